@@ -101,6 +101,23 @@ def test_a_stuck_device_is_noticed(program):
         assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
 
 
+def test_a_launch_that_hangs_is_the_device(program):
+    """A launch never returns: that too is told from a host that is late, and ends with 71."""
+    server = Server(program, "cuda", "--watchdog-interval", "1s", "--drain-timeout", "1s",
+                    EMU_FAIL="cudaGraphLaunch:20:hang")
+    asked = threading.Thread(target=server.stream, daemon=True,
+                             kwargs={"prompt": [5, 6], "max_tokens": 400})
+    asked.start()
+    until, failed = time.monotonic() + PATIENCE_S, 0
+    while failed < 10 and time.monotonic() < until:  # a slow launch may look like it for a moment
+        failed = failed + 1 if server.status("/livez") == 503 else 0
+        time.sleep(0.1)
+    assert failed == 10, server.text()
+    assert "the device hangs while launching a step" in server.text(), server.text()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
+
+
 def check(program, device, **settings):
     """(exit status, output) of `inferd check`."""
     command = [program, "check", str(TINY), "--load-format", "dummy", "--device", device,
