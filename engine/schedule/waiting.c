@@ -141,7 +141,8 @@ void waiting_stop(waiting_t *waiting) {
 
 void waiting_hold(waiting_t *waiting, const group_t *group) {
   tenant_t *tenant = waiting_tenant(waiting, group);
-  tenant->held = true;
+  tenant->held = group == tenant->first;
+  tenant->offered = NULL;
   waiting->current = NULL;
   tenants_update(&waiting->tenants, tenant);
 }

@@ -58,7 +58,8 @@ group_t *waiting_first(waiting_t *waiting);
 group_t *waiting_next(waiting_t *waiting);
 void waiting_stop(waiting_t *waiting);
 
-/* The tenant of the group runs as many sequences as it may: no walk meets a group of it until
+/* In a walk, for the group met last: with it, its tenant would run more sequences than it may. The
+ * walk meets no further group of the tenant; and if none stands before it, no walk does until
  * waiting_release. */
 void waiting_hold(waiting_t *waiting, const group_t *group);
 /* The group runs fewer sequences than before. */

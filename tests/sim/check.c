@@ -263,8 +263,9 @@ static void check_left_out(const scheduler_t *s) {
   for (const group_t *g = s->waiting.queue.head; g && worst_new; g = g->next) {
     bool fair = sim.scenario->options.fair_share && g->tenant != worst_new->tenant;
     bool yields = g->yield.count > 0 && g->yield.plan == s->num_plans;
-    /* fair_step knows whose turn it is among tenants, and who makes room */
-    if (fair || yields || !precedes(g, worst_new)) continue;
+    bool held = fair_held(s, g);
+    /* fair_step knows whose turn it is among tenants, who makes room, and who may run no more */
+    if (fair || yields || held || !precedes(g, worst_new)) continue;
     bool counted = g->num_skips > 0 && g->num_skips <= s->options.max_skips;
     bool same = !sim.scenario->options.priority_policy ||
                 g->request->priority == worst_new->request->priority;

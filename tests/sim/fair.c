@@ -34,9 +34,30 @@ static uint64_t tenant_of(const group_t *g) {
   return check_track(&g->sequence)->script->tenant;
 }
 
-/* Whether the tenant runs all that its key may; what it says here is checked in check_limits. */
-static bool is_held(const scheduler_t *s, const group_t *g) {
-  return s->waiting.tenants.all[g->tenant].held;
+static int32_t sequences_of(const group_t *g) {
+  int32_t live = 0;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
+  bool grows = !g->forked || g->request->params.beam_width > 0;
+  return grows ? check_track(&g->sequence)->num_streams : live;
+}
+
+/* Whether its key may not run it now, or one of the same key that stands before it. */
+bool fair_held(const scheduler_t *s, const group_t *g) {
+  int32_t limit = quota_max_running(g->request->quota), runs = 0;
+  if (s->waiting.tenants.all[g->tenant].held) return true;
+  for (const group_t *r = s->running.head; r && limit > 0; r = r->next)
+    runs += r->tenant == g->tenant ? sequences_of(r) : 0;
+  for (; g && runs > 0 && limit > 0; g = g->prev && g->prev->tenant == g->tenant ? g->prev : NULL) {
+    if (runs + sequences_of(g) > limit) return true;
+  }
+  return false;
+}
+
+static bool is_held_tenant(const scheduler_t *s, uint64_t name) {
+  for (int32_t i = 1; i <= s->waiting.tenants.num_used; i++) {
+    if (s->waiting.tenants.all[i].name == name) return s->waiting.tenants.all[i].held;
+  }
+  return false;
 }
 
 /* True when the turn of `a` is before that of `b`. */
@@ -56,12 +77,13 @@ void fair_submitted(track_t *k) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *other = check_track(&g->sequence);
     waits = waits || other->script->tenant == k->script->tenant;
-    if (!is_held(s, g) && (!next || turns_before(other, next))) next = other;
+    if (!is_held_tenant(s, tenant_of(g)) && (!next || turns_before(other, next))) next = other;
   }
   for (int i = 0; i < num_arrivals; i++) {
     const track_t *other = arrivals[i];
     waits = waits || other->script->tenant == k->script->tenant;
-    if (!next || turns_before(other, next)) next = other;
+    if (!is_held_tenant(s, other->script->tenant) && (!next || turns_before(other, next)))
+      next = other;
   }
   arrivals[num_arrivals++] = k;
   if (waits || !sim.scenario->options.fair_share) return;
@@ -72,7 +94,7 @@ void fair_submitted(track_t *k) {
 const group_t *fair_next(const scheduler_t *s) {
   const group_t *next = NULL;
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
-    if (is_held(s, g)) continue;
+    if (fair_held(s, g)) continue;
     if (!next || turns_before(check_track(&g->sequence), check_track(&next->sequence))) next = g;
   }
   return next;
@@ -113,7 +135,7 @@ static void note_beams(const plan_t *plan) {
 static void check_turn(const scheduler_t *s, const track_t *k) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *other = check_track(&g->sequence);
-    bool counted = g->num_skips > other->num_skips || is_held(s, g);
+    bool counted = g->num_skips > other->num_skips || fair_held(s, g);
     bool alone = check_track(&s->running.head->sequence) == k;
     REQUIRE(counted || alone || !turns_before(other, k),
             "I3: request %d is let in, it is the turn of request %d", k->index, other->index);
@@ -135,13 +157,6 @@ static void check_served(const scheduler_t *s) {
 typedef struct use {
   int64_t sequences, blocks, weights; /* weights: of all that run or wait */
 } use_t;
-
-static int32_t sequences_of(const group_t *g) {
-  int32_t live = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
-  bool grows = !g->forked || g->request->params.beam_width > 0;
-  return grows ? check_track(&g->sequence)->num_streams : live;
-}
 
 static use_t use_of(const scheduler_t *s, uint64_t tenant) {
   use_t use = {0};

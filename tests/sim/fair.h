@@ -10,6 +10,8 @@ void fair_step(void);                /* a step is launched */
 void fair_iteration(void);           /* after every iteration of the engine */
 /* The waiting group whose turn is next; NULL = nobody waits who may run. */
 const group_t *fair_next(const scheduler_t *scheduler);
+/* Whether its key may not run the group now, or one of the same key that stands before it. */
+bool fair_held(const scheduler_t *scheduler, const group_t *group);
 /* Whether a waiting group was passed in this step: then the turn may have been another one's. */
 bool fair_passed(const scheduler_t *scheduler);
 
