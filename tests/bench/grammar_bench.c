@@ -1,9 +1,15 @@
 /* grammar_bench.c: what constrained output costs: masks at 128,000 tokens, compiling, the trie.
  *
+ *   grammar_bench [masks] [compile] [hostile]      without arguments: all three
+ *
  * One thread, no model: texts are followed token by token as a model would write them (the longest
- * allowed token that matches a sample text), and each mask is timed by itself. Prints microseconds:
- * p50, p90, p99 and the largest. The vocabulary is made here: bytes, then pieces of words as byte
- * pair merges would give, with the same mixture of lengths.
+ * allowed token that matches a sample text), and each mask is timed by itself: made anew; made anew
+ * after the processor's own caches were swept, as a forward leaves them; and kept from an equal
+ * place. Prints p50, p90, p99 and the largest, in microseconds of processor time, so that other
+ * programs disturb little, and the units of the masks (grammar_units), which nothing disturbs.
+ * Instructions: valgrind --tool=callgrind --toggle-collect=grammar_matcher_fill ... masks
+ * The vocabulary is made here: bytes, then pieces of words as byte pair merges would give, with the
+ * same mixture of lengths, no two alike.
  */
 #include "engine/base/clock.h"
 #include "engine/grammar/mask/matcher.h"
@@ -12,21 +18,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 128000, STOP = TOKENS, TOKEN_BYTES = 32, ROUNDS = 40, SAMPLES_MAX = 200000 };
+enum { TOKENS = 128000, STOP = TOKENS, TOKEN_BYTES = 32, SAMPLES_MAX = 200000, PATH_MAX = 512 };
+enum { ROUNDS = 5, COMPILE_ROUNDS = 20, SWEEP_BYTES = 16 << 20 };
 
 typedef struct token {
   char bytes[TOKEN_BYTES - 1];
   uint8_t length;
 } token_t;
 
+typedef struct series {
+  double values[SAMPLES_MAX];
+  size_t count;
+} series_t;
+
 typedef struct bench {
   token_t *tokens;
   grammar_vocabulary_t *vocabulary;
   grammar_matcher_t *matcher;
   grammar_scratch_t *scratch;
+  grammar_masks_t *masks;
   uint32_t *row;
-  double *samples;
-  size_t num_samples;
+  uint8_t *sweep; /* [SWEEP_BYTES] */
+  series_t *one;  /* of what is measured now */
+  series_t *anew, *swept, *kept, *units;
 } bench_t;
 
 static uint64_t next_random(uint64_t *state) {
@@ -78,6 +92,29 @@ static void make_token(token_t *t, int32_t id, uint64_t *state) {
   }
 }
 
+static uint64_t hash_of(const token_t *t) {
+  uint64_t hash = t->length;
+  for (int i = 0; i < t->length; i++) hash = (hash ^ (uint8_t)t->bytes[i]) * 0x9E3779B97F4A7C15u;
+  return hash >> 20;
+}
+
+static void make_tokens(token_t *tokens) {
+  enum { SLOTS = 1 << 19 };
+  static int32_t slots[SLOTS]; /* id + 1 */
+  uint64_t state = 1;
+  for (int32_t id = 0; id < TOKENS;) {
+    token_t *t = &tokens[id];
+    make_token(t, id, &state);
+    uint64_t at = hash_of(t);
+    for (; slots[at % SLOTS]; at++) {
+      const token_t *other = &tokens[slots[at % SLOTS] - 1];
+      if (other->length == t->length && memcmp(other->bytes, t->bytes, t->length) == 0) break;
+    }
+    if (slots[at % SLOTS]) continue;
+    slots[at % SLOTS] = ++id;
+  }
+}
+
 static const char *token_bytes(const void *context, int32_t id, size_t *length) {
   const token_t *tokens = context;
   *length = tokens[id].length;
@@ -89,19 +126,22 @@ static int by_size(const void *left, const void *right) {
   return a < b ? -1 : a > b;
 }
 
-static void report(bench_t *b, const char *name) {
-  if (b->num_samples == 0) return;
-  qsort(b->samples, b->num_samples, sizeof *b->samples, by_size);
-  size_t n = b->num_samples;
-  printf("%-34s %8zu  p50 %8.1f  p90 %8.1f  p99 %8.1f  max %8.1f us\n", name, n, b->samples[n / 2],
-         b->samples[n * 9 / 10], b->samples[n * 99 / 100], b->samples[n - 1]);
-  b->num_samples = 0;
+static void report(series_t *series, const char *name, const char *unit) {
+  size_t n = series->count;
+  if (n == 0) return;
+  qsort(series->values, n, sizeof *series->values, by_size);
+  printf("%-40s %6zu  p50 %9.1f  p90 %9.1f  p99 %9.1f  max %9.1f %s\n", name, n,
+         series->values[n / 2], series->values[n * 9 / 10], series->values[n * 99 / 100],
+         series->values[n - 1], unit);
+  fflush(stdout);
 }
 
-static void note(bench_t *b, uint64_t start_ns) {
-  if (b->num_samples < SAMPLES_MAX) {
-    b->samples[b->num_samples++] = (double)(clock_now_ns() - start_ns) / 1e3;
-  }
+static void note(series_t *series, double value) {
+  if (series->count < SAMPLES_MAX) series->values[series->count++] = value;
+}
+
+static double us_since(uint64_t start_ns) {
+  return (double)(clock_thread_ns() - start_ns) / 1e3;
 }
 
 /* The longest allowed token that the text goes on with. */
@@ -118,11 +158,16 @@ static int32_t choose(const bench_t *b, const char *text) {
   return best;
 }
 
+/* ALTERNATIVES: a call of one of two functions with the same schema. */
 typedef struct sample {
   const char *name;
   grammar_kind_t kind;
   const char *constraint, *text;
 } sample_t;
+
+static const char *const calls[] = {"<tool_call>\n{\"name\": \"get_forecast\", \"arguments\": ",
+                                    "<tool_call>\n{\"name\": \"get_history\", \"arguments\": "};
+static const char call_end[] = "}\n</tool_call>";
 
 static const sample_t samples[] = {
     {"json_object", GRAMMAR_JSON_OBJECT, "{}",
@@ -164,44 +209,128 @@ static const sample_t samples[] = {
      "main(void) {\n  printf(\"hello there\\n\");\n  return a < b ? 0 : 1;\n}\n\n</parameter>\n"
      "<parameter=line>\n12\n</parameter>\n<parameter=note>\nsays what it is for, and no more than "
      "that\n</parameter>\n</function>"},
+    {"schema, list of orders", GRAMMAR_JSON_SCHEMA,
+     "{\"type\":\"object\",\"properties\":{\"orders\":{\"type\":\"array\",\"items\":{\"type\":"
+     "\"object\","
+     "\"properties\":{\"id\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{2}-[0-9]{4,8}$\"},\"state\":"
+     "{"
+     "\"enum\":[\"open\",\"paid\",\"sent\",\"returned\",\"cancelled\"]},\"price\":{\"type\":"
+     "\"number\","
+     "\"minimum\":0},\"lines\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":9,\"items\":{"
+     "\"type\":"
+     "\"object\",\"properties\":{\"sku\":{\"type\":\"string\"},\"count\":{\"type\":\"integer\","
+     "\"minimum\":"
+     "1}},\"required\":[\"sku\",\"count\"],\"additionalProperties\":false}},\"gift\":{\"type\":"
+     "\"boolean\"},"
+     "\"note\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}},\"required\":[\"id\","
+     "\"state\","
+     "\"price\",\"lines\"],\"additionalProperties\":false}}},\"required\":[\"orders\"],"
+     "\"additionalProperties\":false}",
+     "{\"orders\": [{\"id\": \"AB-20418\", \"state\": \"paid\", \"price\": 129.5, \"lines\": "
+     "[{\"sku\": "
+     "\"red lantern\", \"count\": 2}, {\"sku\": \"rope\", \"count\": 14}], \"gift\": true, "
+     "\"note\": "
+     "\"ring at the other door\"}, {\"id\": \"CD-7001\", \"state\": \"cancelled\", \"price\": 8, "
+     "\"lines\": [{\"sku\": \"tea\", \"count\": 1}], \"note\": null}]}"},
+    {"any JSON", GRAMMAR_JSON_SCHEMA, "{}",
+     "[{\"a\": [1, 2, [3.5, \"four\"]], \"b\": {\"c\": {}}}, \"and some more text\", true, -12e4]"},
+    {"tools, one of two", GRAMMAR_ALTERNATIVES,
+     "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":"
+     "\"integer\","
+     "\"minimum\":1,\"maximum\":14},\"unit\":{\"enum\":[\"celsius\",\"fahrenheit\"]}},\"required\":"
+     "["
+     "\"city\",\"unit\"],\"additionalProperties\":false}",
+     "<tool_call>\n{\"name\": \"get_forecast\", \"arguments\": {\"city\": \"Thessaloniki\", "
+     "\"days\": 3, "
+     "\"unit\": \"celsius\"}}\n</tool_call>"},
     {"regex", GRAMMAR_REGEX, "(?:[a-z]+ ?){1,40}\\.", "the rain in these hills falls on the seas."},
+    {"regex, lines of a log", GRAMMAR_REGEX,
+     "(?:[0-9]{4}-[0-9]{2}-[0-9]{2} (?:INFO|WARN|ERROR) [a-z_.]+: [^\\n]{1,60}\\n){1,3}",
+     "2024-05-17 WARN net.http: the other side closed early\n2024-05-18 INFO disk: 80% used\n"},
     {"grammar, arithmetic", GRAMMAR_EBNF,
      "root ::= e\ne ::= t ((\"+\" | \"-\") t)*\nt ::= f ((\"*\" | \"/\") f)*\nf ::= [0-9]+ | \"(\" "
      "e \")\"",
      "(12+3)*(4-5)/67+(8*(9-1))"},
+    {"grammar, queries", GRAMMAR_EBNF,
+     "root ::= \"SELECT \" cols \" FROM \" name (\" WHERE \" cond)? \";\"\ncols ::= \"*\" | name "
+     "(\", \" "
+     "name)*\nname ::= [a-z_]+\ncond ::= term ((\" AND \" | \" OR \") term)*\nterm ::= name \" \" "
+     "op \" \" "
+     "value | \"(\" cond \")\"\nop ::= \"=\" | \"<\" | \">\" | \"LIKE\"\nvalue ::= [0-9]+ | \"'\" "
+     "[^']* "
+     "\"'\"",
+     "SELECT title, price_of FROM the_books WHERE (author = 'some one' OR price_of < 12) AND year "
+     "> "
+     "1990;"},
 };
 
-static grammar_t *compile(bench_t *b, const sample_t *s, json_doc_t **doc) {
+static json_doc_t *parse(const char *text) {
+  inferd_error_t error = {0};
+  json_doc_t *doc = NULL;
+  if (json_parse(text, strlen(text), &json_limits_request, &doc, &error)) exit(1);
+  return doc;
+}
+
+static grammar_t *compile_source(bench_t *b, const sample_t *s, const grammar_source_t *source) {
   inferd_error_t error = {0};
   grammar_t *g = NULL;
-  grammar_source_t source = {.kind = s->kind, .text = s->constraint};
-  source.length = strlen(s->constraint);
-  *doc = NULL;
-  if (s->kind == GRAMMAR_JSON_SCHEMA || s->kind == GRAMMAR_PARAMETERS) {
-    if (json_parse(s->constraint, source.length, &json_limits_request, doc, &error)) exit(1);
-    source.schema = json_root(*doc);
-  }
-  uint64_t start = clock_now_ns();
-  if (grammar_compile(&source, b->vocabulary, NULL, NULL, &g, &error)) {
+  uint64_t start = clock_thread_ns();
+  if (grammar_compile(source, b->vocabulary, NULL, NULL, &g, &error)) {
     fprintf(stderr, "%s: %s\n", s->name, error.message);
     exit(1);
   }
-  note(b, start);
+  note(b->one, us_since(start));
   return g;
 }
 
-static void follow(bench_t *b, const sample_t *s, const grammar_t *g, double *all, size_t *count) {
+static grammar_source_t literal(const char *text) {
+  return (grammar_source_t){.kind = GRAMMAR_LITERAL, .text = text, .length = strlen(text)};
+}
+
+static grammar_t *compile(bench_t *b, const sample_t *s) {
+  grammar_source_t source = {.kind = s->kind, .text = s->constraint};
+  json_doc_t *doc = NULL;
+  source.length = strlen(s->constraint);
+  bool tools = s->kind == GRAMMAR_ALTERNATIVES;
+  if (tools) source.kind = GRAMMAR_JSON_SCHEMA;
+  if (source.kind == GRAMMAR_JSON_SCHEMA || source.kind == GRAMMAR_PARAMETERS) {
+    doc = parse(s->constraint);
+    source.schema = json_root(doc);
+  }
+  grammar_source_t all = source, parts[6], sequences[2];
+  for (size_t i = 0; i < 2 && tools; i++) {
+    parts[3 * i] = literal(calls[i]);
+    parts[3 * i + 1] = source;
+    parts[3 * i + 2] = literal(call_end);
+    sequences[i] =
+        (grammar_source_t){.kind = GRAMMAR_SEQUENCE, .children = &parts[3 * i], .num_children = 3};
+    all =
+        (grammar_source_t){.kind = GRAMMAR_ALTERNATIVES, .children = sequences, .num_children = 2};
+  }
+  grammar_t *g = compile_source(b, s, &all);
+  json_free(doc);
+  return g;
+}
+
+/* ---- masks ---- */
+
+/* The tokens of a sample. */
+typedef struct path {
+  int32_t ids[PATH_MAX];
+  int count;
+} path_t;
+
+static void find_path(const bench_t *b, const sample_t *s, const grammar_t *g, path_t *path) {
   int32_t stop = STOP;
   const char *text = s->text;
+  path->count = 0;
   if (grammar_matcher_start(b->matcher, b->scratch, g, b->vocabulary)) exit(1);
-  while (!grammar_matcher_is_finished(b->matcher)) {
-    uint64_t start = clock_now_ns();
+  while (!grammar_matcher_is_finished(b->matcher) && path->count < PATH_MAX) {
     if (grammar_matcher_fill(b->matcher, b->scratch, &stop, 1, b->row)) exit(1);
-    note(b, start);
-    if (*count < SAMPLES_MAX) all[(*count)++] = b->samples[b->num_samples - 1];
     int32_t id = choose(b, text);
     if (id < 0) break; /* the sample has ended where the text may go on */
     text += b->tokens[id].length;
+    path->ids[path->count++] = id;
     if (grammar_matcher_accept(b->matcher, b->scratch, id)) exit(1);
   }
   if (*text) {
@@ -210,26 +339,87 @@ static void follow(bench_t *b, const sample_t *s, const grammar_t *g, double *al
   }
 }
 
+static void sweep(const bench_t *b) {
+  for (size_t i = 0; i < SWEEP_BYTES; i += 64) b->sweep[i]++;
+}
+
+typedef enum way { ANEW, SWEPT, KEPT } way_t;
+
+/* Times every mask on the path, the one behind its end included. */
+static void follow(bench_t *b, const grammar_t *g, const path_t *path, way_t way, series_t *all) {
+  int32_t stop = STOP;
+  bool hit;
+  if (grammar_matcher_start(b->matcher, b->scratch, g, b->vocabulary)) exit(1);
+  for (int i = 0; i <= path->count && !grammar_matcher_is_finished(b->matcher); i++) {
+    if (way == KEPT) grammar_masks_fill(b->masks, b->matcher, b->scratch, &stop, 1, b->row, &hit);
+    if (way == SWEPT) sweep(b);
+    uint64_t start = clock_thread_ns(), units = grammar_units(b->scratch);
+    int code = way == KEPT
+                   ? grammar_masks_fill(b->masks, b->matcher, b->scratch, &stop, 1, b->row, &hit)
+                   : grammar_matcher_fill(b->matcher, b->scratch, &stop, 1, b->row);
+    double us = us_since(start);
+    if (code) exit(1);
+    note(all, us);
+    note(b->one, us);
+    if (way == ANEW) note(b->units, (double)(grammar_units(b->scratch) - units));
+    if (i < path->count && grammar_matcher_accept(b->matcher, b->scratch, path->ids[i])) exit(1);
+  }
+}
+
+static void bench_masks(bench_t *b) {
+  for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+    char name[64];
+    path_t path;
+    grammar_t *g = compile(b, &samples[i]);
+    find_path(b, &samples[i], g, &path);
+    b->one->count = 0;
+    for (int round = 0; round < ROUNDS; round++) follow(b, g, &path, ANEW, b->anew);
+    snprintf(name, sizeof name, "mask %s", samples[i].name);
+    report(b->one, name, "us");
+    follow(b, g, &path, SWEPT, b->swept);
+    follow(b, g, &path, KEPT, b->kept);
+    b->one->count = 0;
+    grammar_unref(g);
+  }
+  report(b->anew, "masks made anew", "us");
+  report(b->swept, "masks made anew, caches swept", "us");
+  report(b->kept, "masks kept", "us");
+  report(b->units, "masks made anew", "units");
+}
+
+/* ---- compiling ---- */
+
+static void bench_compile(bench_t *b) {
+  for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+    char name[64];
+    b->one->count = 0;
+    for (int round = 0; round < COMPILE_ROUNDS; round++) grammar_unref(compile(b, &samples[i]));
+    snprintf(name, sizeof name, "compile %s", samples[i].name);
+    report(b->one, name, "us");
+  }
+}
+
 static void bench_vocabulary(bench_t *b) {
   inferd_error_t error = {0};
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 3; i++) {
     grammar_vocabulary_free(b->vocabulary);
-    uint64_t start = clock_now_ns();
+    uint64_t start = clock_thread_ns();
     if (grammar_vocabulary_new(token_bytes, b->tokens, TOKENS, TOKENS + 1, &b->vocabulary,
                                &error)) {
       exit(1);
     }
-    note(b, start);
+    note(b->one, us_since(start));
   }
-  report(b, "trie of 128,000 tokens");
+  report(b->one, "trie of 128,000 tokens", "us");
   const grammar_vocabulary_t *v = b->vocabulary;
-  printf("%-34s %u nodes, %u tokens outside plain strings, %u ready rows\n", "", v->num_nodes,
+  printf("%-40s %u nodes, %u tokens outside plain strings, %u ready rows\n", "", v->num_nodes,
          v->group_ids[GROUP_COUNT] - v->group_ids[GROUP_OTHER], v->num_large);
 }
 
 /* ---- constraints that a hostile client would send ---- */
 
-enum { TEXT_MAX = 32768, WALKS = 12, WALK_TOKENS = 40 };
+enum { TEXT_MAX = 32768, WALKS = 4, WALK_TOKENS = 25 };
+static const double HOSTILE_US_MAX = 3e6; /* of masks, for each constraint: then no text begins */
 
 /* Rules that all lead to one: every byte closes over all of them. */
 static void write_chain(char *text, int count) {
@@ -283,18 +473,21 @@ static int32_t draw(const bench_t *b, uint64_t *state) {
   return chosen;
 }
 
-/* Random walks; returns how many ended with an error of the grammar. */
-static int wander(bench_t *b, const grammar_t *g) {
+/* Random walks; returns how many ended with an error of the grammar, of *texts. */
+static int wander(bench_t *b, const grammar_t *g, int *texts) {
   int32_t stop = STOP;
   int failed = 0;
-  for (uint64_t seed = 1; seed <= WALKS; seed++) {
-    uint64_t state = seed;
+  double spent = 0;
+  for (*texts = 0; *texts < WALKS && spent < HOSTILE_US_MAX; ++*texts) {
+    uint64_t state = (uint64_t)*texts + 1;
     int code = grammar_matcher_start(b->matcher, b->scratch, g, b->vocabulary);
-    for (int i = 0; i < WALK_TOKENS && !code; i++) {
+    for (int i = 0; i < WALK_TOKENS && !code && spent < HOSTILE_US_MAX; i++) {
       if (grammar_matcher_is_finished(b->matcher)) break;
-      uint64_t start = clock_now_ns();
+      uint64_t start = clock_thread_ns(), units = grammar_units(b->scratch);
       code = grammar_matcher_fill(b->matcher, b->scratch, &stop, 1, b->row);
-      note(b, start);
+      note(b->one, us_since(start));
+      note(b->units, (double)(grammar_units(b->scratch) - units));
+      spent += us_since(start);
       int32_t id = code ? -1 : draw(b, &state);
       if (id < 0) break;
       code = grammar_matcher_accept(b->matcher, b->scratch, id);
@@ -306,16 +499,16 @@ static int wander(bench_t *b, const grammar_t *g) {
 
 static void bench_hostile(bench_t *b, const char *name, grammar_kind_t kind, const char *text) {
   char line[64];
-  json_doc_t *doc;
+  int texts;
   sample_t sample = {.name = name, .kind = kind, .constraint = text};
-  grammar_t *g = compile(b, &sample, &doc);
-  b->num_samples = 0;
-  int failed = wander(b, g);
+  grammar_t *g = compile(b, &sample);
+  b->one->count = b->units->count = 0;
+  int failed = wander(b, g, &texts);
   snprintf(line, sizeof line, "mask %s", name);
-  report(b, line);
-  printf("%-34s %d of %d texts ended with an error\n", "", failed, WALKS);
+  report(b->one, line, "us");
+  report(b->units, "", "units");
+  printf("%-40s %d of %d texts ended with an error\n", "", failed, texts);
   grammar_unref(g);
-  json_free(doc);
 }
 
 static void bench_hostile_all(bench_t *b) {
@@ -334,43 +527,43 @@ static void bench_hostile_all(bench_t *b) {
   }
 }
 
-int main(void) {
-  bench_t b = {0};
-  uint64_t state = 1;
-  size_t count = 0, num_samples = sizeof samples / sizeof *samples;
-  double *all = calloc(SAMPLES_MAX, sizeof *all);
-  b.tokens = calloc(TOKENS, sizeof *b.tokens);
-  b.samples = calloc(SAMPLES_MAX, sizeof *b.samples);
-  b.matcher = aligned_alloc(64, grammar_matcher_bytes());
-  b.scratch = aligned_alloc(64, grammar_scratch_bytes());
-  if (!all || !b.tokens || !b.samples || !b.matcher || !b.scratch) return 1;
-  memset(b.scratch, 0, grammar_scratch_bytes());
-  for (int32_t id = 0; id < TOKENS; id++) make_token(&b.tokens[id], id, &state);
-  bench_vocabulary(&b);
-  b.row = calloc((size_t)grammar_row_words(b.vocabulary), sizeof *b.row);
-  if (!b.row) return 1;
-  for (size_t i = 0; i < num_samples; i++) {
-    char name[64];
-    json_doc_t *doc;
-    for (int round = 0; round < ROUNDS; round++) {
-      grammar_unref(compile(&b, &samples[i], &doc));
-      json_free(doc);
-    }
-    snprintf(name, sizeof name, "compile %s", samples[i].name);
-    report(&b, name);
-    grammar_t *g = compile(&b, &samples[i], &doc);
-    b.num_samples = 0;
-    for (int round = 0; round < ROUNDS / 8; round++) follow(&b, &samples[i], g, all, &count);
-    snprintf(name, sizeof name, "mask %s", samples[i].name);
-    report(&b, name);
-    grammar_unref(g);
-    json_free(doc);
+static bool wanted(int argc, char **argv, const char *part) {
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], part) == 0) return true;
   }
-  memcpy(b.samples, all, count * sizeof *all);
-  b.num_samples = count;
-  report(&b, "mask, all of them");
-  bench_hostile_all(&b);
-  grammar_vocabulary_free(b.vocabulary);
-  free(all), free(b.tokens), free(b.samples), free(b.matcher), free(b.scratch), free(b.row);
+  return argc < 2;
+}
+
+static bool make(bench_t *b) {
+  series_t **const series[] = {&b->one, &b->anew, &b->swept, &b->kept, &b->units};
+  for (size_t i = 0; i < sizeof series / sizeof *series; i++) {
+    *series[i] = calloc(1, sizeof **series[i]);
+    if (*series[i] == NULL) return false;
+  }
+  b->tokens = calloc(TOKENS, sizeof *b->tokens);
+  b->sweep = calloc(SWEEP_BYTES, 1);
+  b->matcher = aligned_alloc(64, grammar_matcher_bytes());
+  b->scratch = aligned_alloc(64, grammar_scratch_bytes());
+  if (!b->tokens || !b->sweep || !b->matcher || !b->scratch) return false;
+  memset(b->scratch, 0, grammar_scratch_bytes());
+  return true;
+}
+
+int main(int argc, char **argv) {
+  static bench_t bench;
+  bench_t *b = &bench;
+  inferd_error_t error = {0};
+  if (!make(b)) return 1;
+  make_tokens(b->tokens);
+  bench_vocabulary(b);
+  b->row = calloc((size_t)grammar_row_words(b->vocabulary), sizeof *b->row);
+  if (!b->row || grammar_masks_new(b->vocabulary, (size_t)16 << 20, &b->masks, &error)) return 1;
+  if (wanted(argc, argv, "masks")) bench_masks(b);
+  if (wanted(argc, argv, "compile")) bench_compile(b);
+  if (wanted(argc, argv, "hostile")) bench_hostile_all(b);
+  grammar_masks_free(b->masks);
+  grammar_vocabulary_free(b->vocabulary);
+  free(b->one), free(b->anew), free(b->swept), free(b->kept), free(b->units);
+  free(b->tokens), free(b->sweep), free(b->matcher), free(b->scratch), free(b->row);
   return 0;
 }
