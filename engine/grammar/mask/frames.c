@@ -15,13 +15,8 @@ enum { KEY_FRAME = 1 << 29, KEY_LINK = 2 << 29, KEY_THREAD = 3 << 29 };
 
 /* ---- marks ---- */
 
-/* How many threads level `depth` may have: what is left when every later level keeps its sure ones.
- * A walk and the acceptance of a token see the same bounds, because both begin at a place. */
-static uint32_t threads_max(uint32_t first, uint32_t depth) {
-  uint32_t left = WALK_THREADS_MAX - first - THREADS_SURE * (LEVELS - 1 - depth);
-  return MIN((uint32_t)THREADS_MAX, left);
-}
-
+/* A walk and the acceptance of a token see the same bounds, because both begin at a place and count
+ * what their bytes have made. */
 void closure_begin(closure_t *closure, grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                    uint32_t depth, bool narrow) {
   level_t *level = &matcher->levels[depth];
@@ -29,9 +24,10 @@ void closure_begin(closure_t *closure, grammar_matcher_t *matcher, grammar_scrat
                          .s = scratch,
                          .level = level,
                          .first_frame = matcher->num_frames,
-                         .threads_max = threads_max(level->first, depth),
-                         .frames_end = matcher->place.num_frames + FRAMES_MAX / 2,
-                         .links_end = matcher->place.num_links + LINKS_MAX / 2,
+                         .first_link = matcher->num_links,
+                         .threads_max = matcher_threads_max(level->used_threads, depth),
+                         .frames_end = matcher->num_frames + FRAMES_MAX / 2 - level->used_frames,
+                         .links_end = matcher->num_links + LINKS_MAX / 2 - level->used_links,
                          .narrow = narrow};
 }
 

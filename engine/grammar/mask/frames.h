@@ -16,9 +16,10 @@ typedef struct closure {
   grammar_scratch_t *s;
   level_t *level;
   uint32_t num_seen, next;
-  uint32_t first_frame;          /* this frame and later ones are new: only they get links */
-  uint32_t num_slots, num_marks; /* num_slots 0: the marks are a list */
-  uint32_t steps;                /* ways looked at so far */
+  uint32_t first_frame; /* this frame and later ones are new: only they get links */
+  uint32_t first_link;
+  uint32_t num_slots, num_marks;               /* num_slots 0: the marks are a list */
+  uint32_t steps;                              /* ways looked at so far */
   uint32_t threads_max, frames_end, links_end; /* bounds that depend on the walk alone */
   bool narrow;
   bool closing; /* the threads of the level before have taken their byte */

@@ -17,8 +17,13 @@ static void set_bit(uint32_t *row, int32_t id) {
   row[id / 32] |= UINT32_C(1) << (id % 32);
 }
 
-static void allow(const grammar_vocabulary_t *vocabulary, uint32_t *row, int32_t token) {
-  for (int32_t id = token; id >= 0; id = vocabulary->same[id]) set_bit(row, id);
+/* Allows the tokens that end at node i. */
+static inline void allow(const grammar_vocabulary_t *vocabulary, uint32_t *row, uint32_t i) {
+  const trie_node_t *node = &vocabulary->nodes[i];
+  if (node->token >= 0) set_bit(row, node->token);
+  if (!node->twins) return;
+  for (uint32_t k = vocabulary->first_id[i]; k < vocabulary->first_id[i + 1]; k++)
+    set_bit(row, vocabulary->ids[k]);
 }
 
 static void allow_row(const grammar_vocabulary_t *vocabulary, uint32_t *row,
@@ -102,43 +107,6 @@ static void take_groups(walk_t *walk, const matcher_place_t *place) {
   }
 }
 
-/* Allows all tokens below `node`, which is at level `depth`, if some thread allows them. A thread
- * moves towards the first of its level and stays there while its lexeme lasts, so a sure one is not
- * dropped below. */
-static bool take_below(walk_t *walk, uint32_t depth, uint32_t node) {
-  const trie_node_t *top = &walk->v->nodes[node];
-  const level_t *level = &walk->m->levels[depth];
-  for (uint32_t i = 0; walk->ready && i < level->count && i < THREADS_SURE; i++) {
-    const thread_t *thread = &walk->m->threads[level->first + i];
-    if (!thread_takes(walk->m->grammar, thread, top->family, top->tail)) continue;
-    vocabulary_allow_below(walk->v, node, walk->row);
-    return true;
-  }
-  return false;
-}
-
-/* If the set is one thread inside a lexeme that cannot end with this byte, a look-up gives level
- * depth + 1. Returns 1 = alive, 0 = dead, -1 = the general step is needed. */
-static int quick_step(const walk_t *walk, uint32_t depth, uint8_t byte) {
-  grammar_matcher_t *matcher = walk->m;
-  const level_t *from = &matcher->levels[depth];
-  const thread_t *thread = &matcher->threads[from->first];
-  if (from->count != 1) return -1;
-  const grammar_t *grammar = matcher->grammar;
-  const grammar_node_t *node = &grammar->nodes[thread->node];
-  if (node->kind != NODE_LEX && (node->kind != NODE_EXTRA || thread->count != NONE)) return -1;
-  const dfa_t *dfa = grammar->dfas[node->lexeme];
-  uint32_t to = dfa_next(dfa, thread->state, byte);
-  if (to == DFA_DEAD) return 0;
-  if (dfa->rest != NULL || (dfa->flags[to] & DFA_ACCEPT)) return -1;
-  matcher->levels[depth + 1] = (level_t){.first = from->first + 1,
-                                         .count = 1,
-                                         .num_frames = from->num_frames,
-                                         .num_links = from->num_links};
-  matcher->threads[from->first + 1] = (thread_t){thread->node, to, thread->count, thread->stack};
-  return 1;
-}
-
 /* Whether the walk stops before node `next`. */
 static bool stops(const walk_t *walk, uint32_t next) {
   if (walk->s->units <= walk->units_max) return false;
@@ -152,14 +120,15 @@ static uint32_t decide(walk_t *walk, uint32_t i) {
   const trie_node_t *node = &walk->v->nodes[i];
   uint32_t depth = node->depth - 1u;
   if (node->size == 1) {
-    if (matcher_survives(walk->m, walk->s, depth, node->byte))
-      allow(walk->v, walk->row, node->token);
+    if (memo_survives(walk->m, walk->s, depth, node->byte)) allow(walk->v, walk->row, i);
     return 1;
   }
-  int alive = quick_step(walk, depth, node->byte);
-  if (alive < 0) alive = matcher_step(walk->m, walk->s, depth, node->byte) > 0;
-  if (alive == 0 || take_below(walk, depth + 1, i)) return node->size;
-  allow(walk->v, walk->row, node->token);
+  if (!memo_step(walk->m, walk->s, depth, node->byte)) return node->size;
+  if (walk->ready && memo_takes(walk->m, walk->s, depth + 1, node->family, node->tail)) {
+    vocabulary_allow_below(walk->v, i, walk->row);
+    return node->size;
+  }
+  allow(walk->v, walk->row, i);
   return 1;
 }
 
@@ -199,15 +168,10 @@ static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
 
 /* Converts level `depth` of the lane to a set of one thread. */
 static void lane_leave(const walk_t *walk, const lane_t *lane, uint32_t depth) {
-  grammar_matcher_t *matcher = walk->m;
   thread_t thread = *lane->thread;
   thread.state = lane->state[depth];
   if (lane->dfa->rest != NULL) thread.count = lane->count[depth];
-  matcher->threads[depth] = thread;
-  matcher->levels[depth] = (level_t){.first = depth,
-                                     .count = 1,
-                                     .num_frames = matcher->place.num_frames,
-                                     .num_links = matcher->place.num_links};
+  memo_leave_lane(walk->m, walk->s, depth, &thread);
 }
 
 /* Returns true if the lexeme may end here or continue; to end it needs the least count. */
@@ -223,7 +187,7 @@ static uint32_t decide_lane(const walk_t *walk, const lane_t *lane, uint32_t i) 
   const trie_node_t *node = &walk->v->nodes[i];
   uint32_t depth = node->depth;
   if (node->size == 1) {
-    if (lane_survives(lane, depth)) allow(walk->v, walk->row, node->token);
+    if (lane_survives(lane, depth)) allow(walk->v, walk->row, i);
     return 1;
   }
   if (walk->ready &&
@@ -232,7 +196,7 @@ static uint32_t decide_lane(const walk_t *walk, const lane_t *lane, uint32_t i) 
     return node->size;
   }
   if (lane->dfa->flags[lane->state[depth]] & DFA_ACCEPT) return 0;
-  if (node->token >= 0) allow(walk->v, walk->row, node->token);
+  allow(walk->v, walk->row, i);
   return 1;
 }
 
@@ -271,7 +235,7 @@ static int walk_roots(walk_t *walk, lane_t *lane) {
     walk->s->units++;
     bool alive =
         at->node != 0 || (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
-                                       : matcher_survives(walk->m, walk->s, 0, (uint8_t)byte));
+                                       : memo_survives(walk->m, walk->s, 0, (uint8_t)byte));
     for (; alive && k < end; k++) {
       uint32_t root = vocabulary->roots[k], last = root + vocabulary->nodes[root].size;
       if (at->done >> vocabulary->root_group[k] & 1) continue;
@@ -320,7 +284,9 @@ int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool
   if (!at->begun) {
     memset(row, 0, (size_t)vocabulary->row_words * sizeof *row);
     matcher_load(matcher);
+    at->memo = memo_begin(matcher, scratch);
   }
+  at->memo = memo_go_on(matcher, scratch, at->memo);
   walk_t whole = {.m = matcher,
                   .s = scratch,
                   .v = vocabulary,

@@ -19,6 +19,7 @@ typedef struct grammar_walk {
   uint32_t until;  /* nodes before this one are walked with threads, because a lexeme may end */
   uint32_t done;   /* a bit for each group of tokens that is decided */
   uint32_t lowest; /* least depth of a frame that the walk has looked at */
+  uint64_t memo;   /* of the scratch, see memo.h */
   bool hit;        /* the row was cached */
   uint64_t units;  /* work for the row so far; of a cached row: when it was made */
 } grammar_walk_t;

@@ -262,28 +262,38 @@ static bool finish_closure(closure_t *closure) {
       if (at.node == FRAME_MEMBERS) go_on_members(closure, &link, NONE);
     }
   }
-  closure->level->num_frames = closure->m->num_frames;
-  closure->level->num_links = closure->m->num_links;
+  level_t *level = closure->level;
+  const grammar_matcher_t *matcher = closure->m;
+  level->num_threads = level->first + level->count;
+  level->num_frames = matcher->num_frames;
+  level->num_links = matcher->num_links;
+  level->used_frames += matcher->num_frames - closure->first_frame;
+  level->used_links += matcher->num_links - closure->first_link;
   return !closure->full;
 }
 
 /* ---- one byte ---- */
 
-static void step_lex(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
-                     uint8_t byte) {
-  const dfa_t *dfa = closure->m->grammar->dfas[node->lexeme];
-  thread_t to = {thread->node, dfa_next(dfa, thread->state, byte), thread->count, thread->stack};
-  if (to.state == DFA_DEAD) return;
-  uint8_t flags = dfa->flags[to.state];
+static void add_move(moves_t *moves, uint32_t node, uint32_t state, uint32_t count,
+                     uint32_t stack) {
+  moves->items[moves->count++] = (move_t){node, state, count, stack};
+}
+
+static void move_lex(moves_t *moves, const grammar_t *grammar, const thread_t *thread,
+                     const grammar_node_t *node, uint8_t byte) {
+  const dfa_t *dfa = grammar->dfas[node->lexeme];
+  uint32_t to = dfa_next(dfa, thread->state, byte), count = thread->count;
+  if (to == DFA_DEAD) return;
+  uint8_t flags = dfa->flags[to];
   bool accepts = flags & DFA_ACCEPT;
   if (dfa->rest != NULL) {
-    to.count += (flags & DFA_COUNT) != 0;
-    if (dfa->count_max == NONE && to.count > dfa->count_min) to.count = dfa->count_min;
-    if (dfa->count_max != NONE && to.count + dfa->rest[to.state] > dfa->count_max) return;
-    accepts = accepts && to.count >= dfa->count_min;
+    count += (flags & DFA_COUNT) != 0;
+    if (dfa->count_max == NONE && count > dfa->count_min) count = dfa->count_min;
+    if (dfa->count_max != NONE && count + dfa->rest[to] > dfa->count_max) return;
+    accepts = accepts && count >= dfa->count_min;
   }
-  if (flags & DFA_LIVE) closure_thread(closure, to);
-  if (accepts) visit(closure, node->next, thread->stack);
+  if (flags & DFA_LIVE) add_move(moves, thread->node, to, count, thread->stack);
+  if (accepts) add_move(moves, MOVE_LEAVE | node->next, 0, 0, thread->stack);
 }
 
 static uint32_t name_child(grammar_scratch_t *scratch, const grammar_object_t *object, uint32_t at,
@@ -293,34 +303,34 @@ static uint32_t name_child(grammar_scratch_t *scratch, const grammar_object_t *o
   return i;
 }
 
-static void step_extra(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
-                       uint8_t byte) {
-  const dfa_t *dfa = closure->m->grammar->dfas[node->lexeme];
-  const grammar_object_t *object = closure->m->grammar->objects[node->names];
-  thread_t to = {thread->node, dfa_next(dfa, thread->state, byte), thread->count, thread->stack};
-  if (to.state == DFA_DEAD) return;
-  if (to.count != NONE) {
-    uint32_t child = name_child(closure->s, object, to.count, byte);
-    to.count = child ? child : NONE;
+static void move_extra(grammar_scratch_t *scratch, const grammar_t *grammar, const thread_t *thread,
+                       const grammar_node_t *node, uint8_t byte) {
+  const dfa_t *dfa = grammar->dfas[node->lexeme];
+  const grammar_object_t *object = grammar->objects[node->names];
+  uint32_t to = dfa_next(dfa, thread->state, byte), count = thread->count;
+  if (to == DFA_DEAD) return;
+  if (count != NONE) {
+    uint32_t child = name_child(scratch, object, count, byte);
+    count = child ? child : NONE;
   }
-  bool listed = to.count != NONE && object->trie[to.count].is_name;
-  if (dfa->flags[to.state] & DFA_LIVE) closure_thread(closure, to);
-  if ((dfa->flags[to.state] & DFA_ACCEPT) && !listed) visit(closure, node->next, thread->stack);
+  bool listed = count != NONE && object->trie[count].is_name;
+  if (dfa->flags[to] & DFA_LIVE) add_move(&scratch->moves, thread->node, to, count, thread->stack);
+  if ((dfa->flags[to] & DFA_ACCEPT) && !listed)
+    add_move(&scratch->moves, MOVE_LEAVE | node->next, 0, 0, thread->stack);
 }
 
-static void step_members(closure_t *closure, const thread_t *thread, const grammar_node_t *node,
-                         uint8_t byte) {
-  const grammar_object_t *object = closure->m->grammar->objects[node->object];
-  uint32_t child = name_child(closure->s, object, thread->state, byte);
+static void move_members(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                         const thread_t *thread, const grammar_node_t *node, uint8_t byte) {
+  const grammar_object_t *object = matcher->grammar->objects[node->object];
+  uint32_t child = name_child(scratch, object, thread->state, byte);
   if (!child) return;
   const name_node_t *name = &object->trie[child];
-  members_t members = members_at(closure->m, object, thread->count, thread->stack);
+  members_t members = members_at(matcher, object, thread->count, thread->stack);
   if (!any_below(object, name, &members)) return;
-  if (name->child)
-    closure_thread(closure, (thread_t){thread->node, child, thread->count, thread->stack});
+  if (name->child) add_move(&scratch->moves, thread->node, child, thread->count, thread->stack);
   if (name->index == NONE || name->index < members.low || name->index > members.high) return;
-  begin_rule(closure, object->entry[name->index], thread->node,
-             pack_members(object, name->index + 1, members.count), thread->stack);
+  add_move(&scratch->moves, MOVE_ENTER | thread->node, object->entry[name->index],
+           pack_members(object, name->index + 1, members.count), thread->stack);
 }
 
 static bool survives_lex(const grammar_t *grammar, const thread_t *thread,
@@ -367,27 +377,66 @@ bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scrat
   return false;
 }
 
-/* Returns false if a bound was passed. */
-static bool step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
-                 uint8_t byte, bool narrow) {
+void matcher_find_moves(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                        uint32_t depth, uint8_t byte) {
+  const grammar_t *grammar = matcher->grammar;
   const level_t *from = &matcher->levels[depth];
-  matcher_unwind(matcher, from);
-  matcher->levels[depth + 1] = (level_t){.first = from->first + from->count};
-  closure_t closure;
-  closure_begin(&closure, matcher, scratch, depth + 1, narrow);
+  scratch->moves.count = 0;
   scratch->units += 1 + from->count;
   for (uint32_t i = 0; i < from->count; i++) {
     const thread_t *thread = &matcher->threads[from->first + i];
-    const grammar_node_t *node = &matcher->grammar->nodes[thread->node];
+    const grammar_node_t *node = &grammar->nodes[thread->node];
     if (node->kind == NODE_LEX) {
-      step_lex(&closure, thread, node, byte);
+      move_lex(&scratch->moves, grammar, thread, node, byte);
     } else if (node->kind == NODE_EXTRA) {
-      step_extra(&closure, thread, node, byte);
+      move_extra(scratch, grammar, thread, node, byte);
     } else if (node->kind != NODE_TOKEN) {
-      step_members(&closure, thread, node, byte);
+      move_members(matcher, scratch, thread, node, byte);
+    }
+  }
+}
+
+/* Begins level depth + 1, above what level `depth` and the memo keep. */
+static void begin_level(grammar_matcher_t *matcher, uint32_t depth) {
+  const level_t *from = &matcher->levels[depth];
+  matcher_unwind(matcher, from);
+  matcher->levels[depth + 1] = (level_t){.first = MAX(from->num_threads, matcher->kept_threads),
+                                         .used_threads = from->used_threads + from->count,
+                                         .used_frames = from->used_frames,
+                                         .used_links = from->used_links};
+}
+
+/* Returns false if a bound was passed. */
+static bool move_all(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
+                     bool narrow) {
+  const moves_t *moves = &scratch->moves;
+  closure_t closure;
+  begin_level(matcher, depth);
+  closure_begin(&closure, matcher, scratch, depth + 1, narrow);
+  for (uint32_t i = 0; i < moves->count; i++) {
+    const move_t *move = &moves->items[i];
+    uint32_t kind = move->node & MOVE_BITS, node = move->node & ~(uint32_t)MOVE_BITS;
+    if (kind == MOVE_LEAVE) {
+      visit(&closure, node, move->stack);
+    } else if (kind == MOVE_ENTER) {
+      begin_rule(&closure, move->state, node, move->count, move->stack);
+    } else {
+      closure_thread(&closure, (thread_t){node, move->state, move->count, move->stack});
     }
   }
   return finish_closure(&closure);
+}
+
+/* One thread goes on, as inside most lexemes: nothing closes. */
+static void move_one(grammar_matcher_t *matcher, const move_t *move, uint32_t depth) {
+  begin_level(matcher, depth);
+  level_t *level = &matcher->levels[depth + 1];
+  matcher->threads[level->first] = (thread_t){move->node, move->state, move->count, move->stack};
+  level->count = 1;
+  level->whole = true;
+  level->num_threads = level->first + 1;
+  level->num_frames = matcher->num_frames;
+  level->num_links = matcher->num_links;
 }
 
 static uint32_t alive(const level_t *level) {
@@ -397,12 +446,23 @@ static uint32_t alive(const level_t *level) {
 /* If all ways together pass a bound, the step is repeated narrowly: it follows the ways that stay
  * inside a lexeme, and one of the ways that leave one. The language becomes smaller, and every text
  * of it can still be finished. */
+uint32_t matcher_move(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth) {
+  const moves_t *moves = &scratch->moves;
+  if (moves->count == 1 && (moves->items[0].node & MOVE_BITS) == 0) {
+    move_one(matcher, &moves->items[0], depth);
+    return 1;
+  }
+  bool whole = !matcher->narrow && move_all(matcher, scratch, depth, false);
+  scratch->narrowed += !matcher->narrow && !whole;
+  if (!whole) move_all(matcher, scratch, depth, true);
+  matcher->levels[depth + 1].whole = whole;
+  return alive(&matcher->levels[depth + 1]);
+}
+
 uint32_t matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                       uint8_t byte) {
-  bool whole = !matcher->narrow && step(matcher, scratch, depth, byte, false);
-  scratch->narrowed += !matcher->narrow && !whole;
-  if (!whole) step(matcher, scratch, depth, byte, true);
-  return alive(&matcher->levels[depth + 1]);
+  matcher_find_moves(matcher, scratch, depth, byte);
+  return matcher_move(matcher, scratch, depth);
 }
 
 /* ---- tokens ---- */
@@ -410,10 +470,14 @@ uint32_t matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, ui
 void matcher_load(grammar_matcher_t *matcher) {
   const matcher_place_t *place = &matcher->place;
   matcher->levels[0] = (level_t){.count = place->count,
+                                 .num_threads = place->count,
                                  .num_frames = place->num_frames,
                                  .num_links = place->num_links,
                                  .accepting = place->accepting};
   memcpy(matcher->threads, place->threads, place->count * sizeof *matcher->threads);
+  matcher->kept_threads = place->count;
+  matcher->kept_frames = place->num_frames;
+  matcher->kept_links = place->num_links;
   matcher_unwind(matcher, &matcher->levels[0]);
 }
 
@@ -458,6 +522,8 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
   matcher->narrow = false;
   matcher->taken = 0;
   matcher->num_frames = matcher->num_links = 1;
+  matcher->kept_threads = 0;
+  matcher->kept_frames = matcher->kept_links = 1;
   matcher->place.num_frames = matcher->place.num_links = 1;
   matcher->frames[0] = (matcher_frame_t){0};
   matcher->levels[0] = (level_t){0};
@@ -521,7 +587,7 @@ static int take_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, in
   if (depth == 0) {
     matcher_unwind(matcher, &matcher->levels[0]);
     *last = matcher->levels[0];
-    last->first = last->count;
+    last->first = last->used_threads = last->count;
     last->count = 0;
     last->accepting = false;
   }

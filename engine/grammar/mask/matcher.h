@@ -1,76 +1,14 @@
-/* matcher.h: one sequence on its way through a grammar; shared by frames.c, matcher.c and mask.c.
+/* matcher.h: one sequence on its way through a grammar; shared by the files of this folder.
  *
- * Where a text stands is a set of threads, each a place in a lexeme and a stack of frames that says
- * what follows. Stacks that differ only in what lies below share their top: a frame has a list of
- * links, one for each way in which the rule that it stands for was reached (a graph-structured
- * stack; M. Tomita, 1986). So the number of threads does not grow with the depth of a text. A frame
- * gets links only at the byte that makes it; later it never changes, so a set of threads is copied,
- * kept and dropped as numbers. One thread at a time uses a matcher; nothing here allocates.
+ * One thread at a time uses a matcher; nothing here allocates.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
 #define INFERD_ENGINE_GRAMMAR_MASK_MATCHER_H
 
 #include "engine/grammar/mask/masks.h"
+#include "engine/grammar/mask/memo.h"
+#include "engine/grammar/mask/place.h"
 #include "engine/grammar/mask/vocabulary.h"
-#include "engine/grammar/program.h"
-
-enum {
-  THREADS_MAX = 256,    /* alive at once */
-  THREADS_SURE = 64,    /* so many of a level have room whatever the other levels hold */
-  FRAMES_MAX = 4096,    /* of one matcher; one half for its place, one for the bytes of a token */
-  LINKS_MAX = 8192,     /* of all frames of one matcher, halved alike */
-  CLOSURE_MAX = 2048,   /* places looked at between two bytes */
-  CLOSURE_STEPS = 4096, /* ways looked at between two bytes, most of which lead to equal places */
-  MARKS_LISTED = 8,     /* so many marks are a list */
-  MARKS_FIRST = 64,     /* slots of the smallest table of marks */
-  MARKS_MAX = 8192,     /* slots of the largest one */
-  LEVELS = TOKEN_BYTES_MAX + 2,
-  WALK_THREADS_MAX = LEVELS * THREADS_SURE + 8 * THREADS_MAX /* of all levels of a walk */
-};
-
-/* A byte that comes next is tried on node's lexeme from `state`.
- * LEX: state of the automaton, counter. EXTRA: state, trie node (NONE = no listed name any more).
- * MEMBERS: trie node, frame count of the object; the stack is below the object's frame.
- * TOKEN: nothing. */
-typedef struct thread {
-  uint32_t node, state, count, stack;
-} thread_t;
-
-/* What happened to a frame at the byte that made it. */
-enum {
-  FRAME_RETURNED = 1, /* its rule has ended without a byte */
-  FRAME_MEMBERS = 2,  /* its object has gone on without a comma */
-  FRAME_JOINED = 4    /* it stands for several frames below one thread */
-};
-
-typedef struct matcher_frame {
-  uint32_t depth;  /* frames of a stack below and with this one: equal for all its links */
-  uint32_t links;  /* the first one; 0 = none, in frame 0 only */
-  uint32_t passed; /* FRAME_ bits */
-} matcher_frame_t;
-
-typedef struct matcher_link {
-  uint32_t node;   /* CALL, REPEAT or OBJECT: where RETURN continues; RETURN: in the parent, whose
-                      depth is that of the frame */
-  uint32_t count;  /* of REPEAT and OBJECT */
-  uint32_t parent; /* frame below */
-  uint32_t next;   /* link of the same frame; 0 = none */
-} matcher_link_t;
-
-/* A set of threads after its closure: it also has the threads behind every lexeme that may end. */
-typedef struct matcher_place {
-  uint32_t count;
-  uint32_t num_frames, num_links; /* of the matcher, when it came here */
-  bool accepting;                 /* the text may end here */
-  thread_t threads[THREADS_MAX];
-} matcher_place_t;
-
-/* One depth of a walk: threads of the matcher. */
-typedef struct level {
-  uint32_t first, count;
-  uint32_t num_frames, num_links; /* of the matcher, with those that this level has made */
-  bool accepting;
-} level_t;
 
 struct grammar_matcher {
   const grammar_t *grammar;
@@ -78,13 +16,15 @@ struct grammar_matcher {
   bool narrow;                    /* of what may follow a lexeme, only one way is followed */
   uint32_t taken;                 /* bytes of the token that is being accepted */
   uint32_t num_frames, num_links; /* frames[0] is the empty stack, links[0] is not used */
-  matcher_frame_t frames[FRAMES_MAX];
-  matcher_link_t links[LINKS_MAX];
+  /* Those before are not to be overwritten: of the place, and of the memo of a walk. */
+  uint32_t kept_threads, kept_frames, kept_links;
+  matcher_frame_t frames[FRAMES_MAX + MEMO_FRAMES];
+  matcher_link_t links[LINKS_MAX + MEMO_LINKS];
   matcher_place_t place; /* after the last accepted token */
   /* Of a walk or of a token that is being accepted; kept between their pieces. Inside one lexeme a
    * walk needs no threads, but a state and a counter for each depth. */
   level_t levels[LEVELS];
-  thread_t threads[WALK_THREADS_MAX];
+  thread_t threads[WALK_THREADS_MAX + MEMO_THREADS];
   uint32_t lane_states[LEVELS], lane_counts[LEVELS];
 };
 
@@ -111,6 +51,8 @@ struct grammar_scratch {
   mark_t marks[2 * MARKS_MAX]; /* the table of n slots begins at slot n */
   /* Collecting garbage: the new numbers of frames and of links, frames whose links come next. */
   uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], reached[FRAMES_MAX];
+  moves_t moves; /* of the byte that is being taken */
+  memo_t memo;
 };
 
 /* Returns true if the closure that begins at `node` keeps within the bounds. The matcher was
@@ -134,14 +76,27 @@ int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, in
  * the text may end; 0 = nothing is left. */
 uint32_t matcher_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                       uint8_t byte);
+/* Its two halves: what `byte` does to each thread of level depth, as scratch->moves; and what the
+ * moves make. */
+void matcher_find_moves(const grammar_matcher_t *matcher, grammar_scratch_t *scratch,
+                        uint32_t depth, uint8_t byte);
+uint32_t matcher_move(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth);
 /* True when matcher_step would leave something: for the last byte of a token, after which
  * no thread is needed. */
 bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                       uint8_t byte);
-/* Forgets the frames that levels above this one have made. */
+/* Most threads of level `depth`, if the levels before have `used`: what is left when every later
+ * level keeps its sure ones. */
+static inline uint32_t matcher_threads_max(uint32_t used, uint32_t depth) {
+  uint32_t left = WALK_THREADS_MAX - used - THREADS_SURE * (LEVELS - 1 - depth);
+  return left < THREADS_MAX ? left : THREADS_MAX;
+}
+/* Forgets the frames that levels above this one have made; the memo's stay. */
 static inline void matcher_unwind(grammar_matcher_t *matcher, const level_t *level) {
-  matcher->num_frames = level->num_frames;
-  matcher->num_links = level->num_links;
+  matcher->num_frames =
+      level->num_frames > matcher->kept_frames ? level->num_frames : matcher->kept_frames;
+  matcher->num_links =
+      level->num_links > matcher->kept_links ? level->num_links : matcher->kept_links;
 }
 
 #endif

@@ -38,11 +38,12 @@ typedef enum vocabulary_group {
 /* Preorder: the children of a node follow it; the next node outside its subtree is `size` ahead. */
 typedef struct trie_node {
   uint32_t size; /* nodes of the subtree, itself included */
-  int32_t token; /* id that ends here, -1 = none; more of them: vocabulary->same */
+  int32_t token; /* id that ends here, -1 = none */
   uint8_t byte;
-  uint8_t depth;  /* 1 = first byte */
-  uint8_t family; /* of everything below */
-  uint8_t tail;   /* bytes of the longest way down */
+  uint8_t depth;      /* 1 = first byte */
+  uint8_t family : 7; /* of everything below */
+  uint8_t twins : 1;  /* more ids end here: ids[first_id[node] ..) up to those of the next node */
+  uint8_t tail;       /* bytes of the longest way down */
 } trie_node_t;
 
 /* Every token of a group, or of several: what must stay alive for all of them. */

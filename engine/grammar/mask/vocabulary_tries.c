@@ -87,10 +87,12 @@ static void add_token(builder_t *builder, const sorted_token_t *token) {
   }
   for (uint32_t depth = 1; depth <= token->length; depth++) {
     trie_node_t *node = &vocabulary->nodes[builder->open[depth]];
-    if (family[depth] > node->family) node->family = family[depth];
+    if (family[depth] > node->family) node->family = family[depth] & 0x7Fu;
     if (token->length - depth > node->tail) node->tail = (uint8_t)(token->length - depth);
   }
-  vocabulary->nodes[builder->open[builder->depth]].token = token->id;
+  trie_node_t *end = &vocabulary->nodes[builder->open[builder->depth]];
+  end->token = token->id;
+  end->twins = vocabulary->same[token->id] >= 0;
   for (int32_t id = token->id; id >= 0; id = vocabulary->same[id])
     vocabulary->ids[builder->num_ids++] = id;
   builder->last = token;

@@ -47,15 +47,38 @@ static void fill_by_bytes(rig_t *rig, uint32_t *row) {
   free(copy);
 }
 
-/* The mask by a walk that stops again and again, in between other work with the same scratch. */
+/* Ways that pass the bounds of a matcher: some of them are dropped, and which ones depends on all
+ * bytes of the token. */
+static const char wide[] = "root ::= a\na ::= b a b | b a c | b | \"x\" a \"y\" d | [a-z] d a\n"
+                           "b ::= [a-m] | [a-z] c | d d\nc ::= \"a\"? \"b\"? | [a-z] a\n"
+                           "d ::= [a-z]{1,3} | \"q\" d? c? | [c-p] a";
+
+/* Bits of some tokens by accepting each; the others as they are. */
+static void fill_by_tokens(rig_t *rig, uint64_t *state, uint32_t *row) {
+  grammar_matcher_t *copy = aligned_alloc(64, grammar_matcher_bytes());
+  memcpy(row, rig->row, sizeof rig->row);
+  for (int i = 0; i < 60; i++) {
+    int32_t id = (int32_t)(rig_random(state) % RIG_TOKENS);
+    uint32_t bit = 1u << (id % 32);
+    grammar_matcher_copy(copy, rig->matcher);
+    bool taken = grammar_matcher_accept(copy, rig->scratch, id) == 0;
+    row[id / 32] = (row[id / 32] & ~bit) | (taken ? bit : 0);
+  }
+  free(copy);
+}
+
+/* The mask by a walk that stops again and again, in between other work with the same scratch, now
+ * and then another walk. */
 static void fill_in_pieces(rig_t *rig, bool ready, uint64_t *state, uint32_t *row) {
   int32_t stop = RIG_STOP;
   grammar_walk_t at = {0};
   grammar_matcher_t *other = aligned_alloc(64, grammar_matcher_bytes());
+  uint32_t other_row[sizeof rig->row / sizeof(uint32_t)];
   int code = GRAMMAR_LATER, pieces = 0;
   for (; code == GRAMMAR_LATER; pieces++) {
     code = matcher_walk_on(rig->matcher, rig->scratch, ready, &at, rig_random(state) % 3000, row);
     ASSERT_EQ(grammar_matcher_start(other, rig->scratch, rig->grammar, rig->vocabulary), 0);
+    if (pieces % 8 == 1) matcher_walk(other, rig->scratch, true, other_row);
   }
   ASSERT_EQ(code, 0);
   ASSERT_LT(pieces, 10000);
@@ -97,6 +120,29 @@ Test(mask, sliced_full_and_byte_by_byte_are_equal) {
   check_walk(rig, 5, 20);
   ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_EBNF, ambiguous), 0, "%s", rig->error.message);
   for (uint64_t seed = 1; seed <= 3; seed++) check_walk(rig, seed, 12);
+  rig_free(rig);
+}
+
+Test(mask, is_what_would_be_accepted_where_bounds_are_passed) {
+  rig_t *rig = rig_new();
+  uint32_t slow[sizeof rig->row / sizeof(uint32_t)];
+  uint64_t state = 1, narrowed = rig->scratch->narrowed = 0;
+  ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_EBNF, wide), 0, "%s", rig->error.message);
+  rig_start(rig);
+  for (int i = 0; i < 4 && !grammar_matcher_is_finished(rig->matcher); i++) {
+    cr_assert(rig_fill(rig));
+    narrowed = rig->scratch->narrowed;
+    if (i % 4 == 3) {
+      fill_by_tokens(rig, &state, slow);
+      cr_assert_arr_eq(rig->row, slow, sizeof slow, "step %d", i);
+      fill_in_pieces(rig, true, &state, slow);
+      cr_assert_arr_eq(rig->row, slow, sizeof slow, "in pieces, step %d", i);
+    }
+    int32_t id = rig_pick(rig, &state);
+    if (id == RIG_STOP) break;
+    ASSERT_EQ(grammar_matcher_accept(rig->matcher, rig->scratch, id), 0);
+  }
+  ASSERT_GT(narrowed, (uint64_t)0);
   rig_free(rig);
 }
 
