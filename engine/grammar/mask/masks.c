@@ -206,7 +206,7 @@ int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
     memcpy(row, masks->rows + (size_t)at * words, words * sizeof *row);
     return matcher_finish(matcher, stop_ids, num_stop_ids, row);
   }
-  int code = matcher_walk_on(matcher, scratch, true, walk, units, row);
+  int code = units > 0 ? matcher_walk_on(matcher, scratch, true, walk, units, row) : GRAMMAR_LATER;
   if (code) return code;
   if (fits) make_tail(&key, matcher, place, walk->lowest);
   if (fits && key.count <= KEY_WORDS_MAX) keep(masks, &key, hash, walk, row);

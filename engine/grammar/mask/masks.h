@@ -51,7 +51,7 @@ int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
 
 /* The same in pieces: continues a walk, which begins if it is zeroed, for about `units`. Returns
  * GRAMMAR_LATER if the row is not complete: call again, with this row and with the matcher where it
- * stands. walk->hit: the row was cached. */
+ * stands. walk->hit: the row was cached. 0 units: only a cached row. */
 int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
                           grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                           grammar_walk_t *walk, uint64_t units, uint32_t *row);
