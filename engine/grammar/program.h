@@ -18,7 +18,9 @@
 enum {
   DFA_ACCEPT = 1, /* the text may end in this state */
   DFA_LIVE = 2,   /* some byte leads on */
-  DFA_COUNT = 4   /* entering counts one: a character of a string, a digit */
+  DFA_COUNT = 4,  /* entering counts one: a character of a string, a digit */
+  DFA_LOOP = 8,   /* every character of several bytes leads back to this state */
+  DFA_WIDE = 16   /* ... to a state with LOOP */
 };
 
 enum { DFA_DEAD = 0, DFA_START = 1, STEPS_FOREVER = 255 };

@@ -149,6 +149,40 @@ static void mark_family(dfa_marker_t *marker, int family) {
   }
 }
 
+/* Returns true if all characters of one form lead to states that have `flag`, and with DFA_LOOP to
+ * `state` itself. In a counted automaton each of them counts one. */
+static bool form_leads(const dfa_marker_t *marker, uint32_t state, int form, uint8_t flag) {
+  const dfa_t *dfa = marker->dfa;
+  targets_t now = {{state}, 1};
+  for (uint8_t at = 0; at < forms[form].length; at++) {
+    const classes_t *span = &marker->spans[form][at];
+    targets_t then = {.count = 0};
+    for (uint32_t i = 0; i < now.count * span->count; i++) {
+      uint32_t from = now.states[i / span->count];
+      uint32_t to = dfa->next[(size_t)from * dfa->num_classes + span->items[i % span->count]];
+      if (to == DFA_DEAD || !add_target(&then, to)) return false;
+    }
+    now = then;
+  }
+  for (uint32_t i = 0; i < now.count; i++) {
+    uint8_t needed = dfa->rest != NULL ? DFA_LIVE | DFA_COUNT : 0;
+    uint32_t to = now.states[i];
+    if ((dfa->flags[to] & needed) != needed) return false;
+    if (flag == DFA_LOOP ? to != state : !(dfa->flags[to] & DFA_LOOP)) return false;
+  }
+  return true;
+}
+
+static void mark_wide(dfa_marker_t *marker, uint8_t flag) {
+  dfa_t *dfa = marker->dfa;
+  compile_spend(marker->compile, dfa->num_states);
+  for (uint32_t i = 1; i < dfa->num_states; i++) {
+    int form = 0;
+    while (form < NUM_FORMS && form_leads(marker, i, form, flag)) form++;
+    if (form == NUM_FORMS) dfa->flags[i] |= flag;
+  }
+}
+
 void dfa_mark(compile_t *compile, dfa_t *dfa) {
   if (dfa_is_empty(dfa)) return;
   for (uint32_t i = 1; i < dfa->num_states; i++) {
@@ -170,4 +204,6 @@ void dfa_mark(compile_t *compile, dfa_t *dfa) {
       steps[1] = steps[0];
     }
   }
+  mark_wide(marker, DFA_LOOP);
+  mark_wide(marker, DFA_WIDE);
 }

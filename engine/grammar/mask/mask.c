@@ -41,6 +41,13 @@ static inline bool takes(const dfa_t *dfa, uint32_t state, uint32_t count, uint8
          count + tail + dfa->rest_between <= dfa->count_max;
 }
 
+/* The same for characters of several bytes. */
+static inline bool takes_wide(const dfa_t *dfa, uint32_t state, uint32_t count, uint32_t tail) {
+  if (!(dfa->flags[state] & (DFA_LOOP | DFA_WIDE))) return false;
+  return dfa->rest == NULL || dfa->count_max == NONE ||
+         count + tail + dfa->rest_between <= dfa->count_max;
+}
+
 /* Returns the automaton of a thread; NULL for threads that follow names or wait for a token. */
 static const dfa_t *dfa_of(const grammar_t *grammar, const thread_t *thread) {
   const grammar_node_t *node = &grammar->nodes[thread->node];
@@ -67,7 +74,7 @@ typedef struct walk {
   bool ready;         /* ready rows may be used; the tests compare with a walk without them */
 } walk_t;
 
-static const uint32_t plain_groups = (1u << GROUP_OTHER) - 1, all_groups = (1u << GROUP_COUNT) - 1;
+static const uint32_t plain_groups = (1u << GROUP_CUT) - 1, all_groups = (1u << GROUP_COUNT) - 1;
 
 /* A string that has room for a few more characters allows exactly the tokens that are not longer.
  */
@@ -93,6 +100,15 @@ static void take_bundle(walk_t *walk, const thread_t *thread, const bundle_t *bu
   walk->at->done |= groups;
 }
 
+static void take_wide(walk_t *walk, const thread_t *thread) {
+  const bundle_t *bundle = &walk->v->groups[GROUP_WIDE];
+  const dfa_t *dfa = dfa_of(walk->m->grammar, thread);
+  if (walk->at->done >> GROUP_WIDE & 1) return;
+  if (!takes_wide(dfa, thread->state, thread->count, bundle->tail)) return;
+  allow_row(walk->v, walk->row, bundle->row);
+  walk->at->done |= 1u << GROUP_WIDE;
+}
+
 static void take_groups(walk_t *walk, const matcher_place_t *place) {
   const grammar_vocabulary_t *vocabulary = walk->v;
   for (uint32_t i = 0; i < place->count && i < THREADS_SURE; i++) {
@@ -104,6 +120,7 @@ static void take_groups(walk_t *walk, const matcher_place_t *place) {
     for (int group = 0; group < GROUP_COUNT; group++) {
       take_bundle(walk, thread, &vocabulary->groups[group], 1u << group);
     }
+    take_wide(walk, thread);
   }
 }
 
@@ -122,6 +139,11 @@ static uint32_t decide(walk_t *walk, uint32_t i) {
   if (node->size == 1) {
     if (memo_survives(walk->m, walk->s, depth, node->byte)) allow(walk->v, walk->row, i);
     return 1;
+  }
+  if (walk->ready && !node->mixed &&
+      memo_takes(walk->m, walk->s, depth, MEMO_WIDE, node->tail + 1u)) {
+    vocabulary_allow_below(walk->v, i, walk->row);
+    return node->size;
   }
   if (!memo_step(walk->m, walk->s, depth, node->byte)) return node->size;
   if (walk->ready && memo_takes(walk->m, walk->s, depth + 1, node->family, node->tail)) {
@@ -206,8 +228,12 @@ static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) 
     const trie_node_t *node = &walk->v->nodes[i];
     uint32_t depth = node->depth - 1u, count = node->size;
     walk->s->units++;
-    if (i >= walk->at->until && lane_step(lane, depth, node->byte))
+    if (i >= walk->at->until && walk->ready && !node->mixed &&
+        takes_wide(lane->dfa, lane->state[depth], lane->count[depth], node->tail + 1u)) {
+      vocabulary_allow_below(walk->v, i, walk->row);
+    } else if (i >= walk->at->until && lane_step(lane, depth, node->byte)) {
       count = decide_lane(walk, lane, i);
+    }
     if (count == 0) {
       lane_leave(walk, lane, depth);
       walk->at->until = i + node->size;

@@ -20,7 +20,12 @@ static uint32_t takes_of(const grammar_t *grammar, const thread_t *thread, int f
   const grammar_node_t *node = &grammar->nodes[thread->node];
   if (node->kind != NODE_LEX && node->kind != NODE_EXTRA) return 0;
   const dfa_t *dfa = grammar->dfas[node->lexeme];
-  uint32_t steps = dfa->steps[(size_t)thread->state * FAMILY_COUNT + (size_t)family];
+  uint32_t steps = 0;
+  if (family < FAMILY_COUNT) {
+    steps = dfa->steps[(size_t)thread->state * FAMILY_COUNT + (size_t)family];
+  } else if (dfa->flags[thread->state] & (DFA_LOOP | DFA_WIDE)) {
+    steps = STEPS_FOREVER;
+  }
   if (dfa->rest == NULL || dfa->count_max == NONE) return steps;
   uint32_t taken = thread->count + dfa->rest_between;
   return taken < dfa->count_max ? MIN(steps, dfa->count_max - taken) : 0;
@@ -53,7 +58,7 @@ static uint32_t add_state(grammar_matcher_t *matcher, memo_t *memo, uint32_t dep
   state->num_links = level->num_links - matcher->kept_links;
   state->accepting = level->accepting;
   state->num_moves = 0;
-  for (int family = 0; family < FAMILY_COUNT; family++)
+  for (int family = 0; family < MEMO_FAMILIES; family++)
     state->takes[family] = (uint8_t)level_takes(matcher, level, family);
   memset(state->next, STATE_UNKNOWN, sizeof state->next);
   matcher->kept_threads = level->num_threads;
@@ -174,7 +179,7 @@ bool memo_survives(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint3
 }
 
 bool memo_takes(const grammar_matcher_t *matcher, const grammar_scratch_t *scratch, uint32_t depth,
-                uint8_t family, uint8_t tail) {
+                uint8_t family, uint32_t tail) {
   const level_t *level = &matcher->levels[depth];
   if (level->state != 0) return scratch->memo.states[level->state].takes[family] >= tail;
   return level_takes(matcher, level, family) >= tail;

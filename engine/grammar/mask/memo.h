@@ -10,6 +10,9 @@
 
 #include "engine/grammar/mask/place.h"
 
+/* A family more: characters of several bytes. */
+enum { MEMO_WIDE = FAMILY_COUNT, MEMO_FAMILIES };
+
 enum {
   MEMO_STATES = 256, /* the first ones are not sets of threads */
   MEMO_SLOTS = 1024, /* of the table that finds a state by its moves */
@@ -42,8 +45,8 @@ typedef struct memo_state {
   uint32_t num_frames, num_links; /* made by the closure */
   uint32_t hash, first_move, num_moves;
   bool accepting;
-  uint8_t takes[FAMILY_COUNT]; /* so many characters of a family keep the set alive */
-  uint16_t next[256];          /* a state, or one of the fixed ones */
+  uint8_t takes[MEMO_FAMILIES]; /* so many characters of a family keep the set alive */
+  uint16_t next[256];           /* a state, or one of the fixed ones */
 } memo_state_t;
 
 enum { STATE_UNKNOWN, STATE_DEAD, STATE_ALIVE, STATES_FIXED };
@@ -72,6 +75,6 @@ void memo_leave_lane(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uin
                      const thread_t *thread);
 /* Whether any `tail` characters of the family, or fewer, keep level `depth` alive. */
 bool memo_takes(const grammar_matcher_t *matcher, const grammar_scratch_t *scratch, uint32_t depth,
-                uint8_t family, uint8_t tail);
+                uint8_t family, uint32_t tail);
 
 #endif

@@ -23,14 +23,16 @@ typedef enum vocabulary_family {
 } vocabulary_family_t;
 
 /* Tokens are parted by the family of the first character and of those behind it, so that the nodes
- * near a root have families of their own. All but the last one hold plain tokens. */
+ * near a root have families of their own. All but the last two hold plain tokens. */
 typedef enum vocabulary_group {
   GROUP_LOWER,     /* only a-z */
   GROUP_ALPHA,     /* only letters */
   GROUP_LED_LOWER, /* another character of ASCII, then a-z */
   GROUP_LED_ALPHA,
   GROUP_ASCII,
+  GROUP_WIDE, /* only characters of several bytes */
   GROUP_PLAIN,
+  GROUP_CUT,   /* plain, but the last character is not complete */
   GROUP_OTHER, /* quotes, backslashes, control bytes, parts of characters */
   GROUP_COUNT
 } vocabulary_group_t;
@@ -41,7 +43,9 @@ typedef struct trie_node {
   int32_t token; /* id that ends here, -1 = none */
   uint8_t byte;
   uint8_t depth;      /* 1 = first byte */
-  uint8_t family : 7; /* of everything below */
+  uint8_t family : 6; /* of everything below */
+  uint8_t mixed : 1;  /* a way from here down has other bytes than whole characters of several
+                         bytes and perhaps a last one that is cut */
   uint8_t twins : 1;  /* more ids end here: ids[first_id[node] ..) up to those of the next node */
   uint8_t tail;       /* bytes of the longest way down */
 } trie_node_t;

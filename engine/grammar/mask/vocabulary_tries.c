@@ -18,29 +18,50 @@ static uint8_t family_of_byte(uint8_t byte) {
   return byte < 0x7F ? FAMILY_ASCII : FAMILY_PLAIN;
 }
 
-/* Sets family[i] to the family of bytes[i .. length), for i of 0 .. length. If bytes[i] is not the
- * first byte of a character, that is FAMILY_ANY. */
+/* Beside the family of the bytes of a token from some place on. */
+enum {
+  FAMILY_BITS = 0x3F,
+  PART_CUT = 0x40, /* the last character is not complete */
+  PART_WIDE = 0x80 /* only characters of several bytes */
+};
+
+/* Whether the bytes are the beginning of a character and lack its end; `span` is their utf8_span.
+ */
+static bool is_cut(const char *bytes, uint32_t length, int span) {
+  uint8_t lead = (uint8_t)bytes[0];
+  return lead >= 0xC2 && lead <= 0xF4 && -span == (int)length;
+}
+
+/* Sets family[i] to the family and the PART_ bits of bytes[i .. length), for i of 0 .. length. If
+ * bytes[i] is not the first byte of a character, that is FAMILY_ANY. What keeps a state alive under
+ * all characters keeps it alive under their beginnings, so a cut one counts as a plain one. */
 static void find_families(const char *bytes, uint32_t length, const uint8_t of_byte[256],
                           uint8_t *family) {
-  family[length] = FAMILY_LOWER;
+  family[length] = FAMILY_LOWER | PART_WIDE;
   for (uint32_t i = length; i-- > 0;) {
     uint8_t own = of_byte[(uint8_t)bytes[i]], rest = family[i + 1];
-    if ((uint8_t)bytes[i] >= 0x80) {
-      int span = utf8_span(bytes + i, length - i);
-      if (span < 0) own = FAMILY_ANY;
-      if (span > 0) rest = family[i + (uint32_t)span];
+    int span = utf8_span(bytes + i, length - i);
+    if (span > 1) rest = family[i + (uint32_t)span];
+    if (span < 0 && is_cut(bytes + i, length - i, span)) {
+      rest = FAMILY_LOWER | PART_CUT | PART_WIDE;
+    } else if (span < 0) {
+      own = FAMILY_ANY;
     }
-    family[i] = MAX(own, rest);
+    uint8_t part = own == FAMILY_ANY || span == 1 ? rest & PART_CUT : rest & ~FAMILY_BITS & 0xFF;
+    family[i] = (uint8_t)(MAX(own, rest & FAMILY_BITS) | part);
   }
 }
 
 static vocabulary_group_t group_of(const uint8_t *family, uint8_t first_byte) {
-  if (family[0] == FAMILY_ANY) return GROUP_OTHER;
-  if (family[0] == FAMILY_LOWER) return GROUP_LOWER;
-  if (family[0] == FAMILY_ALPHA) return GROUP_ALPHA;
-  if (first_byte < 0x7F && family[1] == FAMILY_LOWER) return GROUP_LED_LOWER;
-  if (first_byte < 0x7F && family[1] == FAMILY_ALPHA) return GROUP_LED_ALPHA;
-  return family[0] == FAMILY_ASCII ? GROUP_ASCII : GROUP_PLAIN;
+  uint8_t whole = family[0] & FAMILY_BITS, rest = family[1] & FAMILY_BITS;
+  if (whole == FAMILY_ANY) return GROUP_OTHER;
+  if (family[0] & PART_CUT) return GROUP_CUT;
+  if (family[0] & PART_WIDE) return GROUP_WIDE;
+  if (whole == FAMILY_LOWER) return GROUP_LOWER;
+  if (whole == FAMILY_ALPHA) return GROUP_ALPHA;
+  if (first_byte < 0x7F && rest == FAMILY_LOWER) return GROUP_LED_LOWER;
+  if (first_byte < 0x7F && rest == FAMILY_ALPHA) return GROUP_LED_ALPHA;
+  return whole == FAMILY_ASCII ? GROUP_ASCII : GROUP_PLAIN;
 }
 
 static uint32_t shared_prefix(const sorted_token_t *left, const sorted_token_t *right) {
@@ -87,7 +108,9 @@ static void add_token(builder_t *builder, const sorted_token_t *token) {
   }
   for (uint32_t depth = 1; depth <= token->length; depth++) {
     trie_node_t *node = &vocabulary->nodes[builder->open[depth]];
-    if (family[depth] > node->family) node->family = family[depth] & 0x7Fu;
+    uint8_t below = family[depth] & FAMILY_BITS;
+    if (below > node->family) node->family = below & 0x3Fu;
+    if (!(family[depth - 1] & PART_WIDE)) node->mixed = 1;
     if (token->length - depth > node->tail) node->tail = (uint8_t)(token->length - depth);
   }
   trie_node_t *end = &vocabulary->nodes[builder->open[builder->depth]];
@@ -109,11 +132,11 @@ static void build_group(builder_t *builder, int group) {
   for (uint32_t i = builder->starts[group]; i < builder->starts[group + 1]; i++) {
     const sorted_token_t *token = &builder->tokens[builder->order[i]];
     add_token(builder, token);
-    extend_bundle(bundle, family_at(builder, token)[0], token->length);
+    extend_bundle(bundle, family_at(builder, token)[0] & FAMILY_BITS, token->length);
   }
   close_nodes(builder, 0);
   extend_bundle(&builder->vocabulary->all, bundle->family, bundle->tail);
-  if (group < GROUP_OTHER) extend_bundle(&builder->vocabulary->plain, bundle->family, bundle->tail);
+  if (group < GROUP_CUT) extend_bundle(&builder->vocabulary->plain, bundle->family, bundle->tail);
 }
 
 /* Lists the nodes of depth 1: by byte, then by group. Returns false if memory is short. */
@@ -218,7 +241,7 @@ static bool fill_bundles(grammar_vocabulary_t *vocabulary) {
     uint32_t first = vocabulary->group_ids[group], last = vocabulary->group_ids[group + 1];
     if (!fill_bundle(vocabulary, &vocabulary->groups[group], first, last)) return false;
   }
-  return fill_bundle(vocabulary, &vocabulary->plain, 0, vocabulary->group_ids[GROUP_OTHER]) &&
+  return fill_bundle(vocabulary, &vocabulary->plain, 0, vocabulary->group_ids[GROUP_CUT]) &&
          fill_bundle(vocabulary, &vocabulary->all, 0, vocabulary->group_ids[GROUP_COUNT]);
 }
 
@@ -226,7 +249,7 @@ static bool fill_lengths(grammar_vocabulary_t *vocabulary) {
   vocabulary->up_to =
       calloc((size_t)LENGTH_ROWS * (size_t)vocabulary->row_words, sizeof *vocabulary->up_to);
   if (vocabulary->up_to == NULL) return false;
-  for (uint32_t i = 0; i < vocabulary->group_ids[GROUP_OTHER]; i++) {
+  for (uint32_t i = 0; i < vocabulary->group_ids[GROUP_CUT]; i++) {
     uint32_t length, id = (uint32_t)vocabulary->ids[i];
     const char *bytes = vocabulary_token(vocabulary, vocabulary->ids[i], &length);
     size_t characters = utf8_count(bytes, length);

@@ -50,6 +50,9 @@ static void make_tokens(void) {
                                        "abcdefghijklmnop",
                                        "a b c d e f g h i",
                                        "the quick brown fox jumps over"};
+  /* The last ids: several characters of other scripts, the last one whole or cut. */
+  static const char *const wide[] = {"\xC3\xA9\xE2\x82\xAC", "\xE2\x82\xAC\xE2\x82\xAC\xC3\xA9",
+                                     "\xE2\x82\xAC\xC3\xA9\xE2\x82"};
   static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz ABCDEF0123456789.-_{}[]\":,\\\n";
   uint64_t state = 3;
   for (int id = 0; id < RIG_TOKENS; id++) {
@@ -66,6 +69,11 @@ static void make_tokens(void) {
       for (size_t i = 0; i < length; i++) {
         tokens.bytes[id][i] = alphabet[rig_random(&state) % range];
       }
+    }
+    if (id >= RIG_TOKENS - 3) {
+      const char *bytes = wide[id - (RIG_TOKENS - 3)];
+      length = strlen(bytes);
+      memcpy(tokens.bytes[id], bytes, length);
     }
     tokens.length[id] = (uint8_t)length;
   }

@@ -146,6 +146,21 @@ Test(mask, is_what_would_be_accepted_where_bounds_are_passed) {
   rig_free(rig);
 }
 
+/* Tokens of several characters of other scripts, the last one perhaps cut, where only some more
+ * characters fit, or where one of them leads to another state. */
+Test(mask, of_other_scripts_is_what_would_be_accepted) {
+  static const char *const patterns[] = {"[^a]{0,3}b", "(?:[^a-z]b?){1,2}", "[^b-z]*c",
+                                         "[\\u00E9\\u20AC]{1,4}", "[^a]\\u20AC?[^\\u00E9]*"};
+  rig_t *rig = rig_new();
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_REGEX, patterns[i]), 0, "%s", rig->error.message);
+    for (uint64_t seed = 1; seed <= 3; seed++) check_walk(rig, seed, 4);
+  }
+  ASSERT_EQ(rig_schema(rig, "{\"type\":\"string\",\"minLength\":1,\"maxLength\":3}"), 0);
+  for (uint64_t seed = 1; seed <= 6; seed++) check_walk(rig, seed, 5);
+  rig_free(rig);
+}
+
 /* Random walks never reach an empty mask, also where lengths and depths run out. */
 Test(mask, is_never_empty) {
   rig_t *rig = rig_new();
