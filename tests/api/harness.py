@@ -112,13 +112,13 @@ class Server:
             wait_until(self.ready, "the server to be ready", 60, self.log)
 
     def log(self):
-        return Path(self.log_file.name).read_text(errors="replace")[-6000:]
+        return Path(self.log_file.name).read_text(errors="replace")
 
     def alive(self):
         return self.process.poll() is None
 
     def ready(self):
-        assert self.alive(), f"exit status {self.process.returncode}: {self.log()}"
+        assert self.alive(), f"exit status {self.process.returncode}: {self.log()[-6000:]}"
         try:
             return self.get("/readyz").status == 200
         except OSError:
