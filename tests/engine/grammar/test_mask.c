@@ -57,7 +57,7 @@ static const char wide[] = "root ::= a\na ::= b a b | b a c | b | \"x\" a \"y\" 
 static void fill_by_tokens(rig_t *rig, uint64_t *state, uint32_t *row) {
   grammar_matcher_t *copy = aligned_alloc(64, grammar_matcher_bytes());
   memcpy(row, rig->row, sizeof rig->row);
-  for (int i = 0; i < 60; i++) {
+  for (int i = 0; i < 24; i++) {
     int32_t id = (int32_t)(rig_random(state) % RIG_TOKENS);
     uint32_t bit = 1u << (id % 32);
     grammar_matcher_copy(copy, rig->matcher);
@@ -68,15 +68,17 @@ static void fill_by_tokens(rig_t *rig, uint64_t *state, uint32_t *row) {
 }
 
 /* The mask by a walk that stops again and again, in between other work with the same scratch, now
- * and then another walk. */
-static void fill_in_pieces(rig_t *rig, bool ready, uint64_t *state, uint32_t *row) {
+ * and then another walk. A piece costs `units_most` at most. */
+static void fill_in_pieces(rig_t *rig, bool ready, uint64_t units_most, uint64_t *state,
+                           uint32_t *row) {
   int32_t stop = RIG_STOP;
   grammar_walk_t at = {0};
   grammar_matcher_t *other = aligned_alloc(64, grammar_matcher_bytes());
   uint32_t other_row[sizeof rig->row / sizeof(uint32_t)];
   int code = GRAMMAR_LATER, pieces = 0;
   for (; code == GRAMMAR_LATER; pieces++) {
-    code = matcher_walk_on(rig->matcher, rig->scratch, ready, &at, rig_random(state) % 3000, row);
+    code = matcher_walk_on(rig->matcher, rig->scratch, ready, &at, rig_random(state) % units_most,
+                           row);
     ASSERT_EQ(grammar_matcher_start(other, rig->scratch, rig->grammar, rig->vocabulary), 0);
     if (pieces % 8 == 1) matcher_walk(other, rig->scratch, true, other_row);
   }
@@ -101,7 +103,7 @@ static void check_walk(rig_t *rig, uint64_t seed, int steps) {
     cr_assert_arr_eq(full, slow, sizeof full, "full walk, step %d", i);
     cr_assert_arr_eq(rig->row, slow, sizeof full, "sliced walk, step %d", i);
     for (int ready = 0; ready < 2; ready++) {
-      fill_in_pieces(rig, ready, &state, full);
+      fill_in_pieces(rig, ready, 3000, &state, full);
       cr_assert_arr_eq(full, slow, sizeof full, "in pieces, step %d, ready %d", i, ready);
     }
     int32_t id = rig_pick(rig, &state);
@@ -135,7 +137,7 @@ Test(mask, is_what_would_be_accepted_where_bounds_are_passed) {
     if (i % 4 == 3) {
       fill_by_tokens(rig, &state, slow);
       cr_assert_arr_eq(rig->row, slow, sizeof slow, "step %d", i);
-      fill_in_pieces(rig, true, &state, slow);
+      fill_in_pieces(rig, true, 100000, &state, slow);
       cr_assert_arr_eq(rig->row, slow, sizeof slow, "in pieces, step %d", i);
     }
     int32_t id = rig_pick(rig, &state);
