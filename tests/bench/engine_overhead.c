@@ -5,6 +5,7 @@
  * Usage: engine_overhead [sequences] [tokens]
  */
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 #include "engine/engine.h"
 #include "tests/sim/fake_ops.h"
 
@@ -73,7 +74,9 @@ int main(int argc, char **argv) {
   engine_t *engine = start(sequences);
   request_t **requests = calloc((size_t)sequences, sizeof(request_t *));
   for (int i = 0; i < sequences; i++) requests[i] = make_request(i, tokens);
-  if (engine_submit(engine, requests, sequences, NULL) != 0) return 1;
+  for (int i = 0; i < sequences; i += SUBMIT_MAX) {
+    if (engine_submit(engine, requests + i, MIN(sequences - i, SUBMIT_MAX), NULL) != 0) return 1;
+  }
   engine_stats_t a, b;
   do {
     nap(200000);
