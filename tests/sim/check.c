@@ -533,6 +533,7 @@ void check_begin(void) {
   check_pool_begin();
   memset(&before, 0, sizeof before);
   fair_begin();
+  queue_begin();
   memset(tenant_waits, 0, sizeof tenant_waits);
   memset(tenant_tokens, 0, sizeof tenant_tokens);
   REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");

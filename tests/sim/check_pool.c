@@ -129,9 +129,11 @@ void check_pool(const engine_t *e) {
   REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&
               !pool->blocks[0].identity.unique_id,
           "I1: the null block is in use");
-  for (int32_t b = 1; b < pool->num_blocks; b++) check_block(pool, b);
   int32_t num_keyed = 0;
-  for (int32_t b = 1; b < pool->num_blocks; b++) num_keyed += pool->blocks[b].identity.keyed;
+  for (int32_t b = 1; b < pool->num_blocks; b++) {
+    check_block(pool, b);
+    num_keyed += pool->blocks[b].identity.keyed;
+  }
   bool same = pool->next_unique_id - 1 == last_unique_id && num_keyed == last_num_keyed;
   if (!same) check_map(pool);
   last_unique_id = pool->next_unique_id - 1;

@@ -6,6 +6,8 @@
  */
 #include "tests/sim/sim.h"
 
+#include <string.h>
+
 static track_t *dropped[SIM_REQUESTS_MAX]; /* by the request that is being submitted */
 static int num_dropped;
 static uint64_t num_submitted;
@@ -14,23 +16,32 @@ typedef struct amount {
   int64_t requests, tokens;
 } amount_t;
 
+static amount_t amounts[SIM_TENANTS + 1]; /* of the tracks that wait, by tenant */
+
+/* Every change of track_t.waits is made here, so that the amounts are those of all tracks. */
+static void set_waits(track_t *k, bool waits) {
+  amount_t *amount = &amounts[k->script->tenant];
+  if (k->waits == waits) return;
+  amount->requests += waits ? 1 : -1;
+  amount->tokens += waits ? k->num_prompt : -k->num_prompt;
+  k->waits = waits;
+}
+
+/* Nobody waits. */
+static void clear(void) {
+  for (int i = 0; i < sim.scenario->count; i++) sim.tracks[i].waits = false;
+  memset(amounts, 0, sizeof amounts);
+}
+
 static amount_t amount_of(uint64_t tenant) {
-  amount_t sum = {0, 0};
-  for (int i = 0; i < sim.scenario->count; i++) {
-    const track_t *k = &sim.tracks[i];
-    if (!k->waits || k->script->tenant != tenant) continue;
-    sum.requests++;
-    sum.tokens += k->num_prompt;
-  }
-  return sum;
+  return amounts[tenant];
 }
 
 static amount_t amount_of_all(void) {
   amount_t sum = {0, 0};
   for (uint64_t tenant = 0; tenant <= SIM_TENANTS; tenant++) {
-    amount_t some = amount_of(tenant);
-    sum.requests += some.requests;
-    sum.tokens += some.tokens;
+    sum.requests += amounts[tenant].requests;
+    sum.tokens += amounts[tenant].tokens;
   }
   return sum;
 }
@@ -90,6 +101,10 @@ static void check_law(uint64_t loser, int64_t has, const char *fate) {
           (long long)has, (long long)limit, (long long)most);
 }
 
+void queue_begin(void) {
+  clear();
+}
+
 bool queue_expect(const request_t *request) {
   num_dropped = 0;
   bool enters = may_enter(request, false) && may_enter(request, true);
@@ -101,7 +116,7 @@ bool queue_expect(const request_t *request) {
         uint64_t tenant = victim->script->tenant;
         check_law(tenant, amount_of(tenant).requests, "made to make room");
       }
-      victim->waits = false;
+      set_waits(victim, false);
       dropped[num_dropped++] = victim;
     }
   }
@@ -118,11 +133,11 @@ void queue_check_submitted(track_t *track, const request_t *request, int code) {
     check_law(request->tenant, amount_of(request->tenant).requests + 1, "refused");
   }
   for (int i = 0; i < num_dropped; i++) {
-    dropped[i]->waits = code != 0;
+    set_waits(dropped[i], code != 0);
     dropped[i]->dropped = code == 0;
     dropped[i]->dropped_iteration = sim.iteration;
   }
-  track->waits = code == 0;
+  set_waits(track, code == 0);
   for (int i = 0; i < sim.scenario->count; i++) {
     const track_t *k = &sim.tracks[i];
     if (!k->waits && !(k->dropped && k->dropped_iteration == sim.iteration)) continue;
@@ -134,11 +149,11 @@ void queue_check_submitted(track_t *track, const request_t *request, int code) {
 void queue_check(const engine_t *e) {
   const scheduler_t *s = e->scheduler;
   const group_queue_t *queues[] = {&s->waiting.queue, &s->running, &s->swapped};
-  for (int i = 0; i < sim.scenario->count; i++) sim.tracks[i].waits = false;
+  clear();
   for (int i = 0; i < 3; i++) {
     for (const group_t *g = queues[i]->head; g != NULL; g = g->next) {
       track_t *k = check_track(&g->sequence);
-      k->waits = !k->was_landed;
+      set_waits(k, !k->was_landed);
       REQUIRE(!k->dropped, "request %d is still there after it made room", k->index);
     }
   }

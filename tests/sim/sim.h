@@ -42,12 +42,11 @@ typedef struct track {
   const script_t *script;
   stop_set_t *stops;
   bool submitted, done;
-  int refusal;                       /* ERR_ number that engine_submit answered with */
-  int32_t num_skips;                 /* of its group, when the last iteration ended */
-  const request_t *sent;             /* what was submitted: `request`, or the API's */
-  bool waits, dropped;               /* in the queue, by queue.c; it made room for another there */
-  uint64_t number;                   /* among those submitted, from 1 */
-  block_key_t keys[SIM_CONTEXT_MAX]; /* of its prompt, for half of the requests */
+  int refusal;           /* ERR_ number that engine_submit answered with */
+  int32_t num_skips;     /* of its group, when the last iteration ended */
+  const request_t *sent; /* what was submitted: `request`, or the API's */
+  bool waits, dropped;   /* in the queue, by queue.c; it made room for another there */
+  uint64_t number;       /* among those submitted, from 1 */
   uint64_t dropped_iteration;
   /* what must come */
   int32_t num_prompt, error_code;
@@ -58,6 +57,7 @@ typedef struct track {
   stream_t streams[2 * SIM_STREAMS_MAX];
   /* [output tokens][index] what a beam's sequence must hold then; 0 = no beam lives there */
   uint64_t beams[SIM_CONTEXT_MAX][SIM_STREAMS_MAX];
+  block_key_t keys[SIM_CONTEXT_MAX]; /* of its prompt, for half of the requests */
   /* what came */
   int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
   int32_t num_cached;
@@ -126,6 +126,7 @@ void check_submitted(track_t *track, const request_t *request); /* at the door o
 bool check_quota_lacks(const track_t *track);
 stream_t *check_stream(const sequence_t *sequence);
 /* queue.c: who waits, who makes room, who is refused at the door. */
+void queue_begin(void);                      /* a fresh engine */
 bool queue_expect(const request_t *request); /* before submit; true = it enters */
 void queue_check_submitted(track_t *track, const request_t *request, int code);
 void queue_check(const engine_t *engine); /* after every iteration */
@@ -138,8 +139,7 @@ uint64_t sim_run(scenario_t *scenario);
 /* torture.c: every fallible call of every case fails once. Returns how many calls failed. */
 uint64_t torture_run(void);
 
-/* load.c: many requests on one engine: nothing leaks, memory stays flat; and far too many at once.
- */
+/* load.c: many requests on one engine: nothing leaks, memory stays flat; then far too many. */
 void load_soak(uint64_t requests);
 void load_overload(void);
 
