@@ -28,23 +28,24 @@ static void barrier_release(Block *b, Barrier &r) {
 
 static void barrier_check(const Barrier &r, unsigned id, unsigned threads, Site site) {
   const Block *b = self()->owner;
-  const char *file = file_name(site.file);
-  if (id >= BARRIERS) fail("barrier %u of %d at %s:%d", id, BARRIERS, file, site.line);
+  if (id >= BARRIERS)
+    fail("barrier %u of %d at %s:%d", id, BARRIERS, file_name(site.file), site.line);
   if (threads % 32)
-    fail("named barrier of %u threads, not whole warps, at %s:%d", threads, file, site.line);
-  if (threads > b->threads)
-    fail("named barrier of %u threads in a block of %u at %s:%d", threads, b->threads, file,
+    fail("named barrier of %u threads, not whole warps, at %s:%d", threads, file_name(site.file),
          site.line);
+  if (threads > b->threads)
+    fail("named barrier of %u threads in a block of %u at %s:%d", threads, b->threads,
+         file_name(site.file), site.line);
   if (r.arrived && r.expected != threads)
-    fail("barrier %u for %u threads at %s:%d, for %u at %s:%d", id, threads, file, site.line,
-         r.expected, file_name(r.site.file), r.site.line);
+    fail("barrier %u for %u threads at %s:%d, for %u at %s:%d", id, threads, file_name(site.file),
+         site.line, r.expected, file_name(r.site.file), r.site.line);
   if (threads) return;
   if (b->alive != b->threads)
-    fail("__syncthreads at %s:%d, but %u of %u threads have exited", file, site.line,
-         b->threads - b->alive, b->threads);
-  if (r.arrived && (r.site.line != site.line || strcmp(r.site.file, site.file)))
-    fail("divergent __syncthreads: this thread is at %s:%d, %u others are at %s:%d", file,
-         site.line, r.arrived, file_name(r.site.file), r.site.line);
+    fail("__syncthreads at %s:%d, but %u of %u threads have exited", file_name(site.file),
+         site.line, b->threads - b->alive, b->threads);
+  if (r.arrived && !is_same_site(r.site, site))
+    fail("divergent __syncthreads: this thread is at %s:%d, %u others are at %s:%d",
+         file_name(site.file), site.line, r.arrived, file_name(r.site.file), r.site.line);
 }
 
 static int barrier_reach(unsigned id, unsigned threads, BarrierKind kind, int predicate, bool waits,

@@ -20,13 +20,13 @@ static void land(const PendingCopy &c) {
 }
 
 void cp_async(void *dst, const void *src, int bytes, Site site) {
-  const char *file = file_name(site.file);
   if (bytes < 0 || bytes > CP_ASYNC_BYTES)
-    fail("cp.async of %d bytes at %s:%d", bytes, file, site.line);
+    fail("cp.async of %d bytes at %s:%d", bytes, file_name(site.file), site.line);
   if ((reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src)) % CP_ASYNC_BYTES)
-    fail("cp.async at %s:%d: misaligned (to %p, from %p)", file, site.line, dst, src);
+    fail("cp.async at %s:%d: misaligned (to %p, from %p)", file_name(site.file), site.line, dst,
+         src);
   if (!is_shared(dst, CP_ASYNC_BYTES))
-    fail("cp.async at %s:%d: %p is not in shared memory", file, site.line, dst);
+    fail("cp.async at %s:%d: %p is not in shared memory", file_name(site.file), site.line, dst);
   const PendingCopy copy = {static_cast<char *>(dst), static_cast<const char *>(src), bytes};
   if (!settings.late_copies) {
     land(copy);
@@ -71,10 +71,11 @@ static_assert(sizeof(Mbarrier) == sizeof(uint64_t), "an mbarrier is a 64-bit wor
 
 static Mbarrier *mbarrier_at(uint64_t *bar, const char *what, Site site) {
   Mbarrier *m = reinterpret_cast<Mbarrier *>(bar);
-  const char *file = file_name(site.file);
   if (!is_shared(bar, sizeof *bar) || reinterpret_cast<uintptr_t>(bar) % sizeof *bar)
-    fail("%s at %s:%d: %p is no place for an mbarrier", what, file, site.line, (void *)bar);
-  if (m->broken || !m->expected) fail("%s at %s:%d: not initialised", what, file, site.line);
+    fail("%s at %s:%d: %p is no place for an mbarrier", what, file_name(site.file), site.line,
+         (void *)bar);
+  if (m->broken || !m->expected)
+    fail("%s at %s:%d: not initialised", what, file_name(site.file), site.line);
   return m;
 }
 
@@ -95,11 +96,11 @@ static void mbarrier_advance(uint64_t *bar) {
 }
 
 void mbarrier_init(uint64_t *bar, unsigned arrivals, Site site) {
-  const char *file = file_name(site.file);
   if (!is_shared(bar, sizeof *bar) || reinterpret_cast<uintptr_t>(bar) % sizeof *bar)
-    fail("mbarrier init at %s:%d: %p is no place for it", file, site.line, (void *)bar);
+    fail("mbarrier init at %s:%d: %p is no place for it", file_name(site.file), site.line,
+         (void *)bar);
   if (!arrivals || arrivals > ARRIVALS_MAX)
-    fail("mbarrier init at %s:%d: %u arrivals", file, site.line, arrivals);
+    fail("mbarrier init at %s:%d: %u arrivals", file_name(site.file), site.line, arrivals);
   Mbarrier m = {};
   m.pending = m.expected = arrivals & ARRIVALS_MAX;
   memcpy(bar, &m, sizeof m);
@@ -123,13 +124,12 @@ void mbarrier_wait(uint64_t *bar, unsigned parity, Site site) {
 }
 
 void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site site) {
-  const char *file = file_name(site.file);
   const uintptr_t all = reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | bytes;
   if (all % BULK_ALIGNMENT || !bytes)
-    fail("bulk copy at %s:%d: addresses and size must be multiples of %d", file, site.line,
-         BULK_ALIGNMENT);
+    fail("bulk copy at %s:%d: addresses and size must be multiples of %d", file_name(site.file),
+         site.line, BULK_ALIGNMENT);
   if (!is_shared(dst, bytes))
-    fail("bulk copy at %s:%d: %p is not in shared memory", file, site.line, dst);
+    fail("bulk copy at %s:%d: %p is not in shared memory", file_name(site.file), site.line, dst);
   mbarrier_at(bar, "bulk copy", site);
   check_access(src, bytes, false, "bulk copy");
   check_access(dst, bytes, true, "bulk copy");

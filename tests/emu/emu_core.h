@@ -120,7 +120,6 @@ struct Engine {
   std::string fault;
 };
 extern Engine &engine; /* never destroyed: its fibers outlive static objects */
-
 inline Fiber *self() {
   return static_cast<Fiber *>(current);
 }
@@ -130,6 +129,7 @@ inline void make_ready(Fiber *f) {
   f->waits_in = nullptr;
 }
 const char *file_name(const char *path);
+bool is_same_site(Site a, Site b);
 
 /* emu_context.cc: stacks. `to` null is the host. */
 Fiber *fiber_make(void (*entry)());

@@ -11,6 +11,10 @@ namespace emu {
 
 enum { LANES = 32, MMA_M = 16, MMA_N = 8, MMA_K = 16, MATRIX_SIDE = 8, ROW_BYTES = 16 };
 
+/* What one instruction of the host adds, on every 64-bit processor. */
+enum { FOUR = 4 };
+typedef float Four __attribute__((vector_size(FOUR * sizeof(float))));
+
 struct MmaArgument {
   uint32_t a[4], b[2];
   float *acc;
@@ -26,7 +30,9 @@ template <bool BF16> static void mma_work(void **arguments, uint32_t) {
   for (int lane = 0; lane < LANES; lane++) {
     const MmaArgument &x = *static_cast<MmaArgument *>(arguments[lane]);
     const int g = lane / 4, t = lane % 4 * 2;
+#pragma GCC unroll 2
     for (int high = 0; high < 2; high++) {
+#pragma GCC unroll 4
       for (int r = 0; r < 4; r++)
         a[g + r % 2 * 8][t + r / 2 * 8 + high] = element<BF16>(x.a[r], high);
       for (int r = 0; r < 2; r++) b[t + r * 8 + high][g] = element<BF16>(x.b[r], high);
@@ -34,8 +40,16 @@ template <bool BF16> static void mma_work(void **arguments, uint32_t) {
     }
   }
   for (int i = 0; i < MMA_M; i++)
-    for (int k = 0; k < MMA_K; k++)
-      for (int j = 0; j < MMA_N; j++) sum[i][j] += a[i][k] * b[k][j];
+    for (int j = 0; j < MMA_N; j += FOUR) {
+      Four four;
+      memcpy(&four, &sum[i][j], sizeof four);
+      for (int k = 0; k < MMA_K; k++) {
+        Four column;
+        memcpy(&column, &b[k][j], sizeof column);
+        four += a[i][k] * column;
+      }
+      memcpy(&sum[i][j], &four, sizeof four);
+    }
   for (int lane = 0; lane < LANES; lane++) {
     float *acc = static_cast<MmaArgument *>(arguments[lane])->acc;
     const int g = lane / 4, t = lane % 4 * 2;
@@ -75,11 +89,12 @@ static void ldmatrix_work(void **arguments, uint32_t) {
 
 void ldmatrix(uint32_t *out, int matrices, bool transposed, const void *row, Site site) {
   if ((int)self()->lane < matrices * MATRIX_SIDE) {
-    const char *file = file_name(site.file);
     if (reinterpret_cast<uintptr_t>(row) % ROW_BYTES)
-      fail("ldmatrix at %s:%d: row %p is not 16-byte aligned", file, site.line, row);
+      fail("ldmatrix at %s:%d: row %p is not 16-byte aligned", file_name(site.file), site.line,
+           row);
     if (!is_shared(row, ROW_BYTES))
-      fail("ldmatrix at %s:%d: row %p is not in shared memory", file, site.line, row);
+      fail("ldmatrix at %s:%d: row %p is not in shared memory", file_name(site.file), site.line,
+           row);
     check_access(row, ROW_BYTES, false, "ldmatrix");
   }
   LdmatrixArgument x = {row, out, matrices, transposed};

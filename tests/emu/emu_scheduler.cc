@@ -41,12 +41,17 @@ uint32_t random_below(uint32_t bound) {
   x ^= x >> 7;
   x ^= x << 17;
   settings.random_state = x;
-  return (uint32_t)(x >> 11) % bound;
+  return (uint32_t)((x >> 32) * bound >> 32);
 }
 
 const char *file_name(const char *path) {
   const char *slash = path ? strrchr(path, '/') : nullptr;
   return slash ? slash + 1 : path ? path : "?";
+}
+
+/* Most often both names are the very same text of the compiler's. */
+bool is_same_site(Site a, Site b) {
+  return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
 }
 
 /* ---- Faults ---- */
@@ -114,12 +119,11 @@ static void report_deadlock() {
 
 /* ---- Who runs next ---- */
 
-static int bit_number(uint32_t set, uint32_t skip) {
-  while (skip--) set &= set - 1;
-  return __builtin_ctz(set);
-}
+/* The first one from a random place on, round the end: any may be it, in one step. */
 static int random_bit(uint32_t set) {
-  return bit_number(set, random_below((uint32_t)__builtin_popcount(set)));
+  const uint32_t from = random_below(32);
+  const uint32_t above = set >> from;
+  return above ? (int)from + __builtin_ctz(above) : __builtin_ctz(set);
 }
 static int first_bit(uint32_t set) {
   if (settings.order == ORDER_RANDOM) return random_bit(set);
@@ -134,14 +138,18 @@ static int next_bit(uint32_t set, unsigned from) {
   return first_bit(above ? above : set);
 }
 
-static Fiber *pick_in_block(Block *b, const Fiber *after, bool stay) {
+/* Mostly the warp of the fiber that stopped goes on. */
+static bool stays_in_warp(const Fiber *after) {
+  return after->home->ready && (settings.order != ORDER_RANDOM || random_below(8));
+}
+
+static Fiber *pick_in_block(Block *b, const Fiber *after) {
   if (!b->ready_warps) return nullptr;
   unsigned w;
-  if (stay && after->home->ready && (settings.order != ORDER_RANDOM || random_below(8)))
-    w = after->warp;
+  if (after && after->owner == b)
+    w = stays_in_warp(after) ? after->warp : (unsigned)next_bit(b->ready_warps, after->warp);
   else
-    w = (unsigned)(after && after->owner == b ? next_bit(b->ready_warps, after->warp)
-                                              : first_bit(b->ready_warps));
+    w = (unsigned)first_bit(b->ready_warps);
   const uint32_t ready = b->warp[w].ready;
   const bool same = after && after->home == &b->warp[w];
   return b->warp[w].lane[same ? next_bit(ready, after->lane) : first_bit(ready)];
@@ -181,13 +189,13 @@ static void land_one() {
  * land when nothing else can happen. */
 static Fiber *pick(const Fiber *after) {
   Group &g = engine.group;
+  const unsigned n = (unsigned)g.blocks.size();
   for (;;) {
-    const unsigned n = (unsigned)g.blocks.size();
     unsigned start = after ? after->owner->rank : 0;
     if (settings.order == ORDER_RANDOM) start = random_below(n);
     for (unsigned i = 0; i < n; i++) {
-      Block *b = g.blocks[(start + i) % n];
-      if (Fiber *f = pick_in_block(b, after, after && after->owner == b)) return f;
+      Block *b = g.blocks[start + i < n ? start + i : start + i - n];
+      if (Fiber *f = pick_in_block(b, after)) return f;
     }
     if (g.late.empty()) return nullptr;
     land_one();

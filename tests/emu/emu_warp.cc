@@ -18,28 +18,28 @@ static void collective_finish(Warp *w, Collective &c) {
 
 static void collective_check_mask(uint32_t mask, const char *what, Site site) {
   const Fiber *f = self();
-  const char *file = file_name(site.file);
   if (!(mask & f->bit))
-    fail("%s at %s:%d: lane %u is not in its own mask %08x", what, file, site.line, f->lane, mask);
+    fail("%s at %s:%d: lane %u is not in its own mask %08x", what, file_name(site.file), site.line,
+         f->lane, mask);
   const uint32_t missing = mask & ~f->home->born, gone = mask & ~f->home->alive;
   if (missing)
-    fail("%s at %s:%d: mask %08x names lanes %08x that the block does not have", what, file,
-         site.line, mask, missing);
+    fail("%s at %s:%d: mask %08x names lanes %08x that the block does not have", what,
+         file_name(site.file), site.line, mask, missing);
   if (gone)
-    fail("%s at %s:%d: mask %08x names lanes %08x that have exited", what, file, site.line, mask,
-         gone);
+    fail("%s at %s:%d: mask %08x names lanes %08x that have exited", what, file_name(site.file),
+         site.line, mask, gone);
 }
 
 static void collective_check_match(const Collective &c, uint32_t mask, const char *what,
                                    bool aligned, Site site) {
-  const char *file = file_name(site.file), *other = file_name(c.site.file);
-  if (c.mask != mask || strcmp(c.what, what))
+  if (c.mask != mask || (c.what != what && strcmp(c.what, what)))
     fail("divergent warp: this lane is in %s (mask %08x) at %s:%d, lanes %08x in %s (mask %08x) at "
          "%s:%d",
-         what, mask, file, site.line, c.arrived, c.what, c.mask, other, c.site.line);
-  if (aligned && (c.site.line != site.line || strcmp(c.site.file, site.file)))
-    fail("divergent warp: %s at %s:%d, lanes %08x execute another at %s:%d", what, file, site.line,
-         c.arrived, other, c.site.line);
+         what, mask, file_name(site.file), site.line, c.arrived, c.what, c.mask,
+         file_name(c.site.file), c.site.line);
+  if (aligned && !is_same_site(c.site, site))
+    fail("divergent warp: %s at %s:%d, lanes %08x execute another at %s:%d", what,
+         file_name(site.file), site.line, c.arrived, file_name(c.site.file), c.site.line);
 }
 
 /* The open collective that this lane joins or, with another mask, must not pass by: those who

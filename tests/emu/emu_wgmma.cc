@@ -192,10 +192,11 @@ static void join_chain(Warpgroup &g, Product &p, float *acc, unsigned thread, Si
 void wgmma(const WgmmaShare &share, Site site) {
   Warpgroup &g = own_group("wgmma", site);
   const unsigned thread = self()->linear % GROUP;
-  const char *file = file_name(site.file);
-  if (runtime().capability != 90) fail("wgmma at %s:%d: sm_90a alone has it", file, site.line);
+  if (runtime().capability != 90)
+    fail("wgmma at %s:%d: sm_90a alone has it", file_name(site.file), site.line);
   if (!g.fenced[thread])
-    fail("wgmma at %s:%d without wgmma_fence since its registers were touched", file, site.line);
+    fail("wgmma at %s:%d without wgmma_fence since its registers were touched",
+         file_name(site.file), site.line);
   const size_t number = g.issued[thread]++ - g.retired;
   if (number == g.products.size()) {
     if (!share.a_registers) check_matrix(share.a, site);
@@ -205,10 +206,10 @@ void wgmma(const WgmmaShare &share, Site site) {
   }
   Product &p = g.products[number];
   if (p.site.line != site.line || strcmp(p.site.file, site.file))
-    fail("divergent warpgroup: wgmma at %s:%d, others at %s:%d", file, site.line,
+    fail("divergent warpgroup: wgmma at %s:%d, others at %s:%d", file_name(site.file), site.line,
          file_name(p.site.file), p.site.line);
   if (p.share.a != share.a || p.share.b != share.b || p.share.add != share.add)
-    fail("wgmma at %s:%d: operands differ within the warpgroup", file, site.line);
+    fail("wgmma at %s:%d: operands differ within the warpgroup", file_name(site.file), site.line);
   if (share.a_registers) memcpy(p.fragment[thread], share.a_registers, sizeof p.fragment[thread]);
   const bool first = p.chain < 0;
   join_chain(g, p, share.acc, thread, site);
@@ -287,17 +288,16 @@ bool wgmma_holds(const void *p, size_t size) {
 
 void registers_set(int count, bool raise, Site site) {
   Warpgroup &g = own_group("setmaxnreg", site);
-  const char *file = file_name(site.file);
   const int launched =
       std::min(REGISTERS / (int)self()->owner->threads, REGISTERS_MAX - 1) & -REGISTERS_STEP;
   if (count < REGISTERS_MIN || count > REGISTERS_MAX || count % REGISTERS_STEP)
-    fail("setmaxnreg of %d registers at %s:%d", count, file, site.line);
+    fail("setmaxnreg of %d registers at %s:%d", count, file_name(site.file), site.line);
   if (raise ? count < launched : count > launched)
-    fail("setmaxnreg at %s:%d: from %d registers to %d is the other way", file, site.line, launched,
-         count);
+    fail("setmaxnreg at %s:%d: from %d registers to %d is the other way", file_name(site.file),
+         site.line, launched, count);
   if (g.registers && g.registers != count)
-    fail("setmaxnreg at %s:%d: %d registers, %d elsewhere in the warpgroup", file, site.line, count,
-         g.registers);
+    fail("setmaxnreg at %s:%d: %d registers, %d elsewhere in the warpgroup", file_name(site.file),
+         site.line, count, g.registers);
   g.registers = count;
 }
 
