@@ -23,16 +23,16 @@ import serve_default
 import serve_faults
 import serve_fp8
 import serve_lora
-from serving import REAL_GPU, SEED, Server, check_logprobs, compare, prompts
+from serving import FEW, REAL_GPU, SEED, Server, check_logprobs, compare, prompts
 
 
 def test_greedy_tokens_of_both_devices(both):
     cpu, cuda = both
-    bodies = [{"prompt": p, "max_tokens": 24, "logprobs": 5} for p in prompts(10, 150)]
+    bodies = [{"prompt": p, "max_tokens": 12, "logprobs": 5} for p in prompts(10, 100)]
     for body in bodies:  # several ids have one text, and a text is one key of top_logprobs
         body["return_tokens_as_token_ids"] = True
     differences = [d for pair in zip(cpu.all(bodies), cuda.all(bodies)) for d in compare(*pair)]
-    assert len(differences) > 10 * 24 // 3, f"only {len(differences)} tokens could be compared"
+    assert len(differences) > 10 * 12 // 3, f"only {len(differences)} tokens could be compared"
     check_logprobs(differences)
 
 
@@ -59,8 +59,8 @@ def sampled(seed=None):
         {"bad_words": ["the", "quick", "one two"]}, {"min_tokens": 6, "ignore_eos": False},
         {"logprobs": 3}, {"temperature": 0},
     ]
-    return [{"temperature": 1.2, "seed": source.randrange(1 << 30), "max_tokens": 12,
-             "prompt": p, **kind} for p, kind in zip(prompts(len(kinds), 100, seed), kinds)]
+    return [{"temperature": 1.2, "seed": source.randrange(1 << 30), "max_tokens": 8,
+             "prompt": p, **kind} for p, kind in zip(prompts(len(kinds), 60, seed), kinds)]
 
 
 def test_tokens_do_not_depend_on_mates(both):
@@ -75,7 +75,8 @@ def test_tokens_do_not_depend_on_mates(both):
 
 
 def test_most_draws_are_those_of_the_cpu(both):
-    bodies = sampled()
+    bodies = [{**body, "max_tokens": 1, "min_tokens": min(1, body.get("min_tokens", 0))}
+              for body in sampled()]
     pairs = list(zip(*(server.all(bodies) for server in both)))
     first = sum(left["token_ids"][0] == right["token_ids"][0] for left, right in pairs)
     assert first >= len(pairs) * 2 // 3, f"{first} of {len(pairs)} first tokens agree"
@@ -83,7 +84,7 @@ def test_most_draws_are_those_of_the_cpu(both):
 
 def test_penalties_forbid_repetition(both):
     """With the largest penalties and no bias a greedy stream does not come back to a token."""
-    body = {"prompt": prompts(1, 30)[0], "max_tokens": 40, "presence_penalty": 2,
+    body = {"prompt": prompts(1, 30)[0], "max_tokens": 24, "presence_penalty": 2,
             "frequency_penalty": 2, "repetition_penalty": 10}
     tokens = both[1].all([body])[0]["token_ids"]
     assert len(set(tokens)) == len(tokens), tokens
@@ -96,8 +97,8 @@ def swapped(server, direction):
 
 def small_pool(program, bodies, *flags):
     """Choices of a server whose pool does not hold all bodies at once, and what it swapped."""
-    server = Server(program, "cuda", "--block-size", 16, "--num-blocks", 35,
-                    "--max-num-batched-tokens", 64, "--max-num-seqs", 8, *flags)
+    server = Server(program, "cuda", "--block-size", 16, "--num-blocks", 18, *FEW,
+                    "--max-model-len", 128, "--max-num-batched-tokens", 64, *flags)
     try:
         choices = server.all(bodies)
         assert server.preemptions() > 0, "the pool was not small enough"
@@ -108,12 +109,12 @@ def small_pool(program, bodies, *flags):
 
 def test_a_small_pool_preempts_and_changes_nothing(program):
     """By recomputation, and by swapping, which brings back the very bits; e4m3 blocks too."""
-    bodies = [{"prompt": (p * 40)[:40], "max_tokens": 42, "temperature": i % 2, "seed": i,
+    bodies = [{"prompt": (p * 24)[:24], "max_tokens": 26, "temperature": i % 2, "seed": i,
                "repetition_penalty": 1 if i % 2 == 0 else 1.2, "logprobs": 2}
-              for i, p in enumerate(prompts(8, 40))]
+              for i, p in enumerate(prompts(6, 24))]
     swap = ["--preemption-mode", "swap", "--swap-space", "0.01"]
     for cache in ("auto", "fp8"):
-        large = Server(program, "cuda", "--block-size", 16, "--kv-cache-dtype", cache)
+        large = Server(program, "cuda", "--block-size", 16, "--kv-cache-dtype", cache, *FEW)
         expected = large.all(bodies)
         assert large.stop() == 0, large.text()
         tokens = [choice["token_ids"] for choice in expected]
@@ -132,8 +133,8 @@ def test_a_small_pool_preempts_and_changes_nothing(program):
 
 def test_products_by_the_library(program):
     """Many rows go through (a fake) cuBLASLt, whose choices the next start reads from a file."""
-    bodies = [{"prompt": p, "max_tokens": 16, "logprobs": 5, "return_tokens_as_token_ids": True}
-              for p in prompts(6, 200)]
+    bodies = [{"prompt": p, "max_tokens": 8, "logprobs": 5, "return_tokens_as_token_ids": True}
+              for p in prompts(5, 150)]
     cpu = Server(program, "cpu", "--max-num-batched-tokens", 150)
     expected = cpu.all(bodies)
     assert cpu.stop() == 0, cpu.text()
@@ -144,7 +145,7 @@ def test_products_by_the_library(program):
                 files[0].write_text(files[0].read_text().replace("1 2 ", "1 2 3 ", 4)[:-40])
             before = files[0].read_text() if files else ""
             server = Server(program, "cuda", "--no-batch-invariant", "--max-num-batched-tokens",
-                            150, XDG_CACHE_HOME=cache, CACHE_DIRECTORY="")
+                            150, *FEW, XDG_CACHE_HOME=cache, CACHE_DIRECTORY="")
             got = server.all(bodies)
             assert server.stop() == 0, server.text()
             prefill = "prefill by " + ("" if REAL_GPU else "wgmma")

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 
-from serving import PATIENCE_S, TINY, Server
+from serving import FEW, PATIENCE_S, TINY, Server
 
 EXIT_DEVICE_LOST = 71
 
@@ -27,7 +27,7 @@ def check_error(error):
 
 
 def lose_device(program, fault):
-    server = Server(program, "cuda", EMU_FAIL=fault)
+    server = Server(program, "cuda", *FEW, EMU_FAIL=fault)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         whole = [pool.submit(server.ask, prompt=[5, 6, 7], max_tokens=400) for _ in range(3)]
         status, headers, events = pool.submit(server.stream, prompt=[8, 9], max_tokens=400).result()
@@ -80,7 +80,7 @@ def test_a_stuck_device_is_noticed(program):
     """A kernel never ends: the watchdog starves, probes fail, and the daemon can still be ended."""
     with tempfile.TemporaryDirectory() as folder:
         notify = Notify(folder)
-        server = Server(program, "cuda", "--watchdog-interval", "1s", "--drain-timeout", "1s",
+        server = Server(program, "cuda", *FEW, "--watchdog-interval", "1s", "--drain-timeout", "1s",
                         EMU_FAIL="cudaEventSynchronize:45:hang", NOTIFY_SOCKET=notify.path,
                         WATCHDOG_USEC="1000000")
         assert notify.hears("WATCHDOG=1", 10), notify.heard
@@ -103,7 +103,7 @@ def test_a_stuck_device_is_noticed(program):
 
 def test_a_launch_that_hangs_is_the_device(program):
     """A launch never returns: that too is told from a host that is late, and ends with 71."""
-    server = Server(program, "cuda", "--watchdog-interval", "1s", "--drain-timeout", "1s",
+    server = Server(program, "cuda", *FEW, "--watchdog-interval", "1s", "--drain-timeout", "1s",
                     EMU_FAIL="cudaGraphLaunch:20:hang")
     asked = threading.Thread(target=server.stream, daemon=True,
                              kwargs={"prompt": [5, 6], "max_tokens": 400})

@@ -11,13 +11,13 @@ import struct
 import tempfile
 from pathlib import Path
 
-from serving import TINY, Server, prompts
+from serving import FEW, TINY, Server, prompts
 
 
 def test_an_fp8_cache(program):
     """Twice the tokens in the same bytes, other logprobs but close, one answer in any company."""
-    bodies = [{"prompt": p, "max_tokens": 10, "logprobs": 1} for p in prompts(9, 120)]
-    size = ["--kv-cache-bytes", 8 << 20, "--max-num-batched-tokens", 64]
+    bodies = [{"prompt": p, "max_tokens": 6, "logprobs": 1} for p in prompts(9, 80)]
+    size = ["--kv-cache-bytes", 8 << 20, "--max-num-batched-tokens", 64, *FEW]
     plain = Server(program, "cuda", *size)
     small = Server(program, "cuda", *size, "--kv-cache-dtype", "fp8")
     try:
@@ -103,7 +103,7 @@ def rescaled(weights):
 
 def test_the_scales_of_a_checkpoint(program):
     """A model whose keys and values e4m3 cannot hold answers as the one whose it can."""
-    bodies = [{"prompt": p, "max_tokens": 10, "logprobs": 1} for p in prompts(5, 60)]
+    bodies = [{"prompt": p, "max_tokens": 6, "logprobs": 1} for p in prompts(5, 60)]
     weights = tensors()
     changed, scales = rescaled(weights)
     with tempfile.TemporaryDirectory() as name:
@@ -115,7 +115,7 @@ def test_the_scales_of_a_checkpoint(program):
         answers, texts = {}, {}
         for model, cache, *flags in ((plain, "fp8"), (grown, "fp8"), (plain, "auto"),
                                      (grown, "auto"), (bare, "fp8", "--no-batch-invariant")):
-            server = Server(program, "cuda", "--kv-cache-dtype", cache, *flags, model=model)
+            server = Server(program, "cuda", "--kv-cache-dtype", cache, *FEW, *flags, model=model)
             choices = server.all(bodies) if server.process.poll() is None else []
             assert server.stop() == 0, server.text()
             answers[model.name, cache] = [(c["token_ids"], c["logprobs"]) for c in choices]

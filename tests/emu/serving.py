@@ -25,6 +25,7 @@ LOGPROB = 0.2       # of 7,200 the largest was 0.048
 LOGPROB_RMS = 0.03  # of these: 0.009
 PATIENCE_S = 300
 VOCAB = 384
+FEW = ["--max-num-seqs", "8"]  # for tests that need no large batch: fewer graphs at the start
 REAL_GPU = os.environ.get("SERVE_REAL_GPU")  # scripts/gpu_check
 SEED = int(os.environ.get("INFERD_TEST_SEED") or time.time_ns())
 random.seed(SEED)
