@@ -321,8 +321,7 @@ static engine_options_t tight(const ops_t *ops) {
 }
 
 /* Greedy and drawn, alone, several choices, the best of several, beams. */
-static client_t *run_mixed(const engine_options_t *options) {
-  client_t *c = client_new(options);
+static void submit_mixed(client_t *c) {
   for (int i = 0; i < JOBS; i++) {
     job_t *job = client_job(c, 1 + (i * 29) % 150, 20 + (i * 11) % 60, i % 12);
     sampling_params_t *p = &job->request.params;
@@ -335,6 +334,11 @@ static client_t *run_mixed(const engine_options_t *options) {
     if (params_multiple(p)) client_several(job);
     ASSERT_EQ(client_submit(c, job), 0);
   }
+}
+
+static client_t *run_mixed(const engine_options_t *options) {
+  client_t *c = client_new(options);
+  submit_mixed(c);
   client_run(c);
   return c;
 }
@@ -469,11 +473,18 @@ Test(swap, who_can_never_come_back_is_told_so) {
   client_free(c);
 }
 
-/* A host pool of 12 blocks: some are swapped, the others computed again. */
+/* A host pool of 12 blocks: some are swapped, the others computed again. All requests are there
+ * before the first step, so that the pool is too small whatever the threads do. */
 Test(swap, a_full_host_pool_falls_back) {
   engine_options_t o = tight(&ops_fake);
   o.swap_space_bytes = 12 * 16 * (int64_t)sizeof(uint64_t);
-  client_t *got = run_mixed(&o);
+  client_t *got = client_by_hand(&o);
+  submit_mixed(got);
+  for (int turn = 0; turn < 10000 && got->num_done < JOBS; turn++) {
+    engine_iterate(got->engine);
+    client_drain(got);
+  }
+  engine_iterate(got->engine);
   engine_stats_t s = client_stats(got);
   ASSERT_GT(s.preemptions_swap, 0);
   ASSERT_GT(s.preemptions, s.preemptions_swap);
