@@ -8,9 +8,10 @@
  * means: its first num_valid rows may be copied into another block.
  *
  * Order of eviction: block_allocate takes the head of the free queue. A released block goes to the
- * tail if its content is findable, else to the head; a sequence releases its last block first. So
- * the queue is in least-recently-used order, and a cached child always stands before its cached
- * parent: the oldest leaf is evicted first, in O(1).
+ * tail if its content is findable, else to the head. A block that was never written and gets its
+ * saved identity back also goes to the head, because it was the oldest. A sequence releases its
+ * last block first. So the queue is in least-recently-used order, and a cached child always stands
+ * before its cached parent: the oldest leaf is evicted first, in O(1).
  */
 #ifndef INFERD_ENGINE_SCHEDULE_BLOCK_H
 #define INFERD_ENGINE_SCHEDULE_BLOCK_H
@@ -79,7 +80,7 @@ typedef struct block_pool {
  * which the caller frees with block_pool_free, or ERR_NO_MEMORY. */
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
                    block_pool_t **out, inferd_error_t *error);
-void block_pool_free(block_pool_t *pool);
+void block_pool_free(block_pool_t *pool); /* NULL is allowed */
 
 /* Takes the least recently used free block and sets its ref_count to 1. Evicts its identity, which
  * stays saved until block_written. Returns the block, or -1 if no block is free. */

@@ -64,11 +64,14 @@ int bench_client_run(const bench_options_t *options, bench_run_t *run);
 /* workload.c: the body of request `index`, malloc'ed. A NULL model is left out. */
 char *bench_body(const bench_options_t *options, const char *model, int index);
 double bench_uniform(uint64_t *state); /* [0, 1), splitmix64 */
-/* report.c: nearest rank on ascending values: the least one that `percent` percent do not exceed.
- */
+/* report.c: returns the percentile by nearest rank: the smallest of the `count` ascending values
+ * such that at least `percent` percent of them are not greater. 0 if there are no values. */
 double bench_percentile(const double *values, size_t count, double percent);
+/* Sums up the num_requests results; tokens are those of answered requests only. */
 bench_totals_t bench_totals(const bench_options_t *options, const bench_run_t *run);
-/* The table on stdout and the JSON file. 0 or an exit code; 1 = requests failed. */
+/* Prints the table on stdout and writes the JSON file, if there is a path. Sorts run->itl_ms in
+ * place. Returns 0 or an exit code: 74 if the file cannot be written, else 1 if a request failed or
+ * was refused. */
 int bench_report(const bench_options_t *options, bench_run_t *run);
 /* number.c: false unless all of `text` is a number within bounds. */
 bool bench_int(const char *text, int min, int max, int *out);

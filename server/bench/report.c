@@ -1,4 +1,9 @@
-/* report.c: percentiles, the table and the JSON of a benchmark run. */
+/* report.c: turns the results of a benchmark run into totals, percentiles, a table and JSON.
+ *
+ * Runs on the only thread of inferd-bench, after the last request. It sends nothing. Times are in
+ * milliseconds, the duration of the run in seconds. If there is no memory for a series, the program
+ * aborts.
+ */
 #include "engine/base/util.h"
 #include "server/bench/bench.h"
 
@@ -8,7 +13,7 @@
 #include <stdlib.h>
 
 typedef struct series {
-  double *values; /* ascending */
+  double *values; /* [count] milliseconds, ascending when they are printed */
   size_t count;
 } series_t;
 
@@ -19,6 +24,7 @@ static int compare(const void *left, const void *right) {
 
 double bench_percentile(const double *values, size_t count, double percent) {
   if (count == 0) return 0;
+  /* The epsilon undoes rounding, which could raise a whole rank by one. */
   double rank = ceil(percent / 100 * (double)count - 1e-9);
   return values[rank < 1 ? 0 : (size_t)rank > count ? count - 1 : (size_t)rank - 1];
 }
@@ -47,7 +53,8 @@ bench_totals_t bench_totals(const bench_options_t *options, const bench_run_t *r
   return totals;
 }
 
-/* Of the requests that were answered, or of those that were refused. */
+/* Returns the sorted values of the answered requests, or of the refused ones (429). The caller
+ * frees series.values. */
 static series_t collect(const bench_options_t *options, const bench_run_t *run, bool refused,
                         double (*value)(const bench_result_t *)) {
   series_t series = {.values = calloc((size_t)options->num_requests + 1, sizeof(double))};
@@ -70,6 +77,7 @@ static double e2e(const bench_result_t *result) {
   return result->e2e_ms;
 }
 
+/* Prints one row of the table and adds the same numbers to `json`. An empty series gives no row. */
 static void print_series(const char *name, const series_t *series, cJSON *json) {
   static const double points[] = {50, 90, 95, 99};
   if (series->count == 0) return;
@@ -87,6 +95,8 @@ static void print_series(const char *name, const series_t *series, cJSON *json) 
   cJSON_AddNumberToObject(object, "max", series->values[series->count - 1]);
 }
 
+/* Returns 0, or 74 (EX_IOERR of sysexits.h) with a message on stderr. Does nothing if the path is
+ * NULL. */
 static int write_json(const char *path, const cJSON *json) {
   if (path == NULL) return 0;
   char *text = cJSON_Print(json);
@@ -123,6 +133,7 @@ static void print_totals(const bench_options_t *options, const bench_run_t *run,
   if (run->first_error[0]) printf("  first failure: %s\n", run->first_error);
 }
 
+/* Returns a new object that the caller deletes. */
 static cJSON *totals_json(const bench_options_t *options, const bench_run_t *run,
                           const bench_totals_t *totals) {
   double seconds = run->duration_s;

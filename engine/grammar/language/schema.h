@@ -142,7 +142,8 @@ void schema_begin(schema_t *schema, bool strict);
 /* Compiles all rules that were requested. */
 void schema_finish(schema_t *schema);
 
-/* schema_strict.c: OpenAI's rules for strict schemas. */
+/* schema_strict.c: checks the whole schema against OpenAI's strict subset. Returns only if the
+ * schema satisfies it; otherwise schema_fail ends the compilation. */
 void schema_check_strict(const schema_t *schema);
 
 #endif

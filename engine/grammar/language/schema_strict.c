@@ -1,15 +1,17 @@
 /* schema_strict.c: the rules of OpenAI's strict subset, checked in addition to the general rules.
  *
- * Part of a compilation, on its thread. It checks every subschema that the root reaches by nesting
- * or by `$defs`. The messages use the words of OpenAI.
+ * Part of a compilation, on its thread. It checks every subschema that lies in the root or in its
+ * `$defs`; it does not follow `$ref`. The first violation ends the compilation (schema_fail does
+ * not return). The messages use the words of OpenAI.
  */
 #include "engine/base/util.h"
 #include "engine/grammar/language/schema.h"
 
 #include <string.h>
 
-enum { STRICT_DEPTH_MAX = 10 };
+enum { STRICT_DEPTH_MAX = 10 }; /* levels of `properties` and `items` below the root */
 
+/* Keywords that the strict subset does not have. */
 static const char *const refused[] = {
     "allOf",         "oneOf",       "patternProperties", "minProperties",
     "maxProperties", "prefixItems", "additionalItems",   "uniqueItems",
@@ -17,6 +19,7 @@ static const char *const refused[] = {
 
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth);
 
+/* Checks that an object is closed and that all of its properties are required. */
 static void check_object(const schema_t *schema, const json_t *json, const char *pointer) {
   const json_t *additional = json_get(json, "additionalProperties");
   const json_t *properties = json_get(json, "properties"), *required = json_get(json, "required");
@@ -43,6 +46,7 @@ static void check_object(const schema_t *schema, const json_t *json, const char 
   }
 }
 
+/* Only `properties` and `items` add a level; definitions and anyOf do not. */
 static void check_children(const schema_t *schema, const json_t *json, const char *pointer,
                            int depth) {
   static const char *const maps[] = {"properties", "$defs", "definitions"};
@@ -74,7 +78,8 @@ static bool allows_object(const json_t *type) {
   return false;
 }
 
-/* The depth limit of the JSON reader bounds the recursion. */
+/* Checks one subschema and all below it. The recursion is bounded by the depth limit of the JSON
+ * reader. */
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth) {
   compile_spend(schema->compile, 20);
   if (json->type != JSON_OBJECT) {

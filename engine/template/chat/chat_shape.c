@@ -1,7 +1,10 @@
-/* chat_shape.c: from the messages of a request to the values that templates read.
+/* chat_shape.c: builds the value of `messages` that templates read from the messages of a request.
  *
- * The rendering thread only. The rules are those of the reference servers, so a template gets
- * the same values as there. Keys keep their order, and absent members stay absent.
+ * The rendering thread only. The rules are those of the reference servers, so a template gets the
+ * same values as there. Keys keep their order, and absent members stay absent. There are two passes
+ * over the messages, because only the first can report an error by the path of its field:
+ * chat_shape_begin parses the arguments of tool calls, chat_shape_build takes them in the same
+ * order and builds the values.
  */
 #include "engine/template/chat/chat_shape.h"
 
@@ -12,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns call.function.arguments, or NULL. */
 static const json_t *arguments_of(const json_t *call) {
   const json_t *function = json_get(call, "function");
   return function == NULL ? NULL : json_get(function, "arguments");
@@ -36,6 +40,8 @@ static bool is_blank(const json_t *text) {
   return true;
 }
 
+/* Parses one text into the next entry of shape->arguments. A blank text leaves NULL there, which
+ * means {}. */
 static int parse_arguments(chat_shape_t *shape, const json_t *text, size_t message, size_t call,
                            inferd_error_t *error) {
   char field[ERROR_PARAM_MAX];
@@ -89,6 +95,7 @@ static value_t key_of(run_t *run, const json_t *member) {
   return value_string(str_wrap(run, member->key, member->key_length, ORIGIN_REQUEST));
 }
 
+/* Takes the next parsed arguments if the member is a string, in the order of chat_shape_begin. */
 static value_t build_arguments(run_t *run, chat_shape_t *shape, const json_t *value) {
   if (value->type == JSON_NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
   if (value->type != JSON_STRING) return value_from_json(run, value);
@@ -129,6 +136,7 @@ static value_t build_calls(run_t *run, chat_shape_t *shape, const json_t *calls)
   return VALUE_OF(VALUE_LIST, list, list);
 }
 
+/* Joins the texts of the parts by newlines. Parts without a text, such as images, are left out. */
 static value_t join_parts(run_t *run, const json_t *parts) {
   sink_t *sink = sink_new(run);
   bool any = false;
@@ -147,7 +155,7 @@ static value_t tagged(run_t *run, const value_t *text) {
   return value_string(str_concat(run, text->string, str_text(run, CONTINUE_TAG)));
 }
 
-/* The tag is appended to the last text part. */
+/* Appends the tag to the last part that has a text. */
 static void tag_parts(run_t *run, value_list_t *parts) {
   const str_t text = {.bytes = "text", .length = 4};
   for (uint32_t i = parts->count; i-- > 0;) {
@@ -169,6 +177,7 @@ static value_t build_content(run_t *run, const chat_shape_t *shape, const json_t
   return value;
 }
 
+/* Returns the reasoning of a message under the first name that has one, or NULL. */
 static const json_t *reasoning_of(const json_t *message) {
   static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -178,6 +187,8 @@ static const json_t *reasoning_of(const json_t *message) {
   return NULL;
 }
 
+/* The reasoning is given as `thinking` and as `reasoning_content`, whichever of its names the
+ * request uses, because templates differ in the name that they read. */
 static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *message, bool last) {
   if (message->type != JSON_OBJECT) return value_from_json(run, message);
   dict_t *dict = dict_new(run, message->count + 2);

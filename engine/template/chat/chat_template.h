@@ -46,7 +46,8 @@ typedef struct chat_input {
 /* Shapes and renders. The shaping: `developer` becomes `system` unless the template mentions it;
  * `arguments` of tool calls are parsed (empty and null: {}); an empty `tool_calls` is dropped; text
  * parts of a content are joined by a newline unless the template iterates over content; reasoning
- * is given both as reasoning_content and under the name in the request. Absent members stay absent.
+ * is given as thinking, as reasoning_content and under the name in the request. Absent members stay
+ * absent.
  *
  * 0 and *out (jinja_output_free), or ERR_BAD_REQUEST with the template's own words for
  * raise_exception, with template name, line and reason for others; ERR_INVALID_VALUE with `param`

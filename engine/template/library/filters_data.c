@@ -1,6 +1,9 @@
-/* filters_data.c: filters over lists and mappings, and sorting.
+/* filters_data.c: Jinja's filters over lists and mappings, and the sorting that they use.
  *
- * The rendering thread only. Sorting is stable, as Python's is.
+ * The rendering thread only. filter_NAME is Jinja's built-in filter NAME, with the same parameters
+ * in the same order. A filter does not change its input `in`, except that it uses up an iterator.
+ * Its result belongs to the render. It leaves by run_fail where Python would raise. Sorting is
+ * stable, as Python's is. Sort keys ignore the case of strings unless case_sensitive is true.
  */
 #include "engine/base/unicode_case.h"
 #include "engine/template/compile/ast.h"
@@ -9,12 +12,14 @@
 
 #include <string.h>
 
+/* Fails if the filter was given any argument. */
 static void bind_nothing(run_t *run, const arguments_t *args, const char *filter) {
   static const char *const names[] = {NULL};
   value_t none[1];
   arguments_bind(run, args, filter, names, none);
 }
 
+/* True if an argument was not given, or is None. */
 static bool absent(const value_t *value) {
   return value_is_missing(value) || value->type == VALUE_NONE;
 }
@@ -23,6 +28,7 @@ static value_t as_list(value_list_t *list) {
   return VALUE_OF(VALUE_LIST, list, list);
 }
 
+/* Returns a new list of all elements, which the caller may change. */
 static value_list_t *copy_list(run_t *run, const value_t *value) {
   const value_list_t *from = value_list(run, value);
   value_list_t *list = list_new(run, from->count);
@@ -33,8 +39,9 @@ static value_list_t *copy_list(run_t *run, const value_t *value) {
 
 /* ---- sorting ---- */
 
-/* Merge sort of `values` by `keys`; with `reverse` larger keys come first and equal ones keep their
- * order, as in Python. `spare` has room for both. */
+/* Merge sort of keys[count] and values[count] together, by the keys. With `reverse`, larger keys
+ * come first; equal keys keep their order in both directions, as in Python. spare[2 * count] is
+ * work memory. */
 static void merge_sort(run_t *run, value_t *keys, value_t *values, value_t *spare, uint32_t count,
                        bool reverse) {
   if (count < 2) return;
@@ -74,11 +81,13 @@ const dict_entry_t *sort_entries(run_t *run, const dict_t *dict) {
   return sorted;
 }
 
+/* Returns the key that comparisons use: a string in lower case, unless case_sensitive. */
 static value_t fold(run_t *run, value_t key, bool case_sensitive) {
   return key.type == VALUE_STRING && !case_sensitive ? string_case(run, &key, CASE_LOWER) : key;
 }
 
-/* The key of sort: a list of one value an attribute, which Python compares item by item. */
+/* Returns the key of `sort`: a list with one value for each attribute in "a,b.c". Lists are
+ * compared item by item. */
 static value_t sort_key(run_t *run, const value_t *value, const value_t *attribute,
                         bool sensitive) {
   value_t none = value_missing();
@@ -133,6 +142,7 @@ static value_t filter_dictsort(run_t *run, const value_t *in, const arguments_t 
   return as_list(list);
 }
 
+/* min and max: of equal elements the first one. Undefined if there is none. */
 static value_t extreme(run_t *run, const value_t *in, const arguments_t *args, bool largest) {
   static const char *const names[] = {"case_sensitive", "attribute", NULL};
   value_t given[2], none = value_missing(), best_key = value_undefined();
@@ -159,6 +169,8 @@ static value_t filter_max(run_t *run, const value_t *in, const arguments_t *args
   return extreme(run, in, args, true);
 }
 
+/* Returns tuples (key, members) in the order of the keys. Groups are formed by the folded key; the
+ * tuple holds the key of the first member as it is. */
 static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *args) {
   static const char *const names[] = {"attribute", "default", "case_sensitive", NULL};
   value_t given[3];
@@ -233,7 +245,7 @@ static value_t filter_reverse(run_t *run, const value_t *in, const arguments_t *
     value.markup = in->markup;
     return value;
   }
-  if (in->type == VALUE_ITERATOR) return value; /* Python cannot reverse it lazily: a list */
+  if (in->type == VALUE_ITERATOR) return value; /* Python cannot reverse a generator: a list */
   return iterator_new(run, ITERATE_LIST, &value, args);
 }
 
@@ -277,6 +289,8 @@ static value_t filter_sum(run_t *run, const value_t *in, const arguments_t *args
   return total;
 }
 
+/* Filters that are generators in Jinja: filters.c evaluates them, and checks their arguments, at
+ * the first iteration. */
 #define LAZY(name, kind)                                                                           \
   static value_t name(run_t *run, const value_t *in, const arguments_t *args) {                    \
     return iterator_new(run, kind, in, args);                                                      \

@@ -44,7 +44,11 @@ value_t filter_apply(struct run *run, int filter, const value_t *in, const argum
 bool test_apply(struct run *run, int test, const value_t *in, const arguments_t *arguments);
 
 value_t filter_tojson(struct run *run, const value_t *in, const arguments_t *arguments);
-const dict_entry_t *sort_entries(struct run *run, const dict_t *dict); /* by key */
+/* filters_data.c: returns a copy of the dict->count entries, sorted by key. The render owns the
+ * copy. */
+const dict_entry_t *sort_entries(struct run *run, const dict_t *dict);
+/* Sorts keys[count] and values[count] together in place, by key. The sort is stable; `reverse` puts
+ * larger keys first. Fails if two keys cannot be compared. */
 void sort_values(struct run *run, value_t *keys, value_t *values, uint32_t count, bool reverse);
 
 /* filters_text.c and filters_data.c; the table is in filters.c */

@@ -1,6 +1,7 @@
-/* eval.c: expressions of a template -> values; scopes, and arguments of calls.
+/* eval.c: evaluates the expressions of a template; also scopes, and the arguments of calls.
  *
- * The rendering thread only. Recursion is bounded by run->depth.
+ * The rendering thread only. limits.depth bounds the recursion, which run->depth counts. Every node
+ * costs one step of fuel. Errors leave by run_fail with the line of the node at work (run->line).
  */
 #include "engine/template/run/eval.h"
 
@@ -45,6 +46,7 @@ value_t scope_get(run_t *run, uint32_t symbol) {
   return run->globals[symbol];
 }
 
+/* Does `space.name = value`, which Jinja allows on a namespace only. */
 static void assign_member(run_t *run, const ast_node_t *target, const value_t *value) {
   value_t space = scope_get(run, target->symbol);
   const str_t *name = target->constant.string;
@@ -76,6 +78,7 @@ void scope_assign(run_t *run, const ast_node_t *target, const value_t *value) {
 
 /* ---- arguments ---- */
 
+/* Appends one keyword argument. *capacity is that of both arrays. */
 static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const str_t *name,
                       value_t value) {
   for (uint32_t i = 0; i < out->num_named; i++)
@@ -89,6 +92,7 @@ static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const st
   out->named[out->num_named++] = value;
 }
 
+/* Appends the entries of a mapping that was given as **value. */
 static void spread_named(run_t *run, arguments_t *out, uint32_t *capacity, const value_t *value) {
   if (value->type != VALUE_DICT)
     run_fail(run, "** needs a mapping, not %s", value_type_name(value));
@@ -175,6 +179,7 @@ static value_t eval_dict(run_t *run, const ast_node_t *node) {
   return VALUE_OF(VALUE_DICT, dict, dict);
 }
 
+/* `op` is a token of NODE_OPERAND; the default is OP_NOT_IN. */
 static bool compare(run_t *run, int op, const value_t *left, const value_t *right) {
   switch (op) {
   case OP_EQ: return value_equal(run, left, right);
@@ -188,6 +193,7 @@ static bool compare(run_t *run, int op, const value_t *left, const value_t *righ
   }
 }
 
+/* A chain a < b < c: each operand is evaluated once, and the first false comparison ends it. */
 static value_t eval_compare(run_t *run, const ast_node_t *node) {
   value_t left = eval(run, node->a);
   for (const ast_node_t *operand = node->b; operand != NULL; operand = operand->next) {
@@ -261,7 +267,7 @@ static value_t eval_unary(run_t *run, const ast_node_t *node) {
   return result;
 }
 
-/* Returns the operand that decided an `and` or `or`. */
+/* Returns the operand that decides an `and` or `or`, as Python does, not a bool. */
 static value_t eval_choice(run_t *run, const ast_node_t *node) {
   value_t left = eval(run, node->a);
   if (value_truth(&left) == (node->kind == NODE_OR)) return left;

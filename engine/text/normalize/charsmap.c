@@ -11,10 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLUSTER_BYTES_MAX = 5 }; /* longer ones are not looked up as a whole */
+enum { CLUSTER_BYTES_MAX = 5 }; /* longer grapheme clusters are not looked up as a whole */
 
-/* A unit: bits 0..7 label, 8 a value hangs below, 9 and 10..31 the offset to the children, as an
- * exclusive or; a value has bit 31 set, which no label has. */
+/* The format of a unit of the trie (darts-clone). A unit is a node or a value.
+ * Node: bits 0..7 are its label, the byte that leads to it. Bit 8 says that a key ends at the node.
+ * Bits 10..30 are the offset to the children; if bit 9 is set, the offset is shifted left by 8.
+ * The place of the children (their base) is the place of the node XOR the offset. The child for a
+ * byte lies at base XOR byte, and the value of the node lies at the base itself.
+ * Value: bit 31 is set (a node has it clear), the other bits are an offset in charsmap_t.text. */
 static uint32_t children_of(uint32_t place, uint32_t unit) {
   return place ^ (unit >> 10) << ((unit & 1u << 9) >> 6);
 }
@@ -40,13 +44,14 @@ static bool fail(char reason[CHARSMAP_REASON_MAX], const char *what) {
   return false;
 }
 
-/* The replacement at a value: inside the list, at the start of a character. */
+/* Returns true if the value points into the replacements, at the first byte of a character. */
 static bool value_fits(const charsmap_t *map, uint32_t value) {
   if (value >= map->text.length) return value == map->text.length;
   return !utf8_continues(map->text.bytes[value]);
 }
 
-/* Checks the value of one unit, and lists the units of its children that were not seen before. */
+/* Checks the value of one unit, and appends to `waiting` the children that were not seen before.
+ * Returns false with the reason if a look-up from this unit could leave the trie. */
 static bool check_unit(const charsmap_t *map, uint32_t place, uint8_t *seen, uint32_t *waiting,
                        uint32_t *num_waiting, char reason[CHARSMAP_REASON_MAX]) {
   uint32_t unit = map->units[place], base = children_of(place, unit);
@@ -54,7 +59,7 @@ static bool check_unit(const charsmap_t *map, uint32_t place, uint8_t *seen, uin
     return fail(reason, "the trie has a value outside the replacements");
   for (uint32_t label = 1; label < 256; label++) {
     uint32_t child = base ^ label;
-    /* a look-up may read the place of every child */
+    /* find() reads the place of any child, even of one that is absent. */
     if (child >= map->num_units) return fail(reason, "the trie has a place outside itself");
     if (!has_label(map->units[child], label) || seen[child]) continue;
     seen[child] = 1;
@@ -63,6 +68,7 @@ static bool check_unit(const charsmap_t *map, uint32_t place, uint8_t *seen, uin
   return true;
 }
 
+/* Visits every unit that a look-up can reach. False with an empty reason: memory is short. */
 static bool check_trie(const charsmap_t *map, char reason[CHARSMAP_REASON_MAX]) {
   uint8_t *seen = calloc(map->num_units, 1);
   uint32_t *waiting = calloc(map->num_units, sizeof *waiting), num_waiting = 1;
@@ -77,6 +83,8 @@ static bool check_trie(const charsmap_t *map, char reason[CHARSMAP_REASON_MAX]) 
   return ok;
 }
 
+/* blob: size of the trie in bytes (u32, little-endian), the trie, the replacements. False as in
+ * check_trie. */
 static bool read_map(charsmap_t *map, const buffer_t *blob, char reason[CHARSMAP_REASON_MAX]) {
   uint32_t size = blob->length < 4 ? 0 : read_u32(blob->bytes);
   if (size == 0 || size % 4 != 0 || size > blob->length - 4)
@@ -147,7 +155,8 @@ static const char *find(const charsmap_t *map, const uint8_t *text, size_t lengt
   return NULL;
 }
 
-/* text[*kept .. at) is not in `out` yet. */
+/* Appends text[*kept, at), which stayed as it was, and then the replacement of text[at, end).
+ * Returns false if memory is short. */
 static bool put(const uint8_t *text, size_t *kept, size_t at, size_t end, const char *replacement,
                 buffer_t *out) {
   bool ok = buffer_append(out, text + *kept, at - *kept) &&
@@ -161,6 +170,7 @@ bool charsmap_append(const charsmap_t *map, const uint8_t *text, size_t length, 
   size_t kept = 0;
   *changed = false;
   for (size_t at = 0; at < length;) {
+    /* An ASCII byte in front of another is a cluster of its own, except CR in front of LF. */
     bool single = at + 1 == length || (text[at + 1] < 0x80 && text[at + 1] != '\n');
     if (text[at] < 0x80 && single && map->ascii_stays[text[at]]) {
       at++;

@@ -1,6 +1,9 @@
 /* normalizer.c: runs the normaliser chain over the text between two added tokens.
  *
- * Runs on the tokenizing threads, with the scratch of the thread. Never changes its input.
+ * Runs on the loading thread and the tokenizing threads, with a scratch that no other thread uses.
+ * Never changes its input. The functions of the steps share one contract: they read
+ * text[0, length). If the step changes the text, they append the whole result to `out` and set
+ * *changed. Otherwise they leave `out` as it is. They return false if memory is short.
  */
 #include "engine/text/normalize/normalizer.h"
 
@@ -10,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every leftmost match of the pattern, not overlapping. */
+/* Replaces every leftmost match of the pattern; matches do not overlap. */
 static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t length,
                     buffer_t *out, bool *changed) {
   const uint8_t *at = text, *end = text + length, *hit;
@@ -24,7 +27,7 @@ static bool replace(const normalizer_step_t *step, const uint8_t *text, size_t l
   return !*changed || buffer_append(out, at, (size_t)(end - at));
 }
 
-/* The same for a pattern of one byte, which is the common case (a space). */
+/* Does the same for a pattern of one byte, which is the common case (a space). */
 static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, size_t length,
                          buffer_t *out, bool *changed) {
   const uint8_t byte = (uint8_t)step->pattern[0];
@@ -47,7 +50,7 @@ static bool replace_byte(const normalizer_step_t *step, const uint8_t *text, siz
   return true;
 }
 
-/* Every run of two or more spaces. */
+/* Replaces every run of two or more spaces by one copy of the content. */
 static bool replace_spaces(const normalizer_step_t *step, const uint8_t *text, size_t length,
                            buffer_t *out, bool *changed) {
   size_t kept = 0;
@@ -66,6 +69,7 @@ static bool replace_spaces(const normalizer_step_t *step, const uint8_t *text, s
   return !*changed || buffer_append(out, text + kept, length - kept);
 }
 
+/* Says whether the character at `text` is Unicode whitespace. */
 static bool is_space(const uint8_t *text) {
   unsigned length;
   return (unicode_class(utf8_read(text, &length)) & CLASS_SPACE) != 0;
@@ -100,6 +104,8 @@ static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *scratc
   return false;
 }
 
+/* The steps write the two buffers of the scratch by turns, so that a step never reads the buffer
+ * that it writes. `inner` leaves out the Prepend steps. */
 static bool run_steps(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
                       const uint8_t **text, size_t *length, const uint8_t **limit, bool inner) {
   unsigned target = 0;

@@ -1,57 +1,66 @@
 /* normalizer.h: raw text between added tokens -> normalised text.
  *
- * A chain of NFC, Precompiled, Prepend, Replace (plain text, or runs of spaces) and Strip as in
- * tokenizer.json. Read-only after load; a normalizer_scratch_t belongs to one thread. Linear time,
- * whatever the text.
+ * A normalizer_t is the chain of `normalizer` in tokenizer.json: steps of NFC, Precompiled,
+ * Prepend, Replace (plain text, or runs of spaces) and Strip. The loading thread makes it; it never
+ * changes afterwards, so any thread may read it. A normalizer_scratch_t belongs to one thread. All
+ * texts are well-formed UTF-8, and lengths are in bytes. Every step takes linear time.
  */
 #ifndef INFERD_ENGINE_TEXT_NORMALIZE_NORMALIZER_H
 #define INFERD_ENGINE_TEXT_NORMALIZE_NORMALIZER_H
 
 #include "engine/text/normalize/charsmap.h"
 
-enum { NORMALIZER_STEPS_MAX = 16, NORMALIZER_TEXT_MAX = 256 };
+enum { NORMALIZER_STEPS_MAX = 16, NORMALIZER_TEXT_MAX = 256 /* bytes */ };
 
 typedef enum {
-  NORMALIZE_NFC,
+  NORMALIZE_NFC,      /* Unicode normalization form C */
   NORMALIZE_CHARSMAP, /* Precompiled */
-  NORMALIZE_PREPEND,
-  NORMALIZE_REPLACE,
-  NORMALIZE_SPACES, /* Replace of the regex " {2,}" */
-  NORMALIZE_STRIP   /* whitespace at the ends */
+  NORMALIZE_PREPEND,  /* `content` in front of the text */
+  NORMALIZE_REPLACE,  /* `pattern` by `content` */
+  NORMALIZE_SPACES,   /* the regex " {2,}" by `content` */
+  NORMALIZE_STRIP     /* removes whitespace at the ends */
 } normalizer_kind_t;
 
 typedef struct normalizer_step {
   normalizer_kind_t kind;
-  unsigned pattern_length, content_length; /* bytes; pattern: Replace only */
+  unsigned pattern_length, content_length; /* bytes */
+  /* pattern: Replace only; content: Prepend, Replace and runs of spaces. */
   char pattern[NORMALIZER_TEXT_MAX], content[NORMALIZER_TEXT_MAX];
-  charsmap_t *charsmap;
-  bool strip_left, strip_right;
+  charsmap_t *charsmap;         /* Precompiled only, else NULL; owned */
+  bool strip_left, strip_right; /* Strip only */
 } normalizer_step_t;
 
 typedef struct normalizer {
-  normalizer_step_t *steps; /* [NORMALIZER_STEPS_MAX], NULL when empty */
+  normalizer_step_t *steps; /* [NORMALIZER_STEPS_MAX], owned; NULL when there are none */
   unsigned num_steps;
 } normalizer_t;
 
+/* Work memory of the runs. It starts as zeros. */
 typedef struct normalizer_scratch {
-  buffer_t text[2];
-  buffer_t chars; /* uint32_t code points of one NFC segment */
+  buffer_t text[2]; /* results of the steps, by turns */
+  buffer_t chars;   /* uint32_t code points of one NFC segment */
 } normalizer_scratch_t;
 
+/* Frees the steps and their maps, but not the struct itself. */
 void normalizer_free(normalizer_t *normalizer);
 
-/* Normalises text[0..length). On return *text, *length and *limit (end of readable bytes) are the
- * result: the input itself when nothing changed, else a buffer of the scratch. False: no memory. */
+/* Normalises (*text)[0, *length). On entry *limit is the end of the bytes that may be read, at or
+ * behind the end of the text. On return all three describe the result: the input itself if nothing
+ * changed, otherwise a buffer of the scratch, valid until the scratch is used, trimmed or freed.
+ * The input must not lie in the scratch. An empty text stays empty. Returns false if memory is
+ * short. */
 bool normalizer_run(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
                     const uint8_t **text, size_t *length, const uint8_t **limit);
-/* The same for a part that does not begin the text: nothing is put in front of it. */
+/* Does the same for a part that is not the beginning of the text: Prepend steps are left out. */
 bool normalizer_run_inner(const normalizer_t *normalizer, normalizer_scratch_t *scratch,
                           const uint8_t **text, size_t *length);
+/* Empties the scratch, and frees each of its buffers that is larger than keep_max bytes. */
 void normalizer_scratch_trim(normalizer_scratch_t *scratch, size_t keep_max);
 void normalizer_scratch_free(normalizer_scratch_t *scratch);
 
-/* nfc.c: appends the NFC form to `out`. *changed false: the text is NFC already, `out` is as
- * before. */
+/* nfc.c: appends the NFC form of the text to `out` and sets *changed to true. If the text is in NFC
+ * already, it leaves both as they are; the caller sets *changed to false before. `chars` is work
+ * memory. Returns false if memory is short. */
 bool nfc_append(const uint8_t *text, size_t length, buffer_t *chars, buffer_t *out, bool *changed);
 
 #endif
