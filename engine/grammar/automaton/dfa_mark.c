@@ -92,25 +92,39 @@ static bool add_target(targets_t *targets, uint32_t state) {
   return true;
 }
 
-/* The same for all characters of one form; 0 if they lead to too many states. */
-static uint32_t steps_of_form(const dfa_marker_t *marker, uint32_t state, int form) {
-  const dfa_t *dfa = marker->dfa;
-  targets_t now = {{state}, 1};
-  uint32_t least = STEPS_FOREVER;
-  for (uint8_t at = 0; at < forms[form].length; at++) {
+/* Target i of the states that `now` reaches by the bytes of one place of a form; there are
+ * now->count * span->count of them, and some may be equal. */
+static uint32_t target_of(const dfa_t *dfa, const targets_t *now, const classes_t *span,
+                          uint32_t i) {
+  uint32_t from = now->states[i / span->count];
+  return dfa->next[(size_t)from * dfa->num_classes + span->items[i % span->count]];
+}
+
+/* Sets *now to the states that the characters of one form reach before their last byte. Returns
+ * false if a character is refused there, or if there are too many states. */
+static bool reach_last_byte(const dfa_marker_t *marker, uint32_t state, int form, targets_t *now) {
+  *now = (targets_t){{state}, 1};
+  for (uint8_t at = 0; at + 1 < forms[form].length; at++) {
     const classes_t *span = &marker->spans[form][at];
     targets_t then = {.count = 0};
-    for (uint32_t i = 0; i < now.count * span->count; i++) {
-      uint32_t from = now.states[i / span->count];
-      uint32_t to = dfa->next[(size_t)from * dfa->num_classes + span->items[i % span->count]];
-      if (at + 1 < forms[form].length) {
-        if (to == DFA_DEAD || !add_target(&then, to)) return 0;
-      } else {
-        uint32_t steps = through(dfa, to, FAMILY_PLAIN);
-        if (steps < least) least = steps;
-      }
+    for (uint32_t i = 0; i < now->count * span->count; i++) {
+      uint32_t to = target_of(marker->dfa, now, span, i);
+      if (to == DFA_DEAD || !add_target(&then, to)) return false;
     }
-    now = then;
+    *now = then;
+  }
+  return true;
+}
+
+/* The same as `through` for all characters of one form; 0 if they lead to too many states. */
+static uint32_t steps_of_form(const dfa_marker_t *marker, uint32_t state, int form) {
+  const classes_t *span = &marker->spans[form][forms[form].length - 1];
+  targets_t now;
+  uint32_t least = STEPS_FOREVER;
+  if (!reach_last_byte(marker, state, form, &now)) return 0;
+  for (uint32_t i = 0; i < now.count * span->count; i++) {
+    uint32_t steps = through(marker->dfa, target_of(marker->dfa, &now, span, i), FAMILY_PLAIN);
+    if (steps < least) least = steps;
   }
   return least;
 }
@@ -149,25 +163,17 @@ static void mark_family(dfa_marker_t *marker, int family) {
   }
 }
 
-/* Returns true if all characters of one form lead to states that have `flag`, and with DFA_LOOP to
- * `state` itself. In a counted automaton each of them counts one. */
+/* Whether all characters of one form lead back to `state`, for DFA_LOOP, or to states that have
+ * DFA_LOOP, for DFA_WIDE. In a counted automaton each of them must count one. */
 static bool form_leads(const dfa_marker_t *marker, uint32_t state, int form, uint8_t flag) {
   const dfa_t *dfa = marker->dfa;
-  targets_t now = {{state}, 1};
-  for (uint8_t at = 0; at < forms[form].length; at++) {
-    const classes_t *span = &marker->spans[form][at];
-    targets_t then = {.count = 0};
-    for (uint32_t i = 0; i < now.count * span->count; i++) {
-      uint32_t from = now.states[i / span->count];
-      uint32_t to = dfa->next[(size_t)from * dfa->num_classes + span->items[i % span->count]];
-      if (to == DFA_DEAD || !add_target(&then, to)) return false;
-    }
-    now = then;
-  }
-  for (uint32_t i = 0; i < now.count; i++) {
-    uint8_t needed = dfa->rest != NULL ? DFA_LIVE | DFA_COUNT : 0;
-    uint32_t to = now.states[i];
-    if ((dfa->flags[to] & needed) != needed) return false;
+  const classes_t *span = &marker->spans[form][forms[form].length - 1];
+  uint8_t needed = dfa->rest != NULL ? DFA_LIVE | DFA_COUNT : 0;
+  targets_t now;
+  if (!reach_last_byte(marker, state, form, &now)) return false;
+  for (uint32_t i = 0; i < now.count * span->count; i++) {
+    uint32_t to = target_of(dfa, &now, span, i);
+    if (to == DFA_DEAD || (dfa->flags[to] & needed) != needed) return false;
     if (flag == DFA_LOOP ? to != state : !(dfa->flags[to] & DFA_LOOP)) return false;
   }
   return true;
