@@ -209,15 +209,18 @@ void client_check_idle(client_t *c) {
   ASSERT_EQ_FOR(s.host_blocks_used, 0, "the host pool is still in use");
 }
 
-grammar_t *client_slow_grammar(const client_t *client) {
-  static const char text[] = "root ::= (a | b | c)\na ::= [a-z] a \"1\" | [a-z]\n"
-                             "b ::= [a-z] b \"2\" | [a-z]\nc ::= [a-z] c \"3\" | [a-z] d\n"
-                             "d ::= [a-y] d | [b-z] c | \"4\"";
+grammar_t *client_grammar(const client_t *client, const char *text) {
   grammar_t *grammar = NULL;
   inferd_error_t error = {0};
-  grammar_source_t source = {.kind = GRAMMAR_EBNF, .text = text, .length = sizeof text - 1};
+  grammar_source_t source = {.kind = GRAMMAR_EBNF, .text = text, .length = strlen(text)};
   int code = grammar_compile(&source, engine_grammar_vocabulary(client->engine), NULL, NULL,
                              &grammar, &error);
   ASSERT_EQ_FOR(code, 0, "%s", error.message);
   return grammar;
+}
+
+grammar_t *client_slow_grammar(const client_t *client) {
+  return client_grammar(client, "root ::= (a | b | c)\na ::= [a-z] a \"1\" | [a-z]\n"
+                                "b ::= [a-z] b \"2\" | [a-z]\nc ::= [a-z] c \"3\" | [a-z] d\n"
+                                "d ::= [a-y] d | [b-z] c | \"4\"");
 }

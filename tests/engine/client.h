@@ -58,8 +58,10 @@ void client_drain(client_t *client);             /* what is there now */
 void client_run(client_t *client); /* until every submitted job is done, 300 s at most */
 void client_wait_output(client_t *client, const job_t *job, int32_t tokens);
 engine_stats_t client_stats(client_t *client);
-/* Compiles a grammar of which every mask is slow: one rule out of many that all lead to it, in
- * words that no cache of masks has seen. The caller unrefs it. */
+/* Compiles an EBNF grammar for the engine's vocabulary. The caller unrefs it. */
+struct grammar *client_grammar(const client_t *client, const char *text);
+/* The same for a grammar whose masks are all slow: three recursive rules that agree on most texts,
+ * so that many ways are followed at once. */
 struct grammar *client_slow_grammar(const client_t *client);
 /* Waits for the engine to be idle and checks that no block is held. */
 void client_check_idle(client_t *client);

@@ -195,18 +195,10 @@ Test(constrain, a_request_that_costs_too_much_goes_on) {
 }
 
 /* Each letter may begin several ways, so masks take hundreds of thousands of units each. */
-static grammar_t *compile_ambiguous(client_t *c) {
-  static const char text[] = "root ::= a\na ::= b a b | b a c | b | \"x\" a \"y\" d | [a-z] d a\n"
-                             "b ::= [a-m] | [a-z] c | d d\nc ::= \"a\"? \"b\"? | [a-z] a\n"
-                             "d ::= [a-z]{1,3} | \"q\" d? c? | [c-p] a";
-  grammar_t *grammar = NULL;
-  inferd_error_t error = {0};
-  grammar_source_t source = {.kind = GRAMMAR_EBNF, .text = text, .length = sizeof text - 1};
-  int code =
-      grammar_compile(&source, engine_grammar_vocabulary(c->engine), NULL, NULL, &grammar, &error);
-  ASSERT_EQ_FOR(code, 0, "%s", error.message);
-  return grammar;
-}
+static const char ambiguous[] = "root ::= a\n"
+                                "a ::= b a b | b a c | b | \"x\" a \"y\" d | [a-z] d a\n"
+                                "b ::= [a-m] | [a-z] c | d d\nc ::= \"a\"? \"b\"? | [a-z] a\n"
+                                "d ::= [a-z]{1,3} | \"q\" d? c? | [c-p] a";
 
 /* Whatever asks for masks, a step spends its units and no more: 32 choices, beams, free requests
  * beside them, with the default budget. */
@@ -215,7 +207,7 @@ Test(constrain, no_step_costs_more_than_its_budget) {
   for (int i = 0; i < 2; i++) {
     engine_options_t options = client_options(devices[i]);
     client_t *c = client_new(&options);
-    grammar_t *grammar = compile_ambiguous(c);
+    grammar_t *grammar = client_grammar(c, ambiguous);
     job_t *jobs[4];
     for (int k = 0; k < 4; k++) {
       job_t *job = jobs[k] = client_job(c, 20 + k, k == 3 ? 40 : 5, k);
