@@ -264,9 +264,11 @@ unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
   return id < 0 || (uint32_t)id >= tokenizer->num_ids ? 0 : tokenizer->flags[id];
 }
 
-const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, size_t *length) {
-  const uint8_t *added = vocab_string(&tokenizer->added_vocab, id, length);
-  return added != NULL ? added : vocab_string(&tokenizer->bpe.vocab, id, length);
+const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, int32_t id, size_t *length) {
+  *length = 0;
+  if (id < 0 || (uint32_t)id >= tokenizer->num_ids) return NULL;
+  const uint8_t *added = vocab_string(&tokenizer->added_vocab, (uint32_t)id, length);
+  return added != NULL ? added : vocab_string(&tokenizer->bpe.vocab, (uint32_t)id, length);
 }
 
 int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length) {
@@ -290,6 +292,12 @@ double tokenizer_model_max_length(const tokenizer_t *tokenizer) {
 }
 bool tokenizer_truncates_left(const tokenizer_t *tokenizer) {
   return tokenizer->truncates_left;
+}
+bool tokenizer_interprets_patterns(const tokenizer_t *tokenizer) {
+  const pretokenizer_t *pretokenizer = &tokenizer->pretokenizer;
+  for (unsigned i = 0; i < pretokenizer->num_steps; i++)
+    if (pretokenizer->steps[i].scanner.regex != NULL) return true;
+  return false;
 }
 
 void tokenizer_free(tokenizer_t *tokenizer) {

@@ -77,6 +77,9 @@ static inline bool tokenizer_is_none(const tokenizer_t *tokenizer) {
 /* Returns the raw bytes of an id, as generated text after a prompt. Length 0 for ids that are
  * unused or out of range. */
 const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length);
+/* Returns the spelling of an id in the vocabulary ("Ġis"; contents of added tokens as they are).
+ * NULL, and length 0, for ids that are unused or out of range. */
+const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, int32_t id, size_t *length);
 unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id); /* TOKEN_ bits */
 /* Id of an exact token (vocabulary spelling, e.g. "<|im_end|>"), or -1. */
 int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length);
@@ -86,6 +89,8 @@ int32_t tokenizer_bos_id(const tokenizer_t *tokenizer); /* -1 = none */
 int32_t tokenizer_eos_id(const tokenizer_t *tokenizer); /* of tokenizer_config.json; -1 = none */
 double tokenizer_model_max_length(const tokenizer_t *tokenizer); /* 0 = not given */
 bool tokenizer_truncates_left(const tokenizer_t *tokenizer);     /* truncation_side */
+/* Returns true if PCRE2 interprets a pattern of the pre-tokenizer, because no scanner knows it. */
+bool tokenizer_interprets_patterns(const tokenizer_t *tokenizer);
 
 /* Decodes a whole id list from position 0 (/detokenize, echo): strips the leading space that the
  * decoder of Llama-style models strips. *text is malloc'ed valid UTF-8 (invalid bytes become

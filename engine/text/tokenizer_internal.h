@@ -90,9 +90,6 @@ typedef struct text_gap {
 bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const text_gap_t *gap,
                const byte_span_t *plain, size_t num_plain);
 
-/* Spelling of an id, of added tokens first; NULL for a hole. */
-const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, uint32_t id, size_t *length);
-
 /* decoder.c: fills text, text_offset and flags of every id. 0 or ERR_NO_MEMORY. */
 int decoder_compile(tokenizer_t *tokenizer);
 

@@ -57,10 +57,10 @@ _C, _LEAD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"[^\r\n\p{L}\p{N}]?"
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 R5 = f"{_LEAD}{_U}*{_W}+{_C}|{_LEAD}{_U}+{_W}*{_C}" + r"|\p{N}{1,3}" + _TAIL
 R6 = f"{_LEAD}{_U}*{_W}+|{_LEAD}{_U}+{_W}*" + r"|\p{N}" + _TAIL
-R7 = (
+R7 = (  # the published file has CR and LF in it, not their escapes
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| """
     r"""?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-)
+).replace(r"\r", "\r").replace(r"\n", "\n")
 CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 D1A_RANGES = (  # cased letters, escaped because NFC would change the pattern
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-"

@@ -12,7 +12,7 @@ static int push_affix(tokenizer_load_t *load, const char *where, const json_t *i
   int64_t value;
   size_t length;
   if (!json_int64(id, &value) || value < 0 || value >= load->tokenizer->num_ids ||
-      tokenizer_spelling(load->tokenizer, (uint32_t)value, &length) == NULL)
+      tokenizer_spelling(load->tokenizer, (int32_t)value, &length) == NULL)
     return load_fail(load, where, "an id that no token has");
   if (*count == AFFIX_IDS_MAX) return load_fail(load, where, "more than %d ids", AFFIX_IDS_MAX);
   ids[(*count)++] = (int32_t)value;

@@ -1,7 +1,8 @@
 /* scanner_table.c: which scanner stands for which pattern.
  *
  * The patterns are the ones that published tokenizer.json files hold, byte for byte, with their
- * other spellings that match the same text. Simple patterns of the form  \s? class quantifier  are
+ * other spellings that match the same text. CR, LF and TAB may stand in a file as themselves or as
+ * escapes: the look-up reads both alike. Simple patterns of the form  \s? class quantifier  are
  * read by a small strict parser instead. Runs on the loading thread; anything else is not known.
  */
 #include "engine/base/util.h"
@@ -209,11 +210,25 @@ static bool compile_run(const char *pattern, size_t length, scanner_t *scanner) 
   return false;
 }
 
+/* Compares a pattern with a known one, which writes CR, LF and TAB as escapes. */
+static bool same_pattern(const char *known, const char *pattern, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    char escape = pattern[i] == '\r'   ? 'r'
+                  : pattern[i] == '\n' ? 'n'
+                  : pattern[i] == '\t' ? 't'
+                                       : 0;
+    if (escape != 0 && *known++ != '\\') return false;
+    if (*known++ != (escape != 0 ? escape : pattern[i])) return false;
+  }
+  return *known == '\0';
+}
+
 bool scanner_compile(const char *pattern, size_t length, scanner_t *out) {
   if (length == 0 || length > SCANNER_PATTERN_BYTES_MAX) return false;
+  if (memchr(pattern, '\0', length) != NULL) return false;
   for (size_t i = 0; i < ARRAY_LEN(known_patterns); i++) {
     const known_pattern_t *known = &known_patterns[i];
-    if (strlen(known->pattern) == length && memcmp(known->pattern, pattern, length) == 0) {
+    if (same_pattern(known->pattern, pattern, length)) {
       *out = known->scanner;
       return true;
     }

@@ -99,7 +99,7 @@ static bool append_token(const decoder_t *decoder, const uint8_t *token, size_t 
  */
 static const uint8_t *decoder_input(const tokenizer_t *tokenizer, uint32_t id,
                                     normalizer_scratch_t *scratch, size_t *length, bool *ok) {
-  const uint8_t *token = tokenizer_spelling(tokenizer, id, length);
+  const uint8_t *token = tokenizer_spelling(tokenizer, (int32_t)id, length);
   size_t unused;
   if (token == NULL || vocab_string(&tokenizer->added_vocab, id, &unused) == NULL) return token;
   if (!tokenizer->added[tokenizer->added_of[id]].normalized) return token;

@@ -154,6 +154,10 @@ Test(load, the_good_file_loads) {
   const char *bytes = tokenizer_bytes(t, 4, &length);
   EXPECT_EQ(length, 3);
   cr_expect(memcmp(bytes, " ab", 3) == 0);
+  const uint8_t *spelling = tokenizer_spelling(t, 4, &length);
+  EXPECT_EQ(length, 3);
+  cr_expect(memcmp(spelling, "_ab", 3) == 0);
+  cr_expect(tokenizer_spelling(t, 6, &length) == NULL && length == 0);
   EXPECT_EQ(tokenizer_vocab_size(t), 6);
   EXPECT_EQ(tokenizer_longest_token(t), 3);
   tokenizer_free(t);
@@ -309,7 +313,6 @@ Test(load, configuration_adds_bos_and_is_checked) {
   ASSERT_EQ_FOR(tokenizer_load(dir, &t, &error), 0, "%s", error.message);
   EXPECT_EQ(tokenizer_bos_id(t), 3);
   EXPECT_EQ(tokenizer_eos_id(t), 1);
-  cr_expect(tokenizer_truncates_left(t));
   EXPECT_EQ(tokenizer_model_max_length(t), 1e30);
   tokenizer_scratch_t *s = tokenizer_scratch_new(t);
   tokenize_options_t options = {.add_special_tokens = true};

@@ -101,6 +101,21 @@ Test(scanner, deepseek) {
   expect_split(r7, SPLIT_REMOVED, true, "a\u200d b", "[a][ b]");
 }
 
+/* Published files of DeepSeek V3 write CR and LF as themselves. */
+Test(scanner, raw_line_ends_are_spelled_like_escapes) {
+  static const char raw[] = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
+                            "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+                            "\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
+  scanner_t scanner, escaped;
+  cr_assert(scanner_compile(raw, sizeof raw - 1, &scanner));
+  cr_assert(scanner_compile(r7, sizeof r7 - 1, &escaped));
+  cr_expect(scanner.find == escaped.find);
+  expect(raw, "a \u1c89b\r\n .x", "[a][ \u1c89b][\r\n][ .][x]");
+  cr_expect_not(scanner_compile(raw, sizeof raw - 2, &scanner));
+  cr_expect_not(scanner_compile("\\s+\n", 4, &scanner));
+  cr_expect_not(scanner_compile(raw, sizeof raw, &scanner), "a NUL at the end");
+}
+
 Test(scanner, runs_of_a_class) {
   expect("\\p{N}{1,3}", "a12345b", "[a][123][45][b]");
   expect("[\\r\\n]", "a\r\nb", "[a][\r][\n][b]");
