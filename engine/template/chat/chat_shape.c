@@ -187,19 +187,37 @@ static const json_t *reasoning_of(const json_t *message) {
   return NULL;
 }
 
+/* Returns true if an answer has neither content nor calls, as one whose reasoning was cut.
+ * Templates add its content to text, which neither None nor an undefined value allows. */
+static bool is_empty_answer(const json_t *message) {
+  const json_t *content = json_get(message, "content"), *calls = json_get(message, "tool_calls");
+  bool has_calls = calls != NULL && calls->type == JSON_ARRAY && calls->count > 0;
+  return json_equals(json_get(message, "role"), "assistant") && !has_calls &&
+         (content == NULL || content->type == JSON_NULL);
+}
+
+static value_t empty_content(run_t *run, const chat_shape_t *shape) {
+  if (shape->join_parts) return value_string(str_text(run, ""));
+  value_list_t *list = list_new(run, 0);
+  list->frozen = true;
+  return VALUE_OF(VALUE_LIST, list, list);
+}
+
 /* The reasoning is given as `thinking` and as `reasoning_content`, whichever of its names the
  * request uses, because templates differ in the name that they read. */
 static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *message, bool last) {
   if (message->type != JSON_OBJECT) return value_from_json(run, message);
-  dict_t *dict = dict_new(run, message->count + 2);
+  dict_t *dict = dict_new(run, message->count + 3);
   const json_t *reasoning = reasoning_of(message);
   value_t thought = value_none();
   if (reasoning != NULL) {
     thought = value_from_json(run, reasoning);
     dict_append(run, dict, value_string(str_text(run, "thinking")), thought);
   }
+  bool is_empty = is_empty_answer(message);
   JSON_EACH(member, message) {
     value_t value;
+    if (member->type == JSON_NULL && (is_empty || !json_named(member, "content"))) continue;
     if (json_named(member, "tool_calls") && member->type == JSON_ARRAY) {
       if (member->count == 0) continue;
       value = build_calls(run, shape, member);
@@ -212,6 +230,9 @@ static value_t build_message(run_t *run, chat_shape_t *shape, const json_t *mess
       value = value_from_json(run, member);
     }
     dict_set(run, dict, key_of(run, member), value);
+  }
+  if (is_empty) {
+    dict_set(run, dict, value_string(str_text(run, "content")), empty_content(run, shape));
   }
   if (reasoning != NULL)
     dict_set(run, dict, value_string(str_text(run, "reasoning_content")), thought);

@@ -34,10 +34,13 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
 
 typedef struct chat_input {
   const json_t *messages;  /* array of objects, with role; checked by the caller field by field */
-  const json_t *tools;     /* array of objects or NULL: the template sees None */
+  const json_t *tools;     /* array of objects or NULL: the template sees None; given as xml_tools
+                              too, if the template has that name (SmolLM 3) and kwargs does not */
   const json_t *documents; /* array of objects or NULL: the template sees None */
   const json_t *kwargs;    /* chat_template_kwargs, an object or NULL */
-  const json_t *effort;    /* reasoning_effort, a string or NULL: absent */
+  /* reasoning_effort, a string; NULL = absent. Unless kwargs has enable_thinking, that variable is
+   * false for "none" and true for all others, as in vLLM. */
+  const json_t *effort;
   bool add_generation_prompt;
   bool continue_final_message; /* the prompt ends inside the last message */
   int64_t now_seconds;         /* seconds since 1970, for strftime_now */
@@ -46,8 +49,10 @@ typedef struct chat_input {
 /* Shapes and renders. The shaping: `developer` becomes `system` unless the template mentions it;
  * `arguments` of tool calls are parsed (empty and null: {}); an empty `tool_calls` is dropped; text
  * parts of a content are joined by a newline unless the template iterates over content; reasoning
- * is given as thinking, as reasoning_content and under the name in the request. Absent members stay
- * absent.
+ * is given as thinking, as reasoning_content and under the name in the request; members that are
+ * null are dropped, except content; the content of an assistant that has none and no calls is "",
+ * or
+ * [] if the template iterates over content. Other absent members stay absent.
  *
  * 0 and *out (jinja_output_free), or ERR_BAD_REQUEST with the template's own words for
  * raise_exception, with template name, line and reason for others; ERR_INVALID_VALUE with `param`

@@ -163,6 +163,14 @@ const str_t *argument_string(run_t *run, const value_t *value, const char *what)
 
 /* ---- nodes ---- */
 
+/* Tells run_fail which operand of the next operation is missing. */
+static void suspect(run_t *run, const ast_node_t *node, const value_t *value) {
+  bool is_none = value->type == VALUE_NONE;
+  if (!is_none && value->type != VALUE_UNDEFINED) return;
+  run->suspect = node;
+  run->suspect_is_none = is_none;
+}
+
 static value_t eval_sequence(run_t *run, const ast_node_t *node) {
   value_list_t *list = list_new(run, 0);
   for (const ast_node_t *item = node->a; item != NULL; item = item->next)
@@ -198,7 +206,11 @@ static value_t eval_compare(run_t *run, const ast_node_t *node) {
   value_t left = eval(run, node->a);
   for (const ast_node_t *operand = node->b; operand != NULL; operand = operand->next) {
     value_t right = eval(run, operand->a);
-    if (!compare(run, operand->op, &left, &right)) return value_bool(false);
+    if (operand == node->b) suspect(run, node->a, &left);
+    suspect(run, operand->a, &right);
+    bool holds = compare(run, operand->op, &left, &right);
+    run->suspect = NULL;
+    if (!holds) return value_bool(false);
     left = right;
   }
   return value_bool(true);
@@ -214,16 +226,22 @@ static value_t eval_concat(run_t *run, const ast_node_t *node) {
 }
 
 static value_t eval_item(run_t *run, const ast_node_t *node) {
-  value_t value = eval(run, node->a);
+  value_t value = eval(run, node->a), result;
   if (node->b->kind != NODE_SLICE) {
     value_t key = eval(run, node->b);
-    return value_item(run, &value, &key);
+    suspect(run, node->a, &value);
+    result = value_item(run, &value, &key);
+    run->suspect = NULL;
+    return result;
   }
   value_t part[3] = {value_none(), value_none(), value_none()};
   const ast_node_t *nodes[3] = {node->b->a, node->b->b, node->b->c};
   for (int i = 0; i < 3; i++)
     if (nodes[i] != NULL) part[i] = eval(run, nodes[i]);
-  return value_slice(run, &value, &part[0], &part[1], &part[2]);
+  suspect(run, node->a, &value);
+  result = value_slice(run, &value, &part[0], &part[1], &part[2]);
+  run->suspect = NULL;
+  return result;
 }
 
 static value_t eval_call(run_t *run, const ast_node_t *node) {
@@ -231,7 +249,10 @@ static value_t eval_call(run_t *run, const ast_node_t *node) {
   value_t callee = eval(run, node->a);
   eval_arguments(run, node->b, &arguments);
   run->line = node->line;
-  return value_call(run, &callee, &arguments);
+  suspect(run, node->a, &callee);
+  value_t result = value_call(run, &callee, &arguments);
+  run->suspect = NULL;
+  return result;
 }
 
 value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in) {
@@ -239,7 +260,10 @@ value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in) {
   if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no filter of this name");
   eval_arguments(run, node->b, &arguments);
   run->line = node->line;
-  return filter_apply(run, node->op, in, &arguments);
+  if (node->a != NULL) suspect(run, node->a, in);
+  value_t result = filter_apply(run, node->op, in, &arguments);
+  run->suspect = NULL;
+  return result;
 }
 
 static value_t eval_test(run_t *run, const ast_node_t *node) {
@@ -287,7 +311,10 @@ static value_t eval_node(run_t *run, const ast_node_t *node) {
   case NODE_NAME: return scope_get(run, node->symbol);
   case NODE_ATTRIBUTE:
     value = eval(run, node->a);
-    return value_attribute(run, &value, node->constant.string);
+    suspect(run, node->a, &value);
+    result = value_attribute(run, &value, node->constant.string);
+    run->suspect = NULL;
+    return result;
   case NODE_ITEM: return eval_item(run, node);
   case NODE_LIST:
   case NODE_TUPLE: return eval_sequence(run, node);
@@ -296,7 +323,11 @@ static value_t eval_node(run_t *run, const ast_node_t *node) {
     value = eval(run, node->a);
     result = eval(run, node->b);
     run->line = node->line;
-    return value_operate(run, node->op, &value, &result);
+    suspect(run, node->a, &value);
+    suspect(run, node->b, &result);
+    value = value_operate(run, node->op, &value, &result);
+    run->suspect = NULL;
+    return value;
   case NODE_AND:
   case NODE_OR: return eval_choice(run, node);
   case NODE_NOT:

@@ -18,14 +18,53 @@ enum { OUTPUT_FREE = 1 << 20, OUTPUT_PER_INPUT = 8 };
 
 /* ---- failing, paying, taking ---- */
 
+/* Appends the source of an expression of names, attributes and constant keys: message.content,
+ * tools[0]['x']. Returns false for any other expression, or if there is no room. */
+static bool describe(const run_t *run, const ast_node_t *node, char *out, size_t room) {
+  const str_t *name = NULL;
+  const char *before = "", *after = "";
+  size_t used = strlen(out);
+  if (node->kind == NODE_NAME) {
+    name = run->jinja->symbols[node->symbol];
+  } else if (node->kind == NODE_ATTRIBUTE) {
+    name = node->constant.string;
+    before = ".";
+  } else if (node->kind == NODE_ITEM && node->b->kind == NODE_CONSTANT) {
+    bool text = node->b->constant.type == VALUE_STRING;
+    if (!text && node->b->constant.type != VALUE_INT) return false;
+    name = text ? node->b->constant.string : NULL;
+    before = text ? "['" : "[";
+    after = text ? "']" : "]";
+  } else {
+    return false;
+  }
+  if (node->kind != NODE_NAME && !describe(run, node->a, out, room)) return false;
+  used = strlen(out);
+  int n = name != NULL
+              ? snprintf(out + used, room - used, "%s%.*s%s", before, (int)name->length,
+                         name->bytes, after)
+              : snprintf(out + used, room - used, "[%lld]", (long long)node->b->constant.integer);
+  return n >= 0 && (size_t)n < room - used;
+}
+
+/* The name without its folder: clients read the message, and the path is the operator's. */
+static const char *file_name(const char *name) {
+  const char *slash = strrchr(name, '/');
+  return slash != NULL ? slash + 1 : name;
+}
+
 void run_fail(run_t *run, const char *format, ...) {
-  char reason[256];
+  char reason[256], culprit[120] = "", why[160] = "";
+  if (run->suspect != NULL && describe(run, run->suspect, culprit, sizeof culprit)) {
+    snprintf(why, sizeof why, " (`%s` is %s)", culprit,
+             run->suspect_is_none ? "null" : "undefined");
+  }
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
-  run->code = error_set(run->error, ERR_BAD_REQUEST, "messages", "%s, line %u: %s.",
-                        run->jinja->name, run->line, reason);
+  run->code = error_set(run->error, ERR_BAD_REQUEST, "messages", "%s, line %u: %s%s.",
+                        file_name(run->jinja->name), run->line, reason, why);
   longjmp(run->escape, 1);
 }
 

@@ -27,6 +27,8 @@ typedef struct scope_frame {
 
 enum { FUEL_SLICE = 1024, SEARCH_DEPTH_MAX = 1000 };
 
+struct ast_node;
+
 typedef struct run {
   arena_t arena;
   jmp_buf escape;
@@ -35,6 +37,9 @@ typedef struct run {
   const jinja_input_t *input;
   inferd_error_t *error;
   uint32_t line; /* of the node at work */
+  /* The operand at work whose value is undefined or None, which run_fail names; NULL = none. */
+  const struct ast_node *suspect;
+  bool suspect_is_none;
   uint32_t depth, macro_depth;
   uint32_t data_depth; /* nesting of data at work: comparing, printing */
   uint32_t slice;      /* fuel until the next look at the clock */

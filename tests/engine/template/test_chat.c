@@ -3,6 +3,7 @@
 #include "tests/engine/template/helpers.h"
 #include "tests/expect.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static int render(const chat_templates_t *t, const char *request, jinja_output_t
   chat_input_t in = {.messages = json_get(root, "messages"),
                      .tools = json_get(root, "tools"),
                      .kwargs = json_get(root, "kwargs"),
+                     .effort = json_get(root, "effort"),
                      .continue_final_message = json_get(root, "continue") != NULL,
                      .add_generation_prompt = json_get(root, "prompt") != NULL};
   int rc = chat_template_render(t, &in, out, error);
@@ -190,6 +192,86 @@ Test(template_chat, shaping) {
               "{\"messages\": [{\"role\": \"developer\", \"content\": [{\"text\": \"x\"}, "
               "{\"text\": \"y\"}]}]}",
               "developer developerx|y|");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
+/* Answers as inferd gives them, and as the openai SDK writes them back with all of its fields. */
+static const char *const answers[] = {
+    "\"content\": null",
+    "\"tool_calls\": []",
+    "\"content\": null, \"reasoning\": \"x\"",
+    "\"content\": null, \"refusal\": null, \"reasoning\": \"x\"",
+    "\"content\": null, \"refusal\": null, \"annotations\": null, \"audio\": null, "
+    "\"function_call\": null, \"tool_calls\": null, \"reasoning\": null",
+};
+
+/* An answer without content and calls is one whose content is the empty text, for every template.
+ */
+Test(template_chat, an_answer_without_content_is_history) {
+  DIR *dir = opendir("tests/fixtures/templates");
+  int count = 0;
+  cr_assert_not_null(dir);
+  for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    char path[512], request[600], empty[600];
+    chat_templates_t *t;
+    inferd_error_t error = {0};
+    if (strstr(entry->d_name, ".jinja") == NULL) continue;
+    snprintf(path, sizeof path, "tests/fixtures/templates/%s", entry->d_name);
+    place_t p = place_new();
+    put(&p, "tokenizer_config.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    ASSERT_EQ_FOR(chat_templates_load(p.dir, path, &t, &error), 0, "%s", error.message);
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+      static const char ends[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                                 "{\"role\": \"assistant\", %s}, "
+                                 "{\"role\": \"user\", \"content\": \"b\"}]}";
+      bool thought = strstr(answers[i], "\"x\"") != NULL;
+      jinja_output_t out;
+      snprintf(request, sizeof request, ends, answers[i]);
+      snprintf(empty, sizeof empty, ends,
+               thought ? "\"content\": \"\", \"reasoning\": \"x\"" : "\"content\": \"\"");
+      ASSERT_EQ_FOR(render(t, empty, &out, &error), 0, "%s: %s", path, error.message);
+      expect_chat(t, request, out.text);
+      jinja_output_free(&out);
+    }
+    count++;
+    chat_templates_free(t);
+    place_free(&p);
+  }
+  closedir(dir);
+  ASSERT_GT(count, 15);
+}
+
+Test(template_chat, an_empty_content_is_a_list_where_parts_are) {
+  place_t p;
+  chat_templates_t *t = with_template(&p, "{{ messages|tojson }}");
+  static const char request[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": null, "
+                                "\"name\": null}, {\"role\": \"assistant\", \"content\": null, "
+                                "\"tool_calls\": [{}]}]}";
+  expect_chat(t, request,
+              "[{\"role\": \"assistant\", \"content\": \"\"}, {\"role\": \"assistant\", "
+              "\"content\": null, \"tool_calls\": [{}]}]");
+  chat_templates_free(t);
+  place_free(&p);
+  t = with_template(&p, "{% for m in messages %}{% for x in m.content or [] %}{{ x }}{% endfor %}"
+                        "{% endfor %}{{ messages|tojson }}");
+  expect_chat(t, request,
+              "[{\"role\": \"assistant\", \"content\": []}, {\"role\": \"assistant\", "
+              "\"content\": null, \"tool_calls\": [{}]}]");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
+Test(template_chat, effort_turns_thinking_on_and_off) {
+  place_t p;
+  chat_templates_t *t = with_template(&p, "{{ reasoning_effort }} {{ enable_thinking }}");
+  expect_chat(t, "{\"messages\": []}", " ");
+  expect_chat(t, "{\"messages\": [], \"effort\": \"low\"}", "low True");
+  expect_chat(t, "{\"messages\": [], \"effort\": \"none\"}", "none False");
+  expect_chat(t,
+              "{\"messages\": [], \"effort\": \"low\", \"kwargs\": {\"enable_thinking\": false}}",
+              "low False");
+  expect_chat(t, "{\"messages\": [], \"effort\": \"none\", \"kwargs\": {\"x\": 1}}", "none False");
   chat_templates_free(t);
   place_free(&p);
 }

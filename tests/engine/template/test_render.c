@@ -45,6 +45,11 @@ Test(template_render, refuses_by_name_when_compiled) {
 
 Test(template_render, failures_name_their_line) {
   expect_error("a\n{{ 1 + 'a' }}", none, "test, line 2: '+' cannot take int and str.");
+  /* What was undefined or null is named, where the source has a name for it. */
+  expect_error("{{ 'a' + m.content }}", "{\"m\": {\"content\": null}}",
+               "'+' cannot take str and None (`m.content` is null).");
+  expect_error("{{ 'a' + m['x'].y }}", "{\"m\": {\"x\": {}}}", "(`m['x'].y` is undefined).");
+  expect_error("{{ 1 + 'a' }}", "{\"m\": null}", "'+' cannot take int and str.");
   expect_error("{{ x.y.z }}", "{\"x\": {}}", "line 1: `z` of an undefined value");
   expect_error("{{ raise_exception('Only ' ~ 3) }}", none, "Only 3");
   jinja_output_t out;
