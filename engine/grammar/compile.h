@@ -93,6 +93,10 @@ typedef struct object_draft {
   uint32_t num_members;
   uint32_t extra; /* node or NONE */
   uint32_t min, max;
+  struct presence_draft
+      *presence; /* build.h; NULL = no condition; else it holds min and max as well */
+  uint32_t num_presence;
+  uint32_t *presence_needs; /* build_presence.c */
 } object_draft_t;
 
 /* Returns the node after the opening brace of an object; `next` follows the closing brace. */
@@ -140,5 +144,7 @@ extern const char pattern_number[], pattern_integer[];
 uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
 uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next);
 uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
+uint32_t lark_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
+bool lark_detect(const char *text, size_t length); /* the first statement is one of Lark */
 
 #endif

@@ -15,6 +15,7 @@
 #define INFERD_ENGINE_GRAMMAR_GRAMMAR_H
 
 #include "engine/base/json.h"
+#include "engine/grammar/limits.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -48,7 +49,7 @@ typedef enum grammar_kind {
                            schema_parameters.c */
   GRAMMAR_REGEX,        /* `text`: ECMA-262 pattern, anchored at both ends */
   GRAMMAR_CHOICE,       /* `schema`: JSON array of strings, one of which is the output */
-  GRAMMAR_EBNF,         /* `text`: user grammar, see ebnf.c */
+  GRAMMAR_EBNF,         /* `text`: user grammar; its first statement decides the notation */
   GRAMMAR_LITERAL,      /* `text` byte for byte; may be empty */
   GRAMMAR_TOKEN,        /* exactly the token `token`, which may be special */
   GRAMMAR_TEXT,         /* any text; with `text`: up to the end of its first occurrence */
@@ -72,24 +73,6 @@ typedef struct grammar_source {
   const struct grammar_source *children;
   int32_t num_children;
 } grammar_source_t;
-
-typedef struct grammar_limits {
-  uint32_t schema_depth_max;  /* nesting of schemas; strict: at most 10 */
-  uint32_t schema_bytes_max;  /* of names and values, about the text without white space */
-  uint32_t schema_nodes_max;  /* subschemas, enum values and property names together */
-  uint32_t rules_max;         /* after expansion of anyOf, allOf and references */
-  uint32_t pattern_bytes_max; /* of a regex */
-  uint32_t regex_depth_max;   /* groups within groups */
-  uint32_t regex_nodes_max;   /* after counted repetition is written out */
-  uint32_t dfa_states_max;    /* of all lexemes of a grammar together */
-  uint32_t grammar_bytes_max; /* of a user grammar */
-  uint32_t grammar_rules_max; /* of a user grammar */
-  uint32_t choices_max;       /* of GRAMMAR_CHOICE */
-  uint64_t compile_work_max;  /* steps of one request: decides alone, so every time alike */
-  uint64_t compile_ns_max; /* CPU time of one request: a backstop that the work should not reach */
-} grammar_limits_t;
-
-extern const grammar_limits_t grammar_limits_default;
 
 /* What one request spends on compiling, over all its constraints and all tries. `work` and
  * `cpu_ns` begin at 0. */

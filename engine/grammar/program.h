@@ -95,8 +95,18 @@ typedef struct name_node {
   uint32_t index; /* of the listed name that ends here; NONE */
 } name_node_t;
 
+/* What is known of the members so far, where they depend on each other: a node of a decision
+ * diagram, which asks whether the name `index` occurs. */
+typedef struct presence_state {
+  uint32_t index;         /* num_names: an extra member; NONE: nothing is left to ask */
+  uint32_t without, with; /* the next state; NONE = no object goes on so */
+  uint32_t forced;        /* least index that must still come; NONE = the object may end */
+  uint32_t cheapest;      /* next index on the way to the end that needs fewest frames; NONE */
+} presence_state_t;
+
 /* Members come in the order of the schema, then the extra ones. Frame count: next listed index in
- * the low half, number of members so far in the high half (saturated unless it matters). */
+ * the low half; in the high half the number of members so far (saturated unless it matters), or
+ * the presence state. */
 typedef struct grammar_object {
   uint32_t num_names;      /* listed names that can occur, in order */
   uint32_t *entry;         /* [num_names] node: colon and value, then RETURN */
@@ -107,6 +117,8 @@ typedef struct grammar_object {
   uint32_t extra;   /* node: an extra member, then RETURN; NONE = no extra members */
   uint32_t comma, close_empty, close; /* nodes */
   uint32_t min, max;                  /* members; max NONE = no bound */
+  presence_state_t *presence;         /* NULL = none; else it holds `min` and `max`, and with a max
+                                         at most one extra member comes */
   uint32_t need;                      /* most frames on top of the object's that a member takes */
 } grammar_object_t;
 

@@ -5,6 +5,7 @@
  * derives the tokens.
  */
 #include "engine/grammar/mask/frames.h"
+#include "engine/grammar/mask/members.h"
 
 #include "engine/base/util.h"
 
@@ -66,77 +67,17 @@ static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint
 
 /* ---- objects ---- */
 
-typedef struct members {
-  uint32_t index, count; /* next listed index (num_names + 1: extra ones have begun), members */
-  uint32_t low, high;    /* listed indices that may come now; low > high = none */
-  bool extra;            /* an extra member may come now */
-  bool close;            /* the object may end now */
-} members_t;
-
-static members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
-                            uint32_t packed, uint32_t parent) {
-  uint32_t index = packed & 0xFFFF, count = packed >> 16, names = object->num_names;
-  uint32_t at = MIN(index, names);
-  uint32_t required = object->next_required[at];
-  members_t members = {.index = index, .count = count, .low = at, .high = required};
-  members.close = required == names && count >= object->min;
-  members.extra = object->extra != NONE && required == names && count < object->max &&
-                  (index > names || count + 1 >= object->min);
-  if (index >= names) {
-    members.low = 1, members.high = 0;
-    return members;
-  }
-  if (members.high == names) members.high = names - 1;
-  bool only_required = matcher->frames[parent].depth + 1 + object->need > STACK_DEPTH_MAX;
-  if (only_required) members.extra = false;
-  if (only_required ||
-      (object->max != NONE && count + 1 + object->required_from[at] > object->max)) {
-    if (required == names) {
-      members.low = 1, members.high = 0;
-    } else {
-      members.low = members.high = required;
-    }
-  } else if (object->min > 0) {
-    /* count + 1 + (names - 1 - j) + extra >= min */
-    uint32_t reach = count + names + (object->extra != NONE);
-    if (reach < object->min + members.high)
-      members.high = reach >= object->min ? reach - object->min : 0;
-    if (reach < object->min + members.low) members.low = 1, members.high = 0;
-  }
-  return members;
-}
-
-static bool any_below(const grammar_object_t *object, const name_node_t *node,
-                      const members_t *members) {
-  const uint32_t *sorted = object->sorted + node->first;
-  uint32_t from = 0, until = node->count;
-  while (from < until) {
-    uint32_t middle = (from + until) / 2;
-    if (sorted[middle] < members->low) {
-      from = middle + 1;
-    } else {
-      until = middle;
-    }
-  }
-  return from < node->count && sorted[from] <= members->high;
-}
-
-static uint32_t pack_members(const grammar_object_t *object, uint32_t index, uint32_t count) {
-  bool counts = object->min > 0 || object->max != NONE;
-  return index | (counts && count < 0xFFFF ? count + 1 : counts ? 0xFFFFu : 1u) << 16;
-}
-
 static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
   const grammar_t *grammar = closure->m->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
   members_t members = members_at(closure->m, object, packed, parent);
-  if (members.low <= members.high && any_below(object, &object->trie[0], &members)) {
+  if (members_below(closure->s, object, &object->trie[0], &members)) {
     /* `node` is an OBJECT or a MEMBERS node: both have the member `object`. */
     closure_thread(closure, (thread_t){node, 0, packed, parent});
   }
   if (members.extra) {
-    begin_rule(closure, object->extra, node,
-               pack_members(object, object->num_names + 1, members.count), parent);
+    begin_rule(closure, object->extra, node, members_after(object, &members, object->num_names),
+               parent);
   }
 }
 
@@ -144,11 +85,11 @@ static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uin
   const grammar_t *grammar = closure->m->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
   members_t members = members_at(closure->m, object, packed, parent);
-  bool first = packed >> 16 == 0;
+  bool first = members_are_none(packed);
   if (members.close) visit(closure, first ? object->close_empty : object->close, parent);
   if (first) {
     visit_members(closure, node, packed, parent);
-  } else if (members.low <= members.high || members.extra) {
+  } else if (members.extra || members_below(closure->s, object, &object->trie[0], &members)) {
     begin_rule(closure, object->comma, node, packed, parent);
   }
 }
@@ -326,11 +267,11 @@ static void move_members(const grammar_matcher_t *matcher, grammar_scratch_t *sc
   if (!child) return;
   const name_node_t *name = &object->trie[child];
   members_t members = members_at(matcher, object, thread->count, thread->stack);
-  if (!any_below(object, name, &members)) return;
+  if (!members_below(scratch, object, name, &members)) return;
   if (name->child) add_move(&scratch->moves, thread->node, child, thread->count, thread->stack);
-  if (name->index == NONE || name->index < members.low || name->index > members.high) return;
+  if (name->index == NONE || !members_allow(object, &members, name->index)) return;
   add_move(&scratch->moves, MOVE_ENTER | thread->node, object->entry[name->index],
-           pack_members(object, name->index + 1, members.count), thread->stack);
+           members_after(object, &members, name->index), thread->stack);
 }
 
 static bool survives_lex(const grammar_t *grammar, const thread_t *thread,
@@ -370,7 +311,7 @@ bool matcher_survives(const grammar_matcher_t *matcher, grammar_scratch_t *scrat
       const grammar_object_t *object = grammar->objects[node->object];
       uint32_t child = name_child(scratch, object, thread->state, byte);
       members_t members = members_at(matcher, object, thread->count, thread->stack);
-      alive = child && any_below(object, &object->trie[child], &members);
+      alive = child && members_below(scratch, object, &object->trie[child], &members);
     }
     if (alive) return true;
   }

@@ -4,7 +4,7 @@
  * of an object is the next index. Keys are looked up in a trie whose nodes know the indices below
  * them. The size is linear in the number of names, even if all are optional.
  */
-#include "engine/grammar/language/build.h"
+#include "engine/grammar/nodes/build.h"
 
 #include <string.h>
 
@@ -50,11 +50,13 @@ static bool can_occur(compile_t *compile, uint32_t entry) {
 }
 
 uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
-  const object_draft_t *draft = draft_of(compile, node->object);
+  object_draft_t *draft = draft_of(compile, node->object);
   const grammar_object_t *object =
       ((grammar_object_t *const *)compile->objects.items)[node->object];
   uint32_t need = build_at(compile, object->close)->need, possible = 0, required = 0;
-  if (need == NONE) return NONE;
+  uint32_t conditions = build_presence_need(compile, draft);
+  if (need == NONE || conditions == NONE) return NONE;
+  if (conditions > need) need = conditions;
   for (uint32_t i = 0; i < draft->num_members; i++) {
     bool can = can_occur(compile, draft->members[i].entry);
     possible += can;
@@ -64,6 +66,7 @@ uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
     uint32_t inside = build_at(compile, draft->members[i].entry)->need + 1;
     if (inside > need) need = inside;
   }
+  if (draft->presence != NULL) return need;
   /* Extra members may have equal names, so only one of them is certain to count. */
   possible += can_occur(compile, draft->extra);
   bool never = possible < draft->min || required > draft->max || draft->min > draft->max;
@@ -145,13 +148,15 @@ static void fill_required(compile_t *compile, grammar_object_t *object,
 
 void build_object_finish(compile_t *compile, uint32_t object) {
   grammar_object_t *built = ((grammar_object_t **)compile->objects.items)[object];
-  const object_draft_t *draft = draft_of(compile, object);
+  object_draft_t *draft = draft_of(compile, object);
+  uint32_t *index_of = compile_scratch(compile, draft->num_members, sizeof *index_of);
   grammar_list_t trie = {0};
   list_add(compile, &trie, sizeof(name_node_t));
   ((name_node_t *)trie.items)[0].index = NONE;
   for (uint32_t m = 0; m < draft->num_members; m++) {
     bool can = can_occur(compile, draft->members[m].entry);
-    add_name(compile, &trie, &draft->members[m], can ? built->num_names++ : NONE);
+    index_of[m] = can ? built->num_names++ : NONE;
+    add_name(compile, &trie, &draft->members[m], index_of[m]);
   }
   built->trie = compile_keep(compile, trie.count, sizeof *built->trie);
   memcpy(built->trie, trie.items, trie.count * sizeof *built->trie);
@@ -160,6 +165,7 @@ void build_object_finish(compile_t *compile, uint32_t object) {
   built->extra = can_occur(compile, draft->extra) ? draft->extra : NONE;
   built->min = draft->min;
   built->max = draft->max;
+  build_presence_finish(compile, draft, built, index_of);
   for (uint32_t i = 0; i < built->num_names; i++) {
     uint32_t need = build_at(compile, built->entry[i])->need;
     if (need > built->need) built->need = need;

@@ -4,7 +4,7 @@
  * function gets the node that follows. build_finish removes nodes from which no text can end, so
  * that the matcher can always continue. Objects: build_object.c.
  */
-#include "engine/grammar/language/build.h"
+#include "engine/grammar/nodes/build.h"
 
 #include "engine/base/util.h"
 

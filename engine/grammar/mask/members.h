@@ -1,0 +1,35 @@
+/* members.h: which members of an object may come next.
+ *
+ * For matcher.c only; the thread that uses the matcher. Nothing here allocates.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_MASK_MEMBERS_H
+#define INFERD_ENGINE_GRAMMAR_MASK_MEMBERS_H
+
+#include "engine/grammar/mask/matcher.h"
+
+/* The state of an object, unpacked from the count of its frame. */
+typedef struct members {
+  uint32_t index;     /* next listed index; num_names + 1: extra ones have begun */
+  uint32_t count;     /* members so far, in objects without presence states */
+  uint32_t state;     /* presence state, in the others */
+  uint32_t low, high; /* listed indices that may come now; low > high = none */
+  bool extra;         /* an extra member may come now */
+  bool close;         /* the object may end now */
+} members_t;
+
+/* `packed`: count of the object's frame; `parent`: the frame below it. */
+members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
+                     uint32_t packed, uint32_t parent);
+/* Returns true if a name below this node of the trie may come now. */
+bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
+                   const name_node_t *node, const members_t *members);
+/* Returns true if the listed name `index` may come now. */
+bool members_allow(const grammar_object_t *object, const members_t *members, uint32_t index);
+/* The count of the frame after the member `index`, a listed one or num_names for an extra one. */
+uint32_t members_after(const grammar_object_t *object, const members_t *members, uint32_t index);
+
+static inline bool members_are_none(uint32_t packed) {
+  return (packed & 0xFFFF) == 0;
+}
+
+#endif
