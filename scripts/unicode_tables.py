@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the tables of Unicode, one generated C file each.
 
-    pip install unicodedata2==16.0.0 tokenizers
+    pip install unicodedata2==16.0.0 tokenizers fonttools
     scripts/unicode_tables.py              all
-    scripts/unicode_tables.py templates    one of: tokenizer, graphemes, templates
+    scripts/unicode_tables.py templates    one of: tokenizer, graphemes, templates, properties
     scripts/unicode_tables.py --check      writes nothing; fails where a file differs
 
 `templates` needs no package, but the version of Python decides the version of Unicode: Debian 12's
@@ -23,6 +23,7 @@ FILES = {
     "tokenizer": "engine/text/unicode/unicode_tables.c",
     "graphemes": "engine/text/unicode/grapheme_tables.c",
     "templates": "engine/base/unicode_case_tables.c",
+    "properties": "engine/grammar/automaton/property_tables.c",
 }
 
 
@@ -36,7 +37,7 @@ def main():
         path, text = ROOT / FILES[table], io.StringIO()
         with contextlib.redirect_stdout(text):
             importlib.import_module(f"unicode_data.{table}").main()
-        if path.read_text("utf-8") == text.getvalue():
+        if path.exists() and path.read_text("utf-8") == text.getvalue():
             print(f"{FILES[table]}: as it was")
         elif args.check:
             differing.append(FILES[table])

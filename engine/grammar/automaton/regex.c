@@ -1,15 +1,15 @@
 /* regex.c: reads an ECMA-262 pattern into a tree.
  *
  * Part of a compilation, on its thread. Constructs that a byte automaton cannot decide exactly are
- * refused by name: look-around, back references, word boundaries, Unicode properties, flags.
+ * refused by name: look-around, back references, word boundaries.
  * Recursion is bounded by the limit on nested groups. Next: regex_nfa.c.
  */
-#include "engine/grammar/automaton/regex.h"
+#include "engine/grammar/automaton/regex_sets.h"
 
 #include "engine/base/hex.h"
 #include "engine/base/utf8.h"
-#include "engine/base/util.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct regex_parser {
@@ -17,6 +17,8 @@ typedef struct regex_parser {
   const char *text;
   size_t length, at;
   const char *what;
+  const regex_options_t *options;
+  bool ignore_case, dot_all; /* flags at this place */
   uint32_t depth;
 } regex_parser_t;
 
@@ -66,34 +68,23 @@ static uint32_t take_character(regex_parser_t *parser) {
 
 /* ---- sets ---- */
 
-static const char_range_t digits[] = {{'0', '9'}};
-static const char_range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const char_range_t spaces[] = {
-    {0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-    {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-static const char_range_t line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-
-/* The ranges of a constant set, and how many. */
-#define SET(name) name, ARRAY_LEN(name)
-
 static void add_range(regex_parser_t *parser, grammar_list_t *list, uint32_t low, uint32_t high) {
   *(char_range_t *)list_add(parser->compile, list, sizeof(char_range_t)) =
       (char_range_t){low, high};
 }
 
-static void add_set(regex_parser_t *parser, grammar_list_t *list, const char_range_t *ranges,
-                    uint32_t count, bool invert) {
-  if (invert) {
-    charset_t others = charset_invert(parser->compile, ranges, count);
-    ranges = others.ranges, count = others.count;
-  }
-  for (uint32_t i = 0; i < count; i++) add_range(parser, list, ranges[i].low, ranges[i].high);
+static void add_set(regex_parser_t *parser, grammar_list_t *list, charset_t set, bool invert) {
+  if (invert) set = charset_invert(parser->compile, set.ranges, set.count);
+  for (uint32_t i = 0; i < set.count; i++)
+    add_range(parser, list, set.ranges[i].low, set.ranges[i].high);
 }
 
 static regex_t *set_node(regex_parser_t *parser, grammar_list_t *list, bool invert) {
   regex_t *node = regex_node(parser->compile, REGEX_SET);
   node->set = (charset_t){list->items, list->count};
   charset_normalize(&node->set);
+  if (parser->ignore_case)
+    node->set = sets_any_case(parser->compile, node->set, parser->options->dialect);
   if (invert) node->set = charset_invert(parser->compile, node->set.ranges, node->set.count);
   return node;
 }
@@ -130,19 +121,44 @@ static uint32_t take_unicode(regex_parser_t *parser) {
   return value;
 }
 
+static uint32_t take_long_unicode(regex_parser_t *parser) {
+  uint32_t value = take_hex(parser, 8);
+  if (value > 0x10FFFF) malformed(parser, "a code point is above 10FFFF");
+  if (value >= 0xD800 && value <= 0xDFFF) malformed(parser, "a surrogate stands alone");
+  return value;
+}
+
+/* \p{..} and \P{..}, after the letter; also \pL. */
+static charset_t take_property(regex_parser_t *parser, size_t start) {
+  size_t from = parser->at, length = 1;
+  if (take(parser, "{")) {
+    from = parser->at;
+    while (!at_end(parser) && !looking_at(parser, "}")) parser->at++;
+    length = parser->at - from;
+    if (!take(parser, "}")) malformed(parser, "the property has no end");
+  } else {
+    take_character(parser);
+  }
+  const charset_t set = sets_property(parser->compile, parser->text + from, length);
+  if (set.count > 0) return set;
+  char reason[96], quoted[48];
+  error_quote(quoted, sizeof quoted, parser->text + from, length);
+  snprintf(reason, sizeof reason, "the Unicode property '%s'", quoted);
+  refuse(parser, start, reason);
+}
+
 /* After the backslash: a class such as \d. */
 static bool take_class(regex_parser_t *parser, grammar_list_t *list) {
   char ch = at_end(parser) ? 0 : parser->text[parser->at];
-  switch (ch) {
-  case 'd': add_set(parser, list, SET(digits), false); break;
-  case 'D': add_set(parser, list, SET(digits), true); break;
-  case 'w': add_set(parser, list, SET(words), false); break;
-  case 'W': add_set(parser, list, SET(words), true); break;
-  case 's': add_set(parser, list, SET(spaces), false); break;
-  case 'S': add_set(parser, list, SET(spaces), true); break;
-  default: return false;
-  }
+  char lower = (char)(ch | 0x20);
+  bool invert = ch != lower;
+  if (ch == 0 || strchr("dwsp", lower) == NULL) return false;
   parser->at++;
+  if (lower == 'p') {
+    add_set(parser, list, take_property(parser, parser->at - 2), invert);
+  } else {
+    add_set(parser, list, sets_class(parser->compile, lower, parser->options->dialect), invert);
+  }
   return true;
 }
 
@@ -158,13 +174,14 @@ static uint32_t take_escape(regex_parser_t *parser, bool in_class) {
   case 'r': return '\r';
   case 'x': return take_hex(parser, 2);
   case 'u': return take_unicode(parser);
+  case 'U':
+    if (parser->options->dialect != REGEX_ECMA) return take_long_unicode(parser);
+    break;
   case 'b':
     if (in_class) return '\b';
     refuse(parser, start, "a word boundary (\\b)");
   case 'B': refuse(parser, start, "a word boundary (\\B)");
   case 'k': refuse(parser, start, "a back reference (\\k)");
-  case 'p':
-  case 'P': refuse(parser, start, "a Unicode property (\\p)");
   case 'c': {
     uint32_t letter = take_character(parser);
     if ((letter | 0x20) < 'a' || (letter | 0x20) > 'z') malformed(parser, "\\c needs a letter");
@@ -196,9 +213,9 @@ static bool take_member(regex_parser_t *parser, grammar_list_t *list, uint32_t *
 static regex_t *parse_bracket(regex_parser_t *parser) {
   grammar_list_t list = {0};
   size_t start = parser->at - 1;
-  bool invert = take(parser, "^");
-  if (!invert && looking_at(parser, "]")) refuse(parser, start, "an empty class");
-  while (!take(parser, "]")) {
+  bool invert = take(parser, "^"), python = parser->options->dialect == REGEX_PYTHON;
+  if (!invert && !python && looking_at(parser, "]")) refuse(parser, start, "an empty class");
+  for (bool first = true; (first && python) || !take(parser, "]"); first = false) {
     uint32_t low, high;
     if (at_end(parser)) fail(parser, ERR_INVALID_VALUE, start, "the class has no end");
     compile_spend(parser->compile, 1);
@@ -223,24 +240,53 @@ static void skip_group_name(regex_parser_t *parser) {
   while (!take(parser, ">")) take_character(parser);
 }
 
-static regex_t *parse_group(regex_parser_t *parser) {
+/* The flags of (?i) and (?i-s:...), after the question mark. Returns true if a group begins, false
+ * if the flags hold until the end of the group around them. */
+static bool take_flags(regex_parser_t *parser, size_t start) {
+  for (bool on = true;; parser->at++) {
+    char ch = at_end(parser) ? 0 : parser->text[parser->at];
+    if (ch == 'i') {
+      parser->ignore_case = on;
+    } else if (ch == 's') {
+      parser->dot_all = on;
+    } else if (ch == '-' && on) {
+      on = false;
+    } else if (ch == ':' || ch == ')') {
+      parser->at++;
+      return ch == ':';
+    } else {
+      refuse(parser, start, "this kind of group or flag");
+    }
+  }
+}
+
+/* What stands behind "(?". Returns false if it was flags without a group. */
+static bool take_group_kind(regex_parser_t *parser, size_t start) {
+  if (looking_at(parser, "=") || looking_at(parser, "!")) refuse(parser, start, "look-ahead");
+  if (looking_at(parser, "<=") || looking_at(parser, "<!")) refuse(parser, start, "look-behind");
+  if (looking_at(parser, "P=")) refuse(parser, start, "a back reference (?P=name)");
+  if (looking_at(parser, ">")) refuse(parser, start, "an atomic group");
+  if (take(parser, "P<") || take(parser, "<")) {
+    skip_group_name(parser);
+    return true;
+  }
+  return take_flags(parser, start);
+}
+
+static regex_t *parse_group(regex_parser_t *parser, bool outer_case, bool outer_dot) {
   size_t start = parser->at - 1;
   if (++parser->depth > parser->compile->limits->regex_depth_max) {
     compile_fail(parser->compile, ERR_BAD_REQUEST, "%s: groups nest deeper than %u at byte %zu.",
                  parser->what, parser->compile->limits->regex_depth_max, start);
   }
-  if (take(parser, "?")) {
-    if (looking_at(parser, "=") || looking_at(parser, "!")) refuse(parser, start, "look-ahead");
-    if (looking_at(parser, "<=") || looking_at(parser, "<!")) refuse(parser, start, "look-behind");
-    if (take(parser, "<")) {
-      skip_group_name(parser);
-    } else if (!take(parser, ":")) {
-      refuse(parser, start, "this kind of group or flag");
-    }
-  }
+  bool group = !take(parser, "?") || take_group_kind(parser, start);
+  parser->depth -= !group;
+  if (!group) return NULL;
   regex_t *inside = parse_alternatives(parser);
   if (!take(parser, ")")) fail(parser, ERR_INVALID_VALUE, start, "the group has no end");
   parser->depth--;
+  parser->ignore_case = outer_case;
+  parser->dot_all = outer_dot;
   return inside;
 }
 
@@ -259,7 +305,9 @@ static bool take_number(regex_parser_t *parser, uint32_t *out) {
 /* {m}, {m,} or {m,n}; anything else is literal text. */
 static bool take_braces(regex_parser_t *parser, uint32_t *min, uint32_t *max) {
   size_t start = parser->at;
-  if (take(parser, "{") && take_number(parser, min)) {
+  bool open = take(parser, "{"), python = parser->options->dialect == REGEX_PYTHON;
+  *min = 0;
+  if (open && (take_number(parser, min) || (python && looking_at(parser, ",")))) {
     *max = *min;
     if (take(parser, ",") && !take_number(parser, max)) *max = NONE;
     if (take(parser, "}")) return true;
@@ -286,7 +334,8 @@ static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
   if (term->kind == REGEX_BEGIN || term->kind == REGEX_FINISH) {
     malformed(parser, "an anchor cannot be repeated");
   }
-  take(parser, "?"); /* lazy: the same language */
+  bool lazy = take(parser, "?"); /* the same language */
+  if (lazy && parser->options->found_lazy != NULL) *parser->options->found_lazy = true;
   regex_t *node = regex_node(parser->compile, REGEX_REPEAT);
   regex_append(node, term);
   node->min = min;
@@ -299,14 +348,20 @@ static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
   return node;
 }
 
+/* Returns NULL for flags that hold from here on. */
 static regex_t *parse_atom(regex_parser_t *parser) {
   grammar_list_t list = {0};
-  if (take(parser, "(")) return parse_group(parser);
+  if (take(parser, "(")) return parse_group(parser, parser->ignore_case, parser->dot_all);
   if (take(parser, "[")) return parse_bracket(parser);
+  if (parser->options->is_part && (looking_at(parser, "^") || looking_at(parser, "$")))
+    refuse(parser, parser->at, "an anchor (^ or $) in a terminal");
   if (take(parser, "^")) return regex_node(parser->compile, REGEX_BEGIN);
   if (take(parser, "$")) return regex_node(parser->compile, REGEX_FINISH);
   if (take(parser, ".")) {
-    add_set(parser, &list, SET(line_ends), true);
+    add_range(parser, &list, 0, 0x10FFFF);
+    if (parser->dot_all) return set_node(parser, &list, false);
+    list.count = 0;
+    add_set(parser, &list, sets_class(parser->compile, '.', parser->options->dialect), false);
   } else if (take(parser, "\\")) {
     if (!take_class(parser, &list)) {
       uint32_t ch = take_escape(parser, false);
@@ -329,7 +384,8 @@ static regex_t *parse_alternatives(regex_parser_t *parser) {
   do {
     regex_t *sequence = regex_node(parser->compile, REGEX_CAT);
     while (!at_end(parser) && !looking_at(parser, "|") && !looking_at(parser, ")")) {
-      regex_append(sequence, parse_quantifier(parser, parse_atom(parser)));
+      regex_t *atom = parse_atom(parser);
+      if (atom != NULL) regex_append(sequence, parse_quantifier(parser, atom));
     }
     regex_append(either, sequence);
   } while (take(parser, "|"));
@@ -345,9 +401,14 @@ regex_t *regex_character(compile_t *compile, uint32_t ch) {
 
 regex_t *regex_parse(compile_t *compile, const char *text, size_t length,
                      const regex_options_t *options) {
-  regex_parser_t parser = {
-      .compile = compile, .text = text, .length = length, .what = options->what};
-  if (length > compile->limits->pattern_bytes_max) {
+  regex_parser_t parser = {.compile = compile,
+                           .text = text,
+                           .length = length,
+                           .what = options->what,
+                           .options = options,
+                           .ignore_case = options->ignore_case,
+                           .dot_all = options->dot_all};
+  if (!options->own && length > compile->limits->pattern_bytes_max) {
     compile_fail(compile, ERR_BAD_REQUEST, "%s: %zu bytes long; at most %u are allowed.",
                  options->what, length, compile->limits->pattern_bytes_max);
   }

@@ -26,6 +26,7 @@ typedef enum regex_kind {
   REGEX_REPEAT, /* the child, min to max times (NONE = no bound) */
   REGEX_BEGIN,  /* ^ */
   REGEX_FINISH, /* $ */
+  REGEX_DFA,    /* what the automaton `dfa` accepts */
   REGEX_RULE    /* user grammars: rule number `min` */
 } regex_kind_t;
 
@@ -34,12 +35,26 @@ typedef struct regex {
   bool is_regular; /* no REGEX_RULE inside */
   charset_t set;
   uint32_t min, max;
+  const dfa_t *dfa;
   struct regex *first, *last, *sibling; /* children */
 } regex_t;
 
+/* Which notation a pattern is in: what differs are escapes and the sets of \d \w \s and dot. */
+typedef enum regex_dialect {
+  REGEX_ECMA,  /* ECMA-262: \d and \w are ASCII, dot is no line end */
+  REGEX_GBNF,  /* the same and \UXXXXXXXX */
+  REGEX_PYTHON /* re of Python: sets of Unicode, dot is all but \n, {,n}, []a], \UXXXXXXXX */
+} regex_dialect_t;
+
 typedef struct regex_options {
-  bool json;        /* the text is the inside of a JSON string, canonically escaped */
-  bool search;      /* a match anywhere is enough */
+  bool json;   /* the text is the inside of a JSON string, canonically escaped */
+  bool search; /* a match anywhere is enough */
+  bool own;    /* one of our own patterns, whose length has no bound */
+  regex_dialect_t dialect;
+  bool ignore_case, dot_all; /* the flags i and s, from the start */
+  bool is_part;              /* of a longer text: anchors are refused */
+  bool *found_lazy;          /* set if there is a non-greedy quantifier; NULL = not asked */
+  bool lazy;                 /* a text ends as soon as it can: no text begins with another */
   const char *what; /* names the pattern in errors: "regex", "pattern" and where it stands */
 } regex_options_t;
 

@@ -33,6 +33,7 @@ typedef struct nfa {
   grammar_list_t sets; /* set_t; [0] unused: number 0 is the dead state */
   uint32_t *table, table_size;
   uint32_t *stack, *members; /* [states] */
+  uint64_t *bits;            /* one for each state, 0 between two sorts */
   uint32_t *mark, stamp;     /* [states] */
 } nfa_t;
 
@@ -183,6 +184,26 @@ static uint32_t add_cat(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   return to;
 }
 
+/* Copies an automaton: each of its states is a chain of ways, one for each range of bytes. */
+static uint32_t add_dfa(nfa_t *nfa, const dfa_t *dfa, uint32_t to) {
+  uint32_t first = nfa->states.count;
+  if (dfa_is_empty(dfa)) return add_bytes(nfa, 1, 0, to);
+  for (uint32_t i = 0; i < dfa->num_states; i++) add_state(nfa, NFA_SPLIT, first, first);
+  for (uint32_t i = 1; i < dfa->num_states; i++) {
+    uint32_t all = dfa->flags[i] & DFA_ACCEPT ? to : first;
+    compile_spend(nfa->compile, 32);
+    for (int low = 0, high; low < 256; low = high) {
+      uint32_t next = dfa_next(dfa, i, (uint8_t)low);
+      for (high = low + 1; high < 256 && dfa_next(dfa, i, (uint8_t)high) == next;) high++;
+      if (next == DFA_DEAD) continue;
+      all = add_state(nfa, NFA_SPLIT,
+                      add_bytes(nfa, (uint8_t)low, (uint8_t)(high - 1), first + next), all);
+    }
+    state_at(nfa, first + i)->to = all;
+  }
+  return first + DFA_START;
+}
+
 static uint32_t add_tree(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   compile_spend(nfa->compile, 1);
   if (++nfa->written > nfa->compile->limits->regex_nodes_max) {
@@ -204,6 +225,7 @@ static uint32_t add_tree(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   case REGEX_REPEAT: return add_repeat(nfa, tree, to);
   case REGEX_BEGIN: return add_state(nfa, NFA_BEGIN, to, 0);
   case REGEX_FINISH: return add_state(nfa, NFA_FINISH, to, 0);
+  case REGEX_DFA: return add_dfa(nfa, tree->dfa, to);
   case REGEX_RULE: break;
   }
   compile_fail(nfa->compile, ERR_INTERNAL, "A rule stands inside a pattern.");
@@ -249,9 +271,26 @@ static int compare_ids(const void *left, const void *right) {
   return first < second ? -1 : first > second;
 }
 
-static void sort_members(uint32_t *members, uint32_t count) {
+/* Ids are distinct, so a bit for each id sorts many of them faster than comparisons. */
+static void sort_by_bits(nfa_t *nfa, uint32_t count) {
+  uint32_t *members = nfa->members, at = 0, words = (nfa->states.count + 63) / 64;
+  for (uint32_t i = 0; i < count; i++) nfa->bits[members[i] / 64] |= 1ull << (members[i] % 64);
+  for (uint32_t w = 0; w < words; w++) {
+    for (uint64_t rest = nfa->bits[w]; rest; rest &= rest - 1) {
+      members[at++] = w * 64 + (uint32_t)__builtin_ctzll(rest);
+    }
+    nfa->bits[w] = 0;
+  }
+}
+
+static void sort_members(nfa_t *nfa, uint32_t count) {
+  uint32_t *members = nfa->members;
   if (count > 32) {
-    qsort(members, count, sizeof *members, compare_ids);
+    if (nfa->states.count / 64 <= 4 * count) {
+      sort_by_bits(nfa, count);
+    } else {
+      qsort(members, count, sizeof *members, compare_ids);
+    }
     return;
   }
   for (uint32_t i = 1; i < count; i++) {
@@ -280,7 +319,7 @@ static uint32_t set_number(nfa_t *nfa, uint32_t count) {
     count = close_over(nfa, nfa->tail, (closure_options_t){0}, 0);
   }
   compile_spend(nfa->compile, count);
-  sort_members(nfa->members, count);
+  sort_members(nfa, count);
   uint32_t hash = count * 0x9E3779B1u;
   for (uint32_t i = 0; i < count; i++) hash = fnv_32_step(hash, nfa->members[i]);
   hash ^= hash >> 15;
@@ -299,20 +338,6 @@ static uint32_t set_number(nfa_t *nfa, uint32_t count) {
   return nfa->sets.count - 1;
 }
 
-static uint64_t nfa_step(void *context, uint64_t number, uint8_t byte) {
-  nfa_t *nfa = context;
-  const set_t set = ((const set_t *)nfa->sets.items)[number];
-  uint32_t count = 0;
-  nfa->stamp++;
-  compile_spend(nfa->compile, 1 + set.count / 8);
-  for (uint32_t i = 0; i < set.count; i++) {
-    const nfa_state_t *state = state_at(nfa, set.members[i]);
-    if (state->kind != NFA_BYTES || byte < state->low || byte > state->high) continue;
-    count = close_over(nfa, state->to, (closure_options_t){0}, count);
-  }
-  return set_number(nfa, count);
-}
-
 /* Sets of the first position also follow ^: number 1, and only if nothing else is equal to it. */
 static bool nfa_accepts(void *context, uint64_t number) {
   nfa_t *nfa = context;
@@ -323,6 +348,21 @@ static bool nfa_accepts(void *context, uint64_t number) {
     count = close_over(nfa, set.members[i], (closure_options_t){.at_finish = true}, count);
   }
   return holds_match(nfa, nfa->members, count);
+}
+
+static uint64_t nfa_step(void *context, uint64_t number, uint8_t byte) {
+  nfa_t *nfa = context;
+  const set_t set = ((const set_t *)nfa->sets.items)[number];
+  uint32_t count = 0;
+  if (nfa->options->lazy && nfa_accepts(nfa, number)) return 0;
+  nfa->stamp++;
+  compile_spend(nfa->compile, 1 + set.count / 8);
+  for (uint32_t i = 0; i < set.count; i++) {
+    const nfa_state_t *state = state_at(nfa, set.members[i]);
+    if (state->kind != NFA_BYTES || byte < state->low || byte > state->high) continue;
+    count = close_over(nfa, state->to, (closure_options_t){0}, count);
+  }
+  return set_number(nfa, count);
 }
 
 /* Puts bytes that no range distinguishes into one class. */
@@ -359,6 +399,7 @@ dfa_t *regex_build(compile_t *compile, const regex_t *tree, const regex_options_
   nfa.stack = compile_scratch(compile, 2 * (size_t)nfa.states.count + 2, sizeof *nfa.stack);
   nfa.members = compile_scratch(compile, (size_t)nfa.states.count + 1, sizeof *nfa.members);
   nfa.mark = compile_scratch(compile, nfa.states.count, sizeof *nfa.mark);
+  nfa.bits = compile_scratch(compile, nfa.states.count / 64 + 1, sizeof *nfa.bits);
   list_add(compile, &nfa.sets, sizeof(set_t));
   nfa.stamp++;
   uint32_t count = close_over(&nfa, start, (closure_options_t){.at_begin = true}, 0);

@@ -55,6 +55,31 @@ Test(regex, language) {
   check_rows(GRAMMAR_REGEX, rows + 16, 2);
 }
 
+Test(regex, flags_and_properties) {
+  static const row_t rows[] = {
+      {"(?P<year>a)(?<b>c)??", {"a", "ac"}, {"c"}},
+      {"(?i)aB\\xe9[^c]",
+       {"ab\xC3\xA9z", "Ab\xC3\x89z"},
+       {"abec",
+        "ab\xC3\xA9"
+        "C",
+        "ab\xC3\xA9"
+        "c"}},
+      {"a(?i:b)c", {"abc", "aBc"}, {"Abc", "abC"}},
+      {"(?:(?i)a)b", {"Ab", "ab"}, {"aB"}},
+      {"(?s).(?-s:.)", {"\nx"}, {"x\n"}},
+      {"(?i)k", {"k", "K"}, {"\xE2\x84\xAA"}},
+      {"\\p{L}\\p{Lu}\\pN[\\p{Sc}\\P{ASCII}]",
+       {"\xC3\xA9\xC3\x89\x31$", "aZ\xE2\x85\xA7\xC3\xA9"},
+       {"1A1$", "aa1$", "aZ1a"}},
+      {"\\p{Greek}+\\p{Script=Cyrillic}\\p{sc=Han}\\p{gc=Decimal_Number}",
+       {"\xCE\xB1\xCE\xB2\xD0\xB0\xE4\xB8\xAD\x37"},
+       {"a\xD0\xB0\xE4\xB8\xAD\x37"}},
+      {"[^\\p{L}]", {"1", "\n"}, {"a", "\xC3\xA9"}},
+  };
+  check_rows(GRAMMAR_REGEX, rows, sizeof rows / sizeof *rows);
+}
+
 typedef struct refusal {
   const char *text;
   int code;
@@ -79,10 +104,12 @@ Test(regex, refused) {
       {"(a)\\1", ERR_UNSUPPORTED_PARAMETER, "back reference"},
       {"\\k<n>", ERR_UNSUPPORTED_PARAMETER, "back reference"},
       {"\\Bx", ERR_UNSUPPORTED_PARAMETER, "word boundary"},
-      {"\\pL", ERR_UNSUPPORTED_PARAMETER, "Unicode property"},
-      {"\\Z", ERR_UNSUPPORTED_PARAMETER, "unknown escape"},
-      {"[]a]", ERR_UNSUPPORTED_PARAMETER, "an empty class"},
-      {"(?P<n>a)", ERR_UNSUPPORTED_PARAMETER, "group or flag"},
+      {"\\p{Alphabetic}", ERR_UNSUPPORTED_PARAMETER, "the Unicode property 'Alphabetic'"},
+      {"\\p{Script=L}", ERR_UNSUPPORTED_PARAMETER, "Unicode property"},
+      {"\\p{L", ERR_INVALID_VALUE, "the property has no end"},
+      {"(?P=n)", ERR_UNSUPPORTED_PARAMETER, "back reference"},
+      {"(?>a)", ERR_UNSUPPORTED_PARAMETER, "atomic"},
+      {"(?x)a", ERR_UNSUPPORTED_PARAMETER, "group or flag"},
       {"(a", ERR_INVALID_VALUE, "no end"},
       {"a)", ERR_INVALID_VALUE, "closes nothing"},
       {"*a", ERR_INVALID_VALUE, "nothing to repeat"},
@@ -132,14 +159,59 @@ Test(ebnf, language) {
   check_rows(GRAMMAR_EBNF, rows, sizeof rows / sizeof *rows);
 }
 
+/* The notation as the documentation of llama.cpp describes it. */
+Test(ebnf, gbnf) {
+  static const row_t rows[] = {
+      {"root ::= (\n  # a comment\n  \"1. \" check-mate \" \" 2nd_move \"\\n\"\n)+\n"
+       "check-mate ::= [NBKQR]? [a-h] [1-8] [+#]?\n2nd_move ::= \"O-O\" (\"-O\")? |\n  \"x\"",
+       {"1. Ne4+ O-O-O\n", "1. a1 x\n1. h8 O-O\n"},
+       {"1. Ne4+", "1. i1 x\n", ""}},
+      {"root ::= [\\U0001F600-\\U0001F605] \"\\U000000e9\" [^\\x00-\\x1F]",
+       {"\xF0\x9F\x98\x82\xC3\xA9z"},
+       {"\xF0\x9F\x98\x90\xC3\xA9z", "\xF0\x9F\x98\x82\xC3\xA9\n"}},
+      {"root ::= [\\\"\\[\\]\\\\] \"\\[\"{2,} [\\]]{1} \"x\"{0,2}",
+       {"\"[[]", "][[[]xx"},
+       {"][]", "a[[]"}},
+  };
+  check_rows(GRAMMAR_EBNF, rows, sizeof rows / sizeof *rows);
+}
+
+Test(ebnf, left_recursion) {
+  static const row_t rows[] = {
+      {"root ::= root \"+\" t | root \"-\" t | t\nt ::= [0-9] | \"(\" root \")\"",
+       {"1", "1+2-3", "(1+2)-(3)"},
+       {"", "+1", "1+", "1+-2", "(1"}},
+      {"root ::= a\na ::= c \"x\" | \"y\"\nc ::= a \"z\" | \"w\"",
+       {"y", "yzx", "wx", "wxzx", "yzxzx"},
+       {"yz", "x", "w", "yx", "yzxz"}},
+      {"root ::= \"-\"? root \"!\" | \"a\"", {"a", "a!", "-a!", "-a!!", "--a!!"}, {"-a", "--a!"}},
+      {"root ::= (root \",\")* \"a\"", {"a", "a,a", "a,a,a"}, {"a,", ",a", ""}},
+      {"root ::= root root | \"a\"", {"a", "aa", "aaaa"}, {"", "b"}},
+      {"root ::= root | root \"b\"{0,2} \"c\" | \"a\"", {"a", "ac", "abbcbc"}, {"ab", "c"}},
+      {"root ::= (\"x\"? root){2} \".\" | \"1\"",
+       {"1", "11.", "x1x1.", "111..", "11.1."},
+       {"1.", "111."}},
+      {"root ::= a \"1\" | \"r\"\na ::= b \"2\" | root \"4\"\nb ::= root \"3\" | a \"5\" | \"b\"",
+       {"r", "r41", "r321", "b21", "b2521", "r4521", "r32132141"},
+       {"r4", "b2", "b", "r31", "r3213421"}},
+  };
+  check_rows(GRAMMAR_EBNF, rows, sizeof rows / sizeof *rows);
+}
+
 Test(ebnf, refused) {
   static const refusal_t rows[] = {
       {"", ERR_INVALID_VALUE, "no rule with the name 'root'"},
       {"start ::= \"a\"", ERR_INVALID_VALUE, "no rule with the name 'root'"},
       {"root ::= \"a\"\n  | missing", ERR_INVALID_VALUE,
        "line 2, column 5: no rule with the name 'missing'"},
+      {"root ::= a \"x\"?\na ::= b\nb ::= a \"y\"? | \"z\"", ERR_INVALID_VALUE,
+       "line 2, column 1: left recursion before something that may be empty"},
+      {"root ::= a | \"x\"\na ::= n root \"y\"\nn ::= \"z\"?", ERR_INVALID_VALUE,
+       "left recursion behind a rule that may be empty"},
       {"root ::= a\na ::= b \"x\"\nb ::= \"y\"? a", ERR_INVALID_VALUE,
-       "left recursion in the rule 'a'"},
+       "no text can finish the rule"},
+      {"root ::= <think> \"a\"", ERR_INVALID_VALUE, "line 1, column 10: a reference to a token"},
+      {"root ::= !<[17]>*", ERR_INVALID_VALUE, "a reference to a token"},
       {"root ::= \"a\" root", ERR_INVALID_VALUE, "no text can finish the rule 'root'"},
       {"root ::= \"a\"\nroot ::= \"b\"", ERR_INVALID_VALUE, "line 2, column 1: a second rule"},
       {"root ::= \"a", ERR_INVALID_VALUE, "line 1, column 10: the literal has no end"},
