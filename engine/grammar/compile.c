@@ -23,7 +23,7 @@ static const size_t ARENA_BYTES_MAX = (size_t)64 << 20;
 
 const grammar_limits_t grammar_limits_default = {
     .schema_depth_max = 32,
-    .schema_bytes_max = 64 << 10,
+    .schema_bytes_max = 256 << 10,
     .schema_nodes_max = 2000,
     .rules_max = 20000,
     .pattern_bytes_max = 1024,
@@ -217,7 +217,11 @@ static uint32_t compile_source(compile_t *compile, const grammar_source_t *sourc
   case GRAMMAR_PARAMETERS: return schema_parameters(compile, source, next);
   case GRAMMAR_REGEX: return compile_regex(compile, source, next);
   case GRAMMAR_CHOICE: return compile_choice(compile, source, next);
-  case GRAMMAR_EBNF: return ebnf_compile(compile, source, next);
+  case GRAMMAR_EBNF:
+    return lark_detect(source->text, source->length) ? lark_compile(compile, source, next)
+                                                     : ebnf_compile(compile, source, next);
+  case GRAMMAR_GBNF: return ebnf_compile(compile, source, next);
+  case GRAMMAR_LARK: return lark_compile(compile, source, next);
   case GRAMMAR_LITERAL:
     if (source->length == 0) return next;
     return build_lex(compile, lexeme_text(compile, source->text, (uint32_t)source->length), next);
@@ -345,6 +349,10 @@ void grammar_unref(grammar_t *grammar) {
     return;
   arena_free(&grammar->arena);
   free(grammar);
+}
+
+const char *grammar_ignored(const grammar_t *grammar) {
+  return grammar->ignored;
 }
 
 size_t grammar_bytes(const grammar_t *grammar) {

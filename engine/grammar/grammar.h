@@ -50,6 +50,8 @@ typedef enum grammar_kind {
   GRAMMAR_REGEX,        /* `text`: ECMA-262 pattern, anchored at both ends */
   GRAMMAR_CHOICE,       /* `schema`: JSON array of strings, one of which is the output */
   GRAMMAR_EBNF,         /* `text`: user grammar; its first statement decides the notation */
+  GRAMMAR_GBNF,         /* `text`: user grammar as llama.cpp writes them, see ebnf.c */
+  GRAMMAR_LARK,         /* `text`: user grammar as Lark writes them, see lark.c */
   GRAMMAR_LITERAL,      /* `text` byte for byte; may be empty */
   GRAMMAR_TOKEN,        /* exactly the token `token`, which may be special */
   GRAMMAR_TEXT,         /* any text; with `text`: up to the end of its first occurrence */
@@ -66,6 +68,8 @@ typedef struct grammar_source {
   const char *param;    /* request field that an error names, such as "response_format" */
   const json_t *schema; /* root of `$ref`; its document stays alive while compiling */
   bool strict;          /* the schema must be in OpenAI's strict subset */
+  bool known_only;      /* names that no draft of JSON Schema has are refused, not ignored */
+  bool object_only;     /* of JSON_SCHEMA: only the objects among the values of the schema */
   const char *text;
   size_t length; /* bytes of text */
   int32_t token;
@@ -98,6 +102,9 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
 grammar_t *grammar_ref(grammar_t *grammar); /* any thread; returns its argument */
 void grammar_unref(grammar_t *grammar);     /* any thread; NULL is allowed; the last one frees */
 size_t grammar_bytes(const grammar_t *grammar); /* memory it holds, for caches */
+/* Returns the unknown names of its schemas, which restrict nothing, "a,b,format:c", each once, safe
+ * in a header; at most GRAMMAR_IGNORED_NAMES_MAX and GRAMMAR_IGNORED_BYTES_MAX. "" = none. */
+const char *grammar_ignored(const grammar_t *grammar);
 
 /* ---- one sequence ---- */
 

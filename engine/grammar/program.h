@@ -136,6 +136,8 @@ struct grammar {
   grammar_object_t *const *objects;
   uint32_t num_objects;
   uint32_t start; /* node */
+  uint32_t num_ignored;
+  char ignored[GRAMMAR_IGNORED_BYTES_MAX + 1]; /* see grammar_ignored */
 };
 
 enum { STACK_DEPTH_MAX = 256 };

@@ -1,10 +1,11 @@
-/* ebnf.c: user grammars in the notation that llama.cpp calls GBNF.
+/* ebnf.c: user grammars in the notation that llama.cpp calls GBNF. Lark: engine/grammar/lark.
  *
  *   root  ::= greeting (", " name)* "!"     # a comment; the text is a `root`
  *   name  ::= [A-Z] [a-z]{1,20} | "the " name
  *
- * Literals in double or single quotes, classes and escapes as in regexes, `.` for any character,
- * groups, ? * + {m} {m,} {m,n}, alternatives. A rule ends where the next one begins. Part of a
+ * Literals in double or single quotes, classes and escapes as in regexes, \UXXXXXXXX, `.` for any
+ * character, groups, ? * + {m} {m,} {m,n}, alternatives. A rule ends where the next one begins.
+ * Names have letters, digits, - and _. References to tokens are refused. Part of a
  * compilation, on its thread; errors name line and column. Parts without rules become one lexeme.
  * Next: ebnf_check.c, ebnf_build.c.
  */
@@ -59,14 +60,14 @@ static void skip(ebnf_parser_t *parser) {
   }
 }
 
-static bool is_name(char ch, bool first) {
-  bool letter = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || ch == '_';
-  return letter || (!first && (ch == '-' || (ch >= '0' && ch <= '9')));
+static bool is_name(char ch) {
+  return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') ||
+         ch == '_' || ch == '-';
 }
 
 static size_t name_length(const ebnf_parser_t *parser, size_t at) {
   size_t length = 0;
-  while (at + length < parser->length && is_name(parser->text[at + length], length == 0)) length++;
+  while (at + length < parser->length && is_name(parser->text[at + length])) length++;
   return length;
 }
 
@@ -87,10 +88,8 @@ static uint32_t hash_name(const char *text, size_t length) {
   return (hash ^ hash >> 15) % EBNF_BUCKETS;
 }
 
-/* Returns the rule of a name; makes it if it is new. */
-static uint32_t rule_of(ebnf_parser_t *parser, size_t at, size_t length) {
-  ebnf_t *ebnf = parser->ebnf;
-  const char *name = parser->text + at;
+uint32_t ebnf_rule_of(ebnf_t *ebnf, const char *text, size_t at, size_t length) {
+  const char *name = text + at;
   uint32_t *bucket = &ebnf->buckets[hash_name(name, length)];
   for (uint32_t i = *bucket; i; i = ebnf_rule(ebnf, i - 1)->chain) {
     const ebnf_rule_t *rule = ebnf_rule(ebnf, i - 1);
@@ -106,6 +105,26 @@ static uint32_t rule_of(ebnf_parser_t *parser, size_t at, size_t length) {
   return ebnf->rules.count - 1;
 }
 
+void ebnf_begin(ebnf_t *ebnf, const char *root) {
+  compile_t *compile = ebnf->compile;
+  if (ebnf->length > compile->limits->grammar_bytes_max) {
+    compile_fail(compile, ERR_BAD_REQUEST, "The grammar has %zu bytes; at most %u are allowed.",
+                 ebnf->length, compile->limits->grammar_bytes_max);
+  }
+  ebnf->buckets = compile_scratch(compile, EBNF_BUCKETS, sizeof *ebnf->buckets);
+  ebnf->root = ebnf_rule_of(ebnf, root, 0, strlen(root));
+}
+
+void ebnf_add_rule(ebnf_t *ebnf, uint32_t like) {
+  const ebnf_rule_t copy = *ebnf_rule(ebnf, like);
+  if (ebnf->rules.count >= ebnf->compile->limits->grammar_rules_max) {
+    compile_fail(ebnf->compile, ERR_BAD_REQUEST, "The grammar has more than %u rules.",
+                 ebnf->compile->limits->grammar_rules_max);
+  }
+  ebnf_rule_t *rule = list_add(ebnf->compile, &ebnf->rules, sizeof *rule);
+  *rule = (ebnf_rule_t){.name = copy.name, .length = copy.length, .at = copy.at};
+}
+
 /* ---- terms ---- */
 
 static regex_t *parse_pattern(ebnf_parser_t *parser, const char *text, size_t length, size_t at) {
@@ -113,7 +132,7 @@ static regex_t *parse_pattern(ebnf_parser_t *parser, const char *text, size_t le
   uint32_t line = 1;
   for (size_t i = 0; i < at; i++) line += parser->text[i] == '\n';
   snprintf(what, sizeof what, "grammar, line %u, term", line);
-  regex_options_t options = {.json = false, .search = false, .what = what};
+  regex_options_t options = {.dialect = REGEX_GBNF, .what = what};
   return regex_parse(parser->ebnf->compile, text, length, &options);
 }
 
@@ -142,7 +161,7 @@ static regex_t *parse_literal(ebnf_parser_t *parser) {
       char ch = parser->at + 1 < parser->length ? parser->text[parser->at + 1] : 0;
       bool open =
           ch == 'u' && parser->at + 2 < parser->length && parser->text[parser->at + 2] == '{';
-      parser->at += ch == 'x' ? 4 : ch == 'u' && !open ? 6 : 2;
+      parser->at += ch == 'x' ? 4 : ch == 'U' ? 10 : ch == 'u' && !open ? 6 : 2;
       while (open && parser->at < parser->length && parser->text[parser->at - 1] != '}')
         parser->at++;
       if (parser->at > parser->length) fail(parser, start, "the literal has no end");
@@ -173,7 +192,7 @@ static regex_t *parse_reference(ebnf_parser_t *parser) {
   if (length == 0)
     fail(parser, parser->at, "expected a literal, a class, a group or the name of a rule");
   regex_t *node = regex_node(parser->ebnf->compile, REGEX_RULE);
-  node->min = rule_of(parser, at, length);
+  node->min = ebnf_rule_of(parser->ebnf, parser->text, at, length);
   node->max = (uint32_t)at;
   parser->at += length;
   return node;
@@ -238,6 +257,10 @@ static regex_t *parse_postfix(ebnf_parser_t *parser, regex_t *term) {
   }
 }
 
+_Noreturn static void refuse_token(const ebnf_parser_t *parser) {
+  fail(parser, parser->at, "a reference to a token (<name>, <[id]>, !<name>) is not supported");
+}
+
 static regex_t *parse_term(ebnf_parser_t *parser) {
   uint32_t repeats = parser->repeats;
   regex_t *term;
@@ -248,6 +271,8 @@ static regex_t *parse_term(ebnf_parser_t *parser) {
   case '[': term = parse_class(parser); break;
   case '.': term = parse_any(parser); break;
   case '(': term = parse_group(parser); break;
+  case '<':
+  case '!': refuse_token(parser);
   default: term = parse_reference(parser); break;
   }
   term = parse_postfix(parser, term);
@@ -276,7 +301,7 @@ static void parse_rules(ebnf_parser_t *parser) {
   for (skip(parser); parser->at < parser->length; skip(parser)) {
     size_t start = parser->at, length = name_length(parser, parser->at);
     if (!at_rule(parser)) fail(parser, start, "expected a rule: a name and ::=");
-    uint32_t rule = rule_of(parser, start, length);
+    uint32_t rule = ebnf_rule_of(parser->ebnf, parser->text, start, length);
     if (ebnf_rule(parser->ebnf, rule)->tree != NULL) {
       ebnf_fail(parser->ebnf, start, "a second rule with the name", parser->text + start,
                 (uint32_t)length);
@@ -294,12 +319,7 @@ uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32
   static const char root[] = "root";
   ebnf_t ebnf = {.compile = compile, .text = source->text, .length = source->length};
   ebnf_parser_t parser = {.ebnf = &ebnf, .text = source->text, .length = source->length};
-  if (source->length > compile->limits->grammar_bytes_max) {
-    compile_fail(compile, ERR_BAD_REQUEST, "The grammar has %zu bytes; at most %u are allowed.",
-                 source->length, compile->limits->grammar_bytes_max);
-  }
-  ebnf.buckets = compile_scratch(compile, EBNF_BUCKETS, sizeof *ebnf.buckets);
-  ebnf.root = rule_of(&(ebnf_parser_t){.ebnf = &ebnf, .text = root}, 0, sizeof root - 1);
+  ebnf_begin(&ebnf, root);
   parse_rules(&parser);
   if (ebnf_rule(&ebnf, ebnf.root)->tree == NULL)
     ebnf_fail(&ebnf, 0, "no rule with the name", root, sizeof root - 1);

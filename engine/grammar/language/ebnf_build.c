@@ -83,6 +83,7 @@ uint32_t ebnf_build(ebnf_t *ebnf, uint32_t next) {
   }
   for (uint32_t i = 0; i < ebnf->rules.count; i++) {
     const ebnf_rule_t *rule = ebnf_rule(ebnf, i);
+    if (rule->is_terminal && !rule->is_used) continue;
     uint32_t body = build_tree(ebnf, rule->tree, NODE_ID_RETURN);
     build_alt_fill(ebnf->compile, rule->node, &body, 1);
     named_rule_t *named = list_add(ebnf->compile, &ebnf->compile->rules, sizeof *named);
