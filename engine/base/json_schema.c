@@ -74,7 +74,15 @@ static bool burn(uint32_t *fuel, uint32_t children) {
   return *fuel > 0;
 }
 
-static const json_t *resolve(const json_t *root, const char *text, size_t length, uint32_t *fuel) {
+/* A reference inside a schema with its own `$id` starts there. Such schemas are not entered where
+ * only `root` is known. */
+static bool has_own_base(const json_t *root, const json_t *at) {
+  const json_t *id = json_get(at, "$id");
+  return at != root && id != NULL && id->type == JSON_STRING;
+}
+
+static const json_t *resolve(const json_t *root, const char *text, size_t length, uint32_t *fuel,
+                             bool own_bases) {
   char name[SEGMENT_BYTES_MAX];
   const json_t *at = root;
   if (length == 0 || text[0] != '#' || (length > 1 && text[1] != '/')) return NULL;
@@ -82,6 +90,7 @@ static const json_t *resolve(const json_t *root, const char *text, size_t length
     size_t end = i + 1;
     while (end < length && text[end] != '/') end++;
     if (end - i > sizeof name || !burn(fuel, at->count + 1)) return NULL;
+    if (!own_bases && has_own_base(root, at)) return NULL;
     at = descend(at, name, decode_segment(text + i + 1, end - i - 1, name));
     i = end;
   }
@@ -90,7 +99,7 @@ static const json_t *resolve(const json_t *root, const char *text, size_t length
 
 const json_t *json_schema_resolve(const json_t *root, const char *text, size_t length) {
   uint32_t fuel = UINT32_MAX;
-  return resolve(root, text, length, &fuel);
+  return resolve(root, text, length, &fuel, true);
 }
 
 /* ---- types ---- */
@@ -129,7 +138,7 @@ static uint32_t types_of_keyword(search_t *search, const json_t *json, int depth
   } else if (json_named(json, "const")) {
     return types_of_value(json);
   } else if (json_named(json, "$ref") && json->type == JSON_STRING) {
-    return types_of(search, resolve(search->root, json->text, json->length, &search->fuel),
+    return types_of(search, resolve(search->root, json->text, json->length, &search->fuel, false),
                     depth + 1);
   } else if (any || json_named(json, "enum")) {
     JSON_EACH(one, json) types |= any ? types_of(search, one, depth + 1) : types_of_value(one);
@@ -145,7 +154,7 @@ static uint32_t types_of(search_t *search, const json_t *schema, int depth) {
   uint32_t types = TYPE_ALL;
   if (schema != NULL && schema->type == JSON_FALSE) return 0;
   if (depth > DEPTH_MAX || schema == NULL || schema->type != JSON_OBJECT) return TYPE_ALL;
-  if (!burn(&search->fuel, schema->count)) return TYPE_ALL;
+  if (!burn(&search->fuel, schema->count) || has_own_base(search->root, schema)) return TYPE_ALL;
   JSON_EACH(json, schema) types &= types_of_keyword(search, json, depth);
   return types;
 }
@@ -157,6 +166,7 @@ static uint32_t types_in(search_t *search, const json_t *schema, const char *nam
   uint32_t types = TYPE_ALL;
   if (depth > DEPTH_MAX || schema == NULL || !burn(&search->fuel, schema->count + 1))
     return TYPE_ALL;
+  if (has_own_base(search->root, schema)) return TYPE_ALL;
   const json_t *properties = json_get(schema, "properties"), *all = json_get(schema, "allOf");
   const json_t *ref = json_get(schema, "$ref"), *own = NULL;
   if (properties != NULL && properties->type == JSON_OBJECT) {
@@ -167,7 +177,7 @@ static uint32_t types_in(search_t *search, const json_t *schema, const char *nam
   if (other) own = json_get(schema, "additionalProperties");
   if (own != NULL) types = types_of(search, own, depth + 1);
   if (ref != NULL && ref->type == JSON_STRING) {
-    const json_t *target = resolve(search->root, ref->text, ref->length, &search->fuel);
+    const json_t *target = resolve(search->root, ref->text, ref->length, &search->fuel, false);
     types &= types_in(search, target, name, length, depth + 1);
   }
   if (all != NULL && !burn(&search->fuel, all->count)) return TYPE_ALL;
@@ -180,3 +190,16 @@ uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t
   uint32_t types = types_in(&search, schema, name, length, 0);
   return search.fuel == 0 || types == 0 || types == TYPE_ALL ? TYPE_STRING : types;
 }
+
+const tag_words_t tag_words_function = {
+    .end_name = ">",
+    .begin_key = "<parameter=",
+    .end_key = ">",
+    .end_value = "</parameter>",
+    .end_call = "</function>",
+    .end_calls = "</tool_call>",
+    .value_ends = TAG_ENDS("<parameter=", "</parameter>", "</function>"),
+    .before_value = "",
+    .around_value = "\n",
+    .behind_value = "\n",
+};

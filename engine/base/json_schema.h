@@ -1,8 +1,9 @@
 /* json_schema.h: simple questions about a JSON schema: where a reference points, and which types a
- * member may have.
+ * member may have; and the words of tool calls whose arguments are written in tags.
  *
- * Shared by the compiler of grammars and the parser of tool calls. Both must agree on the type of a
- * value that is written outside of JSON. No state, any thread; bounded work for any schema.
+ * Shared by the compiler of grammars, which writes such calls, and the parser that reads them. Both
+ * must agree on the type of a value that is written outside of JSON, and on the texts that end it.
+ * No state, any thread; bounded work for any schema.
  */
 #ifndef INFERD_ENGINE_BASE_JSON_SCHEMA_H
 #define INFERD_ENGINE_BASE_JSON_SCHEMA_H
@@ -30,5 +31,31 @@ const json_t *json_schema_resolve(const json_t *root, const char *reference, siz
  * types that the schema allows, and perhaps more. Returns TYPE_STRING alone if the schema does not
  * restrict the types, allows none, or is too large to evaluate. */
 uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length);
+
+/* The words of a call in tags, as <parameter=KEY>\nVALUE\n</parameter>. Constant data. */
+enum { TAG_VALUE_ENDS = 6, TAG_FIRST_OF_LINE = 4 };
+
+typedef struct tag_words {
+  const char *end_name;    /* behind the name of the function; NULL: a blank or `<` ends it */
+  const char *begin_key;   /* before the name of an argument */
+  const char *end_key;     /* behind it */
+  const char *begin_value; /* behind end_key and blanks; or NULL */
+  /* In place of end_key, behind the name of an argument whose value is text, or is JSON; or NULL.
+   */
+  const char *end_text_key, *end_json_key;
+  const char *end_value, *end_call;
+  const char *end_calls; /* also ends a call whose own end is missing; or NULL */
+  /* The texts that end a value. A closing tag may be missing, so the next tag ends a value too, but
+   * only at the start of a line, because a value may be a text about tags: those from
+   * TAG_FIRST_OF_LINE on count only while the value has no byte. Filled by TAG_ENDS. */
+  const char *value_ends[TAG_VALUE_ENDS];
+  /* Writing only: text between end_key and begin_value, around a value, and before end_call. */
+  const char *before_value, *around_value, *behind_value;
+} tag_words_t;
+
+extern const tag_words_t tag_words_function; /* those of the example */
+
+#define TAG_ENDS(begin_key, end_value, end_call)                                                   \
+  { "\n" end_value, end_value, "\n" begin_key, "\n" end_call, begin_key, end_call }
 
 #endif

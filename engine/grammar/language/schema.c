@@ -5,9 +5,11 @@
  * schema nests. Next: schema_string.c, schema_array.c,
  * schema_object.c, schema_values.c.
  */
-#include "engine/grammar/language/schema.h"
+#include "engine/grammar/language/schema_base.h"
+#include "engine/grammar/language/schema_logic.h"
 
 #include "engine/base/hash.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +56,7 @@ uint32_t schema_rule(schema_t *schema, const schema_part_t *given, uint32_t coun
   qsort(parts, count, sizeof *parts, compare_parts);
   for (uint32_t i = 0; i < count; i++) {
     if (kept > 0 && compare_parts(&parts[kept - 1], &parts[i]) == 0) continue;
-    if (parts[i].schema->type == JSON_TRUE) continue;
+    if (parts[i].done == 0 && parts[i].schema->type == JSON_TRUE) continue;
     parts[kept++] = parts[i];
     hash = fnv_32_step(hash, (uint32_t)((uintptr_t)parts[kept - 1].schema >> 3));
     hash = fnv_32_step(hash, parts[kept - 1].done);
@@ -78,7 +80,7 @@ uint32_t schema_rule(schema_t *schema, const schema_part_t *given, uint32_t coun
 
 /* ---- joining ---- */
 
-static void refuse_cycle(const schema_t *schema, const schema_part_t *from, const json_t *target) {
+void schema_refuse_cycle(const schema_t *schema, const schema_part_t *from, const json_t *target) {
   for (const schema_part_t *part = from; part != NULL; part = part->from) {
     if (part->schema == target) {
       schema_fail(schema, ERR_INVALID_VALUE, from->pointer,
@@ -96,19 +98,40 @@ static void add_part(const schema_t *context, grammar_list_t *joined, schema_par
   *(schema_part_t *)list_add(context->compile, joined, sizeof part) = part;
 }
 
-static const schema_part_t *keep_part(const schema_t *schema, const schema_part_t *part) {
+static schema_part_t *keep_part(const schema_t *schema, const schema_part_t *part) {
   schema_part_t *kept = compile_scratch(schema->compile, 1, sizeof *kept);
   *kept = *part;
   return kept;
+}
+
+static void add_dependent(const schema_t *schema, grammar_list_t *joined,
+                          const keywords_t *keywords, keyword_t keyword) {
+  const schema_part_t *from = keywords->part;
+  const json_t *map = keywords->values[keyword];
+  if (map == NULL) return;
+  const char *name = schema_keyword_name(keyword);
+  const char *base = schema_pointer(schema, from->pointer, name, strlen(name));
+  JSON_EACH(json, map) {
+    if (json->type == JSON_ARRAY) continue;
+    const char *pointer = schema_pointer(schema, base, json->key, json->key_length);
+    add_part(schema, joined, (schema_part_t){json, pointer, schema_mode(PART_DEPENDENT), from});
+  }
 }
 
 static void join_part(const schema_t *schema, grammar_list_t *joined, const keywords_t *keywords) {
   const schema_part_t *from = keywords->part;
   if (keywords->values[KEYWORD_REF] != NULL) {
     const schema_part_t *target = schema_resolve(schema, keywords);
-    refuse_cycle(schema, from, target->schema);
+    schema_refuse_cycle(schema, from, target->schema);
     add_part(schema, joined, *target);
   }
+  if (keywords->values[KEYWORD_NOT] != NULL) {
+    const char *pointer = schema_pointer_to(schema, from->pointer, "not");
+    add_part(schema, joined,
+             (schema_part_t){keywords->values[KEYWORD_NOT], pointer, schema_mode(PART_NOT), from});
+  }
+  add_dependent(schema, joined, keywords, KEYWORD_DEPENDENT_SCHEMAS);
+  add_dependent(schema, joined, keywords, KEYWORD_DEPENDENCIES);
   uint32_t index = 0;
   if (keywords->values[KEYWORD_ALL_OF] == NULL) return;
   JSON_EACH(json, keywords->values[KEYWORD_ALL_OF]) {
@@ -117,77 +140,46 @@ static void join_part(const schema_t *schema, grammar_list_t *joined, const keyw
   }
 }
 
-conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, uint32_t count,
+/* A schema that fails in one way is that way. Returns the flags that the part gets; sets *never if
+ * it holds always. */
+static uint32_t join_not(schema_t *schema, grammar_list_t *joined, const schema_part_t *part,
+                         bool *never) {
+  grammar_list_t ways = schema_negations(schema, part);
+  const schema_way_t *way = ways.items;
+  if (ways.count == 0) *never = true;
+  if (ways.count != 1) return DONE_JOINED;
+  for (uint32_t i = 0; i < way->count; i++) {
+    part_mode_t mode = schema_part_mode(&way->parts[i]);
+    if (mode == PART_PLAIN || mode == PART_NOT)
+      schema_refuse_cycle(schema, part, way->parts[i].schema);
+    add_part(schema, joined, way->parts[i]);
+  }
+  return DONE_JOINED | DONE_SPLIT;
+}
+
+conjunction_t schema_join(schema_t *schema, const schema_part_t *parts, uint32_t count,
                           grammar_list_t *joined) {
   conjunction_t conjunction = {0};
   grammar_list_t keywords = {0};
   for (uint32_t i = 0; i < count; i++) add_part(schema, joined, parts[i]);
   for (uint32_t i = 0; i < joined->count; i++) {
     schema_part_t part = ((const schema_part_t *)joined->items)[i];
-    if (part.schema->type == JSON_FALSE) conjunction.never = true;
-    if (part.schema->type != JSON_OBJECT) continue;
-    keywords_t words = schema_keywords(schema, keep_part(schema, &part));
-    if (!(part.done & DONE_JOINED)) join_part(schema, joined, &words);
-    ((schema_part_t *)joined->items)[i].done |= DONE_JOINED;
+    part_mode_t mode = schema_part_mode(&part);
+    uint32_t done = DONE_JOINED;
+    if (mode == PART_PLAIN && part.schema->type == JSON_FALSE) conjunction.never = true;
+    if (mode == PART_PLAIN && part.schema->type != JSON_OBJECT) continue;
+    schema_part_t *kept = keep_part(schema, &part);
+    keywords_t words = schema_keywords(schema, kept);
+    if (mode == PART_PLAIN && !(part.done & DONE_JOINED)) join_part(schema, joined, &words);
+    if (mode == PART_NOT && !(part.done & DONE_JOINED))
+      done = join_not(schema, joined, kept, &conjunction.never);
+    ((schema_part_t *)joined->items)[i].done |= done;
+    kept->done |= done & DONE_SPLIT;
     *(keywords_t *)list_add(schema->compile, &keywords, sizeof words) = words;
   }
   conjunction.items = keywords.items;
   conjunction.count = keywords.count;
   return conjunction;
-}
-
-/* ---- alternatives ---- */
-
-/* Returns all parts and one branch; `flag` is set on the part that has the alternatives. */
-static schema_part_t *with_branch(const schema_t *schema, const grammar_list_t *joined,
-                                  const json_t *holder, uint32_t flag, schema_part_t branch) {
-  schema_part_t *parts = compile_scratch(schema->compile, (size_t)joined->count + 1, sizeof *parts);
-  memcpy(parts, joined->items, joined->count * sizeof *parts);
-  for (uint32_t i = 0; i < joined->count; i++) {
-    if (parts[i].schema == holder) parts[i].done |= flag;
-  }
-  parts[joined->count] = branch;
-  return parts;
-}
-
-static void check_one_of(schema_t *schema, const grammar_list_t *joined, const keywords_t *keywords,
-                         schema_part_t *const *branches, uint32_t count) {
-  for (uint32_t left = 0; left < count; left++) {
-    for (uint32_t right = left + 1; right < count; right++) {
-      uint32_t n = joined->count + 1;
-      compile_spend(schema->compile, n);
-      if (schema_disjoint(schema, branches[left], n, branches[right], n, 0)) continue;
-      schema_fail(
-          schema, ERR_UNSUPPORTED_PARAMETER,
-          schema_pointer_to(schema, keywords->part->pointer, "oneOf"),
-          "branches %u and %u are not provably disjoint; use anyOf, or give each a required "
-          "property with its own const.",
-          left, right);
-    }
-  }
-}
-
-/* Expands the conjunction over the branches of one anyOf or oneOf. */
-static void fill_branches(schema_t *schema, uint32_t node, const grammar_list_t *joined,
-                          const keywords_t *keywords, keyword_t keyword) {
-  const json_t *list = keywords->values[keyword];
-  const char *name = keyword == KEYWORD_ANY_OF ? "anyOf" : "oneOf";
-  uint32_t flag = keyword == KEYWORD_ANY_OF ? DONE_ANY_OF : DONE_ONE_OF, index = 0;
-  uint32_t *nodes = compile_scratch(schema->compile, list->count, sizeof *nodes);
-  schema_part_t **branches = compile_scratch(schema->compile, list->count, sizeof *branches);
-  const schema_part_t *from = keep_part(schema, keywords->part);
-  JSON_EACH(json, list) {
-    refuse_cycle(schema, from, json);
-    schema_part_t branch = {json, schema_pointer_index(schema, from->pointer, name, index), 0,
-                            from};
-    branches[index++] = with_branch(schema, joined, from->schema, flag, branch);
-  }
-  if (keyword == KEYWORD_ONE_OF) check_one_of(schema, joined, keywords, branches, index);
-  for (uint32_t i = 0; i < index; i++) {
-    uint32_t rule = schema_rule(schema, branches[i], joined->count + 1);
-    nodes[i] = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
-  }
-  build_alt_fill(schema->compile, node, nodes, index);
 }
 
 /* ---- one rule ---- */
@@ -206,24 +198,43 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
     build_alt_fill(schema->compile, node, branches, count);
     return;
   }
+  schema_refuse_structures(schema, conjunction, types);
   if (types & TYPE_OBJECT) branches[count++] = schema_object(schema, conjunction);
   if (types & TYPE_ARRAY) branches[count++] = schema_array(schema, conjunction);
   if (types & TYPE_STRING) branches[count++] = schema_string(schema, conjunction);
-  if (types & TYPE_INTEGER) {
+  if (types & TYPE_NUMBER) {
     branches[count++] = schema_number(schema, conjunction, !(types & TYPE_FRACTION));
   }
-  if (types & TYPE_BOOLEAN) branches[count++] = keyword_text(schema, "true|false");
-  if (types & TYPE_NULL) branches[count++] = keyword_text(schema, "null");
+  static const struct {
+    uint32_t type;
+    json_type_t value;
+    const char *text;
+  } words[] = {{TYPE_BOOLEAN, JSON_TRUE, "true"},
+               {TYPE_BOOLEAN, JSON_FALSE, "false"},
+               {TYPE_NULL, JSON_NULL, "null"}};
+  for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+    if ((types & words[i].type) && schema_allows_word(schema, conjunction, words[i].value))
+      branches[count++] = keyword_text(schema, words[i].text);
+  }
   build_alt_fill(schema->compile, node, branches, count);
 }
 
 /* Returns true if the other parts hold all that the part says. */
 static bool is_spent(const schema_t *schema, const schema_part_t *part) {
-  if (part->schema->type != JSON_OBJECT) return false;
+  part_mode_t mode = schema_part_mode(part);
+  if (mode == PART_NOT || mode == PART_DEPENDENT) return part->done & DONE_SPLIT;
+  if (mode != PART_PLAIN || part->schema->type != JSON_OBJECT) return false;
   keywords_t keywords = schema_keywords(schema, part);
   if (part->done & DONE_JOINED) {
     keywords.values[KEYWORD_REF] = NULL;
     keywords.values[KEYWORD_ALL_OF] = NULL;
+    keywords.values[KEYWORD_NOT] = NULL;
+    keywords.values[KEYWORD_DEPENDENT_SCHEMAS] = NULL;
+  }
+  if (!schema_is_conditional(&keywords)) keywords.values[KEYWORD_IF] = NULL;
+  if (keywords.values[KEYWORD_IF] == NULL) {
+    keywords.values[KEYWORD_THEN] = NULL;
+    keywords.values[KEYWORD_ELSE] = NULL;
   }
   if (part->done & DONE_ANY_OF) keywords.values[KEYWORD_ANY_OF] = NULL;
   if (part->done & DONE_ONE_OF) keywords.values[KEYWORD_ONE_OF] = NULL;
@@ -255,17 +266,7 @@ static void fill_rule(schema_t *schema, const rule_t *rule) {
   conjunction_t conjunction = schema_join(schema, rule->parts, rule->count, &joined);
   if (conjunction.never) return; /* an alternative without branches accepts nothing */
   if (fill_call(schema, rule, &joined)) return;
-  for (uint32_t i = 0; i < conjunction.count; i++) {
-    uint32_t done = conjunction.items[i].part->done;
-    if (conjunction.items[i].values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) {
-      fill_branches(schema, rule->node, &joined, &conjunction.items[i], KEYWORD_ANY_OF);
-      return;
-    }
-    if (conjunction.items[i].values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) {
-      fill_branches(schema, rule->node, &joined, &conjunction.items[i], KEYWORD_ONE_OF);
-      return;
-    }
-  }
+  if (schema_fill_split(schema, rule->node, &conjunction, &joined)) return;
   fill_types(schema, rule->node, &conjunction);
 }
 
@@ -308,14 +309,16 @@ static void check_size(const schema_t *schema) {
   }
 }
 
-void schema_begin(schema_t *schema, bool strict) {
+void schema_begin(schema_t *schema, const grammar_source_t *source) {
   if (schema->root == NULL ||
       (schema->root->type != JSON_OBJECT && schema->root->type != JSON_TRUE)) {
     compile_fail(schema->compile, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");
   }
   check_size(schema);
-  schema_dialect(schema);
-  if (strict) schema_check_strict(schema);
+  schema_dialect(schema, json_get(schema->root, "$schema"), "");
+  schema_find_bases(schema);
+  schema->known_only = source->known_only || source->strict;
+  if (source->strict) schema_check_strict(schema);
 }
 
 void schema_finish(schema_t *schema) {
@@ -327,10 +330,13 @@ void schema_finish(schema_t *schema) {
 }
 
 uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next) {
+  static const json_t object[] = {
+      {.type = JSON_OBJECT, .count = 1},
+      {.type = JSON_STRING, .key = "type", .key_length = 4, .text = "object", .length = 6}};
   schema_t schema = {.compile = compile, .root = source->schema};
-  schema_begin(&schema, source->strict);
-  schema_part_t root = schema_part(schema.root, "");
-  uint32_t start = schema_rule(&schema, &root, 1);
+  schema_begin(&schema, source);
+  schema_part_t parts[] = {schema_part(schema.root, ""), schema_part(object, "")};
+  uint32_t start = schema_rule(&schema, parts, source->object_only ? 2 : 1);
   schema_finish(&schema);
   return build_node(compile, NODE_CALL, start, next);
 }

@@ -11,6 +11,7 @@
 #include "engine/grammar/automaton/dfa.h"
 #include "engine/grammar/automaton/number.h"
 #include "engine/grammar/language/keywords.h"
+#include "engine/grammar/nodes/presence.h"
 
 typedef enum keyword {
 #define X(name, text) KEYWORD_##name,
@@ -19,8 +20,9 @@ typedef enum keyword {
       KEYWORD_COUNT
 } keyword_t;
 
-/* `done`: keywords of a part that the other parts of its rule already hold. */
-enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4 };
+/* `done`: keywords of a part that the other parts of its rule already hold. In its upper bits
+ * stands what of the schema the part is: schema_logic.h. */
+enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4, DONE_IF = 8, DONE_SPLIT = 16 };
 
 /* One subschema of a conjunction. */
 typedef struct schema_part {
@@ -34,6 +36,9 @@ typedef struct schema_part {
 typedef struct keywords {
   const schema_part_t *part;
   const json_t *values[KEYWORD_COUNT]; /* NULL = absent */
+  const json_t *about;                 /* of the literal (schema_logic.h): keyword, or member */
+  uint8_t literal;
+  bool is_present; /* the member that the literal is about occurs */
 } keywords_t;
 
 typedef struct parts {
@@ -62,7 +67,11 @@ typedef struct schema {
   grammar_list_t rules; /* rule_t, see schema.c */
   uint32_t *table, table_size;
   grammar_list_t patterns; /* pattern_dfa_t */
+  grammar_list_t contents; /* the lexemes of strings by their content, schema_string.c */
   json_t *tagged;          /* [TYPE_ALL + 1, 2] schema_parameters.c; NULL = none is made yet */
+  bool known_only;         /* an unknown name is refused, not ignored */
+  presence_t presence;
+  struct schema_bases *bases; /* schema_base.c */
 } schema_t;
 
 _Noreturn void schema_fail(const schema_t *schema, int code, const char *pointer,
@@ -76,7 +85,8 @@ const char *schema_pointer_index(const schema_t *schema, const char *base, const
 
 /* schema_keywords.c: looks up and checks every keyword of a part. */
 keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part);
-void schema_dialect(schema_t *schema);
+/* Sets the dialect that a `$schema` names; NULL = 2020-12. */
+void schema_dialect(schema_t *schema, const json_t *json, const char *pointer);
 uint32_t schema_types(const schema_t *schema,
                       const keywords_t *keywords);          /* of `type`; all when absent */
 uint32_t schema_type_of(const json_t *value);               /* of an instance */
@@ -85,19 +95,13 @@ bool schema_equal(const json_t *left, const json_t *right); /* as JSON values */
  * minimum above is refused. */
 uint32_t schema_count(const schema_t *schema, const keywords_t *keywords, keyword_t keyword,
                       uint32_t fallback);
-const schema_part_t *schema_resolve(const schema_t *schema,
-                                    const keywords_t *keywords); /* of $ref */
 
 /* schema.c: the node that starts a value for all of the parts, and ends in RETURN. */
 uint32_t schema_rule(schema_t *schema, const schema_part_t *parts, uint32_t count);
 /* Joins references and allOf; looks up keywords. */
-conjunction_t schema_join(const schema_t *schema, const schema_part_t *parts, uint32_t count,
+conjunction_t schema_join(schema_t *schema, const schema_part_t *parts, uint32_t count,
                           grammar_list_t *joined);
 #define schema_part(schema, pointer) ((schema_part_t){(schema), (pointer), 0, NULL})
-
-/* schema_values.c: returns true if it can prove that no value satisfies both. */
-bool schema_disjoint(schema_t *schema, const schema_part_t *left, uint32_t num_left,
-                     const schema_part_t *right, uint32_t num_right, int depth);
 
 /* The types; each gives the node that starts such a value, then RETURN. */
 uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction);
@@ -116,29 +120,12 @@ const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjun
 const dfa_t *schema_pattern(schema_t *schema, const char *text, uint32_t length, bool json,
                             const char *pointer);
 dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, bool integer);
-dfa_t *format_dfa(schema_t *schema, const json_t *format, const char *pointer); /* format.c */
-
-/* schema_object.c: the parts that apply to the property `name` in the conjunction. */
-grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conjunction,
-                                     const char *name, size_t length);
-/* The parts that apply to a name that is not listed and matches no pattern. */
-grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction);
-typedef struct member_name {
-  const char *text;
-  uint32_t length;
-  bool required;
-} member_name_t;
-/* Returns the listed names, then the names that are only required: member_name_t. */
-grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction);
-/* Sets min and max of an object with so many names. */
-void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
-                          uint32_t num_names, object_draft_t *draft);
 
 /* schema_parameters.c: the types that a value between tags may have; 0 = the strings of this
  * conjunction are JSON. */
 uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction);
 /* Begins the compilation of a schema: checks size, dialect and strictness. */
-void schema_begin(schema_t *schema, bool strict);
+void schema_begin(schema_t *schema, const grammar_source_t *source);
 /* Compiles all rules that were requested. */
 void schema_finish(schema_t *schema);
 

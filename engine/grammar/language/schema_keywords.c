@@ -1,10 +1,12 @@
 /* schema_keywords.c: the known keywords, and checks of their values.
  *
- * Part of a compilation, on its thread. Every keyword is enforced, or known and ignored
- * (annotations), or refused by name. So a misspelt keyword is never ignored.
+ * Part of a compilation, on its thread. A keyword is enforced, or it restricts nothing, or it is
+ * refused by name (schema_names.c).
  */
 #include "engine/base/util.h"
-#include "engine/grammar/language/schema.h"
+#include "engine/grammar/language/schema_base.h"
+#include "engine/grammar/language/schema_logic.h"
+#include "engine/grammar/language/schema_names.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,34 +58,36 @@ static const char *const names[] = {
 #undef X
 };
 
-static const char *const annotations[] = {
-    "title",    "description", "default",  "examples",  "example", "$id",         "id",
-    "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions", "$schema",
-};
-
-static bool is_annotation(const schema_t *schema, const schema_part_t *part, const json_t *json) {
-  if (json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-') return true;
-  for (size_t i = 0; i < ARRAY_LEN(annotations); i++) {
-    if (!json_named(json, annotations[i])) continue;
-    bool is_base = json_named(json, "$id") || json_named(json, "id") || json_named(json, "$schema");
-    if (is_base && part->schema != schema->root) {
-      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
-                  "'%s' is supported at the root only.", annotations[i]);
-    }
-    return true;
-  }
-  return false;
+const char *schema_keyword_name(keyword_t keyword) {
+  return names[keyword];
 }
 
+/* `$id` changes what the references below it mean, `$schema` what the keywords do. */
+static void check_base(const schema_t *schema, const schema_part_t *part, const json_t *json) {
+  bool is_id = json_named(json, schema->old_exclusive ? "id" : "$id");
+  if (is_id && json->type == JSON_STRING && json->length > 0 && json->text[0] != '#' &&
+      !schema_is_base(schema, part->schema)) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
+                "'%.*s' is supported where a keyword holds a schema only.", (int)json->key_length,
+                json->key);
+  }
+  if (!json_named(json, "$schema") || part->schema == schema->root) return;
+  schema_t own = {.compile = schema->compile};
+  schema_dialect(&own, json, part->pointer);
+  if (own.old_arrays == schema->old_arrays && own.old_exclusive == schema->old_exclusive) return;
+  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
+              "'$schema' is supported below the root only if it says the same as there.");
+}
+
+/* Returns KEYWORD_COUNT for a name that restricts nothing. */
 static keyword_t find_keyword(const schema_t *schema, const schema_part_t *part,
                               const json_t *json) {
   for (int i = 0; i < KEYWORD_COUNT; i++) {
     if (json_named(json, names[i])) return (keyword_t)i;
   }
-  char quoted[80];
-  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
-              "the keyword '%s' is not supported.",
-              error_quote(quoted, sizeof quoted, json->key, json->key_length));
+  schema_pass_name(schema, part, json);
+  check_base(schema, part, json);
+  return KEYWORD_COUNT;
 }
 
 /* ---- values ---- */
@@ -115,6 +119,14 @@ static bool is_positive(const json_t *json) {
   return !decimal.negative && !decimal_is_zero(&decimal);
 }
 
+static bool is_names(const json_t *json) {
+  return json->type == JSON_ARRAY && all_children(json, is_string);
+}
+
+static bool is_dependency(const json_t *json) {
+  return is_names(json) || is_schema(json);
+}
+
 /* Returns a text that says what the value of a keyword must be; NULL if the value is right. */
 static const char *complaint(const schema_t *schema, keyword_t keyword, const json_t *json) {
   switch (keyword) {
@@ -130,13 +142,22 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
   case KEYWORD_TYPE: return json->type == JSON_STRING || json->type == JSON_ARRAY ? NULL : "a type";
   case KEYWORD_ENUM:
     return json->type == JSON_ARRAY && json->count > 0 ? NULL : "a non-empty array";
+  case KEYWORD_NOT:
+  case KEYWORD_IF:
+  case KEYWORD_THEN:
+  case KEYWORD_ELSE: return is_schema(json) ? NULL : "a schema";
+  case KEYWORD_DEPENDENT_SCHEMAS:
   case KEYWORD_PROPERTIES:
   case KEYWORD_PATTERN_PROPERTIES:
     if (json->type == JSON_OBJECT && all_children(json, is_schema)) return NULL;
     return "an object of schemas";
-  case KEYWORD_REQUIRED:
-    if (json->type == JSON_ARRAY && all_children(json, is_string)) return NULL;
-    return "an array of strings";
+  case KEYWORD_REQUIRED: return is_names(json) ? NULL : "an array of strings";
+  case KEYWORD_DEPENDENT_REQUIRED:
+    if (json->type == JSON_OBJECT && all_children(json, is_names)) return NULL;
+    return "an object of arrays of strings";
+  case KEYWORD_DEPENDENCIES:
+    if (json->type == JSON_OBJECT && all_children(json, is_dependency)) return NULL;
+    return "an object of schemas and arrays of strings";
   case KEYWORD_ITEMS:
     if (json->type == JSON_ARRAY && schema->old_arrays && all_children(json, is_schema))
       return NULL;
@@ -169,10 +190,11 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
 
 keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
   keywords_t keywords = {.part = part};
+  if (schema_part_mode(part) != PART_PLAIN) return schema_literal(schema, part);
   compile_spend(schema->compile, part->schema->count + 1);
   JSON_EACH(json, part->schema) {
-    if (is_annotation(schema, part, json)) continue;
     keyword_t keyword = find_keyword(schema, part, json);
+    if (keyword == KEYWORD_COUNT) continue;
     const char *expected = complaint(schema, keyword, json);
     if (expected != NULL) {
       schema_fail(schema, ERR_INVALID_VALUE,
@@ -184,12 +206,13 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                   "the keyword '%s' is not part of this dialect.", names[keyword]);
     }
+    if (keyword == KEYWORD_FORMAT) schema_pass_format(schema, json);
     keywords.values[keyword] = json;
   }
   return keywords;
 }
 
-void schema_dialect(schema_t *schema) {
+void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
   static const struct {
     const char *part;
     bool old_arrays, old_exclusive;
@@ -199,7 +222,6 @@ void schema_dialect(schema_t *schema) {
                   {"//json-schema.org/draft/2019-09/schema", true, false},
                   {"//json-schema.org/draft/2020-12/schema", false, false}};
   static const char http[] = "http:", https[] = "https:";
-  const json_t *json = json_get(schema->root, "$schema");
   if (json == NULL) return;
   if (json->type == JSON_STRING) {
     uint32_t length = json->length, skip = sizeof http - 1;
@@ -214,7 +236,7 @@ void schema_dialect(schema_t *schema) {
       return;
     }
   }
-  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, "/$schema",
+  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, schema_pointer_to(schema, pointer, "$schema"),
               "the dialect is not supported; draft-04, 06, 07, 2019-09 and 2020-12 are.");
 }
 
@@ -244,10 +266,14 @@ static uint32_t type_bit(const schema_t *schema, const keywords_t *keywords, con
 uint32_t schema_types(const schema_t *schema, const keywords_t *keywords) {
   const json_t *type = keywords->values[KEYWORD_TYPE];
   uint32_t bits = 0;
+  bool negated = keywords->literal == LITERAL_TYPE;
+  if (negated) type = keywords->about;
   if (type == NULL) return TYPE_ALL;
-  if (type->type == JSON_STRING) return type_bit(schema, keywords, type);
-  JSON_EACH(json, type) bits |= type_bit(schema, keywords, json);
-  return bits;
+  if (type->type == JSON_STRING) bits = type_bit(schema, keywords, type);
+  if (type->type == JSON_ARRAY) {
+    JSON_EACH(json, type) bits |= type_bit(schema, keywords, json);
+  }
+  return negated ? TYPE_ALL & ~bits : bits;
 }
 
 uint32_t schema_type_of(const json_t *value) {
@@ -295,26 +321,4 @@ bool schema_equal(const json_t *left, const json_t *right) {
     if (left->type == JSON_ARRAY) other = json_next(other);
   }
   return true;
-}
-
-/* ---- references ---- */
-
-const schema_part_t *schema_resolve(const schema_t *schema, const keywords_t *keywords) {
-  const json_t *ref = keywords->values[KEYWORD_REF];
-  const char *place = schema_pointer_to(schema, keywords->part->pointer, "$ref"), *text = ref->text;
-  char quoted[80];
-  error_quote(quoted, sizeof quoted, text, ref->length);
-  if (ref->length == 0 || text[0] != '#' || (ref->length > 1 && text[1] != '/')) {
-    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, place,
-                "'%s' is not supported; references are local JSON pointers.", quoted);
-  }
-  const json_t *at = json_schema_resolve(schema->root, text, ref->length);
-  compile_spend(schema->compile, ref->length);
-  if (at == NULL) schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' points nowhere.", quoted);
-  if (!is_schema(at)) schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' is no schema.", quoted);
-  schema_part_t *part = compile_scratch(schema->compile, 1, sizeof *part);
-  char *pointer = compile_scratch(schema->compile, (size_t)ref->length + 1, 1);
-  memcpy(pointer, text + 1, ref->length - 1);
-  *part = (schema_part_t){at, pointer, 0, keywords->part};
-  return part;
 }

@@ -5,7 +5,8 @@
  * collected from every part: its properties, its patterns, or else its additionalProperties.
  */
 #include "engine/base/hash.h"
-#include "engine/grammar/language/schema.h"
+#include "engine/grammar/language/schema_logic.h"
+#include "engine/grammar/language/schema_members.h"
 
 #include <string.h>
 
@@ -35,6 +36,17 @@ static void add_additional(const schema_t *schema, grammar_list_t *parts,
            schema_pointer_to(schema, keywords->part->pointer, "additionalProperties"));
 }
 
+/* A member that must not satisfy its schema. */
+static void add_literal(const schema_t *schema, grammar_list_t *parts, const keywords_t *keywords,
+                        const char *name, size_t length) {
+  const json_t *about = keywords->about;
+  if (keywords->literal != LITERAL_MEMBER || about->key_length != length ||
+      memcmp(about->key, name, length) != 0)
+    return;
+  *(schema_part_t *)list_add(schema->compile, parts, sizeof(schema_part_t)) =
+      (schema_part_t){about, keywords->part->pointer, schema_mode(PART_NOT), NULL};
+}
+
 /* Returns true if the name of a member matches the pattern. */
 static bool name_matches(schema_t *schema, const keywords_t *keywords, const json_t *pattern,
                          dfa_text_t name) {
@@ -53,6 +65,7 @@ grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conj
     const json_t *patterns = keywords->values[KEYWORD_PATTERN_PROPERTIES];
     bool applies = own != NULL;
     compile_spend(schema->compile, 8);
+    add_literal(schema, &parts, keywords, name, length);
     if (own != NULL) {
       const char *base = schema_pointer_to(schema, keywords->part->pointer, "properties");
       add_part(schema, &parts, own, schema_pointer(schema, base, name, length));
@@ -121,6 +134,10 @@ grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *
     if (required == NULL) continue;
     JSON_EACH(json, required) add_name(schema, &names, json->text, json->length, true);
   }
+  grammar_list_t others = schema_presence_names(schema, conjunction);
+  const member_name_t *list = others.items;
+  for (uint32_t i = 0; i < others.count; i++)
+    add_name(schema, &names, list[i].text, list[i].length, list[i].required);
   return names.list;
 }
 
@@ -276,6 +293,7 @@ uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
   uint32_t object = build_object(schema->compile, draft, NODE_ID_RETURN);
   grammar_list_t names = schema_member_names(schema, conjunction);
   schema_member_bounds(schema, conjunction, names.count, draft);
+  if (!schema_presence(schema, conjunction, &names, draft)) return NODE_ID_FAIL;
   draft_members(schema, conjunction, &names, draft);
   draft->extra =
       extra_members(schema, conjunction, &names, build_at(schema->compile, object)->object);

@@ -9,7 +9,9 @@
  * which is narrower than the schema.
  */
 #include "engine/base/util.h"
-#include "engine/grammar/language/schema.h"
+#include "engine/grammar/language/schema_base.h"
+#include "engine/grammar/language/schema_logic.h"
+#include "engine/grammar/language/schema_members.h"
 
 #include <string.h>
 
@@ -120,6 +122,11 @@ static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunc
                   "'%s' is not supported for an object that is written in tags.", refused[w].name);
     }
   }
+  if (!schema_has_split(conjunction)) return;
+  schema_fail(
+      schema, ERR_UNSUPPORTED_PARAMETER, "",
+      "a condition ('not', 'if', 'dependentSchemas') is not supported for an object that is "
+      "written in tags.");
 }
 
 static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction, uint32_t object) {
@@ -135,7 +142,8 @@ static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction,
 uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next) {
   static const json_t any = {.type = JSON_TRUE};
   schema_t schema = {.compile = compile, .root = source->schema != NULL ? source->schema : &any};
-  schema_begin(&schema, source->strict);
+  schema_begin(&schema, source);
+  schema_refuse_bases(&schema, "an object that is written in tags");
   schema_part_t root = schema_part(schema.root, "");
   grammar_list_t joined = {0};
   conjunction_t conjunction = schema_join(&schema, &root, 1, &joined);
@@ -149,6 +157,7 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   uint32_t object = build_members(compile, draft, close);
   grammar_list_t names = schema_member_names(&schema, &conjunction);
   schema_member_bounds(&schema, &conjunction, names.count, draft);
+  if (!schema_presence(&schema, &conjunction, &names, draft)) return NODE_ID_FAIL;
   draft_members(&schema, &conjunction, &names, draft);
   draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->object);
   schema_finish(&schema);

@@ -13,8 +13,23 @@ enum { STRICT_DEPTH_MAX = 10 }; /* levels of `properties` and `items` below the 
 
 /* Keywords that the strict subset does not have. */
 static const char *const refused[] = {
-    "allOf",         "oneOf",       "patternProperties", "minProperties",
-    "maxProperties", "prefixItems", "additionalItems",   "uniqueItems",
+    "allOf",
+    "oneOf",
+    "patternProperties",
+    "minProperties",
+    "maxProperties",
+    "prefixItems",
+    "additionalItems",
+    "uniqueItems",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "contains",
+    "dependentRequired",
+    "dependentSchemas",
+    "propertyNames",
 };
 
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth);

@@ -6,7 +6,8 @@
  */
 #include "engine/base/util.h"
 #include "engine/grammar/automaton/regex.h"
-#include "engine/grammar/language/schema.h"
+#include "engine/grammar/language/schema_logic.h"
+#include "engine/grammar/language/schema_names.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,21 +57,44 @@ const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjun
     }
     if (format != NULL) {
       content = both(schema, content,
-                     format_dfa(schema, format, schema_pointer_to(schema, base, "format")));
+                     format_dfa(schema, format, json, schema_pointer_to(schema, base, "format")));
     }
+    content = schema_literal_content(schema, keywords, content, json);
   }
   return content;
+}
+
+/* A lexeme of strings, and what it was made of. */
+typedef struct content_lexeme {
+  const dfa_t *content;
+  uint32_t min, max, tagged, lexeme;
+} content_lexeme_t;
+
+/* Strings of one pattern or format at many places share a lexeme: its states count once. */
+static uint32_t content_lexeme(schema_t *schema, const dfa_t *content, uint32_t min, uint32_t max,
+                               uint32_t tagged) {
+  const content_lexeme_t *known = schema->contents.items;
+  compile_spend(schema->compile, schema->contents.count / 4 + 1);
+  for (uint32_t i = 0; i < schema->contents.count; i++) {
+    if (known[i].content == content && known[i].min == min && known[i].max == max &&
+        known[i].tagged == tagged)
+      return known[i].lexeme;
+  }
+  uint32_t lexeme = tagged ? lexeme_tagged(schema->compile, content, tagged, min, max)
+                           : lexeme_content(schema->compile, content, min, max);
+  *(content_lexeme_t *)list_add(schema->compile, &schema->contents, sizeof(content_lexeme_t)) =
+      (content_lexeme_t){content, min, max, tagged, lexeme};
+  return lexeme;
 }
 
 uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction) {
   uint32_t min, max;
   const dfa_t *content = schema_string_content(schema, conjunction, &min, &max);
   uint32_t lexeme, tagged = schema_tagged_types(schema, conjunction);
-  if (tagged) {
-    lexeme = lexeme_tagged(schema->compile, content, tagged, min, max);
+  if (content != NULL || tagged) {
+    lexeme = content_lexeme(schema, content, min, max, tagged);
   } else {
-    lexeme = content != NULL ? lexeme_content(schema->compile, content, min, max)
-                             : lexeme_string(schema->compile, min, max);
+    lexeme = lexeme_string(schema->compile, min, max);
   }
   return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
 }
@@ -170,13 +194,13 @@ dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, boo
     if (conjunction->items[i].values[KEYWORD_MULTIPLE_OF] != NULL)
       add_multiple(schema, &conjunction->items[i], &spec);
   }
-  return number_dfa(schema->compile, &spec);
+  return schema_literal_number(schema, conjunction, number_dfa(schema->compile, &spec));
 }
 
 uint32_t schema_number(schema_t *schema, const conjunction_t *conjunction, bool integer) {
   static const keyword_t about[] = {KEYWORD_MINIMUM, KEYWORD_MAXIMUM, KEYWORD_EXCLUSIVE_MINIMUM,
                                     KEYWORD_EXCLUSIVE_MAXIMUM, KEYWORD_MULTIPLE_OF};
-  bool plain = true;
+  bool plain = !schema_has_number_literal(schema, conjunction);
   for (uint32_t i = 0; i < conjunction->count; i++) {
     for (size_t w = 0; w < ARRAY_LEN(about); w++) {
       if (conjunction->items[i].values[about[w]] != NULL) plain = false;

@@ -1,10 +1,10 @@
-/* schema_values.c: enum and const, and proofs that the branches of oneOf are disjoint.
+/* schema_values.c: enum and const.
  *
  * Part of a compilation, on its thread. A value is kept if every other keyword of the
  * conjunction allows it. Values are written in canonical form; one lexeme accepts all of them.
  */
 #include "engine/base/utf8.h"
-#include "engine/grammar/language/schema.h"
+#include "engine/grammar/language/schema_logic.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,6 +106,7 @@ static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction
     const json_t *one = conjunction->items[i].values[KEYWORD_CONST];
     const json_t *list = conjunction->items[i].values[KEYWORD_ENUM];
     if (one != NULL && !schema_equal(one, json)) return false;
+    if (!schema_literal_allows(schema, &conjunction->items[i], json)) return false;
     if (list == NULL) continue;
     bool found = false;
     JSON_EACH(other, list) {
@@ -125,9 +126,10 @@ static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction
 static void refuse_structure(schema_t *schema, const conjunction_t *conjunction, bool is_object) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
     int first = is_object ? KEYWORD_PROPERTIES : KEYWORD_ITEMS;
-    int last = is_object ? KEYWORD_MAX_PROPERTIES : KEYWORD_UNIQUE_ITEMS;
+    int last = is_object ? KEYWORD_DEPENDENCIES : KEYWORD_UNIQUE_ITEMS;
+    bool about_members = conjunction->items[i].literal >= LITERAL_REQUIRED;
     for (int word = first; word <= last; word++) {
-      if (conjunction->items[i].values[word] == NULL) continue;
+      if (conjunction->items[i].values[word] == NULL && !(about_members && is_object)) continue;
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
                   "an enum or const of %s is not supported together with other keywords about %s.",
                   is_object ? "objects" : "arrays", is_object ? "objects" : "arrays");
@@ -147,7 +149,8 @@ static uint32_t count_characters(const char *text, uint32_t length) {
   return (uint32_t)utf8_count(text, length);
 }
 
-static bool has_bounds(const conjunction_t *conjunction) {
+static bool has_bounds(const schema_t *schema, const conjunction_t *conjunction) {
+  if (schema_has_number_literal(schema, conjunction)) return true;
   for (uint32_t i = 0; i < conjunction->count; i++) {
     for (int word = KEYWORD_MINIMUM; word <= KEYWORD_MULTIPLE_OF; word++) {
       if (conjunction->items[i].values[word] != NULL) return true;
@@ -166,7 +169,7 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, admission
     return admission->content == NULL ||
            dfa_matches(admission->content, text.bytes + 1, text.length - 2);
   }
-  if (json->type == JSON_NUMBER && has_bounds(conjunction)) {
+  if (json->type == JSON_NUMBER && has_bounds(schema, conjunction)) {
     if (!admission->number_known) admission->number = schema_number_dfa(schema, conjunction, false);
     admission->number_known = true;
     return dfa_matches(admission->number, text.bytes, text.length);
@@ -210,82 +213,12 @@ uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint3
   return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
 }
 
-/* ---- disjoint ---- */
-
-static uint32_t types_of(const schema_t *schema, const conjunction_t *conjunction) {
-  uint32_t types = TYPE_ALL, listed = 0;
-  for (uint32_t i = 0; i < conjunction->count; i++)
-    types &= schema_types(schema, &conjunction->items[i]);
+bool schema_any_value(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
   const json_t *values = schema_first_values(conjunction);
-  if (values == NULL) return types;
-  if (!is_enum(conjunction, values)) return types & schema_type_of(values);
-  JSON_EACH(json, values) listed |= schema_type_of(json);
-  return types & listed;
-}
-
-/* Returns true if both sides list values (enum, const) and no value is listed by both. */
-static bool values_disjoint(schema_t *schema, const conjunction_t *left,
-                            const conjunction_t *right) {
-  const json_t *values = schema_first_values(left);
-  if (values == NULL || schema_first_values(right) == NULL) return false;
-  if (!is_enum(left, values)) return !listed_everywhere(schema, right, values);
+  if (!is_enum(conjunction, values))
+    return (schema_type_of(values) & types) && listed_everywhere(schema, conjunction, values);
   JSON_EACH(json, values) {
-    if (listed_everywhere(schema, right, json)) return false;
-  }
-  return true;
-}
-
-static bool is_required(const conjunction_t *conjunction, const json_t *name) {
-  for (uint32_t i = 0; i < conjunction->count; i++) {
-    const json_t *required = conjunction->items[i].values[KEYWORD_REQUIRED];
-    if (required == NULL) continue;
-    JSON_EACH(json, required) {
-      if (json->length == name->length && memcmp(json->text, name->text, json->length) == 0)
-        return true;
-    }
+    if ((schema_type_of(json) & types) && listed_everywhere(schema, conjunction, json)) return true;
   }
   return false;
-}
-
-static bool never(const grammar_list_t *parts) {
-  for (uint32_t i = 0; i < parts->count; i++) {
-    if (((const schema_part_t *)parts->items)[i].schema->type == JSON_FALSE) return true;
-  }
-  return false;
-}
-
-/* Returns true if `left` requires a member that `right` forbids or defines as disjoint. */
-static bool members_disjoint(schema_t *schema, const conjunction_t *left,
-                             const conjunction_t *right, int depth) {
-  for (uint32_t i = 0; i < left->count; i++) {
-    const json_t *required = left->items[i].values[KEYWORD_REQUIRED];
-    if (required == NULL) continue;
-    JSON_EACH(name, required) {
-      compile_spend(schema->compile, 20);
-      grammar_list_t of_right = schema_property_parts(schema, right, name->text, name->length);
-      if (never(&of_right)) return true;
-      if (!is_required(right, name)) continue;
-      grammar_list_t of_left = schema_property_parts(schema, left, name->text, name->length);
-      if (schema_disjoint(schema, of_left.items, of_left.count, of_right.items, of_right.count,
-                          depth + 1)) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-bool schema_disjoint(schema_t *schema, const schema_part_t *left, uint32_t num_left,
-                     const schema_part_t *right, uint32_t num_right, int depth) {
-  enum { DEPTH_MAX = 3 };
-  grammar_list_t joined_left = {0}, joined_right = {0};
-  if (depth > DEPTH_MAX || num_left == 0 || num_right == 0) return false;
-  conjunction_t one = schema_join(schema, left, num_left, &joined_left),
-                other = schema_join(schema, right, num_right, &joined_right);
-  if (one.never || other.never) return true;
-  uint32_t shared = types_of(schema, &one) & types_of(schema, &other);
-  if (shared == 0 || values_disjoint(schema, &one, &other)) return true;
-  if (shared != TYPE_OBJECT) return false;
-  return members_disjoint(schema, &one, &other, depth) ||
-         members_disjoint(schema, &other, &one, depth);
 }

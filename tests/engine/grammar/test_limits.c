@@ -68,6 +68,24 @@ Test(limits, empty_sequences) {
   rig_free(rig);
 }
 
+/* Long descriptions are most of a large schema. */
+Test(limits, bytes_of_a_schema) {
+  rig_t *rig = rig_new();
+  for (int kib = 255; kib <= 257; kib += 2) {
+    char *text = nest("", 0, "{\"description\":\"\"}", ""), *whole;
+    size_t more = (size_t)kib << 10, length = strlen(text);
+    whole = malloc(length + more + 1);
+    memcpy(whole, text, length - 2);
+    memset(whole + length - 2, 'd', more);
+    memcpy(whole + length - 2 + more, "\"}", 3);
+    ASSERT_EQ_FOR(rig_schema(rig, whole), kib == 255 ? 0 : ERR_BAD_REQUEST, "%s",
+                  rig->error.message);
+    free(whole);
+    free(text);
+  }
+  rig_free(rig);
+}
+
 /* Minutes of compile time elsewhere: an enum as large as the limits allow. */
 Test(limits, large_enums_compile) {
   rig_t *rig = rig_new();

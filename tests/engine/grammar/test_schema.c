@@ -162,6 +162,44 @@ Test(schema, formats) {
   CHECK_ROWS(rows);
 }
 
+Test(schema, formats_of_names_and_pointers) {
+  static const row_t rows[] = {
+      {"{\"type\":\"string\",\"format\":\"uri\"}",
+       {"\"mailto:joe@x.org\"", "\"urn:isbn:0451450523\"", "\"file:///etc/x\"",
+        "\"http://[::ffff:1.2.3.4]:8/\"", "\"https://u:p@h_h.org/a?b#c\""},
+       {"\"a b:c\"", "\"/x\"", "\"a:[\""}},
+      {"{\"type\":\"string\",\"format\":\"uri-reference\"}",
+       {"\"\"", "\"../x?q#f\"", "\"//h/x\"", "\"mailto:a\""},
+       {"\":a\"", "\"a b\"", "\"%2\""}},
+      {"{\"type\":\"string\",\"format\":\"iri\"}",
+       {"\"http://日本.jp/ä?ö#ü\""},
+       {"\"ä\"", "\"http://a<b/\"", "\"http://日本.j^/\""}},
+      {"{\"type\":\"string\",\"format\":\"iri-reference\"}", {"\"é/日\""}, {"\"é|日\""}},
+      {"{\"type\":\"string\",\"format\":\"ipv6\"}",
+       {"\"::1.2.3.4\"", "\"1:2:3:4:5:6:1.2.3.4\"", "\"1:2:3:4:5::1.2.3.4\""},
+       {"\"1:2:3:4:5:6:7:1.2.3.4\"", "\"::1.2.3.256\"", "\"1:2:3:4:5:6::1.2.3.4\""}},
+      {"{\"type\":\"string\",\"format\":\"idn-hostname\"}",
+       {"\"bücher.example\"", "\"пример.рф\""},
+       {"\"-ü\"", "\"ü--a\"", "\"〮a\""}},
+      {"{\"type\":\"string\",\"format\":\"idn-email\"}",
+       {"\"жук@пример.рф\""},
+       {"\"ж@\"", "\"@рф\""}},
+      {"{\"type\":\"string\",\"format\":\"uri-template\"}",
+       {"\"/a/{b}{?x,y*}{z:12}\""},
+       {"\"{\"", "\"{a b}\"", "\"{x:0}\"", "\"%2\""}},
+      {"{\"type\":\"string\",\"format\":\"json-pointer\"}",
+       {"\"\"", "\"/a~1b/~0\"", "\"/\\\\\""},
+       {"\"a\"", "\"/~2\"", "\"/~\""}},
+      {"{\"type\":\"string\",\"format\":\"relative-json-pointer\"}",
+       {"\"0\"", "\"1/a\"", "\"2#\""},
+       {"\"01\"", "\"/a\"", "\"0##\""}},
+      {"{\"type\":\"string\",\"format\":\"regex\"}",
+       {"\"^[a-z]+\\\\d{2,}(?:a|b(c))*?$\"", "\"\""},
+       {"\"(\"", "\"a**\"", "\"[z\"", "\"\\\\\"", "\"a{2,1}\""}},
+  };
+  CHECK_ROWS(rows);
+}
+
 Test(schema, enum_and_const) {
   static const row_t rows[] = {
       {"{\"enum\":[\"a\",\"b\\n\",1,1.5,null,[1,{\"x\":2}]]}",

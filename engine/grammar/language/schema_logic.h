@@ -1,0 +1,95 @@
+/* schema_logic.h: keywords that combine other keywords.
+ *
+ * A part of a conjunction need not be a schema that holds. It may be a schema that does not, or a
+ * literal: one keyword that does not hold, one member that occurs or does not. Part of a
+ * compilation (compile.h), on its thread.
+ */
+#ifndef INFERD_ENGINE_GRAMMAR_LANGUAGE_SCHEMA_LOGIC_H
+#define INFERD_ENGINE_GRAMMAR_LANGUAGE_SCHEMA_LOGIC_H
+
+#include "engine/grammar/language/schema.h"
+
+/* What of its schema a part is. The schema of the last ones is the member of `properties` or
+ * `dependentSchemas` that has the name as its key. */
+typedef enum part_mode {
+  PART_PLAIN,              /* it holds */
+  PART_NOT,                /* it does not hold */
+  PART_NOT_KEYWORD,        /* one keyword of it does not hold */
+  PART_NOT_MEMBER,         /* the member, if it occurs, does not satisfy it */
+  PART_NOT_MEMBER_PRESENT, /* the member occurs and does not satisfy it */
+  PART_DEPENDENT,          /* if the member occurs, the schema holds */
+  PART_PRESENT,            /* the member occurs */
+  PART_ABSENT              /* the member does not occur; the value may be no object */
+} part_mode_t;
+
+enum { PART_MODE_SHIFT = 8, PART_KEYWORD_SHIFT = 16 };
+
+static inline uint32_t schema_mode(part_mode_t mode) {
+  return (uint32_t)mode << PART_MODE_SHIFT;
+}
+static inline part_mode_t schema_part_mode(const schema_part_t *part) {
+  return (part_mode_t)(part->done >> PART_MODE_SHIFT & 0xFF);
+}
+
+/* Of keywords_t: what does not hold, where no keyword says the opposite. */
+typedef enum literal {
+  LITERAL_NONE,
+  LITERAL_TYPE,
+  LITERAL_ENUM,
+  LITERAL_CONST,
+  LITERAL_PATTERN,
+  LITERAL_MULTIPLE_OF,
+  LITERAL_REQUIRED,  /* about: the schema; a name that has no schema in it is absent */
+  LITERAL_DEPENDENT, /* about: the map of names to names */
+  LITERAL_EXTRA,     /* about: the schema; a name that it does not list occurs */
+  LITERAL_MEMBER,
+  LITERAL_PRESENT,
+  LITERAL_ABSENT
+} literal_t;
+
+/* schema_literal.c: the keywords of a part that is not plain. */
+keywords_t schema_literal(const schema_t *schema, const schema_part_t *part);
+/* Returns false if the literal takes out this value. */
+bool schema_literal_allows(schema_t *schema, const keywords_t *keywords, const json_t *value);
+/* The same of null, true or false, for all parts. */
+bool schema_allows_word(schema_t *schema, const conjunction_t *conjunction, json_type_t type);
+/* Refuses arrays and objects of an enum or const that must not hold, among `types`. */
+void schema_refuse_structures(schema_t *schema, const conjunction_t *conjunction, uint32_t types);
+/* Takes out of the content of strings (NULL = any; json: inside of JSON strings) what the literal
+ * takes out. */
+const dfa_t *schema_literal_content(schema_t *schema, const keywords_t *keywords,
+                                    const dfa_t *content, bool json);
+/* The same of numbers, for all parts; and whether there is something to take out. */
+dfa_t *schema_literal_number(schema_t *schema, const conjunction_t *conjunction, dfa_t *number);
+bool schema_has_number_literal(const schema_t *schema, const conjunction_t *conjunction);
+
+/* One way in which something can hold: parts that hold together. */
+typedef struct schema_way {
+  const schema_part_t *parts;
+  uint32_t count;
+} schema_way_t;
+
+/* schema_not.c: the ways in which a part of mode PART_NOT holds: schema_way_t. Any of them
+ * suffices; none = it cannot hold. `part` stays alive. */
+grammar_list_t schema_negations(schema_t *schema, const schema_part_t *part);
+
+/* schema_split.c: if something of the conjunction has several ways, fills the alternative `node`
+ * with a rule for each way, and returns true. */
+bool schema_fill_split(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
+                       const grammar_list_t *joined);
+bool schema_has_split(const conjunction_t *conjunction); /* ... would return true */
+bool schema_is_conditional(const keywords_t *keywords);  /* has an `if` that is not done */
+/* Returns true if each branch of a list of alternatives is proved to contradict the parts. */
+bool schema_no_branch(schema_t *schema, const grammar_list_t *joined, const schema_part_t *holder,
+                      uint32_t flag, const json_t *list, int depth);
+
+/* schema_empty.c: returns true if it can prove that no value satisfies all parts. depth: 0. */
+bool schema_is_empty(schema_t *schema, const schema_part_t *parts, uint32_t count, int depth);
+/* schema_values.c: returns true if some value that the conjunction lists may satisfy it. */
+bool schema_any_value(schema_t *schema, const conjunction_t *conjunction, uint32_t types);
+
+/* schema.c: refuses a schema that reaches itself without an object or array in between. */
+void schema_refuse_cycle(const schema_t *schema, const schema_part_t *from, const json_t *target);
+const char *schema_keyword_name(keyword_t keyword); /* schema_keywords.c */
+
+#endif

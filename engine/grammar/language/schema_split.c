@@ -1,0 +1,238 @@
+/* schema_split.c: the ways in which a conjunction can hold.
+ *
+ * Part of a compilation, on its thread. anyOf, oneOf, if, a schema that must not hold and a schema
+ * that depends on a member each give a rule several ways. A rule takes one of them apart, and calls
+ * a rule for each way; the rest is left to these rules. Ways that contradict the other parts are
+ * left out at once, else k conditions would give 2^k rules.
+ */
+#include "engine/base/util.h"
+#include "engine/grammar/language/schema_logic.h"
+
+#include <string.h>
+
+/* What is taken apart. */
+typedef struct split {
+  const schema_part_t *holder; /* the part that has the alternatives */
+  uint32_t flag;               /* DONE_ bit that it gets */
+  bool prune;                  /* ways may contradict the other parts */
+  grammar_list_t ways;         /* schema_way_t */
+} split_t;
+
+static void add_way(schema_t *schema, split_t *split, const schema_part_t *parts, uint32_t count) {
+  schema_part_t *kept = compile_scratch(schema->compile, (size_t)count + 1, sizeof *kept);
+  memcpy(kept, parts, count * sizeof *kept);
+  *(schema_way_t *)list_add(schema->compile, &split->ways, sizeof(schema_way_t)) =
+      (schema_way_t){kept, count};
+}
+
+/* Returns all parts and those of the way; the holder gets its flag. */
+static schema_part_t *with_way(const schema_t *schema, const grammar_list_t *joined,
+                               const split_t *split, const schema_way_t *way) {
+  uint32_t count = joined->count;
+  schema_part_t *parts =
+      compile_scratch(schema->compile, (size_t)count + way->count + 1, sizeof *parts);
+  compile_spend(schema->compile, count + way->count);
+  memcpy(parts, joined->items, count * sizeof *parts);
+  for (uint32_t i = 0; i < count; i++) {
+    if (parts[i].schema == split->holder->schema &&
+        parts[i].done >> PART_MODE_SHIFT == split->holder->done >> PART_MODE_SHIFT)
+      parts[i].done |= split->flag;
+  }
+  memcpy(parts + count, way->parts, way->count * sizeof *parts);
+  return parts;
+}
+
+static bool contradicts(schema_t *schema, const grammar_list_t *joined, const split_t *split,
+                        const schema_way_t *way) {
+  const schema_part_t *parts = with_way(schema, joined, split, way);
+  return schema_is_empty(schema, parts, joined->count + way->count, 0);
+}
+
+bool schema_no_branch(schema_t *schema, const grammar_list_t *joined, const schema_part_t *holder,
+                      uint32_t flag, const json_t *list, int depth) {
+  split_t split = {.holder = holder, .flag = flag};
+  JSON_EACH(json, list) {
+    schema_part_t branch = {json, holder->pointer, 0, holder};
+    schema_way_t way = {&branch, 1};
+    schema_refuse_cycle(schema, holder, json);
+    const schema_part_t *parts = with_way(schema, joined, &split, &way);
+    if (!schema_is_empty(schema, parts, joined->count + 1, depth)) return false;
+  }
+  return true;
+}
+
+/* ---- anyOf and oneOf ---- */
+
+static schema_part_t *branches_of(const schema_t *schema, const schema_part_t *holder,
+                                  const json_t *list, const char *name) {
+  schema_part_t *branches = compile_scratch(schema->compile, list->count, sizeof *branches);
+  uint32_t count = 0;
+  JSON_EACH(json, list) {
+    schema_refuse_cycle(schema, holder, json);
+    const char *pointer = schema_pointer_index(schema, holder->pointer, name, count);
+    branches[count++] = (schema_part_t){json, pointer, 0, holder};
+  }
+  return branches;
+}
+
+static void split_any_of(schema_t *schema, split_t *split, const json_t *list) {
+  const schema_part_t *branches = branches_of(schema, split->holder, list, "anyOf");
+  split->flag = DONE_ANY_OF;
+  for (uint32_t i = 0; i < list->count; i++) add_way(schema, split, &branches[i], 1);
+}
+
+/* Exactly one branch: it holds, and the others, as far as they may hold with it, do not. */
+static void split_one_of(schema_t *schema, const grammar_list_t *joined, split_t *split,
+                         const json_t *list) {
+  uint32_t count = list->count;
+  const schema_part_t *branches = branches_of(schema, split->holder, list, "oneOf");
+  uint8_t *overlaps = compile_scratch(schema->compile, (size_t)count * count, 1);
+  schema_part_t *parts = compile_scratch(schema->compile, count, sizeof *parts);
+  split->flag = DONE_ONE_OF;
+  for (uint32_t left = 0; left < count; left++) {
+    for (uint32_t right = left + 1; right < count; right++) {
+      schema_way_t both = {(schema_part_t[]){branches[left], branches[right]}, 2};
+      bool overlap = !contradicts(schema, joined, split, &both);
+      overlaps[left * count + right] = overlaps[right * count + left] = overlap;
+      split->prune = split->prune || overlap;
+    }
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t used = 0;
+    parts[used++] = branches[i];
+    for (uint32_t other = 0; other < count; other++) {
+      if (!overlaps[i * count + other]) continue;
+      parts[used] = branches[other];
+      parts[used++].done = schema_mode(PART_NOT);
+    }
+    add_way(schema, split, parts, used);
+  }
+}
+
+/* ---- conditions ---- */
+
+static void split_if(schema_t *schema, split_t *split, const keywords_t *keywords) {
+  static const struct {
+    keyword_t keyword;
+    const char *name;
+    part_mode_t mode;
+  } sides[] = {{KEYWORD_THEN, "then", PART_PLAIN}, {KEYWORD_ELSE, "else", PART_NOT}};
+  const schema_part_t *holder = split->holder;
+  const json_t *condition = keywords->values[KEYWORD_IF];
+  split->flag = DONE_IF;
+  split->prune = true;
+  for (int i = 0; i < 2; i++) {
+    const json_t *side = keywords->values[sides[i].keyword];
+    schema_part_t parts[2] = {{condition, schema_pointer_to(schema, holder->pointer, "if"),
+                               schema_mode(sides[i].mode), holder}};
+    schema_refuse_cycle(schema, holder, condition);
+    if (side != NULL) {
+      schema_refuse_cycle(schema, holder, side);
+      parts[1] = (schema_part_t){
+          side, schema_pointer(schema, holder->pointer, sides[i].name, strlen(sides[i].name)), 0,
+          holder};
+    }
+    add_way(schema, split, parts, side != NULL ? 2 : 1);
+  }
+}
+
+/* The member is absent, or the schema that depends on it holds. */
+static void split_dependent(schema_t *schema, split_t *split) {
+  const schema_part_t *holder = split->holder;
+  schema_part_t absent = {holder->schema, holder->pointer, schema_mode(PART_ABSENT), holder};
+  schema_part_t present[] = {{holder->schema, holder->pointer, schema_mode(PART_PRESENT), holder},
+                             {holder->schema, holder->pointer, 0, holder->from}};
+  split->flag = DONE_SPLIT;
+  split->prune = true;
+  add_way(schema, split, &absent, 1);
+  add_way(schema, split, present, 2);
+}
+
+/* ---- which comes first ---- */
+
+static bool find_list(schema_t *schema, const conjunction_t *conjunction,
+                      const grammar_list_t *joined, split_t *split) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    uint32_t done = keywords->part->done;
+    split->holder = keywords->part;
+    if (keywords->values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) {
+      split_any_of(schema, split, keywords->values[KEYWORD_ANY_OF]);
+      return true;
+    }
+    if (keywords->values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) {
+      split_one_of(schema, joined, split, keywords->values[KEYWORD_ONE_OF]);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool schema_is_conditional(const keywords_t *keywords) {
+  return keywords->values[KEYWORD_IF] != NULL && !(keywords->part->done & DONE_IF) &&
+         (keywords->values[KEYWORD_THEN] != NULL || keywords->values[KEYWORD_ELSE] != NULL);
+}
+
+static bool find_condition(schema_t *schema, const conjunction_t *conjunction, split_t *split) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    part_mode_t mode = schema_part_mode(keywords->part);
+    split->holder = keywords->part;
+    if (schema_is_conditional(keywords)) {
+      split_if(schema, split, keywords);
+      return true;
+    }
+    if (keywords->part->done & DONE_SPLIT) continue;
+    if (mode == PART_DEPENDENT) {
+      split_dependent(schema, split);
+      return true;
+    }
+    if (mode == PART_NOT) {
+      split->flag = DONE_SPLIT;
+      split->prune = true;
+      split->ways = schema_negations(schema, keywords->part);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Beside literals any way may be a contradiction. */
+static bool has_literals(const conjunction_t *conjunction) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    if (schema_part_mode(conjunction->items[i].part) != PART_PLAIN) return true;
+  }
+  return false;
+}
+
+bool schema_fill_split(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
+                       const grammar_list_t *joined) {
+  split_t split = {.prune = has_literals(conjunction)};
+  if (!find_list(schema, conjunction, joined, &split) &&
+      !find_condition(schema, conjunction, &split))
+    return false;
+  const schema_way_t *ways = split.ways.items;
+  uint32_t *nodes = compile_scratch(schema->compile, (size_t)split.ways.count + 1, sizeof *nodes);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < split.ways.count; i++) {
+    if (split.prune && contradicts(schema, joined, &split, &ways[i])) continue;
+    const schema_part_t *parts = with_way(schema, joined, &split, &ways[i]);
+    uint32_t rule = schema_rule(schema, parts, joined->count + ways[i].count);
+    nodes[count++] = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
+  }
+  build_alt_fill(schema->compile, node, nodes, count);
+  return true;
+}
+
+bool schema_has_split(const conjunction_t *conjunction) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    uint32_t done = keywords->part->done;
+    part_mode_t mode = schema_part_mode(keywords->part);
+    if (keywords->values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) return true;
+    if (keywords->values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) return true;
+    if (schema_is_conditional(keywords)) return true;
+    if ((mode == PART_NOT || mode == PART_DEPENDENT) && !(done & DONE_SPLIT)) return true;
+  }
+  return false;
+}
