@@ -348,7 +348,8 @@ $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/mod
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
-# Grammars driven by scripts/parity_schemas.py, which checks them with Python's jsonschema.
+# Grammars driven by scripts/parity_schemas.py, which checks them with Python's jsonschema, and by
+# scripts/bench_schemas.py, which times them beside llguidance.
 $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
@@ -398,6 +399,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --recursive
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --logic --instances 20
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
 
 # The CUDA kernels on the emulator, and what ptxas says of them.

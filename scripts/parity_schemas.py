@@ -13,8 +13,10 @@ Draws random schemas from the keywords that inferd enforces. For each one it
 With --tags the schemas are those of functions, and the texts are the parameters of calls in tags,
 <parameter=NAME> VALUE </parameter>, as Qwen3-Coder writes them: what is generated is read back by
 inferd's parser of tool calls, and the arguments have to validate.
---recursive draws types that hold each other. --regex and --grammar draw regular expressions, judged
-by Python's re, and ambiguous user grammars, judged by a recogniser that tries everything.
+--recursive draws types that hold each other. --logic draws keywords that combine others, with
+instances that must be accepted exactly if they are valid (parity_logic.py). --regex and --grammar
+draw regular expressions, judged by Python's re, and ambiguous user grammars, judged by a recogniser
+that tries everything.
 Ends with one line of counts; exits 1 when one output was invalid, one valid instance was refused or
 one invalid instance was accepted. The seed makes a run repeatable.
 """
@@ -31,6 +33,8 @@ from pathlib import Path
 
 import jsonschema
 from jsonschema import validators
+
+from parity_logic import LogicMaker
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -564,9 +568,41 @@ class Run:
             return
         self.check_generated(made.text, made, answer["generated"], lambda text: text)
 
+    def one_logic(self, seed):
+        maker = LogicMaker(seed)
+        schema = maker.document()
+        oracle = Oracle(schema)
+        values = [maker.instance(schema) for _ in range(self.options.instances)]
+        texts = [dump(value, maker.r) for value in values]
+        answer = self.ask({"kind": "schema", "value": schema, "texts": texts, "seed": seed,
+                           "generate": self.options.each, "max_tokens": self.options.max_tokens})
+        valid = [oracle.is_valid(value) for value in values]
+        self.counts["schemas"] += 1
+        if "error" in answer:
+            self.counts["refused schemas"] += 1
+            self.reasons[re.sub(r"'[^']*'|\d+", "_", answer["error"])] += 1
+            if "No text satisfies" in answer["error"] and True in valid:
+                self.complain("valid instance refused", schema, texts[valid.index(True)])
+            return
+        self.check_generated(schema, oracle, answer["generated"])
+        self.check_instances(schema, texts, valid, answer["accepted"])
+
+    def check_instances(self, schema, texts, valid, answers):
+        """valid: None = not judged."""
+        for text, is_valid, accepted in zip(texts, valid, answers):
+            if is_valid is None:
+                continue
+            self.counts["valid instances" if is_valid else "invalid instances"] += 1
+            if accepted != is_valid:
+                self.complain("valid instance refused" if is_valid else
+                              "invalid instance accepted", schema, text)
+
     def one(self, seed):
         if self.options.regex or self.options.grammar:
             self.one_text(seed)
+            return
+        if self.options.logic:
+            self.one_logic(seed)
             return
         maker = Maker(seed, 1.0 if self.options.recursive else 0.0)
         in_tags = self.options.tags
@@ -603,15 +639,7 @@ class Run:
                 self.complain("valid instance refused", schema, texts[valid.index(True)])
             return
         self.check_generated(schema, oracle, answer["generated"])
-        for text, is_valid, accepted in zip(texts, valid, answer["accepted"]):
-            if is_valid:
-                self.counts["valid instances"] += 1
-                if not accepted:
-                    self.complain("valid instance refused", schema, text)
-            elif is_valid is False:
-                self.counts["invalid instances"] += 1
-                if accepted:
-                    self.complain("invalid instance accepted", schema, text)
+        self.check_instances(schema, texts, valid, answer["accepted"])
 
     def report(self):
         for reason, count in self.reasons.most_common(12):
@@ -632,6 +660,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tags", action="store_true", help="parameters of calls in tags")
     parser.add_argument("--recursive", action="store_true", help="types that hold each other")
+    parser.add_argument("--logic", action="store_true", help="keywords that combine others")
     parser.add_argument("--regex", action="store_true", help="regular expressions, no schemas")
     parser.add_argument("--grammar", action="store_true", help="user grammars, no schemas")
     parser.add_argument("--vocabulary", default="models/demo",

@@ -1,17 +1,21 @@
 /* main.c: grammars for scripts: compile constraints, test texts against them, generate texts.
  *
  * Reads one JSON object a line, writes one JSON object a line. One thread. Not part of the daemon:
- * scripts/parity_schemas.py drives it.
+ * scripts/parity_schemas.py and scripts/bench_schemas.py drive it.
  *
- *   grammar_driver MODEL_DIR | --synthetic TOKENS
+ *   grammar_driver MODEL_DIR | --synthetic TOKENS | --tokens FILE
  *   {"kind": "schema" | "parameters" | "object" | "regex" | "choice" | "grammar", "value": ...,
  *    "strict": false, "texts": ["..."], "generate": 3, "seed": 1, "max_tokens": 200}
  *   -> {"accepted": [true], "generated": [{"text": "...", "finish": "stop"}]} or {"error": "..."}
  *
+ * FILE: the tokens in the order of their ids, each a byte that holds its length and its bytes.
+ * "path": [ids] -> also "compile_us", "masks_us" (as the engine makes them, with those that it
+ * keeps) and "anew_us", processor time, one value a mask up to the first id that is not allowed.
  * "parameters" are texts in tags; what is generated is read back as the arguments of a call of "f",
  * one of "functions".
  */
 #include "engine/base/buffer.h"
+#include "engine/base/clock.h"
 #include "engine/base/random.h"
 #include "engine/grammar/mask/masks.h"
 #include "engine/text/tokenizer.h"
@@ -63,6 +67,21 @@ static void make_synthetic(driver_t *d, int32_t count) {
     }
     token[31] = (char)length;
   }
+}
+
+/* Exits for a file of another form. */
+static void read_tokens(driver_t *d, FILE *file) {
+  size_t count = 0;
+  for (int length; (length = getc(file)) != EOF; count++) {
+    if (count % 4096 == 0) d->synthetic = realloc(d->synthetic, (count + 4096) * 32);
+    char *token = d->synthetic ? d->synthetic + count * 32 : NULL;
+    if (!token || length > 31 || fread(token, 1, (size_t)length, file) != (size_t)length) {
+      fprintf(stderr, "a token of the file is longer than 31 bytes or cut off\n");
+      exit(1);
+    }
+    token[31] = (char)length;
+  }
+  d->num_tokens = (int32_t)count;
 }
 
 static void write_string(const char *text, size_t length) {
@@ -203,6 +222,30 @@ static void generate(driver_t *d, const grammar_t *g, const json_t *functions, u
   free(text);
 }
 
+/* Prints the processor time of each mask on the path, as far as the grammar allows its ids. */
+static void time_masks(driver_t *d, const grammar_t *g, const json_t *path, bool anew) {
+  printf("\"%s\":[", anew ? "anew_us" : "masks_us");
+  const char *comma = "";
+  int code = grammar_matcher_start(d->matcher, d->scratch, g, d->vocabulary);
+  JSON_EACH(value, path) {
+    int64_t id = -1;
+    bool hit;
+    if (code || grammar_matcher_is_finished(d->matcher)) break;
+    uint64_t start = clock_thread_ns();
+    code =
+        anew ? grammar_matcher_fill(d->matcher, d->scratch, &d->num_tokens, 1, d->row)
+             : grammar_masks_fill(d->kept, d->matcher, d->scratch, &d->num_tokens, 1, d->row, &hit);
+    uint64_t spent = clock_thread_ns() - start;
+    if (code) break;
+    printf("%s%.3f", comma, (double)spent / 1e3);
+    comma = ",";
+    json_int64(value, &id);
+    if (id < 0 || id >= d->num_tokens) break;
+    code = grammar_matcher_accept(d->matcher, d->scratch, (int32_t)id);
+  }
+  printf("],");
+}
+
 static void answer(driver_t *d, const json_t *line) {
   grammar_source_t source;
   grammar_t *g = NULL;
@@ -212,14 +255,23 @@ static void answer(driver_t *d, const json_t *line) {
     printf("{\"error\":\"unknown kind\"}\n");
     return;
   }
+  uint64_t start = clock_thread_ns();
   int code = grammar_compile(&source, d->vocabulary, NULL, NULL, &g, &error);
+  double compile_us = (double)(clock_thread_ns() - start) / 1e3;
   if (code) {
     printf("{\"code\":%d,\"error\":", code);
     write_string(error.message, strlen(error.message));
     printf("}\n");
     return;
   }
-  printf("{\"bytes\":%zu,\"accepted\":[", grammar_bytes(g));
+  printf("{\"bytes\":%zu,", grammar_bytes(g));
+  const json_t *path = json_get(line, "path");
+  if (path) {
+    printf("\"compile_us\":%.3f,", compile_us);
+    time_masks(d, g, path, false);
+    time_masks(d, g, path, true);
+  }
+  printf("\"accepted\":[");
   const char *comma = "";
   const json_t *texts = json_get(line, "texts");
   if (texts) {
@@ -246,12 +298,18 @@ static void answer(driver_t *d, const json_t *line) {
 static int open_vocabulary(driver_t *d, int argc, char **argv, inferd_error_t *error) {
   if (argc == 3 && strcmp(argv[1], "--synthetic") == 0) {
     make_synthetic(d, atoi(argv[2]) < 256 ? 256 : atoi(argv[2]));
+  } else if (argc == 3 && strcmp(argv[1], "--tokens") == 0) {
+    FILE *file = fopen(argv[2], "rb");
+    if (!file) return error_set(error, ERR_USAGE, NULL, "cannot open %s", argv[2]);
+    read_tokens(d, file);
+    fclose(file);
   } else if (argc == 2) {
     int code = tokenizer_load(argv[1], &d->tokenizer, error);
     if (code) return code;
     d->num_tokens = tokenizer_vocab_size(d->tokenizer);
   } else {
-    return error_set(error, ERR_USAGE, NULL, "usage: grammar_driver MODEL_DIR | --synthetic N");
+    return error_set(error, ERR_USAGE, NULL,
+                     "usage: grammar_driver MODEL_DIR | --synthetic N | --tokens FILE");
   }
   return grammar_vocabulary_new(token_bytes, d, d->num_tokens, d->num_tokens + 1, &d->vocabulary,
                                 error);

@@ -1,0 +1,85 @@
+"""Random schemas of keywords that combine others, for parity_schemas.py.
+
+Every instance is drawn from DOMAIN and NAMES, so that conditions hold often, and in the one order
+of keys that the grammar writes: it must be accepted exactly if it is valid.
+"""
+
+import random
+
+DOMAIN = [None, True, False, 0, 1, 2, 3, 4.5, "", "a", "b", "ab"]
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+class LogicMaker:
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+
+    def leaf(self, depth=1, refer=True):
+        """A schema of values of DOMAIN."""
+        r = self.r
+        kinds = [lambda: {"const": r.choice(DOMAIN)},
+                 lambda: {"enum": r.sample(DOMAIN, r.randint(1, 4))},
+                 lambda: {"type": r.choice(["null", "boolean", "integer", "number", "string"])},
+                 lambda: {"type": r.sample(["null", "integer", "string"], 2)},
+                 lambda: {r.choice(["minimum", "maximum", "exclusiveMinimum",
+                                    "exclusiveMaximum"]): r.choice([0, 1, 2, 1.5])},
+                 lambda: {"type": "integer", "multipleOf": r.choice([2, 3])},
+                 lambda: {r.choice(["minLength", "maxLength"]): r.randint(0, 2)},
+                 lambda: {"pattern": r.choice(["^a", "b$", "^a?b?$"])},
+                 lambda: {"$ref": "#/$defs/leaf"} if refer else {"type": "string"}]
+        if depth > 0:
+            kinds += [lambda: {"not": self.leaf(depth - 1, refer)},
+                      lambda: {r.choice(["anyOf", "oneOf", "allOf"]):
+                               [self.leaf(depth - 1, refer) for _ in range(r.randint(1, 3))]},
+                      lambda: {w: self.leaf(depth - 1, refer) for w in ("if", "then", "else")}]
+        return r.choice(kinds)()
+
+    def names(self, low, high):
+        return self.r.sample(NAMES, self.r.randint(low, high))
+
+    def condition(self, depth):
+        """A schema of objects with the names of NAMES."""
+        r = self.r
+
+        def members():
+            return {n: r.choice([self.leaf, self.leaf, lambda: r.choice([True, False])])()
+                    for n in self.names(1, 2)}
+        kinds = [lambda: {"required": self.names(1, 2)},
+                 lambda: {"properties": members()},
+                 lambda: {"properties": members(), "required": self.names(1, 2)},
+                 lambda: {"dependentRequired": {n: self.names(0, 2) for n in self.names(1, 3)}},
+                 lambda: {r.choice(["minProperties", "maxProperties"]): r.randint(1, 4)},
+                 lambda: {"properties": {n: True for n in self.names(1, 4)},
+                          "additionalProperties": False},
+                 lambda: r.choice([True, False, {"type": "object"}])]
+        if depth > 0:
+            kinds += 2 * [lambda: {"not": self.condition(depth - 1)},
+                          lambda: {r.choice(["anyOf", "oneOf", "allOf", "oneOf"]):
+                                   [self.condition(depth - 1) for _ in range(r.randint(1, 3))]},
+                          lambda: {w: self.condition(depth - 1)
+                                   for w in r.choice([("if", "then"), ("if", "then", "else"),
+                                                      ("if", "else")])},
+                          lambda: {"dependentSchemas": {n: self.condition(depth - 1)
+                                                        for n in self.names(1, 2)}}]
+        return r.choice(kinds)()
+
+    def document(self):
+        r = self.r
+        kind = r.random()
+        if kind < 0.2:
+            s = self.leaf(2)
+        else:
+            s = {"type": "object",
+                 "properties": {n: {"enum": r.sample(DOMAIN, r.randint(2, 5))} for n in NAMES},
+                 "additionalProperties": r.choice([False, {"type": "null"}]),
+                 "allOf": [self.condition(2) for _ in range(r.randint(1, 3))]}
+        definitions = {"$defs": {"leaf": self.leaf(1, False)}}
+        return s | definitions if "properties" in s else {"allOf": [s]} | definitions
+
+    def instance(self, s):
+        r = self.r
+        if "properties" not in s:
+            return r.choice(DOMAIN)
+        out = {n: r.choice(s["properties"][n]["enum"] if r.random() < 0.9 else DOMAIN)
+               for n in NAMES if r.random() < 0.5}
+        return out | ({"x": None} if r.random() < 0.2 else {})
