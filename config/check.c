@@ -20,11 +20,12 @@ static int check_names(const config_t *config, inferd_error_t *error) {
   }
   for (int i = 0; i < origins->count; i++) {
     const char *item = origins->items[i], *authority = strstr(item, "://");
-    if (strcmp(item, "*") == 0) continue;
+    if (strcmp(item, "*") == 0 || strcmp(item, "localhost") == 0) continue;
+    if (strcmp(item, "none") == 0 && origins->count == 1) continue;
     if (authority != NULL && authority[3] != '\0' && strpbrk(authority + 3, "/*") == NULL) continue;
     return error_set(error, ERR_CONFIGURATION, "cors_origin",
-                     "cors_origin: '%.100s' is not * or an origin as browsers send it, "
-                     "https://app.example or http://localhost:3000",
+                     "cors_origin: '%.100s' is not localhost, *, none alone, or an origin as "
+                     "browsers send it, https://app.example or http://localhost:3000",
                      item);
   }
   for (int i = 0; i < config->allowed_host.count; i++) {
@@ -99,6 +100,12 @@ int config_check(const config_t *config, inferd_error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
                      "max_body_bytes is %lld; it must be at most max_request_memory, %lld",
                      (long long)config->max_body_bytes, (long long)config->max_request_memory);
+  }
+  size_t root = strlen(config->root_path);
+  if (root > 0 && (config->root_path[0] != '/' || config->root_path[root - 1] == '/')) {
+    return error_set(error, ERR_CONFIGURATION, "root_path",
+                     "root_path is '%.100s'; it must begin with / and not end with /",
+                     config->root_path);
   }
   int code = check_speculation(config, error);
   if (code == 0) code = check_disabled(config, error);

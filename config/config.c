@@ -7,6 +7,8 @@
 #include "config/config.h"
 
 #include "config/parse.h"
+#include "config/spellings.h"
+#include "engine/base/json.h"
 #include "engine/base/util.h"
 #include "engine/defaults.h"
 
@@ -38,32 +40,6 @@ static const option_t options[] = {
   {kind, #field, offsetof(config_t, field), initial, min, max, group, shown, alias, metavar, help},
 #include "config/options.def"
 #undef OPTION
-};
-
-/* Flags of vLLM without an effect here: each is accepted with a notice. `value`: it has an
- * argument. */
-static const struct ignored {
-  const char *name;
-  bool value;
-} ignored[] = {
-    {"trust_remote_code", false},
-    {"disable_log_requests", false},
-    {"disable_log_stats", false},
-    {"enable_log_requests", false},
-    {"enforce_eager", false},
-    {"tensor_parallel_size", true},
-    {"pipeline_parallel_size", true},
-    {"tokenizer_mode", true},
-    {"compilation_config", true},
-    {"distributed_executor_backend", true},
-    {"uvicorn_log_level", true},
-    {"disable_uvicorn_access_log", false},
-    {"max_seq_len_to_capture", true},
-    {"no_trust_remote_code", false},
-    {"disable_frontend_multiprocessing", false},
-    {"enable_auto_tool_choice", false}, /* always on */
-    {"async_scheduling", false},
-    {"no_enable_log_requests", false},
 };
 
 /* ---- values ---- */
@@ -114,8 +90,24 @@ static bool parse_number(const option_t *option, const char *text, double *real,
   return ok && *real >= option->min && *real <= option->max;
 }
 
+/* ["a","b"], as the flags of vLLM take lists. Returns 0, or -1 if the text is no list of strings.
+ */
+static int add_json_list(config_list_t *list, const char *text) {
+  json_doc_t *doc = NULL;
+  inferd_error_t error;
+  int code = json_parse(text, strlen(text), &json_limits_request, &doc, &error);
+  if (code != 0) return -1;
+  JSON_EACH(item, json_root(doc)) {
+    bool added = item->type == JSON_STRING && list_add(list, item->text, item->length);
+    if (!added) code = -1;
+  }
+  json_free(doc);
+  return code;
+}
+
 static int set_list(config_list_t *list, const char *text, bool append) {
   if (!append) list_free(list);
+  if (strncmp(text, "[\"", 2) == 0) return add_json_list(list, text);
   for (const char *p = text; *p != '\0';) {
     size_t n = strcspn(p, ",");
     size_t lead = strspn(p, " \t");
@@ -246,8 +238,12 @@ static int unknown_name(const char *name, config_origin_t origin, inferd_error_t
 static int bad_value(const option_t *option, const char *value, config_origin_t origin,
                      inferd_error_t *error) {
   char quoted[80], spelled[2 * NAME_BYTES_MAX], bounds[80] = "";
+  const char *refusal = value_refusal((enum config_option)(option - options), value);
   error_quote(quoted, sizeof quoted, value, strlen(value));
   spelling(option->name, origin, spelled);
+  if (refusal != NULL)
+    return error_set(error, config_code(origin), option->name, "%s: '%s' is not possible: %s",
+                     spelled, quoted, refusal);
   bool number = option->kind == INT || option->kind == SIZE || option->kind == DURATION ||
                 option->kind == FRACTION || option->kind == GIB;
   if (number) {
@@ -287,7 +283,8 @@ static int assign(config_t *config, const option_t *option, const char *value,
   config_origin_t *old = &config->origin[option - options];
   bool append =
       option->kind == LIST && old->source == origin.source && origin.source != SOURCE_DEFAULT;
-  if (set_value(config, option, value, append) != 0) {
+  const char *meant = value_spelling((enum config_option)(option - options), value);
+  if (set_value(config, option, meant, append) != 0) {
     return bad_value(option, value, origin, error);
   }
   *old = origin;
@@ -448,6 +445,30 @@ static void notice(config_t *config, const char *flag) {
   list_add(&config->notices, text, (size_t)n);
 }
 
+/* Reads a flag of vLLM that is no option here. */
+static int load_foreign_flag(config_t *config, const foreign_flag_t *foreign, const char *flag,
+                             const char *value, inferd_error_t *error) {
+  int code = foreign_flag_check(foreign, value, error);
+  if (code == 0 && !foreign->is_always) notice(config, flag);
+  return code;
+}
+
+/* Reads further values of a list after the first, up to the next flag, as in vLLM. Where no model
+ * was named before, the last word is the model. */
+static int load_words(config_t *config, const option_t *option, int argc, char *const *argv,
+                      int *at, inferd_error_t *error) {
+  config_origin_t origin = {SOURCE_FLAG, 0};
+  bool has_model = config->model[0] != '\0';
+  for (int i = *at; i < argc && !has_model; i++) has_model = strncmp(argv[i], "--model", 7) == 0;
+  int code = 0;
+  while (code == 0 && *at < argc && argv[*at][0] != '-') {
+    bool is_last = *at + 1 == argc || argv[*at + 1][0] == '-';
+    if (is_last && !has_model) break;
+    code = assign(config, option, argv[(*at)++], origin, error);
+  }
+  return code;
+}
+
 /* Reads the flag at argv[*at] and its value, and advances *at past both. */
 static int load_flag(config_t *config, int argc, char *const *argv, int *at,
                      inferd_error_t *error) {
@@ -464,13 +485,13 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
   bool negated = option == NULL && strncmp(name, "no_", 3) == 0;
   if (negated) option = find_option(name + 3);
   if (negated && option != NULL && option->kind != BOOL) option = NULL;
-  for (size_t i = 0; option == NULL && i < ARRAY_LEN(ignored); i++) {
-    if (strcmp(ignored[i].name, name) != 0) continue;
-    if (ignored[i].value && equals == NULL && *at < argc) (*at)++;
-    return notice(config, flag), 0;
+  const char *value = equals != NULL ? equals + 1 : NULL;
+  const foreign_flag_t *foreign = option == NULL ? foreign_flag_find(name) : NULL;
+  if (foreign != NULL) {
+    if (foreign->value && value == NULL && *at < argc) value = argv[(*at)++];
+    return load_foreign_flag(config, foreign, flag, value, error);
   }
   if (option == NULL) return unknown_name(name, origin, error);
-  const char *value = equals != NULL ? equals + 1 : NULL;
   if (option->kind == BOOL && value == NULL) {
     value = negated ? "false" : "true";
   } else if (negated) {
@@ -482,7 +503,11 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
       return error_set(error, ERR_USAGE, name, "%s needs a value (%s)", flag, option->metavar);
     value = argv[(*at)++];
   }
-  return assign(config, option, value, origin, error);
+  int code = assign(config, option, value, origin, error);
+  bool words =
+      option == &options[OPTION_served_model_name] || option == &options[OPTION_lora_modules];
+  return code == 0 && words && equals == NULL ? load_words(config, option, argc, argv, at, error)
+                                              : code;
 }
 
 static int load_flags(config_t *config, int argc, char *const *argv, inferd_error_t *error) {

@@ -4,9 +4,11 @@
  * sub-commands are short and stand here. Exit statuses are those of sysexits.h; a supervisor
  * restarts 69 to 75 only.
  */
+#include "engine/base/util.h"
 #include "engine/model/disk/locate.h"
 #include "engine/text/tokenizer.h"
 #include "server/http/http.h"
+#include "server/observe/log.h"
 #include "server/serve.h"
 
 #include <fcntl.h>
@@ -25,23 +27,30 @@
 enum { EXIT_USAGE = 64 };
 
 static int fail(const inferd_error_t *error, int code) {
-  fprintf(stderr, "inferd: %s\n", error->message);
+  fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_ERROR), error->message);
   return error_exit_code(code);
 }
 
+/* The sub-commands (config/commands.def). */
+static const struct command {
+  const char *name, *arguments, *help;
+} commands[] = {
+#define COMMAND(name, arguments, own, help) {#name, arguments, help},
+#include "config/commands.def"
+#undef COMMAND
+};
+
 static void print_usage(FILE *out) {
-  fputs("inferd: serves large language models over the OpenAI HTTP API\n\n"
-        "  inferd serve MODEL [flags]         the daemon\n"
-        "  inferd check MODEL [--load] [flags]  the plan, from headers alone; --load loads it\n"
-        "  inferd pull ORG/NAME[:QUANT]       a model from the Hugging Face hub into its cache\n"
-        "  inferd tokenize MODEL              text on standard input -> token ids\n"
-        "  inferd health [--ready] [flags]    asks a running server; status 0 or 1\n"
-        "  inferd bench ...                   load generator and benchmarks\n"
-        "  inferd config dump [flags]         effective values, and where each comes from\n"
-        "  inferd config check FILE           is the file valid\n"
-        "  inferd version\n\n"
-        "MODEL is a directory, a GGUF file, or ORG/NAME of a model in the Hugging Face cache.\n\n",
-        out);
+  enum { HELP_COLUMN = 34 };
+  fputs("inferd: serves large language models over the OpenAI HTTP API\n\n", out);
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    const struct command *command = &commands[i];
+    int n = fprintf(out, "  inferd %s %s", command->name, command->arguments);
+    fprintf(out, "%*s  %s\n", n < HELP_COLUMN ? HELP_COLUMN - n : 0, "", command->help);
+  }
+  fputs(
+      "\nMODEL is a directory, a GGUF file, or ORG/NAME of a model in the Hugging Face cache.\n\n",
+      out);
   config_help(out, NULL);
   fputs("\n--help=all shows every flag, --help=memory a group, --help=WORD what mentions it.\n",
         out);

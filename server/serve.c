@@ -1,9 +1,9 @@
 /* serve.c: the life of the daemon: open the port, load the model, serve, drain, exit.
  *
  * Loop thread (the main thread). The port is open before the model is loaded, so that a probe or an
- * eager client hears 503 and Retry-After instead of a refused connection. SIGTERM and SIGINT drain,
- * the second one ends at once; SIGHUP reads the keys again; SIGUSR1 opens the log file again;
- * SIGUSR2 writes the state to the log.
+ * eager client hears 503 and Retry-After instead of a refused connection. SIGTERM and SIGINT begin
+ * the end, and each further one shortens it; SIGHUP reads the keys again; SIGUSR1 opens the log
+ * file again; SIGUSR2 writes the state to the log.
  */
 #include "server/serve.h"
 
@@ -51,7 +51,7 @@ typedef struct daemon {
   uv_signal_t signals[SIGNAL_COUNT];
   uv_timer_t tick;  /* completions_tick, watchdog */
   uv_timer_t start; /* polls the engine while it loads */
-  uv_timer_t drain; /* deadline of a drain, then of an abort */
+  uv_timer_t drain; /* deadline of the phase, then of an abort */
   bool ready, aborting;
   health_verdict_t verdict; /* of the last tick */
   uint64_t watchdog_ns, watchdog_sent_ns;
@@ -84,17 +84,46 @@ static void on_drain_deadline(uv_timer_t *timer) {
 
 static void drain(daemon_t *daemon, const char *why) {
   server_t *server = &daemon->server;
-  if (server->draining) {
-    abort_now(daemon, why);
-    return;
-  }
-  server->draining = true;
+  server->phase = SERVER_DRAINING;
   int live = completions_live(server);
   log_line(LOG_INFO, "drain", "%s: draining, %d requests left", why, live);
   notify_send("STOPPING=1\nSTATUS=draining, %d requests left", live);
   uv_timer_start(&daemon->drain, on_drain_deadline,
                  (uint64_t)(server->config->drain_timeout * 1000), 0);
   http_drain(server->http);
+}
+
+static void on_leave_deadline(uv_timer_t *timer) {
+  drain(timer->data, "drain delay");
+}
+
+/* Readiness is off from now on, and answers ask clients to close their connections. Requests are
+ * still admitted until the routers in front have seen that. */
+static void begin_leaving(daemon_t *daemon, const char *why) {
+  server_t *server = &daemon->server;
+  server->phase = SERVER_LEAVING;
+  log_line(LOG_INFO, "drain", "%s: not ready any more, draining in %g s", why,
+           server->config->drain_delay);
+  notify_send("STOPPING=1\nSTATUS=not ready any more, draining soon");
+  uv_timer_start(&daemon->drain, on_leave_deadline, (uint64_t)(server->config->drain_delay * 1000),
+                 0);
+}
+
+/* SIGTERM or SIGINT: each ends what the one before began. A server that is not ready has no
+ * clients to wait for. */
+static void end(daemon_t *daemon, const char *why) {
+  switch (daemon->server.phase) {
+  case SERVER_SERVING:
+    if (daemon->server.config->drain_delay > 0 &&
+        engine_state(daemon->server.engine) == ENGINE_READY) {
+      begin_leaving(daemon, why);
+    } else {
+      drain(daemon, why);
+    }
+    break;
+  case SERVER_LEAVING: drain(daemon, why); break;
+  case SERVER_DRAINING: abort_now(daemon, why); break;
+  }
 }
 
 void server_drained(server_t *server) {
@@ -400,8 +429,8 @@ static void reload(const server_t *server) {
 static void on_signal(uv_signal_t *handle, int number) {
   daemon_t *daemon = handle->data;
   switch (number) {
-  case SIGTERM: drain(daemon, "SIGTERM"); break;
-  case SIGINT: drain(daemon, "SIGINT"); break;
+  case SIGTERM: end(daemon, "SIGTERM"); break;
+  case SIGINT: end(daemon, "SIGINT"); break;
   case SIGHUP: reload(&daemon->server); break;
   case SIGUSR1: log_reopen(); break;
   case SIGUSR2: dump_state(&daemon->server); break;

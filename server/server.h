@@ -11,6 +11,13 @@
 
 #include <uv.h>
 
+/* How far the end of the process is. Loop thread; the phase only grows. */
+typedef enum server_phase {
+  SERVER_SERVING,
+  SERVER_LEAVING,  /* not ready any more, so that routers look elsewhere; requests are admitted */
+  SERVER_DRAINING, /* requests in flight finish; new ones get 503 */
+} server_phase_t;
+
 typedef struct server {
   config_t *config;
   uv_loop_t *loop;
@@ -22,7 +29,7 @@ typedef struct server {
   struct lanes *lanes;      /* server/lanes/lanes.h: their work outside the loop thread */
   struct ledger *ledger;    /* server/ledger/ledger.h: their memory */
   uv_async_t engine_wake;   /* engine -> loop, once per step */
-  bool draining;
+  server_phase_t phase;
   uint64_t start_ns;  /* monotonic */
   int64_t start_time; /* unix seconds: `created` of the model cards */
   char system_fingerprint[48];
@@ -30,13 +37,15 @@ typedef struct server {
 
 /* Flags of a route. If the server has keys, every route without ROUTE_OPEN needs one. */
 typedef enum route_flag {
-  ROUTE_OPEN = 1,     /* no key: /livez, /readyz, /health, /ping */
-  ROUTE_PREFIX = 2,   /* the path continues: path_tail */
-  ROUTE_JSON = 4,     /* needs a JSON body: Content-Type and size are checked */
-  ROUTE_ENGINE = 8,   /* needs a READY engine that is not draining: else 503 */
-  ROUTE_METRICS = 16, /* key by --metrics-auth */
-  ROUTE_ADMIN = 32,   /* an admin key; if the server has none, a UNIX socket */
-  ROUTE_SMALL = 64    /* a body of at most 64 KiB: it is parsed on the loop thread */
+  ROUTE_OPEN = 1,        /* no key: /livez, /readyz, /health, /ping */
+  ROUTE_PREFIX = 2,      /* the path continues: path_tail */
+  ROUTE_JSON = 4,        /* needs a JSON body: Content-Type and size are checked */
+  ROUTE_ENGINE = 8,      /* needs a READY engine that is not draining: else 503 */
+  ROUTE_METRICS = 16,    /* key by --metrics-auth */
+  ROUTE_ADMIN = 32,      /* an admin key; if the server has none, a UNIX socket */
+  ROUTE_SMALL = 64,      /* a body of at most 64 KiB: it is parsed on the loop thread */
+  ROUTE_KEY_ALONE = 128, /* takes the key in x-api-key too, where Authorization is absent */
+  ROUTE_MESSAGES = 256   /* Anthropic's: errors and headers are theirs */
 } route_flag_t;
 
 typedef struct route {
@@ -52,10 +61,18 @@ typedef struct route {
  * has (405). For a route with ROUTE_PREFIX *tail is the percent-decoded rest of the path,
  * malloc'ed, which the caller frees; else NULL. */
 const route_t *route_find(const char *method, const char *path, const char **allow, char **tail);
+/* Returns true if a route of this path, whatever its method, has ROUTE_MESSAGES. */
+bool route_of_messages(const char *path);
+
+/* Sets the error (404) if the path belongs to an API that inferd refuses by name (unserved.def).
+ * Returns it, or 0. */
+int route_refuse(const char *path, inferd_error_t *error);
 
 /* Handlers, one file each (server/api and server/completion). */
 void api_completions(exchange_t *exchange);
 void api_chat_completions(exchange_t *exchange);
+void api_responses(exchange_t *exchange);
+void api_responses_input_tokens(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
@@ -66,7 +83,9 @@ void api_version(exchange_t *exchange);
 void api_metrics(exchange_t *exchange);
 void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
-void api_not_yet(exchange_t *exchange); /* embeddings: 400 unsupported_endpoint until built */
+void api_messages(exchange_t *exchange);     /* server/messages */
+void api_count_tokens(exchange_t *exchange); /* server/messages */
+void api_not_yet(exchange_t *exchange);      /* embeddings: 400 unsupported_endpoint until built */
 
 /* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */

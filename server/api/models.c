@@ -7,16 +7,27 @@
 #include "server/http/reply_json.h"
 
 #include <string.h>
+#include <time.h>
 
 /* Makes the card of the adapter `lora`; if it is NULL, the card of the model under a served name.
  */
 static cJSON *card(const server_t *server, const char *name, const lora_entry_t *lora) {
   const engine_info_t *info = engine_info(server->engine);
+  char created_at[32] = "";
+  time_t created = (time_t)server->start_time;
+  struct tm parts;
+  if (gmtime_r(&created, &parts) != NULL) {
+    strftime(created_at, sizeof created_at, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  }
   cJSON *object = cJSON_CreateObject();
   cJSON_AddStringToObject(object, "id", name);
   cJSON_AddStringToObject(object, "object", "model");
   cJSON_AddNumberToObject(object, "created", (double)server->start_time);
   cJSON_AddStringToObject(object, "owned_by", "inferd");
+  /* The clients of Anthropic read these three, where those of OpenAI read the three above. */
+  cJSON_AddStringToObject(object, "type", "model");
+  cJSON_AddStringToObject(object, "display_name", name);
+  cJSON_AddStringToObject(object, "created_at", created_at);
   cJSON_AddStringToObject(object, "root", lora != NULL ? lora->path : server->live->names[0]);
   if (lora != NULL)
     cJSON_AddStringToObject(object, "parent", server->live->names[0]);
@@ -40,9 +51,15 @@ void api_models(exchange_t *exchange) {
     cJSON_AddItemToArray(data, card(server, server->live->names[i], NULL));
   }
   const lora_entry_t *lora;
+  const char *last = server->live->names[server->live->num_names - 1];
   for (int i = 0; (lora = lora_at(server->live, i)) != NULL; i++) {
     cJSON_AddItemToArray(data, card(server, lora->name, lora));
+    last = lora->name;
   }
+  /* The list is never cut: these say so in the words of Anthropic. */
+  cJSON_AddFalseToObject(object, "has_more");
+  cJSON_AddStringToObject(object, "first_id", server->live->names[0]);
+  cJSON_AddStringToObject(object, "last_id", last);
   reply_json(exchange, 200, object);
 }
 

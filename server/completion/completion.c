@@ -112,7 +112,7 @@ static void admit(completion_t *completion) {
   }
   stage_log_checked(completion);
   completion->queued_ns = clock_now_ns();
-  if (code == 0 && server->draining) {
+  if (code == 0 && server->phase >= SERVER_DRAINING) {
     code = error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
   } else if (code == 0 && !sse_prepare(completion)) {
     code = error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");

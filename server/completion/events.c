@@ -187,7 +187,7 @@ static void complete(completion_t *completion) {
 static void fail_done(completion_t *completion, const event_t *event) {
   inferd_error_t error;
   int code = event->finish == FINISH_ERROR ? event->error_code : ERR_INTERNAL;
-  if (event->finish == FINISH_ABORT && completion->server->draining) code = ERR_DRAINING;
+  if (event->finish == FINISH_ABORT && completion->server->phase >= SERVER_DRAINING) code = ERR_DRAINING;
   const char *message = "The request failed inside the engine. Other requests are not affected.";
   if (code == ERR_QUEUE_TIMEOUT) message = "The request waited too long in the queue.";
   if (code == ERR_QUEUE_FULL)

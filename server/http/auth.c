@@ -245,12 +245,10 @@ int auth_admin_count(const auth_t *auth) {
   return auth->admin_count;
 }
 
-auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key) {
+auth_role_t auth_check_key(const auth_t *auth, const char *text, api_key_t **key) {
   *key = NULL;
   auth_role_t stranger = auth_key_count(auth) == 0 ? AUTH_OPEN : AUTH_REFUSED;
-  if (auth->count == 0 || authorization == NULL) return stranger;
-  if (strncasecmp(authorization, "Bearer ", 7) != 0) return stranger;
-  const char *text = authorization + 7 + strspn(authorization + 7, " ");
+  if (auth->count == 0 || text == NULL) return stranger;
   size_t length = strlen(text);
   while (length > 0 && text[length - 1] == ' ') length--;
 
@@ -259,4 +257,12 @@ auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t 
   *key = *slot_of(auth, digest);
   if (*key == NULL) return stranger;
   return (*key)->admin ? AUTH_ADMIN : AUTH_CLIENT;
+}
+
+auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key) {
+  const char *text = NULL;
+  if (authorization != NULL && strncasecmp(authorization, "Bearer ", 7) == 0) {
+    text = authorization + 7 + strspn(authorization + 7, " ");
+  }
+  return auth_check_key(auth, text, key);
 }

@@ -35,5 +35,7 @@ typedef enum auth_role {
 /* Checks the value of an Authorization header (NULL = the request has none), "Bearer KEY". *key
  * is set for AUTH_CLIENT and AUTH_ADMIN, else NULL; it is borrowed until the next reload. */
 auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key);
+/* The same for a key that stands alone in its header, as in x-api-key; NULL = none. */
+auth_role_t auth_check_key(const auth_t *auth, const char *text, api_key_t **key);
 
 #endif

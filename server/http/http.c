@@ -76,7 +76,8 @@ static void pump(http_t *http) {
     }
   }
   log_flush();
-  if (http->server->draining && http->in_flight == 0 && !http->drained_told && !http->stopping) {
+  if (http->server->phase >= SERVER_DRAINING && http->in_flight == 0 && !http->drained_told &&
+      !http->stopping) {
     http->drained_told = true;
     server_drained(http->server);
   }
@@ -238,7 +239,7 @@ bool http_is_open(const http_t *http) {
 /* ---- end ---- */
 
 void http_drain(http_t *http) {
-  CHECK(http->server->draining);
+  CHECK(http->server->phase >= SERVER_DRAINING);
   http_mark(http, true); /* the pump reports when nothing is in flight */
 }
 

@@ -24,8 +24,8 @@ typedef struct exchange exchange_t;
 enum { REQUEST_ID_MAX = 128 };
 
 /* The part of an exchange (one request and its answer) that handlers see. http_exchange_t embeds it
- * as its first member. A handler may write `user`, `log`, `shows_rates`, `retry_after_s` and
- * `on_gone`, and only reads the rest. */
+ * as its first member. A handler may write `user`, `log`, `shows_rates`, `retry_after_s`,
+ * `on_gone` and `on_abort`, and only reads the rest. */
 struct exchange {
   struct server *server;
   const struct route *route;
@@ -40,13 +40,17 @@ struct exchange {
   char request_id[REQUEST_ID_MAX + 1];
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */
-  bool shows_rates;   /* its answer has the x-ratelimit headers of the key */
-  int retry_after_s;  /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
+  bool messages;    /* the path is of a route with ROUTE_MESSAGES: Anthropic's errors and headers */
+  bool shows_rates; /* its answer has the x-ratelimit headers of the key */
+  int retry_after_s; /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
   /* A handler that answers later must set it. The transport calls it at most once: when the client
    * disconnected, was too slow, or the server shuts down before the answer was complete. After the
    * call returns, the handler must not use the exchange. The transport does not call it after
    * exchange_reply or exchange_end. */
   void (*on_gone)(exchange_t *exchange, const char *cause);
+  /* Called before on_gone when the transport itself ends a stream that has begun, at a shutdown:
+   * writes the error in the format of the stream. NULL: the transport writes it as chat does. */
+  void (*on_abort)(exchange_t *exchange, const inferd_error_t *error);
 };
 
 /* Returns the value of a request header, or NULL. The name is case-insensitive. */
@@ -105,11 +109,15 @@ void exchange_end(exchange_t *exchange);
  * short. */
 char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length);
 
+/* The same in the words of Anthropic: {"type":"error","error":{"type":..,"message":..},
+ * "request_id":..}. For routes with ROUTE_MESSAGES, and for errors inside their streams. */
+char *error_body_messages(const inferd_error_t *error, const char *request_id, size_t *length);
+
 /* The transport itself, used by serve.c. */
 typedef struct http http_t;
 int http_start(struct server *server, http_t **out,
                inferd_error_t *error); /* opens the listeners */
-/* Starts to drain; the caller has set server->draining. Requests in flight finish. New requests get
+/* Starts to drain; the caller has set server->phase. Requests in flight finish. New requests get
  * 503 and their connections close, but probes are still answered. Calls server_drained once, when
  * no request is in flight. */
 void http_drain(http_t *http);

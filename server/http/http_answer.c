@@ -86,6 +86,22 @@ void exchange_error(exchange_t *public, const inferd_error_t *error) {
   exchange_answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
 }
 
+/* Writes the error into the stream. */
+static void write_error(http_exchange_t *exchange, const inferd_error_t *error) {
+  if (exchange->public.on_abort != NULL) {
+    exchange->public.on_abort(&exchange->public, error);
+    return;
+  }
+  bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
+  size_t length = 0;
+  char *body = error_body(error, numeric, &length);
+  if (body == NULL) return;
+  exchange_write(&exchange->public, "data: ", 6);
+  exchange_write(&exchange->public, body, length);
+  exchange_write(&exchange->public, "\n\ndata: [DONE]\n\n", 16);
+  free(body);
+}
+
 void exchange_shutdown(http_exchange_t *exchange) {
   static const inferd_error_t error = {.code = ERR_DRAINING,
                                        .message = "The server is shutting down."};
@@ -95,17 +111,9 @@ void exchange_shutdown(http_exchange_t *exchange) {
     exchange->close = true;
     exchange_error(&exchange->public, &error);
   } else if (exchange->state == EXCHANGE_STREAMING) {
+    write_error(exchange, &error);
     exchange_tell_gone(exchange, "shutdown");
     exchange->cause = "shutdown";
-    bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
-    size_t length = 0;
-    char *body = error_body(&error, numeric, &length);
-    if (body != NULL) {
-      exchange_write(&exchange->public, "data: ", 6);
-      exchange_write(&exchange->public, body, length);
-      exchange_write(&exchange->public, "\n\ndata: [DONE]\n\n", 16);
-      free(body);
-    }
     exchange_end(&exchange->public);
   } else if (exchange->state == EXCHANGE_READING) {
     exchange_cut(exchange, "shutdown");

@@ -68,6 +68,29 @@ static bool host_allowed(const http_exchange_t *exchange, const char *host) {
   return host_is(host, config->host);
 }
 
+/* Returns true for a page that this machine serves, on any port. */
+static bool is_local_origin(const char *origin) {
+  const char *host = strstr(origin, "://");
+  if (host == NULL) return false;
+  size_t scheme = (size_t)(host - origin);
+  bool web = (scheme == 4 && strncasecmp(origin, "http", 4) == 0) ||
+             (scheme == 5 && strncasecmp(origin, "https", 5) == 0);
+  host += 3;
+  const char *rest = host + (host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":"));
+  if (!web || strlen(host) < (size_t)(rest - host)) return false;
+  bool port =
+      rest[0] == ':' && rest[1] != '\0' && strspn(rest + 1, "0123456789") == strlen(rest + 1);
+  if (rest[0] != '\0' && !port) return false;
+  return host_is(host, "localhost") || host_is(host, "127.0.0.1") || host_is(host, "[::1]");
+}
+
+/* Returns true if one word of --cors-origin allows the origin. `localhost` counts only while no
+ * other machine reaches a listener. */
+static bool origin_is(const http_t *http, const char *word, const char *origin) {
+  if (strcmp(word, "localhost") == 0) return http->check_host && is_local_origin(origin);
+  return strcmp(word, "*") == 0 || strcasecmp(word, origin) == 0;
+}
+
 /* Returns false if the site may not call us. Sets exchange->origin if CORS allows the site. */
 static bool origin_allowed(http_exchange_t *exchange, const char *origin, const char *host) {
   const config_list_t *allowed = &exchange->http->server->config->cors_origin;
@@ -75,7 +98,7 @@ static bool origin_allowed(http_exchange_t *exchange, const char *origin, const 
   if (origin == NULL) return true;
   if (strlen(origin) > ORIGIN_BYTES_MAX) return false;
   for (int i = 0; i < allowed->count; i++) {
-    if (strcmp(allowed->items[i], "*") == 0 || strcasecmp(allowed->items[i], origin) == 0) {
+    if (origin_is(exchange->http, allowed->items[i], origin)) {
       exchange->origin = origin;
       return true;
     }
@@ -98,17 +121,17 @@ static int check_site(http_exchange_t *exchange, inferd_error_t *error) {
   return 0;
 }
 
-static int fail_key(const char *authorization, const char *kind, inferd_error_t *error) {
-  if (authorization != NULL) {
-    return error_set(error, ERR_INVALID_API_KEY, NULL, "Incorrect %s key provided.", kind);
-  }
+/* `given`: the request has a header with a key. `alone`: the route reads x-api-key. */
+static int fail_key(bool given, const char *kind, bool alone, inferd_error_t *error) {
+  if (given) return error_set(error, ERR_INVALID_API_KEY, NULL, "Incorrect %s key provided.", kind);
   return error_set(error, ERR_INVALID_API_KEY, NULL,
-                   "You didn't provide an %s key. Send it as Authorization: Bearer KEY.", kind);
+                   "You didn't provide an %s key. Send it as Authorization: Bearer KEY%s.", kind,
+                   alone ? ", or as x-api-key: KEY" : "");
 }
 
 /* What operators do needs an admin key. A server without one trusts who may open its UNIX sockets;
  * there the rules for API keys have been checked before. */
-static int check_admin(const http_exchange_t *exchange, auth_role_t role, const char *authorization,
+static int check_admin(const http_exchange_t *exchange, auth_role_t role, bool given,
                        inferd_error_t *error) {
   if (role == AUTH_ADMIN) return 0;
   if (auth_admin_count(exchange->http->server->auth) == 0) {
@@ -117,7 +140,7 @@ static int check_admin(const http_exchange_t *exchange, auth_role_t role, const 
                      "Without an admin key this route answers on a UNIX socket only; see "
                      "--admin-key and --uds.");
   }
-  if (role != AUTH_CLIENT) return fail_key(authorization, "admin", error);
+  if (role != AUTH_CLIENT) return fail_key(given, "admin", false, error);
   return error_set(error, ERR_ADMIN_KEY_REQUIRED, NULL,
                    "This route needs an admin key (--admin-key), not an API key.");
 }
@@ -135,13 +158,20 @@ static int check_key(http_exchange_t *exchange, const route_t *route, inferd_err
    */
   if (strcmp(exchange->public.method, "OPTIONS") == 0 && exchange->origin != NULL) open = true;
   const char *authorization = exchange_request_header(&exchange->public, "Authorization");
+  bool may_stand_alone = route != NULL && (route->flags & ROUTE_KEY_ALONE) != 0;
+  const char *alone = NULL; /* a key without the word Bearer */
+  if (may_stand_alone && authorization == NULL) {
+    alone = exchange_request_header(&exchange->public, "x-api-key");
+  }
+  bool given = authorization != NULL || alone != NULL;
   api_key_t *key = NULL;
-  auth_role_t role = auth_check(server->auth, authorization, &key);
+  auth_role_t role = alone != NULL ? auth_check_key(server->auth, alone, &key)
+                                   : auth_check(server->auth, authorization, &key);
   exchange->public.key = api_key_use(key);
   exchange->public.tenant = key != NULL ? key->tenant : 0;
   if (open) return 0;
-  if (role == AUTH_REFUSED) return fail_key(authorization, "API", error);
-  return admin ? check_admin(exchange, role, authorization, error) : 0;
+  if (role == AUTH_REFUSED) return fail_key(given, "API", may_stand_alone, error);
+  return admin ? check_admin(exchange, role, given, error) : 0;
 }
 
 /* Without keys all requests of a peer are those of one client. Peers on loopback and UNIX sockets
@@ -157,7 +187,7 @@ int check_state(const http_exchange_t *exchange, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
   const route_t *route = exchange->public.route;
   if (route == NULL || (route->flags & ROUTE_ENGINE) == 0) return 0;
-  if (server->draining) {
+  if (server->phase >= SERVER_DRAINING) {
     return error_set(error, ERR_DRAINING, NULL, "The server is shutting down.");
   }
   switch (server->engine != NULL ? engine_state(server->engine) : ENGINE_LOADING) {
@@ -225,19 +255,31 @@ static int check_size(http_exchange_t *exchange, inferd_error_t *error) {
   return 0;
 }
 
+/* Returns the path behind --root-path, or the whole path if it does not begin so. */
+static const char *behind_root(const http_exchange_t *exchange, const char *path) {
+  const char *root = exchange->http->server->config->root_path;
+  size_t length = strlen(root);
+  if (strncmp(path, root, length) != 0) return path;
+  bool ends = path[length] == '\0' || path[length] == '/' || path[length] == '?';
+  return ends ? path + length : path;
+}
+
 int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *error) {
   int code = check_target(exchange, path, error);
   if (code != 0) return code;
+  path = behind_root(exchange, path);
   exchange_t *public = &exchange->public;
   const route_t *route = route_find(public->method, path, &exchange->allow, &exchange->tail);
   public->route =
       route; /* set first, so that refusals are logged and counted under the route too */
+  public->messages = route != NULL ? (route->flags & ROUTE_MESSAGES) != 0 : route_of_messages(path);
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if ((code = check_site(exchange, error)) != 0) return code;
   if ((code = check_key(exchange, route, error)) != 0) return code;
   public->source = source_of(exchange);
   if (route == NULL) {
     if (exchange->allow == NULL) {
+      if ((code = route_refuse(path, error)) != 0) return code;
       char quoted[96];
       return error_set(error, ERR_UNKNOWN_URL, NULL, "Unknown request URL: %.32s %s",
                        public->method, error_quote(quoted, sizeof quoted, path, strlen(path)));

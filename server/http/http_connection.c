@@ -242,7 +242,9 @@ void connection_raw_error(connection_t *connection, const inferd_error_t *error,
   bool numeric = strcmp(connection->http->server->config->error_code, "status") == 0;
   int status = error_http_status(error->code);
   size_t length = 0;
-  char *body = error_body(error, numeric, &length);
+  const http_exchange_t *exchange = request_id != NULL ? connection->current : NULL;
+  char *body = exchange != NULL ? exchange_error_body(&exchange->public, error, &length)
+                                : error_body(error, numeric, &length);
   char *text = NULL;
   const char *reason = MHD_get_reason_phrase_for((unsigned)status);
   int size = body == NULL ? -1

@@ -36,3 +36,29 @@ char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length)
   *length = (size_t)size;
   return body;
 }
+
+static const char *messages_type(int status) {
+  switch (status) {
+  case 401: return "authentication_error";
+  case 403: return "permission_error";
+  case 404: return "not_found_error";
+  case 408: return "timeout_error";
+  case 413: return "request_too_large";
+  case 429: return "rate_limit_error";
+  case 503: return "overloaded_error";
+  default: return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+char *error_body_messages(const inferd_error_t *error, const char *request_id, size_t *length) {
+  char message[2 * ERROR_MESSAGE_MAX] = ""; /* zeroed as above */
+  json_escape(message, sizeof message - 1, error->message, strlen(error->message));
+  char *body = NULL;
+  int size = asprintf(&body,
+                      "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"%s\"},"
+                      "\"request_id\":\"%s\"}",
+                      messages_type(error_http_status(error->code)), message, request_id);
+  if (size < 0) return NULL;
+  *length = (size_t)size;
+  return body;
+}

@@ -117,5 +117,7 @@ bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback read
 bool reply_make_pieces(http_exchange_t *exchange, const char *content_type,
                        MHD_ContentReaderCallback reader);
 bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error);
+/* The body of an error in the words of the route; malloc'ed, NULL when memory is short. */
+char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *error, size_t *length);
 
 #endif

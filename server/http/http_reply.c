@@ -46,7 +46,9 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
   const exchange_t *public = &exchange->public;
   const char *label = public->route != NULL ? public->route->label : "";
   add(response, "x-request-id", public->request_id);
-  if (strncmp(label, "/v1/", 4) == 0) {
+  if (public->messages) {
+    add(response, "request-id", public->request_id);
+  } else if (strncmp(label, "/v1/", 4) == 0) {
     char text[32];
     uint64_t elapsed_ms = (uv_hrtime() - exchange->start_ns) / 1000000;
     snprintf(text, sizeof text, "%llu", (unsigned long long)elapsed_ms);
@@ -63,7 +65,7 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
     add(response, "Access-Control-Expose-Headers",
         "x-request-id, openai-processing-ms, Retry-After");
   }
-  if (exchange->close || exchange->http->server->draining) {
+  if (exchange->close || exchange->http->server->phase >= SERVER_LEAVING) {
     add(response, MHD_HTTP_HEADER_CONNECTION, "close");
   }
   for (int i = 0; i < exchange->header_count; i++) {
@@ -139,10 +141,15 @@ static int retry_after_s(const http_exchange_t *exchange, int code) {
   }
 }
 
+char *exchange_error_body(const exchange_t *public, const inferd_error_t *error, size_t *length) {
+  bool numeric = strcmp(public->server->config->error_code, "status") == 0;
+  if (public->messages) return error_body_messages(error, public->request_id, length);
+  return error_body(error, numeric, length);
+}
+
 bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error) {
-  bool numeric = strcmp(exchange->http->server->config->error_code, "status") == 0;
   size_t length = 0;
-  char *body = error_body(error, numeric, &length);
+  char *body = exchange_error_body(&exchange->public, error, &length);
   if (body == NULL) return false;
   int status = error_http_status(error->code);
   exchange->code = error_openai_code(error->code);

@@ -54,6 +54,37 @@ static char *percent_decode(const char *text) {
   return out;
 }
 
+typedef struct unserved {
+  const char *path, *what, *instead;
+} unserved_t;
+
+static const unserved_t unserved[] = {
+#define UNSERVED(path, what, instead) {path, what, instead},
+#include "server/http/unserved.def"
+#undef UNSERVED
+};
+
+int route_refuse(const char *path, inferd_error_t *error) {
+  char *clean = malloc(strlen(path) + 2);
+  if (clean == NULL) return 0;
+  normalise(path, clean);
+  const char *bare = strncmp(clean, "/v1/", 4) == 0 ? clean + 3 : clean;
+  int code = 0;
+  for (size_t i = 0; i < ARRAY_LEN(unserved) && code == 0; i++) {
+    const unserved_t *row = &unserved[i];
+    size_t length = strlen(row->path);
+    bool same = strncmp(bare, row->path, length) == 0;
+    if (!same || (bare[length] != '\0' && bare[length] != '/')) continue;
+    char quoted[96];
+    code =
+        error_set(error, ERR_UNSERVED_ROUTE, NULL, "inferd does not serve %s (%s)%s%s.", row->what,
+                  error_quote(quoted, sizeof quoted, clean, strlen(clean)),
+                  row->instead != NULL ? "; use " : "", row->instead != NULL ? row->instead : "");
+  }
+  free(clean);
+  return code;
+}
+
 static bool path_matches(const route_t *route, const char *path) {
   if ((route->flags & ROUTE_PREFIX) == 0) return strcmp(route->path, path) == 0;
   size_t length = strlen(route->path);
@@ -86,6 +117,18 @@ const route_t *route_find(const char *method, const char *path, const char **all
   } else if ((found->flags & ROUTE_PREFIX) != 0) {
     *tail = percent_decode(clean + strlen(found->path));
     if (*tail == NULL) found = NULL;
+  }
+  free(clean);
+  return found;
+}
+
+bool route_of_messages(const char *path) {
+  char *clean = malloc(strlen(path) + 2);
+  bool found = false;
+  if (clean == NULL) return false;
+  normalise(path, clean);
+  for (int i = 0; i < ROUTE_COUNT && !found; i++) {
+    found = (routes[i].flags & ROUTE_MESSAGES) != 0 && path_matches(&routes[i], clean);
   }
   free(clean);
   return found;

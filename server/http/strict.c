@@ -119,8 +119,11 @@ static void name_byte(strict_request_t *now, unsigned char byte) {
   now->at++;
 }
 
-static bool is_options(const strict_request_t *now) {
-  return now->at == 7 && memcmp(now->name, "OPTIONS", 7) == 0;
+/* Returns true for the methods that may have * as target: OPTIONS, and PRI, with which a client of
+ * HTTP/2 begins (RFC 9113 3.4). The version that follows PRI refuses it. */
+static bool may_have_asterisk(const strict_request_t *now) {
+  return (now->at == 7 && memcmp(now->name, "OPTIONS", 7) == 0) ||
+         (now->at == 3 && memcmp(now->name, "PRI", 3) == 0);
 }
 
 static void start_byte(strict_t *strict, unsigned char byte) {
@@ -141,14 +144,14 @@ static void method_byte(strict_t *strict, unsigned char byte) {
     name_byte(&strict->now, byte);
   } else if (byte == ' ') {
     strict->state = STRICT_TARGET;
-    if (!is_options(&strict->now)) strict->now.name[0] = '\0';
+    if (!may_have_asterisk(&strict->now)) strict->now.name[0] = '\0';
     strict->now.at = 0;
   } else {
     refuse(strict, byte, "The method is malformed.");
   }
 }
 
-/* The target is a path, an absolute http:// address, or * for OPTIONS. */
+/* The target is a path, an absolute http:// address, or * for OPTIONS and PRI. */
 static void target_byte(strict_t *strict, unsigned char byte) {
   static const char scheme[] = "http://";
   enum { SCHEME_BYTES = sizeof scheme - 1 };
@@ -190,6 +193,8 @@ static void version_byte(strict_t *strict, unsigned char byte) {
     strict->state = STRICT_VERSION_LF;
     if (now->major != '1' || now->minor > '1') {
       refuse_as(strict, ERR_HTTP_VERSION, "Only HTTP/1.1 and HTTP/1.0 are served here.");
+    } else if (now->form == '*' && now->name[0] == 'P') {
+      refuse_as(strict, ERR_BAD_REQUEST, "The request target is malformed.");
     }
   }
 }

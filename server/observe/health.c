@@ -19,7 +19,8 @@ const char *health_state(const server_t *server) {
   engine_state_t state = engine_state(server->engine);
   health_verdict_t verdict = health_verdict(server, clock_now_ns(), health_limit_ns(server));
   if (state == ENGINE_FAILED || verdict >= HEALTH_STUCK) return "failed";
-  if (server->draining || state == ENGINE_STOPPED) return "draining";
+  if (server->phase >= SERVER_DRAINING || state == ENGINE_STOPPED) return "draining";
+  if (server->phase >= SERVER_LEAVING) return "leaving";
   return state == ENGINE_LOADING ? "loading" : "ready";
 }
 

@@ -4,7 +4,7 @@
 
 #include "server/server.h"
 
-/* Returns the state: "loading", "ready", "draining" or "failed". Loop thread. */
+/* Returns the state: "loading", "ready", "leaving", "draining" or "failed". Loop thread. */
 const char *health_state(const server_t *server);
 /* Nanoseconds since the last progress of the engine; 0 if the engine has no work. */
 uint64_t health_stall_ns(const server_t *server, uint64_t now_ns);

@@ -25,6 +25,7 @@ static struct {
   pthread_mutex_t lock;
   int fd;
   bool json, access;
+  bool journal; /* systemd's journal reads: each line begins with its priority, <3> to <7> */
   log_level_t level;
   char *path; /* NULL = standard error */
   char buffer[BUFFER_BYTES];
@@ -34,6 +35,7 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO, .access = true};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
 
 /* "2026-01-31T12:00:00.000000Z" */
 static void timestamp_now(char out[32]) {
@@ -74,6 +76,16 @@ static void append_locked(const char *line, size_t length) {
   sink.used += length;
 }
 
+const char *log_priority(log_level_t level) {
+  unsigned long long device, inode;
+  struct stat status;
+  const char *stream = getenv("JOURNAL_STREAM"); /* systemd.exec(5): DEVICE:INODE */
+  bool journal = stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+                 fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device &&
+                 status.st_ino == inode;
+  return journal ? priorities[level] : "";
+}
+
 static int open_file(const char *path) {
   return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
 }
@@ -97,8 +109,9 @@ int log_open(const config_t *config, inferd_error_t *error) {
   for (int i = 0; i <= LOG_DEBUG; i++) {
     if (strcmp(config->log_level, level_names[i]) == 0) sink.level = (log_level_t)i;
   }
+  sink.journal = path == NULL && log_priority(LOG_INFO)[0] != '\0';
   sink.json = strcmp(config->log_format, "json") == 0 ||
-              (strcmp(config->log_format, "auto") == 0 && !isatty(fd));
+              (strcmp(config->log_format, "auto") == 0 && !isatty(fd) && !sink.journal);
   pthread_mutex_unlock(&sink.lock);
   return 0;
 }
@@ -121,6 +134,7 @@ void log_close(void) {
   free(sink.path);
   sink.path = NULL;
   sink.fd = STDERR_FILENO;
+  sink.journal = log_priority(LOG_INFO)[0] != '\0';
   pthread_mutex_unlock(&sink.lock);
 }
 
@@ -152,17 +166,18 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
   timestamp_now(timestamp);
   pthread_mutex_lock(&sink.lock);
   if (level <= sink.level) {
+    const char *priority = sink.journal ? priorities[level] : "";
     if (sink.json) {
       /* Zeroed, because json_escape writes only the whole characters that fit and no NUL. */
       memset(escaped, 0, sizeof escaped);
       json_escape(escaped, sizeof escaped - 1, text, length);
       n = snprintf(line, sizeof line,
-                   "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"msg\":\"%s\"}\n", timestamp,
-                   level_names[level], event, escaped);
-    } else if (level <= LOG_WARN) {
+                   "%s{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"msg\":\"%s\"}\n", priority,
+                   timestamp, level_names[level], event, escaped);
+    } else if (level <= LOG_WARN && !sink.journal) {
       n = snprintf(line, sizeof line, "%s: %s\n", level_names[level], text);
     } else {
-      n = snprintf(line, sizeof line, "%s\n", text);
+      n = snprintf(line, sizeof line, "%s%s\n", priority, text);
     }
     append_locked(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
     flush_locked();
@@ -205,7 +220,7 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   log_text_t line = {out, 0, capacity - 3, json};
   int n = json ? snprintf(out, capacity, "{\"ts\":\"%s\",\"level\":\"info\",\"event\":\"request\"",
                           timestamp)
-               : snprintf(out, capacity, "%s request", timestamp);
+               : snprintf(out, capacity, "%s%srequest", timestamp, timestamp[0] != '\0' ? " " : "");
   line.used = (size_t)n;
   field(&line, "status", false, "%d", access->status);
   text_field(&line, "method", access->method);
@@ -243,7 +258,9 @@ void log_access(const access_t *access) {
   pthread_mutex_lock(&sink.lock);
   if (sink.access && sink.level >= LOG_INFO) {
     timestamp_now(timestamp);
-    int n = log_access_format(access, sink.json, timestamp, line, sizeof line);
+    const char *time = sink.journal && !sink.json ? "" : timestamp; /* the journal has its own */
+    int n = log_access_format(access, sink.json, time, line, sizeof line);
+    if (sink.journal) append_locked(priorities[LOG_INFO], strlen(priorities[LOG_INFO]));
     append_locked(line, (size_t)n);
   }
   pthread_mutex_unlock(&sink.lock);

@@ -17,7 +17,9 @@ typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 enum { LOG_ACCESS_BYTES_MAX = 400, LOG_MODEL_MAX = 64 };
 
 /* Opens the log as configured. Returns 0; ERR_IO or ERR_PERMISSION if the file cannot be opened.
- * Until this call, lines go to standard error as text. */
+ * Until this call, lines go to standard error as text. With `log_format` auto a line is text on a
+ * terminal and under systemd's journal, which keeps time and priority itself, and JSON elsewhere.
+ */
 int log_open(const config_t *config, inferd_error_t *error);
 /* Opens the log file again (SIGUSR1, after a rotation). On failure the old file stays open. */
 void log_reopen(void);
@@ -27,6 +29,10 @@ void log_close(void); /* flushes; later lines go to standard error */
 bool log_wanted(log_level_t level);
 void log_line(log_level_t level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* "<3>" to "<7>" (sd-daemon(3)) if systemd's journal reads standard error, else "". A line that
+ * begins with it gets that priority, so that `journalctl -p warning` finds it. */
+const char *log_priority(log_level_t level);
 
 /* Parts of the access line that the transport does not know. Handlers set those that they know. */
 typedef struct exchange_log {
@@ -57,7 +63,8 @@ void log_access(const access_t *access);
 void log_flush(void);
 uint64_t log_dropped(void); /* lines dropped because the sink would block */
 
-/* Writes the line as log_access would; returns its length without NUL. For tests. */
+/* Writes the line as log_access would, without a priority; `timestamp` "" = none. Returns its
+ * length without NUL. For tests. */
 int log_access_format(const access_t *access, bool json, const char *timestamp, char *out,
                       size_t capacity);
 

@@ -230,7 +230,8 @@ static void count_refusal(metrics_t *metrics, int status) {
   if (status == 503 && metrics->own_unavailable > 0) {
     metrics->own_unavailable--;
   } else if (status == 503) {
-    metrics->rejected[metrics->server->draining ? REJECT_draining : REJECT_loading]++;
+    metrics
+        ->rejected[metrics->server->phase >= SERVER_DRAINING ? REJECT_draining : REJECT_loading]++;
   }
   if (status == 401) metrics->rejected[REJECT_auth]++;
   if (status == 403) metrics->rejected[REJECT_host]++;

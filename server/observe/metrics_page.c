@@ -202,7 +202,7 @@ static void print_histograms(page_t *page) {
 /* ---- the engine ---- */
 
 static void print_engine_state(page_t *page) {
-  static const char *const names[] = {"loading", "ready", "draining", "failed"};
+  static const char *const names[] = {"loading", "ready", "leaving", "draining", "failed"};
   char label[32];
   if (page->own) {
     const char *state = health_state(page->metrics->server);

@@ -228,12 +228,67 @@ Test(config, variables_that_are_no_options) {
 }
 
 Test(config, meaningless_flags_are_noticed) {
-  ASSERT_EQ_FOR(load("m --trust-remote-code --tokenizer-mode slow -O3 --tensor-parallel-size=1"), 0,
-                "%s", error.message);
-  ASSERT_EQ(config.notices.count, 4);
+  ASSERT_EQ_FOR(load("m --trust-remote-code --tokenizer-mode slow -O3 --tensor-parallel-size=1 "
+                     "--enable-prompt-tokens-details --enable-auto-tool-choice"),
+                0, "%s", error.message);
+  ASSERT_EQ_FOR(config.notices.count, 4, "what is always so needs no notice");
   cr_expect(strstr(config.notices.items[1], "--tokenizer-mode") != NULL);
   EXPECT_STR_EQ(config.model, "m");
   config_free(&config);
+}
+
+Test(config, more_than_one_device_is_refused) {
+  expect_error("m --tensor-parallel-size 2", ERR_USAGE, "--tensor-parallel-size is '2'");
+  expect_error("m --pipeline-parallel-size=4", ERR_USAGE, "--pipeline-parallel-size is '4'");
+  expect_error("m --data-parallel-size auto", ERR_USAGE, "only 1 is possible");
+  expect_error("m --tensor-parallel-size", ERR_USAGE, "only 1 is possible");
+}
+
+Test(config, lists_take_words_up_to_the_next_flag) {
+  static const char *const lines[] = {"m --served-model-name a b --port 9000",
+                                      "--port 9000 --served-model-name a b --model m",
+                                      "--served-model-name a b m --port 9000",
+                                      "--served-model-name=a m --served-model-name b --port 9000"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    ASSERT_EQ_FOR(load(lines[i]), 0, "%s: %s", lines[i], error.message);
+    ASSERT_EQ_FOR(config.served_model_name.count, 2, "%s", lines[i]);
+    EXPECT_STR_EQ(config.served_model_name.items[0], "a");
+    EXPECT_STR_EQ(config.served_model_name.items[1], "b");
+    EXPECT_STR_EQ(config.model, "m");
+    EXPECT_EQ(config.port, 9000);
+    config_free(&config);
+  }
+  ASSERT_EQ(load("m --lora-modules x=d/x y=d/y"), 0);
+  EXPECT_EQ(config.lora_modules.count, 2);
+  config_free(&config);
+}
+
+Test(config, values_of_vllm) {
+  ASSERT_EQ_FOR(load("m --kv-cache-dtype fp8_e4m3 --allowed-origins [\"*\"]"), 0, "%s",
+                error.message);
+  EXPECT_STR_EQ(config.kv_cache_dtype, "fp8");
+  ASSERT_EQ(config.cors_origin.count, 1);
+  EXPECT_STR_EQ(config.cors_origin.items[0], "*");
+  config_free(&config);
+  ASSERT_EQ(load("m --allowed-origins [\"http://a\",\"http://b\"] --listen [::1]:80"), 0);
+  ASSERT_EQ(config.cors_origin.count, 2);
+  EXPECT_STR_EQ(config.cors_origin.items[1], "http://b");
+  EXPECT_STR_EQ(config.listen.items[0], "[::1]:80");
+  config_free(&config);
+  expect_error("m --allowed-origins [\"http://a\",3]", ERR_USAGE, "is not valid");
+  expect_error("m --kv-cache-dtype fp8_e5m2", ERR_USAGE, "E4M3");
+}
+
+Test(config, origins_and_root_path) {
+  ASSERT_EQ(load("m"), 0);
+  ASSERT_EQ_FOR(config.cors_origin.count, 1, "pages of this machine may call");
+  EXPECT_STR_EQ(config.cors_origin.items[0], "localhost");
+  config_free(&config);
+  ASSERT_EQ_FOR(load("m --cors-origin none --root-path /x/y"), 0, "%s", error.message);
+  config_free(&config);
+  expect_error("m --cors-origin none,localhost", ERR_CONFIGURATION, "none alone");
+  expect_error("m --root-path x", ERR_CONFIGURATION, "must begin with /");
+  expect_error("m --root-path /x/", ERR_CONFIGURATION, "not end with /");
 }
 
 Test(config, file) {

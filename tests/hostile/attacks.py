@@ -95,7 +95,7 @@ class Regex(Attack):
 
 class Tools(Attack):
     name, connections = "tools: 12 functions with patterns beyond every bound", 4
-    rounds = 1
+    rounds = 12  # a forced call is refused at the first function that cannot be enforced
 
     def bodies(self, i):
         yield "/v1/chat/completions", {

@@ -334,11 +334,11 @@ bool web_busy(void) {
 }
 
 void web_drain(void) {
-  server.draining = true;
+  server.phase = SERVER_DRAINING;
 }
 
 bool web_draining(void) {
-  return server.draining;
+  return server.phase >= SERVER_DRAINING;
 }
 
 void server_drained(server_t *s) {

@@ -224,7 +224,7 @@ Test(completions, a_token_that_the_model_has_no_row_for) {
 }
 
 Test(completions, draining_and_loading) {
-  server.draining = true;
+  server.phase = SERVER_DRAINING;
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
   ASSERT_EQ(exchange->error.code, ERR_DRAINING);
   fake_exchange_free(exchange);

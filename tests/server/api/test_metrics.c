@@ -306,7 +306,7 @@ Test(metrics, chats_are_counted_as_chats) {
 }
 
 Test(metrics, a_503_is_counted_once) {
-  server.draining = true;
+  server.phase = SERVER_DRAINING;
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");
   metrics_http(&server, "/v1/completions", "POST", 503, 1); /* the transport, for the same one */
   fake_exchange_free(exchange);

@@ -27,10 +27,13 @@ static void refuse(void (*handle)(exchange_t *), const char *body, int code, con
 
 #define CARD(id)                                                                                   \
   "{\"id\":\"" id "\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"inferd\","        \
+  "\"type\":\"model\",\"display_name\":\"" id "\",\"created_at\":\"2023-11-14T22:13:20Z\","        \
   "\"root\":\"tiny\",\"parent\":null,\"max_model_len\":128,\"permission\":[]}"
 
 Test(routes, models) {
-  expect(api_models, "", 200, "{\"object\":\"list\",\"data\":[" CARD("tiny") "]}");
+  expect(api_models, "", 200,
+         "{\"object\":\"list\",\"data\":[" CARD(
+             "tiny") "],\"has_more\":false,\"first_id\":\"tiny\",\"last_id\":\"tiny\"}");
   fake_exchange_t *exchange = fake_call_path(api_model, "tiny");
   ASSERT_STR_EQ(exchange->body, CARD("tiny"));
   fake_exchange_free(exchange);
@@ -46,7 +49,7 @@ Test(routes, tokenize) {
   expect(api_tokenize,
          "{\"prompt\":\"a\\u00e9\",\"add_special_tokens\":false,\"return_token_strs\":true}", 200,
          "{\"count\":3,\"max_model_len\":128,\"tokens\":[97,195,169],"
-         "\"token_strs\":[\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\"]}");
+         "\"token_strs\":[\"#a\",\"#\xef\xbf\xbd\",\"#\xef\xbf\xbd\"]}");
   expect(api_tokenize, "{\"prompt\":\"\",\"add_special_tokens\":false}", 200,
          "{\"count\":0,\"max_model_len\":128,\"tokens\":[],\"token_strs\":null}");
   refuse(api_tokenize, "{}", ERR_MISSING_PARAMETER, "prompt");
@@ -100,18 +103,19 @@ Test(routes, tokenize_for_a_client_that_goes) {
 Test(routes, health_by_state) {
   static const struct {
     engine_state_t state;
-    bool draining;
+    server_phase_t phase;
     int ready, live;
     const char *body;
   } rows[] = {
-      {ENGINE_READY, false, 200, 200, "{\"status\":\"ok\"}"},
-      {ENGINE_READY, true, 503, 200, "{\"status\":\"draining\"}"},
-      {ENGINE_FAILED, false, 503, 503, "{\"status\":\"failed\"}"},
-      {ENGINE_FAILED, true, 503, 503, "{\"status\":\"failed\"}"},
+      {ENGINE_READY, SERVER_SERVING, 200, 200, "{\"status\":\"ok\"}"},
+      {ENGINE_READY, SERVER_LEAVING, 503, 200, "{\"status\":\"leaving\"}"},
+      {ENGINE_READY, SERVER_DRAINING, 503, 200, "{\"status\":\"draining\"}"},
+      {ENGINE_FAILED, SERVER_SERVING, 503, 503, "{\"status\":\"failed\"}"},
+      {ENGINE_FAILED, SERVER_DRAINING, 503, 503, "{\"status\":\"failed\"}"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     fake_engine.state = rows[i].state;
-    server.draining = rows[i].draining;
+    server.phase = rows[i].phase;
     expect(api_readyz, "", rows[i].ready, rows[i].body);
     fake_exchange_t *exchange = fake_call(api_livez, "");
     ASSERT_EQ(exchange->status, rows[i].live);
@@ -119,7 +123,7 @@ Test(routes, health_by_state) {
     fake_exchange_free(exchange);
   }
   fake_engine.state = ENGINE_READY;
-  server.draining = false;
+  server.phase = SERVER_SERVING;
 }
 
 Test(routes, health_while_loading) {

@@ -240,6 +240,18 @@ void api_metrics(exchange_t *exchange) {
 void api_chat_completions(exchange_t *exchange) {
   api_not_yet(exchange);
 }
+void api_messages(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_count_tokens(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_responses(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_responses_input_tokens(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
 void api_load_lora(exchange_t *exchange) {
   api_not_yet(exchange);
 }
@@ -288,7 +300,7 @@ static void on_command(uv_async_t *async) {
     break;
   case COMMAND_LET_GO: let_go(); break;
   case COMMAND_DRAIN:
-    h.server.draining = true;
+    h.server.phase = SERVER_DRAINING;
     http_drain(h.server.http);
     break;
   case COMMAND_ABORT: http_abort(h.server.http); break;

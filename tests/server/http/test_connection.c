@@ -442,6 +442,87 @@ Test(connection, hosts_and_origins) {
   harness_stop();
 }
 
+static void expect_origin(const char *origin, int status) {
+  char text[300], header[200];
+  snprintf(text, sizeof text, WITH("Host: 127.0.0.1:9\r\nOrigin: %s\r\n"), origin);
+  snprintf(header, sizeof header, "Access-Control-Allow-Origin: %s\r\n", origin);
+  char *answer = client_request(text);
+  EXPECT_EQ_FOR(status_of(answer), status, "%s", origin);
+  EXPECT_EQ_FOR(strstr(answer, header) != NULL, status == 200, "%s: %s", origin, answer);
+  free(answer);
+}
+
+/* Pages that this machine serves may call by default, while the listener is on loopback. */
+Test(connection, origins_of_this_machine) {
+  static const char *const local[] = {"http://localhost:3000", "http://localhost",
+                                      "https://127.0.0.1:8443", "http://[::1]:5173",
+                                      "HTTP://LocalHost:1"};
+  static const char *const foreign[] = {"http://localhost.evil.example",
+                                        "http://evil.example",
+                                        "http://localhost:3000.evil.example",
+                                        "http://[::1",
+                                        "ftp://localhost",
+                                        "null",
+                                        "http://localhost:",
+                                        "http://127.0.0.2:80",
+                                        "http://localhost@evil.example"};
+  harness_start((const char *[]){NULL});
+  for (size_t i = 0; i < sizeof local / sizeof *local; i++) expect_origin(local[i], 200);
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) expect_origin(foreign[i], 403);
+  harness_stop();
+  harness_start((const char *[]){"--cors-origin=none", NULL});
+  for (size_t i = 0; i < sizeof local / sizeof *local; i++) expect_origin(local[i], 403);
+  harness_stop();
+  harness_start((const char *[]){"--host=0.0.0.0", "--allow-unauthenticated", NULL});
+  for (size_t i = 0; i < sizeof local / sizeof *local; i++) expect_origin(local[i], 403);
+  harness_stop();
+}
+
+/* ---- routes that are refused by name ---- */
+
+/* The body of such a request is megabytes of audio. It is neither asked for nor waited for, and the
+ * key comes first. */
+Test(connection, unserved_routes_end_before_the_body) {
+#define SPEECH(headers)                                                                            \
+  "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "                    \
+  "multipart/form-data; boundary=x\r\nExpect: 100-continue\r\nContent-Length: 9000000\r\n" headers \
+  "\r\n"
+  harness_start((const char *[]){"--api-key=k", NULL});
+  char *answer = client_request(SPEECH(""));
+  EXPECT_EQ(status_of(answer), 401);
+  free(answer);
+  answer = client_request(SPEECH("Authorization: Bearer k\r\n"));
+  EXPECT_EQ_FOR(status_of(answer), 404, "%s", answer);
+  cr_expect(strstr(answer, "100 Continue") == NULL, "%s", answer);
+  cr_expect(strstr(answer, "Connection: close\r\n") != NULL, "%s", answer);
+  cr_expect(strstr(answer, "does not serve audio (/v1/audio/transcriptions).") != NULL, "%s",
+            answer);
+  cr_expect(strstr(answer, "\"code\":\"unsupported_endpoint\"") != NULL, "%s", answer);
+  free(answer);
+  harness_stop();
+}
+
+Test(connection, a_prefix_of_paths_is_removed) {
+  harness_start((const char *[]){"--root-path=/in/ferd", NULL});
+  static const struct {
+    const char *path;
+    int status;
+  } rows[] = {{"/in/ferd/health", 200},
+              {"/health", 200},
+              {"/in/ferd/v1/xyz", 404},
+              {"/in/ferdx/health", 404},
+              {"/in/health", 404}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[200];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+             rows[i].path);
+    char *answer = client_request(text);
+    EXPECT_EQ_FOR(status_of(answer), rows[i].status, "%s", rows[i].path);
+    free(answer);
+  }
+  harness_stop();
+}
+
 /* ---- drain and abort ---- */
 
 Test(connection, drain_finishes_what_runs_and_refuses_the_rest) {

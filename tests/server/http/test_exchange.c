@@ -436,7 +436,7 @@ Test(exchange, methods_and_routes) {
   EXPECT_EQ(status_of(answer), 204);
   cr_expect(strstr(answer, "Allow: GET, HEAD, POST, OPTIONS\r\n") != NULL);
   free(answer);
-  answer = client_request(PLAIN("GET", "/v1/responses"));
+  answer = client_request(PLAIN("GET", "/v1/responses/resp_1"));
   EXPECT_EQ(status_of(answer), 404);
   cr_expect(strstr(answer, "\"code\":\"unknown_url\"") != NULL);
   cr_expect(strstr(answer, "x-should-retry: false\r\n") != NULL);

@@ -89,6 +89,12 @@ Test(parts, keys) {
     EXPECT_EQ(key, NULL);
   }
   EXPECT_EQ(auth_check(auth, NULL, &key), AUTH_REFUSED);
+  EXPECT_EQ(auth_check_key(auth, "alpha ", &key), AUTH_CLIENT);
+  EXPECT_STR_EQ(key->name, "8ed3f6ad");
+  EXPECT_EQ(auth_check_key(auth, "Bearer alpha", &key), AUTH_REFUSED);
+  EXPECT_EQ(auth_check_key(auth, "", &key), AUTH_REFUSED);
+  EXPECT_EQ(auth_check_key(auth, NULL, &key), AUTH_REFUSED);
+  EXPECT_EQ(key, NULL);
   auth_free(auth);
   config_free(&config);
 }
@@ -418,6 +424,28 @@ Test(parts, routes) {
     cr_assert(route != NULL);
     EXPECT_STR_EQ(tail, tails[i][1]);
     free(tail);
+  }
+}
+
+Test(parts, unserved_routes) {
+  static const struct {
+    const char *path, *part;
+  } rows[] = {{"/v1/audio/speech", "does not serve audio (/v1/audio/speech)."},
+              {"//v1/images/edits/?x=1", "does not serve images (/v1/images/edits)."},
+              {"/v1/threads/t1/runs", "does not serve assistants"},
+              {"/realtime", "realtime sessions"},
+              {"/api/chat", "; use /v1/chat/completions."},
+              {"/api/tags", "; use /v1/models."},
+              {"/v1/audios", NULL},
+              {"/api", NULL},
+              {"/", NULL},
+              {"/v1/completions", NULL}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    inferd_error_t error = {0};
+    int code = route_refuse(rows[i].path, &error);
+    EXPECT_EQ_FOR(code, rows[i].part != NULL ? ERR_UNSERVED_ROUTE : 0, "%s", rows[i].path);
+    if (rows[i].part == NULL) continue;
+    cr_expect(strstr(error.message, rows[i].part) != NULL, "%s", error.message);
   }
 }
 
