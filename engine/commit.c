@@ -211,6 +211,7 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
   event.kind = EVENT_TOKEN;
   event.position = seq->num_output_tokens - 1;
+  event.num_cached_tokens = seq->group->sequence.num_cached_tokens;
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
   if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;

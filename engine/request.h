@@ -72,6 +72,7 @@ typedef struct event {
   const token_logprob_t *top; /* [num_top]: the most likely first, then logprob_token_ids */
   const char *text; /* [text_length] bytes that may be sent now; the last event has the held text */
   uint32_t text_length;
+  int32_t num_cached_tokens; /* of the prompt; also of TOKEN */
   /* Fields of DONE and CHOICE_DONE. */
   finish_reason_t finish;
   int32_t error_code;        /* ERR_ when finish is FINISH_ERROR */
@@ -79,7 +80,6 @@ typedef struct event {
   int32_t stop_string;       /* index of the stop string in `stops`; -1 = none */
   int32_t num_output_tokens; /* of the choice; DONE: sum over the choices returned */
   double cumulative_logprob; /* CHOICE_DONE: raw; if num_logprobs >= 0 or params_collect() */
-  int32_t num_cached_tokens;
   uint64_t first_scheduled_ns, first_token_ns, finished_ns; /* monotonic; 0 = never */
 } event_t;
 

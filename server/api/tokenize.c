@@ -38,8 +38,6 @@ static int read_add_special_tokens(reader_t *reader, const field_t *field, const
   return field_fail_type(reader, field->name, "a boolean", value);
 }
 
-enum { TOKENIZE_IDS_MAX = 1 << 20 };
-
 typedef struct tokenize_job {
   lane_job_t job; /* first */
   server_t *server;
@@ -79,8 +77,8 @@ static void print_id(buffer_t *out, const void *list, size_t index) {
 static void print_string(buffer_t *out, const void *list, size_t index) {
   const tokenize_job_t *job = list;
   size_t length;
-  const char *bytes = tokenizer_bytes(job->tokenizer, job->tokens[index], &length);
-  buffer_quote(out, bytes, length);
+  const uint8_t *spelling = tokenizer_spelling(job->tokenizer, job->tokens[index], &length);
+  buffer_quote(out, (const char *)spelling, length);
 }
 
 static void print_tokens(tokenize_job_t *job, const tokenize_fields_t *fields, size_t count) {
@@ -129,7 +127,9 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   }
   int code = params_read_chat(&fields->chat, &job->error);
   if (code == 0) code = params_check_chat(&fields->chat, &job->error);
-  if (code == 0) code = chat_render_input(job->server->live, chat, rendered, &job->error);
+  if (code == 0) {
+    code = chat_render_input(job->server->live, chat, job->ignored, rendered, &job->error);
+  }
   *text = rendered->text;
   *length = rendered->length;
   return code;

@@ -5,6 +5,7 @@
  * completion.c, which submits the requests by engine/submit.c.
  */
 #include "engine/base/util.h"
+#include "server/completion/dialect.h"
 #include "server/completion/memory.h"
 
 #include <inttypes.h>
@@ -152,6 +153,9 @@ static int check_logprob_budget(completion_t *completion, const sampling_params_
 static int64_t effective_max_tokens(const completion_t *completion, int64_t prompt_tokens) {
   int64_t asked = params_max_tokens(&completion->params);
   int64_t left = completion->info->max_model_len - prompt_tokens;
+  if (asked != ABSENT && completion->dialect->clips_max_tokens) {
+    return MIN(asked, completion_context(completion) - prompt_tokens);
+  }
   if (asked != ABSENT) return asked;
   int64_t usual = DEFAULT_MAX_TOKENS;
   if (completion->params.is_chat) {

@@ -22,9 +22,15 @@ void chat_model_free(completions_t *live);
 /* chat_prompt.c: loop thread or pool. */
 /* Renders the messages into the one prompt of the completion. Returns 0 or an error. */
 int chat_render(completion_t *completion);
-/* The same for /tokenize. The caller frees *out (jinja_output_free). */
-int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
-                      inferd_error_t *error);
+/* The same for /tokenize. Appends fields that this template does not read to `ignored`
+ * (field_name_ignored). The caller frees *out (jinja_output_free). */
+int chat_render_input(const completions_t *live, const chat_params_t *chat, char *ignored,
+                      jinja_output_t *out, inferd_error_t *error);
+/* Tells whether the model's template reads the tools of a request. */
+bool chat_takes_tools(const completions_t *live);
+/* Renders a conversation with a system message behind the user's. Returns true if the template
+ * takes it and shows its text. Main thread, at start. */
+bool chat_tries_late_system(const completions_t *live);
 /* Tells the tokenizer in which parts of the text it must not look for special tokens: in those that
  * come from the request. */
 void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
@@ -34,11 +40,15 @@ void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
 int chat_begin_choices(completion_t *completion);
 
 /* chat_output.c: loop thread. */
-/* Adds new text of the engine to the message of the choice. */
+/* Parses new text of the engine; the writer of the dialect takes the parts. */
 void chat_add_text(choice_t *choice, const char *text, size_t length);
 void chat_end_text(choice_t *choice); /* no more text will come */
 bool chat_is_reasoning(const choice_t *choice);
 bool chat_failed(const choice_t *choice); /* true if memory was short */
+/* Takes a part of the output, as JSON for chat's chunks and answers. */
+void chat_take_part(choice_t *choice, output_kind_t kind, const char *text, size_t length);
+/* Returns true if chat_print_delta would print "delta":{}. */
+bool chat_delta_is_empty(const choice_t *choice);
 /* Print "delta":{...} of a chunk, and "message":{...} of a whole response. */
 void chat_print_delta(cord_t *out, choice_t *choice);
 void chat_print_message(cord_t *out, choice_t *choice);

@@ -5,20 +5,34 @@
  * the parts. Next: server/completion/sse.c.
  */
 #include "server/completion/chat.h"
+#include "server/completion/dialect.h"
 
 #include <string.h>
 #include <sys/random.h>
 
 enum { CALL_ID_LETTERS = 24, CALL_ID_LETTERS_SHORT = 9 };
 
-/* Mistral's templates require an id of nine letters; for others any unique id is right. */
-static void print_call_id(buffer_t *out, bool short_ids) {
+static void print_random(buffer_t *out, size_t count) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   unsigned char random[CALL_ID_LETTERS];
-  size_t count = short_ids ? CALL_ID_LETTERS_SHORT : CALL_ID_LETTERS;
   if (getrandom(random, count, 0) != (ssize_t)count) out->failed = true;
-  if (!short_ids) buffer_text(out, "call_");
   for (size_t i = 0; i < count; i++) buffer_char(out, letters[random[i] % (sizeof letters - 1)]);
+}
+
+void dialect_print_id(buffer_t *out, const char *prefix) {
+  buffer_text(out, prefix);
+  print_random(out, CALL_ID_LETTERS);
+}
+
+/* Mistral's templates require an id of nine letters; for others any unique id is right. */
+void chat_print_call_id(buffer_t *out, const completion_t *completion) {
+  if (completion->call_id.text != NULL) {
+    buffer_escape(out, completion->call_id.text, completion->call_id.length);
+  } else if (completion->tool_format->short_ids) {
+    print_random(out, CALL_ID_LETTERS_SHORT);
+  } else {
+    dialect_print_id(out, "call_");
+  }
 }
 
 static void close_call(choice_t *choice) {
@@ -42,7 +56,7 @@ static void open_call(choice_t *choice, const char *name, size_t length) {
   }
   if (name != NULL) {
     buffer_text(out, "\"id\":\"");
-    print_call_id(out, completion->tool_format->short_ids);
+    chat_print_call_id(out, completion);
     buffer_text(out, "\",\"type\":\"function\",\"function\":{\"name\":");
     buffer_quote(out, name, length);
     buffer_char(out, ',');
@@ -53,8 +67,7 @@ static void open_call(choice_t *choice, const char *name, size_t length) {
   choice->call_open = true;
 }
 
-static void take_part(void *context, output_kind_t kind, const char *text, size_t length) {
-  choice_t *choice = context;
+void chat_take_part(choice_t *choice, output_kind_t kind, const char *text, size_t length) {
   const completion_t *completion = choice->input->completion;
   switch (kind) {
   case OUTPUT_CONTENT: buffer_append(&choice->text, text, length); break;
@@ -63,6 +76,7 @@ static void take_part(void *context, output_kind_t kind, const char *text, size_
       buffer_append(&choice->reasoning, text, length);
     }
     break;
+  case OUTPUT_CALL_ID: break; /* chat_print_call_id has it */
   case OUTPUT_CALL_BEGIN:
     choice->num_calls++;
     open_call(choice, text, length);
@@ -75,17 +89,26 @@ static void take_part(void *context, output_kind_t kind, const char *text, size_
   }
 }
 
+/* Gives a part to the writer of the request's dialect. */
+static void give(void *context, output_kind_t kind, const char *text, size_t length) {
+  choice_t *choice = context;
+  completion_t *completion = choice->input->completion;
+  bool is_id = kind == OUTPUT_CALL_ID;
+  if (!is_id) completion->dialect->take(choice, kind, text, length);
+  completion->call_id = is_id ? (span_t){text, length} : (span_t){NULL, 0};
+}
+
 void chat_add_text(choice_t *choice, const char *text, size_t length) {
-  output_sink_t sink = {take_part, choice};
+  output_sink_t sink = {give, choice};
   if (choice->parser == NULL) {
-    buffer_append(&choice->text, text, length);
+    give(choice, OUTPUT_CONTENT, text, length);
   } else {
     output_parser_feed(choice->parser, text, length, &sink);
   }
 }
 
 void chat_end_text(choice_t *choice) {
-  output_sink_t sink = {take_part, choice};
+  output_sink_t sink = {give, choice};
   if (choice->parser != NULL) output_parser_end(choice->parser, &sink);
 }
 
@@ -119,6 +142,11 @@ static void print_calls(cord_t *out, const choice_t *choice) {
   buffer_char(&out->own, ']');
 }
 
+bool chat_delta_is_empty(const choice_t *choice) {
+  return choice->parser != NULL && choice->text.length == 0 && choice->reasoning.length == 0 &&
+         choice->tool_calls.length == 0;
+}
+
 void chat_print_delta(cord_t *out, choice_t *choice) {
   const char *comma = "";
   close_call(choice);
@@ -127,7 +155,7 @@ void chat_print_delta(cord_t *out, choice_t *choice) {
     print_reasoning(out, &choice->reasoning);
     comma = ",";
   }
-  /* A token without text gets a chunk too, because clients count chunks. */
+  /* Without a parser a token without text gets a chunk too, because clients count chunks. */
   bool nothing = choice->reasoning.length == 0 && choice->tool_calls.length == 0;
   if (choice->text.length > 0 || (nothing && choice->parser == NULL)) {
     buffer_text(&out->own, comma);

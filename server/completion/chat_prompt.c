@@ -5,6 +5,8 @@
  */
 #include "server/completion/chat.h"
 
+#include "server/completion/dialect.h"
+
 #include "server/completion/json_copy.h"
 #include "server/parser/json_scan.h"
 
@@ -16,33 +18,41 @@ static int fail(inferd_error_t *error, int code, const char *param, const char *
   return error_set(error, code, param, "%s", message);
 }
 
+bool chat_takes_tools(const completions_t *live) {
+  return chat_template_mentions(live->templates, true, "tools") ||
+         chat_template_mentions(live->templates, true, "xml_tools");
+}
+
 /* Refuses fields that have an effect only if the template reads them, and it does not. */
 static int check_template_knows(const completions_t *live, const chat_params_t *chat,
                                 bool has_tools, inferd_error_t *error) {
   const chat_templates_t *templates = live->templates;
-  if (has_tools && !chat_template_mentions(templates, true, "tools")) {
+  if (has_tools && !chat_takes_tools(live)) {
     return fail(error, ERR_UNSUPPORTED_PARAMETER, "tools",
                 "The chat template of this model does not take tools.");
   }
   if (has_tools && live->tool_format == NULL) {
     return fail(error, ERR_UNSUPPORTED_PARAMETER, "tools",
                 "Tool calls of this model are not read: the server runs without a tool call "
-                "parser. Use tool_choice 'none'.");
+                "parser (--tool-call-parser). Use tool_choice 'none'.");
   }
   if (chat->documents != NULL && !chat_template_mentions(templates, has_tools, "documents")) {
     return fail(error, ERR_UNSUPPORTED_PARAMETER, "documents",
                 "The chat template of this model does not take documents.");
   }
-  if (chat->reasoning_effort != NULL &&
-      !chat_template_mentions(templates, has_tools, "reasoning_effort")) {
-    return fail(error, ERR_UNSUPPORTED_PARAMETER, "reasoning_effort",
-                "The chat template of this model does not know 'reasoning_effort'.");
-  }
   return 0;
 }
 
-int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
-                      inferd_error_t *error) {
+/* Returns true if the template reads neither the effort nor the variable that follows from it
+ * (chat_template_render). Clients send the effort to every model, so this is no error. */
+static bool effort_is_idle(const completions_t *live, const chat_params_t *chat, bool has_tools) {
+  return chat->reasoning_effort != NULL &&
+         !chat_template_mentions(live->templates, has_tools, "reasoning_effort") &&
+         !chat_template_mentions(live->templates, has_tools, "enable_thinking");
+}
+
+int chat_render_input(const completions_t *live, const chat_params_t *chat, char *ignored,
+                      jinja_output_t *out, inferd_error_t *error) {
   bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
   const char *problem = NULL;
   if (live->templates != NULL) problem = chat_templates_problem(live->templates);
@@ -58,6 +68,7 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
   }
   int code = check_template_knows(live, chat, has_tools, error);
   if (code != 0) return code;
+  if (effort_is_idle(live, chat, has_tools)) field_name_ignored(ignored, "reasoning_effort");
   chat_input_t input = {.messages = chat->messages,
                         .tools = has_tools ? chat->tools : NULL,
                         .documents = chat->documents,
@@ -69,6 +80,24 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
   return chat_template_render(live->templates, &input, out, error);
 }
 
+bool chat_tries_late_system(const completions_t *live) {
+  static const char text[] =
+      "[{\"role\":\"system\",\"content\":\"first\"},{\"role\":\"user\",\"content\":\"a\"},"
+      "{\"role\":\"system\",\"content\":\"later-7fd1\"},{\"role\":\"assistant\",\"content\":\"b\"},"
+      "{\"role\":\"user\",\"content\":\"c\"}]";
+  json_doc_t *doc = NULL;
+  jinja_output_t out = {0};
+  inferd_error_t error;
+  if (live->templates == NULL || !chat_templates_any(live->templates)) return false;
+  if (json_parse(text, sizeof text - 1, &json_limits_request, &doc, &error) != 0) return false;
+  chat_input_t input = {.messages = json_root(doc), .add_generation_prompt = true};
+  bool takes = chat_template_render(live->templates, &input, &out, &error) == 0 &&
+               memmem(out.text, out.length, "later-7fd1", 10) != NULL;
+  jinja_output_free(&out);
+  json_free(doc);
+  return takes;
+}
+
 void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
                         tokenize_options_t *options) {
   if (strcmp(server->config->special_tokens_in_content, "allow") == 0) return;
@@ -76,18 +105,29 @@ void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
   options->num_plain = rendered->num_request;
 }
 
+static bool ends_with(const char *text, size_t length, const char *mark) {
+  size_t bytes = mark != NULL ? strlen(mark) : 0;
+  while (bytes > 0 && json_is_blank(mark[bytes - 1])) bytes--;
+  return bytes > 0 && length >= bytes && memcmp(text + length - bytes, mark, bytes) == 0;
+}
+
 /* If the prompt ends inside an open reasoning block, the first generated text is reasoning. */
 static bool opens_reasoning(const reasoning_format_t *format, const char *text, size_t length) {
-  size_t mark = strlen(format->open);
   while (length > 0 && json_is_blank(text[length - 1])) length--;
-  return length >= mark && memcmp(text + length - mark, format->open, mark) == 0;
+  if (ends_with(text, length, format->open) || ends_with(text, length, format->other_open)) {
+    return true;
+  }
+  bool closed =
+      ends_with(text, length, format->close) || ends_with(text, length, format->other_close);
+  return format->open_optional && !closed;
 }
 
 int chat_render(completion_t *completion) {
   completions_t *live = completion->server->live;
   chat_params_t *chat = &completion->params.chat;
   jinja_output_t *out = &completion->intake->rendered;
-  int code = chat_render_input(live, chat, out, &completion->intake->error);
+  intake_t *intake = completion->intake;
+  int code = chat_render_input(live, chat, intake->ignored, out, &intake->error);
   if (code != 0) return code;
   completion->params.prompts[0] = (prompt_t){.text = out->text, .length = out->length};
   if (chat->tools != NULL && chat->tool_choice != TOOLS_NONE) {
@@ -113,34 +153,23 @@ static void begin_with_echo(const chat_params_t *chat, choice_t *choice) {
   }
 }
 
-enum { MARKS_MAX = 16 };
+enum { MARKS_MAX = 24 };
 
 /* The parser needs its marks in the text, so special tokens that are marks are not removed from it.
  */
 static bool show_marks(completion_t *completion) {
   const tool_format_t *tools = completion->tool_format;
   const reasoning_format_t *reasoning = completion->reasoning_format;
-  const char *marks[MARKS_MAX];
-  int num_marks = 0;
-  if (tools != NULL) {
-    marks[num_marks++] = tools->open;
-    marks[num_marks++] = tools->close;
-    marks[num_marks++] = tools->name_end;
-    marks[num_marks++] = tools->id_mark;
-  }
-  if (reasoning != NULL) {
-    marks[num_marks++] = reasoning->open;
-    marks[num_marks++] = reasoning->close;
-    bool channels = reasoning->answer != NULL;
-    for (int i = 0; channels && channel_marks[i] != NULL; i++)
-      marks[num_marks++] = channel_marks[i];
-  }
+  static const char *const none[] = {NULL};
+  const char *const *lists[] = {tools != NULL && tools->marks != NULL ? tools->marks : none,
+                                reasoning != NULL ? reasoning->marks : none};
   int32_t *ids = arena_calloc(&completion->arena, MARKS_MAX, sizeof *ids), count = 0;
   if (ids == NULL) return false;
-  for (int i = 0; i < num_marks; i++) {
-    int32_t id = -1;
-    if (marks[i] != NULL) id = tokenizer_id(completion->tokenizer, marks[i], strlen(marks[i]));
-    if (id >= 0) ids[count++] = id;
+  for (int i = 0; i < 2; i++) {
+    for (const char *const *mark = lists[i]; *mark != NULL && count < MARKS_MAX; mark++) {
+      int32_t id = tokenizer_id(completion->tokenizer, *mark, strlen(*mark));
+      if (id >= 0) ids[count++] = id;
+    }
   }
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     completion->inputs[i].request.shown_ids = ids;
@@ -167,8 +196,10 @@ int chat_begin_choices(completion_t *completion) {
   output_options_t options = {.tools = completion->tool_format,
                               .reasoning = completion->reasoning_format,
                               .in_reasoning = completion->in_reasoning,
-                              .one_call = !completion->params.chat.parallel_tool_calls};
-  if (options.tools != NULL && options.tools->in_tags) {
+                              .one_call = !completion->params.chat.parallel_tool_calls,
+                              .whole = !completion->params.stream &&
+                                       !completion->dialect->parts_as_streamed};
+  if (options.tools != NULL) {
     /* Copied, because the parsed request is freed when the engine has the prompt. */
     options.functions = json_copy(&completion->arena, completion->params.chat.tools);
     if (options.functions == NULL) {

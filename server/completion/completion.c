@@ -6,11 +6,11 @@
  * engine come back in events.c.
  */
 #include "server/completion/chat.h"
+#include "server/completion/dialect.h"
 
 #include "engine/base/clock.h"
 #include "server/completion/lora_table.h"
 #include "server/completion/salt.h"
-#include "server/completion/sse.h"
 #include "server/completion/stage_log.h"
 #include "server/observe/metrics.h"
 
@@ -114,7 +114,7 @@ static void admit(completion_t *completion) {
   completion->queued_ns = clock_now_ns();
   if (code == 0 && server->phase >= SERVER_DRAINING) {
     code = error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
-  } else if (code == 0 && !sse_prepare(completion)) {
+  } else if (code == 0 && !completion->dialect->prepare(completion)) {
     code = error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
   } else if (code == 0) {
     code = submit(completion, requests, &error);
@@ -137,6 +137,17 @@ static void admit(completion_t *completion) {
 
 /* ---- reading ---- */
 
+/* Answers a request that is not run. */
+static void describe(completion_t *completion) {
+  inferd_error_t error;
+  if (completion->dialect->describe(completion) && !cord_failed(&completion->reply)) {
+    completion_reply(completion);
+    return;
+  }
+  error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+  completion_fail(completion, &error);
+}
+
 /* Continues on the loop thread when the request was read: submits it, or answers with the error. */
 static void after_reading(completion_t *completion) {
   const intake_t *intake = completion->intake;
@@ -152,8 +163,14 @@ static void after_reading(completion_t *completion) {
     exchange_header(completion->exchange, "x-inferd-ignored-params", intake->ignored);
     metrics_ignored_params(metrics);
   }
+  if (completion->grammar != NULL && grammar_ignored(completion->grammar)[0] != '\0') {
+    exchange_header(completion->exchange, "x-inferd-ignored-keywords",
+                    grammar_ignored(completion->grammar));
+  }
   if (intake->code != 0) {
     completion_fail(completion, &intake->error);
+  } else if (completion->dialect->describe != NULL) {
+    describe(completion);
   } else {
     admit(completion);
   }
@@ -168,7 +185,8 @@ static void read_and_build(completion_t *completion, bool may_compile) {
   intake->was_read = true;
   if (intake->code == 0 && !intake->was_built) intake->code = completion_build(completion);
   intake->was_built = true;
-  if (intake->code == 0) intake->code = completion_finish(completion, may_compile);
+  bool runs = completion->dialect->describe == NULL;
+  if (intake->code == 0 && runs) intake->code = completion_finish(completion, may_compile);
 }
 
 static void run_job(lane_job_t *job) {
@@ -220,7 +238,8 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
   return intake;
 }
 
-static completion_t *completion_new(exchange_t *exchange, const engine_info_t *info, bool is_chat) {
+static completion_t *completion_new(exchange_t *exchange, const engine_info_t *info,
+                                    const dialect_t *dialect) {
   completion_t *completion = calloc(1, sizeof *completion);
   if (completion == NULL) return NULL;
   completion->intake = intake_new(exchange, info);
@@ -233,7 +252,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
       (lane_job_t){.run = run_job, .done = job_done, .client = exchange->source};
   completion->server = exchange->server;
   completion->arena.chunk_size = ARENA_BYTES_FIRST / 2;
-  completion->is_chat = is_chat;
+  completion->dialect = dialect;
   completion->exchange = exchange;
   completion->info = info;
   completion->tokenizer = engine_tokenizer(exchange->server->engine);
@@ -269,7 +288,7 @@ static bool refuse_early(exchange_t *exchange) {
   return true;
 }
 
-static void start(exchange_t *exchange, bool is_chat) {
+void completion_start(exchange_t *exchange, const dialect_t *dialect) {
   server_t *server = exchange->server;
   completions_t *live = server->live;
   inferd_error_t error;
@@ -281,9 +300,9 @@ static void start(exchange_t *exchange, bool is_chat) {
     exchange_error(exchange, &error);
     return;
   }
-  if (refuse_early(exchange)) return;
-  if (is_chat) chat_model_ready(live, server->config, engine_tokenizer(server->engine));
-  completion_t *completion = completion_new(exchange, info, is_chat);
+  if (dialect->describe == NULL && refuse_early(exchange)) return;
+  if (dialect->is_chat) chat_model_ready(live, server->config, engine_tokenizer(server->engine));
+  completion_t *completion = completion_new(exchange, info, dialect);
   if (completion == NULL) {
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     exchange_error(exchange, &error);
@@ -296,6 +315,7 @@ static void start(exchange_t *exchange, bool is_chat) {
   live->count++;
   exchange->user = completion;
   exchange->on_gone = completion_gone;
+  exchange->on_abort = completion_aborted;
   intake_t *intake = completion->intake;
   if (intake->body.length <= POOL_BODY_BYTES) {
     intake->code = completion_read(completion);
@@ -313,9 +333,9 @@ static void start(exchange_t *exchange, bool is_chat) {
 }
 
 void api_completions(exchange_t *exchange) {
-  start(exchange, false);
+  completion_start(exchange, &text_dialect);
 }
 
 void api_chat_completions(exchange_t *exchange) {
-  start(exchange, true);
+  completion_start(exchange, &chat_dialect);
 }

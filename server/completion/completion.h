@@ -18,9 +18,13 @@
 #include "server/parser/output.h"
 #include "server/server.h"
 
-enum { POOL_BODY_BYTES = 64 * 1024 }; /* larger bodies are parsed in the pool */
+enum {
+  POOL_BODY_BYTES = 64 * 1024, /* larger bodies are parsed in the pool */
+  TOKENIZE_IDS_MAX = 1 << 20   /* tokens that one request may have counted */
+};
 
 typedef struct input input_t;
+typedef struct dialect dialect_t; /* dialect.h */
 
 /* One choice of one prompt: what it has produced so far. */
 struct choice {
@@ -39,6 +43,7 @@ struct choice {
   size_t held;             /* bytes of its buffers, as the ledger was told */
   int32_t num_tokens;      /* generated so far */
   int32_t unsent_tokens;   /* streamed: tokens since the last chunk */
+  bool role_sent;          /* streamed chat */
   bool sent_any, done, dirty;
   struct choice *next_dirty;
   finish_reason_t finish;
@@ -73,8 +78,10 @@ struct completion {
   exchange_t *exchange;          /* NULL = answered, or the client disconnected */
   completion_t *previous, *next; /* in the list of all completions */
   /* input */
-  bool is_chat;
-  intake_t *intake; /* NULL once the engine has the requests */
+  const dialect_t *dialect;
+  void *dialect_state; /* the dialect's own, in the arena; or NULL */
+  bool renames;        /* names in errors are those of chat: the dialect changes them */
+  intake_t *intake;    /* NULL once the engine has the requests */
   arena_t arena;
   params_t params; /* its pointers into the document are NULL then */
   const engine_info_t *info;
@@ -107,6 +114,7 @@ struct completion {
   cord_t reply;   /* of a request that does not stream */
   bool streaming; /* the status line was sent */
   uint64_t last_write_ns;
+  span_t call_id;       /* chat: that the model gave the call that begins now; NULL = none */
   uint32_t obfuscation; /* state of the generator of padding */
 };
 
@@ -119,6 +127,8 @@ int completion_finish(completion_t *completion, bool may_compile);
 int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,
                       size_t length, const tokenize_options_t *options, int32_t **ids,
                       size_t *count);
+/* The most tokens of prompt and output together: what the model takes and the KV cache holds. */
+int64_t completion_context(const completion_t *completion);
 /* Returns 0, or ERR_CONTEXT_LENGTH. `at_least`: the prompt has that many tokens or more. */
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
 
@@ -132,19 +142,5 @@ int completion_constrain(completion_t *completion, bool may_compile);
 uint64_t completion_cache_domain(const completion_t *completion);
 /* build_requests.c: sampling parameters and limits -> request_t of the inputs. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
-
-/* life.c: the ends of a completion's life; loop thread. */
-/* Frees the intake, if there is one. */
-void completion_forget_input(completion_t *completion);
-/* Returns the model name for answers: the adapter's, or the first served name. */
-const char *completion_model_name(const completion_t *completion);
-/* Answers with an error if the client is still connected, and cancels the rest of the work. */
-void completion_fail(completion_t *completion, const inferd_error_t *error);
-/* Returns the exchange for the last call on it, or NULL. Fills in the access line. */
-exchange_t *completion_take_exchange(completion_t *completion);
-/* Counts the terminal event of an admitted request. */
-void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
-void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
-void completion_release(completion_t *completion); /* frees it if nothing uses it any more */
 
 #endif

@@ -79,12 +79,19 @@ static grammar_source_t marked(tree_t *tree, const char *const *marks, const cha
 
 /* Makes the source of a fixed text of the family's call format; NULL stands for the empty text. */
 static grammar_source_t words(tree_t *tree, const tool_format_t *format, const char *text) {
-  const char *marks[3] = {NULL};
-  int count = 0;
+  static const char *const none[] = {NULL};
   if (text == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
-  if (format->open != NULL) marks[count++] = format->open;
-  if (format->close != NULL) marks[count++] = format->close;
-  return marked(tree, format->in_channels ? channel_marks : marks, text);
+  return marked(tree, format->marks != NULL ? format->marks : none, text);
+}
+
+/* Tells whether a part of the text is one token of the model. */
+static bool has_tokens(const tree_t *tree, const tool_format_t *format, const char *text) {
+  for (const char *const *mark = format->marks; mark != NULL && *mark != NULL; mark++) {
+    const tokenizer_t *tokenizer = tree->completion->tokenizer;
+    if (strstr(text, *mark) == NULL) continue;
+    if (tokenizer_id(tokenizer, *mark, strlen(*mark)) >= 0) return true;
+  }
+  return false;
 }
 
 /* ---- tool calls ---- */
@@ -94,36 +101,41 @@ static bool is_strict(const json_t *function) {
   return strict != NULL && strict->type == JSON_TRUE;
 }
 
-/* The arguments of a function. If a function is not `strict` and its schema cannot be enforced
- * exactly (loose[index]), any object is allowed; if it is strict, the request fails. */
+static bool is_forced(const completion_t *completion) {
+  return completion->params.chat.tool_choice >= TOOLS_REQUIRED;
+}
+
+/* The arguments of a function: the objects of its schema. loose[index]: the model chooses whether
+ * to call, the function is not `strict`, and its schema cannot be enforced exactly; then any object
+ * is allowed. A schema that the request insists on is enforced, or the request fails. */
 static grammar_source_t arguments(tree_t *tree, const json_t *function, int index,
                                   const bool *loose) {
-  static const char no_parameters[] = "</function>";
   const json_t *schema = json_get(function, "parameters");
-  bool in_tags = tree->completion->tool_format->in_tags;
+  const tag_words_t *tags = tree->completion->tool_format->tags;
   if (schema == NULL || schema->type == JSON_NULL) {
-    if (in_tags) return of_text(GRAMMAR_LITERAL, no_parameters, sizeof no_parameters - 1);
+    if (tags != NULL) return of_text(GRAMMAR_LITERAL, tags->end_call, strlen(tags->end_call));
     return of_text(GRAMMAR_LITERAL, "{}", 2);
   }
-  bool strict = is_strict(function);
-  bool is_object = json_equals(json_get(schema, "type"), "object");
-  if (!strict && (loose[index] || !is_object)) {
-    return (grammar_source_t){.kind = in_tags ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_OBJECT};
+  if (loose[index]) {
+    return (grammar_source_t){.kind = tags != NULL ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_OBJECT};
   }
   char place[ERROR_PARAM_MAX];
   snprintf(place, sizeof place, "tools[%d].function.parameters", index);
   const char *param = arena_copy(&tree->completion->arena, place, strlen(place));
   if (param == NULL) tree->failed = true;
-  return (grammar_source_t){.kind = in_tags ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_SCHEMA,
+  return (grammar_source_t){.kind = tags != NULL ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_SCHEMA,
                             .param = param,
                             .schema = schema,
-                            .strict = strict};
+                            .strict = is_strict(function),
+                            .known_only = tree->completion->intake->limits.strict,
+                            .object_only = !json_equals(json_get(schema, "type"), "object")};
 }
 
 /* Makes the source of one call of one of the functions, without the first `skip` bytes of its text.
  */
 static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size_t skip,
                                  const bool *loose) {
+  static const char number[] = ":[0-9]{1,3}"; /* of an id */
   const chat_params_t *chat = &tree->completion->params.chat;
   grammar_source_t *calls = nodes_new(tree, (int32_t)chat->tools->count);
   int32_t count = 0;
@@ -135,29 +147,32 @@ static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size
     bool other = name->length != chat->tool_name.length ||
                  memcmp(name->text, chat->tool_name.text, name->length) != 0;
     if (chat->tool_choice == TOOLS_NAMED && other) continue;
-    grammar_source_t *parts = nodes_new(tree, 5);
+    grammar_source_t *parts = nodes_new(tree, 6);
     if (parts == NULL) break;
     parts[0] = words(tree, format, format->begin_name + skip);
     parts[1] = of_text(GRAMMAR_LITERAL, name->text, name->length);
-    parts[2] = words(tree, format, format->end_name);
-    parts[3] = arguments(tree, function, index, loose);
-    parts[4] = words(tree, format, format->end_call);
-    calls[count++] = group(GRAMMAR_SEQUENCE, parts, 5);
+    parts[2] = of_text(GRAMMAR_LITERAL, "", 0);
+    if (format->names_are_ids) parts[2] = of_text(GRAMMAR_REGEX, number, sizeof number - 1);
+    parts[3] = words(tree, format, format->end_name);
+    parts[4] = arguments(tree, function, index, loose);
+    parts[5] = words(tree, format, format->end_call);
+    calls[count++] = group(GRAMMAR_SEQUENCE, parts, 6);
   }
   return group(GRAMMAR_ALTERNATIVES, calls, count);
 }
 
-/* Makes the source of the calls of one assistant message: one or more, as the format writes them.
- */
-static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, const bool *loose) {
+/* Makes the source of the calls of one assistant message: one or more, as the format writes them,
+ * without the first `skip` bytes of the text before them. */
+static grammar_source_t all_calls(tree_t *tree, const tool_format_t *format, size_t skip,
+                                  const bool *loose) {
   const chat_params_t *chat = &tree->completion->params.chat;
   bool single = chat->tool_choice == TOOLS_NAMED || !chat->parallel_tool_calls ||
-                format->in_channels; /* the mark after a call ends the message */
+                format->payload == PAYLOAD_CHANNELS; /* the mark after a call ends the message */
   grammar_source_t *items = nodes_new(tree, 2), *parts = nodes_new(tree, 3);
   if (items == NULL || parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
   items[0] = one_call(tree, format, 0, loose);
   items[1] = words(tree, format, format->between);
-  parts[0] = words(tree, format, format->before_all);
+  parts[0] = words(tree, format, skip > 0 ? format->before_all + skip : format->before_all);
   parts[1] = repeat(items, 2, 1, single ? 1 : CALLS_MAX);
   parts[2] = words(tree, format, format->behind_all);
   return group(GRAMMAR_SEQUENCE, parts, 3);
@@ -193,42 +208,47 @@ static grammar_source_t answer(tree_t *tree, grammar_source_t content) {
  * call. */
 static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
                                       const bool *loose) {
-  if (format->in_channels) {
+  if (format->payload == PAYLOAD_CHANNELS) {
     return either(tree, answer(tree, (grammar_source_t){.kind = GRAMMAR_TEXT}),
-                  all_calls(tree, format, loose));
+                  all_calls(tree, format, 0, loose));
   }
   static const char no_call[] = "([^{\\[ \\n\\r\\t][\\s\\S]*)?";
   grammar_source_t *parts = nodes_new(tree, 3), *outer = nodes_new(tree, 2);
   grammar_source_t *marks = nodes_new(tree, 2);
   if (parts == NULL || outer == NULL || marks == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
   if (format->bare) {
-    outer[0] = all_calls(tree, format, loose);
+    outer[0] = all_calls(tree, format, 0, loose);
     outer[1] = of_text(GRAMMAR_REGEX, no_call, sizeof no_call - 1);
     return group(GRAMMAR_ALTERNATIVES, outer, 2);
   }
-  size_t length = strlen(format->open);
+  const char *opener = tool_format_opener(format);
+  size_t length = strlen(opener);
+  bool around = format->before_all != NULL; /* the mark stands before all calls, else before each */
   bool single = !tree->completion->params.chat.parallel_tool_calls;
-  marks[0] = mark(tree, format->open);
-  marks[1] = of_text(GRAMMAR_LITERAL, format->open, length);
-  parts[0] = of_text(GRAMMAR_TEXT_WITHOUT, format->open, length);
-  parts[1] = group(GRAMMAR_ALTERNATIVES, marks, marks[0].kind == GRAMMAR_TOKEN ? 2 : 1);
-  parts[2] = one_call(tree, format, length, loose);
+  marks[0] = words(tree, format, opener);
+  marks[1] = of_text(GRAMMAR_LITERAL, opener, length);
+  parts[0] = of_text(GRAMMAR_TEXT_WITHOUT, opener, length);
+  parts[1] = group(GRAMMAR_ALTERNATIVES, marks, has_tokens(tree, format, opener) ? 2 : 1);
+  parts[2] =
+      around ? all_calls(tree, format, length, loose) : one_call(tree, format, length, loose);
   const grammar_source_t *turn = parts;
   grammar_source_t *sequence = nodes_new(tree, 1);
   if (sequence == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
   sequence[0] = group(GRAMMAR_SEQUENCE, turn, 3);
-  outer[0] = repeat(sequence, 1, 0, single ? 1 : CALLS_MAX);
-  outer[1] = of_text(GRAMMAR_TEXT_WITHOUT, format->open, length);
+  outer[0] = repeat(sequence, 1, 0, single || around ? 1 : CALLS_MAX);
+  outer[1] = of_text(GRAMMAR_TEXT_WITHOUT, opener, length);
   return group(GRAMMAR_SEQUENCE, outer, 2);
 }
 
 /* ---- the whole output ---- */
 
-static grammar_source_t constraint_source(const constraint_t *constraint) {
+static grammar_source_t constraint_source(const completion_t *completion) {
+  const constraint_t *constraint = &completion->params.constraint;
   return (grammar_source_t){.kind = constraint->kind,
                             .param = constraint->param,
                             .schema = constraint->schema,
                             .strict = constraint->strict,
+                            .known_only = completion->intake->limits.strict,
                             .text = constraint->text.text,
                             .length = constraint->text.length};
 }
@@ -239,14 +259,13 @@ static grammar_source_t after_reasoning(tree_t *tree, grammar_source_t output) {
   const reasoning_format_t *format = completion->reasoning_format;
   if (format == NULL || completion->params.chat.continue_final) return output;
   grammar_source_t *parts = nodes_new(tree, 4), *outer = nodes_new(tree, 2);
-  grammar_source_t *reasoning = nodes_new(tree, 1);
-  if (parts == NULL || outer == NULL || reasoning == NULL) return output;
+  grammar_source_t *reasoning = nodes_new(tree, 1), *open = nodes_new(tree, 1);
+  if (parts == NULL || outer == NULL || reasoning == NULL || open == NULL) return output;
   int32_t count = 0;
-  bool channels = format->answer != NULL;
-  if (!completion->in_reasoning) {
-    parts[count++] =
-        channels ? marked(tree, channel_marks, format->open) : mark(tree, format->open);
-  }
+  bool channels = format->answer != NULL, begun = completion->in_reasoning;
+  open[0] = marked(tree, format->marks, format->open);
+  if (!begun) parts[count++] = open[0];
+  if (begun && format->open_optional) parts[count++] = repeat(open, 1, 0, 1);
   grammar_source_t close = mark(tree, format->close);
   if (close.kind == GRAMMAR_TOKEN) {
     parts[count++] = (grammar_source_t){.kind = GRAMMAR_TEXT};
@@ -276,7 +295,9 @@ static bool restrict_parser(completion_t *completion) {
   if (format == NULL) return false;
   *format = *completion->tool_format;
   if (format->bare) format->open = NULL;
-  format->bare_open = NULL;
+  format->needs_section = format->section != NULL;
+  format->inside_text = false;
+  format->other_open = NULL;
   completion->tool_format = format;
   return true;
 }
@@ -288,14 +309,14 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
   const chat_params_t *chat = &completion->params.chat;
   const tool_format_t *format = completion->tool_format;
   grammar_source_t output = {.kind = GRAMMAR_TEXT};
-  if (constraint->param != NULL) output = answer(tree, constraint_source(constraint));
+  if (constraint->param != NULL) output = answer(tree, constraint_source(completion));
   if (format == NULL) return output;
-  if (chat->tool_choice >= TOOLS_REQUIRED) {
-    output = all_calls(tree, format, loose);
+  if (is_forced(completion)) {
+    output = all_calls(tree, format, 0, loose);
     output.param = "tool_choice";
   } else if (constraint->param != NULL) {
     /* tool_choice auto: an answer that satisfies the constraint, or calls */
-    output = either(tree, output, all_calls(tree, format, loose));
+    output = either(tree, output, all_calls(tree, format, 0, loose));
     output.param = constraint->param;
   } else if (any_strict(chat->tools)) {
     output = text_or_calls(tree, format, loose);
@@ -341,19 +362,34 @@ static int find_loose(completion_t *completion, int from, bool *loose) {
 static int blamed_function(const completion_t *completion, const inferd_error_t *error) {
   int index = -1;
   if (sscanf(error->param, "tools[%d].function.parameters", &index) != 1) return -1;
+  if (is_forced(completion)) return -1;
   const json_t *tool = json_first(completion->params.chat.tools);
   for (int i = 0; i < index && tool != NULL; i++) tool = json_next(tool);
   return tool == NULL || is_strict(json_get(tool, "function")) ? -1 : index;
 }
 
 /* Where patterns are closed, a schema with one cannot be enforced. closed_check_tools has refused
- * those of strict functions. */
+ * those of strict functions and of forced calls. */
 static void loosen_closed(const completion_t *completion, bool *loose) {
   int index = 0;
-  if ((completion->intake->limits.closed & CLOSED_REGEX) == 0) return;
+  if ((completion->intake->limits.closed & CLOSED_REGEX) == 0 || is_forced(completion)) return;
   JSON_EACH(tool, completion->params.chat.tools) {
     const json_t *function = json_get(tool, "function");
     loose[index++] = !is_strict(function) && schema_has_pattern(json_get(function, "parameters"));
+  }
+}
+
+/* Names the schemas that are not enforced where ignored fields are named. */
+static void name_loose(intake_t *intake, const bool *loose) {
+  size_t used = strlen(intake->ignored);
+  for (int i = 0; i < TOOLS_MAX; i++) {
+    char name[ERROR_PARAM_MAX];
+    if (!loose[i]) continue;
+    int length =
+        snprintf(name, sizeof name, "%stools[%d].function.parameters", used > 0 ? "," : "", i);
+    if (length < 0 || used + (size_t)length >= sizeof intake->ignored) return;
+    memcpy(intake->ignored + used, name, (size_t)length + 1);
+    used += (size_t)length;
   }
 }
 
@@ -387,16 +423,23 @@ static int compile(completion_t *completion, bool may_compile, grammar_t **out) 
     int index = of_schema ? blamed_function(completion, error) : -1;
     intake->must_compile = code == GRAMMAR_CACHE_MISS || (index >= 0 && !may_compile);
     if (intake->must_compile) return 0;
+    if (code == 0) name_loose(intake, loose);
     if (index < 0 || loose[index]) return code;
     loose[index] = true;
     if (round == 0 && (code = find_loose(completion, index + 1, loose)) != 0) return code;
   }
 }
 
+/* No grammar writes these calls yet. */
+static bool can_be_written(const tool_format_t *format) {
+  if (format->payload == PAYLOAD_LITERALS) return false;
+  return format->payload != PAYLOAD_TAGS || format->tags == &tag_words_function;
+}
+
 int completion_constrain(completion_t *completion, bool may_compile) {
   const params_t *params = &completion->params;
   const tool_format_t *format = completion->tool_format;
-  bool forced = format != NULL && params->chat.tool_choice >= TOOLS_REQUIRED;
+  bool forced = format != NULL && is_forced(completion);
   bool free_choice = format != NULL && !forced;
   if (params->constraint.param != NULL && tokenizer_is_none(completion->tokenizer)) {
     return tokenizer_refuse(params->constraint.param, &completion->intake->error);
@@ -407,11 +450,18 @@ int completion_constrain(completion_t *completion, bool may_compile) {
                      params->constraint.param);
   }
   bool strict = free_choice && any_strict(params->chat.tools);
+  bool constrained = forced || strict || params->constraint.param != NULL;
+  if (format != NULL && constrained && !can_be_written(format)) {
+    return error_set(
+        &completion->intake->error, ERR_UNSUPPORTED_PARAMETER, forced ? "tool_choice" : "tools",
+        "The tool call parser '%s' cannot write calls under a constraint.", format->name);
+  }
   if ((forced || strict) && params->use_beam_search) {
     return error_set(&completion->intake->error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
                      "Beam search together with constrained tool calls is not supported.");
   }
-  bool anywhere = free_choice && (format->bare || format->bare_open != NULL);
+  bool anywhere =
+      free_choice && (format->bare || format->section != NULL || format->other_open != NULL);
   bool narrows = anywhere && (strict || params->constraint.param != NULL);
   if (narrows && !restrict_parser(completion)) {
     return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");

@@ -9,8 +9,8 @@
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
+#include "server/completion/dialect.h"
 #include "server/completion/memory.h"
-#include "server/completion/sse.h"
 #include "server/completion/stage_log.h"
 #include "server/observe/metrics.h"
 
@@ -115,13 +115,16 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   const params_t *params = &completion->params;
   observe_token(live, choice);
   if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
-    sse_chunk(choice, false);
+    completion->dialect->chunk(choice, false);
   }
   choice->num_tokens++;
   api_key_take_tokens(completion->key, 1);
   if (completion->exchange == NULL) return;
   choice->num_reasoning_tokens += chat_is_reasoning(choice);
-  if (choice->num_tokens == 1) begin_offset(choice);
+  if (choice->num_tokens == 1) {
+    choice->input->num_cached_tokens = event->num_cached_tokens;
+    begin_offset(choice);
+  }
   if (params->logprobs != ABSENT) {
     token_style_t style = style_of(completion);
     int32_t asked = choice->input->request.params.num_logprobs;
@@ -148,46 +151,31 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   mark_dirty(live, choice);
 }
 
-static bool print_reply(void *owner, buffer_t *out, size_t room) {
-  completion_t *completion = owner;
-  return cord_print(&completion->reply, out, room);
-}
-
-static void end_reply(void *owner) {
-  completion_t *completion = owner;
-  completions_t *live = completion->server->live;
-  completions_enter(live);
-  completion->replying = false;
-  completion_release(completion);
-  completions_leave(live);
-}
-
 /* Ends the answer: every choice is complete and none has failed. */
 static void complete(completion_t *completion) {
   finish_reason_t finish = completion->choices[0].finish;
   if (completion->params.stream) {
-    sse_done(completion);
+    completion->dialect->done(completion);
     if (completion->exchange == NULL) return; /* the client disconnected during the last write */
     completion_count_end(completion, 200, finish);
     exchange_end(completion_take_exchange(completion));
     return;
   }
-  if (!completion_response(completion)) {
+  if (!completion->dialect->response(completion)) {
     inferd_error_t error;
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     completion_fail(completion, &error);
     return;
   }
   completion_count_end(completion, 200, finish);
-  completion->replying = true;
-  exchange_reply_pieces(completion_take_exchange(completion), "application/json",
-                        (pieces_t){print_reply, end_reply, completion});
+  completion_reply(completion);
 }
 
 static void fail_done(completion_t *completion, const event_t *event) {
   inferd_error_t error;
   int code = event->finish == FINISH_ERROR ? event->error_code : ERR_INTERNAL;
-  if (event->finish == FINISH_ABORT && completion->server->phase >= SERVER_DRAINING) code = ERR_DRAINING;
+  if (event->finish == FINISH_ABORT && completion->server->phase >= SERVER_DRAINING)
+    code = ERR_DRAINING;
   const char *message = "The request failed inside the engine. Other requests are not affected.";
   if (code == ERR_QUEUE_TIMEOUT) message = "The request waited too long in the queue.";
   if (code == ERR_QUEUE_FULL)
@@ -244,7 +232,7 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
     fail_memory(completion);
     return;
   }
-  if (completion->params.stream) sse_chunk(choice, true);
+  if (completion->params.stream) completion->dialect->chunk(choice, true);
 }
 
 /* What a request that never began has not used goes back to the rate of its key. */
@@ -302,7 +290,7 @@ void completions_drain_events(server_t *server) {
     live->dirty = choice->next_dirty;
     choice->dirty = false;
     if (!choice->done && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
-      sse_chunk(choice, false);
+      choice->input->completion->dialect->chunk(choice, false);
     }
   }
   completions_leave(live);
@@ -323,7 +311,8 @@ void completions_tick(server_t *server, uint64_t now_ns) {
     }
     double wait = completion->streaming || interval > PING_START_S ? interval : PING_START_S;
     uint64_t since = completion->streaming ? completion->last_write_ns : completion->queued_ns;
-    if (now_ns > since && (double)(now_ns - since) >= wait * 1e9) sse_ping(completion);
+    if (now_ns > since && (double)(now_ns - since) >= wait * 1e9)
+      completion->dialect->ping(completion);
   }
   completions_leave(live);
 }

@@ -7,9 +7,9 @@
 #include "server/completion/chat.h"
 
 #include "engine/base/util.h"
+#include "server/completion/dialect.h"
 #include "server/completion/lora_table.h"
 #include "server/completion/memory.h"
-#include "server/completion/sse.h"
 #include "server/observe/metrics.h"
 
 #include <stdio.h>
@@ -223,6 +223,26 @@ exchange_t *completion_take_exchange(completion_t *completion) {
   return exchange;
 }
 
+static bool print_reply(void *owner, buffer_t *out, size_t room) {
+  completion_t *completion = owner;
+  return cord_print(&completion->reply, out, room);
+}
+
+static void end_reply(void *owner) {
+  completion_t *completion = owner;
+  completions_t *live = completion->server->live;
+  completions_enter(live);
+  completion->replying = false;
+  completion_release(completion);
+  completions_leave(live);
+}
+
+void completion_reply(completion_t *completion) {
+  completion->replying = true;
+  exchange_reply_pieces(completion_take_exchange(completion), "application/json",
+                        (pieces_t){print_reply, end_reply, completion});
+}
+
 /* Every failure of a completion whose client is still connected ends here. */
 void completion_fail(completion_t *completion, const inferd_error_t *error) {
   metrics_t *metrics = completion->server->metrics;
@@ -237,15 +257,22 @@ void completion_fail(completion_t *completion, const inferd_error_t *error) {
   }
   metrics_key_refused(metrics, completion->key, error->code);
   if (completion->streaming) {
-    sse_error(completion, error);
+    completion->dialect->error(completion, error);
     exchange = completion_take_exchange(completion);
     if (exchange != NULL) exchange_end(exchange);
   } else {
+    inferd_error_t renamed = *error;
+    if (completion->renames) completion->dialect->rename(completion, &renamed);
     if (error_http_status(error->code) == 503) metrics_own_unavailable(metrics);
-    exchange_error(completion_take_exchange(completion), error);
+    exchange_error(completion_take_exchange(completion), &renamed);
   }
   completion_cancel(completion);
   completion_release(completion);
+}
+
+void completion_aborted(exchange_t *exchange, const inferd_error_t *error) {
+  completion_t *completion = exchange->user;
+  if (completion->streaming) completion->dialect->error(completion, error);
 }
 
 void completion_gone(exchange_t *exchange, const char *cause) {

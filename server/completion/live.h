@@ -1,7 +1,8 @@
 /* live.h: the state that all completions of a server share: their list, model names, scratches.
  *
- * A server has one completions_t (server->live). The loop thread owns it. Threads of libuv's pool
- * only take scratches, under a lock, and read the model names, which are constant.
+ * And how a completion ends. A server has one completions_t (server->live). The loop thread owns
+ * it. Threads of libuv's pool only take scratches, under a lock, and read the model names, which
+ * are constant.
  */
 #ifndef INFERD_SERVER_COMPLETION_LIVE_H
 #define INFERD_SERVER_COMPLETION_LIVE_H
@@ -40,6 +41,7 @@ typedef struct completions {
   /* chat; constant once the model is loaded (chat_model.c) */
   chat_templates_t *templates; /* NULL = the model's files could not be read */
   bool chat_is_ready;
+  bool late_system; /* the template takes a system message behind a message of the user */
   const struct tool_format *tool_format;           /* NULL = tool calls are not parsed */
   const struct reasoning_format *reasoning_format; /* NULL = reasoning is content */
   uint64_t next_request_id;
@@ -61,6 +63,23 @@ int model_fail_unknown(inferd_error_t *error, const char *name, size_t length);
  * thread. */
 tokenizer_scratch_t *scratch_take(completions_t *live, const tokenizer_t *tokenizer);
 void scratch_give(completions_t *live, tokenizer_scratch_t *scratch);
+
+/* life.c: the ends of a completion's life; loop thread. */
+/* Frees the intake, if there is one. */
+void completion_forget_input(completion_t *completion);
+/* Returns the model name for answers: the adapter's, or the first served name. */
+const char *completion_model_name(const completion_t *completion);
+/* Answers with completion->reply, which is complete. */
+void completion_reply(completion_t *completion);
+/* Answers with an error if the client is still connected, and cancels the rest of the work. */
+void completion_fail(completion_t *completion, const inferd_error_t *error);
+/* Returns the exchange for the last call on it, or NULL. Fills in the access line. */
+exchange_t *completion_take_exchange(completion_t *completion);
+/* Counts the terminal event of an admitted request. */
+void completion_count_end(completion_t *completion, int status, finish_reason_t finish);
+void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
+void completion_aborted(exchange_t *exchange, const inferd_error_t *error); /* on_abort */
+void completion_release(completion_t *completion); /* frees it if nothing uses it any more */
 
 void completions_enter(completions_t *live);
 void completions_leave(completions_t *live); /* ends a walk; frees what finished during it */

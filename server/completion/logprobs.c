@@ -139,21 +139,34 @@ static void print_chat_token(buffer_t *out, const token_style_t *style, int32_t 
   buffer_char(out, ']');
 }
 
+/* Returns true if the alternatives are named ids (logprob_token_ids) without the sampled one. */
+static bool lacks_sampled(const logprob_entry_t *entry) {
+  if (entry->num_best > 0 || entry->num_top <= entry->num_asked) return false;
+  for (int32_t i = entry->num_asked; i < entry->num_top; i++) {
+    if (entry->top[i].id == entry->id) return false;
+  }
+  return true;
+}
+
+static void print_chat_alternative(buffer_t *out, const token_style_t *style, int32_t id,
+                                   float logprob) {
+  if (out->length > 0 && out->data[out->length - 1] != '[') buffer_char(out, ',');
+  buffer_char(out, '{');
+  print_chat_token(out, style, id, logprob);
+  buffer_char(out, '}');
+}
+
 void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
                            const logprob_entry_t *entry) {
   buffer_t *out = &text->tokens;
-  bool any = false;
   if (text->count++ != 0) buffer_char(out, ',');
   buffer_char(out, '{');
   print_chat_token(out, style, entry->id, entry->logprob);
   buffer_text(out, ",\"top_logprobs\":[");
+  if (lacks_sampled(entry)) print_chat_alternative(out, style, entry->id, entry->logprob);
   for (int32_t i = 0; i < entry->num_top; i++) {
     if (i >= entry->num_best && i < entry->num_asked) continue;
-    if (any) buffer_char(out, ',');
-    any = true;
-    buffer_char(out, '{');
-    print_chat_token(out, style, entry->top[i].id, entry->top[i].logprob);
-    buffer_char(out, '}');
+    print_chat_alternative(out, style, entry->top[i].id, entry->top[i].logprob);
   }
   buffer_text(out, "]}");
 }

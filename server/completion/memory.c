@@ -5,6 +5,7 @@
 #include "server/completion/memory.h"
 
 #include "engine/base/check.h"
+#include "server/completion/dialect.h"
 
 static int resize(completion_t *completion, charge_t *charge, size_t bytes) {
   return charge_resize(charge, bytes) ? 0 : ledger_refuse(charge, &completion->intake->error);
@@ -26,8 +27,11 @@ static size_t input_bytes(const input_t *input) {
 }
 
 static size_t choice_bytes(const choice_t *choice) {
+  const completion_t *completion = choice->input->completion;
+  const dialect_t *dialect = completion->dialect;
   return choice->text.capacity + choice->reasoning.capacity + choice->tool_calls.capacity +
-         choice->token_ids.capacity + logprob_text_held(&choice->logprobs);
+         choice->token_ids.capacity + logprob_text_held(&choice->logprobs) +
+         (dialect->held != NULL ? dialect->held(completion) : 0);
 }
 
 /* Sets the bytes of one part of the output to `now`; *held is what it was. */
@@ -66,6 +70,7 @@ void completion_free_output(completion_t *completion) {
     buffer_free(&input->echo_text);
     logprob_text_free(&input->echo_logprobs);
   }
+  if (completion->dialect->free != NULL) completion->dialect->free(completion);
   cord_free(&completion->reply);
   charge_drop(&completion->output);
 }

@@ -8,6 +8,8 @@
 #include "server/completion/chat.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
+#include "server/completion/dialect.h"
 #include "server/completion/memory.h"
 
 #include <inttypes.h>
@@ -15,21 +17,57 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Parses the body into intake->doc, within what the client may hold. */
+static int parse(completion_t *completion, const json_limits_t *limits) {
+  intake_t *intake = completion->intake;
+  const held_t *body = &intake->body;
+  size_t most = json_memory_bound(body->bytes, body->length, limits);
+  int code = completion_charge_values(completion, most);
+  if (code != 0) return code;
+  code = json_parse(body->bytes, body->length, limits, &intake->doc, &intake->error);
+  if (code != 0) return code;
+  return completion_charge_values(completion, json_memory(intake->doc));
+}
+
+const json_limits_t json_limits_translated = {80, 3000000, 256, false};
+
+/* Puts the body of chat that the dialect makes of the document in the place of body and document.
+ */
+static int translate(completion_t *completion, reader_t *reader) {
+  intake_t *intake = completion->intake;
+  buffer_t chat = {0};
+  const dialect_t *dialect = completion->dialect;
+  int code = dialect->translate(completion, reader, json_root(intake->doc), &chat);
+  completion->renames = code == 0 && dialect->rename != NULL;
+  json_free(intake->doc);
+  intake->doc = NULL;
+  size_t length = 0, capacity = chat.capacity;
+  char *text = code == 0 ? buffer_detach(&chat, &length) : NULL;
+  buffer_free(&chat);
+  if (code != 0) return code;
+  if (text == NULL) return error_set(reader->error, ERR_INTERNAL, NULL, "Out of memory.");
+  free(intake->body.bytes);
+  intake->body.bytes = text;
+  intake->body.length = length;
+  if (!charge_resize(&intake->body.charge, capacity)) {
+    return ledger_refuse(&intake->body.charge, reader->error);
+  }
+  return parse(completion, &json_limits_translated);
+}
+
 int completion_read(completion_t *completion) {
   intake_t *intake = completion->intake;
   params_t *params = &completion->params;
   inferd_error_t *error = &intake->error;
   reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
-  const held_t *body = &intake->body;
-  size_t most = json_memory_bound(body->bytes, body->length, &json_limits_request);
-  int code = completion_charge_values(completion, most);
+  const dialect_t *dialect = completion->dialect;
+  int code = parse(completion, &json_limits_request);
+  if (code == 0 && dialect->translate != NULL) {
+    code = translate(completion, &reader);
+    memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
+  }
   if (code != 0) return code;
-  code = json_parse(body->bytes, body->length, &json_limits_request, &intake->doc, error);
-  if (code != 0) return code;
-  code = completion_charge_values(completion, json_memory(intake->doc));
-  if (code != 0) return code;
-  code =
-      params_read(params, completion->is_chat, &intake->defaults, &reader, json_root(intake->doc));
+  code = params_read(params, dialect->is_chat, &intake->defaults, &reader, json_root(intake->doc));
   memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
   if (code == 0) code = completion_charge_ids(completion, 0);
   if (code != 0) return code;
@@ -49,9 +87,36 @@ bool completion_has_text(const completion_t *completion) {
   return false;
 }
 
+/* A prompt that is described and not run may be longer than the context. */
+static int check_described(completion_t *completion, int64_t tokens) {
+  if (tokens <= TOKENIZE_IDS_MAX) return 0;
+  return error_set(
+      &completion->intake->error, ERR_INVALID_VALUE, params_prompt_name(&completion->params),
+      "The prompt has more than %d tokens, which is the most that are counted.", TOKENIZE_IDS_MAX);
+}
+
+int64_t completion_context(const completion_t *completion) {
+  const engine_info_t *info = completion->info;
+  int64_t held =
+      (int64_t)(info->num_blocks - 1) * info->block_size; /* one block is the null block */
+  return MIN(held, info->max_model_len);
+}
+
+/* The check of a dialect in which max_tokens is only an upper bound. */
+static int check_prompt_length(completion_t *completion, int64_t tokens) {
+  int64_t context = completion_context(completion);
+  if (tokens < context) return 0;
+  /* A prompt as long as the context leaves no place for the first token. */
+  int64_t most = tokens == context ? context - 1 : context;
+  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH, "messages",
+                   "prompt is too long: %" PRId64 " tokens > %" PRId64 " maximum", tokens, most);
+}
+
 int completion_check_length(completion_t *completion, int64_t tokens, bool at_least) {
+  if (completion->dialect->clips_max_tokens) return check_prompt_length(completion, tokens);
   int64_t context = completion->info->max_model_len;
   int64_t asked = params_max_tokens(&completion->params);
+  if (completion->dialect->describe != NULL) return check_described(completion, tokens);
   int64_t wanted = asked == ABSENT ? 1 : asked;
   if (tokens <= context && tokens + wanted <= context) return 0;
   if (asked == ABSENT) wanted = completion->params.is_chat ? 1 : DEFAULT_MAX_TOKENS;
@@ -82,18 +147,12 @@ static int truncation(completion_t *completion, int64_t *keep) {
   return 0;
 }
 
-static bool truncates_left(const completion_t *completion) {
-  truncation_side_t side = completion->params.truncation_side;
-  if (side == TRUNCATE_DEFAULT) return tokenizer_truncates_left(completion->tokenizer);
-  return side == TRUNCATE_LEFT;
-}
-
 /* Cuts ids to `keep`. If it cuts at the left, a BOS that the tokenizer added stays first. */
 static void truncate_ids(const completion_t *completion, int32_t *ids, size_t *count, int64_t keep,
                          bool from_text) {
   if (keep == 0 || *count <= (size_t)keep) return;
   size_t dropped = *count - (size_t)keep, head = 0;
-  if (truncates_left(completion)) {
+  if (completion->params.truncation_side == TRUNCATE_LEFT) {
     int32_t bos = tokenizer_bos_id(completion->tokenizer);
     if (from_text && completion->params.add_special_tokens && bos >= 0 && ids[0] == bos) head = 1;
     memmove(ids + head, ids + head + dropped, (*count - head - dropped) * sizeof *ids);
@@ -110,10 +169,13 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
 
 static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
                          const prompt_t *prompt, int64_t keep) {
-  size_t context = (size_t)completion->info->max_model_len;
+  bool described = completion->dialect->describe != NULL;
+  size_t context = described ? TOKENIZE_IDS_MAX : (size_t)completion->info->max_model_len;
   size_t longest = tokenizer_longest_token(completion->tokenizer);
   size_t count = 0;
-  if (keep == 0 && longest > 0 && prompt->length / longest > context) {
+  /* With clips_max_tokens the error says how many tokens there are, so all are counted. */
+  bool count_all = described || completion->dialect->clips_max_tokens;
+  if (keep == 0 && !count_all && longest > 0 && prompt->length / longest > context) {
     return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
                      params_prompt_name(&completion->params),
                      "This model's maximum context length is %zu tokens. However, the prompt has "
@@ -121,14 +183,16 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
                      context, prompt->length);
   }
   tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
-                                .ids_max = keep == 0 ? context + 1 : (size_t)keep,
+                                .ids_max = keep != 0   ? (size_t)keep
+                                           : count_all ? MAX(context, (size_t)TOKENIZE_IDS_MAX) + 1
+                                                       : context + 1,
                                 .word_max = TOKENIZER_WORD_MAX,
                                 .cancelled = &completion->cancelled};
-  if (keep != 0 && truncates_left(completion)) {
+  if (keep != 0 && completion->params.truncation_side == TRUNCATE_LEFT) {
     options.ids_max = 0;
     options.tail = (size_t)keep;
   }
-  if (completion->is_chat) {
+  if (completion->dialect->is_chat) {
     chat_hide_specials(completion->server, &completion->intake->rendered, &options);
   }
   int code = completion_charge_ids(completion, tokenizer_memory(prompt->length, &options));
@@ -157,12 +221,27 @@ static int take_id_prompt(completion_t *completion, input_t *input, const prompt
   size_t count = (size_t)prompt->count;
   const int32_t *ids = prompt->ids;
   if (keep != 0 && count > (size_t)keep) {
-    if (truncates_left(completion)) ids += count - (size_t)keep;
+    if (completion->params.truncation_side == TRUNCATE_LEFT) ids += count - (size_t)keep;
     count = (size_t)keep;
   }
   input->request.prompt_ids = ids;
   input->request.num_prompt_tokens = (int32_t)count;
   return 0;
+}
+
+/* Makes the text of a prompt of ids, with its special tokens, as they stand in a prompt of text. A
+ * BOS that the tokenizer put before a text is no part of this text. The caller frees *text. */
+static int decode_prompt(completion_t *completion, const request_t *request, bool from_text,
+                         char **text, size_t *length) {
+  const int32_t *ids = request->prompt_ids;
+  size_t count = (size_t)request->num_prompt_tokens;
+  int32_t bos = tokenizer_bos_id(completion->tokenizer);
+  bool may_have_bos = from_text && completion->params.add_special_tokens && bos >= 0 && count > 0;
+  if (may_have_bos && ids[0] == bos) {
+    ids++, count--;
+  }
+  return tokenizer_decode(completion->tokenizer, ids, count, false, text, length,
+                          &completion->intake->error);
 }
 
 /* Echo: keeps the text of the prompt, which every choice begins with, as it is printed. */
@@ -174,9 +253,7 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
   char *decoded = NULL;
   /* A truncated prompt is echoed as the model gets it. */
   if (text == NULL || params->truncate_prompt_tokens != NOT_TRUNCATED) {
-    int code = tokenizer_decode(completion->tokenizer, request->prompt_ids,
-                                (size_t)request->num_prompt_tokens, params->skip_special_tokens,
-                                &decoded, &length, &completion->intake->error);
+    int code = decode_prompt(completion, request, text != NULL, &decoded, &length);
     if (code != 0) return code;
     text = decoded;
   }
@@ -243,7 +320,8 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = check_ids(completion, &completion->inputs[i].request);
   }
-  if (code == 0) code = completion_build_requests(completion, scratch);
+  bool runs = completion->dialect->describe == NULL;
+  if (code == 0 && runs) code = completion_build_requests(completion, scratch);
   return code != 0 ? code : completion_charge_ids(completion, 0);
 }
 

@@ -4,7 +4,7 @@
  * server, which is used again and again, so a steady stream allocates nothing. events.c decides
  * when a frame is sent.
  */
-#include "server/completion/sse.h"
+#include "server/completion/dialect.h"
 
 #include "server/completion/chat.h"
 
@@ -12,15 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-bool sse_prepare(completion_t *completion) {
+static bool prepare(completion_t *completion) {
   const char *model = completion_model_name(completion);
   buffer_t head = {0};
   completion->created = (int64_t)time(NULL);
   const char *object = "text_completion";
-  if (completion->is_chat) {
+  if (completion->dialect->is_chat) {
     object = completion->params.stream ? "chat.completion.chunk" : "chat.completion";
   }
-  buffer_text(&head, completion->is_chat ? "\"id\":\"chatcmpl-" : "\"id\":\"cmpl-");
+  buffer_text(&head, completion->dialect->is_chat ? "\"id\":\"chatcmpl-" : "\"id\":\"cmpl-");
   buffer_text(&head, completion->exchange->request_id);
   buffer_text(&head, "\",\"object\":\"");
   buffer_text(&head, object);
@@ -54,31 +54,43 @@ static void print_stop_reason(buffer_t *out, const choice_t *choice) {
   }
 }
 
-/* Prints the usage so far: the tokens of each prompt once, and those of every choice. */
-static void print_usage(buffer_t *out, const completion_t *completion) {
-  int64_t prompt = 0, generated = 0, cached = 0, reasoning = 0;
+token_usage_t completion_usage(const completion_t *completion) {
+  token_usage_t usage = {0};
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     const input_t *input = &completion->inputs[i];
     int32_t tokens = input->request.num_prompt_tokens, hit = input->num_cached_tokens;
-    prompt += tokens;
-    cached += hit >= tokens ? tokens - 1 : hit;
+    usage.prompt += tokens;
+    usage.cached += hit >= tokens ? tokens - 1 : hit;
   }
   for (int32_t i = 0; i < completion->num_choices; i++) {
-    generated += completion->choices[i].num_tokens;
-    reasoning += completion->choices[i].num_reasoning_tokens;
+    usage.generated += completion->choices[i].num_tokens;
+    usage.reasoning += completion->choices[i].num_reasoning_tokens;
+  }
+  return usage;
+}
+
+/* Prints the usage so far. `seen`: without the tokens of choices of which no frame has gone out
+ * yet, because clients of a stream of chat take differences between frames. */
+static void print_usage(buffer_t *out, const completion_t *completion, bool seen) {
+  token_usage_t usage = completion_usage(completion);
+  for (int32_t i = 0; seen && i < completion->num_choices; i++) {
+    const choice_t *choice = &completion->choices[i];
+    if (choice->role_sent) continue;
+    usage.generated -= choice->num_tokens;
+    usage.reasoning -= choice->num_reasoning_tokens;
   }
   buffer_text(out, "{\"prompt_tokens\":");
-  buffer_int(out, prompt);
+  buffer_int(out, usage.prompt);
   buffer_text(out, ",\"completion_tokens\":");
-  buffer_int(out, generated);
+  buffer_int(out, usage.generated);
   buffer_text(out, ",\"total_tokens\":");
-  buffer_int(out, prompt + generated);
+  buffer_int(out, usage.prompt + usage.generated);
   buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
-  buffer_int(out, cached);
+  buffer_int(out, usage.cached);
   buffer_text(out, "},\"completion_tokens_details\":");
   if (completion->reasoning_format != NULL) {
     buffer_text(out, "{\"reasoning_tokens\":");
-    buffer_int(out, reasoning);
+    buffer_int(out, usage.reasoning);
     buffer_text(out, "}}");
   } else {
     buffer_text(out, "null}");
@@ -91,8 +103,7 @@ static void print_fingerprint(buffer_t *out, const completion_t *completion) {
   buffer_quote(out, fingerprint, strlen(fingerprint));
 }
 
-/* Gives a complete frame to the transport. */
-static void send_frame(completion_t *completion, const char *bytes, size_t length) {
+void sse_send(completion_t *completion, const char *bytes, size_t length) {
   exchange_t *exchange = completion->exchange;
   if (exchange == NULL) return;
   if (!completion->streaming) {
@@ -111,10 +122,10 @@ static cord_t *frame_begin(completion_t *completion) {
   return out;
 }
 
-/* Pads a frame to a multiple of 32 bytes with letters, so that its length shows little about the
- * token in it. */
-static void print_obfuscation(buffer_t *out, completion_t *completion) {
-  size_t pad = 32 - out->length % 32;
+/* The length of a padded frame shows little about the token in it. */
+void dialect_pad(buffer_t *out, size_t begin, completion_t *completion) {
+  if (!completion->params.obfuscation) return;
+  size_t pad = 32 - (out->length - begin) % 32;
   buffer_text(out, ",\"obfuscation\":\"");
   for (size_t i = 0; i < pad; i++) {
     completion->obfuscation ^= completion->obfuscation << 13;
@@ -125,11 +136,9 @@ static void print_obfuscation(buffer_t *out, completion_t *completion) {
   buffer_char(out, '"');
 }
 
-/* Sends a frame. If memory was short while it was built, the request fails instead: a part of a
- * frame must not be sent. */
-static void send_or_fail(completion_t *completion, buffer_t *out) {
+void sse_send_buffer(completion_t *completion, buffer_t *out) {
   if (!out->failed) {
-    send_frame(completion, out->data, out->length);
+    sse_send(completion, out->data, out->length);
     return;
   }
   out->failed = false;
@@ -173,7 +182,7 @@ static void print_logprobs(cord_t *out, const choice_t *choice, bool wanted) {
     return;
   }
   buffer_text(&out->own, ",\"logprobs\":");
-  if (choice->input->completion->is_chat) {
+  if (choice->input->completion->dialect->is_chat) {
     logprob_text_chat_object(&choice->logprobs, out);
   } else {
     logprob_text_object(first, &choice->logprobs, out);
@@ -185,7 +194,7 @@ static void print_output(cord_t *out, choice_t *choice, bool whole) {
   buffer_text(&out->own, "\"index\":");
   buffer_int(&out->own, choice->index);
   buffer_char(&out->own, ',');
-  if (!choice->input->completion->is_chat) {
+  if (!choice->input->completion->dialect->is_chat) {
     const buffer_t *echo = &choice->input->echo;
     buffer_text(&out->own, "\"text\":\"");
     if (!choice->sent_any) cord_bytes(out, echo->data, echo->length);
@@ -214,7 +223,7 @@ static void print_chunk_choice(cord_t *out, choice_t *choice, bool last) {
   }
   if (params->return_token_ids) {
     print_list(out, ",\"token_ids\":", &choice->token_ids);
-    if (!choice->sent_any) print_prompt_ids(out, choice);
+    if (!choice->sent_any && !params->is_chat) print_prompt_ids(out, choice);
   }
   if (params->prompt_logprobs >= 0 && !choice->sent_any) {
     print_list(out, ",\"prompt_logprobs\":", &choice->input->prompt_logprobs);
@@ -223,43 +232,64 @@ static void print_chunk_choice(cord_t *out, choice_t *choice, bool last) {
 }
 
 /* Prints the end that every frame of a choice has. */
-static void end_chunk(buffer_t *out, completion_t *completion, bool last) {
+static void end_chunk(buffer_t *out, completion_t *completion) {
   const params_t *params = &completion->params;
   if (params->include_usage) {
     buffer_text(out, ",\"usage\":");
     if (params->continuous_usage) {
-      print_usage(out, completion);
+      print_usage(out, completion, completion->dialect->is_chat);
     } else {
       buffer_text(out, "null");
     }
-  } else if (last) {
-    print_fingerprint(out, completion);
   }
-  if (params->obfuscation) print_obfuscation(out, completion);
+  print_fingerprint(out, completion);
+  dialect_pad(out, 0, completion);
   buffer_text(out, "}\n\n");
 }
 
-/* Chat: sends the first chunk of a choice, which holds only the role. */
+static bool any_role_sent(const completion_t *completion) {
+  for (int32_t i = 0; i < completion->num_choices; i++) {
+    if (completion->choices[i].role_sent) return true;
+  }
+  return false;
+}
+
+/* Chat: sends the first chunk of a choice, which holds only the role; that of the whole answer also
+ * holds the ids of the prompt. */
 static void send_role(choice_t *choice) {
   completion_t *completion = choice->input->completion;
-  buffer_t *out = &frame_begin(completion)->own;
+  cord_t *frame = frame_begin(completion);
+  buffer_t *out = &frame->own;
   buffer_text(out, "\"choices\":[{\"index\":");
   buffer_int(out, choice->index);
   buffer_text(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                    "\"finish_reason\":null,\"stop_reason\":null}]");
-  end_chunk(out, completion, false);
-  send_or_fail(completion, out);
+  if (completion->params.return_token_ids && !any_role_sent(completion)) {
+    print_prompt_ids(frame, choice);
+  }
+  end_chunk(out, completion);
+  choice->role_sent = true;
+  sse_send_buffer(completion, out);
 }
 
-void sse_chunk(choice_t *choice, bool last) {
+/* Returns true if a chunk would say nothing: marks of tool calls are no text, and the parser holds
+ * back what may become one. */
+static bool says_nothing(const choice_t *choice) {
+  const params_t *params = &choice->input->completion->params;
+  return choice->input->completion->dialect->is_chat && chat_delta_is_empty(choice) &&
+         !params->return_token_ids && params->logprobs == ABSENT && !params->continuous_usage;
+}
+
+static void send_chunk(choice_t *choice, bool last) {
   completion_t *completion = choice->input->completion;
   if (completion->exchange == NULL) return;
-  if (completion->is_chat && !choice->sent_any) send_role(choice);
+  if (completion->dialect->is_chat && !choice->role_sent) send_role(choice);
   if (completion->exchange == NULL) return; /* the client disconnected during the write */
+  if (!last && says_nothing(choice)) return;
   cord_t *out = frame_begin(completion);
   out->own.failed = out->own.failed || choice_failed(choice);
   print_chunk_choice(out, choice, last);
-  end_chunk(&out->own, completion, last);
+  end_chunk(&out->own, completion);
   choice->sent_any = true;
   choice->unsent_tokens = 0;
   buffer_clear(&choice->text);
@@ -267,24 +297,24 @@ void sse_chunk(choice_t *choice, bool last) {
   buffer_clear(&choice->tool_calls);
   buffer_clear(&choice->token_ids);
   logprob_text_clear(&choice->logprobs);
-  send_or_fail(completion, &out->own);
+  sse_send_buffer(completion, &out->own);
 }
 
-void sse_done(completion_t *completion) {
+static void send_done(completion_t *completion) {
   static const char done[] = "data: [DONE]\n\n";
   if (completion->exchange == NULL) return;
   if (completion->params.include_usage) {
     buffer_t *out = &frame_begin(completion)->own;
     buffer_text(out, "\"choices\":[],\"usage\":");
-    print_usage(out, completion);
+    print_usage(out, completion, false);
     print_fingerprint(out, completion);
     buffer_text(out, "}\n\n");
-    send_or_fail(completion, out);
+    sse_send_buffer(completion, out);
   }
-  send_frame(completion, done, sizeof done - 1);
+  sse_send(completion, done, sizeof done - 1);
 }
 
-void sse_error(completion_t *completion, const inferd_error_t *error) {
+static void send_error(completion_t *completion, const inferd_error_t *error) {
   static const char done[] = "data: [DONE]\n\n";
   bool numeric = strcmp(completion->server->config->error_code, "status") == 0;
   buffer_t *out = &completion->server->live->frame.own;
@@ -297,14 +327,14 @@ void sse_error(completion_t *completion, const inferd_error_t *error) {
     buffer_text(out, "\n\n");
     free(body);
   }
-  if (!out->failed && out->length > 0) send_frame(completion, out->data, out->length);
+  if (!out->failed && out->length > 0) sse_send(completion, out->data, out->length);
   out->failed = false;
-  send_frame(completion, done, sizeof done - 1);
+  sse_send(completion, done, sizeof done - 1);
 }
 
-void sse_ping(completion_t *completion) {
+static void send_ping(completion_t *completion) {
   static const char ping[] = ": ping\n\n";
-  send_frame(completion, ping, sizeof ping - 1);
+  sse_send(completion, ping, sizeof ping - 1);
 }
 
 /* Prints ids and logprobs of the prompt: in every choice of completions, once in chat. */
@@ -340,7 +370,7 @@ static void print_choice(cord_t *out, choice_t *choice) {
   buffer_char(&out->own, '}');
 }
 
-bool completion_response(completion_t *completion) {
+static bool print_response(completion_t *completion) {
   cord_t *out = &completion->reply;
   buffer_char(&out->own, '{');
   buffer_append(&out->own, completion->head, completion->head_length);
@@ -353,8 +383,23 @@ bool completion_response(completion_t *completion) {
   buffer_text(&out->own, "],\"service_tier\":null");
   print_fingerprint(&out->own, completion);
   buffer_text(&out->own, ",\"usage\":");
-  print_usage(&out->own, completion);
-  if (completion->is_chat) print_prompt_parts(out, &completion->choices[0]);
+  print_usage(&out->own, completion, false);
+  if (completion->dialect->is_chat) print_prompt_parts(out, &completion->choices[0]);
   buffer_text(&out->own, ",\"kv_transfer_params\":null}");
   return !cord_failed(out);
 }
+
+const dialect_t text_dialect = {.prepare = prepare,
+                                .chunk = send_chunk,
+                                .done = send_done,
+                                .error = send_error,
+                                .ping = send_ping,
+                                .response = print_response};
+const dialect_t chat_dialect = {.is_chat = true,
+                                .prepare = prepare,
+                                .take = chat_take_part,
+                                .chunk = send_chunk,
+                                .done = send_done,
+                                .error = send_error,
+                                .ping = send_ping,
+                                .response = print_response};

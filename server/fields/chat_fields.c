@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TOOL_NAME_BYTES_MAX = 64, ROLE_BYTES_MAX = 64, CALL_ID_BYTES_MAX = 256 };
+enum { TOOL_NAME_BYTES_MAX = 128, ROLE_BYTES_MAX = 64, CALL_ID_BYTES_MAX = 256 };
 
 static params_t *out_of(reader_t *reader) {
   return reader->out;
@@ -142,18 +142,11 @@ static int refuse_members(reader_t *reader, int index, const json_t *message) {
   return 0;
 }
 
-/* Returns false if a message may have no content, because another member replaces it. */
-static bool needs_content(const json_t *message, const json_t *role) {
-  bool known = json_equals(role, "system") || json_equals(role, "developer") ||
-               json_equals(role, "user") || json_equals(role, "tool") ||
-               json_equals(role, "function");
-  if (known) return true;
-  if (!json_equals(role, "assistant")) return false; /* the template decides about other roles */
-  const json_t *calls = json_get(message, "tool_calls");
-  bool has_calls = calls != NULL && calls->type == JSON_ARRAY && calls->count > 0;
-  return !has_calls && !is_given(json_get(message, "refusal")) &&
-         !is_given(json_get(message, "reasoning")) &&
-         !is_given(json_get(message, "reasoning_content"));
+/* Returns true for the roles that need a content. An assistant's answer may have none, such as one
+ * whose reasoning was cut; the template decides about other roles. */
+static bool needs_content(const json_t *role) {
+  return json_equals(role, "system") || json_equals(role, "developer") ||
+         json_equals(role, "user") || json_equals(role, "tool") || json_equals(role, "function");
 }
 
 static int read_message(reader_t *reader, int index, const json_t *message) {
@@ -171,7 +164,7 @@ static int read_message(reader_t *reader, int index, const json_t *message) {
   if (code == 0 && is_given(content)) code = read_content(reader, index, content);
   if (code == 0 && is_given(calls)) code = read_calls(reader, index, calls);
   if (code != 0) return code;
-  if (!is_given(content) && needs_content(message, role)) {
+  if (!is_given(content) && needs_content(role)) {
     return fail_missing(reader, at("%s.content", place.text));
   }
   if (json_equals(role, "tool")) {
@@ -315,14 +308,6 @@ int read_modalities(reader_t *reader, const field_t *field, const json_t *value)
                      "The parameter 'modalities' is not supported, except for [\"text\"].");
   }
   return 0;
-}
-
-/* "medium" is accepted: a model without this parameter behaves like that. */
-int read_verbosity(reader_t *reader, const field_t *field, const json_t *value) {
-  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
-  if (json_equals(value, "medium")) return 0;
-  return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
-                   "The parameter 'verbosity' is not supported, except for 'medium'.");
 }
 
 int read_template_kwargs(reader_t *reader, const field_t *field, const json_t *value) {

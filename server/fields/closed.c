@@ -53,7 +53,9 @@ int closed_check_kind(const field_limits_t *limits, grammar_kind_t kind, const c
   case GRAMMAR_JSON_OBJECT: return check(limits, CLOSED_SCHEMA, param, "", error);
   case GRAMMAR_REGEX:
   case GRAMMAR_CHOICE: return check(limits, CLOSED_REGEX, param, "", error);
-  case GRAMMAR_EBNF: return check(limits, CLOSED_GRAMMAR, param, "", error);
+  case GRAMMAR_EBNF:
+  case GRAMMAR_GBNF:
+  case GRAMMAR_LARK: return check(limits, CLOSED_GRAMMAR, param, "", error);
   default: return 0; /* the server's own sources */
   }
 }
@@ -80,20 +82,28 @@ int closed_check_patterns(const field_limits_t *limits, const json_t *schema, co
   return check(limits, CLOSED_REGEX, param, "A pattern in ", error);
 }
 
-static int check_strict(const params_t *params, const field_limits_t *limits,
-                        inferd_error_t *error) {
+/* Returns true if the tool choice forces a call that may be one of this function. */
+static bool may_be_forced(const chat_params_t *chat, const json_t *name) {
+  if (chat->tool_choice == TOOLS_REQUIRED) return true;
+  return chat->tool_choice == TOOLS_NAMED && name->length == chat->tool_name.length &&
+         memcmp(name->text, chat->tool_name.text, name->length) == 0;
+}
+
+/* Checks the functions whose schemas have to be enforced. */
+static int check_functions(const chat_params_t *chat, const field_limits_t *limits,
+                           inferd_error_t *error) {
   int index = 0;
-  JSON_EACH(tool, params->chat.tools) {
+  JSON_EACH(tool, chat->tools) {
     const json_t *function = json_get(tool, "function"), *strict = json_get(function, "strict");
     char place[ERROR_PARAM_MAX];
+    bool is_strict = strict != NULL && strict->type == JSON_TRUE;
     snprintf(place, sizeof place, "tools[%d].function.strict", index);
-    if (strict != NULL && strict->type == JSON_TRUE) {
-      int code = check(limits, CLOSED_SCHEMA, place, "", error);
-      if (code != 0) return code;
+    int code = is_strict ? check(limits, CLOSED_SCHEMA, place, "", error) : 0;
+    if (code == 0 && (is_strict || may_be_forced(chat, json_get(function, "name")))) {
       snprintf(place, sizeof place, "tools[%d].function.parameters", index);
       code = closed_check_patterns(limits, json_get(function, "parameters"), place, error);
-      if (code != 0) return code;
     }
+    if (code != 0) return code;
     index++;
   }
   return 0;
@@ -103,7 +113,7 @@ int closed_check_tools(const params_t *params, const field_limits_t *limits,
                        inferd_error_t *error) {
   const chat_params_t *chat = &params->chat;
   if (!params->is_chat || chat->tools == NULL || chat->tool_choice == TOOLS_NONE) return 0;
-  int code = check_strict(params, limits, error);
+  int code = check_functions(chat, limits, error);
   if (code == 0 && chat->tool_choice >= TOOLS_REQUIRED) {
     code = check(limits, CLOSED_SCHEMA, "tool_choice", "A call that is forced by ", error);
   }

@@ -124,6 +124,13 @@ static bool plain_name(const char *name, size_t length) {
   return true;
 }
 
+void field_name_ignored(char *ignored, const char *name) {
+  size_t used = strlen(ignored), length = strlen(name);
+  if (used + (used != 0) + length >= IGNORED_NAMES_MAX) return;
+  if (used != 0) ignored[used++] = ',';
+  memcpy(ignored + used, name, length + 1);
+}
+
 int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t length) {
   char shown[ERROR_PARAM_MAX];
   bool plain = plain_name(name, length);
@@ -132,11 +139,7 @@ int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t
     return error_set(reader->error, ERR_UNKNOWN_PARAMETER, shown, "Unknown parameter: '%s'.",
                      shown);
   }
-  size_t used = strlen(reader->ignored), needed = strlen(shown) + (used != 0);
-  if (used + needed < sizeof reader->ignored) {
-    snprintf(reader->ignored + used, sizeof reader->ignored - used, "%s%s", used != 0 ? "," : "",
-             shown);
-  }
+  field_name_ignored(reader->ignored, shown);
   return 0;
 }
 
@@ -212,7 +215,9 @@ int field_read(reader_t *reader, const field_t *row, const json_t *value) {
     return field_ids(reader, row->name, value, row->min, row->max, (id_list_t *)(void *)place);
   case FIELD_CUSTOM: return row->read(reader, row, value);
   case FIELD_REFUSED: return refuse(reader, row, value);
-  case FIELD_IGNORED: return row->read != NULL ? row->read(reader, row, value) : 0;
+  case FIELD_IGNORED:
+    if ((row->flags & FIELD_NAMED) != 0) field_name_ignored(reader->ignored, row->name);
+    return row->read != NULL ? row->read(reader, row, value) : 0;
   }
   return 0;
 }

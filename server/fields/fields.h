@@ -41,7 +41,8 @@ enum field_flag {
   NOOP_FALSE = 16,        /* values that change nothing, for FIELD_REFUSED; null always is one */
   NOOP_EMPTY = 32,        /* "", [] and {} */
   NOOP_NUMBERS = 64,      /* the numbers `min` and `max` change nothing */
-  NOOP_TEXT_FORMAT = 128  /* {"type":"text"} */
+  NOOP_TEXT_FORMAT = 128, /* {"type":"text"} */
+  FIELD_NAMED = 256       /* of FIELD_IGNORED: reader->ignored names the field */
 };
 
 struct field {
@@ -91,7 +92,8 @@ struct reader {
   const field_limits_t *limits;
   arena_t *arena;
   inferd_error_t *error;
-  char ignored[IGNORED_NAMES_MAX]; /* unknown fields, "a,b": safe in a header, cut when too many */
+  char ignored[IGNORED_NAMES_MAX]; /* fields without effect that the answer names, "a,b": safe in
+                                    * a header, cut when too many */
 };
 
 /* Writes every default into reader->out; strings become NULL, lists empty. */
@@ -112,6 +114,9 @@ int field_string(reader_t *reader, const char *name, const json_t *value, double
 int field_ids(reader_t *reader, const char *name, const json_t *value, double min, double max,
               id_list_t *out);
 int field_no_memory(reader_t *reader);
+/* Appends a name to `ignored`, a list of IGNORED_NAMES_MAX bytes, unless the list is full. The name
+ * must be safe in a header. */
+void field_name_ignored(char *ignored, const char *name);
 /* Counts an unknown name (the access log and x-inferd-ignored-params name it), or refuses it. */
 int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t length);
 

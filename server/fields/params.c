@@ -81,6 +81,7 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   reader->out = params;
   int code = fields_read(table, reader, root);
   if (code != 0) return code;
+  if (!params->include_usage) params->continuous_usage = false; /* without effect, as in vLLM */
   if (params->stream && defaults->force_include_usage) {
     params->include_usage = params->continuous_usage = true;
   }
@@ -91,6 +92,8 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
     if (params->prompts == NULL) return field_no_memory(reader);
     params->num_prompts = 1;
   }
+  /* Named ids take the place of the most likely ones, as in vLLM. */
+  if (params->logprob_token_ids.count > 0 && params->logprobs != ABSENT) params->logprobs = 0;
   if (params->num_prompts == 0) return params_fail_empty(reader->error);
   return check_beams(params, root, reader->error);
 }
@@ -180,10 +183,6 @@ static int check_streaming(const params_t *params, inferd_error_t *error) {
   if (params->stream_options_given && !params->stream) {
     return fail_cross(error, "stream_options",
                       "Stream options can only be defined when `stream=True`.");
-  }
-  if (params->continuous_usage && !params->include_usage) {
-    return fail_cross(error, "stream_options",
-                      "'stream_options.continuous_usage_stats' needs 'include_usage'.");
   }
   if (params->stream && params->prompt_logprobs > 0) {
     return fail_cross(error, "prompt_logprobs",

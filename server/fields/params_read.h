@@ -37,6 +37,7 @@
 #define IGNORED(name, max) {name, FIELD_IGNORED, 0, 0, 0, max, 0, read_ignored_string, 0},
 #define IGNORED_ANY(name) {name, FIELD_IGNORED, 0, 0, 0, 0, 0, 0, 0},
 #define IGNORED_READ(name, reader, accepts) {name, FIELD_IGNORED, 0, 0, 0, 0, 0, reader, 0},
+#define HINT(name) {name, FIELD_IGNORED, FIELD_NAMED, 0, 0, 0, 0, 0, 0},
 
 int read_prompt(reader_t *reader, const field_t *field, const json_t *value);
 int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value);
@@ -75,7 +76,6 @@ int read_messages(reader_t *reader, const field_t *field, const json_t *value);
 int read_tools(reader_t *reader, const field_t *field, const json_t *value);
 int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value);
 int read_modalities(reader_t *reader, const field_t *field, const json_t *value);
-int read_verbosity(reader_t *reader, const field_t *field, const json_t *value);
 int read_template_kwargs(reader_t *reader, const field_t *field, const json_t *value);
 int read_documents(reader_t *reader, const field_t *field, const json_t *value);
 int read_generation_prompt(reader_t *reader, const field_t *field, const json_t *value);

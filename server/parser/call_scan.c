@@ -4,19 +4,19 @@
 
 #include "engine/base/json.h"
 #include "engine/base/util.h"
+#include "server/parser/argument.h"
 
 #include <string.h>
 
 static void reset(call_scan_t *scan) {
-  buffer_t value = scan->value, name = scan->name;
-  *scan = (call_scan_t){.value = value, .name = name};
+  *scan = (call_scan_t){.value = scan->value, .name = scan->name, .id = scan->id};
   buffer_clear(&scan->value);
   buffer_clear(&scan->name);
+  buffer_clear(&scan->id);
 }
 
-void call_scan_start(call_scan_t *scan, bool needs_arguments) {
+void call_scan_start(call_scan_t *scan) {
   reset(scan);
-  scan->needs_arguments = needs_arguments;
 }
 
 void call_scan_start_named(call_scan_t *scan, const char *name, size_t length) {
@@ -28,6 +28,11 @@ void call_scan_start_named(call_scan_t *scan, const char *name, size_t length) {
 void call_scan_free(call_scan_t *scan) {
   buffer_free(&scan->value);
   buffer_free(&scan->name);
+  buffer_free(&scan->id);
+}
+
+bool call_scan_failed(const call_scan_t *scan) {
+  return scan->value.failed || scan->name.failed || scan->id.failed;
 }
 
 static void say(const output_sink_t *sink, output_kind_t kind, const buffer_t *text) {
@@ -42,6 +47,7 @@ void call_scan_flush(call_scan_t *scan, const output_sink_t *sink) {
 
 static void begin(call_scan_t *scan, const output_sink_t *sink) {
   scan->streaming = true;
+  if (scan->id.length > 0) say(sink, OUTPUT_CALL_ID, &scan->id);
   say(sink, OUTPUT_CALL_BEGIN, &scan->name);
 }
 
@@ -101,15 +107,14 @@ static call_member_t member_of(const call_scan_t *scan) {
   return MEMBER_OTHER;
 }
 
-/* Begins the value of a member. Returns false if the call had that member before. */
-static bool begin_value(call_scan_t *scan, char byte, const output_sink_t *sink) {
+/* Begins the value of a member. Returns false if the call had that member before, or if its name
+ * should have come first. */
+static bool begin_value(call_scan_t *scan) {
   scan->member = member_of(scan);
   scan->in_value = true;
   if (scan->member == MEMBER_NAME) return !scan->has_name;
-  if (scan->member == MEMBER_OTHER) return true;
-  if (scan->has_arguments) return false;
-  if (scan->has_name && byte == '{') begin(scan, sink);
-  return true;
+  if (scan->known_first && !scan->has_name) return false;
+  return scan->member == MEMBER_OTHER || !scan->has_arguments;
 }
 
 static bool end_value(call_scan_t *scan, const output_sink_t *sink) {
@@ -118,7 +123,10 @@ static bool end_value(call_scan_t *scan, const output_sink_t *sink) {
   case MEMBER_OTHER: return true;
   case MEMBER_NAME:
     scan->has_name = true;
-    return decode(&scan->name) && scan->name.length > 0 && scan->name.length <= CALL_NAME_BYTES_MAX;
+    if (!decode(&scan->name) || scan->name.length == 0) return false;
+    if (scan->name.length > CALL_NAME_BYTES_MAX) return false;
+    return !scan->known_first ||
+           argument_function(scan->functions, scan->name.data, scan->name.length) != NULL;
   case MEMBER_ARGUMENTS: break;
   }
   scan->has_arguments = true;
@@ -162,8 +170,12 @@ static call_result_t member_byte(call_scan_t *scan, char byte, json_scan_t befor
       scan->key[scan->key_length++] = byte;
     }
   }
-  if (top && before.state == SCAN_VALUE && state != SCAN_VALUE) {
-    if (!begin_value(scan, byte, sink)) return CALL_BAD;
+  if (top && before.state == SCAN_VALUE && state != SCAN_VALUE && !begin_value(scan)) {
+    return CALL_BAD;
+  }
+  bool first_key = scan->json.depth == 2 && before.state == SCAN_FIRST_KEY && state == SCAN_IN_KEY;
+  if (first_key && scan->member == MEMBER_ARGUMENTS && scan->has_name && !scan->whole) {
+    begin(scan, sink);
   }
   if (scan->in_value) {
     bool behind = top && in_number(before.state) && !in_number(state);
@@ -180,7 +192,7 @@ call_result_t call_scan_byte(call_scan_t *scan, char byte, const output_sink_t *
   if (state == SCAN_BAD) return CALL_BAD;
   if (before.depth == 0 && byte != '{') return CALL_BAD;
   if (!scan->only_arguments) return member_byte(scan, byte, before, sink);
-  if (!scan->streaming) begin(scan, sink);
+  if (!scan->streaming && !scan->whole && state == SCAN_IN_KEY) begin(scan, sink);
   scan->has_arguments = true;
   buffer_char(&scan->value, byte);
   return state == SCAN_DONE ? finish(scan, sink) : CALL_MORE;

@@ -2,7 +2,7 @@
  *
  * Members may stand in any order; `parameters` means the same as `arguments`. Arguments may be an
  * object or a string that holds one. If the name is known, the bytes of an object are passed on as
- * they arrive. One owner, one thread at a time.
+ * they arrive, from its first key on. One owner, one thread at a time.
  */
 #ifndef INFERD_SERVER_PARSER_CALL_SCAN_H
 #define INFERD_SERVER_PARSER_CALL_SCAN_H
@@ -18,22 +18,28 @@ typedef enum call_member { MEMBER_OTHER, MEMBER_NAME, MEMBER_ARGUMENTS } call_me
 typedef struct call_scan {
   json_scan_t json;
   bool needs_arguments;
-  bool only_arguments; /* the name came before the object, and the object is the arguments */
+  bool known_first;        /* the name must come first, and be that of one of `functions` */
+  bool whole;              /* nothing is passed on before the call is complete */
+  const json_t *functions; /* the request's tools; or NULL */
+  bool only_arguments;     /* the name came before the object, and the object is the arguments */
   char key[CALL_KEY_BYTES_MAX];
   uint8_t key_length; /* CALL_KEY_BYTES_MAX: longer than any member that we know */
   call_member_t member;
   bool in_value;  /* inside the value of a member of the outermost object */
   buffer_t value; /* the value of the name, or of arguments that cannot be passed on yet */
   buffer_t name;  /* decoded */
+  buffer_t id;    /* that the model gave the call; empty = none */
   bool has_name, has_arguments;
   bool streaming; /* CALL_BEGIN was sent: arguments are passed on as they arrive */
 } call_scan_t;
 
 typedef enum call_result { CALL_MORE, CALL_DONE, CALL_BAD, CALL_AGAIN } call_result_t;
 
-/* Begins a new call; keeps the memory. needs_arguments: an object without arguments is no call. */
-void call_scan_start(call_scan_t *scan, bool needs_arguments);
-/* Begins a call whose name is known: the bytes that follow are the object of its arguments. */
+/* Begins a new call; keeps the memory. The caller may then set needs_arguments (an object without
+ * arguments is no call), known_first, whole and functions. */
+void call_scan_start(call_scan_t *scan);
+/* Begins a call whose name is known: the bytes that follow are the object of its arguments. The
+ * caller may then set whole and id. */
 void call_scan_start_named(call_scan_t *scan, const char *name, size_t length);
 /* Takes one byte; the first byte must begin the outermost object. CALL_DONE: the call is complete
  * and CALL_END was sent. CALL_BAD: the text is no call; if `streaming`, a part of it was sent
@@ -41,6 +47,7 @@ void call_scan_start_named(call_scan_t *scan, const char *name, size_t length);
 call_result_t call_scan_byte(call_scan_t *scan, char byte, const output_sink_t *sink);
 /* Passes on the bytes of the arguments that have arrived so far. */
 void call_scan_flush(call_scan_t *scan, const output_sink_t *sink);
+bool call_scan_failed(const call_scan_t *scan); /* memory was short */
 void call_scan_free(call_scan_t *scan);
 
 #endif

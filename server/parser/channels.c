@@ -61,7 +61,7 @@ bool channels_is_reasoning(const channels_t *channels) {
 }
 
 bool channels_failed(const channels_t *channels) {
-  return channels->pending.failed || channels->call.value.failed || channels->call.name.failed;
+  return channels->pending.failed || call_scan_failed(&channels->call);
 }
 
 /* Returns where the first mark begins; `length` if there is none. *size is its number of bytes, or

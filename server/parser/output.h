@@ -10,13 +10,12 @@
 #define INFERD_SERVER_PARSER_OUTPUT_H
 
 #include "engine/base/json.h"
-
-#include <stdbool.h>
-#include <stddef.h>
+#include "server/parser/formats.h"
 
 typedef enum output_kind {
   OUTPUT_CONTENT,
   OUTPUT_REASONING,
+  OUTPUT_CALL_ID,    /* text = the id that the model gave the call that begins next */
   OUTPUT_CALL_BEGIN, /* text = the name */
   OUTPUT_CALL_TEXT,  /* text = the next bytes of the arguments, JSON */
   OUTPUT_CALL_END
@@ -28,48 +27,14 @@ typedef struct output_sink {
   void *context;
 } output_sink_t;
 
-/* How a family writes tool calls. */
-typedef struct tool_format {
-  const char *name;                    /* of --tool-call-parser */
-  const char *open;                    /* mark before a call; NULL = none */
-  const char *close;                   /* mark after a call; NULL = none */
-  const char *begin_name;              /* grammar: the start of a call, up to its name */
-  const char *end_name;                /* from the name to the arguments */
-  const char *end_call;                /* after the arguments */
-  const char *between;                 /* between two calls */
-  const char *before_all, *behind_all; /* around all calls of a message */
-  bool bare;             /* calls may stand at the start of the output without `open` */
-  bool list;             /* one `open`, then an array of calls */
-  const char *name_end;  /* `open` may be followed by NAME and this, then the arguments; or NULL */
-  const char *id_mark;   /* mark before an id, between NAME and name_end; or NULL */
-  bool short_ids;        /* ids of calls are nine letters and digits */
-  bool in_channels;      /* calls are messages: the reasoning format must have channels too */
-  bool in_tags;          /* arguments are tags, not JSON: tag_call.h */
-  const char *bare_open; /* in_tags: a call may begin with it, without `open`; or NULL */
-} tool_format_t;
-
-/* How a family marks its reasoning. */
-typedef struct reasoning_format {
-  const char *name; /* of --reasoning-parser */
-  const char *open, *close;
-  const char *between; /* channels: text from the end of the reasoning to the next header */
-  const char *answer;  /* channels: the header of the content; NULL = output has no channels */
-} reasoning_format_t;
-
-extern const char *const channel_marks[]; /* of formats in channels; NULL ends them */
-
-extern const tool_format_t tool_formats[];                         /* the last has name NULL */
-extern const reasoning_format_t reasoning_formats[];               /* likewise */
-const tool_format_t *tool_format_find(const char *name);           /* NULL = unknown */
-const reasoning_format_t *reasoning_format_find(const char *name); /* NULL = unknown */
-
 typedef struct output_options {
   const tool_format_t *tools;          /* NULL = calls are content */
   const reasoning_format_t *reasoning; /* NULL = reasoning is content */
   bool in_reasoning;                   /* the prompt ends inside a reasoning block */
   bool one_call;                       /* text after the first call is dropped */
-  const json_t *functions;             /* the request's tools: types of their parameters; or NULL */
-  const char *begun;                   /* channels: the last message of the prompt, read by _new */
+  bool whole;              /* JSON calls are passed on when they are complete; others are content */
+  const json_t *functions; /* the request's tools: names, types of parameters; or NULL */
+  const char *begun;       /* channels: the last message of the prompt, read by _new */
   size_t begun_length;
 } output_options_t;
 

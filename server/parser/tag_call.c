@@ -4,32 +4,21 @@
 
 #include "engine/base/json_schema.h"
 #include "engine/base/util.h"
+#include "server/parser/argument.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-static const char open_function[] = "<function=", open_parameter[] = "<parameter=";
-static const char close_function[] = "</function>", close_call[] = "</tool_call>";
-
-/* The texts that end a value. A closing tag may be missing, so the next tag ends a value too, but
- * only at the start of a line, because a value may be a text about tags. The grammar of forced
- * calls has the same rule (engine/grammar/automaton/lexeme_content.c). */
-static const char *const value_ends[] = {"\n</parameter>", "</parameter>", "\n<parameter=",
-                                         "\n</function>",  "<parameter=",  "</function>"};
-enum { NUM_VALUE_ENDS = 6, FIRST_OF_LINE = 4 };
 
 /* Never NULL. */
 static const char *bytes_of(const buffer_t *buffer) {
   return buffer->data != NULL ? buffer->data : "";
 }
 
-void tag_call_start(tag_call_t *call, const json_t *functions) {
+void tag_call_start(tag_call_t *call, const tag_words_t *words, const json_t *functions) {
   buffer_t *const buffers[] = {&call->name, &call->key,   &call->keys,
                                &call->held, &call->value, &call->out};
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) buffer_clear(buffers[i]);
-  *call = (tag_call_t){.functions = functions,
+  *call = (tag_call_t){.words = words,
+                       .functions = functions,
                        .name = call->name,
                        .key = call->key,
                        .keys = call->keys,
@@ -97,51 +86,6 @@ static void put_key(tag_call_t *call) {
   buffer_text(&call->out, ": ");
 }
 
-static bool is_json(const char *text, size_t length) {
-  json_scan_t scan = {0};
-  for (size_t i = 0; i < length; i++) json_scan_byte(&scan, text[i]);
-  return json_scan_byte(&scan, '\n') == SCAN_DONE; /* the newline ends a number */
-}
-
-/* A NUL follows `value`. */
-static bool is_integer(const char *value, size_t length) {
-  if (memchr(value, '.', length) == NULL && memchr(value, 'e', length) == NULL &&
-      memchr(value, 'E', length) == NULL) {
-    return true;
-  }
-  double number = strtod(value, NULL);
-  return isfinite(number) && floor(number) == number;
-}
-
-static bool is_word(const char *text, size_t length, const char *word) {
-  return length == strlen(word) && strncasecmp(text, word, length) == 0;
-}
-
-/* Returns the value as JSON of one of the types; NULL if it is none of them. Templates print True,
- * False and None as Python does, so models write these words too. */
-static const char *read_value(const char *text, size_t *length, uint32_t types) {
-  static const struct {
-    const char *word, *json;
-    uint32_t type;
-  } words[] = {{"true", "true", TYPE_BOOLEAN},
-               {"false", "false", TYPE_BOOLEAN},
-               {"null", "null", TYPE_NULL},
-               {"none", "null", TYPE_NULL}};
-  for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-    if (!(types & words[i].type) || !is_word(text, *length, words[i].word)) continue;
-    *length = strlen(words[i].json);
-    return words[i].json;
-  }
-  uint32_t type = TYPE_NUMBER;
-  if (*length == 0) return NULL;
-  if (text[0] == '{') type = TYPE_OBJECT;
-  if (text[0] == '[') type = TYPE_ARRAY;
-  bool number = text[0] == '-' || (text[0] >= '0' && text[0] <= '9');
-  if (!(types & type) || (type == TYPE_NUMBER && !number) || !is_json(text, *length)) return NULL;
-  bool fine = type != TYPE_NUMBER || (types & TYPE_FRACTION) || is_integer(text, *length);
-  return fine ? text : NULL;
-}
-
 /* Appends a value that was collected until its end. */
 static void settle(tag_call_t *call) {
   const buffer_t *value = &call->value;
@@ -151,7 +95,7 @@ static void settle(tag_call_t *call) {
   size_t length = value->length - 1;
   while (length > 0 && json_is_blank(text[length - 1])) length--;
   while (length > 0 && json_is_blank(text[0])) text++, length--;
-  const char *json = read_value(text, &length, call->types);
+  const char *json = argument_read(text, &length, call->types);
   put_key(call);
   if (json != NULL) {
     buffer_append(&call->out, json, length);
@@ -177,7 +121,6 @@ static void begin_value(tag_call_t *call) {
   call->spanning = false;
   call->json = (json_scan_t){0};
   buffer_clear(&call->value);
-  call->types = json_schema_member_types(call->schema, bytes_of(&call->key), call->key.length);
   call->plain = is_streamed(call);
   if (call->repeated || !is_streamed(call)) return;
   put_key(call);
@@ -209,9 +152,10 @@ static void take_byte(tag_call_t *call, char byte) {
 /* Returns the end of a value that `held` contains; NULL = none. *may_be: `held` may become one. */
 static const char *match_end(const tag_call_t *call, bool *may_be) {
   const buffer_t *held = &call->held;
-  int count = call->line_starts ? NUM_VALUE_ENDS : FIRST_OF_LINE;
+  const char *const *value_ends = call->words->value_ends;
+  int count = call->line_starts ? TAG_VALUE_ENDS : TAG_FIRST_OF_LINE;
   *may_be = false;
-  for (int i = 0; i < count; i++) {
+  for (int i = call->is_raw ? 1 : 0; i < count; i++) {
     if (strncmp(value_ends[i], held->data, held->length) != 0) continue;
     if (strlen(value_ends[i]) == held->length) return value_ends[i];
     *may_be = true;
@@ -222,7 +166,7 @@ static const char *match_end(const tag_call_t *call, bool *may_be) {
 static call_result_t value_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   bool first = call->first_byte, may_be;
   call->first_byte = false;
-  if (first && byte == '\n') return CALL_MORE;
+  if (first && byte == '\n' && !call->is_raw) return CALL_MORE;
   if (call->spanning) {
     buffer_char(&call->value, byte);
     json_scan_state_t state = json_scan_byte(&call->json, byte);
@@ -240,9 +184,9 @@ static call_result_t value_byte(tag_call_t *call, char byte, const output_sink_t
     }
     buffer_clear(&call->held);
     end_value(call);
-    if (strstr(end, close_function) != NULL) return finish(call, sink);
-    call->state = strstr(end, open_parameter) != NULL ? TAG_KEY : TAG_NEXT;
-    if (call->state == TAG_KEY) buffer_text(&call->held, open_parameter);
+    if (strstr(end, call->words->end_call) != NULL) return finish(call, sink);
+    call->state = strstr(end, call->words->begin_key) != NULL ? TAG_KEY : TAG_NEXT;
+    if (call->state == TAG_KEY) buffer_text(&call->held, call->words->begin_key);
     buffer_clear(&call->key);
     return CALL_MORE;
   }
@@ -251,91 +195,108 @@ static call_result_t value_byte(tag_call_t *call, char byte, const output_sink_t
 
 /* ---- tags ---- */
 
-/* Remembers the name of a parameter. Returns false if the call had it before. */
-static bool add_key(tag_call_t *call) {
-  const char *at = bytes_of(&call->keys), *end = at + call->keys.length;
-  uint16_t length = (uint16_t)call->key.length;
-  while (at != end) {
-    uint16_t other;
-    memcpy(&other, at, sizeof other);
-    at += sizeof other;
-    if (other == length && memcmp(at, bytes_of(&call->key), length) == 0) return false;
-    at += other;
-  }
-  buffer_append(&call->keys, (const char *)&length, sizeof length);
-  buffer_append(&call->keys, bytes_of(&call->key), length);
-  return true;
+static bool ends_with(const buffer_t *text, const char *end) {
+  size_t length = end != NULL ? strlen(end) : 0;
+  return length > 0 && text->length >= length &&
+         memcmp(text->data + text->length - length, end, length) == 0;
 }
 
+/* Takes a byte of the name of a parameter, or of the text behind it. */
 static call_result_t key_byte(tag_call_t *call, char byte) {
-  if (byte == '>') {
+  const tag_words_t *words = call->words;
+  buffer_char(&call->held, byte);
+  buffer_char(&call->key, byte);
+  const char *end = NULL;
+  if (ends_with(&call->key, words->end_key)) end = words->end_key;
+  if (ends_with(&call->key, words->end_text_key)) end = words->end_text_key;
+  if (ends_with(&call->key, words->end_json_key)) end = words->end_json_key;
+  if (end != NULL) {
+    call->key.length -= strlen(end);
     buffer_clear(&call->held);
-    call->repeated = !add_key(call);
-    begin_value(call);
+    call->repeated = !argument_add_key(&call->keys, bytes_of(&call->key), call->key.length);
+    call->types = json_schema_member_types(call->schema, bytes_of(&call->key), call->key.length);
+    call->is_raw = end == words->end_text_key;
+    if (call->is_raw) call->types = TYPE_STRING;
+    if (end == words->end_json_key) call->types = TYPE_ALL & ~(uint32_t)TYPE_STRING;
+    call->state = TAG_BEFORE_VALUE;
+    if (words->begin_value == NULL) begin_value(call);
     return CALL_MORE;
   }
   bool many = call->num_parameters == CALL_PARAMETERS_MAX;
-  if (byte == '\n' || call->key.length == CALL_PARAMETER_NAME_BYTES_MAX || many) return CALL_BAD;
+  bool bad = byte == '\n' || call->key.length > CALL_PARAMETER_NAME_BYTES_MAX || many;
+  if (bad) call->held.length--; /* the byte is not taken */
+  return bad ? CALL_BAD : CALL_MORE;
+}
+
+/* Takes a byte between the name of a parameter and the mark that begins its value. */
+static call_result_t before_value_byte(tag_call_t *call, char byte) {
+  const char *mark = call->words->begin_value;
+  if (call->held.length == 0 && json_is_blank(byte)) return CALL_MORE;
+  if (mark[call->held.length] != byte) return CALL_BAD;
   buffer_char(&call->held, byte);
-  buffer_char(&call->key, byte);
-  return CALL_MORE;
-}
-
-static const json_t *find_schema(const tag_call_t *call) {
-  JSON_EACH(tool, call->functions) {
-    const json_t *function = json_get(tool, "function"), *name = json_get(function, "name");
-    if (name == NULL || name->type != JSON_STRING || name->length != call->name.length) continue;
-    if (memcmp(name->text, call->name.data, name->length) == 0) {
-      return json_get(function, "parameters");
-    }
-  }
-  return NULL;
-}
-
-static call_result_t name_byte(tag_call_t *call, char byte) {
-  if (byte == '>' && call->name.length > 0) {
-    call->schema = find_schema(call);
-    call->state = TAG_NEXT;
-    return CALL_MORE;
-  }
-  bool bad = byte == '>' || byte == '<' || byte == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
-  if (bad) return CALL_BAD;
-  buffer_char(&call->name, byte);
+  if (strlen(mark) > call->held.length) return CALL_MORE;
+  buffer_clear(&call->held);
+  begin_value(call);
   return CALL_MORE;
 }
 
 /* Takes a byte between values: blanks, then one of the tags. `held` is the start of the tag. */
 static call_result_t tag_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
-  const char *tags[3] = {open_parameter, close_function, call->streaming ? close_call : NULL};
+  const tag_words_t *words = call->words;
+  const char *tags[3] = {words->begin_key, words->end_call,
+                         call->streaming ? words->end_calls : NULL};
   buffer_t *held = &call->held;
   if (held->length == 0 && json_is_blank(byte)) return CALL_MORE;
-  if (call->state == TAG_FUNCTION) tags[0] = open_function, tags[1] = tags[2] = NULL;
   for (int i = 0; i < 3; i++) {
     const char *tag = tags[i];
-    if (tag == NULL || tag[held->length] != byte) continue;
-    if (strncmp(tag, bytes_of(held), held->length) != 0) continue;
+    if (tag == NULL || strncmp(tag, bytes_of(held), held->length) != 0) continue;
+    if (tag[held->length] != byte) continue;
     buffer_char(held, byte);
     if (strlen(tag) > held->length) return CALL_MORE;
-    if (tag == open_parameter) {
+    if (tag == words->begin_key) {
       begin(call, sink);
       call->state = TAG_KEY;
       buffer_clear(&call->key);
       return CALL_MORE;
     }
     buffer_clear(held);
-    if (tag != open_function) return finish(call, sink);
-    call->state = TAG_NAME;
-    return CALL_MORE;
+    return finish(call, sink);
   }
   return CALL_BAD;
 }
 
+static bool is_name_byte(char byte) {
+  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.' ||
+         (unsigned char)byte >= 0x80;
+}
+
+/* Takes a byte of the function's name, or of what follows it. */
+static call_result_t name_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
+  const char *end = call->words->end_name;
+  bool ends = end == NULL && call->name.length > 0 && (json_is_blank(byte) || byte == '<');
+  if (!ends) {
+    bool bad = byte == '<' || byte == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
+    if (bad || (end == NULL && !is_name_byte(byte))) return CALL_BAD;
+    buffer_char(&call->name, byte);
+    if (end == NULL || !ends_with(&call->name, end)) {
+      return byte == '>' ? CALL_BAD : CALL_MORE;
+    }
+    call->name.length -= strlen(end);
+    if (call->name.length == 0) return CALL_BAD;
+  }
+  const json_t *function = argument_function(call->functions, call->name.data, call->name.length);
+  call->schema = json_get(function, "parameters");
+  call->state = TAG_NEXT;
+  return ends ? tag_byte(call, byte, sink) : CALL_MORE;
+}
+
 call_result_t tag_call_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   switch (call->state) {
-  case TAG_FUNCTION:
+  case TAG_NAME: return name_byte(call, byte, sink);
   case TAG_NEXT: return tag_byte(call, byte, sink);
-  case TAG_NAME: return name_byte(call, byte);
   case TAG_KEY: return key_byte(call, byte);
+  case TAG_BEFORE_VALUE: return before_value_byte(call, byte);
   case TAG_VALUE: break;
   }
   return value_byte(call, byte, sink);

@@ -1,31 +1,31 @@
-/* tag_call.h: parses one tool call in tags while it is generated:
+/* tag_call.h: parses one tool call in tags while it is generated, such as
  *
- *   <function=NAME> <parameter=KEY>\nVALUE\n</parameter> ... </function>
+ *   NAME> <parameter=KEY>\nVALUE\n</parameter> ... </function>
  *
- * The result is a JSON object. The schema of the function says which types a value may have
- * (engine/base/json_schema.h). A string is passed on as it arrives. Any other value is collected
- * until its end; if it is not JSON of an allowed type, it becomes a string. One owner, one thread
- * at a time.
+ * with the words of a row (engine/base/json_schema.h). The result is a JSON object. The schema of
+ * the function says which types a value may have (engine/base/json_schema.h). A string is passed on
+ * as it arrives. Any other value is collected until its end; if it is not JSON of an allowed type,
+ * it becomes a string. One owner, one thread at a time.
  */
 #ifndef INFERD_SERVER_PARSER_TAG_CALL_H
 #define INFERD_SERVER_PARSER_TAG_CALL_H
 
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
+#include "engine/base/json_schema.h"
 #include "server/parser/call_scan.h"
 
-enum { CALL_PARAMETERS_MAX = 1000, CALL_PARAMETER_NAME_BYTES_MAX = 4096 };
-
 typedef enum tag_state {
-  TAG_FUNCTION, /* <function= must come */
   TAG_NAME,
   TAG_NEXT, /* a parameter, or the end of the call */
   TAG_KEY,
+  TAG_BEFORE_VALUE, /* the mark that begins a value must come */
   TAG_VALUE
 } tag_state_t;
 
 typedef struct tag_call {
   tag_state_t state;
+  const tag_words_t *words;
   const json_t *functions; /* the request's tools; NULL = every value is a string */
   const json_t *schema;    /* of this function's parameters; or NULL */
   buffer_t name, key;
@@ -38,14 +38,15 @@ typedef struct tag_call {
   bool streaming;   /* CALL_BEGIN was sent */
   bool first_byte;  /* the next byte is the first after the tag */
   bool line_starts; /* the value has no byte yet */
+  bool is_raw;      /* the tag says that the value is text: every byte of it counts */
   bool repeated;    /* the call had this parameter before: the first value counts */
   bool plain;       /* the value is no JSON object or array */
   bool spanning;    /* inside an object or array: text like a tag is part of it */
   json_scan_t json;
 } tag_call_t;
 
-/* Begins a new call; keeps the memory. */
-void tag_call_start(tag_call_t *call, const json_t *functions);
+/* Begins a new call, at its name; keeps the memory. */
+void tag_call_start(tag_call_t *call, const tag_words_t *words, const json_t *functions);
 /* Takes one byte. CALL_DONE: the call is complete and CALL_END was sent. CALL_BAD: the byte was not
  * taken; the caller must parse `held` again as text outside of the call and, if `streaming`, close
  * the call. CALL_AGAIN: after tag_call_again, the caller must feed the bytes of `value` and this

@@ -40,6 +40,7 @@ static void take(void *context, output_kind_t kind, const char *text, size_t len
   story_t *story = context;
   bool in_call = story->last == OUTPUT_CALL_BEGIN || story->last == OUTPUT_CALL_TEXT;
   if (in_call != (kind == OUTPUT_CALL_TEXT || kind == OUTPUT_CALL_END)) abort();
+  if (story->last == OUTPUT_CALL_ID && kind != OUTPUT_CALL_BEGIN) abort();
   if (length == 0 && kind != OUTPUT_CALL_END) abort();
   if (kind != story->last || kind == OUTPUT_CALL_END) {
     buffer_char(&story->text, '\xFF');
@@ -63,7 +64,7 @@ static void tell(const output_options_t *options, const char *text, size_t lengt
   output_sink_t sink = {take, story};
   output_parser_t *parser = output_parser_new(options);
   if (parser == NULL) abort();
-  story->in_tags = options->tools != NULL && options->tools->in_tags &&
+  story->in_tags = options->tools != NULL && options->tools->payload == PAYLOAD_TAGS &&
                    (options->reasoning == NULL || options->reasoning->answer == NULL);
   for (size_t at = 0; at < length;) {
     size_t size = pieces == 0 ? length : pieces == 1 ? 1 : 1 + next(&pieces) % 16;

@@ -56,11 +56,12 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
 
 int chat_template_render(const chat_templates_t *templates, const chat_input_t *input,
                          jinja_output_t *out, inferd_error_t *error) {
-  (void)templates;
   buffer_t text = {0};
   if (input->tools != NULL) buffer_int(&text, input->tools->count), buffer_char(&text, '#');
   if (fake_template.format_words != NULL) buffer_text(&text, fake_template.format_words);
-  if (input->effort != NULL) buffer_append(&text, input->effort->text, input->effort->length);
+  if (input->effort != NULL && chat_template_mentions(templates, false, "reasoning_effort")) {
+    buffer_append(&text, input->effort->text, input->effort->length);
+  }
   const json_t *last = NULL;
   JSON_EACH(message, input->messages) {
     const json_t *role = json_get(message, "role"), *content = json_get(message, "content");

@@ -73,6 +73,14 @@ const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *le
   return text;
 }
 
+/* The bytes with "#" before them. */
+const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, int32_t id, size_t *length) {
+  static char spelling[16];
+  const char *bytes = tokenizer_bytes(tokenizer, id, length);
+  *length = (size_t)snprintf(spelling, sizeof spelling, "#%.*s", (int)*length, bytes);
+  return (const uint8_t *)spelling;
+}
+
 unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
   (void)tokenizer;
   return id == FAKE_BOS || id == FAKE_EOS ? TOKEN_SPECIAL | TOKEN_ADDED : 0;
@@ -96,11 +104,6 @@ size_t tokenizer_longest_token(const tokenizer_t *tokenizer) {
 int32_t tokenizer_bos_id(const tokenizer_t *tokenizer) {
   (void)tokenizer;
   return FAKE_BOS;
-}
-
-bool tokenizer_truncates_left(const tokenizer_t *tokenizer) {
-  (void)tokenizer;
-  return false;
 }
 
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,

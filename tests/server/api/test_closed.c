@@ -63,6 +63,9 @@ static const door_t doors[] = {
     {"regex", "\"guided_json\":{\"$ref\":\"#/properties\",\"properties\":{\"pattern\":\"x\"}}",
      "guided_json"},
     {"regex", TOOLS(",\"strict\":true,\"parameters\":" PATTERN), "tools[1].function.parameters"},
+    {"regex", TOOLS(",\"parameters\":" PATTERN) ",\"tool_choice\":\"required\"",
+     "tools[1].function.parameters"},
+    {"regex", TOOLS(",\"parameters\":" PATTERN) "," NAMED, "tools[1].function.parameters"},
     {"regex", FORMAT(PLAIN), NULL},
     {"regex", "\"guided_json\":{\"properties\":{\"pattern\":{\"type\":\"string\"}}}", NULL},
     {"regex", "\"response_format\":{\"type\":\"json_object\"}", NULL},
@@ -118,7 +121,8 @@ Test(doors, every_one) {
 Test(closed, a_pattern_of_a_loose_function) {
   static const char tools[] = TOOLS(",\"parameters\":" PATTERN);
   char body[1024];
-  snprintf(body, sizeof body, "{" USER ",%s,\"tool_choice\":\"required\"}", tools);
+  snprintf(body, sizeof body, "{" USER ",%s,\"response_format\":{\"type\":\"json_object\"}}",
+           tools);
   for (int closed = 0; closed < 2; closed++) {
     if (closed) fake_option("disable-grammar", "regex,grammar");
     fake_exchange_t *exchange = fake_call(api_chat_completions, body);
@@ -126,6 +130,9 @@ Test(closed, a_pattern_of_a_loose_function) {
     const request_t *request = fake_engine.requests[0];
     cr_assert(request->grammar != NULL);
     ASSERT_EQ_FOR(compiled(), (uint64_t)closed + 1, "an other grammar than the one with a pattern");
+    bool named = strstr(exchange->headers,
+                        "x-inferd-ignored-params: tools[1].function.parameters\n") != NULL;
+    ASSERT_EQ_FOR(named, closed == 1, "%s", exchange->headers);
     fake_finish_all();
     fake_exchange_free(exchange);
   }

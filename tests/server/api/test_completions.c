@@ -71,12 +71,12 @@ Test(completions, plain_stream) {
   fake_done(request, FINISH_LENGTH, "");
   fake_deliver();
   cr_assert(exchange->ended);
-#define CHUNK(text, finish, more)                                                                  \
+#define CHUNK(text, finish)                                                                        \
   "data: {" HEAD("r2") "\"choices\":[{\"index\":0,\"text\":\"" text                                \
                        "\",\"logprobs\":null,\"finish_reason\":" finish                            \
-                       ",\"stop_reason\":null}]" more "}\n\n"
-  expect_body(exchange, CHUNK("x", "null", "") CHUNK("", "null", "")
-                            CHUNK("\xc3\xa9", "\"length\"", FINGERPRINT) "data: [DONE]\n\n");
+                       ",\"stop_reason\":null}]" FINGERPRINT "}\n\n"
+  expect_body(exchange, CHUNK("x", "null") CHUNK("", "null")
+                            CHUNK("\xc3\xa9", "\"length\"") "data: [DONE]\n\n");
 #undef CHUNK
   fake_exchange_free(exchange);
 }
@@ -91,7 +91,7 @@ Test(completions, stream_with_usage) {
   expect_body(exchange,
               "data: {" HEAD("r3") "\"choices\":[{\"index\":0,\"text\":\"x\",\"logprobs\":null,"
                                    "\"finish_reason\":\"length\",\"stop_reason\":null}],"
-                                   "\"usage\":null}\n\n"
+                                   "\"usage\":null" FINGERPRINT "}\n\n"
                                    "data: {" HEAD("r3") "\"choices\":[],\"usage\":" USAGE(
                                        "3", "1", "4") FINGERPRINT "}\n\ndata: [DONE]\n\n");
   fake_exchange_free(exchange);
@@ -141,11 +141,21 @@ Test(completions, scoring_without_tokens) {
 
 Test(completions, ids_are_echoed_as_text) {
   fake_exchange_t *exchange =
-      fake_call(api_completions, "{\"prompt\":[256,104,105,258],\"echo\":true}");
+      fake_call(api_completions, "{\"prompt\":[256,104,105,258],\"echo\":true,\"logprobs\":0}");
+  for (int i = 1; i < 4; i++) fake_prompt_logprob(request_at(0), i, -1, 1, NULL, 0);
+  fake_token_logprob(request_at(0), '!', "!", -1, NULL, 0);
+  fake_done(request_at(0), FINISH_LENGTH, "");
+  fake_deliver();
+  cr_assert(strstr(exchange->body, "\"text\":\"<s>hi the!\"") != NULL, "%s", exchange->body);
+  cr_assert(strstr(exchange->body, "\"text_offset\":[0,3,4,5,9]") != NULL, "%s", exchange->body);
+  fake_exchange_free(exchange);
+  /* A cut text is decoded again, without the BOS that was added to it. */
+  exchange = fake_call(api_completions,
+                       "{\"prompt\":\"abcd\",\"echo\":true,\"truncate_prompt_tokens\":3}");
   fake_token(request_at(0), '!', "!");
   fake_done(request_at(0), FINISH_LENGTH, "");
   fake_deliver();
-  cr_assert(strstr(exchange->body, "\"text\":\"hi the!\"") != NULL, "%s", exchange->body);
+  cr_assert(strstr(exchange->body, "\"text\":\"cd!\"") != NULL, "%s", exchange->body);
   fake_exchange_free(exchange);
 }
 

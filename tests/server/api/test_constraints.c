@@ -1,4 +1,5 @@
 /* test_constraints.c: what a request says about its output reaches the engine as one grammar. */
+#include "engine/grammar/language/keywords.h"
 #include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
@@ -198,17 +199,22 @@ Test(constraints, a_named_tool) {
 
 Test(constraints, every_format_writes_what_it_reads) {
   for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    bool other_tags = format->tags != NULL && format->tags != &tag_words_function;
+    if (format->payload == PAYLOAD_LITERALS || other_tags) continue;
     server.live->tool_format = format;
     fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
     char text[512];
     const char *before = format->before_all ? format->before_all : "";
     const char *behind = format->behind_all ? format->behind_all : "";
     const char *one = "{\"a\": 1}", *none = "{}";
-    if (format->in_tags) one = "<parameter=a>\n1\n</parameter>\n</function>", none = "</function>";
-    snprintf(text, sizeof text, "%s%sf%s%s%s%s%sg%s%s%s%s", before, format->begin_name,
-             format->end_name, one, format->end_call, format->between, format->begin_name,
+    if (format->tags != NULL)
+      one = "<parameter=a>\n1\n</parameter>\n</function>", none = "</function>";
+    const char *first = format->names_are_ids ? ":0" : "", *second = first[0] != 0 ? ":1" : "";
+    snprintf(text, sizeof text, "%s%sf%s%s%s%s%s%sg%s%s%s%s%s", before, format->begin_name, first,
+             format->end_name, one, format->end_call, format->between, format->begin_name, second,
              format->end_name, none, format->end_call, behind);
-    if (format->in_channels) *strstr(text, format->between) = '\0'; /* a call ends the turn */
+    if (format->payload == PAYLOAD_CHANNELS)
+      *strstr(text, format->between) = '\0'; /* a call ends the turn */
     cr_assert(allows(text), "%s: %s", format->name, text);
     end(exchange);
   }
@@ -235,10 +241,11 @@ Test(constraints, calls_in_tags) {
   cr_assert(allows("so <function=f> " TAGS("f", A("1")) TAGS("g", "") " done"));
   cr_assert(!allows(TAGS("f", A("x"))));
   end(exchange);
-  /* a schema that cannot be enforced still means an object */
+  /* a schema without a type means its objects */
   exchange = chat(",\"tool_choice\":\"required\",\"tools\":[" TOOL(
-      "f", ",\"parameters\":{\"type\":\"object\",\"maxLenght\":3}") "]");
+      "f", ",\"parameters\":{\"required\":[\"a\"]}") "]");
   cr_assert(allows(TAGS("f", A("any") "<parameter=b>\nthing\n</parameter>\n")));
+  cr_assert(!allows(TAGS("f", "")));
   cr_assert(!allows(TAGS("f", "any")));
   end(exchange);
 }
@@ -323,17 +330,110 @@ Test(constraints, an_answer_of_a_form_or_a_call) {
          ERR_INVALID_VALUE, "regex");
 }
 
-Test(constraints, schemas_that_cannot_be_enforced) {
-  static const char odd[] = ",\"parameters\":{\"type\":\"object\",\"additionalProperties\":false,"
-                            "\"maxLenght\":3}";
-  char body[600];
-  snprintf(body, sizeof body, ",\"tool_choice\":\"required\",\"tools\":[%s%s%s]",
-           "{\"type\":\"function\",\"function\":{\"name\":\"f\"", odd, "}}");
+#define FUNCTION(more, schema) TOOL("f", more ",\"parameters\":" schema)
+#define SMALL(more) "{\"type\":\"object\",\"additionalProperties\":false" more "}"
+
+/* README: with a forced call the arguments follow the schema. What cannot be enforced is refused,
+ * however the call is forced and whatever the keyword is. */
+Test(constraints, a_forced_call_never_drops_a_schema) {
+  static const char *const schemas[] = {
+#define X(name) SMALL(",\"properties\":{\"b\":{\"" name "\":true}}"),
+      KEYWORDS_NOT_BUILT(X)
+#undef X
+          SMALL(",\"maxLenght\":3"),
+      SMALL(",\"properties\":{\"b\":{\"pattern\":\"(?=a)\"}}"),
+      SMALL(",\"properties\":{\"b\":{\"$ref\":\"http://x/y\"}}"),
+      SMALL(",\"required\":[\"b\"]"),
+      SMALL(",\"minProperties\":70000"),
+      "{\"type\":\"string\"}",
+      "{\"anyOf\":[{\"type\":\"object\",\"maxProperties\":-1},{\"type\":\"null\"}]}",
+  };
+  static const char *const choices[] = {"\"required\"", TOOL("f", "")};
+  static const char *const formats[] = {"hermes", "qwen3_coder", "llama3_json"};
+  char body[1024];
+  for (size_t i = 0; i < 3 * 2 * sizeof schemas / sizeof *schemas; i++) {
+    server.live->tool_format = tool_format_find(formats[i / 2 % 3]);
+    snprintf(body, sizeof body, "{" USER ",\"tool_choice\":%s,\"tools\":[" FUNCTION("", "%s") "]}",
+             choices[i % 2], schemas[i / 6]);
+    fake_exchange_t *exchange = fake_call(api_chat_completions, body);
+    cr_assert(exchange->answered, "%s", body);
+    ASSERT_EQ_FOR(exchange->status, 400, "%s: %s", body, exchange->body);
+    ASSERT_STR_EQ_FOR(exchange->error.param, "tools[0].function.parameters", "%s", exchange->body);
+    fake_exchange_free(exchange);
+  }
+}
+
+/* A schema whose root has no type: its objects, and nothing else. */
+Test(constraints, a_forced_call_of_any_root) {
+  static const char *const schemas[] = {
+      "{\"anyOf\":[{\"type\":\"null\"}," FIXED "]}",
+      "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":" FIXED "}}",
+      "{\"type\":[\"null\",\"object\"],\"allOf\":[" FIXED "]}",
+      "{\"oneOf\":[" FIXED ",{\"type\":\"array\"}]}",
+  };
+  char body[1024];
+  for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+    snprintf(body, sizeof body, ",\"tool_choice\":\"required\",\"tools\":[" FUNCTION("", "%s") "]",
+             schemas[i]);
+    fake_exchange_t *exchange = chat(body);
+    cr_assert(allows(CALL(ONE)), "%s", schemas[i]);
+    cr_assert(!allows(CALL("{\"name\": \"f\", \"arguments\": {\"a\": 3}}")), "%s", schemas[i]);
+    cr_assert(!allows(CALL("{\"name\": \"f\", \"arguments\": null}")), "%s", schemas[i]);
+    cr_assert(!allows(CALL("{\"name\": \"f\", \"arguments\": []}")), "%s", schemas[i]);
+    end(exchange);
+  }
+}
+
+/* README: nothing is ignored silently. */
+Test(constraints, unknown_names_stand_in_a_header) {
+  static const char listed[] = "x-inferd-ignored-keywords: markdownDescription,format:int32\n";
+  static const char *const rows[] = {
+      "\"tool_choice\":\"required\",\"tools\":[" FUNCTION("", "%s") "]",
+      "\"tools\":[" FUNCTION(",\"strict\":false", "%s") "," TOOL("g", ",\"strict\":true") "]",
+      "\"response_format\":{\"type\":\"json_object\",\"schema\":%s}",
+      "\"guided_json\":%s",
+  };
+  static const char schema[] =
+      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"markdownDescription\":"
+      "\"m\",\"format\":\"int32\"}},\"required\":[\"a\"],\"additionalProperties\":false}";
+  char format[512], body[1024];
+  for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+    snprintf(format, sizeof format, ",%s", rows[i / 2]);
+    snprintf(body, sizeof body, format, schema); /* twice: the second grammar is from the cache */
+    fake_exchange_t *exchange = chat(body);
+    cr_assert(allows(i / 2 < 2 ? CALL(ONE) : "{\"a\": 1}"), "%s", body);
+    cr_assert(!allows(i / 2 < 2 ? CALL("{\"name\": \"f\", \"arguments\": {}}") : "{}"), "%s", body);
+    fake_finish_all();
+    cr_assert(strstr(exchange->headers, listed) != NULL, "%s: %s", body, exchange->headers);
+    fake_exchange_free(exchange);
+  }
+  fake_option("strict-params", "true");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    snprintf(format, sizeof format, "{" USER ",%s}", rows[i]);
+    snprintf(body, sizeof body, format, schema);
+    if (i == 1) continue; /* the model may choose, and f is not strict */
+    refuse(api_chat_completions, body, ERR_UNSUPPORTED_PARAMETER,
+           i == 0   ? "tools[0].function.parameters"
+           : i == 2 ? "response_format"
+                    : "guided_json");
+  }
+}
+
+/* Where the model may choose, a schema that cannot be enforced is any object, and the answer says
+ * so. */
+Test(constraints, a_schema_that_is_not_enforced_is_named) {
+  static const char odd[] = SMALL(",\"maxLenght\":3");
+  char body[1024];
+  snprintf(body, sizeof body,
+           ",\"tools\":[" FUNCTION("", "%s") "," TOOL("g", ",\"strict\":true") "]", odd);
   fake_exchange_t *exchange = chat(body);
   cr_assert(allows(CALL("{\"name\": \"f\", \"arguments\": {\"b\": 7}}")), "any object");
-  end(exchange);
-  snprintf(body, sizeof body, "{" USER ",\"tool_choice\":\"required\",\"tools\":[%s%s%s]}",
-           "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true", odd, "}}");
+  fake_finish_all();
+  cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: tools[0].function.parameters\n") !=
+                NULL,
+            "%s", exchange->headers);
+  fake_exchange_free(exchange);
+  snprintf(body, sizeof body, "{" USER ",\"tools\":[" FUNCTION(",\"strict\":true", "%s") "]}", odd);
   refuse(api_chat_completions, body, ERR_UNSUPPORTED_PARAMETER, "tools[0].function.parameters");
 }
 

@@ -76,7 +76,8 @@ static char *outcome(const char *fields, fake_exchange_t **out) {
   return text;
 }
 
-typedef enum effect { CHANGES, REFUSED, HARMLESS } effect_t;
+/* A hint is harmless, and the header x-inferd-ignored-params names it. */
+typedef enum effect { CHANGES, REFUSED, HARMLESS, HINT } effect_t;
 
 /* One value that matters for every row of the table in params.c. */
 static const struct {
@@ -112,7 +113,7 @@ static const struct {
     {"skip_special_tokens", "\"skip_special_tokens\":false", CHANGES},
     {"add_special_tokens", "\"add_special_tokens\":false", CHANGES},
     {"truncate_prompt_tokens", "\"truncate_prompt_tokens\":3", CHANGES},
-    {"truncation_side", "\"truncate_prompt_tokens\":3,\"truncation_side\":\"left\"", CHANGES},
+    {"truncation_side", "\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"", CHANGES},
     {"allowed_token_ids", "\"allowed_token_ids\":[5]", CHANGES},
     {"bad_words", "\"bad_words\":[\"no\"]", CHANGES},
     {"prompt_logprobs", "\"prompt_logprobs\":0", CHANGES},
@@ -175,6 +176,19 @@ static const struct {
     {"top_n_tokens", "\"top_n_tokens\":2", REFUSED},
     {"routed_experts_prompt_start", "\"routed_experts_prompt_start\":1", REFUSED},
     {"return_token_offsets", "\"return_token_offsets\":true", REFUSED},
+    {"repeat_penalty", "\"repeat_penalty\":1.1", REFUSED},
+    {"enable_thinking", "\"enable_thinking\":false", REFUSED},
+    {"thinking", "\"thinking\":{\"type\":\"enabled\"}", REFUSED},
+    {"think", "\"think\":false", REFUSED},
+    {"reasoning", "\"reasoning\":{\"effort\":\"low\"}", REFUSED},
+    {"options", "\"options\":{\"num_ctx\":9}", REFUSED},
+    {"structural_tag", "\"structural_tag\":{\"a\":1}", REFUSED},
+    {"lora_path", "\"lora_path\":\"a\"", REFUSED},
+    {"custom_logit_processor", "\"custom_logit_processor\":\"a\"", REFUSED},
+    {"stop_sequences", "\"stop_sequences\":[\"a\"]", REFUSED},
+    {"max_output_tokens", "\"max_output_tokens\":3", REFUSED},
+    {"response_schema", "\"response_schema\":{\"type\":\"object\"}", REFUSED},
+    {"system", "\"system\":\"a\"", REFUSED},
     {"messages", "\"messages\":[1]", REFUSED},
     {"tools", "\"tools\":[1]", REFUSED},
     {"functions", "\"functions\":[1]", REFUSED},
@@ -190,9 +204,9 @@ static const struct {
     {"continue_final_message", "\"continue_final_message\":true", REFUSED},
     {"documents", "\"documents\":[{}]", REFUSED},
     {"modalities", "\"modalities\":[\"audio\"]", REFUSED},
-    {"verbosity", "\"verbosity\":\"high\"", REFUSED},
+    {"verbosity", "\"verbosity\":\"high\"", HINT},
     {"audio", "\"audio\":{}", REFUSED},
-    {"prediction", "\"prediction\":{}", REFUSED},
+    {"prediction", "\"prediction\":{}", HINT},
     {"web_search_options", "\"web_search_options\":{}", REFUSED},
     {"moderation", "\"moderation\":{}", REFUSED},
     {"mm_processor_kwargs", "\"mm_processor_kwargs\":{\"a\":1}", REFUSED},
@@ -231,8 +245,12 @@ static void check_value(const char *name, const char *fields, effect_t effect, c
     cr_assert(exchange->error.param[0] != '\0' && strstr(fields, exchange->error.param) != NULL,
               "%s: '%s'", fields, exchange->error.param);
   } else {
-    ASSERT_EQ_FOR(strcmp(text, base) == 0, effect == HARMLESS, "%s (%s): %s", name, fields, text);
-    ASSERT_EQ(strstr(exchange->headers, "ignored"), NULL);
+    bool harmless = effect == HARMLESS || effect == HINT;
+    char header[80];
+    snprintf(header, sizeof header, "x-inferd-ignored-params: %s\n", name);
+    ASSERT_EQ_FOR(strcmp(text, base) == 0, harmless, "%s (%s): %s", name, fields, text);
+    ASSERT_EQ_FOR(strstr(exchange->headers, "ignored") != NULL, effect == HINT, "%s", name);
+    if (effect == HINT) cr_assert(strstr(exchange->headers, header) != NULL, "%s", header);
   }
   free(text);
   fake_exchange_free(exchange);
@@ -279,11 +297,10 @@ static const struct {
     {"chat_template", "\"chat_template\":\"a\"", REFUSED},
     {"chat_template_kwargs", "\"chat_template_kwargs\":{\"think\":1}", CHANGES},
     {"documents", "\"documents\":[{}]", REFUSED},
-    {"reasoning_effort", "\"reasoning_effort\":\"low\"", REFUSED},
+    {"reasoning_effort", "\"reasoning_effort\":\"low\"", HINT},
     {"include_reasoning", "\"include_reasoning\":false", CHANGES},
     {"suffix", "\"suffix\":\"x\"", REFUSED},
     {"modalities", "\"modalities\":[\"audio\"]", REFUSED},
-    {"verbosity", "\"verbosity\":\"high\"", REFUSED},
     /* of completions, with a larger base */
     {"max_tokens", "\"max_tokens\":9", CHANGES},
 };
@@ -389,6 +406,10 @@ Test(fields, values_that_change_nothing_are_accepted) {
       "\"seed\":-1",
       "\"stop_token_ids\":[]",
       "\"bad_words\":[]",
+      "\"repeat_penalty\":1.0",
+      "\"stop_sequences\":[]",
+      "\"lora_path\":\"\"",
+      "\"options\":{}",
   };
   fake_exchange_t *exchange;
   char *base = outcome("", &exchange);
@@ -422,7 +443,7 @@ static const struct {
     {"documents", SAY, "\"documents\":[{}]", REFUSED, true},
     {"chat_template", SAY, "\"chat_template\":\"a\"", REFUSED, true},
     {"chat_template_kwargs", SAY, "\"chat_template_kwargs\":{\"think\":1}", CHANGES, true},
-    {"reasoning_effort", SAY, "\"reasoning_effort\":\"low\"", REFUSED, true},
+    {"reasoning_effort", SAY, "\"reasoning_effort\":\"low\"", HINT, true},
     {"add_generation_prompt", SAY, "\"add_generation_prompt\":false", CHANGES, true},
     {"continue_final_message", SAY, "\"continue_final_message\":true", CHANGES, true},
 };
@@ -456,8 +477,10 @@ Test(fields, no_field_of_tokenize_is_silently_ignored) {
     }
     fake_exchange_t *base = tokenize(tokenize_values[v].base, "");
     cr_assert(base->status == 200 && sent->status == 200, "%s: %s", name, sent->body);
-    ASSERT_EQ_FOR(strcmp(base->body, sent->body) == 0, tokenize_values[v].effect == HARMLESS, "%s",
-                  name);
+    bool hint = tokenize_values[v].effect == HINT;
+    bool harmless = hint || tokenize_values[v].effect == HARMLESS;
+    ASSERT_EQ_FOR(strcmp(base->body, sent->body) == 0, harmless, "%s", name);
+    ASSERT_EQ_FOR(strstr(sent->headers, "ignored") != NULL, hint, "%s", sent->headers);
     fake_exchange_free(base);
     fake_exchange_free(sent);
   }

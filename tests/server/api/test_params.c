@@ -135,8 +135,6 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"stream\":true,\"stream_options\":[]}", ERR_INVALID_TYPE, "stream_options"},
     {"{" P "\"stream\":true,\"stream_options\":{\"include_usage\":1}}", ERR_INVALID_TYPE,
      "stream_options.include_usage"},
-    {"{" P "\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}}",
-     ERR_INVALID_VALUE, "stream_options"},
     {"{" P "\"seed\":9223372036854775808}", ERR_ABOVE_MAX, "seed"},
     {"{" P "\"seed\":-9223372036854775809}", ERR_BELOW_MIN, "seed"},
     {"{" P "\"seed\":1.5}", ERR_INVALID_TYPE, "seed"},
@@ -368,13 +366,15 @@ static void expect_prompt(const char *fields, const int32_t *ids, int32_t count)
 }
 
 Test(params, truncation) {
-  expect_prompt("\"prompt\":[1,2,3,4,5],\"truncate_prompt_tokens\":3", (int32_t[]){1, 2, 3}, 3);
+  expect_prompt("\"prompt\":[1,2,3,4,5],\"truncate_prompt_tokens\":3", (int32_t[]){3, 4, 5}, 3);
+  expect_prompt("\"prompt\":[1,2,3,4,5],\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"",
+                (int32_t[]){1, 2, 3}, 3);
   expect_prompt("\"prompt\":[1,2,3,4,5],\"truncate_prompt_tokens\":3,\"truncation_side\":\"left\"",
                 (int32_t[]){3, 4, 5}, 3);
-  expect_prompt("\"prompt\":\"abcde\",\"truncate_prompt_tokens\":3",
+  expect_prompt("\"prompt\":\"abcde\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"",
                 (int32_t[]){FAKE_BOS, 'a', 'b'}, 3);
   /* the tokenizer's BOS survives a cut from the left */
-  expect_prompt("\"prompt\":\"abcde\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"left\"",
+  expect_prompt("\"prompt\":\"abcde\",\"truncate_prompt_tokens\":3",
                 (int32_t[]){FAKE_BOS, 'd', 'e'}, 3);
   expect_prompt("\"prompt\":\"abcde\",\"truncate_prompt_tokens\":2,\"truncation_side\":\"left\","
                 "\"add_special_tokens\":false",

@@ -10,14 +10,21 @@ Test(detection, by_the_templates_of_the_families) {
   static const struct {
     const char *template, *tools, *reasoning; /* reasoning: as far as the template tells */
   } rows[] = {{"qwen25", "hermes", NULL},
-              {"qwen3", "hermes", NULL},
+              {"qwen3", "hermes", "think"},
               {"qwen3_coder", "qwen3_coder", NULL},
-              {"smollm3", "json", NULL},
+              {"smollm3", NULL, NULL},
               {"llama3", "llama3_json", NULL},
               {"mistral", "mistral", NULL},
               {"gpt_oss", "harmony", "harmony"},
-              {"granite", "json", NULL},
-              {"gemma3", NULL, NULL}};
+              {"granite", "granite", NULL},
+              {"gemma3", NULL, NULL},
+              {"../calls/glm45", "glm45", NULL},
+              {"../calls/kimi_k2", "kimi_k2", NULL},
+              {"../calls/deepseek_v31", "deepseek_v31", NULL},
+              {"../calls/minimax_m2", "minimax_m2", NULL},
+              {"../calls/olmo3", "olmo3", NULL},
+              {"../calls/smollm3", "hermes", NULL}, /* by its words: it prints no calls */
+              {"../calls/none", NULL, NULL}};
   tokenizer_t *tokenizer;
   inferd_error_t error = {0};
   ASSERT_EQ_FOR(tokenizer_load("tests/fixtures/tiny", &tokenizer, &error), 0, "%s", error.message);

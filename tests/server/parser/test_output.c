@@ -3,79 +3,14 @@
 
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 #include "tests/expect.h"
+#include "tests/server/parser/story.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 TestSuite(output, .timeout = 120);
-
-/* What came out, in a form to compare: R(thoughts) C(content) T(name|arguments). */
-typedef struct story {
-  buffer_t text;
-  output_kind_t last;
-  bool open;
-} story_t;
-
-static void take(void *context, output_kind_t kind, const char *text, size_t length) {
-  story_t *story = context;
-  static const char *const begins[] = {"C(", "R(", "T(", "", ""};
-  bool goes_on = story->open && kind == story->last && kind <= OUTPUT_REASONING;
-  cr_assert(length > 0 || kind == OUTPUT_CALL_END, "an empty part");
-  if (kind == OUTPUT_CALL_TEXT) {
-    cr_assert(story->last == OUTPUT_CALL_BEGIN || story->last == OUTPUT_CALL_TEXT);
-  } else if (!goes_on && story->open) {
-    if (kind == OUTPUT_CALL_END) ASSERT_NE(story->last, OUTPUT_CONTENT);
-    buffer_char(&story->text, ')');
-    story->open = false;
-  }
-  if (kind == OUTPUT_CALL_END) {
-    story->last = kind;
-    return;
-  }
-  if (!goes_on) buffer_text(&story->text, begins[kind]);
-  buffer_append(&story->text, text, length);
-  if (kind == OUTPUT_CALL_BEGIN) buffer_char(&story->text, '|');
-  story->open = true;
-  story->last = kind;
-}
-
-/* Feeds text cut at the given places; free() the result. */
-static char *tell(const output_options_t *options, const char *text, size_t length,
-                  const size_t *cuts, size_t num_cuts) {
-  story_t story = {.last = OUTPUT_CALL_END};
-  output_sink_t sink = {take, &story};
-  output_parser_t *parser = output_parser_new(options);
-  cr_assert(parser != NULL);
-  size_t at = 0;
-  for (size_t i = 0; i <= num_cuts; i++) {
-    size_t end = i < num_cuts ? cuts[i] : length;
-    output_parser_feed(parser, text + at, end - at, &sink);
-    at = end;
-  }
-  output_parser_end(parser, &sink);
-  cr_assert(!output_parser_failed(parser));
-  output_parser_free(parser);
-  if (story.open) buffer_char(&story.text, ')');
-  return buffer_detach(&story.text, &length);
-}
-
-static void expect_whatever_the_cuts(const output_options_t *options, const char *text,
-                                     size_t length, const char *expected) {
-  size_t *cuts = calloc(length + 1, sizeof *cuts);
-  char *told;
-  for (size_t one = 0; one <= length; one++) {
-    cuts[0] = one;
-    told = tell(options, text, length, cuts, 1);
-    ASSERT_STR_EQ_FOR(told, expected, "cut at %zu of: %s: %s", one, text, told);
-    free(told);
-  }
-  for (size_t i = 0; i < length; i++) cuts[i] = i + 1;
-  told = tell(options, text, length, cuts, length);
-  ASSERT_STR_EQ_FOR(told, expected, "byte by byte: %s", text);
-  free(told);
-  free(cuts);
-}
 
 typedef struct row {
   const char *tools, *reasoning; /* names of formats, NULL = none */
@@ -150,7 +85,7 @@ static const row_t rows[] = {
      "T(g\xc3\xa9|{})", 0, 0},
     /* what is no call is content */
     {"hermes", NULL, "<tool_call>hello</tool_call>", "C(<tool_call>hello</tool_call>)", 0, 0},
-    {"hermes", NULL, "a <tool_call>{\"name\": f}", "C(a<tool_call>{\"name\": f})", 0, 0},
+    {"hermes", NULL, "a <tool_call>{\"name\": f}", "C(a <tool_call>{\"name\": f})", 0, 0},
     {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": 5}",
      "C(<tool_call>{\"name\": \"f\", \"arguments\": 5})", 0, 0},
     {"hermes", NULL, "<tool_call>{\"name\": 1, \"arguments\": {}}",
@@ -160,6 +95,8 @@ static const row_t rows[] = {
     {"hermes", NULL, "<tool_call>{\"arguments\": {}}", "C(<tool_call>{\"arguments\": {}})", 0, 0},
     {"hermes", NULL, "<tool_call>{\"name\": \"f\"", "C(<tool_call>{\"name\": \"f\")", 0, 0},
     {"hermes", NULL, "<tool_call>", "C(<tool_call>)", 0, 0},
+    {"hermes", NULL, "Use the <tool_call> tag, then\n\n  <tool_call> again",
+     "C(Use the <tool_call> tag, then\n\n  <tool_call> again)", 0, 0},
     {"hermes", NULL, "<tool_cal", "C(<tool_cal)", 0, 0},
     {"hermes", NULL, "1 < 2 <", "C(1 < 2 <)", 0, 0},
     /* too late to take it back */
@@ -190,7 +127,7 @@ static const row_t rows[] = {
     {"mistral", NULL, "[" F("{}") "]", "T(f|{})", 0, 0},
     {"mistral", NULL, "[TOOL_CALLS]get_it[ARGS]{\"a\": {}}", "T(get_it|{\"a\": {}})", 0, 0},
     {"mistral", NULL, "[TOOL_CALLS]a[CALL_ID]abc123XYZ[ARGS]{}[TOOL_CALLS]b[ARGS]{\"x\":[]}",
-     "T(a|{})T(b|{\"x\":[]})", 0, 0},
+     "#abc123XYZT(a|{})T(b|{\"x\":[]})", 0, 0},
     {"mistral", NULL, "[TOOL_CALLS]a{}", "T(a|{})", 0, 0},
     {"mistral", NULL, "[TOOL_CALLS]what is this?", "C([TOOL_CALLS]what is this?)", 0, 0},
     {"mistral", NULL, "[TOOL_CALLS]a[AR", "C([TOOL_CALLS]a[AR)", 0, 0},
@@ -218,39 +155,8 @@ static output_options_t options_of(const row_t *row) {
 Test(output, every_format_cut_at_every_byte) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     output_options_t options = options_of(&rows[i]);
-    expect_whatever_the_cuts(&options, rows[i].text, strlen(rows[i].text), rows[i].expected);
+    story_expect(&options, rows[i].text, strlen(rows[i].text), rows[i].expected);
   }
-}
-
-/* A grammar writes calls in the format's own words: what it writes is read back. */
-static void write_arguments(buffer_t *text, const tool_format_t *format) {
-  buffer_text(text, format->in_tags ? "<parameter=city>\nZ\xc3\xbcrich\n</parameter>\n</function>"
-                                    : "{\"city\": \"Z\xc3\xbcrich\"}");
-}
-
-Test(output, formats_read_what_they_write) {
-  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
-    buffer_t text = {0};
-    if (format->before_all != NULL) buffer_text(&text, format->before_all);
-    for (int call = 0; call < 3; call++) {
-      if (call > 0) buffer_text(&text, format->between);
-      buffer_text(&text, format->begin_name);
-      buffer_text(&text, "get_weather");
-      buffer_text(&text, format->end_name);
-      write_arguments(&text, format);
-      buffer_text(&text, format->end_call);
-    }
-    if (format->behind_all != NULL) buffer_text(&text, format->behind_all);
-    buffer_char(&text, '\0');
-    output_options_t options = {.tools = format};
-    if (format->in_channels) options.reasoning = reasoning_format_find("harmony");
-#define CALL "T(get_weather|{\"city\": \"Z\xc3\xbcrich\"})"
-    expect_whatever_the_cuts(&options, text.data, text.length - 1, CALL CALL CALL);
-#undef CALL
-    buffer_free(&text);
-  }
-  ASSERT_EQ(tool_format_find("nope"), NULL);
-  ASSERT_EQ(reasoning_format_find("nope"), NULL);
 }
 
 /* Hostile text: long runs of what is held back must not be looked at again and again, and nothing
@@ -266,7 +172,7 @@ Test(output, long_runs_are_linear) {
     output_options_t options = {.tools = tool_format_find(runs[i].tools),
                                 .reasoning = reasoning_format_find("think")};
     story_t story = {.last = OUTPUT_CALL_END};
-    output_sink_t sink = {take, &story};
+    output_sink_t sink = {story_take, &story};
     output_parser_t *parser = output_parser_new(&options);
     size_t length = strlen(runs[i].unit);
     for (int j = 0; j < UNITS; j++) output_parser_feed(parser, runs[i].unit, length, &sink);
@@ -277,63 +183,117 @@ Test(output, long_runs_are_linear) {
   }
 }
 
-/* Random texts made of the formats' own words: cuts change nothing, names are never empty, and the
- * arguments of a call that ended by itself are JSON. */
+/* What random texts are made of: the words of the formats. */
+static const char *const bits[] = {"<tool_call>",
+                                   "</tool_call>",
+                                   "[TOOL_CALLS]",
+                                   "[ARGS]",
+                                   "[CALL_ID]",
+                                   "<|channel|>",
+                                   "<|message|>",
+                                   "<|start|>assistant",
+                                   "<|end|>",
+                                   "analysis",
+                                   "commentary to=functions.f",
+                                   "<think>",
+                                   "</think>",
+                                   "{\"name\": \"f\", \"arguments\": {}}",
+                                   "{\"name\": \"g\", \"parameters\": {\"a\": 1}}",
+                                   "{",
+                                   "}",
+                                   "[",
+                                   "]",
+                                   ",",
+                                   ";",
+                                   " ",
+                                   "\n",
+                                   "\"name\"",
+                                   ":",
+                                   "\"arguments\"",
+                                   "\"x\"",
+                                   "1",
+                                   "null",
+                                   "word",
+                                   "<|python_tag|>",
+                                   "\\",
+                                   "\"",
+                                   "<",
+                                   "</",
+                                   "[THINK]",
+                                   "[/THINK]"};
+
+static void random_text(buffer_t *text, const tool_format_t *format, int count_max) {
+  int count = 1 + rand() % count_max;
+  for (int i = 0; i < count; i++) {
+    const char *const own[] = {format->section,    format->section_end, format->open,
+                               format->close,      format->other_open,  format->other_close,
+                               format->before_all, format->behind_all,  format->begin_name,
+                               format->end_name,   format->end_call,    format->between};
+    const char *word = own[(size_t)rand() % ARRAY_LEN(own)];
+    int kind = rand() % 8;
+    if (kind == 0) {
+      story_write_call(text, format, "f", "1");
+    } else if (kind < 4 && word != NULL) {
+      buffer_text(text, word);
+    } else {
+      buffer_text(text, bits[(size_t)rand() % ARRAY_LEN(bits)]);
+    }
+  }
+}
+
+/* Text in which nothing is recognised comes out byte by byte as it went in, blanks before marks
+ * too. */
+Test(output, text_without_a_call_is_unchanged) {
+  srand(12);
+  int plain = 0, marked = 0;
+  for (int round = 0; round < 20000; round++) {
+    buffer_t text = {0}, expected = {0};
+    output_options_t options = {.tools = &tool_formats[(size_t)rand() % story_num_formats()]};
+    random_text(&text, options.tools, 5);
+    if (options.tools->payload == PAYLOAD_CHANNELS)
+      options.reasoning = reasoning_format_find("harmony");
+    size_t cuts[3], num_cuts = (size_t)rand() % 4;
+    for (size_t i = 0; i < num_cuts; i++) {
+      size_t from = i > 0 ? cuts[i - 1] : 0;
+      cuts[i] = from + (size_t)rand() % (text.length - from + 1);
+    }
+    buffer_char(&text, 'z'); /* never empty, so never NULL */
+    char *told = story_tell(&options, text.data, text.length, cuts, num_cuts);
+    bool channels = options.tools->payload == PAYLOAD_CHANNELS &&
+                    memmem(text.data, text.length, "<|", 2) != NULL;
+    if (strncmp(told, "C(", 2) == 0 && strstr(told, "T(") == NULL && !channels) {
+      buffer_text(&expected, "C(");
+      buffer_append(&expected, text.data, text.length);
+      buffer_append(&expected, ")", 2);
+      ASSERT_STR_EQ_FOR(told, expected.data, "%s", options.tools->name);
+      plain++;
+      marked += options.tools->open != NULL && strstr(told, options.tools->open) != NULL;
+    }
+    free(told);
+    buffer_free(&text);
+    buffer_free(&expected);
+  }
+  ASSERT_GT(plain, 5000);
+  ASSERT_GT(marked, 500);
+}
+
+/* Random texts: cuts change nothing, names are never empty, and the arguments of a call that ended
+ * by itself are JSON. */
 Test(output, random_texts) {
-  static const char *const words[] = {"<tool_call>",
-                                      "</tool_call>",
-                                      "[TOOL_CALLS]",
-                                      "[ARGS]",
-                                      "[CALL_ID]",
-                                      "<|channel|>",
-                                      "<|message|>",
-                                      "<|start|>assistant",
-                                      "<|end|>",
-                                      "analysis",
-                                      "commentary to=functions.f",
-                                      "<think>",
-                                      "</think>",
-                                      "{\"name\": \"f\", \"arguments\": {}}",
-                                      "{\"name\": \"g\", \"parameters\": {\"a\": 1}}",
-                                      "{",
-                                      "}",
-                                      "[",
-                                      "]",
-                                      ",",
-                                      ";",
-                                      " ",
-                                      "\n",
-                                      "\"name\"",
-                                      ":",
-                                      "\"arguments\"",
-                                      "\"x\"",
-                                      "1",
-                                      "null",
-                                      "word",
-                                      "<|python_tag|>",
-                                      "\\",
-                                      "\"",
-                                      "<",
-                                      "</",
-                                      "[THINK]",
-                                      "[/THINK]"};
   srand(11);
   int calls = 0;
   for (int round = 0; round < 20000; round++) {
     buffer_t text = {0};
-    int count = 1 + rand() % 12;
-    for (int i = 0; i < count; i++) {
-      buffer_text(&text, words[(size_t)rand() % (sizeof words / sizeof words[0])]);
-    }
-    output_options_t options = {.tools = &tool_formats[rand() % 6],
+    output_options_t options = {.tools = &tool_formats[(size_t)rand() % story_num_formats()],
                                 .in_reasoning = rand() % 4 == 0,
                                 .one_call = rand() % 4 == 0};
     if (rand() % 2 == 0) options.reasoning = &reasoning_formats[rand() % 2];
-    char *whole = tell(&options, text.data, text.length, NULL, 0);
+    random_text(&text, options.tools, 8);
+    char *whole = story_tell(&options, text.data, text.length, NULL, 0);
     size_t cuts[256];
     for (size_t i = 0; i < text.length && i < 256; i++) cuts[i] = i + 1;
     char *bytes =
-        tell(&options, text.data, text.length, cuts, text.length < 256 ? text.length : 256);
+        story_tell(&options, text.data, text.length, cuts, text.length < 256 ? text.length : 256);
     ASSERT_STR_EQ_FOR(bytes, whole, "%.*s", (int)text.length, text.data);
     calls += strstr(whole, "T(") != NULL;
     free(whole);

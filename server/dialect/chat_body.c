@@ -1,0 +1,173 @@
+/* chat_body.c: messages of a conversation in the one spelling, see chat_body.h.
+ *
+ * Any thread, the owner of the body. It checks nothing: the reader of chat requests does.
+ */
+#include "server/dialect/chat_body.h"
+
+/* ---- values ---- */
+
+static void print_scalar(buffer_t *out, const json_t *value) {
+  switch ((json_type_t)value->type) {
+  case JSON_NULL: buffer_text(out, "null"); break;
+  case JSON_FALSE: buffer_text(out, "false"); break;
+  case JSON_TRUE: buffer_text(out, "true"); break;
+  case JSON_NUMBER: buffer_append(out, value->text, value->length); break;
+  case JSON_STRING: buffer_quote(out, value->text, value->length); break;
+  case JSON_ARRAY:
+  case JSON_OBJECT: break;
+  }
+}
+
+enum { DEPTH_MAX = 128 }; /* of json_limits_model, the deepest that the reader takes */
+
+void json_print(buffer_t *out, const json_t *value) {
+  uint32_t left[DEPTH_MAX]; /* children that are still to be printed, of each open container */
+  bool is_object[DEPTH_MAX];
+  int depth = 0;
+  const json_t *json = value; /* values lie in preorder, json.h */
+  for (bool more = true; more; json++) {
+    if (depth > 0 && is_object[depth - 1]) {
+      buffer_quote(out, json->key, json->key_length);
+      buffer_char(out, ':');
+    }
+    bool container = json->type == JSON_ARRAY || json->type == JSON_OBJECT;
+    if (container && depth == DEPTH_MAX) out->failed = true;
+    if (container && depth < DEPTH_MAX) {
+      is_object[depth] = json->type == JSON_OBJECT;
+      left[depth] = json->count;
+      buffer_char(out, is_object[depth] ? '{' : '[');
+      depth++;
+      if (json->count > 0) continue;
+    } else {
+      print_scalar(out, json);
+      if (depth > 0) left[depth - 1]--;
+    }
+    while (depth > 0 && left[depth - 1] == 0) {
+      depth--;
+      buffer_char(out, is_object[depth] ? '}' : ']');
+      if (depth > 0) left[depth - 1]--;
+    }
+    more = depth > 0 && !out->failed;
+    if (more) buffer_char(out, ',');
+  }
+}
+
+void json_print_member(buffer_t *out, const char *name, const json_t *value) {
+  buffer_text(out, ",\"");
+  buffer_text(out, name);
+  buffer_text(out, "\":");
+  json_print(out, value);
+}
+
+/* ---- messages ---- */
+
+void chat_body_begin(chat_body_t *body, buffer_t *out, bool late_system) {
+  *body = (chat_body_t){.out = out, .late_system = late_system};
+  buffer_text(out, "{\"messages\":[");
+}
+
+static void print_content(chat_body_t *body) {
+  bool joined = body->role == CHAT_ASSISTANT || body->role == CHAT_SYSTEM;
+  buffer_text(body->out, ",\"content\":");
+  if (joined || body->num_texts <= 1) {
+    buffer_quote(body->out, body->text.data, body->text.length);
+  } else {
+    buffer_char(body->out, '[');
+    buffer_append(body->out, body->parts.data, body->parts.length);
+    buffer_char(body->out, ']');
+  }
+}
+
+/* Writes the message that was begun. One of the assistant that has only thoughts is not written:
+ * they belonged to an answer that never came. */
+static void flush(chat_body_t *body) {
+  static const char *const roles[] = {"", "system", "user", "assistant", "tool"};
+  buffer_t *out = body->out;
+  bool empty = body->role == CHAT_ASSISTANT && body->num_texts == 0 && body->calls.length == 0;
+  if (body->role != CHAT_NONE && !empty) {
+    if (body->num_written++ > 0) buffer_char(out, ',');
+    buffer_text(out, "{\"role\":\"");
+    buffer_text(out, roles[body->role]);
+    buffer_char(out, '"');
+    if (body->role == CHAT_TOOL) {
+      buffer_text(out, ",\"tool_call_id\":");
+      buffer_append(out, body->call_id.data, body->call_id.length);
+    }
+    if (body->reasoning.length > 0) {
+      buffer_text(out, ",\"reasoning_content\":");
+      buffer_quote(out, body->reasoning.data, body->reasoning.length);
+    }
+    if (body->calls.length == 0 || body->text.length > 0) print_content(body);
+    if (body->calls.length > 0) {
+      buffer_text(out, ",\"tool_calls\":[");
+      buffer_append(out, body->calls.data, body->calls.length);
+      buffer_char(out, ']');
+    }
+    buffer_char(out, '}');
+  }
+  buffer_t *const held[] = {&body->text, &body->parts, &body->call_id, &body->reasoning,
+                            &body->calls};
+  for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+    out->failed = out->failed || held[i]->failed;
+    buffer_clear(held[i]);
+  }
+  body->role = CHAT_NONE;
+  body->num_texts = 0;
+}
+
+void chat_body_message(chat_body_t *body, chat_role_t role) {
+  bool goes_on = role == body->role && (role == CHAT_ASSISTANT || role == CHAT_SYSTEM);
+  if (role == CHAT_SYSTEM && body->is_late && !body->late_system) {
+    if (body->role == CHAT_USER) return;
+    role = CHAT_USER;
+  }
+  if (goes_on) return;
+  flush(body);
+  body->role = role;
+  if (role != CHAT_SYSTEM) body->is_late = true;
+}
+
+void chat_body_result(chat_body_t *body, const char *call_id, size_t length) {
+  chat_body_message(body, CHAT_TOOL);
+  buffer_quote(&body->call_id, call_id, length);
+}
+
+void chat_body_text(chat_body_t *body, const char *text, size_t length) {
+  const char *between = body->role == CHAT_SYSTEM ? "\n\n" : "\n";
+  if (length == 0 && body->role == CHAT_SYSTEM) return;
+  if (body->num_texts++ > 0) {
+    if (body->text.length > 0 && length > 0) buffer_text(&body->text, between);
+    buffer_char(&body->parts, ',');
+  }
+  buffer_append(&body->text, text, length);
+  buffer_text(&body->parts, "{\"type\":\"text\",\"text\":");
+  buffer_quote(&body->parts, text, length);
+  buffer_char(&body->parts, '}');
+}
+
+void chat_body_reasoning(chat_body_t *body, const char *text, size_t length) {
+  if (length > 0 && body->reasoning.length > 0) buffer_char(&body->reasoning, '\n');
+  buffer_append(&body->reasoning, text, length);
+}
+
+void chat_body_call(chat_body_t *body, const json_t *id, const char *name, const char *arguments,
+                    size_t length) {
+  buffer_t *out = &body->calls;
+  if (out->length > 0) buffer_char(out, ',');
+  buffer_text(out, "{\"id\":");
+  buffer_quote(out, id->text, id->length);
+  buffer_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
+  buffer_quote(out, name, strlen(name));
+  buffer_text(out, ",\"arguments\":");
+  buffer_quote(out, arguments, length);
+  buffer_text(out, "}}");
+}
+
+int32_t chat_body_end(chat_body_t *body) {
+  flush(body);
+  buffer_char(body->out, ']');
+  buffer_t *const held[] = {&body->text, &body->parts, &body->call_id, &body->reasoning,
+                            &body->calls};
+  for (size_t i = 0; i < sizeof held / sizeof *held; i++) buffer_free(held[i]);
+  return body->num_written;
+}

@@ -1,0 +1,273 @@
+/* test_formats.c: every row of the formats: calls as published, cut, malformed, in text. */
+#include "engine/base/json.h"
+#include "engine/base/util.h"
+#include "tests/expect.h"
+#include "tests/server/parser/story.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(formats, .timeout = 120);
+
+static const char tools_text[] =
+    "[{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+    "\"a\":{\"type\":\"integer\"},\"s\":{\"type\":\"string\"},\"o\":{\"type\":\"object\"},"
+    "\"x\":{\"type\":[\"array\",\"string\"]}}}}},{\"function\":{\"name\":\"g\"}}]";
+
+static const json_t *functions(void) {
+  static json_doc_t *doc;
+  size_t length = sizeof tools_text - 1;
+  if (doc == NULL) ASSERT_EQ(json_parse(tools_text, length, &json_limits_request, &doc, NULL), 0);
+  return json_root(doc);
+}
+
+static void expect(const char *tools, const char *text, const char *expected) {
+  output_options_t options = {.tools = tool_format_find(tools), .functions = functions()};
+  cr_assert(options.tools != NULL, "%s", tools);
+  if (options.tools->payload == PAYLOAD_CHANNELS)
+    options.reasoning = reasoning_format_find("harmony");
+  story_expect(&options, text, strlen(text), expected);
+}
+
+/* A call as the family's template writes it; two; after text; cut; malformed. */
+static const struct {
+  const char *tools, *text, *expected;
+} rows[] = {
+    {"seed_oss",
+     "<seed:tool_call>\n<function=f>\n<parameter=a>1</parameter>\n</function>\n</seed:tool_call>",
+     "T(f|{\"a\": 1})"},
+    {"seed_oss", "see <seed:tool_call>none", "C(see <seed:tool_call>none)"},
+    {"glm45",
+     "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>s</arg_key>\n"
+     "<arg_value>x < y</arg_value>\n</tool_call>",
+     "T(f|{\"a\": 1, \"s\": \"x < y\"})"},
+    {"glm47", "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
+     "T(f|{\"a\": 1})"},
+    {"glm45", "<tool_call>g\n</tool_call>\n<tool_call>g</tool_call> end", "T(g|{})T(g|{})C(end)"},
+    {"glm45", "Use the <tool_call> tag, then\n\n  <tool_call> again",
+     "C(Use the <tool_call> tag, then\n\n  <tool_call> again)"},
+    {"glm45", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1", "T(f|{})"},
+    {"glm45", "<tool_call>{\"name\": \"f\"}</tool_call>",
+     "C(<tool_call>{\"name\": \"f\"}</tool_call>)"},
+    {"glm45", "<tool_call>f\n<arg_key>a</arg_key> 5", "T(f|{})C(5)"},
+    {"minimax_m2",
+     "ok\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n"
+     "<parameter name=\"s\">2</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n"
+     "</minimax:tool_call>",
+     "C(ok)T(f|{\"a\": 1, \"s\": \"2\"})T(g|{})"},
+    {"minimax_m2", "<minimax:tool_call> <invoke f>", "C(<minimax:tool_call> <invoke f>)"},
+#define DSML "｜DSML｜"
+#define DSML_CALL(key, string, value)                                                              \
+  "<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"" key "\" string=\"" string "\">" value  \
+  "</" DSML "parameter>\n</" DSML "invoke>\n"
+    {"deepseek_v32",
+     "<" DSML "function_calls>\n" DSML_CALL("a", "false", "1")
+         DSML_CALL("s", "true", "\n1\n") "</" DSML "function_calls>",
+     "T(f|{\"a\": 1})T(f|{\"s\": \"\\n1\\n\"})"},
+    {"deepseek_v32",
+     "<" DSML "function_calls>\n" DSML_CALL("s", "false", "[1]") "</" DSML "function_calls>",
+     "T(f|{\"s\": [1]})"},
+    {"deepseek_v4", "<" DSML "tool_calls>\n" DSML_CALL("a", "false", "1") "</" DSML "tool_calls>",
+     "T(f|{\"a\": 1})"},
+    {"deepseek_v32", "<" DSML "function_calls> no", "C(<" DSML "function_calls> no)"},
+#define V3(name, arguments)                                                                        \
+  "<｜tool▁call▁begin｜>function<｜tool▁sep｜>" name "\n```json\n" arguments                       \
+  "\n```<｜tool▁call▁end｜>"
+    {"deepseek_v3", "<｜tool▁calls▁begin｜>" V3("f", "{\"a\": 1}") "<｜tool▁calls▁end｜>",
+     "T(f|{\"a\": 1})"},
+    {"deepseek_v3",
+     "so\n<｜tool▁calls▁begin｜>" V3("f", "{\"a\": 1}") "\n" V3("g", "{}") "<｜tool▁calls▁end｜>",
+     "C(so)T(f|{\"a\": 1})T(g|{})"},
+    {"deepseek_v3", "<｜tool▁calls▁begin｜>so", "C(<｜tool▁calls▁begin｜>so)"},
+    {"deepseek_v31",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>"
+     "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "T(f|{\"a\": 1})T(g|{})"},
+    {"deepseek_v31", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a b{",
+     "C(<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a b{)"},
+#define KIMI(id, arguments)                                                                        \
+  "<|tool_call_begin|>" id "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
+    {"kimi_k2",
+     "<|tool_calls_section_begin|>" KIMI("functions.f:0", "{\"a\": 1}")
+         KIMI("functions.g:1", "{}") "<|tool_calls_section_end|>",
+     "#functions.f:0T(f|{\"a\": 1})#functions.g:1T(g|{})"},
+    {"kimi_k2",
+     "<|tool_calls_section_begin|>" KIMI("functions.f:0", "{}") KIMI("functions.f:0", "{}"),
+     "#functions.f:0T(f|{})T(f|{})"},
+    {"kimi_k2", "<|tool_calls_section_begin|>" KIMI("functions.f", "{}"),
+     "C(<|tool_calls_section_begin|>" KIMI("functions.f", "{}") ")"},
+    {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "T(f|{\"a\": 1})"},
+    {"granite",
+     "<tool_call>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": "
+     "{}}]",
+     "T(f|{\"a\": 1})T(g|{})"},
+    {"granite", "<tool_call>[]", "C(<tool_call>[])"},
+    {"phi4_mini_json", "functools[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]",
+     "T(f|{\"a\": 1})"},
+    {"phi4_mini_json", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]<|/tool_call|>",
+     "T(f|{\"a\": 1})"},
+    {"phi4_mini_json", "use functools, or functools[0]", "C(use functools, or functools[0])"},
+    {"openai", "<|channel|>analysis to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+     "T(f|{\"a\": 1})"},
+    {"pythonic", "[f(a=1), f(a=2)]", "T(f|{\"a\": 1})T(f|{\"a\": 2})"},
+    {"pythonic", "<|python_tag|>[f(a=1)]", "T(f|{\"a\": 1})"},
+    {"pythonic", "[h(a=1)]", "C([h(a=1)])"},
+    {"pythonic", "[f(1)]", "C([f(1)])"},
+    {"pythonic", "[f(a=1, a=2)]", "C([f(a=1, a=2)])"},
+    {"pythonic", "[f(a=1), see]", "T(f|{\"a\": 1})C(, see])"},
+    {"pythonic", "[1, 2]", "C([1, 2])"},
+    {"pythonic", "[f(a=", "C([f(a=)"},
+    {"pythonic", "text [f(a=1)]", "C(text [f(a=1)])"},
+    {"pythonic",
+     "[f( s = 'it\\'s \\u00e9\\x41\\n\\d\nraw', o={'k': [True, None, -1.5e3,], \"z\": {}}, "
+     "a=false)]",
+     "T(f|{\"s\": \"it's \xc3\xa9"
+     "A\\n\\\\d\\nraw\", \"o\": {\"k\": [true, null, -1.5e3], \"z\": {}}, \"a\": false})"},
+    {"pythonic", "[f(s=\"\\ud83d\\ude00\\ud83d\")]",
+     "T(f|{\"s\": \"\xf0\x9f\x98\x80\xef\xbf\xbd\"})"},
+    {"pythonic", "[f(a=__import__('os'))]", "C([f(a=__import__('os'))])"},
+    {"pythonic", "[f(a=1+1)]", "C([f(a=1+1)])"},
+    {"llama4_pythonic", "<|python_start|>[f(a=1), g()]<|python_end|>", "T(f|{\"a\": 1})T(g|{})"},
+    {"llama4_pythonic", "[f(a=1)]", "T(f|{\"a\": 1})"},
+    {"olmo3", "<function_calls>\nf(a=1)\nf(a=2)\n</function_calls>",
+     "T(f|{\"a\": 1})T(f|{\"a\": 2})"},
+    {"olmo3", "<function_calls>\nmodule.f(a=1)\n</function_calls> so",
+     "T(module.f|{\"a\": 1})C(so)"},
+    {"olmo3", "a <function_calls>\nf x", "C(a <function_calls>\nf x)"},
+    {"functiongemma", "<start_function_call>call:f{a:<escape>1<escape>}<end_function_call>",
+     "T(f|{\"a\": 1})"},
+    {"functiongemma",
+     "<start_function_call>call:f{s:<escape>1<escape>,a:2}<end_function_call>"
+     "<start_function_call>call:g{}<end_function_call>",
+     "T(f|{\"s\": \"1\", \"a\": 2})T(g|{})"},
+    {"gemma4",
+     "<|tool_call>call:f{a:1,s:<|\"|>te\"xt<|\"|>,o:{k:[1,<|\"|>z<|\"|>],d:{}}}<tool_call|>",
+     "T(f|{\"a\": 1, \"s\": \"te\\\"xt\", \"o\": {\"k\": [1, \"z\"], \"d\": {}}})"},
+    {"gemma4", "<|tool_call>call:f{s:Paris}", "C(<|tool_call>call:f{s:Paris})"},
+    /* calls behind text, without a mark */
+    {"llama3_json", "Let me look. {\"name\": \"f\", \"parameters\": {\"a\": 1}}",
+     "C(Let me look.)T(f|{\"a\": 1})"},
+    {"llama3_json", "Let me look. {\"name\": \"h\", \"parameters\": {\"a\": 1}}",
+     "C(Let me look. {\"name\": \"h\", \"parameters\": {\"a\": 1}})"},
+    {"llama3_json", "A set {1, 2} and {\"a\": {}}", "C(A set {1, 2} and {\"a\": {}})"},
+    {"json", "So: [{\"name\": \"f\", \"arguments\": {}}]", "C(So:)T(f|{})"},
+    {"json", "a[0] = {}", "C(a[0] = {})"},
+    {"llama3_json", "{\"name\": \"x\", \"parameters\": {invalid json}",
+     "C({\"name\": \"x\", \"parameters\": {invalid json})"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\" 1}}</tool_call>",
+     "T(f|{\"a\" )C(1}}</tool_call>)"},
+};
+
+Test(formats, calls_of_every_family) {
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    expect(rows[i].tools, rows[i].text, rows[i].expected);
+  }
+}
+
+/* A grammar writes calls in the format's own words: what it writes is read back. */
+Test(formats, every_row_reads_what_it_writes) {
+  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    buffer_t text = {0}, expected = {0};
+    if (format->before_all != NULL) buffer_text(&text, format->before_all);
+    for (int call = 0; call < 3; call++) {
+      char number[4];
+      snprintf(number, sizeof number, "%d", call * 6);
+      if (call > 0) buffer_text(&text, format->between);
+      story_write_call(&text, format, "get_weather", number);
+      if (format->names_are_ids) buffer_text(&expected, "#functions.get_weather:");
+      if (format->names_are_ids) buffer_text(&expected, number);
+      buffer_text(&expected, "T(get_weather|{\"city\": \"Z\xc3\xbcrich\"})");
+    }
+    if (format->behind_all != NULL) buffer_text(&text, format->behind_all);
+    buffer_char(&text, '\0');
+    buffer_char(&expected, '\0');
+    output_options_t options = {.tools = format};
+    if (format->payload == PAYLOAD_CHANNELS) options.reasoning = reasoning_format_find("harmony");
+    story_expect(&options, text.data, text.length - 1, expected.data);
+    buffer_free(&text);
+    buffer_free(&expected);
+  }
+}
+
+/* The grammar lets text through up to the mark of a call, so what it writes begins with the mark.
+ */
+Test(formats, rows_are_whole) {
+  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    EXPECT_EQ_FOR(tool_format_find(format->name), format, "%s", format->name);
+    ASSERT_EQ_FOR((format->payload == PAYLOAD_LITERALS), (format->literals != NULL), "%s",
+                  format->name);
+    if (format->payload == PAYLOAD_TAGS) cr_assert(format->tags != NULL, "%s", format->name);
+    if (format->bare || format->payload == PAYLOAD_CHANNELS) continue;
+    const char *opener = tool_format_opener(format);
+    const char *first = format->before_all != NULL ? format->before_all : format->begin_name;
+    EXPECT_EQ_FOR(strncmp(first, opener, strlen(opener)), 0, "%s", format->name);
+  }
+  for (const reasoning_format_t *format = reasoning_formats; format->name != NULL; format++) {
+    EXPECT_EQ_FOR(reasoning_format_find(format->name), format, "%s", format->name);
+    cr_assert(format->marks != NULL && format->close != NULL, "%s", format->name);
+  }
+  ASSERT_STR_EQ(tool_format_find("openai")->name, "harmony");
+  ASSERT_STR_EQ(tool_format_find("qwen3_xml")->name, "qwen3_coder");
+  ASSERT_STR_EQ(tool_format_find("llama4_json")->name, "llama3_json");
+  ASSERT_STR_EQ(reasoning_format_find("qwen3")->name, "think");
+  ASSERT_STR_EQ(reasoning_format_find("openai_gptoss")->name, "harmony");
+  static const char *const unknown[] = {"nope", "", " ", "xml", "qwen3_xml mimo", "mim"};
+  for (size_t i = 0; i < ARRAY_LEN(unknown); i++) {
+    EXPECT_EQ_FOR(tool_format_find(unknown[i]), NULL, "%s", unknown[i]);
+    EXPECT_EQ_FOR(reasoning_format_find(unknown[i]), NULL, "%s", unknown[i]);
+  }
+}
+
+/* An answer that is not streamed has whole calls, or the text. */
+Test(formats, a_broken_call_is_text_if_the_answer_is_whole) {
+  static const struct {
+    const char *tools, *text, *expected;
+  } broken[] = {
+      {"llama3_json", "{\"name\": \"x\", \"parameters\": {\"a\": invalid}",
+       "C({\"name\": \"x\", \"parameters\": {\"a\": invalid})"},
+      {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1",
+       "C(<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1)"},
+      {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>",
+       "T(f|{\"a\": 1})"},
+      {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": ", "C([TOOL_CALLS]f[ARGS]{\"a\": )"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
+    output_options_t options = {.tools = tool_format_find(broken[i].tools), .whole = true};
+    story_expect(&options, broken[i].text, strlen(broken[i].text), broken[i].expected);
+  }
+}
+
+Test(formats, reasoning_of_every_family) {
+  static const struct {
+    const char *reasoning, *tools, *text, *expected;
+    bool in_reasoning;
+  } thoughts[] = {
+      {"deepseek_r1", NULL, "text</think>answer", "R(text)C(answer)", true},
+      {"think", NULL, "text</think>answer", "C(text</think>answer)", false},
+      {"think", NULL, "<think>\nhm</think>a", "R(hm)C(a)", true},
+      {"seed_oss", NULL, "<seed:think>hm</seed:think>a", "R(hm)C(a)", false},
+      {"mistral", NULL, "<think>hm</think>a", "R(hm)C(a)", false},
+      {"granite", NULL, "Here is my thought process: hm Here is my response: a", "R(hm)C(a)",
+       false},
+      {"granite", NULL, "Here's my thought process: hm Here's my response: a", "R(hm)C(a)", false},
+      {"granite", NULL, "Here is my answer", "C(Here is my answer)", false},
+      {"gemma4", NULL, "<|channel>thought\nhm<channel|>a", "R(hm)C(a)", false},
+      /* the mark of a call ends the thoughts */
+      {"think", "kimi_k2", "hm <|tool_calls_section_begin|>" KIMI("functions.f:0", "{}"),
+       "R(hm)#functions.f:0T(f|{})", true},
+      {"mistral", "mistral", "[THINK]hm[TOOL_CALLS]f[ARGS]{}", "R(hm)T(f|{})", false},
+      {"think", "hermes",
+       "hm\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n</think>\nso",
+       "R(hm)T(f|{})C(so)", true},
+      {"think", "hermes", "a <tool_call> b </think>c", "R(a <tool_call> b)C(c)", true},
+      {"think", "hermes", "a <tool_call>{\"x</think>c", "R(a <tool_call>{\"x)C(c)", true},
+      {"think", "hermes", "a <tool_call>{\"x", "R(a <tool_call>{\"x)", true},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(thoughts); i++) {
+    output_options_t options = {.reasoning = reasoning_format_find(thoughts[i].reasoning),
+                                .in_reasoning = thoughts[i].in_reasoning};
+    if (thoughts[i].tools != NULL) options.tools = tool_format_find(thoughts[i].tools);
+    story_expect(&options, thoughts[i].text, strlen(thoughts[i].text), thoughts[i].expected);
+  }
+}
