@@ -36,6 +36,16 @@ def test_prompts(llm):
 
 
 def test_schema(llm):
+    schema = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
+              "properties": {"name": {"type": "string", "maxLength": 20},
+                             "age": {"type": "integer", "minimum": 0, "maximum": 120}}}
     person = json.loads(llm("-m", "demo", "-o", "max_tokens", "300", "--schema",
-                            "name, age int", "Make up a person."))
+                            json.dumps(schema), "Make up a person."))
+    assert person.keys() == {"name", "age"} and isinstance(person["age"], int)
+
+
+def test_concise_schema(llm):
+    """The program's own spelling has no bound of a string, so the answer is one without a draw."""
+    person = json.loads(llm("-m", "demo", "-o", "max_tokens", "300", "-o", "temperature", "0",
+                            "--schema", "name, age int", "Make up a person."))
     assert person.keys() >= {"name", "age"} and isinstance(person["age"], int)

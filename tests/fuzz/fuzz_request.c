@@ -1,9 +1,30 @@
-/* fuzz_request.c: a body of /v1/completions and /v1/chat/completions. */
+/* fuzz_request.c: a body of /v1/completions, /v1/chat/completions and /v1/messages. */
 #include "engine/base/arena.h"
+#include "engine/base/check.h"
+#include "server/completion/dialect.h"
 #include "server/fields/params.h"
+#include "server/messages/messages.h"
 #include "tests/fuzz/targets.h"
 
 #include <string.h>
+
+/* What a body of /v1/messages becomes is a body of chat that the strict reader takes. */
+static void translate(const json_t *root, reader_t *reader, bool late_system) {
+  messages_state_t state = {0};
+  buffer_t chat = {0};
+  json_doc_t *doc = NULL;
+  int code = messages_translate(reader, root, late_system, late_system, &state, &chat);
+  if (code == 0) {
+    CHECK_EQ(json_parse(chat.data, chat.length, &json_limits_translated, &doc, reader->error), 0);
+    static params_t params;
+    static const params_defaults_t defaults = {.stream_interval = 1};
+    memset(&params, 0, sizeof params);
+    (void)params_read(&params, true, &defaults, reader, json_root(doc));
+    json_free(params.constraint.doc);
+  }
+  json_free(doc);
+  buffer_free(&chat);
+}
 
 void fuzz_request(const uint8_t *data, size_t size) {
   json_doc_t *doc = NULL;
@@ -18,6 +39,12 @@ void fuzz_request(const uint8_t *data, size_t size) {
     memset(&params, 0, sizeof params);
     if (params_read(&params, chat == 1, &defaults, &reader, json_root(doc)) == 0)
       (void)params_check(&params, &limits, &error);
+    arena_free(&arena);
+  }
+  for (int late = 0; late < 2; late++) {
+    arena_t arena = {0};
+    reader_t reader = {.limits = &limits, .arena = &arena, .error = &error};
+    translate(json_root(doc), &reader, late == 1);
     arena_free(&arena);
   }
   json_free(doc);
