@@ -349,12 +349,21 @@ typedef struct row {
 #define IGNORED(name, max) {name, FIELD_IGNORED, 0, 0, max, NULL, NULL, NULL},
 #define IGNORED_ANY(name) {name, FIELD_IGNORED, 0, 0, ANY_COUNT, NULL, "any value", NULL},
 #define IGNORED_READ(name, reader, accepts) {name, FIELD_IGNORED, 0, 0, 0, NULL, accepts, NULL},
+#define HINT(name)                                                                                 \
+  {name, FIELD_IGNORED, 0, 0, 0, NULL, "any value, a hint; `x-inferd-ignored-params` names it",    \
+   NULL},
 
 static const row_t completion_rows[] = {
 #include "server/fields/completion_fields.def"
 };
 static const row_t chat_rows[] = {
 #include "server/fields/chat_fields.def"
+};
+static const row_t responses_rows[] = {
+#include "server/fields/responses_fields.def"
+};
+static const row_t messages_rows[] = {
+#include "server/fields/messages_fields.def"
 };
 static const row_t tokenize_rows[] = {
 #include "server/fields/tokenize_fields.def"
@@ -424,6 +433,7 @@ static void print_noop(const row_t *row) {
   printf("null");
   if ((row->flags & NOOP_FALSE) != 0) printf(", false");
   if ((row->flags & NOOP_EMPTY) != 0) printf(", \"\", [], {}");
+  if ((row->flags & NOOP_TEXT_FORMAT) != 0) printf(", {\"type\": \"text\"}");
   if ((row->flags & NOOP_NUMBERS) != 0) printf(", %g", row->min);
   if ((row->flags & NOOP_NUMBERS) != 0 && row->min != row->max) printf(", %g", row->max);
 }
@@ -493,10 +503,33 @@ static const route_row_t route_rows[] = {
 #define ROUTE_METRICS 0
 #define ROUTE_ADMIN 0
 #define ROUTE_SMALL 0
+#define ROUTE_KEY_ALONE 0
+#define ROUTE_MESSAGES 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE
 };
+
+typedef struct unserved_row {
+  const char *path, *what, *instead;
+} unserved_row_t;
+
+static const unserved_row_t unserved_rows[] = {
+#define UNSERVED(path, what, instead) {path, what, instead},
+#include "server/http/unserved.def"
+#undef UNSERVED
+};
+
+static void print_unserved(void) {
+  printf(
+      "\nThese routes are refused by name, after the check of the key and before the body, with\n"
+      "404 `unsupported_endpoint`; `/v1` may stand before them, and more behind a slash.\n\n"
+      "| refused | part of | use |\n|---|---|---|\n");
+  for (size_t i = 0; i < LENGTH(unserved_rows); i++) {
+    const unserved_row_t *row = &unserved_rows[i];
+    printf("| `%s` | %s | %s |\n", row->path, row->what, row->instead == NULL ? "" : row->instead);
+  }
+}
 
 /* The first row of a label has its help; later spellings of it are listed beside it. */
 static void print_routes(void) {
@@ -538,6 +571,7 @@ static void print_fields(void) {
       "`/ping` need no key. While the engine is not ready, `/v1/models` and the routes that\n"
       "need the model answer 503.\n");
   print_routes();
+  print_unserved();
   print_rows("POST /v1/completions", "", completion_rows, LENGTH(completion_rows));
   print_rows("POST /v1/chat/completions", "These fields are different from those of completions.",
              chat_rows, LENGTH(chat_rows));
@@ -550,6 +584,14 @@ static void print_fields(void) {
     first = false;
   }
   printf(".\n");
+  print_rows("POST /v1/responses",
+             "`/v1/responses/input_tokens` takes the same fields. All fields of chat that are not "
+             "in these tables are as on `/v1/chat/completions`.",
+             responses_rows, LENGTH(responses_rows));
+  print_rows("POST /v1/messages",
+             "`/v1/messages/count_tokens` takes the same fields. Errors of both routes are in "
+             "Anthropic's form.",
+             messages_rows, LENGTH(messages_rows));
   print_rows("POST /tokenize", "Text or a conversation becomes token ids.", tokenize_rows,
              LENGTH(tokenize_rows));
   print_rows("POST /detokenize", "Token ids become text.", detokenize_rows,

@@ -153,6 +153,7 @@ class Server:
             headers.setdefault("Content-Type", "application/json")
         if self.key:
             headers.setdefault("Authorization", f"Bearer {self.key}")
+        headers = {name: value for name, value in headers.items() if value is not None}
         own = connection is None
         connection = connection or self.connection()
         try:

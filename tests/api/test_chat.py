@@ -154,6 +154,47 @@ def test_logprobs(server):
     assert choice["logprobs"]["refusal"] is None
 
 
+def test_named_ids_take_the_place_of_the_best(server):
+    """Exactly these ids and the sampled one, whatever top_logprobs asks for."""
+    for best in ({}, {"top_logprobs": 2}):
+        choice = chat(server, "Say hi", logprobs=True, logprob_token_ids=[3000], max_tokens=1,
+                      logit_bias={"42": 100}, return_tokens_as_token_ids=True, **best)["choices"][0]
+        top = choice["logprobs"]["content"][0]["top_logprobs"]
+        assert [entry["token"] for entry in top] == ["token_id:42", "token_id:3000"]
+
+
+def test_first_chunk_has_the_ids_of_the_prompt(server):
+    """And no token: clients take differences between frames."""
+    plain = chat(server, "Say hi", max_tokens=4, return_token_ids=True)
+    body = {"messages": user("Say hi"), "max_tokens": 4, "temperature": 0, "n": 2,
+            "return_token_ids": True, "stream_options": {"include_usage": True,
+                                                         "continuous_usage_stats": True}}
+    chunks = Stream(server, body, path=CHAT).chunks()
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert chunks[0]["prompt_token_ids"] == plain["prompt_token_ids"]
+    assert not any("prompt_token_ids" in c for c in chunks[1:])
+    assert not any("prompt_token_ids" in choice for c in chunks for choice in c["choices"])
+    counts = [c["usage"]["completion_tokens"] for c in chunks]
+    assert counts == sorted(counts) and counts[-1] == 8
+    body["n"] = 1
+    counts = [c["usage"]["completion_tokens"] for c in Stream(server, body, path=CHAT).chunks()]
+    assert counts == [0, 1, 2, 3, 4, 4]
+    assert {c["system_fingerprint"] for c in chunks} == {plain["system_fingerprint"]}
+
+
+def test_no_empty_delta_in_a_named_call(server):
+    body = {"messages": user("What is the weather in Paris?"), "tools": [SHORT_WEATHER],
+            "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+            "max_tokens": 60, "temperature": 0}
+    chunks = Stream(server, body, path=CHAT).chunks()
+    assert all(c["choices"][0]["delta"] for c in chunks[:-1])
+    message, reason = join(chunks)[0][0], join(chunks)[1][0]
+    assert reason == "stop" and message["tool_calls"][0]["name"] == "get_weather"
+    for more in ({"return_token_ids": True}, {"logprobs": True}):
+        every = Stream(server, {**body, **more}, path=CHAT).chunks()
+        assert len(every) > len(chunks), "a frame for each token where tokens are asked for"
+
+
 def test_max_tokens_is_the_context_by_default(server):
     tokens = len(server.post("/tokenize", {"messages": user("hi")}).json["tokens"])
     answer = chat(server, "hi", ignore_eos=True, max_completion_tokens=3, max_tokens=9)
@@ -245,7 +286,7 @@ def test_json_schema(server):
         assert choice["finish_reason"] == "stop" and is_person(choice["message"]["content"])
         messages, _ = join(stream(server, "Make up a person.", **fields))
         assert messages[0]["content"] == choice["message"]["content"]
-    text = server.choice("A person: ", response_format=FORMAT, max_tokens=60)["text"]
+    text = server.choice("A person: ", response_format=FORMAT, max_tokens=120)["text"]
     assert is_person(text)
 
 

@@ -219,6 +219,7 @@ def test_truncate_prompt_tokens(server):
     ids = server.tokens("one two three four five six seven eight nine ten")
     body = server.complete(ids, max_tokens=1, truncate_prompt_tokens=5, return_token_ids=True)
     assert body["usage"]["prompt_tokens"] == 5
+    assert body["choices"][0]["prompt_token_ids"] == ids[-5:], "the end of a prompt matters most"
     left = server.choice(ids, max_tokens=1, truncate_prompt_tokens=5, truncation_side="left",
                          return_token_ids=True)
     right = server.choice(ids, max_tokens=1, truncate_prompt_tokens=5, truncation_side="right",
@@ -293,10 +294,10 @@ def test_logprobs_are_raw(server):
 
 def test_logprob_token_ids(server):
     ids = [3, 4, 5]
-    choice = greedy(server, max_tokens=2, logprobs=1, logprob_token_ids=ids,
+    choice = greedy(server, max_tokens=2, logprobs=5, logprob_token_ids=ids,
                     return_tokens_as_token_ids=True)
-    for top in choice["logprobs"]["top_logprobs"]:
-        assert {f"token_id:{i}" for i in ids} <= set(top)
+    for sampled, top in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"]):
+        assert set(top) == {f"token_id:{i}" for i in [sampled, *ids]}, "exactly these"
 
 
 def test_return_tokens_as_token_ids(server):
@@ -311,6 +312,15 @@ def test_echo(server):
     assert echoed["token_ids"] == plain["token_ids"]
     ids = server.tokens(P, add_special_tokens=False)
     assert greedy(server, ids, echo=True)["text"].startswith(P)
+
+
+def test_echo_of_ids_shows_special_tokens(server):
+    text = "<|im_start|>user\nSay"
+    ids = server.tokens(text)
+    choice = greedy(server, ids, echo=True, logprobs=0, max_tokens=1)
+    assert choice["text"].startswith(text)
+    tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+    assert tokens[0] == "<|im_start|>" and offsets[:2] == [0, len(tokens[0])]
 
 
 def test_echo_with_logprobs(server):

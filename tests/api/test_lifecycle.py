@@ -46,6 +46,14 @@ def test_api_keys(start):
     for value in (f"Bearer {KEY}", f"bearer {KEY}", "Bearer second"):
         assert server.get("/v1/models", headers={"Authorization": value}).status == 200
     assert server.get("/nope").status == 404
+    # x-api-key counts where clients of Anthropic ask, and only without Authorization
+    alone = {"Authorization": None, "x-api-key": KEY}
+    for path in ("/v1/models", "/v1/models/demo"):
+        assert server.get(path, headers=alone).status == 200
+        assert server.get(path, headers={**alone, "x-api-key": "nope"}).status == 401
+        assert server.get(path, headers={**alone, "Authorization": "Bearer nope"}).status == 401
+    for path in ("/version", "/metrics", "/nope"):
+        assert server.get(path, headers=alone).status == 401
     url = f"http://{server.host}:{server.port}/v1"
     with openai.OpenAI(base_url=url, api_key=KEY) as client:
         assert client.completions.create(model="demo", prompt="a", max_tokens=1).choices
@@ -223,6 +231,29 @@ def test_missing_and_malformed_models(inferd, tmp_path):
     assert code == 65 and "safetensors" in text
 
 
+def test_a_journal_gets_priorities(inferd, tmp_path):
+    """Under systemd standard error is the journal, and JOURNAL_STREAM is its device and inode: the
+    reason of a failed start is an error there, not one more line of information."""
+    def first_lines(model, *flags, journal):
+        with open(tmp_path / "journal", "w+") as file:
+            status = os.fstat(file.fileno())
+            stream = f"{status.st_dev}:{status.st_ino + (not journal)}"
+            subprocess.run([str(ROOT / inferd), "serve", model, "--port", "0", *flags],
+                           stderr=file, timeout=60 * PATIENCE,
+                           env={**os.environ, "JOURNAL_STREAM": stream})
+            file.seek(0)
+            return file.read().splitlines()
+
+    missing = tmp_path / "nowhere"
+    lines = first_lines(missing, journal=True)
+    assert [line for line in lines if line.startswith("<3>") and str(missing) in line], lines
+    lines = first_lines(DEMO, "--num-blocks", "2", journal=True)
+    assert lines[0].startswith("<6>inferd "), lines
+    assert [line for line in lines if line.startswith("<3>") and "--num-blocks" in line], lines
+    assert first_lines(DEMO, "--prot", "1", journal=True)[0].startswith("<3>inferd: ")
+    assert not [line for line in first_lines(missing, journal=False) if line.startswith("<")]
+
+
 def test_auto_says_which_back_end_and_why(inferd):
     """Without nvcc at build time, or without a GPU, one line gives the reason."""
     done = run(inferd, "check", DEMO)
@@ -355,6 +386,33 @@ def test_drain(start, tmp_path):
         assert len(stream.chunks_seen) == length and stream.finish_reasons() == ["length"]
     assert server.wait_exit(30) == 0, server.log()
     assert time.monotonic() - begin < 60 * PATIENCE
+
+
+def test_a_leaving_server_admits_requests_until_the_delay_ends(start):
+    """SIGTERM with --drain-delay: readiness is off at once, for routers; clients see nothing but
+    a request to close their connections. The second SIGTERM ends the delay."""
+    server = start(DEMO, "--drain-delay", "10min")
+    kept = server.connection()
+    assert server.get("/readyz", connection=kept).status == 200
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: server.get("/readyz").status == 503, "readiness to be off")
+    assert server.get("/readyz").json["status"] == server.get("/health").json["status"] == "leaving"
+    assert server.get("/livez").status == 200
+    for connection in (kept, server.connection()):
+        answer = server.post("/v1/completions", {"prompt": "a", "max_tokens": 2},
+                             connection=connection)
+        assert answer.status == 200 and answer.headers["connection"] == "close"
+    assert b'state="leaving"} 1' in server.get("/metrics").body
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait_exit(15) == 0, server.log()
+    assert "drain delay" not in server.log()
+
+
+def test_the_delay_ends_by_itself(start):
+    server = start(DEMO, "--drain-delay", "200ms")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait_exit(30) == 0, server.log()
+    assert "drain delay: draining" in server.log()
 
 
 def test_kept_connection_gets_503_in_a_drain(start, tmp_path):

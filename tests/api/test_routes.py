@@ -1,5 +1,7 @@
 """The small routes: models, tokenize and detokenize, health, version."""
 
+from datetime import datetime
+
 import pytest
 from tokenizers import Tokenizer
 
@@ -19,6 +21,10 @@ def test_models(server):
             "permission"} <= set(card)
     assert card["object"] == "model" and card["owned_by"] == "inferd"
     assert card["max_model_len"] > 0
+    # the same page for clients of Anthropic
+    assert (card["type"], card["display_name"]) == ("model", "demo")
+    assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
+    assert (page["has_more"], page["first_id"], page["last_id"]) == (False, "demo", "alias/demo")
 
 
 def test_model(server):
@@ -33,14 +39,15 @@ def test_model(server):
 @pytest.mark.parametrize("special", [True, False])
 def test_tokenize_as_hugging_face_does(server, text, special):
     reference = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
-    expected = reference.encode(text, add_special_tokens=special).ids
+    encoding = reference.encode(text, add_special_tokens=special)
+    expected = encoding.ids
     answer = server.post("/tokenize", {"prompt": text, "add_special_tokens": special,
                                        "return_token_strs": True})
     assert answer.status == 200, answer
     body = answer.json
     assert body["tokens"] == expected
     assert body["count"] == len(expected) and body["max_model_len"] == server.max_model_len()
-    assert len(body["token_strs"]) == len(expected)
+    assert body["token_strs"] == encoding.tokens, "as in the vocabulary"
 
 
 def test_tokenize_beyond_the_context(server):

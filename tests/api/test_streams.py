@@ -81,6 +81,9 @@ def test_usage_chunk(server):
     options = {"include_usage": True, "continuous_usage_stats": True}
     chunks = Stream(server, {**body, "stream_options": options}).chunks()
     assert [c["usage"]["completion_tokens"] for c in chunks] == [*range(1, 9), 8]
+    cached = {c["usage"]["prompt_tokens_details"]["cached_tokens"] for c in chunks}
+    assert cached == {len(server.tokens(P)) - 1}, "true from the first frame on: the third request"
+    assert {c["system_fingerprint"] for c in chunks} == {chunks[0]["system_fingerprint"]}
 
 
 def test_stream_interval(server):

@@ -53,7 +53,7 @@ FRAMING = [
     ("two hosts", b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", {400}),
     ("control in name", headers(b"X\x01Y: 1", LENGTH) + BODY, {400}),
     ("control in value", headers(b"X-Y: a\x01b", LENGTH) + BODY, {400}),
-    ("http/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400}),
+    ("http/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {505}),
     ("http/3.0", b"GET /v1/models HTTP/3.0\r\nHost: localhost\r\n\r\n", {505}),
     ("long line", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", {414}),
     ("long header", headers(b"X-Long: " + b"a" * 100000, LENGTH), {431}),

@@ -15,9 +15,9 @@
 
 enum { TOPS_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX, CHOICES_MAX = 8, STEPS_MAX = 400 };
 
-static void (*const handlers[])(exchange_t *) = {api_chat_completions, api_completions,
-                                                 api_tokenize,         api_detokenize,
-                                                 api_load_lora,        api_unload_lora};
+static void (*const handlers[])(exchange_t *) = {
+    api_chat_completions, api_completions, api_tokenize,  api_detokenize,
+    api_load_lora,        api_unload_lora, api_responses, api_responses_input_tokens};
 static const char *const texts[] = {"a",
                                     " the",
                                     "",
@@ -151,6 +151,21 @@ static void check_json(const char *text, size_t length) {
   json_free(doc);
 }
 
+/* Events of a stream of /v1/responses: "event: TYPE\ndata: {...}\n\n" each. */
+static void check_named_events(const fake_exchange_t *exchange) {
+  const char *at = exchange->body, *end = at + exchange->body_length;
+  while (at < end) {
+    const char *blank = memmem(at, (size_t)(end - at), "\n\n", 2);
+    if (blank == NULL) abort();
+    const char *data = memmem(at, (size_t)(blank - at), "\ndata: ", 7);
+    if (at[0] != ':') {
+      if (data == NULL || strncmp(at, "event: response.", 16) != 0) abort();
+      check_json(data + 7, (size_t)(blank - data - 7));
+    }
+    at = blank + 2;
+  }
+}
+
 /* Events of a stream: "data: {...}\n\n" each; a whole stream ends with [DONE]. */
 static void check_events(const fake_exchange_t *exchange) {
   const char *at = exchange->body, *end = at + exchange->body_length;
@@ -171,7 +186,9 @@ static void check_events(const fake_exchange_t *exchange) {
 
 static void check_answer(const fake_exchange_t *exchange) {
   if (exchange->gone) return;
-  if (exchange->streaming) {
+  if (exchange->streaming && strncmp(exchange->body, "event:", 6) == 0) {
+    check_named_events(exchange);
+  } else if (exchange->streaming) {
     check_events(exchange);
   } else if (!exchange->answered || exchange->body == NULL) {
     abort();

@@ -1,0 +1,267 @@
+/* request.c: the body of POST /v1/responses -> a body of chat.
+ *
+ * Loop thread or a job of the lanes. The conversation is written by items.c, the tools by tools.c.
+ * Fields that chat has too are handed on as they are: the reader of chat checks them. Next:
+ * server/completion/prompt.c.
+ */
+#include "server/responses/responses.h"
+
+#include "engine/base/util.h"
+#include "server/fields/params_read.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static responses_fields_t *out_of(reader_t *reader) {
+  return reader->out;
+}
+
+/* ---- fields ---- */
+
+static int read_input(reader_t *reader, const field_t *field, const json_t *value) {
+  out_of(reader)->input = value;
+  if (value->type == JSON_STRING) return 0;
+  if (value->type != JSON_ARRAY) {
+    return field_fail_type(reader, field->name, "a string or an array of items", value);
+  }
+  if (value->count > 0) return 0;
+  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                   "Invalid 'input': the array must not be empty.");
+}
+
+static int read_tool_list(reader_t *reader, const field_t *field, const json_t *value) {
+  out_of(reader)->tools = value;
+  return value->type == JSON_ARRAY ? 0 : field_fail_type(reader, field->name, "an array", value);
+}
+
+static int read_any_choice(reader_t *reader, const field_t *field, const json_t *value) {
+  out_of(reader)->tool_choice = value;
+  if (value->type == JSON_STRING || value->type == JSON_OBJECT) return 0;
+  return field_fail_type(reader, field->name, "a string or an object", value);
+}
+
+static int read_object(reader_t *reader, const field_t *field, const json_t *value,
+                       const json_t **out) {
+  *out = value;
+  return value->type == JSON_OBJECT ? 0 : field_fail_type(reader, field->name, "an object", value);
+}
+
+static int read_reasoning(reader_t *reader, const field_t *field, const json_t *value) {
+  return read_object(reader, field, value, &out_of(reader)->reasoning);
+}
+
+static int read_text(reader_t *reader, const field_t *field, const json_t *value) {
+  return read_object(reader, field, value, &out_of(reader)->text);
+}
+
+static int read_any_metadata(reader_t *reader, const field_t *field, const json_t *value) {
+  return read_object(reader, field, value, &out_of(reader)->metadata);
+}
+
+static int read_include(reader_t *reader, const field_t *field, const json_t *value) {
+  out_of(reader)->include = value;
+  if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
+  JSON_EACH(name, value) {
+    if (name->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", name);
+  }
+  return 0;
+}
+
+static int read_truncation(reader_t *reader, const field_t *field, const json_t *value) {
+  if (json_equals(value, "disabled")) return 0;
+  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                   "Invalid 'truncation': only 'disabled' is possible. No part of a prompt is left "
+                   "out in silence.");
+}
+
+#undef FIELDS_STRUCT
+#define FIELDS_STRUCT responses_fields_t
+static const field_t rows[] = {
+#include "server/fields/responses_fields.def"
+};
+
+const field_table_t responses_table = {rows, ARRAY_LEN(rows), NULL};
+
+/* Reads the fields of this dialect, and hands those of chat on. */
+static int read_fields(reader_t *reader, const json_t *root, buffer_t *passed) {
+  if (root->type != JSON_OBJECT) {
+    return error_set(reader->error, ERR_INVALID_JSON, NULL,
+                     "The request body must be a JSON object.");
+  }
+  JSON_EACH(value, root) {
+    const field_t *row = fields_find(&responses_table, value->key, value->key_length);
+    int code = 0;
+    if (row != NULL) {
+      if (value->type != JSON_NULL) code = field_read(reader, row, value);
+    } else if (fields_find(&chat_table, value->key, value->key_length) == NULL) {
+      code = field_unknown(reader, "", value->key, value->key_length);
+    } else {
+      buffer_char(passed, ',');
+      buffer_quote(passed, value->key, value->key_length);
+      buffer_char(passed, ':');
+      json_print(passed, value);
+    }
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+/* ---- the body of chat ---- */
+
+const char *responses_keep(arena_t *arena, buffer_t *text) {
+  buffer_char(text, '\0');
+  const char *kept = text->failed ? NULL : arena_copy(arena, text->data, text->length);
+  buffer_clear(text);
+  return kept;
+}
+
+static const char *keep(arena_t *arena, const json_t *value, const char *absent) {
+  if (value == NULL || value->type == JSON_NULL) return absent;
+  buffer_t text = {0};
+  json_print(&text, value);
+  const char *kept = responses_keep(arena, &text);
+  buffer_free(&text);
+  return kept;
+}
+
+static int write_format(reader_t *reader, const json_t *format, buffer_t *chat) {
+  const json_t *type = json_get(format, "type"), *schema = json_get(format, "schema");
+  if (format == NULL || format->type == JSON_NULL || json_equals(type, "text")) return 0;
+  if (format->type != JSON_OBJECT) {
+    return field_fail_type(reader, "text.format", "an object", format);
+  }
+  if (json_equals(type, "json_object")) {
+    buffer_text(chat, ",\"response_format\":{\"type\":\"json_object\"}");
+    return 0;
+  }
+  if (!json_equals(type, "json_schema")) {
+    return error_set(reader->error, ERR_INVALID_VALUE, "text.format.type",
+                     "Invalid 'text.format.type': expected 'text', 'json_object' or "
+                     "'json_schema'.");
+  }
+  if (schema == NULL || schema->type == JSON_NULL) {
+    return error_set(reader->error, ERR_MISSING_PARAMETER, "text.format.schema",
+                     "Missing required parameter: 'text.format.schema'.");
+  }
+  const json_t *name = json_get(format, "name"), *strict = json_get(format, "strict");
+  buffer_text(chat, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":");
+  json_print(chat, schema);
+  if (name != NULL) json_print_member(chat, "name", name);
+  if (strict != NULL) json_print_member(chat, "strict", strict);
+  buffer_text(chat, "}}");
+  return 0;
+}
+
+static bool wants_logprobs(const responses_fields_t *fields) {
+  JSON_EACH(name, fields->include) {
+    if (json_equals(name, "message.output_text.logprobs")) return true;
+  }
+  return false;
+}
+
+/* The fields that chat has under other names. */
+static int write_fields(const responses_fields_t *fields, reader_t *reader, buffer_t *chat) {
+  const json_t *effort = json_get(fields->reasoning, "effort");
+  if (fields->max_output_tokens != ABSENT) {
+    buffer_text(chat, ",\"max_completion_tokens\":");
+    buffer_int(chat, fields->max_output_tokens);
+  }
+  if (effort != NULL) json_print_member(chat, "reasoning_effort", effort);
+  bool scores = wants_logprobs(fields);
+  if (fields->top_logprobs > 0 && !scores) {
+    return error_set(reader->error, ERR_INVALID_VALUE, "top_logprobs",
+                     "'top_logprobs' needs \"message.output_text.logprobs\" in 'include'.");
+  }
+  if (scores) buffer_text(chat, ",\"logprobs\":true");
+  if (scores && fields->top_logprobs != ABSENT) {
+    buffer_text(chat, ",\"top_logprobs\":");
+    buffer_int(chat, fields->top_logprobs);
+  }
+  return write_format(reader, json_get(fields->text, "format"), chat);
+}
+
+/* Keeps what the answer repeats. */
+static int keep_fields(const responses_fields_t *fields, reader_t *reader,
+                       responses_answer_t *response) {
+  arena_t *arena = reader->arena;
+  response->instructions = keep(arena, fields->instructions, "null");
+  response->metadata = keep(arena, fields->metadata, "{}");
+  response->tools = keep(arena, fields->tools, "[]");
+  response->tool_choice = keep(arena, fields->tool_choice, "\"auto\"");
+  response->format = keep(arena, json_get(fields->text, "format"), "{\"type\":\"text\"}");
+  response->effort = keep(arena, json_get(fields->reasoning, "effort"), "null");
+  response->max_output_tokens = fields->max_output_tokens;
+  response->top_logprobs = fields->top_logprobs;
+  response->frames.flat = true;
+  bool all = response->instructions != NULL && response->metadata != NULL &&
+             response->tools != NULL && response->tool_choice != NULL && response->format != NULL &&
+             response->effort != NULL;
+  return all ? 0 : field_no_memory(reader);
+}
+
+int responses_translate(completion_t *completion, reader_t *reader, const json_t *root,
+                        buffer_t *chat) {
+  responses_fields_t fields = {0};
+  buffer_t passed = {0};
+  responses_answer_t *response = arena_calloc(reader->arena, 1, sizeof *response);
+  if (response == NULL) return field_no_memory(reader);
+  fields_default(&responses_table, &fields);
+  reader->out = &fields;
+  int code = read_fields(reader, root, &passed);
+  if (code == 0 && fields.input == NULL) {
+    code = error_set(reader->error, ERR_MISSING_PARAMETER, "input",
+                     "Missing required parameter: 'input'.");
+  }
+  if (code == 0) code = keep_fields(&fields, reader, response);
+  if (code == 0) {
+    chat_body_t body;
+    chat_body_begin(&body, chat, completion->server->live->late_system);
+    code = responses_messages(&fields, reader, &body);
+    chat_body_end(&body);
+  }
+  if (code == 0) code = responses_tools(&fields, reader, response, chat);
+  if (code == 0) code = write_fields(&fields, reader, chat);
+  buffer_append(chat, passed.data, passed.length);
+  buffer_char(chat, '}');
+  chat->failed = chat->failed || passed.failed;
+  buffer_free(&passed);
+  if (code == 0) completion->dialect_state = response;
+  return code;
+}
+
+/* ---- errors ---- */
+
+/* Puts `to` in the place of the first `from` in the text, if there is room. */
+static void replace(char *text, size_t capacity, const char *from, const char *to) {
+  char *at = strstr(text, from);
+  size_t old = strlen(from), new = strlen(to), length = strlen(text);
+  if (at == NULL || length - old + new >= capacity) return;
+  memmove(at + new, at + old, strlen(at + old) + 1);
+  memcpy(at, to, new);
+}
+
+void responses_rename(const completion_t *completion, inferd_error_t *error) {
+  static const char *const names[][2] = {
+      {"messages", "input"},
+      {"max_completion_tokens", "max_output_tokens"},
+      {"max_tokens", "max_output_tokens"},
+      {"response_format.json_schema.schema", "text.format.schema"},
+      {"response_format", "text.format"},
+      {"reasoning_effort", "reasoning.effort"},
+  };
+  const responses_answer_t *response = completion->dialect_state;
+  char old[ERROR_PARAM_MAX], function[40];
+  int32_t index;
+  snprintf(old, sizeof old, "%s", error->param);
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    if (strncmp(old, names[i][0], strlen(names[i][0])) != 0) continue;
+    replace(error->param, sizeof error->param, names[i][0], names[i][1]);
+    break;
+  }
+  bool of_tool = sscanf(old, "tools[%" SCNd32 "]", &index) == 1 && index >= 0;
+  if (of_tool && index < response->num_shown) {
+    snprintf(function, sizeof function, "tools[%" PRId32 "].function", index);
+    replace(error->param, sizeof error->param, function, response->shown[index].place);
+  }
+  if (old[0] != '\0') replace(error->message, sizeof error->message, old, error->param);
+}

@@ -1,0 +1,94 @@
+/* responses.h: POST /v1/responses: a body becomes a body of chat, and what the model writes becomes
+ * items and events.
+ *
+ * A dialect of server/completion/dialect.h. The translator (request.c, items.c, tools.c) runs where
+ * bodies are read, the loop thread or a job of the lanes; the writer (writer.c, object.c) on the
+ * loop thread. Nothing is kept when the answer is sent.
+ */
+#ifndef INFERD_SERVER_RESPONSES_RESPONSES_H
+#define INFERD_SERVER_RESPONSES_RESPONSES_H
+
+#include "server/completion/dialect.h"
+#include "server/dialect/chat_body.h"
+
+/* The request's own fields; pointers into the body's document, NULL = not given. */
+typedef struct responses_fields {
+  const json_t *input, *instructions, *tools, *tool_choice, *reasoning, *text, *include, *metadata;
+  int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
+} responses_fields_t;
+
+/* A tool that the model is shown as a function. Texts lie in the arena, NUL-terminated. */
+typedef struct response_tool {
+  const char *name;  /* of the function */
+  const char *space; /* the namespace; NULL = none. Then `name` is SPACE__OWN */
+  const char *own;   /* the name in the request */
+  const char *place; /* "tools[2].tools[0]" */
+  bool is_custom;    /* it takes a text: a function with one string, `input` */
+} response_tool_t;
+
+typedef enum item_kind {
+  ITEM_NONE,
+  ITEM_REASONING,
+  ITEM_TEXT,
+  ITEM_CALL,  /* of a function */
+  ITEM_CUSTOM /* of a custom tool */
+} item_kind_t;
+
+/* The state of a completion of this dialect, in its arena. */
+typedef struct response {
+  /* what the answer repeats: JSON texts in the arena, NUL-terminated */
+  const char *instructions, *metadata, *tools, *tool_choice, *format, *effort;
+  int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
+  response_tool_t *shown;                  /* [num_shown] */
+  int32_t num_shown;
+  /* output */
+  buffer_t items; /* finished items, as elements of an array */
+  int32_t num_items;
+  item_kind_t open;            /* the item that is being written */
+  buffer_t item_id, call_id;   /* the body of a JSON string */
+  const response_tool_t *tool; /* of a call; NULL = the request has no such tool */
+  buffer_t name;               /* of a call, as the model wrote it */
+  buffer_t text;               /* of the open item, or the arguments of a call */
+  size_t sent;                 /* bytes of it that events have carried */
+  buffer_t logprobs;           /* of its tokens, as elements of an array */
+  size_t sent_logprobs;
+  buffer_t blanks;         /* blank text that belongs to no item yet */
+  item_kind_t blanks_kind; /* which item it would begin */
+  cord_t frames;           /* flat: events that wait to be sent */
+  bool begun;              /* response.created is in them */
+  int64_t sequence_number;
+} responses_answer_t;
+
+/* request.c */
+extern const field_table_t responses_table;
+int responses_translate(completion_t *completion, reader_t *reader, const json_t *root,
+                        buffer_t *chat);
+void responses_rename(const completion_t *completion, inferd_error_t *error);
+/* Copies JSON text that was printed into `text`, and empties it. NULL: memory is short. */
+const char *responses_keep(arena_t *arena, buffer_t *text);
+
+/* items.c: writes the conversation. 0, or an error with its place. */
+int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_body_t *body);
+/* The name under which the model is shown a tool of a namespace: SPACE__OWN. */
+void responses_join_name(buffer_t *out, const json_t *space, const json_t *own);
+
+/* tools.c: appends ,"tools":[...],"tool_choice":... to `chat`, and fills in response->shown. 0, or
+ * an error with its place. */
+int responses_tools(const responses_fields_t *fields, reader_t *reader,
+                    responses_answer_t *response, buffer_t *chat);
+
+/* object.c: the response object. */
+typedef enum response_status {
+  RESPONSE_IN_PROGRESS,
+  RESPONSE_COMPLETED,
+  RESPONSE_INCOMPLETE,
+  RESPONSE_FAILED
+} response_status_t;
+/* `error`: of RESPONSE_FAILED, else NULL. */
+void responses_print(cord_t *out, const completion_t *completion, response_status_t status,
+                     const inferd_error_t *error);
+/* The open item, with its text if it is `whole`, else as it begins. */
+void responses_print_item(cord_t *out, const responses_answer_t *response, const char *status,
+                          bool whole);
+
+#endif
