@@ -569,6 +569,9 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
     say(engine, "tokenizer none: prompts and answers are token ids");
   } else if (!code) {
     code = tokenizer_load(engine->options.model_dir, &engine->tokenizer, error);
+    if (!code && tokenizer_interprets_patterns(engine->tokenizer))
+      say(engine,
+          "tokenizer: PCRE2 interprets a split pattern that has no scanner, which is slower");
   }
   if (!code) {
     code = blueprint_read(engine->options.model_dir, tokenizer_model_max_length(engine->tokenizer),

@@ -290,9 +290,6 @@ int32_t tokenizer_eos_id(const tokenizer_t *tokenizer) {
 double tokenizer_model_max_length(const tokenizer_t *tokenizer) {
   return tokenizer->model_max_length;
 }
-bool tokenizer_truncates_left(const tokenizer_t *tokenizer) {
-  return tokenizer->truncates_left;
-}
 bool tokenizer_interprets_patterns(const tokenizer_t *tokenizer) {
   const pretokenizer_t *pretokenizer = &tokenizer->pretokenizer;
   for (unsigned i = 0; i < pretokenizer->num_steps; i++)

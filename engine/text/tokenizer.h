@@ -88,7 +88,6 @@ size_t tokenizer_longest_token(const tokenizer_t *tokenizer); /* bytes */
 int32_t tokenizer_bos_id(const tokenizer_t *tokenizer); /* -1 = none */
 int32_t tokenizer_eos_id(const tokenizer_t *tokenizer); /* of tokenizer_config.json; -1 = none */
 double tokenizer_model_max_length(const tokenizer_t *tokenizer); /* 0 = not given */
-bool tokenizer_truncates_left(const tokenizer_t *tokenizer);     /* truncation_side */
 /* Returns true if PCRE2 interprets a pattern of the pre-tokenizer, because no scanner knows it. */
 bool tokenizer_interprets_patterns(const tokenizer_t *tokenizer);
 

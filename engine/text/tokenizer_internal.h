@@ -64,7 +64,6 @@ struct tokenizer {
   size_t longest_token;
   int32_t bos_id, eos_id; /* -1 = none */
   double model_max_length;
-  bool truncates_left;
 };
 
 struct tokenizer_scratch {

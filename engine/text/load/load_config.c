@@ -194,7 +194,6 @@ static int apply(tokenizer_load_t *load, const json_t *config, const json_t *map
   double limit = 0;
   if (json_double(load_field(config, "model_max_length"), &limit) && limit > 0)
     tokenizer->model_max_length = limit;
-  tokenizer->truncates_left = json_equals(load_field(config, "truncation_side"), "left");
   return config == NULL ? 0 : add_affixes(load, config);
 }
 
