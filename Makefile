@@ -8,6 +8,7 @@
 #   make check     under every sanitizer, and long
 #   make clean                                      make sim     the deterministic simulator
 #   make docs      docs/*.md from the tables        make compile_commands.json  for clangd
+#   make install   under PREFIX                     make deb, make tarball      packages
 #   make gpu-bundle  build/gpu-bundle: one folder that checks a machine with a GPU (cuda/dev)
 #
 #   make test-ROOM one room's tests (TEST_FOLDERS), e.g. `make test-text`, with SAN=asan|tsan if wanted
@@ -23,7 +24,7 @@ Q     := $(if $(filter 1,$(V)),,@)
 .DEFAULT_GOAL := all
 
 CC      := $(if $(filter default,$(origin CC)),cc,$(CC))
-VERSION := 0.1.0
+VERSION := $(or $(patsubst v%,%,$(shell git describe --exact-match --tags --match 'v[0-9]*' 2>/dev/null)),0.1.0)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 ARCH    := $(shell uname -m)
 
@@ -292,8 +293,8 @@ TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
-	@$(SUBMAKE) environments all test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal api hostile clients
+	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
+	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal package api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
@@ -398,13 +399,14 @@ parity:
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --recursive
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --logic --instances 20
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk
 include cuda/dev/bundle.mk
+include config/package/package.mk
 
 # The emulator's flavour is the one that reads kernels as C++, without a toolkit.
 .PHONY: compile_commands.json
@@ -426,4 +428,4 @@ clean:
 # The compiler writes these beside the objects.
 %.d: ;
 .PRECIOUS: $(BUILD)/%.o
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
