@@ -115,11 +115,30 @@ const char *responses_keep(arena_t *arena, buffer_t *text) {
   return kept;
 }
 
-static const char *keep(arena_t *arena, const json_t *value, const char *absent) {
+/* What the answer repeats, while it is collected. */
+typedef struct repeats {
+  reader_t *reader;
+  size_t left; /* bytes of REPEATED_BYTES_MAX */
+  bool failed; /* memory is short */
+} repeats_t;
+
+/* Returns the JSON text of a value. One that is not given, or for which no bytes are left, is
+ * repeated as `absent`. */
+static const char *keep(repeats_t *repeats, const char *name, const json_t *value,
+                        const char *absent) {
   if (value == NULL || value->type == JSON_NULL) return absent;
+  const char *kept = absent;
   buffer_t text = {0};
   json_print(&text, value);
-  const char *kept = responses_keep(arena, &text);
+  if (!text.failed && text.length > repeats->left) {
+    char shown[ERROR_PARAM_MAX];
+    snprintf(shown, sizeof shown, "%s:not_repeated", name);
+    field_name_ignored(repeats->reader->ignored, shown);
+  } else {
+    repeats->left -= text.failed ? 0 : text.length;
+    kept = responses_keep(repeats->reader->arena, &text);
+    repeats->failed = repeats->failed || kept == NULL;
+  }
   buffer_free(&text);
   return kept;
 }
@@ -180,23 +199,22 @@ static int write_fields(const responses_fields_t *fields, reader_t *reader, buff
   return write_format(reader, json_get(fields->text, "format"), chat);
 }
 
-/* Keeps what the answer repeats. */
+/* Keeps what the answer repeats: short and telling values first. */
 static int keep_fields(const responses_fields_t *fields, reader_t *reader,
                        responses_answer_t *response) {
-  arena_t *arena = reader->arena;
-  response->instructions = keep(arena, fields->instructions, "null");
-  response->metadata = keep(arena, fields->metadata, "{}");
-  response->tools = keep(arena, fields->tools, "[]");
-  response->tool_choice = keep(arena, fields->tool_choice, "\"auto\"");
-  response->format = keep(arena, json_get(fields->text, "format"), "{\"type\":\"text\"}");
-  response->effort = keep(arena, json_get(fields->reasoning, "effort"), "null");
+  repeats_t repeats = {.reader = reader, .left = REPEATED_BYTES_MAX};
+  const json_t *effort = json_get(fields->reasoning, "effort");
+  const json_t *format = json_get(fields->text, "format");
+  response->effort = keep(&repeats, "reasoning.effort", effort, "null");
+  response->tool_choice = keep(&repeats, "tool_choice", fields->tool_choice, "\"auto\"");
+  response->metadata = keep(&repeats, "metadata", fields->metadata, "{}");
+  response->format = keep(&repeats, "text.format", format, "{\"type\":\"text\"}");
+  response->instructions = keep(&repeats, "instructions", fields->instructions, "null");
+  response->tools = keep(&repeats, "tools", fields->tools, "[]");
   response->max_output_tokens = fields->max_output_tokens;
   response->top_logprobs = fields->top_logprobs;
   response->frames.flat = true;
-  bool all = response->instructions != NULL && response->metadata != NULL &&
-             response->tools != NULL && response->tool_choice != NULL && response->format != NULL &&
-             response->effort != NULL;
-  return all ? 0 : field_no_memory(reader);
+  return repeats.failed ? field_no_memory(reader) : 0;
 }
 
 int responses_translate(completion_t *completion, reader_t *reader, const json_t *root,

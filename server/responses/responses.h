@@ -11,6 +11,10 @@
 #include "server/completion/dialect.h"
 #include "server/dialect/chat_body.h"
 
+/* Bytes of JSON of the request that each of a response's three objects repeats: the loop thread
+ * prints them. Codex sends about 40 kB. */
+enum { REPEATED_BYTES_MAX = 128 * 1024 };
+
 /* The request's own fields; pointers into the body's document, NULL = not given. */
 typedef struct responses_fields {
   const json_t *input, *instructions, *tools, *tool_choice, *reasoning, *text, *include, *metadata;

@@ -2,7 +2,9 @@
  *
  * Stage 9 of 9. Loop thread. One item is open at a time. A stream and a whole answer build the same
  * items; a stream also prints an event for each step. An event carries what came since the last
- * one. Blank text opens no item, so that a line break before a call is no message of its own.
+ * one. Blank text opens no item, so that a line break before a call is no message of its own. The
+ * events at the end hold the text four times, as clients expect, and are printed in one turn of the
+ * loop: the context of the model bounds them, and what they repeat of the request request.c.
  */
 #include "server/responses/responses.h"
 

@@ -512,6 +512,43 @@ Test(responses, body_of_codex) {
   fake_exchange_free(exchange);
 }
 
+enum { MUCH = 3 << 20, HALF = 80 * 1024 }; /* bytes of a value */
+
+/* Asks with two values that are `first` and `second` times "a" long, and generates an answer. */
+static fake_exchange_t *ask_at_length(const char *format, size_t first, size_t second) {
+  char *body = malloc(first + second + 1000), *long_text = malloc(first + second + 1);
+  cr_assert(body != NULL && long_text != NULL);
+  memset(long_text, 'a', first + second);
+  long_text[first + second] = '\0';
+  snprintf(body, first + second + 1000, format, (int)first, long_text, (int)second, long_text);
+  fake_exchange_t *exchange = fake_call(api_responses, body);
+  free(body);
+  free(long_text);
+  cr_assert(!exchange->answered, "%s", exchange->error.message);
+  answer("ok", FINISH_STOP);
+  return exchange;
+}
+
+Test(responses, what_the_events_repeat_is_bounded) {
+  static const char format[] = "{\"stream\":true,\"input\":\"hi\",\"metadata\":{\"a\":\"%.*s\"},"
+                               "\"tools\":[{\"type\":\"mcp\",\"x\":\"%.*s\"}]}";
+  fake_exchange_t *exchange = ask_at_length(format, MUCH, MUCH);
+  ASSERT_LE(exchange->body_length, 10000);
+  expect_in(exchange, "\"metadata\":{},");
+  expect_in(exchange, "\"tools\":[],");
+  cr_expect(strstr(exchange->headers, "x-inferd-ignored-params: metadata:not_repeated,"
+                                      "tools:not_repeated,tools.0:mcp\n") != NULL,
+            "%s", exchange->headers);
+  fake_exchange_free(exchange);
+  /* Of two halves that do not fit together the first is repeated, three times. */
+  exchange = ask_at_length(format, HALF, HALF);
+  expect_in(exchange, "\"metadata\":{\"a\":\"aaa");
+  expect_in(exchange, "\"tools\":[],");
+  ASSERT_LE(3 * HALF, exchange->body_length);
+  ASSERT_LE(exchange->body_length, 3 * HALF + 10000);
+  fake_exchange_free(exchange);
+}
+
 Test(responses, input_tokens) {
   fake_exchange_t *exchange = fake_call(api_responses_input_tokens, "{\"input\":\"hi\"}");
   ASSERT_STR_EQ(exchange->body, "{\"object\":\"response.input_tokens\",\"input_tokens\":11}");
