@@ -1,5 +1,7 @@
 /* rig.c: one vocabulary and one matcher for the tests of grammars. */
 #include "tests/engine/grammar/rig.h"
+
+#include "engine/base/util.h"
 #include "tests/expect.h"
 #include "tests/random.h"
 
@@ -178,4 +180,22 @@ int32_t rig_pick(const rig_t *rig, uint64_t *state) {
     if (rig_allows(rig, id) && rig_random(state) % ++seen == 0) chosen = id;
   }
   return chosen;
+}
+
+void rig_check(grammar_kind_t kind, const row_t *rows, size_t count) {
+  rig_t *rig = rig_new();
+  for (const row_t *row = rows; row < rows + count; row++) {
+    int code =
+        kind == GRAMMAR_JSON_SCHEMA ? rig_schema(rig, row->text) : rig_text(rig, kind, row->text);
+    ASSERT_EQ_FOR(code, 0, "%s: %s", row->text, rig->error.message);
+    for (size_t k = 0; k < ARRAY_LEN(row->accepted) && row->accepted[k] != NULL; k++) {
+      cr_expect(rig_accepts(rig, row->accepted[k]), "%s should accept '%s'", row->text,
+                row->accepted[k]);
+    }
+    for (size_t k = 0; k < ARRAY_LEN(row->refused) && row->refused[k] != NULL; k++) {
+      cr_expect_not(rig_accepts(rig, row->refused[k]), "%s should refuse '%s'", row->text,
+                    row->refused[k]);
+    }
+  }
+  rig_free(rig);
 }

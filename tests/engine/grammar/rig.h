@@ -35,6 +35,15 @@ bool rig_fill(rig_t *rig); /* true = a mask with at least one bit; rig->row */
 static inline bool rig_allows(const rig_t *rig, int32_t id) {
   return rig->row[id / 32] >> (id % 32) & 1;
 }
+/* Compiles each text, and asserts that it accepts and refuses whole texts as its row says. */
+typedef struct row {
+  const char *text;
+  const char *accepted[10], *refused[10];
+} row_t;
+void rig_check(grammar_kind_t kind, const row_t *rows, size_t count);
+#define CHECK_TEXTS(kind, rows) rig_check(kind, rows, sizeof(rows) / sizeof *(rows))
+#define CHECK_ROWS(rows) CHECK_TEXTS(GRAMMAR_JSON_SCHEMA, rows)
+
 uint64_t rig_random(uint64_t *state);
 /* A random allowed id of the last mask. */
 int32_t rig_pick(const rig_t *rig, uint64_t *state);

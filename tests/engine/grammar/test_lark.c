@@ -4,28 +4,6 @@
 
 #include <string.h>
 
-typedef struct row {
-  const char *text;
-  const char *accepted[8], *refused[8];
-} row_t;
-
-static void check_rows(const row_t *rows, size_t count) {
-  rig_t *rig = rig_new();
-  for (size_t i = 0; i < count; i++) {
-    ASSERT_EQ_FOR(rig_text(rig, GRAMMAR_EBNF, rows[i].text), 0, "%s: %s", rows[i].text,
-                  rig->error.message);
-    for (int k = 0; k < 8 && rows[i].accepted[k]; k++) {
-      cr_expect(rig_accepts(rig, rows[i].accepted[k]), "%s should accept '%s'", rows[i].text,
-                rows[i].accepted[k]);
-    }
-    for (int k = 0; k < 8 && rows[i].refused[k]; k++) {
-      cr_expect_not(rig_accepts(rig, rows[i].refused[k]), "%s should refuse '%s'", rows[i].text,
-                    rows[i].refused[k]);
-    }
-  }
-  rig_free(rig);
-}
-
 Test(lark, language) {
   static const row_t rows[] = {
       {"start: \"a\" b* // end\nb: /[0-9]/ | \"x\" [\"y\"] # end\n",
@@ -69,7 +47,7 @@ Test(lark, language) {
       {"_start: \"a\"\nstart: _start _B?\n_B: \"b\"", {"a", "ab"}, {"b"}},
       {"start:\n  | \"a\"\n  | \"b\" start\n", {"a", "bba"}, {"", "b"}},
   };
-  check_rows(rows, sizeof rows / sizeof *rows);
+  CHECK_TEXTS(GRAMMAR_EBNF, rows);
 }
 
 Test(lark, the_first_statement_decides_the_notation) {

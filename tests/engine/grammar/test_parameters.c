@@ -30,12 +30,12 @@ static int compile(rig_t *rig, const char *schema, bool strict) {
 #define P(key, value) "<parameter=" key ">\n" value "\n</parameter>\n"
 #define END "</function>"
 
-typedef struct row {
+typedef struct value_row {
   const char *schema; /* NULL = as the row before */
   const char *good, *bad;
-} row_t;
+} value_row_t;
 
-static const row_t rows[] = {
+static const value_row_t rows[] = {
     {A("{\"type\":\"string\"}"), P("a", "x") END, END},
     {NULL, P("a", "") END, P("a", "x")},
     {NULL, P("a", "\n \n") END, "<parameter=a>x</parameter>" END},
@@ -100,7 +100,7 @@ Test(parameters, rows) {
   rig_t *rig = rig_new();
   const char *schema = NULL;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    const row_t *row = &rows[i];
+    const value_row_t *row = &rows[i];
     if (row->schema) {
       schema = row->schema;
       ASSERT_EQ_FOR(compile(rig, schema, false), 0, "%s: %s", schema, rig->error.message);

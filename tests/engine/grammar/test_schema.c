@@ -4,29 +4,6 @@
 
 #include <string.h>
 
-typedef struct row {
-  const char *schema;
-  const char *accepted[10], *refused[10];
-} row_t;
-
-static void check_rows(const row_t *rows, size_t count) {
-  rig_t *rig = rig_new();
-  for (size_t i = 0; i < count; i++) {
-    ASSERT_EQ_FOR(rig_schema(rig, rows[i].schema), 0, "%s: %s", rows[i].schema, rig->error.message);
-    for (int k = 0; k < 10 && rows[i].accepted[k]; k++) {
-      cr_assert(rig_accepts(rig, rows[i].accepted[k]), "%s should accept %s", rows[i].schema,
-                rows[i].accepted[k]);
-    }
-    for (int k = 0; k < 10 && rows[i].refused[k]; k++) {
-      cr_assert_not(rig_accepts(rig, rows[i].refused[k]), "%s should refuse %s", rows[i].schema,
-                    rows[i].refused[k]);
-    }
-  }
-  rig_free(rig);
-}
-
-#define CHECK_ROWS(rows) check_rows(rows, sizeof(rows) / sizeof *(rows))
-
 Test(schema, types) {
   static const row_t rows[] = {
       {"{\"type\":\"null\"}", {"null"}, {"nul", "true", "\"null\"", "null "}},
