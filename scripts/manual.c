@@ -5,36 +5,13 @@
  * `make install`. Links nothing but libc. A page is roff of man(7).
  */
 #include "engine/defaults.h"
+#include "scripts/options.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
-
-typedef enum option_kind {
-  BOOL,
-  INT,
-  SIZE,
-  GIB,
-  DURATION,
-  FRACTION,
-  STRING,
-  CHOICE,
-  LIST
-} option_kind_t;
-
-typedef struct option {
-  option_kind_t kind;
-  const char *name, *initial, *group, *alias, *metavar, *help;
-} option_t;
-
-static const option_t options[] = {
-#define OPTION(kind, field, initial, min, max, group, shown, alias, metavar, help)                 \
-  {kind, #field, initial, group, alias, metavar, help},
-#include "config/options.def"
-#undef OPTION
-};
 
 typedef struct command {
   const char *name, *arguments, *own, *help;

@@ -7,6 +7,7 @@
 #include "server/fields/params.h"
 
 #include "engine/defaults.h"
+#include "scripts/options.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,38 +91,13 @@ static void print_head(const char *sources) {
 
 /* ---- options ---- */
 
-typedef enum option_kind {
-  BOOL,
-  INT,
-  SIZE,
-  GIB,
-  DURATION,
-  FRACTION,
-  STRING,
-  CHOICE,
-  LIST
-} option_kind_t;
-
-static const struct option {
-  option_kind_t kind;
-  const char *name, *initial;
-  double min, max;
-  const char *group;
-  const char *alias, *metavar, *help;
-} options[] = {
-#define OPTION(kind, field, initial, min, max, group, shown, alias, metavar, help)                 \
-  {kind, #field, initial, min, max, group, alias, metavar, help},
-#include "config/options.def"
-#undef OPTION
-};
-
 /* --max-model-len */
 static void print_flag(const char *name) {
   printf("--");
   for (const char *at = name; *at != '\0'; at++) putchar(*at == '_' ? '-' : *at);
 }
 
-static void print_bounds(const struct option *option, const char *unit) {
+static void print_bounds(const option_t *option, const char *unit) {
   if (option->max >= 1e15) { /* no bound that a user meets */
     printf(", at least %g%s", option->min, unit);
   } else {
@@ -129,7 +105,7 @@ static void print_bounds(const struct option *option, const char *unit) {
   }
 }
 
-static void print_value(const struct option *option) {
+static void print_value(const option_t *option) {
   switch (option->kind) {
   case BOOL: printf("true or false"); return;
   case CHOICE: print_words(option->metavar, ", "); return;
@@ -146,7 +122,7 @@ static void print_value(const struct option *option) {
   print_bounds(option, unit);
 }
 
-static void print_option(const struct option *option) {
+static void print_option(const option_t *option) {
   printf("| `");
   print_flag(option->name);
   printf("`");

@@ -18,7 +18,7 @@ INSTALL     ?= install
 
 # Manual pages and completions, made by a program that includes the tables.
 PAGES      := $(addprefix $(BUILD)/pages/,inferd.8 inferd.conf.5 bash zsh fish)
-PAGE_PARTS := config/options.def config/commands.def engine/base/error.def engine/defaults.h
+PAGE_PARTS := scripts/options.h config/options.def config/commands.def engine/base/error.def engine/defaults.h
 $(BUILD)/manual: scripts/manual.c $(PAGE_PARTS)
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
