@@ -75,6 +75,7 @@ static const char *nearest(const char *const *list, size_t count, const json_t *
 static void refuse_misspelt(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   char quoted[80];
   compile_spend(schema->compile, 20);
+  if (json->key_length > 0 && json->key[0] == '_') return; /* put out of force on purpose */
   const char *meant = nearest(enforced, ARRAY_LEN(enforced), json);
   if (meant == NULL) meant = nearest(not_built, ARRAY_LEN(not_built), json);
   if (meant == NULL) return;

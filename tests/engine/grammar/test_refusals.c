@@ -151,6 +151,7 @@ Test(refusals, unknown_names_are_listed) {
       {"{\"type\":\"null\"}", ""},
       {"{\"markdownDescription\":\"m\",\"type\":\"null\",\"nullable\":true}",
        "markdownDescription,nullable"},
+      {"{\"_format\":\"date\",\"_uniqueItems\":true}", "_format,_uniqueItems"},
       {"{\"anyOf\":[{\"type\":\"null\",\"links\":[]},{\"const\":1,\"links\":1}],\"_u\":{\"not\":1}"
        "}",
        "_u,links"},
