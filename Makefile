@@ -349,8 +349,8 @@ $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/mod
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
-# Grammars driven by scripts/parity_schemas.py, which checks them with Python's jsonschema, and by
-# scripts/bench_schemas.py, which times them beside llguidance.
+# Grammars driven by scripts/parity_schemas.py and scripts/coverage_schemas.py, which check them with
+# Python's jsonschema, and by scripts/bench_schemas.py, which times them beside llguidance.
 $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)

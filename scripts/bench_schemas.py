@@ -5,9 +5,10 @@
     pip install --no-deps --target PUBLISHED check-jsonschema cfn-lint ...   (packages with schemas)
     python scripts/bench_schemas.py --build build --published PUBLISHED
 
-The Python that runs the script needs llguidance and jsonschema. Two sets of schemas: those that
-the packages in the folder PUBLISHED hold (at most --most a package, drawn with the seed), and those
-that parity_schemas.py draws from --seed. The vocabulary is made here: 128,000 tokens of words.
+The Python that runs the script needs llguidance, numpy and jsonschema. Two sets of schemas: those
+of the folder PUBLISHED (packages, or a collection as coverage_schemas.py reads it; at most --most
+of one folder below it, drawn with the seed), and those that parity_schemas.py draws from --seed.
+The vocabulary is made here: 128,000 tokens of words.
 
 For each schema that inferd accepts it generates one text; the text in longest tokens is the path
 of ids that both programs follow. Each program compiles the schema twice, of which the second time
@@ -32,6 +33,7 @@ import llguidance
 import llguidance.numpy
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
+from coverage_schemas import collection
 from parity_schemas import Maker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -91,14 +93,8 @@ class Vocabulary:
 
 def published(folder, most, seed):
     found = collections.defaultdict(list)
-    for path in sorted(Path(folder).rglob("*.json")):
-        try:
-            schema = json.loads(path.read_text())
-        except ValueError:
-            continue
-        own = {"$schema", "properties", "$defs", "definitions", "anyOf", "oneOf", "allOf", "$ref"}
-        if isinstance(schema, dict) and own & set(schema):
-            found[path.relative_to(folder).parts[0]].append(schema)
+    for name, schema, _ in collection(Path(folder)):
+        found[Path(name).parts[0]].append(schema)
     r = random.Random(seed)
     for package, schemas in sorted(found.items()):
         chosen = schemas if len(schemas) <= most else r.sample(schemas, most)

@@ -1,12 +1,13 @@
 /* main.c: grammars for scripts: compile constraints, test texts against them, generate texts.
  *
  * Reads one JSON object a line, writes one JSON object a line. One thread. Not part of the daemon:
- * scripts/parity_schemas.py and scripts/bench_schemas.py drive it.
+ * parity_schemas.py, coverage_schemas.py and bench_schemas.py in scripts drive it.
  *
  *   grammar_driver MODEL_DIR | --synthetic TOKENS | --tokens FILE
  *   {"kind": "schema" | "parameters" | "object" | "regex" | "choice" | "grammar", "value": ...,
  *    "strict": false, "texts": ["..."], "generate": 3, "seed": 1, "max_tokens": 200}
- *   -> {"accepted": [true], "generated": [{"text": "...", "finish": "stop"}]} or {"error": "..."}
+ *   -> {"accepted": [true], "reached": [bytes], "generated": [{"text": "...", "finish": "stop"}]}
+ *      or {"error": "..."}
  *
  * FILE: the tokens in the order of their ids, each a byte that holds its length and its bytes.
  * "path": [ids] -> also "compile_us", "masks_us" (as the engine makes them, with those that it
@@ -17,6 +18,7 @@
 #include "engine/base/buffer.h"
 #include "engine/base/clock.h"
 #include "engine/base/random.h"
+#include "engine/base/util.h"
 #include "engine/grammar/mask/masks.h"
 #include "engine/text/tokenizer.h"
 #include "server/parser/output.h"
@@ -116,14 +118,33 @@ static int source_of(const json_t *line, grammar_source_t *source) {
   return -1;
 }
 
-/* True when the grammar accepts the text, fed byte by byte (ids of single bytes). */
-static bool accepts(driver_t *d, const grammar_t *g, const char *text, size_t length) {
-  if (grammar_matcher_start(d->matcher, d->scratch, g, d->vocabulary) != 0) return false;
+/* Returns how many bytes of the text the grammar allows, fed one by one (ids of single bytes). */
+static size_t reach(driver_t *d, const grammar_t *g, const char *text, size_t length) {
+  if (grammar_matcher_start(d->matcher, d->scratch, g, d->vocabulary) != 0) return 0;
   for (size_t i = 0; i < length; i++) {
     int32_t id = d->byte_ids[(uint8_t)text[i]];
-    if (id < 0 || grammar_matcher_accept(d->matcher, d->scratch, id) != 0) return false;
+    if (id < 0 || grammar_matcher_accept(d->matcher, d->scratch, id) != 0) return i;
   }
-  return grammar_matcher_is_accepting(d->matcher);
+  return length;
+}
+
+static void judge(driver_t *d, const grammar_t *g, const json_t *texts) {
+  static size_t reached[1024];
+  const char *comma = "";
+  uint32_t count = 0;
+  printf("\"accepted\":[");
+  if (texts) {
+    JSON_EACH(text, texts) {
+      if (count == ARRAY_LEN(reached)) break;
+      reached[count] = reach(d, g, text->text, text->length);
+      bool ok = reached[count++] == text->length && grammar_matcher_is_accepting(d->matcher);
+      printf("%s%s", comma, ok ? "true" : "false");
+      comma = ",";
+    }
+  }
+  printf("],\"reached\":[");
+  for (uint32_t i = 0; i < count; i++) printf("%s%zu", i > 0 ? "," : "", reached[i]);
+  printf("],");
 }
 
 /* A random allowed id; often one that moves on (holds no letter), or the text never ends. */
@@ -271,17 +292,8 @@ static void answer(driver_t *d, const json_t *line) {
     time_masks(d, g, path, false);
     time_masks(d, g, path, true);
   }
-  printf("\"accepted\":[");
-  const char *comma = "";
-  const json_t *texts = json_get(line, "texts");
-  if (texts) {
-    JSON_EACH(text, texts) {
-      bool ok = accepts(d, g, text->text, text->length);
-      printf("%s%s", comma, ok ? "true" : "false");
-      comma = ",";
-    }
-  }
-  printf("],\"generated\":[");
+  judge(d, g, json_get(line, "texts"));
+  printf("\"generated\":[");
   if (json_get(line, "generate")) json_int64(json_get(line, "generate"), &count);
   if (json_get(line, "seed")) json_int64(json_get(line, "seed"), &seed);
   if (json_get(line, "max_tokens")) json_int64(json_get(line, "max_tokens"), &max_tokens);
