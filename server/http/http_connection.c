@@ -247,14 +247,18 @@ void connection_raw_error(connection_t *connection, const inferd_error_t *error,
                                 : error_body(error, numeric, &length);
   char *text = NULL;
   const char *reason = MHD_get_reason_phrase_for((unsigned)status);
+  char ids[2 * (REQUEST_ID_MAX + 20)] = "";
+  bool messages = exchange != NULL && exchange->public.messages;
+  if (request_id != NULL) {
+    snprintf(ids, sizeof ids, "x-request-id: %s\r\n%s%s%s", request_id,
+             messages ? "request-id: " : "", messages ? request_id : "", messages ? "\r\n" : "");
+  }
   int size = body == NULL ? -1
                           : asprintf(&text,
-                                     "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s%s%s%s"
+                                     "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s%s"
                                      "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                                     status, reason, status == 503 ? "Retry-After: 2\r\n" : "",
-                                     request_id != NULL ? "x-request-id: " : "",
-                                     request_id != NULL ? request_id : "",
-                                     request_id != NULL ? "\r\n" : "", length, body);
+                                     status, reason, status == 503 ? "Retry-After: 2\r\n" : "", ids,
+                                     length, body);
   /* Nothing else was sent on this socket, so its buffer has room for these few hundred bytes. */
   if (size > 0) (void)!send(connection->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (size >= 0) free(text);

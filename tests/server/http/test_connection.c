@@ -183,6 +183,40 @@ Test(connection, slow_body_ends_at_the_deadline) {
   harness_stop();
 }
 
+/* Anthropic's clients read `request-id`, also of an error that the library cannot send. */
+Test(connection, errors_written_to_the_socket_have_the_ids_of_their_route) {
+  static const struct {
+    const char *request;
+    int status;
+    bool own_name;
+  } rows[] = {{"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\n"
+               "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+               408, true},
+              {"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\n"
+               "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+               "800\r\n",
+               413, true},
+              {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\n"
+               "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+               408, false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    harness_start((const char *[]){"--body-timeout=500ms", "--max-body-bytes=1024", NULL});
+    int fd = client_connect(harness_port(0));
+    client_send(fd, rows[i].request);
+    for (int line = 0; line < 32 && rows[i].status == 413; line++) {
+      client_send(fd, "                                                               \n");
+    }
+    char *answer = client_read_all(fd, 4000);
+    EXPECT_EQ_FOR(status_of(answer), rows[i].status, "%s", answer);
+    cr_expect(strstr(answer, "\r\nx-request-id: mine\r\n") != NULL, "%s", answer);
+    cr_expect((strstr(answer, "\r\nrequest-id: mine\r\n") != NULL) == rows[i].own_name, "%s",
+              answer);
+    free(answer);
+    close(fd);
+    harness_stop();
+  }
+}
+
 Test(connection, idle_keep_alive_ends_silently) {
   harness_start((const char *[]){"--keep-alive-timeout=1s", NULL});
   int fd = client_connect(harness_port(0));
