@@ -8,6 +8,7 @@
 #include "server/completion/dialect.h"
 
 #include "server/completion/json_copy.h"
+#include "server/observe/log.h"
 #include "server/parser/json_scan.h"
 
 #include <stdio.h>
@@ -51,6 +52,12 @@ static bool effort_is_idle(const completions_t *live, const chat_params_t *chat,
          !chat_template_mentions(live->templates, has_tools, "enable_thinking");
 }
 
+/* The client reads the name of the template's file; the operator also where it lies. */
+static void log_failure(const config_t *config, const inferd_error_t *error) {
+  const char *path = config->chat_template[0] != '\0' ? config->chat_template : config->model;
+  log_line(LOG_INFO, "template", "%s: %s", path, error->message);
+}
+
 int chat_render_input(const completions_t *live, const chat_params_t *chat, char *ignored,
                       jinja_output_t *out, inferd_error_t *error) {
   bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
@@ -77,7 +84,9 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, char
                         .add_generation_prompt = chat->generation_prompt,
                         .continue_final_message = chat->continue_final,
                         .now_seconds = (int64_t)time(NULL)};
-  return chat_template_render(live->templates, &input, out, error);
+  code = chat_template_render(live->templates, &input, out, error);
+  if (code == ERR_BAD_REQUEST) log_failure(live->server->config, error);
+  return code;
 }
 
 bool chat_tries_late_system(const completions_t *live) {
