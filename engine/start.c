@@ -329,10 +329,11 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   say(engine, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s", bp->architecture,
       bp->family, bp->num_layers, bp->hidden_size, bp->num_heads, bp->num_kv_heads, bp->head_dim,
       bp->vocab_size, dtype_name(bp->dtype));
+  /* Block 0 is the null block: requests have the others. */
   say(engine,
       "memory    free %.2f GiB: weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
       (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
-      (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks,
+      (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
       plan->kv.block_size);
   return 0;
 }

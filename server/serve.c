@@ -262,6 +262,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
 
 /* ---- start ---- */
 
+/* Prints a command that can be pasted. In a line of JSON it has no quotes, which would be escaped.
+ */
 static void print_curl(const server_t *server) {
   const config_t *config = server->config;
   const char *address = http_address(server->http, 0);
@@ -274,6 +276,11 @@ static void print_curl(const server_t *server) {
     snprintf(where, sizeof where, "http://localhost%s", strrchr(address, ':'));
   } else {
     snprintf(where, sizeof where, "http://%s", address);
+  }
+  if (log_is_json()) {
+    log_line(LOG_INFO, "ready", "curl %s%s/v1/models",
+             auth_key_count(server->auth) > 0 ? "--oauth2-bearer $KEY " : "", where);
+    return;
   }
   if (name[0] != '\0') snprintf(model, sizeof model, "\"model\": \"%.120s\", ", name);
   log_line(LOG_INFO, "ready",

@@ -156,6 +156,10 @@ bool log_wanted(log_level_t level) {
   return level <= sink.level;
 }
 
+bool log_is_json(void) {
+  return sink.json;
+}
+
 void log_line(log_level_t level, const char *event, const char *format, ...) {
   char text[1024], escaped[1400], line[LINE_BYTES_MAX], timestamp[32];
   va_list arguments;

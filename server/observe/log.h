@@ -27,6 +27,7 @@ void log_close(void); /* flushes; later lines go to standard error */
 
 /* Whether a line of this level is written: for lines whose values cost something to find. */
 bool log_wanted(log_level_t level);
+bool log_is_json(void); /* whether lines are JSON */
 void log_line(log_level_t level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -310,6 +310,23 @@ def test_start_prints_a_curl_line_that_works(start):
     assert json.loads(answer.stdout)["choices"][0]["text"], command
 
 
+def test_curl_line_of_a_json_log(start):
+    """It can be pasted as it stands in the file: it has no quotes to be escaped."""
+    keyed = start(DEMO, "--log-format", "json", "--api-key", "secret", key="secret")
+    wait_until(lambda: "curl " in keyed.log(), "the curl line")
+    command = re.search(r'"msg":"(curl [^"]*)"}', keyed.log()).group(1)
+    assert "\\" not in command, command
+    answer = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, check=True,
+                            stderr=subprocess.DEVNULL, env={**os.environ, "KEY": "secret"},
+                            timeout=60 * PATIENCE)
+    assert json.loads(answer.stdout)["data"], command
+
+
+def test_start_says_one_number_of_blocks(start):
+    log = start(DEMO, "--num-blocks", 500).log()
+    assert re.findall(r"(\d+) (?:KV )?blocks of", log) == ["499", "499"], log
+
+
 # surroundings
 
 def test_closed_standard_streams(start, tmp_path):
