@@ -344,6 +344,16 @@ static const char *known_method(const char *method) {
   return "OTHER";
 }
 
+/* Returns true for the answer of a probe that says the same as the last one. */
+static bool repeats_probe(http_t *http, const route_t *route, int status) {
+  bool probe = route != NULL && (route->flags & ROUTE_OPEN) != 0;
+  if (!probe || (status != 200 && status != 503)) return false;
+  int *last = &http->probe_status[strcmp(route->label, "/livez") == 0];
+  bool same = *last == status;
+  *last = status;
+  return same;
+}
+
 static void record(const http_exchange_t *exchange) {
   const exchange_t *public = &exchange->public;
   const char *route = public->route != NULL ? public->route->label : "other";
@@ -364,7 +374,8 @@ static void record(const http_exchange_t *exchange) {
                      .duration_ns = duration_ns,
                      .bytes_in = exchange->bytes_in,
                      .bytes_out = exchange->bytes_out,
-                     .log = &public->log};
+                     .log = &public->log,
+                     .minor = repeats_probe(exchange->http, public->route, status)};
   log_access(&access);
   if (!log_wanted(LOG_DEBUG)) return;
   log_line(LOG_DEBUG, "stage", "id %s: %s, status %d, %llu bytes", public->request_id,

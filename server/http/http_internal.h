@@ -115,13 +115,13 @@ struct http {
   int32_t connection_count, connections_max;
   uint64_t connections_made;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
-  int32_t suspended;
+  int32_t suspended, lingerer_count;
   http_exchange_t *doomed;
   uint64_t turn; /* of the loop: one pump, and what happens until the next */
   http_exchange_t *next_turn, **last_turn; /* replies that wait for a turn, oldest first */
   size_t turn_bytes, reply_turn_max, replies_turn_max; /* printed in this turn; http_stats_t */
+  int probe_status[2]; /* of the last answer about readiness, about liveness; 0 = none yet */
   lingerer_t *lingerers;
-  int32_t lingerer_count;
   uint64_t accepted, refused;
 };
 

@@ -222,8 +222,8 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   const exchange_log_t *log = access->log;
   /* Room for the closing brace, the newline and the NUL is reserved. */
   log_text_t line = {out, 0, capacity - 3, json};
-  int n = json ? snprintf(out, capacity, "{\"ts\":\"%s\",\"level\":\"info\",\"event\":\"request\"",
-                          timestamp)
+  int n = json ? snprintf(out, capacity, "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"request\"",
+                          timestamp, level_names[access->minor ? LOG_DEBUG : LOG_INFO])
                : snprintf(out, capacity, "%s%srequest", timestamp, timestamp[0] != '\0' ? " " : "");
   line.used = (size_t)n;
   field(&line, "status", false, "%d", access->status);
@@ -260,11 +260,12 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
 void log_access(const access_t *access) {
   char line[LOG_ACCESS_BYTES_MAX + 1], timestamp[32];
   pthread_mutex_lock(&sink.lock);
-  if (sink.access && sink.level >= LOG_INFO) {
+  log_level_t level = access->minor ? LOG_DEBUG : LOG_INFO;
+  if (sink.access && sink.level >= level) {
     timestamp_now(timestamp);
     const char *time = sink.journal && !sink.json ? "" : timestamp; /* the journal has its own */
     int n = log_access_format(access, sink.json, time, line, sizeof line);
-    if (sink.journal) append_locked(priorities[LOG_INFO], strlen(priorities[LOG_INFO]));
+    if (sink.journal) append_locked(priorities[level], strlen(priorities[level]));
     append_locked(line, (size_t)n);
   }
   pthread_mutex_unlock(&sink.lock);

@@ -56,6 +56,7 @@ typedef struct access {
   uint64_t duration_ns;
   uint64_t bytes_in, bytes_out;
   const exchange_log_t *log;
+  bool minor; /* a line of level debug */
 } access_t;
 
 /* Adds an access line of at most LOG_ACCESS_BYTES_MAX bytes to the buffer that log_flush writes,

@@ -327,6 +327,25 @@ def test_start_says_one_number_of_blocks(start):
     assert re.findall(r"(\d+) (?:KV )?blocks of", log) == ["499", "499"], log
 
 
+def test_probes_are_logged_when_their_answer_changes(start):
+    server = start(DEMO, "--log-format", "json", "--drain-delay", "2s")
+
+    def lines():
+        found = re.findall(r'"status":(\d+),"method":"GET","route":"(/[a-z]+)"', server.log())
+        return [(int(status), route) for status, route in found if route != "/version"]
+
+    for path in ("/health", "/ping", "/readyz", "/livez", "/livez"):
+        server.get(path)
+    assert server.get("/version").status == 200
+    wait_until(lambda: "/version" in server.log() and "/livez" in server.log(), "the log")
+    assert [line for line in lines() if line[0] == 200] == [(200, "/readyz"), (200, "/livez")]
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: server.get("/health").status == 503, "the drain")
+    server.get("/health")
+    server.stop()
+    assert lines()[-1] == (503, "/health") and lines()[-2] == (200, "/livez")
+
+
 # surroundings
 
 def test_closed_standard_streams(start, tmp_path):
