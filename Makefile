@@ -402,6 +402,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --logic --instances 20
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
+	build/venv-parity/bin/python scripts/parity_classes.py --build $(BUILD)
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk
