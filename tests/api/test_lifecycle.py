@@ -323,8 +323,9 @@ def test_curl_line_of_a_json_log(start):
 
 
 def test_start_says_one_number_of_blocks(start):
-    log = start(DEMO, "--num-blocks", 500).log()
-    assert re.findall(r"(\d+) (?:KV )?blocks of", log) == ["499", "499"], log
+    server = start(DEMO, "--num-blocks", 500)
+    wait_until(lambda: "ready in" in server.log(), "the last line of the start")
+    assert re.findall(r"(\d+) (?:KV )?blocks of", server.log()) == ["499", "499"], server.log()
 
 
 def test_probes_are_logged_when_their_answer_changes(start):
