@@ -178,9 +178,8 @@ void completion_count_end(completion_t *completion, int status, finish_reason_t 
   for (int32_t i = 0; i < completion->num_choices; i++) {
     if (completion->choices[i].num_tokens > longest) longest = completion->choices[i].num_tokens;
   }
-  const params_t *params = &completion->params;
-  metrics_request_done(completion->server->metrics, params->is_chat, status, finish,
-                       (int32_t)params->n, longest);
+  metrics_request_done(completion->server->metrics, completion->dialect->route, status, finish,
+                       (int32_t)completion->params.n, longest);
 }
 
 static double milliseconds(uint64_t from_ns, uint64_t to_ns) {

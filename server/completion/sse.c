@@ -389,13 +389,15 @@ static bool print_response(completion_t *completion) {
   return !cord_failed(out);
 }
 
-const dialect_t text_dialect = {.prepare = prepare,
+const dialect_t text_dialect = {.route = "/v1/completions",
+                                .prepare = prepare,
                                 .chunk = send_chunk,
                                 .done = send_done,
                                 .error = send_error,
                                 .ping = send_ping,
                                 .response = print_response};
-const dialect_t chat_dialect = {.is_chat = true,
+const dialect_t chat_dialect = {.route = "/v1/chat/completions",
+                                .is_chat = true,
                                 .prepare = prepare,
                                 .take = chat_take_part,
                                 .chunk = send_chunk,

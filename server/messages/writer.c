@@ -408,7 +408,8 @@ static void forget(completion_t *completion) {
   buffer_free(&state->pending);
 }
 
-static const dialect_t messages_dialect = {.is_chat = true,
+static const dialect_t messages_dialect = {.route = "/v1/messages",
+                                           .is_chat = true,
                                            .clips_max_tokens = true,
                                            .translate = translate,
                                            .rename = rename_places,

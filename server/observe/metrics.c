@@ -22,8 +22,6 @@ const char *const abort_names[ABORT_COUNT] = {
 #undef X
 };
 
-const char *const generation_routes[2] = {"/v1/completions", "/v1/chat/completions"};
-
 /* Label values: backslash, quote and line feed are escaped. */
 static char *label_text(const char *before, const char *value, const char *after) {
   buffer_t out = {0};
@@ -143,19 +141,20 @@ void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times) {
   observe(metrics, HISTOGRAM_MAX_TOKENS, times->max_tokens);
 }
 
-void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
+void metrics_request_done(metrics_t *metrics, const char *route, int status, finish_reason_t finish,
                           int32_t n, int32_t longest_output) {
   int i = 0;
   observe(metrics, HISTOGRAM_N, n);
   observe(metrics, HISTOGRAM_LONGEST, longest_output);
   for (; i < metrics->num_requests; i++) {
     const request_series_t *series = &metrics->requests[i];
-    if (series->is_chat == is_chat && series->status == status && series->finish == finish) break;
+    bool same = series->status == status && series->finish == finish;
+    if (same && strcmp(series->route, route) == 0) break;
   }
   if (i == REQUEST_SERIES_MAX)
-    return; /* does not happen: there are two routes, a few statuses and five finish reasons */
+    return; /* does not happen: there are four routes, a few statuses and five finish reasons */
   if (i == metrics->num_requests) {
-    metrics->requests[metrics->num_requests++] = (request_series_t){is_chat, status, finish, 0};
+    metrics->requests[metrics->num_requests++] = (request_series_t){route, status, finish, 0};
   }
   metrics->requests[i].count++;
 }
@@ -266,6 +265,8 @@ static http_series_t *find_series(metrics_t *metrics, const char *route, const c
 /* `route` is the label in the route table (static text), or NULL if the path has no route. */
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns) {
+  static const char *const generating[] = {"/v1/completions", "/v1/chat/completions",
+                                           "/v1/messages", "/v1/responses"};
   static const char *const quiet[] = {"/livez", "/readyz", "/health", "/ping", "/metrics"};
   metrics_t *metrics = server->metrics;
   if (metrics == NULL) return;
@@ -273,8 +274,8 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
   for (size_t i = 0; i < ARRAY_LEN(quiet); i++) {
     if (strcmp(route, quiet[i]) == 0) return;
   }
-  for (int i = 0; i < 2; i++) {
-    if (strcmp(route, generation_routes[i]) == 0) count_refusal(metrics, status);
+  for (size_t i = 0; i < ARRAY_LEN(generating); i++) {
+    if (strcmp(route, generating[i]) == 0) count_refusal(metrics, status);
   }
   http_series_t *series = find_series(metrics, route, method_label(method), status);
   if (series != NULL) histogram_observe(&series->duration, seconds(0, duration_ns));

@@ -35,8 +35,9 @@ void metrics_admitted(metrics_t *metrics, uint64_t frontend_ns);
 void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns);
 void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns);
 void metrics_sequence_done(metrics_t *metrics, const sequence_times_t *times);
-/* Counts the end of an admitted request. Status 499: the client disconnected. */
-void metrics_request_done(metrics_t *metrics, bool is_chat, int status, finish_reason_t finish,
+/* Counts the end of an admitted request. `route` is static text. Status 499: the client
+ * disconnected. */
+void metrics_request_done(metrics_t *metrics, const char *route, int status, finish_reason_t finish,
                           int32_t n, int32_t longest_output);
 void metrics_aborted(metrics_t *metrics, const char *cause); /* besides metrics_request_done */
 

@@ -43,7 +43,7 @@ typedef enum abort_cause {
       ABORT_COUNT
 } abort_cause_t;
 
-enum { HTTP_SERIES_MAX = 256, REQUEST_SERIES_MAX = 64, USAGE_LABELS_MAX = 256 };
+enum { HTTP_SERIES_MAX = 256, REQUEST_SERIES_MAX = 128, USAGE_LABELS_MAX = 256 };
 
 /* One series of HTTP requests. Route and method point to static text: pointers are compared. */
 typedef struct http_series {
@@ -53,7 +53,7 @@ typedef struct http_series {
 } http_series_t;
 
 typedef struct request_series {
-  bool is_chat;
+  const char *route; /* static text */
   int status;
   finish_reason_t finish;
   uint64_t count;
@@ -82,7 +82,6 @@ struct metrics {
   buffer_t page;              /* reused from scrape to scrape */
 };
 
-extern const char *const generation_routes[2]; /* [is_chat] */
 extern const char *const reject_names[REJECT_COUNT];
 extern const char *const abort_names[ABORT_COUNT];
 

@@ -434,8 +434,8 @@ static void print_requests(page_t *page) {
   own_family(page, METRIC_requests);
   for (int i = 0; i < metrics->num_requests; i++) {
     const request_series_t *series = &metrics->requests[i];
-    snprintf(label, sizeof label, "route=\"%s\",code=\"%d\",finish_reason=\"%s\"",
-             generation_routes[series->is_chat], series->status, finish[series->finish]);
+    snprintf(label, sizeof label, "route=\"%s\",code=\"%d\",finish_reason=\"%s\"", series->route,
+             series->status, finish[series->finish]);
     own_sample(page, METRIC_requests, label, (double)series->count);
   }
   own_family(page, METRIC_rejected);

@@ -432,7 +432,8 @@ static void forget(completion_t *completion) {
   cord_free(&response->frames);
 }
 
-static const dialect_t responses_dialect = {.is_chat = true,
+static const dialect_t responses_dialect = {.route = "/v1/responses",
+                                            .is_chat = true,
                                             .parts_as_streamed = true,
                                             .translate = responses_translate,
                                             .rename = responses_rename,

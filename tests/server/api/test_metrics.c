@@ -290,6 +290,31 @@ Test(metrics, refusals_touch_no_engine_metric) {
   ASSERT_EQ(value("inferd_params_n_count" OWN), 0);
 }
 
+Test(metrics, requests_are_counted_by_their_route) {
+  static const struct {
+    void (*handle)(exchange_t *);
+    const char *body, *series;
+  } rows[] = {{api_messages,
+               "{\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+               "route=\"/v1/messages\",code=\"200\""},
+              {api_responses, "{\"input\":\"a\"}", "route=\"/v1/responses\",code=\"200\""}};
+  for (int i = 0; i < 2; i++) {
+    char series[160];
+    fake_exchange_t *exchange = fake_call(rows[i].handle, rows[i].body);
+    cr_assert(!exchange->answered, "%s", exchange->body);
+    fake_done(fake_engine.requests[0], FINISH_STOP, "");
+    fake_deliver();
+    fake_exchange_free(exchange);
+    snprintf(series, sizeof series,
+             "inferd_requests_total{model=\"tiny\",%s,finish_reason=\"stop\"}", rows[i].series);
+    ASSERT_EQ_FOR(value(series), 1, "%s", series);
+  }
+  metrics_http(&server, "/v1/messages", "POST", 401, 1);
+  metrics_http(&server, "/v1/responses", "POST", 413, 1);
+  ASSERT_EQ(value("inferd_rejected_total{model=\"tiny\",reason=\"auth\"}"), 1);
+  ASSERT_EQ(value("inferd_rejected_total{model=\"tiny\",reason=\"too_large\"}"), 1);
+}
+
 Test(metrics, chats_are_counted_as_chats) {
   fake_exchange_t *exchange =
       fake_call(api_chat_completions, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
