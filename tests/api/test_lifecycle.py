@@ -25,8 +25,8 @@ def run(inferd, *arguments, **options):
 
 # keys
 
-OPEN = ["/livez", "/readyz", "/health", "/ping"]
-CLOSED = ["/v1/models", "/v1/models/demo", "/models", "/version", "/metrics", "/nope"]
+OPEN = ["/livez", "/readyz", "/health", "/ping", "/metrics"]
+CLOSED = ["/v1/models", "/v1/models/demo", "/models", "/version", "/nope"]
 
 
 def test_api_keys(start):
@@ -52,7 +52,7 @@ def test_api_keys(start):
         assert server.get(path, headers=alone).status == 200
         assert server.get(path, headers={**alone, "x-api-key": "nope"}).status == 401
         assert server.get(path, headers={**alone, "Authorization": "Bearer nope"}).status == 401
-    for path in ("/version", "/metrics", "/nope"):
+    for path in ("/version", "/nope"):
         assert server.get(path, headers=alone).status == 401
     url = f"http://{server.host}:{server.port}/v1"
     with openai.OpenAI(base_url=url, api_key=KEY) as client:
@@ -60,6 +60,13 @@ def test_api_keys(start):
     with openai.OpenAI(base_url=url, api_key="x") as client:
         with pytest.raises(openai.AuthenticationError):
             client.models.list()
+
+
+def test_metrics_need_a_key_where_asked(start):
+    server = start(DEMO, "--api-key", KEY, "--metrics-auth", "on", key=KEY)
+    for value in (None, "Bearer nope"):
+        assert server.get("/metrics", headers={"Authorization": value}).status == 401
+    assert server.get("/metrics").status == 200
 
 
 def test_a_flood_of_one_key_does_not_make_another_wait(start):
