@@ -107,12 +107,30 @@ static bool origin_allowed(http_exchange_t *exchange, const char *origin, const 
   return authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
 }
 
-static int check_site(http_exchange_t *exchange, inferd_error_t *error) {
+/* Returns true if the route needs no key, whether the server has keys or not. */
+static bool is_open(const http_exchange_t *exchange, const route_t *route) {
+  if (route == NULL) return false;
+  bool metrics = (route->flags & ROUTE_METRICS) != 0;
+  if (metrics) return strcmp(exchange->http->server->config->metrics_auth, "off") == 0;
+  return (route->flags & ROUTE_OPEN) != 0;
+}
+
+/* A page of a foreign site has no key, and reads nothing of value from a probe. Proxies and probes
+ * name a host that this server does not know. */
+static bool host_matters(const http_exchange_t *exchange, const route_t *route) {
+  if (route != NULL && (route->flags & ROUTE_OPEN) != 0) return false;
+  return auth_key_count(exchange->http->server->auth) == 0 || is_open(exchange, route);
+}
+
+static int check_site(http_exchange_t *exchange, const route_t *route, inferd_error_t *error) {
   const char *host = exchange_request_header(&exchange->public, "Host");
   const char *origin = exchange_request_header(&exchange->public, "Origin");
-  if (!host_allowed(exchange, host)) {
+  if (host_matters(exchange, route) && !host_allowed(exchange, host)) {
+    char quoted[96];
     return error_set(error, ERR_HOST_NOT_ALLOWED, NULL,
-                     "This Host is not allowed; see --allowed-host.");
+                     "The Host header names %s, which this server on loopback does not know. Set "
+                     "--allowed-host NAME here, or `proxy_set_header Host localhost` in the proxy.",
+                     error_quote(quoted, sizeof quoted, host, strlen(host)));
   }
   if (!origin_allowed(exchange, origin, host)) {
     return error_set(error, ERR_ORIGIN_NOT_ALLOWED, NULL,
@@ -148,10 +166,9 @@ static int check_admin(const http_exchange_t *exchange, auth_role_t role, bool g
 static int check_key(http_exchange_t *exchange, const route_t *route, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
   const char *metrics_auth = server->config->metrics_auth;
-  bool open = route != NULL && (route->flags & ROUTE_OPEN) != 0;
+  bool open = is_open(exchange, route);
   bool admin = route != NULL && (route->flags & ROUTE_ADMIN) != 0;
   if (route != NULL && (route->flags & ROUTE_METRICS) != 0) {
-    open = strcmp(metrics_auth, "off") == 0;
     admin = strcmp(metrics_auth, "admin") == 0;
   }
   /* A CORS preflight has no key by design. It is harmless: only an allowed site reaches this line.
@@ -274,7 +291,7 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
       route; /* set first, so that refusals are logged and counted under the route too */
   public->messages = route != NULL ? (route->flags & ROUTE_MESSAGES) != 0 : route_of_messages(path);
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
-  if ((code = check_site(exchange, error)) != 0) return code;
+  if ((code = check_site(exchange, route, error)) != 0) return code;
   if ((code = check_key(exchange, route, error)) != 0) return code;
   public->source = source_of(exchange);
   if (route == NULL) {

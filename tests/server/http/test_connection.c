@@ -429,7 +429,7 @@ Test(connection, start_errors_have_reasons) {
 Test(connection, hosts_and_origins) {
   harness_start((const char *[]){"--cors-origin=https://app.example", "--allowed-host=box.local",
                                  "--api-key=k", NULL});
-#define WITH(headers) "GET /health HTTP/1.1\r\n" headers "Connection: close\r\n\r\n"
+#define WITH(headers) "GET /metrics HTTP/1.1\r\n" headers "Connection: close\r\n\r\n"
   static const struct {
     const char *request;
     int status;
@@ -473,6 +473,35 @@ Test(connection, hosts_and_origins) {
                           "Bearer k\r\nOrigin: https://app.example\r\nContent-Length: 2\r\n\r\n{}");
   EXPECT_EQ(status_of(answer), 415);
   free(answer);
+  harness_stop();
+}
+
+static void expect_answer(const char *request, int status, const char *words) {
+  char *answer = client_request(request);
+  EXPECT_EQ_FOR(status_of(answer), status, "%s", request);
+  cr_expect(strstr(answer, words) != NULL, "%s: %s", words, answer);
+  free(answer);
+}
+
+/* Behind nginx the Host is by default the name of the upstream. A foreign page has no key, so where
+ * one is needed the name does not matter; probes take any name too. */
+Test(connection, a_proxy_may_send_another_host) {
+#define UPSTREAM "Host: llm_upstream\r\nConnection: close\r\n"
+#define COMPLETION "POST /v1/completions HTTP/1.1\r\n" UPSTREAM "Content-Length: 2\r\n"
+  harness_start((const char *[]){NULL});
+  expect_answer("GET /health HTTP/1.1\r\n" UPSTREAM "\r\n", 200, "");
+  expect_answer(COMPLETION "\r\n{}", 403, "The Host header names llm_upstream,");
+  expect_answer(COMPLETION "\r\n{}", 403, "`proxy_set_header Host localhost`");
+  expect_answer("GET /metrics HTTP/1.1\r\n" UPSTREAM "\r\n", 403, "--allowed-host NAME");
+  harness_stop();
+  harness_start((const char *[]){"--api-key=k", NULL});
+  expect_answer("GET /health HTTP/1.1\r\n" UPSTREAM "\r\n", 200, "");
+  expect_answer(COMPLETION "Authorization: Bearer k\r\n\r\n{}", 200, "");
+  expect_answer(COMPLETION "\r\n{}", 401, "");
+  expect_answer("GET /metrics HTTP/1.1\r\n" UPSTREAM "\r\n", 403, "host_not_allowed");
+  harness_stop();
+  harness_start((const char *[]){"--api-key=k", "--metrics-auth=on", NULL});
+  expect_answer("GET /metrics HTTP/1.1\r\n" UPSTREAM "Authorization: Bearer k\r\n\r\n", 200, "");
   harness_stop();
 }
 
