@@ -1,5 +1,5 @@
 /* json_schema.h: simple questions about a JSON schema: where a reference points, and which types a
- * member may have; and the words of tool calls whose arguments are written in tags.
+ * member may have; and the words of tool calls whose arguments are not JSON.
  *
  * Shared by the compiler of grammars, which writes such calls, and the parser that reads them. Both
  * must agree on the type of a value that is written outside of JSON, and on the texts that end it.
@@ -32,6 +32,8 @@ const json_t *json_schema_resolve(const json_t *root, const char *reference, siz
  * restrict the types, allows none, or is too large to evaluate. */
 uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length);
 
+enum { CALL_ARGUMENTS_MAX = 1000, CALL_ARGUMENT_NAME_BYTES_MAX = 4096 };
+
 /* The words of a call in tags, as <parameter=KEY>\nVALUE\n</parameter>. Constant data. */
 enum { TAG_VALUE_ENDS = 6, TAG_FIRST_OF_LINE = 4 };
 
@@ -49,9 +51,18 @@ typedef struct tag_words {
    * only at the start of a line, because a value may be a text about tags: those from
    * TAG_FIRST_OF_LINE on count only while the value has no byte. Filled by TAG_ENDS. */
   const char *value_ends[TAG_VALUE_ENDS];
-  /* Writing only: text between end_key and begin_value, around a value, and before end_call. */
+  /* Writing only: behind the end of the key (with begin_value), on both sides of a value, and
+   * behind end_value. */
   const char *before_value, *around_value, *behind_value;
 } tag_words_t;
+
+/* The words of a call whose arguments are literals, as f(KEY=VALUE, ...). With a string_mark it is
+ * around raw strings, keys inside values need no quotes, and constants are those of JSON; without
+ * one they are those of Python. Constant data. */
+typedef struct literal_words {
+  char open, assign, close; /* around the arguments, and between a key and its value */
+  const char *string_mark;  /* or NULL */
+} literal_words_t;
 
 extern const tag_words_t tag_words_function; /* those of the example */
 

@@ -80,6 +80,8 @@ static void put_source(key_writer_t *writer, const grammar_source_t *source, int
   put(writer, numbers, sizeof numbers);
   put(writer, &source->min, sizeof source->min);
   put(writer, &source->max, sizeof source->max);
+  put(writer, &source->tags, sizeof source->tags);
+  put(writer, &source->literals, sizeof source->literals);
   put_text(writer, source->text, source->length);
   put_json(writer, source->schema);
   if (writer->params && source->param != NULL)

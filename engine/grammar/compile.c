@@ -215,6 +215,7 @@ static uint32_t compile_source(compile_t *compile, const grammar_source_t *sourc
   case GRAMMAR_JSON_OBJECT: return json_object_any(compile, next);
   case GRAMMAR_JSON_SCHEMA: return schema_compile(compile, source, next);
   case GRAMMAR_PARAMETERS: return schema_parameters(compile, source, next);
+  case GRAMMAR_LITERALS: return schema_literals(compile, source, next);
   case GRAMMAR_REGEX: return compile_regex(compile, source, next);
   case GRAMMAR_CHOICE: return compile_choice(compile, source, next);
   case GRAMMAR_EBNF:

@@ -22,6 +22,10 @@ typedef struct grammar_list {
 
 struct regex;
 
+/* Kinds of texts outside of JSON: the types that the text between two tags may have, or one of the
+ * others. 0 = JSON. */
+enum { TEXT_RAW = TYPE_ALL + 1, TEXT_MARKED, TEXT_KINDS };
+
 /* A named rule: the nodes before `end` that no rule before it has. */
 typedef struct named_rule {
   uint32_t end, length;
@@ -48,9 +52,11 @@ typedef struct compile {
   grammar_list_t wide;    /* uint32_t nodes from which many ways lead on without a byte */
   grammar_list_t rules;   /* named_rule_t of a user grammar */
   uint32_t dfa_states;
-  grammar_list_t kept;               /* lexemes by their pattern, see lexeme.c */
-  uint32_t value_rule;               /* node of any JSON value; 0 = not made yet */
-  const dfa_t *tagged[TYPE_ALL + 1]; /* lexeme_content.c, by types; NULL = not made yet */
+  grammar_list_t kept;     /* lexemes by their pattern, see lexeme.c */
+  uint32_t value_rule;     /* node of any JSON value; 0 = not made yet */
+  const tag_words_t *tags; /* around the texts of GRAMMAR_PARAMETERS; NULL = there are none */
+  const char *string_mark; /* around the texts of GRAMMAR_LITERALS; or NULL */
+  const dfa_t *texts[TEXT_KINDS]; /* lexeme_content.c; NULL = not made yet */
 } compile_t;
 
 /* compile.c: giving up, memory ------------------------------------------------------------------
@@ -76,6 +82,9 @@ uint32_t build_node(compile_t *compile, grammar_node_kind_t kind, uint32_t opera
 grammar_node_t *build_at(compile_t *compile, uint32_t id);
 uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next);
 uint32_t build_alt(compile_t *compile, const uint32_t *branches, uint32_t count);
+/* A text in which `marks` (grammar_source_t) may stand for tokens. */
+uint32_t build_words(compile_t *compile, const grammar_source_t *marks, const char *text,
+                     uint32_t next);
 /* Sets the branches of an alternative that was made without branches. */
 void build_alt_fill(compile_t *compile, uint32_t id, const uint32_t *branches, uint32_t count);
 uint32_t build_repeat(compile_t *compile, uint32_t body, uint32_t min, uint32_t max, uint32_t next);
@@ -101,8 +110,12 @@ typedef struct object_draft {
 
 /* Returns the node after the opening brace of an object; `next` follows the closing brace. */
 uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next);
-/* The same for members without commas between them; `close` follows the last one. */
-uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close);
+/* The same for members without braces and commas; `close` follows the last one. *members: the node
+ * of one more member. */
+uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close,
+                       uint32_t *members);
+/* Puts nodes that end in `members` before the first member (NONE = nothing) and before others. */
+void build_before_members(compile_t *compile, uint32_t object, uint32_t first, uint32_t further);
 uint32_t build_extra(compile_t *compile, uint32_t object, uint32_t lexeme, uint32_t next);
 
 /* Removes nodes from which no text can end, and copies the rest into the grammar. Gives up if no
@@ -120,29 +133,12 @@ uint32_t lexeme_pattern(compile_t *compile, const char *pattern);
 uint32_t lexeme_text(compile_t *compile, const char *text, uint32_t length);
 /* Returns the lexeme of any text, which may be empty. */
 uint32_t lexeme_any(compile_t *compile);
-/* Any JSON string of count_min..count_max characters, all escapes. */
-uint32_t lexeme_string(compile_t *compile, uint32_t count_min, uint32_t count_max);
-/* A JSON string with canonical escapes only: one spelling for each text. */
-uint32_t lexeme_key(compile_t *compile);
-dfa_t *canonical_string(compile_t *compile); /* the same without its quotes */
-/* Returns the automaton of one of our own patterns, anchored. */
-dfa_t *lexeme_dfa(compile_t *compile, const char *pattern);
-/* Finds a lexeme that was made before, by its name (which must stay alive); NULL = none. */
-const uint32_t *lexeme_kept(compile_t *compile, const char *name, uint32_t min, uint32_t max);
-uint32_t lexeme_keep(compile_t *compile, const char *name, uint32_t min, uint32_t max,
-                     uint32_t lexeme);
-
-/* Returns the start node of the rule for any JSON value. */
-uint32_t json_value_rule(compile_t *compile);
-/* Returns the start node of any JSON object, followed by `next`. */
-uint32_t json_object_any(compile_t *compile, uint32_t next);
-
-extern const char pattern_number[], pattern_integer[];
 
 /* ---- compilers of the kinds of sources; each returns the start node ---- */
 
 uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
 uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next);
+uint32_t schema_literals(compile_t *compile, const grammar_source_t *source, uint32_t next);
 uint32_t ebnf_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
 uint32_t lark_compile(compile_t *compile, const grammar_source_t *source, uint32_t next);
 bool lark_detect(const char *text, size_t length); /* the first statement is one of Lark */

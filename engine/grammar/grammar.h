@@ -45,8 +45,9 @@ int32_t grammar_row_words(const grammar_vocabulary_t *vocabulary); /* uint32_t i
 typedef enum grammar_kind {
   GRAMMAR_JSON_OBJECT,  /* any JSON object */
   GRAMMAR_JSON_SCHEMA,  /* `schema`, `strict` */
-  GRAMMAR_PARAMETERS,   /* an object of `schema` (NULL = any), `strict`, each member in tags, see
-                           schema_parameters.c */
+  GRAMMAR_PARAMETERS,   /* the rest of a call behind its name: an object of `schema` (NULL = any),
+                           `strict`, each member in `tags`, see schema_parameters.c */
+  GRAMMAR_LITERALS,     /* the same as `literals`, see schema_literals.c */
   GRAMMAR_REGEX,        /* `text`: ECMA-262 pattern, anchored at both ends */
   GRAMMAR_CHOICE,       /* `schema`: JSON array of strings, one of which is the output */
   GRAMMAR_EBNF,         /* `text`: user grammar; its first statement decides the notation */
@@ -73,9 +74,12 @@ typedef struct grammar_source {
   const char *text;
   size_t length; /* bytes of text */
   int32_t token;
-  uint32_t min, max; /* max UINT32_MAX = no bound */
-  const struct grammar_source *children;
+  uint32_t min, max;                     /* max UINT32_MAX = no bound */
+  const struct grammar_source *children; /* PARAMETERS, LITERALS: TOKENs whose `text` is the mark in
+                                            the words that the token stands for */
   int32_t num_children;
+  const struct tag_words *tags;         /* PARAMETERS: constant; NULL = tag_words_function */
+  const struct literal_words *literals; /* LITERALS only: constant */
 } grammar_source_t;
 
 /* What one request spends on compiling, over all its constraints and all tries. `work` and

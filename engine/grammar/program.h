@@ -115,6 +115,7 @@ typedef struct grammar_object {
   name_node_t *trie;
   uint32_t *sorted; /* listed indices, ascending within the range of each trie node */
   uint32_t extra;   /* node: an extra member, then RETURN; NONE = no extra members */
+  uint32_t first;   /* node before the first member; NONE = it comes at once */
   uint32_t comma, close_empty, close; /* nodes */
   uint32_t min, max;                  /* members; max NONE = no bound */
   presence_state_t *presence;         /* NULL = none; else it holds `min` and `max`, and with a max

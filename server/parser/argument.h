@@ -7,8 +7,6 @@
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
 
-enum { CALL_PARAMETERS_MAX = 1000, CALL_PARAMETER_NAME_BYTES_MAX = 4096 };
-
 /* Returns the function of this name among the tools of a request; NULL if it was not declared. */
 const json_t *argument_function(const json_t *functions, const char *name, size_t length);
 /* Adds a name of at most 65,535 bytes to a set that begins empty. Returns false if the name was in

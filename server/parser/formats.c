@@ -6,8 +6,6 @@
  */
 #include "server/parser/formats.h"
 
-#include "server/parser/literal_call.h"
-
 #include <string.h>
 
 #define MARKS(...) ((const char *const[]){__VA_ARGS__, NULL})

@@ -38,7 +38,7 @@ typedef struct tool_format {
   const char *id_mark;                  /* mark before an id, between the name and name_end */
   const char *fence;                    /* behind the arguments, before `close` */
   const tag_words_t *tags;              /* PAYLOAD_TAGS */
-  const struct literal_words *literals; /* PAYLOAD_LITERALS */
+  const literal_words_t *literals;      /* PAYLOAD_LITERALS */
   bool bare;                            /* calls may begin the output without a mark */
   bool inside_text;   /* and may follow text, if they begin with the name of a known function */
   bool list;          /* an array of calls may stand for one */

@@ -218,6 +218,8 @@ static call_result_t after_byte(literal_call_t *call, char byte, const output_si
   if (json_is_blank(byte)) return CALL_MORE;
   bool comma = byte == ',';
   if (call->depth == 0) {
+    if (call->repeated > 0) call->out.length = call->repeated;
+    call->repeated = 0;
     if (comma) return more(call, LITERAL_ARGUMENT);
     return byte == call->words->close ? finish(call, sink) : CALL_BAD;
   }
@@ -275,9 +277,10 @@ static call_result_t name_byte(literal_call_t *call, char byte) {
 
 static call_result_t key_byte(literal_call_t *call, char byte) {
   call_result_t result =
-      bare_name(call, &call->text, byte, call->words->assign, CALL_PARAMETER_NAME_BYTES_MAX);
+      bare_name(call, &call->text, byte, call->words->assign, CALL_ARGUMENT_NAME_BYTES_MAX);
   if (result != CALL_DONE) return result;
-  if (!argument_add_key(&call->keys, call->text.data, call->text.length)) return CALL_BAD;
+  bool known = !argument_add_key(&call->keys, call->text.data, call->text.length);
+  call->repeated = known ? call->out.length : 0;
   call->types = json_schema_member_types(call->schema, call->text.data, call->text.length);
   if (call->num_keys++ > 0) buffer_text(&call->out, ", ");
   put_text(call);
@@ -288,14 +291,14 @@ static call_result_t key_byte(literal_call_t *call, char byte) {
 static call_result_t argument_byte(literal_call_t *call, char byte, const output_sink_t *sink) {
   if (json_is_blank(byte)) return CALL_MORE;
   if (byte == call->words->close) return finish(call, sink);
-  if (call->num_keys == CALL_PARAMETERS_MAX) return CALL_BAD;
+  if (call->num_keys == CALL_ARGUMENTS_MAX) return CALL_BAD;
   buffer_clear(&call->text);
   call->state = LITERAL_KEY;
   return key_byte(call, byte);
 }
 
 static call_result_t item_key_byte(literal_call_t *call, char byte) {
-  call_result_t result = bare_name(call, &call->text, byte, ':', CALL_PARAMETER_NAME_BYTES_MAX);
+  call_result_t result = bare_name(call, &call->text, byte, ':', CALL_ARGUMENT_NAME_BYTES_MAX);
   if (result != CALL_DONE) return result;
   put_text(call);
   buffer_text(&call->out, ": ");

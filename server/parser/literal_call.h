@@ -12,15 +12,10 @@
 #define INFERD_SERVER_PARSER_LITERAL_CALL_H
 
 #include "engine/base/buffer.h"
-#include "engine/base/json.h"
+#include "engine/base/json_schema.h"
 #include "server/parser/call_scan.h"
 
-enum { LITERAL_DEPTH_MAX = 64 };
-
-typedef struct literal_words {
-  char open, assign, close; /* around the arguments, and between a key and its value */
-  const char *string_mark; /* around raw strings; then keys inside values need no quotes; or NULL */
-} literal_words_t;
+enum { LITERAL_DEPTH_MAX = 256 }; /* as deep as a grammar writes (STACK_DEPTH_MAX) */
 
 typedef enum literal_state {
   LITERAL_NAME,
@@ -47,6 +42,7 @@ typedef struct literal_call {
   char closing[LITERAL_DEPTH_MAX]; /* of the open containers */
   int depth;                       /* of the containers inside the arguments */
   int num_keys;
+  size_t repeated; /* the call had this argument before: where its text begins in `out`; or 0 */
   char quote;
   bool is_key;     /* the string is a key of a dictionary */
   bool name_ended; /* a blank followed the name or key */

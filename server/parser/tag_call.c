@@ -222,8 +222,8 @@ static call_result_t key_byte(tag_call_t *call, char byte) {
     if (words->begin_value == NULL) begin_value(call);
     return CALL_MORE;
   }
-  bool many = call->num_parameters == CALL_PARAMETERS_MAX;
-  bool bad = byte == '\n' || call->key.length > CALL_PARAMETER_NAME_BYTES_MAX || many;
+  bool many = call->num_parameters == CALL_ARGUMENTS_MAX;
+  bool bad = byte == '\n' || call->key.length > CALL_ARGUMENT_NAME_BYTES_MAX || many;
   if (bad) call->held.length--; /* the byte is not taken */
   return bad ? CALL_BAD : CALL_MORE;
 }

@@ -5,6 +5,7 @@
  * that compiled may end with an internal error, and no piece of work may cost more units than its
  * bound: an accepted token, a step of a mask over a large vocabulary.
  */
+#include "engine/base/json_schema.h"
 #include "engine/grammar/mask/masks.h"
 #include "tests/fuzz/targets.h"
 
@@ -149,7 +150,12 @@ void fuzz_schema(const uint8_t *data, size_t size) {
                              .schema = root,
                              .strict = length % 2 == 1};
   run(&source, data, size);
+  static const literal_words_t words[] = {{'(', '=', ')', NULL}, {'{', ':', '}', "<|\"|>"}};
   source.kind = GRAMMAR_PARAMETERS;
+  if (length / 2 % 2 == 1) {
+    source.kind = GRAMMAR_LITERALS;
+    source.literals = &words[length / 4 % 2];
+  }
   run(&source, data, size);
   json_free(doc);
 }

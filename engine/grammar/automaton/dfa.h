@@ -43,12 +43,38 @@ void dfa_count(compile_t *compile, dfa_t *dfa, uint32_t min, uint32_t max);
 /* Copies the automaton of a JSON string so that the state after the opening quote is entered only
  * there. lexeme.c. */
 dfa_t *dfa_split_first(compile_t *compile, const dfa_t *string);
+/* lexeme.c: strings and values of JSON ----------------------------------------------------------
+ */
+
+/* Any JSON string of count_min..count_max characters, all escapes; python: that Python reads alike.
+ */
+uint32_t lexeme_string(compile_t *compile, uint32_t count_min, uint32_t count_max, bool python);
+/* A JSON string with canonical escapes only: one spelling for each text. */
+uint32_t lexeme_key(compile_t *compile);
+dfa_t *canonical_string(compile_t *compile); /* the same without its quotes */
+/* Returns the automaton of one of our own patterns, anchored. */
+dfa_t *lexeme_dfa(compile_t *compile, const char *pattern);
+/* Finds a lexeme that was made before, by its name (which must stay alive); NULL = none. */
+const uint32_t *lexeme_kept(compile_t *compile, const char *name, uint32_t min, uint32_t max);
+uint32_t lexeme_keep(compile_t *compile, const char *name, uint32_t min, uint32_t max,
+                     uint32_t lexeme);
+
+/* Returns the start node of the rule for any JSON value. */
+uint32_t json_value_rule(compile_t *compile);
+/* Returns the start node of any JSON object, followed by `next`. */
+uint32_t json_object_any(compile_t *compile, uint32_t next);
+
+extern const char pattern_number[], pattern_integer[];
+
+/* lexeme_content.c --------------------------------------------------------------------------------
+ */
+
 /* A JSON string whose inside is `content`, canonically escaped, of min to max characters. */
 uint32_t lexeme_content(compile_t *compile, const dfa_t *content, uint32_t min, uint32_t max);
-/* Text between tags: accepted by `content` (NULL = any), and not text that a reader would take for
- * the end of the value or for a value of another type in `types`. */
-uint32_t lexeme_tagged(compile_t *compile, const dfa_t *content, uint32_t types, uint32_t min,
-                       uint32_t max);
+/* Text outside of JSON, of a kind (compile.h) that is not 0: accepted by `content` (NULL = any),
+ * and not text that a reader would take for the end of the value or for a value of another type. */
+uint32_t lexeme_outside(compile_t *compile, const dfa_t *content, uint32_t kind, uint32_t min,
+                        uint32_t max);
 /* Returns a text as it is written inside a canonical JSON string. */
 dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length);
 /* Fills the flag LIVE and the steps of a final automaton. */

@@ -11,9 +11,10 @@
 
 #define SPACE "[ \\t\\n\\r]{0,8}"
 #define ESCAPE                                                                                     \
-  "\\\\[\"\\\\/bfnrt]|\\\\u(?:[0-9A-Ca-cEFef][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f]{2}|"              \
+  "\\\\[\"\\\\bfnrt]|\\\\u(?:[0-9A-Ca-cEFef][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f]{2}|"               \
   "[Dd][89ABab][0-9A-Fa-f]{2}\\\\u[Dd][C-Fc-f][0-9A-Fa-f]{2})"
-static const char pattern_string[] = "\"(?:[^\"\\\\\\x00-\\x1F]|" ESCAPE ")*\"";
+static const char pattern_string[] = "\"(?:[^\"\\\\\\x00-\\x1F]|\\\\/|" ESCAPE ")*\"";
+static const char pattern_python_string[] = "\"(?:[^\"\\\\\\x00-\\x1F]|" ESCAPE ")*\"";
 const char pattern_number[] =
     "-?(?:(?:0|[1-9][0-9]{0,15})(?:\\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?|[1-9][0-9]{16,31})";
 const char pattern_integer[] = "-?(?:0|[1-9][0-9]{0,31})";
@@ -173,14 +174,15 @@ dfa_text_t canonical_text(compile_t *compile, const char *text, uint32_t length)
   return (dfa_text_t){out, at};
 }
 
-uint32_t lexeme_string(compile_t *compile, uint32_t min, uint32_t max) {
-  const uint32_t *old = lexeme_kept(compile, pattern_string, min, max);
+uint32_t lexeme_string(compile_t *compile, uint32_t min, uint32_t max, bool python) {
+  const char *pattern = python ? pattern_python_string : pattern_string;
+  const uint32_t *old = lexeme_kept(compile, pattern, min, max);
   if (old != NULL) return *old;
   if (min > max) return NONE;
-  dfa_t *dfa = dfa_restrict(compile, lexeme_dfa(compile, pattern_string));
+  dfa_t *dfa = dfa_restrict(compile, lexeme_dfa(compile, pattern));
   if (dfa_is_empty(dfa)) return NONE;
   if (min > 0 || max != NONE) dfa = count_characters(compile, dfa, min, max);
-  return lexeme_keep(compile, pattern_string, min, max, lexeme_add(compile, dfa));
+  return lexeme_keep(compile, pattern, min, max, lexeme_add(compile, dfa));
 }
 
 /* ---- any JSON ---- */

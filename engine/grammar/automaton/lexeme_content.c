@@ -1,5 +1,5 @@
 /* lexeme_content.c: strings whose text is restricted by a pattern, a format, a list or a length; as
- * JSON and as text between tags.
+ * JSON, and as text between tags or marks.
  *
  * Part of a compilation, on its thread. A length is a counter beside the automaton.
  */
@@ -98,15 +98,12 @@ uint32_t lexeme_content(compile_t *compile, const dfa_t *raw, uint32_t min, uint
   return dfa->rest[DFA_START] > max ? NONE : lexeme_add(compile, dfa);
 }
 
-/* ---- text between tags ---- */
+/* ---- text between tags or marks ---- */
 
 #define BLANKS "[ \\t\\n\\r]*"
 #define NUMBER "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
-/* Texts that the parser of tags takes for the end of a value (server/parser/tag_call.c), and texts
- * that it takes for a value of another type. A value begins after a line break. */
-static const char *const tag_ends[] = {"[^]*</parameter>[^]*",
-                                       "(?:[^]*\\n)?<(?:parameter=|/function>)[^]*"};
+/* Texts that the parser of tags (server/parser/tag_call.c) takes for a value of another type. */
 static const struct {
   uint32_t types;
   const char *pattern;
@@ -118,28 +115,62 @@ static const struct {
     {TYPE_OBJECT, BLANKS "\\{[^]*"},
 };
 
-static const dfa_t *tagged_text(compile_t *compile, uint32_t types) {
-  if (compile->tagged[types] != NULL) return compile->tagged[types];
+/* Writes a pattern of texts that have a word anywhere or, `at_line`, where a line begins. */
+static void pattern_of(char *out, size_t size, const char *word, bool at_line) {
+  size_t length = (size_t)snprintf(out, size, at_line ? "(?:[^]*\\n)?" : "[^]*");
+  for (; *word != '\0' && length + 8 < size; word++) {
+    if (strchr("^$\\.*+?()[]{}|/", *word) != NULL) out[length++] = '\\';
+    out[length++] = *word;
+  }
+  snprintf(out + length, size - length, "[^]*");
+}
+
+static const dfa_t *take_out(compile_t *compile, const dfa_t *text, const char *pattern) {
+  return dfa_product(compile, text, lexeme_dfa(compile, pattern), true);
+}
+
+static const dfa_t *take_out_word(compile_t *compile, const dfa_t *text, const char *word,
+                                  bool at_line) {
+  char pattern[256];
+  pattern_of(pattern, sizeof pattern, word, at_line);
+  return take_out(compile, text, pattern);
+}
+
+/* Takes out what ends a value. A value begins after a line break, or as if after one. One line
+ * break on each side of a value is no part of it. */
+static const dfa_t *between_tags(compile_t *compile, const dfa_t *text, uint32_t kind) {
+  const tag_words_t *words = compile->tags;
+  text = take_out_word(compile, text, words->end_value, false);
+  text = take_out_word(compile, text, words->begin_key, true);
+  text = take_out_word(compile, text, words->end_call, true);
+  if (kind != TEXT_RAW && words->around_value[0] == '\0')
+    text = take_out(compile, text, "\\n[^]*|[^]*\\n");
+  for (size_t i = 0; i < ARRAY_LEN(readings) && kind != TEXT_RAW; i++) {
+    if (kind & readings[i].types) text = take_out(compile, text, readings[i].pattern);
+  }
+  return text;
+}
+
+static const dfa_t *outside_text(compile_t *compile, uint32_t kind) {
+  if (compile->texts[kind] != NULL) return compile->texts[kind];
   const dfa_t *text = lexeme_dfa(compile, "[^]*");
-  for (size_t i = 0; i < ARRAY_LEN(tag_ends); i++) {
-    text = dfa_product(compile, text, lexeme_dfa(compile, tag_ends[i]), true);
+  if (kind == TEXT_MARKED) {
+    text = take_out_word(compile, text, compile->string_mark, false);
+  } else {
+    text = between_tags(compile, text, kind);
   }
-  for (size_t i = 0; i < ARRAY_LEN(readings); i++) {
-    if (!(types & readings[i].types)) continue;
-    text = dfa_product(compile, text, lexeme_dfa(compile, readings[i].pattern), true);
-  }
-  return compile->tagged[types] = text;
+  return compile->texts[kind] = text;
 }
 
 /* Text without further rules can always continue, so its length is counted exactly. */
-static uint32_t count_tagged(compile_t *compile, uint32_t types, uint32_t min, uint32_t max) {
+static uint32_t count_outside(compile_t *compile, uint32_t kind, uint32_t min, uint32_t max) {
   char name[32];
-  size_t length = (size_t)snprintf(name, sizeof name, "tagged %u", types) + 1;
+  size_t length = (size_t)snprintf(name, sizeof name, "outside %u", kind) + 1;
   const uint32_t *old = lexeme_kept(compile, name, min, max);
   if (old != NULL) return *old;
   char *key = compile_scratch(compile, length, 1);
   memcpy(key, name, length);
-  dfa_t *dfa = dfa_restrict(compile, tagged_text(compile, types));
+  dfa_t *dfa = dfa_restrict(compile, outside_text(compile, kind));
   if (min > 0 || max != NONE) {
     if (dfa_is_empty(dfa)) return NONE;
     mark_boundaries(compile, dfa, DFA_START, false);
@@ -148,13 +179,13 @@ static uint32_t count_tagged(compile_t *compile, uint32_t types, uint32_t min, u
   return lexeme_keep(compile, key, min, max, lexeme_add(compile, dfa));
 }
 
-uint32_t lexeme_tagged(compile_t *compile, const dfa_t *content, uint32_t types, uint32_t min,
-                       uint32_t max) {
+uint32_t lexeme_outside(compile_t *compile, const dfa_t *content, uint32_t kind, uint32_t min,
+                        uint32_t max) {
   if (min > max) return NONE;
-  if (content == NULL) return count_tagged(compile, types, min, max);
+  if (content == NULL) return count_outside(compile, kind, min, max);
   check_min(compile, min);
   dfa_t *dfa =
-      dfa_restrict(compile, dfa_product(compile, tagged_text(compile, types), content, false));
+      dfa_restrict(compile, dfa_product(compile, outside_text(compile, kind), content, false));
   if (min > 0 && !dfa_is_empty(dfa)) dfa = at_least(compile, dfa, min, false);
   if (max == NONE || dfa_is_empty(dfa)) return lexeme_add(compile, dfa);
   mark_boundaries(compile, dfa, DFA_START, false);

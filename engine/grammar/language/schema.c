@@ -61,7 +61,8 @@ uint32_t schema_rule(schema_t *schema, const schema_part_t *given, uint32_t coun
     hash = fnv_32_step(hash, (uint32_t)((uintptr_t)parts[kept - 1].schema >> 3));
     hash = fnv_32_step(hash, parts[kept - 1].done);
   }
-  if (kept == 0) return json_value_rule(schema->compile);
+  if (kept == 0 && schema_any(schema) == NULL) return json_value_rule(schema->compile);
+  if (kept == 0) parts[kept++] = *schema_any(schema);
   if (2 * schema->rules.count >= schema->table_size) grow_rules(schema);
   uint32_t slot = hash & (schema->table_size - 1);
   for (; schema->table[slot]; slot = (slot + 1) & (schema->table_size - 1)) {
@@ -208,13 +209,10 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
   static const struct {
     uint32_t type;
     json_type_t value;
-    const char *text;
-  } words[] = {{TYPE_BOOLEAN, JSON_TRUE, "true"},
-               {TYPE_BOOLEAN, JSON_FALSE, "false"},
-               {TYPE_NULL, JSON_NULL, "null"}};
+  } words[] = {{TYPE_BOOLEAN, JSON_TRUE}, {TYPE_BOOLEAN, JSON_FALSE}, {TYPE_NULL, JSON_NULL}};
   for (size_t i = 0; i < ARRAY_LEN(words); i++) {
     if ((types & words[i].type) && schema_allows_word(schema, conjunction, words[i].value))
-      branches[count++] = keyword_text(schema, words[i].text);
+      branches[count++] = keyword_text(schema, schema_word(schema, words[i].value));
   }
   build_alt_fill(schema->compile, node, branches, count);
 }
@@ -310,6 +308,7 @@ static void check_size(const schema_t *schema) {
 }
 
 void schema_begin(schema_t *schema, const grammar_source_t *source) {
+  schema->source = source;
   if (schema->root == NULL ||
       (schema->root->type != JSON_OBJECT && schema->root->type != JSON_TRUE)) {
     compile_fail(schema->compile, ERR_INVALID_TYPE, "Expected a JSON schema, which is an object.");

@@ -68,8 +68,9 @@ typedef struct schema {
   uint32_t *table, table_size;
   grammar_list_t patterns; /* pattern_dfa_t */
   grammar_list_t contents; /* the lexemes of strings by their content, schema_string.c */
-  json_t *tagged;          /* [TYPE_ALL + 1, 2] schema_parameters.c; NULL = none is made yet */
-  bool known_only;         /* an unknown name is refused, not ignored */
+  const grammar_source_t *source;
+  json_t *tagged;  /* [TEXT_RAW + 1, 2] schema_parameters.c; NULL = none is made yet */
+  bool known_only; /* an unknown name is refused, not ignored */
   presence_t presence;
   struct schema_bases *bases; /* schema_base.c */
 } schema_t;
@@ -121,9 +122,15 @@ const dfa_t *schema_pattern(schema_t *schema, const char *text, uint32_t length,
                             const char *pointer);
 dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, bool integer);
 
-/* schema_parameters.c: the types that a value between tags may have; 0 = the strings of this
- * conjunction are JSON. */
-uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction);
+/* schema_parameters.c: the kind of text (compile.h) that a string between tags is; 0 = none. */
+uint32_t schema_tagged(const schema_t *schema, const conjunction_t *conjunction);
+/* schema_literals.c: how values are written that are not JSON. */
+uint32_t schema_text_kind(const schema_t *schema,
+                          const conjunction_t *conjunction);        /* of strings */
+const char *schema_word(const schema_t *schema, json_type_t value); /* null, true or false */
+const schema_part_t *schema_any(const schema_t *schema);            /* any value; NULL = any JSON */
+/* The text of a kind, with the marks around it, then RETURN. */
+uint32_t schema_text(schema_t *schema, uint32_t kind, uint32_t lexeme);
 /* Begins the compilation of a schema: checks size, dialect and strictness. */
 void schema_begin(schema_t *schema, const grammar_source_t *source);
 /* Compiles all rules that were requested. */

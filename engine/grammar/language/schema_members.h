@@ -23,6 +23,22 @@ grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *
 void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
                           uint32_t num_names, object_draft_t *draft);
 
+/* schema_literals.c: how an object of the conjunction is written. */
+typedef struct object_words {
+  bool is_call;       /* the arguments of a call: no braces */
+  bool bare;          /* names of BARE_NAME need no quotes */
+  const char *assign; /* pattern of what stands between a name and its value */
+} object_words_t;
+#define BARE_NAME "[A-Za-z0-9_.-]+"
+object_words_t schema_object_words(const schema_t *schema, const conjunction_t *conjunction);
+/* A listed name as it is written; refuses one that cannot be. */
+dfa_text_t schema_member_text(const schema_t *schema, const object_words_t *words,
+                              const member_name_t *name);
+/* Returns the node of the arguments of a call. */
+uint32_t schema_call_arguments(schema_t *schema, object_draft_t *draft);
+/* Bounds their number, which the parser does too. */
+void schema_bound_arguments(const schema_t *schema, object_draft_t *draft, uint32_t num_names);
+
 /* schema_presence.c: the names on whose presence a part sets a condition, some more than once:
  * member_name_t. */
 grammar_list_t schema_presence_names(const schema_t *schema, const conjunction_t *conjunction);

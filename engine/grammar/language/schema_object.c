@@ -142,29 +142,28 @@ grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *
 }
 
 /* Colon and value, then RETURN. */
-static uint32_t entry_of(schema_t *schema, const grammar_list_t *parts) {
+static uint32_t entry_of(schema_t *schema, const object_words_t *words,
+                         const grammar_list_t *parts) {
   uint32_t rule = schema_rule(schema, parts->items, parts->count);
   uint32_t value = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
-  return build_lex(schema->compile, lexeme_pattern(schema->compile, ":" SPACE), value);
+  return build_lex(schema->compile, lexeme_pattern(schema->compile, words->assign), value);
 }
 
 static void draft_members(schema_t *schema, const conjunction_t *conjunction,
-                          const grammar_list_t *names, object_draft_t *draft) {
+                          const object_words_t *words, const grammar_list_t *names,
+                          object_draft_t *draft) {
   const member_name_t *list = names->items;
   draft->members = compile_scratch(schema->compile, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
     grammar_list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
-    dfa_text_t inside = canonical_text(schema->compile, list[i].text, list[i].length);
-    char *quoted = compile_scratch(schema->compile, (size_t)inside.length + 2, 1);
-    quoted[0] = quoted[inside.length + 1] = '"';
-    memcpy(quoted + 1, inside.bytes, inside.length);
-    uint32_t entry = entry_of(schema, &parts);
-    for (uint32_t b = 0; b < inside.length + 2; b++) {
-      if (!schema->compile->vocabulary->has_byte[(uint8_t)quoted[b]])
+    dfa_text_t name = schema_member_text(schema, words, &list[i]);
+    uint32_t entry = entry_of(schema, words, &parts);
+    for (uint32_t b = 0; b < name.length; b++) {
+      if (!schema->compile->vocabulary->has_byte[(uint8_t)name.bytes[b]])
         entry = NONE; /* cannot be written */
     }
-    draft->members[i] = (member_draft_t){quoted, inside.length + 2, entry, list[i].required};
+    draft->members[i] = (member_draft_t){name.bytes, name.length, entry, list[i].required};
   }
 }
 
@@ -244,21 +243,25 @@ static dfa_t *listed_names(schema_t *schema, const grammar_list_t *names) {
 /* Returns the node of one extra member. Without patterns a key must only differ from the listed
  * names, which the matcher checks in their trie. */
 static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction,
-                              const grammar_list_t *names, uint32_t object) {
+                              const object_words_t *words, const grammar_list_t *names,
+                              uint32_t object) {
   grammar_list_t patterns = collect_patterns(schema, conjunction), branches = {0};
   if (patterns.count == 0) {
     grammar_list_t parts = schema_extra_parts(schema, conjunction);
-    return build_extra(schema->compile, object, lexeme_key(schema->compile),
-                       entry_of(schema, &parts));
+    uint32_t key =
+        words->bare ? lexeme_pattern(schema->compile, BARE_NAME) : lexeme_key(schema->compile);
+    return build_extra(schema->compile, object, key, entry_of(schema, words, &parts));
   }
   const dfa_t *listed = listed_names(schema, names);
   for (uint32_t set = 0; set < UINT32_C(1) << patterns.count; set++) {
     const dfa_t *inside = extra_names(schema, &patterns, listed, set);
     if (dfa_is_empty(inside)) continue;
     grammar_list_t parts = extra_parts(schema, conjunction, &patterns, set);
-    uint32_t key = lexeme_add(schema->compile, dfa_quote(schema->compile, inside));
-    *(uint32_t *)list_add(schema->compile, &branches, sizeof(uint32_t)) =
-        build_lex(schema->compile, key, entry_of(schema, &parts));
+    const dfa_t *key = words->bare ? dfa_product(schema->compile, inside,
+                                                 lexeme_dfa(schema->compile, BARE_NAME), false)
+                                   : dfa_quote(schema->compile, inside);
+    *(uint32_t *)list_add(schema->compile, &branches, sizeof(uint32_t)) = build_lex(
+        schema->compile, lexeme_add(schema->compile, key), entry_of(schema, words, &parts));
   }
   return build_alt(schema->compile, branches.items, branches.count);
 }
@@ -289,13 +292,17 @@ void schema_member_bounds(const schema_t *schema, const conjunction_t *conjuncti
 }
 
 uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
+  object_words_t words = schema_object_words(schema, conjunction);
   object_draft_t *draft = compile_scratch(schema->compile, 1, sizeof *draft);
-  uint32_t object = build_object(schema->compile, draft, NODE_ID_RETURN);
+  uint32_t object = words.is_call ? schema_call_arguments(schema, draft)
+                                  : build_object(schema->compile, draft, NODE_ID_RETURN);
   grammar_list_t names = schema_member_names(schema, conjunction);
   schema_member_bounds(schema, conjunction, names.count, draft);
   if (!schema_presence(schema, conjunction, &names, draft)) return NODE_ID_FAIL;
-  draft_members(schema, conjunction, &names, draft);
+  if (words.is_call) schema_bound_arguments(schema, draft, names.count);
+  draft_members(schema, conjunction, &words, &names, draft);
   draft->extra =
-      extra_members(schema, conjunction, &names, build_at(schema->compile, object)->object);
+      extra_members(schema, conjunction, &words, &names, build_at(schema->compile, object)->object);
+  if (words.is_call) return object;
   return build_lex(schema->compile, lexeme_pattern(schema->compile, "\\{" SPACE), object);
 }

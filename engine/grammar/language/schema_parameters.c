@@ -2,7 +2,8 @@
  *
  *   <parameter=NAME>\nVALUE\n</parameter>\n  for each member,  </function>  behind the last
  *
- * Part of a compilation, on its thread. A string is written as it is, anything else as JSON. The
+ * with the words of a row (json_schema.h), some of which may be tokens. Part of a compilation, on
+ * its thread. A string is written as it is, anything else as JSON. The
  * parser of this text (server/parser/tag_call.c) knows only the types that a member may have
  * (json_schema.h), so the grammar does not allow a string that the parser would read as a value of
  * another of these types. Names that are not listed may have only letters, digits and `_ . -`,
@@ -15,25 +16,23 @@
 
 #include <string.h>
 
-#define OPEN "<parameter="
-
-/* Makes a part {"type": "string"} that distinguishes rules of text between tags, where a value may
- * have `types`, from rules of JSON. */
-static schema_part_t tagged_part(schema_t *context, uint32_t types) {
+/* Makes a part {"type": "string"} that distinguishes rules of text between tags, of a kind, from
+ * rules of JSON. */
+static schema_part_t tagged_part(schema_t *context, uint32_t kind) {
   if (context->tagged == NULL)
     context->tagged =
-        compile_scratch(context->compile, (TYPE_ALL + 1) * 2, sizeof *context->tagged);
-  json_t *schema = context->tagged + (size_t)types * 2;
+        compile_scratch(context->compile, (TEXT_RAW + 1) * 2, sizeof *context->tagged);
+  json_t *schema = context->tagged + (size_t)kind * 2;
   schema[0] = (json_t){.type = JSON_OBJECT, .count = 1};
   schema[1] =
       (json_t){.type = JSON_STRING, .key = "type", .key_length = 4, .text = "string", .length = 6};
   return schema_part(schema, "");
 }
 
-uint32_t schema_tagged_types(const schema_t *schema, const conjunction_t *conjunction) {
+uint32_t schema_tagged(const schema_t *schema, const conjunction_t *conjunction) {
   for (uint32_t i = 0; schema->tagged != NULL && i < conjunction->count; i++) {
-    for (uint32_t types = 1; types <= TYPE_ALL; types++) {
-      if (conjunction->items[i].part->schema == schema->tagged + (size_t)types * 2) return types;
+    for (uint32_t kind = 1; kind <= TEXT_RAW; kind++) {
+      if (conjunction->items[i].part->schema == schema->tagged + (size_t)kind * 2) return kind;
     }
   }
   return 0;
@@ -51,35 +50,60 @@ static schema_part_t no_string(void) {
   return schema_part(schema, "");
 }
 
-/* Line break, value and closing tag, then RETURN. */
+static const tag_words_t *words_of(const schema_t *schema) {
+  return schema->source->tags != NULL ? schema->source->tags : &tag_words_function;
+}
+
+static uint32_t put(schema_t *schema, const char *text, uint32_t next) {
+  return build_words(schema->compile, schema->source, text, next);
+}
+
+/* A value of one rule, from the end of its key to the end of its tag. */
+static uint32_t value_of(schema_t *schema, const grammar_list_t *parts, const char *end_key) {
+  const tag_words_t *words = words_of(schema);
+  uint32_t rule = schema_rule(schema, parts->items, parts->count);
+  uint32_t next = put(schema, words->behind_value, NODE_ID_RETURN);
+  next = put(schema, words->around_value, put(schema, words->end_value, next));
+  next = build_node(schema->compile, NODE_CALL, rule, next);
+  next = put(schema, words->before_value, put(schema, words->around_value, next));
+  return put(schema, end_key, next);
+}
+
+/* From the end of the key on, then RETURN. Where the key says whether the value is text, all types
+ * can be told apart. */
 static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types) {
-  uint32_t close = build_lex(schema->compile, lexeme_pattern(schema->compile, "\\n</parameter>\\n"),
-                             NODE_ID_RETURN);
+  const tag_words_t *words = words_of(schema);
+  bool told = words->end_text_key != NULL;
   uint32_t branches[2], count = 0;
   schema_part_t *last = list_add(schema->compile, parts, sizeof *last);
-  if (types & TYPE_STRING) {
-    *last = tagged_part(schema, types);
-    uint32_t text = schema_rule(schema, parts->items, parts->count);
-    branches[count++] = build_node(schema->compile, NODE_CALL, text, close);
+  if (told || (types & TYPE_STRING)) {
+    *last = tagged_part(schema, told ? TEXT_RAW : types);
+    branches[count++] = value_of(schema, parts, told ? words->end_text_key : words->end_key);
   }
-  if (types != TYPE_STRING) {
+  if (told || types != TYPE_STRING) {
     *last = no_string();
-    uint32_t value = schema_rule(schema, parts->items, parts->count);
-    branches[count++] = build_node(schema->compile, NODE_CALL, value, close);
+    branches[count++] = value_of(schema, parts, told ? words->end_json_key : words->end_key);
   }
-  return build_lex(schema->compile, lexeme_pattern(schema->compile, "\\n"),
-                   build_alt(schema->compile, branches, count));
+  return build_alt(schema->compile, branches, count);
 }
 
 /* Returns false if no token can write the name. Refuses names that the parser would cut. */
 static bool can_be_written(const schema_t *schema, const member_name_t *name) {
+  const tag_words_t *words = words_of(schema);
+  const char *const ends[] = {words->end_key, words->end_text_key, words->end_json_key, "\n"};
+  bool fits = name->length > 0 && name->length < CALL_ARGUMENT_NAME_BYTES_MAX;
+  for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+    fits = fits &&
+           (ends[i] == NULL || memmem(name->text, name->length, ends[i], strlen(ends[i])) == NULL);
+  }
+  if (!fits) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, "/properties",
+                "a name that is empty, very long, or has '%s' or a line break cannot be written in "
+                "a tag.",
+                words->end_key);
+  }
   for (uint32_t i = 0; i < name->length; i++) {
-    uint8_t byte = (uint8_t)name->text[i];
-    if (byte == '>' || byte == '\n') {
-      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, "/properties",
-                  "a name with '>' or a line break cannot be written in a tag.");
-    }
-    if (!schema->compile->vocabulary->has_byte[byte]) return false;
+    if (!schema->compile->vocabulary->has_byte[(uint8_t)name->text[i]]) return false;
   }
   return true;
 }
@@ -90,11 +114,6 @@ static void draft_members(schema_t *schema, const conjunction_t *conjunction,
   draft->members = compile_scratch(schema->compile, names->count, sizeof *draft->members);
   draft->num_members = names->count;
   for (uint32_t i = 0; i < names->count; i++) {
-    uint32_t length = (uint32_t)sizeof OPEN - 1 + list[i].length + 1;
-    char *tag = compile_scratch(schema->compile, length, 1);
-    memcpy(tag, OPEN, sizeof OPEN - 1);
-    memcpy(tag + sizeof OPEN - 1, list[i].text, list[i].length);
-    tag[length - 1] = '>';
     uint32_t entry = NONE;
     if (can_be_written(schema, &list[i])) {
       grammar_list_t parts =
@@ -102,7 +121,7 @@ static void draft_members(schema_t *schema, const conjunction_t *conjunction,
       entry = entry_of(schema, &parts,
                        json_schema_member_types(schema->root, list[i].text, list[i].length));
     }
-    draft->members[i] = (member_draft_t){tag, length, entry, list[i].required};
+    draft->members[i] = (member_draft_t){list[i].text, list[i].length, entry, list[i].required};
   }
 }
 
@@ -132,9 +151,8 @@ static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunc
 static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction, uint32_t object) {
   static const char unlisted[1024] = "";
   grammar_list_t parts = schema_extra_parts(schema, conjunction);
-  /* A listed name must be able to continue as another name: no bound on the length, and one byte
-   * that ends a name. */
-  uint32_t key = lexeme_pattern(schema->compile, OPEN "[A-Za-z0-9_.-]+>");
+  /* A listed name must be able to continue as another name: no bound on the length. */
+  uint32_t key = lexeme_pattern(schema->compile, BARE_NAME);
   uint32_t types = json_schema_member_types(schema->root, unlisted, sizeof unlisted);
   return build_extra(schema->compile, object, key, entry_of(schema, &parts, types));
 }
@@ -143,6 +161,7 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   static const json_t any = {.type = JSON_TRUE};
   schema_t schema = {.compile = compile, .root = source->schema != NULL ? source->schema : &any};
   schema_begin(&schema, source);
+  compile->tags = words_of(&schema);
   schema_refuse_bases(&schema, "an object that is written in tags");
   schema_part_t root = schema_part(schema.root, "");
   grammar_list_t joined = {0};
@@ -153,11 +172,14 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   if (conjunction.never || !(types & TYPE_OBJECT)) return NODE_ID_FAIL;
   refuse_keywords(&schema, &conjunction);
   object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
-  uint32_t close = build_lex(compile, lexeme_pattern(compile, "</function>"), next);
-  uint32_t object = build_members(compile, draft, close);
+  uint32_t members, close = put(&schema, words_of(&schema)->end_call, next);
+  uint32_t object = build_members(compile, draft, close, &members);
+  uint32_t key = put(&schema, words_of(&schema)->begin_key, members);
+  build_before_members(compile, object, key, key);
   grammar_list_t names = schema_member_names(&schema, &conjunction);
   schema_member_bounds(&schema, &conjunction, names.count, draft);
   if (!schema_presence(&schema, &conjunction, &names, draft)) return NODE_ID_FAIL;
+  schema_bound_arguments(&schema, draft, names.count);
   draft_members(&schema, &conjunction, &names, draft);
   draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->object);
   schema_finish(&schema);

@@ -38,7 +38,7 @@ static const dfa_t *both(schema_t *schema, const dfa_t *left, const dfa_t *right
 const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction,
                                    uint32_t *min, uint32_t *max) {
   const dfa_t *content = NULL;
-  bool json = schema_tagged_types(schema, conjunction) == 0;
+  bool json = schema_text_kind(schema, conjunction) == 0;
   *min = 0;
   *max = NONE;
   for (uint32_t i = 0; i < conjunction->count; i++) {
@@ -67,36 +67,36 @@ const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjun
 /* A lexeme of strings, and what it was made of. */
 typedef struct content_lexeme {
   const dfa_t *content;
-  uint32_t min, max, tagged, lexeme;
+  uint32_t min, max, kind, lexeme;
 } content_lexeme_t;
 
 /* Strings of one pattern or format at many places share a lexeme: its states count once. */
 static uint32_t content_lexeme(schema_t *schema, const dfa_t *content, uint32_t min, uint32_t max,
-                               uint32_t tagged) {
+                               uint32_t kind) {
   const content_lexeme_t *known = schema->contents.items;
   compile_spend(schema->compile, schema->contents.count / 4 + 1);
   for (uint32_t i = 0; i < schema->contents.count; i++) {
     if (known[i].content == content && known[i].min == min && known[i].max == max &&
-        known[i].tagged == tagged)
+        known[i].kind == kind)
       return known[i].lexeme;
   }
-  uint32_t lexeme = tagged ? lexeme_tagged(schema->compile, content, tagged, min, max)
-                           : lexeme_content(schema->compile, content, min, max);
+  uint32_t lexeme = kind ? lexeme_outside(schema->compile, content, kind, min, max)
+                         : lexeme_content(schema->compile, content, min, max);
   *(content_lexeme_t *)list_add(schema->compile, &schema->contents, sizeof(content_lexeme_t)) =
-      (content_lexeme_t){content, min, max, tagged, lexeme};
+      (content_lexeme_t){content, min, max, kind, lexeme};
   return lexeme;
 }
 
 uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction) {
   uint32_t min, max;
   const dfa_t *content = schema_string_content(schema, conjunction, &min, &max);
-  uint32_t lexeme, tagged = schema_tagged_types(schema, conjunction);
-  if (content != NULL || tagged) {
-    lexeme = content_lexeme(schema, content, min, max, tagged);
+  uint32_t lexeme, kind = schema_text_kind(schema, conjunction);
+  if (content != NULL || kind) {
+    lexeme = content_lexeme(schema, content, min, max, kind);
   } else {
-    lexeme = lexeme_string(schema->compile, min, max);
+    lexeme = lexeme_string(schema->compile, min, max, schema->source->literals != NULL);
   }
-  return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
+  return schema_text(schema, kind, lexeme);
 }
 
 /* ---- numbers ---- */

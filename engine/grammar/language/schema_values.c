@@ -5,6 +5,7 @@
  */
 #include "engine/base/utf8.h"
 #include "engine/grammar/language/schema_logic.h"
+#include "engine/grammar/language/schema_members.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 typedef struct value_writer {
   compile_t *compile;
+  const schema_t *schema;
   char *text;
   uint32_t length, capacity;
 } value_writer_t;
@@ -53,9 +55,9 @@ static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
   const char *comma = "";
   compile_spend(writer->compile, 4);
   switch ((json_type_t)json->type) {
-  case JSON_NULL: put_text(writer, "null"); break;
-  case JSON_FALSE: put_text(writer, "false"); break;
-  case JSON_TRUE: put_text(writer, "true"); break;
+  case JSON_NULL:
+  case JSON_FALSE:
+  case JSON_TRUE: put_text(writer, schema_word(writer->schema, json->type)); break;
   case JSON_NUMBER: put_number(writer, json); break;
   case JSON_STRING: put_string(writer, json->text, json->length); break;
   case JSON_ARRAY:
@@ -76,7 +78,7 @@ static void put_value(value_writer_t *writer, const json_t *json, bool spaced) {
 }
 
 static dfa_text_t text_of(schema_t *schema, const json_t *json, bool spaced) {
-  value_writer_t writer = {.compile = schema->compile};
+  value_writer_t writer = {.compile = schema->compile, .schema = schema};
   put_value(&writer, json, spaced);
   return (dfa_text_t){writer.text, (uint32_t)writer.length};
 }
@@ -141,7 +143,7 @@ static void refuse_structure(schema_t *schema, const conjunction_t *conjunction,
 typedef struct admission {
   const dfa_t *content, *number; /* of a string, of a number; NULL = anything */
   uint32_t min, max;             /* characters of a string */
-  uint32_t tagged;               /* schema_tagged_types */
+  uint32_t kind;                 /* of text outside of JSON */
   bool number_known;             /* `number` was made */
 } admission_t;
 
@@ -164,7 +166,7 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, admission
   if (json->type == JSON_STRING) {
     uint32_t count = count_characters(json->text, json->length);
     if (count < admission->min || count > admission->max) return false;
-    if (admission->tagged)
+    if (admission->kind)
       return admission->content == NULL || dfa_matches(admission->content, text.bytes, text.length);
     return admission->content == NULL ||
            dfa_matches(admission->content, text.bytes + 1, text.length - 2);
@@ -185,7 +187,7 @@ static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction
   compile_spend(schema->compile, 4);
   if (!(schema_type_of(json) & types) || !listed_everywhere(schema, conjunction, json)) return;
   dfa_text_t text =
-      admission->tagged ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
+      admission->kind ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
   if (!admits(schema, conjunction, admission, json, text)) return;
   *(dfa_text_t *)list_add(schema->compile, texts, sizeof text) = text;
   if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
@@ -193,13 +195,13 @@ static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction
   }
 }
 
-uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
+/* The values of these types; kind: of their texts, 0 = JSON. */
+static uint32_t values_of(schema_t *schema, const conjunction_t *conjunction, uint32_t types,
+                          uint32_t kind) {
   const json_t *values = schema_first_values(conjunction);
-  admission_t admission = {0};
+  admission_t admission = {.kind = kind};
   grammar_list_t texts = {0};
   admission.content = schema_string_content(schema, conjunction, &admission.min, &admission.max);
-  admission.tagged = schema_tagged_types(schema, conjunction);
-  if (admission.tagged) types &= TYPE_STRING;
   if (is_enum(conjunction, values)) {
     JSON_EACH(json, values) add_value(schema, &texts, conjunction, &admission, types, json);
   } else {
@@ -207,10 +209,22 @@ uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint3
   }
   if (texts.count == 0) return NODE_ID_FAIL;
   const dfa_t *listed = dfa_texts(schema->compile, texts.items, texts.count);
-  uint32_t lexeme = admission.tagged
-                        ? lexeme_tagged(schema->compile, listed, admission.tagged, 0, NONE)
-                        : lexeme_add(schema->compile, listed);
-  return build_lex(schema->compile, lexeme, NODE_ID_RETURN);
+  uint32_t lexeme = kind ? lexeme_outside(schema->compile, listed, kind, 0, NONE)
+                         : lexeme_add(schema->compile, listed);
+  return schema_text(schema, kind, lexeme);
+}
+
+uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
+  uint32_t kind = schema_text_kind(schema, conjunction);
+  if (schema_object_words(schema, conjunction).is_call) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, "",
+                "'enum' and 'const' are not supported for the arguments of a call.");
+  }
+  if (kind == 0) return values_of(schema, conjunction, types, 0);
+  uint32_t strings = values_of(schema, conjunction, types & TYPE_STRING, kind);
+  if (kind != TEXT_MARKED) return strings; /* between tags, other values have a rule of their own */
+  uint32_t others = values_of(schema, conjunction, types & ~(uint32_t)TYPE_STRING, 0);
+  return build_alt(schema->compile, (uint32_t[]){strings, others}, 2);
 }
 
 bool schema_any_value(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {

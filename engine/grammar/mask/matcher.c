@@ -87,10 +87,10 @@ static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uin
   members_t members = members_at(closure->m, object, packed, parent);
   bool first = members_are_none(packed);
   if (members.close) visit(closure, first ? object->close_empty : object->close, parent);
-  if (first) {
+  if (first && object->first == NONE) {
     visit_members(closure, node, packed, parent);
   } else if (members.extra || members_below(closure->s, object, &object->trie[0], &members)) {
-    begin_rule(closure, object->comma, node, packed, parent);
+    begin_rule(closure, first ? object->first : object->comma, node, packed, parent);
   }
 }
 

@@ -25,6 +25,33 @@ uint32_t build_lex(compile_t *compile, uint32_t lexeme, uint32_t next) {
   return lexeme == NONE ? NODE_ID_FAIL : build_node(compile, NODE_LEX, lexeme, next);
 }
 
+/* Returns the mark that comes first in the text, the longer of two, and sets *at; NULL = none. */
+static const grammar_source_t *first_mark(const grammar_source_t *marks, const char *text,
+                                          const char **at) {
+  const grammar_source_t *first = NULL;
+  for (int32_t i = 0; i < marks->num_children; i++) {
+    const grammar_source_t *mark = &marks->children[i];
+    const char *hit = strstr(text, mark->text);
+    if (hit == NULL || (first != NULL && hit > *at)) continue;
+    if (first != NULL && hit == *at && mark->length < first->length) continue;
+    first = mark;
+    *at = hit;
+  }
+  return first;
+}
+
+uint32_t build_words(compile_t *compile, const grammar_source_t *marks, const char *text,
+                     uint32_t next) {
+  const char *end = text + strlen(text);
+  const grammar_source_t *mark = first_mark(marks, text, &end);
+  if (mark != NULL) {
+    next = build_words(compile, marks, end + mark->length, next); /* a word has few marks */
+    next = build_node(compile, NODE_TOKEN, (uint32_t)mark->token, next);
+  }
+  if (end == text) return next;
+  return build_lex(compile, lexeme_text(compile, text, (uint32_t)(end - text)), next);
+}
+
 void build_alt_fill(compile_t *compile, uint32_t id, const uint32_t *branches, uint32_t count) {
   build_at(compile, id)->first_edge = compile->edges.count;
   build_at(compile, id)->num_edges = count;

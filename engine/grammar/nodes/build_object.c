@@ -17,15 +17,24 @@ static grammar_object_t *add_object(compile_t *compile, object_draft_t *draft) {
   *(grammar_object_t **)list_add(compile, &compile->objects, sizeof object) = object;
   *(object_draft_t **)list_add(compile, &compile->drafts, sizeof draft) = draft;
   draft->extra = NONE;
+  object->first = NONE;
   return object;
 }
 
-uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close) {
+uint32_t build_members(compile_t *compile, object_draft_t *draft, uint32_t close,
+                       uint32_t *members) {
   uint32_t index = compile->objects.count;
   grammar_object_t *object = add_object(compile, draft);
   object->close_empty = object->close = close;
-  object->comma = build_node(compile, NODE_MEMBERS, index, close);
+  object->comma = *members = build_node(compile, NODE_MEMBERS, index, close);
   return build_node(compile, NODE_OBJECT, index, close);
+}
+
+void build_before_members(compile_t *compile, uint32_t node, uint32_t first, uint32_t further) {
+  grammar_object_t *object =
+      ((grammar_object_t **)compile->objects.items)[build_at(compile, node)->object];
+  object->first = first;
+  object->comma = further;
 }
 
 uint32_t build_object(compile_t *compile, object_draft_t *draft, uint32_t next) {

@@ -114,7 +114,7 @@ static const struct {
     {"pythonic", "<|python_tag|>[f(a=1)]", "T(f|{\"a\": 1})"},
     {"pythonic", "[h(a=1)]", "C([h(a=1)])"},
     {"pythonic", "[f(1)]", "C([f(1)])"},
-    {"pythonic", "[f(a=1, a=2)]", "C([f(a=1, a=2)])"},
+    {"pythonic", "[f(a=1, a=2, a=3, s=\"x\")]", "T(f|{\"a\": 1, \"s\": \"x\"})"},
     {"pythonic", "[f(a=1), see]", "T(f|{\"a\": 1})C(, see])"},
     {"pythonic", "[1, 2]", "C([1, 2])"},
     {"pythonic", "[f(a=", "C([f(a=)"},
