@@ -105,30 +105,53 @@ static bool is_forced(const completion_t *completion) {
   return completion->params.chat.tool_choice >= TOOLS_REQUIRED;
 }
 
+/* The marks of the format that are tokens of the model: TOKEN with the mark as `text`. */
+static void add_tokens(tree_t *tree, grammar_source_t *source) {
+  const tool_format_t *format = tree->completion->tool_format;
+  int32_t count = 0;
+  while (format->marks != NULL && format->marks[count] != NULL) count++;
+  grammar_source_t *tokens = nodes_new(tree, count);
+  source->children = tokens;
+  for (int32_t i = 0; i < count && tokens != NULL; i++) {
+    grammar_source_t one = mark(tree, format->marks[i]);
+    if (one.kind != GRAMMAR_TOKEN) continue;
+    one.text = format->marks[i];
+    one.length = strlen(one.text);
+    tokens[source->num_children++] = one;
+  }
+}
+
+/* The arguments of a function that has no parameters. */
+static grammar_source_t no_arguments(tree_t *tree) {
+  const tool_format_t *format = tree->completion->tool_format;
+  if (format->tags != NULL) return words(tree, format, format->tags->end_call);
+  if (format->literals != NULL) return of_text(GRAMMAR_LITERAL, &format->literals->close, 1);
+  return of_text(GRAMMAR_LITERAL, "{}", 2);
+}
+
 /* The arguments of a function: the objects of its schema. loose[index]: the model chooses whether
  * to call, the function is not `strict`, and its schema cannot be enforced exactly; then any object
  * is allowed. A schema that the request insists on is enforced, or the request fails. */
 static grammar_source_t arguments(tree_t *tree, const json_t *function, int index,
                                   const bool *loose) {
   const json_t *schema = json_get(function, "parameters");
-  const tag_words_t *tags = tree->completion->tool_format->tags;
-  if (schema == NULL || schema->type == JSON_NULL) {
-    if (tags != NULL) return of_text(GRAMMAR_LITERAL, tags->end_call, strlen(tags->end_call));
-    return of_text(GRAMMAR_LITERAL, "{}", 2);
-  }
-  if (loose[index]) {
-    return (grammar_source_t){.kind = tags != NULL ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_OBJECT};
-  }
+  const tool_format_t *format = tree->completion->tool_format;
+  if (schema == NULL || schema->type == JSON_NULL) return no_arguments(tree);
+  grammar_source_t source = {.tags = format->tags, .literals = format->literals};
+  source.kind = loose[index] ? GRAMMAR_JSON_OBJECT : GRAMMAR_JSON_SCHEMA;
+  if (format->tags != NULL) source.kind = GRAMMAR_PARAMETERS;
+  if (format->literals != NULL) source.kind = GRAMMAR_LITERALS;
+  if (format->tags != NULL || format->literals != NULL) add_tokens(tree, &source);
+  if (loose[index]) return source;
   char place[ERROR_PARAM_MAX];
   snprintf(place, sizeof place, "tools[%d].function.parameters", index);
-  const char *param = arena_copy(&tree->completion->arena, place, strlen(place));
-  if (param == NULL) tree->failed = true;
-  return (grammar_source_t){.kind = tags != NULL ? GRAMMAR_PARAMETERS : GRAMMAR_JSON_SCHEMA,
-                            .param = param,
-                            .schema = schema,
-                            .strict = is_strict(function),
-                            .known_only = tree->completion->intake->limits.strict,
-                            .object_only = !json_equals(json_get(schema, "type"), "object")};
+  source.param = arena_copy(&tree->completion->arena, place, strlen(place));
+  if (source.param == NULL) tree->failed = true;
+  source.schema = schema;
+  source.strict = is_strict(function);
+  source.known_only = tree->completion->intake->limits.strict;
+  source.object_only = !json_equals(json_get(schema, "type"), "object");
+  return source;
 }
 
 /* Makes the source of one call of one of the functions, without the first `skip` bytes of its text.
@@ -430,12 +453,6 @@ static int compile(completion_t *completion, bool may_compile, grammar_t **out) 
   }
 }
 
-/* No grammar writes these calls yet. */
-static bool can_be_written(const tool_format_t *format) {
-  if (format->payload == PAYLOAD_LITERALS) return false;
-  return format->payload != PAYLOAD_TAGS || format->tags == &tag_words_function;
-}
-
 int completion_constrain(completion_t *completion, bool may_compile) {
   const params_t *params = &completion->params;
   const tool_format_t *format = completion->tool_format;
@@ -450,12 +467,6 @@ int completion_constrain(completion_t *completion, bool may_compile) {
                      params->constraint.param);
   }
   bool strict = free_choice && any_strict(params->chat.tools);
-  bool constrained = forced || strict || params->constraint.param != NULL;
-  if (format != NULL && constrained && !can_be_written(format)) {
-    return error_set(
-        &completion->intake->error, ERR_UNSUPPORTED_PARAMETER, forced ? "tool_choice" : "tools",
-        "The tool call parser '%s' cannot write calls under a constraint.", format->name);
-  }
   if ((forced || strict) && params->use_beam_search) {
     return error_set(&completion->intake->error, ERR_UNSUPPORTED_PARAMETER, "use_beam_search",
                      "Beam search together with constrained tool calls is not supported.");

@@ -199,16 +199,26 @@ Test(constraints, a_named_tool) {
 
 Test(constraints, every_format_writes_what_it_reads) {
   for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
-    bool other_tags = format->tags != NULL && format->tags != &tag_words_function;
-    if (format->payload == PAYLOAD_LITERALS || other_tags) continue;
     server.live->tool_format = format;
     fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
     char text[512];
     const char *before = format->before_all ? format->before_all : "";
     const char *behind = format->behind_all ? format->behind_all : "";
     const char *one = "{\"a\": 1}", *none = "{}";
-    if (format->tags != NULL)
-      one = "<parameter=a>\n1\n</parameter>\n</function>", none = "</function>";
+    char arguments[200];
+    const tag_words_t *tags = format->tags;
+    if (tags != NULL) {
+      snprintf(arguments, sizeof arguments, "%sa%s%s%s1%s%s%s%s", tags->begin_key,
+               tags->end_json_key != NULL ? tags->end_json_key : tags->end_key, tags->before_value,
+               tags->around_value, tags->around_value, tags->end_value, tags->behind_value,
+               tags->end_call);
+      one = arguments, none = tags->end_call;
+    }
+    if (format->literals != NULL) {
+      const literal_words_t *literals = format->literals;
+      snprintf(arguments, sizeof arguments, "a%c1%c", literals->assign, literals->close);
+      one = arguments, none = strrchr(arguments, literals->close);
+    }
     const char *first = format->names_are_ids ? ":0" : "", *second = first[0] != 0 ? ":1" : "";
     snprintf(text, sizeof text, "%s%sf%s%s%s%s%s%sg%s%s%s%s%s", before, format->begin_name, first,
              format->end_name, one, format->end_call, format->between, format->begin_name, second,
