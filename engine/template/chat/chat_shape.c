@@ -2,8 +2,8 @@
  *
  * The rendering thread only. The rules are those of the reference servers, so a template gets the
  * same values as there. Keys keep their order, and absent members stay absent. There are two passes
- * over the messages, because only the first can report an error by the path of its field:
- * chat_shape_begin parses the arguments of tool calls, chat_shape_build takes them in the same
+ * over the messages, because a render must not own what it would have to free: chat_shape_begin
+ * parses the arguments of tool calls, chat_shape_build takes them in the same
  * order and builds the values.
  */
 #include "engine/template/chat/chat_shape.h"
@@ -11,7 +11,6 @@
 #include "engine/base/util.h"
 #include "engine/template/run/run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,43 +39,31 @@ static bool is_blank(const json_t *text) {
   return true;
 }
 
-/* Parses one text into the next entry of shape->arguments. A blank text leaves NULL there, which
- * means {}. */
-static int parse_arguments(chat_shape_t *shape, const json_t *text, size_t message, size_t call,
-                           inferd_error_t *error) {
-  char field[ERROR_PARAM_MAX];
-  inferd_error_t reason = {0};
-  json_doc_t **out = &shape->arguments[shape->num_arguments];
-  if (is_blank(text)) {
-    shape->num_arguments++;
-    return 0;
-  }
-  int code = json_parse(text->text, text->length, &json_limits_request, out, &reason);
-  snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", message, call);
-  if (code == ERR_INTERNAL) return error_set(error, code, field, "%s", reason.message);
-  if (code != 0)
-    return error_set(error, ERR_INVALID_VALUE, field, "%s must be a JSON text. %s", field,
-                     reason.message);
-  shape->num_arguments++;
+/* Parses one text into the next entry of shape->arguments. A text that is blank or no JSON leaves
+ * NULL there. */
+static int parse_arguments(chat_shape_t *shape, const json_t *text, inferd_error_t *error) {
+  json_doc_t **out = &shape->arguments[shape->num_arguments++];
+  if (is_blank(text)) return 0;
+  int code = json_parse(text->text, text->length, &json_limits_request, out, error);
+  if (code == ERR_INTERNAL) return code;
+  if (code != 0) shape->has_text_arguments = true;
   return 0;
 }
 
 int chat_shape_begin(chat_shape_t *shape, inferd_error_t *error) {
-  size_t count = count_arguments(shape->messages), at_message = 0;
+  size_t count = count_arguments(shape->messages);
   shape->arguments = calloc(count + 1, sizeof *shape->arguments);
   if (shape->arguments == NULL)
     return error_set(error, ERR_INTERNAL, NULL, "not enough memory to shape messages");
   JSON_EACH(message, shape->messages) {
     const json_t *calls = json_get(message, "tool_calls");
-    size_t at_call = 0;
-    if (calls != NULL && calls->type == JSON_ARRAY) JSON_EACH(call, calls) {
-        const json_t *arguments = arguments_of(call);
-        bool parse = arguments != NULL && arguments->type == JSON_STRING;
-        int code = parse ? parse_arguments(shape, arguments, at_message, at_call, error) : 0;
-        if (code != 0) return code;
-        at_call++;
-      }
-    at_message++;
+    if (calls == NULL || calls->type != JSON_ARRAY) continue;
+    JSON_EACH(call, calls) {
+      const json_t *arguments = arguments_of(call);
+      bool parse = arguments != NULL && arguments->type == JSON_STRING;
+      int code = parse ? parse_arguments(shape, arguments, error) : 0;
+      if (code != 0) return code;
+    }
   }
   return 0;
 }
@@ -100,8 +87,13 @@ static value_t build_arguments(run_t *run, chat_shape_t *shape, const json_t *va
   if (value->type == JSON_NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
   if (value->type != JSON_STRING) return value_from_json(run, value);
   const json_doc_t *doc = shape->arguments[shape->used++];
-  if (doc == NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
-  return value_from_json(run, json_root(doc));
+  if (doc != NULL) return value_from_json(run, json_root(doc));
+  bool is_text = !is_blank(value);
+  if (is_text && !shape->text_in_object) return value_from_json(run, value);
+  dict_t *dict = dict_new(run, is_text);
+  if (is_text) dict_append(run, dict, key_of(run, value), value_from_json(run, value));
+  dict->frozen = true;
+  return VALUE_OF(VALUE_DICT, dict, dict);
 }
 
 static value_t build_function(run_t *run, chat_shape_t *shape, const json_t *function) {

@@ -19,13 +19,16 @@ typedef struct chat_shape {
   bool rename_developer;  /* the role developer becomes system */
   bool join_parts;        /* the text parts of a content become one string */
   bool continue_final;    /* append CONTINUE_TAG to the text of the last message */
-  json_doc_t **arguments; /* [num_arguments] of tool calls, parsed, in document order; NULL: {} */
+  /* Of tool calls, parsed, in document order, [num_arguments]. NULL: {}, or a text that is no JSON.
+   */
+  json_doc_t **arguments;
   size_t num_arguments, used; /* used: taken by chat_shape_build so far */
+  bool has_text_arguments;    /* one of them is a text that is no JSON */
+  bool text_in_object;        /* build these as {"arguments": text}, else as the text */
 } chat_shape_t;
 
-/* Parses the `arguments` of tool calls that are strings. Returns 0; ERR_INVALID_VALUE with the path
- * of the field if one is not JSON; or ERR_INTERNAL if memory is short. In any case call
- * chat_shape_end. */
+/* Parses the `arguments` of tool calls that are strings. Returns 0, or ERR_INTERNAL if memory is
+ * short. In any case call chat_shape_end. */
 int chat_shape_begin(chat_shape_t *shape, inferd_error_t *error);
 /* Frees what chat_shape_begin made. The values point into it, so the render must have ended. */
 void chat_shape_end(chat_shape_t *shape);

@@ -191,6 +191,10 @@ int chat_template_render(const chat_templates_t *templates, const chat_input_t *
                            .now_seconds = in->now_seconds,
                            .limits = jinja_limits_default};
     code = jinja_render(jinja, &input, out, error);
+    if (code == ERR_BAD_REQUEST && shape.has_text_arguments) { /* the template takes objects only */
+      shape.text_in_object = true;
+      code = jinja_render(jinja, &input, out, error);
+    }
   }
   chat_shape_end(&shape);
   if (code == 0 && final != NULL && (!prints(out, final) || !cut_at_tag(out))) {

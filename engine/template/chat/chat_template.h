@@ -47,16 +47,17 @@ typedef struct chat_input {
 } chat_input_t;
 
 /* Shapes and renders. The shaping: `developer` becomes `system` unless the template mentions it;
- * `arguments` of tool calls are parsed (empty and null: {}); an empty `tool_calls` is dropped; text
- * parts of a content are joined by a newline unless the template iterates over content; reasoning
- * is given as thinking, as reasoning_content and under the name in the request; members that are
- * null are dropped, except content; the content of an assistant that has none and no calls is "",
- * or
+ * `arguments` of tool calls are parsed (empty and null: {}; a text that is no JSON, as of a call
+ * that was cut, stays a text or, for a template that cannot take one, becomes {"arguments": text});
+ * an empty `tool_calls` is dropped; text parts of a content are joined by a newline unless the
+ * template iterates over content; reasoning is given as thinking, as reasoning_content and under
+ * the name in the request; members that are null are dropped, except content; the content of an
+ * assistant that has none and no calls is "", or
  * [] if the template iterates over content. Other absent members stay absent.
  *
  * 0 and *out (jinja_output_free), or ERR_BAD_REQUEST with the template's own words for
  * raise_exception, with template name, line and reason for others; ERR_INVALID_VALUE with `param`
- * for arguments that are no JSON, for a kwarg that may not be set and for a final message that
+ * for a kwarg that may not be set and for a final message that
  * cannot be continued; ERR_INTERNAL without memory. Without a template: ERR_BAD_REQUEST. */
 int chat_template_render(const chat_templates_t *templates, const chat_input_t *input,
                          jinja_output_t *out, inferd_error_t *error);

@@ -178,10 +178,10 @@ Test(template_chat, shaping) {
   expect_chat(t, "{\"messages\": [{\"role\": \"a\", \"reasoning\": \"r\"}]}",
               "[{\"thinking\": \"r\", \"role\": \"a\", \"reasoning\": \"r\", "
               "\"reasoning_content\": \"r\"}]");
-  expect_refusal(t,
-                 "{\"messages\": [{}, {\"tool_calls\": [{}, {\"function\": {\"arguments\": "
-                 "\"{\"}}]}]}",
-                 ERR_INVALID_VALUE, "messages[1].tool_calls[1].function.arguments", "JSON");
+  expect_chat(t,
+              "{\"messages\": [{\"tool_calls\": [{\"function\": {\"arguments\": \"{\\\"a\\\": "
+              "\\\"b\"}}]}]}",
+              "[{\"tool_calls\": [{\"function\": {\"arguments\": \"{\\\"a\\\": \\\"b\"}}]}]");
   chat_templates_free(t);
   place_free(&p);
   t = with_template(&p, "developer {% for m in messages %}{{ m.role }}{% for x in m.content %}"
@@ -194,6 +194,34 @@ Test(template_chat, shaping) {
               "developer developerx|y|");
   chat_templates_free(t);
   place_free(&p);
+}
+
+/* A call that was cut has arguments that are no JSON. It is accepted as history by every template:
+ * by those that print an object's members as an object of one member. */
+Test(template_chat, cut_calls_are_history) {
+  static const struct {
+    const char *source, *printed;
+  } rows[] = {
+      {"{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments }}"
+       "{% endfor %}{% endfor %}",
+       "{\"a\": \"b<"},
+      {"{% for m in messages %}{% for c in m.tool_calls %}{% for k, v in "
+       "c.function.arguments.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}{% endfor %}",
+       "arguments={\"a\": \"b<;"},
+      {"{% for m in messages %}{% for c in m.tool_calls %}{% for k, v in "
+       "c.function.arguments | items %}{{ k }}={{ v }};{% endfor %}{% endfor %}{% endfor %}",
+       "arguments={\"a\": \"b<;"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    place_t p;
+    chat_templates_t *t = with_template(&p, rows[i].source);
+    expect_chat(t,
+                "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": "
+                "{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"b<\"}}]}]}",
+                rows[i].printed);
+    chat_templates_free(t);
+    place_free(&p);
+  }
 }
 
 /* Answers as inferd gives them, and as the openai SDK writes them back with all of its fields. */
