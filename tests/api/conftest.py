@@ -3,7 +3,7 @@ test that nothing was left behind in the engine."""
 
 import pytest
 
-from harness import DEMO, Server, wait_until
+from harness import DEMO, Server, dummy_model, wait_until
 
 
 def pytest_addoption(parser):
@@ -30,6 +30,16 @@ def server(demo):
     yield demo
     assert demo.alive(), demo.log()
     wait_until(demo.idle, "the server to be idle again", context=demo.usage)
+
+
+@pytest.fixture(scope="session")
+def slow_model(tmp_path_factory):
+    """For requests that must still run when something else has happened: a fast model would write
+    more than an unread stream may hold back, or be through. A step reads 200 MB of weights, so
+    8,000 tokens take more than 20 s on any processor."""
+    return dummy_model(tmp_path_factory.mktemp("model") / "slow", hidden_size=1024,
+                       intermediate_size=3072, num_hidden_layers=8, num_attention_heads=16,
+                       num_key_value_heads=8)
 
 
 @pytest.fixture

@@ -19,15 +19,6 @@ def model(tmp_path_factory):
     return dummy_model(tmp_path_factory.mktemp("model") / "dummy")
 
 
-@pytest.fixture(scope="module")
-def slow_model(tmp_path_factory):
-    """For requests that must still run when something else has happened: a fast model would write
-    more than an unread stream may hold back, or be through."""
-    return dummy_model(tmp_path_factory.mktemp("model") / "slow", hidden_size=512,
-                       intermediate_size=1536, num_hidden_layers=10, num_attention_heads=8,
-                       num_key_value_heads=4)
-
-
 def dummy(start, model, *flags, **options):
     return start(model, "--load-format", "dummy", "--seed", "7", "--served-model-name", "dummy",
                  *flags, **options)
@@ -85,7 +76,7 @@ def test_killed_client_in_mid_prefill(start, slow_model):
 
 def test_killed_client_in_the_queue(start, slow_model):
     server = dummy(start, slow_model, "--max-num-seqs", "1")
-    first = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
+    first = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
     next(first.events())
     waiting = Background(server, {"prompt": "b", "max_tokens": 4})
     wait_until(lambda: server.metric("inferd_requests_waiting") == 1, "one to wait")
@@ -103,7 +94,7 @@ def test_killed_client_in_the_queue(start, slow_model):
 def test_queue_full(start, slow_model):
     """One runs, two wait, the fourth is told to come back; all prompts of a request or none."""
     server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-requests", "2")
-    running = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
+    running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
     next(running.events())
     waiting = [Background(server, {"prompt": "b", "max_tokens": 2}) for _ in range(2)]
     wait_until(lambda: server.metric("inferd_requests_waiting") == 2, "two to wait")
@@ -140,7 +131,7 @@ def test_a_flood_of_one_key_refuses_no_other(start, slow_model):
     places of a, whose newest requests get the 429, each with all its prompts."""
     server = dummy(start, slow_model, "--api-key", "a", "--api-key", "b", "--max-num-seqs", "4",
                    "--max-queue-requests", "1024", key="b")
-    running = Stream(server, {"prompt": "w", "n": 4, "max_tokens": 4000, "ignore_eos": True},
+    running = Stream(server, {"prompt": "w", "n": 4, "max_tokens": 8000, "ignore_eos": True},
                      headers={"Authorization": "Bearer a"})
     next(running.events())
     answers, honest, flood = [], [], []
@@ -171,7 +162,7 @@ def test_connections_share_the_queue_without_keys(start, slow_model):
     """On loopback a connection is a client: four prompts of one leave no place, until another
     connection asks for one."""
     server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-requests", "4")
-    running = Stream(server, {"prompt": "a", "max_tokens": 4000, "ignore_eos": True})
+    running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
     events = running.events()
     next(events)
     many = Background(server, {"prompt": ["b"] * 4, "max_tokens": 2})

@@ -48,7 +48,11 @@ def header(key):
     return {"headers": {"Authorization": f"Bearer {key}"}}
 
 
-LONG = {"prompt": "a", "max_tokens": 1500, "ignore_eos": True}
+LONG = {"prompt": "a", "max_tokens": 8000, "ignore_eos": True}
+
+
+def slow(start, model, *flags, **options):
+    return start(model, "--load-format", "dummy", *flags, **options)
 
 
 def fill(server, key):
@@ -59,10 +63,10 @@ def fill(server, key):
     return stream
 
 
-def test_a_key_may_not_wait_more_than_its_line_says(start, tmp_path):
+def test_a_key_may_not_wait_more_than_its_line_says(start, slow_model, tmp_path):
     path = key_file(tmp_path, "root", "few team-a max_waiting=2", "short b max_tokens_waiting=40")
-    server = start(DEMO, "--api-key-file", path, "--max-num-seqs", 1, "--max-queue-time", "10min",
-                   key="root")
+    server = slow(start, slow_model, "--api-key-file", path, "--max-num-seqs", 1,
+                  "--max-queue-time", "10min", key="root")
     holder = fill(server, "root")
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(server.post, "/v1/completions", {"prompt": "a", "max_tokens": 1},
@@ -95,10 +99,11 @@ def test_a_key_may_not_wait_more_than_its_line_says(start, tmp_path):
     assert server.metric("inferd_rejected_total", reason="rate_limit") == 3
 
 
-def test_a_key_runs_no_more_than_its_line_says(start, tmp_path):
+def test_a_key_runs_no_more_than_its_line_says(start, slow_model, tmp_path):
     """Its second request waits for the first one; other keys do not."""
     path = key_file(tmp_path, "root", "one team-a max_running=1")
-    server = start(DEMO, "--api-key-file", path, "--max-queue-time", "10min", key="root")
+    server = slow(start, slow_model, "--api-key-file", path, "--max-queue-time", "10min",
+                  key="root")
     holder = fill(server, "one")
     server.key = "root"
     with ThreadPoolExecutor(1) as pool:
@@ -115,10 +120,10 @@ def test_a_key_runs_no_more_than_its_line_says(start, tmp_path):
     assert answer.status == 200 and len(answer.json["choices"]) == 3
 
 
-def test_a_client_that_leaves_gives_its_place_back(start, tmp_path):
+def test_a_client_that_leaves_gives_its_place_back(start, slow_model, tmp_path):
     path = key_file(tmp_path, "root", "few team-a max_waiting=1")
-    server = start(DEMO, "--api-key-file", path, "--max-num-seqs", 1, "--max-queue-time", "10min",
-                   key="root")
+    server = slow(start, slow_model, "--api-key-file", path, "--max-num-seqs", 1,
+                  "--max-queue-time", "10min", key="root")
     holder = fill(server, "root")
     for _ in range(5):
         connection = server.socket()
