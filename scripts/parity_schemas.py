@@ -16,7 +16,7 @@ inferd's parser of tool calls, and the arguments have to validate.
 --recursive draws types that hold each other. --logic draws keywords that combine others, with
 instances that must be accepted exactly if they are valid (parity_logic.py). --regex and --grammar
 draw regular expressions, judged by Python's re, and ambiguous user grammars, judged by a recogniser
-that tries everything.
+that tries everything (parity_texts.py).
 Ends with one line of counts; exits 1 when one output was invalid, one valid instance was refused or
 one invalid instance was accepted. The seed makes a run repeatable.
 """
@@ -35,6 +35,7 @@ import jsonschema
 from jsonschema import validators
 
 from parity_logic import LogicMaker
+from parity_texts import RandomGrammar, RandomRegex
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -392,108 +393,6 @@ class Maker:
         return r.choice([[value], {"free": value}, self.value()])
 
 
-class RandomRegex:
-    """A regular expression of the dialect as a tree, and the places of a text where it can end.
-    Python's re says which characters an atom takes; whole expressions could take it forever."""
-
-    ATOMS = ["a", "b", "c", "[a-c]", "[^a-c\\n]", "\\d", "\\w", "[x-z\\d]", "\\.", "é", "[à-ÿ]",
-             " "]
-    COUNTS = {"": (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None), "{0,4}": (0, 4),
-              "{2,}": (2, None), "{1,3}": (1, 3), "{2}": (2, 2)}
-
-    def __init__(self, r):
-        self.kind = "regex"
-        self.text, self.tree = self.alternatives(r, 1)
-
-    def alternatives(self, r, depth):
-        parts = [self.sequence(r, depth) for _ in range(r.choice([1, 1, 2, 3]))]
-        return "|".join(text for text, _ in parts), [tree for _, tree in parts]
-
-    def sequence(self, r, depth):
-        text, tree = "", []
-        for _ in range(r.randint(1, 3)):
-            count = r.choice(["", *self.COUNTS])
-            if depth > 0 and r.random() < 0.4:
-                inner, what = self.alternatives(r, depth - 1)
-                inner = f"(?:{inner})"
-            else:
-                inner = r.choice(self.ATOMS)
-                what = re.compile(inner, re.ASCII)
-            text += inner + count
-            tree.append((what, *self.COUNTS[count]))
-        return text, tree
-
-    def step(self, what, text, places):
-        if isinstance(what, re.Pattern):
-            return {p + 1 for p in places if p < len(text) and what.match(text[p])}
-        return set().union(*(self.ends(sequence, text, places) for sequence in what))
-
-    def ends(self, sequence, text, places):
-        for what, low, high in sequence:
-            reached, new, times = set(places) if low == 0 else set(), places, 0
-            while new and (high is None or times < high):
-                new, times = self.step(what, text, new), times + 1
-                if times >= low:
-                    new = new - reached if high is None else new
-                    reached |= new
-            places = reached
-        return places
-
-    def is_valid(self, text):
-        return len(text) in self.step(self.tree, text, {0})
-
-
-class RandomGrammar:
-    """Rules of branches of (letters or rule, min, max); a rule that begins a branch comes later."""
-
-    def __init__(self, r):
-        self.kind, self.rules = "grammar", []
-        count = r.randint(1, 6)
-        for rule in range(count):
-            branches = [[(r.choice(["a", "b", "c", "ab", "é"]), 1, 1)]]
-            for _ in range(r.randint(0, 3)):
-                branches.append([self.item(r, rule, count, i == 0) for i in range(r.randint(0, 3))])
-            self.rules.append(branches)
-        lines = ["root ::= r0"]
-        for rule, branches in enumerate(self.rules):
-            lines.append(f"r{rule} ::= " + " | ".join(
-                " ".join((f"r{what}" if isinstance(what, int) else f'"{what}"') +
-                         f"{{{low},{high}}}" for what, low, high in branch) or '""'
-                for branch in branches))
-        self.text = "\n".join(lines)
-
-    def item(self, r, rule, count, first):
-        low, high = r.choice([(1, 1), (1, 1), (0, 1), (0, 2), (1, 3), (2, 2)])
-        least = rule + 1 if first else 0
-        if least < count and r.random() < 0.6:
-            return r.randrange(least, count), low, high
-        return r.choice(["a", "b", "c", "ab", "é"]), low, high
-
-    def ends(self, text, rule, start, known):
-        if (rule, start) in known:
-            return known[rule, start]
-        known[rule, start] = set()  # a rule that reaches itself without a letter adds nothing
-        out = set()
-        for branch in self.rules[rule]:
-            places = {start}
-            for what, low, high in branch:
-                reached = set(places) if low == 0 else set()
-                for times in range(1, high + 1):
-                    if isinstance(what, int):
-                        places = set().union(*(self.ends(text, what, p, known) for p in places))
-                    else:
-                        places = {p + len(what) for p in places if text.startswith(what, p)}
-                    if times >= low:
-                        reached |= places
-                places = reached
-            out |= places
-        known[rule, start] = out
-        return out
-
-    def is_valid(self, text):
-        return len(text) in self.ends(text, 0, 0, {})
-
-
 def dump(value, r):
     separators = r.choice([(",", ":"), (", ", ": ")])
     return json.dumps(value, ensure_ascii=False, separators=separators)
@@ -559,14 +458,19 @@ class Run:
         """A regular expression or a user grammar: what is generated must be of its language."""
         r = random.Random(seed)
         made = RandomRegex(r) if self.options.regex else RandomGrammar(r)
-        answer = self.ask({"kind": made.kind, "value": made.text, "seed": seed, "texts": [],
+        texts = [dump(t, r) if made.kind == "schema" else t for t in made.texts]
+        answer = self.ask({"kind": made.kind, "value": made.value, "seed": seed, "texts": texts,
                            "generate": self.options.each, "max_tokens": self.options.max_tokens})
         self.counts["schemas"] += 1
         if "error" in answer:
             self.counts["refused schemas"] += 1
             self.reasons[re.sub(r"'[^']*'|\d+", "_", answer["error"])] += 1
+            if "No text" in answer["error"] and True in map(made.is_valid_whole, made.texts):
+                self.complain("valid instance refused", made.text, answer["error"])
             return
         self.check_generated(made.text, made, answer["generated"], lambda text: text)
+        valid = [made.is_valid_whole(text) for text in made.texts]
+        self.check_instances(made.text, texts, valid, answer["accepted"])
 
     def one_logic(self, seed):
         maker = LogicMaker(seed)

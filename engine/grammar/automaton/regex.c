@@ -1,13 +1,14 @@
 /* regex.c: reads an ECMA-262 pattern into a tree.
  *
  * Part of a compilation, on its thread. Constructs that a byte automaton cannot decide exactly are
- * refused by name: look-around, back references, word boundaries.
+ * refused by name: back references, atomic groups. Word boundaries are read as look-around.
  * Recursion is bounded by the limit on nested groups. Next: regex_nfa.c.
  */
 #include "engine/grammar/automaton/regex_sets.h"
 
 #include "engine/base/hex.h"
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,8 @@ typedef struct regex_parser {
   const char *what;
   const regex_options_t *options;
   bool ignore_case, dot_all; /* flags at this place */
-  uint32_t depth;
+  uint32_t depth, behind;    /* groups, look-behinds around this place */
+  regex_t *word;             /* \w of word boundaries; NULL until the first one */
 } regex_parser_t;
 
 static regex_t *parse_alternatives(regex_parser_t *parser);
@@ -179,8 +181,7 @@ static uint32_t take_escape(regex_parser_t *parser, bool in_class) {
     break;
   case 'b':
     if (in_class) return '\b';
-    refuse(parser, start, "a word boundary (\\b)");
-  case 'B': refuse(parser, start, "a word boundary (\\B)");
+    break;
   case 'k': refuse(parser, start, "a back reference (\\k)");
   case 'c': {
     uint32_t letter = take_character(parser);
@@ -262,8 +263,6 @@ static bool take_flags(regex_parser_t *parser, size_t start) {
 
 /* What stands behind "(?". Returns false if it was flags without a group. */
 static bool take_group_kind(regex_parser_t *parser, size_t start) {
-  if (looking_at(parser, "=") || looking_at(parser, "!")) refuse(parser, start, "look-ahead");
-  if (looking_at(parser, "<=") || looking_at(parser, "<!")) refuse(parser, start, "look-behind");
   if (looking_at(parser, "P=")) refuse(parser, start, "a back reference (?P=name)");
   if (looking_at(parser, ">")) refuse(parser, start, "an atomic group");
   if (take(parser, "P<") || take(parser, "<")) {
@@ -273,18 +272,71 @@ static bool take_group_kind(regex_parser_t *parser, size_t start) {
   return take_flags(parser, start);
 }
 
+static regex_t *look_node(regex_parser_t *parser, size_t start, bool ahead, bool negate) {
+  regex_t *node = regex_node(parser->compile, REGEX_LOOK);
+  node->min = (uint32_t)start;
+  node->ahead = ahead;
+  node->negate = negate;
+  return node;
+}
+
+/* After a parenthesis: a look-around without its body, or NULL. */
+static regex_t *take_look(regex_parser_t *parser, size_t start) {
+  static const char *const marks[] = {"?=", "?!", "?<=", "?<!"};
+  size_t i = 0;
+  while (i < ARRAY_LEN(marks) && !take(parser, marks[i])) i++;
+  if (i == ARRAY_LEN(marks)) return NULL;
+  bool ahead = i < 2;
+  if (parser->options->is_part)
+    refuse(parser, start, ahead ? "look-ahead in a terminal" : "look-behind in a terminal");
+  return look_node(parser, start, ahead, i % 2 == 1);
+}
+
+/* \b and \B: on the two sides stand a word character and something else, or not so. */
+static regex_t *take_boundary(regex_parser_t *parser) {
+  size_t start = parser->at;
+  bool inside = looking_at(parser, "\\B");
+  if (!take(parser, "\\b") && !take(parser, "\\B")) return NULL;
+  if (parser->options->is_part)
+    refuse(parser, start,
+           inside ? "a word boundary (\\B) in a terminal" : "a word boundary (\\b) in a terminal");
+  if (parser->word == NULL) {
+    parser->word = regex_node(parser->compile, REGEX_SET);
+    parser->word->set = sets_class(parser->compile, 'w', parser->options->dialect);
+  }
+  regex_t *either = regex_node(parser->compile, REGEX_ALT);
+  for (int is_word = 0; is_word < 2; is_word++) {
+    regex_t *both = regex_node(parser->compile, REGEX_CAT);
+    regex_t *before = look_node(parser, start, false, is_word == 0);
+    regex_t *after = look_node(parser, start, true, (is_word == 0) == inside);
+    before->first = after->first = parser->word;
+    regex_append(both, before);
+    regex_append(both, after);
+    regex_append(either, both);
+  }
+  return either;
+}
+
 static regex_t *parse_group(regex_parser_t *parser, bool outer_case, bool outer_dot) {
   size_t start = parser->at - 1;
   if (++parser->depth > parser->compile->limits->regex_depth_max) {
     compile_fail(parser->compile, ERR_BAD_REQUEST, "%s: groups nest deeper than %u at byte %zu.",
                  parser->what, parser->compile->limits->regex_depth_max, start);
   }
-  bool group = !take(parser, "?") || take_group_kind(parser, start);
+  regex_t *look = take_look(parser, start);
+  bool group = look != NULL || !take(parser, "?") || take_group_kind(parser, start);
   parser->depth -= !group;
   if (!group) return NULL;
+  bool behind = look != NULL && !look->ahead;
+  parser->behind += behind;
   regex_t *inside = parse_alternatives(parser);
   if (!take(parser, ")")) fail(parser, ERR_INVALID_VALUE, start, "the group has no end");
+  parser->behind -= behind;
   parser->depth--;
+  if (look != NULL) {
+    regex_append(look, inside);
+    inside = look;
+  }
   parser->ignore_case = outer_case;
   parser->dot_all = outer_dot;
   return inside;
@@ -316,7 +368,8 @@ static bool take_braces(regex_parser_t *parser, uint32_t *min, uint32_t *max) {
   return false;
 }
 
-static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
+/* is_assertion: the term is an anchor, a word boundary or a look-around. */
+static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term, bool is_assertion) {
   uint32_t min = 0, max = NONE;
   if (take(parser, "?")) {
     max = 1;
@@ -331,9 +384,7 @@ static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
     compile_fail(parser->compile, ERR_BAD_REQUEST, "%s: more than %u repetitions at byte %zu.",
                  parser->what, parser->compile->limits->regex_nodes_max, parser->at);
   }
-  if (term->kind == REGEX_BEGIN || term->kind == REGEX_FINISH) {
-    malformed(parser, "an anchor cannot be repeated");
-  }
+  if (is_assertion) malformed(parser, "an anchor or look-around cannot be repeated");
   bool lazy = take(parser, "?"); /* the same language */
   if (lazy && parser->options->found_lazy != NULL) *parser->options->found_lazy = true;
   regex_t *node = regex_node(parser->compile, REGEX_REPEAT);
@@ -348,15 +399,21 @@ static regex_t *parse_quantifier(regex_parser_t *parser, regex_t *term) {
   return node;
 }
 
+/* An anchor or a word boundary; NULL if there is none. */
+static regex_t *parse_assertion(regex_parser_t *parser) {
+  bool begin = looking_at(parser, "^"), finish = looking_at(parser, "$");
+  if (!begin && !finish) return take_boundary(parser);
+  if (parser->options->is_part) refuse(parser, parser->at, "an anchor (^ or $) in a terminal");
+  if (finish && parser->behind > 0) refuse(parser, parser->at, "an anchor ($) in a look-behind");
+  parser->at++;
+  return regex_node(parser->compile, begin ? REGEX_BEGIN : REGEX_FINISH);
+}
+
 /* Returns NULL for flags that hold from here on. */
 static regex_t *parse_atom(regex_parser_t *parser) {
   grammar_list_t list = {0};
   if (take(parser, "(")) return parse_group(parser, parser->ignore_case, parser->dot_all);
   if (take(parser, "[")) return parse_bracket(parser);
-  if (parser->options->is_part && (looking_at(parser, "^") || looking_at(parser, "$")))
-    refuse(parser, parser->at, "an anchor (^ or $) in a terminal");
-  if (take(parser, "^")) return regex_node(parser->compile, REGEX_BEGIN);
-  if (take(parser, "$")) return regex_node(parser->compile, REGEX_FINISH);
   if (take(parser, ".")) {
     add_range(parser, &list, 0, 0x10FFFF);
     if (parser->dot_all) return set_node(parser, &list, false);
@@ -384,8 +441,11 @@ static regex_t *parse_alternatives(regex_parser_t *parser) {
   do {
     regex_t *sequence = regex_node(parser->compile, REGEX_CAT);
     while (!at_end(parser) && !looking_at(parser, "|") && !looking_at(parser, ")")) {
-      regex_t *atom = parse_atom(parser);
-      if (atom != NULL) regex_append(sequence, parse_quantifier(parser, atom));
+      regex_t *assertion = parse_assertion(parser);
+      regex_t *atom = assertion != NULL ? assertion : parse_atom(parser);
+      if (atom == NULL) continue;
+      bool look = assertion != NULL || atom->kind == REGEX_LOOK;
+      regex_append(sequence, parse_quantifier(parser, atom, look));
     }
     regex_append(either, sequence);
   } while (take(parser, "|"));

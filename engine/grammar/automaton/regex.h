@@ -26,6 +26,8 @@ typedef enum regex_kind {
   REGEX_REPEAT, /* the child, min to max times (NONE = no bound) */
   REGEX_BEGIN,  /* ^ */
   REGEX_FINISH, /* $ */
+  REGEX_LOOK,   /* look-around at byte `min`: `first` matches from here on (`ahead`) or up to here;
+                   not so if `negate` */
   REGEX_DFA,    /* what the automaton `dfa` accepts */
   REGEX_RULE    /* user grammars: rule number `min` */
 } regex_kind_t;
@@ -33,6 +35,7 @@ typedef enum regex_kind {
 typedef struct regex {
   regex_kind_t kind;
   bool is_regular; /* no REGEX_RULE inside */
+  bool ahead, negate;
   charset_t set;
   uint32_t min, max;
   const dfa_t *dfa;
@@ -52,7 +55,7 @@ typedef struct regex_options {
   bool own;    /* one of our own patterns, whose length has no bound */
   regex_dialect_t dialect;
   bool ignore_case, dot_all; /* the flags i and s, from the start */
-  bool is_part;              /* of a longer text: anchors are refused */
+  bool is_part;              /* of a longer text: anchors and look-around are refused */
   bool *found_lazy;          /* set if there is a non-greedy quantifier; NULL = not asked */
   bool lazy;                 /* a text ends as soon as it can: no text begins with another */
   const char *what; /* names the pattern in errors: "regex", "pattern" and where it stands */

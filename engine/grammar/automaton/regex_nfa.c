@@ -2,9 +2,10 @@
  *
  * Part of a compilation, on its thread. Characters become their UTF-8 bytes; inside JSON strings
  * those that need it become their canonical escape. Counted repetition is written out, within a
- * bound. The subset construction is dfa_explore's: a state is the number of a set.
+ * bound. The subset construction is dfa_explore's: a state is the number of a set; that of patterns
+ * with look-around is in regex_look.c.
  */
-#include "engine/grammar/automaton/regex.h"
+#include "engine/grammar/automaton/regex_nfa.h"
 
 #include "engine/base/hash.h"
 #include "engine/base/hex.h"
@@ -15,36 +16,10 @@
 
 enum { NFA_STATES_MAX = 1 << 20 };
 
-typedef enum nfa_kind { NFA_BYTES, NFA_SPLIT, NFA_BEGIN, NFA_FINISH, NFA_MATCH } nfa_kind_t;
-
-typedef struct nfa_state {
-  uint8_t kind;
-  uint8_t low, high; /* BYTES */
-  uint32_t to, other;
-} nfa_state_t;
-
-typedef struct nfa {
-  compile_t *compile;
-  const regex_options_t *options;
-  grammar_list_t states; /* nfa_state_t */
-  uint32_t written;      /* tree nodes, counted repetition written out */
-  uint32_t tail;         /* search: start of "anything may follow"; NONE */
-  /* subset construction */
-  grammar_list_t sets; /* set_t; [0] unused: number 0 is the dead state */
-  uint32_t *table, table_size;
-  uint32_t *stack, *members; /* [states] */
-  uint64_t *bits;            /* one for each state, 0 between two sorts */
-  uint32_t *mark, stamp;     /* [states] */
-} nfa_t;
-
 typedef struct set {
   uint32_t *members; /* ascending, BYTES, FINISH and MATCH states */
   uint32_t count, hash;
 } set_t;
-
-static nfa_state_t *state_at(const nfa_t *nfa, uint32_t id) {
-  return (nfa_state_t *)nfa->states.items + id;
-}
 
 static uint32_t add_state(nfa_t *nfa, nfa_kind_t kind, uint32_t to, uint32_t other) {
   if (nfa->states.count >= NFA_STATES_MAX) {
@@ -58,8 +33,8 @@ static uint32_t add_state(nfa_t *nfa, nfa_kind_t kind, uint32_t to, uint32_t oth
 
 static uint32_t add_bytes(nfa_t *nfa, uint8_t low, uint8_t high, uint32_t to) {
   uint32_t id = add_state(nfa, NFA_BYTES, to, 0);
-  state_at(nfa, id)->low = low;
-  state_at(nfa, id)->high = high;
+  nfa_state(nfa, id)->low = low;
+  nfa_state(nfa, id)->high = high;
   return id;
 }
 
@@ -162,7 +137,7 @@ static uint32_t add_repeat(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   if (tree->max == NONE) {
     uint32_t loop = add_state(nfa, NFA_SPLIT, 0, end);
     uint32_t body = add_tree(nfa, tree->first, loop);
-    state_at(nfa, loop)->to = body;
+    nfa_state(nfa, loop)->to = body;
     to = loop;
   } else {
     for (uint32_t i = tree->min; i < tree->max; i++) {
@@ -199,9 +174,46 @@ static uint32_t add_dfa(nfa_t *nfa, const dfa_t *dfa, uint32_t to) {
       all = add_state(nfa, NFA_SPLIT,
                       add_bytes(nfa, (uint8_t)low, (uint8_t)(high - 1), first + next), all);
     }
-    state_at(nfa, first + i)->to = all;
+    nfa_state(nfa, first + i)->to = all;
   }
   return first + DFA_START;
+}
+
+/* ---- look-around ---- */
+
+static uint32_t add_any_loop(nfa_t *nfa, uint32_t to) {
+  char_range_t all = {0, 0x10FFFF};
+  charset_t any = {&all, 1};
+  uint32_t loop = add_state(nfa, NFA_SPLIT, 0, to);
+  uint32_t body = add_set(nfa, &any, loop);
+  nfa_state(nfa, loop)->to = body;
+  return loop;
+}
+
+/* Returns the look-around with the body of this one; it is added if it is new. */
+static nfa_look_t body_of(nfa_t *nfa, const regex_t *tree) {
+  const nfa_look_t *known = nfa->looks.items;
+  compile_spend(nfa->compile, nfa->looks.count);
+  for (uint32_t i = 0; i < nfa->looks.count; i++) {
+    if (known[i].body == tree->first && known[i].ahead == tree->ahead) return known[i];
+  }
+  nfa_look_t look = {.body = tree->first, .ahead = tree->ahead, .at = tree->min};
+  look.start = add_state(nfa, tree->ahead ? NFA_FOUND : NFA_MATCH, 0, 0);
+  look.start = add_tree(nfa, tree->first, look.start);
+  if (!tree->ahead) {
+    look.start = add_any_loop(nfa, look.start);
+    look.number = nfa->num_behind++;
+  }
+  *(nfa_look_t *)list_add(nfa->compile, &nfa->looks, sizeof look) = look;
+  return look;
+}
+
+static uint32_t add_look(nfa_t *nfa, const regex_t *tree, uint32_t to) {
+  const nfa_look_t look = body_of(nfa, tree);
+  uint32_t id = add_state(nfa, tree->ahead ? NFA_AHEAD : NFA_BEHIND, to,
+                          tree->ahead ? look.start : look.number);
+  nfa_state(nfa, id)->negate = tree->negate;
+  return id;
 }
 
 static uint32_t add_tree(nfa_t *nfa, const regex_t *tree, uint32_t to) {
@@ -225,6 +237,7 @@ static uint32_t add_tree(nfa_t *nfa, const regex_t *tree, uint32_t to) {
   case REGEX_REPEAT: return add_repeat(nfa, tree, to);
   case REGEX_BEGIN: return add_state(nfa, NFA_BEGIN, to, 0);
   case REGEX_FINISH: return add_state(nfa, NFA_FINISH, to, 0);
+  case REGEX_LOOK: return add_look(nfa, tree, to);
   case REGEX_DFA: return add_dfa(nfa, tree->dfa, to);
   case REGEX_RULE: break;
   }
@@ -243,7 +256,7 @@ static uint32_t close_over(nfa_t *nfa, uint32_t from, closure_options_t options,
   nfa->stack[depth++] = from;
   while (depth > 0) {
     uint32_t id = nfa->stack[--depth];
-    const nfa_state_t *state = state_at(nfa, id);
+    const nfa_state_t *state = nfa_state(nfa, id);
     if (nfa->mark[id] == nfa->stamp) continue;
     nfa->mark[id] = nfa->stamp;
     if (state->kind == NFA_SPLIT) {
@@ -261,7 +274,7 @@ static uint32_t close_over(nfa_t *nfa, uint32_t from, closure_options_t options,
 
 static bool holds_match(const nfa_t *nfa, const uint32_t *members, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
-    if (state_at(nfa, members[i])->kind == NFA_MATCH) return true;
+    if (nfa_state(nfa, members[i])->kind == NFA_MATCH) return true;
   }
   return false;
 }
@@ -358,18 +371,17 @@ static uint64_t nfa_step(void *context, uint64_t number, uint8_t byte) {
   nfa->stamp++;
   compile_spend(nfa->compile, 1 + set.count / 8);
   for (uint32_t i = 0; i < set.count; i++) {
-    const nfa_state_t *state = state_at(nfa, set.members[i]);
+    const nfa_state_t *state = nfa_state(nfa, set.members[i]);
     if (state->kind != NFA_BYTES || byte < state->low || byte > state->high) continue;
     count = close_over(nfa, state->to, (closure_options_t){0}, count);
   }
   return set_number(nfa, count);
 }
 
-/* Puts bytes that no range distinguishes into one class. */
-static void find_classes(const nfa_t *nfa, uint8_t class_of[256]) {
+void nfa_classes(const nfa_t *nfa, uint8_t class_of[256]) {
   bool starts[257] = {false};
   for (uint32_t i = 0; i < nfa->states.count; i++) {
-    const nfa_state_t *state = state_at(nfa, i);
+    const nfa_state_t *state = nfa_state(nfa, i);
     if (state->kind != NFA_BYTES || state->low > state->high) continue;
     starts[state->low] = true;
     starts[state->high + 1] = true;
@@ -381,21 +393,13 @@ static void find_classes(const nfa_t *nfa, uint8_t class_of[256]) {
   }
 }
 
-static uint32_t add_any_loop(nfa_t *nfa, uint32_t to) {
-  char_range_t all = {0, 0x10FFFF};
-  charset_t any = {&all, 1};
-  uint32_t loop = add_state(nfa, NFA_SPLIT, 0, to);
-  uint32_t body = add_set(nfa, &any, loop);
-  state_at(nfa, loop)->to = body;
-  return loop;
-}
-
 dfa_t *regex_build(compile_t *compile, const regex_t *tree, const regex_options_t *options) {
   nfa_t nfa = {.compile = compile, .options = options, .tail = NONE};
   uint32_t start = add_state(&nfa, NFA_MATCH, 0, 0);
   if (options->search) start = nfa.tail = add_any_loop(&nfa, start);
   start = add_tree(&nfa, tree, start);
   if (options->search) start = add_any_loop(&nfa, start);
+  if (nfa.looks.count > 0) return regex_build_looks(&nfa, start);
   nfa.stack = compile_scratch(compile, 2 * (size_t)nfa.states.count + 2, sizeof *nfa.stack);
   nfa.members = compile_scratch(compile, (size_t)nfa.states.count + 1, sizeof *nfa.members);
   nfa.mark = compile_scratch(compile, nfa.states.count, sizeof *nfa.mark);
@@ -404,7 +408,7 @@ dfa_t *regex_build(compile_t *compile, const regex_t *tree, const regex_options_
   nfa.stamp++;
   uint32_t count = close_over(&nfa, start, (closure_options_t){.at_begin = true}, 0);
   uint8_t class_of[256];
-  find_classes(&nfa, class_of);
+  nfa_classes(&nfa, class_of);
   automaton_t automaton = {&nfa, set_number(&nfa, count), nfa_step, nfa_accepts, class_of};
   return dfa_explore(compile, &automaton);
 }

@@ -57,6 +57,44 @@ Test(regex, flags_and_properties) {
   CHECK_TEXTS(GRAMMAR_REGEX, rows);
 }
 
+/* What each text is worth was asked of Python's re. */
+Test(regex, look_around) {
+  static const row_t rows[] = {
+      {"(?!foo)\\w+", {"bar", "fo", "xfoo"}, {"foo", "food", ""}},
+      {"(?=.*\\d)(?=.*[a-z])(?=.*[A-Z]).{4,8}",
+       {"aB3x", "Zz9-----", "1aaA"},
+       {"aB3", "aaBB", "a3a3", "Zz9------"}},
+      {"(?:(?!--)[a-z-])*", {"a-b-c", "-", ""}, {"a--b", "--"}},
+      {"a(?=b$)b?c?", {"ab"}, {"a", "abc"}},
+      {"a(?!b$)b?c?", {"a", "abc", "ac"}, {"ab"}},
+      {"(?=(?!ab)a[a-c])...", {"acb", "aaa"}, {"abc", "bac"}},
+      {".*(?<=ab)c", {"abc", "xabc"}, {"c", "bc", "acc"}},
+      {".*(?<!a)(?<!^b)c", {"c", "bbc", "xc"}, {"ac", "bc", "xac"}},
+      {"(?:a|\xC3\xA9)+(?<=\xC3\xA9)",
+       {"a\xC3\xA9", "\xC3\xA9"},
+       {"a", "\xC3\xA9"
+             "a"}},
+      {".*(?<=(?=b)[a-c]).?", {"b", "ab", "abx"}, {"a", "ca"}},
+      {"x(?=)(?!y)", {"x"}, {"xy"}},
+      {"(?:(?=a)|b)+a?", {"a", "b", "ba", "bb"}, {"", "aa"}},
+  };
+  CHECK_TEXTS(GRAMMAR_REGEX, rows);
+}
+
+Test(regex, word_boundaries) {
+  static const row_t rows[] = {
+      {"\\bfoo\\b.*", {"foo", "foo bar", "foo-"}, {"food", "foo_"}},
+      {".*\\bfoo\\b.*", {"a foo.", "foo", "-foo-"}, {"afoo", "food", "f"}},
+      {".*\\Bfoo", {"afoo", "_foo"}, {"foo", " foo"}},
+      {"\\B", {""}, {"a"}},
+      {"\xC3\xA9\\B \\ba\\b!", {"\xC3\xA9 a!"}, {"\xC3\xA9 a"}},
+      {".*(?<=\\bab)c", {"abc", "x abc"}, {"xabc"}},
+      {".*(?<!ab\\b).*\\.", {"ab.", "."}, {"ab"}},
+      {"\\w+(?<=ab\\b).?\\w*", {"ab", "xab!", "ab-c"}, {"abc", "ba"}},
+  };
+  CHECK_TEXTS(GRAMMAR_REGEX, rows);
+}
+
 typedef struct refusal {
   const char *text;
   int code;
@@ -76,11 +114,19 @@ static void check_refusals(grammar_kind_t kind, const refusal_t *rows, size_t co
 
 Test(regex, refused) {
   static const refusal_t rows[] = {
-      {"a(?!b)", ERR_UNSUPPORTED_PARAMETER, "look-ahead is not supported at byte 1"},
-      {"(?<=a)b", ERR_UNSUPPORTED_PARAMETER, "look-behind"},
+      {"(?<=a$)b", ERR_UNSUPPORTED_PARAMETER, "($) in a look-behind is not supported at byte 5"},
+      {"(?=a)*b", ERR_INVALID_VALUE, "look-around cannot be repeated at byte 6"},
+      {"a\\b+", ERR_INVALID_VALUE, "look-around cannot be repeated"},
+      {"(?!a", ERR_INVALID_VALUE, "no end"},
+      {"a\\bb", ERR_INVALID_VALUE, "No text"},
+      {"(?=b)a", ERR_INVALID_VALUE, "No text"},
+      {"(?=(?:a|b)*a(?:a|b){18}c).*", ERR_BAD_REQUEST,
+       "look-around or word boundary at byte 0 takes more than"},
+      {"a(?:(?=b{1,40}c)[b]){99}", ERR_BAD_REQUEST,
+       "at byte 4 takes more than 32 conditions at one place"},
       {"(a)\\1", ERR_UNSUPPORTED_PARAMETER, "back reference"},
       {"\\k<n>", ERR_UNSUPPORTED_PARAMETER, "back reference"},
-      {"\\Bx", ERR_UNSUPPORTED_PARAMETER, "word boundary"},
+      {"[\\B]", ERR_UNSUPPORTED_PARAMETER, "an unknown escape"},
       {"\\p{Alphabetic}", ERR_UNSUPPORTED_PARAMETER, "the Unicode property 'Alphabetic'"},
       {"\\p{Script=L}", ERR_UNSUPPORTED_PARAMETER, "Unicode property"},
       {"\\p{L", ERR_INVALID_VALUE, "the property has no end"},
