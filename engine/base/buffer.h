@@ -59,6 +59,10 @@ void buffer_escape(buffer_t *buffer, const char *text, size_t length);
 void buffer_quote(buffer_t *buffer, const char *text, size_t length); /* the same in quotes */
 void buffer_float(buffer_t *buffer, float value);                     /* float_print */
 void buffer_ids(buffer_t *buffer, const int32_t *ids, size_t count);  /* [1,2,3] */
+struct json;
+/* A value as JSON text, numbers as they were written; and the same behind ,"name": */
+void json_print(buffer_t *out, const struct json *value);
+void json_print_member(buffer_t *out, const char *name, const struct json *value);
 
 /* Prints the shortest decimal that reads back as the same float32. It always has a point or an
  * exponent, so that typed clients read a float: 0.5, -9999.0, 1e-07. The value must be finite.

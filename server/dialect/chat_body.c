@@ -4,61 +4,6 @@
  */
 #include "server/dialect/chat_body.h"
 
-/* ---- values ---- */
-
-static void print_scalar(buffer_t *out, const json_t *value) {
-  switch ((json_type_t)value->type) {
-  case JSON_NULL: buffer_text(out, "null"); break;
-  case JSON_FALSE: buffer_text(out, "false"); break;
-  case JSON_TRUE: buffer_text(out, "true"); break;
-  case JSON_NUMBER: buffer_append(out, value->text, value->length); break;
-  case JSON_STRING: buffer_quote(out, value->text, value->length); break;
-  case JSON_ARRAY:
-  case JSON_OBJECT: break;
-  }
-}
-
-enum { DEPTH_MAX = 128 }; /* of json_limits_model, the deepest that the reader takes */
-
-void json_print(buffer_t *out, const json_t *value) {
-  uint32_t left[DEPTH_MAX]; /* children that are still to be printed, of each open container */
-  bool is_object[DEPTH_MAX];
-  int depth = 0;
-  const json_t *json = value; /* values lie in preorder, json.h */
-  for (bool more = true; more; json++) {
-    if (depth > 0 && is_object[depth - 1]) {
-      buffer_quote(out, json->key, json->key_length);
-      buffer_char(out, ':');
-    }
-    bool container = json->type == JSON_ARRAY || json->type == JSON_OBJECT;
-    if (container && depth == DEPTH_MAX) out->failed = true;
-    if (container && depth < DEPTH_MAX) {
-      is_object[depth] = json->type == JSON_OBJECT;
-      left[depth] = json->count;
-      buffer_char(out, is_object[depth] ? '{' : '[');
-      depth++;
-      if (json->count > 0) continue;
-    } else {
-      print_scalar(out, json);
-      if (depth > 0) left[depth - 1]--;
-    }
-    while (depth > 0 && left[depth - 1] == 0) {
-      depth--;
-      buffer_char(out, is_object[depth] ? '}' : ']');
-      if (depth > 0) left[depth - 1]--;
-    }
-    more = depth > 0 && !out->failed;
-    if (more) buffer_char(out, ',');
-  }
-}
-
-void json_print_member(buffer_t *out, const char *name, const json_t *value) {
-  buffer_text(out, ",\"");
-  buffer_text(out, name);
-  buffer_text(out, "\":");
-  json_print(out, value);
-}
-
 /* ---- messages ---- */
 
 void chat_body_begin(chat_body_t *body, buffer_t *out, bool late_system) {

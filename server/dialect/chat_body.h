@@ -12,11 +12,6 @@
 #include "engine/base/buffer.h"
 #include "engine/base/json.h"
 
-/* Appends a value as JSON text, numbers as they were written. */
-void json_print(buffer_t *out, const json_t *value);
-/* Appends ,"name":value */
-void json_print_member(buffer_t *out, const char *name, const json_t *value);
-
 typedef enum chat_role { CHAT_NONE, CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL } chat_role_t;
 
 typedef struct chat_body {
