@@ -70,6 +70,9 @@ int route_refuse(const char *path, inferd_error_t *error);
 
 /* Handlers, one file each (server/api and server/completion). */
 void api_completions(exchange_t *exchange);
+void api_render_completion(exchange_t *exchange);
+void api_render_chat(exchange_t *exchange);
+void api_tokenizer_info(exchange_t *exchange);
 void api_chat_completions(exchange_t *exchange);
 void api_responses(exchange_t *exchange);
 void api_responses_input_tokens(exchange_t *exchange);

@@ -25,12 +25,16 @@ int chat_model_load(completions_t *live, const config_t *config, inferd_error_t 
     log_line(LOG_WARN, "load", "no chat: %s", chat_templates_problem(live->templates));
   }
   if (code == 0) live->late_system = chat_tries_late_system(live);
+  if (code == 0 && config->enable_tokenizer_info_endpoint) {
+    code = chat_templates_describe(live->templates, config->model, &live->tokenizer_info, error);
+  }
   return code;
 }
 
 void chat_model_free(completions_t *live) {
   chat_templates_free(live->templates);
   live->templates = NULL;
+  buffer_free(&live->tokenizer_info);
 }
 
 /* ---- trial conversations ---- */

@@ -55,7 +55,7 @@ static bool effort_is_idle(const completions_t *live, const chat_params_t *chat,
 /* The client reads the name of the template's file; the operator also where it lies. */
 static void log_failure(const config_t *config, const inferd_error_t *error) {
   const char *path = config->chat_template[0] != '\0' ? config->chat_template : config->model;
-  log_line(LOG_INFO, "template", "%s: %s", path, error->message);
+  log_line(LOG_INFO, "template", "chat template of %s: %s", path, error->message);
 }
 
 int chat_render_input(const completions_t *live, const chat_params_t *chat, char *ignored,

@@ -20,6 +20,8 @@ struct dialect {
   /* max_tokens is an upper bound: it is clipped to what is left of the context, and a prompt that
    * leaves nothing is refused in Anthropic's words, from which clients read both numbers. */
   bool clips_max_tokens;
+  /* With `describe`: only the prompt is built, whatever its length, to be counted. */
+  bool counts;
 
   /* ---- input; NULL = the body is one of chat or of completions already ---- */
 
@@ -32,9 +34,10 @@ struct dialect {
   /* An error that was found later, before the first byte of the answer: puts its `param`, a name of
    * chat such as messages[2].content, into the words of this dialect. NULL: the names are equal. */
   void (*rename)(const completion_t *completion, inferd_error_t *error);
-  /* Not NULL: a request is built and described, not run, whatever its length: prints
-   * completion->reply from inputs[].request and intake->rendered. Loop thread. Returns false if
-   * memory is short. The functions below are not called then, but for `free`. */
+  /* Not NULL: a request is built and described, not run: prints completion->reply from
+   * inputs[].request and intake, which stay until the reply is sent. The constraint is not
+   * compiled. Loop thread. Returns false if memory is short. The functions below are not called
+   * then, but for `free`. */
   bool (*describe)(completion_t *completion);
 
   /* ---- output ---- */

@@ -40,6 +40,7 @@ typedef struct completions {
   struct loras *loras;       /* server/completion/lora_table.c; NULL = adapters are off */
   /* chat; constant once the model is loaded (chat_model.c) */
   chat_templates_t *templates; /* NULL = the model's files could not be read */
+  buffer_t tokenizer_info;     /* the answer of /tokenizer_info; empty = it is not served */
   bool chat_is_ready;
   bool late_system; /* the template takes a system message behind a message of the user */
   const struct tool_format *tool_format;           /* NULL = tool calls are not parsed */

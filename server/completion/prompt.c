@@ -87,8 +87,8 @@ bool completion_has_text(const completion_t *completion) {
   return false;
 }
 
-/* A prompt that is described and not run may be longer than the context. */
-static int check_described(completion_t *completion, int64_t tokens) {
+/* A prompt that is only counted may be longer than the context. */
+static int check_counted(completion_t *completion, int64_t tokens) {
   if (tokens <= TOKENIZE_IDS_MAX) return 0;
   return error_set(
       &completion->intake->error, ERR_INVALID_VALUE, params_prompt_name(&completion->params),
@@ -116,7 +116,7 @@ int completion_check_length(completion_t *completion, int64_t tokens, bool at_le
   if (completion->dialect->clips_max_tokens) return check_prompt_length(completion, tokens);
   int64_t context = completion->info->max_model_len;
   int64_t asked = params_max_tokens(&completion->params);
-  if (completion->dialect->describe != NULL) return check_described(completion, tokens);
+  if (completion->dialect->counts) return check_counted(completion, tokens);
   int64_t wanted = asked == ABSENT ? 1 : asked;
   if (tokens <= context && tokens + wanted <= context) return 0;
   if (asked == ABSENT) wanted = completion->params.is_chat ? 1 : DEFAULT_MAX_TOKENS;
@@ -169,12 +169,12 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
 
 static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
                          const prompt_t *prompt, int64_t keep) {
-  bool described = completion->dialect->describe != NULL;
-  size_t context = described ? TOKENIZE_IDS_MAX : (size_t)completion->info->max_model_len;
+  bool counts = completion->dialect->counts;
+  size_t context = counts ? TOKENIZE_IDS_MAX : (size_t)completion->info->max_model_len;
   size_t longest = tokenizer_longest_token(completion->tokenizer);
   size_t count = 0;
   /* With clips_max_tokens the error says how many tokens there are, so all are counted. */
-  bool count_all = described || completion->dialect->clips_max_tokens;
+  bool count_all = counts || completion->dialect->clips_max_tokens;
   if (keep == 0 && !count_all && longest > 0 && prompt->length / longest > context) {
     return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
                      params_prompt_name(&completion->params),
@@ -320,8 +320,8 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = check_ids(completion, &completion->inputs[i].request);
   }
-  bool runs = completion->dialect->describe == NULL;
-  if (code == 0 && runs) code = completion_build_requests(completion, scratch);
+  bool counts = completion->dialect->counts;
+  if (code == 0 && !counts) code = completion_build_requests(completion, scratch);
   return code != 0 ? code : completion_charge_ids(completion, 0);
 }
 

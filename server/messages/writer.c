@@ -441,6 +441,7 @@ static bool count(completion_t *completion) {
 static const dialect_t counting_dialect = {.is_chat = true,
                                            .translate = translate_to_count,
                                            .rename = rename_places,
+                                           .counts = true,
                                            .describe = count,
                                            .held = held,
                                            .free = forget};

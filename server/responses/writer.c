@@ -460,6 +460,7 @@ static bool count_tokens(completion_t *completion) {
 static const dialect_t counting = {.is_chat = true,
                                    .translate = responses_translate,
                                    .rename = responses_rename,
+                                   .counts = true,
                                    .describe = count_tokens,
                                    .free = forget};
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness import Stream, dummy_model
+from harness import DEMO, Stream, dummy_model
 
 CHAT = "/v1/chat/completions"
 
@@ -360,3 +360,31 @@ def test_the_path_of_a_failing_template_is_for_the_log(start, tmp_path):
     message = refused(own, user("hi"))["message"]
     assert message.startswith("sums.jinja, line 2: ") and "messages[0].nothing" in message, message
     assert f"{template}: {message}" in own.log()
+
+
+def test_render(server):
+    body = {"messages": user('say "h\u00e9"'), "tools": [TIME], "return_token_ids": True,
+            "max_tokens": 2}
+    rendered = server.post("/v1/chat/completions/render", body).json
+    ran = server.post("/v1/chat/completions", body).json
+    assert rendered["token_ids"] == ran["prompt_token_ids"]
+    assert rendered["prompt"].endswith("<|im_start|>assistant\n")
+    assert 'say "h\u00e9"' in rendered["prompt"]
+    assert rendered["request_id"].startswith("chatcmpl-")
+    assert rendered["sampling_params"]["max_tokens"] == 2
+    body["messages"] = []
+    refused = server.post("/v1/chat/completions/render", body)
+    assert refused.error == server.post("/v1/chat/completions", body).error
+
+
+def test_tokenizer_info(start, server, tmp_path):
+    """lm-eval's remote tokenizer renders by itself, with what this route says."""
+    flag = "--enable-tokenizer-info-endpoint"
+    assert server.get("/tokenizer_info").status == 404
+    settings = json.loads((DEMO / "tokenizer_config.json").read_text())
+    assert start(DEMO, flag).get("/tokenizer_info").json == settings
+    template = tmp_path / "own.jinja"
+    template.write_text("{{ bos_token }}[{{ messages[0].content }}]")
+    own = start(DEMO, flag, "--chat-template", template).get("/tokenizer_info").json
+    assert own == {**settings, "chat_template": template.read_text()}
+    assert own["tokenizer_class"] and own["eos_token"]

@@ -265,6 +265,28 @@ def special_id(server):
     return specials[-1]
 
 
+def test_render(server):
+    """What a request becomes is what runs: the ids that the same body returns with its answer."""
+    body = {"model": "demo", "prompt": ["Once upon", "a time"], "max_tokens": 3, "stop": "x",
+            "temperature": 0.5, "seed": 7, "return_token_ids": True, "cache_salt": "s",
+            "truncate_prompt_tokens": 2}
+    first, second = server.post("/v1/completions/render", body).json
+    ran = server.post("/v1/completions", body).json["choices"]
+    assert [first["token_ids"], second["token_ids"]] == [c["prompt_token_ids"] for c in ran]
+    assert first["prompt"] == "Once upon" and second["prompt"] == "a time"
+    assert first["request_id"].startswith("cmpl-") and first["request_id"] != second["request_id"]
+    assert first["model"] == "demo" and first["features"] is None and first["cache_salt"] == "s"
+    params = first["sampling_params"]
+    assert (params["max_tokens"], params["temperature"], params["seed"]) == (3, 0.5, 7)
+    assert (params["stop"], params["n"]) == (["x"], 1)
+    ids = server.post("/v1/completions/render", {"prompt": [1, 333, 201]}).json[0]
+    assert ids["prompt"] is None and ids["token_ids"] == [1, 333, 201]
+    # refused as the real one is
+    long = {"prompt": list(range(10, 2060))}
+    refused = server.post("/v1/completions/render", long)
+    assert refused.status == 400 and refused.error == server.post("/v1/completions", long).error
+
+
 def test_logprobs_shape(server):
     for k in (0, 1, 5, 20):
         choice = greedy(server, max_tokens=12, ignore_eos=True, logprobs=k)

@@ -12,7 +12,9 @@ extern const char *const chat_special_tokens[SPECIAL_TOKENS]; /* "bos_token", ..
 
 struct chat_templates {
   jinja_t *by_default, *tool_use; /* NULL: none */
-  char *special[SPECIAL_TOKENS];  /* malloc'ed; NULL: the model has none */
+  char *source;                   /* of by_default; malloc'ed, NULL: none */
+  size_t source_length;
+  char *special[SPECIAL_TOKENS]; /* malloc'ed; NULL: the model has none */
   size_t special_length[SPECIAL_TOKENS];
   char problem[ERROR_MESSAGE_MAX]; /* why there is no template although the files have one */
 };

@@ -3,6 +3,7 @@
  * The loading thread only. No file of a model directory is executed, and none names another file:
  * only fixed names are read, each up to a bound.
  */
+#include "engine/base/buffer.h"
 #include "engine/file/gguf.h"
 #include "engine/template/chat/chat_internal.h"
 
@@ -89,6 +90,11 @@ static int add(chat_templates_t *templates, jinja_t **slot, const char *name, co
   if (code == ERR_NO_MEMORY) return error_set(error, code, NULL, "%s", reason.message);
   if (code != 0 && templates->problem[0] == '\0')
     snprintf(templates->problem, sizeof templates->problem, "%s", reason.message);
+  if (code != 0 || slot != &templates->by_default) return 0;
+  templates->source = malloc(length + 1);
+  if (templates->source == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "not enough memory");
+  memcpy(templates->source, source, length);
+  templates->source_length = length;
   return 0;
 }
 
@@ -257,5 +263,51 @@ void chat_templates_free(chat_templates_t *templates) {
   jinja_free(templates->by_default);
   jinja_free(templates->tool_use);
   for (unsigned i = 0; i < SPECIAL_TOKENS; i++) free(templates->special[i]);
+  free(templates->source);
   free(templates);
+}
+
+/* ---- what a client needs to render by itself ---- */
+
+static void print_text(buffer_t *out, const char *name, const char *text, size_t length) {
+  buffer_text(out, ",\"");
+  buffer_text(out, name);
+  buffer_text(out, "\":");
+  if (text != NULL) {
+    buffer_quote(out, text, length);
+  } else {
+    buffer_text(out, "null");
+  }
+}
+
+int chat_templates_describe(const chat_templates_t *templates, const char *dir, buffer_t *out,
+                            inferd_error_t *error) {
+  file_t config = {0};
+  char model[PATH_BYTES_MAX];
+  int code = gguf_find(dir, model, sizeof model, error);
+  if (code == 0) code = read_json(dir, "tokenizer_config.json", &config, error);
+  if (code < 0) return code;
+  const json_t *root = config.doc != NULL ? json_root(config.doc) : NULL;
+  const json_t *class = json_get(root, "tokenizer_class");
+  buffer_text(out, "{\"tokenizer_class\":");
+  if (class != NULL) {
+    json_print(out, class);
+  } else {
+    buffer_text(out, "\"PreTrainedTokenizerFast\"");
+  }
+  JSON_EACH(member, root) {
+    if (member == class || member == json_get(root, "chat_template")) continue;
+    buffer_char(out, ',');
+    buffer_quote(out, member->key, member->key_length);
+    buffer_char(out, ':');
+    json_print(out, member);
+  }
+  for (unsigned i = 0; i < SPECIAL_TOKENS; i++) {
+    if (templates->special[i] == NULL || json_get(root, chat_special_tokens[i]) != NULL) continue;
+    print_text(out, chat_special_tokens[i], templates->special[i], templates->special_length[i]);
+  }
+  print_text(out, "chat_template", templates->source, templates->source_length);
+  buffer_char(out, '}');
+  close_file(&config);
+  return out->failed ? error_set(error, ERR_NO_MEMORY, NULL, "not enough memory") : 0;
 }

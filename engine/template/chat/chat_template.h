@@ -32,6 +32,13 @@ bool chat_templates_any(const chat_templates_t *templates);
  * without a template. */
 bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name);
 
+struct buffer;
+/* Appends an object: the members of tokenizer_config.json in `dir`, as above, with the special
+ * tokens, `tokenizer_class` and the `chat_template` that is used. Loading thread. 0 or an error of
+ * chat_templates_load. */
+int chat_templates_describe(const chat_templates_t *templates, const char *dir, struct buffer *out,
+                            inferd_error_t *error);
+
 typedef struct chat_input {
   const json_t *messages;  /* array of objects, with role; checked by the caller field by field */
   const json_t *tools;     /* array of objects or NULL: the template sees None; given as xml_tools

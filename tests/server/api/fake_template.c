@@ -34,6 +34,13 @@ int chat_templates_load(const char *dir, const char *path, chat_templates_t **ou
   return 0;
 }
 
+int chat_templates_describe(const chat_templates_t *templates, const char *dir, buffer_t *out,
+                            inferd_error_t *error) {
+  (void)templates, (void)dir, (void)error;
+  buffer_text(out, "{\"chat_template\":\"fake\"}");
+  return 0;
+}
+
 const char *chat_templates_problem(const chat_templates_t *templates) {
   (void)templates;
   return fake_template.broken ? "tokenizer_config.json, line 3: no" : NULL;

@@ -16,8 +16,9 @@
 enum { TOPS_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX, CHOICES_MAX = 8, STEPS_MAX = 400 };
 
 static void (*const handlers[])(exchange_t *) = {
-    api_chat_completions, api_completions, api_tokenize,  api_detokenize,
-    api_load_lora,        api_unload_lora, api_responses, api_responses_input_tokens};
+    api_chat_completions,  api_completions, api_tokenize,  api_detokenize,
+    api_load_lora,         api_unload_lora, api_responses, api_responses_input_tokens,
+    api_render_completion, api_render_chat};
 static const char *const texts[] = {"a",
                                     " the",
                                     "",

@@ -210,7 +210,8 @@ static bool describe(completion_t *completion) {
   return true;
 }
 
-static const dialect_t counting = {.is_chat = true, .translate = translate, .describe = describe};
+static const dialect_t counting = {
+    .is_chat = true, .translate = translate, .counts = true, .describe = describe};
 
 static void handle_counting(exchange_t *exchange) {
   completion_start(exchange, &counting);

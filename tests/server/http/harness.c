@@ -252,6 +252,15 @@ void api_responses(exchange_t *exchange) {
 void api_responses_input_tokens(exchange_t *exchange) {
   api_not_yet(exchange);
 }
+void api_render_completion(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_render_chat(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
+void api_tokenizer_info(exchange_t *exchange) {
+  api_not_yet(exchange);
+}
 void api_load_lora(exchange_t *exchange) {
   api_not_yet(exchange);
 }
