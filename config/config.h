@@ -1,9 +1,9 @@
-/* config.h: the settings of one process, read once at start.
+/* config.h: the settings of one process, read at start and again on SIGHUP.
  *
  * options.def is the one list of options. Precedence: flag > INFERD_* environment > file > default.
- * The main thread fills a config_t before other threads exist. Afterwards it is constant, so every
- * thread may read it. SIGHUP reads only the API keys again, into another place
- * (server/http/auth.c).
+ * The main thread fills a config_t before other threads exist. Afterwards only the options of
+ * config_may_change can change, between two runs of the loop (server/reload.c): other threads do
+ * not read these.
  */
 #ifndef INFERD_CONFIG_CONFIG_H
 #define INFERD_CONFIG_CONFIG_H
@@ -85,6 +85,16 @@ int config_check(const config_t *config, inferd_error_t *error);
 void config_explain(const config_t *config, inferd_error_t *error);
 /* Returns true if the option was set, false if it has its default. */
 bool config_given(const config_t *config, enum config_option option);
+
+/* The name of an option, as in a file: "max_body_bytes". */
+const char *config_name(enum config_option option);
+/* Returns true if a running server takes another value of the option over. */
+bool config_may_change(enum config_option option);
+/* Returns true if both have the same value of the option, wherever it was set. */
+bool config_same(const config_t *left, const config_t *right, enum config_option option);
+/* Exchanges the values of one option and their origins. */
+void config_exchange(config_t *left, config_t *right, enum config_option option);
+
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */
 void config_dump(const config_t *config, FILE *out);
 /* Prints help. `topic`: NULL = the main options, one screen; "all"; the name of a group ("memory");

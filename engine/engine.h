@@ -101,8 +101,7 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error);
 /* Loop thread: ends the engine thread. Live requests are aborted; their EVENT_DONE can still be
  * drained. No request may be submitted afterwards. */
 void engine_stop(engine_t *engine);
-/* Stops the engine if it runs, and frees it. Requests belong to the caller and are not freed. */
-void engine_destroy(engine_t *engine);
+void engine_destroy(engine_t *engine); /* stops it if it runs; requests are not freed */
 
 engine_state_t engine_state(const engine_t *engine); /* any thread */
 double engine_progress(const engine_t *engine);      /* any thread; 0..1 while LOADING */
@@ -124,6 +123,7 @@ enum { SUBMIT_MAX = 128 };
  * ERR_CONTEXT_LENGTH (the context or the pool can never hold it), ERR_MODEL_LOADING,
  * ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
+void engine_set_queue(engine_t *engine, int32_t requests, int64_t tokens); /* limits; READY */
 int engine_retry_after_s(const engine_t *engine); /* until a refused one may enter; loop thread */
 struct adapter; /* an adapter in host memory, engine/model/adapter.h */
 /* Reads a PEFT adapter for this engine's model. After READY, any thread. Returns 0 or an error of

@@ -137,6 +137,11 @@ static int make_room(engine_t *engine, const share_ask_t *ask, inferd_error_t *e
                    (long long)limits.num_tokens);
 }
 
+void engine_set_queue(engine_t *engine, int32_t requests, int64_t tokens) {
+  engine->options.max_queue_requests = requests;
+  engine->options.max_queue_tokens = tokens;
+}
+
 /* Posts the requests: each gets a slot, and all of them together are one bundle. */
 static void post(engine_t *engine, request_t *const *requests, int count) {
   int32_t slots[SUBMIT_MAX] = {0}, tokens[SUBMIT_MAX] = {0};

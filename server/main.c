@@ -356,7 +356,8 @@ static int serve_command(int argc, char **argv) {
   if (code != 0) {
     status = fail(&error, code);
   } else {
-    status = must_pull(&config) ? pull_then_serve(&config, argc, argv) : serve_run(&config);
+    status = must_pull(&config) ? pull_then_serve(&config, argc, argv)
+                                : serve_run(&config, argc - 2, argv + 2);
   }
   config_free(&config);
   return status;

@@ -2,8 +2,8 @@
  *
  * Loop thread (the main thread). The port is open before the model is loaded, so that a probe or an
  * eager client hears 503 and Retry-After instead of a refused connection. SIGTERM and SIGINT begin
- * the end, and each further one shortens it; SIGHUP reads the keys again; SIGUSR1 opens the log
- * file again; SIGUSR2 writes the state to the log.
+ * the end, and each further one shortens it; SIGHUP reads configuration and keys again
+ * (reload.c); SIGUSR1 opens the log file again; SIGUSR2 writes the state to the log.
  */
 #include "server/serve.h"
 
@@ -58,6 +58,8 @@ typedef struct daemon {
   uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
   double progress_seen;
   int exit_status;
+  int argc; /* what config_load read, for a reload */
+  char *const *argv;
 } daemon_t;
 
 /* ---- the end ---- */
@@ -423,22 +425,12 @@ static void dump_state(const server_t *server) {
       http.connections_waiting, http.connections_streaming, (unsigned long long)log_dropped());
 }
 
-static void reload(const server_t *server) {
-  inferd_error_t error = {0};
-  if (auth_reload(server->auth, server->config, &error) == 0) {
-    log_line(LOG_INFO, "reload", "keys read again: %d, admin keys: %d",
-             auth_key_count(server->auth), auth_admin_count(server->auth));
-  } else {
-    log_line(LOG_ERROR, "reload-rejected", "%s; the old keys stay", error.message);
-  }
-}
-
 static void on_signal(uv_signal_t *handle, int number) {
   daemon_t *daemon = handle->data;
   switch (number) {
   case SIGTERM: end(daemon, "SIGTERM"); break;
   case SIGINT: end(daemon, "SIGINT"); break;
-  case SIGHUP: reload(&daemon->server); break;
+  case SIGHUP: serve_reload(&daemon->server, daemon->argc, daemon->argv); break;
   case SIGUSR1: log_reopen(); break;
   case SIGUSR2: dump_state(&daemon->server); break;
   default: break;
@@ -534,7 +526,9 @@ static void warn_of_access(const server_t *server) {
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
-  int code = serve_locate(config, error);
+  int code = config_load(&server->asked, daemon->argc, daemon->argv, error);
+  server->queue_requests_max = config->max_queue_requests;
+  if (code == 0) code = serve_locate(config, error);
   if (code == 0) code = serve_engine_options(config, &options, error);
   if (code != 0) return code;
   log_line(LOG_INFO, "start", "model %.400s", config->model);
@@ -624,6 +618,7 @@ static void tear_down(daemon_t *daemon) {
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
   auth_free(server->auth);
+  config_free(&server->asked);
 }
 
 /* Large blocks, which are those of requests, go back to the system when they are freed. Else the C
@@ -635,13 +630,15 @@ static void return_large_blocks(void) {
   (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
 }
 
-int serve_run(config_t *config) {
+int serve_run(config_t *config, int argc, char *const *argv) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
   raise_limits();
   return_large_blocks();
   crash_install();
   daemon.server.config = config;
+  daemon.argc = argc;
+  daemon.argv = argv;
   daemon.server.start_ns = clock_now_ns();
   daemon.server.start_time = (int64_t)time(NULL);
   if (log_open(config, &error) != 0) {

@@ -4,8 +4,12 @@
 
 #include "server/server.h"
 
-/* Runs `inferd serve` until the daemon ends. Returns the exit status of the process. */
-int serve_run(config_t *config);
+/* Runs `inferd serve` until the daemon ends. Returns the exit status of the process. A reload reads
+ * `argv[0..argc)`, the arguments of config_load, again. */
+int serve_run(config_t *config, int argc, char *const *argv);
+
+/* reload.c: reads configuration and keys again, takes over what may change, and logs the rest. */
+void serve_reload(server_t *server, int argc, char *const *argv);
 
 /* Finds the model and the draft model that the configuration names, and puts their paths in the
  * place of what the user typed; the name in the cache becomes the served name unless one was given.

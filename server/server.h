@@ -30,8 +30,10 @@ typedef struct server {
   struct ledger *ledger;    /* server/ledger/ledger.h: their memory */
   uv_async_t engine_wake;   /* engine -> loop, once per step */
   server_phase_t phase;
-  uint64_t start_ns;  /* monotonic */
-  int64_t start_time; /* unix seconds: `created` of the model cards */
+  config_t asked;             /* as read at start, before the model was located */
+  int64_t queue_requests_max; /* for which the engine has tables */
+  uint64_t start_ns;          /* monotonic */
+  int64_t start_time;         /* unix seconds: `created` of the model cards */
   char system_fingerprint[48];
 } server_t;
 

@@ -211,10 +211,7 @@ int auth_new(const config_t *config, auth_t **out, inferd_error_t *error) {
   return 0;
 }
 
-int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
-  auth_t *fresh = NULL;
-  int code = auth_new(config, &fresh, error);
-  if (code != 0) return code;
+void auth_replace(auth_t *auth, auth_t *fresh) {
   for (int i = 0; i < SLOTS; i++) {
     api_key_t *key = fresh->slots[i];
     api_key_t *old = key != NULL ? *slot_of(auth, key->digest) : NULL;
@@ -227,7 +224,6 @@ int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error) {
   *auth = *fresh;
   *fresh = previous;
   auth_free(fresh);
-  return 0;
 }
 
 void auth_free(auth_t *auth) {

@@ -17,9 +17,9 @@ typedef struct auth auth_t;
  * line that key_line.h refuses; ERR_PERMISSION for a key file that other users of the machine may
  * read; ERR_IO. The caller frees *out with auth_free. */
 int auth_new(const config_t *config, auth_t **out, inferd_error_t *error);
-/* Reads the key files again. Returns as auth_new does; after an error the old keys and limits stay.
- * A key that stays keeps its api_key_t, so what it has used still counts. */
-int auth_reload(auth_t *auth, const config_t *config, inferd_error_t *error);
+/* Replaces the keys of `auth` by those of `fresh`, which is freed. A key that stays keeps its
+ * api_key_t, so what it has used still counts. */
+void auth_replace(auth_t *auth, auth_t *fresh);
 void auth_free(auth_t *auth); /* NULL is allowed */
 
 int auth_key_count(const auth_t *auth); /* API keys */

@@ -236,6 +236,10 @@ bool http_is_open(const http_t *http) {
   return !http->check_host;
 }
 
+void http_reload(http_t *http) {
+  limit_set(http->limit, (int32_t)http->server->config->max_connections_per_ip);
+}
+
 /* ---- end ---- */
 
 void http_drain(http_t *http) {

@@ -129,8 +129,8 @@ void http_stop(http_t *http);
 /* Returns the address of listener `index`: "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL if
  * there are not that many. */
 const char *http_address(const http_t *http, int index);
-/* Returns true if other machines can reach a listener. */
-bool http_is_open(const http_t *http);
+bool http_is_open(const http_t *http); /* true if other machines can reach a listener */
+void http_reload(http_t *http);        /* takes over max_connections_per_ip */
 enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6 };
 /* Splits a listen address: "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT". Sets host to "" if none
  * was given. Returns false if `text` has none of these forms. */

@@ -56,6 +56,10 @@ limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer) {
   return limit;
 }
 
+void limit_set(limit_t *limit, int32_t connections_per_peer) {
+  limit->per_peer = connections_per_peer;
+}
+
 void limit_free(limit_t *limit) {
   if (limit == NULL) return;
   free(limit->slots);

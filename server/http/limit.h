@@ -21,6 +21,7 @@ typedef struct limit limit_t;
 
 /* Room for `peers_max` different peers at once. NULL when memory is short. */
 limit_t *limit_new(int32_t peers_max, int32_t connections_per_peer);
+void limit_set(limit_t *limit, int32_t connections_per_peer);
 void limit_free(limit_t *limit); /* NULL is allowed */
 
 bool limit_peer_full(const limit_t *limit, const peer_t *peer);

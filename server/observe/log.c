@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,9 +26,9 @@ static struct {
   pthread_mutex_t lock;
   int fd;
   bool json, access;
-  bool journal; /* systemd's journal reads: each line begins with its priority, <3> to <7> */
-  log_level_t level;
-  char *path; /* NULL = standard error */
+  bool journal;     /* systemd's journal reads: each line begins with its priority, <3> to <7> */
+  atomic_int level; /* a log_level_t */
+  char *path;       /* NULL = standard error */
   char buffer[BUFFER_BYTES];
   size_t used;
   uint64_t dropped;
@@ -90,6 +91,13 @@ static int open_file(const char *path) {
   return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
 }
 
+static void set_levels_locked(const config_t *config) {
+  sink.access = config->access_log;
+  for (int i = 0; i <= LOG_DEBUG; i++) {
+    if (strcmp(config->log_level, level_names[i]) == 0) atomic_store(&sink.level, i);
+  }
+}
+
 int log_open(const config_t *config, inferd_error_t *error) {
   int fd = STDERR_FILENO;
   char *path = NULL;
@@ -105,15 +113,18 @@ int log_open(const config_t *config, inferd_error_t *error) {
   pthread_mutex_lock(&sink.lock);
   sink.fd = fd;
   sink.path = path;
-  sink.access = config->access_log;
-  for (int i = 0; i <= LOG_DEBUG; i++) {
-    if (strcmp(config->log_level, level_names[i]) == 0) sink.level = (log_level_t)i;
-  }
+  set_levels_locked(config);
   sink.journal = path == NULL && log_priority(LOG_INFO)[0] != '\0';
   sink.json = strcmp(config->log_format, "json") == 0 ||
               (strcmp(config->log_format, "auto") == 0 && !isatty(fd) && !sink.journal);
   pthread_mutex_unlock(&sink.lock);
   return 0;
+}
+
+void log_reload(const config_t *config) {
+  pthread_mutex_lock(&sink.lock);
+  set_levels_locked(config);
+  pthread_mutex_unlock(&sink.lock);
 }
 
 void log_reopen(void) {
@@ -151,9 +162,8 @@ uint64_t log_dropped(void) {
   return dropped;
 }
 
-/* The level is set before there are other threads. */
 bool log_wanted(log_level_t level) {
-  return level <= sink.level;
+  return (int)level <= atomic_load(&sink.level);
 }
 
 bool log_is_json(void) {
@@ -169,7 +179,7 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
   size_t length = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
   timestamp_now(timestamp);
   pthread_mutex_lock(&sink.lock);
-  if (level <= sink.level) {
+  if (log_wanted(level)) {
     const char *priority = sink.journal ? priorities[level] : "";
     if (sink.json) {
       /* Zeroed, because json_escape writes only the whole characters that fit and no NUL. */
@@ -261,7 +271,7 @@ void log_access(const access_t *access) {
   char line[LOG_ACCESS_BYTES_MAX + 1], timestamp[32];
   pthread_mutex_lock(&sink.lock);
   log_level_t level = access->minor ? LOG_DEBUG : LOG_INFO;
-  if (sink.access && sink.level >= level) {
+  if (sink.access && log_wanted(level)) {
     timestamp_now(timestamp);
     const char *time = sink.journal && !sink.json ? "" : timestamp; /* the journal has its own */
     int n = log_access_format(access, sink.json, time, line, sizeof line);

@@ -21,6 +21,8 @@ enum { LOG_ACCESS_BYTES_MAX = 400, LOG_MODEL_MAX = 64 };
  * terminal and under systemd's journal, which keeps time and priority itself, and JSON elsewhere.
  */
 int log_open(const config_t *config, inferd_error_t *error);
+/* Takes over log_level and access_log, which a reload may change. */
+void log_reload(const config_t *config);
 /* Opens the log file again (SIGUSR1, after a rotation). On failure the old file stays open. */
 void log_reopen(void);
 void log_close(void); /* flushes; later lines go to standard error */

@@ -262,6 +262,10 @@ static http_series_t *find_series(metrics_t *metrics, const char *route, const c
   return series;
 }
 
+void metrics_reloaded(metrics_t *metrics, bool taken) {
+  metrics->reloads[taken]++;
+}
+
 /* `route` is the label in the route table (static text), or NULL if the path has no route. */
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns) {

@@ -48,6 +48,8 @@ void metrics_key_tokens(metrics_t *metrics, struct api_key *key, int64_t prompt_
 /* A request of the key ends with this error; those that are answered with 429 count. */
 void metrics_key_refused(metrics_t *metrics, struct api_key *key, int error_code);
 
+void metrics_reloaded(metrics_t *metrics, bool taken); /* a reload of the configuration */
+
 /* Prints the page in the Prometheus text format, or as OpenMetrics 1.0. `grammars` is the state of
  * the cache of compiled constraints. Returns malloc'ed text, NULL if memory is short. */
 char *metrics_render(struct server *server, const grammar_cache_stats_t *grammars,

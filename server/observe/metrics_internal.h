@@ -71,6 +71,7 @@ struct metrics {
   uint64_t rejected[REJECT_COUNT], aborted[ABORT_COUNT];
   uint64_t finished[FINISH_ERROR + 1]; /* sequences */
   uint64_t own_unavailable; /* 503 answers of handlers that metrics_http has not seen yet */
+  uint64_t reloads[2];      /* rejected, taken over */
   uint64_t ignored_params, tokenize_bytes, tokenize_ns;
   http_series_t *http; /* [HTTP_SERIES_MAX]; grows on demand */
   int num_http, http_capacity;

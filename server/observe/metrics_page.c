@@ -438,6 +438,9 @@ static void print_requests(page_t *page) {
              series->status, finish[series->finish]);
     own_sample(page, METRIC_requests, label, (double)series->count);
   }
+  own_family(page, METRIC_reloads);
+  own_sample(page, METRIC_reloads, "result=\"rejected\"", (double)metrics->reloads[0]);
+  own_sample(page, METRIC_reloads, "result=\"ok\"", (double)metrics->reloads[1]);
   own_family(page, METRIC_rejected);
   for (int i = 0; i < REJECT_COUNT; i++) {
     snprintf(label, sizeof label, "reason=\"%s\"", reject_names[i]);

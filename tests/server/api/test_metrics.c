@@ -330,6 +330,14 @@ Test(metrics, chats_are_counted_as_chats) {
   ASSERT_EQ(value("inferd_rejected_total{model=\"tiny\",reason=\"auth\"}"), 1);
 }
 
+Test(metrics, reloads_are_counted_by_result) {
+  metrics_reloaded(server.metrics, false);
+  metrics_reloaded(server.metrics, false);
+  metrics_reloaded(server.metrics, true);
+  ASSERT_EQ(value("inferd_reloads_total{model=\"tiny\",result=\"rejected\"}"), 2);
+  ASSERT_EQ(value("inferd_reloads_total{model=\"tiny\",result=\"ok\"}"), 1);
+}
+
 Test(metrics, a_503_is_counted_once) {
   server.phase = SERVER_DRAINING;
   fake_exchange_t *exchange = fake_call(api_completions, "{\"prompt\":\"a\"}");

@@ -1,0 +1,106 @@
+/* reload.c: SIGHUP: the configuration and the keys are read again, and what may change is taken
+ * over.
+ *
+ * Loop thread. All is read and checked before anything changes; after an error the old values stay.
+ * The log names what changed and what needs a restart.
+ */
+#include "server/serve.h"
+
+#include "server/http/auth.h"
+#include "server/observe/log.h"
+#include "server/observe/metrics.h"
+#include "server/observe/notify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Names of options: "port, model". What does not fit is left out. */
+typedef struct names {
+  char text[700];
+  int count;
+} names_t;
+
+static void names_add(names_t *names, const char *name) {
+  size_t used = strlen(names->text), room = sizeof names->text - used;
+  const char *comma = names->count > 0 ? ", " : "";
+  if (strlen(comma) + strlen(name) < room) snprintf(names->text + used, room, "%s%s", comma, name);
+  names->count++;
+}
+
+/* Returns true if the running server can take the new value over. The tables of the queue and the
+ * memory of requests were sized at start, and before READY the engine thread reads its options. */
+static bool may_change(const server_t *server, const config_t *fresh, enum config_option option) {
+  const config_t *old = server->config;
+  switch (option) {
+  case OPTION_max_queue_requests:
+    return engine_state(server->engine) == ENGINE_READY &&
+           fresh->max_queue_requests <= server->queue_requests_max;
+  case OPTION_max_queue_tokens: return engine_state(server->engine) == ENGINE_READY;
+  case OPTION_max_body_bytes: return fresh->max_body_bytes <= old->max_request_memory;
+  default: return config_may_change(option);
+  }
+}
+
+/* A server that other machines reach must not lose its last key by a change of a file. */
+static int check_open(const server_t *server, const config_t *fresh, const auth_t *auth,
+                      inferd_error_t *error) {
+  if (!http_is_open(server->http) || auth_key_count(auth) > 0) return 0;
+  if (fresh->allow_unauthenticated && server->config->allow_unauthenticated) return 0;
+  return error_set(error, ERR_CONFIGURATION, "api_key",
+                   "api_key: no key would be left, but other machines reach this server");
+}
+
+static void take_over(server_t *server, config_t *fresh, names_t *changed, names_t *waiting) {
+  config_t *config = server->config;
+  for (int i = 0; i < OPTION_COUNT; i++) {
+    enum config_option option = (enum config_option)i;
+    if (option == OPTION_config) continue;
+    bool follows = config_may_change(option);
+    /* What was found at start, such as the path of the model, is compared as it was typed. */
+    if (config_same(follows ? config : &server->asked, fresh, option)) continue;
+    if (!follows || !may_change(server, fresh, option)) {
+      names_add(waiting, config_name(option));
+      continue;
+    }
+    config_exchange(config, fresh, option);
+    names_add(changed, config_name(option));
+  }
+  log_reload(config);
+  http_reload(server->http);
+  if (engine_state(server->engine) == ENGINE_READY) {
+    engine_set_queue(server->engine, (int32_t)config->max_queue_requests, config->max_queue_tokens);
+  }
+}
+
+static void report(const server_t *server, const names_t *changed, const names_t *waiting) {
+  log_line(LOG_INFO, "reload", "changed: %s; keys read again: %d, admin keys: %d",
+           changed->count > 0 ? changed->text : "nothing", auth_key_count(server->auth),
+           auth_admin_count(server->auth));
+  if (waiting->count > 0) {
+    log_line(LOG_WARN, "reload", "the new values of these need a restart: %s", waiting->text);
+  }
+  notify_send("STATUS=Reloaded; changed: %.300s%s%.300s",
+              changed->count > 0 ? changed->text : "nothing",
+              waiting->count > 0 ? "; needs a restart: " : "", waiting->text);
+}
+
+void serve_reload(server_t *server, int argc, char *const *argv) {
+  config_t fresh;
+  inferd_error_t error = {0};
+  auth_t *auth = NULL;
+  names_t changed = {0}, waiting = {0};
+  int code = config_load(&fresh, argc, argv, &error);
+  if (code == 0) code = auth_new(&fresh, &auth, &error);
+  if (code == 0) code = check_open(server, &fresh, auth, &error);
+  metrics_reloaded(server->metrics, code == 0);
+  if (code == 0) {
+    auth_replace(server->auth, auth);
+    take_over(server, &fresh, &changed, &waiting);
+    report(server, &changed, &waiting);
+  } else {
+    auth_free(auth);
+    log_line(LOG_ERROR, "reload-rejected", "%s; the old values stay", error.message);
+    notify_send("STATUS=Reload rejected, the old values stay: %.400s", error.message);
+  }
+  config_free(&fresh);
+}
