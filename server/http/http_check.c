@@ -281,6 +281,13 @@ static const char *behind_root(const http_exchange_t *exchange, const char *path
   return ends ? path + length : path;
 }
 
+/* Keeps the path of a request that has no route. A query may hold a secret. If memory is short, the
+ * log lacks the path. */
+static void keep_path(http_exchange_t *exchange, const char *path) {
+  exchange->path = malloc(LOG_PATH_MAX);
+  if (exchange->path != NULL) error_quote(exchange->path, LOG_PATH_MAX, path, strcspn(path, "?"));
+}
+
 int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *error) {
   int code = check_target(exchange, path, error);
   if (code != 0) return code;
@@ -290,6 +297,7 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
   public->route =
       route; /* set first, so that refusals are logged and counted under the route too */
   public->messages = route != NULL ? (route->flags & ROUTE_MESSAGES) != 0 : route_of_messages(path);
+  if (route == NULL) keep_path(exchange, path);
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if ((code = check_site(exchange, route, error)) != 0) return code;
   if ((code = check_key(exchange, route, error)) != 0) return code;

@@ -368,6 +368,7 @@ static void record(const http_exchange_t *exchange) {
                      .key = public->key != NULL ? public->key->name : "",
                      .method = method,
                      .route = route,
+                     .path = exchange->path,
                      .code = exchange->code,
                      .cause = exchange->cause,
                      .status = status,
@@ -401,6 +402,7 @@ static void exchange_free(http_exchange_t *exchange) {
   api_key_release(exchange->public.key);
   pieces_free(exchange);
   free(exchange->tail);
+  free(exchange->path);
   free(exchange);
 }
 

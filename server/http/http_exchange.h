@@ -42,6 +42,7 @@ struct http_exchange {
   http_exchange_t *next_doomed;
   const char *code; /* error code for the log */
   char *tail;
+  char *path;           /* without a route: for the log, printable and cut, without the query */
   const char *allow;    /* of a 405 and of OPTIONS */
   const char *origin;   /* Origin header that CORS allows; points into the connection's memory */
   uint64_t start_ns;    /* headers complete */

@@ -239,6 +239,7 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   field(&line, "status", false, "%d", access->status);
   text_field(&line, "method", access->method);
   text_field(&line, "route", access->route);
+  text_field(&line, "path", access->path);
   field(&line, "e2e_ms", false, "%.1f", (double)access->duration_ns / 1e6);
   text_field(&line, "code", access->code);
   text_field(&line, "abort", access->cause);

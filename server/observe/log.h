@@ -14,7 +14,7 @@
 
 typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 
-enum { LOG_ACCESS_BYTES_MAX = 400, LOG_MODEL_MAX = 64 };
+enum { LOG_ACCESS_BYTES_MAX = 600, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
 
 /* Opens the log as configured. Returns 0; ERR_IO or ERR_PERMISSION if the file cannot be opened.
  * Until this call, lines go to standard error as text. With `log_format` auto a line is text on a
@@ -54,6 +54,7 @@ typedef struct exchange_log {
 /* The access line of one request. Strings may be NULL. */
 typedef struct access {
   const char *id, *peer, *key, *method, *route, *code, *cause;
+  const char *path; /* of a request without a route, quoted, at most LOG_PATH_MAX - 1 bytes */
   int status;
   uint64_t duration_ns;
   uint64_t bytes_in, bytes_out;

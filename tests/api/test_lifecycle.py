@@ -412,6 +412,24 @@ def test_probes_are_logged_when_their_answer_changes(start):
     assert lines()[-1] == (503, "/health") and lines()[-2] == (200, "/livez")
 
 
+def test_paths_without_a_route_are_logged(start):
+    """A client of another server asks for what is not there: the log says what. A query may hold a
+    secret."""
+    server = start(DEMO, "--log-format", "json")
+    server.get("/metrics/vllm?token=s3cret")
+    server.request("DELETE", "/v1/models")
+    server.get("/" + "x" * 300)
+    server.raw(b"GET /a\"b'c\x7f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert server.get("/v1/models").status == 200
+    lines = [json.loads(line) for line in server.log().splitlines() if '"request"' in line]
+    paths = [(line["status"], line["path"]) for line in lines if "path" in line]
+    assert paths[:2] == [(404, "/metrics/vllm"), (405, "/v1/models")], paths
+    assert paths[2] == (404, "/" + "x" * 155 + "..."), paths
+    assert [line["route"] for line in lines if "path" in line][:3] == ["other"] * 3
+    assert "s3cret" not in server.log()
+    assert "path" not in lines[-1] and lines[-1]["route"] == "/v1/models"
+
+
 # surroundings
 
 def test_closed_standard_streams(start, tmp_path):

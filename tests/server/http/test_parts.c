@@ -514,8 +514,11 @@ Test(parts, error_bodies_are_json) {
 
 Test(parts, access_lines_are_bounded_and_well_formed) {
   char id[REQUEST_ID_MAX + 1], line[LOG_ACCESS_BYTES_MAX + 1];
+  char path[LOG_PATH_MAX];
   memset(id, 'x', REQUEST_ID_MAX);
   id[REQUEST_ID_MAX] = '\0';
+  memset(path, '/', sizeof path - 1);
+  path[sizeof path - 1] = '\0';
   exchange_log_t log = {
       "length", "a \"quoted\"\n model with a name that goes on and on and on and on",
       true,     131072,
@@ -527,6 +530,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
                      .key = "12345678",
                      .method = "POST",
                      .route = "/v1/chat/completions",
+                     .path = path,
                      .code = "context_length_exceeded",
                      .cause = "slow_reader",
                      .status = 499,
@@ -540,7 +544,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
     EXPECT_EQ((int)strlen(line), n);
     EXPECT_EQ(line[n - 1], '\n');
     EXPECT_EQ(strchr(line, '\n'), line + n - 1);
-    cr_expect(strstr(line, "499") != NULL);
+    cr_expect(strstr(line, "499") != NULL && strstr(line, path) != NULL);
   }
   json_doc_t *doc = NULL;
   inferd_error_t error = {0};
