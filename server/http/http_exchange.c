@@ -344,11 +344,12 @@ static const char *known_method(const char *method) {
   return "OTHER";
 }
 
-/* Returns true for the answer of a probe that says the same as the last one. */
+/* Returns true for the answer of a probe, or of a scrape, that says the same as the last one. */
 static bool repeats_probe(http_t *http, const route_t *route, int status) {
-  bool probe = route != NULL && (route->flags & ROUTE_OPEN) != 0;
+  bool scrape = route != NULL && (route->flags & ROUTE_METRICS) != 0;
+  bool probe = scrape || (route != NULL && (route->flags & ROUTE_OPEN) != 0);
   if (!probe || (status != 200 && status != 503)) return false;
-  int *last = &http->probe_status[strcmp(route->label, "/livez") == 0];
+  int *last = &http->probe_status[scrape ? 2 : strcmp(route->label, "/livez") == 0];
   bool same = *last == status;
   *last = status;
   return same;

@@ -120,7 +120,7 @@ struct http {
   uint64_t turn; /* of the loop: one pump, and what happens until the next */
   http_exchange_t *next_turn, **last_turn; /* replies that wait for a turn, oldest first */
   size_t turn_bytes, reply_turn_max, replies_turn_max; /* printed in this turn; http_stats_t */
-  int probe_status[2]; /* of the last answer about readiness, about liveness; 0 = none yet */
+  int probe_status[3]; /* of the last answer about readiness, liveness, metrics; 0 = none yet */
   lingerer_t *lingerers;
   uint64_t accepted, refused;
 };

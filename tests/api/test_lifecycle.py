@@ -412,6 +412,15 @@ def test_probes_are_logged_when_their_answer_changes(start):
     assert lines()[-1] == (503, "/health") and lines()[-2] == (200, "/livez")
 
 
+def test_scrapes_are_logged_once(start):
+    server = start(DEMO, "--log-format", "json", "--api-key", KEY, "--metrics-auth", "on", key=KEY)
+    for _ in range(3):
+        assert server.get("/metrics").status == 200
+        assert server.get("/metrics", headers={"Authorization": "Bearer nope"}).status == 401
+    lines = [json.loads(line) for line in server.log().splitlines() if '"/metrics"' in line]
+    assert [line["status"] for line in lines] == [200, 401, 401, 401], lines
+
+
 def test_paths_without_a_route_are_logged(start):
     """A client of another server asks for what is not there: the log says what. A query may hold a
     secret."""
