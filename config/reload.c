@@ -9,35 +9,22 @@
 
 #include <string.h>
 
-static const enum config_option changeable[] = {OPTION_access_log,
-                                                OPTION_admin_key,
-                                                OPTION_admin_key_file,
-                                                OPTION_allowed_host,
-                                                OPTION_api_key,
-                                                OPTION_api_key_file,
-                                                OPTION_body_timeout,
-                                                OPTION_cors_origin,
-                                                OPTION_deny_special_ids,
-                                                OPTION_disable_grammar,
-                                                OPTION_drain_delay,
-                                                OPTION_drain_timeout,
-                                                OPTION_error_code,
-                                                OPTION_force_include_usage,
-                                                OPTION_header_timeout,
-                                                OPTION_log_level,
-                                                OPTION_max_body_bytes,
-                                                OPTION_max_connections_per_ip,
-                                                OPTION_max_logprobs,
-                                                OPTION_max_queue_requests,
-                                                OPTION_max_queue_tokens,
-                                                OPTION_max_request_memory,
-                                                OPTION_metrics_auth,
-                                                OPTION_return_tokens_as_token_ids,
-                                                OPTION_slow_reader_timeout,
-                                                OPTION_sse_ping_interval,
-                                                OPTION_stream_buffer_bytes,
-                                                OPTION_stream_interval,
-                                                OPTION_watchdog_interval};
+static const enum config_option changeable[] = {
+    OPTION_access_log,        OPTION_admin_key,
+    OPTION_admin_key_file,    OPTION_allowed_host,
+    OPTION_api_key,           OPTION_api_key_file,
+    OPTION_body_timeout,      OPTION_cors_origin,
+    OPTION_deny_special_ids,  OPTION_disable_grammar,
+    OPTION_drain_delay,       OPTION_drain_timeout,
+    OPTION_error_code,        OPTION_force_include_usage,
+    OPTION_header_timeout,    OPTION_log_level,
+    OPTION_max_body_bytes,    OPTION_max_connections_per_ip,
+    OPTION_max_logprobs,      OPTION_max_queue_requests,
+    OPTION_max_queue_tokens,  OPTION_max_request_memory,
+    OPTION_metrics_auth,      OPTION_return_tokens_as_token_ids,
+    OPTION_slow_request,      OPTION_slow_reader_timeout,
+    OPTION_sse_ping_interval, OPTION_stream_buffer_bytes,
+    OPTION_stream_interval,   OPTION_watchdog_interval};
 
 /* The size of a value, and whether it is text or a list of texts. */
 typedef enum form { FORM_PLAIN, FORM_TEXT, FORM_LIST } form_t;

@@ -207,6 +207,10 @@ static void fill_log(completion_t *completion) {
   for (int32_t i = 0; i < completion->num_choices; i++) {
     log->generated_tokens += completion->choices[i].num_tokens;
   }
+  log->queued_ns = completion->queued_ns;
+  log->scheduled_ns = completion->inputs[0].scheduled_ns;
+  log->first_token_ns = first->first_token_ns;
+  log->last_token_ns = first->last_token_ns;
   log->queue_ms = milliseconds(completion->queued_ns, completion->inputs[0].scheduled_ns);
   log->ttft_ms = milliseconds(completion->arrival_ns, first->first_token_ns);
   if (first->num_tokens > 1) {

@@ -355,6 +355,43 @@ static bool repeats_probe(http_t *http, const route_t *route, int status) {
   return same;
 }
 
+/* Writes the time of a stage, which ends at `to_ns`, and moves *from_ns there; nothing for a stage
+ * that did not happen. */
+static void add_stage(char *out, size_t capacity, const char *name, uint64_t *from_ns,
+                      uint64_t to_ns) {
+  size_t used = strlen(out);
+  if (to_ns < *from_ns) return;
+  snprintf(out + used, capacity - used, ", %s %.3f s", name, (double)(to_ns - *from_ns) * 1e-9);
+  *from_ns = to_ns;
+}
+
+/* Says where the time of a slow request went. Every moment between its headers and its end is in
+ * one of the stages; of several prompts those of the first are shown. */
+static void report_slow(const http_exchange_t *exchange, const access_t *access) {
+  const exchange_t *public = &exchange->public;
+  const exchange_log_t *log = access->log;
+  double limit_s = exchange->http->server->config->slow_request;
+  double seconds = (double)access->duration_ns * 1e-9;
+  if (limit_s <= 0 || seconds < limit_s) return;
+  char stages[200] = "";
+  uint64_t from_ns = exchange->start_ns, end_ns = exchange->start_ns + access->duration_ns;
+  add_stage(stages, sizeof stages, "read", &from_ns, public->arrival_ns);
+  add_stage(stages, sizeof stages, "prepare", &from_ns, log->queued_ns);
+  add_stage(stages, sizeof stages, "queue", &from_ns, log->scheduled_ns);
+  add_stage(stages, sizeof stages, "prefill", &from_ns, log->first_token_ns);
+  add_stage(stages, sizeof stages, "decode", &from_ns, log->last_token_ns);
+  const char *last = log->last_token_ns > 0   ? "write"
+                     : log->queued_ns > 0     ? "until its end"
+                     : public->arrival_ns > 0 ? "answer"
+                                              : "read";
+  add_stage(stages, sizeof stages, last, &from_ns, end_ns);
+  log_line(LOG_WARN, "slow-request",
+           "request %s took %.3f s, slow_request is %g s: %s %s, status %d%s; %d prompt tokens, %d "
+           "generated",
+           access->id, seconds, limit_s, access->method, access->route, access->status, stages,
+           MAX(log->prompt_tokens, 0), MAX(log->generated_tokens, 0));
+}
+
 static void record(const http_exchange_t *exchange) {
   const exchange_t *public = &exchange->public;
   const char *route = public->route != NULL ? public->route->label : "other";
@@ -379,6 +416,7 @@ static void record(const http_exchange_t *exchange) {
                      .log = &public->log,
                      .minor = repeats_probe(exchange->http, public->route, status)};
   log_access(&access);
+  report_slow(exchange, &access);
   if (!log_wanted(LOG_DEBUG)) return;
   log_line(LOG_DEBUG, "stage", "id %s: %s, status %d, %llu bytes", public->request_id,
            answered ? "reply written" : "client gone", status,

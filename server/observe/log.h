@@ -44,6 +44,8 @@ typedef struct exchange_log {
   bool stream;
   int32_t prompt_tokens, cached_tokens, generated_tokens; /* -1 = not known */
   double queue_ms, ttft_ms, itl_ms;                       /* negative = not known */
+  /* For the line of a slow request, in nanoseconds of clock.h; 0 = did not happen. */
+  uint64_t queued_ns, scheduled_ns, first_token_ns, last_token_ns;
 } exchange_log_t;
 #define EXCHANGE_LOG_UNKNOWN                                                                       \
   {                                                                                                \

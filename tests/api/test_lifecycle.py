@@ -439,6 +439,37 @@ def test_paths_without_a_route_are_logged(start):
     assert "path" not in lines[-1] and lines[-1]["route"] == "/v1/models"
 
 
+def slow_lines(server):
+    return [line for line in server.log().splitlines() if "slow_request is" in line]
+
+
+def test_a_slow_request_is_logged_with_its_stages(start, tmp_path):
+    """Every moment of the request is in one stage, so their sum is the whole."""
+    file = tmp_path / "inferd.conf"
+    file.write_text("slow_request = 1h\n")
+    server = start(DEMO, "--config", file, "--log-format", "text")
+    body = {"prompt": "Once upon a time", "max_tokens": 8, "ignore_eos": True}
+    assert server.post("/v1/completions", body).status == 200
+    assert not slow_lines(server)
+    assert "changed: slow_request;" in reload_text(server, "slow_request = 0.000001\n", file)
+    count = server.tokens("Once upon a time")
+    for stream in (False, True):
+        headers = {"X-Request-Id": f"slow-{stream}"}
+        if stream:
+            assert len(Stream(server, body, headers).chunks()) == 8
+        else:
+            assert server.post("/v1/completions", body, headers=headers).status == 200
+        wait_until(lambda: any(headers["X-Request-Id"] in line for line in slow_lines(server)),
+                   "the line", context=server.log)
+        line = next(line for line in slow_lines(server) if headers["X-Request-Id"] in line)
+        assert line.startswith("warn: ") and "POST /v1/completions, status 200, read " in line
+        assert line.endswith(f"; {len(count)} prompt tokens, 8 generated"), line
+        stages = dict(re.findall(r", (\w+) (\d+\.\d+) s", line))
+        assert list(stages) == ["read", "prepare", "queue", "prefill", "decode", "write"], line
+        whole = float(re.search(r"took (\d+\.\d+) s", line)[1])
+        assert abs(sum(map(float, stages.values())) - whole) < 0.004, line
+
+
 # surroundings
 
 def test_closed_standard_streams(start, tmp_path):

@@ -524,7 +524,9 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
       true,     131072,
       131072,   131072,
       123456.7, 123456.7,
-      123456.7};
+      123456.7, 1,
+      2,        3,
+      4};
   access_t access = {.id = id,
                      .peer = "2001:0db8:0000:0000:0000:ff00:0042:8329",
                      .key = "12345678",
@@ -550,7 +552,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
   inferd_error_t error = {0};
   EXPECT_EQ_FOR(json_parse(line, strlen(line), &json_limits_request, &doc, &error), 0, "%s", line);
   json_free(doc);
-  exchange_log_t none = {NULL, "", false, -1, -1, -1, -1, -1, -1};
+  exchange_log_t none = EXCHANGE_LOG_UNKNOWN;
   access_t small = {.id = "i", .method = "GET", .route = "/health", .status = 200, .log = &none};
   log_access_format(&small, false, "T", line, sizeof line);
   EXPECT_STR_EQ(line, "T request status=200 method=GET route=/health e2e_ms=0.0 bytes_in=0 "
