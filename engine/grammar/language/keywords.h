@@ -32,6 +32,9 @@
   X(ITEMS, "items")                                                                                \
   X(PREFIX_ITEMS, "prefixItems")                                                                   \
   X(ADDITIONAL_ITEMS, "additionalItems")                                                           \
+  X(CONTAINS, "contains")                                                                          \
+  X(MIN_CONTAINS, "minContains")                                                                   \
+  X(MAX_CONTAINS, "maxContains")                                                                   \
   X(MIN_ITEMS, "minItems")                                                                         \
   X(MAX_ITEMS, "maxItems")                                                                         \
   X(UNIQUE_ITEMS, "uniqueItems")                                                                   \
@@ -48,9 +51,6 @@
 /* Assertions and applicators of any draft that are not built: refused by name, because a schema
  * without them would allow more. X(name) */
 #define KEYWORDS_NOT_BUILT(X)                                                                      \
-  X("contains")                                                                                    \
-  X("minContains")                                                                                 \
-  X("maxContains")                                                                                 \
   X("propertyNames")                                                                               \
   X("unevaluatedItems")                                                                            \
   X("unevaluatedProperties")                                                                       \

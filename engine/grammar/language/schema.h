@@ -63,6 +63,7 @@ typedef struct schema {
   compile_t *compile;
   const json_t *root;
   bool old_arrays;      /* dialects up to 2019-09: items may be an array */
+  bool old_contains;    /* dialects up to draft 7: no minContains, maxContains */
   bool old_exclusive;   /* draft 4: exclusiveMinimum is a boolean */
   grammar_list_t rules; /* rule_t, see schema.c */
   uint32_t *table, table_size;

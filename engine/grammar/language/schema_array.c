@@ -1,9 +1,12 @@
 /* schema_array.c: arrays of a conjunction.
  *
  * Part of a compilation, on its thread. The first items may each have their own schema. All
- * further items share one; a frame counts them, so that maxItems needs no states.
+ * further items share one; a frame counts them, so that maxItems needs no states. `contains` does:
+ * a state for each number of items, and of items that satisfied it.
  */
-#include "engine/grammar/language/schema.h"
+#include "engine/base/util.h"
+#include "engine/grammar/language/schema_logic.h"
+#include "engine/grammar/language/schema_members.h"
 
 #include <string.h>
 
@@ -27,8 +30,9 @@ static schema_part_t rest_of(const schema_t *schema, const keywords_t *keywords)
   return schema_part(more, schema_pointer_to(schema, keywords->part->pointer, "additionalItems"));
 }
 
-/* Returns the rule of item `index`; after all prefixes, the rule of all further items. */
-static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, uint32_t index) {
+/* Returns the parts that apply to item `index`; from the prefix on, to all further ones. */
+static grammar_list_t item_parts(schema_t *schema, const conjunction_t *conjunction,
+                                 uint32_t index) {
   grammar_list_t parts = {0};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
@@ -43,57 +47,235 @@ static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, ui
     if (part.schema != NULL)
       *(schema_part_t *)list_add(schema->compile, &parts, sizeof part) = part;
   }
+  return parts;
+}
+
+/* Returns the rule of item `index`; after all prefixes, the rule of all further items. */
+static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, uint32_t index) {
+  grammar_list_t parts = item_parts(schema, conjunction, index);
   return schema_rule(schema, parts.items, parts.count);
 }
 
-/* What all schemas of a conjunction say together: items of the array, and the longest prefix. */
-typedef struct counts {
-  uint32_t min, max, prefix;
-} counts_t;
+/* ---- what all schemas of a conjunction say together ---- */
 
-static counts_t counts_of(schema_t *schema, const conjunction_t *conjunction) {
-  counts_t counts = {.max = NONE};
-  bool is_unique = false;
+static void add_contained(const schema_t *schema, const keywords_t *keywords,
+                          grammar_list_t *list) {
+  const json_t *json = keywords->values[KEYWORD_CONTAINS];
+  if (json == NULL) return;
+  const char *pointer = schema_pointer_to(schema, keywords->part->pointer, "contains");
+  contained_t contained = {schema_part(json, pointer),
+                           schema_count(schema, keywords, KEYWORD_MIN_CONTAINS, 1),
+                           schema_count(schema, keywords, KEYWORD_MAX_CONTAINS, NONE)};
+  contained_t *others = list->items;
+  for (uint32_t i = 0; i < list->count; i++) {
+    if (others[i].part.schema != json) continue;
+    others[i].min = MAX(others[i].min, contained.min);
+    others[i].max = MIN(others[i].max, contained.max);
+    return;
+  }
+  *(contained_t *)list_add(schema->compile, list, sizeof contained) = contained;
+}
+
+/* Drops the bounds that always hold. Returns false if no array can satisfy the others. */
+static bool tidy_contained(array_rules_t *rules) {
+  contained_t *list = rules->contains.items;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < rules->contains.count; i++) {
+    if (list[i].min > rules->max || list[i].min > list[i].max) return false;
+    if (list[i].max >= rules->max) list[i].max = NONE;
+    if (list[i].min > 0 || list[i].max != NONE) list[kept++] = list[i];
+  }
+  rules->contains.count = kept;
+  return true;
+}
+
+static array_rules_t rules_of(schema_t *schema, const conjunction_t *conjunction) {
+  array_rules_t rules = {.max = NONE};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     const json_t *prefix = prefix_of(keywords), *unique = keywords->values[KEYWORD_UNIQUE_ITEMS];
-    uint32_t min = schema_count(schema, keywords, KEYWORD_MIN_ITEMS, 0);
-    uint32_t max = schema_count(schema, keywords, KEYWORD_MAX_ITEMS, NONE);
-    if (min > counts.min) counts.min = min;
-    if (max < counts.max) counts.max = max;
-    if (prefix != NULL && prefix->count > counts.prefix) counts.prefix = prefix->count;
-    is_unique = is_unique || (unique != NULL && unique->type == JSON_TRUE);
+    const json_t *rest = rest_of(schema, keywords).schema;
+    uint32_t own = prefix != NULL ? prefix->count : 0;
+    rules.min = MAX(rules.min, schema_count(schema, keywords, KEYWORD_MIN_ITEMS, 0));
+    rules.max = MIN(rules.max, schema_count(schema, keywords, KEYWORD_MAX_ITEMS, NONE));
+    if (rest != NULL && rest->type == JSON_FALSE) rules.max = MIN(rules.max, own);
+    rules.prefix = MAX(rules.prefix, own);
+    if (unique != NULL && unique->type == JSON_TRUE) rules.unique = keywords->part->pointer;
+    add_contained(schema, keywords, &rules.contains);
   }
-  if (is_unique && counts.max > 1) {
-    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[0].part->pointer,
-                "'uniqueItems' is supported with maxItems of at most 1.");
+  return rules;
+}
+
+/* ---- items that are counted ---- */
+
+enum { CONTAINS_MAX = 3, COUNTED_MAX = 32, COUNTS_MAX = 64, STATES_MAX = 8192 };
+
+/* Each item counts for some of the `contains`: a way is a set of bits that says for which. */
+typedef struct counting {
+  schema_t *schema;
+  const array_rules_t *rules;
+  uint32_t ways;                  /* 1 << rules->contains.count */
+  uint32_t counted[CONTAINS_MAX]; /* each `contains` is counted up to here */
+  uint32_t counts;                /* combinations of these counts */
+  uint32_t items;                 /* the number of items is counted up to here */
+  uint32_t *item;                 /* [rules->prefix + 1, ways] rule of an item */
+  uint32_t *after;                /* [items + 1, counts] node behind an item */
+} counting_t;
+
+/* Sets the sizes. Refuses what would need too many states. */
+static void measure(counting_t *counting) {
+  const array_rules_t *rules = counting->rules;
+  const contained_t *list = rules->contains.items;
+  schema_t *schema = counting->schema;
+  uint64_t states;
+  if (rules->contains.count > CONTAINS_MAX) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, list[CONTAINS_MAX].part.pointer,
+                "at most %d different 'contains' are supported for one array.", CONTAINS_MAX);
   }
-  return counts;
+  counting->ways = UINT32_C(1) << rules->contains.count;
+  counting->counts = 1;
+  for (uint32_t i = 0; i < rules->contains.count; i++) {
+    bool has_max = list[i].max != NONE;
+    counting->counted[i] = has_max ? list[i].max : list[i].min;
+    if (counting->counted[i] > COUNTED_MAX) {
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, list[i].part.pointer,
+                  "'%s' is supported up to %d beside 'contains'.",
+                  has_max ? "maxContains" : "minContains", COUNTED_MAX);
+    }
+    counting->counts *= counting->counted[i] + 1;
+  }
+  counting->items = rules->max != NONE ? rules->max : MAX(MAX(rules->prefix, rules->min), 1);
+  states = ((uint64_t)counting->items + 1) * counting->counts * counting->ways;
+  if (states > STATES_MAX || counting->counts > COUNTS_MAX) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, list[0].part.pointer,
+                "'contains' with these numbers of items needs more than %d states.",
+                counting->counts > COUNTS_MAX ? COUNTS_MAX : STATES_MAX);
+  }
+}
+
+/* Makes the rules of the items. Where `contains` has only a minimum, an item that does not count
+ * may satisfy it as well: if enough items do, there is a way to count that reaches the minimum. */
+static void fill_items(counting_t *counting, const conjunction_t *conjunction) {
+  const array_rules_t *rules = counting->rules;
+  const contained_t *list = rules->contains.items;
+  uint32_t count = (rules->prefix + 1) * counting->ways;
+  counting->item = compile_scratch(counting->schema->compile, count, sizeof *counting->item);
+  for (uint32_t i = 0; i < count; i++) {
+    grammar_list_t parts = item_parts(counting->schema, conjunction, i / counting->ways);
+    for (uint32_t k = 0; k < rules->contains.count; k++) {
+      bool counts = i % counting->ways >> k & 1;
+      schema_part_t part = list[k].part;
+      part.done = counts ? 0 : schema_mode(PART_NOT);
+      if (counts || list[k].max != NONE)
+        *(schema_part_t *)list_add(counting->schema->compile, &parts, sizeof part) = part;
+    }
+    counting->item[i] = schema_rule(counting->schema, parts.items, parts.count);
+  }
+}
+
+static bool may_end(const counting_t *counting, uint32_t items, uint32_t count) {
+  const contained_t *list = counting->rules->contains.items;
+  for (uint32_t i = 0; i < counting->rules->contains.count; i++) {
+    if (count % (counting->counted[i] + 1) < list[i].min) return false;
+    count /= counting->counted[i] + 1;
+  }
+  return items >= counting->rules->min;
+}
+
+/* Returns the counts behind an item; NONE = one of them would be too large. */
+static uint32_t count_after(const counting_t *counting, uint32_t count, uint32_t way) {
+  uint32_t step = 1, next = count;
+  for (uint32_t i = 0; i < counting->rules->contains.count; i++) {
+    uint32_t range = counting->counted[i] + 1;
+    if (way >> i & 1) {
+      if (count / step % range == counting->counted[i]) return NONE;
+      next += step;
+    }
+    step *= range;
+  }
+  return next;
+}
+
+/* Returns the node of one more item. */
+static uint32_t counted_item(const counting_t *counting, uint32_t items, uint32_t count) {
+  uint32_t branches[1 << CONTAINS_MAX], used = 0;
+  const uint32_t *item = counting->item + MIN(items, counting->rules->prefix) * counting->ways;
+  const uint32_t *after = counting->after + MIN(items + 1, counting->items) * counting->counts;
+  if (items >= counting->rules->max) return NODE_ID_FAIL;
+  for (uint32_t way = 0; way < counting->ways; way++) {
+    uint32_t next = count_after(counting, count, way);
+    if (next == NONE) continue;
+    branches[used++] = build_node(counting->schema->compile, NODE_CALL, item[way], after[next]);
+  }
+  return build_alt(counting->schema->compile, branches, used);
+}
+
+/* Returns the node of one or more items. */
+static uint32_t counted_items(schema_t *schema, const conjunction_t *conjunction,
+                              const array_rules_t *rules, uint32_t comma, uint32_t close) {
+  compile_t *compile = schema->compile;
+  counting_t counting = {.schema = schema, .rules = rules};
+  measure(&counting);
+  fill_items(&counting, conjunction);
+  uint32_t num_states = (counting.items + 1) * counting.counts;
+  counting.after = compile_scratch(compile, num_states, sizeof *counting.after);
+  for (uint32_t i = 0; i < num_states; i++) counting.after[i] = build_alt(compile, NULL, 0);
+  for (uint32_t i = counting.counts; i < num_states; i++) {
+    uint32_t items = i / counting.counts, count = i % counting.counts;
+    uint32_t more = counted_item(&counting, items, count);
+    uint32_t branches[] = {may_end(&counting, items, count) ? close : NODE_ID_FAIL,
+                           build_lex(compile, comma, more)};
+    build_alt_fill(compile, counting.after[i], branches, 2);
+  }
+  return counted_item(&counting, 0, 0);
+}
+
+/* ---- the array ---- */
+
+static uint32_t plain_items(schema_t *schema, const conjunction_t *conjunction,
+                            const array_rules_t *rules, uint32_t comma, uint32_t close) {
+  compile_t *compile = schema->compile;
+  /* After `count` items, from the last prefix item back to the first. */
+  uint32_t count = rules->prefix > 0 ? rules->prefix : 1;
+  uint32_t further =
+      build_node(compile, NODE_CALL, item_rule(schema, conjunction, count), NODE_ID_RETURN);
+  uint32_t max = rules->max == NONE ? NONE : rules->max > count ? rules->max - count : 0;
+  uint32_t after = build_repeat(compile, build_lex(compile, comma, further),
+                                rules->min > count ? rules->min - count : 0, max, close);
+  for (; count > 1; count--) {
+    uint32_t item =
+        build_node(compile, NODE_CALL, item_rule(schema, conjunction, count - 1), after);
+    uint32_t stop = rules->min < count ? close : NODE_ID_FAIL;
+    uint32_t more = rules->max >= count ? build_lex(compile, comma, item) : NODE_ID_FAIL;
+    after = build_alt(compile, (uint32_t[]){stop, more}, 2);
+  }
+  return build_node(compile, NODE_CALL, item_rule(schema, conjunction, 0), after);
+}
+
+static bool may_be_empty(const array_rules_t *rules) {
+  const contained_t *list = rules->contains.items;
+  for (uint32_t i = 0; i < rules->contains.count; i++) {
+    if (list[i].min > 0) return false;
+  }
+  return rules->min == 0;
 }
 
 uint32_t schema_array(schema_t *schema, const conjunction_t *conjunction) {
   compile_t *compile = schema->compile;
-  counts_t counts = counts_of(schema, conjunction);
+  array_rules_t rules = rules_of(schema, conjunction);
   uint32_t close = build_lex(compile, lexeme_pattern(compile, SPACE "\\]"), NODE_ID_RETURN);
-  uint32_t comma = lexeme_pattern(compile, "," SPACE);
-  if (counts.min > counts.max) return NODE_ID_FAIL;
-  /* After `count` items, from the last prefix item back to the first. */
-  uint32_t count = counts.prefix > 0 ? counts.prefix : 1;
-  uint32_t further =
-      build_node(compile, NODE_CALL, item_rule(schema, conjunction, count), NODE_ID_RETURN);
-  uint32_t max = counts.max == NONE ? NONE : counts.max > count ? counts.max - count : 0;
-  uint32_t after = build_repeat(compile, build_lex(compile, comma, further),
-                                counts.min > count ? counts.min - count : 0, max, close);
-  for (; count > 1; count--) {
-    uint32_t item =
-        build_node(compile, NODE_CALL, item_rule(schema, conjunction, count - 1), after);
-    uint32_t stop = counts.min < count ? close : NODE_ID_FAIL;
-    uint32_t more = counts.max >= count ? build_lex(compile, comma, item) : NODE_ID_FAIL;
-    after = build_alt(compile, (uint32_t[]){stop, more}, 2);
+  uint32_t comma = lexeme_pattern(compile, "," SPACE), first;
+  if (rules.min > rules.max || !tidy_contained(&rules)) return NODE_ID_FAIL;
+  if (rules.unique != NULL && rules.max > 1) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, rules.unique,
+                "'uniqueItems' is supported with maxItems of at most 1.");
+  } else if (rules.contains.count > 0) {
+    first = counted_items(schema, conjunction, &rules, comma, close);
+  } else {
+    first = plain_items(schema, conjunction, &rules, comma, close);
   }
-  uint32_t first = build_node(compile, NODE_CALL, item_rule(schema, conjunction, 0), after);
   uint32_t empty = build_lex(compile, lexeme_pattern(compile, "\\]"), NODE_ID_RETURN);
-  uint32_t branches[] = {counts.max > 0 ? first : NODE_ID_FAIL,
-                         counts.min == 0 ? empty : NODE_ID_FAIL};
+  uint32_t branches[] = {rules.max > 0 ? first : NODE_ID_FAIL,
+                         may_be_empty(&rules) ? empty : NODE_ID_FAIL};
   return build_lex(compile, lexeme_pattern(compile, "\\[" SPACE), build_alt(compile, branches, 2));
 }

@@ -74,7 +74,9 @@ static void check_base(const schema_t *schema, const schema_part_t *part, const 
   if (!json_named(json, "$schema") || part->schema == schema->root) return;
   schema_t own = {.compile = schema->compile};
   schema_dialect(&own, json, part->pointer);
-  if (own.old_arrays == schema->old_arrays && own.old_exclusive == schema->old_exclusive) return;
+  if (own.old_arrays == schema->old_arrays && own.old_contains == schema->old_contains &&
+      own.old_exclusive == schema->old_exclusive)
+    return;
   schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
               "'$schema' is supported below the root only if it says the same as there.");
 }
@@ -142,6 +144,7 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
   case KEYWORD_TYPE: return json->type == JSON_STRING || json->type == JSON_ARRAY ? NULL : "a type";
   case KEYWORD_ENUM:
     return json->type == JSON_ARRAY && json->count > 0 ? NULL : "a non-empty array";
+  case KEYWORD_CONTAINS:
   case KEYWORD_NOT:
   case KEYWORD_IF:
   case KEYWORD_THEN:
@@ -167,6 +170,8 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
   case KEYWORD_ADDITIONAL_ITEMS: return is_schema(json) ? NULL : "a schema";
   case KEYWORD_MIN_PROPERTIES:
   case KEYWORD_MAX_PROPERTIES:
+  case KEYWORD_MIN_CONTAINS:
+  case KEYWORD_MAX_CONTAINS:
   case KEYWORD_MIN_ITEMS:
   case KEYWORD_MAX_ITEMS:
   case KEYWORD_MIN_LENGTH:
@@ -202,7 +207,9 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
                   "expected %s.", expected);
     }
     bool older = keyword == KEYWORD_ADDITIONAL_ITEMS, newer = keyword == KEYWORD_PREFIX_ITEMS;
-    if ((older && !schema->old_arrays) || (newer && schema->old_arrays)) {
+    bool counts = keyword == KEYWORD_MIN_CONTAINS || keyword == KEYWORD_MAX_CONTAINS;
+    if ((older && !schema->old_arrays) || (newer && schema->old_arrays) ||
+        (counts && schema->old_contains)) {
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                   "the keyword '%s' is not part of this dialect.", names[keyword]);
     }
@@ -215,12 +222,12 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
 void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
   static const struct {
     const char *part;
-    bool old_arrays, old_exclusive;
-  } dialects[] = {{"//json-schema.org/draft-04/schema", true, true},
-                  {"//json-schema.org/draft-06/schema", true, false},
-                  {"//json-schema.org/draft-07/schema", true, false},
-                  {"//json-schema.org/draft/2019-09/schema", true, false},
-                  {"//json-schema.org/draft/2020-12/schema", false, false}};
+    bool old_arrays, old_contains, old_exclusive;
+  } dialects[] = {{"//json-schema.org/draft-04/schema", true, true, true},
+                  {"//json-schema.org/draft-06/schema", true, true, false},
+                  {"//json-schema.org/draft-07/schema", true, true, false},
+                  {"//json-schema.org/draft/2019-09/schema", true, false, false},
+                  {"//json-schema.org/draft/2020-12/schema", false, false, false}};
   static const char http[] = "http:", https[] = "https:";
   if (json == NULL) return;
   if (json->type == JSON_STRING) {
@@ -232,6 +239,7 @@ void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
       size_t n = strlen(dialects[i].part);
       if (length != skip + n || memcmp(json->text + skip, dialects[i].part, n) != 0) continue;
       schema->old_arrays = dialects[i].old_arrays;
+      schema->old_contains = dialects[i].old_contains;
       schema->old_exclusive = dialects[i].old_exclusive;
       return;
     }
@@ -244,7 +252,7 @@ uint32_t schema_count(const schema_t *schema, const keywords_t *keywords, keywor
                       uint32_t fallback) {
   int64_t value;
   bool is_min = keyword == KEYWORD_MIN_ITEMS || keyword == KEYWORD_MIN_LENGTH ||
-                keyword == KEYWORD_MIN_PROPERTIES;
+                keyword == KEYWORD_MIN_PROPERTIES || keyword == KEYWORD_MIN_CONTAINS;
   if (keywords->values[keyword] == NULL || !json_int64(keywords->values[keyword], &value))
     return fallback;
   if (is_min && value > COUNT_MAX) {

@@ -15,7 +15,9 @@
   { .type = JSON_STRING, .text = name, .length = sizeof(name) - 1 }
 static const json_t array_type = TYPE_JSON("array"), object_type = TYPE_JSON("object"),
                     string_type = TYPE_JSON("string"), number_type = TYPE_JSON("number"),
-                    yes = {.type = JSON_TRUE};
+                    yes = {.type = JSON_TRUE},
+                    zero = {.type = JSON_NUMBER, .text = "0", .length = 1},
+                    one = {.type = JSON_NUMBER, .text = "1", .length = 1};
 
 /* ---- literals as keywords ---- */
 
@@ -77,6 +79,22 @@ static bool set_opposite_bound(const schema_t *schema, keywords_t *out, keyword_
   return false;
 }
 
+/* Fewer items than the minimum satisfy `contains`, or more than the maximum. */
+static bool set_opposite_contains(const schema_t *schema, keywords_t *out, keyword_t keyword,
+                                  const keywords_t *plain) {
+  if (keyword != KEYWORD_CONTAINS && keyword != KEYWORD_MAX_CONTAINS) return false;
+  const json_t *min = plain->values[KEYWORD_MIN_CONTAINS];
+  out->values[KEYWORD_TYPE] = &array_type;
+  out->values[KEYWORD_CONTAINS] = plain->values[KEYWORD_CONTAINS];
+  if (keyword == KEYWORD_CONTAINS) {
+    out->values[KEYWORD_MIN_CONTAINS] = &zero;
+    set_count(schema, out, KEYWORD_MAX_CONTAINS, min != NULL ? min : &one, -1);
+  } else {
+    set_count(schema, out, KEYWORD_MIN_CONTAINS, plain->values[KEYWORD_MAX_CONTAINS], 1);
+  }
+  return true;
+}
+
 static void set_keyword(const schema_t *schema, keywords_t *out, keyword_t keyword,
                         const keywords_t *plain) {
   static const struct {
@@ -97,6 +115,7 @@ static void set_keyword(const schema_t *schema, keywords_t *out, keyword_t keywo
   const json_t *value = plain->values[keyword];
   if (set_opposite_count(schema, out, keyword, value)) return;
   if (set_opposite_bound(schema, out, keyword, plain)) return;
+  if (set_opposite_contains(schema, out, keyword, plain)) return;
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     if (rows[i].keyword != keyword) continue;
     bool whole = keyword == KEYWORD_REQUIRED || keyword == KEYWORD_ADDITIONAL_PROPERTIES;

@@ -193,6 +193,15 @@ static void negate_minimum_count(negation_t *negation, keyword_t keyword) {
   if (value > 0) add_literal(negation, keyword);
 }
 
+/* Fewer items satisfy it than should, or more. */
+static void negate_contains(negation_t *negation) {
+  int64_t min = 1;
+  json_int64(negation->plain.values[KEYWORD_MIN_CONTAINS], &min);
+  if (min > 0) add_literal(negation, KEYWORD_CONTAINS);
+  if (negation->plain.values[KEYWORD_MAX_CONTAINS] != NULL)
+    add_literal(negation, KEYWORD_MAX_CONTAINS);
+}
+
 static void negate(negation_t *negation, keyword_t keyword) {
   const json_t *value = negation->plain.values[keyword];
   const schema_t *schema = negation->schema;
@@ -218,6 +227,9 @@ static void negate(negation_t *negation, keyword_t keyword) {
   case KEYWORD_MIN_PROPERTIES:
   case KEYWORD_MIN_ITEMS:
   case KEYWORD_MIN_LENGTH: negate_minimum_count(negation, keyword); return;
+  case KEYWORD_CONTAINS: negate_contains(negation); return;
+  case KEYWORD_MIN_CONTAINS:
+  case KEYWORD_MAX_CONTAINS: return;
   case KEYWORD_ITEMS:
     if (value->type == JSON_ARRAY || !holds_always(value)) refuse(negation, keyword);
     return;

@@ -27,6 +27,8 @@ static const char *const refused[] = {
     "else",
     "dependencies",
     "contains",
+    "minContains",
+    "maxContains",
     "dependentRequired",
     "dependentSchemas",
     "propertyNames",
