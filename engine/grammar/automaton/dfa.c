@@ -75,22 +75,38 @@ static void explore_all(explorer_t *explorer) {
 
 /* ---- trimming ---- */
 
-/* live[i] = state i reaches acceptance. Iterates backwards over the edges, sorted by target. */
-static uint8_t *find_live(compile_t *compile, const dfa_t *dfa) {
+/* live[i] = state i reaches acceptance. Passes over all states, backwards because most states lead
+ * to later ones; returns false if the last pass still found some. */
+static bool find_live_fast(const dfa_t *dfa, uint8_t *live) {
+  enum { PASSES = 4 };
+  bool changed = true;
+  for (int pass = 0; pass < PASSES && changed; pass++) {
+    changed = false;
+    for (uint32_t i = dfa->num_states - 1; i >= 1; i--) {
+      const uint32_t *next = dfa->next + (size_t)i * dfa->num_classes;
+      if (live[i]) continue;
+      bool found = dfa->flags[i] & DFA_ACCEPT;
+      for (uint32_t k = 0; k < dfa->num_classes && !found; k++) found = live[next[k]];
+      live[i] = found;
+      changed = changed || found;
+    }
+  }
+  return !changed;
+}
+
+/* The same by the edges, sorted by target: as many steps as there are edges, whatever their order. */
+static void find_live_by_edges(compile_t *compile, const dfa_t *dfa, uint8_t *live) {
   size_t edges = (size_t)dfa->num_states * dfa->num_classes;
   uint32_t *first = compile_scratch(compile, (size_t)dfa->num_states + 2, sizeof *first);
   uint32_t *from = compile_scratch(compile, edges + 1, sizeof *from);
   uint32_t *queue = compile_scratch(compile, (size_t)dfa->num_states + 1, sizeof *queue), count = 0;
-  uint8_t *live = compile_scratch(compile, dfa->num_states, 1);
   for (size_t i = 0; i < edges; i++) first[dfa->next[i] + 2]++;
   for (uint32_t i = 2; i < dfa->num_states + 2; i++) first[i] += first[i - 1];
   for (size_t i = 0; i < edges; i++) {
     from[first[dfa->next[i] + 1]++] = (uint32_t)(i / dfa->num_classes);
   }
   for (uint32_t i = 1; i < dfa->num_states; i++) {
-    if (!(dfa->flags[i] & DFA_ACCEPT)) continue;
-    live[i] = 1;
-    queue[count++] = i;
+    if (live[i]) queue[count++] = i;
   }
   for (uint32_t at = 0; at < count; at++) {
     for (uint32_t k = first[queue[at]]; k < first[queue[at] + 1]; k++) {
@@ -100,6 +116,11 @@ static uint8_t *find_live(compile_t *compile, const dfa_t *dfa) {
       queue[count++] = s;
     }
   }
+}
+
+static uint8_t *find_live(compile_t *compile, const dfa_t *dfa) {
+  uint8_t *live = compile_scratch(compile, dfa->num_states, 1);
+  if (!find_live_fast(dfa, live)) find_live_by_edges(compile, dfa, live);
   return live;
 }
 
@@ -137,6 +158,15 @@ static dfa_t *trim(compile_t *compile, const dfa_t *dfa) {
   return out;
 }
 
+/* What explore_all wrote: its states are reached, in the order that trim gives them. */
+static dfa_t *trim_explored(compile_t *compile, const dfa_t *dfa) {
+  const uint8_t *live = find_live(compile, dfa);
+  if (memchr(live + 1, 0, dfa->num_states - 1) != NULL) return trim(compile, dfa);
+  dfa_t *out = compile_scratch(compile, 1, sizeof *out);
+  *out = *dfa;
+  return out;
+}
+
 dfa_t *dfa_explore(compile_t *compile, const automaton_t *automaton) {
   explorer_t explorer = {.compile = compile, .automaton = automaton};
   dfa_t dfa = {0};
@@ -156,7 +186,7 @@ dfa_t *dfa_explore(compile_t *compile, const automaton_t *automaton) {
     if (automaton->accepts(automaton->context, states[i])) dfa.flags[i] = DFA_ACCEPT;
   }
   if (dfa.num_states < 2) return compile_scratch(compile, 1, sizeof dfa); /* dead from the start */
-  return trim(compile, &dfa);
+  return trim_explored(compile, &dfa);
 }
 
 /* ---- combining ---- */
@@ -301,10 +331,29 @@ bool dfa_matches(const dfa_t *dfa, const char *bytes, size_t length) {
   return state != DFA_DEAD && (dfa->flags[state] & DFA_ACCEPT);
 }
 
+/* Whether a byte that no token consists of leads anywhere. */
+static bool needs_missing(const dfa_t *dfa, const uint8_t missing[256]) {
+  bool needed[256] = {false};
+  for (int b = 0; b < 256; b++) needed[dfa->class_of[b]] |= missing[b];
+  for (uint32_t k = 0; k < dfa->num_classes; k++) {
+    for (uint32_t i = 1; needed[k] && i < dfa->num_states; i++) {
+      if (dfa->next[(size_t)i * dfa->num_classes + k] != DFA_DEAD) return true;
+    }
+  }
+  return false;
+}
+
 dfa_t *dfa_restrict(compile_t *compile, const dfa_t *dfa) {
   uint8_t missing[256], joined[256];
   for (int b = 0; b < 256; b++) missing[b] = !compile->vocabulary->has_byte[b];
   if (dfa_is_empty(dfa)) return compile_scratch(compile, 1, sizeof *dfa);
+  if (!needs_missing(dfa, missing)) {
+    dfa_t *out = compile_scratch(compile, 1, sizeof *out);
+    *out = *dfa;
+    out->flags = compile_scratch(compile, dfa->num_states, 1); /* callers mark states */
+    memcpy(out->flags, dfa->flags, dfa->num_states);
+    return out;
+  }
   dfa_join_classes(dfa->class_of, missing, joined);
   dfa_t wide = *dfa;
   wide.num_classes = 0;
