@@ -363,19 +363,31 @@ static bool nfa_accepts(void *context, uint64_t number) {
   return holds_match(nfa, nfa->members, count);
 }
 
+/* Classes of bytes are asked for in order, and most sets tell few of them apart. */
 static uint64_t nfa_step(void *context, uint64_t number, uint8_t byte) {
   nfa_t *nfa = context;
+  step_memo_t *memo = &nfa->memo;
   const set_t set = ((const set_t *)nfa->sets.items)[number];
   uint32_t count = 0;
+  if (memo->from == number && byte >= memo->low && byte <= memo->high) return memo->to;
+  *memo = (step_memo_t){number, 0, 0, 255};
   if (nfa->options->lazy && nfa_accepts(nfa, number)) return 0;
   nfa->stamp++;
   compile_spend(nfa->compile, 1 + set.count / 8);
   for (uint32_t i = 0; i < set.count; i++) {
     const nfa_state_t *state = nfa_state(nfa, set.members[i]);
-    if (state->kind != NFA_BYTES || byte < state->low || byte > state->high) continue;
-    count = close_over(nfa, state->to, (closure_options_t){0}, count);
+    if (state->kind != NFA_BYTES) continue;
+    if (byte < state->low) {
+      if (state->low <= memo->high) memo->high = state->low - 1;
+    } else if (byte > state->high) {
+      if (state->high >= memo->low) memo->low = state->high + 1;
+    } else {
+      if (state->low > memo->low) memo->low = state->low;
+      if (state->high < memo->high) memo->high = state->high;
+      count = close_over(nfa, state->to, (closure_options_t){0}, count);
+    }
   }
-  return set_number(nfa, count);
+  return memo->to = set_number(nfa, count);
 }
 
 void nfa_classes(const nfa_t *nfa, uint8_t class_of[256]) {

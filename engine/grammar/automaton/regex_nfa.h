@@ -34,6 +34,12 @@ typedef struct nfa_look {
   uint32_t number; /* of a look-behind; those inside it have lower ones */
 } nfa_look_t;
 
+/* The last step: from the set `from` each byte low..high leads to the set `to`. */
+typedef struct step_memo {
+  uint64_t from, to;
+  uint8_t low, high;
+} step_memo_t;
+
 typedef struct nfa {
   compile_t *compile;
   const regex_options_t *options;
@@ -48,6 +54,7 @@ typedef struct nfa {
   uint32_t *stack, *members; /* [states] */
   uint64_t *bits;            /* one for each state, 0 between two sorts */
   uint32_t *mark, stamp;     /* [states] */
+  step_memo_t memo;
 } nfa_t;
 
 static inline nfa_state_t *nfa_state(const nfa_t *nfa, uint32_t id) {
