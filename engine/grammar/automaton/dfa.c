@@ -5,6 +5,8 @@
  */
 #include "engine/grammar/automaton/dfa.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 enum { EXPLORE_FACTOR = 4 }; /* states before trimming, per state that may remain */
@@ -56,19 +58,34 @@ static uint32_t number_of(explorer_t *explorer, uint64_t state) {
   return explorer->states.count - 1;
 }
 
+/* Returns room for the targets of one more state. */
+static uint32_t *add_row(explorer_t *explorer) {
+  grammar_list_t *next = &explorer->next;
+  uint32_t need = next->count + explorer->num_classes;
+  if (need > next->capacity) {
+    next->items =
+        compile_grow(explorer->compile, next->items, next->count,
+                     MAX(need, 16 * explorer->num_classes), sizeof(uint32_t), &next->capacity);
+  }
+  uint32_t *row = (uint32_t *)next->items + next->count;
+  next->count = need;
+  return row;
+}
+
 static void explore_all(explorer_t *explorer) {
   const automaton_t *automaton = explorer->automaton;
   *(uint64_t *)list_add(explorer->compile, &explorer->states, sizeof(uint64_t)) = 0;
   number_of(explorer, automaton->start);
-  for (uint32_t k = 0; k < explorer->num_classes; k++)
-    list_add(explorer->compile, &explorer->next, sizeof(uint32_t));
+  memset(add_row(explorer), 0, explorer->num_classes * sizeof(uint32_t));
   for (uint32_t i = 1; i < explorer->states.count; i++) {
-    uint64_t state = ((const uint64_t *)explorer->states.items)[i];
+    uint64_t state = ((const uint64_t *)explorer->states.items)[i], last = 0;
+    uint32_t *row = add_row(explorer), number = DFA_DEAD;
     compile_spend(explorer->compile, explorer->num_classes);
     for (uint32_t k = 0; k < explorer->num_classes; k++) {
-      uint32_t to =
-          number_of(explorer, automaton->step(automaton->context, state, explorer->sample[k]));
-      *(uint32_t *)list_add(explorer->compile, &explorer->next, sizeof(uint32_t)) = to;
+      uint64_t to = automaton->step(automaton->context, state, explorer->sample[k]);
+      if (to != last) number = number_of(explorer, to);
+      row[k] = number;
+      last = to;
     }
   }
 }
@@ -94,7 +111,7 @@ static bool find_live_fast(const dfa_t *dfa, uint8_t *live) {
   return !changed;
 }
 
-/* The same by the edges, sorted by target: as many steps as there are edges, whatever their order. */
+/* The same by the edges, sorted by target: as many steps as there are edges, in any order. */
 static void find_live_by_edges(compile_t *compile, const dfa_t *dfa, uint8_t *live) {
   size_t edges = (size_t)dfa->num_states * dfa->num_classes;
   uint32_t *first = compile_scratch(compile, (size_t)dfa->num_states + 2, sizeof *first);
