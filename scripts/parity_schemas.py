@@ -7,9 +7,9 @@
 Draws random schemas from the keywords that inferd enforces. For each one it
   * generates texts by drawing uniformly among the allowed tokens (a model with random weights is
     the hardest case) and demands that every text that ended with "stop" parses and validates;
-  * makes instances that jsonschema finds valid, in the key order of the schema, and demands that
-    the grammar accepts their text; and breaks instances, and demands that what jsonschema finds
-    invalid is not accepted.
+  * makes instances that jsonschema finds valid, their keys in any order (behind the required ones
+    come those that are not listed), and demands that the grammar accepts their text; and breaks
+    instances, and demands that what jsonschema finds invalid is not accepted.
 With --tags the schemas are those of functions, and the texts are the parameters of calls in tags,
 <parameter=NAME> VALUE </parameter>, as Qwen3-Coder writes them: what is generated is read back by
 inferd's parser of tool calls, and the arguments have to validate.
@@ -362,12 +362,19 @@ class Maker:
         for name in required:
             if name not in out:
                 out[name] = self.instance(s.get("additionalProperties", True), root, depth - 1)
+        out = dict(r.sample(list(out.items()), len(out)))  # listed names come in any order
         for pattern, sub in s.get("patternProperties", {}).items():
             name = {"^x": "x9", "a$": "extra", "^n[0-9]+$": "n77", "[é日]": "oé"}[pattern]
             if name not in out and r.random() < 0.5:
                 out[name] = self.instance(sub, root, depth - 1)
         if s.get("additionalProperties", True) is not False and r.random() < 0.4:
             out["free"] = self.instance(s.get("additionalProperties", True), root, depth - 1)
+        listed = {*required, *s.get("properties", {})}
+        if len(out) >= s.get("minProperties", 0) > len(listed & out.keys()) + 1:
+            raise LookupError  # extra keys may be equal: only one of them is sure to count
+        for name in [n for n in out if n in listed and n not in required]:
+            if r.random() < 0.2:
+                out[name] = out.pop(name)  # optional ones also behind the extra ones
         return out
 
     def instance_None(self, s, root, depth):

@@ -101,9 +101,9 @@ typedef struct object_draft {
   member_draft_t *members;
   uint32_t num_members;
   uint32_t extra; /* node or NONE */
+  bool in_order;  /* the members come in this order only */
   uint32_t min, max;
-  struct presence_draft
-      *presence; /* build.h; NULL = no condition; else it holds min and max as well */
+  struct presence_draft *presence; /* build.h; NULL = no condition; else it holds min and max too */
   uint32_t num_presence;
   uint32_t *presence_needs; /* build_presence.c */
 } object_draft_t;

@@ -104,9 +104,12 @@ typedef struct presence_state {
   uint32_t cheapest;      /* next index on the way to the end that needs fewest frames; NONE */
 } presence_state_t;
 
-/* Members come in the order of the schema, then the extra ones. Frame count: next listed index in
- * the low half; in the high half the number of members so far (saturated unless it matters), or
- * the presence state. */
+enum { FREE_NAMES_MAX = 24 };
+/* Extra members come behind the required ones. The listed ones come in any order, or else in that
+ * of the schema, before the extra ones. Frame count of a free order: a bit for each listed name
+ * that has come, above them the number of extra members (at most 1 without a max). Otherwise: next
+ * listed index in the low half; in the high half the number of members (saturated unless it
+ * matters), or the presence state. 0 = no member has come. */
 typedef struct grammar_object {
   uint32_t num_names;      /* listed names that can occur, in order */
   uint32_t *entry;         /* [num_names] node: colon and value, then RETURN */
@@ -118,8 +121,9 @@ typedef struct grammar_object {
   uint32_t first;   /* node before the first member; NONE = it comes at once */
   uint32_t comma, close_empty, close; /* nodes */
   uint32_t min, max;                  /* members; max NONE = no bound */
-  presence_state_t *presence;         /* NULL = none; else it holds `min` and `max`, and with a max
-                                         at most one extra member comes */
+  presence_state_t *presence;         /* NULL = none; it holds `min`, `max`; with a max one extra */
+  bool is_free;                       /* the order is; then without presence */
+  uint32_t required;                  /* bits of the required names, if it is */
   uint32_t need;                      /* most frames on top of the object's that a member takes */
 } grammar_object_t;
 

@@ -19,7 +19,7 @@ typedef struct member_name {
 } member_name_t;
 /* Returns the listed names, then the names that are only required: member_name_t. */
 grammar_list_t schema_member_names(const schema_t *schema, const conjunction_t *conjunction);
-/* Sets min and max of an object with so many names. */
+/* Sets min, max and order of an object with so many names. */
 void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
                           uint32_t num_names, object_draft_t *draft);
 

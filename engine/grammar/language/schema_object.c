@@ -1,7 +1,7 @@
 /* schema_object.c: objects of a conjunction.
  *
- * Part of a compilation, on its thread. Listed names come in the order of the schema, then names
- * that are required but not listed, then extra members. The schemas that apply to a member are
+ * Part of a compilation, on its thread. The names are the listed ones in the order of the schema,
+ * then those that are required but not listed. The schemas that apply to a member are
  * collected from every part: its properties, its patterns, or else its additionalProperties.
  */
 #include "engine/base/hash.h"
@@ -282,6 +282,7 @@ static void refuse_many_extra(const schema_t *schema, const conjunction_t *conju
 void schema_member_bounds(const schema_t *schema, const conjunction_t *conjunction,
                           uint32_t num_names, object_draft_t *draft) {
   draft->max = NONE;
+  draft->in_order = schema->source->strict;
   for (uint32_t i = 0; i < conjunction->count; i++) {
     uint32_t min = schema_count(schema, &conjunction->items[i], KEYWORD_MIN_PROPERTIES, 0);
     uint32_t max = schema_count(schema, &conjunction->items[i], KEYWORD_MAX_PROPERTIES, NONE);

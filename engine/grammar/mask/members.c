@@ -1,8 +1,8 @@
 /* members.c: which members of an object may come next.
  *
- * Engine thread or a worker; allocates nothing. Members come in the order of the schema, then the
- * extra ones, so an object knows the next index. Beside it stands the number of members, or a state
- * of the conditions on which members occur together.
+ * Engine thread or a worker; allocates nothing. An object knows the next index, and beside it the
+ * number of members, or a state of the conditions on which members occur together. One with few
+ * names knows the set of those that have come.
  */
 #include "engine/grammar/mask/members.h"
 
@@ -66,12 +66,43 @@ static void set_by_count(const grammar_object_t *object, members_t *members, uin
   }
 }
 
+static uint32_t count_bits(uint32_t bits) {
+  return (uint32_t)__builtin_popcount(bits);
+}
+
+/* Listed members come in any order, extra ones when no required one is missing. An extra name may
+ * come twice and is then one member of the value, so only the first is sure to count. */
+static void set_free(const grammar_object_t *object, members_t *members, bool only_required) {
+  uint32_t names = object->num_names, all = (UINT32_C(1) << names) - 1;
+  uint32_t used = members->packed & all, extras = members->packed >> names;
+  uint32_t open = all & ~used, missing = object->required & open;
+  uint32_t sure = count_bits(used) + (extras > 0), most = count_bits(used) + extras;
+  uint32_t left = object->min > sure ? object->min - sure : 0; /* must still come */
+  uint32_t others = MAX(count_bits(missing), left > 0 ? left - 1 : 0);
+  uint32_t sure_extra = extras == 0 && left > 0; /* what an extra one adds to `sure` */
+  members->close = missing == 0 && left == 0;
+  members->allowed = missing;
+  if (object->max == NONE || most + 1 + others <= object->max) members->allowed |= open & ~missing;
+  members->extra = object->extra != NONE && missing == 0 && left - sure_extra <= count_bits(open) &&
+                   (object->max == NONE || most + 1 + left - sure_extra <= object->max);
+  if (only_required && (missing != 0 || members->close)) {
+    members->allowed &= missing;
+    members->extra = false;
+  }
+  members->low = members->allowed == 0, members->high = members->allowed != 0 ? names - 1 : 0;
+}
+
 members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
                      uint32_t packed, uint32_t parent) {
   uint32_t index = packed & 0xFFFF, count = packed >> 16, at = MIN(index, object->num_names);
-  uint32_t required = object->next_required[at];
-  members_t members = {.index = index, .low = at, .high = required};
   bool only_required = matcher->frames[parent].depth + 1 + object->need > STACK_DEPTH_MAX;
+  if (object->is_free) {
+    members_t members = {.packed = packed};
+    set_free(object, &members, only_required);
+    return members;
+  }
+  uint32_t required = object->next_required[at];
+  members_t members = {.index = index, .packed = packed, .low = at, .high = required};
   if (object->presence != NULL) {
     members.state = count;
     set_by_presence(object, &members, required, only_required);
@@ -84,6 +115,7 @@ members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *o
 
 bool members_allow(const grammar_object_t *object, const members_t *members, uint32_t index) {
   if (index < members->low || index > members->high) return false;
+  if (object->is_free) return members->allowed >> index & 1;
   if (object->presence == NULL) return true;
   const presence_state_t *state = &object->presence[state_at(object, members->state, index)];
   return state->index != index || state->with != NONE;
@@ -94,6 +126,9 @@ bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
   const uint32_t *sorted = object->sorted + node->first;
   uint32_t from = 0, until = node->count, state = members->state;
   if (members->low > members->high) return false;
+  for (; object->is_free && from < until; from++) {
+    if (members->allowed >> sorted[from] & 1) return true;
+  }
   while (from < until) {
     uint32_t middle = (from + until) / 2;
     if (sorted[middle] < members->low) {
@@ -114,6 +149,11 @@ bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
 
 uint32_t members_after(const grammar_object_t *object, const members_t *members, uint32_t index) {
   uint32_t next = index + 1, count = 1;
+  if (object->is_free) {
+    uint32_t extra = UINT32_C(1) << object->num_names;
+    if (index < object->num_names) return members->packed | UINT32_C(1) << index;
+    return object->max != NONE ? members->packed + extra : members->packed | extra;
+  }
   if (object->presence != NULL) {
     count = state_at(object, members->state, index);
     if (object->presence[count].index == index) count = object->presence[count].with;

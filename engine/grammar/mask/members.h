@@ -12,7 +12,9 @@ typedef struct members {
   uint32_t index;     /* next listed index; num_names + 1: extra ones have begun */
   uint32_t count;     /* members so far, in objects without presence states */
   uint32_t state;     /* presence state, in the others */
+  uint32_t packed;    /* what it was unpacked from */
   uint32_t low, high; /* listed indices that may come now; low > high = none */
+  uint32_t allowed;   /* of these, if the order is free: a bit for each that may */
   bool extra;         /* an extra member may come now */
   bool close;         /* the object may end now */
 } members_t;
@@ -29,7 +31,7 @@ bool members_allow(const grammar_object_t *object, const members_t *members, uin
 uint32_t members_after(const grammar_object_t *object, const members_t *members, uint32_t index);
 
 static inline bool members_are_none(uint32_t packed) {
-  return (packed & 0xFFFF) == 0;
+  return packed == 0;
 }
 
 #endif

@@ -1,8 +1,9 @@
 /* build_object.c: objects: tables that tell the matcher which members may come next.
  *
- * Part of a compilation, on its thread. Members come in the order of the schema, so the state
- * of an object is the next index. Keys are looked up in a trie whose nodes know the indices below
- * them. The size is linear in the number of names, even if all are optional.
+ * Part of a compilation, on its thread. The state of an object is the set of names that have come
+ * or, where they are many, the next index in the order of the schema. Keys are looked up in a trie
+ * whose nodes know the indices below them. The size is linear in the number of names, even if all
+ * are optional.
  */
 #include "engine/grammar/nodes/build.h"
 
@@ -155,6 +156,17 @@ static void fill_required(compile_t *compile, grammar_object_t *object,
   }
 }
 
+/* A set of the names that have come fits into the count of a frame. */
+static void free_order(grammar_object_t *object, const object_draft_t *draft) {
+  bool fits = object->num_names <= FREE_NAMES_MAX &&
+              (object->max == NONE || object->max <= UINT32_MAX >> object->num_names);
+  object->is_free = fits && !draft->in_order && object->presence == NULL;
+  if (!object->is_free) return;
+  for (uint32_t i = 0; i < object->num_names; i++) {
+    if (object->next_required[i] == i) object->required |= UINT32_C(1) << i;
+  }
+}
+
 void build_object_finish(compile_t *compile, uint32_t object) {
   grammar_object_t *built = ((grammar_object_t **)compile->objects.items)[object];
   object_draft_t *draft = draft_of(compile, object);
@@ -175,6 +187,7 @@ void build_object_finish(compile_t *compile, uint32_t object) {
   built->min = draft->min;
   built->max = draft->max;
   build_presence_finish(compile, draft, built, index_of);
+  free_order(built, draft);
   for (uint32_t i = 0; i < built->num_names; i++) {
     uint32_t need = build_at(compile, built->entry[i])->need;
     if (need > built->need) built->need = need;

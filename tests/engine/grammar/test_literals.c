@@ -76,7 +76,7 @@ static const struct {
     {NULL, NULL, "a={\"x\": [True, {\"y\": -1e5}]})", "a={\"x\": [true]})"},
     {NULL, NULL, "a={})", "a={x: 1})"},
     {"pythonic", O("\"a\":{\"type\":\"integer\"},\"ab\":{\"type\":\"integer\"}"), "a=1, ab=2)",
-     "ab=1, a=2)"},
+     "ab=1, ab=2)"},
     {NULL, NULL, "ab=2, abc=None, c=\"x\")", "a=1 , ab=2)"},
     {NULL, NULL, ")", "a b=2)"},
     {"pythonic", "{\"anyOf\":[" A("{\"const\":1}") "," A("{\"const\":\"x\"}") "]}", "a=1)", "a=2)"},

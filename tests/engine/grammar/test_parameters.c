@@ -83,8 +83,8 @@ static const value_row_t rows[] = {
      "\"integer\"}"
      ",\"b\":{\"type\":\"string\"}},\"required\":[\"b\"],\"additionalProperties\":false}",
      P("b", "x") END, P("a", "x") END},
-    {NULL, P("a", "1") P("ab", "2") P("b", "3") END, P("b", "3") P("a", "1") END},
-    {NULL, P("ab", "2") P("b", "3") END, P("b", "3") P("c", "x") END},
+    {NULL, P("a", "1") P("ab", "2") P("b", "3") END, P("b", "3") P("b", "1") END},
+    {NULL, P("b", "3") P("a", "1") END, P("b", "3") P("c", "x") END},
     {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"},\"maxProperties\":2}",
      END, P("x", "y") END},
     {NULL, P("x", "1") P("y", "2") END, P("x", "1") P("y", "2") P("z", "3") END},

@@ -2,6 +2,7 @@
 #include "tests/engine/grammar/rig.h"
 #include "tests/expect.h"
 
+#include <stdio.h>
 #include <string.h>
 
 Test(schema, types) {
@@ -197,12 +198,15 @@ Test(schema, objects) {
       {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"}"
        "},"
        "\"required\":[\"b\"],\"additionalProperties\":false}",
-       {"{\"a\":1,\"b\":null}", "{\"b\":null}", "{\"a\": 1, \"b\": null}", "{\n  \"b\": null\n}"},
-       {"{}", "{\"a\":1}", "{\"b\":null,\"a\":1}", "{\"b\":null,\"c\":1}", "{\"b\":null,}",
-        "{\"b\":null,\"b\":null}", "{\"b\" :null}", "{         \"b\":null}", "{\"b\":null} "}},
+       {"{\"a\":1,\"b\":null}", "{\"b\":null}", "{\"a\": 1, \"b\": null}", "{\n  \"b\": null\n}",
+        "{\"b\":null,\"a\":1}"},
+       {"{}", "{\"a\":1}", "{\"b\":null,\"c\":1}", "{\"b\":null,}", "{\"b\":null,\"b\":null}",
+        "{\"b\" :null}", "{         \"b\":null}", "{\"b\":null} "}},
       {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}",
-       {"{}", "{\"a\":1,\"x\":\"y\"}", "{\"x\":[]}", "{\"ab\":true}", "{\"\":0}"},
-       {"{\"a\":\"1\"}", "{\"x\":1,\"a\":\"1\"}", "{\"\\u0061\":\"1\"}", "{\"x\":1,\"a\":1}"}},
+       {"{}", "{\"a\":1,\"x\":\"y\"}", "{\"x\":[]}", "{\"ab\":true}", "{\"\":0}",
+        "{\"x\":1,\"a\":1,\"y\":2}"},
+       {"{\"a\":\"1\"}", "{\"x\":1,\"a\":\"1\"}", "{\"\\u0061\":\"1\"}",
+        "{\"a\":1,\"x\":1,\"a\":1}"}},
       {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"boolean\"},\"required\":[\"q\"]}",
        {"{\"q\":true}", "{\"q\":true,\"r\":false}"},
        {"{}", "{\"r\":true}", "{\"q\":1}"}},
@@ -224,6 +228,59 @@ Test(schema, objects) {
        {"{\"a\":1}", "{\"b\":null,\"a\":null}"}},
   };
   CHECK_ROWS(rows);
+}
+
+#define ABC "\"properties\":{\"a\":{},\"b\":{},\"c\":{}}"
+
+Test(schema, order_of_keys) {
+  static const row_t rows[] = {
+      {"{\"type\":\"object\"," ABC ",\"required\":[\"a\",\"c\"]}",
+       {"{\"c\":1,\"a\":1}", "{\"b\":1,\"c\":1,\"a\":1}", "{\"c\":1,\"a\":1,\"x\":1,\"b\":1}"},
+       {"{\"c\":1}", "{\"c\":1,\"b\":1}", "{\"c\":1,\"a\":1,\"c\":1}",
+        "{\"c\":1,\"x\":1,\"a\":1}"}},
+      {"{\"type\":\"object\"," ABC ",\"required\":[\"b\"],\"maxProperties\":2}",
+       {"{\"c\":1,\"b\":1}", "{\"b\":1,\"x\":1}", "{\"b\":1}"},
+       {"{\"c\":1,\"a\":1}", "{\"b\":1,\"x\":1,\"a\":1}", "{\"b\":1,\"x\":1,\"x\":1}"}},
+      {"{\"type\":\"object\"," ABC ",\"minProperties\":3}",
+       {"{\"c\":1,\"b\":1,\"a\":1}", "{\"x\":1,\"c\":1,\"a\":1}",
+        "{\"x\":1,\"y\":1,\"c\":1,\"a\":1}"},
+       {"{\"c\":1,\"a\":1}", "{\"x\":1,\"c\":1}", "{\"x\":1,\"x\":1,\"c\":1}",
+        "{\"x\":1,\"y\":1,\"z\":1}"}},
+      {"{\"type\":\"object\"," ABC ",\"minProperties\":2,\"maxProperties\":3}",
+       {"{\"x\":1,\"c\":1}", "{\"x\":1,\"y\":1,\"c\":1}", "{\"c\":1,\"b\":1,\"a\":1}"},
+       {"{\"x\":1,\"y\":1,\"z\":1}", "{\"x\":1,\"y\":1,\"z\":1,\"c\":1}", "{\"x\":1,\"y\":1}"}},
+  };
+  CHECK_ROWS(rows);
+}
+
+/* The names are too many for a set: they come in the order of the schema. */
+Test(schema, order_of_many_keys) {
+  char schema[1024] = "{\"type\":\"object\",\"properties\":{\"a\":{}";
+  rig_t *rig = rig_new();
+  for (int i = 0; i < 24; i++) {
+    size_t used = strlen(schema);
+    snprintf(schema + used, sizeof schema - used, ",\"n%d\":{}%s", i, i < 22 ? "" : "}}");
+    if (i < 22) continue;
+    ASSERT_EQ_FOR(rig_schema(rig, schema), 0, "%s", rig->error.message);
+    cr_expect(rig_accepts(rig, "{\"a\":1,\"n4\":1,\"n7\":2}"));
+    ASSERT_EQ(rig_accepts(rig, "{\"n7\":1,\"a\":1,\"n4\":2}"), i == 22);
+    schema[strlen(schema) - 2] = '\0';
+  }
+  rig_free(rig);
+}
+
+/* OpenAI promises the order of the schema for a strict one. */
+Test(schema, order_of_strict_keys) {
+  static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},"
+                               "\"b\":{\"type\":\"null\"}},\"required\":[\"b\",\"a\"],"
+                               "\"additionalProperties\":false}";
+  rig_t *rig = rig_new();
+  ASSERT_EQ(rig_schema(rig, schema), 0);
+  cr_expect(rig_accepts(rig, "{\"b\":null,\"a\":null}"));
+  ASSERT_EQ(rig_strict(rig, schema), 0);
+  cr_expect(!rig_accepts(rig, "{\"b\":null,\"a\":null}"));
+  cr_expect(rig_accepts(rig, "{\"a\":null,\"b\":null}"));
+  rig_free(rig);
 }
 
 Test(schema, arrays) {
