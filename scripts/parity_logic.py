@@ -63,6 +63,22 @@ class LogicMaker:
                                                         for n in self.names(1, 2)}}]
         return r.choice(kinds)()
 
+    def name_rule(self, depth=2):
+        """A schema of the names of members."""
+        r = self.r
+        kinds = [lambda: {"enum": r.sample([*NAMES, "x", "ab", 1], r.randint(1, 5))},
+                 lambda: {"const": r.choice([*NAMES, "x"])},
+                 lambda: {"pattern": r.choice(["^[a-c]", "[^ab]$", "^.$", "b", "x|e"])},
+                 lambda: {r.choice(["minLength", "maxLength"]): r.choice([1, 1, 2])},
+                 lambda: {"minLength": 1, "maxLength": r.randint(1, 2)},
+                 lambda: r.choice([True, False, {}, {"type": "string"}, {"type": "integer"}]),
+                 lambda: {"$ref": "#/$defs/leaf"}]
+        if depth > 0:
+            kinds += 2 * [lambda: {"not": self.name_rule(depth - 1)},
+                          lambda: {r.choice(["anyOf", "allOf", "oneOf"]):
+                                   [self.name_rule(depth - 1) for _ in range(r.randint(1, 3))]}]
+        return r.choice(kinds)()
+
     def document(self):
         r = self.r
         kind = r.random()
@@ -73,6 +89,10 @@ class LogicMaker:
                  "properties": {n: {"enum": r.sample(DOMAIN, r.randint(2, 5))} for n in NAMES},
                  "additionalProperties": r.choice([False, {"type": "null"}]),
                  "allOf": [self.condition(2) for _ in range(r.randint(1, 3))]}
+            if r.random() < 0.3:
+                s["propertyNames"] = self.name_rule()
+            if r.random() < 0.1:
+                s["allOf"].append({"propertyNames": self.name_rule()})
         definitions = {"$defs": {"leaf": self.leaf(1, False)}}
         return s | definitions if "properties" in s else {"allOf": [s]} | definitions
 
@@ -82,4 +102,4 @@ class LogicMaker:
             return r.choice(DOMAIN)
         out = {n: r.choice(s["properties"][n]["enum"] if r.random() < 0.9 else DOMAIN)
                for n in NAMES if r.random() < 0.5}
-        return out | ({"x": None} if r.random() < 0.2 else {})
+        return out | ({r.choice(["x", "ab"]): None} if r.random() < 0.3 else {})

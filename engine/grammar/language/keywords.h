@@ -24,6 +24,7 @@
   X(REQUIRED, "required")                                                                          \
   X(ADDITIONAL_PROPERTIES, "additionalProperties")                                                 \
   X(PATTERN_PROPERTIES, "patternProperties")                                                       \
+  X(PROPERTY_NAMES, "propertyNames")                                                               \
   X(MIN_PROPERTIES, "minProperties")                                                               \
   X(MAX_PROPERTIES, "maxProperties")                                                               \
   X(DEPENDENT_REQUIRED, "dependentRequired")                                                       \
@@ -51,7 +52,6 @@
 /* Assertions and applicators of any draft that are not built: refused by name, because a schema
  * without them would allow more. X(name) */
 #define KEYWORDS_NOT_BUILT(X)                                                                      \
-  X("propertyNames")                                                                               \
   X("unevaluatedItems")                                                                            \
   X("unevaluatedProperties")                                                                       \
   X("$dynamicRef")                                                                                 \

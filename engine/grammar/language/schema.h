@@ -116,7 +116,7 @@ const json_t *
 schema_first_values(const conjunction_t *conjunction); /* enum array or const value, or NULL */
 
 /* schema_string.c */
-const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction,
+const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction, bool json,
                                    uint32_t *min, uint32_t *max); /* NULL = any content */
 /* `text` must stay alive; json: over the inside of JSON strings. */
 const dfa_t *schema_pattern(schema_t *schema, const char *text, uint32_t length, bool json,

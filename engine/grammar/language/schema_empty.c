@@ -41,7 +41,8 @@ static bool no_string(schema_t *schema, const conjunction_t *conjunction) {
   }
   if (min > max) return true;
   if (count_restricting(conjunction, true) < 2) return false;
-  const dfa_t *content = schema_string_content(schema, conjunction, &min, &max);
+  bool json = schema_text_kind(schema, conjunction) == 0;
+  const dfa_t *content = schema_string_content(schema, conjunction, json, &min, &max);
   return content != NULL && dfa_is_empty(content);
 }
 

@@ -167,6 +167,7 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
     if (json->type == JSON_ARRAY) return "a schema (an array only in dialects before 2020-12)";
     return is_schema(json) ? NULL : "a schema";
   case KEYWORD_ADDITIONAL_PROPERTIES:
+  case KEYWORD_PROPERTY_NAMES:
   case KEYWORD_ADDITIONAL_ITEMS: return is_schema(json) ? NULL : "a schema";
   case KEYWORD_MIN_PROPERTIES:
   case KEYWORD_MAX_PROPERTIES:

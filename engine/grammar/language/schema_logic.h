@@ -73,8 +73,11 @@ typedef struct schema_way {
  * suffices; none = it cannot hold. `part` stays alive. */
 grammar_list_t schema_negations(schema_t *schema, const schema_part_t *part);
 
-/* schema_split.c: if something of the conjunction has several ways, fills the alternative `node`
- * with a rule for each way, and returns true. */
+/* schema_split.c: if something of the conjunction has several ways, adds all parts of each way to
+ * `out`, schema_way_t, and returns true. */
+bool schema_ways(schema_t *schema, const conjunction_t *conjunction, const grammar_list_t *joined,
+                 grammar_list_t *out);
+/* The same; fills the alternative `node` with a rule for each way. */
 bool schema_fill_split(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
                        const grammar_list_t *joined);
 bool schema_has_split(const conjunction_t *conjunction); /* ... would return true */

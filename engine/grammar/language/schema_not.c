@@ -233,6 +233,9 @@ static void negate(negation_t *negation, keyword_t keyword) {
   case KEYWORD_ITEMS:
     if (value->type == JSON_ARRAY || !holds_always(value)) refuse(negation, keyword);
     return;
+  case KEYWORD_PROPERTY_NAMES:
+    if (!holds_always(value)) refuse(negation, keyword);
+    return;
   case KEYWORD_FORMAT:
     if (format_is_known(value)) refuse(negation, keyword);
     return;

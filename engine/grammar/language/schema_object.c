@@ -8,6 +8,7 @@
 #include "engine/grammar/language/schema_logic.h"
 #include "engine/grammar/language/schema_members.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define SPACE "[ \\t\\n\\r]{0,8}"
@@ -149,9 +150,95 @@ static uint32_t entry_of(schema_t *schema, const object_words_t *words,
   return build_lex(schema->compile, lexeme_pattern(schema->compile, words->assign), value);
 }
 
+/* ---- propertyNames ---- */
+
+static const dfa_t *both(schema_t *schema, const dfa_t *left, const dfa_t *right) {
+  return left == NULL ? right : dfa_product(schema->compile, left, right, false);
+}
+
+/* The strings of an enum, or a const. */
+static const dfa_t *strings_of(schema_t *schema, const json_t *values, bool is_const) {
+  grammar_list_t texts = {0};
+  for (const json_t *json = is_const ? values : json_first(values); json != NULL;
+       json = is_const ? NULL : json_next(json)) {
+    if (json->type != JSON_STRING) continue;
+    *(dfa_text_t *)list_add(schema->compile, &texts, sizeof(dfa_text_t)) =
+        canonical_text(schema->compile, json->text, json->length);
+  }
+  return dfa_texts(schema->compile, texts.items, texts.count);
+}
+
+static const dfa_t *names_of_length(schema_t *schema, uint32_t min, uint32_t max,
+                                    const char *pointer) {
+  enum { BYTES = 40 };
+  char *text = compile_scratch(schema->compile, BYTES, 1);
+  if (max == NONE) {
+    snprintf(text, BYTES, "^[^]{%u,}$", min);
+  } else {
+    snprintf(text, BYTES, "^[^]{%u,%u}$", min, max);
+  }
+  return schema_pattern(schema, text, (uint32_t)strlen(text), true, pointer);
+}
+
+/* Returns the automaton of the names (the text between the quotes) that the parts allow, all of one
+ * spelling; NULL = any name. */
+static const dfa_t *names_of(schema_t *schema, const schema_part_t *parts, uint32_t count) {
+  grammar_list_t joined = {0}, ways = {0};
+  conjunction_t conjunction = schema_join(schema, parts, count, &joined);
+  uint32_t types = TYPE_STRING, min, max;
+  const dfa_t *none = dfa_texts(schema->compile, NULL, 0), *names;
+  for (uint32_t i = 0; i < conjunction.count; i++)
+    types &= schema_types(schema, &conjunction.items[i]);
+  if (conjunction.never || types == 0) return none;
+  if (schema_ways(schema, &conjunction, &joined, &ways)) {
+    const schema_way_t *way = ways.items;
+    names = none;
+    for (uint32_t i = 0; i < ways.count && names != NULL; i++, way++) {
+      const dfa_t *more = names_of(schema, way->parts, way->count);
+      names = more != NULL ? dfa_union(schema->compile, names, more) : NULL;
+    }
+    return names;
+  }
+  names = schema_string_content(schema, &conjunction, true, &min, &max);
+  for (uint32_t i = 0; i < conjunction.count; i++) {
+    const json_t *list = conjunction.items[i].values[KEYWORD_ENUM],
+                 *one = conjunction.items[i].values[KEYWORD_CONST];
+    if (list != NULL) names = both(schema, names, strings_of(schema, list, false));
+    if (one != NULL) names = both(schema, names, strings_of(schema, one, true));
+  }
+  if (min > max) return none;
+  if (min > 0 || max != NONE)
+    names = both(schema, names, names_of_length(schema, min, max, parts->pointer));
+  return names;
+}
+
+/* The names that all parts of the object allow. */
+static const dfa_t *property_names(schema_t *schema, const conjunction_t *conjunction) {
+  static const json_t string[] = {
+      {.type = JSON_OBJECT, .count = 1},
+      {.type = JSON_STRING, .key = "type", .key_length = 4, .text = "string", .length = 6}};
+  grammar_list_t parts = {0};
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i];
+    const json_t *json = keywords->values[KEYWORD_PROPERTY_NAMES];
+    if (json == NULL) continue;
+    const char *pointer = schema_pointer_to(schema, keywords->part->pointer, "propertyNames");
+    if (schema->source->literals != NULL) {
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, pointer,
+                  "'propertyNames' is not supported in the calls of this model.");
+    }
+    add_part(schema, &parts, json, pointer);
+  }
+  if (parts.count == 0) return NULL;
+  add_part(schema, &parts, string, "");
+  return names_of(schema, parts.items, parts.count);
+}
+
+/* ---- members ---- */
+
 static void draft_members(schema_t *schema, const conjunction_t *conjunction,
                           const object_words_t *words, const grammar_list_t *names,
-                          object_draft_t *draft) {
+                          const dfa_t *allowed, object_draft_t *draft) {
   const member_name_t *list = names->items;
   draft->members = compile_scratch(schema->compile, names->count, sizeof *draft->members);
   draft->num_members = names->count;
@@ -159,6 +246,10 @@ static void draft_members(schema_t *schema, const conjunction_t *conjunction,
     grammar_list_t parts = schema_property_parts(schema, conjunction, list[i].text, list[i].length);
     dfa_text_t name = schema_member_text(schema, words, &list[i]);
     uint32_t entry = entry_of(schema, words, &parts);
+    if (allowed != NULL) {
+      dfa_text_t inside = canonical_text(schema->compile, list[i].text, list[i].length);
+      if (!dfa_matches(allowed, inside.bytes, inside.length)) entry = NONE;
+    }
     for (uint32_t b = 0; b < name.length; b++) {
       if (!schema->compile->vocabulary->has_byte[(uint8_t)name.bytes[b]])
         entry = NONE; /* cannot be written */
@@ -200,12 +291,13 @@ grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunc
 }
 
 /* Returns the automaton of the names (the text between the quotes) that match exactly the patterns
- * in `set` and are not listed. */
+ * in `set`, are allowed (NULL = any is) and are not listed. */
 static const dfa_t *extra_names(schema_t *schema, const grammar_list_t *patterns,
-                                const dfa_t *listed, uint32_t set) {
+                                const dfa_t *listed, const dfa_t *allowed, uint32_t set) {
   const pattern_t *list = patterns->items;
   const dfa_t *names =
       dfa_product(schema->compile, canonical_string(schema->compile), listed, true);
+  if (allowed != NULL) names = dfa_product(schema->compile, names, allowed, false);
   for (uint32_t p = 0; p < patterns->count; p++) {
     names = dfa_product(schema->compile, names, list[p].dfa, !(set >> p & 1));
   }
@@ -240,13 +332,13 @@ static dfa_t *listed_names(schema_t *schema, const grammar_list_t *names) {
   return dfa_texts(schema->compile, texts, names->count);
 }
 
-/* Returns the node of one extra member. Without patterns a key must only differ from the listed
- * names, which the matcher checks in their trie. */
+/* Returns the node of one extra member. Where any name is allowed, without patterns, a key must
+ * only differ from the listed names, which the matcher checks in their trie. */
 static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction,
                               const object_words_t *words, const grammar_list_t *names,
-                              uint32_t object) {
+                              const dfa_t *allowed, uint32_t object) {
   grammar_list_t patterns = collect_patterns(schema, conjunction), branches = {0};
-  if (patterns.count == 0) {
+  if (patterns.count == 0 && allowed == NULL) {
     grammar_list_t parts = schema_extra_parts(schema, conjunction);
     uint32_t key =
         words->bare ? lexeme_pattern(schema->compile, BARE_NAME) : lexeme_key(schema->compile);
@@ -254,7 +346,7 @@ static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction
   }
   const dfa_t *listed = listed_names(schema, names);
   for (uint32_t set = 0; set < UINT32_C(1) << patterns.count; set++) {
-    const dfa_t *inside = extra_names(schema, &patterns, listed, set);
+    const dfa_t *inside = extra_names(schema, &patterns, listed, allowed, set);
     if (dfa_is_empty(inside)) continue;
     grammar_list_t parts = extra_parts(schema, conjunction, &patterns, set);
     const dfa_t *key = words->bare ? dfa_product(schema->compile, inside,
@@ -301,9 +393,10 @@ uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
   schema_member_bounds(schema, conjunction, names.count, draft);
   if (!schema_presence(schema, conjunction, &names, draft)) return NODE_ID_FAIL;
   if (words.is_call) schema_bound_arguments(schema, draft, names.count);
-  draft_members(schema, conjunction, &words, &names, draft);
-  draft->extra =
-      extra_members(schema, conjunction, &words, &names, build_at(schema->compile, object)->object);
+  const dfa_t *allowed = property_names(schema, conjunction);
+  draft_members(schema, conjunction, &words, &names, allowed, draft);
+  draft->extra = extra_members(schema, conjunction, &words, &names, allowed,
+                               build_at(schema->compile, object)->object);
   if (words.is_call) return object;
   return build_lex(schema->compile, lexeme_pattern(schema->compile, "\\{" SPACE), object);
 }

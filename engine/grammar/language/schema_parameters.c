@@ -133,7 +133,8 @@ static void refuse_keywords(const schema_t *schema, const conjunction_t *conjunc
                  {KEYWORD_ONE_OF, "oneOf"},
                  {KEYWORD_ENUM, "enum"},
                  {KEYWORD_CONST, "const"},
-                 {KEYWORD_PATTERN_PROPERTIES, "patternProperties"}};
+                 {KEYWORD_PATTERN_PROPERTIES, "patternProperties"},
+                 {KEYWORD_PROPERTY_NAMES, "propertyNames"}};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     for (size_t w = 0; w < ARRAY_LEN(refused); w++) {
       if (conjunction->items[i].values[refused[w].keyword] == NULL) continue;

@@ -205,22 +205,33 @@ static bool has_literals(const conjunction_t *conjunction) {
   return false;
 }
 
-bool schema_fill_split(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
-                       const grammar_list_t *joined) {
+bool schema_ways(schema_t *schema, const conjunction_t *conjunction, const grammar_list_t *joined,
+                 grammar_list_t *out) {
   split_t split = {.prune = has_literals(conjunction)};
   if (!find_list(schema, conjunction, joined, &split) &&
       !find_condition(schema, conjunction, &split))
     return false;
   const schema_way_t *ways = split.ways.items;
-  uint32_t *nodes = compile_scratch(schema->compile, (size_t)split.ways.count + 1, sizeof *nodes);
-  uint32_t count = 0;
   for (uint32_t i = 0; i < split.ways.count; i++) {
     if (split.prune && contradicts(schema, joined, &split, &ways[i])) continue;
     const schema_part_t *parts = with_way(schema, joined, &split, &ways[i]);
-    uint32_t rule = schema_rule(schema, parts, joined->count + ways[i].count);
-    nodes[count++] = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
+    *(schema_way_t *)list_add(schema->compile, out, sizeof(schema_way_t)) =
+        (schema_way_t){parts, joined->count + ways[i].count};
   }
-  build_alt_fill(schema->compile, node, nodes, count);
+  return true;
+}
+
+bool schema_fill_split(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
+                       const grammar_list_t *joined) {
+  grammar_list_t list = {0};
+  if (!schema_ways(schema, conjunction, joined, &list)) return false;
+  const schema_way_t *ways = list.items;
+  uint32_t *nodes = compile_scratch(schema->compile, (size_t)list.count + 1, sizeof *nodes);
+  for (uint32_t i = 0; i < list.count; i++) {
+    uint32_t rule = schema_rule(schema, ways[i].parts, ways[i].count);
+    nodes[i] = build_node(schema->compile, NODE_CALL, rule, NODE_ID_RETURN);
+  }
+  build_alt_fill(schema->compile, node, nodes, list.count);
   return true;
 }
 

@@ -35,10 +35,9 @@ static const dfa_t *both(schema_t *schema, const dfa_t *left, const dfa_t *right
   return dfa_product(schema->compile, left, right, false);
 }
 
-const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction,
+const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction, bool json,
                                    uint32_t *min, uint32_t *max) {
   const dfa_t *content = NULL;
-  bool json = schema_text_kind(schema, conjunction) == 0;
   *min = 0;
   *max = NONE;
   for (uint32_t i = 0; i < conjunction->count; i++) {
@@ -89,8 +88,8 @@ static uint32_t content_lexeme(schema_t *schema, const dfa_t *content, uint32_t 
 
 uint32_t schema_string(schema_t *schema, const conjunction_t *conjunction) {
   uint32_t min, max;
-  const dfa_t *content = schema_string_content(schema, conjunction, &min, &max);
   uint32_t lexeme, kind = schema_text_kind(schema, conjunction);
+  const dfa_t *content = schema_string_content(schema, conjunction, kind == 0, &min, &max);
   if (content != NULL || kind) {
     lexeme = content_lexeme(schema, content, min, max, kind);
   } else {

@@ -201,7 +201,9 @@ static uint32_t values_of(schema_t *schema, const conjunction_t *conjunction, ui
   const json_t *values = schema_first_values(conjunction);
   admission_t admission = {.kind = kind};
   grammar_list_t texts = {0};
-  admission.content = schema_string_content(schema, conjunction, &admission.min, &admission.max);
+  admission.content =
+      schema_string_content(schema, conjunction, schema_text_kind(schema, conjunction) == 0,
+                            &admission.min, &admission.max);
   if (is_enum(conjunction, values)) {
     JSON_EACH(json, values) add_value(schema, &texts, conjunction, &admission, types, json);
   } else {

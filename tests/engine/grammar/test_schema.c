@@ -253,6 +253,41 @@ Test(schema, order_of_keys) {
   CHECK_ROWS(rows);
 }
 
+Test(schema, property_names) {
+  static const row_t rows[] = {
+      {"{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-z]+$\"}}",
+       {"{}", "{\"ab\":1,\"c\":2}"},
+       {"{\"A\":1}", "{\"\":1}", "{\"a\":1,\"b1\":2}"}},
+      {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"a\",\"b\",3]},\"properties\":"
+       "{\"a\":{\"type\":\"null\"},\"c\":{}}}",
+       {"{}", "{\"a\":null}", "{\"b\":1}", "{\"a\":null,\"b\":1}"},
+       {"{\"a\":1}", "{\"c\":1}", "{\"3\":1}", "{\"b\":1,\"a\":1}"}},
+      {"{\"type\":\"object\",\"propertyNames\":{\"allOf\":[{\"minLength\":2},{\"maxLength\":3}]}}",
+       {"{\"ab\":1}", "{\"\xC3\xA9\xC3\xA9\xC3\xA9\":1}", "{\"\\\"\\n\":1}"},
+       {"{\"a\":1}", "{\"abcd\":1}"}},
+      {"{\"type\":\"object\",\"propertyNames\":{\"anyOf\":[{\"const\":\"a\"},{\"format\":\"date\"}]"
+       "},"
+       "\"patternProperties\":{\"^2\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+       "\"integer\"}}",
+       {"{\"a\":1}", "{\"2024-02-29\":null}", "{\"1999-12-31\":1}"},
+       {"{\"b\":1}", "{\"2024-02-30\":null}", "{\"2024-02-29\":1}", "{\"a\":null}"}},
+      {"{\"type\":\"object\",\"propertyNames\":{\"not\":{\"enum\":[\"a\"]}},\"properties\":{\"a\":{"
+       "}}}",
+       {"{\"b\":1}", "{\"aa\":1}"},
+       {"{\"a\":1}", "{\"b\":1,\"a\":1}"}},
+      {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"integer\"}}", {"{}"}, {"{\"a\":1}"}},
+      {"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":200}}",
+       {"{\"abc\":1}"},
+       {"{\"a\" :1}"}},
+  };
+  static const char none[] =
+      "{\"type\":\"object\",\"required\":[\"b\"],\"propertyNames\":{\"const\":\"a\"}}";
+  CHECK_ROWS(rows);
+  rig_t *rig = rig_new();
+  ASSERT_EQ(rig_schema(rig, none), ERR_INVALID_VALUE);
+  rig_free(rig);
+}
+
 /* The names are too many for a set: they come in the order of the schema. */
 Test(schema, order_of_many_keys) {
   char schema[1024] = "{\"type\":\"object\",\"properties\":{\"a\":{}";
