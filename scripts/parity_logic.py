@@ -79,11 +79,42 @@ class LogicMaker:
                                    [self.name_rule(depth - 1) for _ in range(r.randint(1, 3))]}]
         return r.choice(kinds)()
 
+    def unevaluated(self):
+        """What no part of the schema looks at is refused, or has a schema of its own."""
+        r = self.r
+        word = r.choice(["anyOf", "anyOf", "oneOf", "allOf"])
+        s = {word: [self.condition(r.randint(0, 1)) for _ in range(r.randint(1, 3))],
+             "unevaluatedProperties": r.choice([False, False, self.leaf(0)])}
+        s |= r.choice([{}, {"$ref": "#/$defs/part"}, {"allOf": [self.condition(1)]},
+                       {"if": self.condition(0)}])
+        s |= r.choice([{}, {"properties": {n: True for n in self.names(1, 2)}},
+                       {"patternProperties": {"^[ab]": True}}])
+        return r.choice([s, s, {"allOf": [s]}, {"anyOf": [s, self.condition(0)]}])
+
+    def items(self):
+        """A schema of arrays whose parts look at some of the items."""
+        r = self.r
+
+        def part(depth):
+            kinds = [lambda: {"prefixItems": [self.leaf(0) for _ in range(r.randint(1, 2))]},
+                     lambda: {"items": self.leaf(0)}, lambda: {"minItems": r.randint(0, 3)},
+                     lambda: {"maxItems": r.randint(0, 3)}, lambda: {}]
+            if depth > 0:
+                kinds += [lambda: {r.choice(["allOf", "anyOf", "oneOf"]):
+                                   [part(depth - 1) for _ in range(r.randint(1, 2))]},
+                          lambda: {"if": {"minItems": r.randint(0, 3)}, "then": part(0),
+                                   "else": part(0)}]
+            return r.choice(kinds)()
+        return {"type": "array", "allOf": [part(2) for _ in range(r.randint(1, 2))],
+                "unevaluatedItems": r.choice([False, False, self.leaf(0)])}
+
     def document(self):
         r = self.r
         kind = r.random()
         if kind < 0.2:
             s = self.leaf(2)
+        elif kind < 0.3:
+            s = self.items()
         else:
             s = {"type": "object",
                  "properties": {n: {"enum": r.sample(DOMAIN, r.randint(2, 5))} for n in NAMES},
@@ -93,11 +124,15 @@ class LogicMaker:
                 s["propertyNames"] = self.name_rule()
             if r.random() < 0.1:
                 s["allOf"].append({"propertyNames": self.name_rule()})
-        definitions = {"$defs": {"leaf": self.leaf(1, False)}}
+            if r.random() < 0.3:
+                s["allOf"].append(self.unevaluated())
+        definitions = {"$defs": {"leaf": self.leaf(1, False), "part": self.condition(0)}}
         return s | definitions if "properties" in s else {"allOf": [s]} | definitions
 
     def instance(self, s):
         r = self.r
+        if "unevaluatedItems" in str(s["allOf"][0]):
+            return [r.choice(DOMAIN) for _ in range(r.randint(0, 4))]
         if "properties" not in s:
             return r.choice(DOMAIN)
         out = {n: r.choice(s["properties"][n]["enum"] if r.random() < 0.9 else DOMAIN)

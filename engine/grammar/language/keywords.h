@@ -29,6 +29,7 @@
   X(MAX_PROPERTIES, "maxProperties")                                                               \
   X(DEPENDENT_REQUIRED, "dependentRequired")                                                       \
   X(DEPENDENT_SCHEMAS, "dependentSchemas")                                                         \
+  X(UNEVALUATED_PROPERTIES, "unevaluatedProperties")                                               \
   X(DEPENDENCIES, "dependencies")                                                                  \
   X(ITEMS, "items")                                                                                \
   X(PREFIX_ITEMS, "prefixItems")                                                                   \
@@ -36,6 +37,7 @@
   X(CONTAINS, "contains")                                                                          \
   X(MIN_CONTAINS, "minContains")                                                                   \
   X(MAX_CONTAINS, "maxContains")                                                                   \
+  X(UNEVALUATED_ITEMS, "unevaluatedItems")                                                         \
   X(MIN_ITEMS, "minItems")                                                                         \
   X(MAX_ITEMS, "maxItems")                                                                         \
   X(UNIQUE_ITEMS, "uniqueItems")                                                                   \
@@ -52,8 +54,6 @@
 /* Assertions and applicators of any draft that are not built: refused by name, because a schema
  * without them would allow more. X(name) */
 #define KEYWORDS_NOT_BUILT(X)                                                                      \
-  X("unevaluatedItems")                                                                            \
-  X("unevaluatedProperties")                                                                       \
   X("$dynamicRef")                                                                                 \
   X("$recursiveRef")                                                                               \
   X("extends")                                                                                     \

@@ -245,10 +245,12 @@ static bool is_spent(const schema_t *schema, const schema_part_t *part) {
 /* If some parts are spent, the rule calls the rule of the others: places that refer to one schema
  * then share a rule, so that the matcher need not follow a copy for each place. Returns true if it
  * does. */
-static bool fill_call(schema_t *schema, const rule_t *rule, const grammar_list_t *joined) {
+static bool fill_call(schema_t *schema, const rule_t *rule, const conjunction_t *conjunction,
+                      const grammar_list_t *joined) {
   const schema_part_t *parts = joined->items;
   schema_part_t *kept = compile_scratch(schema->compile, (size_t)joined->count + 1, sizeof *kept);
   uint32_t count = 0;
+  if (schema_has_unevaluated(conjunction)) return false; /* it asks which parts hold */
   for (uint32_t i = 0; i < joined->count; i++) {
     if (!is_spent(schema, &parts[i])) kept[count++] = parts[i];
   }
@@ -263,8 +265,9 @@ static void fill_rule(schema_t *schema, const rule_t *rule) {
   grammar_list_t joined = {0};
   conjunction_t conjunction = schema_join(schema, rule->parts, rule->count, &joined);
   if (conjunction.never) return; /* an alternative without branches accepts nothing */
-  if (fill_call(schema, rule, &joined)) return;
+  if (fill_call(schema, rule, &conjunction, &joined)) return;
   if (schema_fill_split(schema, rule->node, &conjunction, &joined)) return;
+  conjunction = schema_evaluate(schema, &conjunction);
   fill_types(schema, rule->node, &conjunction);
 }
 

@@ -168,6 +168,8 @@ static const char *complaint(const schema_t *schema, keyword_t keyword, const js
     return is_schema(json) ? NULL : "a schema";
   case KEYWORD_ADDITIONAL_PROPERTIES:
   case KEYWORD_PROPERTY_NAMES:
+  case KEYWORD_UNEVALUATED_PROPERTIES:
+  case KEYWORD_UNEVALUATED_ITEMS:
   case KEYWORD_ADDITIONAL_ITEMS: return is_schema(json) ? NULL : "a schema";
   case KEYWORD_MIN_PROPERTIES:
   case KEYWORD_MAX_PROPERTIES:

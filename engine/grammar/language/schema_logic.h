@@ -86,6 +86,13 @@ bool schema_is_conditional(const keywords_t *keywords);  /* has an `if` that is 
 bool schema_no_branch(schema_t *schema, const grammar_list_t *joined, const schema_part_t *holder,
                       uint32_t flag, const json_t *list, int depth);
 
+/* schema_unevaluated.c: returns true if unevaluatedProperties or unevaluatedItems is among the
+ * keywords. Then it has to be known of every schema that schema_evaluates if it holds. */
+bool schema_has_unevaluated(const conjunction_t *conjunction);
+bool schema_evaluates(const json_t *json); /* it may look at members or items */
+/* Adds the keywords that say what these two say. Nothing is left to split. */
+conjunction_t schema_evaluate(schema_t *schema, const conjunction_t *conjunction);
+
 /* schema_empty.c: returns true if it can prove that no value satisfies all parts. depth: 0. */
 bool schema_is_empty(schema_t *schema, const schema_part_t *parts, uint32_t count, int depth);
 /* schema_values.c: returns true if some value that the conjunction lists may satisfy it. */

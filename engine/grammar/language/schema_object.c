@@ -34,7 +34,7 @@ static void add_additional(const schema_t *schema, grammar_list_t *parts,
   const json_t *json = keywords->values[KEYWORD_ADDITIONAL_PROPERTIES];
   if (json == NULL) return;
   add_part(schema, parts, json,
-           schema_pointer_to(schema, keywords->part->pointer, "additionalProperties"));
+           schema_pointer(schema, keywords->part->pointer, json->key, json->key_length));
 }
 
 /* A member that must not satisfy its schema. */

@@ -172,6 +172,7 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
     types &= schema_types(&schema, &conjunction.items[i]);
   if (conjunction.never || !(types & TYPE_OBJECT)) return NODE_ID_FAIL;
   refuse_keywords(&schema, &conjunction);
+  conjunction = schema_evaluate(&schema, &conjunction);
   object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
   uint32_t members, close = put(&schema, words_of(&schema)->end_call, next);
   uint32_t object = build_members(compile, draft, close, &members);

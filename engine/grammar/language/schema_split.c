@@ -75,6 +75,73 @@ static schema_part_t *branches_of(const schema_t *schema, const schema_part_t *h
   return branches;
 }
 
+/* Fills a table of which two branches may hold together. */
+static uint8_t *find_overlaps(schema_t *schema, const grammar_list_t *joined, split_t *split,
+                              const schema_part_t *branches, uint32_t count) {
+  uint8_t *overlaps = compile_scratch(schema->compile, (size_t)count * count, 1);
+  for (uint32_t left = 0; left < count; left++) {
+    for (uint32_t right = left + 1; right < count; right++) {
+      schema_way_t both = {(schema_part_t[]){branches[left], branches[right]}, 2};
+      bool overlap = !contradicts(schema, joined, split, &both);
+      overlaps[left * count + right] = overlaps[right * count + left] = overlap;
+      split->prune = split->prune || overlap;
+    }
+  }
+  return overlaps;
+}
+
+/* Any of the branches, so that it is known which hold of those that look at members or items: each
+ * set of these that may hold together while the others do not, or a branch of another kind while
+ * none of these does. */
+static void split_by_sets(schema_t *schema, const grammar_list_t *joined, split_t *split,
+                          const json_t *list) {
+  enum { BRANCHES_MAX = 5 };
+  uint32_t count = list->count, looking[BRANCHES_MAX], num_looking = 0, index = 0;
+  const schema_part_t *branches = branches_of(schema, split->holder, list, "anyOf");
+  split->flag = DONE_ANY_OF;
+  const uint8_t *overlaps = find_overlaps(schema, joined, split, branches, count);
+  schema_part_t *parts = compile_scratch(schema->compile, BRANCHES_MAX + 1, sizeof *parts);
+  split->prune = true;
+  JSON_EACH(json, list) {
+    if (schema_evaluates(json) && num_looking == BRANCHES_MAX) {
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, split->holder->pointer,
+                  "beside 'unevaluatedProperties' and 'unevaluatedItems' at most %d branches of "
+                  "'anyOf' may look at members or items.",
+                  BRANCHES_MAX);
+    }
+    if (schema_evaluates(json)) looking[num_looking++] = index;
+    index++;
+  }
+  for (uint32_t set = 1; set < UINT32_C(1) << num_looking; set++) {
+    uint32_t used = 0;
+    bool possible = true;
+    for (uint32_t i = 0; i < num_looking; i++) {
+      bool is_in = set >> i & 1, overlap = true;
+      for (uint32_t k = 0; k < num_looking; k++) {
+        if (k != i && (set >> k & 1))
+          overlap = overlap && overlaps[looking[i] * count + looking[k]];
+      }
+      if (is_in) possible = possible && overlap;
+      if (!is_in && !overlap) continue; /* what holds says that it does not */
+      parts[used] = branches[looking[i]];
+      if (!is_in) parts[used].done = schema_mode(PART_NOT);
+      used++;
+    }
+    if (possible) add_way(schema, split, parts, used);
+  }
+  for (uint32_t b = 0; b < count; b++) {
+    uint32_t used = 1;
+    parts[0] = branches[b];
+    if (schema_evaluates(branches[b].schema)) continue;
+    for (uint32_t i = 0; i < num_looking; i++) {
+      if (!overlaps[b * count + looking[i]]) continue;
+      parts[used] = branches[looking[i]];
+      parts[used++].done = schema_mode(PART_NOT);
+    }
+    add_way(schema, split, parts, used);
+  }
+}
+
 static void split_any_of(schema_t *schema, split_t *split, const json_t *list) {
   const schema_part_t *branches = branches_of(schema, split->holder, list, "anyOf");
   split->flag = DONE_ANY_OF;
@@ -86,17 +153,9 @@ static void split_one_of(schema_t *schema, const grammar_list_t *joined, split_t
                          const json_t *list) {
   uint32_t count = list->count;
   const schema_part_t *branches = branches_of(schema, split->holder, list, "oneOf");
-  uint8_t *overlaps = compile_scratch(schema->compile, (size_t)count * count, 1);
   schema_part_t *parts = compile_scratch(schema->compile, count, sizeof *parts);
   split->flag = DONE_ONE_OF;
-  for (uint32_t left = 0; left < count; left++) {
-    for (uint32_t right = left + 1; right < count; right++) {
-      schema_way_t both = {(schema_part_t[]){branches[left], branches[right]}, 2};
-      bool overlap = !contradicts(schema, joined, split, &both);
-      overlaps[left * count + right] = overlaps[right * count + left] = overlap;
-      split->prune = split->prune || overlap;
-    }
-  }
+  const uint8_t *overlaps = find_overlaps(schema, joined, split, branches, count);
   for (uint32_t i = 0; i < count; i++) {
     uint32_t used = 0;
     parts[used++] = branches[i];
@@ -157,7 +216,12 @@ static bool find_list(schema_t *schema, const conjunction_t *conjunction,
     uint32_t done = keywords->part->done;
     split->holder = keywords->part;
     if (keywords->values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) {
-      split_any_of(schema, split, keywords->values[KEYWORD_ANY_OF]);
+      const json_t *list = keywords->values[KEYWORD_ANY_OF];
+      if (schema_has_unevaluated(conjunction)) {
+        split_by_sets(schema, joined, split, list);
+      } else {
+        split_any_of(schema, split, list);
+      }
       return true;
     }
     if (keywords->values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) {
@@ -173,12 +237,19 @@ bool schema_is_conditional(const keywords_t *keywords) {
          (keywords->values[KEYWORD_THEN] != NULL || keywords->values[KEYWORD_ELSE] != NULL);
 }
 
+/* A condition alone matters where it is asked what it looks at. */
+static bool is_asked(const conjunction_t *conjunction, const keywords_t *keywords) {
+  return schema_is_conditional(keywords) ||
+         (keywords->values[KEYWORD_IF] != NULL && !(keywords->part->done & DONE_IF) &&
+          schema_has_unevaluated(conjunction));
+}
+
 static bool find_condition(schema_t *schema, const conjunction_t *conjunction, split_t *split) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
     part_mode_t mode = schema_part_mode(keywords->part);
     split->holder = keywords->part;
-    if (schema_is_conditional(keywords)) {
+    if (is_asked(conjunction, keywords)) {
       split_if(schema, split, keywords);
       return true;
     }
@@ -242,7 +313,7 @@ bool schema_has_split(const conjunction_t *conjunction) {
     part_mode_t mode = schema_part_mode(keywords->part);
     if (keywords->values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) return true;
     if (keywords->values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) return true;
-    if (schema_is_conditional(keywords)) return true;
+    if (is_asked(conjunction, keywords)) return true;
     if ((mode == PART_NOT || mode == PART_DEPENDENT) && !(done & DONE_SPLIT)) return true;
   }
   return false;

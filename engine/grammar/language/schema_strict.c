@@ -32,6 +32,8 @@ static const char *const refused[] = {
     "dependentRequired",
     "dependentSchemas",
     "propertyNames",
+    "unevaluatedProperties",
+    "unevaluatedItems",
 };
 
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth);

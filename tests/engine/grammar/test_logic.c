@@ -278,3 +278,66 @@ Test(logic, every_set_of_names_is_judged_as_the_rules_say) {
   }
   rig_free(rig);
 }
+
+/* Each row has names that a part looks at only if it holds. */
+Test(logic, unevaluated_properties) {
+  static const row_t rows[] = {
+      {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"allOf\":[{\"properties\":{\"b\":{}}}],"
+       "\"unevaluatedProperties\":false}",
+       {"{}", "{\"a\":1,\"b\":1}"},
+       {"{\"c\":1}", "{\"a\":1,\"c\":1}"}},
+      {"{\"type\":\"object\",\"$ref\":\"#/$defs/o\",\"unevaluatedProperties\":{\"type\":\"null\"},"
+       "\"$defs\":{\"o\":{\"patternProperties\":{\"^x\":{}}}}}",
+       {"{\"x\":1,\"c\":null}"},
+       {"{\"c\":1}"}},
+      {"{\"type\":\"object\",\"anyOf\":[{\"properties\":{\"a\":{\"type\":\"null\"}}},{\"required\":"
+       "[\"b\"],\"properties\":{\"b\":{}}}],\"unevaluatedProperties\":false}",
+       {"{}", "{\"a\":null}", "{\"b\":1}", "{\"a\":null,\"b\":1}"},
+       {"{\"a\":1}", "{\"a\":1,\"b\":1}", "{\"c\":1}"}},
+      {"{\"type\":\"object\",\"if\":{\"required\":[\"a\"],\"properties\":{\"a\":{\"const\":1}}},"
+       "\"then\":{\"properties\":{\"b\":{}}},\"else\":{\"properties\":{\"c\":{}}},"
+       "\"unevaluatedProperties\":false}",
+       {"{}", "{\"a\":1,\"b\":2}", "{\"c\":1}"},
+       {"{\"a\":1,\"c\":2}", "{\"b\":1}", "{\"a\":2}"}},
+      {"{\"type\":\"object\",\"if\":{\"properties\":{\"a\":{\"const\":1}}},"
+       "\"unevaluatedProperties\":false}",
+       {"{}", "{\"a\":1}"},
+       {"{\"a\":2}"}},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"dependentSchemas\":{\"a\":{\"properties\":"
+       "{\"b\":{}}}},\"unevaluatedProperties\":false}",
+       {"{}", "{\"a\":1,\"b\":1}"},
+       {"{\"b\":1}"}},
+      /* a sibling sees nothing of another one; whoever takes all names leaves none */
+      {"{\"type\":\"object\",\"allOf\":[{\"properties\":{\"a\":{}}},{\"unevaluatedProperties\":"
+       "false}]}",
+       {"{}"},
+       {"{\"a\":1}"}},
+      {"{\"type\":\"object\",\"allOf\":[{\"additionalProperties\":{\"type\":\"null\"}}],"
+       "\"unevaluatedProperties\":false}",
+       {"{\"a\":null}"},
+       {"{\"a\":1}"}},
+  };
+  CHECK_ROWS(rows);
+}
+
+Test(logic, unevaluated_items) {
+  static const row_t rows[] = {
+      {"{\"type\":\"array\",\"allOf\":[{\"prefixItems\":[{},{}]}],\"prefixItems\":[{\"type\":"
+       "\"null\"}],"
+       "\"unevaluatedItems\":false}",
+       {"[]", "[null]", "[null,1]"},
+       {"[1]", "[null,1,2]"}},
+      {"{\"type\":\"array\",\"oneOf\":[{\"minItems\":3,\"prefixItems\":[{},{}]},{\"maxItems\":2}],"
+       "\"unevaluatedItems\":{\"type\":\"null\"}}",
+       {"[]", "[null,null]", "[1,1,null,null]"},
+       {"[1]", "[1,1,1]"}},
+      {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"unevaluatedItems\":false}",
+       {"[null,null]"},
+       {"[1]"}},
+      {"{\"$schema\":\"https://json-schema.org/draft/2019-09/schema\",\"type\":\"array\","
+       "\"items\":[{}],\"unevaluatedItems\":false}",
+       {"[]", "[1]"},
+       {"[1,1]"}},
+  };
+  CHECK_ROWS(rows);
+}

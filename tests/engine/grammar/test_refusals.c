@@ -52,7 +52,23 @@ static const refusal_t schemas[] = {
      ERR_UNSUPPORTED_PARAMETER,
      {"'propertyNames'"}},
     {"{\"propertyNames\":{\"maxLength\":50000}}", ERR_BAD_REQUEST, {"propertyNames"}},
-    {"{\"unevaluatedProperties\":false}", ERR_UNSUPPORTED_PARAMETER, {"'unevaluatedProperties'"}},
+    {"{\"unevaluatedProperties\":3}", ERR_INVALID_VALUE, {"/unevaluatedProperties"}},
+    {"{\"not\":{\"unevaluatedProperties\":false}}",
+     ERR_UNSUPPORTED_PARAMETER,
+     {"'unevaluatedProperties'", "/not"}},
+    {"{\"not\":{\"unevaluatedItems\":false}}",
+     ERR_UNSUPPORTED_PARAMETER,
+     {"'unevaluatedItems'", "/not"}},
+    {"{\"anyOf\":[{\"items\":{\"type\":\"null\"}},{\"prefixItems\":[true]}],\"unevaluatedItems\":"
+     "false}",
+     ERR_UNSUPPORTED_PARAMETER,
+     {"'prefixItems'", "/anyOf/1"}},
+    {"{\"anyOf\":[{\"properties\":{\"a\":{}}},{\"properties\":{\"b\":{}}},{\"properties\":{\"c\":{}"
+     "}},"
+     "{\"properties\":{\"d\":{}}},{\"properties\":{\"e\":{}}},{\"properties\":{\"f\":{}}}],"
+     "\"unevaluatedProperties\":false}",
+     ERR_UNSUPPORTED_PARAMETER,
+     {"at most 5 branches of 'anyOf'"}},
     {"{\"$dynamicRef\":\"#a\"}", ERR_UNSUPPORTED_PARAMETER, {"'$dynamicRef'"}},
     {"{\"$ref\":\"http://x/y\"}", ERR_UNSUPPORTED_PARAMETER, {"http://x/y", "/$ref"}},
     {"{\"$ref\":\"#/nowhere\"}", ERR_INVALID_VALUE, {"points nowhere", "/$ref"}},
