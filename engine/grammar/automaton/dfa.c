@@ -143,6 +143,7 @@ static uint8_t *find_live(compile_t *compile, const dfa_t *dfa) {
 
 /* The automaton without states that cannot be reached or cannot reach acceptance. */
 static dfa_t *trim(compile_t *compile, const dfa_t *dfa) {
+  if (dfa_is_empty(dfa)) return compile_scratch(compile, 1, sizeof *dfa);
   uint8_t *live = find_live(compile, dfa);
   uint32_t *number = compile_scratch(compile, dfa->num_states, sizeof *number);
   uint32_t *order = compile_scratch(compile, (size_t)dfa->num_states + 1, sizeof *order), count = 1;

@@ -52,6 +52,7 @@ static const refusal_t schemas[] = {
      ERR_UNSUPPORTED_PARAMETER,
      {"'propertyNames'"}},
     {"{\"propertyNames\":{\"maxLength\":50000}}", ERR_BAD_REQUEST, {"propertyNames"}},
+    {"{\"contains\":{},\"unevaluatedItems\":false}", ERR_UNSUPPORTED_PARAMETER, {"'contains'"}},
     {"{\"unevaluatedProperties\":3}", ERR_INVALID_VALUE, {"/unevaluatedProperties"}},
     {"{\"not\":{\"unevaluatedProperties\":false}}",
      ERR_UNSUPPORTED_PARAMETER,

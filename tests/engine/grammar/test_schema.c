@@ -276,6 +276,10 @@ Test(schema, property_names) {
        {"{\"b\":1}", "{\"aa\":1}"},
        {"{\"a\":1}", "{\"b\":1,\"a\":1}"}},
       {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"integer\"}}", {"{}"}, {"{\"a\":1}"}},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"propertyNames\":{\"anyOf\":[{\"const\":"
+       "\"a\",\"enum\":[\"b\"]},{\"pattern\":\"a\",\"not\":{\"pattern\":\"a\"}}]}}",
+       {"{}"},
+       {"{\"a\":1}"}},
       {"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":200}}",
        {"{\"abc\":1}"},
        {"{\"a\" :1}"}},
