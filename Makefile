@@ -377,6 +377,8 @@ $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
 FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model config parser server pull,$(call archive,$(r)))
+# The unit program of the targets has no other archives, so that `make fuzz` links whenever it does.
+$(BUILD)/tests/fuzz/run: LINK_TEST = -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
 FUZZ_LINK = $(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $(filter %.o,$^) \
   -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
 $(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)

@@ -67,10 +67,6 @@ struct dialect {
 
 extern const dialect_t text_dialect, chat_dialect; /* sse.c */
 
-/* prompt.c: the limits of a translated body. It may have more values and nest deeper than what a
- * client may send: the dialect wraps values. */
-extern const json_limits_t json_limits_translated;
-
 /* completion.c: takes a request of a route of this dialect. Loop thread; handlers call it. */
 void completion_start(exchange_t *exchange, const dialect_t *dialect);
 

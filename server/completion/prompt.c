@@ -29,8 +29,6 @@ static int parse(completion_t *completion, const json_limits_t *limits) {
   return completion_charge_values(completion, json_memory(intake->doc));
 }
 
-const json_limits_t json_limits_translated = {80, 3000000, 256, false};
-
 /* Puts the body of chat that the dialect makes of the document in the place of body and document.
  */
 static int translate(completion_t *completion, reader_t *reader) {

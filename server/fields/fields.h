@@ -120,4 +120,8 @@ void field_name_ignored(char *ignored, const char *name);
 /* Counts an unknown name (the access log and x-inferd-ignored-params name it), or refuses it. */
 int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t length);
 
+/* The limits of a body of chat that a dialect makes of its own. It may have more values and nest
+ * deeper than what a client may send: the dialect wraps values. */
+extern const json_limits_t json_limits_translated; /* 80, 3e6, 256, false */
+
 #endif

@@ -1,7 +1,6 @@
 /* fuzz_request.c: a body of /v1/completions, /v1/chat/completions and /v1/messages. */
 #include "engine/base/arena.h"
 #include "engine/base/check.h"
-#include "server/completion/dialect.h"
 #include "server/fields/params.h"
 #include "server/messages/messages.h"
 #include "tests/fuzz/targets.h"
