@@ -62,6 +62,34 @@ const char *schema_keyword_name(keyword_t keyword) {
   return names[keyword];
 }
 
+/* Returns true if the schema, or one that it holds, has a keyword that dialects read differently.
+ */
+static bool dialect_matters(const schema_t *schema, const json_t *json) {
+  static const struct {
+    const char *name;
+    bool if_array, if_string;
+  } rows[] = {{"items", true, false},
+              {"prefixItems", true, false},
+              {"additionalItems", false, false},
+              {"minContains", false, false},
+              {"maxContains", false, false},
+              {"exclusiveMinimum", false, false},
+              {"exclusiveMaximum", false, false},
+              {"id", false, true},
+              {"$id", false, true}};
+  if (json->type != JSON_OBJECT && json->type != JSON_ARRAY) return false;
+  compile_spend(schema->compile, json->count + 1);
+  JSON_EACH(child, json) {
+    for (size_t i = 0; json->type == JSON_OBJECT && i < ARRAY_LEN(rows); i++) {
+      bool other = (rows[i].if_array && child->type != JSON_ARRAY) ||
+                   (rows[i].if_string && child->type != JSON_STRING);
+      if (!other && json_named(child, rows[i].name)) return true;
+    }
+    if (dialect_matters(schema, child)) return true; /* the reader bounds the depth */
+  }
+  return false;
+}
+
 /* `$id` changes what the references below it mean, `$schema` what the keywords do. */
 static void check_base(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   bool is_id = json_named(json, schema->old_exclusive ? "id" : "$id");
@@ -77,6 +105,7 @@ static void check_base(const schema_t *schema, const schema_part_t *part, const 
   if (own.old_arrays == schema->old_arrays && own.old_contains == schema->old_contains &&
       own.old_exclusive == schema->old_exclusive)
     return;
+  if (!dialect_matters(schema, part->schema)) return;
   schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
               "'$schema' is supported below the root only if it says the same as there.");
 }
@@ -85,6 +114,8 @@ static void check_base(const schema_t *schema, const schema_part_t *part, const 
 static keyword_t find_keyword(const schema_t *schema, const schema_part_t *part,
                               const json_t *json) {
   for (int i = 0; i < KEYWORD_COUNT; i++) {
+    /* In every dialect it restricts nothing unless `items` is an array. */
+    if (i == KEYWORD_ADDITIONAL_ITEMS && !schema->old_arrays) continue;
     if (json_named(json, names[i])) return (keyword_t)i;
   }
   schema_pass_name(schema, part, json);
@@ -209,9 +240,8 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
                   schema_pointer(schema, part->pointer, json->key, json->key_length),
                   "expected %s.", expected);
     }
-    bool older = keyword == KEYWORD_ADDITIONAL_ITEMS, newer = keyword == KEYWORD_PREFIX_ITEMS;
     bool counts = keyword == KEYWORD_MIN_CONTAINS || keyword == KEYWORD_MAX_CONTAINS;
-    if ((older && !schema->old_arrays) || (newer && schema->old_arrays) ||
+    if ((keyword == KEYWORD_PREFIX_ITEMS && schema->old_arrays) ||
         (counts && schema->old_contains)) {
       schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                   "the keyword '%s' is not part of this dialect.", names[keyword]);

@@ -38,10 +38,10 @@ static bool is_one_of(const json_t *json, const char *const *list, size_t count)
 
 /* ---- misspelt names ---- */
 
-enum { NEAR_LETTERS_MIN = 6, NEAR_EDITS_MAX = 2, NAME_LETTERS_MAX = 24 };
+enum { NEAR_LETTERS_MIN = 6, SHORT_LETTERS = 7, NEAR_EDITS_MAX = 2, NAME_LETTERS_MAX = 24 };
 
-/* Returns true if at most NEAR_EDITS_MAX letters have to be inserted, removed or replaced to make
- * `name` of the other text (Levenshtein's distance, row by row). */
+/* Returns true if at most NEAR_EDITS_MAX letters, of a short name one, have to be inserted, removed
+ * or replaced to make `name` of the other text (Levenshtein's distance, row by row). */
 static bool is_near(const char *name, const char *text, size_t length) {
   uint8_t row[NAME_LETTERS_MAX + 1];
   size_t count = strlen(name);
@@ -58,7 +58,7 @@ static bool is_near(const char *name, const char *text, size_t length) {
       diagonal = above;
     }
   }
-  return row[count] <= NEAR_EDITS_MAX;
+  return row[count] <= (count < SHORT_LETTERS ? 1 : NEAR_EDITS_MAX);
 }
 
 /* Returns the keyword that the name seems to mean; NULL if there is none. A name that differs in

@@ -80,7 +80,9 @@ static const refusal_t schemas[] = {
      ERR_UNSUPPORTED_PARAMETER,
      {"/$schema"}},
     {"{\"items\":[{}]}", ERR_INVALID_VALUE, {"/items"}},
-    {"{\"additionalItems\":false}", ERR_UNSUPPORTED_PARAMETER, {"'additionalItems'"}},
+    {"{\"prefixItems\":[{}],\"$schema\":\"http://json-schema.org/draft-07/schema#\"}",
+     ERR_UNSUPPORTED_PARAMETER,
+     {"'prefixItems'"}},
     {"{\"type\":\"text\"}", ERR_INVALID_VALUE, {"/type"}},
     {"{\"type\":3}", ERR_INVALID_VALUE, {"/type"}},
     {"{\"required\":[1]}", ERR_INVALID_VALUE, {"/required"}},
@@ -189,6 +191,7 @@ Test(refusals, unknown_names_are_listed) {
       {"{\"markdownDescription\":\"m\",\"type\":\"null\",\"nullable\":true}",
        "markdownDescription,nullable"},
       {"{\"_format\":\"date\",\"_uniqueItems\":true}", "_format,_uniqueItems"},
+      {"{\"additionalItems\":false,\"form\":1}", "additionalItems,form"},
       {"{\"anyOf\":[{\"type\":\"null\",\"links\":[]},{\"const\":1,\"links\":1}],\"_u\":{\"not\":1}"
        "}",
        "_u,links"},
