@@ -14,7 +14,8 @@
 
 typedef struct resource {
   const json_t *begin, *end;
-  uri_text_t uri; /* without fragment; empty = unknown */
+  uri_text_t uri;  /* without fragment; empty = unknown */
+  bool is_doubled; /* another one has the same URI; set at the first of them */
 } resource_t;
 
 typedef struct anchor {
@@ -81,8 +82,8 @@ static const resource_t *resource_of(const schema_t *schema, const json_t *json)
   return found;
 }
 
-static const resource_t *resource_named(const schema_t *schema, uri_text_t uri) {
-  const resource_t *resources = schema->bases->resources.items;
+static resource_t *resource_named(const schema_t *schema, uri_text_t uri) {
+  resource_t *resources = schema->bases->resources.items;
   compile_spend(schema->compile, schema->bases->resources.count / 4 + 1);
   for (uint32_t i = 0; i < schema->bases->resources.count; i++) {
     if (resources[i].uri.length == uri.length &&
@@ -123,9 +124,10 @@ static uri_text_t add_base(schema_t *schema, const json_t *json, const json_t *e
     ((resource_t *)schema->bases->resources.items)[0].uri = uri;
     return uri;
   }
-  if (resource_named(schema, uri) != NULL) refuse_name(schema, id, "is the name of two schemas");
+  resource_t *first = resource_named(schema, uri);
+  if (first != NULL) first->is_doubled = true;
   *(resource_t *)list_add(schema->compile, &schema->bases->resources, sizeof(resource_t)) =
-      (resource_t){json, end, uri};
+      (resource_t){json, end, uri, false};
   return uri;
 }
 
@@ -153,7 +155,7 @@ void schema_find_bases(schema_t *schema) {
   schema->bases = compile_scratch(schema->compile, 1, sizeof *schema->bases);
   const json_t *end = end_of(schema->root);
   *(resource_t *)list_add(schema->compile, &schema->bases->resources, sizeof(resource_t)) =
-      (resource_t){schema->root, end, {"", 0}};
+      (resource_t){schema->root, end, {"", 0}, false};
   visit(schema, schema->root, end, (uri_text_t){"", 0});
 }
 
@@ -211,6 +213,8 @@ static const resource_t *resource_of_reference(const schema_t *schema, const jso
   const resource_t *resource = resource_of(schema, from);
   if (uri.length == 0) return resource;
   resource = resource_named(schema, uri_resolve(schema->compile, resource->uri, uri));
+  if (resource != NULL && resource->is_doubled)
+    schema_fail(schema, ERR_INVALID_VALUE, place, "'%s' is the name of two schemas.", quoted);
   if (resource != NULL) return resource;
   schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, place,
               "'%s' is not supported; references stay within the document.", quoted);

@@ -134,6 +134,23 @@ Test(references, ids_and_anchors) {
   rig_free(rig);
 }
 
+/* An id that two schemas have, and another dialect below the root, matter only where they decide.
+ */
+Test(references, what_decides_nothing) {
+  static const row_t rows[] = {
+      {"{\"$defs\":{\"a\":{\"$id\":\"i\"},\"b\":{\"$id\":\"i\",\"$ref\":\"#/"
+       "x\",\"x\":{\"const\":1}}},"
+       "\"$ref\":\"#/$defs/b\"}",
+       {"1"},
+       {"2"}},
+      {"{\"type\":\"array\",\"items\":{" DRAFT("draft-04") ",\"items\":{\"enum\":[1]},"
+                                                           "\"type\":\"array\",\"minItems\":1}}",
+       {"[[1]]"},
+       {"[[2]]", "[[]]"}},
+  };
+  CHECK_ROWS(rows);
+}
+
 Test(references, what_is_refused) {
   static const struct {
     const char *schema;
@@ -148,12 +165,14 @@ Test(references, what_is_refused) {
        "points nowhere"},
       {"{\"$ref\":\"#one\",\"items\":{\"$id\":\"i\",\"$anchor\":\"one\"}}", ERR_INVALID_VALUE,
        "points nowhere"},
-      {"{\"$defs\":{\"a\":{\"$id\":\"i\"},\"b\":{\"$id\":\"./i\"}}}", ERR_INVALID_VALUE,
-       "'./i' is the name of two schemas"},
+      {"{\"$defs\":{\"a\":{\"$id\":\"i\"},\"b\":{\"$id\":\"./i\"}},\"$ref\":\"i\"}",
+       ERR_INVALID_VALUE, "'i' is the name of two schemas"},
       {"{\"$defs\":{\"a\":{\"$id\":\"i#x\"}}}", ERR_INVALID_VALUE, "has a fragment"},
       {"{\"$ref\":\"#/vendor/a\",\"vendor\":{\"a\":{\"$id\":\"i\",\"const\":1}}}",
        ERR_UNSUPPORTED_PARAMETER, "'/vendor/a': '$id'"},
       {"{\"items\":{" DRAFT("draft-07") ",\"$id\":\"i\"}}", ERR_UNSUPPORTED_PARAMETER, "'$schema'"},
+      {"{\"items\":{" DRAFT("draft-04") ",\"not\":{\"exclusiveMinimum\":1}}}",
+       ERR_UNSUPPORTED_PARAMETER, "'$schema'"},
       {"{\"items\":{\"$schema\":1}}", ERR_UNSUPPORTED_PARAMETER, "/items/$schema"},
   };
   rig_t *rig = rig_new();
