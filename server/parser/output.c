@@ -305,6 +305,7 @@ static bool step_opened(output_parser_t *parser, const output_sink_t *sink) {
   const char *text = rest(parser, &length);
   if (tools->payload == PAYLOAD_TAGS) {
     tag_call_start(&parser->tags, tools->tags, parser->options.functions);
+    parser->tags.whole = parser->options.whole;
     parser->stage = STAGE_TAGS;
     return true;
   }
@@ -448,6 +449,14 @@ static void stop_payload(output_parser_t *parser, const output_sink_t *sink) {
   after_call(parser, STAGE_CONTENT);
 }
 
+/* The value of a parameter is not what it began as: its bytes are parsed again. */
+static void read_value_again(output_parser_t *parser) {
+  const buffer_t *value = &parser->tags.value;
+  if (!parser->tags.streaming) parser->raw.length -= value->length;
+  put_back(parser, value->data, value->length);
+  tag_call_again(&parser->tags);
+}
+
 static bool step_payload(output_parser_t *parser, const output_sink_t *sink) {
   while (parser->at < parser->pending.length) {
     call_result_t result = payload_byte(parser, parser->pending.data[parser->at], sink);
@@ -463,8 +472,7 @@ static bool step_payload(output_parser_t *parser, const output_sink_t *sink) {
         return true;
     }
     if (result == CALL_AGAIN) {
-      put_back(parser, parser->tags.value.data, parser->tags.value.length);
-      tag_call_again(&parser->tags);
+      read_value_again(parser);
     } else if (result == CALL_DONE) {
       after_call(parser, STAGE_CALLED);
       return true;
@@ -614,8 +622,7 @@ static void run(output_parser_t *parser, const output_sink_t *sink) {
 /* Ends a call in tags inside which the text ended. An open object or array becomes a string. */
 static void end_tags(output_parser_t *parser, const output_sink_t *sink) {
   while (parser->stage == STAGE_TAGS && parser->tags.spanning) {
-    put_back(parser, parser->tags.value.data, parser->tags.value.length);
-    tag_call_again(&parser->tags);
+    read_value_again(parser);
     run(parser, sink);
   }
   if (parser->stage != STAGE_TAGS || !parser->tags.streaming) return;

@@ -32,7 +32,7 @@ typedef struct output_options {
   const reasoning_format_t *reasoning; /* NULL = reasoning is content */
   bool in_reasoning;                   /* the prompt ends inside a reasoning block */
   bool one_call;                       /* text after the first call is dropped */
-  bool whole;              /* JSON calls are passed on when they are complete; others are content */
+  bool whole;              /* calls are passed on when they are complete; others are content */
   const json_t *functions; /* the request's tools: names, types of parameters; or NULL */
   const char *begun;       /* channels: the last message of the prompt, read by _new */
   size_t begun_length;

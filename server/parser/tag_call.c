@@ -47,15 +47,21 @@ void tag_call_flush(tag_call_t *call, const output_sink_t *sink) {
   buffer_clear(&call->out);
 }
 
-static void begin(tag_call_t *call, const output_sink_t *sink) {
+static void send_name(tag_call_t *call, const output_sink_t *sink) {
   if (call->streaming) return;
   call->streaming = true;
   sink->take(sink->context, OUTPUT_CALL_BEGIN, call->name.data, call->name.length);
-  buffer_char(&call->out, '{');
+}
+
+static void begin(tag_call_t *call, const output_sink_t *sink) {
+  if (!call->whole) send_name(call, sink);
+  if (!call->begun) buffer_char(&call->out, '{');
+  call->begun = true;
 }
 
 static call_result_t finish(tag_call_t *call, const output_sink_t *sink) {
   begin(call, sink);
+  send_name(call, sink);
   buffer_char(&call->out, '}');
   tag_call_flush(call, sink);
   sink->take(sink->context, OUTPUT_CALL_END, "", 0);
@@ -243,8 +249,7 @@ static call_result_t before_value_byte(tag_call_t *call, char byte) {
 /* Takes a byte between values: blanks, then one of the tags. `held` is the start of the tag. */
 static call_result_t tag_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   const tag_words_t *words = call->words;
-  const char *tags[3] = {words->begin_key, words->end_call,
-                         call->streaming ? words->end_calls : NULL};
+  const char *tags[3] = {words->begin_key, words->end_call, call->begun ? words->end_calls : NULL};
   buffer_t *held = &call->held;
   if (held->length == 0 && json_is_blank(byte)) return CALL_MORE;
   for (int i = 0; i < 3; i++) {

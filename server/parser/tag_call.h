@@ -35,6 +35,8 @@ typedef struct tag_call {
   buffer_t out;   /* arguments that were not sent yet */
   uint32_t types; /* of this parameter */
   int num_parameters;
+  bool whole;       /* nothing is passed on before the call is complete */
+  bool begun;       /* the call has a parameter or has ended: the text is one of a call */
   bool streaming;   /* CALL_BEGIN was sent */
   bool first_byte;  /* the next byte is the first after the tag */
   bool line_starts; /* the value has no byte yet */
@@ -45,7 +47,7 @@ typedef struct tag_call {
   json_scan_t json;
 } tag_call_t;
 
-/* Begins a new call, at its name; keeps the memory. */
+/* Begins a new call, at its name; keeps the memory. The caller may then set `whole`. */
 void tag_call_start(tag_call_t *call, const tag_words_t *words, const json_t *functions);
 /* Takes one byte. CALL_DONE: the call is complete and CALL_END was sent. CALL_BAD: the byte was not
  * taken; the caller must parse `held` again as text outside of the call and, if `streaming`, close

@@ -165,6 +165,33 @@ Test(formats, calls_of_every_family) {
   }
 }
 
+/* An answer that is not streamed has whole calls only: what was cut or is broken is content. */
+Test(formats, a_broken_call_in_tags_is_content_in_a_whole_answer) {
+#define OPEN "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
+#define ODD "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>["
+  static const struct {
+    const char *text, *expected;
+  } broken[] = {
+      {"so " OPEN, "C(so " OPEN ")"},
+      {OPEN "<arg_key>s</arg_key>\n<arg_value>x</arg_val", NULL},
+      {OPEN "<arg_key>s</arg_key> x", NULL},
+      {OPEN "</tool_call>", "T(f|{\"a\": 1})"},
+      {OPEN "</tool_cal> " OPEN "</tool_call>", "C(" OPEN "</tool_cal>)T(f|{\"a\": 1})"},
+      {ODD "1}", NULL},
+      {ODD "1}</arg_value>\n</tool_call>", "T(f|{\"x\": \"[1}\"})"},
+      {ODD "1", NULL},
+      {ODD "1</arg_value> and", NULL},
+  };
+  output_options_t options = {
+      .tools = tool_format_find("glm45"), .functions = functions(), .whole = true};
+  for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
+    char content[256];
+    snprintf(content, sizeof content, "C(%s)", broken[i].text);
+    story_expect(&options, broken[i].text, strlen(broken[i].text),
+                 broken[i].expected != NULL ? broken[i].expected : content);
+  }
+}
+
 /* A grammar writes calls in the format's own words: what it writes is read back. */
 Test(formats, every_row_reads_what_it_writes) {
   for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
