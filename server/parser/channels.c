@@ -110,6 +110,7 @@ static void open_message(channels_t *channels, const char *header, size_t length
   if (to_length - prefix > CALL_NAME_BYTES_MAX) return;
   channels->stage = CHANNEL_CALL;
   call_scan_start_named(&channels->call, to + prefix, to_length - prefix);
+  channels->call.whole = channels->options.whole;
 }
 
 /* Reads a header. Returns true if it was complete. */
@@ -153,10 +154,19 @@ static channel_stage_t behind_call(const channels_t *channels) {
   return channels->options.one_call ? CHANNEL_DROP : CHANNEL_SKIP;
 }
 
+/* The arguments so far prove to be none: they are content. */
+static void give_up(channels_t *channels, const output_sink_t *sink) {
+  const buffer_t *value = &channels->call.value;
+  channels->stage = CHANNEL_BODY;
+  channels->kind = OUTPUT_CONTENT;
+  say(sink, channels->kind, value->data, value->length);
+}
+
 static void take_arguments(channels_t *channels, const char *text, size_t length,
                            const output_sink_t *sink) {
   for (size_t i = 0; i < length; i++) {
-    if (!channels->call.streaming && json_is_blank(text[i])) continue;
+    bool begun = channels->call.streaming || channels->call.value.length > 0;
+    if (!begun && json_is_blank(text[i])) continue;
     call_result_t result = call_scan_byte(&channels->call, text[i], sink);
     if (result == CALL_MORE) continue;
     if (result == CALL_DONE || channels->call.streaming) {
@@ -164,8 +174,7 @@ static void take_arguments(channels_t *channels, const char *text, size_t length
         end_call(channels, sink); /* a part was sent already, so the call ends here */
       channels->stage = behind_call(channels);
     } else {
-      channels->stage = CHANNEL_BODY;
-      channels->kind = OUTPUT_CONTENT;
+      give_up(channels, sink);
       say(sink, channels->kind, text + i, length - i);
     }
     return;
@@ -178,6 +187,9 @@ static void close_message(channels_t *channels, const output_sink_t *sink) {
   if (channels->stage != CHANNEL_CALL) return;
   if (channels->call.streaming) {
     end_call(channels, sink);
+  } else if (channels->call.value.length > 0) {
+    give_up(channels, sink);
+    return;
   } else {
     (void)call_scan_byte(&channels->call, '{', sink);
     (void)call_scan_byte(&channels->call, '}', sink);

@@ -192,6 +192,23 @@ Test(formats, a_broken_call_in_tags_is_content_in_a_whole_answer) {
   }
 }
 
+Test(formats, a_broken_call_in_a_channel_is_content_in_a_whole_answer) {
+#define TO "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+  static const struct {
+    const char *text, *expected;
+  } broken[] = {{TO "{\"a\": 1", "C({\"a\": 1)"},
+                {TO "{\"a\": 18.=} x", "C({\"a\": 18.=} x)"},
+                {TO "{\"s\": \"a b\"<|call|>", "C({\"s\": \"a b\")"},
+                {TO " {\"s\": \"a b\"}<|call|>", "T(f|{\"s\": \"a b\"})"},
+                {TO "<|call|>", "T(f|{})"}};
+  output_options_t options = {.tools = tool_format_find("harmony"),
+                              .reasoning = reasoning_format_find("harmony"),
+                              .functions = functions(),
+                              .whole = true};
+  for (size_t i = 0; i < ARRAY_LEN(broken); i++)
+    story_expect(&options, broken[i].text, strlen(broken[i].text), broken[i].expected);
+}
+
 /* A grammar writes calls in the format's own words: what it writes is read back. */
 Test(formats, every_row_reads_what_it_writes) {
   for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
