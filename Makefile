@@ -391,7 +391,8 @@ $(BUILD)/run_api: $(BUILD)/entry_api.o $(call objects,tests/fuzz/entry/asserts.c
 
 parity:
 	@scripts/bootstrap build parity
-	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver
+	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/tests/api_unit/run
+	CALLS=10000 $(BUILD)/tests/api_unit/run --filter='calls/*'
 	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)

@@ -5,7 +5,8 @@
  * time; everything runs on the test's thread but for libuv's pool.
  *
  * The fake tokenizer: an id below 256 is that byte; 256 is a special "<s>" that add_special_tokens
- * puts in front, 257 a special "</s>", 258 " the", 259 is unused, 260.. up to 299 are "tNNN".
+ * puts in front, 257 a special "</s>", 258 " the", 259 is unused, 260.. up to 299 are "tNNN"
+ * but for FAKE_MARKS_MAX ids, which may be marks of a format.
  */
 #ifndef INFERD_TESTS_SERVER_API_FAKE_H
 #define INFERD_TESTS_SERVER_API_FAKE_H
@@ -17,6 +18,7 @@
 #include <criterion/criterion.h>
 
 enum { FAKE_VOCAB = 300, FAKE_CONTEXT = 128, FAKE_BOS = 256, FAKE_EOS = 257, FAKE_THE = 258 };
+enum { FAKE_MARKS = 270, FAKE_MARKS_MAX = 10 };
 enum { FAKE_BEYOND = 300 }; /* of byte 0x7f: an id that the tokenizer knows, but not the model */
 
 /* ---- the server under test ---- */
@@ -60,6 +62,7 @@ typedef struct fake_template {
   bool none, broken, tools; /* no template; it does not parse; it takes tools */
   const char *knows;        /* one more name that it mentions */
   const char *format_words; /* what it says about tool calls */
+  const char *const *marks; /* tokens from FAKE_MARKS on; NULL ends them; NULL = there are none */
   bool fim;                 /* the vocabulary has tokens for filling in: 290, 291, 292 */
 } fake_template_t;
 

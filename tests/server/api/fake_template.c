@@ -92,9 +92,3 @@ int chat_template_render(const chat_templates_t *templates, const chat_input_t *
   out->text = buffer_detach(&text, &out->length);
   return 0;
 }
-
-void jinja_output_free(jinja_output_t *out) {
-  free(out->text);
-  free(out->request);
-  *out = (jinja_output_t){0};
-}

@@ -63,7 +63,8 @@ const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *le
                      : id == FAKE_EOS ? "</s>"
                      : id == FAKE_THE ? " the"
                                       : "";
-  if (id >= 260 && id < FAKE_VOCAB) {
+  bool is_mark = id >= FAKE_MARKS && id < FAKE_MARKS + FAKE_MARKS_MAX;
+  if (id >= 260 && id < FAKE_VOCAB && !is_mark) {
     char *name = names[id - 260];
     name[0] = 't', name[1] = (char)('0' + id / 100), name[2] = (char)('0' + id / 10 % 10);
     name[3] = (char)('0' + id % 10);
@@ -92,6 +93,10 @@ int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t len
   static const int32_t ids[] = {FAKE_BOS, 290, 291, 292};
   for (int i = 0; i < (fake_template.fim ? 4 : 1); i++) {
     if (strlen(names[i]) == length && memcmp(token, names[i], length) == 0) return ids[i];
+  }
+  for (int i = 0; fake_template.marks != NULL && fake_template.marks[i] != NULL; i++) {
+    const char *mark = fake_template.marks[i];
+    if (strlen(mark) == length && memcmp(token, mark, length) == 0) return FAKE_MARKS + i;
   }
   return -1;
 }
