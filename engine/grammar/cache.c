@@ -74,7 +74,7 @@ static void put_json(key_writer_t *writer, const json_t *root) {
 }
 
 static void put_source(key_writer_t *writer, const grammar_source_t *source, int depth) {
-  enum { DEPTH_MAX = 32 }; /* of a tree that compiles */
+  enum { DEPTH_MAX = 100 }; /* of a tree that compiles */
   int32_t numbers[] = {(int32_t)source->kind, source->strict, source->known_only,
                        source->object_only,   source->token,  source->num_children};
   put(writer, numbers, sizeof numbers);

@@ -17,7 +17,7 @@
 
 static const uint64_t COMPILE_WORK_MAX =
     15000000; /* about a second: 40 to 70 ns each on a Xeon of 2023 */
-enum { FUEL = 20000, SOURCE_DEPTH_MAX = 32 };
+enum { FUEL = 20000, SOURCE_DEPTH_MAX = 100 };
 static atomic_uint_fast64_t next_serial;
 static const size_t ARENA_BYTES_MAX = (size_t)64 << 20;
 
@@ -135,53 +135,18 @@ static uint32_t compile_regex(compile_t *compile, const grammar_source_t *source
                    next);
 }
 
-/* Accepts any text up to the first occurrence of a marker. state = 1 + matching bytes of the
- * marker. */
-typedef struct marker_text {
-  const char *text;
-  size_t length;
-  uint32_t *fallback; /* [length + 1] Knuth, Morris, Pratt */
-} marker_text_t;
-
-static uint64_t marker_step(void *context, uint64_t state, uint8_t byte) {
-  const marker_text_t *marker = context;
-  size_t at = (size_t)state - 1;
-  if (at == marker->length) return 0;
-  while (at > 0 && (uint8_t)marker->text[at] != byte) at = marker->fallback[at];
-  return ((uint8_t)marker->text[at] == byte ? at + 1 : 0) + 1;
-}
-
-static bool marker_accepts(void *context, uint64_t state) {
-  return state == ((const marker_text_t *)context)->length + 1;
-}
-
-/* Accepts any text without the marker: the byte that would complete the marker leads to the dead
- * state, and every other state accepts. */
-static uint64_t without_step(void *context, uint64_t state, uint8_t byte) {
-  uint64_t to = marker_step(context, state, byte);
-  return to == ((const marker_text_t *)context)->length + 1 ? 0 : to;
-}
-
-static bool without_accepts(void *context, uint64_t state) {
-  (void)context;
-  return state != 0;
-}
-
 static uint32_t compile_text(compile_t *compile, const grammar_source_t *source, uint32_t next) {
-  if (source->length == 0) return build_lex(compile, lexeme_any(compile), next);
-  marker_text_t marker = {source->text, source->length,
-                          compile_scratch(compile, source->length + 1, sizeof(uint32_t))};
-  for (size_t i = 1, k = 0; i < source->length; i++) {
-    while (k > 0 && source->text[i] != source->text[k]) k = marker.fallback[k];
-    if (source->text[i] == source->text[k]) k++;
-    marker.fallback[i + 1] = (uint32_t)k;
+  bool has_list = source->num_children > 0, is_until = source->kind == GRAMMAR_TEXT;
+  uint32_t count = has_list ? (uint32_t)source->num_children : 1;
+  if (!has_list && source->length == 0) return build_lex(compile, lexeme_any(compile), next);
+  dfa_text_t *texts = compile_scratch(compile, count, sizeof *texts);
+  for (uint32_t i = 0; i < count; i++) {
+    const grammar_source_t *from = has_list ? &source->children[i] : source;
+    texts[i] = (dfa_text_t){from->text, (uint32_t)from->length};
   }
-  uint8_t class_of[256];
-  for (int b = 0; b < 256; b++) class_of[b] = (uint8_t)b;
-  automaton_t automaton = {&marker, 1, marker_step, marker_accepts, class_of};
-  if (source->kind == GRAMMAR_TEXT_WITHOUT)
-    automaton.step = without_step, automaton.accepts = without_accepts;
-  return build_lex(compile, lexeme_add(compile, dfa_explore(compile, &automaton)), next);
+  const dfa_t *dfa = dfa_until(compile, texts, count, has_list ? source->min : 0,
+                               has_list ? source->max : is_until);
+  return build_lex(compile, lexeme_add(compile, dfa), next);
 }
 
 static uint32_t compile_repeat(compile_t *compile, const grammar_source_t *source, uint32_t next,

@@ -55,8 +55,11 @@ typedef enum grammar_kind {
   GRAMMAR_LARK,         /* `text`: user grammar as Lark writes them, see lark.c */
   GRAMMAR_LITERAL,      /* `text` byte for byte; may be empty */
   GRAMMAR_TOKEN,        /* exactly the token `token`, which may be special */
-  GRAMMAR_TEXT,         /* any text; with `text`: up to the end of its first occurrence */
-  GRAMMAR_TEXT_WITHOUT, /* any text in which `text` does not occur; may be empty */
+  GRAMMAR_TEXT,         /* any text; with `text`: up to the end of its first occurrence; with
+                           `children`, LITERALs: up to the first of them that occurs, which must be
+                           one of `min` to `max` - 1 */
+  GRAMMAR_TEXT_WITHOUT, /* any text in which `text`, or the LITERALs `children`, do not occur; may
+                           be empty */
   GRAMMAR_SEQUENCE,     /* `children` one after the other */
   GRAMMAR_ALTERNATIVES, /* one of `children` */
   GRAMMAR_REPEAT        /* children[0], `min` to `max` times, children[1] (if any) in between */

@@ -267,6 +267,11 @@ static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
 
 static grammar_source_t constraint_source(const completion_t *completion) {
   const constraint_t *constraint = &completion->params.constraint;
+  if (constraint->tree != NULL) {
+    grammar_source_t output = *constraint->tree;
+    output.param = constraint->param;
+    return output;
+  }
   return (grammar_source_t){.kind = constraint->kind,
                             .param = constraint->param,
                             .schema = constraint->schema,

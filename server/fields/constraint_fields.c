@@ -4,7 +4,7 @@
  * constraint: a second one is refused, whichever field has it. constraint.c compiles the constraint
  * and reports what it cannot enforce. Next: server/completion/prompt.c.
  */
-#include "server/fields/params_read.h"
+#include "server/fields/structural_tag.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +29,20 @@ static int take(reader_t *reader, const char *param, grammar_kind_t kind) {
   return 0;
 }
 
+static int parse_text(reader_t *reader, const char *param, const json_t *value,
+                      const json_t **out) {
+  constraint_t *constraint = constraint_of(reader);
+  inferd_error_t reason = {0};
+  int code =
+      json_parse(value->text, value->length, &json_limits_request, &constraint->doc, &reason);
+  if (code != 0) {
+    return error_set(reader->error, ERR_INVALID_VALUE, param, "Invalid '%s': %s", param,
+                     reason.message);
+  }
+  *out = json_root(constraint->doc);
+  return 0;
+}
+
 /* A schema is an object (or true), or the text of one. */
 static int take_schema(reader_t *reader, const char *param, const json_t *value) {
   constraint_t *constraint = constraint_of(reader);
@@ -41,17 +55,22 @@ static int take_schema(reader_t *reader, const char *param, const json_t *value)
   if (value->type != JSON_STRING) {
     return field_fail_type(reader, param, "a JSON schema", value);
   }
-  inferd_error_t reason = {0};
-  code = json_parse(value->text, value->length, &json_limits_request, &constraint->doc, &reason);
-  if (code != 0) {
-    return error_set(reader->error, ERR_INVALID_VALUE, param, "Invalid '%s': %s", param,
-                     reason.message);
-  }
-  constraint->schema = json_root(constraint->doc);
+  code = parse_text(reader, param, value, &constraint->schema);
+  if (code != 0) return code;
   if (constraint->schema->type == JSON_OBJECT) {
     return closed_check_patterns(reader->limits, constraint->schema, param, reader->error);
   }
   return field_fail_type(reader, param, "a JSON schema", constraint->schema);
+}
+
+/* A structural tag is an object, or the text of one; it counts as a schema where kinds are closed.
+ */
+static int take_tag(reader_t *reader, const char *param, const json_t *value) {
+  int code = take(reader, param, GRAMMAR_JSON_SCHEMA);
+  if (code == 0 && value->type == JSON_STRING) code = parse_text(reader, param, value, &value);
+  if (code != 0) return code;
+  if (value->type != JSON_OBJECT) return field_fail_type(reader, param, "a structural tag", value);
+  return structural_tag_read(reader, param, value, &constraint_of(reader)->tree);
 }
 
 static int take_text(reader_t *reader, const char *param, grammar_kind_t kind,
@@ -151,14 +170,15 @@ int read_response_format(reader_t *reader, const field_t *field, const json_t *v
   if (json_equals(type, "json_schema")) {
     return read_json_schema(reader, json_get(value, "json_schema"));
   }
+  if (json_equals(type, "structural_tag")) return take_tag(reader, field->name, value);
   if (type == NULL || type->type != JSON_STRING) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, "response_format.type",
                      "Missing required parameter: 'response_format.type'.");
   }
   char name[64];
   return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, "response_format",
-                   "The response format '%s' is not supported: expected 'text', 'json_object' or "
-                   "'json_schema'.",
+                   "The response format '%s' is not supported: expected 'text', 'json_object', "
+                   "'json_schema' or 'structural_tag'.",
                    error_quote(name, sizeof name, type->text, type->length));
 }
 
@@ -184,6 +204,8 @@ int read_structured_outputs(reader_t *reader, const field_t *field, const json_t
       code = take_choice(reader, "structured_outputs.choice", member);
     } else if (IS("grammar")) {
       code = take_text(reader, "structured_outputs.grammar", GRAMMAR_EBNF, member);
+    } else if (IS("structural_tag")) {
+      code = take_tag(reader, "structured_outputs.structural_tag", member);
     } else if (IS("json_object")) {
       if (member->type != JSON_TRUE && !is_false(member)) {
         return field_fail_type(reader, "structured_outputs.json_object", "a boolean", member);

@@ -51,7 +51,8 @@ typedef struct constraint {
   const json_t *schema; /* in the body's document or in `doc` */
   span_t text;
   bool strict;
-  json_doc_t *doc; /* of a schema that came as text; the completion frees it */
+  const grammar_source_t *tree; /* of a structural tag, in the arena, instead of the four above */
+  json_doc_t *doc;              /* of a schema that came as text; the completion frees it */
 } constraint_t;
 
 /* Fields of chat requests only; pointers into the JSON document, NULL = not given. */

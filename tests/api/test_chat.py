@@ -1,6 +1,7 @@
 """Chat over plain HTTP: messages, both shapes of an answer, tools, constraints, /tokenize."""
 
 import json
+import re
 
 import pytest
 
@@ -309,6 +310,34 @@ def test_other_constraints(server, fields, right):
             assert right(choice["text"])
             ended += 1
     assert ended >= 2
+
+
+def test_structural_tags(server):
+    """Both forms that vLLM takes, and the text of one under structured_outputs."""
+    old = {"type": "structural_tag", "triggers": ["<"],
+           "structures": [{"begin": "<person>", "schema": PERSON, "end": "</person>"}]}
+    tag = {"type": "tag", "begin": "<person>", "end": "</person>",
+           "content": {"type": "json_schema", "json_schema": PERSON}}
+    new = {"type": "structural_tag", "format": {"type": "sequence", "elements": [
+        {"type": "regex", "pattern": "(?!no)[a-z]{2,9}: "},
+        {"type": "triggered_tags", "triggers": ["<p"], "tags": [tag], "at_least_one": True,
+         "stop_after_first": True}]}}
+    for seed in range(3):
+        for fields in ({"response_format": new},
+                       {"structured_outputs": {"structural_tag": json.dumps(new)}}):
+            choice = chat(server, "Make up a person.", **fields, temperature=1.0, seed=seed,
+                          max_tokens=300)["choices"][0]
+            name, person = re.fullmatch("([a-z]{2,9}): <person>(.*)</person>",
+                                        choice["message"]["content"], re.S).groups()
+            assert choice["finish_reason"] == "stop" and not name.startswith("no")
+            assert is_person(person)
+    biased = {str(server.tokens("<")[-1]): 30}  # so that the free text meets the trigger
+    text = chat(server, "Hi", response_format=old, logit_bias=biased, temperature=0,
+                max_tokens=200)["choices"][0]["message"]["content"]
+    whole = re.findall("<person>(.*?)</person>", text, re.S)
+    assert whole and all(map(is_person, whole))
+    rest = re.sub("<person>.*?</person>", "", text, flags=re.S)
+    assert "<" not in rest or rest.endswith(text[text.rindex("<person>"):])  # cut off by max_tokens
 
 
 def test_an_answer_of_a_form_or_a_call(server):

@@ -29,6 +29,11 @@ typedef struct dfa_text {
   uint32_t length;
 } dfa_text_t;
 dfa_t *dfa_texts(compile_t *compile, const dfa_text_t *texts, uint32_t count);
+/* Any text up to the end of the first of these texts that occurs in it, which must be one of
+ * from .. until - 1; if there are none of these, any text in which none occurs. If two end at the
+ * same place, the wanted one counts. No text is empty. dfa_until.c. */
+dfa_t *dfa_until(compile_t *compile, const dfa_text_t *texts, uint32_t count, uint32_t from,
+                 uint32_t until);
 /* `"` a `"`, for an automaton over the inside of JSON strings. */
 dfa_t *dfa_quote(compile_t *compile, const dfa_t *dfa);
 bool dfa_matches(const dfa_t *dfa, const char *bytes, size_t length);

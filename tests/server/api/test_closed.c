@@ -24,6 +24,8 @@ TestSuite(doors, .timeout = 60); /* each starts a server of its own */
 #define PATTERN OBJECT("\"a\":{\"type\":\"string\",\"pattern\":\"^x$\"}")
 #define NAMED "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
 
+#define TAGGED(format) "\"response_format\":{\"type\":\"structural_tag\",\"format\":" format "}"
+
 /* The field that is refused while `closed` is closed; NULL = the request is taken. */
 typedef struct door {
   const char *closed, *fields, *param;
@@ -34,6 +36,7 @@ static const door_t doors[] = {
     {"schema", "\"response_format\":{\"type\":\"json_object\"}", "response_format"},
     {"schema", "\"response_format\":{\"type\":\"json_object\",\"schema\":" PLAIN "}",
      "response_format"},
+    {"schema", TAGGED("{\"type\":\"any_text\"}"), "response_format"},
     {"schema", "\"structured_outputs\":{\"json\":{}}", "structured_outputs.json"},
     {"schema", "\"structured_outputs\":{\"json_object\":true}", "structured_outputs.json_object"},
     {"schema", "\"guided_json\":{}", "guided_json"},
@@ -55,6 +58,9 @@ static const door_t doors[] = {
     {"regex", "\"guided_choice\":[\"a\"]", "guided_choice"},
     {"regex", "\"structured_outputs\":{\"choice\":[\"a\"]}", "structured_outputs.choice"},
     {"regex", FORMAT(PATTERN), "response_format"},
+    {"regex", TAGGED("{\"type\":\"regex\",\"pattern\":\"a\"}"), "response_format"},
+    {"regex", TAGGED("{\"type\":\"json_schema\",\"json_schema\":" PATTERN "}"), "response_format"},
+    {"regex", TAGGED("{\"type\":\"json_schema\",\"json_schema\":" PLAIN "}"), NULL},
     {"regex", "\"guided_json\":{\"patternProperties\":{\"x\":{}}}", "guided_json"},
     {"regex", "\"guided_json\":\"{\\\"pattern\\\":\\\"x\\\"}\"", "guided_json"},
     /* a reference can make a schema of any value */
@@ -73,6 +79,7 @@ static const door_t doors[] = {
     {"regex", TOOLS(",\"parameters\":" PATTERN), NULL},
     {"grammar", "\"grammar\":\"root ::= [a-z]\"", "grammar"},
     {"grammar", "\"ebnf\":\"root\"", "ebnf"},
+    {"grammar", TAGGED("{\"type\":\"grammar\",\"grammar\":\"root ::= [a-z]\"}"), "response_format"},
     {"grammar", "\"guided_grammar\":\"root ::= [a-z]\"", "guided_grammar"},
     {"grammar", "\"structured_outputs\":{\"grammar\":\"root ::= [a-z]\"}",
      "structured_outputs.grammar"},

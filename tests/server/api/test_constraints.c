@@ -90,6 +90,200 @@ Test(constraints, every_name) {
   }
 }
 
+#define TAGGED(format) ",\"response_format\":{\"type\":\"structural_tag\",\"format\":" format "}"
+#define KIND(name, more) "{\"type\":\"" name "\"," more "}"
+#define CONST(text) KIND("const_string", "\"value\":\"" text "\"")
+#define ANY "{\"type\":\"any_text\"}"
+#define TAG(begin, content, end)                                                                   \
+  KIND("tag", "\"begin\":\"" begin "\",\"content\":" content ",\"end\":" end)
+#define TRIGGERED(more)                                                                            \
+  KIND("triggered_tags",                                                                           \
+       "\"triggers\":[\"<f\",\"<g\"],\"tags\":[" TAG("<f1>", SCHEMA, "\"</f>\"") "," TAG(          \
+           "<f2>", CONST("x"), "[\"!\",\"?\"]") "," TAG("<g>", ANY, "\"</g>\"") "]" more)
+#define SCHEMA KIND("json_schema", "\"json_schema\":" FIXED)
+#define OLD                                                                                        \
+  "{\"type\":\"structural_tag\",\"structures\":[{\"begin\":\"<fn=a>\",\"schema\":" FIXED           \
+  ",\"end\":\"</fn>\"}],\"triggers\":[\"<fn=\"]}"
+
+static const struct {
+  const char *fields, *good[6], *bad[8];
+} tag_rows[] = {
+    {",\"response_format\":" OLD,
+     {"", "some text", "a <fn=a>{\"a\":1}</fn> b <fn=a>{\"a\":2}</fn>", "<fn",
+      "<fn<fn=a>{\"a\":1}</fn>"},
+     {"<fn=", "<fn=b>", "<fn=a>{\"a\":3}</fn>", "<fn=a>{\"a\":1}</fn", "x <fn=a> {"}},
+    {",\"structured_outputs\":{\"structural_tag\":" OLD "}", {"x<fn=a>{\"a\":1}</fn>"}, {"<fn=a>"}},
+    {",\"structured_outputs\":{\"structural_tag\":\"{\\\"type\\\":\\\"structural_tag\\\","
+     "\\\"format\\\":{\\\"type\\\":\\\"regex\\\",\\\"pattern\\\":\\\"a+\\\"}}\"}",
+     {"aa"},
+     {"b"}},
+    {TAGGED(CONST("a<")), {"a<"}, {"a", "a<a<"}},
+    {TAGGED(SCHEMA), {"{\"a\":1}"}, {"{\"a\":3}"}},
+    {TAGGED(KIND("grammar", "\"grammar\":\"root ::= \\\"a\\\" root?\"")), {"aa"}, {"", "b"}},
+    {TAGGED(KIND("any_text", "\"excludes\":[\"ab\",\"cd\"]")),
+     {"", "acbd", "a"},
+     {"xab", "cd", "aab"}},
+    {TAGGED(KIND("sequence", "\"elements\":[" CONST("1") "," ANY "," CONST("2") "]")),
+     {"12", "1x2", "122"},
+     {"1", "2", "13"}},
+    {TAGGED(KIND("or", "\"elements\":[" CONST("1") "," CONST("2") "]")), {"1", "2"}, {"", "12"}},
+    {TAGGED(KIND("optional", "\"content\":" CONST("1"))), {"", "1"}, {"11"}},
+    {TAGGED(KIND("plus", "\"content\":" CONST("1"))), {"1", "111"}, {""}},
+    {TAGGED(KIND("star", "\"content\":" CONST("1"))), {"", "111"}, {"2"}},
+    {TAGGED(KIND("repeat", "\"min\":2,\"max\":3,\"content\":" CONST("1"))),
+     {"11", "111"},
+     {"1", "1111"}},
+    {TAGGED(KIND("repeat", "\"min\":1,\"max\":-1,\"content\":" CONST("1"))), {"1", "11111"}, {""}},
+    /* the first end ends the text, also where it overlaps itself */
+    {TAGGED(TAG("<", ANY, "\"aba\"")), {"<aba", "<xaba"}, {"<", "<ab", "<ababa", "<abaaba"}},
+    {TAGGED(TAG("<", ANY, "[\"a>\",\"b>\"]")), {"<xa>", "<>b>"}, {"<xa>b>", "<x>"}},
+    {TAGGED(TAG("<", KIND("or", "\"elements\":[" ANY "," CONST("1") "]"), "\">\"")),
+     {"<x>", "<1>"},
+     {"<x>>", "<x"}},
+    {TAGGED(TAG("<", KIND("sequence", "\"elements\":[" ANY "," CONST("2") "]"), "\">\"")),
+     {"<2>", "<x2>"},
+     {"<x>2>", "<x>"}},
+    {TAGGED(TAG("<", KIND("optional", "\"content\":" ANY), "\">\"")), {"<>", "<x>"}, {"<>>"}},
+    {TAGGED(TAG("<", ANY, "\"\"")), {"<", "<x"}, {"", "x"}},
+    {TAGGED(KIND("star", "\"content\":" TAG("<", ANY, "\">\""))), {"", "<><a>"}, {"<", "a"}},
+    {TAGGED(TRIGGERED("")),
+     {"", "a < b", "1<f1>{\"a\":1}</f>2<f2>x?3<g>any <f thing</g>4", "<<g></g>", "<f2>x!<f2>x!"},
+     {"<f", "<f3>", "<g", "<g></g", "<f2>y!", "<f1>{\"a\":1}</f", "<g></g><f"}},
+    {TAGGED(TRIGGERED(",\"at_least_one\":true")),
+     {"<f2>x!", "<g></g>text<f2>x!"},
+     {"", "text", "a<f2>x!", "<f"}},
+    {TAGGED(TRIGGERED(",\"stop_after_first\":true")),
+     {"", "text", "a<f2>x!"},
+     {"a<f2>x!b", "<f2>x!<f2>x!", "<f2"}},
+    {TAGGED(TRIGGERED(",\"at_least_one\":true,\"stop_after_first\":true")),
+     {"<f2>x!", "<g> </g>"},
+     {"", "a<f2>x!", "<f2>x!b"}},
+    {TAGGED(TRIGGERED(",\"excludes\":[\"bad\"]")), {"ba<g>bad</g>d"}, {"bad", "<g></g>bad"}},
+    {TAGGED(TAG("[", TRIGGERED(""), "\"]\"")),
+     {"[]", "[a<f2>x?b]", "[<g>]</g>]"},
+     {"[a]b", "[<f]", "[]]", "[a]<f2>x?]", "["}},
+    {TAGGED(KIND("tags_with_separator",
+                 "\"separator\":\", \",\"tags\":[" TAG("<", ANY, "\">\"") "," TAG("a", CONST("1"),
+                                                                                  "\"b\"") "]")),
+     {"", "<x>", "<x>, a1b, <>"},
+     {"<x>,", "<x>a1b", ", ", "a"}},
+    {TAGGED(KIND("tags_with_separator",
+                 "\"separator\":\"\",\"at_least_one\":true,"
+                 "\"stop_after_first\":true,\"tags\":[" TAG("a", CONST("1"), "\"b\"") "]")),
+     {"a1b"},
+     {"", "a1ba1b"}},
+    {TAGGED(KIND("dispatch", "\"rules\":[[\"<1>\"," SCHEMA "],[\"<2>\"," CONST("x") "]]")),
+     {"", "a<1>{\"a\":1}b<2>x", "<2>x<2>x"},
+     {"<1>", "<2>y", "a<1>x"}},
+    {TAGGED(KIND("dispatch",
+                 "\"rules\":[[\"<\"," CONST("x") "]],\"loop\":false,\"excludes\":[\"y\"]")),
+     {"", "a<x"},
+     {"a<xb", "<y", "y"}},
+};
+
+Test(constraints, structural_tags) {
+  char body[4096];
+  for (size_t i = 0; i < sizeof tag_rows / sizeof tag_rows[0]; i++) {
+    snprintf(body, sizeof body, "{" USER "%s}", tag_rows[i].fields);
+    fake_exchange_t *exchange = fake_call(api_chat_completions, body);
+    cr_assert(!exchange->answered, "%s: %s", body, exchange->body);
+    for (int k = 0; k < 6 && tag_rows[i].good[k] != NULL; k++)
+      cr_assert(allows(tag_rows[i].good[k]), "%s: %s", tag_rows[i].fields, tag_rows[i].good[k]);
+    for (int k = 0; k < 8 && tag_rows[i].bad[k] != NULL; k++)
+      cr_assert(!allows(tag_rows[i].bad[k]), "%s: %s", tag_rows[i].fields, tag_rows[i].bad[k]);
+    end(exchange);
+  }
+}
+
+#define EIGHT "\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\","
+/* What is not understood is refused with its place. */
+Test(constraints, structural_tags_that_are_refused) {
+  static const struct {
+    const char *fields;
+    int code;
+    const char *says;
+  } rows[] = {
+      {",\"response_format\":{\"type\":\"structural_tag\"}", ERR_MISSING_PARAMETER,
+       "'response_format.format' is missing"},
+      {TAGGED("1"), ERR_INVALID_TYPE, "'response_format.format' must be a format"},
+      {TAGGED("{}"), ERR_MISSING_PARAMETER, "'response_format.format.type' is missing"},
+      {TAGGED("{\"type\":\"token\",\"token\":1}"), ERR_UNSUPPORTED_PARAMETER,
+       "'response_format.format.type' 'token' is no format"},
+      {TAGGED(KIND("or", "\"elements\":[" CONST("a") "," CONST("a\",\"b\":\"") "]")),
+       ERR_UNSUPPORTED_PARAMETER, "'response_format.format.elements[1].b' is not supported"},
+      {TAGGED(KIND("const_string", "\"value\":\"a\",\"type value\":1")), ERR_UNSUPPORTED_PARAMETER,
+       "'response_format.format.type value' is not supported"},
+      {TAGGED(KIND("or", "\"elements\":[]")), ERR_INVALID_VALUE, "elements' must not be empty"},
+      {TAGGED(KIND("sequence", "\"elements\":3")), ERR_INVALID_TYPE, "elements' must be a list"},
+      {TAGGED(KIND("const_string", "\"value\":1")), ERR_INVALID_TYPE, "value' must be a string"},
+      {TAGGED(KIND("any_text", "\"max_tokens\":5")), ERR_UNSUPPORTED_PARAMETER,
+       "format.max_tokens' is not supported"},
+      {TAGGED(KIND("any_text", "\"excludes\":[\"\"]")), ERR_INVALID_VALUE, "excludes' must be"},
+      {TAGGED(KIND("any_text", "\"excludes\":[" EIGHT EIGHT EIGHT EIGHT "\"i\"]")), ERR_BAD_REQUEST,
+       "format.excludes' has more than 32 texts"},
+      {TAGGED(KIND("json_schema", "\"json_schema\":{},\"style\":\"qwen_xml\"")),
+       ERR_UNSUPPORTED_PARAMETER, "format.style'"},
+      {TAGGED(KIND("json_schema", "\"json_schema\":{\"minLength\":\"x\"}")), ERR_INVALID_VALUE,
+       "Invalid schema at '/minLength'"},
+      {TAGGED(KIND("regex", "\"pattern\":\"(a\"")), ERR_INVALID_VALUE,
+       "regex: the group has no end"},
+      {TAGGED(KIND("repeat", "\"min\":3,\"max\":2,\"content\":" ANY)), ERR_INVALID_VALUE,
+       "format.max' is below 'min'"},
+      {TAGGED(KIND("repeat", "\"min\":-1,\"max\":2,\"content\":" ANY)), ERR_INVALID_VALUE,
+       "format.min' must be an integer"},
+      {TAGGED(KIND("star", "\"content\":" ANY)), ERR_UNSUPPORTED_PARAMETER,
+       "'response_format.format.content' is free text without an end"},
+      {TAGGED(TAG("<", ANY, "{\"type\":\"token\",\"token\":3}")), ERR_INVALID_TYPE,
+       "format.end' must be a string"},
+      {TAGGED(TAG("<", ANY, "[\"ab\",\"b\"]")), ERR_INVALID_VALUE, "by the text 'b' within it"},
+      {TAGGED(TAG("<", KIND("any_text", "\"excludes\":[\"b\"]"), "\"abc\"")), ERR_INVALID_VALUE,
+       "'response_format.format.content' hides a trigger or end by the text 'b'"},
+      {TAGGED(
+           KIND("triggered_tags", "\"triggers\":[\"<f\"],\"tags\":[" TAG("<g>", ANY, "\">\"") "]")),
+       ERR_INVALID_VALUE, "format.triggers' holds a text with which no tag begins"},
+      {TAGGED(KIND("triggered_tags", "\"triggers\":[\"<g\"],\"tags\":[" TAG(
+                                         "<g>", ANY, "\">\"") "," TAG("<f>", ANY, "\">\"") "]")),
+       ERR_INVALID_VALUE, "format.tags' holds a tag that begins with no trigger"},
+      {TAGGED(KIND("triggered_tags",
+                   "\"triggers\":[\"<\",\"<g\"],\"tags\":[" TAG("<g>", ANY, "\">\"") "]")),
+       ERR_INVALID_VALUE, "by the text '<' within it"},
+      {TAGGED(KIND("triggered_tags", "\"triggers\":[],\"tags\":[" TAG("<g>", ANY, "\">\"") "]")),
+       ERR_MISSING_PARAMETER, "format.triggers' must hold a text"},
+      {TAGGED(KIND("dispatch", "\"rules\":[[\"a\"]]")), ERR_INVALID_VALUE,
+       "format.rules[0]' must be"},
+      {",\"response_format\":{\"type\":\"structural_tag\",\"structures\":[{\"begin\":\"a\",\"end\":"
+       "\"b\"}],"
+       "\"triggers\":[\"a\"]}",
+       ERR_MISSING_PARAMETER, "'response_format.structures[0].schema' is missing"},
+  };
+  char body[4096];
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    snprintf(body, sizeof body, "{" USER "%s}", rows[i].fields);
+    fake_exchange_t *exchange = fake_call(api_chat_completions, body);
+    cr_assert(exchange->answered, "%s", body);
+    ASSERT_EQ_FOR(exchange->error.code, rows[i].code, "%s: %s", body, exchange->body);
+    cr_assert_not_null(strstr(exchange->body, rows[i].says), "'%s' is not in: %s", rows[i].says,
+                       exchange->body);
+    fake_exchange_free(exchange);
+  }
+}
+
+Test(constraints, structural_tags_nest_ten_deep) {
+  for (int depth = 10; depth <= 11; depth++) {
+    char body[4096] = "{" USER ",\"response_format\":{\"type\":\"structural_tag\",\"format\":";
+    for (int i = 1; i < depth; i++) strcat(body, "{\"type\":\"tag\",\"begin\":\"<\",\"content\":");
+    strcat(body, ANY);
+    for (int i = 1; i < depth; i++) strcat(body, ",\"end\":\">\"}");
+    strcat(body, "}}");
+    fake_exchange_t *exchange = fake_call(api_chat_completions, body);
+    ASSERT_EQ(exchange->answered, depth == 11);
+    if (depth == 11) ASSERT_EQ(exchange->error.code, ERR_BAD_REQUEST);
+    if (depth == 10) cr_assert(allows("<<<<<<<<<x>>>>>>>>>"));
+    if (depth == 10) end(exchange);
+    if (depth == 11) fake_exchange_free(exchange);
+  }
+}
+
 Test(constraints, values_that_ask_for_nothing) {
   static const char *const rows[] = {
       ",\"response_format\":{\"type\":\"text\"}", ",\"structured_outputs\":{}",
@@ -143,7 +337,11 @@ Test(constraints, what_is_refused) {
          "\"schema\":{\"maxLenght\":3}}}"),
        ERR_UNSUPPORTED_PARAMETER, "response_format"},
       {P("\"structured_outputs\":[]"), ERR_INVALID_TYPE, "structured_outputs"},
-      {P("\"structured_outputs\":{\"structural_tag\":\"x\"}"), ERR_UNSUPPORTED_PARAMETER,
+      {P("\"structured_outputs\":{\"structural_tag\":\"x\"}"), ERR_INVALID_VALUE,
+       "structured_outputs.structural_tag"},
+      {P("\"structured_outputs\":{\"structural_tag\":[]}"), ERR_INVALID_TYPE,
+       "structured_outputs.structural_tag"},
+      {P("\"structured_outputs\":{\"structural_tags\":\"x\"}"), ERR_UNSUPPORTED_PARAMETER,
        "structured_outputs"},
       {P("\"structured_outputs\":{\"choice\":[]}"), ERR_INVALID_VALUE, "structured_outputs.choice"},
       {P("\"structured_outputs\":{\"choice\":[1]}"), ERR_INVALID_TYPE, "structured_outputs.choice"},
