@@ -104,7 +104,7 @@ typedef struct presence_state {
   uint32_t cheapest;      /* next index on the way to the end that needs fewest frames; NONE */
 } presence_state_t;
 
-enum { FREE_NAMES_MAX = 24 };
+enum { FREE_NAMES_MAX = 31 };
 /* Extra members come behind the required ones. The listed ones come in any order, or else in that
  * of the schema, before the extra ones. Frame count of a free order: a bit for each listed name
  * that has come, above them the number of extra members (at most 1 without a max). Otherwise: next
