@@ -1,7 +1,7 @@
 """Random schemas of keywords that combine others, for parity_schemas.py.
 
-Every instance is drawn from DOMAIN and NAMES, so that conditions hold often, and in the one order
-of keys that the grammar writes: it must be accepted exactly if it is valid.
+Every instance is drawn from DOMAIN and NAMES, so that conditions hold often, with its keys in an
+order that the grammar writes: it must be accepted exactly if it is valid.
 """
 
 import random
@@ -136,5 +136,5 @@ class LogicMaker:
         if "properties" not in s:
             return r.choice(DOMAIN)
         out = {n: r.choice(s["properties"][n]["enum"] if r.random() < 0.9 else DOMAIN)
-               for n in NAMES if r.random() < 0.5}
+               for n in r.sample(NAMES, len(NAMES)) if r.random() < 0.5}
         return out | ({r.choice(["x", "ab"]): None} if r.random() < 0.3 else {})

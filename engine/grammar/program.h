@@ -104,11 +104,11 @@ typedef struct presence_state {
   uint32_t cheapest;      /* next index on the way to the end that needs fewest frames; NONE */
 } presence_state_t;
 
-enum { FREE_NAMES_MAX = 31 };
+enum { FREE_NAMES_MAX = 31, FREE_STATES_MAX = 64 };
 /* Extra members come behind the required ones. The listed ones come in any order, or else in that
  * of the schema, before the extra ones. Frame count of a free order: a bit for each listed name
- * that has come, above them the number of extra members (at most 1 without a max). Otherwise: next
- * listed index in the low half; in the high half the number of members (saturated unless it
+ * that has come, above them the number of extra members (saturated unless it matters). Or else:
+ * next listed index in the low half; in the high half the number of members (saturated unless it
  * matters), or the presence state. 0 = no member has come. */
 typedef struct grammar_object {
   uint32_t num_names;      /* listed names that can occur, in order */
@@ -122,8 +122,8 @@ typedef struct grammar_object {
   uint32_t comma, close_empty, close; /* nodes */
   uint32_t min, max;                  /* members; max NONE = no bound */
   presence_state_t *presence;         /* NULL = none; it holds `min`, `max`; with a max one extra */
-  bool is_free;                       /* the order is; then without presence */
-  uint32_t required;                  /* bits of the required names, if it is */
+  bool is_free;                       /* the order is; num_presence <= FREE_STATES_MAX */
+  uint32_t num_presence, required;    /* states; bits of the required names in a free order */
   uint32_t need;                      /* most frames on top of the object's that a member takes */
 } grammar_object_t;
 

@@ -2,7 +2,7 @@
  *
  * Engine thread or a worker; allocates nothing. An object knows the next index, and beside it the
  * number of members, or a state of the conditions on which members occur together. One with few
- * names knows the set of those that have come.
+ * names knows the set of those that have come, and asks the conditions with it.
  */
 #include "engine/grammar/mask/members.h"
 
@@ -92,13 +92,123 @@ static void set_free(const grammar_object_t *object, members_t *members, bool on
   members->low = members->allowed == 0, members->high = members->allowed != 0 ? names - 1 : 0;
 }
 
+/* ---- conditions in a free order ---- */
+
+/* Ways through the diagram of an object on which all names are present that have come. */
+typedef struct ways {
+  const grammar_object_t *object;
+  uint64_t used;                   /* bits of the names that have come; num_names: an extra one */
+  uint64_t alive;                  /* states from which such a way leads to the end */
+  uint32_t needs[FREE_STATES_MAX]; /* frames that the cheapest of them takes */
+} ways_t;
+
+static bool is_alive(const ways_t *ways, uint32_t state) {
+  return state != NONE && (ways->alive >> state & 1);
+}
+
+static uint32_t member_need(const grammar_matcher_t *matcher, const ways_t *ways, uint32_t index) {
+  const grammar_object_t *object = ways->object;
+  if (ways->used >> index & 1) return 0;
+  uint32_t entry = index < object->num_names ? object->entry[index] : object->extra;
+  return entry != NONE ? matcher->grammar->nodes[entry].need + 1 : 0;
+}
+
+/* States lead to later ones. */
+static void find_ways(const grammar_matcher_t *matcher, ways_t *ways) {
+  const presence_state_t *states = ways->object->presence;
+  for (uint32_t i = ways->object->num_presence; i-- > 0;) {
+    const presence_state_t *state = &states[i];
+    uint32_t need = NONE;
+    if (state->index == NONE) need = 0;
+    if (state->index != NONE && is_alive(ways, state->with))
+      need = MAX(ways->needs[state->with], member_need(matcher, ways, state->index));
+    if (state->index != NONE && !(ways->used >> state->index & 1) && is_alive(ways, state->without))
+      need = MIN(need, ways->needs[state->without]);
+    ways->needs[i] = need;
+    if (need != NONE) ways->alive |= UINT64_C(1) << i;
+  }
+}
+
+/* Bits of the names from `first` to the one that a state asks for. */
+static uint64_t names_until(const ways_t *ways, uint32_t first, uint32_t state) {
+  uint32_t index = ways->object->presence[state].index, end = ways->object->num_names + 1;
+  return ((UINT64_C(1) << MIN(index, end)) - 1) & ~((UINT64_C(1) << first) - 1);
+}
+
+/* Returns the names that are present on some way. */
+static uint64_t names_of_ways(const ways_t *ways) {
+  uint64_t reached = 1, names = names_until(ways, 0, 0); /* those that no state asks for are free */
+  for (uint32_t i = 0; i < ways->object->num_presence; i++) {
+    const presence_state_t *state = &ways->object->presence[i];
+    if (!(reached >> i & 1) || state->index == NONE) continue;
+    if (is_alive(ways, state->with)) {
+      reached |= UINT64_C(1) << state->with;
+      names |= UINT64_C(1) << state->index | names_until(ways, state->index + 1, state->with);
+    }
+    if (!(ways->used >> state->index & 1) && is_alive(ways, state->without)) {
+      reached |= UINT64_C(1) << state->without;
+      names |= names_until(ways, state->index + 1, state->without);
+    }
+  }
+  return names;
+}
+
+/* Returns the names on the cheapest way; none if no other name has to come. */
+static uint64_t names_of_cheapest(const ways_t *ways) {
+  uint64_t names = 0;
+  uint32_t at = 0;
+  while (ways->object->presence[at].index != NONE) {
+    const presence_state_t *state = &ways->object->presence[at];
+    bool used = ways->used >> state->index & 1, with = is_alive(ways, state->with);
+    bool without = !used && is_alive(ways, state->without);
+    if (without && (!with || ways->needs[state->without] <= ways->needs[at])) {
+      at = state->without;
+    } else {
+      names |= UINT64_C(1) << state->index;
+      at = state->with;
+    }
+  }
+  return names & ~ways->used;
+}
+
+/* Returns true if the names that have come satisfy the condition. */
+static bool may_end(const ways_t *ways) {
+  uint32_t at = 0;
+  while (at != NONE && ways->object->presence[at].index != NONE) {
+    const presence_state_t *state = &ways->object->presence[at];
+    at = ways->used >> state->index & 1 ? state->with : state->without;
+  }
+  return at != NONE;
+}
+
+static void set_by_ways(const grammar_matcher_t *matcher, const grammar_object_t *object,
+                        members_t *members, bool only_required) {
+  ways_t ways = {.object = object, .used = members->packed};
+  uint64_t all = (UINT64_C(1) << object->num_names) - 1;
+  uint32_t missing = object->required & ~members->packed;
+  find_ways(matcher, &ways);
+  uint64_t names = names_of_ways(&ways);
+  members->close = missing == 0 && may_end(&ways);
+  if (only_required) names = members->close ? 0 : names_of_cheapest(&ways) | missing;
+  if (only_required && missing != 0) names = missing;
+  bool again = !(ways.used & ~all) || object->max == NONE;
+  members->allowed = (uint32_t)(names & all & ~ways.used);
+  members->extra = object->extra != NONE && missing == 0 && again && (names & ~all) != 0;
+  members->low = members->allowed == 0;
+  members->high = members->allowed != 0 ? object->num_names - 1 : 0;
+}
+
 members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
                      uint32_t packed, uint32_t parent) {
   uint32_t index = packed & 0xFFFF, count = packed >> 16, at = MIN(index, object->num_names);
   bool only_required = matcher->frames[parent].depth + 1 + object->need > STACK_DEPTH_MAX;
   if (object->is_free) {
     members_t members = {.packed = packed};
-    set_free(object, &members, only_required);
+    if (object->presence != NULL) {
+      set_by_ways(matcher, object, &members, only_required);
+    } else {
+      set_free(object, &members, only_required);
+    }
     return members;
   }
   uint32_t required = object->next_required[at];
@@ -152,7 +262,8 @@ uint32_t members_after(const grammar_object_t *object, const members_t *members,
   if (object->is_free) {
     uint32_t extra = UINT32_C(1) << object->num_names;
     if (index < object->num_names) return members->packed | UINT32_C(1) << index;
-    return object->max != NONE ? members->packed + extra : members->packed | extra;
+    bool counts = object->max != NONE && object->presence == NULL;
+    return counts ? members->packed + extra : members->packed | extra;
   }
   if (object->presence != NULL) {
     count = state_at(object, members->state, index);

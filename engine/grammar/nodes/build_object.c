@@ -160,7 +160,8 @@ static void fill_required(compile_t *compile, grammar_object_t *object,
 static void free_order(grammar_object_t *object, const object_draft_t *draft) {
   bool fits = object->num_names <= FREE_NAMES_MAX &&
               (object->max == NONE || object->max <= UINT32_MAX >> object->num_names);
-  object->is_free = fits && !draft->in_order && object->presence == NULL;
+  if (object->num_presence > FREE_STATES_MAX) fits = false;
+  object->is_free = fits && !draft->in_order;
   if (!object->is_free) return;
   for (uint32_t i = 0; i < object->num_names; i++) {
     if (object->next_required[i] == i) object->required |= UINT32_C(1) << i;

@@ -52,6 +52,7 @@ void build_presence_finish(compile_t *compile, object_draft_t *draft, grammar_ob
   uint32_t count = draft->num_presence;
   const uint32_t *needs = draft->presence_needs;
   if (draft->presence == NULL) return;
+  object->num_presence = count;
   object->presence = compile_keep(compile, count, sizeof *object->presence);
   compile_spend(compile, 2 * count);
   for (uint32_t i = count; i-- > 0;) {

@@ -341,3 +341,23 @@ Test(logic, unevaluated_items) {
   };
   CHECK_ROWS(rows);
 }
+
+/* Members that depend on each other come in any order too. */
+Test(logic, order_of_keys) {
+  static const row_t rows[] = {
+      {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"dependentRequired\":"
+       "{\"a\":[\"c\"]},\"additionalProperties\":false}",
+       {"{\"c\":1,\"a\":1}", "{\"a\":1,\"b\":1,\"c\":1}", "{\"b\":1}", "{\"c\":1,\"b\":1}"},
+       {"{\"a\":1}", "{\"b\":1,\"a\":1}", "{\"c\":1,\"a\":1,\"c\":1}"}},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"required\":[\"c\"],"
+       "\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+       {"{\"c\":1,\"b\":1}", "{\"b\":1,\"c\":1,\"x\":1,\"x\":1}", "{\"a\":1,\"c\":1}"},
+       {"{\"c\":1}", "{\"b\":1,\"c\":1,\"a\":1}", "{\"b\":1,\"x\":1,\"c\":1}",
+        "{\"c\":1,\"x\":1}"}},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"maxProperties\":2,"
+       "\"dependentRequired\":{\"c\":[\"b\"]}}",
+       {"{\"c\":1,\"b\":1}", "{\"x\":1,\"a\":1}", "{\"b\":1,\"x\":1}"},
+       {"{\"a\":1,\"c\":1}", "{\"x\":1,\"c\":1}", "{\"x\":1,\"y\":1,\"a\":1}"}},
+  };
+  CHECK_ROWS(rows);
+}
