@@ -49,6 +49,7 @@ typedef struct compile {
   grammar_list_t dfas;    /* dfa_t * */
   grammar_list_t objects; /* grammar_object_t * */
   grammar_list_t drafts;  /* object_draft_t *, parallel to objects */
+  grammar_list_t uniques; /* unique_draft_t *, build.h */
   grammar_list_t wide;    /* uint32_t nodes from which many ways lead on without a byte */
   grammar_list_t rules;   /* named_rule_t of a user grammar */
   uint32_t dfa_states;
@@ -59,8 +60,7 @@ typedef struct compile {
   const dfa_t *texts[TEXT_KINDS]; /* lexeme_content.c; NULL = not made yet */
 } compile_t;
 
-/* compile.c: giving up, memory ------------------------------------------------------------------
- */
+/* compile.c: giving up, memory ---------------------------------------------------------------- */
 
 _Noreturn void compile_fail(compile_t *compile, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -10,6 +10,7 @@
 
 #include "engine/base/arena.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/unique.h"
 
 #define NONE UINT32_MAX
 
@@ -58,6 +59,7 @@ typedef enum grammar_node_kind {
   NODE_REPEAT,  /* node `body`, min to max times (NONE = no bound), then next */
   NODE_OBJECT,  /* members of the object and its closing brace, then next */
   NODE_MEMBERS, /* the same after a comma: at least one member; the frame of the object is on top */
+  NODE_UNIQUE,  /* items of which no two are equal, at least one, then next */
   NODE_FAIL     /* nothing */
 } grammar_node_kind_t;
 
@@ -77,7 +79,7 @@ typedef struct grammar_node {
     };
     uint32_t token;  /* TOKEN */
     uint32_t rule;   /* CALL */
-    uint32_t object; /* OBJECT, MEMBERS */
+    uint32_t object; /* OBJECT, MEMBERS; UNIQUE: index of `uniques` */
   };
   uint32_t need; /* frames on top of here that the cheapest way out takes; NONE = no way out */
 } grammar_node_t;
@@ -134,14 +136,12 @@ struct grammar {
   uint64_t serial; /* no other grammar of this process has had it */
   arena_t arena;   /* everything below, and the struct itself */
   grammar_node_t *nodes;
-  uint32_t num_nodes;
   uint32_t *edges;
   dfa_t *const *dfas;
-  uint32_t num_dfas;
   grammar_object_t *const *objects;
-  uint32_t num_objects;
-  uint32_t start; /* node */
-  uint32_t num_ignored;
+  grammar_unique_t *uniques;
+  uint32_t num_nodes, num_dfas, num_objects, num_ignored;
+  uint32_t start;                              /* node */
   char ignored[GRAMMAR_IGNORED_BYTES_MAX + 1]; /* see grammar_ignored */
 };
 

@@ -2,7 +2,8 @@
  *
  * Part of a compilation, on its thread. The first items may each have their own schema. All
  * further items share one; a frame counts them, so that maxItems needs no states. `contains` does:
- * a state for each number of items, and of items that satisfied it.
+ * a state for each number of items, and of items that satisfied it. Where items are unique, each
+ * of their values is a rule of its own.
  */
 #include "engine/base/util.h"
 #include "engine/grammar/language/schema_logic.h"
@@ -57,6 +58,20 @@ static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, ui
 }
 
 /* ---- what all schemas of a conjunction say together ---- */
+
+/* How many items satisfy a schema of `contains`. */
+typedef struct contained {
+  schema_part_t part;
+  uint32_t min, max; /* max NONE = no bound */
+} contained_t;
+
+/* What all schemas of a conjunction say together about an array. */
+typedef struct array_rules {
+  uint32_t min, max;       /* items; max NONE = no bound */
+  uint32_t prefix;         /* first items that have schemas of their own */
+  const char *unique;      /* pointer to the schema that has uniqueItems; NULL = none */
+  grammar_list_t contains; /* contained_t */
+} array_rules_t;
 
 static void add_contained(const schema_t *schema, const keywords_t *keywords,
                           grammar_list_t *list) {
@@ -230,6 +245,241 @@ static uint32_t counted_items(schema_t *schema, const conjunction_t *conjunction
   return counted_item(&counting, 0, 0);
 }
 
+/* ---- items that are unique ---- */
+
+/* Built where the values of the items can be listed. The list may hold more than the schemas of an
+ * item allow: each value becomes a rule of its own beside these schemas, and build_unique.c drops
+ * the rules that no text satisfies. */
+enum { DEPTH_MAX = 6, LISTS_MAX = 200, DIGITS_MAX = 16 };
+
+typedef struct listing {
+  schema_t *schema;
+  const json_t *values[UNIQUE_VALUES_MAX];
+  uint32_t count, lists;
+} listing_t;
+
+/* Each of these adds values, and returns false if it cannot list them. */
+
+/* Only numbers whose digits are kept are known to be equal or not. */
+static bool is_comparable(const json_t *json) {
+  if (json->type == JSON_NUMBER) {
+    decimal_t decimal = decimal_of(json);
+    return !decimal.huge && !decimal.fine;
+  }
+  JSON_EACH(child, json) {
+    if (!is_comparable(child)) return false;
+  }
+  return true;
+}
+
+static bool add_value(listing_t *listing, const json_t *json) {
+  for (uint32_t i = 0; i < listing->count; i++) {
+    compile_spend(listing->schema->compile, 2);
+    if (schema_equal(listing->values[i], json)) return true;
+  }
+  if (listing->count == UNIQUE_VALUES_MAX || !is_comparable(json)) return false;
+  listing->values[listing->count++] = json;
+  return true;
+}
+
+static bool add_word(listing_t *listing, json_type_t type) {
+  json_t *json = compile_scratch(listing->schema->compile, 1, sizeof *json);
+  json->type = (uint8_t)type;
+  return add_value(listing, json);
+}
+
+static bool add_listed(listing_t *listing, const conjunction_t *conjunction, const json_t *values,
+                       uint32_t types) {
+  bool is_enum = false;
+  for (uint32_t i = 0; i < conjunction->count; i++)
+    is_enum = is_enum || conjunction->items[i].values[KEYWORD_ENUM] == values;
+  if (!is_enum) return !(schema_type_of(values) & types) || add_value(listing, values);
+  JSON_EACH(json, values) {
+    if ((schema_type_of(json) & types) && !add_value(listing, json)) return false;
+  }
+  return true;
+}
+
+/* Adds the numbers that the automaton accepts behind `text`, whatever it counts. Each of its states
+ * can reach acceptance, so a long search ends with too many numbers, or too many digits. */
+static bool add_integers(listing_t *listing, const dfa_t *dfa, uint32_t state, const char *text,
+                         uint32_t length) {
+  static const char bytes[] = "0123456789-";
+  compile_t *compile = listing->schema->compile;
+  compile_spend(compile, 4);
+  if (dfa->flags[state] & DFA_ACCEPT) {
+    json_t *json = compile_scratch(compile, 1, sizeof *json);
+    *json = (json_t){.type = JSON_NUMBER, .text = text, .length = length};
+    if (!add_value(listing, json)) return false;
+  }
+  if (length == DIGITS_MAX) return !(dfa->flags[state] & DFA_LIVE);
+  for (size_t i = 0; i < sizeof bytes - 1; i++) {
+    uint32_t to = dfa_next(dfa, state, (uint8_t)bytes[i]);
+    if (to == DFA_DEAD) continue;
+    char *longer = compile_scratch(compile, (size_t)length + 1, 1);
+    if (length > 0) memcpy(longer, text, length);
+    longer[length] = bytes[i];
+    if (!add_integers(listing, dfa, to, longer, length + 1)) return false;
+  }
+  return true;
+}
+
+static bool has_either(const conjunction_t *conjunction, keyword_t first, keyword_t second) {
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const json_t *const *values = conjunction->items[i].values;
+    if (values[first] != NULL || values[second] != NULL) return true;
+  }
+  return false;
+}
+
+static bool add_types(listing_t *listing, const conjunction_t *conjunction, uint32_t types) {
+  if (types & ~(uint32_t)(TYPE_NULL | TYPE_BOOLEAN | TYPE_INTEGER)) return false;
+  if ((types & TYPE_NULL) && !add_word(listing, JSON_NULL)) return false;
+  if ((types & TYPE_BOOLEAN) && !(add_word(listing, JSON_TRUE) && add_word(listing, JSON_FALSE)))
+    return false;
+  if (!(types & TYPE_INTEGER)) return true;
+  if (!has_either(conjunction, KEYWORD_MINIMUM, KEYWORD_EXCLUSIVE_MINIMUM) ||
+      !has_either(conjunction, KEYWORD_MAXIMUM, KEYWORD_EXCLUSIVE_MAXIMUM))
+    return false;
+  const dfa_t *dfa = schema_number_dfa(listing->schema, conjunction, true);
+  return add_integers(listing, dfa, DFA_START, "", 0);
+}
+
+static bool add_values(listing_t *listing, const schema_part_t *parts, uint32_t count, int depth);
+
+/* The values of all branches of some anyOf or oneOf. */
+static bool add_branches(listing_t *listing, const conjunction_t *conjunction,
+                         const grammar_list_t *joined, int depth) {
+  static const struct {
+    keyword_t keyword;
+    uint32_t done;
+  } rows[] = {{KEYWORD_ANY_OF, DONE_ANY_OF}, {KEYWORD_ONE_OF, DONE_ONE_OF}};
+  for (uint32_t i = 0; i < 2 * conjunction->count; i++) {
+    const keywords_t *keywords = &conjunction->items[i / 2];
+    const json_t *list = keywords->values[rows[i % 2].keyword];
+    uint32_t done = rows[i % 2].done, before = listing->count;
+    bool all = true;
+    if (list == NULL || (keywords->part->done & done)) continue;
+    JSON_EACH(json, list) {
+      if (!all) break;
+      const schema_part_t *parts =
+          schema_with_branch(listing->schema, joined, keywords->part, done, json);
+      all = add_values(listing, parts, joined->count + 1, depth + 1);
+    }
+    if (all) return true;
+    listing->count = before;
+  }
+  return false;
+}
+
+static bool add_values(listing_t *listing, const schema_part_t *parts, uint32_t count, int depth) {
+  grammar_list_t joined = {0};
+  uint32_t types = TYPE_ALL, before = listing->count;
+  if (depth > DEPTH_MAX || listing->lists++ == LISTS_MAX) return false;
+  conjunction_t conjunction = schema_join(listing->schema, parts, count, &joined);
+  if (conjunction.never) return true;
+  for (uint32_t i = 0; i < conjunction.count; i++)
+    types &= schema_types(listing->schema, &conjunction.items[i]);
+  const json_t *values = schema_first_values(&conjunction);
+  if (values != NULL) return add_listed(listing, &conjunction, values, types);
+  if (add_types(listing, &conjunction, types)) return true;
+  listing->count = before;
+  return add_branches(listing, &conjunction, &joined, depth);
+}
+
+static uint32_t size_of(const json_t *json) {
+  uint32_t size = 1;
+  JSON_EACH(child, json) size += size_of(child);
+  return size;
+}
+
+/* Returns the schema {"const": value}. A document stores its values in preorder (json.h). */
+static const json_t *schema_of(const schema_t *schema, const json_t *value) {
+  uint32_t size = size_of(value);
+  json_t *json = compile_scratch(schema->compile, (size_t)size + 1, sizeof *json);
+  compile_spend(schema->compile, size);
+  json[0] = (json_t){.type = JSON_OBJECT, .count = 1};
+  memcpy(json + 1, value, size * sizeof *json);
+  json[1].key = "const";
+  json[1].key_length = 5;
+  json[1].next = 0;
+  return json;
+}
+
+/* Returns the rule of what is the value and satisfies the parts. */
+static uint32_t rule_of(schema_t *schema, const json_t *value, const schema_part_t *parts,
+                        uint32_t count, const char *pointer) {
+  schema_part_t *all = compile_scratch(schema->compile, (size_t)count + 1, sizeof *all);
+  if (count > 0) memcpy(all, parts, count * sizeof *all);
+  all[count] = schema_part(value, pointer);
+  return schema_rule(schema, all, count + 1);
+}
+
+/* Returns the entries of a row of unique_draft_t: [num_values]. */
+static void fill_row(schema_t *schema, const conjunction_t *conjunction, const array_rules_t *rules,
+                     const json_t *const *values, unique_draft_t *draft, uint32_t row) {
+  compile_t *compile = schema->compile;
+  uint32_t count = draft->unique.num_values, *entry = draft->unique.entry + (size_t)row * count;
+  uint32_t comma = lexeme_pattern(compile, "," SPACE);
+  grammar_list_t parts = item_parts(schema, conjunction, MIN(row, rules->prefix));
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t rule = rule_of(schema, values[i], parts.items, parts.count, rules->unique);
+    entry[i] = build_node(compile, NODE_CALL, rule, NODE_ID_RETURN);
+    if (row > 0) entry[i] = build_lex(compile, comma, entry[i]);
+  }
+}
+
+/* The values that satisfy a `contains`: a rule from which a text can end says so. */
+static void fill_counts(schema_t *schema, const array_rules_t *rules, const json_t *const *values,
+                        unique_draft_t *draft) {
+  compile_t *compile = schema->compile;
+  const contained_t *list = rules->contains.items;
+  uint32_t count = rules->contains.count, num_values = draft->unique.num_values;
+  draft->counts = compile_scratch(compile, count, sizeof *draft->counts);
+  draft->num_counts = count;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t *is = compile_scratch(compile, num_values, sizeof *is);
+    uint32_t *is_not = compile_scratch(compile, num_values, sizeof *is_not);
+    schema_part_t yes = list[i].part, no = list[i].part;
+    no.done = schema_mode(PART_NOT);
+    for (uint32_t k = 0; k < num_values; k++) {
+      is[k] = rule_of(schema, values[k], &yes, 1, yes.pointer);
+      is_not[k] = NODE_ID_FAIL;
+      if (list[i].max != NONE) is_not[k] = rule_of(schema, values[k], &no, 1, no.pointer);
+    }
+    draft->counts[i] = (unique_count_t){is, is_not, list[i].min, list[i].max};
+  }
+}
+
+/* Returns the node of one or more items, no two of them equal; `close` follows. Refuses items of
+ * which it cannot list the values. */
+static uint32_t unique_items(schema_t *schema, const conjunction_t *conjunction,
+                             const array_rules_t *rules, uint32_t close) {
+  listing_t listing = {.schema = schema};
+  const json_t *values[UNIQUE_VALUES_MAX];
+  for (uint32_t i = 0; i <= rules->prefix && i < rules->max; i++) {
+    grammar_list_t parts = item_parts(schema, conjunction, i);
+    if (add_values(&listing, parts.items, parts.count, 0)) continue;
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, rules->unique,
+                "'uniqueItems' is supported with 'maxItems' of at most 1, or where the items have "
+                "at most %d values that are listed: enum, const, boolean, null, integers in a "
+                "range.",
+                UNIQUE_VALUES_MAX);
+  }
+  uint32_t count = listing.count, rows = MIN(MAX(rules->prefix, 1) + 1, count);
+  if (count == 0) return NODE_ID_FAIL;
+  for (uint32_t i = 0; i < count; i++) values[i] = schema_of(schema, listing.values[i]);
+  unique_draft_t *draft = compile_scratch(schema->compile, 1, sizeof *draft);
+  uint32_t *entry = compile_scratch(schema->compile, (size_t)rows * count, sizeof *entry);
+  draft->unique = (grammar_unique_t){.num_values = count, .num_rows = rows, .entry = entry};
+  draft->min = rules->min;
+  draft->max = rules->max;
+  for (uint32_t row = 0; row < rows; row++)
+    fill_row(schema, conjunction, rules, values, draft, row);
+  fill_counts(schema, rules, values, draft);
+  return build_unique(schema->compile, draft, close);
+}
+
 /* ---- the array ---- */
 
 static uint32_t plain_items(schema_t *schema, const conjunction_t *conjunction,
@@ -267,8 +517,7 @@ uint32_t schema_array(schema_t *schema, const conjunction_t *conjunction) {
   uint32_t comma = lexeme_pattern(compile, "," SPACE), first;
   if (rules.min > rules.max || !tidy_contained(&rules)) return NODE_ID_FAIL;
   if (rules.unique != NULL && rules.max > 1) {
-    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, rules.unique,
-                "'uniqueItems' is supported with maxItems of at most 1.");
+    first = unique_items(schema, conjunction, &rules, close);
   } else if (rules.contains.count > 0) {
     first = counted_items(schema, conjunction, &rules, comma, close);
   } else {

@@ -82,6 +82,10 @@ bool schema_fill_split(schema_t *schema, uint32_t node, const conjunction_t *con
                        const grammar_list_t *joined);
 bool schema_has_split(const conjunction_t *conjunction); /* ... would return true */
 bool schema_is_conditional(const keywords_t *keywords);  /* has an `if` that is not done */
+/* Returns all parts and the branch `json` of a list of alternatives: joined->count + 1 parts. */
+const schema_part_t *schema_with_branch(const schema_t *schema, const grammar_list_t *joined,
+                                        const schema_part_t *holder, uint32_t flag,
+                                        const json_t *json);
 /* Returns true if each branch of a list of alternatives is proved to contradict the parts. */
 bool schema_no_branch(schema_t *schema, const grammar_list_t *joined, const schema_part_t *holder,
                       uint32_t flag, const json_t *list, int depth);

@@ -1,4 +1,4 @@
-/* schema_members.h: members of the objects of a conjunction, and items of its arrays.
+/* schema_members.h: members of the objects of a conjunction.
  *
  * Part of a compilation (compile.h), on its thread.
  */
@@ -49,19 +49,5 @@ uint32_t schema_presence_condition(schema_t *schema, const conjunction_t *conjun
  * satisfies it. */
 bool schema_presence(schema_t *schema, const conjunction_t *conjunction,
                      const grammar_list_t *names, object_draft_t *draft);
-
-/* How many items satisfy a schema of `contains`. */
-typedef struct contained {
-  schema_part_t part;
-  uint32_t min, max; /* max NONE = no bound */
-} contained_t;
-
-/* What all schemas of a conjunction say together about an array. */
-typedef struct array_rules {
-  uint32_t min, max;       /* items; max NONE = no bound */
-  uint32_t prefix;         /* first items that have schemas of their own */
-  const char *unique;      /* pointer to the schema that has uniqueItems; NULL = none */
-  grammar_list_t contains; /* contained_t */
-} array_rules_t;
 
 #endif

@@ -48,14 +48,20 @@ static bool contradicts(schema_t *schema, const grammar_list_t *joined, const sp
   return schema_is_empty(schema, parts, joined->count + way->count, 0);
 }
 
+const schema_part_t *schema_with_branch(const schema_t *schema, const grammar_list_t *joined,
+                                        const schema_part_t *holder, uint32_t flag,
+                                        const json_t *json) {
+  split_t split = {.holder = holder, .flag = flag};
+  schema_part_t branch = {json, holder->pointer, 0, holder};
+  schema_way_t way = {&branch, 1};
+  schema_refuse_cycle(schema, holder, json);
+  return with_way(schema, joined, &split, &way);
+}
+
 bool schema_no_branch(schema_t *schema, const grammar_list_t *joined, const schema_part_t *holder,
                       uint32_t flag, const json_t *list, int depth) {
-  split_t split = {.holder = holder, .flag = flag};
   JSON_EACH(json, list) {
-    schema_part_t branch = {json, holder->pointer, 0, holder};
-    schema_way_t way = {&branch, 1};
-    schema_refuse_cycle(schema, holder, json);
-    const schema_part_t *parts = with_way(schema, joined, &split, &way);
+    const schema_part_t *parts = schema_with_branch(schema, joined, holder, flag, json);
     if (!schema_is_empty(schema, parts, joined->count + 1, depth)) return false;
   }
   return true;

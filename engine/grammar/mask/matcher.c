@@ -65,6 +65,18 @@ static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint
   if (count >= at->min && late) visit(closure, at->next, parent);
 }
 
+/* The items of an array after the values `used`; each other value may come if it leads on. */
+static void visit_unique(closure_t *closure, uint32_t node, uint32_t used, uint32_t parent) {
+  const grammar_t *grammar = closure->m->grammar;
+  const grammar_unique_t *unique = &grammar->uniques[grammar->nodes[node].object];
+  const uint32_t *entry = unique_row(unique, used);
+  if (unique->ways[used] & UNIQUE_ENDS) visit(closure, grammar->nodes[node].next, parent);
+  for (uint32_t i = 0; i < unique->num_values && !closure->full; i++) {
+    uint32_t after = used | UINT32_C(1) << i;
+    if (after != used && unique->ways[after]) begin_rule(closure, entry[i], node, after, parent);
+  }
+}
+
 /* ---- objects ---- */
 
 static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
@@ -110,6 +122,7 @@ static void go_on(closure_t *closure, const matcher_link_t *link, bool empty) {
       visit_repeat(closure, link->node, link->count, link->parent);
     }
     break;
+  case NODE_UNIQUE: visit_unique(closure, link->node, link->count, link->parent); break;
   default: visit_object(closure, link->node, link->count, link->parent); break;
   }
 }
@@ -182,6 +195,7 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
   case NODE_ALT: visit_branches(closure, at, stack); break;
   case NODE_REPEAT: visit_repeat(closure, node, 0, stack); break;
   case NODE_OBJECT: visit_object(closure, node, 0, stack); break;
+  case NODE_UNIQUE: visit_unique(closure, node, 0, stack); break;
   case NODE_MEMBERS: look_below(closure, node, stack); break;
   case NODE_FAIL: break;
   }

@@ -111,6 +111,7 @@ static uint32_t need_of(compile_t *compile, const grammar_node_t *node) {
     if (node->min == 0) return nodes[node->next].need;
     return larger(framed(nodes[node->body].need), nodes[node->next].need);
   case NODE_OBJECT: return build_object_need(compile, node);
+  case NODE_UNIQUE: return build_unique_need(compile, node);
   case NODE_MEMBERS: return 0;
   }
   return NONE;
@@ -204,6 +205,7 @@ static uint32_t empty_step(compile_t *compile, const uint8_t *nullable, uint32_t
   case NODE_REPEAT:
     if (index == 0) return node->max > 0 ? node->body : node->next;
     return index == 1 && (node->min == 0 || nullable[node->body]) ? node->next : NONE;
+  case NODE_UNIQUE: return build_unique_step(compile, node, index);
   default: return NONE;
   }
 }
@@ -346,6 +348,7 @@ void build_finish(compile_t *compile, uint32_t start) {
   inline_lexemes(compile);
   refuse_left_recursion(compile);
   for (uint32_t i = 0; i < compile->objects.count; i++) build_object_finish(compile, i);
+  build_unique_finish(compile);
   grammar_t *grammar = compile->grammar;
   grammar->num_nodes = compile->nodes.count;
   grammar->nodes = keep_list(compile, &compile->nodes, sizeof(grammar_node_t));

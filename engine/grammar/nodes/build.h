@@ -1,4 +1,4 @@
-/* build.h: what build.c and build_object.c share.
+/* build.h: what the files of this folder share, and drafts that need more than compile.h has.
  *
  * Part of a compilation, on its thread.
  */
@@ -24,5 +24,28 @@ uint32_t build_presence_need(compile_t *compile, object_draft_t *draft);
  */
 void build_presence_finish(compile_t *compile, object_draft_t *draft, grammar_object_t *object,
                            const uint32_t *index_of);
+
+/* How many of the items have to be of some values. */
+typedef struct unique_count {
+  const uint32_t *is, *is_not; /* [num_values] node from which a text can end if the value is one
+                                  of them; ... if it is none of them */
+  uint32_t min, max;
+} unique_count_t;
+
+/* An array without equal items (unique.h), before it is known which values can occur. */
+typedef struct unique_draft {
+  grammar_unique_t unique; /* `ways` is made by build_unique_need */
+  uint32_t min, max;       /* items; max NONE = no bound */
+  unique_count_t *counts;
+  uint32_t num_counts;
+  uint32_t *live; /* build_unique.c */
+} unique_draft_t;
+
+/* Returns the node that starts one or more items; `next` follows the last one. */
+uint32_t build_unique(compile_t *compile, unique_draft_t *draft, uint32_t next);
+uint32_t build_unique_need(compile_t *compile, const grammar_node_t *node);
+/* Returns the value `index` of the first item; NONE after the last one. */
+uint32_t build_unique_step(const compile_t *compile, const grammar_node_t *node, uint32_t index);
+void build_unique_finish(compile_t *compile); /* copies all of them to the grammar */
 
 #endif

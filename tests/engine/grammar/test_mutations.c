@@ -28,6 +28,8 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"format\":\"date\"}]}",
     "{\"type\":\"array\",\"prefixItems\":[{\"const\":{\"a\":1}},{}],\"items\":false,"
     "\"uniqueItems\":false}",
+    "{\"type\":\"array\",\"items\":{\"enum\":[1,2,3,\"a\"]},\"uniqueItems\":true,\"contains\":{"
+    "\"minimum\":2},\"minContains\":1,\"maxContains\":2}",
 };
 static const char *const patterns[] = {
     "^(?:[a-z]+@[a-z]{2,5}\\.(com|org))?$",
