@@ -403,6 +403,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --recursive
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --logic --instances 20
+	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --arrays --instances 20
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
 	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
 	build/venv-parity/bin/python scripts/parity_classes.py --build $(BUILD)

@@ -5,11 +5,11 @@
     build/venv-parity/bin/python scripts/parity_classes.py --target 100000 --seconds 3600
 
 A class is a keyword of the table in engine/grammar/language/keywords.h. The schemas are those that
-parity_schemas.py and parity_logic.py draw, some of them as an older dialect writes them; the next
-one holds the keyword that has the fewest texts so far. A text counts for every keyword of its
-schema, and only if its generation ended with "stop". Python's jsonschema judges each text. Prints,
-for each keyword, schemas, texts, different texts and invalid ones; exits 1 when a text was
-invalid or a generation failed. --only names the keywords to count.
+parity_schemas.py, parity_logic.py and parity_arrays.py draw, some of them as an older dialect
+writes them; the next one holds the keyword that has the fewest texts so far. A text counts for
+every keyword of its schema, and only if its generation ended with "stop". Python's jsonschema
+judges each text. Prints, for each keyword, schemas, texts, different texts and invalid ones; exits
+1 when a text was invalid or a generation failed. --only names the keywords to count.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 
 from jsonschema import Draft7Validator, validators
 
+from parity_arrays import ArrayMaker
 from parity_logic import LogicMaker
 from parity_schemas import FORMATS, ROOT, Maker, Oracle, Run, ascii_pattern
 
@@ -78,7 +79,7 @@ class Classes:
         """Returns a schema with the keyword and what judges it; None = none was found."""
         for _ in range(TRIES):
             self.seed += 1
-            maker = LogicMaker if self.seed % 2 else Maker
+            maker = (Maker, LogicMaker, Maker, ArrayMaker)[self.seed % 4]
             schema, oracle = maker(self.seed).document(), Oracle
             if self.seed % 8 < 2 and isinstance(schema, dict):
                 schema = {"$schema": "http://json-schema.org/draft-07/schema#", **older(schema)}

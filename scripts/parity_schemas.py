@@ -14,7 +14,8 @@ With --tags the schemas are those of functions, and the texts are the parameters
 <parameter=NAME> VALUE </parameter>, as Qwen3-Coder writes them: what is generated is read back by
 inferd's parser of tool calls, and the arguments have to validate.
 --recursive draws types that hold each other. --logic draws keywords that combine others, with
-instances that must be accepted exactly if they are valid (parity_logic.py). --regex and --grammar
+instances that must be accepted exactly if they are valid (parity_logic.py), --arrays the same for
+items that are unique or counted (parity_arrays.py). --regex and --grammar
 draw regular expressions, judged by Python's re, and ambiguous user grammars, judged by a recogniser
 that tries everything (parity_texts.py).
 Ends with one line of counts; exits 1 when one output was invalid, one valid instance was refused or
@@ -34,6 +35,7 @@ from pathlib import Path
 import jsonschema
 from jsonschema import validators
 
+from parity_arrays import ArrayMaker
 from parity_logic import LogicMaker
 from parity_texts import RandomGrammar, RandomRegex
 
@@ -93,7 +95,7 @@ class Maker:
                  "pattern"]
         if depth > 0:
             kinds += ["object"] * 7 + ["array"] * 4 + ["anyOf"] * 2
-            kinds += ["allOf", "oneOf", "tuple", "patterned", "types", "true"]
+            kinds += ["allOf", "oneOf", "tuple", "patterned", "types", "true", "set", "counted"]
         s = getattr(self, "make_" + r.choice(kinds))(depth)
         if isinstance(s, dict) and r.random() < 0.1:
             s["description"] = "said \"so\""
@@ -205,6 +207,20 @@ class Maker:
             s["minItems"] = low
         if self.r.random() < 0.5:
             s["maxItems"] = low + self.r.randint(0, 4)
+        return s
+
+    def make_set(self, _):
+        s = {"type": "array", "items": self.r.choice([self.make_enum, self.make_boolean])(0),
+             "uniqueItems": True}
+        if self.r.random() < 0.3:
+            s["minItems"] = self.r.randint(0, 2)
+        return s
+
+    def make_counted(self, depth):
+        s = self.make_array(depth)
+        s["contains"] = self.r.choice([self.make_const, self.make_integer, self.make_object])(0)
+        if self.r.random() < 0.3:
+            s["minContains"] = self.r.randint(0, 2)
         return s
 
     def make_tuple(self, depth):
@@ -480,7 +496,7 @@ class Run:
         self.check_instances(made.text, texts, valid, answer["accepted"])
 
     def one_logic(self, seed):
-        maker = LogicMaker(seed)
+        maker = ArrayMaker(seed) if self.options.arrays else LogicMaker(seed)
         schema = maker.document()
         oracle = Oracle(schema)
         values = [maker.instance(schema) for _ in range(self.options.instances)]
@@ -512,7 +528,7 @@ class Run:
         if self.options.regex or self.options.grammar:
             self.one_text(seed)
             return
-        if self.options.logic:
+        if self.options.logic or self.options.arrays:
             self.one_logic(seed)
             return
         maker = Maker(seed, 1.0 if self.options.recursive else 0.0)
@@ -572,6 +588,7 @@ def main():
     parser.add_argument("--tags", action="store_true", help="parameters of calls in tags")
     parser.add_argument("--recursive", action="store_true", help="types that hold each other")
     parser.add_argument("--logic", action="store_true", help="keywords that combine others")
+    parser.add_argument("--arrays", action="store_true", help="items that are unique or counted")
     parser.add_argument("--regex", action="store_true", help="regular expressions, no schemas")
     parser.add_argument("--grammar", action="store_true", help="user grammars, no schemas")
     parser.add_argument("--vocabulary", default="models/demo",
