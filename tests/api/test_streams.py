@@ -81,6 +81,8 @@ def test_usage_chunk(server):
     options = {"include_usage": True, "continuous_usage_stats": True}
     chunks = Stream(server, {**body, "stream_options": options}).chunks()
     assert [c["usage"]["completion_tokens"] for c in chunks] == [*range(1, 9), 8]
+    none = {"include_usage": False, "continuous_usage_stats": True}
+    assert not any("usage" in c for c in Stream(server, {**body, "stream_options": none}).chunks())
     cached = {c["usage"]["prompt_tokens_details"]["cached_tokens"] for c in chunks}
     assert cached == {len(server.tokens(P)) - 1}, "true from the first frame on: the third request"
     assert {c["system_fingerprint"] for c in chunks} == {chunks[0]["system_fingerprint"]}

@@ -275,6 +275,16 @@ Test(config, values_of_vllm) {
   EXPECT_STR_EQ(config.cors_origin.items[1], "http://b");
   EXPECT_STR_EQ(config.listen.items[0], "[::1]:80");
   config_free(&config);
+  static const char *const parsers[] = {
+      "--reasoning-parser qwen3",         "--reasoning-parser deepseek_r1",
+      "--reasoning-parser openai_gptoss", "--tool-call-parser openai",
+      "--tool-call-parser qwen3_xml",     "--tool-call-parser llama4_json"};
+  for (int i = 0; i < 6; i++) {
+    char line[80];
+    snprintf(line, sizeof line, "m %s", parsers[i]);
+    ASSERT_EQ_FOR(load(line), 0, "%s", error.message);
+    config_free(&config);
+  }
   expect_error("m --allowed-origins [\"http://a\",3]", ERR_USAGE, "is not valid");
   expect_error("m --kv-cache-dtype fp8_e5m2", ERR_USAGE, "E4M3");
 }
