@@ -117,6 +117,7 @@ const ops_t ops_cuda = {
     .name = "cuda",
     .pipeline_depth = 2,
     .history_on_device = true,
+    .logprobs_max = LOGPROBS_MAX,
     .act_bytes = 2,
     .dtypes = 1u << DTYPE_BF16 | 1u << DTYPE_F16,
     .block_size = 64,

@@ -38,6 +38,7 @@ void engine_options_default(engine_options_t *options) {
       .max_skips = DEFAULT_MAX_SKIPS,
       .max_preemptions = DEFAULT_MAX_PREEMPTIONS,
       .swap_space_bytes = -1,
+      .max_logprobs = LOGPROBS_MAX,
       .max_queue_requests = DEFAULT_MAX_QUEUE_REQUESTS,
       .max_queue_time_s = DEFAULT_MAX_QUEUE_TIME_S,
   };

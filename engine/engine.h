@@ -42,13 +42,13 @@ typedef struct engine_options {
   const char *const *lora_dirs;
   int32_t num_lora_dirs;
   bool enable_chunked_prefill, enable_prefix_caching;
-  bool short_prompts_pass;            /* scheduler.h */
-  bool priority_policy, fair_share;   /* scheduler.h */
-  int32_t max_skips, max_preemptions; /* scheduler.h */
+  bool short_prompts_pass, priority_policy, fair_share; /* scheduler.h */
+  int32_t max_skips, max_preemptions;                   /* scheduler.h */
   int64_t swap_space_bytes; /* of the host pool; -1 = 4 GiB on a GPU that can swap, else 0 */
   preemption_mode_t preemption_mode;
   double watermark;            /* share of the pool kept free at admission, [0, 1) */
   int32_t max_queue_requests;  /* that wait */
+  int32_t max_logprobs;        /* most that a request may ask for */
   int32_t mask_units;          /* units of work for masks in a step (glossary); 0 = 200,000 */
   int64_t max_queue_tokens;    /* prompt tokens that wait; 0 = 4 x KV capacity */
   double max_queue_time_s;     /* 0 = no limit */

@@ -153,6 +153,14 @@ static int check_swap(const engine_t *engine, inferd_error_t *error) {
       engine->ops->name);
 }
 
+static int check_logprobs(const engine_t *engine, inferd_error_t *error) {
+  int32_t most = engine->ops->logprobs_max;
+  if (most == 0 || engine->options.max_logprobs <= most) return 0;
+  return error_set(error, ERR_CONFIGURATION, "max_logprobs",
+                   "max_logprobs is %d; %s reports at most %d alternatives",
+                   engine->options.max_logprobs, engine->ops->name, most);
+}
+
 /* Share of the free memory to use. Other processes use host memory, but rarely a GPU's. */
 static double memory_fraction(const engine_t *engine) {
   if (engine->options.memory_fraction > 0) return engine->options.memory_fraction;
@@ -583,6 +591,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   code = open_device(engine, error);
   if (!code) code = check_model(engine, error);
   if (!code) code = check_swap(engine, error);
+  if (!code) code = check_logprobs(engine, error);
   if (!code) code = choose_dtype(engine, dtype, error);
   if (!code) code = drafter_read(engine, error);
   return code ? code : plan_memory(engine, *dtype, plan, error);

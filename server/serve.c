@@ -253,6 +253,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->max_preemptions = (int32_t)config->max_preemptions;
   options->swap_space_bytes = config->swap_space;
   options->preemption_mode = mode_of(config->preemption_mode);
+  options->max_logprobs = (int32_t)config->max_logprobs;
   options->max_queue_requests = (int32_t)config->max_queue_requests;
   options->max_queue_tokens = config->max_queue_tokens;
   options->max_queue_time_s = config->max_queue_time;

@@ -12,6 +12,7 @@
 /* Largest number of ids that a row may suppress: EOS ids of the model, stop ids of the request. */
 enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
 
+/* A row reports alternatives, or named ids beside at most LOGPROBS_MAX of them. */
 enum { SAMPLE_TOP_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
 
 /* The result of one row, written by the back end before `end` returns. */

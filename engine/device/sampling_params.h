@@ -13,7 +13,8 @@
 #define LOGPROB_NEVER (-9999.0f) /* stands for -infinity */
 
 enum {
-  LOGPROBS_MAX = 20, /* alternatives per position */
+  LOGPROBS_MAX = 20,         /* alternatives per position that every back end finds */
+  LOGPROBS_RAISED_MAX = 128, /* of a back end that finds more, see ops_t */
   LOGPROB_TOKEN_IDS_MAX = 128,
   STOP_TOKEN_IDS_MAX = 128, /* stop ids of the request, without the EOS ids of the model */
   LOGIT_BIAS_MAX = 1024,

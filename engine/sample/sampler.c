@@ -244,6 +244,8 @@ static int32_t find_top(const work_t *work, int32_t wanted, token_logprob_t *top
   return count;
 }
 
+_Static_assert((int)SAMPLE_TOP_MAX >= (int)LOGPROBS_RAISED_MAX, "a row reports them all");
+
 /* Fills result->top with ids and raw logits, before the row is changed. finish_logprobs turns them
  * into logprobs. */
 static void fill_top(const work_t *work, const sample_row_t *row) {

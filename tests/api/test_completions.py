@@ -382,6 +382,23 @@ def test_prompt_logprobs(server):
         assert ranks[:3] == [1, 2, 3]
 
 
+def test_more_logprobs_than_by_default(start, server):
+    """The first 20 are those of a server that finds no more, bit for bit."""
+    wide = start(DEMO, "--max-logprobs", 128)
+    asked = {"max_tokens": 2, "temperature": 0, "return_tokens_as_token_ids": True}
+    few = server.choice(P, logprobs=20, prompt_logprobs=20, **asked)
+    many = wide.choice(P, logprobs=128, prompt_logprobs=128, **asked)
+    for some, more in zip(few["logprobs"]["top_logprobs"], many["logprobs"]["top_logprobs"]):
+        best = sorted(more.items(), key=lambda entry: -entry[1])
+        assert len(best) == 128 and dict(best[:20]) == some
+    for some, more in zip(few["prompt_logprobs"][1:], many["prompt_logprobs"][1:]):
+        assert {v["rank"] for v in more.values()} >= set(range(1, 129))
+        assert {k: more[k] for k in some} == some
+    for field in ("logprobs", "prompt_logprobs"):
+        refused = wide.post("/v1/completions", {"prompt": P, field: 129})
+        assert refused.status == 400 and refused.error["param"] == field
+
+
 def test_cached_tokens(server):
     """The second of two equal prompts reuses its blocks; another salt or prompt does not."""
     prompt = server.tokens("A story about a rabbit that nobody has told before. " * 12)

@@ -287,6 +287,7 @@ Test(config, values_of_vllm) {
   }
   expect_error("m --allowed-origins [\"http://a\",3]", ERR_USAGE, "is not valid");
   expect_error("m --kv-cache-dtype fp8_e5m2", ERR_USAGE, "E4M3");
+  expect_error("m --max-logprobs 129", ERR_USAGE, "0 to 128");
 }
 
 Test(config, origins_and_root_path) {

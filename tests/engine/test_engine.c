@@ -383,6 +383,22 @@ TEST_DEPTHS(stopping_with_work_in_flight_still_ends_every_request) {
   client_free(c);
 }
 
+TEST_DEPTHS(more_logprobs_than_the_device_reports) {
+  ops_t few = *ops;
+  engine_options_t options = client_options(&few);
+  inferd_error_t error = {0};
+  few.logprobs_max = LOGPROBS_MAX;
+  options.max_logprobs = LOGPROBS_MAX + 1;
+  engine_t *engine;
+  ASSERT_EQ(engine_create(&options, &engine, &error), 0);
+  while (engine_state(engine) == ENGINE_LOADING) continue;
+  ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
+  engine_failure(engine, &error);
+  ASSERT_EQ(error.code, ERR_CONFIGURATION);
+  ASSERT_STR_EQ(error.message, "max_logprobs is 21; fake reports at most 20 alternatives");
+  engine_destroy(engine);
+}
+
 TEST_DEPTHS(a_missing_model_says_so) {
   engine_options_t options = client_options(ops);
   options.model_dir = "tests/fixtures/none";

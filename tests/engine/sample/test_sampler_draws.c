@@ -254,7 +254,7 @@ static void any_row(rig_t *rig, float *logits, uint64_t *state) {
   rig->row.num_prompt = (int32_t)(next_random(state) % 13);
   rig->row.output_ids = ids;
   rig->row.num_output = (int32_t)(next_random(state) % 13);
-  rig->row.num_top = (int32_t)(next_random(state) % 22) - 1;
+  rig->row.num_top = (int32_t)(next_random(state) % 130) - 1;
   rig->row.rng_key = next_random(state);
   if (next_random(state) % 8 == 0) rig->row.score_id = (int32_t)next_random(state) % vocab;
 }
@@ -280,7 +280,7 @@ Test(property, no_row_gives_a_bad_id_or_a_nan) {
     ASSERT_LE(result->rank, rig.vocab);
     ASSERT_GE(result->logprob, SAMPLER_LOGPROB_MIN);
     ASSERT_LE(result->logprob, 1e-6f);
-    ASSERT_LE(result->num_top, LOGPROBS_MAX);
+    ASSERT_LE(result->num_top, LOGPROBS_RAISED_MAX);
     for (int32_t i = 0; i < result->num_top; i++) {
       ASSERT_GE(result->top[i].id, 0);
       ASSERT_LT(result->top[i].id, rig.vocab);
