@@ -15,6 +15,7 @@ judges each text. Prints, for each keyword, schemas, texts, different texts and 
 import argparse
 import collections
 import json
+import random
 import re
 import sys
 import time
@@ -27,7 +28,8 @@ from parity_schemas import FORMATS, ROOT, Maker, Oracle, Run, ascii_pattern
 
 TABLE = ROOT / "engine/grammar/language/keywords.h"
 OldOracle = validators.extend(Draft7Validator, {"pattern": ascii_pattern})
-TRIES = 400  # schemas that are drawn to find one with the keyword
+TRIES = 4000  # schemas that are drawn to find one with the keyword
+REFUSED = 200  # schemas in a row that inferd may refuse
 
 
 def keywords():
@@ -65,6 +67,20 @@ def older(value):
     return made
 
 
+def array_of_words(seed):
+    """A schema of the keywords that say something of all items together."""
+    r = random.Random(seed)
+    words = r.sample(["a", "b", "c", 1, 2, None, True], r.randint(2, 5))
+    schema = {"type": "array", "items": {"enum": words}, "maxItems": r.randint(1, 6)}
+    if r.random() < 0.5:
+        schema["uniqueItems"] = True
+    else:
+        low = r.randint(0, 2)
+        schema |= {"contains": {"enum": r.sample(words, r.randint(1, 2))}, "minContains": low,
+                   "maxContains": low + r.randint(0, 2)}
+    return schema
+
+
 class Classes:
     def __init__(self, options):
         self.options = options
@@ -72,7 +88,7 @@ class Classes:
         self.run = Run(options)
         self.schemas, self.texts, self.different, self.invalid = (
             collections.Counter(dict.fromkeys(self.names, 0)) for _ in range(4))
-        self.failed, self.never = 0, set()
+        self.failed, self.never, self.refused = 0, set(), collections.Counter()
         self.seed = options.seed * 1_000_000_000
 
     def draw(self, name):
@@ -81,7 +97,9 @@ class Classes:
             self.seed += 1
             maker = (Maker, LogicMaker, Maker, ArrayMaker)[self.seed % 4]
             schema, oracle = maker(self.seed).document(), Oracle
-            if self.seed % 8 < 2 and isinstance(schema, dict):
+            if name in ("uniqueItems", "contains", "minContains", "maxContains"):
+                schema = array_of_words(self.seed)
+            elif self.seed % 8 < 2 and isinstance(schema, dict):
                 schema = {"$schema": "http://json-schema.org/draft-07/schema#", **older(schema)}
                 oracle = OldOracle
             if name in held(schema, self.names, set()):
@@ -124,13 +142,16 @@ class Classes:
             answer = self.run.ask({"kind": "schema", "value": schema, "texts": [],
                                    "seed": self.seed, "generate": self.options.each,
                                    "max_tokens": self.options.max_tokens})
+            self.refused[name] = self.refused[name] + 1 if "error" in answer else 0
+            if self.refused[name] > REFUSED:
+                self.never.add(name)
             if "error" not in answer:
                 self.judge(schema, oracle, answer["generated"])
 
     def report(self):
         print(f"{'keyword':24} {'schemas':>8} {'texts':>9} {'different':>9} {'invalid':>8}")
         for name in sorted(self.names):
-            note = "  no schema is drawn that holds it" if name in self.never else ""
+            note = "  no schema is drawn or accepted" if name in self.never else ""
             print(f"{name:24} {self.schemas[name]:8} {self.texts[name]:9} "
                   f"{self.different[name]:9} {self.invalid[name]:8}{note}")
         return sum(self.invalid.values()) + self.failed

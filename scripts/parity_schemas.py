@@ -43,8 +43,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def ascii_pattern(validator, pattern, instance, schema):
-    """The dialect is ECMA-262: \\d and \\w are ASCII."""
+    """The dialect is ECMA-262: \\d and \\w are ASCII, and a dot takes no end of a line."""
     ends = re.sub(r"\$$", r"\\Z", pattern)  # Python's $ also matches before a line feed at the end
+    ends = re.sub(r"(\\.|\[(?:\\.|[^\]])*\])|\.", lambda m: m[1] or "[^\n\r\u2028\u2029]", ends)
     if validator.is_type(instance, "string") and not re.search(ends, instance, re.ASCII):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
