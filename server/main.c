@@ -31,6 +31,13 @@ static int fail(const inferd_error_t *error, int code) {
   return error_exit_code(code);
 }
 
+/* Says what was accepted without effect, such as a misspelt variable. `serve` logs it. */
+static void print_notices(const config_t *config) {
+  for (int i = 0; i < config->notices.count; i++) {
+    fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_WARN), config->notices.items[i]);
+  }
+}
+
 /* The sub-commands (config/commands.def). */
 static const struct command {
   const char *name, *arguments, *help;
@@ -114,6 +121,7 @@ static int check_command(int argc, char **argv) {
   inferd_error_t error = {0};
   engine_options_t options;
   int code = config_load(&config, argc, argv, &error);
+  if (code == 0) print_notices(&config);
   if (code == 0) code = serve_locate(&config, &error);
   if (code == 0) printf("model     %s\n", config.model);
   if (code == 0) code = serve_engine_options(&config, &options, &error);
@@ -264,6 +272,7 @@ static int health_command(int argc, char **argv) {
   if (code != 0) {
     status = fail(&error, code);
   } else {
+    print_notices(&config);
     int fd = connect_to(&config);
     if (fd >= 0) {
       status = ask(fd, path);
@@ -282,9 +291,9 @@ static int config_command(int argc, char **argv) {
   int code;
   if (argc >= 1 && strcmp(argv[0], "dump") == 0) {
     code = config_load(&config, argc - 1, argv + 1, &error);
-    if (code == 0) config_dump(&config, stdout);
-    for (int i = 0; code == 0 && i < config.notices.count; i++) {
-      fprintf(stderr, "inferd: %s\n", config.notices.items[i]);
+    if (code == 0) {
+      config_dump(&config, stdout);
+      print_notices(&config);
     }
   } else if (argc == 2 && strcmp(argv[0], "check") == 0) {
     code = config_load_file(&config, argv[1], &error);

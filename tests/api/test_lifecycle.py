@@ -327,6 +327,14 @@ def test_auto_says_which_back_end_and_why(inferd):
     assert re.match(r"backend   (cuda: .+|cpu: .*CUDA.+)$", lines[0]), lines
 
 
+def test_every_command_says_what_a_misspelt_variable_is(inferd):
+    options = {**os.environ, "INFERD_PROT": "3", "INFERD_PORT": str(free_port())}
+    for command in (["check", DEMO], ["health"], ["config", "dump"]):
+        done = run(inferd, *command, env=options)
+        words = "inferd: INFERD_PROT in the environment is no option; did you mean INFERD_PORT?"
+        assert words in done.stdout, (command, done.stdout)
+
+
 def test_version_and_help(inferd):
     done = run(inferd, "version")
     assert done.returncode == 0 and "inferd" in done.stdout
