@@ -137,8 +137,10 @@ static int read_key_file(auth_t *auth, const char *option, const char *path,
   enum { FILE_BYTES_MAX = 4 << 20 };
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    return error_set(error, ERR_IO, option, "%s: cannot open %s: %s", option, path,
-                     strerror(errno));
+    int code = errno == ENOENT                     ? ERR_CONFIGURATION
+               : errno == EACCES || errno == EPERM ? ERR_PERMISSION
+                                                   : ERR_IO;
+    return error_set(error, code, option, "%s: cannot open %s: %s", option, path, strerror(errno));
   }
   struct stat info;
   int code = 0;

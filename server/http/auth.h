@@ -15,7 +15,7 @@ typedef struct auth auth_t;
 /* Reads the keys of the configuration. Returns 0; ERR_CONFIGURATION for a key that an HTTP header
  * cannot carry, that is an API key and an admin key, or that has two different lines, and for a
  * line that key_line.h refuses; ERR_PERMISSION for a key file that other users of the machine may
- * read; ERR_IO. The caller frees *out with auth_free. */
+ * read, or that this one may not; ERR_IO. The caller frees *out with auth_free. */
 int auth_new(const config_t *config, auth_t **out, inferd_error_t *error);
 /* Replaces the keys of `auth` by those of `fresh`, which is freed. A key that stays keeps its
  * api_key_t, so what it has used still counts. */

@@ -107,14 +107,27 @@ static const char *words_for(const char *option) {
   return strcmp(option, "port") == 0 ? "host and port" : option;
 }
 
+/* What to do about an address that cannot be opened. `path`: it is that of a UNIX socket. */
+static const char *cure_for(int number, bool path) {
+  if (number == EADDRINUSE) return "; stop the process that listens there, or take another port";
+  if (number == EADDRNOTAVAIL) return "; no interface of this machine has this address";
+  if (number == ENOENT && path) return "; its directory does not exist";
+  if ((number == EACCES || number == EPERM) && !path)
+    return "; ports below 1024 need CAP_NET_BIND_SERVICE";
+  return "";
+}
+
 static int cannot(inferd_error_t *error, const char *option, const char *what,
                   const char *address) {
-  int code = errno == EADDRINUSE                         ? ERR_ADDRESS_IN_USE
-             : errno == EACCES || errno == EPERM         ? ERR_PERMISSION
-             : errno == EADDRNOTAVAIL || errno == EINVAL ? ERR_CONFIGURATION
-                                                         : ERR_IO;
-  return error_set(error, code, option, "%s: cannot %s %s: %s", words_for(option), what, address,
-                   strerror(errno));
+  int number = errno;
+  bool path = address[0] == '/' || strchr(address, ':') == NULL;
+  int code = number == EADDRINUSE                                              ? ERR_ADDRESS_IN_USE
+             : number == EACCES || number == EPERM                             ? ERR_PERMISSION
+             : number == EADDRNOTAVAIL || number == EINVAL || number == ENOENT ? ERR_CONFIGURATION
+                                                                               : ERR_IO;
+  if (number == EADDRNOTAVAIL && strcmp(option, "port") == 0) option = "host";
+  return error_set(error, code, option, "%s: cannot %s %s: %s%s", words_for(option), what, address,
+                   strerror(number), cure_for(number, path));
 }
 
 static int too_many(const char *option, const char *address, inferd_error_t *error) {

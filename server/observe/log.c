@@ -104,7 +104,9 @@ int log_open(const config_t *config, inferd_error_t *error) {
   if (config->log_file[0] != '\0') {
     fd = open_file(config->log_file);
     if (fd < 0) {
-      int code = errno == EACCES || errno == EPERM ? ERR_PERMISSION : ERR_IO;
+      int code = errno == EACCES || errno == EPERM ? ERR_PERMISSION
+                 : errno == ENOENT                 ? ERR_CONFIGURATION
+                                                   : ERR_IO;
       return error_set(error, code, "log_file", "cannot open the log file %s: %s", config->log_file,
                        strerror(errno));
     }

@@ -16,7 +16,8 @@ typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 
 enum { LOG_ACCESS_BYTES_MAX = 600, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
 
-/* Opens the log as configured. Returns 0; ERR_IO or ERR_PERMISSION if the file cannot be opened.
+/* Opens the log as configured. Returns 0; ERR_IO, ERR_PERMISSION or, without its directory,
+ * ERR_CONFIGURATION if the file cannot be opened.
  * Until this call, lines go to standard error as text. With `log_format` auto a line is text on a
  * terminal and under systemd's journal, which keeps time and priority itself, and JSON elsewhere.
  */

@@ -202,7 +202,7 @@ Test(parts, key_file) {
   expect_no_reload(auth, &config, ERR_CONFIGURATION, "line 2 of /tmp/inferd-keys-");
   expect_no_reload(auth, &config, ERR_CONFIGURATION, "was given before, with another label");
   unlink(path);
-  expect_no_reload(auth, &config, ERR_IO, "api_key_file: cannot open /tmp/inferd-keys-");
+  expect_no_reload(auth, &config, ERR_CONFIGURATION, "api_key_file: cannot open /tmp/inferd-keys-");
   EXPECT_NE(key_of(auth, "three"), NULL);
   EXPECT_EQ(key_of(auth, "four"), NULL);
   auth_free(auth);
