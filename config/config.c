@@ -168,27 +168,6 @@ static const option_t *find_option(const char *name) {
   return NULL;
 }
 
-static int minimum(int left, int right) {
-  return MIN(left, right);
-}
-
-/* Levenshtein distance, both at most NAME_BYTES_MAX long. */
-static int distance(const char *left, const char *right) {
-  int row[NAME_BYTES_MAX + 1];
-  int width = minimum((int)strlen(right), NAME_BYTES_MAX);
-  for (int j = 0; j <= width; j++) row[j] = j;
-  for (int i = 1; left[i - 1] != '\0'; i++) {
-    int diagonal = row[0];
-    row[0] = i;
-    for (int j = 1; j <= width; j++) {
-      int substituted = diagonal + (left[i - 1] != right[j - 1]);
-      diagonal = row[j];
-      row[j] = minimum(substituted, minimum(row[j], row[j - 1]) + 1);
-    }
-  }
-  return row[width];
-}
-
 /* Returns the option name nearest to `name`, or NULL if none is near. */
 static const char *nearest_name(const char *name) {
   char plain[NAME_BYTES_MAX];
@@ -196,7 +175,7 @@ static const char *nearest_name(const char *name) {
   const char *nearest = NULL;
   int best = 1 + (int)strlen(plain) / 3;
   for (int i = 0; i < OPTION_COUNT; i++) {
-    int d = distance(plain, options[i].name);
+    int d = error_distance(plain, options[i].name);
     if (d <= best && (nearest == NULL || d < best)) {
       best = d;
       nearest = options[i].name;
@@ -376,8 +355,8 @@ static int load_file(config_t *config, const char *path, inferd_error_t *error) 
     }
   }
   if (code == 0 && ferror(file)) {
-    code = error_set(error, ERR_IO, "config", "cannot read the configuration file %s: %s", path,
-                     strerror(errno));
+    code = error_set(error, errno == EISDIR ? ERR_CONFIGURATION : ERR_IO, "config",
+                     "cannot read the configuration file %s: %s", path, strerror(errno));
   }
   free(line);
   fclose(file);

@@ -382,6 +382,26 @@ static void fill_standard_streams(void) {
   if (fd >= 0) close(fd);
 }
 
+/* A word that is no command is often a model, or a command with a typing error. */
+static int refuse_command(const char *word) {
+  char quoted[200];
+  located_t model;
+  inferd_error_t error;
+  error_quote(quoted, sizeof quoted, word, strlen(word));
+  fprintf(stderr, "inferd: '%s' is not a command; ", quoted);
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    if (error_distance(word, commands[i].name) > 2) continue;
+    fprintf(stderr, "did you mean inferd %s?\n", commands[i].name);
+    return EXIT_USAGE;
+  }
+  if (model_locate(word, &model, &error) == 0) {
+    fprintf(stderr, "to serve the model: inferd serve %s\n", quoted);
+  } else {
+    fputs("see inferd --help\n", stderr);
+  }
+  return EXIT_USAGE;
+}
+
 int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   int status = EXIT_USAGE;
@@ -402,6 +422,5 @@ int main(int argc, char **argv) {
     print_usage(stdout);
     return 0;
   }
-  fprintf(stderr, "inferd: '%.60s' is not a command; see inferd --help\n", command);
-  return EXIT_USAGE;
+  return refuse_command(command);
 }

@@ -143,3 +143,19 @@ int error_system(inferd_error_t *error, const char *shown, int number) {
   int code = number == ENOENT || number == ENOTDIR ? ERR_MODEL_MISSING : ERR_IO;
   return error_set(error, code, NULL, "%.400s: %s", shown, strerror(number));
 }
+
+int error_distance(const char *left, const char *right) {
+  int row[ERROR_NEAR_MAX + 1];
+  int width = (int)strnlen(right, ERROR_NEAR_MAX);
+  for (int j = 0; j <= width; j++) row[j] = j;
+  for (int i = 1; i <= ERROR_NEAR_MAX && left[i - 1] != '\0'; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= width; j++) {
+      int substituted = diagonal + (left[i - 1] != right[j - 1]);
+      diagonal = row[j];
+      row[j] = MIN(substituted, MIN(row[j], row[j - 1]) + 1);
+    }
+  }
+  return row[width];
+}

@@ -45,6 +45,11 @@ int error_within(inferd_error_t *error, int code, const char *place);
  * backslashes and invalid UTF-8 become '?'; text that is cut ends in "...". Returns `out`. */
 const char *error_quote(char *out, unsigned capacity, const char *text, unsigned long length);
 
+/* For "did you mean": how many characters must change to make one text of the other (Levenshtein's
+ * distance). Bytes behind the first ERROR_NEAR_MAX do not count. */
+enum { ERROR_NEAR_MAX = 255 };
+int error_distance(const char *left, const char *right);
+
 const char *error_name(int code);        /* "QUEUE_FULL" */
 int error_http_status(int code);         /* 429 */
 const char *error_openai_type(int code); /* "rate_limit_error" */

@@ -237,8 +237,11 @@ static int read_header(weight_files_t *files, int32_t shard, inferd_error_t *err
   for (int i = 7; i >= 0; i--) length = length << 8 | prefix[i];
   if (length < 2 || length > SAFETENSORS_HEADER_MAX || length > size - 8) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
-                     "%s: header length is %llu bytes, file has %zu, supported: 2..%d", place.path,
-                     (unsigned long long)length, size, SAFETENSORS_HEADER_MAX);
+                     "%s: header length is %llu bytes, file has %zu, supported: 2..%d%s",
+                     place.path, (unsigned long long)length, size, SAFETENSORS_HEADER_MAX,
+                     length >= 2 && length <= SAFETENSORS_HEADER_MAX
+                         ? "; its end is missing, so download it again"
+                         : "");
   }
   char *text = malloc((size_t)length);
   if (text == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", place.path);
@@ -385,8 +388,11 @@ static int no_weights(const weight_files_t *files, inferd_error_t *error) {
                      files->dir);
   }
   if (pickle[0] == '\0') {
-    return error_set(error, ERR_MODEL_MISSING, NULL,
-                     "%s: no model.safetensors and no model.safetensors.index.json", files->dir);
+    return error_set(
+        error, ERR_MODEL_MISSING, NULL,
+        "%s: no model.safetensors and no model.safetensors.index.json; the weights are missing "
+        "or have other names",
+        files->dir);
   }
   return error_set(error, ERR_MODEL_MISSING, NULL,
                    "no model.safetensors in %s; pickle files (%s) are never read, because reading "

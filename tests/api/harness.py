@@ -55,6 +55,12 @@ def dummy_model(directory, **overrides):
     return directory
 
 
+def run(inferd, *arguments, **options):
+    """Runs a command of inferd to its end; standard error is in stdout."""
+    return subprocess.run([str(ROOT / inferd), *map(str, arguments)], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, **options)
+
+
 class Response:
     """One HTTP answer: status, headers (lower case), body."""
 

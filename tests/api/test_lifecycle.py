@@ -13,14 +13,9 @@ import openai
 import pytest
 
 from harness import (DEMO, PATIENCE, ROOT, SLOWNESS, Background, Server, Stream, dummy_model,
-                     free_port, http_post, statuses, wait_until)
+                     free_port, http_post, run, statuses, wait_until)
 
 KEY = "secret-key-1"
-
-
-def run(inferd, *arguments, **options):
-    return subprocess.run([str(ROOT / inferd), *map(str, arguments)], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, **options)
 
 
 # keys

@@ -11,6 +11,7 @@
 #include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,6 +246,64 @@ static int take_file(search_t *search, const char *path) {
                    path);
 }
 
+/* ---- nothing there ---- */
+
+/* Writes the name in `dir` that is nearest to `name`, "" if none is near. */
+static void find_near(const char *dir, const char *name, char out[ERROR_NEAR_MAX + 1]) {
+  int best = 1 + (int)strlen(name) / 3;
+  DIR *stream = opendir(dir);
+  out[0] = '\0';
+  for (struct dirent *entry; stream != NULL && (entry = readdir(stream)) != NULL;) {
+    int distance = error_distance(name, entry->d_name);
+    if (entry->d_name[0] == '.' || distance > best || (distance == best && out[0] != '\0'))
+      continue;
+    best = distance;
+    error_quote(out, ERROR_NEAR_MAX + 1, entry->d_name, strlen(entry->d_name));
+  }
+  if (stream != NULL) closedir(stream);
+}
+
+/* Refuses a path that cannot be looked at, for the reason `number`: names the part of it that is
+ * missing, with the nearest name beside it, or the folder that lets this user not pass. */
+static int refuse_path(const search_t *search, int number) {
+  char shown[300], dir[LOCATED_PATH_MAX], near[ERROR_NEAR_MAX + 1], where[200];
+  struct stat status;
+  error_quote(shown, sizeof shown, search->what, strlen(search->what));
+  if (strncmp(shown, "https://", 8) == 0 || strncmp(shown, "http://", 7) == 0) {
+    return error_set(search->error, ERR_MODEL_MISSING, "model",
+                     "%s: is an address, not a path; give ORG/NAME, and get it with: inferd pull "
+                     "ORG/NAME",
+                     shown);
+  }
+  size_t parent = 0, end = strlen(search->what); /* of the first part that cannot be looked at */
+  for (size_t i = 1; i < strlen(search->what) && end == strlen(search->what); i++) {
+    if (search->what[i] != '/') continue;
+    snprintf(dir, sizeof dir, "%.*s", (int)i, search->what);
+    if (stat(dir, &status) != 0) {
+      end = i;
+    } else {
+      parent = i + 1;
+    }
+  }
+  if (parent == 0 && search->what[0] == '/') parent = 1;
+  snprintf(dir, sizeof dir, "%.*s", (int)parent, parent > 0 ? search->what : "");
+  if (parent == 0) snprintf(dir, sizeof dir, "./");
+  int code = error_system(search->error, shown, number);
+  if (number == EACCES) {
+    inferd_error_t denied = {0};
+    error_system(&denied, shown, number);
+    error_quote(where, sizeof where, dir, strlen(dir));
+    return error_set(search->error, code, "model", "%.700s, who may not look into %s",
+                     denied.message, where);
+  }
+  char name[LOCATED_PATH_MAX];
+  snprintf(name, sizeof name, "%.*s", (int)(end - parent), search->what + parent);
+  find_near(dir, name, near);
+  if (near[0] == '\0') return code;
+  error_quote(where, sizeof where, dir, strlen(dir));
+  return error_set(search->error, code, "model", "%s; did you mean %s%s?", shown, where, near);
+}
+
 static int take_path(search_t *search, const char *path, const struct stat *status) {
   if (S_ISDIR(status->st_mode)) return take_directory_or_cache(search, path);
   return take_file(search, path);
@@ -266,8 +325,7 @@ static int find(const char *what, located_t *out, inferd_error_t *error) {
     if (errno == EACCES) number = errno;
   }
   if (number != EACCES && hub_is_id(path)) return take_name(&search, path);
-  char shown[300];
-  return error_system(error, error_quote(shown, sizeof shown, what, strlen(what)), number);
+  return refuse_path(&search, number);
 }
 
 int model_locate(const char *what, located_t *out, inferd_error_t *error) {

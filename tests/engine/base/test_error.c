@@ -199,3 +199,15 @@ Test(utf8, exactly_the_encodings_of_scalar_values_are_well_formed) {
   ASSERT_EQ(utf8_span("\xF0\x8F\xBF\xBF", 4), -1); /* overlong */
   ASSERT_EQ(utf8_span("\xF5\x80\x80\x80", 4), -1);
 }
+
+Test(error, distance_of_texts) {
+  EXPECT_EQ(error_distance("", ""), 0);
+  EXPECT_EQ(error_distance("port", ""), 4);
+  EXPECT_EQ(error_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(error_distance("flaw", "lawn"), 2);
+  char left[ERROR_NEAR_MAX + 50], right[ERROR_NEAR_MAX + 50];
+  memset(left, 'a', sizeof left - 1);
+  memset(right, 'b', sizeof right - 1);
+  left[sizeof left - 1] = right[sizeof right - 1] = '\0';
+  EXPECT_EQ(error_distance(left, right), ERROR_NEAR_MAX);
+}

@@ -234,6 +234,32 @@ Test(locate, denied, .init = start, .fini = finish) {
   ASSERT_EQ_FOR(code, ERR_PERMISSION, "%s", error.message);
   cr_assert_not_null(strstr(error.message, "permission denied for user "), "%s", error.message);
   ASSERT_EQ(chmod(at("m"), 0755), 0);
+  /* A folder above that lets nobody pass is named. */
+  put("closed/models/m/config.json", "{}");
+  ASSERT_EQ(chmod(at("closed"), 0), 0);
+  if (before == 0) ASSERT_EQ(seteuid(65534), 0);
+  code = model_locate(at("closed/models/m"), &found, &error);
+  if (before == 0) ASSERT_EQ(seteuid(0), 0);
+  ASSERT_EQ(chmod(at("closed"), 0755), 0);
+  ASSERT_EQ_FOR(code, ERR_PERMISSION, "%s", error.message);
+  char words[600];
+  snprintf(words, sizeof words, ", who may not look into %s/", at("closed"));
+  cr_assert_not_null(strstr(error.message, words), "%s", error.message);
+}
+
+Test(locate, a_letter_of_the_path, .init = start, .fini = finish) {
+  located_t found;
+  inferd_error_t error = {0};
+  char words[600];
+  put("models/llama/config.json", "{}");
+  EXPECT_EQ(model_locate(at("models/lama"), &found, &error), ERR_MODEL_MISSING);
+  snprintf(words, sizeof words, "; did you mean %s?", at("models/llama"));
+  cr_expect_not_null(strstr(error.message, words), "%s", error.message);
+  EXPECT_EQ(model_locate(at("modells/llama"), &found, &error), ERR_MODEL_MISSING);
+  snprintf(words, sizeof words, "; did you mean %s?", at("models"));
+  cr_expect_not_null(strstr(error.message, words), "%s", error.message);
+  EXPECT_EQ(model_locate(at("models/qwen"), &found, &error), ERR_MODEL_MISSING);
+  cr_expect_null(strstr(error.message, "did you mean"), "%s", error.message);
 }
 
 Test(locate, words_in_names) {

@@ -1,0 +1,139 @@
+"""Starts that fail by a common mistake: the message names the cause and what to do, and the exit
+status tells a supervisor not to try again."""
+
+import shutil
+import socket
+
+import pytest
+
+from harness import DEMO, run
+
+
+def whole(folder):
+    """A copy of the demo model, and its path as text."""
+    shutil.copytree(DEMO, folder / "model")
+    return folder / "model"
+
+
+def without(name):
+    def make(folder):
+        (whole(folder) / name).unlink()
+    return make
+
+
+def renamed(old, new):
+    def make(folder):
+        (whole(folder) / old).rename(folder / "model" / new)
+    return make
+
+
+def with_text(name, text):
+    def make(folder):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return make
+
+
+def model_with(name, text):
+    def make(folder):
+        (whole(folder) / name).write_text(text)
+    return make
+
+
+def other_family(folder):
+    config = whole(folder) / "config.json"
+    config.write_text(config.read_text().replace("LlamaForCausalLM", "MambaForCausalLM"))
+
+
+def cut_weights(folder):
+    weights = whole(folder) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:3000])
+
+
+def keys_of_mode(mode, text="k1\n"):
+    def make(folder):
+        (folder / "keys").write_text(text)
+        (folder / "keys").chmod(mode)
+    return make
+
+
+NOTHING = None
+SERVE = ["serve", "{demo}", "--port", "0"]
+MISTAKES = {  # name: (what is made, arguments, exit status, words of the message)
+    "a letter of the path": (whole, ["serve", "{here}/modle"], 66, ["did you mean {here}/model?"]),
+    "a letter of a folder": (whole, ["serve", "{here}/../{name}x/model"], 66, ["did you mean "]),
+    "the weights, not the folder": (NOTHING, ["serve", "{demo}/model.safetensors"], 65,
+                                    ["give the directory of the model"]),
+    "an address": (NOTHING, ["serve", "https://huggingface.co/a/b"], 66, ["give ORG/NAME"]),
+    "a name that no cache has": (NOTHING, ["serve", "no-such-org/model"], 66,
+                                 ["inferd pull no-such-org/model"]),
+    "no model": (NOTHING, ["serve"], 64, ["inferd serve MODEL"]),
+    "two models": (NOTHING, ["serve", "{demo}", "{demo}"], 64, ["more than one model"]),
+    "no tokenizer": (without("tokenizer.json"), ["serve", "{here}/model"], 66,
+                     ["no tokenizer.json", "--skip-tokenizer-init"]),
+    "no weights": (without("model.safetensors"), ["serve", "{here}/model"], 66,
+                   ["no model.safetensors", "weights are missing"]),
+    "a letter of a file": (renamed("config.json", "Config.json"), ["serve", "{here}/model"], 66,
+                           ["no config.json"]),
+    "half a download": (cut_weights, ["serve", "{here}/model"], 65, ["download it again"]),
+    "a pointer of Git LFS": (model_with("model.safetensors", "version https://git-lfs.github.com"),
+                             ["serve", "{here}/model"], 65, ["git lfs pull"]),
+    "a page instead of a file": (model_with("config.json", "<!doctype html>"),
+                                 ["serve", "{here}/model"], 65, ["config.json", "byte 0"]),
+    "an unknown family": (other_family, ["serve", "{here}/model"], 65,
+                          ["MambaForCausalLM", "supported: LlamaForCausalLM"]),
+    "a flag": (NOTHING, [*SERVE, "--max-model-length", "64"], 64,
+               ["did you mean --max-model-len?"]),
+    "a command": (NOTHING, ["server", "{demo}"], 64, ["did you mean inferd serve?"]),
+    "no command": (NOTHING, ["{demo}"], 64, ["inferd serve {demo}"]),
+    "a port too high": (NOTHING, ["serve", "{demo}", "--port", "80000"], 64, ["0 to 65535"]),
+    "a key of the file": (with_text("conf", "prot = 1\n"), [*SERVE, "--config", "{here}/conf"], 78,
+                          ["{here}/conf: line 1: prot is unknown; did you mean port?"]),
+    "a section of the file": (with_text("conf", "[server]\n"), [*SERVE, "--config", "{here}/conf"],
+                              78, ["line 1", "key = value"]),
+    "a folder as file": (NOTHING, [*SERVE, "--config", "{here}"], 78, ["Is a directory"]),
+    "no such file": (NOTHING, [*SERVE, "--config", "{here}/conf"], 78,
+                     ["{here}/conf: No such file"]),
+    "keys that others may read": (keys_of_mode(0o644), [*SERVE, "--api-key-file", "{here}/keys"],
+                                  77, ["mode 0644", "0600 or 0640"]),
+    "keys that are not there": (NOTHING, [*SERVE, "--api-key-file", "{here}/keys"], 78,
+                                ["{here}/keys: No such file"]),
+    "an empty file of keys": (keys_of_mode(0o600, ""), [*SERVE, "--api-key-file", "{here}/keys"],
+                              78, ["holds no key"]),
+    "another machine's address": (NOTHING, [*SERVE, "--host", "192.0.2.1"], 78,
+                                  ["192.0.2.1:0", "no interface of this machine", "--host"]),
+    "all addresses without a key": (NOTHING, [*SERVE, "--host", "0.0.0.0"], 78,
+                                    ["set --api-key", "--allow-unauthenticated"]),
+    "a socket in no folder": (NOTHING, ["serve", "{demo}", "--uds", "{here}/no/s"], 78,
+                              ["its directory does not exist"]),
+    "a log in no folder": (NOTHING, [*SERVE, "--log-file", "{here}/no/log"], 78,
+                           ["{here}/no/log: No such file"]),
+    "a device that is none": (NOTHING, [*SERVE, "--device", "gpu"], 78, ["auto, cpu or cuda[:N]"]),
+    "a context too long": (NOTHING, [*SERVE, "--max-model-len", "100000"], 78,
+                           ["the model allows 1 to 8192"]),
+    "two devices": (NOTHING, [*SERVE, "--tensor-parallel-size", "2"], 64,
+                    ["one device, so only 1 is possible"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named(inferd, tmp_path, name):
+    make, arguments, status, words = MISTAKES[name]
+    if make is not None:
+        make(tmp_path)
+
+    def fill(text):
+        return text.format(here=tmp_path, name=tmp_path.name, demo=DEMO)
+
+    done = run(inferd, *map(fill, arguments))
+    assert done.returncode == status, done.stdout
+    for word in map(fill, words):
+        assert word in done.stdout, (word, done.stdout)
+
+
+def test_a_port_in_use_is_named(inferd):
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        done = run(inferd, "serve", DEMO, "--port", port)
+    assert done.returncode == 69, done.stdout
+    assert f"127.0.0.1:{port}: Address already in use; stop the process" in done.stdout
