@@ -618,8 +618,10 @@ def test_drain_timeout(start, tmp_path):
     server.process.send_signal(signal.SIGTERM)
     assert server.wait_exit(20) == 0, server.log()
     for stream in streams:
-        stream.join()
-        assert len(stream.chunks_seen) < 7000
+        assert stream.join().failure is None, "an error event and [DONE] come before the end"
+        assert 0 < len(stream.chunks_seen) < 7000
+        error = stream.chunks_seen[-1]["error"]
+        assert error["code"] == "draining" and error["message"], error
 
 
 def test_sigterm_does_not_wait_for_a_model(inferd, tmp_path):
