@@ -92,6 +92,7 @@ static void drain(daemon_t *daemon, const char *why) {
   notify_send("STOPPING=1\nSTATUS=draining, %d requests left", live);
   uv_timer_start(&daemon->drain, on_drain_deadline,
                  (uint64_t)(server->config->drain_timeout * 1000), 0);
+  http_leave(server->http);
   http_drain(server->http);
 }
 
@@ -104,6 +105,7 @@ static void on_leave_deadline(uv_timer_t *timer) {
 static void begin_leaving(daemon_t *daemon, const char *why) {
   server_t *server = &daemon->server;
   server->phase = SERVER_LEAVING;
+  http_leave(server->http);
   log_line(LOG_INFO, "drain", "%s: not ready any more, draining in %g s", why,
            server->config->drain_delay);
   notify_send("STOPPING=1\nSTATUS=not ready any more, draining soon");
@@ -322,6 +324,7 @@ static void on_ready(daemon_t *daemon) {
            info->backend, info->device);
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
   print_curl(server);
+  http_ready(server->http);
   notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
 }

@@ -242,6 +242,15 @@ void http_reload(http_t *http) {
 
 /* ---- end ---- */
 
+void http_ready(http_t *http) {
+  listen_start(http);
+}
+
+void http_leave(http_t *http) {
+  CHECK(http->server->phase >= SERVER_LEAVING);
+  listen_hand_on(http);
+}
+
 void http_drain(http_t *http) {
   CHECK(http->server->phase >= SERVER_DRAINING);
   http_mark(http, true); /* the pump reports when nothing is in flight */

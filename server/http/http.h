@@ -121,6 +121,8 @@ int http_start(struct server *server, http_t **out,
  * 503 and their connections close, but probes are still answered. Calls server_drained once, when
  * no request is in flight. */
 void http_drain(http_t *http);
+void http_ready(http_t *http); /* takes connections of the service manager's sockets */
+void http_leave(http_t *http); /* takes no new connection of the service manager's sockets */
 /* Ends every live exchange now: calls its on_gone with the cause "shutdown", then answers 503, or
  * writes an error event into a stream that has begun. */
 void http_abort(http_t *http);

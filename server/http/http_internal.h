@@ -45,9 +45,9 @@ typedef struct listener {
   bool unix_socket;
   bool beyond; /* other machines can reach the address */
   char address[ADDRESS_BYTES];
-  char path[108]; /* UNIX sockets: removed at the end */
-  uv_poll_t poll; /* TCP: own accept */
-  bool polling;
+  char path[108];          /* UNIX sockets: removed at the end */
+  uv_poll_t poll;          /* TCP: own accept */
+  bool polling, inherited; /* inherited: the service manager's, lives on after this process */
 } listener_t;
 
 /* One libmicrohttpd daemon: [0] takes the TCP connections, each UNIX socket has its own, because
@@ -131,6 +131,7 @@ void http_mark(http_t *http, bool urgent); /* pump before the loop sleeps again 
 /* http_listen.c */
 int listen_open(http_t *http, inferd_error_t *error);
 void listen_start(http_t *http);
+void listen_hand_on(http_t *http); /* leaves inherited TCP sockets to the next process */
 void listen_close(http_t *http);
 
 /* http_connection.c */
@@ -140,8 +141,7 @@ void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_
                        enum MHD_ConnectionNotificationCode code);
 void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd);
 void connection_kill(connection_t *connection);
-/* Writes a whole error response to the socket, for cases where libmicrohttpd can no longer do it.
- */
+/* Writes a whole error response to the socket, where libmicrohttpd can no longer do it. */
 void connection_raw_error(connection_t *connection, const inferd_error_t *error,
                           const char *request_id);
 void connection_tick(http_t *http);

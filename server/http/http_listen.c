@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -307,9 +308,60 @@ static const char *open_address_text(const http_t *http) {
   return "an address";
 }
 
-int listen_open(http_t *http, inferd_error_t *error) {
+/* Takes a socket of the service manager. */
+static int inherit(http_t *http, int fd, inferd_error_t *error) {
+  struct sockaddr_storage bound;
+  struct sockaddr_un unix_address;
+  socklen_t length = sizeof bound, size = sizeof(int);
+  int type = 0, listens = 0;
+  bool ok = getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM &&
+            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens == 1 &&
+            getsockname(fd, (struct sockaddr *)&bound, &length) == 0;
+  int family = ok ? bound.ss_family : AF_UNSPEC;
+  if (family != AF_INET && family != AF_INET6 && family != AF_UNIX) {
+    return error_set(error, ERR_CONFIGURATION, NULL,
+                     "descriptor %d of LISTEN_FDS is not a listening TCP or UNIX stream socket",
+                     fd);
+  }
+  (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+  (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  listener_t *listener = listener_add(http, fd);
+  listener->inherited = true;
+  if (family == AF_UNIX) {
+    memcpy(&unix_address, &bound, sizeof unix_address);
+    listener->unix_socket = true;
+    snprintf(listener->address, sizeof listener->address, "unix:%.107s", unix_address.sun_path);
+    return 0;
+  }
+  address_text(fd, listener->address);
+  listener->beyond = !is_loopback((struct sockaddr *)&bound);
+  if (listener->beyond) http->check_host = false;
+  return 0;
+}
+
+/* Takes the sockets that the service manager holds for this process (sd_listen_fds(3)), in place of
+ * those that the configuration names. Children must not take them for theirs. */
+static int inherit_all(http_t *http, inferd_error_t *error) {
+  enum { FIRST = 3 };
+  const char *pid = getenv("LISTEN_PID"), *text = getenv("LISTEN_FDS");
+  long count = text != NULL ? strtol(text, NULL, 10) : 0;
+  bool ours = pid != NULL && strtol(pid, NULL, 10) == (long)getpid();
+  unsetenv("LISTEN_PID");
+  unsetenv("LISTEN_FDS");
+  unsetenv("LISTEN_FDNAMES");
+  if (!ours || count <= 0) return 0;
+  if (count > LISTENERS_MAX) {
+    return error_set(error, ERR_CONFIGURATION, NULL, "LISTEN_FDS is %ld, supported: 1..%d", count,
+                     LISTENERS_MAX);
+  }
+  int code = 0;
+  for (int i = 0; i < (int)count && code == 0; i++) code = inherit(http, FIRST + i, error);
+  return code;
+}
+
+/* Opens what --listen, --uds, --host and --port name. */
+static int open_configured(http_t *http, inferd_error_t *error) {
   const config_t *config = http->server->config;
-  http->check_host = true;
   int code = 0;
   for (int i = 0; i < config->listen.count && code == 0; i++) {
     if (http->listener_count == LISTENERS_MAX) {
@@ -325,6 +377,14 @@ int listen_open(http_t *http, inferd_error_t *error) {
     snprintf(port, sizeof port, "%d", (int)config->port);
     code = open_tcp(http, "port", config->host, port, error);
   }
+  return code;
+}
+
+int listen_open(http_t *http, inferd_error_t *error) {
+  const config_t *config = http->server->config;
+  http->check_host = true;
+  int code = inherit_all(http, error);
+  if (code == 0 && http->listener_count == 0) code = open_configured(http, error);
   if (code == 0 && !http->check_host && auth_key_count(http->server->auth) == 0 &&
       !config->allow_unauthenticated) {
     code = error_set(error, ERR_CONFIGURATION, config->listen.count > 0 ? "listen" : "host",
@@ -335,10 +395,19 @@ int listen_open(http_t *http, inferd_error_t *error) {
   return code;
 }
 
+/* What comes to a socket of the service manager waits there while no process can serve it. */
+static bool may_accept(const http_t *http, const listener_t *listener) {
+  const server_t *server = http->server;
+  if (!listener->inherited) return true;
+  return server->phase == SERVER_SERVING && server->engine != NULL &&
+         engine_state(server->engine) == ENGINE_READY;
+}
+
 void listen_start(http_t *http) {
   for (int i = 0; i < http->listener_count; i++) {
     listener_t *listener = &http->listeners[i];
     if (listener->unix_socket || listener->fd < 0) continue;
+    if (!may_accept(http, listener)) continue;
     if (!listener->polling) {
       if (uv_poll_init(http->loop, &listener->poll, listener->fd) != 0) continue;
       listener->poll.data = listener;
@@ -349,10 +418,17 @@ void listen_start(http_t *http) {
   }
 }
 
+void listen_hand_on(http_t *http) {
+  for (int i = 0; i < http->listener_count; i++) {
+    listener_t *listener = &http->listeners[i];
+    if (listener->inherited && listener->polling) uv_poll_stop(&listener->poll);
+  }
+}
+
 void listen_close(http_t *http) {
   for (int i = 0; i < http->listener_count; i++) {
     listener_t *listener = &http->listeners[i];
-    if (listener->unix_socket) unlink(listener->path);
+    if (listener->unix_socket && !listener->inherited) unlink(listener->path);
     if (listener->fd >= 0)
       close(listener->fd); /* the descriptor of a UNIX socket belongs to its daemon */
     listener->fd = -1;

@@ -98,22 +98,28 @@ class UnixConnection(http.client.HTTPConnection):
 
 class Server:
     """One inferd process. It is ready when the constructor returns, unless wait=False. `shell` is
-    what starts it: a place for ulimit and redirections."""
+    what starts it: a place for ulimit and redirections. `listener` is a socket of a service
+    manager: the server gets it as descriptor 3."""
 
     def __init__(self, inferd, model, *flags, host="127.0.0.1", uds=None, key=None, wait=True,
-                 expected_exit=0, shell='exec "$@"'):
+                 expected_exit=0, shell='exec "$@"', listener=None):
         self.host, self.uds, self.key, self.expected_exit = host, uds, key, expected_exit
         self.port = 0
         where = ["--uds", str(uds)] if uds else []
         if not uds:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self.port = free_port(family, host)
+            self.port = listener.getsockname()[1] if listener else free_port(family, host)
             where = ["--host", host, "--port", str(self.port)]
         self.log_file = tempfile.NamedTemporaryFile("w+b", prefix="inferd-", suffix=".log")
         command = ["sh", "-c", shell, "sh", str(ROOT / inferd), "serve", str(model), *where,
                    *map(str, flags)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL,
-                                        stdout=self.log_file, stderr=self.log_file)
+        passed = (listener.fileno(),) if listener else ()
+        if listener:  # as a service manager does for a socket unit
+            command[0] = "bash"  # other shells know the descriptors 0 to 9 alone
+            command[2] = f'exec 3<&{passed[0]}; LISTEN_PID=$$ LISTEN_FDS=1 {shell}'
+        self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=passed,
+                                        stdin=subprocess.DEVNULL, stdout=self.log_file,
+                                        stderr=self.log_file)
         if wait:
             wait_until(self.ready, "the server to be ready", 60, self.log)
 
