@@ -137,7 +137,7 @@ def test_reload_takes_over_limits_keys_and_the_level(start, tmp_path):
     assert "changed: max_body_bytes, log_level;" in said, said
     assert "need a restart: block_size, max_queue_requests" in said, "port is a flag: " + said
     assert (server.post("/v1/completions", body).status) == 413
-    assert "reply written" in server.log(), "lines of level debug"
+    wait_until(lambda: "reply written" in server.log(), "lines of level debug")
     said = reload_text(server, base + f"api_key = {KEY}\n", file)
     assert "changed: api_key, max_body_bytes, log_level; keys read again: 1" in said, said
     assert server.post("/v1/completions", body).status == 401
@@ -420,6 +420,7 @@ def test_scrapes_are_logged_once(start):
     for _ in range(3):
         assert server.get("/metrics").status == 200
         assert server.get("/metrics", headers={"Authorization": "Bearer nope"}).status == 401
+    wait_until(lambda: server.log().count('"status":401') == 3, "the lines", context=server.log)
     lines = [json.loads(line) for line in server.log().splitlines() if '"/metrics"' in line]
     assert [line["status"] for line in lines] == [200, 401, 401, 401], lines
 
@@ -433,6 +434,8 @@ def test_paths_without_a_route_are_logged(start):
     server.get("/" + "x" * 300)
     server.raw(b"GET /a\"b'c\x7f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert server.get("/v1/models").status == 200
+    wait_until(lambda: '"status":200,"method":"GET","route":"/v1/models"' in server.log(),
+               "the lines", context=server.log)
     lines = [json.loads(line) for line in server.log().splitlines() if '"request"' in line]
     paths = [(line["status"], line["path"]) for line in lines if "path" in line]
     assert paths[:2] == [(404, "/metrics/vllm"), (405, "/v1/models")], paths
