@@ -156,7 +156,7 @@ def test_a_key_without_constraints(start, tmp_path):
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "'grammer' is unknown, supported: max_" in server.log(), "the refusal")
     assert "line 2 of" in server.log()
-    assert "the old keys stay" in server.log()
+    assert "the old values stay" in server.log()
     assert server.post("/v1/completions", body, **header("plain")).status == 200
 
 
