@@ -54,7 +54,8 @@ class Desk:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def requests(self, route):
-        """The requests to `route` in the log; nothing else may have been asked for."""
+        """The requests to `route` in the whole log; nothing else may have been asked for."""
+        assert self.server.stop() == 0, self.server.log()
         lines = [json.loads(line) for line in self.server.log().splitlines()]
         asked = [line for line in lines
                  if line["event"] == "request" and line["route"] != "/readyz"]
