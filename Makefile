@@ -304,10 +304,11 @@ environments:
 # The long half: every sanitizer, the checker of races, the simulator's long runs.
 check:
 	@scripts/bootstrap build unit
-	@$(SUBMAKE) environments $(BUILD)/sim emu-check-build
+	@$(SUBMAKE) environments all $(BUILD)/sim emu-check-build
+	@scripts/bootstrap evaluation
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan
+	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation
 
 # What to run while you work: a minute and a half on two processors, after the build.
 .PHONY: quick

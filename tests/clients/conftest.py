@@ -17,7 +17,7 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def demo(request):
     server = Server(request.config.getoption("--inferd"), DEMO, "--served-model-name", "demo",
-                    "--max-model-len", 2048)
+                    "--max-model-len", 2048, "--enable-tokenizer-info-endpoint")
     yield server
     assert server.stop() == 0, server.log()
 
