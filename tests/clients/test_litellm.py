@@ -1,6 +1,7 @@
 """LiteLLM through its openai and hosted_vllm providers; its own classes of errors."""
 
 import asyncio
+import gc
 import json
 
 import litellm
@@ -11,6 +12,14 @@ WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
                    "required": ["city"], "additionalProperties": False}}}
+
+
+@pytest.fixture(autouse=True)
+def no_stream_is_left():
+    """LiteLLM drops streams before their end. One that is collected while httpcore holds the lock
+    of its pool waits for that lock for ever, so they are collected here."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(params=["openai", "hosted_vllm"])
