@@ -64,12 +64,12 @@ def test_metrics_need_a_key_where_asked(start):
     assert server.get("/metrics").status == 200
 
 
-def test_a_flood_of_one_key_does_not_make_another_wait(start):
+def test_a_flood_of_one_key_does_not_make_another_wait(start, slow_model):
     """Shares between keys are even without any option: the one request of the second key comes
     behind a flood of the first, and ends among the first of it."""
-    server = start(DEMO, "--api-key", f"{KEY},other", "--max-num-seqs", "2",
-                   "--max-queue-time", "10min", key=KEY)
-    body = {"prompt": "a b", "max_tokens": 60, "ignore_eos": True}
+    server = start(slow_model, "--load-format", "dummy", "--api-key", f"{KEY},other",
+                   "--max-num-seqs", "2", "--max-queue-time", "10min", key=KEY)
+    body = {"prompt": "a b", "max_tokens": 40, "ignore_eos": True}
     flood = 24
     with ThreadPoolExecutor(flood) as pool:
         asked = [pool.submit(server.post, "/v1/completions", body) for _ in range(flood)]
