@@ -4,7 +4,8 @@
  * items; a stream also prints an event for each step. An event carries what came since the last
  * one. Blank text opens no item, so that a line break before a call is no message of its own. The
  * events at the end hold the text four times, as clients expect, and are printed in one turn of the
- * loop: the context of the model bounds them, and what they repeat of the request request.c.
+ * loop: the context of the model bounds them, and what they repeat of the request request.c. They
+ * repeat log probabilities only up to SCORES_REPEATED_MAX.
  */
 #include "server/responses/responses.h"
 
@@ -12,6 +13,9 @@
 #include "server/parser/json_scan.h"
 
 #include <time.h>
+
+/* Bytes of log probabilities; the events at the end repeat no more, the deltas have had them. */
+enum { SCORES_REPEATED_MAX = 32 << 10 };
 
 /* ---- events ---- */
 
@@ -187,6 +191,10 @@ static void print_end_events(completion_t *completion, const char *status) {
   responses_answer_t *response = completion->dialect_state;
   buffer_t *out = &response->frames.own;
   flush_delta(completion);
+  if (response->logprobs.length > SCORES_REPEATED_MAX) {
+    buffer_clear(&response->logprobs);
+    response->sent_logprobs = 0;
+  }
   switch (response->open) {
   case ITEM_NONE: return;
   case ITEM_REASONING:

@@ -359,6 +359,27 @@ Test(responses, logprobs_of_the_text) {
   }
 }
 
+/* The events at the end are printed in one turn of the loop, and each would repeat the scores. */
+Test(responses, many_logprobs_stand_in_the_deltas_alone) {
+  enum { TOKENS = 2000, SCORE_BYTES = 55 };
+  fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"stream\":true,"
+                                  "\"include\":[\"message.output_text.logprobs\"]}");
+  for (int i = 0; i < TOKENS; i++) {
+    fake_token_logprob(request_of(), 'y', "y", -0.25f, NULL, 0);
+    fake_deliver();
+  }
+  size_t deltas = exchange->body_length;
+  fake_done(request_of(), FINISH_STOP, "");
+  fake_deliver();
+  ASSERT_GT(deltas, (size_t)TOKENS * SCORE_BYTES);
+  ASSERT_LT(exchange->body_length - deltas, 4 * (TOKENS + 1000));
+  char last[2 * TOKENS];
+  memset(last, 'y', TOKENS);
+  strcpy(last + TOKENS, "\",\"annotations\":[],\"logprobs\":[]}");
+  expect_in(exchange, last);
+  fake_exchange_free(exchange);
+}
+
 Test(responses, failure_of_a_stream) {
   fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"stream\":true}");
   fake_token(request_of(), 'a', "a");
