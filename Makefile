@@ -287,6 +287,8 @@ list-test-rooms:
 test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS)),$(BUILD)/tests/$(r)/run)
 test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
+# What `make parity` drives is linked in every run, so that it does not rot.
+test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver grammar_driver template_driver))
 
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side.
 TEST_JOBS := $(JOBS)
@@ -357,9 +359,9 @@ $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
 
 # Templates rendered for comparison with Jinja2 (scripts/parity_templates.py).
-$(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(call archive,template) $(call archive,base)
+$(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(call archive,template) $(call archive,base) -Wl,--end-group -lm
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
 
 # libFuzzer over every target of tests/fuzz, FUZZ_SECONDS each; finds stay in build/fuzz/finds. The
 # committed corpus is replayed by `make test-fuzz` and `make test-api_unit`. For hours over all of
