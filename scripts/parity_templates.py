@@ -137,10 +137,11 @@ def compare(want, got):
         return "refused"  # in a constant that Jinja2 has folded away
     if kind == "error" and error:
         return "same"
-    if "not supported" in error:
+    if "not supported" in error or "dict view" in error:  # in Python a view is a set, too
         return "refused"
     if re.search(
-        r"beyond 64 bits|cannot be printed|than \d+ steps|too (long|large|wide|many)|larger than",
+        r"beyond 64 bits|cannot be printed|no text to continue|than \d+ steps|"
+        r"too (long|large|wide|many)|larger than",
         error,
     ):
         return "refused"
@@ -206,6 +207,11 @@ def shaped(messages, source, iterates):
         content = message.get("content")
         if isinstance(content, list) and not iterates:
             message["content"] = "\n".join(p["text"] for p in content if "text" in p)
+        message = {key: value for key, value in message.items()
+                   if value is not None or key == "content"}
+        is_answer = message.get("role") == "assistant" and "tool_calls" not in message
+        if is_answer and message.get("content") is None:
+            message["content"] = [] if iterates else ""
         out.append(message)
     return out
 
