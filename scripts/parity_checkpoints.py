@@ -55,7 +55,7 @@ EXTRA = {"use_cache": [True, False], "initializer_range": [0.02], "attention_dro
          "mlp_bias": [False, True],
          "tie_word_embeddings": [False, True], "partial_rotary_factor": [1.0, 0.5],
          "rope_theta": [1e4, 5e5], "eos_token_id": [[2, 5], 2], "auto_map": [{"AutoConfig": "a.B"}],
-         "num_key_value_heads": [None], "quantization_config": [None, {"quant_method": "gptq"}],
+         "num_key_value_heads": [None], "quantization_config": [None, {"quant_method": "hqq"}],
          "rms_norm_eps": [1e-3], "norm_topk_prob": [True, False], "vision_config": [None, {"a": 1}],
          "text_config": [None, {"hidden_size": 8}], "rope_interleaved": [False, True],
          "logit_scale": [None, 1.0, 0.5], "cross_attention_hidden_size": [None],
