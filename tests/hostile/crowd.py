@@ -9,12 +9,12 @@ import threading
 
 
 class Crowd:
-    """The clients of an attack, `most` of them at most, for some rounds or until they are stopped.
-    `answers` grows as (status, body) while they run."""
+    """The clients of an attack, `most` of them at most. Each goes on until it is stopped, or until
+    `enough` is set and it has sent `rounds` rounds. `answers` grows as (status, body) meanwhile."""
 
-    def __init__(self, server, attack, key, rounds=None, most=None):
+    def __init__(self, server, attack, key, rounds=1, most=None):
         self.answers, self.failures, self.connections = [], [], []
-        self.stopped = threading.Event()
+        self.stopped, self.enough = threading.Event(), threading.Event()
         self.threads = [threading.Thread(target=self._client, daemon=True,
                                          args=(server, attack, key, rounds, k))
                         for k in range(min(attack.connections, most or attack.connections))]
@@ -26,7 +26,9 @@ class Crowd:
         connection = server.connection(120)
         self.connections.append(connection)
         try:
-            for i in range(rounds) if rounds else itertools.count():
+            for i in itertools.count():
+                if i >= rounds and self.enough.is_set():
+                    return
                 for path, body in attack.bodies(number + i * attack.connections):
                     if self.stopped.is_set():
                         return
