@@ -8,8 +8,8 @@
  * time.
  *
  * A constraint that cannot be enforced exactly is refused by name at compile time. The language of
- * the grammar may be narrower than the constraint (bounded white space, key order of the schema),
- * but never wider.
+ * the grammar may be narrower than the constraint (bounded white space, keys of a strict schema
+ * in its order), but never wider.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_GRAMMAR_H
 #define INFERD_ENGINE_GRAMMAR_GRAMMAR_H
