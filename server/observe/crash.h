@@ -1,7 +1,8 @@
 /* crash.h: what the daemon says when a defect kills it.
  *
  * The handler writes to standard error, then the signal takes its default action, so that a
- * supervisor sees the signal and a core file shows the fault. README.md shows how to read a report.
+ * supervisor sees the signal and a core file shows the fault. docs/operations.md shows how to read
+ * a report.
  */
 #ifndef INFERD_SERVER_OBSERVE_CRASH_H
 #define INFERD_SERVER_OBSERVE_CRASH_H
