@@ -283,6 +283,9 @@ static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *ent
   engine->stats.drafts++;
   engine->stats.draft_tokens += (uint64_t)entry->num_drafts;
   engine->stats.draft_tokens_accepted += (uint64_t)accepted;
+  _Static_assert((int)DRAFT_TOKENS_MAX <= (int)STATS_DRAFTS_MAX,
+                 "every place among the drafts is counted");
+  for (int32_t i = 0; i < accepted; i++) engine->stats.draft_accepted_at[i]++;
   int code = step->sample_rows[rows->first + accepted].result->status;
   rows->last -= code != 0;
   return code;

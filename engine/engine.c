@@ -53,6 +53,7 @@ static void publish_stats(engine_t *engine) {
   stats->num_running = scheduler->running.count;
   stats->num_waiting = scheduler->waiting.queue.count;
   stats->num_swapped = scheduler->swapped.count;
+  stats->num_held = scheduler->waiting.num_held;
   stats->blocks_cached = pool->num_cached;
   stats->blocks_free = pool->num_free - pool->num_cached;
   stats->blocks_used = pool->num_blocks - 1 - pool->num_free;
@@ -236,27 +237,45 @@ static bool has_room(const engine_t *engine) {
   return mailbox_room(engine->mailbox) >= engine->step_bytes_max + ends_bytes;
 }
 
+/* Counts a step in the bucket of its number of tokens. */
+static void count_step(uint64_t counts[STEP_TOKEN_BUCKETS], uint64_t num_tokens) {
+  static const uint64_t bounds[STEP_TOKEN_BUCKETS - 1] = {STEP_TOKEN_BOUNDS};
+  int i = 0;
+  while (i < STEP_TOKEN_BUCKETS - 1 && num_tokens > bounds[i]) i++;
+  counts[i]++;
+}
+
+/* Tokens of prompts that were computed to their end, and generated ones. */
+static uint64_t count_results(const engine_stats_t *stats) {
+  return stats->prompt_tokens - stats->prompt_tokens_cached + stats->generation_tokens;
+}
+
 /* Completes the oldest in-flight step: its results become tokens, ends and events. If the device is
  * lost, every request ends. */
 static void commit(engine_t *engine) {
   inferd_error_t error = {0};
+  engine_stats_t *stats = &engine->stats;
+  uint64_t results_before = count_results(stats), num_tokens = 0;
   constrain_next_step(engine);
   engine->lap_ns = clock_now_ns();
   activity_enter(&engine->activity, ENGINE_WAITS);
   const step_t *step = engine_complete(engine, &error);
   activity_enter(&engine->activity, ENGINE_COMMITS);
-  engine_lap(engine, &engine->stats.device_ns);
+  engine_lap(engine, &stats->device_ns);
   if (step != NULL) {
+    num_tokens = (uint64_t)step->plan.num_tokens;
     engine_commit(engine, step, engine->lap_ns);
-    engine->stats.scheduled_tokens += (uint64_t)step->plan.num_tokens;
+    stats->scheduled_tokens += num_tokens;
   } else {
     fail(engine, &error);
     engine_complete_all(engine);
     abort_all(engine, ERR_DEVICE_FAILED);
   }
-  engine_lap(engine, &engine->stats.overhead_ns);
-  engine->stats.steps++;
-  engine->stats.last_step_ns = engine->lap_ns;
+  engine_lap(engine, &stats->overhead_ns);
+  stats->steps++;
+  count_step(stats->steps_by_tokens, num_tokens);
+  count_step(stats->steps_by_results, count_results(stats) - results_before);
+  stats->last_step_ns = engine->lap_ns;
   update_rate(engine, engine->lap_ns);
   publish_stats(engine);
   wake_loop(engine, false);

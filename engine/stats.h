@@ -9,11 +9,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:
+ * the last one is above every bound. */
+#define STEP_TOKEN_BOUNDS 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
+enum { STEP_TOKEN_BUCKETS = 14, STATS_DRAFTS_MAX = 15 };
+
 /* Gauges have the state after the last step, counters are sums since start. One consistent copy is
  * published per step (sequence lock in engine.c). Names say the unit: blocks, tokens, _ns; num_ are
  * requests. */
 typedef struct engine_stats {
   int32_t num_running, num_waiting, num_swapped;
+  int32_t num_held; /* of num_waiting: those whose client runs as many sequences as it may */
   int32_t blocks_used, blocks_cached, blocks_free; /* sum = num_blocks - 1 */
   int32_t host_blocks_used, host_blocks_free;      /* sum = num_host_blocks */
   int64_t waiting_tokens; /* prompt tokens of the requests that never ran */
@@ -23,10 +29,14 @@ typedef struct engine_stats {
   uint64_t preemptions, preemptions_swap, recomputed_tokens; /* preemptions: of both modes */
   uint64_t swapped_out_blocks, swapped_in_blocks;
   uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
+  uint64_t draft_accepted_at[STATS_DRAFTS_MAX]; /* by the place among the drafts of a step */
   uint64_t finished_stop, finished_length, finished_abort, finished_error;
   uint64_t scheduled_tokens; /* tokens of all steps */
-  uint64_t overhead_ns;      /* time of receive, plan, prepare and commit */
-  uint64_t device_ns;        /* time of forward and sample */
+  /* Steps by the tokens of their batch; and by their tokens that came to an end: the computed ones
+   * of prompts that are complete, and generated ones. */
+  uint64_t steps_by_tokens[STEP_TOKEN_BUCKETS], steps_by_results[STEP_TOKEN_BUCKETS];
+  uint64_t overhead_ns; /* time of receive, plan, prepare and commit */
+  uint64_t device_ns;   /* time of forward and sample */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
   uint64_t last_step_ns;       /* end of the last step, monotonic clock; 0 = none yet */

@@ -31,6 +31,7 @@ typedef struct tenant {
   uint64_t counted_in;         /* scheduler.num_counts when the two counts were made; else both 0 */
   int32_t num_running;         /* sequences */
   int32_t num_blocks;          /* entries in block tables of these */
+  int32_t num_waiting;         /* groups in the waiting queue */
 } tenant_t;
 
 typedef struct tenants {

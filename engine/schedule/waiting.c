@@ -80,6 +80,8 @@ void waiting_insert(waiting_t *waiting, group_t *group) {
     set_next(waiting, before[level], level, group);
   }
   tenant_t *tenant = waiting_tenant(waiting, group);
+  tenant->num_waiting++;
+  waiting->num_held += tenant->held;
   if (tenant->first == NULL) waiting->weights += tenant->weight;
   if (tenant->first == NULL || stands_before(waiting, group, tenant->first)) tenant->first = group;
   tenants_update(&waiting->tenants, tenant);
@@ -92,6 +94,8 @@ void waiting_remove(waiting_t *waiting, group_t *group) {
   for (int32_t level = 0; level < levels; level++)
     set_next(waiting, before[level], level, group->skip[level]);
   tenant_t *tenant = waiting_tenant(waiting, group);
+  tenant->num_waiting--;
+  waiting->num_held -= tenant->held;
   if (tenant->first == group) tenant->first = next_of_tenant(group);
   if (tenant->first == NULL) waiting->weights -= tenant->weight;
   if (tenant->walked && tenant->offered == group) tenant->offered = next_of_tenant(group);
@@ -139,9 +143,14 @@ void waiting_stop(waiting_t *waiting) {
   }
 }
 
+static void set_held(waiting_t *waiting, tenant_t *tenant, bool held) {
+  if (held != tenant->held) waiting->num_held += held ? tenant->num_waiting : -tenant->num_waiting;
+  tenant->held = held;
+}
+
 void waiting_hold(waiting_t *waiting, const group_t *group) {
   tenant_t *tenant = waiting_tenant(waiting, group);
-  tenant->held = group == tenant->first;
+  set_held(waiting, tenant, group == tenant->first);
   tenant->offered = NULL;
   waiting->current = NULL;
   tenants_update(&waiting->tenants, tenant);
@@ -150,7 +159,7 @@ void waiting_hold(waiting_t *waiting, const group_t *group) {
 void waiting_release(waiting_t *waiting, const group_t *group) {
   tenant_t *tenant = waiting_tenant(waiting, group);
   if (!tenant->held) return;
-  tenant->held = false;
+  set_held(waiting, tenant, false);
   tenants_update(&waiting->tenants, tenant);
 }
 

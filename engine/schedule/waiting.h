@@ -21,6 +21,7 @@ typedef struct waiting {
   group_t *oldest, *newest;       /* groups that were never admitted, in order of arrival */
   bool fair_share;                /* false: nobody is charged */
   uint64_t num_visited; /* groups that insertions and removals have looked at, since the start */
+  int32_t num_held;     /* groups in the queue of tenants that are held */
   int64_t weights;      /* of the tenants that have a group in the queue, their sum */
   group_t *current;     /* in a walk: the group met last, if it is still there */
   int32_t walked;       /* in a walk: 1 + the tenant that was met last; see next_walked */

@@ -167,6 +167,6 @@ void api_unload_lora(exchange_t *exchange) {
     return;
   }
   lora_drop(live, entry);
-  lora_release(live, entry);
+  lora_release(live, entry, false);
   reply_text(exchange, "removed", name);
 }

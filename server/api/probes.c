@@ -5,7 +5,7 @@
  * accepts requests.
  */
 #include "engine/base/clock.h"
-#include "server/completion/live.h"
+#include "server/completion/lora_table.h"
 #include "server/http/reply_json.h"
 #include "server/observe/health.h"
 #include "server/observe/metrics.h"
@@ -63,8 +63,14 @@ void api_readyz(exchange_t *exchange) {
 void api_metrics(exchange_t *exchange) {
   bool open = metrics_wants_open(exchange_request_header(exchange, "Accept"));
   grammar_cache_stats_t grammars = grammar_cache_stats(exchange->server->live->grammars);
+  completions_t *live = exchange->server->live;
+  lora_usage_t loras = {0};
   size_t length = 0;
-  char *page = metrics_render(exchange->server, &grammars, open, &length);
+  if (live->loras != NULL) lora_usage(live, &loras);
+  char *page = metrics_render(exchange->server, &grammars, live->loras != NULL ? &loras : NULL,
+                              open, &length);
+  buffer_free(&loras.running);
+  buffer_free(&loras.waiting);
   if (page == NULL) {
     inferd_error_t error;
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");

@@ -92,6 +92,7 @@ struct completion {
   bool in_reasoning;       /* chat: the prompt ends inside a reasoning block */
   grammar_t *grammar;      /* the constraint on the output; one reference for all inputs, or NULL */
   struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
+  bool begun;              /* the engine has drawn a token of it */
   uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
   charge_t ids;            /* of the arena and of what the inputs hold */

@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "server/completion/dialect.h"
+#include "server/completion/lora_table.h"
 #include "server/completion/memory.h"
 #include "server/completion/stage_log.h"
 #include "server/observe/metrics.h"
@@ -110,10 +111,18 @@ static void add_text(choice_t *choice, const event_t *event) {
   }
 }
 
+/* The first token of any choice. */
+static void note_begun(completions_t *live, completion_t *completion) {
+  if (completion->begun) return;
+  completion->begun = true;
+  if (completion->lora != NULL) lora_begin(live, completion->lora);
+}
+
 static void on_token(completions_t *live, choice_t *choice, const event_t *event) {
   completion_t *completion = choice->input->completion;
   const params_t *params = &completion->params;
   observe_token(live, choice);
+  note_begun(live, completion);
   if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
     completion->dialect->chunk(choice, false);
   }

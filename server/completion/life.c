@@ -158,7 +158,7 @@ void completion_release(completion_t *completion) {
   if (live->first == completion) live->first = completion->next;
   if (completion->next != NULL) completion->next->previous = completion->previous;
   live->count--;
-  lora_release(live, completion->lora);
+  lora_release(live, completion->lora, completion->begun);
   completion->next = live->dead;
   live->dead = completion;
 }

@@ -6,12 +6,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct loras {
   uv_mutex_t lock;                  /* names and `ready`, for lora_known */
   lora_entry_t *entries[LORAS_MAX]; /* by slot - 1; NULL = free */
   int32_t num_slots;
   uint64_t next_unique;
+  time_t changed; /* when a request began to use an adapter, or to run with it, or ended */
 } loras_t;
 
 static void entry_free(lora_entry_t *entry) {
@@ -38,6 +40,7 @@ int loras_new(completions_t *live, const config_t *config) {
   if (loras == NULL) return ERR_NO_MEMORY;
   uv_mutex_init(&loras->lock);
   live->loras = loras;
+  loras->changed = time(NULL);
   const config_list_t *modules = &config->lora_modules;
   int32_t count = MIN(modules->count, LORAS_MAX);
   loras->num_slots = MAX((int32_t)config->max_loras, count);
@@ -87,7 +90,13 @@ lora_entry_t *lora_use(completions_t *live, const char *name, size_t length) {
   lora_entry_t *entry = find(live->loras, name, length);
   if (entry == NULL || !entry->ready) return NULL;
   entry->users++;
+  live->loras->changed = time(NULL);
   return entry;
+}
+
+void lora_begin(completions_t *live, lora_entry_t *entry) {
+  entry->begun++;
+  live->loras->changed = time(NULL);
 }
 
 static void free_slot(loras_t *loras, lora_entry_t *entry) {
@@ -97,9 +106,11 @@ static void free_slot(loras_t *loras, lora_entry_t *entry) {
   entry_free(entry);
 }
 
-void lora_release(completions_t *live, lora_entry_t *entry) {
+void lora_release(completions_t *live, lora_entry_t *entry, bool begun) {
   if (entry == NULL) return;
   CHECK_GT(entry->users, 0);
+  live->loras->changed = time(NULL);
+  entry->begun -= begun;
   if (--entry->users == 0 && entry->gone) free_slot(live->loras, entry);
 }
 
@@ -148,4 +159,20 @@ const lora_entry_t *lora_at(const completions_t *live, int index) {
     if (entry != NULL && entry->ready && !entry->gone && index-- == 0) return entry;
   }
   return NULL;
+}
+
+static void add_name(buffer_t *names, const char *name) {
+  if (names->length > 0) buffer_char(names, ',');
+  buffer_text(names, name);
+}
+
+void lora_usage(const completions_t *live, lora_usage_t *out) {
+  const loras_t *loras = live->loras;
+  *out = (lora_usage_t){.changed_s = loras->changed, .num_slots = loras->num_slots};
+  for (int32_t i = 0; i < loras->num_slots; i++) {
+    const lora_entry_t *entry = loras->entries[i];
+    if (entry == NULL) continue;
+    if (entry->begun > 0) add_name(&out->running, entry->name);
+    if (entry->users > entry->begun) add_name(&out->waiting, entry->name);
+  }
 }

@@ -7,6 +7,7 @@
 #define INFERD_SERVER_COMPLETION_LORA_TABLE_H
 
 #include "server/completion/live.h"
+#include "server/observe/metrics.h"
 
 typedef struct lora_entry {
   char *name, *path;
@@ -14,6 +15,7 @@ typedef struct lora_entry {
   uint64_t
       unique; /* never used again, so that no other adapter finds the cached blocks of this one */
   int32_t users; /* completions that use it */
+  int32_t begun; /* of these: those that have had a token */
   bool ready;    /* requests may name it */
   bool gone;     /* unloaded; freed when its last user has ended */
 } lora_entry_t;
@@ -24,7 +26,12 @@ void loras_free(completions_t *live);
 bool lora_known(const completions_t *live, const char *name, size_t length);
 /* Finds an adapter and adds a user; NULL = there is no such adapter. */
 lora_entry_t *lora_use(completions_t *live, const char *name, size_t length);
-void lora_release(completions_t *live, lora_entry_t *entry); /* NULL is allowed */
+/* A user has had its first token. */
+void lora_begin(completions_t *live, lora_entry_t *entry);
+/* `begun`: lora_begin was called for this user. NULL is allowed. */
+void lora_release(completions_t *live, lora_entry_t *entry, bool begun);
+/* Whose requests run and wait, for the metrics. The caller frees both buffers. */
+void lora_usage(const completions_t *live, lora_usage_t *out);
 /* Reserves a free slot for a new name; the entry is not ready yet. Returns 0; ERR_INVALID_VALUE
  * with a message if the name is in use or no slot is free. */
 int lora_reserve(completions_t *live, const char *name, const char *path, lora_entry_t **out,

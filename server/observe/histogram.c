@@ -3,6 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/engine.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -29,6 +30,9 @@ BOUNDS(bounds_tokens, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e
        5e5, 1e6, 2e6, 5e6, 1e7);
 BOUNDS(bounds_n, 1, 2, 5, 10, 20, 50, 128);
 BOUNDS(bounds_n_vllm, 1, 2, 5, 10, 20);
+BOUNDS(bounds_step, STEP_TOKEN_BOUNDS);
+_Static_assert(sizeof bounds_step_values / sizeof bounds_step_values[0] == STEP_TOKEN_BUCKETS - 1,
+               "the engine counts steps in these buckets");
 
 void histogram_init(histogram_t *histogram, const bounds_t *left, const bounds_t *right) {
   static const bounds_t none = {NULL, 0};
@@ -63,6 +67,15 @@ void histogram_observe(histogram_t *histogram, double value) {
   histogram->counts[low]++;
   histogram->count++;
   histogram->sum += value;
+}
+
+void histogram_set(histogram_t *histogram, const uint64_t *counts, double sum) {
+  histogram->count = 0;
+  histogram->sum = sum;
+  for (int i = 0; i <= histogram->num_bounds; i++) {
+    histogram->counts[i] = counts[i];
+    histogram->count += counts[i];
+  }
 }
 
 uint64_t histogram_at_most(const histogram_t *histogram, double bound) {

@@ -16,7 +16,7 @@ typedef struct bounds {
 } bounds_t;
 
 extern const bounds_t bounds_ttft, bounds_itl, bounds_itl_vllm, bounds_e2e, bounds_e2e_vllm,
-    bounds_queue, bounds_tokens, bounds_n, bounds_n_vllm;
+    bounds_queue, bounds_tokens, bounds_n, bounds_n_vllm, bounds_step;
 
 typedef struct histogram {
   double bounds[BOUNDS_MAX];
@@ -30,6 +30,8 @@ typedef struct histogram {
 void histogram_init(histogram_t *histogram, const bounds_t *left, const bounds_t *right);
 void histogram_observe(histogram_t *histogram, double value);
 /* Returns the number of observations <= `bound`, which must be a bound of the histogram. */
+/* Takes over what was counted elsewhere, in buckets of the histogram's bounds. */
+void histogram_set(histogram_t *histogram, const uint64_t *counts, double sum);
 uint64_t histogram_at_most(const histogram_t *histogram, double bound);
 
 #endif

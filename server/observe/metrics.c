@@ -22,19 +22,22 @@ const char *const abort_names[ABORT_COUNT] = {
 #undef X
 };
 
-/* Label values: backslash, quote and line feed are escaped. */
+void metrics_escape(buffer_t *out, const char *value, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    if (value[i] == '\\' || value[i] == '"') buffer_char(out, '\\');
+    if (value[i] == '\n') {
+      buffer_text(out, "\\n");
+    } else {
+      buffer_char(out, value[i]);
+    }
+  }
+}
+
 static char *label_text(const char *before, const char *value, const char *after) {
   buffer_t out = {0};
   size_t length;
   buffer_text(&out, before);
-  for (; *value != '\0'; value++) {
-    if (*value == '\\' || *value == '"') buffer_char(&out, '\\');
-    if (*value == '\n') {
-      buffer_text(&out, "\\n");
-    } else {
-      buffer_char(&out, *value);
-    }
-  }
+  metrics_escape(&out, value, strlen(value));
   buffer_text(&out, after);
   return buffer_detach(&out, &length);
 }

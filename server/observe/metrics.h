@@ -7,6 +7,7 @@
 #ifndef INFERD_SERVER_OBSERVE_METRICS_H
 #define INFERD_SERVER_OBSERVE_METRICS_H
 
+#include "engine/base/buffer.h"
 #include "engine/grammar/cache.h"
 #include "engine/request.h"
 
@@ -50,10 +51,18 @@ void metrics_key_refused(metrics_t *metrics, struct api_key *key, int error_code
 
 void metrics_reloaded(metrics_t *metrics, bool taken); /* a reload of the configuration */
 
+/* The adapters that requests in flight use: names, separated by commas. */
+typedef struct lora_usage {
+  buffer_t running, waiting; /* of requests that have had a token; that have not */
+  int64_t changed_s;         /* when this changed last; Unix time */
+  int32_t num_slots;
+} lora_usage_t;
+
 /* Prints the page in the Prometheus text format, or as OpenMetrics 1.0. `grammars` is the state of
- * the cache of compiled constraints. Returns malloc'ed text, NULL if memory is short. */
+ * the cache of compiled constraints, `loras` is NULL without adapters. Returns malloc'ed text, NULL
+ * if memory is short. */
 char *metrics_render(struct server *server, const grammar_cache_stats_t *grammars,
-                     bool open_metrics, size_t *length);
+                     const lora_usage_t *loras, bool open_metrics, size_t *length);
 /* Returns true if the Accept header (NULL = none) prefers OpenMetrics. */
 bool metrics_wants_open(const char *accept);
 

@@ -83,6 +83,9 @@ struct metrics {
   buffer_t page;              /* reused from scrape to scrape */
 };
 
+/* metrics.c: appends the value of a label: backslash, quote and line feed are escaped. */
+void metrics_escape(buffer_t *out, const char *value, size_t length);
+
 extern const char *const reject_names[REJECT_COUNT];
 extern const char *const abort_names[ABORT_COUNT];
 

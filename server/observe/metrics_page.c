@@ -139,6 +139,15 @@ static void bare_sample(page_t *page, metric_id_t id, const char *labels, double
   number(page, value);
 }
 
+/* A family under both names, of one sample for each of `labels`. */
+static void values_of(page_t *page, metric_id_t id, int count, const char *const *labels,
+                      const double *values) {
+  if (page->own) own_family(page, id);
+  for (int i = 0; page->own && i < count; i++) own_sample(page, id, labels[i], values[i]);
+  if (page->vllm) vllm_family(page, id);
+  for (int i = 0; page->vllm && i < count; i++) vllm_sample(page, id, labels[i], values[i]);
+}
+
 /* A family of one value, under the names that it has. */
 static void value_of(page_t *page, metric_id_t id, double value) {
   if (page->own && families[id].name != NULL) {
@@ -304,6 +313,9 @@ static void print_load(page_t *page) {
   const config_t *config = page->metrics->server->config;
   value_of(page, METRIC_running, stats->num_running);
   value_of(page, METRIC_waiting, stats->num_waiting);
+  values_of(page, METRIC_waiting_by_reason, 2,
+            (const char *const[]){"reason=\"capacity\"", "reason=\"deferred\""},
+            (const double[]){stats->num_waiting - stats->num_held, stats->num_held});
   if (page->info != NULL && page->info->num_host_blocks > 0) {
     value_of(page, METRIC_swapped, stats->num_swapped);
   }
@@ -324,6 +336,28 @@ static void print_load(page_t *page) {
   own_family(page, METRIC_queue_limit);
   own_sample(page, METRIC_queue_limit, "unit=\"requests\"", (double)config->max_queue_requests);
   own_sample(page, METRIC_queue_limit, "unit=\"tokens\"", (double)tokens);
+}
+
+static void add_label(buffer_t *labels, const char *name, const buffer_t *value) {
+  buffer_text(labels, name);
+  buffer_text(labels, "=\"");
+  metrics_escape(labels, value->data, value->length);
+  buffer_char(labels, '"');
+}
+
+static void print_loras(page_t *page, const lora_usage_t *loras) {
+  buffer_t labels = {0};
+  if (loras == NULL) return;
+  buffer_text(&labels, "max_lora=\"");
+  buffer_int(&labels, loras->num_slots);
+  add_label(&labels, "\",running_lora_adapters", &loras->running);
+  add_label(&labels, ",waiting_lora_adapters", &loras->waiting);
+  buffer_char(&labels, '\0');
+  const double changed = (double)loras->changed_s;
+  if (!labels.failed) {
+    values_of(page, METRIC_lora_requests, 1, (const char *const[]){labels.data}, &changed);
+  }
+  buffer_free(&labels);
 }
 
 static void print_finished(page_t *page) {
@@ -350,6 +384,20 @@ static void print_finished(page_t *page) {
   }
 }
 
+static void print_draft_places(page_t *page) {
+  char texts[STATS_DRAFTS_MAX][24];
+  const char *labels[STATS_DRAFTS_MAX];
+  double values[STATS_DRAFTS_MAX];
+  int count = (int)page->metrics->server->config->num_speculative_tokens;
+  if (count == 0) return;
+  for (int i = 0; i < count; i++) {
+    snprintf(texts[i], sizeof texts[i], "position=\"%d\"", i);
+    labels[i] = texts[i];
+    values[i] = (double)page->stats.draft_accepted_at[i];
+  }
+  values_of(page, METRIC_draft_accepted_at, count, labels, values);
+}
+
 static void print_tokens(page_t *page) {
   const engine_stats_t *stats = &page->stats;
   value_of(page, METRIC_prompt_tokens, (double)stats->prompt_tokens);
@@ -370,6 +418,7 @@ static void print_tokens(page_t *page) {
   value_of(page, METRIC_drafts, (double)stats->drafts);
   value_of(page, METRIC_draft_tokens, (double)stats->draft_tokens);
   value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);
+  print_draft_places(page);
   if (page->own) {
     own_family(page, METRIC_preemptions);
     own_sample(page, METRIC_preemptions, "mode=\"recompute\"",
@@ -411,17 +460,16 @@ static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
 static void print_steps(page_t *page) {
   const engine_stats_t *stats = &page->stats;
   if (page->own) {
-    own_summary(page, METRIC_iteration_tokens, stats->steps, (double)stats->scheduled_tokens);
     own_summary(page, METRIC_step_duration, stats->steps,
                 (double)(stats->overhead_ns + stats->device_ns) * 1e-9);
     own_summary(page, METRIC_device_wait, stats->steps, (double)stats->device_ns * 1e-9);
   }
-  if (page->vllm) {
-    vllm_family(page, METRIC_vllm_iteration_tokens);
-    summary(
-        page, families[METRIC_vllm_iteration_tokens].alias, vllm_labels(page), stats->steps,
-        (double)(stats->prompt_tokens - stats->prompt_tokens_cached + stats->generation_tokens));
-  }
+  histogram_t *histograms = page->metrics->histograms;
+  histogram_set(&histograms[HISTOGRAM_ITERATION_TOKENS], stats->steps_by_tokens,
+                (double)stats->scheduled_tokens);
+  histogram_set(
+      &histograms[HISTOGRAM_ITERATION_VLLM], stats->steps_by_results,
+      (double)(stats->prompt_tokens - stats->prompt_tokens_cached + stats->generation_tokens));
 }
 
 /* ---- requests and the transport ---- */
@@ -568,8 +616,8 @@ static void print_build(page_t *page) {
   bare_sample(page, METRIC_build_info, label, 1);
 }
 
-char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bool open_metrics,
-                     size_t *length) {
+char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars,
+                     const lora_usage_t *loras, bool open_metrics, size_t *length) {
   metrics_t *metrics = server->metrics;
   const char *names = server->config->metrics_names;
   page_t page = {.metrics = metrics,
@@ -585,6 +633,7 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars, bo
   if (page.info != NULL) {
     engine_stats(server->engine, &page.stats);
     print_load(&page);
+    print_loras(&page, loras);
     print_lanes(&page);
     print_memory(&page);
     print_kv(&page);

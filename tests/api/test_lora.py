@@ -3,9 +3,10 @@
 import json
 import random
 import struct
+import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import DEMO, dummy_model
+from harness import DEMO, dummy_model, wait_until
 
 PROMPT = "Once upon a time there was a small machine that counted everything it saw, and then"
 BODY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True,
@@ -71,6 +72,39 @@ def test_adapters_of_the_configuration(start, tmp_path):
     assert server.post("/v1/completions", {**BODY, "model": "three"}).status == 404
     lines = [line for line in server.log().splitlines() if '"model":"two"' in line]
     assert lines and all('"status":200' in line for line in lines), "the log names the adapter"
+
+
+def test_the_metrics_name_the_adapters_in_use(start, tmp_path):
+    model = dummy_model(tmp_path / "model")
+    modules = ",".join(f"{name}={write_adapter(tmp_path / name, model, seed)}"
+                       for seed, name in enumerate(("one", "two", "three")))
+    server = start(model, *FLAGS, "--lora-modules", modules, "--max-num-seqs", 1)
+
+    def in_use():
+        """(running, waiting), time of the last change: the same under both names."""
+        found = {name: (dict(labels), value) for (name, labels), value in server.metrics().items()
+                 if name in ("inferd_lora_requests_info", "vllm:lora_requests_info")}
+        labels, changed = found["vllm:lora_requests_info"]
+        own, own_changed = found["inferd_lora_requests_info"]
+        assert changed == own_changed and labels["max_lora"] == own["max_lora"] == "3"
+        names = ("running_lora_adapters", "waiting_lora_adapters")
+        assert [own[name] for name in names] == [labels[name] for name in names]
+        return tuple(labels[name] for name in names), changed
+
+    assert in_use()[0] == ("", "")
+    before = int(time.time())
+    connections = []
+    for name in ("one", "two", "one", "one", "two"):
+        connections.append(server.connection())
+        connections[-1].request("POST", "/v1/completions", json.dumps(
+            {**BODY, "model": name, "max_tokens": 400}), {"Content-Type": "application/json"})
+    wait_until(lambda: in_use()[0] in (("one", "one,two"), ("two", "one,two"), ("two", "one"),
+                                       ("one", "two"), ("one", "one"), ("two", "two")),
+               "one runs", context=in_use)
+    assert before <= in_use()[1] <= time.time()
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: in_use()[0] == ("", ""), "nothing in use", context=in_use)
 
 
 def test_adapters_at_run_time(start, tmp_path):

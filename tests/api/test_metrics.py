@@ -1,5 +1,6 @@
 """/metrics: a page that Prometheus' own parser reads, whose numbers are those of the requests."""
 
+import json
 import re
 from collections import Counter
 
@@ -116,6 +117,66 @@ def test_every_generation_request_is_ended_or_rejected(start, route, body):
     wait_until(lambda: keyless.metric("inferd_rejected_total", reason="host") == 1, "the count")
 
 
+def buckets(server, name):
+    """{upper bound: steps at most that large}, sum and count of a histogram."""
+    samples = families(server)[name].samples
+    last = {s.name: s.value for s in samples}
+    return ({float(s.labels["le"]): s.value for s in samples if s.name == f"{name}_bucket"},
+            last[f"{name}_sum"], last[f"{name}_count"])
+
+
+@pytest.mark.parametrize("name", ["vllm:iteration_tokens_total", "inferd_iteration_tokens"])
+def test_steps_are_counted_by_their_tokens(start, name):
+    server = start(DEMO)
+    prompts, generated = ["Once", "A longer text, of some more tokens " * 2], 7
+    lengths = [len(server.tokens(prompt)) for prompt in prompts]
+    for prompt in prompts:
+        server.complete(prompt, max_tokens=generated, ignore_eos=True)
+    counts, total, steps = buckets(server, name)
+    assert list(counts) == [1, *(2 ** k for k in range(3, 15)), float("inf")]
+    assert (total, steps) == (sum(lengths) + 2 * generated, 2 * generated) \
+        or name == "inferd_iteration_tokens"
+    sizes = [1] * (2 * (generated - 1)) + [length + (name[0] == "v") for length in lengths]
+    if name == "inferd_iteration_tokens":  # what was computed: the last token never is
+        assert (total, steps) == (sum(sizes), len(sizes))
+    assert counts == {bound: sum(size <= bound for size in sizes) for bound in counts}
+
+
+def test_who_waits_for_a_limit_of_its_key_is_deferred(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-narrow narrow max_running=1\nsk-wide wide\n")
+    keys.chmod(0o600)
+    server = start(DEMO, "--api-key-file", keys, "--max-num-seqs", 2)
+    body = json.dumps({"prompt": "Once", "max_tokens": 1500, "ignore_eos": True})
+
+    def send(key):
+        connection = server.connection()
+        connection.request("POST", "/v1/completions", body, {
+            "Content-Type": "application/json", "Authorization": f"Bearer {key}"})
+        return connection
+
+    def waiting():
+        """(capacity, deferred, running), of one scrape; both sets of names agree."""
+        metrics = {(name, dict(labels).get("reason")): value
+                   for (name, labels), value in server.metrics().items()}
+        own, vllm = ([metrics[name, reason] for reason in ("capacity", "deferred")] for name in
+                     ("inferd_requests_waiting_by_reason", "vllm:num_requests_waiting_by_reason"))
+        assert own == vllm and sum(own) == metrics["inferd_requests_waiting", None]
+        return *own, metrics["inferd_requests_running", None]
+
+    open_ones = [send("sk-narrow") for _ in range(8)]
+    seen = []
+    wait_until(lambda: seen.append(waiting()) or seen[-1][1] > 1, "deferred ones",
+               context=server.usage)
+    assert all(running <= 1 for _, deferred, running in seen if deferred), seen
+    open_ones += [send("sk-wide") for _ in range(8)]
+    wait_until(lambda: min(waiting()) >= 1, "both reasons", context=server.usage)
+    for connection in open_ones:
+        connection.close()
+    wait_until(server.idle, "idle", context=server.usage)
+    assert waiting() == (0, 0, 0)
+
+
 def test_block_states_add_up(server):
     stream = Stream(server, {"prompt": "Once", "max_tokens": 200, "ignore_eos": True})
     events = stream.events()
@@ -198,7 +259,10 @@ def test_the_reference_is_the_page(server):
                    "vllm:cpu_cache_usage_perc"}
     of_keys = {f"inferd_key_{what}_total" for what in
                ("requests", "prompt_tokens", "generation_tokens", "refused")}
-    assert set(reference) - set(types) == of_swapping | of_keys
+    of_drafts = {"inferd_spec_decode_accepted_tokens_per_pos_total",
+                 "vllm:spec_decode_num_accepted_tokens_per_pos_total"}
+    of_adapters = {"inferd_lora_requests_info", "vllm:lora_requests_info"}
+    assert set(reference) - set(types) == of_swapping | of_keys | of_drafts | of_adapters
     seen = {}
     for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
         family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)

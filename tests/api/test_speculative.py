@@ -25,6 +25,11 @@ def test_answers_with_drafts_are_those_without(start, server, flags):
     made, right = (drafting.metric(f"inferd_spec_decode_{name}_tokens_total")
                    for name in ("draft", "accepted"))
     assert made >= right > 0
+    for name in ("inferd_spec_decode_accepted_tokens_per_pos_total",
+                 "vllm:spec_decode_num_accepted_tokens_per_pos_total"):
+        places = [drafting.metric(name, position=str(i)) for i in range(5)]
+        assert sum(places) == drafting.metric(name) == right
+        assert places == sorted(places, reverse=True), "a place counts if those before it do"
     assert server.metric("inferd_spec_decode_draft_tokens_total") == 0
 
 

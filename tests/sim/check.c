@@ -474,7 +474,7 @@ static void check_queues(engine_t *e) {
   REQUIRE(num_running + num_waiting + num_swapped == e->num_live,
           "I11: %d running, %d waiting, %d swapped, %d live", num_running, num_waiting, num_swapped,
           e->num_live);
-  int32_t queued = 0;
+  int32_t queued = 0, num_held = 0;
   int64_t queued_tokens = 0;
   memset(tenant_waits, 0, sizeof tenant_waits);
   memset(tenant_tokens, 0, sizeof tenant_tokens);
@@ -489,6 +489,11 @@ static void check_queues(engine_t *e) {
       tenant_tokens[k->script->tenant] += k->num_prompt;
     }
   }
+  for (const group_t *g = s->waiting.queue.head; g != NULL; g = g->next) {
+    num_held += s->waiting.tenants.all[g->tenant].held;
+  }
+  REQUIRE(num_held == s->waiting.num_held, "I11: %d groups of held tenants wait, counted were %d",
+          num_held, s->waiting.num_held);
   REQUIRE(queued == atomic_load(&e->queued_requests) &&
               queued_tokens == atomic_load(&e->queued_tokens),
           "I11: %d requests and %lld tokens wait, the gauges say %d and %lld", queued,

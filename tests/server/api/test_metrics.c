@@ -119,7 +119,7 @@ static parsed_t *parse(const char *page, bool open) {
 static char *page(bool open) {
   grammar_cache_stats_t grammars = grammar_cache_stats(server.live->grammars);
   size_t length;
-  char *text = metrics_render(&server, &grammars, open, &length);
+  char *text = metrics_render(&server, &grammars, NULL, open, &length);
   ASSERT_EQ(strlen(text), length);
   return text;
 }
@@ -369,6 +369,8 @@ Test(metrics, engine_numbers) {
                                        .blocks_free = 40,
                                        .waiting_tokens = 55,
                                        .steps = 9,
+                                       .steps_by_tokens = {2, 3, 4},
+                                       .num_held = 1,
                                        .prompt_tokens = 100,
                                        .prompt_tokens_cached = 40,
                                        .generation_tokens = 7,
@@ -384,6 +386,8 @@ Test(metrics, engine_numbers) {
                   "source=\"local_compute\"}"),
             60);
   ASSERT_EQ(value("inferd_iteration_tokens_count" OWN), 9);
+  ASSERT_EQ(value("inferd_iteration_tokens_bucket{model=\"tiny\",le=\"8\"}"), 5);
+  ASSERT_EQ(value("inferd_requests_waiting_by_reason{model=\"tiny\",reason=\"capacity\"}"), 1);
   ASSERT_EQ(value("inferd_queue_limit{model=\"tiny\",unit=\"tokens\"}"), 4 * 64 * 16);
   char *text = page(false);
   cr_assert(strstr(text,
