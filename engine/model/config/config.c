@@ -42,7 +42,7 @@ enum {
   FOR_GRANITE,
   FOR_EXPERTS,
   FOR_NO_ROPE,
-  FOR_TWO_ROPES,
+  FOR_LOCAL_THETA,
   FOR_NESTED
 };
 
@@ -65,7 +65,7 @@ static const struct {
     {"llama_4_scaling_beta", 0, FOR_NONE},
     {"attention_chunk_size", 0, FOR_NONE},
     {"no_rope_layers", 0, FOR_NO_ROPE},
-    {"rope_local_base_freq", 0, FOR_TWO_ROPES},
+    {"rope_local_base_freq", 0, FOR_LOCAL_THETA},
     {"use_mrope", 0, FOR_NONE},
     {"use_qk_norm", 0, FOR_NONE},
     {"clip_qkv", 0, FOR_NONE},
@@ -94,7 +94,7 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_GRANITE: return family->granite_keys;
   case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
   case FOR_NO_ROPE: return family->no_rope_keys;
-  case FOR_TWO_ROPES: return family->local_theta != 0;
+  case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_NESTED: return family->nested;
   default: return false;
   }

@@ -300,9 +300,10 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
   *rope = *local = start;
   rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
                               THETA_MAX, true);
-  local->theta = config_double(reader, KEYS("rope_local_base_freq"),
-                               family->local_theta > 0 ? family->local_theta : rope->theta, 0,
-                               THETA_MAX, true);
+  local->theta = rope->theta;
+  if (family->local_theta > 0)
+    local->theta = config_double(reader, KEYS("rope_local_base_freq"), family->local_theta, 0,
+                                 THETA_MAX, true);
   int32_t head_dim = blueprint->head_dim;
   read_angles(reader, family, false, max_positions, head_dim, rope);
   /* A flat dict gives its theta to all layers, its scaling to the full ones alone. */

@@ -241,6 +241,7 @@ Test(families, refusals) {
                                          "\"chunked_attention\":{}}}",
        "full_attention and sliding_attention"},
       {ARCHITECTURE("LlamaForCausalLM") ",\"rope_local_base_freq\":1e4}", "rope_local_base_freq"},
+      {ARCHITECTURE("Olmo3ForCausalLM") ",\"rope_local_base_freq\":1e4}", "rope_local_base_freq"},
       {ARCHITECTURE("MixtralForCausalLM") ",\"num_experts_per_tok\":9}", "more than the 8 experts"},
       {ARCHITECTURE("MixtralForCausalLM") ",\"num_local_experts\":1025}", "is 1025"},
       {ARCHITECTURE("MixtralForCausalLM") ",\"num_local_experts\":0}", "needs some"},
