@@ -424,11 +424,27 @@ static void notice(config_t *config, const char *flag) {
   list_add(&config->notices, text, (size_t)n);
 }
 
+/* Says what the flag of another server is called here, or, if it is of none, that it is unknown. */
+static int refuse_flag(const char *name, const char *flag, size_t length, inferd_error_t *error) {
+  char word[NAME_BYTES_MAX], spelled[2 * NAME_BYTES_MAX] = "";
+  snprintf(word, sizeof word, "%.*s", (int)length, flag);
+  const moved_flag_t *moved = moved_flag_find(word);
+  if (moved == NULL && name != NULL)
+    return unknown_name(name, (config_origin_t){SOURCE_FLAG, 0}, error);
+  if (moved == NULL)
+    return error_set(error, ERR_USAGE, NULL, "'%.60s' is not a flag; see --help", flag);
+  bool renamed = moved->option != NO_OPTION;
+  if (renamed) spelling(options[moved->option].name, (config_origin_t){SOURCE_FLAG, 0}, spelled);
+  return error_set(error, ERR_USAGE, NULL, "%s is a flag of %s; here: %s%s%s", word,
+                   moved_flag_program(moved), spelled, renamed && *moved->note != '\0' ? ", " : "",
+                   moved->note);
+}
+
 /* Reads a flag of vLLM that is no option here. */
 static int load_foreign_flag(config_t *config, const foreign_flag_t *foreign, const char *flag,
                              const char *value, inferd_error_t *error) {
   int code = foreign_flag_check(foreign, value, error);
-  if (code == 0 && !foreign->is_always) notice(config, flag);
+  if (code == 0 && foreign->kind != FLAG_ALWAYS) notice(config, flag);
   return code;
 }
 
@@ -458,7 +474,7 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
   size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
   char name[NAME_BYTES_MAX];
   if (strncmp(flag, "--", 2) != 0 || !plain_name(flag + 2, length - 2, name)) {
-    return error_set(error, ERR_USAGE, NULL, "'%.60s' is not a flag; see --help", flag);
+    return refuse_flag(NULL, flag, length, error);
   }
   const option_t *option = find_option(name);
   bool negated = option == NULL && strncmp(name, "no_", 3) == 0;
@@ -467,10 +483,10 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
   const char *value = equals != NULL ? equals + 1 : NULL;
   const foreign_flag_t *foreign = option == NULL ? foreign_flag_find(name) : NULL;
   if (foreign != NULL) {
-    if (foreign->value && value == NULL && *at < argc) value = argv[(*at)++];
+    if (foreign->has_value && value == NULL && *at < argc) value = argv[(*at)++];
     return load_foreign_flag(config, foreign, flag, value, error);
   }
-  if (option == NULL) return unknown_name(name, origin, error);
+  if (option == NULL) return refuse_flag(name, flag, length, error);
   if (option->kind == BOOL && value == NULL) {
     value = negated ? "false" : "true";
   } else if (negated) {

@@ -1,4 +1,4 @@
-/* spellings.c: the tables of flags and values of vLLM that have no row in options.def.
+/* spellings.c: flags and values of other servers that have no row in options.def.
  *
  * Main thread; keeps no state.
  */
@@ -9,26 +9,15 @@
 #include <string.h>
 
 static const foreign_flag_t flags[] = {
-    {.name = "trust_remote_code"},
-    {.name = "disable_log_requests"},
-    {.name = "disable_log_stats"},
-    {.name = "enable_log_requests"},
-    {.name = "enforce_eager"},
-    {.name = "tensor_parallel_size", .value = true, .only_one = true},
-    {.name = "pipeline_parallel_size", .value = true, .only_one = true},
-    {.name = "data_parallel_size", .value = true, .only_one = true},
-    {.name = "tokenizer_mode", .value = true},
-    {.name = "compilation_config", .value = true},
-    {.name = "distributed_executor_backend", .value = true},
-    {.name = "uvicorn_log_level", .value = true},
-    {.name = "disable_uvicorn_access_log"},
-    {.name = "max_seq_len_to_capture", .value = true},
-    {.name = "no_trust_remote_code"},
-    {.name = "disable_frontend_multiprocessing"},
-    {.name = "enable_auto_tool_choice", .is_always = true},
-    {.name = "enable_prompt_tokens_details", .is_always = true},
-    {.name = "async_scheduling"},
-    {.name = "no_enable_log_requests"},
+#define FOREIGN(name, has_value, kind) {#name, has_value, FLAG_##kind},
+#include "config/foreign.def"
+#undef FOREIGN
+};
+
+static const moved_flag_t moved[] = {
+#define MOVED(program, word, option, note) {MOVED_FROM_##program, word, option, note},
+#include "config/moving.def"
+#undef MOVED
 };
 
 const foreign_flag_t *foreign_flag_find(const char *name) {
@@ -39,13 +28,36 @@ const foreign_flag_t *foreign_flag_find(const char *name) {
 }
 
 int foreign_flag_check(const foreign_flag_t *flag, const char *value, inferd_error_t *error) {
-  if (!flag->only_one || (value != NULL && strcmp(value, "1") == 0)) return 0;
+  if (flag->kind != FLAG_ONLY_ONE || (value != NULL && strcmp(value, "1") == 0)) return 0;
   char spelled[64], quoted[64] = "";
   snprintf(spelled, sizeof spelled, "--%s", flag->name);
   for (char *p = spelled; *p != '\0'; p++) *p = *p == '_' ? '-' : *p;
   if (value != NULL) error_quote(quoted, sizeof quoted, value, strlen(value));
   return error_set(error, ERR_USAGE, NULL,
                    "%s is '%s'; inferd runs on one device, so only 1 is possible", spelled, quoted);
+}
+
+/* Whether `word` is one of `words`, which | separates. */
+static bool is_one_of(const char *words, const char *word) {
+  size_t length = strlen(word);
+  for (const char *at = words;; at++) {
+    size_t own = strcspn(at, "|");
+    if (own == length && memcmp(at, word, length) == 0) return true;
+    at += own;
+    if (*at == '\0') return false;
+  }
+}
+
+const moved_flag_t *moved_flag_find(const char *word) {
+  for (size_t i = 0; i < ARRAY_LEN(moved); i++) {
+    if (is_one_of(moved[i].words, word)) return &moved[i];
+  }
+  return NULL;
+}
+
+const char *moved_flag_program(const moved_flag_t *flag) {
+  static const char *const names[] = {"llama-server", "Ollama", "vLLM"};
+  return names[flag->program];
 }
 
 static const struct {

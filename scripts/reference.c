@@ -1,8 +1,8 @@
 /* reference.c: prints a page of docs/ from the tables that the programs are built from.
  *
- * scripts/reference compiles and runs it: `reference options|metrics|errors|api` prints that page.
- * It includes the .def files and headers only, links nothing, and fails on a text that it does not
- * understand.
+ * scripts/reference compiles and runs it: `reference options` prints that page, and metrics,
+ * errors, api and moving print theirs. It includes the .def files and headers only, links nothing,
+ * and fails on a text that it does not understand.
  */
 #include "server/fields/params.h"
 
@@ -171,6 +171,91 @@ static void print_options(void) {
     }
   }
   if (printed != LENGTH(options)) fail("an option is in none of these groups", "options.def");
+}
+
+/* ---- moving ---- */
+
+static const struct {
+  const char *program, *words, *option, *note;
+} moved[] = {
+#define MOVED(program, words, option, note) {#program, words, #option, note},
+#include "config/moving.def"
+#undef MOVED
+};
+static const struct {
+  const char *name, *kind;
+} foreign[] = {
+#define FOREIGN(name, has_value, kind) {#name, #kind},
+#include "config/foreign.def"
+#undef FOREIGN
+};
+
+/* An option as code: max_model_len as `--max-model-len`. */
+static void print_name(const char *name) {
+  putchar('`');
+  print_flag(name);
+  putchar('`');
+}
+
+/* The rows of one program: its words, the option here ("OPTION_x"), what differs. */
+static void print_moved(const char *program) {
+  printf("| there | here | |\n|---|---|---|\n");
+  for (size_t i = 0; i < LENGTH(moved); i++) {
+    if (strcmp(moved[i].program, program) != 0) continue;
+    printf("| ");
+    print_words(moved[i].words, ", ");
+    printf(" | ");
+    if (strcmp(moved[i].option, "NO_OPTION") != 0) print_name(moved[i].option + strlen("OPTION_"));
+    printf(" | ");
+    print_text(moved[i].note);
+    printf(" |\n");
+  }
+}
+
+static void print_foreign(const char *kind) {
+  bool is_first = true;
+  for (size_t i = 0; i < LENGTH(foreign); i++) {
+    if (strcmp(foreign[i].kind, kind) != 0) continue;
+    printf(is_first ? "\n" : ", ");
+    print_name(foreign[i].name);
+    is_first = false;
+  }
+  printf(".\n");
+}
+
+static void print_moving(void) {
+  print_head("config/moving.def, config/foreign.def and config/options.def");
+  printf("# Moving from another server\n\n"
+         "Clients of the OpenAI API change the base URL and nothing else. What follows is about\n"
+         "the command line. A flag that does not stand here and that inferd knows under the same\n"
+         "name means the same: [options.md](options.md). The start is ended by a flag that\n"
+         "stands in a table below, with the name that it has here.\n\n"
+         "## From vLLM\n\n"
+         "A command line of `vllm serve` starts inferd as it is in most cases: the model comes\n"
+         "first, and these names of vLLM are second names here:\n\n"
+         "| there | here |\n|---|---|\n");
+  for (size_t i = 0; i < LENGTH(options); i++) {
+    if (options[i].alias[0] == '\0') continue;
+    printf("| ");
+    print_name(options[i].alias);
+    printf(" | ");
+    print_name(options[i].name);
+    printf(" |\n");
+  }
+  printf("\nTaken, because the daemon always behaves so:");
+  print_foreign("ALWAYS");
+  printf("\nTaken with a line in the log, because they change nothing here:");
+  print_foreign("IGNORED");
+  printf("\nTaken with the value 1 only, because inferd runs on one device:");
+  print_foreign("ONLY_ONE");
+  printf("\nCalled otherwise, or not there:\n\n");
+  print_moved("VLLM");
+  printf("\n## From llama-server\n\n");
+  print_moved("LLAMA_SERVER");
+  printf("\n## From Ollama\n\n"
+         "Ollama's own API (`/api/chat`, `/api/generate`) is answered with 404 and the route to\n"
+         "use; its clients speak the OpenAI API too. A model of Ollama is a GGUF file.\n\n");
+  print_moved("OLLAMA");
 }
 
 /* ---- errors ---- */
@@ -589,11 +674,12 @@ int main(int argc, char **argv) {
   } pages[] = {{"options", print_options},
                {"metrics", print_metrics},
                {"errors", print_errors},
-               {"api", print_fields}};
+               {"api", print_fields},
+               {"moving", print_moving}};
   for (size_t i = 0; argc == 2 && i < LENGTH(pages); i++) {
     if (strcmp(argv[1], pages[i].name) != 0) continue;
     pages[i].print();
     return fflush(stdout) == 0 ? 0 : 1;
   }
-  fail("usage", "reference options|metrics|errors|api");
+  fail("usage", "reference options|metrics|errors|api|moving");
 }
