@@ -2,6 +2,7 @@
 #include "tests/engine/grammar/rig.h"
 
 #include "engine/base/util.h"
+#include "server/parser/output.h"
 #include "tests/expect.h"
 #include "tests/random.h"
 
@@ -198,4 +199,31 @@ void rig_check(grammar_kind_t kind, const row_t *rows, size_t count) {
     }
   }
   rig_free(rig);
+}
+
+static void take(void *context, output_kind_t kind, const char *text, size_t length) {
+  rig_reading_t *reading = context;
+  reading->calls += kind == OUTPUT_CALL_END;
+  reading->others += kind == OUTPUT_CONTENT;
+  if (kind == OUTPUT_CALL_TEXT) buffer_append(&reading->arguments, text, length);
+}
+
+rig_reading_t rig_read_back(const tool_format_t *format, const char *schema, const buffer_t *text) {
+  buffer_t tools = {0};
+  json_doc_t *doc;
+  inferd_error_t error;
+  rig_reading_t reading = {0};
+  output_sink_t sink = {take, &reading};
+  buffer_text(&tools, "[{\"function\":{\"name\":\"f\",\"parameters\":");
+  buffer_text(&tools, schema);
+  buffer_text(&tools, "}}]");
+  ASSERT_EQ(json_parse(tools.data, tools.length, &json_limits_request, &doc, &error), 0);
+  output_options_t options = {.tools = format, .functions = json_root(doc)};
+  output_parser_t *parser = output_parser_new(&options);
+  output_parser_feed(parser, text->data, text->length, &sink);
+  output_parser_end(parser, &sink);
+  output_parser_free(parser);
+  json_free(doc);
+  buffer_free(&tools);
+  return reading;
 }

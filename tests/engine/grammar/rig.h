@@ -2,7 +2,9 @@
 #ifndef INFERD_TESTS_ENGINE_GRAMMAR_RIG_H
 #define INFERD_TESTS_ENGINE_GRAMMAR_RIG_H
 
+#include "engine/base/buffer.h"
 #include "engine/grammar/mask/matcher.h"
+#include "server/parser/formats.h"
 
 /* Ids 0..255 are single bytes, then words and pieces of JSON, then STOP (in no trie) and SPECIAL.
  */
@@ -43,6 +45,14 @@ typedef struct row {
 void rig_check(grammar_kind_t kind, const row_t *rows, size_t count);
 #define CHECK_TEXTS(kind, rows) rig_check(kind, rows, sizeof(rows) / sizeof *(rows))
 #define CHECK_ROWS(rows) CHECK_TEXTS(GRAMMAR_JSON_SCHEMA, rows)
+
+/* What the parser of tool calls reads out of an output, if `f` with these parameters is the only
+ * tool. The caller frees `arguments`. */
+typedef struct rig_reading {
+  buffer_t arguments;
+  int calls, others; /* calls that ended; pieces of content */
+} rig_reading_t;
+rig_reading_t rig_read_back(const tool_format_t *format, const char *schema, const buffer_t *text);
 
 uint64_t rig_random(uint64_t *state);
 /* A random allowed id of the last mask. */

@@ -151,28 +151,9 @@ Test(literals, what_is_refused) {
 
 /* -- generated, and read back ------------------------------------------------------------------ */
 
-typedef struct reader {
-  buffer_t arguments;
-  int calls, others;
-} reader_t;
-
-static void take(void *context, output_kind_t kind, const char *text, size_t length) {
-  reader_t *reader = context;
-  reader->calls += kind == OUTPUT_CALL_END;
-  reader->others += kind == OUTPUT_CONTENT;
-  if (kind == OUTPUT_CALL_TEXT) buffer_append(&reader->arguments, text, length);
-}
-
-static reader_t read_back(const tool_format_t *format, const char *schema, const buffer_t *text) {
-  buffer_t tools = {0}, all = {0};
-  json_doc_t *doc;
-  inferd_error_t error;
-  reader_t reader = {0};
-  output_sink_t sink = {take, &reader};
-  buffer_text(&tools, "[{\"function\":{\"name\":\"f\",\"parameters\":");
-  buffer_text(&tools, schema);
-  buffer_text(&tools, "}}]");
-  ASSERT_EQ(json_parse(tools.data, tools.length, &json_limits_request, &doc, &error), 0);
+static rig_reading_t read_back(const tool_format_t *format, const char *schema,
+                               const buffer_t *text) {
+  buffer_t all = {0};
   if (format->before_all != NULL) buffer_text(&all, format->before_all);
   buffer_text(&all, format->begin_name);
   buffer_text(&all, "f");
@@ -180,15 +161,9 @@ static reader_t read_back(const tool_format_t *format, const char *schema, const
   buffer_append(&all, text->data, text->length);
   buffer_text(&all, format->end_call);
   if (format->behind_all != NULL) buffer_text(&all, format->behind_all);
-  output_options_t options = {.tools = format, .functions = json_root(doc)};
-  output_parser_t *parser = output_parser_new(&options);
-  output_parser_feed(parser, all.data, all.length, &sink);
-  output_parser_end(parser, &sink);
-  output_parser_free(parser);
-  json_free(doc);
-  buffer_free(&tools);
+  rig_reading_t reading = rig_read_back(format, schema, &all);
   buffer_free(&all);
-  return reader;
+  return reading;
 }
 
 static bool take_id(rig_t *rig, buffer_t *text, int32_t id, const char *mark) {
@@ -260,7 +235,7 @@ static void check_format(const tool_format_t *format, rig_t *rig, rig_t *oracle,
     for (int round = 0; round < 12; round++) {
       buffer_t text = {0};
       if (generate(rig, format, mark_of(format), state, &text)) {
-        reader_t reader = read_back(format, schemas[i], &text);
+        rig_reading_t reader = read_back(format, schemas[i], &text);
         buffer_char(&reader.arguments, '\0');
         cr_assert(reader.calls == 1 && reader.others == 0, "%s: %s: %.*s", format->name, schemas[i],
                   (int)text.length, text.data);

@@ -163,41 +163,15 @@ Test(parameters, what_is_refused) {
 
 /* -- generated, and read back ------------------------------------------------------------------ */
 
-typedef struct reader {
-  buffer_t arguments;
-  int calls, others;
-} reader_t;
-
-static void take(void *context, output_kind_t kind, const char *text, size_t length) {
-  reader_t *reader = context;
-  reader->calls += kind == OUTPUT_CALL_END;
-  reader->others += kind == OUTPUT_CONTENT;
-  if (kind == OUTPUT_CALL_TEXT) buffer_append(&reader->arguments, text, length);
-}
-
 /* The arguments of a call of `f` with these parameters, which end in </function>. */
-static reader_t read_back(const char *schema, const buffer_t *text) {
-  buffer_t tools = {0};
-  json_doc_t *doc;
-  inferd_error_t error;
-  reader_t reader = {0};
-  output_sink_t sink = {take, &reader};
-  buffer_text(&tools, "[{\"function\":{\"name\":\"f\",\"parameters\":");
-  buffer_text(&tools, schema);
-  buffer_text(&tools, "}}]");
-  ASSERT_EQ(json_parse(tools.data, tools.length, &json_limits_request, &doc, &error), 0);
-  output_options_t options = {.tools = tool_format_find("qwen3_coder"),
-                              .functions = json_root(doc)};
-  output_parser_t *parser = output_parser_new(&options);
-  static const char open[] = "<tool_call>\n<function=f>\n", close[] = "\n</tool_call>";
-  output_parser_feed(parser, open, sizeof open - 1, &sink);
-  output_parser_feed(parser, text->data, text->length, &sink);
-  output_parser_feed(parser, close, sizeof close - 1, &sink);
-  output_parser_end(parser, &sink);
-  output_parser_free(parser);
-  json_free(doc);
-  buffer_free(&tools);
-  return reader;
+static rig_reading_t read_back(const char *schema, const buffer_t *text) {
+  buffer_t all = {0};
+  buffer_text(&all, "<tool_call>\n<function=f>\n");
+  buffer_append(&all, text->data, text->length);
+  buffer_text(&all, "\n</tool_call>");
+  rig_reading_t reading = rig_read_back(tool_format_find("qwen3_coder"), schema, &all);
+  buffer_free(&all);
+  return reading;
 }
 
 /* The mask without short cuts is the same. */
@@ -263,7 +237,7 @@ Test(parameters, what_is_written_is_read_back) {
     for (int round = 0; round < 40; round++) {
       buffer_t text = {0};
       if (generate(rig, &state, &text)) {
-        reader_t reader = read_back(rows[i].schema, &text);
+        rig_reading_t reader = read_back(rows[i].schema, &text);
         buffer_char(&reader.arguments, '\0');
         cr_assert(reader.calls == 1 && reader.others == 0, "seed %llu: %.*s",
                   (unsigned long long)seed, (int)text.length, text.data);
