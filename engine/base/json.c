@@ -561,13 +561,16 @@ const json_t *json_next(const json_t *value) {
   return value->next == 0 ? NULL : value + value->next;
 }
 
-const json_t *json_get(const json_t *object, const char *key) {
+const json_t *json_member(const json_t *object, const char *name, size_t length) {
   if (object == NULL || object->type != JSON_OBJECT) return NULL;
-  size_t length = strlen(key);
   JSON_EACH(member, object) {
-    if (member->key_length == length && memcmp(member->key, key, length) == 0) return member;
+    if (member->key_length == length && memcmp(member->key, name, length) == 0) return member;
   }
   return NULL;
+}
+
+const json_t *json_get(const json_t *object, const char *name) {
+  return json_member(object, name, strlen(name));
 }
 
 /* The text of a number in parts. `exponent` saturates at 2^40, more than all digits can balance. */

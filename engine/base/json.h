@@ -60,10 +60,16 @@ size_t json_memory_bound(const char *text, size_t length, const json_limits_t *l
 size_t json_memory(const json_doc_t *doc); /* bytes that a document holds */
 
 const json_t *json_root(const json_doc_t *doc);
-const json_t *json_get(const json_t *object,
-                       const char *key);           /* linear; NULL = no such member, or no object */
+/* Returns the member of this name; NULL if there is none, or `object` is NULL or no object. Linear
+ * in the number of members. json_member: the name is `length` bytes. */
+const json_t *json_get(const json_t *object, const char *name);
+const json_t *json_member(const json_t *object, const char *name, size_t length);
 const json_t *json_first(const json_t *container); /* first child or NULL */
 const json_t *json_next(const json_t *value);      /* next sibling or NULL */
+/* Returns true if the value is neither absent (NULL) nor null. */
+static inline bool json_is_given(const json_t *value) {
+  return value != NULL && value->type != JSON_NULL;
+}
 
 /* for (const json_t *v = json_first(a); v; v = json_next(v)) */
 #define JSON_EACH(v, container)                                                                    \
@@ -78,7 +84,13 @@ bool json_bool(const json_t *value, bool *out);
 /* True if the value is a string with exactly these bytes. */
 bool json_equals(const json_t *value, const char *text);
 bool json_named(const json_t *member, const char *name); /* the same of a member's key */
-const char *json_type_name(const json_t *value);         /* "a string", "null", ... for messages */
+static inline bool json_named_one_of(const json_t *member, const char *const *names, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (json_named(member, names[i])) return true;
+  }
+  return false;
+}
+const char *json_type_name(const json_t *value); /* "a string", "null", ... for messages */
 
 /* Writes `text` as the body of a JSON string (no quotes) to `out`; invalid UTF-8 becomes U+FFFD.
  * Writes at most `capacity` bytes. Returns the number of bytes that the whole body needs. */

@@ -51,12 +51,7 @@ static size_t decode_segment(const char *text, size_t length, char *out) {
 
 static const json_t *descend(const json_t *at, const char *name, size_t length) {
   uint32_t index = 0, wanted = 0;
-  if (at->type == JSON_OBJECT) {
-    JSON_EACH(json, at) {
-      if (json->key_length == length && memcmp(json->key, name, length) == 0) return json;
-    }
-    return NULL;
-  }
+  if (at->type == JSON_OBJECT) return json_member(at, name, length);
   if (at->type != JSON_ARRAY || length == 0 || length > 6) return NULL;
   for (size_t i = 0; i < length; i++) {
     if (name[i] < '0' || name[i] > '9') return NULL;

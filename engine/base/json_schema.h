@@ -34,6 +34,14 @@ uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t
 
 enum { CALL_ARGUMENTS_MAX = 1000, CALL_ARGUMENT_NAME_BYTES_MAX = 4096 };
 
+/* Returns true for a byte of a name that stands in a call without quotes: a letter or digit of any
+ * script, `_`, `-` or `.`. */
+static inline bool call_name_byte(char byte) {
+  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.' ||
+         (unsigned char)byte >= 0x80;
+}
+
 /* The words of a call in tags, as <parameter=KEY>\nVALUE\n</parameter>. Constant data. */
 enum { TAG_VALUE_ENDS = 6, TAG_FIRST_OF_LINE = 4 };
 

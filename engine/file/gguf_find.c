@@ -2,6 +2,7 @@
  *
  * Any thread. Opens no model; reads the names of a directory and the first bytes of a file.
  */
+#include "engine/base/util.h"
 #include "engine/file/gguf.h"
 
 #include <dirent.h>
@@ -23,11 +24,6 @@ typedef struct findings {
   char first[NAME_BYTES_MAX], shown[320];
 } findings_t;
 
-static bool ends_in(const char *name, const char *suffix) {
-  size_t length = strlen(name), tail = strlen(suffix);
-  return length >= tail && strcasecmp(name + length - tail, suffix) == 0;
-}
-
 /* True for the second and later files of a split model: "...-00002-of-00003.gguf". */
 static bool continues(const char *name) {
   const char *of = strstr(name, "-of-");
@@ -42,7 +38,7 @@ static void note(findings_t *findings, const char *name) {
   if (strcmp(name, "model.safetensors") == 0 || strcmp(name, "model.safetensors.index.json") == 0)
     findings->has_safetensors = true;
   /* "mmproj" files are the image part of a multimodal model. */
-  if (!ends_in(name, ".gguf") || continues(name) || strstr(name, "mmproj") != NULL) return;
+  if (!text_ends_in(name, ".gguf") || continues(name) || strstr(name, "mmproj") != NULL) return;
   if (strlen(name) >= sizeof(findings->first)) return;
   size_t used = strlen(findings->shown);
   if (findings->count < NAMES_SHOWN) {
@@ -87,7 +83,7 @@ int gguf_find(const char *path, char *out, size_t capacity, inferd_error_t *erro
   struct stat status;
   if (stat(path, &status) != 0) return 0;
   if (S_ISDIR(status.st_mode)) return find_inside(path, out, capacity, error);
-  if (!S_ISREG(status.st_mode) || (!ends_in(path, ".gguf") && !begins_as_gguf(path))) return 0;
+  if (!S_ISREG(status.st_mode) || (!text_ends_in(path, ".gguf") && !begins_as_gguf(path))) return 0;
   int n = snprintf(out, capacity, "%s", path);
   return n > 0 && (size_t)n < capacity ? 1 : too_long(path, n, capacity, error);
 }

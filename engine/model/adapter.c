@@ -55,7 +55,7 @@ static void refuse_keys(config_reader_t *reader) {
                                     "target_parameters"};
   for (size_t i = 0; i < ARRAY_LEN(off); i++) {
     const json_t *value = json_get(reader->root, off[i]);
-    if (value == NULL || value->type == JSON_NULL || value->type == JSON_FALSE) continue;
+    if (!json_is_given(value) || value->type == JSON_FALSE) continue;
     if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
     config_refuse(reader, off[i], value, "absent, null, false or empty");
   }

@@ -67,6 +67,7 @@ double bench_uniform(uint64_t *state); /* [0, 1), splitmix64 */
 /* report.c: returns the percentile by nearest rank: the smallest of the `count` ascending values
  * such that at least `percent` percent of them are not greater. 0 if there are no values. */
 double bench_percentile(const double *values, size_t count, double percent);
+void bench_sort(double *values, size_t count); /* ascending; `values` may be NULL if count is 0 */
 /* Sums up the num_requests results; tokens are those of answered requests only. */
 bench_totals_t bench_totals(const bench_options_t *options, const bench_run_t *run);
 /* Prints the table on stdout and writes the JSON file, if there is a path. Sorts run->itl_ms in

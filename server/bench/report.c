@@ -22,6 +22,10 @@ static int compare(const void *left, const void *right) {
   return (x > y) - (x < y);
 }
 
+void bench_sort(double *values, size_t count) {
+  if (count > 0) qsort(values, count, sizeof *values, compare);
+}
+
 double bench_percentile(const double *values, size_t count, double percent) {
   if (count == 0) return 0;
   /* The epsilon undoes rounding, which could raise a whole rank by one. */
@@ -63,7 +67,7 @@ static series_t collect(const bench_options_t *options, const bench_run_t *run, 
     const bench_result_t *result = &run->results[i];
     if (refused ? result->status == 429 : result->ok) series.values[series.count++] = value(result);
   }
-  qsort(series.values, series.count, sizeof(double), compare);
+  bench_sort(series.values, series.count);
   return series;
 }
 
@@ -177,7 +181,7 @@ int bench_report(const bench_options_t *options, bench_run_t *run) {
   series_t itl = {run->itl_ms, run->num_itl};
   series_t series[] = {collect(options, run, false, ttft), collect(options, run, false, tpot),
                        collect(options, run, false, e2e), collect(options, run, true, e2e)};
-  if (itl.count > 0) qsort(itl.values, itl.count, sizeof(double), compare);
+  bench_sort(itl.values, itl.count);
   print_totals(options, run, &totals);
   if (options->stream) {
     print_series("ttft", &series[0], json);

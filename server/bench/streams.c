@@ -174,18 +174,13 @@ static double at_percent(const uint64_t *histogram, uint64_t total, double perce
   return 0;
 }
 
-static int compare(const void *left, const void *right) {
-  double x = *(const double *)left, y = *(const double *)right;
-  return (x > y) - (x < y);
-}
-
 static void print_results(const streams_t *streams, double seconds) {
   double *firsts = calloc((size_t)streams->count, sizeof *firsts);
   if (firsts == NULL) abort();
   for (int i = 0; i < streams->count; i++) {
     firsts[i] = (double)(streams->streams[i].first_ns - streams->streams[i].start_ns) / 1e6;
   }
-  qsort(firsts, (size_t)streams->count, sizeof *firsts, compare);
+  bench_sort(firsts, (size_t)streams->count);
   double due = streams->count * seconds * 1000 / streams->interval_ms;
   printf("{\"streams\": %d, \"interval_ms\": %g, \"seconds\": %.3f, \"tokens\": %llu, "
          "\"tokens_per_s\": %.1f, \"share\": %.5f, \"tokens_per_read\": %.3f, "

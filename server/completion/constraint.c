@@ -136,7 +136,7 @@ static grammar_source_t arguments(tree_t *tree, const json_t *function, int inde
                                   const bool *loose) {
   const json_t *schema = json_get(function, "parameters");
   const tool_format_t *format = tree->completion->tool_format;
-  if (schema == NULL || schema->type == JSON_NULL) return no_arguments(tree);
+  if (!json_is_given(schema)) return no_arguments(tree);
   grammar_source_t source = {.tags = format->tags, .literals = format->literals};
   source.kind = loose[index] ? GRAMMAR_JSON_OBJECT : GRAMMAR_JSON_SCHEMA;
   if (format->tags != NULL) source.kind = GRAMMAR_PARAMETERS;

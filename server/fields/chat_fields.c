@@ -31,10 +31,6 @@ __attribute__((format(printf, 1, 2))) static field_place_t at(const char *format
   return place;
 }
 
-static bool is_given(const json_t *value) {
-  return value != NULL && value->type != JSON_NULL;
-}
-
 static int fail_missing(reader_t *reader, field_place_t place) {
   return error_set(reader->error, ERR_MISSING_PARAMETER, place.text,
                    "Missing required parameter: '%s'.", place.text);
@@ -43,7 +39,7 @@ static int fail_missing(reader_t *reader, field_place_t place) {
 /* Checks that a value is present and is a string of min..max bytes. */
 static int need_string(reader_t *reader, field_place_t place, const json_t *value, double min,
                        double max) {
-  if (!is_given(value)) return fail_missing(reader, place);
+  if (!json_is_given(value)) return fail_missing(reader, place);
   return field_string(reader, place.text, value, min, max);
 }
 
@@ -88,18 +84,18 @@ static int read_call(reader_t *reader, int index, int call_index, const json_t *
   field_place_t place = at("messages[%d].tool_calls[%d]", index, call_index);
   if (call->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", call);
   const json_t *type = json_get(call, "type"), *id = json_get(call, "id");
-  if (is_given(type) && !json_equals(type, "function")) {
+  if (json_is_given(type) && !json_equals(type, "function")) {
     return error_set(reader->error, ERR_INVALID_VALUE, at("%s.type", place.text).text,
                      "Invalid '%s.type': only 'function' is known.", place.text);
   }
   int code = 0;
-  if (is_given(id)) {
+  if (json_is_given(id)) {
     code = field_string(reader, at("%s.id", place.text).text, id, 0, CALL_ID_BYTES_MAX);
   }
   if (code != 0) return code;
   const json_t *function = json_get(call, "function");
   field_place_t inside = at("%s.function", place.text);
-  if (!is_given(function)) return fail_missing(reader, inside);
+  if (!json_is_given(function)) return fail_missing(reader, inside);
   if (function->type != JSON_OBJECT) {
     return field_fail_type(reader, inside.text, "an object", function);
   }
@@ -108,7 +104,7 @@ static int read_call(reader_t *reader, int index, int call_index, const json_t *
   const json_t *arguments = json_get(function, "arguments");
   /* Some servers write arguments as objects, so clients send objects back. */
   bool right =
-      !is_given(arguments) || arguments->type == JSON_STRING || arguments->type == JSON_OBJECT;
+      !json_is_given(arguments) || arguments->type == JSON_STRING || arguments->type == JSON_OBJECT;
   if (right) return 0;
   return field_fail_type(reader, at("%s.arguments", inside.text).text, "a string of JSON",
                          arguments);
@@ -134,7 +130,7 @@ static int refuse_members(reader_t *reader, int index, const json_t *message) {
     const char *name, *hint;
   } members[] = {{"function_call", "; use 'tool_calls'"}, {"audio", ""}};
   for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-    if (!is_given(json_get(message, members[i].name))) continue;
+    if (!json_is_given(json_get(message, members[i].name))) continue;
     field_place_t place = at("messages[%d].%s", index, members[i].name);
     return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, place.text,
                      "The parameter '%s' is not supported%s.", place.text, members[i].hint);
@@ -157,20 +153,20 @@ static int read_message(reader_t *reader, int index, const json_t *message) {
   const json_t *role = json_get(message, "role"), *content = json_get(message, "content");
   const json_t *calls = json_get(message, "tool_calls"), *name = json_get(message, "name");
   int code = need_string(reader, at("%s.role", place.text), role, 1, ROLE_BYTES_MAX);
-  if (code == 0 && is_given(name)) {
+  if (code == 0 && json_is_given(name)) {
     code = field_string(reader, at("%s.name", place.text).text, name, 0, 256);
   }
   if (code == 0) code = refuse_members(reader, index, message);
-  if (code == 0 && is_given(content)) code = read_content(reader, index, content);
-  if (code == 0 && is_given(calls)) code = read_calls(reader, index, calls);
+  if (code == 0 && json_is_given(content)) code = read_content(reader, index, content);
+  if (code == 0 && json_is_given(calls)) code = read_calls(reader, index, calls);
   if (code != 0) return code;
-  if (!is_given(content) && needs_content(role)) {
+  if (!json_is_given(content) && needs_content(role)) {
     return fail_missing(reader, at("%s.content", place.text));
   }
   if (json_equals(role, "tool")) {
     code = need_string(reader, at("%s.tool_call_id", place.text), json_get(message, "tool_call_id"),
                        0, CALL_ID_BYTES_MAX);
-  } else if (json_equals(role, "function") && !is_given(name)) {
+  } else if (json_equals(role, "function") && !json_is_given(name)) {
     code = fail_missing(reader, at("%s.name", place.text));
   }
   return code;
@@ -206,12 +202,12 @@ static int read_tool(reader_t *reader, int index, const json_t *tool) {
   field_place_t place = at("tools[%d]", index);
   if (tool->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", tool);
   const json_t *type = json_get(tool, "type"), *function = json_get(tool, "function");
-  if (is_given(type) && !json_equals(type, "function")) {
+  if (json_is_given(type) && !json_equals(type, "function")) {
     return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, at("%s.type", place.text).text,
                      "Tools of another type than 'function' are not supported.");
   }
   field_place_t inside = at("%s.function", place.text);
-  if (!is_given(function)) return fail_missing(reader, inside);
+  if (!json_is_given(function)) return fail_missing(reader, inside);
   if (function->type != JSON_OBJECT) {
     return field_fail_type(reader, inside.text, "an object", function);
   }
@@ -225,14 +221,14 @@ static int read_tool(reader_t *reader, int index, const json_t *tool) {
         error_set(reader->error, ERR_INVALID_VALUE, name_place.text,
                   "Invalid '%s': only letters, digits, '_' and '-' are allowed.", name_place.text);
   }
-  if (code == 0 && is_given(description)) {
+  if (code == 0 && json_is_given(description)) {
     code = field_string(reader, at("%s.description", inside.text).text, description, 0, 0x1p53);
   }
-  if (code == 0 && is_given(parameters) && parameters->type != JSON_OBJECT) {
+  if (code == 0 && json_is_given(parameters) && parameters->type != JSON_OBJECT) {
     code = field_fail_type(reader, at("%s.parameters", inside.text).text, "an object", parameters);
   }
   bool flag;
-  if (code == 0 && is_given(strict) && !json_bool(strict, &flag)) {
+  if (code == 0 && json_is_given(strict) && !json_bool(strict, &flag)) {
     code = field_fail_type(reader, at("%s.strict", inside.text).text, "a boolean", strict);
   }
   return code;

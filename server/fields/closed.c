@@ -60,17 +60,13 @@ int closed_check_kind(const field_limits_t *limits, grammar_kind_t kind, const c
   }
 }
 
-static bool key_is(const json_t *member, const char *name) {
-  size_t length = strlen(name);
-  return member->key_length == length && memcmp(member->key, name, length) == 0;
-}
-
 bool schema_has_pattern(const json_t *schema) {
   if (schema == NULL || (schema->type != JSON_OBJECT && schema->type != JSON_ARRAY)) return false;
   JSON_EACH(member, schema) {
     bool named = schema->type == JSON_OBJECT;
-    if (named && member->type == JSON_STRING && key_is(member, "pattern")) return true;
-    if (named && member->type == JSON_OBJECT && key_is(member, "patternProperties")) return true;
+    if (named && member->type == JSON_STRING && json_named(member, "pattern")) return true;
+    if (named && member->type == JSON_OBJECT && json_named(member, "patternProperties"))
+      return true;
     if (schema_has_pattern(member)) return true; /* the depth of JSON has a bound */
   }
   return false;

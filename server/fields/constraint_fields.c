@@ -130,14 +130,14 @@ static bool format_name_valid(const json_t *name) {
 /* {"name":..., "schema":{...}, "strict":true, "description":...} */
 static int read_json_schema(reader_t *reader, const json_t *format) {
   static const char param[] = "response_format.json_schema";
-  if (format == NULL || format->type == JSON_NULL) {
+  if (!json_is_given(format)) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, param,
                      "Missing required parameter: '%s'.", param);
   }
   if (format->type != JSON_OBJECT) return field_fail_type(reader, param, "an object", format);
   const json_t *name = json_get(format, "name"), *schema = json_get(format, "schema");
   const json_t *strict = json_get(format, "strict");
-  if (name != NULL && name->type != JSON_NULL) {
+  if (json_is_given(name)) {
     if (name->type != JSON_STRING || !format_name_valid(name)) {
       return error_set(reader->error, ERR_INVALID_VALUE, "response_format.json_schema.name",
                        "Invalid 'response_format.json_schema.name': expected 1 to %d of the "
@@ -145,12 +145,11 @@ static int read_json_schema(reader_t *reader, const json_t *format) {
                        FORMAT_NAME_BYTES_MAX);
     }
   }
-  if (schema == NULL || schema->type == JSON_NULL) {
+  if (!json_is_given(schema)) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, "response_format.json_schema.schema",
                      "Missing required parameter: 'response_format.json_schema.schema'.");
   }
-  if (strict != NULL && strict->type != JSON_NULL &&
-      !json_bool(strict, &constraint_of(reader)->strict)) {
+  if (json_is_given(strict) && !json_bool(strict, &constraint_of(reader)->strict)) {
     return field_fail_type(reader, "response_format.json_schema.strict", "a boolean", strict);
   }
   return take_schema(reader, "response_format", schema);
@@ -162,7 +161,7 @@ int read_response_format(reader_t *reader, const field_t *field, const json_t *v
   if (json_equals(type, "text")) return 0;
   if (json_equals(type, "json_object")) {
     const json_t *schema = json_get(value, "schema"); /* as llama.cpp and Together write it */
-    if (schema != NULL && schema->type != JSON_NULL) {
+    if (json_is_given(schema)) {
       return take_schema(reader, field->name, schema);
     }
     return take(reader, field->name, GRAMMAR_JSON_OBJECT);
@@ -194,19 +193,17 @@ int read_structured_outputs(reader_t *reader, const field_t *field, const json_t
     char name[ERROR_PARAM_MAX];
     int code = 0;
     if (member->type == JSON_NULL) continue;
-#define IS(word)                                                                                   \
-  (member->key_length == sizeof word - 1 && memcmp(member->key, word, sizeof word - 1) == 0)
-    if (IS("json")) {
+    if (json_named(member, "json")) {
       code = take_schema(reader, "structured_outputs.json", member);
-    } else if (IS("regex")) {
+    } else if (json_named(member, "regex")) {
       code = take_text(reader, "structured_outputs.regex", GRAMMAR_REGEX, member);
-    } else if (IS("choice")) {
+    } else if (json_named(member, "choice")) {
       code = take_choice(reader, "structured_outputs.choice", member);
-    } else if (IS("grammar")) {
+    } else if (json_named(member, "grammar")) {
       code = take_text(reader, "structured_outputs.grammar", GRAMMAR_EBNF, member);
-    } else if (IS("structural_tag")) {
+    } else if (json_named(member, "structural_tag")) {
       code = take_tag(reader, "structured_outputs.structural_tag", member);
-    } else if (IS("json_object")) {
+    } else if (json_named(member, "json_object")) {
       if (member->type != JSON_TRUE && !is_false(member)) {
         return field_fail_type(reader, "structured_outputs.json_object", "a boolean", member);
       }
@@ -218,7 +215,6 @@ int read_structured_outputs(reader_t *reader, const field_t *field, const json_t
       code = error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
                        "The parameter 'structured_outputs.%s' is not supported.", name);
     }
-#undef IS
     if (code != 0) return code;
   }
   return 0;

@@ -62,7 +62,7 @@ static int check_beams(const params_t *params, const json_t *root, inferd_error_
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
     const json_t *value = json_get(root, fields[i].name);
     double number;
-    if (value == NULL || value->type == JSON_NULL) continue;
+    if (!json_is_given(value)) continue;
     if (value->type != JSON_NUMBER && value->count == 0) continue;
     bool noop = value->type == JSON_NUMBER && json_double(value, &number) &&
                 (number == fields[i].noop || number == fields[i].other);

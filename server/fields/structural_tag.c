@@ -145,14 +145,10 @@ static grammar_source_t free_text(grammar_source_t texts, uint32_t from, uint32_
 
 /* ---- members ---- */
 
-static bool is_absent(const json_t *value) {
-  return value == NULL || value->type == JSON_NULL;
-}
-
 static const json_t *member(tagger_t *tagger, const json_t *object, const char *name,
                             json_type_t type, const char *expected) {
   const json_t *value = json_get(object, name);
-  if (is_absent(value)) {
+  if (!json_is_given(value)) {
     fail(tagger, ERR_MISSING_PARAMETER, name, "is missing");
   } else if (value->type != type) {
     char reason[64];
@@ -172,7 +168,7 @@ static span_t text_of(tagger_t *tagger, const json_t *object, const char *name) 
 static bool flag(tagger_t *tagger, const json_t *object, const char *name, bool otherwise) {
   const json_t *value = json_get(object, name);
   bool out = otherwise;
-  if (!is_absent(value) && !json_bool(value, &out))
+  if (json_is_given(value) && !json_bool(value, &out))
     fail(tagger, ERR_INVALID_TYPE, name, "must be a boolean");
   return out;
 }
@@ -180,7 +176,7 @@ static bool flag(tagger_t *tagger, const json_t *object, const char *name, bool 
 /* A list of texts that are not empty; absent is an empty one. */
 static texts_t texts_of(tagger_t *tagger, const json_t *object, const char *name) {
   const json_t *list = json_get(object, name);
-  if (is_absent(list)) return (texts_t){0};
+  if (!json_is_given(list)) return (texts_t){0};
   if (list->type != JSON_ARRAY) {
     fail(tagger, ERR_INVALID_TYPE, name, "must be a list of strings");
     return (texts_t){0};
@@ -250,7 +246,7 @@ static grammar_source_t of_schema(tagger_t *tagger, const json_t *object, const 
 static grammar_source_t json_schema(tagger_t *tagger, const json_t *format, texts_t ends) {
   const json_t *style = json_get(format, "style");
   flag(tagger, format, "any_order", false); /* the order of the schema is one of them */
-  if (!is_absent(style) && !json_equals(style, "json"))
+  if (json_is_given(style) && !json_equals(style, "json"))
     fail(tagger, ERR_UNSUPPORTED_PARAMETER, "style", "must be \"json\"; no other is supported");
   return of_schema(tagger, format, "json_schema", ends);
 }
@@ -634,10 +630,10 @@ int structural_tag_read(reader_t *reader, const char *param, const json_t *value
   const json_t *format = json_get(value, "format");
   if (!json_equals(json_get(value, "type"), "structural_tag")) {
     fail(&tagger, ERR_INVALID_VALUE, "type", "must be \"structural_tag\"");
-  } else if (!is_absent(json_get(value, "structures"))) {
+  } else if (json_is_given(json_get(value, "structures"))) {
     check_names(&tagger, value, " type structures triggers ");
     if (tagger.code == 0) *source = triggered(&tagger, value, "structures", "schema", (texts_t){0});
-  } else if (is_absent(format)) {
+  } else if (!json_is_given(format)) {
     fail(&tagger, ERR_MISSING_PARAMETER, "format", "is missing");
   } else {
     check_names(&tagger, value, " type format ");

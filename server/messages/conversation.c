@@ -126,7 +126,7 @@ static int check_message(reader_t *reader, int index, const json_t *message) {
                          "expected 'user', 'assistant' or 'system'");
   }
   place = messages_at("messages.%d.content", index);
-  if (!messages_given(content)) {
+  if (!json_is_given(content)) {
     return messages_fail(reader, ERR_MISSING_PARAMETER, place, "Field required");
   }
   return check_blocks(reader, place, content, speaker);

@@ -41,19 +41,15 @@ int messages_fail(reader_t *reader, int code, messages_place_t place, const char
   return error_set(reader->error, code, place.text, "%s: %s", place.text, text);
 }
 
-bool messages_given(const json_t *value) {
-  return value != NULL && value->type != JSON_NULL;
-}
-
 const json_t *messages_value(const json_t *value) {
-  return messages_given(value) ? value : NULL;
+  return json_is_given(value) ? value : NULL;
 }
 
 int messages_need_string(reader_t *reader, messages_place_t place, const json_t *object,
                          const char *member, size_t min, size_t max) {
   messages_place_t path = messages_at("%s.%s", place.text, member);
   const json_t *value = json_get(object, member);
-  if (!messages_given(value)) {
+  if (!json_is_given(value)) {
     return messages_fail(reader, ERR_MISSING_PARAMETER, path, "Field required");
   }
   if (value->type != JSON_STRING) {
@@ -133,7 +129,7 @@ static void print_same(buffer_t *chat, const json_t *root) {
                 {"priority", "priority"}};
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
     const json_t *value = json_get(root, fields[i].name);
-    if (!messages_given(value)) continue;
+    if (!json_is_given(value)) continue;
     buffer_text(chat, ",\"");
     buffer_text(chat, fields[i].of_chat);
     buffer_text(chat, "\":");

@@ -29,13 +29,13 @@ static int check_tool(reader_t *reader, messages_place_t place, const json_t *to
         error_quote(name, sizeof name, text ? type->text : "?", text ? type->length : 1));
   }
   int code = messages_need_string(reader, place, tool, "name", 1, TOOL_NAME_MAX);
-  if (code == 0 && messages_given(json_get(tool, "description"))) {
+  if (code == 0 && json_is_given(json_get(tool, "description"))) {
     code = messages_need_string(reader, place, tool, "description", 0, UINT32_MAX);
   }
   if (code != 0) return code;
   schema = json_get(tool, "input_schema");
   messages_place_t path = messages_at("%s.input_schema", place.text);
-  if (!messages_given(schema)) {
+  if (!json_is_given(schema)) {
     return messages_fail(reader, ERR_MISSING_PARAMETER, path, "Field required");
   }
   if (schema->type != JSON_OBJECT) {
@@ -49,7 +49,7 @@ static int check_tool(reader_t *reader, messages_place_t place, const json_t *to
 }
 
 static void print_member(buffer_t *chat, const char *name, const json_t *value) {
-  if (!messages_given(value)) return;
+  if (!json_is_given(value)) return;
   buffer_text(chat, name);
   json_print(chat, value);
 }

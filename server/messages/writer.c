@@ -9,6 +9,7 @@
 #include "engine/base/util.h"
 #include "server/completion/chat.h"
 #include "server/completion/dialect.h"
+#include "server/dialect/rename.h"
 #include "server/http/http.h"
 
 #include <stdlib.h>
@@ -351,15 +352,6 @@ static const struct {
              {"'stop'", "'stop_sequences'"},
              {"'max_completion_tokens'", "'max_tokens'"}};
 
-/* Replaces the first `from` in a text of at most `size` bytes, if the result fits. */
-static void replace(char *text, size_t size, const char *from, const char *to) {
-  char *at = strstr(text, from);
-  size_t old = strlen(from), new = strlen(to);
-  if (at == NULL || strlen(text) - old + new >= size) return;
-  memmove(at + new, at + old, strlen(at + old) + 1);
-  memcpy(at, to, new);
-}
-
 /* An error has no place of its own here, so the message begins with it: clients print nothing else.
  */
 static void name_place(inferd_error_t *error, const char *prefix) {
@@ -375,8 +367,8 @@ static void name_place(inferd_error_t *error, const char *prefix) {
 static void rename_places(const completion_t *completion, inferd_error_t *error) {
   (void)completion;
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-    replace(error->param, sizeof error->param, names[i].of_chat, names[i].name);
-    replace(error->message, sizeof error->message, names[i].of_chat, names[i].name);
+    rename_first(error->param, sizeof error->param, names[i].of_chat, names[i].name);
+    rename_first(error->message, sizeof error->message, names[i].of_chat, names[i].name);
   }
   name_place(error, "tools[");
   name_place(error, "output_config");

@@ -55,16 +55,11 @@ typedef struct page {
   uint64_t now_ns;
 } page_t;
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 /* The head of a family under one of its two names. OpenMetrics names a counter without _total. */
 static void family(page_t *page, const metric_t *metric, const char *name) {
   size_t length = strlen(name);
   bool counter = strcmp(metric->type, "counter") == 0;
-  if (page->open && counter && ends_with(name, "_total")) length -= strlen("_total");
+  if (page->open && counter && text_ends_in(name, "_total")) length -= strlen("_total");
   buffer_text(page->out, "# HELP ");
   buffer_append(page->out, name, length);
   buffer_char(page->out, ' ');
@@ -78,8 +73,8 @@ static void family(page_t *page, const metric_t *metric, const char *name) {
   const char *unit = NULL;
   char bare[128];
   snprintf(bare, sizeof bare, "%.*s", (int)length, name);
-  if (ends_with(bare, "_seconds")) unit = "seconds";
-  if (ends_with(bare, "_bytes")) unit = "bytes";
+  if (text_ends_in(bare, "_seconds")) unit = "seconds";
+  if (text_ends_in(bare, "_bytes")) unit = "bytes";
   if (unit == NULL) return;
   buffer_text(page->out, "# UNIT ");
   buffer_text(page->out, bare);

@@ -1,6 +1,8 @@
 /* json_scan.c: the automaton of json_scan.h. Any thread; never allocates. */
 #include "server/parser/json_scan.h"
 
+#include "engine/base/hex.h"
+
 #include <stddef.h>
 
 static json_scan_state_t bad(json_scan_t *scan) {
@@ -49,14 +51,9 @@ static json_scan_state_t begin_value(json_scan_t *scan, char byte) {
   return byte >= '1' && byte <= '9' ? (scan->state = SCAN_DIGITS) : bad(scan);
 }
 
-static bool is_hex(char byte) {
-  return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'f') ||
-         (byte >= 'A' && byte <= 'F');
-}
-
 static json_scan_state_t string_byte(json_scan_t *scan, char byte) {
   if (scan->escape > 1) {
-    if (!is_hex(byte)) return bad(scan);
+    if (hex_value(byte) < 0) return bad(scan);
     scan->escape--;
     if (scan->escape == 1) scan->escape = 0;
     return scan->state;

@@ -2,6 +2,7 @@
  * thread that owns the choice; allocates only as values grow. */
 #include "server/parser/literal_call.h"
 
+#include "engine/base/hex.h"
 #include "engine/base/json_schema.h"
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
@@ -36,13 +37,6 @@ bool literal_call_failed(const literal_call_t *call) {
 static call_result_t more(literal_call_t *call, literal_state_t state) {
   call->state = state;
   return CALL_MORE;
-}
-
-/* A letter or digit of any script: names of functions and arguments are made of them. */
-static bool is_name_byte(char byte) {
-  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-         (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.' ||
-         (unsigned char)byte >= 0x80;
 }
 
 /* ---- values ---- */
@@ -145,12 +139,6 @@ static void put_code(literal_call_t *call, uint32_t code) {
   char bytes[4];
   if (low || code > 0x10FFFF) code = 0xFFFD;
   buffer_append(&call->text, bytes, (size_t)utf8_write(bytes, code));
-}
-
-static int hex_value(char byte) {
-  if (byte >= '0' && byte <= '9') return byte - '0';
-  byte |= 0x20;
-  return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
 /* Takes a byte of an escape, as Python reads it. */
@@ -260,7 +248,7 @@ static call_result_t bare_name(literal_call_t *call, buffer_t *name, char byte, 
     call->name_ended = true;
     return CALL_MORE;
   }
-  if (!is_name_byte(byte) || call->name_ended || name->length == max) return CALL_BAD;
+  if (!call_name_byte(byte) || call->name_ended || name->length == max) return CALL_BAD;
   buffer_char(name, byte);
   return CALL_MORE;
 }

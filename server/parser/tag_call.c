@@ -270,19 +270,13 @@ static call_result_t tag_byte(tag_call_t *call, char byte, const output_sink_t *
   return CALL_BAD;
 }
 
-static bool is_name_byte(char byte) {
-  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-         (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.' ||
-         (unsigned char)byte >= 0x80;
-}
-
 /* Takes a byte of the function's name, or of what follows it. */
 static call_result_t name_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   const char *end = call->words->end_name;
   bool ends = end == NULL && call->name.length > 0 && (json_is_blank(byte) || byte == '<');
   if (!ends) {
     bool bad = byte == '<' || byte == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
-    if (bad || (end == NULL && !is_name_byte(byte))) return CALL_BAD;
+    if (bad || (end == NULL && !call_name_byte(byte))) return CALL_BAD;
     buffer_char(&call->name, byte);
     if (end == NULL || !ends_with(&call->name, end)) {
       return byte == '>' ? CALL_BAD : CALL_MORE;

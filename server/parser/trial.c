@@ -18,11 +18,7 @@ static bool same(const json_t *left, const json_t *right);
 
 static bool same_members(const json_t *left, const json_t *right) {
   JSON_EACH(member, left) {
-    const json_t *other = json_first(right);
-    while (other != NULL && (other->key_length != member->key_length ||
-                             memcmp(other->key, member->key, member->key_length) != 0)) {
-      other = json_next(other);
-    }
+    const json_t *other = json_member(right, member->key, member->key_length);
     if (other == NULL || !same(member, other)) return false;
   }
   return true;

@@ -27,16 +27,12 @@ static place_t element_of(place_t place, const char *name, int index) {
   return length > 0 ? inside : place;
 }
 
-static bool is_given(const json_t *value) {
-  return value != NULL && value->type != JSON_NULL;
-}
-
 /* Checks that a member of an item is a string; sets *out to it. */
 static int need_string(reader_t *reader, place_t place, const json_t *item, const char *name,
                        const json_t **out) {
   *out = json_get(item, name);
   place_t inside = member_of(place, name);
-  if (is_given(*out)) return field_string(reader, inside.text, *out, 0, 0x1p53);
+  if (json_is_given(*out)) return field_string(reader, inside.text, *out, 0, 0x1p53);
   return error_set(reader->error, ERR_MISSING_PARAMETER, inside.text,
                    "Missing required parameter: '%s'.", inside.text);
 }
@@ -67,7 +63,7 @@ static int write_content(reader_t *reader, place_t place, const json_t *item, co
   const json_t *content = json_get(item, name);
   place_t inside = member_of(place, name);
   int index = 0;
-  if (!is_given(content)) {
+  if (!json_is_given(content)) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, inside.text,
                      "Missing required parameter: '%s'.", inside.text);
   }
@@ -115,7 +111,7 @@ static int write_reasoning(reader_t *reader, place_t place, const json_t *item, 
   chat_body_message(body, CHAT_ASSISTANT);
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
     const json_t *list = json_get(item, names[i]);
-    if (!is_given(list)) continue;
+    if (!json_is_given(list)) continue;
     if (list->type != JSON_ARRAY) {
       return field_fail_type(reader, member_of(place, names[i]).text, "an array", list);
     }
@@ -134,7 +130,7 @@ static int write_reasoning(reader_t *reader, place_t place, const json_t *item, 
 }
 
 void responses_join_name(buffer_t *out, const json_t *space, const json_t *own) {
-  if (is_given(space)) {
+  if (json_is_given(space)) {
     buffer_append(out, space->text, space->length);
     buffer_text(out, "__");
   }
@@ -147,7 +143,7 @@ static int write_call(reader_t *reader, place_t place, const json_t *item, bool 
   buffer_t name = {0}, arguments = {0};
   int code = need_string(reader, place, item, "call_id", &id);
   if (code == 0) code = need_string(reader, place, item, "name", &own);
-  if (code == 0 && is_given(space)) {
+  if (code == 0 && json_is_given(space)) {
     code = field_string(reader, member_of(place, "namespace").text, space, 0, 256);
   }
   if (code == 0) {
@@ -227,7 +223,7 @@ static int write_item(reader_t *reader, int index, const json_t *item, const cal
   snprintf(place.text, sizeof place.text, "input[%d]", index);
   const json_t *type = json_get(item, "type");
   if (item->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", item);
-  if (!is_given(type) || json_equals(type, "message")) {
+  if (!json_is_given(type) || json_equals(type, "message")) {
     return write_message(reader, place, item, body);
   }
   if (json_equals(type, "reasoning")) return write_reasoning(reader, place, item, body);

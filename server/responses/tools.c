@@ -21,10 +21,6 @@ typedef struct list {
   buffer_t name;
 } list_t;
 
-static bool is_given(const json_t *value) {
-  return value != NULL && value->type != JSON_NULL;
-}
-
 static bool has_name(const json_t *name, const char *text) {
   return name != NULL && name->type == JSON_STRING && json_equals(name, text);
 }
@@ -76,13 +72,13 @@ static void print_description(buffer_t *out, const json_t *tool) {
   const json_t *description = json_get(tool, "description"), *format = json_get(tool, "format");
   const json_t *syntax = json_get(format, "syntax"), *grammar = json_get(format, "definition");
   buffer_char(out, '"');
-  if (is_given(description) && description->type == JSON_STRING) {
+  if (json_is_given(description) && description->type == JSON_STRING) {
     buffer_escape(out, description->text, description->length);
   }
-  if (json_equals(json_get(format, "type"), "grammar") && is_given(grammar) &&
+  if (json_equals(json_get(format, "type"), "grammar") && json_is_given(grammar) &&
       grammar->type == JSON_STRING) {
     buffer_text(out, "\\n\\nThe input follows this grammar");
-    if (is_given(syntax) && syntax->type == JSON_STRING) {
+    if (json_is_given(syntax) && syntax->type == JSON_STRING) {
       buffer_text(out, " (");
       buffer_escape(out, syntax->text, syntax->length);
       buffer_char(out, ')');
@@ -105,7 +101,7 @@ static void print_function(buffer_t *out, const response_tool_t *shown, const js
   } else {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
       const json_t *value = json_get(tool, members[i]);
-      if (is_given(value)) json_print_member(out, members[i], value);
+      if (json_is_given(value)) json_print_member(out, members[i], value);
     }
   }
   buffer_text(out, "}}");
@@ -117,7 +113,7 @@ static int add_function(list_t *list, const char *place, const json_t *tool, con
   char inside[ERROR_PARAM_MAX];
   responses_answer_t *response = list->response;
   snprintf(inside, sizeof inside, "%s.name", place);
-  if (!is_given(own)) {
+  if (!json_is_given(own)) {
     return error_set(list->reader->error, ERR_MISSING_PARAMETER, inside,
                      "Missing required parameter: '%s'.", inside);
   }
@@ -153,7 +149,7 @@ static int add_tool(list_t *list, const char *place, const json_t *tool, const j
   if (tool->type != JSON_OBJECT) {
     return field_fail_type(list->reader, place, "an object", tool);
   }
-  if (!is_given(type)) {
+  if (!json_is_given(type)) {
     return error_set(list->reader->error, ERR_MISSING_PARAMETER, inside,
                      "Missing required parameter: '%s'.", inside);
   }
@@ -161,8 +157,8 @@ static int add_tool(list_t *list, const char *place, const json_t *tool, const j
   if (json_equals(type, "function")) return add_function(list, place, tool, space, false);
   if (json_equals(type, "custom")) return add_function(list, place, tool, space, true);
   const json_t *name = json_get(tool, "name"), *inner = json_get(tool, "tools");
-  bool is_space = space == NULL && json_equals(type, "namespace") && is_given(name) &&
-                  name->type == JSON_STRING && is_given(inner) && inner->type == JSON_ARRAY;
+  bool is_space = space == NULL && json_equals(type, "namespace") && json_is_given(name) &&
+                  name->type == JSON_STRING && json_is_given(inner) && inner->type == JSON_ARRAY;
   if (!is_space) {
     skip(list, place, type);
     return 0;

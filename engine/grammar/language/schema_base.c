@@ -53,13 +53,6 @@ static const char *const maps[] = {"properties",  "patternProperties", "$defs",
 
 /* ---- the list ---- */
 
-static bool is_one_of(const json_t *json, const char *const *list, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (json_named(json, list[i])) return true;
-  }
-  return false;
-}
-
 /* Returns the value behind the last one that `json` holds. */
 static const json_t *end_of(const json_t *json) {
   while (json->next == 0 && (json->type == JSON_OBJECT || json->type == JSON_ARRAY)) {
@@ -140,9 +133,9 @@ static void visit(schema_t *schema, const json_t *json, const json_t *end, uri_t
   JSON_EACH(value, json) {
     const json_t *behind = value->next != 0 ? value + value->next : end;
     bool is_anchor = json_named(value, "$anchor") || json_named(value, "$dynamicAnchor");
-    bool is_map = is_one_of(value, maps, ARRAY_LEN(maps)) && value->type == JSON_OBJECT;
+    bool is_map = json_named_one_of(value, maps, ARRAY_LEN(maps)) && value->type == JSON_OBJECT;
     if (is_anchor && value->type == JSON_STRING) add_anchor(schema, json, value, 0);
-    if (!is_map && !is_one_of(value, holders, ARRAY_LEN(holders))) continue;
+    if (!is_map && !json_named_one_of(value, holders, ARRAY_LEN(holders))) continue;
     if (!is_map && value->type == JSON_OBJECT) visit(schema, value, behind, uri);
     if (!is_map && value->type != JSON_ARRAY) continue;
     JSON_EACH(child, value) {

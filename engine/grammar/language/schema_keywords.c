@@ -332,16 +332,6 @@ uint32_t schema_type_of(const json_t *value) {
   return decimal.fine || decimal.num_fraction > 0 ? TYPE_FRACTION : TYPE_INTEGER;
 }
 
-static const json_t *member(const json_t *object, const json_t *like) {
-  JSON_EACH(json, object) {
-    if (json->key_length == like->key_length &&
-        memcmp(json->key, like->key, json->key_length) == 0) {
-      return json;
-    }
-  }
-  return NULL;
-}
-
 bool schema_equal(const json_t *left, const json_t *right) {
   if (left->type != right->type || (left->type != JSON_NUMBER && left->count != right->count))
     return false;
@@ -357,7 +347,7 @@ bool schema_equal(const json_t *left, const json_t *right) {
   }
   const json_t *other = json_first(right);
   JSON_EACH(json, left) {
-    if (left->type == JSON_OBJECT) other = member(right, json);
+    if (left->type == JSON_OBJECT) other = json_member(right, json->key, json->key_length);
     if (other == NULL || !schema_equal(json, other)) return false;
     if (left->type == JSON_ARRAY) other = json_next(other);
   }

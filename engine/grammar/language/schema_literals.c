@@ -77,16 +77,9 @@ object_words_t schema_object_words(const schema_t *schema, const conjunction_t *
   return words;
 }
 
-/* A byte that the parser takes in a name without quotes. */
-static bool is_name_byte(char byte) {
-  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-         (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.' ||
-         (unsigned char)byte >= 0x80;
-}
-
 static bool is_bare(const member_name_t *name) {
   for (uint32_t i = 0; i < name->length; i++) {
-    if (!is_name_byte(name->text[i])) return false;
+    if (!call_name_byte(name->text[i])) return false;
   }
   return name->length > 0 && name->length <= CALL_ARGUMENT_NAME_BYTES_MAX;
 }

@@ -69,6 +69,10 @@ typedef struct schema_way {
   uint32_t count;
 } schema_way_t;
 
+/* schema_split.c: adds the way that these parts are, of which it makes a copy. */
+void schema_add_way(const schema_t *schema, grammar_list_t *ways, const schema_part_t *parts,
+                    uint32_t count);
+
 /* schema_not.c: the ways in which a part of mode PART_NOT holds: schema_way_t. Any of them
  * suffices; none = it cannot hold. `part` stays alive. */
 grammar_list_t schema_negations(schema_t *schema, const schema_part_t *part);

@@ -29,13 +29,6 @@ static const char *const enforced[] = {
 #undef X
 };
 
-static bool is_one_of(const json_t *json, const char *const *list, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (json_named(json, list[i])) return true;
-  }
-  return false;
-}
-
 /* ---- misspelt names ---- */
 
 enum { NEAR_LETTERS_MIN = 6, SHORT_LETTERS = 7, NEAR_EDITS_MAX = 2, NAME_LETTERS_MAX = 24 };
@@ -125,9 +118,9 @@ static bool list_name(const schema_t *schema, const char *prefix, const char *te
 void schema_pass_name(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   char quoted[80];
   if (json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-') return;
-  if (is_one_of(json, annotations, ARRAY_LEN(annotations))) return;
+  if (json_named_one_of(json, annotations, ARRAY_LEN(annotations))) return;
   error_quote(quoted, sizeof quoted, json->key, json->key_length);
-  if (is_one_of(json, not_built, ARRAY_LEN(not_built))) {
+  if (json_named_one_of(json, not_built, ARRAY_LEN(not_built))) {
     schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                 "the keyword '%s' is not supported.", quoted);
   }

@@ -31,10 +31,7 @@ static schema_part_t part_of(const negation_t *negation, const json_t *json, con
 }
 
 static void add_way(negation_t *negation, const schema_part_t *parts, uint32_t count) {
-  schema_part_t *kept = compile_scratch(negation->schema->compile, (size_t)count + 1, sizeof *kept);
-  memcpy(kept, parts, count * sizeof *kept);
-  *(schema_way_t *)list_add(negation->schema->compile, &negation->ways, sizeof(schema_way_t)) =
-      (schema_way_t){kept, count};
+  schema_add_way(negation->schema, &negation->ways, parts, count);
 }
 
 /* The keyword itself does not hold. */
@@ -145,18 +142,10 @@ static void negate_properties(negation_t *negation) {
   }
 }
 
-static const json_t *property_named(const json_t *properties, const json_t *name) {
-  if (properties == NULL) return NULL;
-  JSON_EACH(json, properties) {
-    if (json->key_length == name->length && memcmp(json->key, name->text, name->length) == 0)
-      return json;
-  }
-  return NULL;
-}
-
 static void negate_required(negation_t *negation) {
+  const json_t *properties = negation->plain.values[KEYWORD_PROPERTIES];
   JSON_EACH(name, negation->plain.values[KEYWORD_REQUIRED]) {
-    if (property_named(negation->plain.values[KEYWORD_PROPERTIES], name) != NULL) continue;
+    if (json_member(properties, name->text, name->length) != NULL) continue;
     add_literal(negation, KEYWORD_REQUIRED);
     return;
   }

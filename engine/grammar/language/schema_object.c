@@ -15,14 +15,6 @@
 
 enum { PATTERNS_MAX = 4 };
 
-static const json_t *named(const json_t *object, const char *name, size_t length) {
-  if (object == NULL) return NULL;
-  JSON_EACH(json, object) {
-    if (json->key_length == length && memcmp(json->key, name, length) == 0) return json;
-  }
-  return NULL;
-}
-
 static void add_part(const schema_t *context, grammar_list_t *parts, const json_t *schema,
                      const char *pointer) {
   *(schema_part_t *)list_add(context->compile, parts, sizeof(schema_part_t)) =
@@ -62,7 +54,7 @@ grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conj
   dfa_text_t canonical = canonical_text(schema->compile, name, (uint32_t)length);
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
-    const json_t *own = named(keywords->values[KEYWORD_PROPERTIES], name, length);
+    const json_t *own = json_member(keywords->values[KEYWORD_PROPERTIES], name, length);
     const json_t *patterns = keywords->values[KEYWORD_PATTERN_PROPERTIES];
     bool applies = own != NULL;
     compile_spend(schema->compile, 8);

@@ -105,20 +105,12 @@ static uint32_t are_together(const context_t *context, const json_t *map) {
   return all;
 }
 
-static const json_t *property_named(const json_t *properties, const char *text, uint32_t length) {
-  if (properties == NULL) return NULL;
-  JSON_EACH(json, properties) {
-    if (json->key_length == length && memcmp(json->key, text, length) == 0) return json;
-  }
-  return NULL;
-}
-
 /* One of the required names that have no schema is absent. */
 static uint32_t one_is_absent(const context_t *context, const json_t *about) {
   const json_t *properties = json_get(about, "properties"), *required = json_get(about, "required");
   uint32_t all = PRESENCE_ALWAYS;
   JSON_EACH(name, required) {
-    if (property_named(properties, name->text, name->length) != NULL) continue;
+    if (json_member(properties, name->text, name->length) != NULL) continue;
     all = presence_and(context->presence, all, is_present(context, name->text, name->length));
   }
   return presence_not(context->presence, all);
@@ -131,7 +123,7 @@ static uint32_t one_is_extra(const context_t *context, const json_t *about) {
   uint32_t any = presence_of(context->presence, context->names->count);
   for (uint32_t i = context->names->count; i-- > 0;) {
     compile_spend(context->schema->compile, 4);
-    if (property_named(properties, list[i].text, list[i].length) != NULL) continue;
+    if (json_member(properties, list[i].text, list[i].length) != NULL) continue;
     if (list[i].required) return PRESENCE_ALWAYS;
     any = presence_or(context->presence, presence_of(context->presence, i), any);
   }

@@ -18,10 +18,11 @@ typedef struct split {
   grammar_list_t ways;         /* schema_way_t */
 } split_t;
 
-static void add_way(schema_t *schema, split_t *split, const schema_part_t *parts, uint32_t count) {
+void schema_add_way(const schema_t *schema, grammar_list_t *ways, const schema_part_t *parts,
+                    uint32_t count) {
   schema_part_t *kept = compile_scratch(schema->compile, (size_t)count + 1, sizeof *kept);
   memcpy(kept, parts, count * sizeof *kept);
-  *(schema_way_t *)list_add(schema->compile, &split->ways, sizeof(schema_way_t)) =
+  *(schema_way_t *)list_add(schema->compile, ways, sizeof(schema_way_t)) =
       (schema_way_t){kept, count};
 }
 
@@ -133,7 +134,7 @@ static void split_by_sets(schema_t *schema, const grammar_list_t *joined, split_
       if (!is_in) parts[used].done = schema_mode(PART_NOT);
       used++;
     }
-    if (possible) add_way(schema, split, parts, used);
+    if (possible) schema_add_way(schema, &split->ways, parts, used);
   }
   for (uint32_t b = 0; b < count; b++) {
     uint32_t used = 1;
@@ -144,14 +145,14 @@ static void split_by_sets(schema_t *schema, const grammar_list_t *joined, split_
       parts[used] = branches[looking[i]];
       parts[used++].done = schema_mode(PART_NOT);
     }
-    add_way(schema, split, parts, used);
+    schema_add_way(schema, &split->ways, parts, used);
   }
 }
 
 static void split_any_of(schema_t *schema, split_t *split, const json_t *list) {
   const schema_part_t *branches = branches_of(schema, split->holder, list, "anyOf");
   split->flag = DONE_ANY_OF;
-  for (uint32_t i = 0; i < list->count; i++) add_way(schema, split, &branches[i], 1);
+  for (uint32_t i = 0; i < list->count; i++) schema_add_way(schema, &split->ways, &branches[i], 1);
 }
 
 /* Exactly one branch: it holds, and the others, as far as they may hold with it, do not. */
@@ -170,7 +171,7 @@ static void split_one_of(schema_t *schema, const grammar_list_t *joined, split_t
       parts[used] = branches[other];
       parts[used++].done = schema_mode(PART_NOT);
     }
-    add_way(schema, split, parts, used);
+    schema_add_way(schema, &split->ways, parts, used);
   }
 }
 
@@ -197,7 +198,7 @@ static void split_if(schema_t *schema, split_t *split, const keywords_t *keyword
           side, schema_pointer(schema, holder->pointer, sides[i].name, strlen(sides[i].name)), 0,
           holder};
     }
-    add_way(schema, split, parts, side != NULL ? 2 : 1);
+    schema_add_way(schema, &split->ways, parts, side != NULL ? 2 : 1);
   }
 }
 
@@ -209,8 +210,8 @@ static void split_dependent(schema_t *schema, split_t *split) {
                              {holder->schema, holder->pointer, 0, holder->from}};
   split->flag = DONE_SPLIT;
   split->prune = true;
-  add_way(schema, split, &absent, 1);
-  add_way(schema, split, present, 2);
+  schema_add_way(schema, &split->ways, &absent, 1);
+  schema_add_way(schema, &split->ways, present, 2);
 }
 
 /* ---- which comes first ---- */

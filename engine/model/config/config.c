@@ -105,7 +105,7 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
     const json_t *value = config_get(reader, refused_keys[i].key);
     double number;
     if (family_knows(family, refused_keys[i].families)) continue;
-    if (value == NULL || value->type == JSON_NULL || value->type == JSON_FALSE) continue;
+    if (!json_is_given(value) || value->type == JSON_FALSE) continue;
     if (json_double(value, &number) && (number == 0 || number == refused_keys[i].neutral)) continue;
     if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
     config_refuse(reader, refused_keys[i].key, value, "absent, null or false");
@@ -113,7 +113,7 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   static const char *const must_be_true[] = {"is_causal", "scale_attn_weights"};
   for (int i = 0; i < 2; i++) {
     const json_t *value = config_get(reader, must_be_true[i]);
-    if (value != NULL && value->type != JSON_NULL && value->type != JSON_TRUE) {
+    if (json_is_given(value) && value->type != JSON_TRUE) {
       config_refuse(reader, must_be_true[i], value, "true (a causal decoder with scaled scores)");
     }
   }
@@ -344,7 +344,7 @@ static int read_dtype(config_reader_t *reader) {
     value = config_find(&wrapper, KEYS("torch_dtype", "dtype"), &name);
   }
   if (value == NULL) value = config_find(reader, KEYS("torch_dtype", "dtype"), &name);
-  if (value == NULL || value->type == JSON_NULL || json_equals(value, "auto")) return -1;
+  if (!json_is_given(value) || json_equals(value, "auto")) return -1;
   for (int i = 0; i < 3; i++) {
     if (json_equals(value, names[i])) return i;
   }

@@ -19,7 +19,7 @@ static void read_sparse_layers(config_reader_t *reader, blueprint_t *bp) {
   for (int32_t i = 0; i < bp->num_layers; i++) {
     if ((i + 1) % step == 0) bp->layer_flags[i] |= LAYER_EXPERTS;
   }
-  if (dense == NULL || dense->type == JSON_NULL) return;
+  if (!json_is_given(dense)) return;
   if (dense->type != JSON_ARRAY) {
     config_refuse(reader, "mlp_only_layers", dense, "a list of layers");
     return;

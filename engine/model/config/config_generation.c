@@ -36,7 +36,7 @@ static void add_eos(config_reader_t *reader, const json_t *value, blueprint_t *b
 
 void config_read_eos(config_reader_t *reader, blueprint_t *blueprint) {
   const json_t *value = config_get(reader, "eos_token_id");
-  if (value == NULL || value->type == JSON_NULL) return;
+  if (!json_is_given(value)) return;
   if (value->type != JSON_ARRAY) {
     add_eos(reader, value, blueprint);
     return;
@@ -48,7 +48,7 @@ void config_read_eos(config_reader_t *reader, blueprint_t *blueprint) {
 static float sampling_number(config_reader_t *reader, const char *key, double min, double max,
                              bool open) {
   const json_t *value = json_get(reader->root, key);
-  if (value == NULL || value->type == JSON_NULL) return NAN;
+  if (!json_is_given(value)) return NAN;
   return (float)config_double(reader, KEYS(key), 0.0, min, max, open);
 }
 

@@ -103,7 +103,7 @@ static void read_no_rope(config_reader_t *reader, blueprint_t *bp) {
   const json_t *list = config_get(reader, "no_rope_layers");
   int64_t every = config_int(reader, KEYS("no_rope_layer_interval"), 4, 1, MODEL_LAYERS_MAX);
   int32_t layer = 0;
-  if (list == NULL || list->type == JSON_NULL) {
+  if (!json_is_given(list)) {
     for (; layer < bp->num_layers; layer++) {
       if ((layer + 1) % every == 0) bp->layer_flags[layer] |= LAYER_NO_ROPE;
     }

@@ -22,7 +22,7 @@ static bool is_fp8_cache(const json_t *cache) {
 }
 
 static bool is_absent(const json_t *value) {
-  return value == NULL || value->type == JSON_NULL || (value->type == JSON_OBJECT && !value->count);
+  return !json_is_given(value) || (value->type == JSON_OBJECT && !value->count);
 }
 
 /* Returns true for a dict that only has scales of an fp8 KV cache: the weights are unchanged. */
@@ -37,7 +37,7 @@ static bool is_of_cache_only(const json_t *json) {
 /* Returns true if the member is absent or one of the words. */
 static bool is_one_of(const json_t *json, const char *key, const char *const *words) {
   const json_t *value = json_get(json, key);
-  if (value == NULL || value->type == JSON_NULL) return true;
+  if (!json_is_given(value)) return true;
   for (; *words != NULL; words++)
     if (json_equals(value, *words)) return true;
   return false;
@@ -152,7 +152,7 @@ void config_read_quantization(config_reader_t *reader, const char *dir, const fa
   if (reader->code != 0) return;
   const json_t *json =
       config_find(reader, KEYS("quantization_config", "compression_config"), &name);
-  if (json == NULL || json->type == JSON_NULL) {
+  if (!json_is_given(json)) {
     read_file_beside(reader, dir, &blueprint->scheme);
     return;
   }

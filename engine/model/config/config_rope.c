@@ -42,19 +42,13 @@ static const char *const mrope_keys[] = {"mrope_section", "mrope_interleaved"};
 /* Of families with query_growth. */
 static const char *const growth_keys[] = {"llama_4_scaling_beta", "max_position_embeddings"};
 
-static bool named_in(const json_t *member, const char *const *names, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (json_named(member, names[i])) return true;
-  }
-  return false;
-}
-
 static void check_keys(config_reader_t *reader, const family_t *family, const char *dict,
                        const json_t *scaling) {
   JSON_EACH(member, scaling) {
-    bool known = named_in(member, rope_keys, ARRAY_LEN(rope_keys)) ||
-                 (family->mrope && named_in(member, mrope_keys, ARRAY_LEN(mrope_keys))) ||
-                 (family->query_growth && named_in(member, growth_keys, ARRAY_LEN(growth_keys)));
+    bool known =
+        json_named_one_of(member, rope_keys, ARRAY_LEN(rope_keys)) ||
+        (family->mrope && json_named_one_of(member, mrope_keys, ARRAY_LEN(mrope_keys))) ||
+        (family->query_growth && json_named_one_of(member, growth_keys, ARRAY_LEN(growth_keys)));
     char quoted[64];
     if (!known) {
       config_refuse(reader, dict, NULL, "has the key \"%s\", which is not supported",
@@ -79,7 +73,7 @@ static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
     config_refuse(reader, "type", old, "the same value as \"rope_type\"");
   }
   if (type == NULL) type = old;
-  if (type == NULL || type->type == JSON_NULL) return ROPE_DEFAULT;
+  if (!json_is_given(type)) return ROPE_DEFAULT;
   if (family->mrope && json_equals(type, "mrope")) return ROPE_DEFAULT;
   if (family->longrope && json_equals(type, "yarn")) return ROPE_LONGROPE;
   for (size_t i = 0; i < ARRAY_LEN(types); i++) {
@@ -107,7 +101,7 @@ static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
     config_refuse(reader, "rope_theta", NULL, "is %g; yarn needs more than 1", rope->theta);
   }
   const json_t *given = json_get(reader->root, "attention_factor");
-  if (given != NULL && given->type != JSON_NULL) {
+  if (json_is_given(given)) {
     rope->attention_factor = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
     return;
   }
@@ -164,7 +158,7 @@ static void read_longrope(config_reader_t *reader, rope_config_t *rope, int32_t 
   if (stretch > 1.0 && rope->original_max > 1)
     derived = sqrt(1.0 + log(stretch) / log((double)rope->original_max));
   const json_t *given = json_get(reader->root, "attention_factor");
-  if (given != NULL && given->type != JSON_NULL) {
+  if (json_is_given(given)) {
     derived = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
   }
   rope->short_scale = config_double(reader, KEYS("short_mscale"), derived, 0, 1e3, true);
@@ -199,7 +193,7 @@ static const json_t *find_outer_dict(config_reader_t *reader, const family_t *fa
   *name = names[0];
   for (int i = 0; i < 2; i++) {
     const json_t *dict = json_get(reader->root, names[i]);
-    if (dict == NULL || dict->type == JSON_NULL) continue;
+    if (!json_is_given(dict)) continue;
     if (dict->type != JSON_OBJECT) {
       config_refuse(reader, names[i], dict, "an object or null");
     } else if (dict->count > 0 && found == NULL) {

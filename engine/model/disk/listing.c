@@ -4,6 +4,8 @@
  */
 #include "engine/model/disk/listing.h"
 
+#include "engine/base/util.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -81,14 +83,9 @@ bool listing_has(const listing_t *listing, const char *name) {
   return false;
 }
 
-static bool ends_in(const char *name, const char *suffix) {
-  size_t length = strlen(name), tail = strlen(suffix);
-  return length >= tail && strcasecmp(name + length - tail, suffix) == 0;
-}
-
 bool listing_has_suffix(const listing_t *listing, const char *suffix) {
   for (int i = 0; i < listing->count; i++) {
-    if (ends_in(listing->names[i], suffix)) return true;
+    if (text_ends_in(listing->names[i], suffix)) return true;
   }
   return false;
 }
@@ -127,7 +124,7 @@ static int part_number(const char *name) {
 
 bool gguf_is_model(const char *name) {
   const char *slash = strrchr(name, '/'), *base = slash != NULL ? slash + 1 : name;
-  if (!ends_in(base, ".gguf") || part_number(base) > 1) return false;
+  if (!text_ends_in(base, ".gguf") || part_number(base) > 1) return false;
   return strcasestr(base, "mmproj") == NULL && strcasestr(base, "imatrix") == NULL;
 }
 

@@ -174,7 +174,7 @@ static const json_t *reasoning_of(const json_t *message) {
   static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
     const json_t *found = json_get(message, names[i]);
-    if (found != NULL && found->type != JSON_NULL) return found;
+    if (json_is_given(found)) return found;
   }
   return NULL;
 }
@@ -185,7 +185,7 @@ static bool is_empty_answer(const json_t *message) {
   const json_t *content = json_get(message, "content"), *calls = json_get(message, "tool_calls");
   bool has_calls = calls != NULL && calls->type == JSON_ARRAY && calls->count > 0;
   return json_equals(json_get(message, "role"), "assistant") && !has_calls &&
-         (content == NULL || content->type == JSON_NULL);
+         (!json_is_given(content));
 }
 
 static value_t empty_content(run_t *run, const chat_shape_t *shape) {

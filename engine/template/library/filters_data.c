@@ -12,18 +12,6 @@
 
 #include <string.h>
 
-/* Fails if the filter was given any argument. */
-static void bind_nothing(run_t *run, const arguments_t *args, const char *filter) {
-  static const char *const names[] = {NULL};
-  value_t none[1];
-  arguments_bind(run, args, filter, names, none);
-}
-
-/* True if an argument was not given, or is None. */
-static bool absent(const value_t *value) {
-  return value_is_missing(value) || value->type == VALUE_NONE;
-}
-
 static value_t as_list(value_list_t *list) {
   return VALUE_OF(VALUE_LIST, list, list);
 }
@@ -112,7 +100,7 @@ static value_t filter_sort(run_t *run, const value_t *in, const arguments_t *arg
   static const char *const names[] = {"reverse", "case_sensitive", "attribute", NULL};
   value_t given[3];
   arguments_bind(run, args, "sort", names, given);
-  if (absent(&given[2])) given[2] = value_none();
+  if (value_is_absent(&given[2])) given[2] = value_none();
   value_list_t *list = copy_list(run, in);
   value_t *keys = run_take_array(run, list->count, sizeof *keys, false);
   for (uint32_t i = 0; i < list->count; i++)
@@ -147,7 +135,7 @@ static value_t extreme(run_t *run, const value_t *in, const arguments_t *args, b
   static const char *const names[] = {"case_sensitive", "attribute", NULL};
   value_t given[2], none = value_missing(), best_key = value_undefined();
   arguments_bind(run, args, "min or max", names, given);
-  if (absent(&given[1])) given[1] = value_none();
+  if (value_is_absent(&given[1])) given[1] = value_none();
   const value_list_t *list = value_list(run, in);
   value_t best = value_undefined();
   for (uint32_t i = 0; i < list->count; i++) {
@@ -201,19 +189,19 @@ static value_t filter_groupby(run_t *run, const value_t *in, const arguments_t *
 
 static value_t filter_length(run_t *run, const value_t *in, const arguments_t *args) {
   uint32_t length;
-  bind_nothing(run, args, "length");
+  arguments_refuse(run, args, "length");
   if (!value_length(in, &length)) run_fail(run, "a %s has no length", value_type_name(in));
   return value_int(length);
 }
 
 static value_t filter_list(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "list");
+  arguments_refuse(run, args, "list");
   return as_list(copy_list(run, in));
 }
 
 static value_t filter_first(run_t *run, const value_t *in, const arguments_t *args) {
   value_t value;
-  bind_nothing(run, args, "first");
+  arguments_refuse(run, args, "first");
   if (in->type == VALUE_ITERATOR)
     return iterator_next(run, in->iterator, &value) ? value : value_undefined();
   if (in->type == VALUE_STRING) {
@@ -225,14 +213,14 @@ static value_t filter_first(run_t *run, const value_t *in, const arguments_t *ar
 }
 
 static value_t filter_last(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "last");
+  arguments_refuse(run, args, "last");
   if (in->type == VALUE_ITERATOR) run_fail(run, "last: a generator cannot be reversed");
   const value_list_t *list = value_list(run, in);
   return list->count == 0 ? value_undefined() : list->items[list->count - 1];
 }
 
 static value_t filter_reverse(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "reverse");
+  arguments_refuse(run, args, "reverse");
   const value_list_t *list = value_list(run, in);
   value_list_t *reversed = list_new(run, list->count);
   for (uint32_t i = list->count; i-- > 0;) list_push(run, reversed, list->items[i]);
@@ -258,7 +246,7 @@ static value_t filter_join(run_t *run, const value_t *in, const arguments_t *arg
   sink_t *sink = sink_new(run);
   for (uint32_t i = 0; i < list->count; i++) {
     value_t value = list->items[i];
-    if (!absent(&given[1])) value = attribute_path(run, &value, &given[1], &none);
+    if (!value_is_absent(&given[1])) value = attribute_path(run, &value, &given[1], &none);
     if (i > 0) sink_put_str(run, sink, between);
     value_print(run, sink, &value);
   }
@@ -283,7 +271,7 @@ static value_t filter_sum(run_t *run, const value_t *in, const arguments_t *args
   const value_list_t *list = value_list(run, in);
   for (uint32_t i = 0; i < list->count; i++) {
     value_t value = list->items[i];
-    if (!absent(&given[0])) value = attribute_path(run, &value, &given[0], &none);
+    if (!value_is_absent(&given[0])) value = attribute_path(run, &value, &given[0], &none);
     total = value_operate(run, OP_ADD, &total, &value);
   }
   return total;
@@ -305,7 +293,7 @@ LAZY(filter_batch, ITERATE_BATCH)
 LAZY(filter_slice, ITERATE_SLICE)
 
 static value_t filter_items(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "items");
+  arguments_refuse(run, args, "items");
   return iterator_new(run, ITERATE_ITEMS, in, args);
 }
 

@@ -12,28 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void bind_nothing(run_t *run, const arguments_t *args, const char *filter) {
-  static const char *const names[] = {NULL};
-  value_t none[1];
-  arguments_bind(run, args, filter, names, none);
-}
-
-static bool absent(const value_t *value) {
-  return value_is_missing(value) || value->type == VALUE_NONE;
-}
-
 /* soft_str: a string as it is, anything else printed. */
 static value_t soft(run_t *run, const value_t *in) {
   return in->type == VALUE_STRING ? *in : value_string(value_str(run, in));
 }
 
 static value_t filter_string(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "string");
+  arguments_refuse(run, args, "string");
   return soft(run, in);
 }
 
 static value_t change_case(run_t *run, const value_t *in, const arguments_t *args, int kind) {
-  bind_nothing(run, args, "a filter of case");
+  arguments_refuse(run, args, "a filter of case");
   value_t value = soft(run, in);
   return string_case(run, &value, kind);
 }
@@ -55,7 +45,7 @@ static value_t filter_trim(run_t *run, const value_t *in, const arguments_t *arg
   static const char *const names[] = {"chars", NULL};
   value_t given[1], value = soft(run, in);
   arguments_bind(run, args, "trim", names, given);
-  const str_t *chars = absent(&given[0]) ? NULL : argument_string(run, &given[0], "trim");
+  const str_t *chars = value_is_absent(&given[0]) ? NULL : argument_string(run, &given[0], "trim");
   return string_strip(run, &value, chars, true, true);
 }
 
@@ -72,7 +62,7 @@ static value_t filter_replace(run_t *run, const value_t *in, const arguments_t *
 }
 
 static value_t filter_safe(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "safe");
+  arguments_refuse(run, args, "safe");
   value_t value = value_string(value_str(run, in));
   value.markup = true;
   return value;
@@ -86,12 +76,12 @@ static value_t escape(run_t *run, const value_t *in, bool force) {
 }
 
 static value_t filter_escape(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "escape");
+  arguments_refuse(run, args, "escape");
   return escape(run, in, false);
 }
 
 static value_t filter_forceescape(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "forceescape");
+  arguments_refuse(run, args, "forceescape");
   return escape(run, in, true);
 }
 
@@ -156,7 +146,7 @@ static value_t filter_indent(run_t *run, const value_t *in, const arguments_t *a
 }
 
 static value_t filter_wordcount(run_t *run, const value_t *in, const arguments_t *args) {
-  bind_nothing(run, args, "wordcount");
+  arguments_refuse(run, args, "wordcount");
   const str_t *str = value_str(run, in);
   int64_t words = 0;
   bool inside = false;
@@ -308,7 +298,7 @@ static value_t filter_int(run_t *run, const value_t *in, const arguments_t *args
 
 static value_t filter_abs(run_t *run, const value_t *in, const arguments_t *args) {
   int64_t n;
-  bind_nothing(run, args, "abs");
+  arguments_refuse(run, args, "abs");
   if (in->type == VALUE_FLOAT) return value_float(fabs(in->number));
   if (!value_integer(in, &n) || n == INT64_MIN) run_fail(run, "abs needs a number");
   return value_int(n < 0 ? -n : n);

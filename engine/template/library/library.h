@@ -25,11 +25,17 @@ extern const arguments_t arguments_none;
  * not given is value_missing(). Fails on too many and on unknown names. */
 void arguments_bind(struct run *run, const arguments_t *arguments, const char *function,
                     const char *const *names, value_t *values);
+/* Fails if any argument was given. */
+void arguments_refuse(struct run *run, const arguments_t *arguments, const char *function);
 static inline value_t value_missing(void) {
   return (value_t){.type = VALUE_UNDEFINED, .markup = true};
 }
 static inline bool value_is_missing(const value_t *value) {
   return value->type == VALUE_UNDEFINED && value->markup;
+}
+/* True if an argument was not given, or is None. */
+static inline bool value_is_absent(const value_t *value) {
+  return value_is_missing(value) || value->type == VALUE_NONE;
 }
 /* Integer argument with a default; bool is an integer. */
 int64_t argument_integer(struct run *run, const value_t *value, const char *what, int64_t fallback);

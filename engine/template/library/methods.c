@@ -16,11 +16,6 @@ static value_t like(const value_t *in, const str_t *str) {
   return value;
 }
 
-/* None and a missing value are treated alike. */
-static bool given(const value_t *value) {
-  return !value_is_missing(value) && value->type != VALUE_NONE;
-}
-
 static void bind(run_t *run, const arguments_t *args, const char *method, uint32_t required,
                  uint32_t most, value_t *out) {
   if (args->num_named > 0) run_fail(run, "%s takes no named arguments here", method);
@@ -41,7 +36,7 @@ static bool window(run_t *run, const str_t *str, const value_t *start, const val
   const value_t *given_bounds[2] = {start, end};
   for (int i = 0; i < 2; i++) {
     int64_t n;
-    if (!given(given_bounds[i])) continue;
+    if (value_is_absent(given_bounds[i])) continue;
     if (!value_integer(given_bounds[i], &n)) run_fail(run, "an index must be an integer");
     if (n < 0) n = MAX(0, n + chars);
     bounds[i] = n;
@@ -148,7 +143,7 @@ static value_t call_split(run_t *run, const value_t *in, const arguments_t *args
   arguments_bind(run, args, "split", names, values);
   int64_t most = argument_integer(run, &values[1], "maxsplit", -1);
   value_list_t *list = list_new(run, 0);
-  if (given(&values[0]))
+  if (!value_is_absent(&values[0]))
     split_at(run, in, text_of(run, &values[0], "the separator of split"), most, from_right, list);
   else if (from_right)
     rsplit_blanks(run, in, most, list);
@@ -267,7 +262,7 @@ static value_t call_strip(run_t *run, const value_t *in, const arguments_t *args
   value_t values[1];
   bind(run, args, "strip", 0, 1, values);
   const str_t *chars =
-      given(&values[0]) ? text_of(run, &values[0], "the characters of strip") : NULL;
+      !value_is_absent(&values[0]) ? text_of(run, &values[0], "the characters of strip") : NULL;
   return string_strip(run, in, chars, sides != 1, sides != 0);
 }
 
@@ -299,7 +294,8 @@ static value_t call_pad(run_t *run, const value_t *in, const arguments_t *args, 
   value_t values[2];
   bind(run, args, "a method that pads", 1, 2, values);
   int64_t width = argument_integer(run, &values[0], "a width", 0), chars = str_chars(in->string);
-  const str_t *fill = given(&values[1]) ? text_of(run, &values[1], "the fill") : str_text(run, " ");
+  const str_t *fill =
+      !value_is_absent(&values[1]) ? text_of(run, &values[1], "the fill") : str_text(run, " ");
   if (str_chars(fill) != 1) run_fail(run, "the fill must be one character");
   if (width <= chars) return *in;
   if (width > STR_BYTES_MAX / 4) run_fail(run, "a width is too large");

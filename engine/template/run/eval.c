@@ -148,6 +148,12 @@ void arguments_bind(run_t *run, const arguments_t *arguments, const char *functi
   }
 }
 
+void arguments_refuse(run_t *run, const arguments_t *arguments, const char *function) {
+  static const char *const names[] = {NULL};
+  value_t none[1];
+  arguments_bind(run, arguments, function, names, none);
+}
+
 int64_t argument_integer(run_t *run, const value_t *value, const char *what, int64_t fallback) {
   int64_t integer;
   if (value_is_missing(value)) return fallback;

@@ -48,6 +48,8 @@ const json_t *load_field(const json_t *object, const char *key);
 /* Optional fields: false and an error when the type is wrong. `where` names the component. */
 bool load_bool(tokenizer_load_t *load, const json_t *object, const char *key, const char *where,
                bool *out);
+/* Copies a string of at most `bytes_max` bytes. Returns false if the value is none. */
+bool load_text(const json_t *value, char *out, unsigned *length, size_t bytes_max);
 /* Returns a printable form of a JSON value for messages; `buffer` has 96 bytes. */
 const char *load_quote(char *buffer, const json_t *value);
 
@@ -73,6 +75,14 @@ typedef struct split_order {
   const void *context;
 } split_order_t;
 int load_splits(tokenizer_load_t *load, const split_order_t *order);
+/* The same for SentencePiece, which merges the neighbours whose joined piece has the highest score:
+ * sorts `pieces` [count], the highest score first, of equal ones the smaller id. */
+typedef struct scored_piece {
+  double score;
+  uint32_t id;
+} scored_piece_t;
+int load_splits_by_score(tokenizer_load_t *load, scored_piece_t *pieces, uint32_t count,
+                         bool (*merges)(const void *context, uint32_t id), const void *context);
 /* load_spm.c, load_tekken.c: tokenizer.model and tekken.json. *found false: there is no such file.
  * *ends: BOS and EOS of the file, -1 = none. */
 typedef struct load_ends {

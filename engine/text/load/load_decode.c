@@ -39,10 +39,8 @@ static int template_token(tokenizer_load_t *load, const json_t *value, const jso
   char quoted[96];
   const json_t *name = load_field(item, "id");
   const json_t *table = load_field(value, "special_tokens"), *entry = NULL;
-  JSON_EACH(json, table) {
-    if (name != NULL && name->type == JSON_STRING && json->key_length == name->length &&
-        memcmp(json->key, name->text, name->length) == 0)
-      entry = json;
+  if (name != NULL && name->type == JSON_STRING) {
+    entry = json_member(table, name->text, name->length);
   }
   const json_t *list = load_field(entry, "ids");
   if (list == NULL || list->type != JSON_ARRAY)
@@ -117,10 +115,7 @@ int load_post_processor(tokenizer_load_t *load, const json_t *value) {
 }
 
 static bool keep_text(const json_t *value, char *out, unsigned *length) {
-  if (value == NULL || value->type != JSON_STRING || value->length > DECODER_TEXT_MAX) return false;
-  *length = value->length;
-  memcpy(out, value->text, value->length);
-  return true;
+  return load_text(value, out, length, DECODER_TEXT_MAX);
 }
 
 static bool keep_count(const json_t *value, uint32_t *out) {

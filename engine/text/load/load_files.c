@@ -100,7 +100,14 @@ void load_close(load_doc_t *doc) {
 
 const json_t *load_field(const json_t *object, const char *key) {
   const json_t *value = json_get(object, key);
-  return value == NULL || value->type == JSON_NULL ? NULL : value;
+  return json_is_given(value) ? value : NULL;
+}
+
+bool load_text(const json_t *value, char *out, unsigned *length, size_t bytes_max) {
+  if (value == NULL || value->type != JSON_STRING || value->length > bytes_max) return false;
+  *length = value->length;
+  memcpy(out, value->text, value->length);
+  return true;
 }
 
 bool load_bool(tokenizer_load_t *load, const json_t *object, const char *key, const char *where,

@@ -110,47 +110,28 @@ static int read_merges(tokenizer_load_t *load, const gguf_t *gguf) {
   return code;
 }
 
-/* A token and its score, for sorting. */
-typedef struct scored {
-  double score;
-  uint32_t id;
-} scored_t;
-
-static int by_score(const void *left, const void *right) {
-  const scored_t *first = left, *second = right;
-  if (first->score != second->score) return first->score < second->score ? 1 : -1;
-  return (first->id > second->id) - (first->id < second->id);
-}
-
 static bool any_token(const void *context, uint32_t id) {
   (void)context, (void)id;
   return true;
 }
 
-/* SentencePiece merges the neighbours whose joined token has the highest score. So the normal
- * tokens, the highest score first, are the order in which load_splits makes the merges. */
+/* Reads the scores of the normal tokens and makes the merges of them. */
 static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
   const gguf_value_t *scores = gguf_get(gguf, KEY("scores"));
   uint32_t num_ids = load->tokenizer->bpe.vocab.num_ids, count = 0;
   if (scores == NULL || scores->kind != GGUF_ARRAY || scores->count != num_ids)
     return load_fail(load, KEY("scores"), "%u scores for %u tokens",
                      scores == NULL ? 0 : scores->count, num_ids);
-  scored_t *order = calloc(num_ids, sizeof *order);
-  uint32_t *ids = calloc(num_ids, sizeof *ids);
-  int code = order == NULL || ids == NULL ? load_no_memory(load) : 0;
+  scored_piece_t *order = calloc(num_ids, sizeof *order);
+  int code = order == NULL ? load_no_memory(load) : 0;
   for (uint32_t id = 0; code == 0 && id < num_ids; id++) {
     if (type_of(gguf, id) != TYPE_NORMAL) continue;
-    scored_t *entry = &order[count++];
-    *entry = (scored_t){.id = id};
+    scored_piece_t *entry = &order[count++];
+    *entry = (scored_piece_t){.id = id};
     if (!gguf_double(scores, id, &entry->score) || isnan(entry->score))
       code = load_fail(load, KEY("scores"), "the score of token %u is no number", id);
   }
-  if (code == 0) {
-    qsort(order, count, sizeof *order, by_score);
-    for (uint32_t i = 0; i < count; i++) ids[i] = order[i].id;
-    code = load_splits(load, &(split_order_t){ids, count, any_token, NULL});
-  }
-  free(ids);
+  if (code == 0) code = load_splits_by_score(load, order, count, any_token, NULL);
   free(order);
   return code;
 }

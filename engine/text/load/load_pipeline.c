@@ -57,11 +57,7 @@ static const json_t *pattern_of(const json_t *value, bool *regex) {
 }
 
 static bool keep_text(const json_t *value, char *out, unsigned *length) {
-  if (value == NULL || value->type != JSON_STRING || value->length > NORMALIZER_TEXT_MAX)
-    return false;
-  *length = value->length;
-  memcpy(out, value->text, value->length);
-  return true;
+  return load_text(value, out, length, NORMALIZER_TEXT_MAX);
 }
 
 static int replace_component(tokenizer_load_t *load, const json_t *value, const char *where,

@@ -59,3 +59,20 @@ int load_splits(tokenizer_load_t *load, const split_order_t *order) {
   }
   return bpe_finish(bpe) == 0 ? 0 : load_no_memory(load);
 }
+
+static int by_score(const void *left, const void *right) {
+  const scored_piece_t *first = left, *second = right;
+  if (first->score != second->score) return first->score < second->score ? 1 : -1;
+  return (first->id > second->id) - (first->id < second->id);
+}
+
+int load_splits_by_score(tokenizer_load_t *load, scored_piece_t *pieces, uint32_t count,
+                         bool (*merges)(const void *context, uint32_t id), const void *context) {
+  uint32_t *ids = calloc((size_t)count + 1, sizeof *ids);
+  if (ids == NULL) return load_no_memory(load);
+  qsort(pieces, count, sizeof *pieces, by_score);
+  for (uint32_t i = 0; i < count; i++) ids[i] = pieces[i].id;
+  int code = load_splits(load, &(split_order_t){ids, count, merges, context});
+  free(ids);
+  return code;
+}

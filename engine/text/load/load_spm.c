@@ -194,32 +194,15 @@ static bool is_normal(const void *context, uint32_t id) {
   return spm->pieces[id].type == PIECE_NORMAL;
 }
 
-typedef struct scored {
-  uint32_t id;
-  float score;
-} scored_t;
-
-/* Best score first; of equal ones the smaller id. */
-static int by_score(const void *left, const void *right) {
-  const scored_t *a = left, *b = right;
-  if (a->score != b->score) return a->score < b->score ? 1 : -1;
-  return (a->id > b->id) - (a->id < b->id);
-}
-
 static int fill_bpe(const spm_t *spm) {
-  scored_t *sorted = calloc(spm->count, sizeof *sorted);
-  uint32_t *ids = calloc(spm->count, sizeof *ids), count = 0;
-  int code = sorted == NULL || ids == NULL ? load_no_memory(spm->load) : 0;
+  scored_piece_t *sorted = calloc(spm->count, sizeof *sorted);
+  uint32_t count = 0;
+  int code = sorted == NULL ? load_no_memory(spm->load) : 0;
   for (uint32_t id = 0; code == 0 && id < spm->count; id++) {
-    if (is_normal(spm, id)) sorted[count++] = (scored_t){id, spm->pieces[id].score};
+    if (is_normal(spm, id)) sorted[count++] = (scored_piece_t){spm->pieces[id].score, id};
   }
-  if (code == 0) {
-    qsort(sorted, count, sizeof *sorted, by_score);
-    for (uint32_t i = 0; i < count; i++) ids[i] = sorted[i].id;
-    code = load_splits(spm->load, &(split_order_t){ids, count, is_normal, spm});
-  }
+  if (code == 0) code = load_splits_by_score(spm->load, sorted, count, is_normal, spm);
   free(sorted);
-  free(ids);
   return code;
 }
 
