@@ -58,3 +58,20 @@ def check_comment_files(tree):
                     continue
                 number = f.text.count("\n", 0, comment.start() + match.start()) + 1
                 yield f"{f.name}:{number}: the comment names {named}, which is not there"
+
+
+def check_messages(tree):
+    """A message in the first column of docs/troubleshooting.md is a part of one in the product."""
+    name = "docs/troubleshooting.md"
+    if name not in tree.names:
+        return
+    literals = []
+    for f in tree:
+        if f.is_c and not f.name.startswith(("tests/", "scripts/")):
+            joined = re.sub(r'"\s*"', "", COMMENT.sub("", f.text))
+            literals += re.findall(r'"(?:[^"\\\n]|\\.)*"', joined)
+    text = "\n".join(literals).replace('\\"', '"')
+    for number, line in enumerate((tree.root / name).read_text("utf-8").splitlines(), 1):
+        quoted = re.match(r"\| `([^`]+)` \|", line)
+        if quoted and quoted[1] not in text:
+            yield f"{name}:{number}: no message says '{quoted[1]}'"

@@ -66,6 +66,11 @@ CASES = [
     ("comment_files", {"engine/a.c": head("a.c", "/* base/here.h, here.h, ../engine/base/here.h, "
                                                  "<stdio.h>, stdio.h, modeling_llama.py */\n"),
                        "engine/base/here.h": head("here.h")}, None),
+    ("messages", {"docs/troubleshooting.md": "| `is at war` | a | b |\n",
+                  "engine/a.c": head("a.c", "/* is at war */\nx = \"is at peace\";\n")},
+     r"troubleshooting\.md:1: no message says 'is at war'"),
+    ("messages", {"docs/troubleshooting.md": "| `is at peace` | a | b |\n",
+                  "engine/a.c": head("a.c", "x = \"%s is \"\n    \"at peace\";\n")}, None),
     ("types", {"engine/a.h": head("a.h", "typedef struct x {\n  int a;\n} x_t;\n"),
                "server/b.h": head("b.h", "typedef enum { A } x_t;\n")},
      r"server/b\.h:2: engine/a\.h has a type x_t too"),
