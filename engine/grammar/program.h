@@ -97,8 +97,7 @@ typedef struct name_node {
   uint32_t index; /* of the listed name that ends here; NONE */
 } name_node_t;
 
-/* What is known of the members so far, where they depend on each other: a node of a decision
- * diagram, which asks whether the name `index` occurs. */
+/* A node of a decision diagram, which asks whether the name `index` occurs. */
 typedef struct presence_state {
   uint32_t index;         /* num_names: an extra member; NONE: nothing is left to ask */
   uint32_t without, with; /* the next state; NONE = no object goes on so */
@@ -106,12 +105,12 @@ typedef struct presence_state {
   uint32_t cheapest;      /* next index on the way to the end that needs fewest frames; NONE */
 } presence_state_t;
 
-enum { FREE_NAMES_MAX = 31, FREE_STATES_MAX = 64 };
+enum { COUNT_NAMES_MAX = 31, SET_NAMES_MAX = 255, SET_WORDS = 4, FREE_STATES_MAX = 64 };
 /* Extra members come behind the required ones. The listed ones come in any order, or else in that
  * of the schema, before the extra ones. Frame count of a free order: a bit for each listed name
- * that has come, above them the number of extra members (saturated unless it matters). Or else:
- * next listed index in the low half; in the high half the number of members (saturated unless it
- * matters), or the presence state. 0 = no member has come. */
+ * that has come, above them the number of extra members (saturated unless it matters); with many
+ * names the number of such a set (place.h). Or else: next listed index in the low half; in the high
+ * half the number of members (likewise), or the presence state. 0 = no member has come. */
 typedef struct grammar_object {
   uint32_t num_names;      /* listed names that can occur, in order */
   uint32_t *entry;         /* [num_names] node: colon and value, then RETURN */
@@ -124,9 +123,10 @@ typedef struct grammar_object {
   uint32_t comma, close_empty, close; /* nodes */
   uint32_t min, max;                  /* members; max NONE = no bound */
   presence_state_t *presence;         /* NULL = none; it holds `min`, `max`; with a max one extra */
-  bool is_free;                       /* the order is; num_presence <= FREE_STATES_MAX */
-  uint32_t num_presence, required;    /* states; bits of the required names in a free order */
+  bool is_free, has_sets;             /* the order is; the count is the number of a set */
+  uint32_t num_presence;              /* states; in a free order at most FREE_STATES_MAX */
   uint32_t need;                      /* most frames on top of the object's that a member takes */
+  uint64_t required[SET_WORDS];       /* in a free order: bits of the required names */
 } grammar_object_t;
 
 /* ---- entry point ---- */

@@ -28,6 +28,7 @@ void closure_begin(closure_t *closure, grammar_matcher_t *matcher, grammar_scrat
                          .threads_max = matcher_threads_max(level->used_threads, depth),
                          .frames_end = matcher->num_frames + FRAMES_MAX / 2 - level->used_frames,
                          .links_end = matcher->num_links + LINKS_MAX / 2 - level->used_links,
+                         .sets_max = SETS_MAX / 2 - level->used_sets - level->own_sets,
                          .narrow = narrow};
 }
 
@@ -174,6 +175,22 @@ uint32_t closure_own_frame(closure_t *closure, uint32_t depth, matcher_link_t li
   return frame != 0 && new_link(closure, frame, link) != 0 ? frame : 0;
 }
 
+/* A set that was found counts as a new one: what a memo has kept must not change the bound. */
+uint32_t closure_set(closure_t *closure, const name_set_t *set) {
+  grammar_matcher_t *matcher = closure->m;
+  uint32_t number = matcher->num_sets;
+  if (closure->num_sets == closure->sets_max) {
+    closure->full = true;
+    return 0;
+  }
+  closure->num_sets++;
+  while (number > 0 && memcmp(&matcher->sets[number - 1], set, sizeof *set) != 0) number--;
+  closure->s->units += 1 + (matcher->num_sets - number) / 8;
+  if (number > 0) return number - 1;
+  matcher->sets[matcher->num_sets] = *set;
+  return matcher->num_sets++;
+}
+
 /* ---- threads ---- */
 
 /* Lets a joined frame stand for `stack` as well. A new frame may still get links, so the joined one
@@ -243,36 +260,48 @@ void closure_thread(closure_t *closure, thread_t thread) {
 
 /* ---- garbage ---- */
 
-/* Numbers the frames and links that can still be reached, in their old order; 0 = not reached. */
+/* Gives those that are marked their numbers, in their old order; number 0 stays. */
+static void number_marked(uint32_t *numbers, uint32_t count) {
+  for (uint32_t i = 1, kept = 1; i < count; i++) {
+    if (numbers[i]) numbers[i] = kept++;
+  }
+}
+
+/* Numbers what can still be reached; 0 = not reached. */
 static void number_reached(const grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
   uint32_t *frames = scratch->moved_frames, *links = scratch->moved_links, count = 0;
+  uint32_t *sets = scratch->moved_sets;
   memset(frames, 0, matcher->num_frames * sizeof *frames);
   memset(links, 0, matcher->num_links * sizeof *links);
+  memset(sets, 0, matcher->num_sets * sizeof *sets);
   for (uint32_t i = 0; i < matcher->place.count; i++) {
-    uint32_t frame = matcher->place.threads[i].stack;
+    const thread_t *thread = &matcher->place.threads[i];
+    uint32_t frame = thread->stack;
+    if (matcher_set_object(matcher->grammar, thread->node) != NULL) sets[thread->count] = 1;
     if (frame != 0 && !frames[frame]) frames[scratch->reached[count++] = frame] = 1;
   }
   while (count > 0) {
     uint32_t frame = scratch->reached[--count];
     for (uint32_t i = matcher->frames[frame].links; i; i = matcher->links[i].next) {
-      uint32_t parent = matcher->links[i].parent;
+      const matcher_link_t *link = &matcher->links[i];
+      uint32_t parent = link->parent;
       links[i] = 1;
+      if (matcher_set_object(matcher->grammar, link->node) != NULL) sets[link->count] = 1;
       scratch->units++;
       if (parent != 0 && !frames[parent]) frames[scratch->reached[count++] = parent] = 1;
     }
   }
-  for (uint32_t i = 1, kept = 1; i < matcher->num_frames; i++) {
-    if (frames[i]) frames[i] = kept++;
-  }
-  for (uint32_t i = 1, kept = 1; i < matcher->num_links; i++) {
-    if (links[i]) links[i] = kept++;
-  }
+  sets[0] = 0;
+  number_marked(frames, matcher->num_frames);
+  number_marked(links, matcher->num_links);
+  number_marked(sets, matcher->num_sets);
 }
 
 /* Moves what was numbered to its new number. */
 static void move_reached(grammar_matcher_t *matcher, const grammar_scratch_t *scratch) {
   const uint32_t *frames = scratch->moved_frames, *links = scratch->moved_links;
-  uint32_t num_frames = 1, num_links = 1;
+  const uint32_t *sets = scratch->moved_sets;
+  uint32_t num_frames = 1, num_links = 1, num_sets = 1;
   for (uint32_t i = 1; i < matcher->num_frames; i++) {
     if (!frames[i]) continue;
     matcher_frame_t frame = matcher->frames[i];
@@ -284,13 +313,20 @@ static void move_reached(grammar_matcher_t *matcher, const grammar_scratch_t *sc
     matcher_link_t link = matcher->links[i];
     link.parent = frames[link.parent];
     link.next = links[link.next];
+    if (matcher_set_object(matcher->grammar, link.node) != NULL) link.count = sets[link.count];
     matcher->links[num_links++] = link;
+  }
+  for (uint32_t i = 1; i < matcher->num_sets; i++) {
+    if (sets[i]) matcher->sets[num_sets++] = matcher->sets[i];
   }
   matcher->num_frames = num_frames;
   matcher->num_links = num_links;
+  matcher->num_sets = num_sets;
   for (uint32_t i = 0; i < matcher->place.count; i++) {
     thread_t *thread = &matcher->place.threads[i];
     thread->stack = frames[thread->stack];
+    if (matcher_set_object(matcher->grammar, thread->node) != NULL)
+      thread->count = sets[thread->count];
   }
 }
 
@@ -305,10 +341,9 @@ void matcher_keep_one(grammar_matcher_t *matcher) {
 }
 
 void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
-  for (int tries = 0; matcher->num_frames > FRAMES_MAX / 2 || matcher->num_links > LINKS_MAX / 2;
-       tries++) {
+  for (int tries = 0; matcher_must_collect(matcher); tries++) {
     if (tries > 0) matcher_keep_one(matcher);
-    scratch->units += matcher->num_frames + matcher->num_links;
+    scratch->units += matcher->num_frames + matcher->num_links + matcher->num_sets;
     number_reached(matcher, scratch);
     move_reached(matcher, scratch);
   }

@@ -20,7 +20,9 @@ typedef struct closure {
   uint32_t first_link;
   uint32_t num_slots, num_marks;               /* num_slots 0: the marks are a list */
   uint32_t steps;                              /* ways looked at so far */
+  uint32_t num_sets;                           /* sets that were looked for */
   uint32_t threads_max, frames_end, links_end; /* bounds that depend on the walk alone */
+  uint32_t sets_max;
   bool narrow;
   bool closing; /* the threads of the level before have taken their byte */
   bool done;    /* narrow: the way has ended */
@@ -41,10 +43,18 @@ void closure_link(closure_t *closure, uint32_t frame, matcher_link_t link);
 /* Returns a new frame with this one link, which no other call can find; 0, and sets closure->full,
  * if there is no room. */
 uint32_t closure_own_frame(closure_t *closure, uint32_t depth, matcher_link_t link);
+/* Returns the number of a set that is not empty; equal sets have one number. Returns 0, and sets
+ * closure->full, if there is no room. */
+uint32_t closure_set(closure_t *closure, const name_set_t *set);
 /* Adds a thread, or its stack to the thread that differs in nothing else. */
 void closure_thread(closure_t *closure, thread_t thread);
-/* If more than half of the frames or links are in use, drops those that the matcher's place cannot
- * reach. If the rest is still more than half, keeps one thread and one way (matcher_keep_one). */
+/* Whether more than half of the frames, links or sets are in use. */
+static inline bool matcher_must_collect(const grammar_matcher_t *matcher) {
+  return matcher->num_frames > FRAMES_MAX / 2 || matcher->num_links > LINKS_MAX / 2 ||
+         matcher->num_sets > SETS_MAX / 2;
+}
+/* If so, drops those that the matcher's place cannot reach. If the rest is still more than half,
+ * keeps one thread and one way (matcher_keep_one). */
 void matcher_collect(grammar_matcher_t *matcher, grammar_scratch_t *scratch);
 /* Keeps one thread of the place, and one way below it. */
 void matcher_keep_one(grammar_matcher_t *matcher);

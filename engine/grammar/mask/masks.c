@@ -92,6 +92,21 @@ static uint32_t count_as_felt(const grammar_matcher_t *matcher, const thread_t *
   return need << 16 | room; /* rest is at most the number of states, 10,000 */
 }
 
+/* Adds the count of a link or a thread, which may be the number of a set that only this matcher
+ * has. */
+static void add_count(place_key_t *key, const grammar_matcher_t *matcher, uint32_t node,
+                      uint32_t count) {
+  const grammar_object_t *object = matcher_set_object(matcher->grammar, node);
+  if (object == NULL) {
+    add_word(key, count);
+    return;
+  }
+  const name_set_t *set = &matcher->sets[count];
+  for (uint32_t i = 0; i < object->num_names; i += 32)
+    add_word(key, (uint32_t)(set->names[i / 64] >> i % 64));
+  add_word(key, (uint32_t)set->extras);
+}
+
 static void make_head(place_key_t *key, const grammar_matcher_t *matcher,
                       const matcher_place_t *place) {
   key->count = 0;
@@ -102,7 +117,7 @@ static void make_head(place_key_t *key, const grammar_matcher_t *matcher,
     const thread_t *thread = &place->threads[i];
     add_word(key, thread->node);
     add_word(key, thread->state);
-    add_word(key, count_as_felt(matcher, thread));
+    add_count(key, matcher, thread->node, count_as_felt(matcher, thread));
     add_word(key, matcher->frames[thread->stack].depth);
   }
   key->head = key->count;
@@ -130,7 +145,7 @@ static void make_tail(place_key_t *key, const grammar_matcher_t *matcher,
     for (uint32_t k = frame->links; k; k = matcher->links[k].next) {
       if (key->count > KEY_WORDS_MAX) return;
       add_word(key, matcher->links[k].node);
-      add_word(key, matcher->links[k].count);
+      add_count(key, matcher, matcher->links[k].node, matcher->links[k].count);
       add_word(key, number_of(frames, &count, matcher->links[k].parent));
     }
     add_word(key, NONE);

@@ -79,6 +79,18 @@ static void visit_unique(closure_t *closure, uint32_t node, uint32_t used, uint3
 
 /* ---- objects ---- */
 
+/* The member `index` of the object at `node` begins: a listed one, or num_names for an extra one.
+ * `packed`: the object's count before. */
+static void begin_member(closure_t *closure, uint32_t node, uint32_t index, uint32_t packed,
+                         uint32_t parent) {
+  const grammar_t *grammar = closure->m->grammar;
+  const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
+  uint32_t rule = index < object->num_names ? object->entry[index] : object->extra, after;
+  if (closure->narrow && (closure->num_seen > 0 || closure->done)) return;
+  if (members_after(closure, object, packed, index, &after))
+    begin_rule(closure, rule, node, after, parent);
+}
+
 static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
   const grammar_t *grammar = closure->m->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
@@ -87,10 +99,7 @@ static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, ui
     /* `node` is an OBJECT or a MEMBERS node: both have the member `object`. */
     closure_thread(closure, (thread_t){node, 0, packed, parent});
   }
-  if (members.extra) {
-    begin_rule(closure, object->extra, node, members_after(object, &members, object->num_names),
-               parent);
-  }
+  if (members.extra) begin_member(closure, node, object->num_names, packed, parent);
 }
 
 static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
@@ -222,6 +231,8 @@ static bool finish_closure(closure_t *closure) {
   level->num_threads = level->first + level->count;
   level->num_frames = matcher->num_frames;
   level->num_links = matcher->num_links;
+  level->num_sets = matcher->num_sets;
+  level->own_sets += closure->num_sets;
   level->used_frames += matcher->num_frames - closure->first_frame;
   level->used_links += matcher->num_links - closure->first_link;
   return !closure->full;
@@ -284,8 +295,7 @@ static void move_members(const grammar_matcher_t *matcher, grammar_scratch_t *sc
   if (!members_below(scratch, object, name, &members)) return;
   if (name->child) add_move(&scratch->moves, thread->node, child, thread->count, thread->stack);
   if (name->index == NONE || !members_allow(object, &members, name->index)) return;
-  add_move(&scratch->moves, MOVE_ENTER | thread->node, object->entry[name->index],
-           members_after(object, &members, name->index), thread->stack);
+  add_move(&scratch->moves, MOVE_ENTER | thread->node, name->index, thread->count, thread->stack);
 }
 
 static bool survives_lex(const grammar_t *grammar, const thread_t *thread,
@@ -357,6 +367,7 @@ static void begin_level(grammar_matcher_t *matcher, uint32_t depth) {
   matcher_unwind(matcher, from);
   matcher->levels[depth + 1] = (level_t){.first = MAX(from->num_threads, matcher->kept_threads),
                                          .used_threads = from->used_threads + from->count,
+                                         .used_sets = from->used_sets + from->own_sets,
                                          .used_frames = from->used_frames,
                                          .used_links = from->used_links};
 }
@@ -374,7 +385,7 @@ static bool move_all(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uin
     if (kind == MOVE_LEAVE) {
       visit(&closure, node, move->stack);
     } else if (kind == MOVE_ENTER) {
-      begin_rule(&closure, move->state, node, move->count, move->stack);
+      begin_member(&closure, node, move->state, move->count, move->stack);
     } else {
       closure_thread(&closure, (thread_t){node, move->state, move->count, move->stack});
     }
@@ -392,6 +403,7 @@ static void move_one(grammar_matcher_t *matcher, const move_t *move, uint32_t de
   level->num_threads = level->first + 1;
   level->num_frames = matcher->num_frames;
   level->num_links = matcher->num_links;
+  level->num_sets = matcher->num_sets;
 }
 
 static uint32_t alive(const level_t *level) {
@@ -428,11 +440,13 @@ void matcher_load(grammar_matcher_t *matcher) {
                                  .num_threads = place->count,
                                  .num_frames = place->num_frames,
                                  .num_links = place->num_links,
+                                 .num_sets = place->num_sets,
                                  .accepting = place->accepting};
   memcpy(matcher->threads, place->threads, place->count * sizeof *matcher->threads);
   matcher->kept_threads = place->count;
   matcher->kept_frames = place->num_frames;
   matcher->kept_links = place->num_links;
+  matcher->kept_sets = place->num_sets;
   matcher_unwind(matcher, &matcher->levels[0]);
 }
 
@@ -445,6 +459,7 @@ static void store(grammar_matcher_t *matcher, grammar_scratch_t *scratch, const 
   matcher_collect(matcher, scratch);
   place->num_frames = matcher->num_frames;
   place->num_links = matcher->num_links;
+  place->num_sets = matcher->num_sets;
 }
 
 size_t grammar_matcher_bytes(void) {
@@ -460,9 +475,11 @@ void grammar_matcher_copy(grammar_matcher_t *to, const grammar_matcher_t *from) 
   memcpy(to, from, offsetof(grammar_matcher_t, frames));
   memcpy(to->frames, from->frames, place->num_frames * sizeof *from->frames);
   memcpy(to->links, from->links, place->num_links * sizeof *from->links);
+  memcpy(to->sets, from->sets, place->num_sets * sizeof *from->sets);
   to->place = *place;
   to->num_frames = place->num_frames;
   to->num_links = place->num_links;
+  to->num_sets = place->num_sets;
   to->taken = 0;
 }
 
@@ -476,11 +493,12 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
   matcher->vocabulary = vocabulary;
   matcher->narrow = false;
   matcher->taken = 0;
-  matcher->num_frames = matcher->num_links = 1;
+  matcher->num_frames = matcher->num_links = matcher->num_sets = 1;
   matcher->kept_threads = 0;
-  matcher->kept_frames = matcher->kept_links = 1;
-  matcher->place.num_frames = matcher->place.num_links = 1;
+  matcher->kept_frames = matcher->kept_links = matcher->kept_sets = 1;
+  matcher->place.num_frames = matcher->place.num_links = matcher->place.num_sets = 1;
   matcher->frames[0] = (matcher_frame_t){0};
+  matcher->sets[0] = (name_set_t){0};
   matcher->levels[0] = (level_t){0};
   closure_t closure;
   closure_begin(&closure, matcher, scratch, 0, false);
@@ -493,6 +511,7 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
 bool matcher_has_room(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t node) {
   matcher->place.num_frames = matcher->num_frames = 2;
   matcher->place.num_links = matcher->num_links = 1;
+  matcher->place.num_sets = matcher->num_sets = 1;
   matcher->frames[1] = (matcher_frame_t){.depth = 1}; /* returns to nothing */
   matcher->levels[0] = (level_t){0};
   closure_t closure;
@@ -562,10 +581,6 @@ static int take_token(grammar_matcher_t *matcher, grammar_scratch_t *scratch, in
   return 0;
 }
 
-static bool must_collect(const grammar_matcher_t *matcher) {
-  return matcher->num_frames > FRAMES_MAX / 2 || matcher->num_links > LINKS_MAX / 2;
-}
-
 int grammar_matcher_accept_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, int32_t id,
                               uint64_t units) {
   uint32_t length, depth = matcher->taken;
@@ -577,7 +592,7 @@ int grammar_matcher_accept_on(grammar_matcher_t *matcher, grammar_scratch_t *scr
     uint32_t left = matcher_step(matcher, scratch, depth, (uint8_t)bytes[depth]);
     depth = left > 0 ? depth + 1 : 0;
     if (left == 0) break;
-    if (scratch->units >= end && (depth < length || must_collect(matcher))) {
+    if (scratch->units >= end && (depth < length || matcher_must_collect(matcher))) {
       matcher->taken = depth;
       return GRAMMAR_LATER;
     }

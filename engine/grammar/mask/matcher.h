@@ -13,13 +13,15 @@
 struct grammar_matcher {
   const grammar_t *grammar;
   const grammar_vocabulary_t *vocabulary;
-  bool narrow;                    /* of what may follow a lexeme, only one way is followed */
-  uint32_t taken;                 /* bytes of the token that is being accepted */
-  uint32_t num_frames, num_links; /* frames[0] is the empty stack, links[0] is not used */
+  bool narrow;    /* of what may follow a lexeme, only one way is followed */
+  uint32_t taken; /* bytes of the token that is being accepted */
+  /* frames[0] is the empty stack, links[0] is not used, sets[0] is empty. */
+  uint32_t num_frames, num_links, num_sets;
   /* Those before are not to be overwritten: of the place, and of the memo of a walk. */
-  uint32_t kept_threads, kept_frames, kept_links;
+  uint32_t kept_threads, kept_frames, kept_links, kept_sets;
   matcher_frame_t frames[FRAMES_MAX + MEMO_FRAMES];
   matcher_link_t links[LINKS_MAX + MEMO_LINKS];
+  name_set_t sets[SETS_MAX + MEMO_SETS];
   matcher_place_t place; /* after the last accepted token */
   /* Of a walk or of a token that is being accepted; kept between their pieces. Inside one lexeme a
    * walk needs no threads, but a state and a counter for each depth. */
@@ -49,8 +51,9 @@ struct grammar_scratch {
   seen_t seen[CLOSURE_MAX];
   mark_t listed[MARKS_LISTED];
   mark_t marks[2 * MARKS_MAX]; /* the table of n slots begins at slot n */
-  /* Collecting garbage: the new numbers of frames and of links, frames whose links come next. */
-  uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], reached[FRAMES_MAX];
+  /* Collecting garbage: the new numbers of frames, links and sets; frames whose links come next. */
+  uint32_t moved_frames[FRAMES_MAX], moved_links[LINKS_MAX], moved_sets[SETS_MAX];
+  uint32_t reached[FRAMES_MAX];
   moves_t moves; /* of the byte that is being taken */
   memo_t memo;
 };
@@ -97,6 +100,15 @@ static inline void matcher_unwind(grammar_matcher_t *matcher, const level_t *lev
       level->num_frames > matcher->kept_frames ? level->num_frames : matcher->kept_frames;
   matcher->num_links =
       level->num_links > matcher->kept_links ? level->num_links : matcher->kept_links;
+  matcher->num_sets = level->num_sets > matcher->kept_sets ? level->num_sets : matcher->kept_sets;
+}
+/* Returns the object whose set of names the count of a link or a thread at this node numbers; NULL
+ * if the count is something else. */
+static inline const grammar_object_t *matcher_set_object(const grammar_t *grammar, uint32_t node) {
+  const grammar_node_t *at = &grammar->nodes[node];
+  if (at->kind != NODE_OBJECT && at->kind != NODE_MEMBERS) return NULL;
+  const grammar_object_t *object = grammar->objects[at->object];
+  return object->has_sets ? object : NULL;
 }
 
 #endif

@@ -1,12 +1,14 @@
 /* members.c: which members of an object may come next.
  *
- * Engine thread or a worker; allocates nothing. An object knows the next index, and beside it the
- * number of members, or a state of the conditions on which members occur together. One with few
- * names knows the set of those that have come, and asks the conditions with it.
+ * Engine thread or a worker; allocates nothing. An object knows the set of names that have come and
+ * asks the conditions on which members occur together with it. One whose order is fixed knows the
+ * next index, and beside it the number of members, or a state of the conditions.
  */
 #include "engine/grammar/mask/members.h"
 
 #include "engine/base/util.h"
+
+#include <string.h>
 
 /* Returns the state after all names before `index` have proved absent. */
 static uint32_t state_at(const grammar_object_t *object, uint32_t state, uint32_t index) {
@@ -66,30 +68,69 @@ static void set_by_count(const grammar_object_t *object, members_t *members, uin
   }
 }
 
-static uint32_t count_bits(uint32_t bits) {
-  return (uint32_t)__builtin_popcount(bits);
+/* ---- sets of names ---- */
+
+static uint64_t bits_below(uint32_t count) {
+  return count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
+}
+
+static bool has_bit(const uint64_t *bits, uint32_t i) {
+  return bits[i / 64] >> i % 64 & 1;
+}
+
+static void add_bit(uint64_t *bits, uint32_t i) {
+  bits[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+/* Adds the bits from .. until - 1. */
+static void add_bits(uint64_t *bits, uint32_t from, uint32_t until) {
+  for (uint32_t i = from / 64; 64 * i < until; i++)
+    bits[i] |= bits_below(until - 64 * i) & ~bits_below(from > 64 * i ? from - 64 * i : 0);
+}
+
+/* Words that hold a bit for each name, and one for the extra members. */
+static uint32_t num_words(const grammar_object_t *object) {
+  return object->num_names / 64 + 1;
+}
+
+/* The bits of the listed names in word i. */
+static uint64_t all_names(const grammar_object_t *object, uint32_t i) {
+  return object->num_names > 64 * i ? bits_below(object->num_names - 64 * i) : 0;
+}
+
+static name_set_t set_of(const grammar_matcher_t *matcher, const grammar_object_t *object,
+                         uint32_t packed) {
+  if (object->has_sets) return matcher->sets[packed];
+  return (name_set_t){{packed & bits_below(object->num_names)}, packed >> object->num_names};
+}
+
+static uint32_t count_bits(uint64_t bits) {
+  return (uint32_t)__builtin_popcountll(bits);
 }
 
 /* Listed members come in any order, extra ones when no required one is missing. An extra name may
  * come twice and is then one member of the value, so only the first is sure to count. */
-static void set_free(const grammar_object_t *object, members_t *members, bool only_required) {
-  uint32_t names = object->num_names, all = (UINT32_C(1) << names) - 1;
-  uint32_t used = members->packed & all, extras = members->packed >> names;
-  uint32_t open = all & ~used, missing = object->required & open;
-  uint32_t sure = count_bits(used) + (extras > 0), most = count_bits(used) + extras;
-  uint32_t left = object->min > sure ? object->min - sure : 0; /* must still come */
-  uint32_t others = MAX(count_bits(missing), left > 0 ? left - 1 : 0);
-  uint32_t sure_extra = extras == 0 && left > 0; /* what an extra one adds to `sure` */
-  members->close = missing == 0 && left == 0;
-  members->allowed = missing;
-  if (object->max == NONE || most + 1 + others <= object->max) members->allowed |= open & ~missing;
-  members->extra = object->extra != NONE && missing == 0 && left - sure_extra <= count_bits(open) &&
-                   (object->max == NONE || most + 1 + left - sure_extra <= object->max);
-  if (only_required && (missing != 0 || members->close)) {
-    members->allowed &= missing;
-    members->extra = false;
+static void set_free(const grammar_matcher_t *matcher, const grammar_object_t *object,
+                     members_t *members, bool only_required) {
+  const name_set_t set = set_of(matcher, object, members->packed);
+  uint32_t num_used = 0, num_missing = 0, words = num_words(object);
+  for (uint32_t i = 0; i < words; i++) {
+    num_used += count_bits(set.names[i]);
+    num_missing += count_bits(object->required[i] & ~set.names[i]);
   }
-  members->low = members->allowed == 0, members->high = members->allowed != 0 ? names - 1 : 0;
+  uint32_t extras = (uint32_t)set.extras, sure = num_used + (extras > 0), most = num_used + extras;
+  uint32_t left = object->min > sure ? object->min - sure : 0; /* must still come */
+  uint32_t others = MAX(num_missing, left > 0 ? left - 1 : 0);
+  uint32_t sure_extra = extras == 0 && left > 0; /* what an extra one adds to `sure` */
+  members->close = num_missing == 0 && left == 0;
+  members->extra = object->extra != NONE && num_missing == 0 &&
+                   left - sure_extra <= object->num_names - num_used &&
+                   (object->max == NONE || most + 1 + left - sure_extra <= object->max);
+  bool optional = object->max == NONE || most + 1 + others <= object->max;
+  if (only_required && (num_missing != 0 || members->close)) optional = members->extra = false;
+  for (uint32_t i = 0; i < words; i++) {
+    members->allowed[i] = (optional ? all_names(object, i) : object->required[i]) & ~set.names[i];
+  }
 }
 
 /* ---- conditions in a free order ---- */
@@ -97,7 +138,7 @@ static void set_free(const grammar_object_t *object, members_t *members, bool on
 /* Ways through the diagram of an object on which all names are present that have come. */
 typedef struct ways {
   const grammar_object_t *object;
-  uint64_t used;                   /* bits of the names that have come; num_names: an extra one */
+  uint64_t used[SET_WORDS];        /* bits of the names that have come; num_names: an extra one */
   uint64_t alive;                  /* states from which such a way leads to the end */
   uint32_t needs[FREE_STATES_MAX]; /* frames that the cheapest of them takes */
 } ways_t;
@@ -106,9 +147,14 @@ static bool is_alive(const ways_t *ways, uint32_t state) {
   return state != NONE && (ways->alive >> state & 1);
 }
 
+/* Whether the state leads on without its name. */
+static bool goes_without(const ways_t *ways, const presence_state_t *state) {
+  return !has_bit(ways->used, state->index) && is_alive(ways, state->without);
+}
+
 static uint32_t member_need(const grammar_matcher_t *matcher, const ways_t *ways, uint32_t index) {
   const grammar_object_t *object = ways->object;
-  if (ways->used >> index & 1) return 0;
+  if (has_bit(ways->used, index)) return 0;
   uint32_t entry = index < object->num_names ? object->entry[index] : object->extra;
   return entry != NONE ? matcher->grammar->nodes[entry].need + 1 : 0;
 }
@@ -122,53 +168,51 @@ static void find_ways(const grammar_matcher_t *matcher, ways_t *ways) {
     if (state->index == NONE) need = 0;
     if (state->index != NONE && is_alive(ways, state->with))
       need = MAX(ways->needs[state->with], member_need(matcher, ways, state->index));
-    if (state->index != NONE && !(ways->used >> state->index & 1) && is_alive(ways, state->without))
+    if (state->index != NONE && goes_without(ways, state))
       need = MIN(need, ways->needs[state->without]);
     ways->needs[i] = need;
     if (need != NONE) ways->alive |= UINT64_C(1) << i;
   }
 }
 
-/* Bits of the names from `first` to the one that a state asks for. */
-static uint64_t names_until(const ways_t *ways, uint32_t first, uint32_t state) {
+/* Adds the names from `first` to the one that a state asks for. */
+static void add_names_until(const ways_t *ways, uint64_t *names, uint32_t first, uint32_t state) {
   uint32_t index = ways->object->presence[state].index, end = ways->object->num_names + 1;
-  return ((UINT64_C(1) << MIN(index, end)) - 1) & ~((UINT64_C(1) << first) - 1);
+  add_bits(names, first, MIN(index, end));
 }
 
-/* Returns the names that are present on some way. */
-static uint64_t names_of_ways(const ways_t *ways) {
-  uint64_t reached = 1, names = names_until(ways, 0, 0); /* those that no state asks for are free */
+/* Finds the names that are present on some way; those that no state asks for are free. */
+static void find_names(const ways_t *ways, uint64_t *names) {
+  uint64_t reached = 1;
+  add_names_until(ways, names, 0, 0);
   for (uint32_t i = 0; i < ways->object->num_presence; i++) {
     const presence_state_t *state = &ways->object->presence[i];
     if (!(reached >> i & 1) || state->index == NONE) continue;
     if (is_alive(ways, state->with)) {
       reached |= UINT64_C(1) << state->with;
-      names |= UINT64_C(1) << state->index | names_until(ways, state->index + 1, state->with);
+      add_bit(names, state->index);
+      add_names_until(ways, names, state->index + 1, state->with);
     }
-    if (!(ways->used >> state->index & 1) && is_alive(ways, state->without)) {
+    if (goes_without(ways, state)) {
       reached |= UINT64_C(1) << state->without;
-      names |= names_until(ways, state->index + 1, state->without);
+      add_names_until(ways, names, state->index + 1, state->without);
     }
   }
-  return names;
 }
 
-/* Returns the names on the cheapest way; none if no other name has to come. */
-static uint64_t names_of_cheapest(const ways_t *ways) {
-  uint64_t names = 0;
+/* Finds the names on the cheapest way. */
+static void find_cheapest(const ways_t *ways, uint64_t *names) {
   uint32_t at = 0;
   while (ways->object->presence[at].index != NONE) {
     const presence_state_t *state = &ways->object->presence[at];
-    bool used = ways->used >> state->index & 1, with = is_alive(ways, state->with);
-    bool without = !used && is_alive(ways, state->without);
+    bool with = is_alive(ways, state->with), without = goes_without(ways, state);
     if (without && (!with || ways->needs[state->without] <= ways->needs[at])) {
       at = state->without;
     } else {
-      names |= UINT64_C(1) << state->index;
+      add_bit(names, state->index);
       at = state->with;
     }
   }
-  return names & ~ways->used;
 }
 
 /* Returns true if the names that have come satisfy the condition. */
@@ -176,26 +220,33 @@ static bool may_end(const ways_t *ways) {
   uint32_t at = 0;
   while (at != NONE && ways->object->presence[at].index != NONE) {
     const presence_state_t *state = &ways->object->presence[at];
-    at = ways->used >> state->index & 1 ? state->with : state->without;
+    at = has_bit(ways->used, state->index) ? state->with : state->without;
   }
   return at != NONE;
 }
 
 static void set_by_ways(const grammar_matcher_t *matcher, const grammar_object_t *object,
                         members_t *members, bool only_required) {
-  ways_t ways = {.object = object, .used = members->packed};
-  uint64_t all = (UINT64_C(1) << object->num_names) - 1;
-  uint32_t missing = object->required & ~members->packed;
+  const name_set_t set = set_of(matcher, object, members->packed);
+  uint32_t words = num_words(object), extra = object->num_names;
+  uint64_t names[SET_WORDS] = {0}, missing = 0;
+  ways_t ways = {.object = object};
+  memcpy(ways.used, set.names, sizeof set.names);
+  if (set.extras > 0) add_bit(ways.used, extra);
+  for (uint32_t i = 0; i < words; i++) missing |= object->required[i] & ~set.names[i];
   find_ways(matcher, &ways);
-  uint64_t names = names_of_ways(&ways);
   members->close = missing == 0 && may_end(&ways);
-  if (only_required) names = members->close ? 0 : names_of_cheapest(&ways) | missing;
-  if (only_required && missing != 0) names = missing;
-  bool again = !(ways.used & ~all) || object->max == NONE;
-  members->allowed = (uint32_t)(names & all & ~ways.used);
-  members->extra = object->extra != NONE && missing == 0 && again && (names & ~all) != 0;
-  members->low = members->allowed == 0;
-  members->high = members->allowed != 0 ? object->num_names - 1 : 0;
+  if (!only_required) {
+    find_names(&ways, names);
+  } else if (missing != 0) {
+    memcpy(names, object->required, sizeof names);
+  } else if (!members->close) {
+    find_cheapest(&ways, names);
+  }
+  members->extra = object->extra != NONE && missing == 0 && has_bit(names, extra) &&
+                   (set.extras == 0 || (object->max == NONE && !only_required));
+  for (uint32_t i = 0; i < words; i++)
+    members->allowed[i] = names[i] & all_names(object, i) & ~set.names[i];
 }
 
 members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
@@ -207,7 +258,7 @@ members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *o
     if (object->presence != NULL) {
       set_by_ways(matcher, object, &members, only_required);
     } else {
-      set_free(object, &members, only_required);
+      set_free(matcher, object, &members, only_required);
     }
     return members;
   }
@@ -224,21 +275,29 @@ members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *o
 }
 
 bool members_allow(const grammar_object_t *object, const members_t *members, uint32_t index) {
+  if (object->is_free) return has_bit(members->allowed, index);
   if (index < members->low || index > members->high) return false;
-  if (object->is_free) return members->allowed >> index & 1;
   if (object->presence == NULL) return true;
   const presence_state_t *state = &object->presence[state_at(object, members->state, index)];
   return state->index != index || state->with != NONE;
+}
+
+static bool free_below(grammar_scratch_t *scratch, const grammar_object_t *object,
+                       const name_node_t *node, const members_t *members) {
+  const uint32_t *sorted = object->sorted + node->first;
+  scratch->units += node->count / 32;
+  for (uint32_t i = 0; i < node->count; i++) {
+    if (has_bit(members->allowed, sorted[i])) return true;
+  }
+  return false;
 }
 
 bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
                    const name_node_t *node, const members_t *members) {
   const uint32_t *sorted = object->sorted + node->first;
   uint32_t from = 0, until = node->count, state = members->state;
+  if (object->is_free) return free_below(scratch, object, node, members);
   if (members->low > members->high) return false;
-  for (; object->is_free && from < until; from++) {
-    if (members->allowed >> sorted[from] & 1) return true;
-  }
   while (from < until) {
     uint32_t middle = (from + until) / 2;
     if (sorted[middle] < members->low) {
@@ -257,19 +316,36 @@ bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
   return false;
 }
 
-uint32_t members_after(const grammar_object_t *object, const members_t *members, uint32_t index) {
-  uint32_t next = index + 1, count = 1;
-  if (object->is_free) {
-    uint32_t extra = UINT32_C(1) << object->num_names;
-    if (index < object->num_names) return members->packed | UINT32_C(1) << index;
-    bool counts = object->max != NONE && object->presence == NULL;
-    return counts ? members->packed + extra : members->packed | extra;
+/* The member comes to a free order. */
+static bool free_after(closure_t *closure, const grammar_object_t *object, uint32_t packed,
+                       uint32_t index, uint32_t *after) {
+  bool counts = object->max != NONE && object->presence == NULL;
+  name_set_t set = set_of(closure->m, object, packed);
+  if (index < object->num_names) {
+    add_bit(set.names, index);
+  } else if (counts || set.extras == 0) {
+    set.extras++;
+  } else {
+    *after = packed;
+    return true;
   }
+  *after = object->has_sets ? closure_set(closure, &set)
+                            : (uint32_t)(set.names[0] | set.extras << object->num_names);
+  return *after != 0;
+}
+
+bool members_after(closure_t *closure, const grammar_object_t *object, uint32_t packed,
+                   uint32_t index, uint32_t *after) {
+  uint32_t next = index + 1, count = packed >> 16;
+  if (object->is_free) return free_after(closure, object, packed, index, after);
   if (object->presence != NULL) {
-    count = state_at(object, members->state, index);
+    count = state_at(object, count, index);
     if (object->presence[count].index == index) count = object->presence[count].with;
   } else if (object->min > 0 || object->max != NONE) {
-    count = members->count < 0xFFFF ? members->count + 1 : 0xFFFF;
+    count = MIN(count + 1, 0xFFFF);
+  } else {
+    count = 1;
   }
-  return next | count << 16;
+  *after = next | count << 16;
+  return true;
 }

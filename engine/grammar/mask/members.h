@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_GRAMMAR_MASK_MEMBERS_H
 #define INFERD_ENGINE_GRAMMAR_MASK_MEMBERS_H
 
-#include "engine/grammar/mask/matcher.h"
+#include "engine/grammar/mask/frames.h"
 
 /* The state of an object, unpacked from the count of its frame. */
 typedef struct members {
@@ -14,9 +14,10 @@ typedef struct members {
   uint32_t state;     /* presence state, in the others */
   uint32_t packed;    /* what it was unpacked from */
   uint32_t low, high; /* listed indices that may come now; low > high = none */
-  uint32_t allowed;   /* of these, if the order is free: a bit for each that may */
   bool extra;         /* an extra member may come now */
   bool close;         /* the object may end now */
+  /* If the order is free, instead of the indices: a bit for each listed name that may come now. */
+  uint64_t allowed[SET_WORDS];
 } members_t;
 
 /* `packed`: count of the object's frame; `parent`: the frame below it. */
@@ -27,8 +28,10 @@ bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
                    const name_node_t *node, const members_t *members);
 /* Returns true if the listed name `index` may come now. */
 bool members_allow(const grammar_object_t *object, const members_t *members, uint32_t index);
-/* The count of the frame after the member `index`, a listed one or num_names for an extra one. */
-uint32_t members_after(const grammar_object_t *object, const members_t *members, uint32_t index);
+/* Sets *after to the count of the frame after the member `index`, a listed one or num_names for an
+ * extra one. Returns false, and sets closure->full, if there is no room for a set. */
+bool members_after(closure_t *closure, const grammar_object_t *object, uint32_t packed,
+                   uint32_t index, uint32_t *after);
 
 static inline bool members_are_none(uint32_t packed) {
   return packed == 0;

@@ -49,13 +49,15 @@ static uint32_t add_state(grammar_matcher_t *matcher, memo_t *memo, uint32_t dep
   uint32_t number = memo->num_states;
   if (number == MEMO_STATES || level->num_threads > matcher->place.count + MEMO_THREADS ||
       level->num_frames > matcher->place.num_frames + MEMO_FRAMES ||
-      level->num_links > matcher->place.num_links + MEMO_LINKS)
+      level->num_links > matcher->place.num_links + MEMO_LINKS ||
+      level->num_sets > matcher->place.num_sets + MEMO_SETS)
     return 0;
   memo_state_t *state = &memo->states[memo->num_states++];
   state->first = level->first;
   state->count = level->count;
   state->num_frames = level->num_frames - matcher->kept_frames;
   state->num_links = level->num_links - matcher->kept_links;
+  state->num_sets = level->own_sets;
   state->accepting = level->accepting;
   state->num_moves = 0;
   for (int family = 0; family < MEMO_FAMILIES; family++)
@@ -64,7 +66,8 @@ static uint32_t add_state(grammar_matcher_t *matcher, memo_t *memo, uint32_t dep
   matcher->kept_threads = level->num_threads;
   matcher->kept_frames = level->num_frames;
   matcher->kept_links = level->num_links;
-  level->num_threads = level->num_frames = level->num_links = 0;
+  matcher->kept_sets = level->num_sets;
+  level->num_threads = level->num_frames = level->num_links = level->num_sets = 0;
   level->state = number;
   return number;
 }
@@ -78,9 +81,12 @@ static bool enter(grammar_matcher_t *matcher, const memo_t *memo, uint32_t depth
                    .used_threads = from->used_threads + from->count,
                    .used_frames = from->used_frames + state->num_frames,
                    .used_links = from->used_links + state->num_links,
+                   .used_sets = from->used_sets + from->own_sets,
+                   .own_sets = state->num_sets,
                    .state = number,
                    .accepting = state->accepting};
   if (level.used_frames > FRAMES_MAX / 2 || level.used_links > LINKS_MAX / 2 ||
+      level.used_sets + level.own_sets > SETS_MAX / 2 ||
       level.count > matcher_threads_max(level.used_threads, depth))
     return false;
   matcher->levels[depth] = level;
@@ -205,6 +211,7 @@ void memo_leave_lane(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uin
   level->num_threads = level->first + 1;
   level->num_frames = matcher->kept_frames;
   level->num_links = matcher->kept_links;
+  level->num_sets = matcher->kept_sets;
   number = add_state(matcher, memo, depth);
   if (number != 0) remember(memo, number, moves, hash);
 }

@@ -19,7 +19,8 @@ enum {
   MEMO_MOVES = 4096, /* of all states */
   MEMO_THREADS = 2048,
   MEMO_FRAMES = 1024,
-  MEMO_LINKS = 2048
+  MEMO_LINKS = 2048,
+  MEMO_SETS = 128
 };
 
 /* What a byte does to one thread. The moves of a set of threads decide all that follows. */
@@ -29,7 +30,7 @@ typedef struct move {
 
 enum {
   MOVE_LEAVE = 1 << 29,       /* the lexeme has ended: `node` comes next above the stack */
-  MOVE_ENTER = 2 << 29,       /* the rule at node `state` begins; it returns to (node, count) */
+  MOVE_ENTER = 2 << 29,       /* the listed name `state` has come to the object at (node, count) */
   MOVE_BITS = 3 << 29,        /* none of them: the thread goes on */
   MOVES_MAX = 2 * THREADS_MAX /* a thread goes on, leaves, or both */
 };
@@ -42,7 +43,7 @@ typedef struct moves {
 /* A set of threads of the matcher, and what its closure has made. */
 typedef struct memo_state {
   uint32_t first, count;
-  uint32_t num_frames, num_links; /* made by the closure */
+  uint32_t num_frames, num_links, num_sets; /* made by the closure; sets: looked for */
   uint32_t hash, first_move, num_moves;
   bool accepting;
   uint8_t takes[MEMO_FAMILIES]; /* so many characters of a family keep the set alive */

@@ -18,6 +18,7 @@ enum {
   THREADS_SURE = 64,    /* so many of a level have room whatever the other levels hold */
   FRAMES_MAX = 4096,    /* of one matcher; one half for its place, one for the bytes of a token */
   LINKS_MAX = 8192,     /* of all frames of one matcher, halved alike */
+  SETS_MAX = 1024,      /* of names, likewise */
   CLOSURE_MAX = 2048,   /* places looked at between two bytes */
   CLOSURE_STEPS = 4096, /* ways looked at between two bytes, most of which lead to equal places */
   MARKS_LISTED = 8,     /* so many marks are a list */
@@ -34,6 +35,13 @@ enum {
 typedef struct thread {
   uint32_t node, state, count, stack;
 } thread_t;
+
+/* The members of an object that have come, where they are too many for a count. Equal sets of a
+ * matcher have equal numbers; number 0 is the empty set. */
+typedef struct name_set {
+  uint64_t names[SET_WORDS]; /* a bit for each listed name */
+  uint64_t extras;           /* extra members (saturated at 1 unless the number matters) */
+} name_set_t;
 
 /* What happened to a frame at the byte that made it. */
 enum {
@@ -59,8 +67,8 @@ typedef struct matcher_link {
 /* A set of threads after its closure: it also has the threads behind every lexeme that may end. */
 typedef struct matcher_place {
   uint32_t count;
-  uint32_t num_frames, num_links; /* of the matcher, when it came here */
-  bool accepting;                 /* the text may end here */
+  uint32_t num_frames, num_links, num_sets; /* of the matcher, when it came here */
+  bool accepting;                           /* the text may end here */
   thread_t threads[THREADS_MAX];
 } matcher_place_t;
 
@@ -69,8 +77,9 @@ typedef struct matcher_place {
 typedef struct level {
   uint32_t first, count;
   uint32_t num_threads; /* of the matcher, with those of this level; 0 = a memo has them */
-  uint32_t num_frames, num_links;   /* likewise */
-  uint32_t used_threads;            /* of the levels before */
+  uint32_t num_frames, num_links, num_sets; /* likewise */
+  uint32_t used_threads, used_sets;         /* of the levels before; sets: looked for */
+  uint32_t own_sets;                        /* of this level */
   uint32_t used_frames, used_links; /* of this level and those before; the place does not count */
   uint32_t state;                   /* of the memo; 0 = none */
   bool accepting;

@@ -1,9 +1,9 @@
 /* build_object.c: objects: tables that tell the matcher which members may come next.
  *
  * Part of a compilation, on its thread. The state of an object is the set of names that have come
- * or, where they are many, the next index in the order of the schema. Keys are looked up in a trie
- * whose nodes know the indices below them. The size is linear in the number of names, even if all
- * are optional.
+ * or, where they are very many, the next index in the order of the schema. Keys are looked up in a
+ * trie whose nodes know the indices below them. The size is linear in the number of names, even if
+ * all are optional.
  */
 #include "engine/grammar/nodes/build.h"
 
@@ -156,15 +156,16 @@ static void fill_required(compile_t *compile, grammar_object_t *object,
   }
 }
 
-/* A set of the names that have come fits into the count of a frame. */
+/* The set of the names that have come fits into the count of a frame, or else is kept aside. */
 static void free_order(grammar_object_t *object, const object_draft_t *draft) {
-  bool fits = object->num_names <= FREE_NAMES_MAX &&
+  bool fits = object->num_names <= COUNT_NAMES_MAX &&
               (object->max == NONE || object->max <= UINT32_MAX >> object->num_names);
-  if (object->num_presence > FREE_STATES_MAX) fits = false;
-  object->is_free = fits && !draft->in_order;
+  object->is_free = object->num_names <= SET_NAMES_MAX && object->num_presence <= FREE_STATES_MAX &&
+                    !draft->in_order;
   if (!object->is_free) return;
+  object->has_sets = !fits;
   for (uint32_t i = 0; i < object->num_names; i++) {
-    if (object->next_required[i] == i) object->required |= UINT32_C(1) << i;
+    if (object->next_required[i] == i) object->required[i / 64] |= UINT64_C(1) << i % 64;
   }
 }
 

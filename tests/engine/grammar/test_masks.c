@@ -30,6 +30,22 @@ static const char recursive[] =
     "n\"}},"
     "\"additionalProperties\":false}]}}}}";
 
+/* Objects of so many names that their sets are kept aside; "k0" must come. */
+enum { NAMES = 40, NAMES_TEXT = 2048 };
+
+static const char *named(void) {
+  static char out[NAMES_TEXT];
+  size_t used =
+      (size_t)snprintf(out, sizeof out, "{\"type\":[\"object\",\"null\"],\"properties\":{");
+  for (int i = 0; i < NAMES; i++) {
+    used += (size_t)snprintf(out + used, sizeof out - used, "%s\"k%d\":{\"$ref\":\"#\"}",
+                             i ? "," : "", i);
+  }
+  snprintf(out + used, sizeof out - used,
+           "},\"required\":[\"k0\"],\"additionalProperties\":{\"type\":\"null\"}}");
+  return out;
+}
+
 typedef struct writer {
   uint64_t state;
   char text[TEXT_MAX];
@@ -96,6 +112,26 @@ static void write_recursive(writer_t *w, int depth) {
   put(w, "]");
 }
 
+static void write_named(writer_t *w, int depth) {
+  uint32_t count = below(w, 4), at = below(w, count + 1), step = 1 + below(w, 9);
+  if (depth == 3 || below(w, 4) == 0) {
+    put(w, "null");
+    return;
+  }
+  for (uint32_t i = 0; i <= count; i++) {
+    char key[32];
+    uint32_t extra = i > at && below(w, 4) == 0, number = i == at ? 0 : 1 + i * step % (NAMES - 1);
+    snprintf(key, sizeof key, "%s\"%s%u\":", i ? ", " : "{", extra ? "x" : "k", number);
+    put(w, key);
+    if (extra) {
+      put(w, "null");
+    } else {
+      write_named(w, depth + 1);
+    }
+  }
+  put(w, "}");
+}
+
 /* The kept masks of two caches, a tiny one and one that forgets nothing, against a walk. */
 static void check_place(rig_t *rig, grammar_masks_t *const *masks, const writer_t *w, size_t at,
                         uint64_t *hits) {
@@ -132,17 +168,16 @@ Test(masks, are_kept_for_equal_places_only) {
   w->state = clock_now_ns();
   ASSERT_EQ(grammar_masks_new(rig->vocabulary, 7 * sizeof rig->row, &masks[0], &rig->error), 0);
   ASSERT_EQ(grammar_masks_new(rig->vocabulary, (size_t)8 << 20, &masks[1], &rig->error), 0);
-  for (int kind = 0; kind < 3; kind++) {
-    ASSERT_EQ_FOR(rig_schema(rig, kind == 0   ? lists
-                                  : kind == 1 ? objects
-                                              : recursive),
-                  0, "%s", rig->error.message);
+  const char *schemas[] = {lists, objects, recursive, named()};
+  for (int kind = 0; kind < 4; kind++) {
+    ASSERT_EQ_FOR(rig_schema(rig, schemas[kind]), 0, "%s", rig->error.message);
     for (int i = 0; i < TEXTS; i++) {
       w->length = 0;
       w->text[0] = '\0';
       if (kind == 0) write_lists(w);
       if (kind == 1) write_objects(w);
       if (kind == 2) write_recursive(w, 0);
+      if (kind == 3) write_named(w, 0);
       check_text(rig, masks, w, hits);
       places += w->length + 1;
     }

@@ -292,22 +292,6 @@ Test(schema, property_names) {
   rig_free(rig);
 }
 
-/* The names are too many for a set: they come in the order of the schema. */
-Test(schema, order_of_many_keys) {
-  char schema[1024] = "{\"type\":\"object\",\"properties\":{\"a\":{}";
-  rig_t *rig = rig_new();
-  for (int i = 0; i < 31; i++) {
-    size_t used = strlen(schema);
-    snprintf(schema + used, sizeof schema - used, ",\"n%d\":{}%s", i, i < 29 ? "" : "}}");
-    if (i < 29) continue;
-    ASSERT_EQ_FOR(rig_schema(rig, schema), 0, "%s", rig->error.message);
-    cr_expect(rig_accepts(rig, "{\"a\":1,\"n4\":1,\"n7\":2}"));
-    ASSERT_EQ(rig_accepts(rig, "{\"n7\":1,\"a\":1,\"n4\":2}"), i == 29);
-    schema[strlen(schema) - 2] = '\0';
-  }
-  rig_free(rig);
-}
-
 /* OpenAI promises the order of the schema for a strict one. */
 Test(schema, order_of_strict_keys) {
   static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},"
