@@ -5,6 +5,7 @@ order that the grammar writes: it must be accepted exactly if it is valid.
 """
 
 import random
+import re
 
 DOMAIN = [None, True, False, 0, 1, 2, 3, 4.5, "", "a", "b", "ab"]
 NAMES = ["a", "b", "c", "d", "e"]
@@ -127,6 +128,11 @@ class LogicMaker:
             if r.random() < 0.3:
                 s["allOf"].append(self.unevaluated())
         definitions = {"$defs": {"leaf": self.leaf(1, False), "part": self.condition(0)}}
+        if ("properties" in s and r.random() < 0.3 and
+                not re.search("Properties|propertyNames", str([s["allOf"], definitions]))):
+            more = {f"n{i}": {"enum": [None]} for i in range(r.choice([40, 90]))}
+            listed = s["properties"] | more
+            s["properties"] = dict(r.sample(list(listed.items()), len(listed)))
         return s | definitions if "properties" in s else {"allOf": [s]} | definitions
 
     def instance(self, s):
@@ -135,6 +141,8 @@ class LogicMaker:
             return [r.choice(DOMAIN) for _ in range(r.randint(0, 4))]
         if "properties" not in s:
             return r.choice(DOMAIN)
-        out = {n: r.choice(s["properties"][n]["enum"] if r.random() < 0.9 else DOMAIN)
-               for n in r.sample(NAMES, len(NAMES)) if r.random() < 0.5}
+        listed = s["properties"]
+        out = {n: r.choice(listed[n]["enum"] if r.random() < 0.9 else DOMAIN)
+               for n in r.sample(list(listed), len(listed))
+               if r.random() < (0.5 if n in NAMES else 0.04)}
         return out | ({r.choice(["x", "ab"]): None} if r.random() < 0.3 else {})

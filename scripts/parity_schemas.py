@@ -178,7 +178,10 @@ class Maker:
         r = self.r
         names = r.sample(WORDS, r.randint(0, 5))
         s = {"type": "object", "properties": {n: self.schema(depth - 1) for n in names}}
-        required = [n for n in names if r.random() < 0.5]
+        if r.random() < 0.05:  # so many that the matcher keeps their set aside
+            names += [f"k{i}" for i in range(r.randint(30, 90))]
+            s["properties"] |= {n: self.schema(0) for n in names if n not in s["properties"]}
+        required = [n for n in names if r.random() < min(0.5, 4 / max(1, len(names)))]
         if r.random() < 0.1:
             required.append("must")
         if required:
@@ -191,7 +194,7 @@ class Maker:
         if r.random() < 0.1:
             s["maxProperties"] = len(required) + r.randint(0, 3)
         if r.random() < 0.1:
-            s["minProperties"] = r.randint(0, max(len(names), 1))
+            s["minProperties"] = r.randint(0, min(max(len(names), 1), 6))
         return s
 
     def make_patterned(self, depth):
@@ -374,7 +377,7 @@ class Maker:
         r, out = self.r, {}
         required = s.get("required", [])
         for name, sub in s.get("properties", {}).items():
-            if name in required or r.random() < 0.6:
+            if name in required or r.random() < min(0.6, 9 / len(s["properties"])):
                 out[name] = self.instance(sub, root, depth - 1)
         for name in required:
             if name not in out:
