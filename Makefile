@@ -195,6 +195,19 @@ $(call archive,$(1)): $(call objects,$($(1)_SRC)) $(sort $(dir $($(1)_SRC)))
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
+# The web page: three sources become one file, and C that holds its bytes.
+PAGE_SRC := $(addprefix server/page/,page.html page.css page.js)
+$(call archive,server): $(BUILD)/page_bytes.o
+$(BUILD)/page_bytes.c: $(BUILD)/embed_page $(PAGE_SRC)
+	@echo "  PAGE  $@"
+	$(Q)$^ > $@.part && mv $@.part $@
+$(BUILD)/page_bytes.o: $(BUILD)/page_bytes.c server/page/page.h
+	$(Q)$(CC) $(CFLAGS) -c $< -o $@
+$(BUILD)/embed_page: scripts/embed_page.c server/http/sha256.c server/http/sha256.h server/page/page.h
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(WARN) -o $@ $(filter %.c,$^)
+
 # Kernels want -O3 in every flavour, or the sanitizer runs never end. With sanitizers the kernels of
 # an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
 KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,-O3)
@@ -296,7 +309,7 @@ RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal package api hostile clients
+	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal package page api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments

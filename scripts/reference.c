@@ -566,6 +566,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_SMALL 0
 #define ROUTE_KEY_ALONE 0
 #define ROUTE_MESSAGES 0
+#define ROUTE_PAGE 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE

@@ -267,9 +267,9 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
 
 /* ---- start ---- */
 
-/* Prints a command that can be pasted. In a line of JSON it has no quotes, which would be escaped.
- */
-static void print_curl(const server_t *server) {
+/* Prints the address of the web page, and a command that can be pasted. In a line of JSON the
+ * command has no quotes, which would be escaped. */
+static void print_invitation(const server_t *server) {
   const config_t *config = server->config;
   const char *address = http_address(server->http, 0);
   const char *key = auth_key_count(server->auth) > 0 ? " -H \"Authorization: Bearer $KEY\"" : "";
@@ -281,6 +281,9 @@ static void print_curl(const server_t *server) {
     snprintf(where, sizeof where, "http://localhost%s", strrchr(address, ':'));
   } else {
     snprintf(where, sizeof where, "http://%s", address);
+  }
+  if (strcmp(config->web_page, "on") == 0 && strncmp(address, "unix:", 5) != 0) {
+    log_line(LOG_INFO, "ready", "web page: %s/", where);
   }
   if (log_is_json()) {
     log_line(LOG_INFO, "ready", "curl %s%s/v1/models",
@@ -323,7 +326,7 @@ static void on_ready(daemon_t *daemon) {
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
            info->backend, info->device);
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
-  print_curl(server);
+  print_invitation(server);
   http_ready(server->http);
   notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);

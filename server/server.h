@@ -37,7 +37,7 @@ typedef struct server {
   char system_fingerprint[48];
 } server_t;
 
-/* Flags of a route. If the server has keys, every route without ROUTE_OPEN needs one. */
+/* Flags of a route. If the server has keys, routes need one: all but ROUTE_OPEN and ROUTE_PAGE. */
 typedef enum route_flag {
   ROUTE_OPEN = 1,        /* no key: /livez, /readyz, /health, /ping */
   ROUTE_PREFIX = 2,      /* the path continues: path_tail */
@@ -47,7 +47,8 @@ typedef enum route_flag {
   ROUTE_ADMIN = 32,      /* an admin key; if the server has none, a UNIX socket */
   ROUTE_SMALL = 64,      /* a body of at most 64 KiB: it is parsed on the loop thread */
   ROUTE_KEY_ALONE = 128, /* takes the key in x-api-key too, where Authorization is absent */
-  ROUTE_MESSAGES = 256   /* Anthropic's: errors and headers are theirs */
+  ROUTE_MESSAGES = 256,  /* Anthropic's: errors and headers are theirs */
+  ROUTE_PAGE = 512       /* the web page: no key; absent with --web-page off */
 } route_flag_t;
 
 typedef struct route {
@@ -59,10 +60,11 @@ typedef struct route {
 } route_t;
 
 /* route.c: finds the route of a path. Doubled and trailing slashes and the query are ignored.
- * Returns NULL if there is none: then *allow is NULL (404), or the list of methods that the path
- * has (405). For a route with ROUTE_PREFIX *tail is the percent-decoded rest of the path,
- * malloc'ed, which the caller frees; else NULL. */
-const route_t *route_find(const char *method, const char *path, const char **allow, char **tail);
+ * Routes with a flag of `absent` do not exist. Returns NULL if there is none: then *allow is NULL
+ * (404), or the list of methods that the path has (405). For a route with ROUTE_PREFIX *tail is the
+ * percent-decoded rest of the path, malloc'ed, which the caller frees; else NULL. */
+const route_t *route_find(const char *method, const char *path, unsigned absent, const char **allow,
+                          char **tail);
 /* Returns true if a route of this path, whatever its method, has ROUTE_MESSAGES. */
 bool route_of_messages(const char *path);
 
@@ -86,6 +88,7 @@ void api_livez(exchange_t *exchange);
 void api_readyz(exchange_t *exchange); /* also /health and /ping */
 void api_version(exchange_t *exchange);
 void api_metrics(exchange_t *exchange);
+void api_page(exchange_t *exchange);
 void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
 void api_messages(exchange_t *exchange);     /* server/messages */

@@ -112,13 +112,13 @@ static bool is_open(const http_exchange_t *exchange, const route_t *route) {
   if (route == NULL) return false;
   bool metrics = (route->flags & ROUTE_METRICS) != 0;
   if (metrics) return strcmp(exchange->http->server->config->metrics_auth, "off") == 0;
-  return (route->flags & ROUTE_OPEN) != 0;
+  return (route->flags & (ROUTE_OPEN | ROUTE_PAGE)) != 0;
 }
 
-/* A page of a foreign site has no key, and reads nothing of value from a probe. Proxies and probes
- * name a host that this server does not know. */
+/* A page of a foreign site has no key, and reads nothing of value from a probe or from the web
+ * page, which is public. Proxies and probes name a host that this server does not know. */
 static bool host_matters(const http_exchange_t *exchange, const route_t *route) {
-  if (route != NULL && (route->flags & ROUTE_OPEN) != 0) return false;
+  if (route != NULL && (route->flags & (ROUTE_OPEN | ROUTE_PAGE)) != 0) return false;
   return auth_key_count(exchange->http->server->auth) == 0 || is_open(exchange, route);
 }
 
@@ -292,8 +292,11 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
   int code = check_target(exchange, path, error);
   if (code != 0) return code;
   path = behind_root(exchange, path);
+  const config_t *config = exchange->http->server->config;
   exchange_t *public = &exchange->public;
-  const route_t *route = route_find(public->method, path, &exchange->allow, &exchange->tail);
+  const unsigned absent = strcmp(config->web_page, "off") == 0 ? ROUTE_PAGE : 0;
+  const route_t *route =
+      route_find(public->method, path, absent, &exchange->allow, &exchange->tail);
   public->route =
       route; /* set first, so that refusals are logged and counted under the route too */
   public->messages = route != NULL ? (route->flags & ROUTE_MESSAGES) != 0 : route_of_messages(path);

@@ -8,7 +8,7 @@
 
 #include "server/http/http_internal.h"
 
-enum { HEADERS_MAX = 4 }; /* response headers beyond those of every answer; OPTIONS adds four */
+enum { HEADERS_MAX = 5 }; /* response headers beyond those of every answer, as the page has */
 
 /* exchange_move has the table of the allowed changes. */
 typedef enum exchange_state {

@@ -97,7 +97,8 @@ static const char *allow_list(bool get, bool post) {
   return post ? "POST, OPTIONS" : NULL;
 }
 
-const route_t *route_find(const char *method, const char *path, const char **allow, char **tail) {
+const route_t *route_find(const char *method, const char *path, unsigned absent, const char **allow,
+                          char **tail) {
   const route_t *found = NULL;
   bool get = false, post = false;
   *allow = NULL;
@@ -107,7 +108,7 @@ const route_t *route_find(const char *method, const char *path, const char **all
   normalise(path, clean);
   const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
   for (int i = 0; i < ROUTE_COUNT && found == NULL; i++) {
-    if (!path_matches(&routes[i], clean)) continue;
+    if ((routes[i].flags & absent) != 0 || !path_matches(&routes[i], clean)) continue;
     get |= strcmp(routes[i].method, "GET") == 0;
     post |= strcmp(routes[i].method, "POST") == 0;
     if (strcmp(routes[i].method, wanted) == 0) found = &routes[i];

@@ -158,7 +158,6 @@ NOT_THERE = [
     ("unknown model", "/v1/completions", {"prompt": P, "model": "nope"}, "model_not_found"),
     ("unknown url", "/v1/nope", {"prompt": P}, "unknown_url"),
     ("stored answer", "/v1/responses/resp_1/cancel", {}, "unknown_url"),
-    ("root", "/", {}, "unknown_url"),
 ]
 
 MEDIA = [

@@ -158,7 +158,7 @@ Test(framing, a_target_for_another_server_is_refused) {
   cr_expect(strstr(answer, "different servers") != NULL);
   free(answer);
   answer = client_request("GET http://LOCALHOST?a HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
-  EXPECT_EQ(status_of(answer), 404);
+  EXPECT_EQ(status_of(answer), 200); /* the path is "/" */
   free(answer);
   harness_stop();
 }

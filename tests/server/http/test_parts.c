@@ -398,9 +398,20 @@ Test(parts, pace) {
 static const char *label_of(const char *method, const char *path) {
   const char *allow;
   char *tail;
-  const route_t *route = route_find(method, path, &allow, &tail);
+  const route_t *route = route_find(method, path, 0, &allow, &tail);
   free(tail);
   return route != NULL ? route->label : allow != NULL ? allow : "none";
+}
+
+Test(parts, routes_may_be_absent) {
+  const char *methods[] = {"GET", "HEAD", "POST", "OPTIONS"};
+  const char *allow;
+  char *tail;
+  for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
+    cr_expect_null(route_find(methods[i], "/", ROUTE_PAGE, &allow, &tail));
+    cr_expect_null(allow);
+  }
+  cr_expect_not_null(route_find("GET", "/livez", ROUTE_PAGE, &allow, &tail));
 }
 
 Test(parts, routes) {
@@ -413,7 +424,8 @@ Test(parts, routes) {
   EXPECT_STR_EQ(label_of("DELETE", "/ping"), "GET, HEAD, POST, OPTIONS");
   EXPECT_STR_EQ(label_of("GET", "/v1/tokenize"), "POST, OPTIONS");
   EXPECT_STR_EQ(label_of("POST", "/v1/models/x"), "GET, HEAD, OPTIONS");
-  EXPECT_STR_EQ(label_of("GET", "/"), "none");
+  EXPECT_STR_EQ(label_of("GET", "/?a"), "/");
+  EXPECT_STR_EQ(label_of("POST", "/"), "GET, HEAD, OPTIONS");
   EXPECT_STR_EQ(label_of("GET", ""), "none");
   EXPECT_STR_EQ(label_of("GET", "*"), "none");
   EXPECT_STR_EQ(label_of("GET", "/v1/modelsx"), "none");
@@ -427,7 +439,7 @@ Test(parts, routes) {
                                          {"/v1/models/100%", "100%"},
                                          {"/v1/models/a%00b", "a%00b"}};
   for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
-    const route_t *route = route_find("GET", tails[i][0], &allow, &tail);
+    const route_t *route = route_find("GET", tails[i][0], 0, &allow, &tail);
     cr_assert(route != NULL);
     EXPECT_STR_EQ(tail, tails[i][1]);
     free(tail);
@@ -474,9 +486,9 @@ Test(parts, open_routes) {
   for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
     const char *allow;
     char *tail;
-    const route_t *route = route_find("GET", paths[i], &allow, &tail);
+    const route_t *route = route_find("GET", paths[i], 0, &allow, &tail);
     free(tail);
-    if (route == NULL) route = route_find("POST", paths[i], &allow, &tail);
+    if (route == NULL) route = route_find("POST", paths[i], 0, &allow, &tail);
     cr_assert(route != NULL, "%s", paths[i]);
     EXPECT_EQ_FOR((route->flags & ROUTE_OPEN) != 0, i >= 9, "%s", paths[i]);
   }
