@@ -80,7 +80,7 @@ DEB = $(DEB_DIR)/inferd-$(VERSION)
 deb: all pages
 	rm -rf $(DEB_DIR) && mkdir -p $(DEB)
 	cp -r config/package/debian $(DEB)/
-	cp LICENSE CHANGELOG.md README.md $(DEB)/
+	cp -r LICENSE CHANGELOG.md README.md docs $(DEB)/
 	printf 'inferd (%s) unstable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n -- %s  %s\n' \
 	  '$(DEB_VERSION)' 'The inferd authors <maintainers@users.noreply.inferd.example>' \
 	  "$$(date -u -R -d @$(EPOCH))" > $(DEB)/debian/changelog
