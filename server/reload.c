@@ -6,6 +6,7 @@
  */
 #include "server/serve.h"
 
+#include "server/completion/live.h"
 #include "server/http/auth.h"
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
@@ -36,6 +37,8 @@ static bool may_change(const server_t *server, const config_t *fresh, enum confi
     return engine_state(server->engine) == ENGINE_READY &&
            fresh->max_queue_requests <= server->queue_requests_max;
   case OPTION_max_queue_tokens: return engine_state(server->engine) == ENGINE_READY;
+  case OPTION_lora_modules:
+    return engine_state(server->engine) == ENGINE_READY && server->live->loras != NULL;
   case OPTION_max_body_bytes: return fresh->max_body_bytes <= old->max_request_memory;
   default: return config_may_change(option);
   }
@@ -50,20 +53,30 @@ static int check_open(const server_t *server, const config_t *fresh, const auth_
                    "api_key: no key would be left, but other machines reach this server");
 }
 
+static void rename_model(server_t *server) {
+  if (model_names_set(server->live, &server->asked.served_model_name, server->config->model) != 0) {
+    return;
+  }
+  metrics_rename(server->metrics, model_name(server->live));
+}
+
 static void take_over(server_t *server, config_t *fresh, names_t *changed, names_t *waiting) {
   config_t *config = server->config;
   for (int i = 0; i < OPTION_COUNT; i++) {
     enum config_option option = (enum config_option)i;
     if (option == OPTION_config) continue;
     bool follows = config_may_change(option);
-    /* What was found at start, such as the path of the model, is compared as it was typed. */
-    if (config_same(follows ? config : &server->asked, fresh, option)) continue;
+    /* What was found at start, such as path and name of the model, is compared as it was typed. */
+    bool found = !follows || option == OPTION_served_model_name;
+    config_t *old = found ? &server->asked : config;
+    if (config_same(old, fresh, option)) continue;
     if (!follows || !may_change(server, fresh, option)) {
       names_add(waiting, config_name(option));
       continue;
     }
-    config_exchange(config, fresh, option);
+    config_exchange(old, fresh, option);
     names_add(changed, config_name(option));
+    if (option == OPTION_served_model_name) rename_model(server);
   }
   log_reload(config);
   http_reload(server->http);
@@ -91,12 +104,14 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
   names_t changed = {0}, waiting = {0};
   int code = config_load(&fresh, argc, argv, &error);
   if (code == 0) code = auth_new(&fresh, &auth, &error);
+  if (code == 0) code = serve_check_loras(&fresh, &error);
   if (code == 0) code = check_open(server, &fresh, auth, &error);
   metrics_reloaded(server->metrics, code == 0);
   if (code == 0) {
     auth_replace(server->auth, auth);
     take_over(server, &fresh, &changed, &waiting);
     report(server, &changed, &waiting);
+    if (engine_state(server->engine) == ENGINE_READY) loras_reload(server);
   } else {
     auth_free(auth);
     log_line(LOG_ERROR, "reload-rejected", "%s; the old values stay", error.message);

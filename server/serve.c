@@ -178,13 +178,9 @@ static int read_quantization(const char *name, engine_options_t *options, inferd
                    name);
 }
 
-/* Reads --lora-modules, texts of the form NAME=DIR, in the order of the adapter slots. The
- * directory names point into the configured texts. */
-static int read_loras(const config_t *config, engine_options_t *options, inferd_error_t *error) {
-  static const char *dirs[LORAS_MAX];
+int serve_check_loras(const config_t *config, inferd_error_t *error) {
   const config_list_t *modules = &config->lora_modules;
-  if (!config->enable_lora && modules->count == 0) return 0;
-  if (!config->enable_lora)
+  if (!config->enable_lora && modules->count > 0)
     return error_set(error, ERR_CONFIGURATION, "lora_modules",
                      "lora_modules names %d adapters, but enable_lora is false; set --enable-lora",
                      modules->count);
@@ -196,8 +192,18 @@ static int read_loras(const config_t *config, engine_options_t *options, inferd_
     if (equals == NULL || equals == modules->items[i] || equals[1] == '\0')
       return error_set(error, ERR_CONFIGURATION, "lora_modules",
                        "lora_modules: \"%.100s\" is not NAME=DIR", modules->items[i]);
-    dirs[i] = equals + 1;
   }
+  return 0;
+}
+
+/* Reads --lora-modules, in the order of the adapter slots. The directory names point into the
+ * configured texts. */
+static int read_loras(const config_t *config, engine_options_t *options, inferd_error_t *error) {
+  static const char *dirs[LORAS_MAX];
+  const config_list_t *modules = &config->lora_modules;
+  int code = serve_check_loras(config, error);
+  if (code != 0 || !config->enable_lora) return code;
+  for (int i = 0; i < modules->count; i++) dirs[i] = strchr(modules->items[i], '=') + 1;
   options->lora_dirs = dirs;
   options->num_lora_dirs = modules->count;
   options->max_loras = (int32_t)config->max_loras;
@@ -546,7 +552,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server->lanes = lanes_new(server->loop);
   server->ledger = ledger_new((size_t)config->max_request_memory);
   if (server->lanes != NULL && server->ledger != NULL && completions_new(server) == 0) {
-    server->metrics = metrics_new(server, server->live->names[0]);
+    server->metrics = metrics_new(server, model_name(server->live));
   }
   if (server->metrics == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");

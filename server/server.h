@@ -95,6 +95,10 @@ void api_messages(exchange_t *exchange);     /* server/messages */
 void api_count_tokens(exchange_t *exchange); /* server/messages */
 void api_not_yet(exchange_t *exchange);      /* embeddings: 400 unsupported_endpoint until built */
 
+/* lora_handler.c: loads and unloads adapters until the table has those of --lora-modules; the log
+ * says which could not be loaded. Those that clients have loaded stay. */
+void loras_reload(server_t *server);
+
 /* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */
 void completions_free(server_t *server);      /* all completions have ended before */

@@ -9,6 +9,7 @@
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
 #include "server/lanes/lanes.h"
+#include "server/observe/log.h"
 #include "server/observe/metrics.h"
 
 #include <stdlib.h>
@@ -56,9 +57,20 @@ static void run_job(lane_job_t *lane_job) {
       engine_adapter_read(job->server->engine, job->entry->path, &job->adapter, &job->error);
 }
 
+/* Of a job of a reload, which has no client. */
+static void log_outcome(const lora_job_t *job) {
+  if (job->code == 0) {
+    log_line(LOG_INFO, "reload", "adapter %.200s loaded", job->entry->name);
+  } else {
+    log_line(LOG_WARN, "reload", "adapter %.200s is not loaded: %s", job->entry->name,
+             job->error.message);
+  }
+}
+
 static void job_done(lane_job_t *lane_job) {
   lora_job_t *job = (lora_job_t *)lane_job;
   completions_t *live = job->server->live;
+  if (job->entry->configured) log_outcome(job);
   if (job->code == 0) {
     engine_adapter_set(job->server->engine, job->entry->slot, job->adapter);
     lora_ready(live, job->entry);
@@ -123,6 +135,30 @@ static int read_body(exchange_t *exchange, char *name, char *path, inferd_error_
   return code;
 }
 
+/* Reads the adapter of a reserved entry in a job. `exchange` gets the answer; NULL = nobody does.
+ */
+static int load(server_t *server, lora_entry_t *entry, exchange_t *exchange) {
+  lora_job_t *job = calloc(1, sizeof *job);
+  if (job == NULL) {
+    lora_drop(server->live, entry);
+    return ERR_NO_MEMORY;
+  }
+  *job = (lora_job_t){.job = {.run = run_job,
+                              .done = job_done,
+                              .client = exchange != NULL ? exchange->source : 0,
+                              .kind = LANE_HEAVY},
+                      .server = server,
+                      .exchange = exchange,
+                      .entry = entry};
+  if (exchange != NULL) {
+    exchange->user = job;
+    exchange->on_gone = on_gone;
+  }
+  server->live->jobs++;
+  lanes_submit(server->lanes, &job->job);
+  return 0;
+}
+
 void api_load_lora(exchange_t *exchange) {
   server_t *server = exchange->server;
   char name[LORA_NAME_MAX], path[LORA_PATH_MAX];
@@ -134,21 +170,7 @@ void api_load_lora(exchange_t *exchange) {
     exchange_error(exchange, &error);
     return;
   }
-  lora_job_t *job = calloc(1, sizeof *job);
-  if (job == NULL) {
-    lora_drop(server->live, entry);
-    reply_no_memory(exchange);
-    return;
-  }
-  *job = (lora_job_t){
-      .job = {.run = run_job, .done = job_done, .client = exchange->source, .kind = LANE_HEAVY},
-      .server = server,
-      .exchange = exchange,
-      .entry = entry};
-  exchange->user = job;
-  exchange->on_gone = on_gone;
-  server->live->jobs++;
-  lanes_submit(server->lanes, &job->job);
+  if (load(server, entry, exchange) != 0) reply_no_memory(exchange);
 }
 
 void api_unload_lora(exchange_t *exchange) {
@@ -169,4 +191,54 @@ void api_unload_lora(exchange_t *exchange) {
   lora_drop(live, entry);
   lora_release(live, entry, false);
   reply_text(exchange, "removed", name);
+}
+
+/* ---- the list of a reload ---- */
+
+static bool is_listed(const config_list_t *modules, const lora_entry_t *entry) {
+  size_t length = strlen(entry->name);
+  for (int i = 0; i < modules->count; i++) {
+    const char *module = modules->items[i];
+    if (strncmp(module, entry->name, length) == 0 && module[length] == '=' &&
+        strcmp(module + length + 1, entry->path) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* Adapters that are not listed any more, or from elsewhere. */
+static void unload_others(completions_t *live, const config_list_t *modules) {
+  lora_entry_t *entry;
+  for (int i = 0; (entry = lora_at(live, i)) != NULL;) {
+    if (!entry->configured || is_listed(modules, entry)) {
+      i++;
+      continue;
+    }
+    log_line(LOG_INFO, "reload", "adapter %.200s unloaded", entry->name);
+    lora_drop(live, entry);
+  }
+}
+
+void loras_reload(server_t *server) {
+  completions_t *live = server->live;
+  const config_list_t *modules = &server->config->lora_modules;
+  if (live->loras == NULL) return;
+  unload_others(live, modules);
+  for (int i = 0; i < modules->count; i++) {
+    char name[LORA_NAME_MAX];
+    inferd_error_t error = {0};
+    lora_entry_t *entry = NULL;
+    const char *equals = strchr(modules->items[i], '=');
+    snprintf(name, sizeof name, "%.*s", (int)(equals - modules->items[i]), modules->items[i]);
+    if (lora_known(live, name, strlen(name))) continue;
+    int code = lora_reserve(live, name, equals + 1, &entry, &error);
+    if (code == 0) {
+      entry->configured = true;
+      code = load(server, entry, NULL);
+      if (code != 0) snprintf(error.message, sizeof error.message, "no memory");
+    }
+    if (code != 0) {
+      log_line(LOG_WARN, "reload", "adapter %.200s is not loaded: %s", name, error.message);
+    }
+  }
 }

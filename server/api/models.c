@@ -28,9 +28,9 @@ static cJSON *card(const server_t *server, const char *name, const lora_entry_t 
   cJSON_AddStringToObject(object, "type", "model");
   cJSON_AddStringToObject(object, "display_name", name);
   cJSON_AddStringToObject(object, "created_at", created_at);
-  cJSON_AddStringToObject(object, "root", lora != NULL ? lora->path : server->live->names[0]);
+  cJSON_AddStringToObject(object, "root", lora != NULL ? lora->path : model_name(server->live));
   if (lora != NULL)
-    cJSON_AddStringToObject(object, "parent", server->live->names[0]);
+    cJSON_AddStringToObject(object, "parent", model_name(server->live));
   else
     cJSON_AddNullToObject(object, "parent");
   if (info != NULL) {
@@ -47,18 +47,19 @@ void api_models(exchange_t *exchange) {
   cJSON *object = cJSON_CreateObject();
   cJSON_AddStringToObject(object, "object", "list");
   cJSON *data = cJSON_AddArrayToObject(object, "data");
-  for (int i = 0; i < server->live->num_names; i++) {
-    cJSON_AddItemToArray(data, card(server, server->live->names[i], NULL));
+  const model_names_t *names = model_names(server->live);
+  for (int i = 0; i < names->count; i++) {
+    cJSON_AddItemToArray(data, card(server, names->name[i], NULL));
   }
   const lora_entry_t *lora;
-  const char *last = server->live->names[server->live->num_names - 1];
+  const char *last = names->name[names->count - 1];
   for (int i = 0; (lora = lora_at(server->live, i)) != NULL; i++) {
     cJSON_AddItemToArray(data, card(server, lora->name, lora));
     last = lora->name;
   }
   /* The list is never cut: these say so in the words of Anthropic. */
   cJSON_AddFalseToObject(object, "has_more");
-  cJSON_AddStringToObject(object, "first_id", server->live->names[0]);
+  cJSON_AddStringToObject(object, "first_id", names->name[0]);
   cJSON_AddStringToObject(object, "last_id", last);
   reply_json(exchange, 200, object);
 }

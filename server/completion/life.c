@@ -29,7 +29,8 @@ int completions_new(server_t *server) {
   uv_mutex_init(&live->scratch_lock);
   server->live = live;
   if (getrandom(live->salt_key, sizeof live->salt_key, 0) != (ssize_t)sizeof live->salt_key ||
-      model_names_set(live, server->config) != 0 || loras_new(live, server->config) != 0 ||
+      model_names_set(live, &server->config->served_model_name, server->config->model) != 0 ||
+      loras_new(live, server->config) != 0 ||
       grammar_cache_new(GRAMMAR_CACHE_BYTES, &live->grammars, NULL) != 0) {
     completions_free(server);
     return ERR_NO_MEMORY;
@@ -47,7 +48,7 @@ void completions_free(server_t *server) {
   for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
   uv_mutex_destroy(&live->scratch_lock);
   cord_free(&live->frame);
-  free(live->default_name);
+  model_names_free(live);
   free(live);
   server->live = NULL;
 }
@@ -189,7 +190,7 @@ static double milliseconds(uint64_t from_ns, uint64_t to_ns) {
 
 const char *completion_model_name(const completion_t *completion) {
   if (completion->lora != NULL) return completion->lora->name;
-  return completion->server->live->names[0];
+  return model_name(completion->server->live);
 }
 
 /* Fills in the access line: token counts summed over the prompts, times of the first prompt. */

@@ -1,8 +1,7 @@
 /* live.h: the state that all completions of a server share: their list, model names, scratches.
  *
  * And how a completion ends. A server has one completions_t (server->live). The loop thread owns
- * it. Threads of libuv's pool only take scratches, under a lock, and read the model names, which
- * are constant.
+ * it. Threads of libuv's pool only take scratches, under a lock, and read the model names.
  */
 #ifndef INFERD_SERVER_COMPLETION_LIVE_H
 #define INFERD_SERVER_COMPLETION_LIVE_H
@@ -16,6 +15,14 @@
 
 enum { MODEL_NAMES_MAX = 64 };
 
+/* Served model names; the first is the one in responses. Constant: a reload makes new ones, and the
+ * old ones stay until the end, because threads of the pool may still read them. */
+typedef struct model_names {
+  char *name[MODEL_NAMES_MAX]; /* malloc'ed */
+  int count;
+  struct model_names *older;
+} model_names_t;
+
 typedef struct completion completion_t; /* completion.h */
 typedef struct choice choice_t;
 
@@ -26,12 +33,10 @@ typedef struct completions {
   int count;
   int jobs;  /* jobs of /tokenize and /detokenize in the pool */
   int depth; /* > 0: a walk over the list is in progress, so finished completions wait on `dead` */
-  completion_t *dead;                 /* linked by next */
-  choice_t *dirty;                    /* choices with tokens that have no chunk yet */
-  cord_t frame;                       /* flat: one frame of a stream; reused */
-  const char *names[MODEL_NAMES_MAX]; /* served model names, the first is the one in responses */
-  int num_names;
-  char *default_name; /* malloc'ed: base name of the model directory */
+  completion_t *dead; /* linked by next */
+  choice_t *dirty;    /* choices with tokens that have no chunk yet */
+  cord_t frame;       /* flat: one frame of a stream; reused */
+  _Atomic(model_names_t *) names;
   uv_mutex_t scratch_lock;
   tokenizer_scratch_t *scratches[16]; /* free list, for the threads of the pool */
   int num_scratches;
@@ -51,8 +56,12 @@ typedef struct completions {
   int32_t engine_requests; /* submitted and not DONE, all completions */
 } completions_t;
 
-/* model_names.c: sets the served model names. Returns 0 or ERR_NO_MEMORY. */
-int model_names_set(completions_t *live, const config_t *config);
+/* model_names.c: sets the served model names, at start and in a reload; main thread. An empty list
+ * stands for the name of `model`, the path of the model. Returns 0 or ERR_NO_MEMORY. */
+int model_names_set(completions_t *live, const config_list_t *names, const char *model);
+void model_names_free(completions_t *live);
+const model_names_t *model_names(const completions_t *live); /* any thread; until the end */
+const char *model_name(const completions_t *live);           /* the first of them */
 bool model_name_known(const completions_t *live, const char *name, size_t length);
 /* Checks a model name. NULL and "" mean the base model. Returns 0 or ERR_MODEL_NOT_FOUND. Any
  * thread. */

@@ -50,7 +50,7 @@ int loras_new(completions_t *live, const config_t *config) {
     lora_entry_t *entry = entry_new(modules->items[i], (size_t)(equals - modules->items[i]),
                                     equals + 1, i + 1, ++loras->next_unique);
     if (entry == NULL) return ERR_NO_MEMORY;
-    entry->ready = true;
+    entry->ready = entry->configured = true;
     loras->entries[i] = entry;
   }
   return 0;
@@ -152,10 +152,10 @@ void lora_drop(completions_t *live, lora_entry_t *entry) {
   if (entry->users == 0) free_slot(loras, entry);
 }
 
-const lora_entry_t *lora_at(const completions_t *live, int index) {
+lora_entry_t *lora_at(const completions_t *live, int index) {
   loras_t *loras = live->loras;
   for (int32_t i = 0; loras != NULL && i < loras->num_slots; i++) {
-    const lora_entry_t *entry = loras->entries[i];
+    lora_entry_t *entry = loras->entries[i];
     if (entry != NULL && entry->ready && !entry->gone && index-- == 0) return entry;
   }
   return NULL;

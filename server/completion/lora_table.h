@@ -14,10 +14,11 @@ typedef struct lora_entry {
   int32_t slot; /* 1..max_loras */
   uint64_t
       unique; /* never used again, so that no other adapter finds the cached blocks of this one */
-  int32_t users; /* completions that use it */
-  int32_t begun; /* of these: those that have had a token */
-  bool ready;    /* requests may name it */
-  bool gone;     /* unloaded; freed when its last user has ended */
+  int32_t users;   /* completions that use it */
+  int32_t begun;   /* of these: those that have had a token */
+  bool configured; /* by --lora-modules: a reload without it unloads it */
+  bool ready;      /* requests may name it */
+  bool gone;       /* unloaded; freed when its last user has ended */
 } lora_entry_t;
 
 /* The adapters of the configuration, which the engine loads at start. 0 or ERR_NO_MEMORY. */
@@ -39,6 +40,6 @@ int lora_reserve(completions_t *live, const char *name, const char *path, lora_e
 void lora_ready(completions_t *live, lora_entry_t *entry);
 void lora_drop(completions_t *live, lora_entry_t *entry); /* unloads it, or cancels a reservation */
 /* Returns the index-th adapter that is ready, or NULL if there are not that many. */
-const lora_entry_t *lora_at(const completions_t *live, int index);
+lora_entry_t *lora_at(const completions_t *live, int index);
 
 #endif

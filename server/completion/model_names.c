@@ -1,10 +1,12 @@
 /* model_names.c: the names of the one model, and whether a request may use a name.
  *
- * The names are set at start by the main thread and constant afterwards, so any thread may look
- * them up.
+ * The main thread sets the names, at start and in a reload. Any thread may look them up.
  */
 #include "server/completion/live.h"
 #include "server/completion/lora_table.h"
+
+#include "engine/base/util.h"
+#include "engine/model/disk/locate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,20 +28,55 @@ static char *base_name(const char *path) {
   return name;
 }
 
-int model_names_set(completions_t *live, const config_t *config) {
-  for (int i = 0; i < config->served_model_name.count && i < MODEL_NAMES_MAX; i++) {
-    live->names[live->num_names++] = config->served_model_name.items[i];
+/* The name of the Hugging Face hub where the model is in its cache, else that of the directory. */
+static char *default_name(const char *model) {
+  located_t *located = calloc(1, sizeof *located);
+  bool named =
+      located != NULL && model_locate(model, located, NULL) == 0 && located->name[0] != '\0';
+  char *name = named ? strdup(located->name) : base_name(model);
+  free(located);
+  return name;
+}
+
+int model_names_set(completions_t *live, const config_list_t *names, const char *model) {
+  model_names_t *fresh = calloc(1, sizeof *fresh);
+  if (fresh == NULL) return ERR_NO_MEMORY;
+  bool ok = true;
+  fresh->count = names->count == 0 ? 1 : MIN(names->count, MODEL_NAMES_MAX);
+  for (int i = 0; i < fresh->count; i++) {
+    fresh->name[i] = names->count == 0 ? default_name(model) : strdup(names->items[i]);
+    ok = ok && fresh->name[i] != NULL;
   }
-  if (live->num_names > 0) return 0;
-  live->default_name = base_name(config->model);
-  if (live->default_name == NULL) return ERR_NO_MEMORY;
-  live->names[live->num_names++] = live->default_name;
-  return 0;
+  if (ok) {
+    fresh->older = live->names;
+    live->names = fresh;
+    return 0;
+  }
+  for (int i = 0; i < fresh->count; i++) free(fresh->name[i]);
+  free(fresh);
+  return ERR_NO_MEMORY;
+}
+
+void model_names_free(completions_t *live) {
+  for (model_names_t *names = live->names; names != NULL; names = live->names) {
+    live->names = names->older;
+    for (int i = 0; i < names->count; i++) free(names->name[i]);
+    free(names);
+  }
+}
+
+const model_names_t *model_names(const completions_t *live) {
+  return live->names;
+}
+
+const char *model_name(const completions_t *live) {
+  return model_names(live)->name[0];
 }
 
 bool model_name_known(const completions_t *live, const char *name, size_t length) {
-  for (int i = 0; i < live->num_names; i++) {
-    if (strlen(live->names[i]) == length && memcmp(live->names[i], name, length) == 0) return true;
+  const model_names_t *names = model_names(live);
+  for (int i = 0; i < names->count; i++) {
+    if (strlen(names->name[i]) == length && memcmp(names->name[i], name, length) == 0) return true;
   }
   return false;
 }

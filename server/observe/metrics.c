@@ -42,6 +42,17 @@ static char *label_text(const char *before, const char *value, const char *after
   return buffer_detach(&out, &length);
 }
 
+void metrics_rename(metrics_t *metrics, const char *model) {
+  char *own = label_text("model=\"", model, "\"");
+  char *vllm = label_text("model_name=\"", model, "\",engine=\"0\"");
+  bool ok = own != NULL && vllm != NULL;
+  free(ok ? metrics->labels : own);
+  free(ok ? metrics->vllm_labels : vllm);
+  if (!ok) return;
+  metrics->labels = own;
+  metrics->vllm_labels = vllm;
+}
+
 struct metrics *metrics_new(server_t *server, const char *model) {
   static const struct {
     const bounds_t *own, *vllm;
@@ -54,8 +65,7 @@ struct metrics *metrics_new(server_t *server, const char *model) {
   };
   metrics_t *metrics = calloc(1, sizeof *metrics);
   if (metrics == NULL) return NULL;
-  metrics->labels = label_text("model=\"", model, "\"");
-  metrics->vllm_labels = label_text("model_name=\"", model, "\",engine=\"0\"");
+  metrics_rename(metrics, model);
   if (metrics->labels == NULL || metrics->vllm_labels == NULL) {
     metrics_free(metrics);
     return NULL;

@@ -49,6 +49,8 @@ void metrics_key_tokens(metrics_t *metrics, struct api_key *key, int64_t prompt_
 /* A request of the key ends with this error; those that are answered with 429 count. */
 void metrics_key_refused(metrics_t *metrics, struct api_key *key, int error_code);
 
+/* The model has another name, in the labels too. Without memory the old one stays. */
+void metrics_rename(metrics_t *metrics, const char *model);
 void metrics_reloaded(metrics_t *metrics, bool taken); /* a reload of the configuration */
 
 /* The adapters that requests in flight use: names, separated by commas. */

@@ -147,6 +147,30 @@ def test_reload_takes_over_limits_keys_and_the_level(start, tmp_path):
     assert "changed: nothing" in reload_text(server, base + f"api_key = {KEY}\n", file)
 
 
+def test_reload_takes_over_the_names_of_the_model(start, tmp_path):
+    file = tmp_path / "inferd.conf"
+    file.write_text("served_model_name = old\n")
+    server = start(DEMO, "--config", file)
+
+    def names():
+        return [card["id"] for card in server.get("/v1/models").json["data"]]
+
+    def asked(name):
+        return server.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "model": name})
+
+    stream = Stream(server, {"prompt": "a", "max_tokens": 300, "ignore_eos": True, "model": "old"})
+    events = stream.events()
+    next(events)
+    said = reload_text(server, "served_model_name = new, alias\n", file)
+    assert "changed: served_model_name;" in said, said
+    assert {event["model"] for _, event in events} == {"old"}, "it ends as it began"
+    assert names() == ["new", "alias"]
+    assert asked("alias").json["model"] == "new" and asked("old").status == 404
+    assert server.metric("inferd_generation_tokens_total", model="new") >= 301
+    said = reload_text(server, "\n", file)
+    assert "changed: served_model_name;" in said and names() == ["demo"], said
+
+
 def test_a_wrong_file_changes_nothing(start, tmp_path):
     file = tmp_path / "inferd.conf"
     file.write_text("max_logprobs = 5\n")

@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -131,6 +132,55 @@ def test_adapters_at_run_time(start, tmp_path):
     assert answer.status == 200
     assert answer.headers["x-inferd-ignored-params"] == "lora_int_id"
     assert ids(server, "one") != tokens and ids(server, "base") == base
+
+
+def test_a_reload_takes_over_the_list_of_adapters(start, tmp_path):
+    model = dummy_model(tmp_path / "model")
+    one, two = (write_adapter(tmp_path / name, model, seed) for seed, name in ((1, "one"),
+                                                                              (2, "two")))
+    big = write_adapter(tmp_path / "big", model, 1, rank=32)
+    file = tmp_path / "inferd.conf"
+    file.write_text(f"lora_modules = a={one}\n")
+    server = start(model, *FLAGS, "--max-loras", 2, "--config", file)
+
+    def reload_list(*modules):
+        file.write_text(f"lora_modules = {','.join(modules)}\n")
+        count = server.metric("inferd_reloads_total")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.metric("inferd_reloads_total") == count + 1, "the reload",
+                   context=server.log)
+
+    def served(*names):
+        wait_until(lambda: [card["id"] for card in server.get("/v1/models").json["data"]]
+                   == ["base", *names], f"{names}", context=server.log)
+
+    first = ids(server, "a")
+    reload_list(f"a={one}", f"b={two}")
+    served("a", "b")
+    second = ids(server, "b")
+    assert ids(server, "a") == first != second
+    reload_list(f"b={two}")
+    served("b")
+    reload_list(f"b={one}")  # the same name from elsewhere
+    wait_until(lambda: "adapter b unloaded" in server.log() and
+               server.log().count("adapter b loaded") == 2, "the other one", context=server.log)
+    assert ids(server, "b") == first
+    # What cannot be loaded is named with its reason, and the others stay.
+    reload_list(f"b={one}", f"c={big}", f"d={tmp_path}/nowhere")
+    for words in ("adapter c is not loaded: ", "rank 32, supported: 1..16",
+                  "adapter d is not loaded: "):
+        wait_until(lambda: words in server.log(), words, context=server.log)
+    served("b")
+    reload_list(f"b={one}", f"c={two}", f"d={two}")
+    wait_until(lambda: "adapter d is not loaded: All 2 slots" in server.log(), "the reason",
+               context=server.log)
+    served("b", "c")
+    count = server.metric("inferd_reloads_total", result="rejected")
+    file.write_text("lora_modules = b\n")
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: server.metric("inferd_reloads_total", result="rejected") == count + 1,
+               "the refusal", context=server.log)
+    assert ids(server, "c") == second
 
 
 def test_adapters_that_are_refused(start, tmp_path):

@@ -365,7 +365,7 @@ void web_start(void) {
   server.ledger = ledger_new((size_t)config.max_request_memory);
   REQUIRE(server.lanes && server.ledger && completions_new(&server) == 0,
           "no memory for the server");
-  server.metrics = metrics_new(&server, server.live->names[0]);
+  server.metrics = metrics_new(&server, model_name(server.live));
   REQUIRE(server.metrics, "no memory for the metrics");
   faults_release();
 }

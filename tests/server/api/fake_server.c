@@ -54,7 +54,7 @@ void fake_start(void) {
   cr_assert_not_null(server.ledger);
   ASSERT_EQ(completions_new(&server), 0);
   fake_template_reset();
-  server.metrics = metrics_new(&server, server.live->names[0]);
+  server.metrics = metrics_new(&server, model_name(server.live));
   cr_assert(server.metrics != NULL);
 }
 

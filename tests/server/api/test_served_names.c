@@ -15,12 +15,12 @@ static void with_names(const char *directory, const char *names, const char *fir
   char *arguments[] = {strdup(directory), strdup("--served-model-name"), strdup(names)};
   int code = config_load(&settings, names[0] != '\0' ? 3 : 1, arguments, &error);
   ASSERT_EQ_FOR(code, 0, "%s", error.message);
-  ASSERT_EQ(model_names_set(&live, &settings), 0);
-  ASSERT_STR_EQ(live.names[0], first);
-  ASSERT_EQ(live.num_names, count);
+  ASSERT_EQ(model_names_set(&live, &settings.served_model_name, settings.model), 0);
+  ASSERT_STR_EQ(model_name(&live), first);
+  ASSERT_EQ(model_names(&live)->count, count);
   cr_assert(model_name_known(&live, first, strlen(first)));
   cr_assert(!model_name_known(&live, first, strlen(first) - 1));
-  free(live.default_name);
+  model_names_free(&live);
   for (int i = 0; i < 3; i++) free(arguments[i]);
   config_free(&settings);
 }
