@@ -37,7 +37,7 @@ MODEL_FILES := $(notdir $(wildcard models/demo/*))
 INSTALLED = $(PROGRAMS:%=$(PREFIX)/bin/%) $(PROGRAMS:%=$(PREFIX)/share/man/man8/%.8) \
   $(PREFIX)/share/man/man5/inferd.conf.5 $(PREFIX)/share/bash-completion/completions/inferd \
   $(ZSHDIR)/_inferd $(PREFIX)/share/fish/vendor_completions.d/inferd.fish \
-  $(UNITDIR)/inferd.service $(SYSUSERSDIR)/inferd.conf \
+  $(UNITDIR)/inferd.service $(UNITDIR)/inferd.socket $(SYSUSERSDIR)/inferd.conf \
   $(MODEL_FILES:%=$(PREFIX)/share/inferd/models/demo/%)
 
 # An existing configuration is never overwritten: the new one stands beside it as inferd.conf.new.
@@ -53,6 +53,7 @@ install: all pages
 	$(INSTALL) -m644 $(BUILD)/pages/zsh $(DESTDIR)$(ZSHDIR)/_inferd
 	$(INSTALL) -m644 $(BUILD)/pages/fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/inferd.fish
 	$(paths) config/inferd.service > $(DESTDIR)$(UNITDIR)/inferd.service
+	$(INSTALL) -m644 config/inferd.socket $(DESTDIR)$(UNITDIR)
 	$(INSTALL) -m644 config/package/sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/inferd.conf
 	$(INSTALL) -m644 $(MODEL_FILES:%=models/demo/%) $(DESTDIR)$(PREFIX)/share/inferd/models/demo
 	new=$(DESTDIR)$(SYSCONFDIR)/inferd/inferd.conf; \

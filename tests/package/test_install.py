@@ -127,6 +127,14 @@ def test_the_configuration_is_valid_and_its_model_is_there(root):
     assert plan.returncode == 0, plan.stderr
 
 
+def test_the_socket_stands_where_the_configuration_listens(root):
+    socket = (root / "usr/lib/systemd/system/inferd.socket").read_text()
+    conf = (root / "etc/inferd/inferd.conf").read_text()
+    host, port = (re.search(rf"^{name} = (.*)$", conf, re.MULTILINE)[1]
+                  for name in ("host", "port"))
+    assert re.findall(r"^ListenStream=(.*)$", socket, re.MULTILINE) == [f"{host}:{port}"]
+
+
 def test_a_second_installation_keeps_the_configuration(request, tmp_path):
     make(request, "install", f"DESTDIR={tmp_path}")
     conf = tmp_path / "etc/inferd/inferd.conf"
