@@ -449,4 +449,5 @@ clean:
 # The compiler writes these beside the objects.
 %.d: ;
 .PRECIOUS: $(BUILD)/%.o
--include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
+# The Debian of tests/package/boot has files of that ending too.
+-include $(shell find $(BUILD) -path '$(BUILD)/package-root*' -prune -o -name '*.d' -type f -print 2>/dev/null)
