@@ -248,6 +248,16 @@ class Server:
                 and self.metric("inferd_requests_waiting") == 0)
 
 
+def reload_text(server, text, file, result="ok"):
+    """Writes the configuration file and reloads; returns the lines of this reload."""
+    before, count = len(server.log()), server.metric("inferd_reloads_total", result=result)
+    file.write_text(text)
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: server.metric("inferd_reloads_total", result=result) == count + 1,
+               "the reload", context=server.log)
+    return server.log()[before:]
+
+
 def read_all(connection):
     """Everything until the end of the connection; a reset ends it too."""
     received = b""
