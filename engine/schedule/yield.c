@@ -24,7 +24,6 @@ static tenant_t *counted(scheduler_t *scheduler, const group_t *group) {
   if (tenant->counted_in == scheduler->num_counts) return tenant;
   tenant->counted_in = scheduler->num_counts;
   tenant->num_running = tenant->num_blocks = 0;
-  if (tenant->first == NULL) scheduler->weights += tenant->weight; /* else counted as waiting */
   return tenant;
 }
 
@@ -43,6 +42,9 @@ int32_t plan_count_tenants(scheduler_t *scheduler) {
   scheduler->num_counts++;
   scheduler->weights = scheduler->waiting.weights;
   for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
+    bool known = tenant->counted_in == scheduler->num_counts || tenant->first != NULL;
+    if (!known) scheduler->weights += tenant->weight; /* those that wait are counted already */
     plan_count_group(scheduler, group, 1);
     count += group_num_running(group);
   }

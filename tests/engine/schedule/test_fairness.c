@@ -221,6 +221,26 @@ Test(fairness, rows_move_up_to_the_share_and_not_further) {
   rig_free(rig);
 }
 
+/* Weights 3, 1, 1: the share of the first is 2.4 of 4 rows. It makes room for the second, who is
+ * then counted once, and not for the third as well. */
+Test(fairness, who_is_let_in_counts_once) {
+  scheduler_options_t options = rig_options(4, 64, 512);
+  options.fair_share = true;
+  rig_t *rig = rig_new(&options, 2000, 4, true);
+  quota_t heavy = {.weight = 3};
+  for (int i = 0; i < 4; i++) {
+    rig->requests[i].quota = &heavy;
+    add_of(rig, HOSTILE, 8, 400);
+  }
+  rig_step(rig);
+  rig_commit(rig, 1);
+  for (uint64_t tenant = 2; tenant <= 3; tenant++) add_of(rig, tenant, 8, 400);
+  rig_step(rig);
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 3);
+  ASSERT_EQ(rig->scheduler->num_yields, 1);
+  rig_free(rig);
+}
+
 Test(fairness, without_fair_shares_nobody_makes_room) {
   scheduler_options_t options = rig_options(4, 64, 512);
   rig_t *rig = rig_full_of_hostile(&options, 4, 4);
