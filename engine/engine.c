@@ -305,6 +305,7 @@ static int run_step(engine_t *engine) {
   if (engine->num_steps == 0) {
     publish_stats(engine);
     constrain_next_step(engine);
+    if (engine->scheduler->slices.num_open > 0) return 0; /* an admission goes on */
     if (waited) return 0; /* masks are still being made, or were made for the next plan */
     if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
     return engine->scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;

@@ -23,6 +23,8 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
 static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
+/* About 1 ms when none of what the blocks touch is in a cache of the processor. */
+static const int32_t SLICE_BLOCKS = 512;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
@@ -460,6 +462,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .short_prompts_pass = given->short_prompts_pass,
       .watermark_blocks = (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
+      .slice_blocks = SLICE_BLOCKS,
       .chunked_prefill = given->enable_chunked_prefill,
       /* drafts need the last token on the host; a second in-flight step would not know it yet */
       .draft = engine->ops->pipeline_depth < 2 ? given->draft : (draft_options_t){0},

@@ -29,8 +29,8 @@ static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
   bool runs = group->queue == &scheduler->running;
   int32_t others = scheduler->running.count - runs;
   int32_t watermark = others > 0 ? scheduler->options.watermark_blocks : 0;
-  int32_t blocks =
-      scheduler_blocks_for(scheduler, reserved) - match->num_blocks + match->num_unused;
+  int32_t blocks = scheduler_blocks_for(scheduler, reserved) - match->num_blocks +
+                   match->num_unused - match->num_held_behind;
   /* Without chunked prefill a prompt is planned whole. The tokens that preempted forks compute
    * again always come in chunks, because all of them together might never fit into one step. */
   bool chunks = scheduler->options.chunked_prefill || group->forked;
@@ -41,7 +41,7 @@ static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
 }
 
 static bool has_enough(const scheduler_t *scheduler, const unfit_t *needed) {
-  return needed->num_blocks <= scheduler->pool->num_free &&
+  return needed->num_blocks <= slices_num_free(scheduler) &&
          needed->num_tokens <= plan_budget_left(scheduler);
 }
 
@@ -75,16 +75,22 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
     memset(seq->blocks, 0, (size_t)match.num_blocks * sizeof *seq->blocks);
     return false;
   }
-  bool blocked = match.num_valid < match.num_blocks;
-  seq->num_computed_tokens = match.num_cached;
-  int32_t n = blocked ? 0 : plan_chunk(scheduler, seq, plan_budget_left(scheduler));
-  /* All blocks of the prompt are taken now: else two admissions could count the same free blocks.
-   */
-  bool whole =
-      scheduler->options.reserve_full || blocked || plan_is_protected(scheduler, seq->group);
-  table_admit(scheduler, seq, &match,
-              whole ? scheduler_tokens_reserved(scheduler, seq) : match.num_cached + n);
-  if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
+  int32_t reserved = scheduler_tokens_reserved(scheduler, seq), n = 0;
+  if (slices_wanted(scheduler, seq)) {
+    slices_begin(scheduler, seq, &match, reserved);
+    if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
+    if (table_advance(scheduler, seq)) n = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+  } else {
+    bool blocked = match.num_valid < match.num_blocks;
+    seq->num_computed_tokens = match.num_cached;
+    if (!blocked) n = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+    /* All blocks of the prompt are taken now: else two admissions could count the same free blocks.
+     */
+    bool whole =
+        scheduler->options.reserve_full || blocked || plan_is_protected(scheduler, seq->group);
+    table_admit(scheduler, seq, &match, whole ? reserved : match.num_cached + n);
+    if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
+  }
   if (n > 0) plan_add(scheduler, seq, n);
   return true;
 }
@@ -152,7 +158,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
     queue_remove(&scheduler->running, group);
     waiting_insert(&scheduler->waiting, group);
     /* Of several sequences some fit: then more must be free than now. */
-    if (first->next != NULL) group->unfit.num_blocks = scheduler->pool->num_free + 1;
+    if (first->next != NULL) group->unfit.num_blocks = slices_num_free(scheduler) + 1;
     group->unfit.num_claims = scheduler->num_claims;
     if (group->num_preemptions == 0) table_give_rows(scheduler, group);
     return false;
@@ -193,7 +199,7 @@ int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group) {
 
 /* Whether the group fits even if the prefix cache has nothing for it. Overtaking requires this. */
 static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
-  return plan_blocks_wanted(scheduler, group) <= scheduler->pool->num_free;
+  return plan_blocks_wanted(scheduler, group) <= slices_num_free(scheduler);
 }
 
 static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
@@ -256,7 +262,7 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
     return false;
   int32_t count = group_num_running(group);
   lack_t lack = {.num_seqs = admission->num_seqs + count - scheduler->options.max_num_seqs,
-                 .num_blocks = plan_blocks_wanted(scheduler, group) - scheduler->pool->num_free};
+                 .num_blocks = plan_blocks_wanted(scheduler, group) - slices_num_free(scheduler)};
   if (lack.num_seqs <= 0 && lack.num_blocks <= 0) return false; /* it lacks something else */
   if (lack.num_blocks > 0 && !holds_rows(group) && may_fit(scheduler, group)) lack.num_blocks = 0;
   if (!scheduler->options.chunked_prefill && !may_plan_whole(scheduler, group)) return false;

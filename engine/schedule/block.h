@@ -113,6 +113,8 @@ void prefix_keys(const block_pool_t *pool, uint64_t domain, const int32_t *token
  * can therefore never return other content. */
 int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_place_t place,
                     const int32_t *token_ids);
+/* Returns the keyed block that has this key, or -1. Who counts by it compares no ids. */
+int32_t prefix_find_key(const block_pool_t *pool, const block_key_t *key);
 /* Makes a held block, all of whose ids are known, findable by key. Leaves num_valid as it is: 0 for
  * a block that is still to be filled. */
 void prefix_publish(block_pool_t *pool, int32_t block, const block_key_t *key, prefix_place_t place,

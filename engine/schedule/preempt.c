@@ -98,7 +98,7 @@ static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) 
 /* Preempts groups until `need` blocks are free. Returns false if the requester itself was
  * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
 bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next) {
-  while (need > scheduler->pool->num_free) {
+  while (need > slices_num_free(scheduler)) {
     group_t *victim = choose_victim(scheduler, requester);
     if (victim == *next) *next = victim->next;
     plan_preempt(scheduler, victim, true);

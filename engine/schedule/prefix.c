@@ -57,6 +57,13 @@ static bool stands_at(const block_pool_t *pool, const block_t *block, prefix_pla
          (place.parent || block->identity.place.domain == place.domain);
 }
 
+int32_t prefix_find_key(const block_pool_t *pool, const block_key_t *key) {
+  int32_t b = pool->buckets[bucket_of(pool, key)];
+  while (b && memcmp(&pool->blocks[b].identity.key, key, sizeof *key) != 0)
+    b = pool->blocks[b].chain;
+  return b ? b : -1;
+}
+
 int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_place_t place,
                     const int32_t *token_ids) {
   size_t bytes = (size_t)pool->block_size * sizeof *token_ids;

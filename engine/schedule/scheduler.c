@@ -145,6 +145,8 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   int32_t n = sequence_num_planned(seq) - seq->num_computed_tokens;
   int32_t threshold = scheduler->options.long_prefill_token_threshold;
   if (seq->group->beams_wait) n--;
+  if (seq->slices.total > 0)
+    n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
   if (threshold > 0 && n > threshold) n = threshold;
   return MIN(n, budget);
 }
@@ -159,7 +161,7 @@ static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
   const draft_options_t *options = &scheduler->options.draft;
   const request_t *request = seq->group->request;
   if (options->tokens_max == 0 || seq->num_wanted != 1 || seq->num_output_placeholders > 0 ||
-      group_forks(seq->group) || request->grammar != NULL) {
+      group_forks(seq->group) || request->grammar != NULL || seq->slices.total > 0) {
     return;
   }
   int32_t known = sequence_num_tokens(seq);
@@ -202,7 +204,7 @@ bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
   int32_t others =
       scheduler->options.max_num_seqs - scheduler->plan.num_entries - group_num_running(group);
   if (total + others > plan_budget_left(scheduler) ||
-      table_need_group(scheduler, group) > scheduler->pool->num_free) {
+      table_need_group(scheduler, group) > slices_num_free(scheduler)) {
     drop_drafts(group);
   }
   total = 0;
@@ -342,6 +344,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   scheduler->budget = scheduler->options.max_num_batched_tokens;
+  slices_go_on(scheduler);
   plan_all_running(scheduler, now_ns);
   /* The first group was preempted by its own allocation, so nothing is planned yet. Its blocks are
    * free now: plan the others. If they find none either, the next plan has one group less. */

@@ -23,12 +23,13 @@ typedef struct scheduler_options {
   int32_t max_model_len;                /* tokens of a sequence: prompt and output */
   int32_t long_prefill_token_threshold; /* largest chunk of one sequence; 0 = no limit */
   int32_t watermark_blocks;             /* kept free at admission while another group runs */
-  bool reserve_full;                    /* admission takes the blocks of the whole prompt at once */
-  bool chunked_prefill;                 /* false: a prompt is planned whole or not at all */
-  bool short_prompts_pass;              /* short prompts get up to half of the prefill budget */
-  draft_options_t draft;                /* tokens_max 0 = no lookahead slots */
-  bool draft_model;                     /* draft tokens are drawn after planning: drafter.h */
-  bool priority_policy, fair_share;     /* else first come, first served; between tenants */
+  bool reserve_full;                    /* admission takes the blocks of the whole prompt */
+  int32_t slice_blocks;    /* that an admission takes in one plan (slices.h); 0 = all of them */
+  bool chunked_prefill;    /* false: a prompt is planned whole or not at all */
+  bool short_prompts_pass; /* short prompts get up to half of the prefill budget */
+  draft_options_t draft;   /* tokens_max 0 = no lookahead slots */
+  bool draft_model;        /* draft tokens are drawn after planning: drafter.h */
+  bool priority_policy, fair_share; /* else first come, first served; between tenants */
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
@@ -89,20 +90,22 @@ typedef struct scheduler {
   sequence_t *sequences;      /* [num_rows] sequences other than the first of a group */
   sequence_t *free_sequences; /* linked by `next` */
   swap_t swap;
+  slices_sum_t slices;
   struct activity *activity; /* of the engine; NULL = none */
   plan_t plan;
-  int32_t budget;     /* token limit of the plan being made, less what plan_shorter sets aside */
+  int32_t budget;     /* of tokens, for the plan being made, less what plan_shorter sets aside */
   uint64_t num_plans; /* passes over `running` since start; a plan makes one, at most two */
   uint64_t num_counts, num_yields; /* yield.c: counts of tenants, groups preempted for others */
   int64_t weights;                 /* at the last count: sum over the tenants that run or wait */
   /* totals since start */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
-  /* for tests: sequences that searches for a filler met, ids hashed, looks at waiting groups */
-  uint64_t num_visited, num_hashed, num_looks;
+  /* for tests: sequences met in searches for a filler, ids hashed, looks at waiting groups, blocks
+   * looked up, added to a table or keyed */
+  uint64_t num_visited, num_hashed, num_looks, num_walked;
   uint64_t num_claims; /* admissions that have keyed blocks: a waiting group may share them */
 } scheduler_t;
 
-/* Returns 0 and *out, or ERR_NO_MEMORY. Borrows `pool`, which must outlive the scheduler. */
+/* Returns 0 and *out, or ERR_NO_MEMORY. Borrows `pool`. */
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
                   inferd_error_t *error);
 void scheduler_free(scheduler_t *scheduler);
@@ -119,26 +122,23 @@ void scheduler_take_plan(scheduler_t *scheduler, plan_t *out);
 /* After the step of a plan, when its results are known: unpins the sources of its copies. */
 void scheduler_unpin(scheduler_t *scheduler, plan_t *plan);
 
-/* After a forward, for a row that did not fail: makes the blocks of the entry findable. Full blocks
- * enter the prefix cache in order; a block whose content another block already has is replaced by
- * that block; the rows of a last, partial block become findable by its parent. In table.c. */
+/* After a forward, for a row that did not fail: makes the blocks of the entry findable, full ones
+ * by key, a last one by its parent. A block whose content another has is replaced. In table.c. */
 void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry);
 
-/* When the first tokens are drawn, before the first sequence gets its own: makes every NEW sequence
- * of the group a RUNNING copy of the first one, with shared blocks. Cannot fail. */
+/* When the first tokens are drawn, before the first sequence gets its own: makes each NEW sequence
+ * of the group a RUNNING copy of the first. Cannot fail. */
 void scheduler_fork(scheduler_t *scheduler, group_t *group);
 
-/* Finishes one live sequence: frees its blocks and its row. The group stays in its queue, even if
- * this was its last sequence. */
+/* Finishes a live sequence: frees its blocks and its row. Its group stays in its queue always. */
 void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
                                sequence_status_t status);
 /* Finishes every live sequence of a group and removes it from its queue. */
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status);
 
-/* Before the tokens of a live entry are appended: they are no longer in flight. */
+/* Before the tokens of a live entry are appended. */
 void scheduler_complete(const plan_entry_t *entry);
-/* Takes the last num_rejected tokens back from a completed entry, as if never computed: draft
- * tokens, or the token that draws if its mask is late. */
+/* Takes the last tokens back from a completed entry: draft tokens, or one whose mask is late. */
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
 
 /* Tokens whose blocks seq takes when it is admitted or swapped in: its known tokens, or, if its

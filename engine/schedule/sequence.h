@@ -1,14 +1,15 @@
 /* sequence.h: sequence groups and sequences: states, counters, queues.
  *
- * A group is one request with one prompt; a sequence is one continuation of the prompt. The
- * sequences of further samples or beams are made at the first admission of the group, and stay NEW
- * until the first token is drawn; then they fork off the first one. Engine thread only. */
+ * A group is one request with one prompt; a sequence is one continuation of it. Further sequences
+ * are made at the first admission of the group, and stay NEW until the first token is drawn; then
+ * they fork off the first one. Engine thread only. */
 #ifndef INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 #define INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 
 #include "engine/request.h"
 #include "engine/schedule/draft.h"
 #include "engine/schedule/mask_state.h"
+#include "engine/schedule/slices.h"
 #include "engine/schedule/unfit.h"
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
@@ -38,8 +39,8 @@ typedef struct sequence {
   int32_t num_blocks;
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
   int32_t num_host_blocks;
-  /* Counters, in tokens: 0 <= num_cached <= num_computed <= num_tokens + num_output_placeholders.
-   * engine/README.md has their rules. */
+  slices_t slices;
+  /* Counters, in tokens; engine/README.md has their rules. */
   int32_t num_prompt_tokens, num_output_tokens;
   int32_t num_prefill_tokens;      /* PREFILL while num_computed < this */
   int32_t num_computed_tokens;     /* K/V exists or is in flight for [0, num_computed) */
@@ -140,8 +141,7 @@ static inline bool group_forks(const group_t *group) {
   return group_num_draws(group) > 1 || group->request->params.beam_width > 0;
 }
 
-/* Initialises `child` as NEW sequence number `index` of the group, with its own random stream and
- * without a row. Overwrites all fields. */
+/* Makes `child` the NEW sequence `index` of the group, without a row. Overwrites all fields. */
 void sequence_init(sequence_t *child, group_t *group, int32_t index);
 /* Resets a group for a request that has just arrived: one NEW sequence, in no queue. The request
  * is borrowed until its EVENT_DONE. */

@@ -193,7 +193,7 @@ static int32_t count_held(scheduler_t *scheduler, const group_t *group) {
 }
 
 swap_verdict_t swap_verdict(scheduler_t *scheduler, group_t *group) {
-  int32_t need = count_need(scheduler, group), free = scheduler->pool->num_free, watermark = 0;
+  int32_t need = count_need(scheduler, group), free = slices_num_free(scheduler), watermark = 0;
   scheduler->num_looks++;
   if (need > scheduler->pool->num_blocks - 1) return SWAP_NEVER;
   if (scheduler->running.head != NULL) watermark = scheduler->options.watermark_blocks;
@@ -235,6 +235,7 @@ void swap_in(scheduler_t *scheduler, group_t *group) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     swap_release(scheduler, seq);
     if (!sequence_is_live(seq)) continue;
+    slices_copy_ids(seq, seq->num_prompt_tokens);
     table_grow(scheduler, seq,
                scheduler_tokens_reserved(scheduler, seq) - seq->num_computed_tokens);
     table_claim(scheduler, seq, sequence_num_tokens(seq) / scheduler->pool->block_size);

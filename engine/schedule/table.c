@@ -27,8 +27,7 @@ bool table_take_rows(scheduler_t *scheduler, group_t *group) {
   if (scheduler->num_free_rows < count) return false;
   sequence_t *first = &group->sequence, *last = first;
   take_row(scheduler, first);
-  memcpy(first->tokens, group->request->prompt_ids,
-         (size_t)first->num_prompt_tokens * sizeof *first->tokens);
+  if (!slices_wanted(scheduler, first)) slices_copy_ids(first, first->num_prompt_tokens);
   for (int32_t i = 1; i < count; i++) {
     sequence_t *seq = scheduler->free_sequences;
     CHECK(seq); /* there are as many sequences as rows */
@@ -90,10 +89,12 @@ static bool may_match(const scheduler_t *scheduler, const sequence_t *seq) {
   return shares_content(scheduler, seq) && scored;
 }
 
-/* A sequence that holds no row yet has the ids of its prompt only. */
+/* A row may lack ids of the prompt (slices.h), or there is none yet. */
 static const int32_t *ids_at(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
-  const int32_t *ids = seq->tokens != NULL ? seq->tokens : seq->group->request->prompt_ids;
-  return &ids[(size_t)index * (size_t)scheduler->pool->block_size];
+  int64_t first = (int64_t)index * scheduler->pool->block_size;
+  bool of_prompt = first + scheduler->pool->block_size <= seq->num_prompt_tokens;
+  bool given = of_prompt || seq->tokens == NULL;
+  return &(given ? seq->group->request->prompt_ids : seq->tokens)[first];
 }
 
 /* The key of the block at `index`. The request brings those of its prompt. */
@@ -116,7 +117,36 @@ int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index,
   prefix_place_t place = place_behind(scheduler, seq, parent);
   block_key_t key = key_at(scheduler, seq, index, place);
   int32_t block = prefix_find(pool, &key, place, ids_at(scheduler, seq, index));
+  scheduler->num_walked++;
   return block < 0 ? NO_BLOCK : block;
+}
+
+/* The first index from `low` on, below `high`, whose block the cache lacks or, with `held`, nobody
+ * holds; else `high`. Who has a block has all blocks before it, so the index is found by halving.
+ */
+static int32_t find_end(scheduler_t *scheduler, const sequence_t *seq, int32_t low, int32_t high,
+                        bool held) {
+  const block_pool_t *pool = scheduler->pool;
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    int32_t block = prefix_find_key(pool, &seq->group->request->prompt_keys[middle]);
+    bool has = block > 0 && (!held || pool->blocks[block].ref_count > 0);
+    scheduler->num_walked++;
+    if (has) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* Counts the blocks behind a slice that the cache has, without a look at each of them. */
+static void match_behind(scheduler_t *scheduler, const sequence_t *seq, prefix_match_t *match) {
+  int32_t block_size = scheduler->pool->block_size;
+  int32_t most = MIN(seq->num_prompt_tokens, sequence_num_tokens(seq) - 1) / block_size;
+  int32_t held = find_end(scheduler, seq, match->num_blocks, most, true);
+  match->num_held_behind = held - match->num_blocks;
 }
 
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
@@ -124,8 +154,10 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   const block_pool_t *pool = scheduler->pool;
   int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1;
   int32_t block = NO_BLOCK, parent = NO_BLOCK;
+  int32_t most = slices_wanted(scheduler, seq) ? scheduler->options.slice_blocks : INT32_MAX;
   if (!may_match(scheduler, seq)) return match;
-  while ((block = table_find(scheduler, seq, match.num_blocks, block)) != NO_BLOCK) {
+  while (match.num_blocks < most &&
+         (block = table_find(scheduler, seq, match.num_blocks, block)) != NO_BLOCK) {
     const block_t *entry = &pool->blocks[block];
     bool valid = entry->identity.num_valid == block_size;
     if (valid && match.num_valid == match.num_blocks) match.num_valid++;
@@ -135,6 +167,10 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
     parent = block;
   }
   match.num_cached = match.num_valid * block_size;
+  if (match.num_blocks == most) {
+    match_behind(scheduler, seq, &match);
+    return match;
+  }
   if (match.num_valid < match.num_blocks || !pool->caching) return match;
   int32_t i = match.num_blocks, rows_max = MIN(last - i * block_size, block_size);
   match.partial = prefix_find_partial(pool, place_behind(scheduler, seq, parent),
@@ -159,18 +195,21 @@ static void plan_copy(scheduler_t *scheduler, sequence_t *seq, int32_t src, int3
   scheduler->plan.copies[scheduler->plan.num_copies++] = (plan_copy_t){{src, dst, rows}, seq};
 }
 
-void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
+/* Returns whether blocks were keyed. */
+static bool claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
   block_pool_t *pool = scheduler->pool;
   int32_t block_size = pool->block_size;
-  if (!shares_content(scheduler, seq)) return;
+  bool keyed = false;
+  if (!shares_content(scheduler, seq)) return false;
   while (seq->num_published < num_full && seq->num_published < seq->num_blocks) {
     int32_t i = seq->num_published;
     block_t *block = &pool->blocks[seq->blocks[i]];
     if (!block->identity.keyed) { /* else it came from the cache, or a fork has keyed it */
       prefix_place_t place = place_of(scheduler, seq, i);
       block_key_t key = key_at(scheduler, seq, i, place);
-      if (prefix_find(pool, &key, place, ids_at(scheduler, seq, i)) >= 0) return;
-      scheduler->num_claims++;
+      scheduler->num_walked++;
+      if (prefix_find(pool, &key, place, ids_at(scheduler, seq, i)) >= 0) break;
+      keyed = true;
       prefix_publish(pool, seq->blocks[i], &key, place, ids_at(scheduler, seq, i));
       bool whole = (i + 1) * block_size <= seq->num_computed_tokens;
       if (whole) block->identity.num_valid = block_size;
@@ -178,6 +217,34 @@ void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
     }
     seq->num_published++;
   }
+  return keyed;
+}
+
+void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
+  scheduler->num_claims += claim(scheduler, seq, num_full);
+}
+
+static void add_free_block(scheduler_t *scheduler, sequence_t *seq) {
+  int32_t block = block_allocate(scheduler->pool);
+  CHECK_GT(block, 0);
+  seq->blocks[seq->num_blocks++] = block;
+  scheduler->num_walked++;
+}
+
+void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
+  int32_t block_size = scheduler->pool->block_size, i = seq->num_blocks;
+  if (block == NO_BLOCK) {
+    add_free_block(scheduler, seq);
+    bool known = (i + 1) * block_size <= sequence_num_tokens(seq);
+    if (known && seq->num_published == i) claim(scheduler, seq, i + 1);
+    return;
+  }
+  bool valid = scheduler->pool->blocks[block].identity.num_valid == block_size;
+  block_acquire(scheduler->pool, block);
+  seq->blocks[i] = block;
+  seq->num_blocks = seq->num_published = i + 1;
+  if (valid && seq->group->num_preemptions == 0)
+    scheduler->prefix_hits_tokens += (uint64_t)block_size;
 }
 
 void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
@@ -259,7 +326,7 @@ bool table_advance(scheduler_t *scheduler, sequence_t *seq) {
   int32_t block_size = scheduler->pool->block_size;
   for (;;) {
     int32_t i = seq->num_computed_tokens / block_size;
-    if (i >= seq->num_blocks) return true;
+    if (i >= seq->num_blocks) return seq->slices.total == 0;
     const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
     if (block->filler == seq) return true;
     if (block->filler != NULL) return false;
@@ -314,9 +381,7 @@ void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   }
   int32_t total = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n);
   while (seq->num_blocks < total) {
-    int32_t block = block_allocate(scheduler->pool);
-    CHECK_GT(block, 0);
-    seq->blocks[seq->num_blocks++] = block;
+    add_free_block(scheduler, seq);
   }
 }
 
@@ -381,6 +446,7 @@ static void undo_copies(scheduler_t *scheduler, sequence_t *seq) {
 void table_release(scheduler_t *scheduler, sequence_t *seq) {
   sequence_t *heir = NULL;
   undo_copies(scheduler, seq);
+  slices_stop(scheduler, seq);
   while (seq->num_blocks > 0) {
     int32_t i = seq->num_blocks - 1, block = seq->blocks[i];
     block_t *entry = &scheduler->pool->blocks[block];

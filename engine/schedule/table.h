@@ -26,11 +26,14 @@ typedef struct prefix_match {
   int32_t
       num_unused;    /* those of them, and `partial`, that are free: holding them lowers num_free */
   int32_t num_valid; /* leading blocks that are committed; another sequence fills the rest */
+  /* full blocks behind num_blocks that others hold; more than 0 only if num_blocks is a slice */
+  int32_t num_held_behind;
   prefix_partial_t partial; /* rows of the block after them; only if all num_blocks are committed */
   int32_t num_cached;       /* tokens of the valid blocks and of the partial block */
 } prefix_match_t;
-/* Finds the longest run of known blocks. It never includes the last token, whose forward yields the
- * logits. Returns an empty match if the request still has to score its prompt. */
+/* Finds the longest run of known blocks; of a long prompt (slices_wanted) those of one slice. It
+ * never includes the last token, whose forward yields the logits. Returns an empty match if the
+ * request still has to score its prompt. */
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
 /* Returns the known full block of seq at `index` after the block `parent` (NO_BLOCK at index 0),
  * whether or not it is computed; NO_BLOCK = none. Writes nothing. */
@@ -48,8 +51,12 @@ void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *
 void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full);
 
 /* ---- growth ---- */
+/* Adds one block to the table: `block`, which table_find has returned, or with NO_BLOCK a free one,
+ * which must be there; it is keyed like those of table_admit. num_computed ends at a block. */
+void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block);
 /* Raises num_computed over the valid blocks that another sequence has filled. Returns false if the
- * next block is still being filled by another sequence: then seq cannot compute in this step. */
+ * next block is still being filled by another sequence, or is not in the table yet (slices.h): then
+ * seq cannot compute in this step. */
 bool table_advance(scheduler_t *scheduler, sequence_t *seq);
 /* Returns the number of blocks to allocate before seq can compute `n` more tokens; the copy of a
  * shared block counts. */

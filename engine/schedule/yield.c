@@ -11,10 +11,11 @@
 
 enum { YIELDS_MAX = 16 }; /* groups that one admission may preempt */
 
+/* Blocks that the group has, or will have when its admission is complete. */
 static int32_t count_blocks(const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    count += sequence_is_live(seq) ? seq->num_blocks : 0;
+    count += sequence_is_live(seq) ? MAX(seq->num_blocks, seq->slices.total) : 0;
   return count;
 }
 
@@ -85,6 +86,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool bl
 static int32_t count_own_blocks(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    count += seq->slices.promised;
     for (int32_t i = 0; sequence_is_live(seq) && i < seq->num_blocks; i++) {
       const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
       count += block->ref_count == 1 && block->pins == 0;

@@ -1,13 +1,14 @@
-/* queue_bench.c: what waiting requests and a long prompt cost the engine thread, in microseconds.
+/* queue_bench.c: what waiting requests and a long prompt cost the engine thread.
  *
  * The scheduler alone, without a device: plans and ends, as the engine makes them. Each line is the
- * mean and the longest of one kind of event. Usage: queue_bench [waiting] [tokens]
+ * mean and the longest of one kind of event, in microseconds of a processor. Usage: queue_bench
+ * [waiting] [tokens]
  */
-#include "engine/base/clock.h"
 #include "engine/schedule/scheduler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { BLOCK_SIZE = 16, SEQS = 1024, STEPS = 200 };
 
@@ -16,14 +17,20 @@ typedef struct timing {
   int count;
 } timing_t;
 
-static uint64_t begun_ns;
+static double begun_us;
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
 
 static void begin(void) {
-  begun_ns = clock_now_ns();
+  begun_us = now_us();
 }
 
 static void end(timing_t *timing) {
-  double us = (double)(clock_now_ns() - begun_ns) * 1e-3;
+  double us = now_us() - begun_us;
   timing->sum += us;
   timing->count++;
   if (us > timing->longest) timing->longest = us;
@@ -46,6 +53,7 @@ static scheduler_t *make(int32_t max_model_len, int32_t num_blocks, block_pool_t
                                  .max_model_len = max_model_len,
                                  .long_prefill_token_threshold = 1024,
                                  .reserve_full = true,
+                                 .slice_blocks = 512,
                                  .chunked_prefill = true,
                                  .fair_share = true,
                                  .max_skips = 4};
@@ -70,6 +78,14 @@ static group_t *add(scheduler_t *scheduler, const int32_t *ids, int32_t num_toke
   group_init(group, request, arrival++);
   scheduler_add(scheduler, group);
   return group;
+}
+
+/* As the loop thread does for a long prompt. */
+static void bring_keys(const block_pool_t *pool, group_t *group) {
+  int32_t count = group->request->num_prompt_tokens / BLOCK_SIZE;
+  block_key_t *keys = take((size_t)count, sizeof *keys);
+  prefix_keys(pool, 0, group->request->prompt_ids, count, keys);
+  group->request->prompt_keys = keys;
 }
 
 /* What the engine does with a plan, without a device: every row that draws gets a token. */
@@ -124,8 +140,9 @@ static void bench_long(int32_t tokens) {
   timing_t first = {0}, steps = {0}, look = {0}, ends = {0}, shared = {0}, later = {0};
   for (int32_t i = 0; i < tokens * 2; i++) ids[i] = i;
   group_t *holder = add(scheduler, ids + tokens, tokens * 3 / 4);
+  bring_keys(pool, holder);
   step(scheduler, &first);
-  add(scheduler, ids, tokens);
+  bring_keys(pool, add(scheduler, ids, tokens));
   step(scheduler, &look);
   for (int i = 0; i < STEPS; i++) step(scheduler, &steps);
   for (int i = 0; i < SEQS - 100; i++) add(scheduler, ids + tokens, tokens * 3 / 4);
@@ -141,6 +158,28 @@ static void bench_long(int32_t tokens) {
   print("  plan that admits it", &shared);
   for (int i = 0; i < 5; i++) step(scheduler, &later);
   print("  plan behind that", &later);
+}
+
+/* Three prompts of one length in a pool that each fills: a new one, another, and that again. */
+static void bench_full_pool(int32_t tokens) {
+  block_pool_t *pool;
+  scheduler_t *scheduler = make(tokens + 4096, tokens / BLOCK_SIZE + 512, &pool);
+  int32_t *ids = take((size_t)tokens * 2, sizeof *ids);
+  timing_t timings[3] = {{0}}, ends = {0};
+  for (int32_t i = 0; i < tokens * 2; i++) ids[i] = (int32_t)((uint32_t)i * 2654435761u >> 1);
+  for (int i = 0; i < 3; i++) {
+    group_t *group = add(scheduler, i > 0 ? ids + tokens : ids, tokens);
+    bring_keys(pool, group);
+    while (group->sequence.num_computed_tokens < tokens) step(scheduler, &timings[i]);
+    begin();
+    scheduler_finish(scheduler, group, SEQUENCE_FINISHED_STOPPED);
+    end(&ends);
+  }
+  printf("a prompt of %d tokens in a pool that it fills, with its keys:\n", tokens);
+  print("  plan, the pool is empty", &timings[0]);
+  print("  plan, the pool is full of another prompt", &timings[1]);
+  print("  plan, the prompt is cached", &timings[2]);
+  print("  end", &ends);
 }
 
 /* The filler of a prompt leaves; the one that shares it runs behind many others. */
@@ -170,6 +209,7 @@ int main(int argc, char **argv) {
   bench_waiting(waiting);
   bench_long(tokens / 8);
   bench_long(tokens);
+  bench_full_pool(tokens);
   bench_shared(131072, 1000);
   return 0;
 }

@@ -78,7 +78,10 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   int32_t threshold = sim.scenario->options.long_prefill_token_threshold;
   REQUIRE(threshold == 0 || entry->num_tokens - entry->num_drafts <= threshold,
           "request %lld: a chunk of %d", name_of(k), entry->num_tokens);
-  REQUIRE(memcmp(q->tokens, stream->ids, (size_t)sequence_num_tokens(q) * sizeof *stream->ids) == 0,
+  bool open = q->slices.total > 0 && q->slices.num_ids < q->num_prompt_tokens;
+  int32_t there = open ? q->slices.num_ids : sequence_num_tokens(q);
+  REQUIRE(end < there || !open, "request %lld: its token row lacks ids of its chunk", name_of(k));
+  REQUIRE(memcmp(q->tokens, stream->ids, (size_t)there * sizeof *stream->ids) == 0,
           "request %lld: its token row holds other ids", name_of(k));
   if (!k->in_plan) k->is_new = !k->was_planned;
   if (k->is_new) k->first_cached = entry->num_computed;
@@ -118,10 +121,11 @@ static bool ends_in_flight(const sequence_t *q) {
           sequence_num_planned(q) >= (int32_t)sim.scenario->options.max_model_len);
 }
 
-/* True when its next block is being filled by another. */
+/* True when its next block is being filled by another, or is not in its table yet. */
 static bool is_blocked(const sequence_t *q) {
   const block_pool_t *pool = sim.engine->pool;
   int32_t i = q->num_computed_tokens / pool->block_size;
+  if (i == q->num_blocks && q->slices.total > 0) return true; /* its next slice comes */
   const sequence_t *filler = i < q->num_blocks ? pool->blocks[q->blocks[i]].filler : NULL;
   return filler && filler != q;
 }
@@ -228,6 +232,9 @@ static void check_passing(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g && !first; g = g->next) first = prefill_entry(plan, g);
   if (!first) return;
   int32_t left = lacked(first), want = threshold > 0 && left > threshold ? threshold : left;
+  const sequence_t *q = first->sequence;
+  int32_t room = q->num_blocks * s->pool->block_size - first->num_computed;
+  if (q->slices.total > 0 && want > room) want = room; /* its other blocks come in later plans */
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     if (!prefill_entry(plan, entry->sequence->group)) {
@@ -321,10 +328,11 @@ static void check_queue_of(const scheduler_t *s) {
     reserved = head->sequence.num_prompt_tokens + head->request->params.max_tokens;
   }
   int32_t need = (reserved + bs - 1) / bs;
-  bool fits = need + s->options.watermark_blocks <= s->pool->num_free;
+  int32_t num_free = s->pool->num_free - s->slices.promised;
+  bool fits = need + s->options.watermark_blocks <= num_free;
   REQUIRE(!fits || (!o->enable_chunked_prefill && tokens > left),
           "I3: request %lld waits although it fits: %d blocks of %d free ones",
-          name_of(check_track(&head->sequence)), need, s->pool->num_free);
+          name_of(check_track(&head->sequence)), need, num_free);
 }
 
 void check_step(const batch_t *b) {
@@ -356,10 +364,7 @@ void check_step(const batch_t *b) {
     check_track(plan->entries[r].sequence)->in_plan = false;
     check_stream(plan->entries[r].sequence)->in_plan = false;
   }
-  /* Who was let in and waits for blocks that another fills is not new when it computes at last. */
   for (const group_t *g = s->running.head; g; g = g->next) {
-    track_t *k = check_track(&g->sequence);
-    k->was_planned = k->runs = true;
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
       if (sequence_is_live(q)) check_stream(q)->num_computed = q->num_computed_tokens;
     }
@@ -544,8 +549,18 @@ void check_begin(void) {
   REQUIRE(sim.engine->scheduler->num_rows <= ROWS_MAX, "the scenario is larger than the checks");
 }
 
+/* Who was let in and waits, for blocks that another fills or for its next slice, is not new when it
+ * computes at last. */
+static void note_running(const scheduler_t *s) {
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    track_t *k = check_track(&g->sequence);
+    k->was_planned = k->runs = true;
+  }
+}
+
 void check_iteration(void) {
   engine_t *e = sim.engine;
+  note_running(e->scheduler);
   check_queues(e);
   fair_iteration();
   queue_check(e);

@@ -59,6 +59,26 @@ static void check_free_queue(const block_pool_t *pool) {
           pool->num_cached, count, num_cached);
 }
 
+/* What admissions that go on were promised, by whom; and it is there. */
+static void check_promises(const scheduler_t *s) {
+  int32_t num_open = 0, promised = 0;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    const slices_t *slices = &g->sequence.slices;
+    int32_t lacks = slices->total > 0 ? slices->total - g->sequence.num_blocks : 0;
+    num_open += slices->total > 0;
+    promised += slices->promised;
+    REQUIRE(slices->total == 0 || lacks > 0, "request %d lacks no block and is open",
+            check_track(&g->sequence)->index);
+    REQUIRE(slices->promised >= 0 && slices->promised <= lacks,
+            "request %d lacks %d blocks, %d are promised", check_track(&g->sequence)->index, lacks,
+            slices->promised);
+  }
+  REQUIRE(num_open == s->slices.num_open && promised == s->slices.promised &&
+              promised <= s->pool->num_free,
+          "I1: %d admissions go on, with %d of %d free blocks; counted %d and %d",
+          s->slices.num_open, s->slices.promised, s->pool->num_free, num_open, promised);
+}
+
 /* Rows that are said to be valid hold what their ids say: the shadow store agrees. */
 static void check_content(const block_pool_t *pool, int32_t b) {
   const block_identity_t *id = &pool->blocks[b].identity;
@@ -137,6 +157,7 @@ void check_pool(const engine_t *e) {
   count_references(&e->scheduler->waiting.queue);
   count_references(&e->scheduler->swapped);
   check_free_queue(pool);
+  check_promises(e->scheduler);
   REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&
               !pool->blocks[0].identity.unique_id,
           "I1: the null block is in use");

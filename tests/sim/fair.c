@@ -166,8 +166,10 @@ static use_t use_of(const scheduler_t *s, uint64_t tenant) {
     there[tenant_of(g)] = true;
     if (tenant_of(g) != tenant) continue;
     use.sequences += sequences_of(g);
-    for (const sequence_t *q = &g->sequence; q; q = q->next)
-      use.blocks += sequence_is_live(q) ? q->num_blocks : 0;
+    for (const sequence_t *q = &g->sequence; q; q = q->next) {
+      int32_t blocks = q->slices.total > 0 ? q->slices.total : q->num_blocks;
+      use.blocks += sequence_is_live(q) ? blocks : 0;
+    }
   }
   for (uint64_t t = 0; t <= SIM_TENANTS; t++) use.weights += there[t] ? (int64_t)weight_of(t) : 0;
   return use;
@@ -209,7 +211,7 @@ static void check_share(const scheduler_t *s) {
   int32_t bs = s->pool->block_size, needs = sequences_of(next);
   if (needs > 1 || fair_passed(s)) return; /* the youngest that make room may be too few */
   int32_t blocks = (sequence_num_tokens(&next->sequence) + bs - 1) / bs;
-  if (blocks + s->options.watermark_blocks > s->pool->num_free) return;
+  if (blocks + s->options.watermark_blocks > s->pool->num_free - s->slices.promised) return;
   uint64_t tenant = tenant_of(next);
   use_t use = use_of(s, tenant);
   if ((use.sequences + needs) * use.weights > share_of(use, tenant, most)) return;

@@ -108,9 +108,10 @@ static void check_head(const scheduler_t *s) {
   if (count < check_track(&g->sequence)->num_streams && !g->forked) return;
   bool room = check_num_sequences(s) + count <= s->options.max_num_seqs &&
               s->plan.num_tokens + count <= s->options.max_num_batched_tokens;
-  REQUIRE(in_flight || !room || need + s->options.watermark_blocks > s->pool->num_free,
+  int32_t num_free = s->pool->num_free - s->slices.promised;
+  REQUIRE(in_flight || !room || need + s->options.watermark_blocks > num_free,
           "I3: request %d stays on the host although it fits: %d blocks of %d free ones",
-          check_track(&g->sequence)->index, need, s->pool->num_free);
+          check_track(&g->sequence)->index, need, num_free);
 }
 
 void host_pool_check(const engine_t *e) {

@@ -152,6 +152,13 @@ static void draw_masks(scenario_t *c) {
   c->options.mask_units = chance(&s, 50) ? units : 0;
 }
 
+/* Admissions of so few blocks a plan that many take several plans. */
+static void draw_slices(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 8);
+  int32_t blocks = between(&s, 1, chance(&s, 50) ? 2 : 12);
+  c->slice_blocks = scenario_has(c, SIM_SLICES) ? blocks : 0;
+}
+
 /* Some tenants have no limit, of others little may wait. */
 static void draw_quotas(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 3);
@@ -363,6 +370,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_swap(c);
   draw_masks(c);
   draw_quotas(c);
+  draw_slices(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

@@ -68,7 +68,8 @@ enum {
   X(PASSING, 11, "short prompts pass a long one that is in progress")                              \
   X(TRACE, 6, "the engine traces what happens to requests")                                        \
   X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")       \
-  X(QUOTAS, 5, "keys have limits of their own")
+  X(QUOTAS, 5, "keys have limits of their own")                                                    \
+  X(SLICES, 8, "an admission takes few blocks a step")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -111,6 +112,7 @@ typedef struct scenario {
   int32_t pipeline_depth;
   int32_t lose_device_at; /* step; 0 = never */
   int32_t lose_drafter_at;
+  int32_t slice_blocks;            /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
   double swap_rate;                /* bytes per second */
   quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
   /* the model */
