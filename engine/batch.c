@@ -88,6 +88,21 @@ static void select_scores(batch_t *batch, const plan_entry_t *entry, int32_t row
   }
 }
 
+/* Selects the rows whose hidden states make the vector of a prompt, those that no chunk before a
+ * preemption has pooled. */
+static void select_pooled(batch_t *batch, const plan_entry_t *entry, int32_t row) {
+  const sequence_t *seq = entry->sequence;
+  pooling_t pooling = seq->group->request->pooling;
+  if (pooling == POOLING_NONE) return;
+  int32_t first = pooling == POOLING_LAST ? seq->num_prompt_tokens - 1 : 0;
+  int32_t end = pooling == POOLING_CLS ? 1 : seq->num_prompt_tokens;
+  for (int32_t i = 0; i < entry->num_tokens; i++) {
+    int32_t position = entry->num_computed + i;
+    if (position < first || position < seq->num_pooled || position >= end) continue;
+    select_index(batch, batch->query_start_loc[row] + i, row, -1, 0);
+  }
+}
+
 void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
   batch->num_reqs = plan->num_entries;
@@ -118,6 +133,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
     if (entry->num_tokens > batch->max_query_len) batch->max_query_len = entry->num_tokens;
     if (batch->seq_lens[r] > batch->max_seq_len) batch->max_seq_len = batch->seq_lens[r];
     select_scores(batch, entry, r);
+    select_pooled(batch, entry, r);
     if (entry->do_sample) entry->sequence->sampled_index = batch->num_selected;
     int32_t num_samples = entry->do_sample ? group_num_draws(seq->group) : 0;
     for (int32_t i = entry->num_drafts; i > 0; i--)

@@ -7,6 +7,7 @@
 #include "engine/internal.h"
 #include "engine/quota.h"
 #include "engine/sample/choices.h"
+#include "engine/sample/pooling.h"
 
 #include <string.h>
 
@@ -373,6 +374,22 @@ static bool begin(engine_t *engine, group_t *group) {
   return true;
 }
 
+/* Pools the rows of an entry; the vector of a prompt that was computed is complete. */
+static void commit_pooled(engine_t *engine, const step_t *step, const plan_entry_t *entry,
+                          row_range_t rows, uint64_t now_ns) {
+  sequence_t *seq = entry->sequence;
+  int error_code = pooling_commit(engine, step, entry, rows.first, rows.last);
+  count_prefill(engine, entry);
+  if (error_code) {
+    engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
+    return;
+  }
+  scheduler_publish(engine->scheduler, entry);
+  if (entry->num_computed + entry->num_tokens < seq->num_prompt_tokens) return;
+  pooling_finish(engine, seq);
+  engine_finish(engine, seq->group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
+}
+
 static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_t *planned,
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
@@ -382,6 +399,10 @@ static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_
   scheduler_complete(entry);
   if (!begin(engine, seq->group)) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_FULL, now_ns);
+    return;
+  }
+  if (engine->embeds) {
+    commit_pooled(engine, step, entry, rows, now_ns);
     return;
   }
   if (entry->late) drop_late(engine, step, entry, &rows);

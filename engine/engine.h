@@ -24,6 +24,7 @@ typedef struct engine_options {
   bool dummy_weights;                   /* --load-format dummy */
   bool skip_tokenizer;                  /* read none: tokenizer_none */
   const char *dtype;                    /* "auto", "float32", "float16", "bfloat16" */
+  embedding_options_t embedding;        /* what prompts become */
   bool quantise_q8;                     /* 16-bit matrices are quantised while they load */
   int64_t max_model_len;                /* tokens; 0 = the model's, fitted to memory */
   int64_t kv_cache_bytes;               /* 0 = memory_fraction of the free memory */
@@ -60,9 +61,7 @@ typedef struct engine_options {
 } engine_options_t;
 
 enum { LORAS_MAX = 64 };
-
 void engine_options_default(engine_options_t *options);
-
 typedef enum engine_state {
   ENGINE_LOADING,
   ENGINE_READY,
@@ -88,6 +87,7 @@ typedef struct engine_info {
   const char *device;    /* "2 threads, avx512bf16" */
   const char *dtype;     /* "bfloat16" */
   const char *architecture;
+  const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
 } engine_info_t;
 
 /* Copies the options and starts the engine thread, which loads the model; returns before the model

@@ -52,6 +52,8 @@ struct engine {
   model_t *model;
   drafter_t *drafter; /* NULL = no draft model */
   engine_info_t info;
+  embedding_info_t embedding; /* of `info`, if prompts become vectors */
+  bool embeds;
   int32_t stop_ids[MODEL_EOS_MAX]; /* EOS ids except the primary one */
   block_pool_t *pool;
   scheduler_t *scheduler;
@@ -114,6 +116,9 @@ void engine_end(engine_t *engine); /* aborts every live request and emits its EV
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
 int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
+/* task.c, in engine_start, when blueprint and device are there: whether the engine embeds, and how.
+ * ERR_CONFIGURATION, or an error of embedding_read. */
+int engine_choose_task(engine_t *engine, inferd_error_t *error);
 /* warm_up.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
 int engine_warm_up(engine_t *engine, inferd_error_t *error);
 

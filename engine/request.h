@@ -8,6 +8,7 @@
 #define INFERD_ENGINE_REQUEST_H
 
 #include "engine/device/sampling_params.h"
+#include "engine/embedding.h"
 #include "engine/text/stream/detokenizer.h"
 
 #include <stdatomic.h>
@@ -22,6 +23,9 @@ typedef struct request {
   /* [num_prompt_tokens / block size] by engine_hash_prompt; NULL = the engine hashes the prompt */
   const struct block_key *prompt_keys;
   sampling_params_t params;
+  pooling_t pooling; /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
+  double *pooled;    /* with pooling: [embedding_info_t.size] zeroed, the server's; what was pooled,
+                      * not normalised, once EVENT_DONE says FINISH_STOP */
   const stop_set_t *stops; /* NULL = none */
   struct grammar
       *grammar; /* constraint on the output; the request holds a reference; NULL = none */
@@ -43,7 +47,7 @@ typedef struct request {
 
 typedef enum finish_reason {
   FINISH_NONE,
-  FINISH_STOP,   /* EOS, stop id or stop string */
+  FINISH_STOP,   /* EOS, stop id or stop string; a vector is complete */
   FINISH_LENGTH, /* max_tokens or the context */
   FINISH_ABORT,  /* cancelled by the loop: client disconnected, deadline, shutdown */
   FINISH_ERROR   /* this request failed; `error_code` says why */

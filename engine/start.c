@@ -542,6 +542,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .device = engine->ops->describe(engine->device),
       .dtype = dtype_name(bp->dtype),
       .architecture = bp->architecture,
+      .embedding = engine->embeds ? &engine->embedding : NULL,
   };
 }
 
@@ -592,6 +593,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (code) return code;
   say_notes(engine);
   code = open_device(engine, error);
+  if (!code) code = engine_choose_task(engine, error);
   if (!code) code = check_model(engine, error);
   if (!code) code = check_swap(engine, error);
   if (!code) code = check_logprobs(engine, error);

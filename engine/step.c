@@ -24,6 +24,9 @@ int step_new(const engine_t *engine, step_t *step) {
   step->sample_results = calloc(rows, sizeof *step->sample_results);
   step->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *step->tops);
   step->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *step->suppressed_ids);
+  size_t hidden = engine->embeds ? (size_t)options->max_num_batched_tokens : 0;
+  if (hidden > 0) step->hidden = calloc(hidden * (size_t)engine->embedding.size, sizeof(float));
+  if (hidden > 0 && step->hidden == NULL) return -1;
   if (step->plan.entries == NULL || step->plan.copies == NULL || step->sample_rows == NULL ||
       step->sample_results == NULL || step->tops == NULL || step->suppressed_ids == NULL) {
     return -1;
@@ -40,6 +43,7 @@ void step_free(step_t *step) {
   free(step->sample_results);
   free(step->tops);
   free(step->suppressed_ids);
+  free(step->hidden);
 }
 
 /* True if the next token depends on the ids of the previous tokens, and not only on the logits. The

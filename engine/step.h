@@ -21,6 +21,7 @@ typedef struct step {
   sample_result_t *sample_results; /* [max_num_batched_tokens + max_num_seqs] */
   token_logprob_t *tops;           /* [max_num_batched_tokens + max_num_seqs, SAMPLE_TOP_MAX] */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
+  float *hidden; /* [max_num_batched_tokens, E] selected rows on the host; NULL = it generates */
 } step_t;
 
 /* Stage 4: plans the next step and launches its swaps. Returns NULL if there is no step to launch:

@@ -104,6 +104,19 @@ size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void
   return (size_t)count * sizeof(block_key_t);
 }
 
+/* An engine either generates or embeds, by one way of pooling. */
+static int check_task(const engine_t *engine, const request_t *request, inferd_error_t *error) {
+  pooling_t pooling = engine->embeds ? engine->embedding.pooling : POOLING_NONE;
+  if (request->pooling != pooling) {
+    return error_set(error, ERR_UNSUPPORTED_ENDPOINT, NULL,
+                     engine->embeds ? "The model makes vectors; it does not generate."
+                                    : "The model generates; it makes no vectors.");
+  }
+  if (pooling == POOLING_NONE || (request->pooled != NULL && request->params.max_tokens == 0))
+    return 0;
+  return error_set(error, ERR_INTERNAL, NULL, "a request to embed has no room, or max_tokens");
+}
+
 /* Takes what the engine has said about requests that wait no longer. */
 static void note_left(engine_t *engine) {
   for (int32_t slot = mailbox_left(engine->mailbox); slot >= 0;
@@ -162,6 +175,7 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
   for (int i = 0; i < count && !code; i++) {
     code = check_fits(engine, requests[i], error);
     if (!code) code = check_choices(engine, requests[i], error);
+    if (!code) code = check_task(engine, requests[i], error);
     ask.num_tokens += requests[i]->num_prompt_tokens;
   }
   if (!code) code = quota_check(requests[0]->quota, count, ask.num_tokens, error);

@@ -106,6 +106,7 @@ void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residu
               const norm_t *norm, int32_t rows);
 void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,
                     int32_t rows);
+void cpu_read_rows(device_t *device, float *out, const act_t *in, int32_t width, int32_t rows);
 void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width);
 
 /* kv.c */

@@ -195,6 +195,7 @@ const ops_t ops_cpu = {
     .gather = cpu_gather,
     .logits = cpu_logits,
     .sample = cpu_sample,
+    .read_rows = cpu_read_rows,
     .end = cpu_end,
     .read_logits = cpu_read_logits,
 };

@@ -1,4 +1,4 @@
-/* rows.c: operations that act on one row at a time: embeddings, norms, activations, gather.
+/* rows.c: operations that act on one row at a time: embeddings, norms, activations, copies.
  *
  * Keeps no state. Called on the engine thread; pool workers take rows if there are enough. All are
  * bound by memory bandwidth: a row is read once and written once.
@@ -121,6 +121,24 @@ void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *g
                    const act_t *residual, int32_t width, int32_t rows) {
   adding_t job = {device->kernels, FLOATS(out), FLOATS(in), FLOATS(gate), FLOATS(residual), width};
   run_rows(device, add_task, &job, rows, width);
+}
+
+typedef struct reading {
+  float *out;
+  const float *in;
+  int32_t width;
+} reading_t;
+
+static void read_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const reading_t *job = context;
+  memcpy(job->out + first * job->width, job->in + first * job->width,
+         (size_t)((last - first) * job->width) * sizeof(float));
+}
+
+void cpu_read_rows(device_t *device, float *out, const act_t *in, int32_t width, int32_t rows) {
+  reading_t job = {out, FLOATS(in), width};
+  run_rows(device, read_task, &job, rows, width);
 }
 
 typedef struct gathering {

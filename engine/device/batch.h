@@ -37,7 +37,7 @@ typedef struct batch {
   const int32_t **block_table;  /* [R] pointers to K block numbers; unused entries are 0 */
   int32_t block_table_stride;   /* K */
   uint8_t *do_sample;           /* [R] 1 = the row's last token is sampled */
-  /* The selected rows: tokens whose logits are needed. */
+  /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */
   int32_t *selected_token_indices; /* [S] ascending; equal indices: several draws of one row */
   int32_t *selected_row;           /* [S] row 0..R-1 that the token belongs to, ascending */

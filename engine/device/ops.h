@@ -61,7 +61,6 @@ typedef struct ops {
   int32_t logprobs_max;   /* alternatives that a row reports; 0 means LOGPROBS_RAISED_MAX */
   int32_t act_bytes;      /* bytes of one activation; 0 means 4 */
   const swap_ops_t *swap; /* copies of KV blocks to host memory and back; NULL = no swapping */
-
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
@@ -76,8 +75,7 @@ typedef struct ops {
                 inferd_error_t *error);
   size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a KV pool */
   int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
-  /* Makes slots 1..`slots` of a layer, empty: A [rank_max, cols], B [rows, rank_max]; NULL = none
-   */
+  /* Makes empty slots 1..`slots` of a layer: A [rank_max, cols], B [rows, rank_max]; NULL = none */
   int (*lora)(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
               lora_t **out, inferd_error_t *error);
   int (*prepare)(device_t *device, const step_limits_t *limits, inferd_error_t *error);
@@ -94,7 +92,6 @@ typedef struct ops {
   /* Copies lora_a [rank, cols], lora_b [rows, rank] (scaled) to an unused slot; rank 0 empties. */
   void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
                    const float *lora_b);
-
   /* Step. `begin` also launches the copies of the batch. */
   void (*begin)(device_t *device, const batch_t *batch);
   /* out[T, width] = table[input_ids] (* scale) */
@@ -138,6 +135,9 @@ typedef struct ops {
   void (*logits)(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
                  int32_t first, int32_t rows);
   void (*sample)(device_t *device, const sample_row_t *rows, int32_t num_rows);
+  /* Copies in[rows, width] to host memory, as fp32, by the `end` of the step; instead of `logits`
+   * where prompts become vectors. NULL = they cannot. */
+  void (*read_rows)(device_t *device, float *out, const act_t *in, int32_t width, int32_t rows);
   /* Waits for the oldest in-flight step. Returns 0, or ERR_DEVICE_FAILED: the device is lost. */
   int (*end)(device_t *device, inferd_error_t *error);
   /* For tests: copies the fp32 logits of the last `logits` call to host memory. */

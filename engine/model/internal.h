@@ -57,7 +57,7 @@ struct model {
   layer_t *layers;            /* [num_layers], owned */
   norm_t final_norm;
   const weight_t *project_out; /* [E, h] or NULL */
-  const weight_t *head;        /* [V, E]; the embedding when tied */
+  const weight_t *head;        /* [V, E]; the embedding when tied; NULL when headless */
   float embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */

@@ -158,7 +158,7 @@ static void load_all(model_load_t *load, model_t *model) {
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
-  model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
+  if (!bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
 

@@ -241,6 +241,10 @@ void model_forward(model_t *model, const batch_t *batch) {
   model->head_in = from; /* [S, E] */
 }
 
+void model_hidden(const model_t *model, float *out, int32_t rows) {
+  model->ops->read_rows(model->device, out, model->head_in, model->blueprint.embed_size, rows);
+}
+
 void model_logits(model_t *model, int32_t first, int32_t rows) {
   float softcap = (float)model->blueprint.final_softcap;
   model->ops->logits(model->device, model->head_in, model->head, softcap, first, rows);

@@ -68,7 +68,7 @@ typedef struct blueprint {
   double attn_softcap, final_softcap; /* 0 = none */
   bool gated_mlp;                     /* gate, up, down; else fc1, fc2 */
   activation_t activation;
-  bool tied; /* head = embedding */
+  bool tied, headless; /* the head is the embedding; there is none: prompts become vectors */
   bool learned_positions;
   int32_t position_offset;        /* OPT: 2 */
   int32_t num_positions;          /* rows of the learned table without the offset */
@@ -103,7 +103,6 @@ void blueprint_note(blueprint_t *blueprint, const char *format, ...)
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
                    inferd_error_t *error);
 void blueprint_free(blueprint_t *blueprint);
-
 typedef struct model model_t;
 
 typedef struct model_options {
@@ -141,10 +140,11 @@ const float *model_kv_scales(const model_t *model);
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
 
-/* Launches one forward of the batch given to ops->begin: embeddings to normed selected rows [S, h].
- */
+/* Launches one forward of the batch given to ops->begin: embeddings to normed rows [S, E]. */
 void model_forward(model_t *model, const batch_t *batch);
 /* Launches logits of selected rows [first, first + rows). */
 void model_logits(model_t *model, int32_t first, int32_t rows);
+/* Launches the copy of the selected rows [rows, E] to host memory. */
+void model_hidden(const model_t *model, float *out, int32_t rows);
 
 #endif

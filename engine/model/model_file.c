@@ -52,19 +52,20 @@ static bool read_whole(int fd, char *text, size_t size) {
   return true;
 }
 
-static int parse(const char *shown, size_t size, const json_limits_t *limits, model_file_t *out,
-                 inferd_error_t *error) {
+static int parse(const char *shown, size_t size, const json_limits_t *limits, json_type_t type,
+                 model_file_t *out, inferd_error_t *error) {
   inferd_error_t reason = {0};
   if (json_parse(out->text, size, limits, &out->doc, &reason) != 0) {
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: %s", shown, reason.message);
   }
-  if (json_root(out->doc)->type == JSON_OBJECT) return 0;
-  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: must be a JSON object, found %s", shown,
-                   json_type_name(json_root(out->doc)));
+  if (json_root(out->doc)->type == type) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: must be a JSON %s, found %s", shown,
+                   type == JSON_OBJECT ? "object" : "array", json_type_name(json_root(out->doc)));
 }
 
-int model_file_read(const char *dir, const char *name, size_t bytes_max,
-                    const json_limits_t *limits, model_file_t *out, inferd_error_t *error) {
+static int read_typed(const char *dir, const char *name, size_t bytes_max,
+                      const json_limits_t *limits, json_type_t type, model_file_t *out,
+                      inferd_error_t *error) {
   char shown[384];
   int fd;
   size_t size = 0;
@@ -80,11 +81,21 @@ int model_file_read(const char *dir, const char *name, size_t bytes_max,
   } else if (!read_whole(fd, out->text, size)) {
     code = error_set(error, ERR_IO, NULL, "%s: cannot be read", shown);
   } else {
-    code = parse(shown, size, limits, out, error);
+    code = parse(shown, size, limits, type, out, error);
   }
   close(fd);
   if (code != 0) model_file_free(out);
   return code;
+}
+
+int model_file_read(const char *dir, const char *name, size_t bytes_max,
+                    const json_limits_t *limits, model_file_t *out, inferd_error_t *error) {
+  return read_typed(dir, name, bytes_max, limits, JSON_OBJECT, out, error);
+}
+
+int model_file_read_list(const char *dir, const char *name, size_t bytes_max,
+                         const json_limits_t *limits, model_file_t *out, inferd_error_t *error) {
+  return read_typed(dir, name, bytes_max, limits, JSON_ARRAY, out, error);
 }
 
 void model_file_free(model_file_t *file) {

@@ -14,6 +14,9 @@ typedef struct model_file {
  * ERR_NO_MEMORY. Free with model_file_free after success only. */
 int model_file_read(const char *dir, const char *name, size_t bytes_max,
                     const json_limits_t *limits, model_file_t *out, inferd_error_t *error);
+/* The same for a file that holds an array. */
+int model_file_read_list(const char *dir, const char *name, size_t bytes_max,
+                         const json_limits_t *limits, model_file_t *out, inferd_error_t *error);
 void model_file_free(model_file_t *file);
 
 /* Writes "DIR/NAME" for messages and calls; a long directory keeps its end. Returns `out`. */

@@ -63,7 +63,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   switch (when) {
   case WHEN_NEVER: return false;
   case WHEN_ALWAYS: return true;
-  case WHEN_UNTIED: return !bp->tied;
+  case WHEN_UNTIED: return !bp->tied && !bp->headless;
   case WHEN_PROJECTED: return bp->embed_size != bp->hidden_size;
   case WHEN_FINAL_NORM: return bp->final_norm && bp->norm_affine;
   case WHEN_NORM_AFFINE: return bp->norm_affine;

@@ -116,8 +116,10 @@ static const stored_tensor_t *find_absolute(const weight_files_t *files, const c
 
 static bool ignored(const layout_t *layout, const weight_files_t *files,
                     const blueprint_t *blueprint, const char *name) {
-  if (blueprint->tied && weight_files_find(files, name) == find_absolute(files, "lm_head.weight"))
+  bool unused = blueprint->tied || blueprint->headless;
+  if (unused && weight_files_find(files, name) == find_absolute(files, "lm_head.weight"))
     return true;
+  if (blueprint->headless && blueprint->gguf && strcmp(name, "output.weight") == 0) return true;
   for (int i = 0; i < 6 && layout->ignored[i] != NULL; i++) {
     const char *pattern = layout->ignored[i];
     if (pattern[0] != '$') {

@@ -6,6 +6,7 @@
  * engine/sample/sampler.c. Next: engine/commit.c.
  */
 #include "engine/internal.h"
+#include "engine/sample/pooling.h"
 
 /* Suppresses EOS and stop ids while the output has fewer than min_tokens tokens. */
 static void describe_suppressed(const engine_t *engine, step_t *step, sample_row_t *row,
@@ -82,6 +83,10 @@ static void mark_late(const step_t *step) {
 }
 
 void engine_sample(engine_t *engine, step_t *step) {
+  if (engine->embeds) {
+    pooling_launch(engine, step);
+    return;
+  }
   int32_t total = step->batch->num_selected;
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     const plan_entry_t *entry = &step->plan.entries[i];

@@ -66,6 +66,9 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
                           &drafter->blueprint, error);
   }
   tokenizer_free(tokenizer);
+  if (!code && drafter->blueprint.headless)
+    return error_set(error, ERR_CONFIGURATION, "speculative_model",
+                     "speculative_model %.200s has no head to draw tokens with", dir);
   if (code || drafter->blueprint.vocab_size == engine->blueprint.vocab_size) return code;
   return error_set(error, ERR_CONFIGURATION, "speculative_model",
                    "vocab_size of %.200s is %d, the model's is %d; they must be equal", dir,

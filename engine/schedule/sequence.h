@@ -51,6 +51,7 @@ typedef struct sequence {
   int32_t num_published;           /* leading blocks that are findable by key */
   int32_t num_charged;             /* leading tokens that count in what its tenant was served */
   int32_t num_scored;              /* prompt logprobs emitted so far */
+  int32_t num_pooled;              /* leading prompt tokens whose hidden states are pooled */
   int32_t grammar_row;             /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
   bool ended_by_grammar; /* the grammar allowed no further token: no stop token came */
@@ -115,11 +116,10 @@ static inline int32_t sequence_num_planned(const sequence_t *seq) {
 static inline bool sequence_in_prefill(const sequence_t *seq) {
   return seq->num_computed_tokens < seq->num_prefill_tokens;
 }
-/* A scoring request (max_tokens 0) samples nothing and ends when its prompt is computed. */
+/* A request that scores or pools (max_tokens 0) draws nothing and ends behind its prompt. */
 static inline bool sequence_scores_only(const sequence_t *seq) {
   return seq->group->request->params.max_tokens == 0;
 }
-
 /* True if the scheduler may plan the sequence: it is neither NEW nor finished. */
 static inline bool sequence_is_live(const sequence_t *seq) {
   return seq->status != SEQUENCE_NEW && !sequence_is_finished(seq);

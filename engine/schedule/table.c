@@ -81,12 +81,21 @@ static bool shares_content(const scheduler_t *scheduler, const sequence_t *seq) 
   return scheduler->pool->caching || seq->group->forked;
 }
 
-/* A request that scores its prompt needs the logits of every position once. */
+/* Whether the hidden states of all tokens but the last are pooled, or none of them is wanted. */
+static bool is_pooled(const sequence_t *seq) {
+  switch (seq->group->request->pooling) {
+  case POOLING_MEAN: return seq->num_pooled >= seq->num_prompt_tokens - 1;
+  case POOLING_CLS: return seq->num_pooled > 0;
+  default: return true;
+  }
+}
+
+/* A request that scores or pools its prompt needs the hidden states of these positions once. */
 static bool may_match(const scheduler_t *scheduler, const sequence_t *seq) {
   const group_t *group = seq->group;
   bool scored = group->request->params.num_prompt_logprobs < 0 ||
                 group->sequence.num_scored >= seq->num_prompt_tokens - 1;
-  return shares_content(scheduler, seq) && scored;
+  return shares_content(scheduler, seq) && scored && is_pooled(seq);
 }
 
 /* A row may lack ids of the prompt (slices.h), or there is none yet. */

@@ -119,7 +119,25 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   }
 }
 
-static const family_t *find_family(config_reader_t *reader) {
+/* The family of a model without its head, as transformers names it: Qwen3Model, GPT2Model,
+ * Gemma3TextModel. */
+static const family_t *family_of_base(const char *name, size_t length) {
+  static const char *const ends[] = {"TextModel", "Model"};
+  static const char *const heads[] = {"ForCausalLM", "LMHeadModel"};
+  for (size_t i = 0; i < ARRAY_LEN(ends) * ARRAY_LEN(heads); i++) {
+    const char *end = ends[i / ARRAY_LEN(heads)], *head = heads[i % ARRAY_LEN(heads)];
+    size_t tail = strlen(end);
+    char whole[64];
+    if (length <= tail || length > 40 || memcmp(name + length - tail, end, tail) != 0) continue;
+    int n = snprintf(whole, sizeof(whole), "%.*s%s", (int)(length - tail), name, head);
+    const family_t *family = family_by_architecture(whole, (size_t)n);
+    if (family != NULL) return family;
+  }
+  return NULL;
+}
+
+/* *headless: the files hold no head. */
+static const family_t *find_family(config_reader_t *reader, bool *headless) {
   const json_t *list = json_get(reader->root, "architectures");
   const json_t *name = list != NULL && list->type == JSON_ARRAY ? json_first(list) : NULL;
   const json_t *type = json_get(reader->root, "model_type");
@@ -130,6 +148,8 @@ static const family_t *find_family(config_reader_t *reader) {
   const family_t *family = NULL;
   if (name != NULL && name->type == JSON_STRING) {
     family = family_by_architecture(name->text, name->length);
+    *headless = family == NULL;
+    if (family == NULL) family = family_of_base(name->text, name->length);
   } else if (name == NULL && type != NULL && type->type == JSON_STRING) {
     family = family_by_name(type->text, type->length);
     name = type;
@@ -420,7 +440,7 @@ void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
 static int read_config(const char *dir, const config_reader_t *start, double tokenizer_max,
                        int32_t tokenizer_eos, blueprint_t *bp) {
   config_reader_t reader = *start;
-  const family_t *family = find_family(&reader);
+  const family_t *family = find_family(&reader, &bp->headless);
   if (family == NULL) return reader.code;
   family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);

@@ -1,0 +1,41 @@
+/* embedding.h: what an engine makes of prompts instead of tokens: one vector for each.
+ *
+ * Plain data. The model directory says how the hidden states of a prompt become its vector, in the
+ * files that sentence-transformers writes; options go before them. Constant once the engine is
+ * READY. Symbol: h hidden size.
+ */
+#ifndef INFERD_ENGINE_EMBEDDING_H
+#define INFERD_ENGINE_EMBEDDING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { EMBEDDING_SIZES_MAX = 64 };
+
+typedef enum engine_task { TASK_AUTO, TASK_GENERATE, TASK_EMBED } engine_task_t;
+
+/* Which hidden states behind the last norm make the vector. */
+typedef enum pooling {
+  POOLING_NONE, /* none: the request generates; of an option: as the model says */
+  POOLING_LAST, /* that of the last token */
+  POOLING_MEAN, /* the mean over all tokens of the prompt */
+  POOLING_CLS   /* that of the first token */
+} pooling_t;
+
+typedef struct embedding_options {
+  engine_task_t task; /* TASK_AUTO: as the model says */
+  pooling_t pooling;  /* POOLING_NONE: as the model says */
+  bool matryoshka;    /* vectors may be cut, whatever the model says */
+} embedding_options_t;
+
+/* How a model embeds. */
+typedef struct embedding_info {
+  pooling_t pooling;
+  int32_t size;                       /* of a vector: h */
+  bool normalises;                    /* vectors have length 1 */
+  bool matryoshka;                    /* the first values of a vector are a shorter vector */
+  int32_t num_sizes;                  /* 0 = any size below h */
+  int32_t sizes[EMBEDDING_SIZES_MAX]; /* sizes that vectors may be cut to */
+} embedding_info_t;
+
+#endif

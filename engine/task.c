@@ -1,0 +1,76 @@
+/* task.c: what an engine makes of prompts: tokens, or vectors.
+ *
+ * Engine thread, in engine_start. The model directory says it, options go before it.
+ */
+#include "engine/internal.h"
+
+#include "engine/base/util.h"
+#include "engine/model/config/embedding.h"
+
+#include <stdio.h>
+
+/* What an engine that embeds cannot do; the message names it. */
+static int check_options(const engine_t *engine, inferd_error_t *error) {
+  if (engine->ops->read_rows == NULL)
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "the model makes embeddings, which does not run on device %s yet; it does "
+                     "with --device cpu",
+                     engine->ops->name);
+  if (engine->options.draft.tokens_max == 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, "num_speculative_tokens",
+                   "num_speculative_tokens is %d; it must be 0, because the model makes "
+                   "embeddings and no tokens",
+                   engine->options.draft.tokens_max);
+}
+
+static int check_generates(const engine_t *engine, inferd_error_t *error) {
+  const embedding_options_t *options = &engine->options.embedding;
+  const char *option = options->pooling != POOLING_NONE ? "pooling" : "matryoshka";
+  if (engine->blueprint.headless)
+    return error_set(error, ERR_CONFIGURATION, "task",
+                     "task is generate, but the model has no head (architectures in config.json "
+                     "names the model without it); it can embed");
+  if (options->pooling == POOLING_NONE && !options->matryoshka) return 0;
+  return error_set(error, ERR_CONFIGURATION, option,
+                   "%s is set, but the model generates; add --task embed", option);
+}
+
+static void say(const engine_t *engine, const embedding_files_t *files) {
+  char line[160], cut[48] = "";
+  const embedding_info_t *info = &engine->embedding;
+  if (engine->options.log == NULL) return;
+  if (info->matryoshka) snprintf(cut, sizeof cut, ", may be cut");
+  snprintf(line, sizeof line, "embeds    pooling %s (%s), %d values, %s%s",
+           pooling_name(info->pooling),
+           engine->options.embedding.pooling != POOLING_NONE ? "option"
+           : files->found                                    ? "of the model"
+                                                             : "no modules.json names one",
+           info->size, info->normalises ? "normalised" : "not normalised", cut);
+  engine->options.log(engine->options.context, line);
+}
+
+int engine_choose_task(engine_t *engine, inferd_error_t *error) {
+  const embedding_options_t *options = &engine->options.embedding;
+  blueprint_t *bp = &engine->blueprint;
+  embedding_files_t files;
+  if (options->task == TASK_GENERATE) return check_generates(engine, error);
+  int code = embedding_read(engine->options.model_dir, &files, error);
+  if (code != 0) return code;
+  if (options->task == TASK_AUTO && !files.found && !bp->headless)
+    return check_generates(engine, error);
+  code = check_options(engine, error);
+  if (code != 0) return code;
+  engine->embeds = true;
+  engine->embedding = files.info;
+  engine->embedding.size = bp->embed_size;
+  if (options->pooling != POOLING_NONE) engine->embedding.pooling = options->pooling;
+  engine->embedding.matryoshka = engine->embedding.matryoshka || options->matryoshka;
+  bp->headless = true;
+  bp->head_scale = 1; /* it is a factor of the last norm, meant for logits */
+  if (files.max_tokens > 0 && files.max_tokens < bp->max_model_len) {
+    bp->max_model_len = files.max_tokens;
+    bp->default_model_len = MIN(bp->default_model_len, files.max_tokens);
+  }
+  say(engine, &files);
+  return 0;
+}
