@@ -80,6 +80,17 @@ static int check_speculation(const config_t *config, inferd_error_t *error) {
                    config->speculative_model);
 }
 
+/* --task and --runner say the same. */
+static int check_task(const config_t *config, inferd_error_t *error) {
+  bool embeds = strncmp(config->task, "embed", 5) == 0;
+  bool pools = strcmp(config->runner, "pooling") == 0;
+  bool given = strcmp(config->task, "auto") != 0 && strcmp(config->runner, "auto") != 0;
+  if (!given || embeds == pools) return 0;
+  return error_set(error, ERR_CONFIGURATION, "runner",
+                   "runner is %s, which contradicts task, which is %s", config->runner,
+                   config->task);
+}
+
 int config_check(const config_t *config, inferd_error_t *error) {
   if ((config->block_size & (config->block_size - 1)) != 0) {
     return error_set(error, ERR_CONFIGURATION, "block_size",
@@ -108,6 +119,7 @@ int config_check(const config_t *config, inferd_error_t *error) {
                      config->root_path);
   }
   int code = check_speculation(config, error);
+  if (code == 0) code = check_task(config, error);
   if (code == 0) code = check_disabled(config, error);
   if (code == 0) code = check_admin(config, error);
   return code == 0 ? check_names(config, error) : code;

@@ -225,6 +225,17 @@ int serve_locate(config_t *config, inferd_error_t *error) {
   return code != 0 ? code : config_set_models(config, model.path, model.name, draft.path, error);
 }
 
+/* --task, or the same by --runner: check.c has compared them. */
+static embedding_options_t embedding_of(const config_t *config) {
+  static const char *const poolings[] = {"auto", "last", "mean", "cls"};
+  bool embeds = strncmp(config->task, "embed", 5) == 0 || strcmp(config->runner, "pooling") == 0;
+  bool draws = strcmp(config->task, "generate") == 0 || strcmp(config->runner, "generate") == 0;
+  embedding_options_t out = {.matryoshka = config->matryoshka};
+  out.task = embeds ? TASK_EMBED : draws ? TASK_GENERATE : TASK_AUTO;
+  while (strcmp(config->pooling, poolings[out.pooling]) != 0) out.pooling++;
+  return out;
+}
+
 int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error) {
   engine_options_default(options);
   options->model_dir = config->model;
@@ -235,6 +246,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
   options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);
+  options->embedding = embedding_of(config);
   options->max_model_len = config->max_model_len;
   options->kv_cache_bytes = config->kv_cache_bytes;
   options->kv_fp8 = strcmp(config->kv_cache_dtype, "fp8") == 0;
@@ -280,6 +292,7 @@ static void print_invitation(const server_t *server) {
   const char *address = http_address(server->http, 0);
   const char *key = auth_key_count(server->auth) > 0 ? " -H \"Authorization: Bearer $KEY\"" : "";
   const char *name = config->served_model_name.count > 0 ? config->served_model_name.items[0] : "";
+  bool embeds = engine_info(server->engine)->embedding != NULL;
   char where[256], model[160] = "";
   if (strncmp(address, "unix:", 5) == 0) {
     snprintf(where, sizeof where, "--unix-socket %s http://localhost", address + 5);
@@ -297,10 +310,10 @@ static void print_invitation(const server_t *server) {
     return;
   }
   if (name[0] != '\0') snprintf(model, sizeof model, "\"model\": \"%.120s\", ", name);
-  log_line(LOG_INFO, "ready",
-           "curl %s/v1/completions%s -H 'Content-Type: application/json' "
-           "-d '{%s\"prompt\": \"Once upon a time\", \"max_tokens\": 64}'",
-           where, key, model);
+  log_line(LOG_INFO, "ready", "curl %s/v1/%s%s -H 'Content-Type: application/json' -d '{%s%s}'",
+           where, embeds ? "embeddings" : "completions", key, model,
+           embeds ? "\"input\": \"Once upon a time\""
+                  : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
 }
 
 static uint32_t hash_text(uint32_t hash, const char *text) {
