@@ -1,7 +1,7 @@
 /* reload.c: which options a running server takes over from a configuration that was read again.
  *
- * Main thread, which is the loop thread. An option may change while the server runs if its value is
- * read there alone, each time that it is needed, or if server/reload.c hands it on.
+ * Main thread, which is the loop thread. reload.def lists the options that may change while the
+ * server runs.
  */
 #include "config/config.h"
 
@@ -9,48 +9,21 @@
 
 #include <string.h>
 
-static const enum config_option changeable[] = {OPTION_access_log,
-                                                OPTION_admin_key,
-                                                OPTION_admin_key_file,
-                                                OPTION_allowed_host,
-                                                OPTION_api_key,
-                                                OPTION_api_key_file,
-                                                OPTION_body_timeout,
-                                                OPTION_cors_origin,
-                                                OPTION_deny_special_ids,
-                                                OPTION_disable_grammar,
-                                                OPTION_drain_delay,
-                                                OPTION_drain_timeout,
-                                                OPTION_error_code,
-                                                OPTION_force_include_usage,
-                                                OPTION_header_timeout,
-                                                OPTION_log_level,
-                                                OPTION_lora_modules,
-                                                OPTION_max_body_bytes,
-                                                OPTION_max_connections_per_ip,
-                                                OPTION_max_logprobs,
-                                                OPTION_max_queue_requests,
-                                                OPTION_max_queue_tokens,
-                                                OPTION_max_request_memory,
-                                                OPTION_metrics_auth,
-                                                OPTION_return_tokens_as_token_ids,
-                                                OPTION_served_model_name,
-                                                OPTION_slow_reader_timeout,
-                                                OPTION_slow_request,
-                                                OPTION_sse_ping_interval,
-                                                OPTION_stream_buffer_bytes,
-                                                OPTION_stream_interval,
-                                                OPTION_watchdog_interval};
+static const enum config_option changeable[] = {
+#define RELOADED(field, bound) OPTION_##field,
+#include "config/reload.def"
+#undef RELOADED
+};
 
 /* The size of a value, and whether it is text or a list of texts. */
-typedef enum form { FORM_PLAIN, FORM_TEXT, FORM_LIST } form_t;
+typedef enum value_form { FORM_PLAIN, FORM_TEXT, FORM_LIST } value_form_t;
 #define FORM(type)                                                                                 \
   _Generic((type){0}, char * : FORM_TEXT, config_list_t : FORM_LIST, default : FORM_PLAIN)
 
 static const struct {
   const char *name;
   size_t offset, size;
-  form_t form;
+  value_form_t form;
 } values[] = {
 #define OPTION(kind, field, ...)                                                                   \
   {#field, offsetof(config_t, field), sizeof(config_##kind##_t), FORM(config_##kind##_t)},
