@@ -31,7 +31,7 @@ typedef enum ast_node_kind {
   NODE_SLICE,        /* a:b:c, each may be NULL; only as b of NODE_ITEM */
   NODE_CALL,         /* a(b: arguments) */
   NODE_FILTER,       /* a|op(b: arguments); a NULL in filter blocks; constant: its name */
-  NODE_TEST,         /* a is op(b: arguments) */
+  NODE_TEST,         /* a is op(b: arguments); constant: its name */
   NODE_KEYWORD,      /* argument constant=a */
   NODE_SPREAD,       /* argument *a, or **a with op 2 */
   NODE_TARGET,       /* assignment: symbol */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH_MAX = 100000, PRECISION_MAX = 100 };
+enum { WIDTH_MAX = 100000, PRECISION_MAX = 100, GROUPED_MAX = 300 };
 
 typedef struct spec {
   char fill[5]; /* one character, UTF-8 */
@@ -78,7 +78,8 @@ static void put_number(run_t *run, sink_t *sink, const spec_t *spec, bool negati
 static void group(run_t *run, char *text, size_t size, char mark) {
   char out[512];
   size_t digits = strspn(text, "0123456789"), n = 0, length = strlen(text);
-  if (length > 300) run_fail(run, "grouping of so many digits is not supported");
+  if (length > GROUPED_MAX)
+    run_fail(run, "digits are grouped up to %d bytes, not in %zu", GROUPED_MAX, length);
   for (size_t i = 0; i < length && n + 2 < sizeof out && n + 2 < size; i++) {
     if (i > 0 && i < digits && (digits - i) % 3 == 0) out[n++] = mark;
     out[n++] = text[i];
@@ -107,7 +108,7 @@ static void put_integer(run_t *run, sink_t *sink, const spec_t *spec, const valu
     memset(body, '0', zeros);
   }
   if (spec->grouping != 0) {
-    if (base != 10) run_fail(run, "grouping of digits in this base is not supported");
+    if (base != 10) run_fail(run, "grouping of digits in base %d is not supported", (int)base);
     if (spec->zero || spec->align == '=') run_fail(run, "grouping with zeros is not supported");
     group(run, body, sizeof body, spec->grouping);
   }
@@ -159,10 +160,11 @@ typedef struct percent {
 
 static value_t next_argument(run_t *run, percent_t *percent) {
   if (percent->list != NULL) {
-    if (percent->used >= percent->list->count) run_fail(run, "not enough arguments for the format");
+    if (percent->used >= percent->list->count)
+      run_fail(run, "not enough arguments for the format: %u", percent->list->count);
     return percent->list->items[percent->used++];
   }
-  if (percent->used++ > 0) run_fail(run, "not enough arguments for the format");
+  if (percent->used++ > 0) run_fail(run, "not enough arguments for the format: 1");
   return *percent->arguments;
 }
 
@@ -173,22 +175,26 @@ static int64_t star_or_number(run_t *run, percent_t *percent, const str_t *str, 
   value_t value = next_argument(run, percent);
   int64_t n = argument_integer(run, &value, "*", 0);
   if (n > most || n < -most)
-    run_fail(run, "a width or precision is larger than %lld", (long long)most);
+    run_fail(run, "a width or precision is larger than %lld: %lld", (long long)most, (long long)n);
   return n;
 }
 
 static value_t named_argument(run_t *run, percent_t *percent, const str_t *str, size_t *at) {
   size_t begin = ++*at, open = 1;
-  if (percent->arguments->type != VALUE_DICT) run_fail(run, "the format needs a mapping");
+  if (percent->arguments->type != VALUE_DICT)
+    run_fail(run, "the format needs a mapping, not %s", value_type_name(percent->arguments));
   while (*at < str->length && open > 0) {
     open += str->bytes[*at] == '(';
     open -= str->bytes[*at] == ')';
     ++*at;
   }
-  if (open > 0) run_fail(run, "a format key does not end");
+  if (open > 0)
+    run_fail(run, "a key does not end in the format `%s`", run_quote((char[64]){0}, str));
   value_t key = value_string(str_part(run, str, begin, *at - 1));
   const value_t *found = dict_find(run, percent->arguments->dict, &key);
-  if (found == NULL) run_fail(run, "a format key is not in the mapping");
+  if (found == NULL)
+    run_fail(run, "the format's key `%s` is not in the mapping",
+             run_quote((char[64]){0}, key.string));
   percent->named = true;
   return *found;
 }
@@ -216,7 +222,8 @@ static spec_t read_percent(run_t *run, percent_t *percent, const str_t *str, siz
   while (*at < str->length &&
          (str->bytes[*at] == 'l' || str->bytes[*at] == 'h' || str->bytes[*at] == 'L'))
     ++*at;
-  if (*at >= str->length) run_fail(run, "the format is incomplete");
+  if (*at >= str->length)
+    run_fail(run, "the format `%s` is incomplete", run_quote((char[64]){0}, str));
   spec.type = str->bytes[(*at)++];
   if (spec.left) spec.zero = false;
   return spec;
@@ -240,7 +247,7 @@ static void percent_text(run_t *run, sink_t *sink, spec_t *spec, const value_t *
       bytes[0] = (char)code;
       sink_put(run, text, bytes, 1, value->request);
     } else {
-      run_fail(run, "%%c needs a character");
+      run_fail(run, "%%c needs a character, not %s", value_type_name(value));
     }
   }
   const str_t *str = sink_str(run, text);
@@ -253,15 +260,17 @@ static void percent_text(run_t *run, sink_t *sink, spec_t *spec, const value_t *
 static void percent_number(run_t *run, sink_t *sink, spec_t *spec, const value_t *value) {
   bool real = strchr("eEfFgG", spec->type) != NULL;
   value_t number = *value;
-  if (!value_is_number(value)) run_fail(run, "%%%c needs a number", spec->type);
+  if (!value_is_number(value))
+    run_fail(run, "%%%c needs a number, not %s", spec->type, value_type_name(value));
   if (real) {
     put_float(run, sink, spec, value);
     return;
   }
   if (value->type == VALUE_FLOAT) {
-    if (strchr("xXo", spec->type) != NULL) run_fail(run, "%%%c needs an integer", spec->type);
+    if (strchr("xXo", spec->type) != NULL)
+      run_fail(run, "%%%c needs an integer, not a float", spec->type);
     if (!isfinite(value->number) || fabs(value->number) >= 9.2e18)
-      run_fail(run, "a number is too large");
+      run_fail(run, "%%%c takes numbers of 64 bits, not %g", spec->type, value->number);
     number = value_int((int64_t)value->number);
   }
   put_integer(run, sink, spec, &number);
@@ -287,7 +296,8 @@ value_t format_percent(run_t *run, const value_t *format, const value_t *argumen
       continue;
     }
     if (spec.type == '\0' || strchr("srcdiuxXoeEfFgG", spec.type) == NULL)
-      run_fail(run, "this format character is not supported");
+      run_fail(run, "a character behind %% is not supported in the format `%s`",
+               run_quote((char[64]){0}, str));
     if (!has_key) value = next_argument(run, &percent);
     if (strchr("src", spec.type) != NULL)
       percent_text(run, sink, &spec, &value, format->markup);
@@ -298,7 +308,7 @@ value_t format_percent(run_t *run, const value_t *format, const value_t *argumen
   bool mapping = arguments->type == VALUE_DICT || arguments->type == VALUE_LIST ||
                  arguments->type == VALUE_RANGE || arguments->type == VALUE_UNDEFINED;
   if (left_over && !percent.named && (percent.list != NULL || !mapping))
-    run_fail(run, "not all arguments of the format are used");
+    run_fail(run, "not all arguments of the format `%s` are used", run_quote((char[64]){0}, str));
   value_t out = value_string(sink_str(run, sink));
   out.markup = format->markup;
   return out;
@@ -333,11 +343,12 @@ static spec_t read_spec(run_t *run, const str_t *str) {
   if (at < str->length && str->bytes[at] == '.') {
     at++;
     if (at >= str->length || str->bytes[at] < '0' || str->bytes[at] > '9')
-      run_fail(run, "a format has no precision after the point");
+      run_fail(run, "the format `%s` has no precision after the point",
+               run_quote((char[64]){0}, str));
     spec.precision = read_number(run, str, &at, PRECISION_MAX);
   }
   if (at < str->length) spec.type = str->bytes[at++];
-  if (at < str->length) run_fail(run, "a format specifier is invalid");
+  if (at < str->length) run_fail(run, "the format `%s` is invalid", run_quote((char[64]){0}, str));
   return spec;
 }
 
@@ -346,13 +357,15 @@ static void put_formatted(run_t *run, sink_t *sink, const str_t *format, const v
   if (value->type == VALUE_STRING) {
     if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.alternate ||
         spec.align == '=' || spec.grouping != 0)
-      run_fail(run, "this format is not for strings");
+      run_fail(run, "the format `%s` is not for strings", run_quote((char[64]){0}, format));
     const str_t *str = value->string;
     if (spec.precision >= 0 && spec.precision < (int64_t)str_chars(str))
       str = str_part(run, str, 0, str_offset(str, (uint32_t)spec.precision));
     put_padded(run, sink, &spec, str, '<');
   } else if (!value_is_number(value)) {
-    if (format->length > 0) run_fail(run, "this format is not for %s", value_type_name(value));
+    if (format->length > 0)
+      run_fail(run, "the format `%s` is not for %s", run_quote((char[64]){0}, format),
+               value_type_name(value));
     value_print(run, sink, value);
   } else if (format->length == 0) {
     value_print(run, sink, value);
@@ -362,10 +375,11 @@ static void put_formatted(run_t *run, sink_t *sink, const str_t *format, const v
     if (value->type == VALUE_BOOL && spec.type != 0 && strchr("dxXob", spec.type) != NULL)
       put_integer(run, sink, &spec, value);
     else
-      run_fail(run, "this format of a %s is not supported", value_type_name(value));
+      run_fail(run, "the format `%s` of a %s is not supported", run_quote((char[64]){0}, format),
+               value_type_name(value));
   } else {
     if (spec.precision >= 0 || (spec.type != 0 && strchr("dxXob", spec.type) == NULL))
-      run_fail(run, "this format is not for integers");
+      run_fail(run, "the format `%s` is not for integers", run_quote((char[64]){0}, format));
     put_integer(run, sink, &spec, value);
   }
 }
@@ -382,20 +396,22 @@ static value_t field_base(run_t *run, braces_t *braces, const str_t *name) {
     if (braces->next < 0) run_fail(run, "format: automatic and manual numbers are mixed");
     braces->automatic = true;
     if (braces->next >= braces->arguments->num_positional)
-      run_fail(run, "format: an argument is missing");
+      run_fail(run, "format: argument %lld is missing", (long long)braces->next);
     return braces->arguments->positional[braces->next++];
   }
   if (name->bytes[0] >= '0' && name->bytes[0] <= '9') {
     int64_t index = read_number(run, name, &at, 1000);
-    if (at < name->length) run_fail(run, "format: a field name is invalid");
+    if (at < name->length)
+      run_fail(run, "format: the field name `%s` is invalid", run_quote((char[64]){0}, name));
     if (braces->automatic) run_fail(run, "format: automatic and manual numbers are mixed");
     braces->next = -1;
-    if (index >= braces->arguments->num_positional) run_fail(run, "format: an argument is missing");
+    if (index >= braces->arguments->num_positional)
+      run_fail(run, "format: argument %lld is missing", (long long)index);
     return braces->arguments->positional[index];
   }
   for (uint32_t i = 0; i < braces->arguments->num_named; i++)
     if (str_equal(braces->arguments->names[i], name)) return braces->arguments->named[i];
-  run_fail(run, "format: an argument is missing");
+  run_fail(run, "format: the argument `%s` is missing", run_quote((char[64]){0}, name));
 }
 
 /* begin .. end - 1 is a replacement field without its braces. */
@@ -405,7 +421,8 @@ static void put_field(run_t *run, sink_t *sink, braces_t *braces, const value_t 
   size_t at = begin;
   while (at < end && str->bytes[at] != '!' && str->bytes[at] != ':') {
     if (strchr(".[{", str->bytes[at]) != NULL && str->bytes[at] != '\0')
-      run_fail(run, "format: fields of fields are not supported");
+      run_fail(run, "format: fields of fields are not supported: `%s`",
+               run_quote((char[64]){0}, str_part(run, str, begin, end)));
     at++;
   }
   value_t value = field_base(run, braces, str_part(run, str, begin, at));
@@ -413,7 +430,8 @@ static void put_field(run_t *run, sink_t *sink, braces_t *braces, const value_t 
   if (at < end && str->bytes[at] == '!') {
     if (at + 1 >= end || (str->bytes[at + 1] != 'r' && str->bytes[at + 1] != 's') ||
         (at + 2 < end && str->bytes[at + 2] != ':'))
-      run_fail(run, "format: this conversion is not supported");
+      run_fail(run, "format: the conversion of `%s` is not supported",
+               run_quote((char[64]){0}, str_part(run, str, begin, end)));
     sink_t *text = sink_new(run);
     if (str->bytes[at + 1] == 'r')
       value_repr(run, text, &value);
@@ -424,7 +442,8 @@ static void put_field(run_t *run, sink_t *sink, braces_t *braces, const value_t 
   }
   const str_t *spec = str_part(run, str, at < end ? at + 1 : end, end);
   if (spec->length > 0 && memchr(spec->bytes, '{', spec->length) != NULL)
-    run_fail(run, "format: fields in a specifier are not supported");
+    run_fail(run, "format: fields in a specifier are not supported: `%s`",
+             run_quote((char[64]){0}, spec));
   sink_t *text = escape ? sink_new(run) : sink;
   put_formatted(run, text, spec, &value);
   if (escape) sink_put_str(run, sink, string_escape(run, sink_str(run, text)));
@@ -446,9 +465,9 @@ value_t format_braces(run_t *run, const value_t *format, const arguments_t *argu
       plain = at + 1;
       continue;
     }
-    if (c == '}') run_fail(run, "format: a single } stands alone");
+    if (c == '}') run_fail(run, "format: a single } stands alone at byte %zu", at);
     const char *close = memchr(str->bytes + at, '}', str->length - at);
-    if (close == NULL) run_fail(run, "format: a single { stands alone");
+    if (close == NULL) run_fail(run, "format: a single { stands alone at byte %zu", at);
     size_t end = (size_t)(close - str->bytes);
     put_field(run, sink, &braces, format, at + 1, end);
     at = end;

@@ -53,7 +53,9 @@ static void assign_member(run_t *run, const ast_node_t *target, const value_t *v
   if (space.type != VALUE_NAMESPACE)
     run_fail(run, "an attribute can only be set on a namespace, not on %s",
              value_type_name(&space));
-  if (name->bytes[0] == '_') run_fail(run, "a namespace takes no name that begins with _");
+  if (name->bytes[0] == '_')
+    run_fail(run, "a namespace takes no name that begins with _, such as `%s`",
+             run_quote((char[64]){0}, name));
   dict_set(run, space.dict, value_string(name), *value);
 }
 
@@ -82,7 +84,8 @@ void scope_assign(run_t *run, const ast_node_t *target, const value_t *value) {
 static void add_named(run_t *run, arguments_t *out, uint32_t *capacity, const str_t *name,
                       value_t value) {
   for (uint32_t i = 0; i < out->num_named; i++)
-    if (str_equal(out->names[i], name)) run_fail(run, "an argument is given twice by name");
+    if (str_equal(out->names[i], name))
+      run_fail(run, "the argument `%s` is given twice", run_quote((char[64]){0}, name));
   if (out->num_named == *capacity) {
     uint32_t count = out->num_named, need = MAX(4, count + 1), same = *capacity;
     out->names = run_grow(run, out->names, count, need, sizeof *out->names, &same);
@@ -98,7 +101,8 @@ static void spread_named(run_t *run, arguments_t *out, uint32_t *capacity, const
     run_fail(run, "** needs a mapping, not %s", value_type_name(value));
   for (uint32_t i = 0; i < value->dict->count; i++) {
     const value_t *key = &value->dict->entries[i].key;
-    if (key->type != VALUE_STRING) run_fail(run, "** needs strings as keys");
+    if (key->type != VALUE_STRING)
+      run_fail(run, "** needs strings as keys, not %s", value_type_name(key));
     add_named(run, out, capacity, key->string, value->dict->entries[i].value);
   }
 }
@@ -137,11 +141,14 @@ void arguments_bind(run_t *run, const arguments_t *arguments, const char *functi
   uint32_t count = 0;
   for (; names[count] != NULL; count++) values[count] = value_missing();
   if (arguments->num_positional > count)
-    run_fail(run, "%s takes at most %u arguments", function, count);
+    run_fail(run, "%s takes at most %u arguments, not %u", function, count,
+             arguments->num_positional);
   for (uint32_t i = 0; i < arguments->num_positional; i++) values[i] = arguments->positional[i];
   for (uint32_t i = 0; i < arguments->num_named; i++) {
     int at = find_name(names, arguments->names[i]);
-    if (at < 0) run_fail(run, "%s: an argument has an unknown name", function);
+    if (at < 0)
+      run_fail(run, "%s has no argument `%s`", function,
+               run_quote((char[64]){0}, arguments->names[i]));
     if (!value_is_missing(&values[at]))
       run_fail(run, "%s: `%s` is given twice", function, names[at]);
     values[at] = arguments->named[i];
@@ -157,7 +164,8 @@ void arguments_refuse(run_t *run, const arguments_t *arguments, const char *func
 int64_t argument_integer(run_t *run, const value_t *value, const char *what, int64_t fallback) {
   int64_t integer;
   if (value_is_missing(value)) return fallback;
-  if (!value_integer(value, &integer)) run_fail(run, "%s must be an integer", what);
+  if (!value_integer(value, &integer))
+    run_fail(run, "%s must be an integer, not %s", what, value_type_name(value));
   return integer;
 }
 
@@ -263,7 +271,8 @@ static value_t eval_call(run_t *run, const ast_node_t *node) {
 
 value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in) {
   arguments_t arguments;
-  if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no filter of this name");
+  if (node->op == LIBRARY_UNKNOWN)
+    run_fail(run, "no filter named `%s`", run_quote((char[64]){0}, node->constant.string));
   eval_arguments(run, node->b, &arguments);
   run->line = node->line;
   if (node->a != NULL) suspect(run, node->a, in);
@@ -275,7 +284,8 @@ value_t eval_filter(run_t *run, const ast_node_t *node, const value_t *in) {
 static value_t eval_test(run_t *run, const ast_node_t *node) {
   arguments_t arguments;
   value_t value = eval(run, node->a);
-  if (node->op == LIBRARY_UNKNOWN) run_fail(run, "no test of this name");
+  if (node->op == LIBRARY_UNKNOWN)
+    run_fail(run, "no test named `%s`", run_quote((char[64]){0}, node->constant.string));
   eval_arguments(run, node->b, &arguments);
   run->line = node->line;
   return value_bool(test_apply(run, node->op, &value, &arguments));

@@ -298,14 +298,16 @@ static void bind_rest(run_t *run, const macro_t *macro, const arguments_t *argum
   if (bits & MACRO_KWARGS)
     scope_set(run, jinja->kwargs, VALUE_OF(VALUE_DICT, dict, rest));
   else if (rest->count > 0)
-    run_fail(run, "a macro is given an argument of unknown name");
+    run_fail(run, "a macro has no argument `%s`",
+             run_quote((char[64]){0}, rest->entries[0].key.string));
   if (bits & MACRO_VARARGS) {
     value_list_t *more = list_new(run, 0);
     for (uint32_t i = parameters; i < arguments->num_positional; i++)
       list_push(run, more, arguments->positional[i]);
     scope_set(run, jinja->varargs, VALUE_OF(VALUE_TUPLE, list, more));
   } else if (arguments->num_positional > parameters) {
-    run_fail(run, "a macro takes at most %u arguments", parameters);
+    run_fail(run, "a macro takes at most %u arguments, not %u", parameters,
+             arguments->num_positional);
   }
 }
 

@@ -53,6 +53,10 @@ typedef struct run {
 } run_t;
 
 _Noreturn void run_fail(run_t *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Writes a text so that run_fail may show it; returns `out`. */
+static inline const char *run_quote(char out[64], const str_t *text) {
+  return error_quote(out, 64, text->bytes, text->length);
+}
 /* raise_exception: exactly this text. */
 _Noreturn void run_raise(run_t *run, const str_t *message);
 void run_refuel(run_t *run, size_t steps); /* pays what the slice cannot, looks at the clock */

@@ -146,6 +146,60 @@ Test(template_render, every_limit_fires) {
   expect_limit("{{ ((1 + 2) * 3 - 4) / 5 }}", none, &flat, "nested deeper than 3");
 }
 
+/* What a template does wrong is said with the value, name or format at fault. */
+Test(template_render, errors_name_what_is_wrong) {
+  static const struct {
+    const char *template, *part;
+  } rows[] = {
+      {"{{ range('a') }}", "range takes integers, not str"},
+      {"{{ range(1, 2, 3, 4) }}", "not 4 arguments"},
+      {"{{ range(200000) }}", "more than 100000 elements: 200000"},
+      {"{{ dict([[1, 2, 3]]) }}", "pairs, not 3 values"},
+      {"{{ dict({}, {}) }}", "one mapping, not 2 arguments"},
+      {"{{ namespace(_a=1) }}", "begins with _, such as `_a`"},
+      {"{{ strftime_now('%Q is odd') }}", "not supported in `%Q is odd`"},
+      {"{{ strftime_now('x' * 200) }}", "200 bytes, at most 127"},
+      {"{{ [3]|join(glue='-') }}", "no argument `glue`"},
+      {"{{ [3]|join('-', 1, 2) }}", "at most 2 arguments, not 3"},
+      {"{{ [3]|batch(1.5)|list }}", "must be an integer, not float"},
+      {"{{ 1|round(precision=1, precision=2) }}", "`precision` is given twice"},
+      {"{{ 'a'|join(**{1: 2}) }}", "strings as keys, not int"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(b=1) }}", "a macro has no argument `b`"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "at most 1 arguments, not 2"},
+      {"{% if 1 %}{{ 1|frobnicate }}{% endif %}", "no filter named `frobnicate`"},
+      {"{% if 1 %}{{ 1 is frobnicated }}{% endif %}", "no test named `frobnicated`"},
+      {"{{ '%d' % 'x' }}", "%d needs a number, not str"},
+      {"{{ '%x' % 1.5 }}", "%x needs an integer, not a float"},
+      {"{{ '%c' % 'xy' }}", "%c needs a character, not str"},
+      {"{{ '%d' % 1e30 }}", "not 1e+30"},
+      {"{{ '%q' % 1 }}", "not supported in the format `%q`"},
+      {"{{ '%s and %' % 1 }}", "the format `%s and %` is incomplete"},
+      {"{{ '%s and %s' % (1,) }}", "not enough arguments for the format: 1"},
+      {"{{ '%s' % (1, 2) }}", "arguments of the format `%s` are used"},
+      {"{{ '%(b)s' % {'a': 1} }}", "key `b` is not in the mapping"},
+      {"{{ '%(b)s' % 1 }}", "needs a mapping, not int"},
+      {"{{ '%(b' % {'a': 1} }}", "in the format `%(b`"},
+      {"{{ '%*d' % (200000, 1) }}", "larger than 100000: 200000"},
+      {"{{ '{:,x}'.format(10) }}", "base 16"},
+      {"{{ '{:.f}'.format(1.5) }}", "the format `.f` has no precision"},
+      {"{{ '{:dd}'.format(1) }}", "the format `dd` is invalid"},
+      {"{{ '{:d}'.format('a') }}", "the format `d` is not for strings"},
+      {"{{ '{:d}'.format([]) }}", "the format `d` is not for list"},
+      {"{{ '{:d}'.format(1.5) }}", "the format `d` of a float"},
+      {"{{ '{:s}'.format(1) }}", "the format `s` is not for integers"},
+      {"{{ '{}{}'.format(1) }}", "argument 1 is missing"},
+      {"{{ '{3}'.format(1) }}", "argument 3 is missing"},
+      {"{{ '{a}'.format(1) }}", "argument `a` is missing"},
+      {"{{ '{3a}'.format(1) }}", "field name `3a` is invalid"},
+      {"{{ '{a.b}'.format(a=1) }}", "supported: `a.b`"},
+      {"{{ '{!a}'.format(1) }}", "conversion of `!a`"},
+      {"{{ 'ab}'.format(1) }}", "} stands alone at byte 2"},
+      {"{{ 'ab{'.format(1) }}", "{ stands alone at byte 2"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    expect_limit(rows[i].template, none, NULL, rows[i].part);
+}
+
 Test(template_render, parse_limits) {
   char *source = malloc(TEMPLATE_SOURCE_BYTES_MAX + 2);
   jinja_t *jinja;
