@@ -122,14 +122,14 @@ static void append_choice(const device_t *device, const char *path, const blas_s
 
 /* ---- the clock ---- */
 
-typedef struct trial {
+typedef struct blas_trial {
   blas_shape_t *shape;
   gpu_skinny_t layer;
   cudaEvent_t begin, end;
-} trial_t;
+} blas_trial_t;
 
 /* Runs one product with matrix `index`; algo NULL = the own kernel. */
-static int run_once(device_t *device, trial_t *trial, int32_t index,
+static int run_once(device_t *device, blas_trial_t *trial, int32_t index,
                     const cublasLtMatmulAlgo_t *algo) {
   trial->layer.weight = trial->shape->weights[index % trial->shape->num_weights];
   const blas_call_t call = {.layer = &trial->layer, .narrow_bias = trial->layer.bias};
@@ -139,7 +139,7 @@ static int run_once(device_t *device, trial_t *trial, int32_t index,
 
 /* Returns the milliseconds of a product, the best of some rounds, or infinity if it cannot be run.
  */
-static float time_product(device_t *device, trial_t *trial, const cublasLtMatmulAlgo_t *algo) {
+static float time_product(device_t *device, blas_trial_t *trial, const cublasLtMatmulAlgo_t *algo) {
   float best = HUGE_VALF;
   if (run_once(device, trial, 0, algo) != 0) return best;
   for (int round = 0; round < ROUNDS; round++) {
@@ -177,7 +177,7 @@ static int ask_library(const device_t *device, const blas_shape_t *shape, int32_
 }
 
 /* Measures the fastest way for the largest number of rows of a range. */
-static void choose(device_t *device, trial_t *trial, int32_t range) {
+static void choose(device_t *device, blas_trial_t *trial, int32_t range) {
   cublasLtMatmulHeuristicResult_t results[BLAS_CANDIDATES];
   blas_choice_t *choice = &trial->shape->choices[range];
   int found = ask_library(device, trial->shape, trial->layer.rows, results);
@@ -211,7 +211,7 @@ static bool still_valid(const device_t *device, const blas_shape_t *shape, int32
 
 /* Places inputs, residual and outputs of a trial in the KV pool. Returns false if it is too small.
  */
-static bool place(const device_t *device, trial_t *trial, int32_t rows) {
+static bool place(const device_t *device, blas_trial_t *trial, int32_t rows) {
   const blas_shape_t *shape = trial->shape;
   const size_t pool = gpu_kv_block_bytes(&device->kv) * (size_t)device->kv.num_blocks *
                       (size_t)device->kv.num_layers;
@@ -236,7 +236,7 @@ static bool place(const device_t *device, trial_t *trial, int32_t rows) {
   return true;
 }
 
-static void tune_shape(device_t *device, trial_t *trial, const char *path) {
+static void tune_shape(device_t *device, blas_trial_t *trial, const char *path) {
   const int32_t most =
       trial->shape->is_logits ? device->limits.logits_rows_max : device->limits.tokens_max;
   for (int32_t range = 0; range <= blas_range(most) && most >= BLAS_ROWS_MIN; range++) {
@@ -256,7 +256,7 @@ static void tune_shape(device_t *device, trial_t *trial, const char *path) {
 void blas_tune(device_t *device) {
   blas_t *blas = device->blas;
   char path[PATH_MAX_BYTES];
-  trial_t trial = {0};
+  blas_trial_t trial = {0};
   bool has_file = file_path(device, path, sizeof path);
   if (has_file) read_file(device, path);
   device_note(device, (int)cudaEventCreate(&trial.begin), "measuring products");

@@ -19,14 +19,14 @@ typedef enum measure { BY_REQUESTS, BY_TOKENS, MEASURES } measure_t;
 typedef enum bundle_state { BUNDLE_WAITS, BUNDLE_BEGUN, BUNDLE_DROPPED } bundle_state_t;
 
 /* A slot: a request from engine_submit to EVENT_DONE. */
-typedef struct place {
+typedef struct share_place {
   int32_t bundle;
   int32_t next; /* next slot of the bundle */
   int32_t num_tokens;
   bool waits;
-} place_t;
+} share_place_t;
 
-typedef struct bundle {
+typedef struct share_bundle {
   atomic_int state; /* bundle_state_t */
   int32_t client;
   int32_t first;          /* slot */
@@ -35,22 +35,22 @@ typedef struct bundle {
   uint64_t number;        /* in order of arrival */
   bool listed;            /* in the list of its client */
   int32_t newer, older;
-} bundle_t;
+} share_bundle_t;
 
-typedef struct client {
+typedef struct share_client {
   uint64_t name;
   int64_t size[MEASURES];      /* of its requests that wait */
   int64_t droppable[MEASURES]; /* of those in listed bundles */
   int32_t newest;              /* bundle */
   int32_t heap_at[MEASURES];   /* its index there */
   int32_t next;                /* of the hash chain, or of the free ones */
-} client_t;
+} share_client_t;
 
 struct share {
-  place_t *places;   /* [num_slots] */
-  bundle_t *bundles; /* [num_slots] */
-  client_t *clients; /* [num_slots] */
-  int32_t *buckets;  /* [bucket_mask + 1] first client of the chain */
+  share_place_t *places;   /* [num_slots] */
+  share_bundle_t *bundles; /* [num_slots] */
+  share_client_t *clients; /* [num_slots] */
+  int32_t *buckets;        /* [bucket_mask + 1] first client of the chain */
   int32_t *heaps[MEASURES];
   uint32_t bucket_mask;
   int32_t heap_count;
@@ -107,7 +107,7 @@ void share_free(share_t *share) {
 
 /* True if client `left` comes before `right`: it has more, or as much and the newest bundle. */
 static bool exceeds(const share_t *share, int by, int32_t left, int32_t right) {
-  const client_t *x = &share->clients[left], *y = &share->clients[right];
+  const share_client_t *x = &share->clients[left], *y = &share->clients[right];
   if (x->size[by] != y->size[by]) return x->size[by] > y->size[by];
   return share->bundles[x->newest].number > share->bundles[y->newest].number;
 }
@@ -140,7 +140,7 @@ static void heap_sink(share_t *share, int by, int32_t at) {
 /* Puts a client into both heaps, moves it to its place there, or takes it out, as it now has
  * droppable bundles or not. `was_in`: it stood there before. */
 static void heap_update(share_t *share, int32_t index, bool was_in) {
-  client_t *client = &share->clients[index];
+  share_client_t *client = &share->clients[index];
   bool is_in = client->newest != NONE;
   if (!was_in && !is_in) return;
   if (!was_in) share->heap_count++;
@@ -175,7 +175,7 @@ static int32_t take_client(share_t *share, uint64_t name) {
   int32_t index = share->free_client;
   CHECK_NE(index, NONE); /* each client has a slot */
   share->free_client = share->clients[index].next;
-  share->clients[index] = (client_t){.name = name, .newest = NONE, .next = *bucket};
+  share->clients[index] = (share_client_t){.name = name, .newest = NONE, .next = *bucket};
   *bucket = index;
   share->num_clients++;
   return index;
@@ -194,8 +194,8 @@ static void free_client(share_t *share, int32_t index) {
 
 /* Takes a bundle that can no longer be dropped from the list of its client. The caller updates the
  * heaps. */
-static void unlist(share_t *share, bundle_t *bundle) {
-  client_t *client = &share->clients[bundle->client];
+static void unlist(share_t *share, share_bundle_t *bundle) {
+  share_client_t *client = &share->clients[bundle->client];
   if (!bundle->listed) return;
   bundle->listed = false;
   for (int by = 0; by < MEASURES; by++) client->droppable[by] -= bundle->size[by];
@@ -207,9 +207,9 @@ static void unlist(share_t *share, bundle_t *bundle) {
   if (bundle->older != NONE) share->bundles[bundle->older].newer = bundle->newer;
 }
 
-static void leave(share_t *share, place_t *place) {
-  bundle_t *bundle = &share->bundles[place->bundle];
-  client_t *client = &share->clients[bundle->client];
+static void leave(share_t *share, share_place_t *place) {
+  share_bundle_t *bundle = &share->bundles[place->bundle];
+  share_client_t *client = &share->clients[bundle->client];
   int64_t size[MEASURES] = {1, place->num_tokens};
   place->waits = false;
   for (int by = 0; by < MEASURES; by++) {
@@ -221,9 +221,9 @@ static void leave(share_t *share, place_t *place) {
 }
 
 void share_left(share_t *share, int32_t slot) {
-  place_t *place = &share->places[slot];
+  share_place_t *place = &share->places[slot];
   if (place->bundle == NONE || !place->waits) return;
-  bundle_t *bundle = &share->bundles[place->bundle];
+  share_bundle_t *bundle = &share->bundles[place->bundle];
   int32_t client = bundle->client;
   bool was_in = share->clients[client].newest != NONE;
   leave(share, place);
@@ -237,24 +237,24 @@ void share_add(share_t *share, uint64_t name, const int32_t *slots, const int32_
                int32_t count) {
   int32_t index = share->free_bundle, at = take_client(share, name);
   CHECK_NE(index, NONE); /* each bundle has a slot */
-  bundle_t *bundle = &share->bundles[index];
-  client_t *client = &share->clients[at];
+  share_bundle_t *bundle = &share->bundles[index];
+  share_client_t *client = &share->clients[at];
   bool was_in = client->newest != NONE;
   share->free_bundle = bundle->older;
-  *bundle = (bundle_t){.client = at,
-                       .first = slots[0],
-                       .num_given = count,
-                       .number = share->next_number++,
-                       .listed = true,
-                       .newer = NONE,
-                       .older = client->newest};
+  *bundle = (share_bundle_t){.client = at,
+                             .first = slots[0],
+                             .num_given = count,
+                             .number = share->next_number++,
+                             .listed = true,
+                             .newer = NONE,
+                             .older = client->newest};
   if (client->newest != NONE) share->bundles[client->newest].newer = index;
   client->newest = index;
   for (int32_t i = 0; i < count; i++) {
-    share->places[slots[i]] = (place_t){.bundle = index,
-                                        .next = i + 1 < count ? slots[i + 1] : NONE,
-                                        .num_tokens = tokens[i],
-                                        .waits = true};
+    share->places[slots[i]] = (share_place_t){.bundle = index,
+                                              .next = i + 1 < count ? slots[i + 1] : NONE,
+                                              .num_tokens = tokens[i],
+                                              .waits = true};
     int64_t size[MEASURES] = {1, tokens[i]};
     for (int by = 0; by < MEASURES; by++) {
       bundle->size[by] += size[by];
@@ -268,9 +268,9 @@ void share_add(share_t *share, uint64_t name, const int32_t *slots, const int32_
 
 void share_give_back(share_t *share, int32_t slot) {
   share_left(share, slot);
-  place_t *place = &share->places[slot];
+  share_place_t *place = &share->places[slot];
   if (place->bundle == NONE) return;
-  bundle_t *bundle = &share->bundles[place->bundle];
+  share_bundle_t *bundle = &share->bundles[place->bundle];
   if (--bundle->num_given == 0) {
     bundle->older = share->free_bundle;
     share->free_bundle = place->bundle;
@@ -299,7 +299,7 @@ static int64_t level_of(const share_t *share, const share_ask_t *ask, int by) {
  * the sum reaches `enough`, so it visits few clients that cannot help. */
 static int64_t sum_above(const share_t *share, int by, int32_t at, int64_t level, int64_t enough) {
   if (at >= share->heap_count || enough <= 0) return 0;
-  const client_t *client = &share->clients[share->heaps[by][at]];
+  const share_client_t *client = &share->clients[share->heaps[by][at]];
   if (client->size[by] <= level) return 0;
   int64_t sum = MIN(client->size[by] - level, client->droppable[by]);
   sum += sum_above(share, by, 2 * at + 1, level, enough - sum);
@@ -317,8 +317,8 @@ bool share_has_room(const share_t *share, const share_ask_t *ask, const share_li
 }
 
 /* Drops a listed bundle, unless it has begun. */
-static void drop_bundle(share_t *share, bundle_t *bundle, void (*drop)(void *context, int32_t slot),
-                        void *context) {
+static void drop_bundle(share_t *share, share_bundle_t *bundle,
+                        void (*drop)(void *context, int32_t slot), void *context) {
   int32_t client = bundle->client;
   int expected = BUNDLE_WAITS;
   bool dropped = atomic_compare_exchange_strong(&bundle->state, &expected, BUNDLE_DROPPED);
@@ -338,7 +338,7 @@ bool share_make_room(share_t *share, const share_ask_t *ask, const share_limits_
     int64_t level = level_of(share, ask, by);
     while (lacking(share, ask, limits, by) > 0) {
       if (share->heap_count == 0) return false;
-      const client_t *client = &share->clients[share->heaps[by][0]];
+      const share_client_t *client = &share->clients[share->heaps[by][0]];
       if (client->size[by] <= level) return false;
       drop_bundle(share, &share->bundles[client->newest], drop, context);
     }

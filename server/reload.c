@@ -16,12 +16,12 @@
 #include <string.h>
 
 /* Names of options: "port, model". What does not fit is left out. */
-typedef struct names {
+typedef struct option_names {
   char text[700];
   int count;
-} names_t;
+} option_names_t;
 
-static void names_add(names_t *names, const char *name) {
+static void names_add(option_names_t *names, const char *name) {
   size_t used = strlen(names->text), room = sizeof names->text - used;
   const char *comma = names->count > 0 ? ", " : "";
   if (strlen(comma) + strlen(name) < room) snprintf(names->text + used, room, "%s%s", comma, name);
@@ -60,7 +60,8 @@ static void rename_model(server_t *server) {
   metrics_rename(server->metrics, model_name(server->live));
 }
 
-static void take_over(server_t *server, config_t *fresh, names_t *changed, names_t *waiting) {
+static void take_over(server_t *server, config_t *fresh, option_names_t *changed,
+                      option_names_t *waiting) {
   config_t *config = server->config;
   for (int i = 0; i < OPTION_COUNT; i++) {
     enum config_option option = (enum config_option)i;
@@ -85,7 +86,8 @@ static void take_over(server_t *server, config_t *fresh, names_t *changed, names
   }
 }
 
-static void report(const server_t *server, const names_t *changed, const names_t *waiting) {
+static void report(const server_t *server, const option_names_t *changed,
+                   const option_names_t *waiting) {
   log_line(LOG_INFO, "reload", "changed: %s; keys read again: %d, admin keys: %d",
            changed->count > 0 ? changed->text : "nothing", auth_key_count(server->auth),
            auth_admin_count(server->auth));
@@ -101,7 +103,7 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
   config_t fresh;
   inferd_error_t error = {0};
   auth_t *auth = NULL;
-  names_t changed = {0}, waiting = {0};
+  option_names_t changed = {0}, waiting = {0};
   int code = config_load(&fresh, argc, argv, &error);
   if (code == 0) code = auth_new(&fresh, &auth, &error);
   if (code == 0) code = serve_check_loras(&fresh, &error);

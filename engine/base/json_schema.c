@@ -99,10 +99,10 @@ const json_t *json_schema_resolve(const json_t *root, const char *text, size_t l
 
 /* ---- types ---- */
 
-typedef struct search {
+typedef struct type_search {
   const json_t *root;
   uint32_t fuel; /* 0 = used up: the result is unknown */
-} search_t;
+} type_search_t;
 
 static uint32_t types_of_value(const json_t *json) {
   switch ((json_type_t)json->type) {
@@ -117,10 +117,10 @@ static uint32_t types_of_value(const json_t *json) {
   return TYPE_OBJECT;
 }
 
-static uint32_t types_of(search_t *search, const json_t *schema, int depth);
+static uint32_t types_of(type_search_t *search, const json_t *schema, int depth);
 
 /* The types that one keyword allows. An unknown type name allows all types. */
-static uint32_t types_of_keyword(search_t *search, const json_t *json, int depth) {
+static uint32_t types_of_keyword(type_search_t *search, const json_t *json, int depth) {
   uint32_t types = 0;
   bool any = json_named(json, "anyOf") || json_named(json, "oneOf");
   if (!burn(&search->fuel, json->type == JSON_ARRAY ? json->count : 1)) return TYPE_ALL;
@@ -145,7 +145,7 @@ static uint32_t types_of_keyword(search_t *search, const json_t *json, int depth
   return types != 0 ? types : TYPE_ALL;
 }
 
-static uint32_t types_of(search_t *search, const json_t *schema, int depth) {
+static uint32_t types_of(type_search_t *search, const json_t *schema, int depth) {
   uint32_t types = TYPE_ALL;
   if (schema != NULL && schema->type == JSON_FALSE) return 0;
   if (depth > DEPTH_MAX || schema == NULL || schema->type != JSON_OBJECT) return TYPE_ALL;
@@ -156,8 +156,8 @@ static uint32_t types_of(search_t *search, const json_t *schema, int depth) {
 
 /* The types of a member by the properties of an object's schema or, if it is not among them, by
  * additionalProperties; restricted by $ref and allOf. */
-static uint32_t types_in(search_t *search, const json_t *schema, const char *name, size_t length,
-                         int depth) {
+static uint32_t types_in(type_search_t *search, const json_t *schema, const char *name,
+                         size_t length, int depth) {
   uint32_t types = TYPE_ALL;
   if (depth > DEPTH_MAX || schema == NULL || !burn(&search->fuel, schema->count + 1))
     return TYPE_ALL;
@@ -181,7 +181,7 @@ static uint32_t types_in(search_t *search, const json_t *schema, const char *nam
 }
 
 uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length) {
-  search_t search = {schema, FUEL};
+  type_search_t search = {schema, FUEL};
   uint32_t types = types_in(&search, schema, name, length, 0);
   return search.fuel == 0 || types == 0 || types == TYPE_ALL ? TYPE_STRING : types;
 }

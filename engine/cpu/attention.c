@@ -19,7 +19,7 @@
 
 typedef struct attending {
   device_t *device;
-  const attention_t *a;
+  const attention_t *attention;
   const float *qkv;
   float *out;
   int32_t group;
@@ -55,7 +55,7 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
     int32_t block = table[key / size];
     CHECK_RANGE(block, 0, device->kv.num_blocks);
     size_t offset = key % size;
-    const uint8_t *at = kv_block(device, job->a->layer, block);
+    const uint8_t *at = kv_block(device, job->attention->layer, block);
     strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
     strip->v[s] = at + device->key_bytes + ((size_t)kv_head * size + offset) * value_row;
   }
@@ -77,7 +77,7 @@ static void add_values(const attending_t *job, attention_scratch_t *scratch, int
 static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
                          attention_scratch_t *scratch) {
   const device_t *device = job->device;
-  const attention_t *attention = job->a;
+  const attention_t *attention = job->attention;
   const int32_t *positions = device->batch->positions + item->token;
   int32_t count = item->count, low, high, low_end, high_end;
   visible_keys(attention, positions[0], base, STRIP_KEYS, &low, &high);
@@ -125,7 +125,7 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
   const int32_t *positions = device->batch->positions + item->token;
   key_range_t *seen = scratch->seen;
   for (int32_t i = 0; i < item->count; i++)
-    visible_keys(job->a, positions[i], base, STRIP_KEYS, &seen[i].first, &seen[i].last);
+    visible_keys(job->attention, positions[i], base, STRIP_KEYS, &seen[i].first, &seen[i].last);
   int32_t keys = scratch->strip.segment_keys;
   load_strip(job, item, kv_head, base, seen[0].first / keys,
              DIV_UP(seen[item->count - 1].last, keys), &scratch->strip);
@@ -134,7 +134,7 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
                      .positions = item->count,
                      .group = job->group,
                      .seen = seen,
-                     .softcap = job->a->softcap,
+                     .softcap = job->attention->softcap,
                      .strip = &scratch->strip,
                      .acc = scratch->acc,
                      .ldo = device->head_stride,
@@ -155,7 +155,7 @@ static void attend_split(const attending_t *job, const item_t *item, int32_t kv_
     scratch->sum[r] = 0;
   }
   memset(scratch->acc, 0, (size_t)rows * (size_t)device->head_stride * sizeof(float));
-  int32_t first = first_key(job->a, positions[0]), last = positions[item->count - 1] + 1;
+  int32_t first = first_key(job->attention, positions[0]), last = positions[item->count - 1] + 1;
   if (first < begin) first = begin;
   if (last > begin + SPLIT_KEYS) last = begin + SPLIT_KEYS;
   for (int32_t base = first / STRIP_KEYS * STRIP_KEYS; base < last; base += STRIP_KEYS) {
@@ -186,7 +186,7 @@ static void merge_split(const attending_t *job, const item_t *item, int32_t spli
   const device_t *device = job->device;
   for (int32_t row = 0; row < item->count * job->group; row++) {
     int32_t position = device->batch->positions[item->token + row / job->group];
-    if (!sees_split(job->a, position, split)) continue;
+    if (!sees_split(job->attention, position, split)) continue;
     device->kernels->merge(scratch->total + (int64_t)row * device->head_stride,
                            &scratch->total_max[row], &scratch->total_sum[row],
                            result->acc + row * result->stride,
@@ -206,7 +206,7 @@ static void reset_total(const attending_t *job, const item_t *item, attention_sc
 
 static void write_rows(const attending_t *job, const item_t *item, int32_t kv_head,
                        const attention_scratch_t *scratch) {
-  const attention_t *attention = job->a;
+  const attention_t *attention = job->attention;
   for (int32_t row = 0; row < item->count * job->group; row++) {
     int32_t head = kv_head * job->group + row % job->group;
     int64_t token = item->token + row / job->group;
@@ -222,7 +222,7 @@ static void write_rows(const attending_t *job, const item_t *item, int32_t kv_he
  * bf16, padded to whole steps of a product. */
 static void load_queries(const attending_t *job, const item_t *item, int32_t kv_head,
                          attention_scratch_t *scratch) {
-  const attention_t *attention = job->a;
+  const attention_t *attention = job->attention;
   const device_t *device = job->device;
   int64_t depth = ROUND_UP(attention->head_dim, DEPTH_ALIGN);
   uint16_t *rounded = (uint16_t *)(void *)scratch->q;
@@ -239,7 +239,7 @@ static void load_queries(const attending_t *job, const item_t *item, int32_t kv_
 static float *partial_rows(const attending_t *job, const item_t *item, int32_t split,
                            int32_t kv_head) {
   int64_t rows = (int64_t)item->count * job->group;
-  int64_t row = item->partial + ((int64_t)split * job->a->num_kv_heads + kv_head) * rows;
+  int64_t row = item->partial + ((int64_t)split * job->attention->num_kv_heads + kv_head) * rows;
   return job->device->partials + row * job->device->partial_stride;
 }
 
@@ -313,10 +313,10 @@ static void list_items(const attending_t *job) {
     int32_t begin = batch->query_start_loc[r], end = batch->query_start_loc[r + 1];
     for (int32_t t = begin; t < end; t += tile) {
       int32_t count = MIN(end - t, tile);
-      int32_t split_first = first_key(job->a, batch->positions[t]) / SPLIT_KEYS;
+      int32_t split_first = first_key(job->attention, batch->positions[t]) / SPLIT_KEYS;
       int32_t split_last = batch->positions[t + count - 1] / SPLIT_KEYS + 1;
       item_t item = {r, t, count, split_first, split_last, -1};
-      int64_t rows = (int64_t)count * job->a->num_heads;
+      int64_t rows = (int64_t)count * job->attention->num_heads;
       int64_t all = rows * (split_last - split_first);
       if (end - begin > tile || split_last - split_first == 1 || used + all > PARTIAL_ROWS) {
         device->items[device->num_items++] = item;
@@ -346,24 +346,26 @@ static int32_t tile_rows(const device_t *device, const attention_t *attention, b
 }
 
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
-  const attention_t *a = attention;
   CHECK(device->kv_base);
-  CHECK_RANGE(a->layer, 0, device->kv.num_layers);
-  CHECK_EQ(a->head_dim, device->kv.head_dim);
-  CHECK_EQ(a->num_kv_heads, device->kv.num_kv_heads);
-  CHECK_EQ(a->num_heads % a->num_kv_heads, 0);
-  CHECK_LE(a->num_heads, device->limits.heads_max);
+  CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
+  CHECK_EQ(attention->head_dim, device->kv.head_dim);
+  CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
+  CHECK_EQ(attention->num_heads % attention->num_kv_heads, 0);
+  CHECK_LE(attention->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
   bool at_once = device->kv.dtype == DTYPE_BF16 && device->kernels->attend != NULL;
   attending_t job = {.device = device,
-                     .a = a,
+                     .attention = attention,
                      .qkv = FLOATS(qkv),
                      .out = FLOATS(out),
-                     .group = a->num_heads / a->num_kv_heads,
-                     .width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim,
+                     .group = attention->num_heads / attention->num_kv_heads,
+                     .width = (int64_t)(attention->num_heads + 2 * attention->num_kv_heads) *
+                              attention->head_dim,
                      .at_once = at_once,
-                     .rows = tile_rows(device, a, at_once)};
+                     .rows = tile_rows(device, attention, at_once)};
   list_items(&job);
-  pool_run(device->pool, attend_task, &job, (int64_t)device->num_items * a->num_kv_heads, 1);
-  pool_run(device->pool, merge_task, &job, (int64_t)device->num_split_items * a->num_kv_heads, 1);
+  pool_run(device->pool, attend_task, &job, (int64_t)device->num_items * attention->num_kv_heads,
+           1);
+  pool_run(device->pool, merge_task, &job,
+           (int64_t)device->num_split_items * attention->num_kv_heads, 1);
 }

@@ -149,7 +149,7 @@ static const rope_table_t *rope_table(device_t *device, const rope_t *rope) {
 typedef struct storing {
   device_t *device;
   float *qkv;
-  const attention_t *a;
+  const attention_t *attention;
   const rope_table_t *table; /* NULL = no rotation */
 } storing_t;
 
@@ -187,7 +187,7 @@ static void store_token(const device_t *device, const attention_t *attention, in
 
 /* Applies the norms of q and k: over each head, or over all heads of q and all heads of k. */
 static void norm_heads(const storing_t *job, float *row) {
-  const attention_t *attention = job->a;
+  const attention_t *attention = job->attention;
   norm_args_t norm = {NORM_RMS, attention->head_dim, attention->norm_eps, NULL, NULL};
   for (int part = 0; part < 2; part++) {
     const vector_t *weight = part == 0 ? attention->q_norm : attention->k_norm;
@@ -205,7 +205,7 @@ static void norm_heads(const storing_t *job, float *row) {
 static void store_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const storing_t *job = context;
-  const attention_t *attention = job->a;
+  const attention_t *attention = job->attention;
   const kernels_t *kernels = job->device->kernels;
   int32_t dim = attention->head_dim, heads = attention->num_heads + attention->num_kv_heads;
   int64_t width = (int64_t)(heads + attention->num_kv_heads) * dim;

@@ -22,14 +22,14 @@
 
 enum { SCRATCH_ALIGN = 64, BLOCK = 16, EXPONENT_MIN = 2, EXPONENT_MAX = 252 };
 
-typedef struct packing {
+typedef struct panel_packing {
   const weight_source_t *source;
   const weight_t *weight;
   uint8_t *scratch; /* [threads][64][row_bytes] */
   size_t row_bytes;
   atomic_bool failed;
   atomic_bool unsuited; /* an MXFP4 exponent is out of the range of the kernels */
-} packing_t;
+} panel_packing_t;
 
 /* Transposes units of `unit` bytes: dst[i][64] from 64 rows, i < count, in blocks that stay in L1.
  */
@@ -47,7 +47,8 @@ typedef struct packing {
 PACK_UNITS(pack_u16, uint16_t)
 PACK_UNITS(pack_u32, uint32_t)
 
-static void pack_plain(const packing_t *job, uint8_t *dst, const void *const *rows, int num_rows) {
+static void pack_plain(const panel_packing_t *job, uint8_t *dst, const void *const *rows,
+                       int num_rows) {
   const weight_t *weight = job->weight;
   if (num_rows < PANEL_COLS || weight->depth != weight->cols) memset(dst, 0, weight->panel_bytes);
   if (weight->dtype == DTYPE_F16) {
@@ -97,7 +98,7 @@ static void widen_row(uint16_t *row, int64_t cols) {
   }
 }
 
-static bool pack_panel(packing_t *job, int64_t panel, uint8_t *scratch) {
+static bool pack_panel(panel_packing_t *job, int64_t panel, uint8_t *scratch) {
   const weight_t *weight = job->weight;
   const void *rows[PANEL_COLS];
   int64_t start = panel % weight->stack_panels * PANEL_COLS, left = weight->stack_rows - start;
@@ -121,7 +122,7 @@ static bool pack_panel(packing_t *job, int64_t panel, uint8_t *scratch) {
 }
 
 static void pack_task(void *context, int64_t first, int64_t last, int worker) {
-  packing_t *job = context;
+  panel_packing_t *job = context;
   uint8_t *scratch = job->scratch + (size_t)worker * PANEL_COLS * job->row_bytes;
   for (int64_t panel = first; panel < last; panel++) {
     if (pack_panel(job, panel, scratch)) continue;
@@ -151,7 +152,7 @@ static int pack(device_t *device, const weight_source_t *source, weight_t *weigh
     return no_memory(error, source->name, SIZE_MAX);
   weight->panels = memory_take(device, bytes);
   if (weight->panels == NULL) return no_memory(error, source->name, bytes);
-  packing_t packing = {.source = source, .weight = weight, .row_bytes = row_bytes};
+  panel_packing_t packing = {.source = source, .weight = weight, .row_bytes = row_bytes};
   packing.scratch = aligned_alloc(SCRATCH_ALIGN, scratch_bytes);
   if (packing.scratch == NULL) return no_memory(error, source->name, scratch_bytes);
   pool_run(device->pool, pack_task, &packing, (int64_t)panels, 1);

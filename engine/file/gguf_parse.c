@@ -44,13 +44,13 @@ static const struct {
 static const uint8_t kind_bytes[GGUF_KINDS] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 /* The header while it is read: bytes [0, have) of the file are in `bytes`. */
-typedef struct cursor {
+typedef struct gguf_cursor {
   const mapping_t *mapping;
   const char *path;
   uint8_t *bytes;
   size_t have, at, file_bytes;
   inferd_error_t *error;
-} cursor_t;
+} gguf_cursor_t;
 
 /* A value whose places are offsets, because the copy of the header moves while it grows. */
 typedef struct pair {
@@ -65,10 +65,10 @@ const char *gguf_type_name(uint32_t type) {
   return "unknown";
 }
 
-static int refuse(const cursor_t *cursor, const char *format, ...)
+static int refuse(const gguf_cursor_t *cursor, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static int refuse(const cursor_t *cursor, const char *format, ...) {
+static int refuse(const gguf_cursor_t *cursor, const char *format, ...) {
   char reason[ERROR_MESSAGE_MAX - 160];
   va_list arguments;
   va_start(arguments, format);
@@ -78,7 +78,7 @@ static int refuse(const cursor_t *cursor, const char *format, ...) {
 }
 
 /* Makes sure that the next `count` bytes are in memory; `field` is what they are. */
-static int need(cursor_t *cursor, size_t count, const char *field) {
+static int need(gguf_cursor_t *cursor, size_t count, const char *field) {
   size_t end;
   if (!checked_add(cursor->at, count, &end) || end > cursor->file_bytes) {
     return refuse(cursor, "%s needs %zu bytes at byte %zu, but the file has %zu", field, count,
@@ -110,7 +110,7 @@ static uint64_t little_endian(const uint8_t *bytes, int count) {
   return number;
 }
 
-static int take_number(cursor_t *cursor, int bytes, const char *field, uint64_t *out) {
+static int take_number(gguf_cursor_t *cursor, int bytes, const char *field, uint64_t *out) {
   int code = need(cursor, (size_t)bytes, field);
   if (code != 0) return code;
   *out = little_endian(cursor->bytes + cursor->at, bytes);
@@ -119,7 +119,7 @@ static int take_number(cursor_t *cursor, int bytes, const char *field, uint64_t 
 }
 
 /* Takes a length or count that must not be above `most`. */
-static int take_count(cursor_t *cursor, int bytes, const char *field, uint64_t most,
+static int take_count(gguf_cursor_t *cursor, int bytes, const char *field, uint64_t most,
                       uint64_t *out) {
   int code = take_number(cursor, bytes, field, out);
   if (code != 0 || *out <= most) return code;
@@ -128,7 +128,7 @@ static int take_count(cursor_t *cursor, int bytes, const char *field, uint64_t m
 }
 
 /* Takes a string; *at is where its bytes begin. */
-static int take_string(cursor_t *cursor, const char *field, uint64_t most, size_t *at,
+static int take_string(gguf_cursor_t *cursor, const char *field, uint64_t most, size_t *at,
                        size_t *length) {
   char of_length[FIELD_MAX + 16];
   uint64_t number;
@@ -142,7 +142,7 @@ static int take_string(cursor_t *cursor, const char *field, uint64_t most, size_
   return 0;
 }
 
-static int take_kind(cursor_t *cursor, const char *field, gguf_kind_t *out) {
+static int take_kind(gguf_cursor_t *cursor, const char *field, gguf_kind_t *out) {
   uint64_t number;
   int code = take_number(cursor, 4, field, &number);
   if (code != 0) return code;
@@ -155,7 +155,8 @@ static int take_kind(cursor_t *cursor, const char *field, gguf_kind_t *out) {
 }
 
 /* Takes the elements of a value; strings are walked over, flags must be 0 or 1. */
-static int take_elements(cursor_t *cursor, const char *field, gguf_kind_t kind, uint32_t count) {
+static int take_elements(gguf_cursor_t *cursor, const char *field, gguf_kind_t kind,
+                         uint32_t count) {
   size_t at, length;
   for (uint32_t i = 0; kind == GGUF_STRING && i < count; i++) {
     int code = take_string(cursor, field, GGUF_STRING_MAX, &at, &length);
@@ -174,7 +175,7 @@ static int take_elements(cursor_t *cursor, const char *field, gguf_kind_t kind, 
   return 0;
 }
 
-static int take_pair(cursor_t *cursor, uint64_t index, pair_t *out) {
+static int take_pair(gguf_cursor_t *cursor, uint64_t index, pair_t *out) {
   char field[FIELD_MAX], quoted[72];
   size_t length;
   gguf_value_t *value = &out->value;
@@ -225,7 +226,7 @@ const gguf_value_t *gguf_lookup(const gguf_value_t *values, size_t count, const 
 }
 
 /* Turns offsets into pointers into the finished copy, and sorts. */
-static int keep_pairs(const cursor_t *cursor, const pair_t *pairs, size_t count,
+static int keep_pairs(const gguf_cursor_t *cursor, const pair_t *pairs, size_t count,
                       gguf_file_t *file) {
   char quoted[96];
   file->values = calloc(count + 1, sizeof(*file->values));
@@ -248,7 +249,7 @@ static int keep_pairs(const cursor_t *cursor, const pair_t *pairs, size_t count,
   return 0;
 }
 
-static int take_pairs(cursor_t *cursor, uint64_t count, pair_t **out) {
+static int take_pairs(gguf_cursor_t *cursor, uint64_t count, pair_t **out) {
   *out = calloc((size_t)count + 1, sizeof(pair_t));
   if (*out == NULL) {
     return error_set(cursor->error, ERR_NO_MEMORY, NULL, "%s: no memory", cursor->path);
@@ -259,7 +260,7 @@ static int take_pairs(cursor_t *cursor, uint64_t count, pair_t **out) {
 }
 
 /* Sets the bytes of a tensor from its type and dimensions, which the file has innermost first. */
-static int set_size(const cursor_t *cursor, const char *field, gguf_tensor_t *tensor) {
+static int set_size(const gguf_cursor_t *cursor, const char *field, gguf_tensor_t *tensor) {
   size_t index = 0, elements = 1;
   while (index < ARRAY_LEN(tensor_types) && tensor_types[index].type != tensor->type) index++;
   if (index == ARRAY_LEN(tensor_types)) {
@@ -286,7 +287,7 @@ static int set_size(const cursor_t *cursor, const char *field, gguf_tensor_t *te
   return 0;
 }
 
-static int take_tensor(cursor_t *cursor, uint64_t index, gguf_tensor_t *out) {
+static int take_tensor(gguf_cursor_t *cursor, uint64_t index, gguf_tensor_t *out) {
   char field[FIELD_MAX], quoted[72];
   size_t at, length;
   uint64_t rank = 0, number = 0;
@@ -324,7 +325,7 @@ static int take_tensor(cursor_t *cursor, uint64_t index, gguf_tensor_t *out) {
   return code;
 }
 
-static int take_tensors(cursor_t *cursor, gguf_t *gguf, int32_t file, uint64_t count) {
+static int take_tensors(gguf_cursor_t *cursor, gguf_t *gguf, int32_t file, uint64_t count) {
   size_t wanted = gguf->num_tensors + (size_t)count;
   gguf_tensor_t *larger = reallocarray(gguf->tensors, wanted + 1, sizeof(*larger));
   if (larger == NULL) {
@@ -347,8 +348,8 @@ static int by_begin(const void *left, const void *right) {
 
 /* Offsets count from the aligned end of the header. The tensors must lie inside the file, each at a
  * multiple of the alignment, and apart from each other. */
-static int place_tensors(const cursor_t *cursor, const gguf_file_t *file, gguf_tensor_t *tensors,
-                         size_t count) {
+static int place_tensors(const gguf_cursor_t *cursor, const gguf_file_t *file,
+                         gguf_tensor_t *tensors, size_t count) {
   int64_t alignment = ALIGNMENT_DEFAULT;
   const gguf_value_t *given = gguf_lookup(file->values, file->num_values, "general.alignment");
   size_t start, end = 0;
@@ -387,7 +388,7 @@ static int place_tensors(const cursor_t *cursor, const gguf_file_t *file, gguf_t
   return 0;
 }
 
-static int take_start(cursor_t *cursor, uint64_t *tensors, uint64_t *pairs) {
+static int take_start(gguf_cursor_t *cursor, uint64_t *tensors, uint64_t *pairs) {
   uint64_t magic, version;
   int code = take_number(cursor, 4, "the magic number", &magic);
   if (code == 0 && magic != 0x46554747) { /* "GGUF" */
@@ -412,10 +413,10 @@ int gguf_parse(gguf_t *gguf, int32_t index, inferd_error_t *error) {
   size_t first = gguf->num_tensors;
   uint64_t num_tensors = 0, num_pairs = 0;
   pair_t *pairs = NULL;
-  cursor_t cursor = {.mapping = file->mapping,
-                     .path = file->path,
-                     .file_bytes = mapping_size(file->mapping),
-                     .error = error};
+  gguf_cursor_t cursor = {.mapping = file->mapping,
+                          .path = file->path,
+                          .file_bytes = mapping_size(file->mapping),
+                          .error = error};
   int code = take_start(&cursor, &num_tensors, &num_pairs);
   if (code == 0) code = take_pairs(&cursor, num_pairs, &pairs);
   if (code == 0) code = take_tensors(&cursor, gguf, index, num_tensors);

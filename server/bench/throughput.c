@@ -19,14 +19,14 @@ typedef struct offline {
   int concurrency, input_len, output_len;
 } offline_t;
 
-typedef struct progress {
+typedef struct throughput_progress {
   int num_done, num_failed;
   long output_tokens;
   uint64_t first_token_ns, last_first_token_ns, end_ns;
-} progress_t;
+} throughput_progress_t;
 
 static void on_event(void *context, const event_t *event) {
-  progress_t *progress = context;
+  throughput_progress_t *progress = context;
   if (event->kind == EVENT_TOKEN) {
     progress->output_tokens++;
     if (event->position == 0) progress->last_first_token_ns = clock_now_ns();
@@ -124,7 +124,7 @@ static int run(const offline_t *offline, engine_t *engine) {
   size_t count = (size_t)offline->concurrency, length = (size_t)offline->input_len, num_ids;
   request_t **requests = calloc(count, sizeof(request_t *));
   int32_t *ids = checked_mul(count, length, &num_ids) ? calloc(num_ids, sizeof *ids) : NULL;
-  progress_t progress = {0};
+  throughput_progress_t progress = {0};
   inferd_error_t error = {0};
   if (requests == NULL || ids == NULL) abort();
   for (int i = 0; i < offline->concurrency; i++)

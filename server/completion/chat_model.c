@@ -48,13 +48,13 @@ static const char trial_thoughts[] = "zeta thinks";
 /* What stands behind the call in a trial. */
 typedef enum trial_end { END_HERE, END_TOOL_AND_USER } trial_end_t;
 
-typedef struct trial {
+typedef struct format_trial {
   int num_calls;     /* 0: an answer in their place */
   bool numbered_ids; /* functions.NAME:0 instead of nine letters */
   bool thinks;       /* the answer has reasoning */
   bool prompt;       /* the question alone, and the generation prompt */
   trial_end_t end;
-} trial_t;
+} format_trial_t;
 
 static void put_tools(buffer_t *body) {
   buffer_text(body, "\"tools\":[");
@@ -71,7 +71,7 @@ static void put_tools(buffer_t *body) {
   buffer_char(body, ']');
 }
 
-static void put_id(buffer_t *body, const trial_t *trial, int index) {
+static void put_id(buffer_t *body, const format_trial_t *trial, int index) {
   static const char *const letters[] = {"abcdefghi", "abcdefghj"};
   buffer_char(body, '"');
   if (trial->numbered_ids) {
@@ -85,7 +85,7 @@ static void put_id(buffer_t *body, const trial_t *trial, int index) {
   buffer_char(body, '"');
 }
 
-static void put_answer(buffer_t *body, const trial_t *trial) {
+static void put_answer(buffer_t *body, const format_trial_t *trial) {
   buffer_text(body, ",{\"role\":\"assistant\",\"content\":");
   buffer_text(body, trial->num_calls > 0 ? "\"\",\"tool_calls\":[" : "\"0\"");
   for (int i = 0; i < trial->num_calls; i++) {
@@ -117,7 +117,7 @@ static void put_answer(buffer_t *body, const trial_t *trial) {
 }
 
 /* Renders a trial with the model's template. Returns false if the template refuses it. */
-static bool render_trial(const completions_t *live, const trial_t *trial, bool has_tools,
+static bool render_trial(const completions_t *live, const format_trial_t *trial, bool has_tools,
                          jinja_output_t *out) {
   buffer_t body = {0};
   json_doc_t *doc = NULL;
@@ -158,7 +158,7 @@ static void difference(const jinja_output_t *with, const jinja_output_t *without
 typedef struct trial_texts {
   jinja_output_t out[8];
   span_t text[8];
-  trial_t trial[8];
+  format_trial_t trial[8];
   int count;
 } trial_texts_t;
 
@@ -174,10 +174,10 @@ static bool shows_calls(const span_t *text, int num_calls) {
 static void write_texts(const completions_t *live, trial_texts_t *texts) {
   bool shown[4] = {false}; /* by kind of ids and number of calls */
   for (int i = 0; i < 8; i++) {
-    trial_t with = {.num_calls = 1 + (i & 1),
-                    .end = (i & 2) != 0 ? END_TOOL_AND_USER : END_HERE,
-                    .numbered_ids = (i & 4) != 0};
-    trial_t without = {.end = with.end};
+    format_trial_t with = {.num_calls = 1 + (i & 1),
+                           .end = (i & 2) != 0 ? END_TOOL_AND_USER : END_HERE,
+                           .numbered_ids = (i & 4) != 0};
+    format_trial_t without = {.end = with.end};
     int kind = (i & 1) | (i & 4) >> 1;
     if (with.end != END_HERE && !shown[kind]) continue;
     jinja_output_t other = {0}, *out = &texts->out[texts->count];
@@ -200,7 +200,7 @@ static void free_texts(trial_texts_t *texts) {
 
 /* Reads one text. It may end in a part of the mark that ends the message: from the last `<` or `[`
  * on it may be left out. */
-static bool reads_text(output_options_t *options, const span_t *text, const trial_t *trial) {
+static bool reads_text(output_options_t *options, const span_t *text, const format_trial_t *trial) {
   bool to_the_end = trial->end == END_HERE;
   for (int thinks = 0; thinks < 2; thinks++) {
     options->in_reasoning = thinks == 1;
@@ -262,7 +262,7 @@ static const tool_format_t *format_of_texts(const completions_t *live, const jso
 }
 
 static const tool_format_t *format_by_signs(const completions_t *live) {
-  trial_t prompt = {.prompt = true};
+  format_trial_t prompt = {.prompt = true};
   jinja_output_t out = {0};
   if (!render_trial(live, &prompt, true, &out)) return NULL;
   const tool_format_t *format = trial_format_by_signs(out.text, out.length);
@@ -337,7 +337,7 @@ static bool has_tokens(const tokenizer_t *tokenizer, const char *const *marks) {
 static const reasoning_format_t *
 find_reasoning_format(const completions_t *live, const char *option, const tokenizer_t *tokenizer) {
   if (strcmp(option, "auto") != 0) return reasoning_format_find(option);
-  trial_t prompt = {.prompt = true}, answer = {.thinks = true};
+  format_trial_t prompt = {.prompt = true}, answer = {.thinks = true};
   jinja_output_t asked = {0}, answered = {0};
   bool has_prompt = render_trial(live, &prompt, false, &asked);
   bool has_answer = render_trial(live, &answer, false, &answered);

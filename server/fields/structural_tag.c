@@ -22,10 +22,10 @@ enum {
   PLACE_MAX = ERROR_PLACE_MAX
 };
 
-typedef struct texts {
+typedef struct tag_texts {
   const span_t *items;
   uint32_t count;
-} texts_t;
+} tag_texts_t;
 
 typedef struct tagger {
   reader_t *reader;
@@ -34,12 +34,12 @@ typedef struct tagger {
   uint32_t depth;        /* formats around it */
   uint32_t formats;      /* read so far */
   uint32_t repeats;      /* repetitions around it, within the innermost tag */
-  texts_t stops;         /* ends of the innermost tag: free text does not go past them */
+  tag_texts_t stops;     /* ends of the innermost tag: free text does not go past them */
   int code;              /* 0, or that of the first error */
 } tagger_t;
 
 /* Reads a format. `ends`, if any, follow it: the source goes on through one of them. */
-static grammar_source_t build(tagger_t *tagger, const json_t *format, texts_t ends);
+static grammar_source_t build(tagger_t *tagger, const json_t *format, tag_texts_t ends);
 
 /* ---- places and errors ---- */
 
@@ -97,7 +97,7 @@ static grammar_source_t repeat(tagger_t *tagger, grammar_source_t body, uint32_t
   return source;
 }
 
-static grammar_source_t one_of(tagger_t *tagger, texts_t texts) {
+static grammar_source_t one_of(tagger_t *tagger, tag_texts_t texts) {
   grammar_source_t *children = allocate(tagger, texts.count, sizeof *children);
   if (children == NULL) return literal("", 0);
   for (uint32_t i = 0; i < texts.count; i++)
@@ -106,7 +106,7 @@ static grammar_source_t one_of(tagger_t *tagger, texts_t texts) {
       .kind = GRAMMAR_ALTERNATIVES, .children = children, .num_children = (int32_t)texts.count};
 }
 
-static grammar_source_t then_ends(tagger_t *tagger, grammar_source_t source, texts_t ends) {
+static grammar_source_t then_ends(tagger_t *tagger, grammar_source_t source, tag_texts_t ends) {
   if (ends.count == 0) return source;
   return group(tagger, GRAMMAR_SEQUENCE, (grammar_source_t[]){source, one_of(tagger, ends)}, 2);
 }
@@ -119,19 +119,19 @@ static bool holds(span_t text, span_t part) {
   return memmem(text.text, text.length, part.text, part.length) != NULL;
 }
 
-static bool among(texts_t texts, span_t text) {
+static bool among(tag_texts_t texts, span_t text) {
   for (uint32_t i = 0; i < texts.count; i++) {
     if (same(texts.items[i], text)) return true;
   }
   return false;
 }
 
-static texts_t joined(tagger_t *tagger, texts_t left, texts_t right) {
+static tag_texts_t joined(tagger_t *tagger, tag_texts_t left, tag_texts_t right) {
   span_t *items = allocate(tagger, left.count + right.count, sizeof *items);
-  if (items == NULL) return (texts_t){0};
+  if (items == NULL) return (tag_texts_t){0};
   if (left.count > 0) memcpy(items, left.items, left.count * sizeof *items);
   if (right.count > 0) memcpy(items + left.count, right.items, right.count * sizeof *items);
-  return (texts_t){items, left.count + right.count};
+  return (tag_texts_t){items, left.count + right.count};
 }
 
 /* Free text up to the end of the first of `texts` that occurs, which is one of from .. until - 1;
@@ -174,26 +174,26 @@ static bool flag(tagger_t *tagger, const json_t *object, const char *name, bool 
 }
 
 /* A list of texts that are not empty; absent is an empty one. */
-static texts_t texts_of(tagger_t *tagger, const json_t *object, const char *name) {
+static tag_texts_t texts_of(tagger_t *tagger, const json_t *object, const char *name) {
   const json_t *list = json_get(object, name);
-  if (!json_is_given(list)) return (texts_t){0};
+  if (!json_is_given(list)) return (tag_texts_t){0};
   if (list->type != JSON_ARRAY) {
     fail(tagger, ERR_INVALID_TYPE, name, "must be a list of strings");
-    return (texts_t){0};
+    return (tag_texts_t){0};
   }
   if (list->count > TEXTS_MAX) {
     fail(tagger, ERR_BAD_REQUEST, name, "has more than 32 texts");
-    return (texts_t){0};
+    return (tag_texts_t){0};
   }
   span_t *items = allocate(tagger, list->count, sizeof *items);
   uint32_t count = 0;
   JSON_EACH(item, list) {
     if (item->type != JSON_STRING || item->length == 0)
       fail(tagger, ERR_INVALID_VALUE, name, "must be a list of strings that are not empty");
-    if (tagger->code != 0) return (texts_t){0};
+    if (tagger->code != 0) return (tag_texts_t){0};
     items[count++] = (span_t){item->text, item->length};
   }
-  return (texts_t){items, count};
+  return (tag_texts_t){items, count};
 }
 
 static void check_names(tagger_t *tagger, const json_t *object, const char *known) {
@@ -214,7 +214,7 @@ static void count_format(tagger_t *tagger) {
 
 /* ---- leaves ---- */
 
-static grammar_source_t const_string(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t const_string(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   const span_t value = text_of(tagger, format, "value");
   return then_ends(tagger, literal(value.text, value.length), ends);
 }
@@ -230,7 +230,7 @@ static grammar_source_t leaf(tagger_t *tagger, grammar_kind_t kind) {
 
 /* A schema, or what the older form has under "schema". */
 static grammar_source_t of_schema(tagger_t *tagger, const json_t *object, const char *name,
-                                  texts_t ends) {
+                                  tag_texts_t ends) {
   grammar_source_t source = leaf(tagger, GRAMMAR_JSON_SCHEMA);
   source.schema = json_get(object, name);
   source.known_only = tagger->reader->limits->strict;
@@ -243,7 +243,7 @@ static grammar_source_t of_schema(tagger_t *tagger, const json_t *object, const 
   return then_ends(tagger, source, ends);
 }
 
-static grammar_source_t json_schema(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t json_schema(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   const json_t *style = json_get(format, "style");
   flag(tagger, format, "any_order", false); /* the order of the schema is one of them */
   if (json_is_given(style) && !json_equals(style, "json"))
@@ -251,18 +251,19 @@ static grammar_source_t json_schema(tagger_t *tagger, const json_t *format, text
   return of_schema(tagger, format, "json_schema", ends);
 }
 
-static grammar_source_t of_text(tagger_t *tagger, grammar_kind_t kind, span_t text, texts_t ends) {
+static grammar_source_t of_text(tagger_t *tagger, grammar_kind_t kind, span_t text,
+                                tag_texts_t ends) {
   grammar_source_t source = leaf(tagger, kind);
   source.text = text.text;
   source.length = text.length;
   return then_ends(tagger, source, ends);
 }
 
-static grammar_source_t regex(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t regex(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return of_text(tagger, GRAMMAR_REGEX, text_of(tagger, format, "pattern"), ends);
 }
 
-static grammar_source_t grammar(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t grammar(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return of_text(tagger, GRAMMAR_EBNF, text_of(tagger, format, "grammar"), ends);
 }
 
@@ -273,7 +274,7 @@ static void check_free(tagger_t *tagger) {
 }
 
 /* A text that is to be found behind free text must not be hidden by another. */
-static void check_texts(tagger_t *tagger, texts_t wanted, texts_t others) {
+static void check_texts(tagger_t *tagger, tag_texts_t wanted, tag_texts_t others) {
   for (uint32_t i = 0; i < wanted.count; i++) {
     for (uint32_t k = 0; k < others.count; k++) {
       if (!holds(wanted.items[i], others.items[k])) continue;
@@ -285,29 +286,29 @@ static void check_texts(tagger_t *tagger, texts_t wanted, texts_t others) {
   }
 }
 
-static texts_t others_than(tagger_t *tagger, texts_t texts, uint32_t index) {
+static tag_texts_t others_than(tagger_t *tagger, tag_texts_t texts, uint32_t index) {
   span_t *items = allocate(tagger, texts.count, sizeof *items);
   uint32_t count = 0;
   for (uint32_t i = 0; i < texts.count && items != NULL; i++) {
     if (i != index) items[count++] = texts.items[i];
   }
-  return (texts_t){items, count};
+  return (tag_texts_t){items, count};
 }
 
 /* Each of the texts is taken where it first occurs, so none may lie within another. */
-static void check_apart(tagger_t *tagger, texts_t texts) {
+static void check_apart(tagger_t *tagger, tag_texts_t texts) {
   for (uint32_t i = 0; i < texts.count && tagger->code == 0; i++)
-    check_texts(tagger, (texts_t){texts.items + i, 1}, others_than(tagger, texts, i));
+    check_texts(tagger, (tag_texts_t){texts.items + i, 1}, others_than(tagger, texts, i));
 }
 
-static grammar_source_t any_text(tagger_t *tagger, const json_t *format, texts_t ends) {
-  texts_t excludes = texts_of(tagger, format, "excludes");
+static grammar_source_t any_text(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
+  tag_texts_t excludes = texts_of(tagger, format, "excludes");
   if (ends.count == 0) check_free(tagger);
   for (uint32_t i = 0; i < excludes.count; i++) {
     if (!among(ends, excludes.items[i]))
-      check_texts(tagger, ends, (texts_t){excludes.items + i, 1});
+      check_texts(tagger, ends, (tag_texts_t){excludes.items + i, 1});
   }
-  const texts_t stops = joined(tagger, tagger->stops, excludes);
+  const tag_texts_t stops = joined(tagger, tagger->stops, excludes);
   return free_text(one_of(tagger, stops), 0, ends.count);
 }
 
@@ -322,7 +323,7 @@ static const json_t *elements_of(tagger_t *tagger, const json_t *format, const c
 }
 
 static grammar_source_t elements(tagger_t *tagger, const json_t *format, grammar_kind_t kind,
-                                 texts_t ends) {
+                                 tag_texts_t ends) {
   const json_t *list = elements_of(tagger, format, "elements");
   grammar_source_t *children =
       list != NULL ? allocate(tagger, list->count, sizeof *children) : NULL;
@@ -331,22 +332,22 @@ static grammar_source_t elements(tagger_t *tagger, const json_t *format, grammar
   JSON_EACH(element, list) {
     bool is_last = kind == GRAMMAR_ALTERNATIVES || count + 1 == list->count;
     size_t place = enter(tagger, ".elements[%u]", count);
-    children[count++] = build(tagger, element, is_last ? ends : (texts_t){0});
+    children[count++] = build(tagger, element, is_last ? ends : (tag_texts_t){0});
     leave(tagger, place);
     if (tagger->code != 0) break;
   }
   return (grammar_source_t){.kind = kind, .children = children, .num_children = (int32_t)count};
 }
 
-static grammar_source_t sequence(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t sequence(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return elements(tagger, format, GRAMMAR_SEQUENCE, ends);
 }
 
-static grammar_source_t either(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t either(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return elements(tagger, format, GRAMMAR_ALTERNATIVES, ends);
 }
 
-static grammar_source_t content_of(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t content_of(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   const json_t *content = member(tagger, format, "content", JSON_OBJECT, "a format");
   if (content == NULL) return literal("", 0);
   size_t place = enter(tagger, ".content");
@@ -355,29 +356,29 @@ static grammar_source_t content_of(tagger_t *tagger, const json_t *format, texts
   return source;
 }
 
-static grammar_source_t optional(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t optional(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   grammar_source_t source = content_of(tagger, format, ends);
   if (ends.count == 0) return repeat(tagger, source, 0, 1);
   return group(tagger, GRAMMAR_ALTERNATIVES, (grammar_source_t[]){source, one_of(tagger, ends)}, 2);
 }
 
 static grammar_source_t repeated(tagger_t *tagger, const json_t *format, uint32_t min, uint32_t max,
-                                 texts_t ends) {
+                                 tag_texts_t ends) {
   tagger->repeats++;
-  grammar_source_t source = repeat(tagger, content_of(tagger, format, (texts_t){0}), min, max);
+  grammar_source_t source = repeat(tagger, content_of(tagger, format, (tag_texts_t){0}), min, max);
   tagger->repeats--;
   return then_ends(tagger, source, ends);
 }
 
-static grammar_source_t plus(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t plus(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return repeated(tagger, format, 1, UINT32_MAX, ends);
 }
 
-static grammar_source_t star(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t star(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return repeated(tagger, format, 0, UINT32_MAX, ends);
 }
 
-static grammar_source_t times(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t times(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   int64_t min = 0, max = 0;
   const json_t *low = json_get(format, "min"), *high = json_get(format, "max");
   if (low == NULL || !json_int64(low, &min) || min < 0 || min > REPEAT_MAX)
@@ -390,17 +391,17 @@ static grammar_source_t times(tagger_t *tagger, const json_t *format, texts_t en
 
 /* ---- tags ---- */
 
-static texts_t ends_of(tagger_t *tagger, const json_t *tag) {
+static tag_texts_t ends_of(tagger_t *tagger, const json_t *tag) {
   const json_t *end = json_get(tag, "end");
   if (end != NULL && end->type == JSON_ARRAY) {
-    texts_t ends = texts_of(tagger, tag, "end");
+    tag_texts_t ends = texts_of(tagger, tag, "end");
     check_apart(tagger, ends);
     return ends;
   }
   span_t *item = allocate(tagger, 1, sizeof *item);
   const span_t text = text_of(tagger, tag, "end");
   if (item != NULL) *item = text;
-  return (texts_t){item, text.length > 0}; /* an empty end is none */
+  return (tag_texts_t){item, text.length > 0}; /* an empty end is none */
 }
 
 /* What stands behind the first `skip` bytes of a tag's begin. `name`: of the schema of the older
@@ -408,7 +409,7 @@ static texts_t ends_of(tagger_t *tagger, const json_t *tag) {
 static grammar_source_t tag_from(tagger_t *tagger, const json_t *tag, size_t skip,
                                  const char *name) {
   const span_t begin = text_of(tagger, tag, "begin");
-  const texts_t ends = ends_of(tagger, tag), outer = tagger->stops;
+  const tag_texts_t ends = ends_of(tagger, tag), outer = tagger->stops;
   uint32_t repeats = tagger->repeats;
   check_names(tagger, tag, name != NULL ? " begin schema end " : " type begin content end ");
   if (tagger->code != 0) return literal("", 0);
@@ -424,7 +425,7 @@ static grammar_source_t tag_from(tagger_t *tagger, const json_t *tag, size_t ski
                (grammar_source_t[]){literal(begin.text + skip, begin.length - skip), inside}, 2);
 }
 
-static grammar_source_t tag(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t tag(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return then_ends(tagger, tag_from(tagger, format, 0, NULL), ends);
 }
 
@@ -455,18 +456,19 @@ static grammar_source_t tags_of(tagger_t *tagger, const json_t *list, const char
 
 /* Free text in which each trigger starts what follows it. `turns`: what follows each trigger. */
 typedef struct triggered {
-  texts_t triggers, excludes;
+  tag_texts_t triggers, excludes;
   const grammar_source_t *turns;
   const grammar_source_t *first; /* the text begins with this; NULL = with free text */
   bool once;                     /* it ends behind the first of them */
 } triggered_t;
 
-static grammar_source_t build_triggered(tagger_t *tagger, const triggered_t *made, texts_t ends) {
-  const texts_t stops = tagger->stops, marks = joined(tagger, made->triggers, stops);
+static grammar_source_t build_triggered(tagger_t *tagger, const triggered_t *made,
+                                        tag_texts_t ends) {
+  const tag_texts_t stops = tagger->stops, marks = joined(tagger, made->triggers, stops);
   check_apart(tagger, marks);
   for (uint32_t i = 0; i < made->excludes.count; i++) {
     if (!among(stops, made->excludes.items[i]))
-      check_texts(tagger, marks, (texts_t){made->excludes.items + i, 1});
+      check_texts(tagger, marks, (tag_texts_t){made->excludes.items + i, 1});
   }
   const grammar_source_t texts = one_of(tagger, joined(tagger, marks, made->excludes));
   grammar_source_t *turns = allocate(tagger, made->triggers.count, sizeof *turns);
@@ -492,7 +494,7 @@ static grammar_source_t build_triggered(tagger_t *tagger, const triggered_t *mad
 
 /* Tags behind triggers, in both forms. */
 static grammar_source_t triggered(tagger_t *tagger, const json_t *format, const char *list_name,
-                                  const char *schema_name, texts_t ends) {
+                                  const char *schema_name, tag_texts_t ends) {
   const json_t *list = elements_of(tagger, format, list_name);
   triggered_t made = {.triggers = texts_of(tagger, format, "triggers"),
                       .excludes = texts_of(tagger, format, "excludes"),
@@ -524,11 +526,11 @@ static grammar_source_t triggered(tagger_t *tagger, const json_t *format, const 
   return tagger->code == 0 ? build_triggered(tagger, &made, ends) : literal("", 0);
 }
 
-static grammar_source_t triggered_tags(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t triggered_tags(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   return triggered(tagger, format, "tags", NULL, ends);
 }
 
-static grammar_source_t dispatch(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t dispatch(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   const json_t *rules = elements_of(tagger, format, "rules");
   if (rules != NULL && rules->count > TEXTS_MAX)
     fail(tagger, ERR_BAD_REQUEST, "rules", "has more than 32 rules");
@@ -550,14 +552,15 @@ static grammar_source_t dispatch(tagger_t *tagger, const json_t *format, texts_t
     }
     triggers[index] = (span_t){text->text, text->length};
     enter(tagger, "[1]");
-    turns[index++] = build(tagger, json_next(text), (texts_t){0});
+    turns[index++] = build(tagger, json_next(text), (tag_texts_t){0});
     leave(tagger, place);
     if (tagger->code != 0) break;
   }
   return tagger->code == 0 ? build_triggered(tagger, &made, ends) : literal("", 0);
 }
 
-static grammar_source_t tags_with_separator(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t tags_with_separator(tagger_t *tagger, const json_t *format,
+                                            tag_texts_t ends) {
   const json_t *list = elements_of(tagger, format, "tags");
   const span_t separator = text_of(tagger, format, "separator");
   uint32_t min = flag(tagger, format, "at_least_one", false);
@@ -575,7 +578,7 @@ static grammar_source_t tags_with_separator(tagger_t *tagger, const json_t *form
 
 static const struct {
   const char *name;
-  grammar_source_t (*build)(tagger_t *tagger, const json_t *format, texts_t ends);
+  grammar_source_t (*build)(tagger_t *tagger, const json_t *format, tag_texts_t ends);
   const char *members; /* between blanks */
 } formats[] = {
     {"const_string", const_string, " type value "},
@@ -597,7 +600,7 @@ static const struct {
     {"dispatch", dispatch, " type rules loop excludes "},
 };
 
-static grammar_source_t build(tagger_t *tagger, const json_t *format, texts_t ends) {
+static grammar_source_t build(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   grammar_source_t source = literal("", 0);
   if (format->type != JSON_OBJECT) fail(tagger, ERR_INVALID_TYPE, "", "must be a format");
   const json_t *type =
@@ -632,13 +635,14 @@ int structural_tag_read(reader_t *reader, const char *param, const json_t *value
     fail(&tagger, ERR_INVALID_VALUE, "type", "must be \"structural_tag\"");
   } else if (json_is_given(json_get(value, "structures"))) {
     check_names(&tagger, value, " type structures triggers ");
-    if (tagger.code == 0) *source = triggered(&tagger, value, "structures", "schema", (texts_t){0});
+    if (tagger.code == 0)
+      *source = triggered(&tagger, value, "structures", "schema", (tag_texts_t){0});
   } else if (!json_is_given(format)) {
     fail(&tagger, ERR_MISSING_PARAMETER, "format", "is missing");
   } else {
     check_names(&tagger, value, " type format ");
     enter(&tagger, ".format");
-    if (tagger.code == 0) *source = build(&tagger, format, (texts_t){0});
+    if (tagger.code == 0) *source = build(&tagger, format, (tag_texts_t){0});
   }
   *out = source;
   return tagger.code;

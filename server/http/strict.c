@@ -17,7 +17,7 @@
 enum { SIZE_DIGITS_MAX = 15 };
 
 /* Fields that must be single come first; `seen` has a bit for each. */
-typedef enum field {
+typedef enum header_field {
   FIELD_LENGTH,
   FIELD_CODING,
   FIELD_HOST,
@@ -26,7 +26,7 @@ typedef enum field {
   FIELD_ORIGIN,
   FIELD_COOKIE,
   FIELD_OTHER
-} field_t;
+} header_field_t;
 
 typedef struct field_name {
   uint32_t length;

@@ -21,9 +21,9 @@ typedef struct ledger_client {
   struct ledger_client *same_hash;
 } ledger_client_t;
 
-typedef struct lack {
+typedef struct ledger_lack {
   uint64_t client, until_ns; /* until_ns 0: free */
-} lack_t;
+} ledger_lack_t;
 
 struct ledger {
   pthread_mutex_t lock;
@@ -31,7 +31,7 @@ struct ledger {
   size_t by_kind[LEDGER_KINDS];
   ledger_client_t *buckets[BUCKETS];
   int32_t clients;
-  lack_t lacks[LEDGER_LACKS_MAX];
+  ledger_lack_t lacks[LEDGER_LACKS_MAX];
   int next_lack;
   uint64_t lack_until_ns; /* the latest of all */
   uint64_t refused;
@@ -67,7 +67,7 @@ static ledger_client_t **find(ledger_t *ledger, uint64_t id) {
 /* ---- who lacks memory ---- */
 
 static void remember_lack(ledger_t *ledger, uint64_t client, uint64_t now_ns) {
-  lack_t *place = &ledger->lacks[ledger->next_lack];
+  ledger_lack_t *place = &ledger->lacks[ledger->next_lack];
   for (int i = 0; i < LEDGER_LACKS_MAX; i++) {
     if (ledger->lacks[i].until_ns != 0 && ledger->lacks[i].client == client) {
       place = &ledger->lacks[i];
@@ -76,7 +76,7 @@ static void remember_lack(ledger_t *ledger, uint64_t client, uint64_t now_ns) {
   if (place == &ledger->lacks[ledger->next_lack]) {
     ledger->next_lack = (ledger->next_lack + 1) % LEDGER_LACKS_MAX;
   }
-  *place = (lack_t){client, now_ns + (uint64_t)LEDGER_LACK_S * 1000000000u};
+  *place = (ledger_lack_t){client, now_ns + (uint64_t)LEDGER_LACK_S * 1000000000u};
   ledger->lack_until_ns = place->until_ns;
 }
 
@@ -86,7 +86,7 @@ static size_t share_of(ledger_t *ledger, uint64_t client, uint64_t now_ns, bool 
   size_t clients = (size_t)ledger->clients + (*find(ledger, client) == NULL);
   *others_lack = false;
   for (int i = 0; i < LEDGER_LACKS_MAX; i++) {
-    const lack_t *lack = &ledger->lacks[i];
+    const ledger_lack_t *lack = &ledger->lacks[i];
     if (lack->until_ns <= now_ns || lack->client == client) continue;
     *others_lack = true;
     if (*find(ledger, lack->client) == NULL) clients++;

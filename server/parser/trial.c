@@ -7,12 +7,12 @@
 
 #include <string.h>
 
-typedef struct reading {
+typedef struct trial_reading {
   const trial_call_t *calls;
   int num_calls, num_read; /* calls that have ended */
   buffer_t arguments;
   bool to_the_end, differs;
-} reading_t;
+} trial_reading_t;
 
 static bool same(const json_t *left, const json_t *right);
 
@@ -53,7 +53,7 @@ static bool same_json(const char *text, size_t length, const char *expected) {
 }
 
 static void take(void *context, output_kind_t kind, const char *text, size_t length) {
-  reading_t *reading = context;
+  trial_reading_t *reading = context;
   bool behind = reading->num_read == reading->num_calls;
   if (reading->differs || (behind && !reading->to_the_end)) return;
   switch (kind) {
@@ -79,7 +79,7 @@ static void take(void *context, output_kind_t kind, const char *text, size_t len
 
 bool trial_reads(const output_options_t *options, const char *text, size_t length,
                  const trial_call_t *calls, int num_calls, bool to_the_end) {
-  reading_t reading = {.calls = calls, .num_calls = num_calls, .to_the_end = to_the_end};
+  trial_reading_t reading = {.calls = calls, .num_calls = num_calls, .to_the_end = to_the_end};
   output_sink_t sink = {take, &reading};
   output_parser_t *parser = output_parser_new(options);
   if (parser == NULL) return false;

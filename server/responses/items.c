@@ -11,27 +11,27 @@
 #include <stdlib.h>
 
 /* The place of an item, or of a part of it, in messages: "input[3].content[0]". */
-typedef struct place {
+typedef struct item_place {
   char text[ERROR_PARAM_MAX];
-} place_t;
+} item_place_t;
 
-static place_t member_of(place_t place, const char *name) {
-  place_t inside;
+static item_place_t member_of(item_place_t place, const char *name) {
+  item_place_t inside;
   int length = snprintf(inside.text, sizeof inside.text, "%s.%s", place.text, name);
   return length > 0 ? inside : place;
 }
 
-static place_t element_of(place_t place, const char *name, int index) {
-  place_t inside;
+static item_place_t element_of(item_place_t place, const char *name, int index) {
+  item_place_t inside;
   int length = snprintf(inside.text, sizeof inside.text, "%s.%s[%d]", place.text, name, index);
   return length > 0 ? inside : place;
 }
 
 /* Checks that a member of an item is a string; sets *out to it. */
-static int need_string(reader_t *reader, place_t place, const json_t *item, const char *name,
+static int need_string(reader_t *reader, item_place_t place, const json_t *item, const char *name,
                        const json_t **out) {
   *out = json_get(item, name);
-  place_t inside = member_of(place, name);
+  item_place_t inside = member_of(place, name);
   if (json_is_given(*out)) return field_string(reader, inside.text, *out, 0, 0x1p53);
   return error_set(reader->error, ERR_MISSING_PARAMETER, inside.text,
                    "Missing required parameter: '%s'.", inside.text);
@@ -39,7 +39,7 @@ static int need_string(reader_t *reader, place_t place, const json_t *item, cons
 
 /* ---- content ---- */
 
-static int write_part(reader_t *reader, place_t place, const json_t *part, chat_body_t *body) {
+static int write_part(reader_t *reader, item_place_t place, const json_t *part, chat_body_t *body) {
   const json_t *type, *text;
   if (part->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", part);
   int code = need_string(reader, place, part, "type", &type);
@@ -58,10 +58,10 @@ static int write_part(reader_t *reader, place_t place, const json_t *part, chat_
 }
 
 /* A string, or parts, of the member `name`. */
-static int write_content(reader_t *reader, place_t place, const json_t *item, const char *name,
+static int write_content(reader_t *reader, item_place_t place, const json_t *item, const char *name,
                          chat_body_t *body) {
   const json_t *content = json_get(item, name);
-  place_t inside = member_of(place, name);
+  item_place_t inside = member_of(place, name);
   int index = 0;
   if (!json_is_given(content)) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, inside.text,
@@ -83,7 +83,8 @@ static int write_content(reader_t *reader, place_t place, const json_t *item, co
 
 /* ---- items ---- */
 
-static int write_message(reader_t *reader, place_t place, const json_t *item, chat_body_t *body) {
+static int write_message(reader_t *reader, item_place_t place, const json_t *item,
+                         chat_body_t *body) {
   static const struct {
     const char *name;
     chat_role_t role;
@@ -99,14 +100,15 @@ static int write_message(reader_t *reader, place_t place, const json_t *item, ch
     return write_content(reader, place, item, "content", body);
   }
   if (code != 0) return code;
-  place_t inside = member_of(place, "role");
+  item_place_t inside = member_of(place, "role");
   return error_set(reader->error, ERR_INVALID_VALUE, inside.text,
                    "Invalid '%s': expected 'user', 'assistant', 'system' or 'developer'.",
                    inside.text);
 }
 
 /* The thoughts of an answer that comes next: their text, or else the summaries. */
-static int write_reasoning(reader_t *reader, place_t place, const json_t *item, chat_body_t *body) {
+static int write_reasoning(reader_t *reader, item_place_t place, const json_t *item,
+                           chat_body_t *body) {
   static const char *const names[] = {"content", "summary"};
   chat_body_message(body, CHAT_ASSISTANT);
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -118,7 +120,7 @@ static int write_reasoning(reader_t *reader, place_t place, const json_t *item, 
     int index = 0;
     JSON_EACH(part, list) {
       const json_t *text;
-      place_t inside = element_of(place, names[i], index++);
+      item_place_t inside = element_of(place, names[i], index++);
       if (part->type != JSON_OBJECT) return field_fail_type(reader, inside.text, "an object", part);
       int code = need_string(reader, inside, part, "text", &text);
       if (code != 0) return code;
@@ -137,7 +139,7 @@ void responses_join_name(buffer_t *out, const json_t *space, const json_t *own) 
   buffer_append(out, own->text, own->length);
 }
 
-static int write_call(reader_t *reader, place_t place, const json_t *item, bool is_custom,
+static int write_call(reader_t *reader, item_place_t place, const json_t *item, bool is_custom,
                       chat_body_t *body) {
   const json_t *id, *own, *input, *space = json_get(item, "namespace");
   buffer_t name = {0}, arguments = {0};
@@ -151,7 +153,7 @@ static int write_call(reader_t *reader, place_t place, const json_t *item, bool 
   }
   if (code != 0) return code;
   if (own->length == 0) {
-    place_t inside = member_of(place, "name");
+    item_place_t inside = member_of(place, "name");
     return error_set(reader->error, ERR_INVALID_VALUE, inside.text,
                      "Invalid '%s': it must not be empty.", inside.text);
   }
@@ -202,7 +204,7 @@ static bool collect_ids(arena_t *arena, const json_t *items, call_ids_t *calls) 
   return true;
 }
 
-static int write_output(reader_t *reader, place_t place, const json_t *item,
+static int write_output(reader_t *reader, item_place_t place, const json_t *item,
                         const call_ids_t *calls, chat_body_t *body) {
   const json_t *id;
   int code = need_string(reader, place, item, "call_id", &id);
@@ -219,7 +221,7 @@ static int write_output(reader_t *reader, place_t place, const json_t *item,
 
 static int write_item(reader_t *reader, int index, const json_t *item, const call_ids_t *calls,
                       chat_body_t *body) {
-  place_t place;
+  item_place_t place;
   snprintf(place.text, sizeof place.text, "input[%d]", index);
   const json_t *type = json_get(item, "type");
   if (item->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", item);

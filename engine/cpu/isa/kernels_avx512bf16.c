@@ -75,14 +75,14 @@ static __attribute__((noinline)) void write_tile(const gemm_t *gemm, int32_t row
 }
 
 /* What one pass prefetches into the second-level cache while it computes. */
-typedef struct fetch {
+typedef struct pass_prefetch {
   const char *at;
   int32_t lines, rest; /* lines per step, and additional lines per 32 steps */
   int32_t step_bytes;  /* distance between steps, without the additional lines */
-} fetch_t;
+} pass_prefetch_t;
 
 /* Does one pass over the panel. */
-INLINE void tile(const gemm_t *gemm, int32_t row, fetch_t fetch, const int rows) {
+INLINE void tile(const gemm_t *gemm, int32_t row, pass_prefetch_t fetch, const int rows) {
   vf acc[TILE_ROWS][PAIR_VECS];
   vu w[PAIR_VECS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] =
@@ -118,9 +118,9 @@ INLINE void tile(const gemm_t *gemm, int32_t row, fetch_t fetch, const int rows)
  * a range. A single pass of several rows prefetches in its own panel and then in the next one,
  * which follows in memory. A single pass of one or two rows prefetches nothing: it is a plain
  * stream, which the processor prefetches by itself. */
-static fetch_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
-  fetch_t fetch = {gemm->panel, STEP_LINES / passes, 0, STEP_BYTES};
-  if (gemm->next == NULL || gemm->rows < 3) return (fetch_t){gemm->panel, 0, 0, 0};
+static pass_prefetch_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
+  pass_prefetch_t fetch = {gemm->panel, STEP_LINES / passes, 0, STEP_BYTES};
+  if (gemm->next == NULL || gemm->rows < 3) return (pass_prefetch_t){gemm->panel, 0, 0, 0};
   if (passes == 1) {
     fetch.at += AHEAD_BYTES;
   } else if (passes == 2) {
@@ -139,7 +139,7 @@ static void gemm_pairs(const gemm_t *gemm) {
   int32_t passes = DIV_UP(gemm->rows, TILE_ROWS), row = 0;
   for (int32_t pass = 0; pass < passes; pass++) {
     int32_t left = passes - pass, rows = DIV_UP(gemm->rows - row, left);
-    fetch_t fetch = share(gemm, pass, passes);
+    pass_prefetch_t fetch = share(gemm, pass, passes);
     switch (rows) {
     case 1: tile(gemm, row, fetch, 1); break;
     case 2: tile(gemm, row, fetch, 2); break;

@@ -224,7 +224,7 @@ void dfa_join_classes(const uint8_t left[256], const uint8_t right[256], uint8_t
 typedef enum combination { BOTH, FIRST_ONLY, EITHER } combination_t;
 
 typedef struct dfa_pair {
-  const dfa_t *a, *b;
+  const dfa_t *left, *right;
   combination_t combination;
 } dfa_pair_t;
 
@@ -238,14 +238,14 @@ static uint64_t pack_pair(const dfa_pair_t *pair, uint32_t left, uint32_t right)
 static uint64_t pair_step(void *context, uint64_t state, uint8_t byte) {
   const dfa_pair_t *pair = context;
   uint32_t left = (uint32_t)(state >> 31), right = (uint32_t)(state & INT32_MAX);
-  return pack_pair(pair, left ? dfa_next(pair->a, left, byte) : 0,
-                   right ? dfa_next(pair->b, right, byte) : 0);
+  return pack_pair(pair, left ? dfa_next(pair->left, left, byte) : 0,
+                   right ? dfa_next(pair->right, right, byte) : 0);
 }
 
 static bool pair_accepts(void *context, uint64_t state) {
   const dfa_pair_t *pair = context;
-  bool left = pair->a->flags[(uint32_t)(state >> 31)] & DFA_ACCEPT;
-  bool right = pair->b->flags[state & INT32_MAX] & DFA_ACCEPT;
+  bool left = pair->left->flags[(uint32_t)(state >> 31)] & DFA_ACCEPT;
+  bool right = pair->right->flags[state & INT32_MAX] & DFA_ACCEPT;
   return pair->combination == BOTH     ? left && right
          : pair->combination == EITHER ? left || right
                                        : left && !right;

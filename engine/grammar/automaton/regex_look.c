@@ -84,10 +84,10 @@ typedef struct visit {
 } visit_t;
 
 /* Where a set leads, as far as it was asked. */
-typedef struct moves {
+typedef struct look_moves {
   uint32_t *by_class; /* 1 + set by class of bytes, of a set that does not look back; 0 = unknown */
   uint32_t step, last; /* of one that does: the set after the byte of this step */
-} moves_t;
+} look_moves_t;
 
 typedef struct looker {
   nfa_t *nfa;
@@ -103,7 +103,7 @@ typedef struct looker {
   uint32_t members_max;
   uint32_t *newest;     /* [states] visit, where nfa->mark is of this set */
   uint8_t *looks_back;  /* [states] */
-  grammar_list_t moves; /* moves_t, by set */
+  grammar_list_t moves; /* look_moves_t, by set */
   uint8_t class_of[256];
   uint32_t num_classes, steps;
   uint32_t tail; /* set of what may follow a match; SET_DEAD: a match ends the text */
@@ -316,13 +316,14 @@ static uint32_t move_set(looker_t *looker, uint32_t number, uint8_t byte) {
 /* The same for sets that are asked again and again. */
 static uint32_t move_known(looker_t *looker, uint32_t number, uint8_t byte) {
   if (number <= SET_FOUND) return number;
-  while (looker->moves.count <= number) list_add(looker->compile, &looker->moves, sizeof(moves_t));
-  moves_t *moves = (moves_t *)looker->moves.items + number;
+  while (looker->moves.count <= number)
+    list_add(looker->compile, &looker->moves, sizeof(look_moves_t));
+  look_moves_t *moves = (look_moves_t *)looker->moves.items + number;
   compile_spend(looker->compile, 1);
   if (row_at(&looker->sets, number).looks_back) {
     if (moves->step == looker->steps) return moves->last;
     uint32_t set = move_set(looker, number, byte);
-    moves = (moves_t *)looker->moves.items + number;
+    moves = (look_moves_t *)looker->moves.items + number;
     moves->step = looker->steps;
     return moves->last = set;
   }

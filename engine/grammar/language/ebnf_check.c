@@ -83,7 +83,7 @@ static void list_first(const ebnf_t *ebnf, const regex_t *regex, grammar_list_t 
 }
 
 /* Tarjan's search for the groups of rules that begin with each other, with explicit stacks. */
-typedef struct search {
+typedef struct group_search {
   ebnf_t *ebnf;
   grammar_list_t *firsts; /* [rules] uint32_t: the rules that the rule can begin with */
   uint32_t *at;           /* [rules] next edge */
@@ -92,16 +92,16 @@ typedef struct search {
   bool *is_open;
   uint32_t depth, num_open, num_met;
   uint32_t *group_of, num_groups;
-} search_t;
+} group_search_t;
 
-static void enter(search_t *search, uint32_t rule) {
+static void enter(group_search_t *search, uint32_t rule) {
   search->order[rule] = search->low[rule] = ++search->num_met;
   search->path[search->depth++] = rule;
   search->open[search->num_open++] = rule;
   search->is_open[rule] = true;
 }
 
-static bool begins_with_itself(const search_t *search, uint32_t rule) {
+static bool begins_with_itself(const group_search_t *search, uint32_t rule) {
   const uint32_t *firsts = search->firsts[rule].items;
   for (uint32_t i = 0; i < search->firsts[rule].count; i++) {
     if (firsts[i] == rule) return true;
@@ -111,7 +111,7 @@ static bool begins_with_itself(const search_t *search, uint32_t rule) {
 
 /* Ends the search of a rule: it and the rules above it are one group if none reaches further down.
  */
-static void leave(search_t *search, uint32_t rule) {
+static void leave(group_search_t *search, uint32_t rule) {
   search->depth--;
   if (search->depth > 0) {
     uint32_t caller = search->path[search->depth - 1];
@@ -128,7 +128,7 @@ static void leave(search_t *search, uint32_t rule) {
   } while (member != rule);
 }
 
-static void find_groups(search_t *search) {
+static void find_groups(group_search_t *search) {
   uint32_t count = search->ebnf->rules.count;
   for (uint32_t root = 0; root < count; root++) {
     if (search->order[root] == 0) enter(search, root);
@@ -150,10 +150,10 @@ static void find_groups(search_t *search) {
 }
 
 /* Returns the search, done. */
-static search_t search_groups(ebnf_t *ebnf) {
+static group_search_t search_groups(ebnf_t *ebnf) {
   compile_t *compile = ebnf->compile;
   uint32_t count = ebnf->rules.count;
-  search_t search = {.ebnf = ebnf};
+  group_search_t search = {.ebnf = ebnf};
   search.firsts = compile_scratch(compile, count, sizeof *search.firsts);
   search.at = compile_scratch(compile, count, sizeof *search.at);
   search.order = compile_scratch(compile, count, sizeof *search.order);
@@ -172,7 +172,7 @@ static search_t search_groups(ebnf_t *ebnf) {
 
 /* Writes left recursion as repetition. What is left afterwards are tails that may be empty. */
 static void rewrite_left_recursion(ebnf_t *ebnf) {
-  search_t search = search_groups(ebnf);
+  group_search_t search = search_groups(ebnf);
   if (search.num_groups == 0) return;
   ebnf_rewrite_left(ebnf, search.group_of, search.num_groups);
   find_properties(ebnf);

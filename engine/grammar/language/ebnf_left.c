@@ -23,10 +23,10 @@ typedef struct tail {
 } tail_t;
 
 /* A tree, divided by what it begins with. */
-typedef struct pieces {
+typedef struct division {
   regex_t *base; /* ALT of what begins with no rule of the group */
   grammar_list_t tails;
-} pieces_t;
+} division_t;
 
 typedef struct left {
   ebnf_t *ebnf;
@@ -108,9 +108,9 @@ static regex_t *not_empty(const left_t *left, const regex_t *tree) {
   return either->first != NULL ? either : NULL;
 }
 
-static pieces_t divide(const left_t *left, const regex_t *tree);
+static division_t divide(const left_t *left, const regex_t *tree);
 
-static void add_tail(const left_t *left, pieces_t *pieces, uint32_t rule, regex_t *rest) {
+static void add_tail(const left_t *left, division_t *pieces, uint32_t rule, regex_t *rest) {
   if (pieces->tails.count >= PIECES_MAX) {
     compile_fail(left->ebnf->compile, ERR_BAD_REQUEST,
                  "grammar: the left recursion takes more than %d alternatives.", PIECES_MAX);
@@ -119,7 +119,7 @@ static void add_tail(const left_t *left, pieces_t *pieces, uint32_t rule, regex_
 }
 
 /* Adds what `child` and then `rest` begin with, where `rest` does not matter to the first byte. */
-static void add_followed(const left_t *left, pieces_t *out, const pieces_t *first,
+static void add_followed(const left_t *left, division_t *out, const division_t *first,
                          const regex_t *base, const regex_t *rest) {
   const tail_t *tails = first->tails.items;
   if (base != NULL) regex_append(out->base, cat_of(left, copy_of(left, base), copy_of(left, rest)));
@@ -128,11 +128,11 @@ static void add_followed(const left_t *left, pieces_t *out, const pieces_t *firs
   }
 }
 
-static void divide_cat(const left_t *left, const regex_t *child, pieces_t *out) {
+static void divide_cat(const left_t *left, const regex_t *child, division_t *out) {
   for (; child != NULL; child = child->sibling) {
     const regex_t *rest = remainder_of(left, child->sibling);
     bool may_skip = ebnf_nullable(left->ebnf, child) && leads(left, rest);
-    pieces_t first = divide(left, child);
+    division_t first = divide(left, child);
     const regex_t *base = first.base->first != NULL ? first.base : NULL;
     if (may_skip && base != NULL) base = not_empty(left, base);
     add_followed(left, out, &first, base, rest);
@@ -140,20 +140,20 @@ static void divide_cat(const left_t *left, const regex_t *child, pieces_t *out) 
   }
 }
 
-static void divide_repeat(const left_t *left, const regex_t *tree, pieces_t *out) {
+static void divide_repeat(const left_t *left, const regex_t *tree, division_t *out) {
   bool empty = ebnf_nullable(left->ebnf, tree->first);
   uint32_t min = empty ? 0 : tree->min, max = tree->max == NONE ? NONE : tree->max - 1;
   if (min == 0) regex_append(out->base, regex_node(left->ebnf->compile, REGEX_CAT));
   if (tree->max == 0) return;
-  pieces_t first = divide(left, tree->first);
+  division_t first = divide(left, tree->first);
   const regex_t *base = first.base->first != NULL ? first.base : NULL;
   if (empty && base != NULL) base = not_empty(left, base);
   add_followed(left, out, &first, base, repeat_of(left, tree->first, min > 0 ? min - 1 : 0, max));
 }
 
-static pieces_t divide(const left_t *left, const regex_t *tree) {
+static division_t divide(const left_t *left, const regex_t *tree) {
   compile_t *compile = left->ebnf->compile;
-  pieces_t out = {regex_node(compile, REGEX_ALT), {0}};
+  division_t out = {regex_node(compile, REGEX_ALT), {0}};
   if (!leads(left, tree)) {
     regex_append(out.base, copy_of(left, tree));
   } else if (tree->kind == REGEX_RULE) {
@@ -164,7 +164,7 @@ static pieces_t divide(const left_t *left, const regex_t *tree) {
     divide_repeat(left, tree, &out);
   } else {
     for (const regex_t *child = tree->first; child != NULL; child = child->sibling) {
-      const pieces_t part = divide(left, child);
+      const division_t part = divide(left, child);
       const tail_t *tails = part.tails.items;
       for (const regex_t *base = part.base->first; base != NULL; base = base->sibling)
         regex_append(out.base, copy_of(left, base));
@@ -187,7 +187,7 @@ static regex_t *reference(const left_t *left, uint32_t rule) {
 /* One rule that begins with itself: its bases, then any number of its tails. */
 static void rewrite_alone(left_t *left, uint32_t rule) {
   left->rule = rule;
-  const pieces_t pieces = divide(left, ebnf_rule(left->ebnf, rule)->tree);
+  const division_t pieces = divide(left, ebnf_rule(left->ebnf, rule)->tree);
   const tail_t *tails = pieces.tails.items;
   regex_t *either = regex_node(left->ebnf->compile, REGEX_ALT);
   for (uint32_t i = 0; i < pieces.tails.count; i++)
@@ -199,7 +199,7 @@ static void rewrite_alone(left_t *left, uint32_t rule) {
  */
 static void rewrite_group(left_t *left, const uint32_t *members, uint32_t n) {
   ebnf_t *ebnf = left->ebnf;
-  pieces_t pieces[GROUP_MAX];
+  division_t pieces[GROUP_MAX];
   uint32_t first = ebnf->rules.count;
   for (uint32_t i = 0; i < n; i++) {
     left->rule = members[i];

@@ -252,11 +252,11 @@ static uint32_t counted_items(schema_t *schema, const conjunction_t *conjunction
  * the rules that no text satisfies. */
 enum { DEPTH_MAX = 6, LISTS_MAX = 200, DIGITS_MAX = 16 };
 
-typedef struct listing {
+typedef struct item_values {
   schema_t *schema;
   const json_t *values[UNIQUE_VALUES_MAX];
   uint32_t count, lists;
-} listing_t;
+} item_values_t;
 
 /* Each of these adds values, and returns false if it cannot list them. */
 
@@ -272,7 +272,7 @@ static bool is_comparable(const json_t *json) {
   return true;
 }
 
-static bool add_value(listing_t *listing, const json_t *json) {
+static bool add_value(item_values_t *listing, const json_t *json) {
   for (uint32_t i = 0; i < listing->count; i++) {
     compile_spend(listing->schema->compile, 2);
     if (schema_equal(listing->values[i], json)) return true;
@@ -282,14 +282,14 @@ static bool add_value(listing_t *listing, const json_t *json) {
   return true;
 }
 
-static bool add_word(listing_t *listing, json_type_t type) {
+static bool add_word(item_values_t *listing, json_type_t type) {
   json_t *json = compile_scratch(listing->schema->compile, 1, sizeof *json);
   json->type = (uint8_t)type;
   return add_value(listing, json);
 }
 
-static bool add_listed(listing_t *listing, const conjunction_t *conjunction, const json_t *values,
-                       uint32_t types) {
+static bool add_listed(item_values_t *listing, const conjunction_t *conjunction,
+                       const json_t *values, uint32_t types) {
   bool is_enum = false;
   for (uint32_t i = 0; i < conjunction->count; i++)
     is_enum = is_enum || conjunction->items[i].values[KEYWORD_ENUM] == values;
@@ -302,7 +302,7 @@ static bool add_listed(listing_t *listing, const conjunction_t *conjunction, con
 
 /* Adds the numbers that the automaton accepts behind `text`, whatever it counts. Each of its states
  * can reach acceptance, so a long search ends with too many numbers, or too many digits. */
-static bool add_integers(listing_t *listing, const dfa_t *dfa, uint32_t state, const char *text,
+static bool add_integers(item_values_t *listing, const dfa_t *dfa, uint32_t state, const char *text,
                          uint32_t length) {
   static const char bytes[] = "0123456789-";
   compile_t *compile = listing->schema->compile;
@@ -332,7 +332,7 @@ static bool has_either(const conjunction_t *conjunction, keyword_t first, keywor
   return false;
 }
 
-static bool add_types(listing_t *listing, const conjunction_t *conjunction, uint32_t types) {
+static bool add_types(item_values_t *listing, const conjunction_t *conjunction, uint32_t types) {
   if (types & ~(uint32_t)(TYPE_NULL | TYPE_BOOLEAN | TYPE_INTEGER)) return false;
   if ((types & TYPE_NULL) && !add_word(listing, JSON_NULL)) return false;
   if ((types & TYPE_BOOLEAN) && !(add_word(listing, JSON_TRUE) && add_word(listing, JSON_FALSE)))
@@ -345,10 +345,11 @@ static bool add_types(listing_t *listing, const conjunction_t *conjunction, uint
   return add_integers(listing, dfa, DFA_START, "", 0);
 }
 
-static bool add_values(listing_t *listing, const schema_part_t *parts, uint32_t count, int depth);
+static bool add_values(item_values_t *listing, const schema_part_t *parts, uint32_t count,
+                       int depth);
 
 /* The values of all branches of some anyOf or oneOf. */
-static bool add_branches(listing_t *listing, const conjunction_t *conjunction,
+static bool add_branches(item_values_t *listing, const conjunction_t *conjunction,
                          const grammar_list_t *joined, int depth) {
   static const struct {
     keyword_t keyword;
@@ -372,7 +373,8 @@ static bool add_branches(listing_t *listing, const conjunction_t *conjunction,
   return false;
 }
 
-static bool add_values(listing_t *listing, const schema_part_t *parts, uint32_t count, int depth) {
+static bool add_values(item_values_t *listing, const schema_part_t *parts, uint32_t count,
+                       int depth) {
   grammar_list_t joined = {0};
   uint32_t types = TYPE_ALL, before = listing->count;
   if (depth > DEPTH_MAX || listing->lists++ == LISTS_MAX) return false;
@@ -455,7 +457,7 @@ static void fill_counts(schema_t *schema, const array_rules_t *rules, const json
  * which it cannot list the values. */
 static uint32_t unique_items(schema_t *schema, const conjunction_t *conjunction,
                              const array_rules_t *rules, uint32_t close) {
-  listing_t listing = {.schema = schema};
+  item_values_t listing = {.schema = schema};
   const json_t *values[UNIQUE_VALUES_MAX];
   for (uint32_t i = 0; i <= rules->prefix && i < rules->max; i++) {
     grammar_list_t parts = item_parts(schema, conjunction, i);

@@ -182,12 +182,12 @@ static void each_value(const keywords_t *keywords, void (*see)(void *context, co
   JSON_EACH(value, keywords->about) see(context, value);
 }
 
-typedef struct texts {
+typedef struct value_texts {
   schema_t *schema;
   grammar_list_t list; /* dfa_text_t */
   json_type_t type;
   bool json;
-} texts_t;
+} value_texts_t;
 
 static dfa_text_t number_text(compile_t *compile, const decimal_t *decimal) {
   char *text = compile_scratch(compile, DECIMAL_DIGITS_MAX + 4, 1);
@@ -202,7 +202,7 @@ static dfa_text_t number_text(compile_t *compile, const decimal_t *decimal) {
 }
 
 static void add_text(void *context, const json_t *value) {
-  texts_t *texts = context;
+  value_texts_t *texts = context;
   compile_t *compile = texts->schema->compile;
   dfa_text_t text = {value->text, value->length};
   if (value->type != texts->type) return;
@@ -220,7 +220,7 @@ static void add_text(void *context, const json_t *value) {
 /* Returns the automaton of the values of the type that the literal takes out; NULL = none. */
 static const dfa_t *taken_out(schema_t *schema, const keywords_t *keywords, json_type_t type,
                               bool json) {
-  texts_t texts = {schema, {0}, type, json};
+  value_texts_t texts = {schema, {0}, type, json};
   each_value(keywords, add_text, &texts);
   if (texts.list.count == 0) return NULL;
   return dfa_texts(schema->compile, texts.list.items, texts.list.count);
@@ -273,7 +273,7 @@ bool schema_has_number_literal(const schema_t *schema, const conjunction_t *conj
   if (number_types(schema, conjunction) == TYPE_FRACTION) return true;
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
-    texts_t texts = {(schema_t *)schema, {0}, JSON_NUMBER, true};
+    value_texts_t texts = {(schema_t *)schema, {0}, JSON_NUMBER, true};
     if (keywords->literal == LITERAL_MULTIPLE_OF) return true;
     each_value(keywords, add_text, &texts);
     if (texts.list.count > 0) return true;

@@ -140,12 +140,12 @@ static void refuse_structure(schema_t *schema, const conjunction_t *conjunction,
 }
 
 /* What the other keywords of a conjunction demand of a listed value. */
-typedef struct admission {
+typedef struct demands {
   const dfa_t *content, *number; /* of a string, of a number; NULL = anything */
   uint32_t min, max;             /* characters of a string */
   uint32_t kind;                 /* of text outside of JSON */
   bool number_known;             /* `number` was made */
-} admission_t;
+} demands_t;
 
 static uint32_t count_characters(const char *text, uint32_t length) {
   return (uint32_t)utf8_count(text, length);
@@ -161,20 +161,20 @@ static bool has_bounds(const schema_t *schema, const conjunction_t *conjunction)
   return false;
 }
 
-static bool admits(schema_t *schema, const conjunction_t *conjunction, admission_t *admission,
+static bool admits(schema_t *schema, const conjunction_t *conjunction, demands_t *demands,
                    const json_t *json, dfa_text_t text) {
   if (json->type == JSON_STRING) {
     uint32_t count = count_characters(json->text, json->length);
-    if (count < admission->min || count > admission->max) return false;
-    if (admission->kind)
-      return admission->content == NULL || dfa_matches(admission->content, text.bytes, text.length);
-    return admission->content == NULL ||
-           dfa_matches(admission->content, text.bytes + 1, text.length - 2);
+    if (count < demands->min || count > demands->max) return false;
+    if (demands->kind)
+      return demands->content == NULL || dfa_matches(demands->content, text.bytes, text.length);
+    return demands->content == NULL ||
+           dfa_matches(demands->content, text.bytes + 1, text.length - 2);
   }
   if (json->type == JSON_NUMBER && has_bounds(schema, conjunction)) {
-    if (!admission->number_known) admission->number = schema_number_dfa(schema, conjunction, false);
-    admission->number_known = true;
-    return dfa_matches(admission->number, text.bytes, text.length);
+    if (!demands->number_known) demands->number = schema_number_dfa(schema, conjunction, false);
+    demands->number_known = true;
+    return dfa_matches(demands->number, text.bytes, text.length);
   }
   if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
     refuse_structure(schema, conjunction, json->type == JSON_OBJECT);
@@ -183,12 +183,12 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, admission
 }
 
 static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction_t *conjunction,
-                      admission_t *admission, uint32_t types, const json_t *json) {
+                      demands_t *demands, uint32_t types, const json_t *json) {
   compile_spend(schema->compile, 4);
   if (!(schema_type_of(json) & types) || !listed_everywhere(schema, conjunction, json)) return;
   dfa_text_t text =
-      admission->kind ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
-  if (!admits(schema, conjunction, admission, json, text)) return;
+      demands->kind ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
+  if (!admits(schema, conjunction, demands, json, text)) return;
   *(dfa_text_t *)list_add(schema->compile, texts, sizeof text) = text;
   if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
     *(dfa_text_t *)list_add(schema->compile, texts, sizeof text) = text_of(schema, json, true);
@@ -199,15 +199,14 @@ static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction
 static uint32_t values_of(schema_t *schema, const conjunction_t *conjunction, uint32_t types,
                           uint32_t kind) {
   const json_t *values = schema_first_values(conjunction);
-  admission_t admission = {.kind = kind};
+  demands_t demands = {.kind = kind};
   grammar_list_t texts = {0};
-  admission.content =
-      schema_string_content(schema, conjunction, schema_text_kind(schema, conjunction) == 0,
-                            &admission.min, &admission.max);
+  demands.content = schema_string_content(
+      schema, conjunction, schema_text_kind(schema, conjunction) == 0, &demands.min, &demands.max);
   if (is_enum(conjunction, values)) {
-    JSON_EACH(json, values) add_value(schema, &texts, conjunction, &admission, types, json);
+    JSON_EACH(json, values) add_value(schema, &texts, conjunction, &demands, types, json);
   } else {
-    add_value(schema, &texts, conjunction, &admission, types, values);
+    add_value(schema, &texts, conjunction, &demands, types, values);
   }
   if (texts.count == 0) return NODE_ID_FAIL;
   const dfa_t *listed = dfa_texts(schema->compile, texts.items, texts.count);

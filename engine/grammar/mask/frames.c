@@ -20,8 +20,8 @@ enum { KEY_FRAME = 1 << 29, KEY_LINK = 2 << 29, KEY_THREAD = 3 << 29 };
 void closure_begin(closure_t *closure, grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                    uint32_t depth, bool narrow) {
   level_t *level = &matcher->levels[depth];
-  *closure = (closure_t){.m = matcher,
-                         .s = scratch,
+  *closure = (closure_t){.matcher = matcher,
+                         .scratch = scratch,
                          .level = level,
                          .first_frame = matcher->num_frames,
                          .first_link = matcher->num_links,
@@ -38,8 +38,8 @@ static inline bool is_key(const mark_t *mark, const uint32_t key[4]) {
 
 /* Returns the slot of the key in the table of `num_slots`: its mark, or the free one for it. */
 static inline mark_t *slot_of(const closure_t *closure, uint32_t num_slots, const uint32_t key[4]) {
-  mark_t *marks = closure->s->marks + num_slots;
-  uint32_t stamp = closure->s->stamp;
+  mark_t *marks = closure->scratch->marks + num_slots;
+  uint32_t stamp = closure->scratch->stamp;
   uint32_t h =
       key[0] * 0x9E3779B1u ^ key[1] * 0x85EBCA77u ^ key[2] * 0xC2B2AE3Du ^ key[3] * 0x27D4EB2Fu;
   for (h ^= h >> 15;; h++) {
@@ -51,15 +51,15 @@ static inline mark_t *slot_of(const closure_t *closure, uint32_t num_slots, cons
 static void grow(closure_t *closure) {
   uint32_t from = closure->num_slots, to = 2 * from;
   for (uint32_t i = 0; i < from; i++) {
-    const mark_t *mark = &closure->s->marks[from + i];
-    if (mark->stamp == closure->s->stamp) *slot_of(closure, to, mark->key) = *mark;
+    const mark_t *mark = &closure->scratch->marks[from + i];
+    if (mark->stamp == closure->scratch->stamp) *slot_of(closure, to, mark->key) = *mark;
   }
   closure->num_slots = to;
 }
 
 /* Puts the first marks of a closure, which are a list, into the smallest table. */
 static void begin_table(closure_t *closure) {
-  grammar_scratch_t *scratch = closure->s;
+  grammar_scratch_t *scratch = closure->scratch;
   if (++scratch->stamp == 0) { /* the numbers begin again: old marks would look new */
     memset(scratch->marks, 0, sizeof scratch->marks);
     scratch->stamp = 1;
@@ -74,7 +74,7 @@ static void begin_table(closure_t *closure) {
 
 /* Finds the key among the listed marks, or adds it; NULL = the list is full. */
 static inline mark_t *list_mark(closure_t *closure, const uint32_t key[4], bool *found) {
-  mark_t *listed = closure->s->listed;
+  mark_t *listed = closure->scratch->listed;
   uint32_t count = closure->num_marks;
   for (uint32_t i = 0; i < count; i++) {
     if (!is_key(&listed[i], key)) continue;
@@ -89,7 +89,7 @@ static inline mark_t *list_mark(closure_t *closure, const uint32_t key[4], bool 
 }
 
 mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
-  closure->s->units++;
+  closure->scratch->units++;
   if (++closure->steps > CLOSURE_STEPS) {
     closure->full = true;
     return NULL;
@@ -100,14 +100,14 @@ mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
     begin_table(closure);
   }
   mark_t *mark = slot_of(closure, closure->num_slots, key);
-  *found = mark->stamp == closure->s->stamp;
+  *found = mark->stamp == closure->scratch->stamp;
   if (*found) return mark;
   if (closure->num_marks >= closure->num_slots / 4 * 3) {
     grow(closure);
     mark = slot_of(closure, closure->num_slots, key);
   }
   closure->num_marks++;
-  mark->stamp = closure->s->stamp;
+  mark->stamp = closure->scratch->stamp;
   memcpy(mark->key, key, sizeof mark->key);
   return mark;
 }
@@ -115,8 +115,8 @@ mark_t *closure_mark(closure_t *closure, const uint32_t key[4], bool *found) {
 /* ---- frames and links ---- */
 
 static uint32_t new_frame(closure_t *closure, uint32_t depth, uint32_t passed) {
-  grammar_matcher_t *matcher = closure->m;
-  closure->s->units++;
+  grammar_matcher_t *matcher = closure->matcher;
+  closure->scratch->units++;
   if (matcher->num_frames == closure->frames_end) {
     closure->full = true;
     return 0;
@@ -137,20 +137,20 @@ uint32_t closure_frame(closure_t *closure, uint32_t rule, uint32_t depth, bool *
 /* A frame has got a link after the closure had looked at it: repeats for this link what was done
  * with the others. */
 static void make_up(closure_t *closure, uint32_t frame, uint32_t link) {
-  uint32_t passed = closure->m->frames[frame].passed;
+  uint32_t passed = closure->matcher->frames[frame].passed;
   for (uint32_t bit = FRAME_RETURNED; bit <= FRAME_MEMBERS; bit *= 2) {
     if (!(passed & bit)) continue;
     if (closure->num_seen == CLOSURE_MAX) {
       closure->full = true;
       return;
     }
-    closure->s->seen[closure->num_seen++] = (seen_t){bit, frame, link};
+    closure->scratch->seen[closure->num_seen++] = (seen_t){bit, frame, link};
   }
 }
 
 /* Adds a link to a frame. Returns its number; 0, and closure->full, if there is no room. */
 static uint32_t new_link(closure_t *closure, uint32_t frame, matcher_link_t link) {
-  grammar_matcher_t *matcher = closure->m;
+  grammar_matcher_t *matcher = closure->matcher;
   if (matcher->num_links == closure->links_end) {
     closure->full = true;
     return 0;
@@ -177,7 +177,7 @@ uint32_t closure_own_frame(closure_t *closure, uint32_t depth, matcher_link_t li
 
 /* A set that was found counts as a new one: what a memo has kept must not change the bound. */
 uint32_t closure_set(closure_t *closure, const name_set_t *set) {
-  grammar_matcher_t *matcher = closure->m;
+  grammar_matcher_t *matcher = closure->matcher;
   uint32_t number = matcher->num_sets;
   if (closure->num_sets == closure->sets_max) {
     closure->full = true;
@@ -185,7 +185,7 @@ uint32_t closure_set(closure_t *closure, const name_set_t *set) {
   }
   closure->num_sets++;
   while (number > 0 && memcmp(&matcher->sets[number - 1], set, sizeof *set) != 0) number--;
-  closure->s->units += 1 + (matcher->num_sets - number) / 8;
+  closure->scratch->units += 1 + (matcher->num_sets - number) / 8;
   if (number > 0) return number - 1;
   matcher->sets[matcher->num_sets] = *set;
   return matcher->num_sets++;
@@ -197,16 +197,16 @@ uint32_t closure_set(closure_t *closure, const name_set_t *set) {
  * points to it. The links of an older frame are copied: joined frames then never form a chain,
  * which would grow with the text. */
 static void join(closure_t *closure, uint32_t joined, uint32_t stack) {
-  const grammar_matcher_t *matcher = closure->m;
+  const grammar_matcher_t *matcher = closure->matcher;
   uint32_t depth = matcher->frames[stack].depth;
   if (stack >= closure->first_frame) {
     closure_link(closure, joined, (matcher_link_t){.node = NODE_ID_RETURN, .parent = stack});
     return;
   }
-  if (depth < closure->s->lowest) closure->s->lowest = depth;
+  if (depth < closure->scratch->lowest) closure->scratch->lowest = depth;
   for (uint32_t i = matcher->frames[stack].links; i; i = matcher->links[i].next) {
     const matcher_link_t link = matcher->links[i];
-    closure->s->units++;
+    closure->scratch->units++;
     if (link.node == NODE_ID_RETURN) {
       join(closure, joined, link.parent);
     } else {
@@ -222,12 +222,12 @@ static void add_thread(closure_t *closure, const thread_t *thread) {
     closure->full = true;
     return;
   }
-  closure->m->threads[level->first + level->count++] = *thread;
+  closure->matcher->threads[level->first + level->count++] = *thread;
 }
 
 /* Lets a thread stand for another stack as well. */
 static void add_stack(closure_t *closure, thread_t *thread, uint32_t stack) {
-  const grammar_matcher_t *matcher = closure->m;
+  const grammar_matcher_t *matcher = closure->matcher;
   if (thread->stack == stack) return;
   if (thread->stack < closure->first_frame ||
       !(matcher->frames[thread->stack].passed & FRAME_JOINED)) {
@@ -240,7 +240,7 @@ static void add_stack(closure_t *closure, thread_t *thread, uint32_t stack) {
 }
 
 void closure_thread(closure_t *closure, thread_t thread) {
-  grammar_matcher_t *matcher = closure->m;
+  grammar_matcher_t *matcher = closure->matcher;
   bool found = false;
   if (closure->narrow) {
     add_thread(closure, &thread);

@@ -12,8 +12,8 @@
  * closure follows one way only: it has at most one place to look at, and ends at the first thread
  * that it adds. */
 typedef struct closure {
-  grammar_matcher_t *m;
-  grammar_scratch_t *s;
+  grammar_matcher_t *matcher;
+  grammar_scratch_t *scratch;
   level_t *level;
   uint32_t num_seen, next;
   uint32_t first_frame; /* this frame and later ones are new: only they get links */

@@ -65,9 +65,9 @@ static bool thread_takes(const grammar_t *grammar, const thread_t *thread, uint8
 /* ---- walks ---- */
 
 typedef struct walk {
-  grammar_matcher_t *m;
-  grammar_scratch_t *s;
-  const grammar_vocabulary_t *v;
+  grammar_matcher_t *matcher;
+  grammar_scratch_t *scratch;
+  const grammar_vocabulary_t *vocabulary;
   uint32_t *row;
   grammar_walk_t *at;
   uint64_t units_max; /* the walk stops when the scratch has counted more */
@@ -79,15 +79,16 @@ static const uint32_t plain_groups = (1u << GROUP_CUT) - 1, all_groups = (1u << 
 /* A string that has room for a few more characters allows exactly the tokens that are not longer.
  */
 static bool take_length(walk_t *walk, const thread_t *thread) {
-  const grammar_node_t *node = &walk->m->grammar->nodes[thread->node];
-  const dfa_t *dfa = dfa_of(walk->m->grammar, thread);
+  const grammar_node_t *node = &walk->matcher->grammar->nodes[thread->node];
+  const dfa_t *dfa = dfa_of(walk->matcher->grammar, thread);
   if (node->kind != NODE_LEX || dfa->rest == NULL || dfa->count_max == NONE ||
       dfa->rest_between > 0)
     return false;
   uint32_t room = dfa->count_max - thread->count;
   if (room >= LENGTH_ROWS) return false;
   if (dfa->steps[(size_t)thread->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
-  allow_row(walk->v, walk->row, walk->v->up_to + (size_t)room * (size_t)walk->v->row_words);
+  allow_row(walk->vocabulary, walk->row,
+            walk->vocabulary->up_to + (size_t)room * (size_t)walk->vocabulary->row_words);
   walk->at->done |= plain_groups;
   return true;
 }
@@ -95,25 +96,25 @@ static bool take_length(walk_t *walk, const thread_t *thread) {
 static void take_bundle(walk_t *walk, const thread_t *thread, const bundle_t *bundle,
                         uint32_t groups) {
   if ((walk->at->done & groups) == groups) return;
-  if (!thread_takes(walk->m->grammar, thread, bundle->family, bundle->tail)) return;
-  allow_row(walk->v, walk->row, bundle->row);
+  if (!thread_takes(walk->matcher->grammar, thread, bundle->family, bundle->tail)) return;
+  allow_row(walk->vocabulary, walk->row, bundle->row);
   walk->at->done |= groups;
 }
 
 static void take_wide(walk_t *walk, const thread_t *thread) {
-  const bundle_t *bundle = &walk->v->groups[GROUP_WIDE];
-  const dfa_t *dfa = dfa_of(walk->m->grammar, thread);
+  const bundle_t *bundle = &walk->vocabulary->groups[GROUP_WIDE];
+  const dfa_t *dfa = dfa_of(walk->matcher->grammar, thread);
   if (walk->at->done >> GROUP_WIDE & 1) return;
   if (!takes_wide(dfa, thread->state, thread->count, bundle->tail)) return;
-  allow_row(walk->v, walk->row, bundle->row);
+  allow_row(walk->vocabulary, walk->row, bundle->row);
   walk->at->done |= 1u << GROUP_WIDE;
 }
 
 static void take_groups(walk_t *walk, const matcher_place_t *place) {
-  const grammar_vocabulary_t *vocabulary = walk->v;
+  const grammar_vocabulary_t *vocabulary = walk->vocabulary;
   for (uint32_t i = 0; i < place->count && i < THREADS_SURE; i++) {
     const thread_t *thread = &place->threads[i];
-    if (dfa_of(walk->m->grammar, thread) == NULL) continue;
+    if (dfa_of(walk->matcher->grammar, thread) == NULL) continue;
     if (place->count == 1 && take_length(walk, thread)) return;
     take_bundle(walk, thread, &vocabulary->all, all_groups);
     take_bundle(walk, thread, &vocabulary->plain, plain_groups);
@@ -126,7 +127,7 @@ static void take_groups(walk_t *walk, const matcher_place_t *place) {
 
 /* Whether the walk stops before node `next`. */
 static bool stops(const walk_t *walk, uint32_t next) {
-  if (walk->s->units <= walk->units_max) return false;
+  if (walk->scratch->units <= walk->units_max) return false;
   walk->at->node = next;
   return true;
 }
@@ -134,30 +135,32 @@ static bool stops(const walk_t *walk, uint32_t next) {
 /* Decides one node, and all nodes below it if that is possible. Returns how many nodes are decided.
  */
 static uint32_t decide(walk_t *walk, uint32_t i) {
-  const trie_node_t *node = &walk->v->nodes[i];
+  const trie_node_t *node = &walk->vocabulary->nodes[i];
   uint32_t depth = node->depth - 1u;
   if (node->size == 1) {
-    if (memo_survives(walk->m, walk->s, depth, node->byte)) allow(walk->v, walk->row, i);
+    if (memo_survives(walk->matcher, walk->scratch, depth, node->byte))
+      allow(walk->vocabulary, walk->row, i);
     return 1;
   }
   if (walk->ready && !node->mixed &&
-      memo_takes(walk->m, walk->s, depth, MEMO_WIDE, node->tail + 1u)) {
-    vocabulary_allow_below(walk->v, i, walk->row);
+      memo_takes(walk->matcher, walk->scratch, depth, MEMO_WIDE, node->tail + 1u)) {
+    vocabulary_allow_below(walk->vocabulary, i, walk->row);
     return node->size;
   }
-  if (!memo_step(walk->m, walk->s, depth, node->byte)) return node->size;
-  if (walk->ready && memo_takes(walk->m, walk->s, depth + 1, node->family, node->tail)) {
-    vocabulary_allow_below(walk->v, i, walk->row);
+  if (!memo_step(walk->matcher, walk->scratch, depth, node->byte)) return node->size;
+  if (walk->ready &&
+      memo_takes(walk->matcher, walk->scratch, depth + 1, node->family, node->tail)) {
+    vocabulary_allow_below(walk->vocabulary, i, walk->row);
     return node->size;
   }
-  allow(walk->v, walk->row, i);
+  allow(walk->vocabulary, walk->row, i);
   return 1;
 }
 
 /* Walks the nodes first .. last - 1. */
 static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
-    walk->s->units++;
+    walk->scratch->units++;
     i += decide(walk, i);
     if (i < last && stops(walk, i)) return GRAMMAR_LATER;
   }
@@ -167,14 +170,14 @@ static int walk_nodes(walk_t *walk, uint32_t first, uint32_t last) {
 /* A walk inside one lexeme, where a step is a look-up: instead of threads it has a state and a
  * counter for each depth, in the matcher's memory. Where the lexeme may end, the subtree is walked
  * with threads. */
-typedef struct lane {
+typedef struct mask_lane {
   const dfa_t *dfa;
   const thread_t *thread; /* of the place */
   uint32_t *state, *count;
-} lane_t;
+} mask_lane_t;
 
 /* Computes level depth + 1 of the lane. Returns true if it is alive. */
-static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
+static inline bool lane_step(mask_lane_t *lane, uint32_t depth, uint8_t byte) {
   const dfa_t *dfa = lane->dfa;
   uint32_t to = dfa_next(dfa, lane->state[depth], byte);
   lane->state[depth + 1] = to;
@@ -189,15 +192,15 @@ static inline bool lane_step(lane_t *lane, uint32_t depth, uint8_t byte) {
 }
 
 /* Converts level `depth` of the lane to a set of one thread. */
-static void lane_leave(const walk_t *walk, const lane_t *lane, uint32_t depth) {
+static void lane_leave(const walk_t *walk, const mask_lane_t *lane, uint32_t depth) {
   thread_t thread = *lane->thread;
   thread.state = lane->state[depth];
   if (lane->dfa->rest != NULL) thread.count = lane->count[depth];
-  memo_leave_lane(walk->m, walk->s, depth, &thread);
+  memo_leave_lane(walk->matcher, walk->scratch, depth, &thread);
 }
 
 /* Returns true if the lexeme may end here or continue; to end it needs the least count. */
-static bool lane_survives(const lane_t *lane, uint32_t depth) {
+static bool lane_survives(const mask_lane_t *lane, uint32_t depth) {
   const dfa_t *dfa = lane->dfa;
   return dfa->rest == NULL || (dfa->flags[lane->state[depth]] & DFA_LIVE) ||
          lane->count[depth] >= dfa->count_min;
@@ -205,32 +208,32 @@ static bool lane_survives(const lane_t *lane, uint32_t depth) {
 
 /* A node whose byte keeps the lane alive: decides it, and all nodes below it if that is possible.
  * Returns how many nodes are decided; 0 = threads are needed, the lexeme may end here. */
-static uint32_t decide_lane(const walk_t *walk, const lane_t *lane, uint32_t i) {
-  const trie_node_t *node = &walk->v->nodes[i];
+static uint32_t decide_lane(const walk_t *walk, const mask_lane_t *lane, uint32_t i) {
+  const trie_node_t *node = &walk->vocabulary->nodes[i];
   uint32_t depth = node->depth;
   if (node->size == 1) {
-    if (lane_survives(lane, depth)) allow(walk->v, walk->row, i);
+    if (lane_survives(lane, depth)) allow(walk->vocabulary, walk->row, i);
     return 1;
   }
   if (walk->ready &&
       takes(lane->dfa, lane->state[depth], lane->count[depth], node->family, node->tail)) {
-    vocabulary_allow_below(walk->v, i, walk->row);
+    vocabulary_allow_below(walk->vocabulary, i, walk->row);
     return node->size;
   }
   if (lane->dfa->flags[lane->state[depth]] & DFA_ACCEPT) return 0;
-  allow(walk->v, walk->row, i);
+  allow(walk->vocabulary, walk->row, i);
   return 1;
 }
 
 /* Nodes first .. last - 1, of which those before at->until are walked with threads. */
-static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) {
+static int walk_lane(walk_t *walk, mask_lane_t *lane, uint32_t first, uint32_t last) {
   for (uint32_t i = first; i < last;) {
-    const trie_node_t *node = &walk->v->nodes[i];
+    const trie_node_t *node = &walk->vocabulary->nodes[i];
     uint32_t depth = node->depth - 1u, count = node->size;
-    walk->s->units++;
+    walk->scratch->units++;
     if (i >= walk->at->until && walk->ready && !node->mixed &&
         takes_wide(lane->dfa, lane->state[depth], lane->count[depth], node->tail + 1u)) {
-      vocabulary_allow_below(walk->v, i, walk->row);
+      vocabulary_allow_below(walk->vocabulary, i, walk->row);
     } else if (i >= walk->at->until && lane_step(lane, depth, node->byte)) {
       count = decide_lane(walk, lane, i);
     }
@@ -252,16 +255,16 @@ static int walk_lane(walk_t *walk, lane_t *lane, uint32_t first, uint32_t last) 
 
 /* Walks all tries, with threads if `lane` is NULL. Returns 0 or GRAMMAR_LATER. A byte that leads to
  * the dead state is tried only once for all groups. */
-static int walk_roots(walk_t *walk, lane_t *lane) {
-  const grammar_vocabulary_t *vocabulary = walk->v;
+static int walk_roots(walk_t *walk, mask_lane_t *lane) {
+  const grammar_vocabulary_t *vocabulary = walk->vocabulary;
   grammar_walk_t *at = walk->at;
   for (int byte = 0; byte < 256; byte++) {
     uint32_t k = MAX(vocabulary->root_of[byte], at->root), end = vocabulary->root_of[byte + 1];
     if (k >= end) continue;
-    walk->s->units++;
-    bool alive =
-        at->node != 0 || (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
-                                       : memo_survives(walk->m, walk->s, 0, (uint8_t)byte));
+    walk->scratch->units++;
+    bool alive = at->node != 0 ||
+                 (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
+                               : memo_survives(walk->matcher, walk->scratch, 0, (uint8_t)byte));
     for (; alive && k < end; k++) {
       uint32_t root = vocabulary->roots[k], last = root + vocabulary->nodes[root].size;
       if (at->done >> vocabulary->root_group[k] & 1) continue;
@@ -271,14 +274,14 @@ static int walk_roots(walk_t *walk, lane_t *lane) {
       if (code) return code;
       at->root = k + 1;
       at->node = at->until = 0;
-      if (walk->s->units > walk->units_max) return GRAMMAR_LATER;
+      if (walk->scratch->units > walk->units_max) return GRAMMAR_LATER;
     }
   }
   return 0;
 }
 
 static int walk(walk_t *walk) {
-  grammar_matcher_t *matcher = walk->m;
+  grammar_matcher_t *matcher = walk->matcher;
   const matcher_place_t *place = &matcher->place;
   const thread_t *only = &place->threads[0];
   const grammar_node_t *node = &matcher->grammar->nodes[only->node];
@@ -286,10 +289,10 @@ static int walk(walk_t *walk) {
   /* A key that differs from all listed names is treated like any string. */
   bool single = node->kind == NODE_LEX || (node->kind == NODE_EXTRA && only->count == NONE);
   if (place->count != 1 || !single) return walk_roots(walk, NULL);
-  lane_t lane = {.dfa = matcher->grammar->dfas[node->lexeme],
-                 .thread = only,
-                 .state = matcher->lane_states,
-                 .count = matcher->lane_counts};
+  mask_lane_t lane = {.dfa = matcher->grammar->dfas[node->lexeme],
+                      .thread = only,
+                      .state = matcher->lane_states,
+                      .count = matcher->lane_counts};
   lane.state[0] = only->state;
   lane.count[0] = only->count;
   return walk_roots(walk, &lane);
@@ -313,9 +316,9 @@ int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool
     at->memo = memo_begin(matcher, scratch);
   }
   at->memo = memo_go_on(matcher, scratch, at->memo);
-  walk_t whole = {.m = matcher,
-                  .s = scratch,
-                  .v = vocabulary,
+  walk_t whole = {.matcher = matcher,
+                  .scratch = scratch,
+                  .vocabulary = vocabulary,
                   .row = row,
                   .at = at,
                   .units_max = before + MIN(units, UINT64_MAX - before),

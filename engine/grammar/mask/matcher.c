@@ -15,13 +15,13 @@
 
 /* Whether the stack has room for what follows `node`, so that every text can be finished. */
 static bool has_room(const closure_t *closure, uint32_t node, uint32_t depth) {
-  uint32_t need = closure->m->grammar->nodes[node].need;
+  uint32_t need = closure->matcher->grammar->nodes[node].need;
   return need <= STACK_DEPTH_MAX && depth + need <= STACK_DEPTH_MAX;
 }
 
 static void visit(closure_t *closure, uint32_t node, uint32_t stack) {
   bool found = false;
-  if (!has_room(closure, node, closure->m->frames[stack].depth)) return;
+  if (!has_room(closure, node, closure->matcher->frames[stack].depth)) return;
   if (closure->narrow) {
     if (closure->num_seen > 0 || closure->done) return;
     closure->steps++;
@@ -31,14 +31,14 @@ static void visit(closure_t *closure, uint32_t node, uint32_t stack) {
   if (closure->num_seen == CLOSURE_MAX) {
     closure->full = true;
   } else {
-    closure->s->seen[closure->num_seen++] = (seen_t){node, stack, 0};
+    closure->scratch->seen[closure->num_seen++] = (seen_t){node, stack, 0};
   }
 }
 
 /* Begins the rule at node `rule`, which returns to (node, count) above `parent`. */
 static void begin_rule(closure_t *closure, uint32_t rule, uint32_t node, uint32_t count,
                        uint32_t parent) {
-  uint32_t depth = closure->m->frames[parent].depth, frame;
+  uint32_t depth = closure->matcher->frames[parent].depth, frame;
   matcher_link_t link = {.node = node, .count = count, .parent = parent};
   bool made = true;
   if (depth >= STACK_DEPTH_MAX || !has_room(closure, rule, depth + 1)) return;
@@ -53,7 +53,7 @@ static void begin_rule(closure_t *closure, uint32_t rule, uint32_t node, uint32_
 }
 
 static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint32_t parent) {
-  const grammar_node_t *at = &closure->m->grammar->nodes[node];
+  const grammar_node_t *at = &closure->matcher->grammar->nodes[node];
   /* A narrow way that has become long goes to the next lexeme. */
   bool late = closure->narrow && closure->steps > CLOSURE_STEPS;
   if (count >= at->min && !late) visit(closure, at->next, parent);
@@ -67,7 +67,7 @@ static void visit_repeat(closure_t *closure, uint32_t node, uint32_t count, uint
 
 /* The items of an array after the values `used`; each other value may come if it leads on. */
 static void visit_unique(closure_t *closure, uint32_t node, uint32_t used, uint32_t parent) {
-  const grammar_t *grammar = closure->m->grammar;
+  const grammar_t *grammar = closure->matcher->grammar;
   const grammar_unique_t *unique = &grammar->uniques[grammar->nodes[node].object];
   const uint32_t *entry = unique_row(unique, used);
   if (unique->ways[used] & UNIQUE_ENDS) visit(closure, grammar->nodes[node].next, parent);
@@ -83,7 +83,7 @@ static void visit_unique(closure_t *closure, uint32_t node, uint32_t used, uint3
  * `packed`: the object's count before. */
 static void begin_member(closure_t *closure, uint32_t node, uint32_t index, uint32_t packed,
                          uint32_t parent) {
-  const grammar_t *grammar = closure->m->grammar;
+  const grammar_t *grammar = closure->matcher->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
   uint32_t rule = index < object->num_names ? object->entry[index] : object->extra, after;
   if (closure->narrow && (closure->num_seen > 0 || closure->done)) return;
@@ -92,10 +92,10 @@ static void begin_member(closure_t *closure, uint32_t node, uint32_t index, uint
 }
 
 static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
-  const grammar_t *grammar = closure->m->grammar;
+  const grammar_t *grammar = closure->matcher->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
-  members_t members = members_at(closure->m, object, packed, parent);
-  if (members_below(closure->s, object, &object->trie[0], &members)) {
+  members_t members = members_at(closure->matcher, object, packed, parent);
+  if (members_below(closure->scratch, object, &object->trie[0], &members)) {
     /* `node` is an OBJECT or a MEMBERS node: both have the member `object`. */
     closure_thread(closure, (thread_t){node, 0, packed, parent});
   }
@@ -103,14 +103,14 @@ static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, ui
 }
 
 static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {
-  const grammar_t *grammar = closure->m->grammar;
+  const grammar_t *grammar = closure->matcher->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
-  members_t members = members_at(closure->m, object, packed, parent);
+  members_t members = members_at(closure->matcher, object, packed, parent);
   bool first = members_are_none(packed);
   if (members.close) visit(closure, first ? object->close_empty : object->close, parent);
   if (first && object->first == NONE) {
     visit_members(closure, node, packed, parent);
-  } else if (members.extra || members_below(closure->s, object, &object->trie[0], &members)) {
+  } else if (members.extra || members_below(closure->scratch, object, &object->trie[0], &members)) {
     begin_rule(closure, first ? object->first : object->comma, node, packed, parent);
   }
 }
@@ -120,7 +120,7 @@ static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uin
 /* Continues where a rule returns to. If the body of a repetition has ended without a byte, so may
  * all that are still to come. */
 static void go_on(closure_t *closure, const matcher_link_t *link, bool empty) {
-  const grammar_node_t *node = &closure->m->grammar->nodes[link->node];
+  const grammar_node_t *node = &closure->matcher->grammar->nodes[link->node];
   switch (node->kind) {
   case NODE_RETURN: visit(closure, link->node, link->parent); break;
   case NODE_CALL: visit(closure, node->next, link->parent); break;
@@ -148,14 +148,14 @@ static void go_on_members(closure_t *closure, const matcher_link_t *link, uint32
 /* Returns to everything that lies below the top frame. Notes the least depth that was looked at:
  * the key of a cached mask (masks.c) covers the frames from there on. */
 static void look_below(closure_t *closure, uint32_t node, uint32_t stack) {
-  grammar_matcher_t *matcher = closure->m;
+  grammar_matcher_t *matcher = closure->matcher;
   matcher_frame_t *frame = &matcher->frames[stack];
   bool returns = node == NODE_ID_RETURN, fresh = stack >= closure->first_frame;
-  if (frame->depth < closure->s->lowest) closure->s->lowest = frame->depth;
+  if (frame->depth < closure->scratch->lowest) closure->scratch->lowest = frame->depth;
   if (fresh) frame->passed |= returns ? FRAME_RETURNED : FRAME_MEMBERS;
   for (uint32_t i = frame->links; i && !closure->full; i = matcher->links[i].next) {
     const matcher_link_t link = matcher->links[i];
-    closure->s->units++;
+    closure->scratch->units++;
     if (returns) {
       go_on(closure, &link, fresh);
     } else {
@@ -165,7 +165,7 @@ static void look_below(closure_t *closure, uint32_t node, uint32_t stack) {
 }
 
 static void visit_lex(closure_t *closure, uint32_t node, const grammar_node_t *at, uint32_t stack) {
-  const dfa_t *dfa = closure->m->grammar->dfas[at->lexeme];
+  const dfa_t *dfa = closure->matcher->grammar->dfas[at->lexeme];
   if (dfa->flags[DFA_START] & DFA_LIVE)
     closure_thread(closure, (thread_t){node, DFA_START, 0, stack});
   bool empty = (dfa->flags[DFA_START] & DFA_ACCEPT) && (dfa->rest == NULL || dfa->count_min == 0);
@@ -174,7 +174,7 @@ static void visit_lex(closure_t *closure, uint32_t node, const grammar_node_t *a
 
 /* Follows the branches; a narrow closure the one from which the text can end soonest. */
 static void visit_branches(closure_t *closure, const grammar_node_t *at, uint32_t stack) {
-  const grammar_t *grammar = closure->m->grammar;
+  const grammar_t *grammar = closure->matcher->grammar;
   const uint32_t *edges = grammar->edges + at->first_edge;
   uint32_t best = 0;
   for (uint32_t i = 0; i < at->num_edges && !closure->narrow && !closure->full; i++)
@@ -186,7 +186,7 @@ static void visit_branches(closure_t *closure, const grammar_node_t *at, uint32_
 }
 
 static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
-  const grammar_t *grammar = closure->m->grammar;
+  const grammar_t *grammar = closure->matcher->grammar;
   const grammar_node_t *at = &grammar->nodes[node];
   switch (at->kind) {
   case NODE_END: closure->level->accepting = true; break;
@@ -215,19 +215,19 @@ static void look_at(closure_t *closure, uint32_t node, uint32_t stack) {
 static bool finish_closure(closure_t *closure) {
   closure->closing = true;
   while (closure->next < closure->num_seen && !closure->full && !closure->done) {
-    const seen_t at = closure->s->seen[closure->next++];
-    closure->s->units++;
+    const seen_t at = closure->scratch->seen[closure->next++];
+    closure->scratch->units++;
     if (closure->narrow) closure->num_seen = closure->next = 0;
     if (at.link == 0) {
       look_at(closure, at.node, at.stack);
     } else {
-      const matcher_link_t link = closure->m->links[at.link];
+      const matcher_link_t link = closure->matcher->links[at.link];
       if (at.node == FRAME_RETURNED) go_on(closure, &link, true);
       if (at.node == FRAME_MEMBERS) go_on_members(closure, &link, NONE);
     }
   }
   level_t *level = closure->level;
-  const grammar_matcher_t *matcher = closure->m;
+  const grammar_matcher_t *matcher = closure->matcher;
   level->num_threads = level->first + level->count;
   level->num_frames = matcher->num_frames;
   level->num_links = matcher->num_links;

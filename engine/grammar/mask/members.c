@@ -320,7 +320,7 @@ bool members_below(grammar_scratch_t *scratch, const grammar_object_t *object,
 static bool free_after(closure_t *closure, const grammar_object_t *object, uint32_t packed,
                        uint32_t index, uint32_t *after) {
   bool counts = object->max != NONE && object->presence == NULL;
-  name_set_t set = set_of(closure->m, object, packed);
+  name_set_t set = set_of(closure->matcher, object, packed);
   if (index < object->num_names) {
     add_bit(set.names, index);
   } else if (counts || set.extras == 0) {

@@ -22,12 +22,12 @@
 
 enum { TEXT_MAX = 280, QUANT_MAX = 64, COMMIT_MAX = 64 };
 
-typedef struct search {
+typedef struct model_search {
   located_t *out;
   const char *what;      /* as the user typed it */
   char quant[QUANT_MAX]; /* "" = none was named */
   inferd_error_t *error;
-} search_t;
+} model_search_t;
 
 /* Joins two parts of a path. Returns false if the path is too long. */
 static bool join(char out[LOCATED_PATH_MAX], const char *dir, const char *name) {
@@ -35,7 +35,7 @@ static bool join(char out[LOCATED_PATH_MAX], const char *dir, const char *name) 
   return n > 0 && n < LOCATED_PATH_MAX;
 }
 
-static int too_long(const search_t *search) {
+static int too_long(const model_search_t *search) {
   return error_set(search->error, ERR_MODEL_MISSING, "model",
                    "%.100s...: the path is too long, at most %d bytes", search->what,
                    LOCATED_PATH_MAX - 1);
@@ -48,7 +48,7 @@ static bool is_directory(const char *path) {
 
 /* ---- one directory ---- */
 
-static int refuse_gguf(search_t *search, const char *dir, const listing_t *files, int count) {
+static int refuse_gguf(model_search_t *search, const char *dir, const listing_t *files, int count) {
   char names[TEXT_MAX], where[128];
   listing_text(files, gguf_is_model, names, sizeof names);
   error_quote(where, sizeof where, search->what, strlen(search->what));
@@ -66,7 +66,7 @@ static int refuse_gguf(search_t *search, const char *dir, const listing_t *files
                    count, where, names);
 }
 
-static int take_gguf(search_t *search, const char *dir, const listing_t *files) {
+static int take_gguf(model_search_t *search, const char *dir, const listing_t *files) {
   int count;
   const char *name = gguf_choose(files, search->quant, &count);
   if (name == NULL) return refuse_gguf(search, dir, files, count);
@@ -75,7 +75,7 @@ static int take_gguf(search_t *search, const char *dir, const listing_t *files) 
 
 /* Refuses an adapter as PEFT saves it, because it has no model of its own to serve; names the base
  * model if the adapter does. */
-static int refuse_adapter(search_t *search, const char *dir) {
+static int refuse_adapter(model_search_t *search, const char *dir) {
   static const json_limits_t limits = {
       .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
   model_file_t file = {0};
@@ -96,7 +96,7 @@ static int refuse_adapter(search_t *search, const char *dir) {
 
 /* Refuses a directory that has neither config.json nor a GGUF file, and says what it seems to hold.
  */
-static int refuse_directory(search_t *search, const char *dir, const listing_t *files) {
+static int refuse_directory(model_search_t *search, const char *dir, const listing_t *files) {
   if (listing_has(files, "adapter_config.json")) return refuse_adapter(search, dir);
   if (listing_has(files, "consolidated.safetensors") || listing_has(files, "params.json")) {
     return error_set(search->error, ERR_MODEL_MALFORMED, "model",
@@ -111,7 +111,7 @@ static int refuse_directory(search_t *search, const char *dir, const listing_t *
                    dir);
 }
 
-static int take_directory(search_t *search, const char *dir) {
+static int take_directory(model_search_t *search, const char *dir) {
   listing_t files;
   int code = listing_read(dir, &files, search->error);
   if (code != 0) return code;
@@ -152,7 +152,7 @@ static bool is_first_level(const char *name) {
 }
 
 /* Writes the path of the snapshot of refs/main, else of the only one. */
-static int find_snapshot(search_t *search, const char *folder, char out[LOCATED_PATH_MAX]) {
+static int find_snapshot(model_search_t *search, const char *folder, char out[LOCATED_PATH_MAX]) {
   char snapshots[LOCATED_PATH_MAX], commit[COMMIT_MAX], names[TEXT_MAX];
   if (!join(snapshots, folder, "snapshots")) return too_long(search);
   if (read_main(folder, commit) && join(out, snapshots, commit) && is_directory(out)) return 0;
@@ -175,14 +175,14 @@ static int find_snapshot(search_t *search, const char *folder, char out[LOCATED_
 }
 
 /* Sets the name ORG/NAME when a part of the path is models--ORG--NAME. */
-static void name_after_cache(search_t *search, const char *path) {
+static void name_after_cache(model_search_t *search, const char *path) {
   char id[HUB_ID_MAX + 1];
   if (!hub_id_of_path(path, id)) return;
   snprintf(search->out->name, sizeof search->out->name, "%s%s%s", id,
            search->quant[0] != '\0' ? ":" : "", search->quant);
 }
 
-static int take_directory_or_cache(search_t *search, const char *dir) {
+static int take_directory_or_cache(model_search_t *search, const char *dir) {
   char path[LOCATED_PATH_MAX];
   name_after_cache(search, dir);
   if (!join(path, dir, "snapshots")) return too_long(search);
@@ -193,7 +193,7 @@ static int take_directory_or_cache(search_t *search, const char *dir) {
 
 /* ---- a name ---- */
 
-static int not_found(search_t *search, const hub_caches_t *caches, const char *id) {
+static int not_found(model_search_t *search, const hub_caches_t *caches, const char *id) {
   char places[TEXT_MAX] = "";
   size_t used = 0;
   for (int i = 0; i < caches->count && used < sizeof places; i++) {
@@ -207,7 +207,7 @@ static int not_found(search_t *search, const hub_caches_t *caches, const char *i
                    search->what, places, id, search->quant[0] != '\0' ? ":" : "", search->quant);
 }
 
-static int take_name(search_t *search, const char *id) {
+static int take_name(model_search_t *search, const char *id) {
   hub_caches_t *caches = malloc(sizeof *caches); /* too large for the stack */
   if (caches == NULL) return error_set(search->error, ERR_NO_MEMORY, NULL, "no memory for paths");
   char folder[HUB_FOLDER_MAX], path[LOCATED_PATH_MAX];
@@ -232,7 +232,7 @@ static int take_name(search_t *search, const char *id) {
 
 /* ---- a path or a name ---- */
 
-static int take_file(search_t *search, const char *path) {
+static int take_file(model_search_t *search, const char *path) {
   const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
   const char *dot = strrchr(base, '.');
   if (dot != NULL && strcasecmp(dot, ".gguf") == 0) {
@@ -265,7 +265,7 @@ static void find_near(const char *dir, const char *name, char out[ERROR_NEAR_MAX
 
 /* Refuses a path that cannot be looked at, for the reason `number`: names the part of it that is
  * missing, with the nearest name beside it, or the folder that lets this user not pass. */
-static int refuse_path(const search_t *search, int number) {
+static int refuse_path(const model_search_t *search, int number) {
   char shown[300], dir[LOCATED_PATH_MAX], near[ERROR_NEAR_MAX + 1], where[200];
   struct stat status;
   error_quote(shown, sizeof shown, search->what, strlen(search->what));
@@ -304,13 +304,13 @@ static int refuse_path(const search_t *search, int number) {
   return error_set(search->error, code, "model", "%s; did you mean %s%s?", shown, where, near);
 }
 
-static int take_path(search_t *search, const char *path, const struct stat *status) {
+static int take_path(model_search_t *search, const char *path, const struct stat *status) {
   if (S_ISDIR(status->st_mode)) return take_directory_or_cache(search, path);
   return take_file(search, path);
 }
 
 static int find(const char *what, located_t *out, inferd_error_t *error) {
-  search_t search = {.out = out, .what = what, .error = error};
+  model_search_t search = {.out = out, .what = what, .error = error};
   struct stat status;
   char path[LOCATED_PATH_MAX];
   out->path[0] = out->name[0] = '\0';

@@ -248,16 +248,16 @@ bool jinja_mentions(const jinja_t *jinja, const char *name) {
 /* The search of jinja_iterates: does a loop run over `x.name`, `x["name"]` or a variable that was
  * set from one of them? A first walk over the tree finds those variables, a second one the loops.
  */
-typedef struct search {
+typedef struct loop_search {
   const jinja_t *jinja;
   const char *name;
   uint8_t *set_from;    /* [num_symbols] 1 = the variable was set from x.name somewhere */
   bool finds_variables; /* the first walk */
   bool found;
-} search_t;
+} loop_search_t;
 
 /* Returns true if the value of an expression is, or may be, the attribute `name` of something. */
-static bool is_attribute(const search_t *search, const ast_node_t *node) {
+static bool is_attribute(const loop_search_t *search, const ast_node_t *node) {
   if (node == NULL) return false;
   switch (node->kind) {
   case NODE_NAME: return search->set_from[node->symbol];
@@ -276,7 +276,7 @@ static bool is_attribute(const search_t *search, const ast_node_t *node) {
 }
 
 /* One walk over a list of nodes and all below them. */
-static void walk(search_t *search, const ast_node_t *list) {
+static void walk(loop_search_t *search, const ast_node_t *list) {
   for (const ast_node_t *node = list; node != NULL; node = node->next) {
     if (node->kind == NODE_SET && search->finds_variables && node->a->kind == NODE_TARGET &&
         is_attribute(search, node->b))
@@ -290,7 +290,7 @@ static void walk(search_t *search, const ast_node_t *list) {
 }
 
 bool jinja_iterates(const jinja_t *jinja, const char *name) {
-  search_t search = {.jinja = jinja, .name = name, .finds_variables = true};
+  loop_search_t search = {.jinja = jinja, .name = name, .finds_variables = true};
   search.set_from = calloc((size_t)jinja->num_symbols + 1, 1);
   if (search.set_from == NULL) return false;
   for (uint32_t i = 0; i < jinja->num_symbols; i++) /* a macro's parameter of that name */

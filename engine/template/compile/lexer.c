@@ -14,15 +14,15 @@
 #include <string.h>
 
 typedef struct lexer {
-  compiler_t *c;
-  const char *s;
+  compiler_t *compiler;
+  const char *source;
   size_t at, end;
   uint32_t line;
   bool line_starting; /* the token before ended with a newline, or there was none */
 } lexer_t;
 
 static token_t *add_token(lexer_t *lexer, token_type_t type, uint32_t line) {
-  compiler_t *compiler = lexer->c;
+  compiler_t *compiler = lexer->compiler;
   if (compiler->num_tokens == compiler->tokens_capacity) {
     size_t capacity = compiler->tokens_capacity == 0 ? 256 : 2 * compiler->tokens_capacity;
     if (capacity > 4 * (size_t)TEMPLATE_NODES_MAX)
@@ -39,7 +39,7 @@ static token_t *add_token(lexer_t *lexer, token_type_t type, uint32_t line) {
 }
 
 static void count_lines(lexer_t *lexer, size_t begin, size_t end) {
-  for (size_t i = begin; i < end; i++) lexer->line += lexer->s[i] == '\n';
+  for (size_t i = begin; i < end; i++) lexer->line += lexer->source[i] == '\n';
 }
 
 static bool is_space(uint32_t code) {
@@ -49,7 +49,7 @@ static bool is_space(uint32_t code) {
 static size_t skip_spaces(const lexer_t *lexer, size_t at) {
   while (at < lexer->end) {
     size_t next = at;
-    if (!is_space(str_next(lexer->s, &next))) break;
+    if (!is_space(str_next(lexer->source, &next))) break;
     at = next;
   }
   return at;
@@ -58,8 +58,8 @@ static size_t skip_spaces(const lexer_t *lexer, size_t at) {
 /* End of the text begin .. end without the whitespace at its end. */
 static size_t strip_end(const lexer_t *lexer, size_t begin, size_t end) {
   while (end > begin) {
-    size_t previous = str_previous(lexer->s, end), next = previous;
-    if (!is_space(str_next(lexer->s, &next))) break;
+    size_t previous = str_previous(lexer->source, end), next = previous;
+    if (!is_space(str_next(lexer->source, &next))) break;
     end = previous;
   }
   return end;
@@ -67,7 +67,7 @@ static size_t strip_end(const lexer_t *lexer, size_t begin, size_t end) {
 
 static bool starts(const lexer_t *lexer, size_t at, const char *word) {
   size_t length = strlen(word);
-  return lexer->end - at >= length && memcmp(lexer->s + at, word, length) == 0;
+  return lexer->end - at >= length && memcmp(lexer->source + at, word, length) == 0;
 }
 
 /* Text before a tag, after the rules for `sign` ('-', '+' or 0). */
@@ -77,12 +77,13 @@ static void put_text(lexer_t *lexer, size_t begin, size_t end, char sign, bool v
     stop = strip_end(lexer, begin, end);
   } else if (sign != '+' && !variable) {
     size_t line = end;
-    while (line > begin && lexer->s[line - 1] != '\n') line--;
+    while (line > begin && lexer->source[line - 1] != '\n') line--;
     if ((line > begin || lexer->line_starting) && strip_end(lexer, line, end) == line) stop = line;
   }
   if (stop > begin) {
     token_t *token = add_token(lexer, TOKEN_DATA, lexer->line);
-    token->value = value_string(template_string(lexer->c, lexer->s + begin, stop - begin));
+    token->value =
+        value_string(template_string(lexer->compiler, lexer->source + begin, stop - begin));
   }
   count_lines(lexer, begin, end);
 }
@@ -92,17 +93,17 @@ static void after_block(lexer_t *lexer, char mark) {
   size_t begin = lexer->at;
   if (mark == '-')
     lexer->at = skip_spaces(lexer, lexer->at);
-  else if (mark != '+' && lexer->at < lexer->end && lexer->s[lexer->at] == '\n')
+  else if (mark != '+' && lexer->at < lexer->end && lexer->source[lexer->at] == '\n')
     lexer->at++;
   count_lines(lexer, begin, lexer->at);
-  lexer->line_starting = lexer->s[lexer->at - 1] == '\n';
+  lexer->line_starting = lexer->source[lexer->at - 1] == '\n';
 }
 
 static void skip_comment(lexer_t *lexer) {
-  const char *hit = memmem(lexer->s + lexer->at, lexer->end - lexer->at, "#}", 2);
-  if (hit == NULL) template_fail(lexer->c, lexer->line, "a comment does not end");
-  size_t stop = (size_t)(hit - lexer->s);
-  char mark = stop > lexer->at ? lexer->s[stop - 1] : '\0';
+  const char *hit = memmem(lexer->source + lexer->at, lexer->end - lexer->at, "#}", 2);
+  if (hit == NULL) template_fail(lexer->compiler, lexer->line, "a comment does not end");
+  size_t stop = (size_t)(hit - lexer->source);
+  char mark = stop > lexer->at ? lexer->source[stop - 1] : '\0';
   count_lines(lexer, lexer->at, stop);
   lexer->at = stop + 2;
   after_block(lexer, mark);
@@ -114,21 +115,21 @@ static size_t raw_tag(const lexer_t *lexer, size_t at, const char *name, char *m
   if (!starts(lexer, at, name)) return 0;
   at = skip_spaces(lexer, at + strlen(name));
   *mark = '\0';
-  if (at < lexer->end && (lexer->s[at] == '-' || (lexer->s[at] == '+' && name[0] == 'e')))
-    *mark = lexer->s[at++];
+  if (at < lexer->end && (lexer->source[at] == '-' || (lexer->source[at] == '+' && name[0] == 'e')))
+    *mark = lexer->source[at++];
   return starts(lexer, at, "%}") ? at + 2 : 0;
 }
 
 static void lex_raw(lexer_t *lexer) {
   size_t begin = lexer->at;
   for (size_t at = begin;; at++) {
-    const char *hit = memmem(lexer->s + at, lexer->end - at, "{%", 2);
-    if (hit == NULL) template_fail(lexer->c, lexer->line, "a raw block does not end");
-    at = (size_t)(hit - lexer->s);
+    const char *hit = memmem(lexer->source + at, lexer->end - at, "{%", 2);
+    if (hit == NULL) template_fail(lexer->compiler, lexer->line, "a raw block does not end");
+    at = (size_t)(hit - lexer->source);
     size_t name = at + 2;
     char sign = '\0', mark;
-    if (name < lexer->end && (lexer->s[name] == '-' || lexer->s[name] == '+'))
-      sign = lexer->s[name++];
+    if (name < lexer->end && (lexer->source[name] == '-' || lexer->source[name] == '+'))
+      sign = lexer->source[name++];
     size_t behind = raw_tag(lexer, name, "endraw", &mark);
     if (behind == 0) continue;
     put_text(lexer, begin, at, sign, false);
@@ -144,14 +145,14 @@ static void lex_raw(lexer_t *lexer) {
 static uint32_t read_hex(lexer_t *lexer, size_t *at, int digits) {
   uint32_t code = 0;
   for (int i = 0; i < digits; i++, ++*at) {
-    char c = *at < lexer->end ? lexer->s[*at] : '\0';
+    char c = *at < lexer->end ? lexer->source[*at] : '\0';
     int digit = hex_value(c);
     if (digit < 0)
-      template_fail(lexer->c, lexer->line, "a string escape needs %d hex digits", digits);
+      template_fail(lexer->compiler, lexer->line, "a string escape needs %d hex digits", digits);
     code = code * 16 + (uint32_t)digit;
   }
   if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-    template_fail(lexer->c, lexer->line, "a string escape names no character");
+    template_fail(lexer->compiler, lexer->line, "a string escape names no character");
   return code;
 }
 
@@ -169,22 +170,24 @@ static size_t put_foreign_escape(char *out, uint32_t code) {
 /* Reads an escape; the byte at *at follows the backslash. Writes at most 10 bytes. */
 static size_t read_escape(lexer_t *lexer, size_t *at, char *out) {
   static const char names[] = "ntrbfav\\'\"", bytes[] = "\n\t\r\b\f\a\v\\'\"";
-  char c = lexer->s[*at];
+  char c = lexer->source[*at];
   if (c == '\n') {
     ++*at;
     return 0;
   }
-  if ((uint8_t)c >= 0x80) return put_foreign_escape(out, str_next(lexer->s, at));
+  if ((uint8_t)c >= 0x80) return put_foreign_escape(out, str_next(lexer->source, at));
   ++*at;
   if (c == 'x') return (size_t)utf8_write(out, read_hex(lexer, at, 2));
   if (c == 'u') return (size_t)utf8_write(out, read_hex(lexer, at, 4));
   if (c == 'U') return (size_t)utf8_write(out, read_hex(lexer, at, 8));
-  if (c == 'N') template_fail(lexer->c, lexer->line, "the string escape \\N{...} is not supported");
+  if (c == 'N')
+    template_fail(lexer->compiler, lexer->line, "the string escape \\N{...} is not supported");
   if (c >= '0' && c <= '7') {
     uint32_t code = (uint32_t)(c - '0');
-    for (int i = 0; i < 2 && *at < lexer->end && lexer->s[*at] >= '0' && lexer->s[*at] <= '7';
+    for (int i = 0;
+         i < 2 && *at < lexer->end && lexer->source[*at] >= '0' && lexer->source[*at] <= '7';
          i++, ++*at)
-      code = code * 8 + (uint32_t)(lexer->s[*at] - '0');
+      code = code * 8 + (uint32_t)(lexer->source[*at] - '0');
     return (size_t)utf8_write(out, code);
   }
   const char *name = c == '\0' ? NULL : strchr(names, c);
@@ -198,17 +201,18 @@ static size_t read_escape(lexer_t *lexer, size_t *at, char *out) {
 }
 
 static void lex_string(lexer_t *lexer) {
-  char quote = lexer->s[lexer->at];
+  char quote = lexer->source[lexer->at];
   size_t begin = lexer->at + 1, stop = begin;
-  while (stop < lexer->end && lexer->s[stop] != quote) stop += lexer->s[stop] == '\\' ? 2 : 1;
-  if (stop >= lexer->end) template_fail(lexer->c, lexer->line, "a string does not end");
+  while (stop < lexer->end && lexer->source[stop] != quote)
+    stop += lexer->source[stop] == '\\' ? 2 : 1;
+  if (stop >= lexer->end) template_fail(lexer->compiler, lexer->line, "a string does not end");
   token_t *token = add_token(lexer, TOKEN_STRING, lexer->line);
-  size_t index = lexer->c->num_tokens - 1, used = 0;
+  size_t index = lexer->compiler->num_tokens - 1, used = 0;
   (void)token;
-  char *out = template_take(lexer->c, 5 * (stop - begin) + 16);
+  char *out = template_take(lexer->compiler, 5 * (stop - begin) + 16);
   for (size_t at = begin; at < stop;) {
-    if (lexer->s[at] != '\\') {
-      out[used++] = lexer->s[at++];
+    if (lexer->source[at] != '\\') {
+      out[used++] = lexer->source[at++];
       continue;
     }
     at++;
@@ -218,33 +222,33 @@ static void lex_string(lexer_t *lexer) {
   }
   count_lines(lexer, begin, stop);
   lexer->at = stop + 1;
-  str_t *str = template_string(lexer->c, "", 0);
+  str_t *str = template_string(lexer->compiler, "", 0);
   str->bytes = out;
   str->length = (uint32_t)used;
-  lexer->c->tokens[index].value = value_string(str);
+  lexer->compiler->tokens[index].value = value_string(str);
 }
 
 static bool is_digit(const lexer_t *lexer, size_t at) {
-  return at < lexer->end && lexer->s[at] >= '0' && lexer->s[at] <= '9';
+  return at < lexer->end && lexer->source[at] >= '0' && lexer->source[at] <= '9';
 }
 
 /* Digits with single underscores between them. */
 static size_t skip_digits(const lexer_t *lexer, size_t at) {
   while (is_digit(lexer, at)) {
     at++;
-    if (at < lexer->end && lexer->s[at] == '_' && is_digit(lexer, at + 1)) at++;
+    if (at < lexer->end && lexer->source[at] == '_' && is_digit(lexer, at + 1)) at++;
   }
   return at;
 }
 
 static size_t float_end(const lexer_t *lexer) {
   size_t whole = skip_digits(lexer, lexer->at), at = whole;
-  bool fraction = at < lexer->end && lexer->s[at] == '.' && is_digit(lexer, at + 1);
+  bool fraction = at < lexer->end && lexer->source[at] == '.' && is_digit(lexer, at + 1);
   if (fraction) at = skip_digits(lexer, at + 1);
   size_t mantissa = at;
-  if (at < lexer->end && (lexer->s[at] == 'e' || lexer->s[at] == 'E')) {
+  if (at < lexer->end && (lexer->source[at] == 'e' || lexer->source[at] == 'E')) {
     at++;
-    if (at < lexer->end && (lexer->s[at] == '+' || lexer->s[at] == '-')) at++;
+    if (at < lexer->end && (lexer->source[at] == '+' || lexer->source[at] == '-')) at++;
     if (is_digit(lexer, at)) return skip_digits(lexer, at);
   }
   return fraction ? mantissa : lexer->at;
@@ -258,35 +262,37 @@ static bool digit_of_base(char byte, int base) {
 
 static size_t integer_end(const lexer_t *lexer, int *base) {
   size_t at = lexer->at;
-  char letter = at + 1 < lexer->end && lexer->s[at] == '0' ? (char)(lexer->s[at + 1] | 32) : '\0';
+  char letter =
+      at + 1 < lexer->end && lexer->source[at] == '0' ? (char)(lexer->source[at + 1] | 32) : '\0';
   *base = letter == 'b' ? 2 : letter == 'o' ? 8 : letter == 'x' ? 16 : 10;
   if (*base != 10) {
     size_t next = at + 2;
     for (;;) {
-      size_t digit = next < lexer->end && lexer->s[next] == '_' ? next + 1 : next;
-      if (digit >= lexer->end || !digit_of_base(lexer->s[digit], *base)) break;
+      size_t digit = next < lexer->end && lexer->source[next] == '_' ? next + 1 : next;
+      if (digit >= lexer->end || !digit_of_base(lexer->source[digit], *base)) break;
       next = digit + 1;
     }
     if (next > at + 2) return next;
     *base = 10;
   }
-  if (lexer->s[at] != '0') return skip_digits(lexer, at);
+  if (lexer->source[at] != '0') return skip_digits(lexer, at);
   at++;
-  while (at < lexer->end && (lexer->s[at] == '0' || (lexer->s[at] == '_' && at + 1 < lexer->end &&
-                                                     lexer->s[at + 1] == '0')))
+  while (at < lexer->end &&
+         (lexer->source[at] == '0' ||
+          (lexer->source[at] == '_' && at + 1 < lexer->end && lexer->source[at + 1] == '0')))
     at++;
   return at;
 }
 
 static void lex_number(lexer_t *lexer) {
   int base = 10;
-  bool after_dot = lexer->at > 0 && lexer->s[lexer->at - 1] == '.';
+  bool after_dot = lexer->at > 0 && lexer->source[lexer->at - 1] == '.';
   size_t stop = after_dot ? lexer->at : float_end(lexer), used = 0;
   bool is_float = stop > lexer->at;
   if (!is_float) stop = integer_end(lexer, &base);
-  char *digits = template_take(lexer->c, stop - lexer->at + 1);
+  char *digits = template_take(lexer->compiler, stop - lexer->at + 1);
   for (size_t i = lexer->at; i < stop; i++)
-    if (lexer->s[i] != '_') digits[used++] = lexer->s[i];
+    if (lexer->source[i] != '_') digits[used++] = lexer->source[i];
   digits[used] = '\0';
   token_t *token = add_token(lexer, TOKEN_NUMBER, lexer->line);
   lexer->at = stop;
@@ -296,7 +302,8 @@ static void lex_number(lexer_t *lexer) {
   }
   errno = 0;
   token->value = value_int(strtoll(base == 10 ? digits : digits + 2, NULL, base));
-  if (errno == ERANGE) template_fail(lexer->c, lexer->line, "an integer has more than 64 bits");
+  if (errno == ERANGE)
+    template_fail(lexer->compiler, lexer->line, "an integer has more than 64 bits");
 }
 
 static bool name_char(char byte) {
@@ -306,16 +313,18 @@ static bool name_char(char byte) {
 
 static void lex_name(lexer_t *lexer) {
   size_t begin = lexer->at;
-  while (lexer->at < lexer->end && name_char(lexer->s[lexer->at])) {
-    if ((uint8_t)lexer->s[lexer->at] >= 0x80)
-      template_fail(lexer->c, lexer->line, "characters above ASCII in names are not supported");
+  while (lexer->at < lexer->end && name_char(lexer->source[lexer->at])) {
+    if ((uint8_t)lexer->source[lexer->at] >= 0x80)
+      template_fail(lexer->compiler, lexer->line,
+                    "characters above ASCII in names are not supported");
     lexer->at++;
   }
   token_t *token = add_token(lexer, TOKEN_NAME, lexer->line);
-  size_t index = lexer->c->num_tokens - 1;
+  size_t index = lexer->compiler->num_tokens - 1;
   (void)token;
-  value_t name = value_string(template_string(lexer->c, lexer->s + begin, lexer->at - begin));
-  lexer->c->tokens[index].value = name;
+  value_t name =
+      value_string(template_string(lexer->compiler, lexer->source + begin, lexer->at - begin));
+  lexer->compiler->tokens[index].value = name;
 }
 
 static token_type_t operator_at(const lexer_t *lexer, size_t *length) {
@@ -339,7 +348,7 @@ static token_type_t operator_at(const lexer_t *lexer, size_t *length) {
 
 /* Returns true if the tag ends here, and advances past it. */
 static bool end_tag(lexer_t *lexer, bool variable) {
-  char mark = lexer->s[lexer->at];
+  char mark = lexer->source[lexer->at];
   size_t at = lexer->at + (mark == '-' || (mark == '+' && !variable));
   if (at == lexer->at) mark = '\0';
   if (!starts(lexer, at, variable ? "}}" : "%}")) return false;
@@ -359,7 +368,7 @@ static void lex_tag(lexer_t *lexer, bool variable) {
       lexer->at = blank;
       continue;
     }
-    char c = lexer->s[lexer->at];
+    char c = lexer->source[lexer->at];
     if (c >= '0' && c <= '9') {
       lex_number(lexer);
     } else if (name_char(c)) {
@@ -368,24 +377,26 @@ static void lex_tag(lexer_t *lexer, bool variable) {
       lex_string(lexer);
     } else {
       token_type_t type = operator_at(lexer, &length);
-      if (type == TOKEN_END) template_fail(lexer->c, lexer->line, "unexpected character in a tag");
+      if (type == TOKEN_END)
+        template_fail(lexer->compiler, lexer->line, "unexpected character in a tag");
       if (type == OP_LPAREN || type == OP_LBRACKET || type == OP_LBRACE) open++;
       if (type == OP_RPAREN || type == OP_RBRACKET || type == OP_RBRACE) {
-        if (open == 0) template_fail(lexer->c, lexer->line, "a bracket closes that was not opened");
+        if (open == 0)
+          template_fail(lexer->compiler, lexer->line, "a bracket closes that was not opened");
         open--;
       }
       (void)add_token(lexer, type, lexer->line);
       lexer->at += length;
     }
   }
-  template_fail(lexer->c, lexer->line, "a tag does not end");
+  template_fail(lexer->compiler, lexer->line, "a tag does not end");
 }
 
 static size_t find_tag(const lexer_t *lexer) {
   for (size_t at = lexer->at; at + 1 < lexer->end; at++) {
-    const char *hit = memchr(lexer->s + at, '{', lexer->end - at - 1);
+    const char *hit = memchr(lexer->source + at, '{', lexer->end - at - 1);
     if (hit == NULL) break;
-    at = (size_t)(hit - lexer->s);
+    at = (size_t)(hit - lexer->source);
     if (hit[1] == '{' || hit[1] == '%' || hit[1] == '#') return at;
   }
   return lexer->end;
@@ -398,10 +409,10 @@ static void lex_next(lexer_t *lexer) {
     lexer->at = tag;
     return;
   }
-  char kind = lexer->s[tag + 1], sign = '\0', mark;
+  char kind = lexer->source[tag + 1], sign = '\0', mark;
   size_t inside = tag + 2;
-  if (inside < lexer->end && (lexer->s[inside] == '-' || lexer->s[inside] == '+'))
-    sign = lexer->s[inside++];
+  if (inside < lexer->end && (lexer->source[inside] == '-' || lexer->source[inside] == '+'))
+    sign = lexer->source[inside++];
   put_text(lexer, begin, tag, sign, kind == '{');
   lexer->at = inside;
   lexer->line_starting = false;
@@ -419,8 +430,8 @@ static void lex_next(lexer_t *lexer) {
 }
 
 void lex(compiler_t *compiler) {
-  lexer_t lexer = {.c = compiler,
-                   .s = compiler->source,
+  lexer_t lexer = {.compiler = compiler,
+                   .source = compiler->source,
                    .end = compiler->length,
                    .line = 1,
                    .line_starting = true};

@@ -18,15 +18,15 @@ static const double unk_penalty = 10; /* kUnkPenalty of SentencePiece */
 static const double never = -1e30;    /* score of pieces that no text is segmented into */
 static const char space_mark[] = "\xE2\x96\x81";
 
-typedef struct piece {
+typedef struct spm_piece {
   const uint8_t *text;
   uint32_t length, type;
   float score;
-} piece_t;
+} spm_piece_t;
 
 typedef struct spm {
   tokenizer_load_t *load;
-  piece_t *pieces; /* [count], owned */
+  spm_piece_t *pieces; /* [count], owned */
   uint32_t count;
   uint64_t model_type;
   int64_t unk, bos, eos;
@@ -40,9 +40,9 @@ static int malformed(const spm_t *spm, const char *where) {
   return load_fail(spm->load, where, "not a well-formed SentencePiece model");
 }
 
-static int read_piece(spm_t *spm, protobuf_t message, piece_t *out) {
+static int read_piece(spm_t *spm, protobuf_t message, spm_piece_t *out) {
   protobuf_field_t field;
-  *out = (piece_t){.type = PIECE_NORMAL};
+  *out = (spm_piece_t){.type = PIECE_NORMAL};
   while (protobuf_next(&message, &field)) {
     if (field.number == 1 && field.type == PROTOBUF_BYTES) {
       if (field.length > SPM_PIECE_BYTES_MAX)
@@ -140,7 +140,7 @@ static int fill_vocab(const spm_t *spm) {
   vocab_t *vocab = &spm->load->tokenizer->bpe.vocab;
   if (!vocab_init(vocab, spm->count, spm->count)) return load_no_memory(spm->load);
   for (uint32_t id = 0; id < spm->count; id++) {
-    const piece_t *piece = &spm->pieces[id];
+    const spm_piece_t *piece = &spm->pieces[id];
     vocab_result_t result = vocab_put(vocab, (const char *)piece->text, piece->length, id);
     if (result == VOCAB_NO_MEMORY) return load_no_memory(spm->load);
     if (result == VOCAB_DUPLICATE)
@@ -226,7 +226,7 @@ static int fill_added(const spm_t *spm) {
   spm->load->tokenizer->bare_added = true;
   int code = load_added_begin(spm->load, spm->count);
   for (uint32_t id = 0; code == 0 && id < spm->count; id++) {
-    const piece_t *piece = &spm->pieces[id];
+    const spm_piece_t *piece = &spm->pieces[id];
     bool special = piece->type == PIECE_CONTROL || piece->type == PIECE_UNKNOWN;
     if (!special && piece->type != PIECE_USER) continue;
     added_token_t token = {.special = special, .normalized = !special};
