@@ -3,6 +3,7 @@
 import re
 
 PRODUCT = ("server/", "engine/", "cuda/", "config/")
+TIERS = "engine/cpu/isa/"
 PARAMETERS_MAX = 8
 SHORT_NAMES = set("inqkv")  # an index, a count; query, key, value
 # A definition or prototype of a formatted file: it begins in the first column.
@@ -25,18 +26,20 @@ def typedefs(text):
 
 
 def check_types(tree):
-    """A type's name is declared in one header of the product."""
+    """A type's name is declared in one file of the product. The tiers of CPU kernels, of which each
+    has its own vectors behind the same names, count as one file."""
     where = {}
     for f in tree:
-        if f.is_header and f.name.startswith(PRODUCT):
+        if f.is_c and f.name.startswith(PRODUCT):
             text = blank_comments(f.text)
             for name, at in typedefs(text):
-                where.setdefault(name, {}).setdefault(f.name, text.count("\n", 0, at) + 1)
-    for name, headers in sorted(where.items()):
-        if len(headers) > 1:
-            first, *others = sorted(headers)
-            for other in others:
-                yield f"{other}:{headers[other]}: {first} has a type {name} too"
+                line = f"{f.name}:{text.count(chr(10), 0, at) + 1}"
+                place = TIERS if f.name.startswith(TIERS) else f.name
+                where.setdefault(name, {}).setdefault(place, line)
+    for name, files in sorted(where.items()):
+        first, *others = sorted(files)
+        for other in others:
+            yield f"{files[other]}: {first} has a type {name} too"
 
 
 def split_arguments(text):

@@ -23,8 +23,9 @@ static uint64_t config_ms(double seconds) {
   return (uint64_t)(seconds * 1000);
 }
 
-/* ---- lingering close ----
- * Closing a socket with unread bytes sends a reset, which can destroy an error response before the
+/* ---- lingering close ---- */
+
+/* Closing a socket with unread bytes sends a reset, which can destroy an error response before the
  * client reads it. So we read the rest of a refused request, up to a bound, and drop it. */
 
 static void linger_free(http_t *http, lingerer_t *lingerer) {

@@ -55,7 +55,7 @@ void check_submitted(track_t *k, const request_t *request) {
   fair_submitted(k);
 }
 
-/* -- the step --------------------------------------------------------------------------------- */
+/* ---- the step ---- */
 
 static void check_entry(const plan_entry_t *entry, int32_t context) {
   const sequence_t *q = entry->sequence;
@@ -374,7 +374,7 @@ void check_step(const batch_t *b) {
   for (const group_t *g = s->swapped.head; g; g = g->next) check_track(&g->sequence)->runs = false;
 }
 
-/* -- sequences and gauges --------------------------------------------------------------------- */
+/* ---- sequences and gauges ---- */
 
 static void check_running(const sequence_t *q, const block_pool_t *pool) {
   const track_t *k = check_track(q);

@@ -63,7 +63,7 @@ uint64_t device_reads(void) {
   return reads;
 }
 
-/* -- set-up ----------------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
 static int no_memory(inferd_error_t *error) {
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the simulated device");
@@ -157,7 +157,7 @@ static act_t *sim_buffer(device_t *d, int64_t rows, int64_t width) {
   return keep(d);
 }
 
-/* -- a step ----------------------------------------------------------------------------------- */
+/* ---- a step ---- */
 
 static int64_t slot_of(const device_t *d, const batch_t *b, int32_t row, int32_t position) {
   int32_t block = b->block_table[row][position / d->block_size];
@@ -417,7 +417,7 @@ static int sim_end(device_t *d, inferd_error_t *error) {
   return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated device was told to fail");
 }
 
-/* -- arithmetic that is not done -------------------------------------------------------------- */
+/* ---- arithmetic that is not done ---- */
 
 static void no_logits(device_t *d, float *out, int32_t rows) {
   (void)d, (void)out, (void)rows;

@@ -152,7 +152,7 @@ static void check_served(const scheduler_t *s) {
   }
 }
 
-/* -- who makes room --------------------------------------------------------------------------- */
+/* ---- who makes room ---- */
 
 typedef struct use {
   int64_t sequences, blocks, weights; /* weights: of all that run or wait */
@@ -239,7 +239,7 @@ static void check_limits(const scheduler_t *s) {
   }
 }
 
-/* -- */
+/* ---- the laws, after every step ---- */
 
 void fair_step(void) {
   const scheduler_t *s = sim.engine->scheduler;

@@ -58,7 +58,7 @@ static bool fails(const char *name, int error) {
   return true;
 }
 
-/* -- files and the system --------------------------------------------------------------------- */
+/* ---- files and the system ---- */
 
 int __real_open(const char *path, int flags, ...);
 int __real_openat(int directory, const char *path, int flags, ...);

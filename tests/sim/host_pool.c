@@ -11,7 +11,7 @@
 
 static int32_t references[SIM_HOST_BLOCKS_MAX];
 
-/* -- the device's part ------------------------------------------------------------------------ */
+/* ---- the device's part ---- */
 
 static int sim_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
   sim_host_t *host = device_host(d);
@@ -63,7 +63,7 @@ static void sim_in(device_t *d, const block_swap_t *swaps, int32_t count) {
 
 const swap_ops_t sim_swap_ops = {.pool = sim_pool, .rate = sim_rate, .out = sim_out, .in = sim_in};
 
-/* -- the check's part ------------------------------------------------------------------------- */
+/* ---- the check's part ---- */
 
 static void check_swapped(const sequence_t *q) {
   const sim_host_t *host = device_host(NULL);

@@ -88,7 +88,7 @@ static bool in_child(void (*work)(void *context), void *context, bool quiet) {
   return false;
 }
 
-/* -- shrinking -------------------------------------------------------------------------------- */
+/* ---- shrinking ---- */
 
 static void replay(void *context) {
   run_seed(*(const uint64_t *)context);
@@ -162,7 +162,7 @@ static void shrink(uint64_t seed) {
   print_command(seed);
 }
 
-/* -- the command line ------------------------------------------------------------------------- */
+/* ---- the command line ---- */
 
 typedef struct range {
   uint64_t first, steps;

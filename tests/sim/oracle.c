@@ -74,7 +74,7 @@ int32_t oracle_top(const scenario_t *c, uint64_t prefix, int32_t wanted, token_l
   return found;
 }
 
-/* -- text ------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static void find_stop(text_t *t) {
   stream_t *k = t->stream;
@@ -121,7 +121,7 @@ static void add_token(text_t *t, const tokenizer_t *tokenizer, int32_t id, bool 
   for (size_t i = 0; i < length && t->stop < 0; i++) add_byte(t, (uint8_t)bytes[i], search);
 }
 
-/* -- the stream ------------------------------------------------------------------------------- */
+/* ---- the stream ---- */
 
 static bool is_stop_id(const script_t *r, int32_t id) {
   return is_listed(r->stop_ids, r->params.num_stop_token_ids, id) ||

@@ -89,7 +89,7 @@ static void forget(track_t *k) {
   k->request.room = NULL;
 }
 
-/* -- events ----------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 static void on_text(const track_t *owner, stream_t *k, const event_t *event) {
   REQUIRE(k->num_bytes + event->text_length <= k->text_length &&
@@ -249,7 +249,7 @@ static void on_event(const event_t *event) {
   }
 }
 
-/* -- the loop thread -------------------------------------------------------------------------- */
+/* ---- the loop thread ---- */
 
 /* Blocks of a group at its worst: shared prompt blocks once, the rest for every sequence. */
 static bool pool_can_hold(const track_t *k) {
@@ -463,7 +463,7 @@ static void cancel(int first, int end) {
   }
 }
 
-/* -- the run ---------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void start(scenario_t *c) {
   inferd_error_t error = {0};

@@ -35,7 +35,7 @@ static int pool_count;
 static bool domain_seen[SIM_DOMAINS_MAX];
 static uint64_t salts[SIM_DOMAINS_MAX]; /* what the server made of each cache domain */
 
-/* -- what stands in for libuv and for the transport ------------------------------------------- */
+/* ---- what stands in for libuv and for the transport ---- */
 
 int uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb run, uv_after_work_cb after) {
   (void)loop;
@@ -146,7 +146,7 @@ void exchange_end(exchange_t *exchange) {
   faults_release();
 }
 
-/* -- clients ---------------------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 static void print_prompt(buffer_t *b, const scenario_t *s, int index) {
   static int32_t ids[SIM_CONTEXT_MAX];
@@ -293,7 +293,7 @@ bool web_hang_up(int index) {
   return true;
 }
 
-/* -- the loop --------------------------------------------------------------------------------- */
+/* ---- the loop ---- */
 
 int web_index(const request_t *request) {
   const input_t *input = request->owner;

@@ -78,6 +78,23 @@ CASES = [
                "server/b.h": head("b.h", "typedef struct x x_t;\n")}, r"a type x_t too"),
     ("types", {"engine/a.h": head("a.h", "typedef struct x {\n  int a;\n} x_t;\n"),
                "server/b.h": head("b.h", "x_t *b(void);\n")}, None),
+    ("types", {"engine/a.h": head("a.h", "typedef enum { A } x_t;\n"),
+               "server/b.c": head("b.c", "typedef struct x {\n  int a;\n} x_t;\n")},
+     r"server/b\.c:4: engine/a\.h has a type x_t too"),
+    ("types", {"engine/cpu/isa/a.c": head("a.c", "typedef int x_t;\n"),
+               "engine/cpu/isa/b.c": head("b.c", "typedef long x_t;\n")}, None),
+    ("rulers", {"engine/a.c": head("a.c", "/* -- steps ------ */\n")}, r"a\.c:2: a ruler is"),
+    ("rulers", {"tests/a.c": head("a.c", "/* ---- steps ----\n * why. */\n")}, r"a\.c:2: a ruler"),
+    ("rulers", {"engine/a.c": head("a.c", "/* ---- steps ---- */\nint a; /* --flag */\n")}, None),
+    ("null", {"engine/a.c": head("a.c", "int act(char *name) {\n  if (!name) return 0;\n}\n")},
+     r"a\.c:3: `name` is a pointer"),
+    ("null", {"engine/a.c": head("a.c", "int act(void) {\n  list_t *list = of();\n"
+                                        "  return list ? 1 : 0;\n}\n")},
+     r"a\.c:4: `list` is a pointer"),
+    ("null", {"engine/a.c": head("a.c", "int act(bool *set, bool on) {\n"
+                                        "  if (set == NULL || !on) return 0;\n"
+                                        "  return *set ? 1 : !set[1] + (last == set ? 2 : 1);\n"
+                                        "}\n")}, None),
     ("parameters", {"engine/a.c": head("a.c", "static int act(int count, char *s) {\n}\n")},
      r"a\.c:2: act calls a parameter `s`"),
     ("parameters", {"engine/a.h": head("a.h", "int act(int count,\n        float (*f)(int));\n")},

@@ -149,7 +149,7 @@ Test(literals, what_is_refused) {
   rig_free(rig);
 }
 
-/* -- generated, and read back ------------------------------------------------------------------ */
+/* ---- generated, and read back ---- */
 
 static rig_reading_t read_back(const tool_format_t *format, const char *schema,
                                const buffer_t *text) {

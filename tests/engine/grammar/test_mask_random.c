@@ -114,7 +114,7 @@ static void vocabulary_rig_free(vocabulary_rig_t *r) {
   free(r);
 }
 
-/* -- patterns --------------------------------------------------------------------------------- */
+/* ---- patterns ---- */
 
 static void add_text(char *out, size_t size, const char *text) {
   size_t used = strlen(out);
@@ -182,7 +182,7 @@ static int compile_random(vocabulary_rig_t *r, char *text, size_t size) {
   return rig_schema(&r->rig, text);
 }
 
-/* -- masks ------------------------------------------------------------------------------------ */
+/* ---- masks ---- */
 
 /* Feeds the bytes of every token one by one to a copy of the matcher. */
 static void fill_by_bytes(vocabulary_rig_t *r) {

@@ -161,7 +161,7 @@ Test(parameters, what_is_refused) {
   rig_free(rig);
 }
 
-/* -- generated, and read back ------------------------------------------------------------------ */
+/* ---- generated, and read back ---- */
 
 /* The arguments of a call of `f` with these parameters, which end in </function>. */
 static rig_reading_t read_back(const char *schema, const buffer_t *text) {

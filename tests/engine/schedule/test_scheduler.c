@@ -351,7 +351,7 @@ Test(scheduler, a_scoring_request_may_fill_the_whole_context) {
   rig_free(rig);
 }
 
-/* -- random drive ------------------------------------------------------------------------------ */
+/* ---- random drive ---- */
 
 static void check_plan(const rig_t *rig, const scheduler_options_t *o) {
   const batch_t *b = rig->batch;

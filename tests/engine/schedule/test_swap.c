@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* -- the scheduler alone ---------------------------------------------------------------------- */
+/* ---- the scheduler alone ---- */
 
 static scheduler_options_t swapping(int32_t seqs, int32_t host_blocks, preemption_mode_t mode) {
   scheduler_options_t options = rig_options(seqs, 64, 128);
@@ -306,7 +306,7 @@ Test(swap, auto_takes_the_faster_way) {
   ASSERT_EQ_FOR(host, 0, "no room for two");
 }
 
-/* -- the engine ------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 enum { VOCAB = 384, JOBS = 48 };
 
