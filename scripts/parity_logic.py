@@ -27,13 +27,18 @@ class LogicMaker:
                  lambda: {"type": "integer", "multipleOf": r.choice([2, 3])},
                  lambda: {r.choice(["minLength", "maxLength"]): r.randint(0, 2)},
                  lambda: {"pattern": r.choice(["^a", "b$", "^a?b?$"])},
-                 lambda: {"$ref": "#/$defs/leaf"} if refer else {"type": "string"}]
+                 lambda: self.reference() if refer else {"type": "string"}]
         if depth > 0:
             kinds += [lambda: {"not": self.leaf(depth - 1, refer)},
                       lambda: {r.choice(["anyOf", "oneOf", "allOf"]):
                                [self.leaf(depth - 1, refer) for _ in range(r.randint(1, 3))]},
                       lambda: {w: self.leaf(depth - 1, refer) for w in ("if", "then", "else")}]
         return r.choice(kinds)()
+
+    def reference(self):
+        """What stands beside it holds too; as draft 7 (parity_classes.py) reads it, it does not."""
+        beside = self.leaf(0, False) if self.r.random() < 0.3 else {}
+        return beside | {"$ref": "#/$defs/leaf"}
 
     def names(self, low, high):
         return self.r.sample(NAMES, self.r.randint(low, high))

@@ -63,7 +63,7 @@ typedef struct schema {
   compile_t *compile;
   const json_t *root;
   bool old_arrays;      /* dialects up to 2019-09: items may be an array */
-  bool old_contains;    /* dialects up to draft 7: no minContains, maxContains */
+  bool old_contains;    /* dialects up to draft 7: no minContains, maxContains; and $ref is alone */
   bool old_exclusive;   /* draft 4: exclusiveMinimum is a boolean */
   grammar_list_t rules; /* rule_t, see schema.c */
   uint32_t *table, table_size;
@@ -87,6 +87,9 @@ const char *schema_pointer_index(const schema_t *schema, const char *base, const
 
 /* schema_keywords.c: looks up and checks every keyword of a part. */
 keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part);
+/* Whether the keywords beside the `$ref` of the schema restrict nothing, as drafts 4 to 7 say. In a
+ * strict schema they hold, which allows less. */
+bool schema_ref_is_alone(const schema_t *schema, const json_t *json);
 /* Sets the dialect that a `$schema` names; NULL = 2020-12. */
 void schema_dialect(schema_t *schema, const json_t *json, const char *pointer);
 uint32_t schema_types(const schema_t *schema,

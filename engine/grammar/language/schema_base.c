@@ -129,7 +129,8 @@ static void visit(schema_t *schema, const json_t *json, const json_t *end, uri_t
   const json_t *id = json_get(json, schema->old_exclusive ? "id" : "$id");
   if (json->type != JSON_OBJECT) return;
   compile_spend(schema->compile, json->count + 1);
-  if (id != NULL && id->type == JSON_STRING) uri = add_base(schema, json, end, id, uri);
+  bool counts = json == schema->root || !schema_ref_is_alone(schema, json);
+  if (id != NULL && id->type == JSON_STRING && counts) uri = add_base(schema, json, end, id, uri);
   JSON_EACH(value, json) {
     const json_t *behind = value->next != 0 ? value + value->next : end;
     bool is_anchor = json_named(value, "$anchor") || json_named(value, "$dynamicAnchor");

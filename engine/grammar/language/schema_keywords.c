@@ -62,8 +62,28 @@ const char *schema_keyword_name(keyword_t keyword) {
   return names[keyword];
 }
 
+bool schema_ref_is_alone(const schema_t *schema, const json_t *json) {
+  if (!schema->old_contains || schema->source->strict) return false;
+  const json_t *ref = json_get(json, "$ref");
+  return ref != NULL && ref->type == JSON_STRING;
+}
+
+static bool is_keyword(const json_t *json) {
+  for (int i = 0; i < KEYWORD_COUNT; i++) {
+    if (json_named(json, names[i])) return true;
+  }
+  return false;
+}
+
+static bool has_keyword_beside(const json_t *ref, const json_t *json) {
+  JSON_EACH(child, json) {
+    if (child != ref && is_keyword(child)) return true;
+  }
+  return false;
+}
+
 /* Returns true if the schema, or one that it holds, has a keyword that dialects read differently.
- */
+ * Keywords beside `$ref` count where those of the root are ignored; else less is allowed. */
 static bool dialect_matters(const schema_t *schema, const json_t *json) {
   static const struct {
     const char *name;
@@ -85,6 +105,8 @@ static bool dialect_matters(const schema_t *schema, const json_t *json) {
                    (rows[i].if_string && child->type != JSON_STRING);
       if (!other && json_named(child, rows[i].name)) return true;
     }
+    bool is_ref = json->type == JSON_OBJECT && json_named(child, "$ref");
+    if (is_ref && schema_ref_is_alone(schema, json) && has_keyword_beside(child, json)) return true;
     if (dialect_matters(schema, child)) return true; /* the reader bounds the depth */
   }
   return false;
@@ -93,8 +115,8 @@ static bool dialect_matters(const schema_t *schema, const json_t *json) {
 /* `$id` changes what the references below it mean, `$schema` what the keywords do. */
 static void check_base(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   bool is_id = json_named(json, schema->old_exclusive ? "id" : "$id");
-  if (is_id && json->type == JSON_STRING && json->length > 0 && json->text[0] != '#' &&
-      !schema_is_base(schema, part->schema)) {
+  if (is_id && !schema_ref_is_alone(schema, part->schema) && json->type == JSON_STRING &&
+      json->length > 0 && json->text[0] != '#' && !schema_is_base(schema, part->schema)) {
     schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                 "'%.*s' is supported where a keyword holds a schema only.", (int)json->key_length,
                 json->key);
@@ -231,9 +253,14 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
   keywords_t keywords = {.part = part};
   if (schema_part_mode(part) != PART_PLAIN) return schema_literal(schema, part);
   compile_spend(schema->compile, part->schema->count + 1);
+  bool alone = schema_ref_is_alone(schema, part->schema);
   JSON_EACH(json, part->schema) {
     keyword_t keyword = find_keyword(schema, part, json);
     if (keyword == KEYWORD_COUNT) continue;
+    if (alone && keyword != KEYWORD_REF) {
+      schema_pass_beside_ref(schema, part, json);
+      continue;
+    }
     const char *expected = complaint(schema, keyword, json);
     if (expected != NULL) {
       schema_fail(schema, ERR_INVALID_VALUE,

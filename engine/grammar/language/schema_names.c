@@ -3,7 +3,8 @@
  * Part of a compilation, on its thread. JSON Schema makes an unknown name an annotation: it
  * restricts nothing. So inferd ignores it, and lists it for a header of the answer. Two kinds of
  * names are refused, because ignoring them would allow values that the author means to forbid:
- * keywords that are not built, and names that look like a misspelt keyword.
+ * keywords that are not built, and names that look like a misspelt keyword. Listed are also known
+ * keywords that an older dialect ignores, those beside `$ref`.
  */
 #include "engine/grammar/language/schema_names.h"
 #include "engine/base/util.h"
@@ -132,6 +133,16 @@ void schema_pass_name(const schema_t *schema, const schema_part_t *part, const j
         quoted);
   }
   if (list_name(schema, "", json->key, json->key_length)) refuse_misspelt(schema, part, json);
+}
+
+void schema_pass_beside_ref(const schema_t *schema, const schema_part_t *part, const json_t *json) {
+  if (schema->known_only) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
+                "the dialect ignores '%.*s' beside '$ref', which --strict-params refuses; move "
+                "'$ref' into 'allOf'.",
+                (int)json->key_length, json->key);
+  }
+  list_name(schema, "$ref:", json->key, json->key_length);
 }
 
 void schema_pass_format(const schema_t *schema, const json_t *format) {

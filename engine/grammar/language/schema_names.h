@@ -10,6 +10,8 @@
 /* schema_names.c: returns if a name that is not enforced restricts nothing; lists it for the header
  * if it is unknown. Otherwise refuses it: a keyword that is not built, a misspelt one. */
 void schema_pass_name(const schema_t *schema, const schema_part_t *part, const json_t *json);
+/* Lists a keyword that restricts nothing because it stands beside `$ref`. */
+void schema_pass_beside_ref(const schema_t *schema, const schema_part_t *part, const json_t *json);
 /* Lists a format that no draft defines. */
 void schema_pass_format(const schema_t *schema, const json_t *format);
 

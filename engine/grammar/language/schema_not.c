@@ -53,12 +53,7 @@ static const char *pointer_to(const negation_t *negation, const char *keyword) {
 /* ---- keywords ---- */
 
 static void negate_reference(negation_t *negation) {
-  const schema_t *schema = negation->schema;
-  uint32_t others = 0;
-  for (int i = 0; i < KEYWORD_COUNT; i++) others += negation->plain.values[i] != NULL;
-  /* Older dialects ignore what stands beside a reference, so its negation would be too wide. */
-  if (schema->old_arrays && others > 1) refuse(negation, KEYWORD_REF);
-  const schema_part_t *target = schema_resolve(schema, &negation->plain);
+  const schema_part_t *target = schema_resolve(negation->schema, &negation->plain);
   schema_part_t part = part_of(negation, target->schema, target->pointer, PART_NOT);
   add_way(negation, &part, 1);
 }

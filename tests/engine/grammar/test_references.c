@@ -134,6 +134,48 @@ Test(references, ids_and_anchors) {
   rig_free(rig);
 }
 
+#define SHORT_TEXT "\"definitions\":{\"s\":{\"type\":\"string\",\"maxLength\":3}}}"
+
+/* Drafts 4 to 7 ignore what stands beside a reference, later ones and a strict schema do not. */
+Test(references, keywords_beside_them) {
+  static const char *const older[] = {"draft-04", "draft-06", "draft-07"};
+  static const char schema[] = "{\"$schema\":\"http://json-schema.org/%s/schema#\",\"$ref\":\"#/"
+                               "definitions/s\",\"title\":\"t\",\"minLength\":2," SHORT_TEXT;
+  static const row_t rows[] = {
+      {"{\"$ref\":\"#/definitions/s\",\"minLength\":2," SHORT_TEXT, {"\"ab\""}, {"\"a\"", "1"}},
+      {"{\"$schema\":\"https://json-schema.org/draft/2019-09/schema\",\"not\":{\"$ref\":\"#/"
+       "definitions/s\",\"minLength\":2}," SHORT_TEXT,
+       {"\"a\"", "\"abcd\"", "1"},
+       {"\"ab\""}},
+      {"{" DRAFT("draft-07") ",\"not\":{\"$ref\":\"#/definitions/s\",\"minLength\":2}," SHORT_TEXT,
+       {"\"abcd\"", "1"},
+       {"\"a\"", "\"ab\""}},
+      /* both branches hold, however long the text is */
+      {"{" DRAFT(
+           "draft-07") ",\"type\":[\"string\",\"null\"],\"oneOf\":[{\"$ref\":\"#/definitions/s\","
+                       "\"maxLength\":1},{\"$ref\":\"#/definitions/s\",\"minLength\":2},{"
+                       "\"type\":\"null\"}]," SHORT_TEXT,
+       {"null"},
+       {"\"a\"", "\"ab\""}},
+      /* the reference is one to the root's definition */
+      {"{" DRAFT("draft-07") ",\"anyOf\":[{\"$id\":\"http://x/y\",\"$ref\":\"#/definitions/s\","
+                             "\"definitions\":{\"s\":{\"const\":1}}}]," SHORT_TEXT,
+       {"\"a\""},
+       {"1"}},
+  };
+  rig_t *rig = rig_new();
+  for (size_t i = 0; i < sizeof older / sizeof *older; i++) {
+    char text[512];
+    snprintf(text, sizeof text, schema, older[i]);
+    ASSERT_EQ_FOR(rig_schema(rig, text), 0, "%s", rig->error.message);
+    cr_expect(rig_accepts(rig, "\"a\""), "%s", text);
+    cr_expect(!rig_accepts(rig, "\"abcd\""), "%s", text);
+    ASSERT_STR_EQ(grammar_ignored(rig->grammar), "$ref:minLength");
+  }
+  rig_free(rig);
+  CHECK_ROWS(rows);
+}
+
 /* An id that two schemas have, and another dialect below the root, matter only where they decide.
  */
 Test(references, what_decides_nothing) {
@@ -171,6 +213,10 @@ Test(references, what_is_refused) {
       {"{\"$ref\":\"#/vendor/a\",\"vendor\":{\"a\":{\"$id\":\"i\",\"const\":1}}}",
        ERR_UNSUPPORTED_PARAMETER, "'/vendor/a': '$id'"},
       {"{\"items\":{" DRAFT("draft-07") ",\"$id\":\"i\"}}", ERR_UNSUPPORTED_PARAMETER, "'$schema'"},
+      {"{" DRAFT(
+           "draft-07") ",\"items\":{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\","
+                       "\"anyOf\":[{\"$ref\":\"#\",\"type\":\"null\"}]}}",
+       ERR_UNSUPPORTED_PARAMETER, "'$schema'"},
       {"{\"items\":{" DRAFT("draft-04") ",\"not\":{\"exclusiveMinimum\":1}}}",
        ERR_UNSUPPORTED_PARAMETER, "'$schema'"},
       {"{\"items\":{\"$schema\":1}}", ERR_UNSUPPORTED_PARAMETER, "/items/$schema"},

@@ -256,7 +256,10 @@ Test(refusals, unknown_names_where_only_known_ones_may_stand) {
   rig_t *rig = rig_new();
   json_doc_t *doc = NULL;
   static const char *const rows[] = {"{\"type\":\"null\",\"nullable\":true}",
-                                     "{\"type\":\"string\",\"format\":\"byte\"}"};
+                                     "{\"type\":\"string\",\"format\":\"byte\"}",
+                                     "{\"$schema\":\"http://json-schema.org/draft-07/schema#\","
+                                     "\"$ref\":\"#/definitions/a\",\"minimum\":1,"
+                                     "\"definitions\":{\"a\":{\"type\":\"integer\"}}}"};
   for (int known_only = 0; known_only < 2; known_only++) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
       ASSERT_EQ(json_parse(rows[i], strlen(rows[i]), &json_limits_request, &doc, &rig->error), 0);
