@@ -58,7 +58,7 @@ typedef struct ops {
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
   bool separate_memory; /* KV blocks are in memory that only this back end uses, not the host's */
   int32_t seqs_default, tokens_default; /* of max_num_seqs, 0: 64; of a step's tokens, 0: 512 */
-  int32_t logprobs_max;   /* alternatives that a row reports; 0 means LOGPROBS_RAISED_MAX */
+  int32_t logprobs_max;   /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */
   int32_t act_bytes;      /* bytes of one activation; 0 means 4 */
   const swap_ops_t *swap; /* copies of KV blocks to host memory and back; NULL = no swapping */
   /* Set-up. `close` frees all that the other functions made for the device. */

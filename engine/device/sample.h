@@ -12,24 +12,24 @@
 /* Largest number of ids that a row may suppress: EOS ids of the model, stop ids of the request. */
 enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
 
-/* A row reports alternatives, or named ids beside at most LOGPROBS_MAX of them. */
-enum { SAMPLE_TOP_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
-
 /* The result of one row, written by the back end before `end` returns. */
 typedef struct sample_result {
-  int32_t id;           /* drawn id, or score_id */
-  int32_t status;       /* 0, or ERR_INTERNAL or ERR_BAD_REQUEST: see sampler.h */
-  float logprob;        /* raw log-softmax of id; only if num_top >= 0 of the row */
-  int32_t rank;         /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
-  int32_t num_top;      /* entries filled in `top` */
-  token_logprob_t *top; /* [SAMPLE_TOP_MAX], the caller's; may be NULL if no row has num_top > 0 */
+  int32_t id;      /* drawn id, or score_id */
+  int32_t status;  /* 0, or ERR_INTERNAL or ERR_BAD_REQUEST: see sampler.h */
+  float logprob;   /* raw log-softmax of id; only if num_top >= 0 of the row */
+  int32_t rank;    /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
+  int32_t num_top; /* entries filled in `top` */
+  /* [SAMPLE_TOP_MAX], or [num_top] of a row that asks for more than ops_t.logprobs_max; the
+   * caller's. Of such a row it is written during the launch: its request may be gone at `end`. May
+   * be NULL if no row has num_top > 0. */
+  token_logprob_t *top;
 } sample_result_t;
 
 /* One row of logits to sample from or to score. Its arrays must live until `end`. */
 typedef struct sample_row {
   const sampling_params_t *params;
   int32_t score_id;      /* >= 0: do not draw, report this id (prompt logprobs); -1: draw */
-  int32_t num_top;       /* alternatives to report, at most SAMPLE_TOP_MAX; -1 = no logprobs */
+  int32_t num_top;       /* alternatives to report, at most the vocabulary; -1 = no logprobs */
   uint64_t rng_key;      /* from (seed, sequence index) */
   uint64_t rng_position; /* output position; a random number depends on (key, position, id) */
   const int32_t *prompt_ids;

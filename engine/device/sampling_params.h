@@ -13,9 +13,11 @@
 #define LOGPROB_NEVER (-9999.0f) /* stands for -infinity */
 
 enum {
-  LOGPROBS_MAX = 20,         /* alternatives per position that every back end finds */
-  LOGPROBS_RAISED_MAX = 128, /* of a back end that finds more, see ops_t */
+  LOGPROBS_MAX = 20, /* alternatives per position that every back end finds by itself */
   LOGPROB_TOKEN_IDS_MAX = 128,
+  /* Alternatives of a row within the memory of a step, named ids among them. A row of more lies in
+   * memory that its request lends, see request_t.scores. */
+  SAMPLE_TOP_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX,
   STOP_TOKEN_IDS_MAX = 128, /* stop ids of the request, without the EOS ids of the model */
   LOGIT_BIAS_MAX = 1024,
   BAD_WORDS_MAX = 256 /* token sequences (with and without leading space) */

@@ -9,6 +9,7 @@
  */
 #include "engine/base/random.h"
 #include "engine/base/util.h"
+#include "engine/device/order.h"
 #include "engine/sample/sampler_work.h"
 
 #include <math.h>
@@ -244,14 +245,22 @@ static int32_t find_top(const work_t *work, int32_t wanted, token_logprob_t *top
   return count;
 }
 
-_Static_assert((int)SAMPLE_TOP_MAX >= (int)LOGPROBS_RAISED_MAX, "a row reports them all");
+/* The same for many: all ids are sorted. */
+static int32_t sort_top(const work_t *work, int32_t wanted, token_logprob_t *top) {
+  int32_t *ids = (int32_t *)(void *)work->values, *spare = (int32_t *)(void *)work->weights;
+  int32_t count = MIN(wanted, work->vocab);
+  order_largest(work->logits, work->vocab, ids, spare);
+  for (int32_t i = 0; i < count; i++) top[i] = (token_logprob_t){ids[i], work->logits[ids[i]]};
+  return count;
+}
 
 /* Fills result->top with ids and raw logits, before the row is changed. finish_logprobs turns them
  * into logprobs. */
 static void fill_top(const work_t *work, const sample_row_t *row) {
   sample_result_t *result = row->result;
-  int32_t wanted = MIN(row->num_top, SAMPLE_TOP_MAX);
-  int32_t count = find_top(work, wanted, result->top);
+  bool many = row->num_top > SAMPLE_TOP_MAX;
+  int32_t count =
+      many ? sort_top(work, row->num_top, result->top) : find_top(work, row->num_top, result->top);
   int32_t num_extra = row->score_id < 0 ? row->params->num_logprob_token_ids : 0;
   for (int32_t i = 0; i < num_extra && count < SAMPLE_TOP_MAX; i++) {
     int32_t id = row->params->logprob_token_ids[i], seen = 0;

@@ -280,7 +280,7 @@ Test(property, no_row_gives_a_bad_id_or_a_nan) {
     ASSERT_LE(result->rank, rig.vocab);
     ASSERT_GE(result->logprob, SAMPLER_LOGPROB_MIN);
     ASSERT_LE(result->logprob, 1e-6f);
-    ASSERT_LE(result->num_top, LOGPROBS_RAISED_MAX);
+    ASSERT_LE(result->num_top, SAMPLE_TOP_MAX);
     for (int32_t i = 0; i < result->num_top; i++) {
       ASSERT_GE(result->top[i].id, 0);
       ASSERT_LT(result->top[i].id, rig.vocab);
