@@ -53,7 +53,7 @@ struct exchange {
   void (*on_abort)(exchange_t *exchange, const inferd_error_t *error);
 };
 
-/* Returns the value of a request header, or NULL. The name is case-insensitive. */
+/* The value of a request header, or NULL. The name is case-insensitive. */
 const char *exchange_request_header(const exchange_t *exchange, const char *name);
 /* Gives the body with its charge to the handler, which frees both with held_free, however long the
  * client stays; a NUL follows the last byte. Returns false if memory is short. A body that is not
@@ -64,8 +64,8 @@ bool exchange_take_body(exchange_t *exchange, held_t *out);
 /* Adds a response header; call before the reply or the stream begins. Values are copied. */
 void exchange_header(exchange_t *exchange, const char *name, const char *value);
 
-/* Answers with a whole body. `body` is malloc'ed and now belongs to the transport. The handler must
- * not touch the exchange afterwards. HEAD sends the headers only. */
+/* Answers with a whole body, which was malloc'ed and is the transport's now, as the exchange is.
+ * HEAD sends the headers only. */
 void exchange_reply(exchange_t *exchange, int status, const char *content_type, char *body,
                     size_t length);
 /* Answers with the OpenAI error object and the headers that belong to the code (Retry-After, Allow,
@@ -78,8 +78,7 @@ typedef struct pieces {
   /* Prints on from where the last call ended: appends `room` bytes to `out`, or up to
    * PIECE_EXCESS_MAX more. Returns false when that was all. */
   bool (*print)(void *owner, struct buffer *out, size_t room);
-  /* Called once, when everything was printed, or when the client has left. The transport does not
-   * use the owner afterwards. */
+  /* Called once, when all was printed or the client has left: the last use of the owner. */
   void (*free)(void *owner);
   void *owner;
 } pieces_t;
@@ -97,12 +96,14 @@ void exchange_reply_pieces(exchange_t *exchange, const char *content_type, piece
 
 /* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
 void exchange_stream(exchange_t *exchange);
-/* Queues bytes for the client. All bytes of one loop iteration are sent together at its end.
- * Returns false if the buffer of a client that reads too slowly is full: the transport then calls
- * on_gone in the same iteration. */
+/* The same with bytes that are printed when the client takes them: false of `print` means nothing
+ * more until exchange_stream_more. `free` is called at the end of the exchange. */
+void exchange_stream_pieces(exchange_t *exchange, pieces_t pieces);
+void exchange_stream_more(exchange_t *exchange);
+/* Queues bytes for the client, to be sent at the end of the loop iteration. Returns false if the
+ * buffer of a client that reads too slowly is full: on_gone is called in the same iteration. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
-/* Ends the stream after the queued bytes have been sent. The handler must not use the exchange
- * afterwards. */
+/* Ends the stream behind the queued bytes. The exchange is the transport's then. */
 void exchange_end(exchange_t *exchange);
 
 /* {"error":{...}} as malloc'ed text; also used for errors inside a stream. NULL when memory is

@@ -139,6 +139,11 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
   if (exchange->state == EXCHANGE_GONE) return MHD_CONTENT_READER_END_WITH_ERROR;
   size_t pending = exchange->out_end - exchange->out_start;
   exchange->progress_ms = uv_now(exchange->http->loop);
+  if (pending == 0 && exchange->pieces.print != NULL) {
+    int code = pieces_fill(exchange);
+    if (code != 0) return code > 0 ? 0 : MHD_CONTENT_READER_END_WITH_ERROR;
+    pending = exchange->out_end;
+  }
   if (pending == 0) {
     if (exchange->state == EXCHANGE_ENDING) return MHD_CONTENT_READER_END_OF_STREAM;
     if (exchange->out_capacity > OUT_BYTES_KEPT) {
@@ -176,6 +181,17 @@ void exchange_stream(exchange_t *public) {
   /* The handler continues to write, so on_gone must tell it when the stream ends. */
   exchange_move(exchange, EXCHANGE_STREAMING);
   exchange_doom(exchange, "no_memory");
+}
+
+void exchange_stream_pieces(exchange_t *public, pieces_t pieces) {
+  exchange_of(public)->pieces = pieces;
+  exchange_stream(public);
+}
+
+void exchange_stream_more(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
+  if (!exchange->in_handler && !exchange->waits_for_turn) exchange_wake(exchange);
 }
 
 /* Makes room behind out_end. */
@@ -224,5 +240,5 @@ void exchange_end(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
   public->on_gone = NULL;
   exchange_move(exchange, EXCHANGE_ENDING);
-  if (!exchange->in_handler) exchange_wake(exchange);
+  if (!exchange->in_handler && !exchange->waits_for_turn) exchange_wake(exchange);
 }

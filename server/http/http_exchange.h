@@ -104,6 +104,9 @@ void exchange_shutdown(http_exchange_t *exchange); /* http_abort of one exchange
 
 /* http_pieces.c */
 void pieces_begin_turn(http_t *http); /* resumes the replies whose turn it is */
+/* Prints the next piece into exchange->out, which is empty. Returns 0; 1 if that must wait for the
+ * next turn, and the exchange is suspended; -1 if memory is short: the connection must end. */
+int pieces_fill(http_exchange_t *exchange);
 void pieces_free(http_exchange_t *exchange);
 /* Counts bytes of a reply that were printed in this turn. */
 void pieces_count(http_exchange_t *exchange, size_t bytes);

@@ -93,8 +93,18 @@ static int print_piece(http_exchange_t *exchange, size_t room) {
   (void)charge_resize(charge, out.capacity);
   CHECK_EQ(charge->bytes, out.capacity);
   pieces_count(exchange, out.length);
-  if (!more) free_pieces(exchange);
+  if (!more && exchange->state != EXCHANGE_STREAMING) free_pieces(exchange);
   return out.failed ? ERR_INTERNAL : 0;
+}
+
+int pieces_fill(http_exchange_t *exchange) {
+  if (!may_print(exchange)) {
+    wait_for_turn(exchange);
+    return 1;
+  }
+  if (print_piece(exchange, PIECE_BYTES) == 0) return 0;
+  exchange->cause = "no_memory";
+  return -1;
 }
 
 /* libmicrohttpd calls it for the next bytes. */
@@ -105,14 +115,8 @@ static ssize_t pieces_read(void *context, uint64_t position, char *buffer, size_
   exchange->progress_ms = uv_now(exchange->http->loop);
   if (exchange->out_start == exchange->out_end) {
     if (exchange->pieces.print == NULL) return MHD_CONTENT_READER_END_OF_STREAM;
-    if (!may_print(exchange)) {
-      wait_for_turn(exchange);
-      return 0;
-    }
-    if (print_piece(exchange, PIECE_BYTES) != 0) {
-      exchange->cause = "no_memory";
-      return MHD_CONTENT_READER_END_WITH_ERROR;
-    }
+    int code = pieces_fill(exchange);
+    if (code != 0) return code > 0 ? 0 : MHD_CONTENT_READER_END_WITH_ERROR;
     if (exchange->out_end == 0) return MHD_CONTENT_READER_END_OF_STREAM;
   }
   size_t n = MIN(exchange->out_end - exchange->out_start, size);

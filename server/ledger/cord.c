@@ -39,12 +39,23 @@ void cord_items(cord_t *cord, cord_item_t *item, const void *list, size_t count)
   add(cord, (cord_part_t){.length = count, .item = item, .list = list});
 }
 
+void cord_joined(cord_t *cord, cord_item_t *item, const void *list, size_t count) {
+  cover_own(cord);
+  add(cord, (cord_part_t){.length = count, .item = item, .list = list, .joined = true});
+}
+
 bool cord_failed(const cord_t *cord) {
   return cord->own.failed || cord->parts.failed;
 }
 
 size_t cord_held(const cord_t *cord) {
   return cord->own.capacity + cord->parts.capacity;
+}
+
+void cord_clear(cord_t *cord) {
+  buffer_clear(&cord->own);
+  buffer_clear(&cord->parts);
+  cord->own_used = cord->part = cord->place = 0;
 }
 
 void cord_free(cord_t *cord) {
@@ -65,7 +76,7 @@ static size_t whole_characters(const char *text, size_t length) {
 static bool print_part(cord_t *cord, const cord_part_t *part, buffer_t *out, size_t end) {
   if (part->item != NULL) {
     for (; cord->place < part->length && out->length < end && !out->failed; cord->place++) {
-      if (cord->place > 0) buffer_char(out, ',');
+      if (cord->place > 0 && !part->joined) buffer_char(out, ',');
       part->item(out, part->list, cord->place);
     }
     return cord->place == part->length;

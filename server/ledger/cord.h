@@ -21,6 +21,7 @@ typedef struct cord_part {
   bool escaped;      /* bytes: printed as the body of a JSON string */
   cord_item_t *item; /* not NULL: items of `list`, with commas between */
   const void *list;  /* of `item` */
+  bool joined;       /* the items bring the commas between them */
 } cord_part_t;
 
 typedef struct cord {
@@ -28,13 +29,15 @@ typedef struct cord {
   buffer_t parts;     /* cord_part_t */
   size_t own_used;    /* bytes of `own` that a part covers */
   size_t part, place; /* where the next piece begins: part, and byte or item in it */
-  bool flat; /* bytes and text are copied into `own` at once: for a short text. No items then. */
+  bool flat;          /* bytes and text are copied into `own` at once; items are not */
 } cord_t;
 
 /* Each appends a part. What it points to must stay as it is until the cord is freed. */
 void cord_bytes(cord_t *cord, const char *bytes, size_t length);
 void cord_escape(cord_t *cord, const char *text, size_t length); /* the body of a JSON string */
 void cord_items(cord_t *cord, cord_item_t *item, const void *list, size_t count);
+/* The same for items that print the commas between them, as some may print nothing. */
+void cord_joined(cord_t *cord, cord_item_t *item, const void *list, size_t count);
 
 /* Returns true if memory was short while the cord was made: then parts are missing. */
 bool cord_failed(const cord_t *cord);
@@ -42,6 +45,8 @@ bool cord_failed(const cord_t *cord);
  * item, or CORD_STEP_BYTES of text escaped. Returns false when nothing is left. If memory is short
  * `out` has failed. */
 bool cord_print(cord_t *cord, buffer_t *out, size_t room);
+/* Empties a cord of which everything is printed; its memory is kept. */
+void cord_clear(cord_t *cord);
 /* Bytes that the cord itself holds. */
 size_t cord_held(const cord_t *cord);
 void cord_free(cord_t *cord);

@@ -41,6 +41,7 @@ typedef struct fake_exchange {
   char *body; /* of a reply, or all bytes of the stream so far; NUL behind */
   size_t body_length;
   int writes;
+  pieces_t pieces;                /* of a stream that is printed when it is taken */
   bool refuse_writes;             /* the client is too slow */
   char request_headers[2][2][64]; /* name, value */
 } fake_exchange_t;
@@ -78,6 +79,7 @@ typedef struct fake_engine {
   engine_activity_t activity;
   double progress;
   size_t keys_per_token; /* bytes that engine_hash_prompt asks for */
+  size_t scores_bytes;   /* engine_scores_bytes of every request */
   int refuse;            /* an ERR_ number that engine_submit answers with; 0 = admits */
   request_t *requests[256];
   int num_requests; /* submitted and not DONE */

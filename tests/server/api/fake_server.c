@@ -121,6 +121,12 @@ const char *fake_steady_body(fake_exchange_t *exchange) {
   return exchange->body;
 }
 
+static void free_pieces(fake_exchange_t *exchange) {
+  pieces_t pieces = exchange->pieces;
+  exchange->pieces = (pieces_t){0};
+  if (pieces.free != NULL) pieces.free(pieces.owner);
+}
+
 void fake_exchange_gone(fake_exchange_t *exchange, const char *cause) {
   cr_assert(!exchange->answered);
   cr_assert(!exchange->ended);
@@ -129,6 +135,7 @@ void fake_exchange_gone(fake_exchange_t *exchange, const char *cause) {
   /* What the client sent goes with it: nobody may look at it afterwards. */
   memset((char *)(uintptr_t)exchange->public.body, 'X', exchange->public.body_length);
   if (exchange->public.on_gone != NULL) exchange->public.on_gone(&exchange->public, cause);
+  free_pieces(exchange);
 }
 
 void fake_exchange_free(fake_exchange_t *exchange) {
@@ -224,9 +231,20 @@ void exchange_stream(exchange_t *exchange) {
   of(exchange)->status = 200;
 }
 
+void exchange_stream_pieces(exchange_t *exchange, pieces_t pieces) {
+  of(exchange)->pieces = pieces;
+  exchange_stream(exchange);
+}
+
+void exchange_stream_more(exchange_t *exchange) {
+  check_open(of(exchange));
+  cr_assert(of(exchange)->pieces.print != NULL);
+}
+
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length) {
   fake_exchange_t *fake = of(exchange);
   check_open(fake);
+  cr_assert(fake->pieces.print == NULL);
   cr_assert(fake->streaming);
   if (fake->refuse_writes) {
     fake_exchange_gone(fake, "slow_reader");
@@ -240,9 +258,19 @@ bool exchange_write(exchange_t *exchange, const char *bytes, size_t length) {
   return true;
 }
 
+/* Prints a stream in small pieces, all of it at its end. */
+static void print_stream(fake_exchange_t *fake) {
+  buffer_t out = {0};
+  while (fake->pieces.print(fake->pieces.owner, &out, 50)) continue;
+  free(fake->body);
+  fake->body = buffer_detach(&out, &fake->body_length);
+  free_pieces(fake);
+}
+
 void exchange_end(exchange_t *exchange) {
   check_open(of(exchange));
   cr_assert(of(exchange)->streaming);
+  if (of(exchange)->pieces.print != NULL) print_stream(of(exchange));
   of(exchange)->ended = true;
 }
 

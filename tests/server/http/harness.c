@@ -3,9 +3,9 @@
  * The fakes stand in for server/api and server/completion, server/observe/metrics.c and the engine
  * under their real names, so the route table and every check under test are the real ones. The body
  * of a completion says what the fake does:
- * {"mode":"reply|later|wait|stream|flood|pieces","n":5,"ms":10,"size":100}. With "drop" the body is
- * taken and freed before the answer begins; with "keep" it is taken and kept until harness_let_go,
- * as by a job that still runs when the client has left.
+ * {"mode":"reply|later|wait|stream|flood|pieces|bursts","n":5,"ms":10,"size":100}. With "drop" the
+ * body is taken and freed before the answer begins; with "keep" it is taken and kept until
+ * harness_let_go, as by a job that still runs when the client has left.
  */
 #include "tests/expect.h"
 
@@ -58,6 +58,7 @@ typedef struct job {
   uv_timer_t timer; /* first: closed by address */
   exchange_t *exchange;
   int left, size;
+  int floor; /* of a stream in pieces: the lines of `left` above it may be printed */
   bool stream, flood;
 } job_t;
 
@@ -104,15 +105,43 @@ static void on_job_timer(uv_timer_t *timer) {
 /* A reply of `left` lines, printed as they are asked for. */
 static bool print_lines(void *owner, struct buffer *out, size_t room) {
   job_t *job = owner;
-  for (size_t end = out->length + room; job->left > 0 && out->length < end; job->left--) {
+  for (size_t end = out->length + room; job->left > job->floor && out->length < end; job->left--) {
     char line[64];
     buffer_append(out, line, (size_t)snprintf(line, sizeof line, "%-30d\n", job->left));
   }
-  return job->left > 0;
+  return job->left > job->floor;
 }
 static void free_lines(void *owner) {
   atomic_fetch_sub(&seen.live, 1);
   free(owner);
+}
+
+/* A stream of such lines: each tick allows `size` more of them. */
+static void on_burst(uv_timer_t *timer) {
+  job_t *job = (job_t *)timer;
+  job->floor -= MIN(job->size, job->floor);
+  exchange_stream_more(job->exchange);
+  if (job->floor > 0) return;
+  uv_timer_stop(timer);
+  exchange_end(job->exchange);
+}
+static void on_bursts_gone(exchange_t *exchange, const char *cause) {
+  job_t *job = exchange->user;
+  atomic_store(&seen.cause, cause);
+  uv_timer_stop(&job->timer);
+}
+static void free_bursts(void *owner) {
+  job_end(owner);
+}
+static void stream_bursts(exchange_t *exchange, job_t *job) {
+  job->exchange = exchange;
+  exchange->user = job;
+  exchange->on_gone = on_bursts_gone;
+  atomic_fetch_add(&seen.live, 1);
+  uv_timer_init(exchange->server->loop, &job->timer);
+  job->floor = job->left;
+  exchange_stream_pieces(exchange, (pieces_t){print_lines, free_bursts, job});
+  uv_timer_start(&job->timer, on_burst, 1, 1);
 }
 
 static int number_in(const char *body, const char *name, int otherwise) {
@@ -176,6 +205,13 @@ void api_completions(exchange_t *exchange) {
     lines->left = number_in(body, "\"n\":", 5);
     atomic_fetch_add(&seen.live, 1);
     exchange_reply_pieces(exchange, "text/plain", (pieces_t){print_lines, free_lines, lines});
+    return;
+  }
+  if (strstr(body, "\"mode\":\"bursts\"") != NULL) {
+    job_t *lines = calloc(1, sizeof *lines);
+    lines->left = number_in(body, "\"n\":", 5);
+    lines->size = number_in(body, "\"size\":", 20);
+    stream_bursts(exchange, lines);
     return;
   }
   if (!stream && !flood && !wait && !later) {

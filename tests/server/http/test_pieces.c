@@ -12,9 +12,11 @@ enum { LINE_BYTES = 31, LINES_MANY = 200000 /* 6 MB */ };
 
 TestSuite(pieces, .timeout = 60);
 
-static int ask(const char *version, int lines) {
+/* Lines in bursts of `burst`, as a stream; of 0: as a reply. */
+static int ask_bursts(const char *version, int lines, int burst) {
   char text[400], body[100];
-  snprintf(body, sizeof body, "{\"mode\":\"pieces\",\"n\":%d}", lines);
+  const char *mode = burst > 0 ? "bursts" : "pieces";
+  snprintf(body, sizeof body, "{\"mode\":\"%s\",\"n\":%d,\"size\":%d}", mode, lines, burst);
   snprintf(text, sizeof text,
            "POST /v1/completions HTTP/%s\r\nHost: localhost\r\nContent-Type: application/json\r\n"
            "Content-Length: %zu\r\n\r\n%s",
@@ -23,6 +25,10 @@ static int ask(const char *version, int lines) {
   ASSERT_GE(fd, 0);
   client_send(fd, text);
   return fd;
+}
+
+static int ask(const char *version, int lines) {
+  return ask_bursts(version, lines, 0);
 }
 
 /* Takes the chunks of a body apart, in place; checks the last one. */
@@ -173,8 +179,8 @@ Test(pieces, no_memory_for_a_piece) {
 }
 
 /* The client reads nothing of a long reply: it is cut, and its memory is free. */
-static void check_slow_reader(int fd) {
-  char *text = client_post_text("/v1/completions", "", "{\"mode\":\"pieces\",\"n\":2000000}");
+static void check_slow_reader(int fd, const char *body) {
+  char *text = client_post_text("/v1/completions", "", body);
   client_send(fd, text);
   free(text);
   cr_assert(wait_for(&seen.live, 1, 3000));
@@ -185,7 +191,7 @@ static void check_slow_reader(int fd) {
 
 Test(pieces, slow_reader) {
   harness_start((const char *[]){"--slow-reader-timeout=400ms", NULL});
-  check_slow_reader(client_connect(harness_port(0)));
+  check_slow_reader(client_connect(harness_port(0)), "{\"mode\":\"pieces\",\"n\":2000000}");
   harness_stop();
 }
 
@@ -195,7 +201,70 @@ Test(pieces, slow_reader_of_a_unix_socket) {
   snprintf(uds, sizeof uds, "%s/s", path);
   snprintf(flag, sizeof flag, "--uds=%s", uds);
   harness_start((const char *[]){"--slow-reader-timeout=400ms", flag, NULL});
-  check_slow_reader(client_connect_unix(uds));
+  check_slow_reader(client_connect_unix(uds), "{\"mode\":\"pieces\",\"n\":2000000}");
   harness_stop();
   rmdir(path);
+}
+
+/* A stream may have more to send than its buffer holds: it is printed as the client takes it. */
+Test(pieces, a_stream_in_bursts) {
+  static const int bursts[] = {1000000, 20000, 100};
+  harness_start((const char *[]){"--stream-buffer-bytes=4KiB", NULL});
+  for (size_t i = 0; i < sizeof bursts / sizeof bursts[0]; i++) {
+    int lines = bursts[i] > 1000 ? LINES_MANY : 5000;
+    int fd = ask_bursts("1.1", lines, bursts[i]);
+    char *answer = client_read(fd, "\r\n0\r\n\r\n", 20000), *body = body_of(answer);
+    cr_assert_not_null(strstr(answer, "text/event-stream"), "%.300s", answer);
+    check_lines(body, join_chunks(body), lines);
+    free(answer);
+    close(fd);
+  }
+  check_turns(0);
+  check_nothing_left();
+  harness_stop();
+}
+
+Test(pieces, many_streams_share_the_turns) {
+  enum { CLIENTS = 24, LINES = 40000 };
+  harness_start((const char *[]){"--max-request-memory=64MiB", NULL});
+  int fd[CLIENTS];
+  for (int i = 0; i < CLIENTS; i++) fd[i] = ask_bursts("1.0", LINES, 7000);
+  for (int i = 0; i < CLIENTS; i++) {
+    char *answer = client_read_all(fd[i], 20000), *body = body_of(answer);
+    check_lines(body, strlen(body), LINES);
+    free(answer);
+    close(fd[i]);
+  }
+  check_turns(0);
+  check_nothing_left();
+  harness_stop();
+}
+
+Test(pieces, clients_of_streams_leave_or_do_not_read) {
+  enum { CLIENTS = 8 };
+  harness_start((const char *[]){"--slow-reader-timeout=400ms", NULL});
+  for (int i = 0; i < CLIENTS; i++) {
+    int fd = ask_bursts("1.1", 10 * LINES_MANY, i % 3 == 0 ? 10 * LINES_MANY : 100000);
+    free(client_read(fd, "\r\n\r\n", 3000));
+    if (i % 2 == 0) {
+      client_reset(fd);
+    } else {
+      close(fd);
+    }
+  }
+  check_nothing_left();
+  check_slow_reader(client_connect(harness_port(0)),
+                    "{\"mode\":\"bursts\",\"n\":2000000,\"size\":2000000}");
+  check_turns(0);
+  harness_stop();
+}
+
+/* The server stops in the middle of such a stream. */
+Test(pieces, a_stop_ends_a_stream) {
+  harness_start(NULL);
+  int fd = ask_bursts("1.1", 10 * LINES_MANY, 1000000);
+  free(client_read(fd, "\r\n\r\n", 3000));
+  harness_stop();
+  ASSERT_EQ(atomic_load(&seen.live), 0);
+  close(fd);
 }
