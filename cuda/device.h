@@ -57,6 +57,7 @@ typedef struct cuda_step {
   gpu_sample_result_t *results;  /* pinned, [tokens_max] */
   gpu_sample_top_t *tops;        /* pinned, [tokens_max] */
   sample_result_t **targets;     /* [tokens_max] where results go at `end` */
+  int32_t *num_sorted;           /* [tokens_max] alternatives that the launch wrote; 0 = none */
   int32_t num_results, num_tops; /* 1 + the last row that asks for alternatives */
   bool is_sealed;                /* launched whole, `done` recorded */
   cudaEvent_t done;
@@ -99,17 +100,17 @@ struct device {
   uint8_t *packet; /* [packet_max] */
   size_t packet_max, payload_max /* of one sampled row */;
   gpu_inputs_t inputs;
-  int32_t block_table_stride;
+  int32_t *host_ids;           /* [2, vocab] its order, and scratch */
   int32_t *block_table_mirror; /* host, [reqs_max, stride] what the device's table holds */
   rope_slot_t ropes[ROPES_MAX];
   window_slot_t windows[WINDOWS_MAX];
-  int32_t workers; /* blocks of the decode grid */
-  float *partial, *partial_state;
+  int32_t workers /* blocks of the decode grid */, block_table_stride;
   int32_t shared_rows_max; /* rows of the widest layer whose tiles several blocks may share */
   float *linear_partial;   /* of gpu_skinny_t */
   int32_t *tickets;
-  struct blas *blas;            /* NULL = the own kernels do all products */
-  float *logits;                /* [logits_rows_max, vocab] */
+  struct blas *blas; /* NULL = the own kernels do all products */
+  float *partial, *partial_state, *logits /* [logits_rows_max, vocab] */;
+  float *host_logits;           /* pinned, [vocab] a row that the host sorts */
   float *lora_low;              /* [tokens_max, lora_stride] */
   int32_t lora_stride;          /* widest rank of an adapter's layer; 0 = no adapters */
   void *experts, *scratch;      /* of gpu_moe; of the sampler, [logits_rows_max] rows */

@@ -7,7 +7,9 @@
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/device/order.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { WORD_ENTRY = 3 /* int32 of a banned sequence: length, at most one before, the last */ };
@@ -117,6 +119,11 @@ static void pack_draw(device_t *device, const sample_row_t *row, int32_t index,
   to->num_logprob_ids = params->num_logprob_token_ids;
 }
 
+/* Returns true if the host sorts the row, see sort_row. */
+static bool is_sorted(const sample_row_t *row) {
+  return row->num_top > LOGPROBS_MAX;
+}
+
 static void pack_row(device_t *device, const sample_row_t *row, int32_t index,
                      gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
@@ -129,7 +136,7 @@ static void pack_row(device_t *device, const sample_row_t *row, int32_t index,
       .frequency_penalty = params->frequency_penalty,
       .repetition_penalty = params->repetition_penalty,
       .score_id = row->score_id,
-      .num_top = row->num_top,
+      .num_top = is_sorted(row) ? 0 : row->num_top,
       .rng_key = row->rng_key,
       .rng_position = row->rng_position,
   };
@@ -159,6 +166,76 @@ static void launch_rows(device_t *device, int32_t first, int32_t num_rows) {
               "sample");
 }
 
+/* ---- rows that the host sorts ---- */
+
+/* The kernel finds few alternatives, one after another. For more, the row is copied to the host
+ * before the kernel changes it and sorted here, and the sum that makes logits to logprobs is read
+ * after it. The launch waits for both: at `end` the request may be gone, with the memory for the
+ * alternatives. */
+
+/* Applies the grammar's mask, and shares all probability among logits of +infinity, as the kernel
+ * does. */
+static void change_logits(float *logits, int32_t vocab, const uint32_t *allowed) {
+  float most = -INFINITY;
+  for (int32_t i = 0; i < vocab; i++) {
+    if (allowed != NULL && !(allowed[i / 32] >> (i % 32) & 1)) logits[i] = -INFINITY;
+    most = logits[i] > most ? logits[i] : most;
+  }
+  if (most != INFINITY) return;
+  for (int32_t i = 0; i < vocab; i++) logits[i] = logits[i] == INFINITY ? 0.0f : -INFINITY;
+}
+
+/* Fills the alternatives of a row with ids and logits. */
+static void sort_row(device_t *device, const sample_row_t *row, int32_t index) {
+  const int32_t vocab = device->limits.vocab_size;
+  const size_t bytes = (size_t)vocab * sizeof(float);
+  float *logits = device->host_logits;
+  if (device->fault != 0) return;
+  device_note(device,
+              (int)cudaMemcpyAsync(logits, device->logits + (size_t)index * (size_t)vocab, bytes,
+                                   cudaMemcpyDeviceToHost, device->stream),
+              "logits");
+  device_note(device, (int)cudaStreamSynchronize(device->stream), "logits");
+  if (device->fault != 0) return;
+  change_logits(logits, vocab, row->allowed_mask);
+  order_largest(logits, vocab, device->host_ids, device->host_ids + vocab);
+  for (int32_t i = 0; i < row->num_top && i < vocab; i++) {
+    const int32_t id = device->host_ids[i];
+    row->result->top[i] = (token_logprob_t){id, logits[id]};
+  }
+}
+
+/* Turns the logits of the alternatives into logprobs. */
+static void finish_sorted(device_t *device, const sample_row_t *row, int32_t index) {
+  const int32_t count = MIN(row->num_top, device->limits.vocab_size);
+  cuda_step_t *step = device->step;
+  if (device->fault != 0) return;
+  gpu_sample_result_t *result = &step->results[index];
+  device_note(device,
+              (int)cudaMemcpyAsync(result, &device->results[index], sizeof *result,
+                                   cudaMemcpyDeviceToHost, device->stream),
+              "results");
+  device_note(device, (int)cudaStreamSynchronize(device->stream), "results");
+  if (device->fault != 0) return;
+  for (int32_t i = 0; i < count; i++) {
+    token_logprob_t *top = &row->result->top[i];
+    const float logprob = (float)((double)top->logprob - result->log_sum);
+    top->logprob = logprob > LOGPROB_NEVER ? logprob : LOGPROB_NEVER;
+  }
+  step->num_sorted[index] = count;
+}
+
+static void launch_sorted(device_t *device, const sample_row_t *rows, int32_t first,
+                          int32_t num_rows) {
+  for (int32_t i = 0; i < num_rows; i++) {
+    if (is_sorted(&rows[i])) sort_row(device, &rows[i], i);
+  }
+  launch_rows(device, first, num_rows);
+  for (int32_t i = 0; i < num_rows; i++) {
+    if (is_sorted(&rows[i])) finish_sorted(device, &rows[i], first + i);
+  }
+}
+
 void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
   if (device->fault != 0 || num_rows == 0) return;
   cuda_step_t *step = device->step;
@@ -169,11 +246,12 @@ void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
   for (int32_t i = 0; i < num_rows; i++) {
     pack_row(device, &rows[i], first + i, &to[i]);
     step->targets[first + i] = rows[i].result;
+    step->num_sorted[first + i] = 0;
     if (rows[i].num_top >= 0) step->num_tops = first + i + 1;
   }
   step->num_results += num_rows;
   if (device->mode != STEP_REPLAY) {
-    launch_rows(device, first, num_rows);
+    launch_sorted(device, rows, first, num_rows);
   } else if (step->num_results == device->batch->num_selected) {
     graph_launch(device);
   }
@@ -194,9 +272,10 @@ void draw_finish(cuda_step_t *step) {
     to->rank = from->rank;
     to->num_top = i < step->num_tops ? from->num_top : 0;
     CHECK_GE(to->num_top, 0);
-    CHECK_LE(to->num_top, LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX);
+    CHECK_LE(to->num_top, SAMPLE_TOP_MAX);
     for (int32_t j = 0; j < to->num_top; j++) {
       to->top[j] = (token_logprob_t){step->tops[i].ids[j], step->tops[i].logprobs[j]};
     }
+    if (to->status == 0 && step->num_sorted[i] > 0) to->num_top = step->num_sorted[i];
   }
 }

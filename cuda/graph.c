@@ -4,8 +4,8 @@
  * to the results on the device; a batch of fewer rows is padded to the next size. All addresses
  * are fixed and all lengths are read on the device, attention is planned inside, so a replay needs
  * only a new packet. The engine makes two warm-up runs of each size: one launch by launch, so that
- * every kernel is loaded, and one that is captured. Steps that are not pure decodes, or are larger
- * than the largest size, run without a graph.
+ * every kernel is loaded, and one that is captured. Steps that are not pure decodes, are
+ * larger than the largest size, or have rows that the host sorts run without a graph.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -68,7 +68,7 @@ static bool is_pure_decode(const batch_t *batch) {
 /* Finds the smallest graph that is large enough for the batch; the list has the largest first. */
 static const step_graph_t *smallest_graph(const device_t *device, const batch_t *batch) {
   const step_graph_t *best = NULL;
-  if (!is_pure_decode(batch)) return NULL;
+  if (!is_pure_decode(batch) || batch->reports_many) return NULL;
   for (int32_t i = 0; i < device->num_graphs && device->graphs[i].rows >= batch->num_reqs; i++) {
     if (device->graphs[i].is_adapted == (batch->num_adapted > 0)) best = &device->graphs[i];
   }

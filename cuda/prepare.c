@@ -160,6 +160,9 @@ static int take_steps(device_t *device, inferd_error_t *error) {
     if (!code)
       code = device_take_heap(device, (void **)&step->targets,
                               device_product(tokens, sizeof(sample_result_t *), 1), what, error);
+    if (!code)
+      code = device_take_heap(device, (void **)&step->num_sorted,
+                              device_product(tokens, sizeof(int32_t), 1), what, error);
     if (code) return code;
     int status = (int)cudaEventCreateWithFlags(&step->done, cudaEventDisableTiming);
     if (status) return device_error(status, what, error);
@@ -228,7 +231,13 @@ static int take_sampler(device_t *device, inferd_error_t *error) {
       {&device->scratch,
        device_product(rows, gpu_sample_scratch_bytes(device->limits.vocab_size), 1)},
   };
-  return take_all(device, needs, 2, "logits", error);
+  int code = take_all(device, needs, 2, "logits", error);
+  if (!code)
+    code = device_take_pinned(device, (void **)&device->host_logits,
+                              device_product(vocab, sizeof(float), 1), "logits", error);
+  if (code) return code;
+  return device_take_heap(device, (void **)&device->host_ids,
+                          device_product(vocab, 2, sizeof(int32_t)), "logits", error);
 }
 
 size_t cuda_workspace_bytes(const step_limits_t *limits) {

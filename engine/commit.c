@@ -8,6 +8,7 @@
 #include "engine/quota.h"
 #include "engine/sample/choices.h"
 #include "engine/sample/pooling.h"
+#include "engine/sample/scores.h"
 
 #include <string.h>
 
@@ -180,7 +181,8 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
   return seq->masks.late ? SEQUENCE_RUNNING : status_after(engine, seq, complete);
 }
 
-static event_t result_event(const sample_row_t *row, const sequence_t *seq, int32_t num_logprobs) {
+static event_t result_event(const engine_t *engine, const sample_row_t *row, const sequence_t *seq,
+                            int32_t num_logprobs) {
   const sample_result_t *result = row->result;
   return (event_t){
       .request = seq->group->request,
@@ -191,6 +193,7 @@ static event_t result_event(const sample_row_t *row, const sequence_t *seq, int3
       .rank = result->rank,
       .num_top = num_logprobs >= 0 ? result->num_top : 0,
       .top = result->top,
+      .top_lent = scores_are_many(engine, row->num_top),
       .stop_token_id = -1,
       .stop_string = -1,
   };
@@ -207,7 +210,7 @@ void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns)
 static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                                       int *error_code, uint64_t now_ns) {
   const sampling_params_t *params = &seq->group->request->params;
-  event_t event = result_event(row, seq, params->num_logprobs);
+  event_t event = result_event(engine, row, seq, params->num_logprobs);
   detokenized_t text;
   sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
   event.kind = EVENT_TOKEN;
@@ -228,7 +231,7 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
 }
 
 static void commit_score(engine_t *engine, sequence_t *seq, const sample_row_t *row) {
-  event_t event = result_event(row, seq, seq->group->request->params.num_prompt_logprobs);
+  event_t event = result_event(engine, row, seq, seq->group->request->params.num_prompt_logprobs);
   event.kind = EVENT_PROMPT_LOGPROB;
   event.position = ++seq->num_scored;
   mailbox_emit(engine->mailbox, &event);

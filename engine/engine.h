@@ -90,9 +90,8 @@ typedef struct engine_info {
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
 } engine_info_t;
 
-/* Copies the options and starts the engine thread, which loads the model; returns before the model
- * is loaded. Returns 0 and *out, which the caller frees with engine_destroy; or ERR_USAGE,
- * ERR_CONFIGURATION for an option that is out of range, ERR_NO_MEMORY. */
+/* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
+ * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);
 /* Plans what engine_create would load, from the headers of the files alone: family, parameters,
  * types, memory, context, as lines of options->log; no thread, no weights. Returns 0, or the error
@@ -112,10 +111,11 @@ void engine_stats(const engine_t *engine, engine_stats_t *out);   /* any thread 
 /* For grammar_compile: the tokens of this model. NULL before READY; any thread. */
 const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engine);
 
-/* Returns the bytes that request_t.room must have for these parameters; 0 unless params_collect();
- * SIZE_MAX on overflow. The engine keeps growing choices there. Before EVENT_DONE, engine_drain
- * delivers the best choices as TOKEN and CHOICE_DONE events, best first. */
+/* The bytes that a request must lend; 0 = none, SIZE_MAX on overflow. room: for choices known at
+ * the end only, which engine_drain delivers before EVENT_DONE; scores: for long rows. READY. */
 size_t engine_room_bytes(const sampling_params_t *params);
+size_t engine_scores_bytes(const engine_t *engine, const sampling_params_t *params,
+                           int32_t num_prompt_tokens);
 enum { SUBMIT_MAX = 128 };
 /* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one
  * tenant and quota), or none, in O(log n) each; a full queue makes room by share.h. Returns 0, and

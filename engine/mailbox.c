@@ -152,7 +152,8 @@ static void rewind_when_empty(mailbox_t *mailbox) {
 
 void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
   rewind_when_empty(mailbox);
-  size_t size = mailbox_event_bytes(event->text_length, event->num_top);
+  int32_t copied = event->top_lent ? 0 : event->num_top;
+  size_t size = mailbox_event_bytes(event->text_length, copied);
   size_t head = mailbox->event_write;
   size_t to_end = mailbox->event_mask + 1 - (head & mailbox->event_mask);
   if (to_end < size) {
@@ -169,10 +170,10 @@ void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
   record->filler = 0;
   record->event = *event;
   token_logprob_t *top = (token_logprob_t *)(void *)(record + 1);
-  if (event->num_top) memcpy(top, event->top, (size_t)event->num_top * sizeof *top);
-  char *text = (char *)(top + event->num_top);
+  if (copied > 0) memcpy(top, event->top, (size_t)copied * sizeof *top);
+  char *text = (char *)(top + copied);
   if (event->text_length) memcpy(text, event->text, event->text_length);
-  record->event.top = top;
+  if (!event->top_lent) record->event.top = top;
   record->event.text = text;
   mailbox->event_write = head + size;
 }

@@ -71,8 +71,8 @@ int32_t mailbox_left(mailbox_t *mailbox);
 size_t mailbox_event_bytes(uint32_t text_length, int32_t num_top);
 /* Engine thread: bytes of events that can be emitted now, before the loop reads any. */
 size_t mailbox_room(const mailbox_t *mailbox);
-/* Engine thread: copies the event, its text and its alternatives into the ring. The ring must have
- * room for it, also if it does not fit before the end of the ring. */
+/* Engine thread: copies the event, its text and, unless they are lent, its alternatives into the
+ * ring. The ring must have room for it, also if it does not fit before the end of the ring. */
 void mailbox_emit(mailbox_t *mailbox, const event_t *event);
 /* Engine thread: makes the emitted events visible to the loop. Called after a step is committed, so
  * the last token of a request and its EVENT_DONE always arrive together. Returns false if there is

@@ -40,9 +40,10 @@ typedef struct request {
   int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
   uint64_t arrival_ns;   /* monotonic clock */
   atomic_bool cancelled; /* set by the loop thread, by engine_cancel; read by the engine thread */
-  void *room;   /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
-  void *owner;  /* the server's own; the engine does not use it */
-  int32_t slot; /* the engine's, from engine_submit to EVENT_DONE: index of its group */
+  void *room; /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
+  token_logprob_t *scores; /* engine_scores_bytes() bytes, owned by the server; NULL if 0 */
+  void *owner;             /* the server's own; the engine does not use it */
+  int32_t slot;            /* the engine's, from engine_submit to EVENT_DONE: index of its group */
 } request_t;
 
 typedef enum finish_reason {
@@ -74,6 +75,7 @@ typedef struct event {
   int32_t rank;  /* 1 = most likely */
   int32_t num_top;
   const token_logprob_t *top; /* [num_top]: the most likely first, then logprob_token_ids */
+  bool top_lent;    /* `top` lies in the memory of the request: it stays until that is freed */
   const char *text; /* [text_length] bytes that may be sent now; the last event has the held text */
   uint32_t text_length;
   int32_t num_cached_tokens; /* of the prompt; also of TOKEN */

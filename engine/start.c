@@ -156,11 +156,11 @@ static int check_swap(const engine_t *engine, inferd_error_t *error) {
 }
 
 static int check_logprobs(const engine_t *engine, inferd_error_t *error) {
-  int32_t most = engine->ops->logprobs_max;
-  if (most == 0 || engine->options.max_logprobs <= most) return 0;
+  int32_t most = engine->blueprint.vocab_size;
+  if (engine->options.max_logprobs <= MAX(most, LOGPROBS_MAX)) return 0;
   return error_set(error, ERR_CONFIGURATION, "max_logprobs",
-                   "max_logprobs is %d; %s reports at most %d alternatives",
-                   engine->options.max_logprobs, engine->ops->name, most);
+                   "max_logprobs is %d; it must be at most %d, the tokens of the model, or -1",
+                   engine->options.max_logprobs, most);
 }
 
 /* Share of the free memory to use. Other processes use host memory, but rarely a GPU's. */
@@ -504,7 +504,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
 static int make_mailbox(engine_t *engine, inferd_error_t *error) {
   size_t seqs = (size_t)engine->options.max_num_seqs,
          rows = (size_t)engine->options.max_num_batched_tokens;
-  int32_t top = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX;
+  int32_t top = SAMPLE_TOP_MAX;
   engine->done_bytes_max = mailbox_event_bytes(STOP_STRING_BYTES_MAX + 8, 0);
   size_t largest = mailbox_event_bytes((uint32_t)engine->text_max, top);
   engine->step_bytes_max = seqs * (largest + engine->done_bytes_max) + DRAFT_STEP_TOKENS * largest +

@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/sample/scores.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,11 +110,23 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   return step;
 }
 
+static bool reports_many(const engine_t *engine, const plan_t *plan) {
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const sampling_params_t *params = &plan->entries[i].sequence->group->request->params;
+    if (scores_are_many(engine, scores_of_output(engine, params)) ||
+        scores_are_many(engine, scores_of_prompt(engine, params))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void engine_prepare(engine_t *engine, step_t *step) {
   activity_enter(&engine->activity, ENGINE_LAUNCHES); /* of the draft model, if there is one */
   drafter_propose(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
   batch_build(step->batch, &step->plan);
+  step->batch->reports_many = reports_many(engine, &step->plan);
   engine_lap(engine, &engine->stats.overhead_ns);
 }
 

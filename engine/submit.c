@@ -10,6 +10,7 @@
 #include "engine/base/util.h"
 #include "engine/quota.h"
 #include "engine/sample/choices.h"
+#include "engine/sample/scores.h"
 
 #include <math.h>
 
@@ -78,6 +79,11 @@ size_t engine_room_bytes(const sampling_params_t *params) {
   return choices_bytes(params);
 }
 
+size_t engine_scores_bytes(const engine_t *engine, const sampling_params_t *params,
+                           int32_t num_prompt_tokens) {
+  return scores_bytes(engine, params, num_prompt_tokens);
+}
+
 static int check_choices(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   const sampling_params_t *params = &request->params;
   int32_t count = params_num_sequences(params);
@@ -92,6 +98,9 @@ static int check_choices(const engine_t *engine, const request_t *request, infer
   }
   if (params_collect(params) && request->room == NULL) {
     return error_set(error, ERR_INTERNAL, field, "no room was lent for %d sequences", count);
+  }
+  if (request->scores == NULL && scores_bytes(engine, params, request->num_prompt_tokens) > 0) {
+    return error_set(error, ERR_INTERNAL, "logprobs", "no room was lent for its rows");
   }
   return 0;
 }

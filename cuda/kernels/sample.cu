@@ -411,6 +411,7 @@ GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, dou
     top->logprobs[count++] = logprob_of(work.logits[id], log_sum);
   }
   result->num_top = count;
+  result->log_sum = log_sum;
 }
 
 GPU_FN void finish_logprobs(const sample_work_t &work, const float *raw, int32_t id, double log_sum,
@@ -486,6 +487,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     result->num_top = 0;
     result->rank = vocab;
     result->logprob = LOGPROB_MIN;
+    result->log_sum = 0;
   }
   sample_row(work, rows[blockIdx.x], result, &tops[blockIdx.x]);
 }

@@ -51,6 +51,7 @@ typedef struct gpu_sample_result {
   float logprob; /* raw log-softmax of id, at least -9999; only if num_top >= 0 */
   int32_t rank;
   int32_t num_top; /* entries of the row's gpu_sample_top_t */
+  double log_sum;  /* logarithm of the sum of exp(raw logit); only if num_top >= 0 of the row */
 } gpu_sample_result_t;
 
 typedef struct gpu_sample_top {

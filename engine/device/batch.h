@@ -43,6 +43,7 @@ typedef struct batch {
   int32_t *selected_row;           /* [S] row 0..R-1 that the token belongs to, ascending */
   int32_t *selected_sample;        /* [S] 0 = draw for the row's sequence; i = for its i-th fork */
   int32_t *selected_target;        /* [S] prompt token id to score; -1 = sample */
+  bool reports_many;               /* a row may ask for more alternatives than ops_t.logprobs_max */
   /* Copies of KV blocks that run before the forward. */
   int32_t num_copies;
   block_copy_t *copies; /* [num_copies] */

@@ -27,8 +27,8 @@ int32_t beam_num_top(const engine_t *engine, const sampling_params_t *params) {
       params->num_stop_token_ids + (params->ignore_eos ? 0 : 1 + engine->info.num_stop_ids);
   int32_t factor = num_stops < 1 ? 2 : 1 + num_stops;
   int64_t wanted = (int64_t)factor * params->beam_width;
-  if (wanted < params->num_logprobs) wanted = params->num_logprobs;
-  return wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
+  int32_t needed = wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
+  return MAX(needed, params->num_logprobs);
 }
 
 /* Takes the best continuation of the group that is not taken yet. The ids of each row are sorted,

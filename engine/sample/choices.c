@@ -182,6 +182,7 @@ static void replay_token(replay_t *replay, const candidate_t *candidate, int32_t
       .rank = node->rank,
       .num_top = has_logprob ? node->num_top : 0,
       .top = node->top,
+      .top_lent = true,
       .text = text.text,
       .text_length = (uint32_t)text.length,
       .stop_token_id = -1,

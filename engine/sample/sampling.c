@@ -7,6 +7,7 @@
  */
 #include "engine/internal.h"
 #include "engine/sample/pooling.h"
+#include "engine/sample/scores.h"
 
 /* Suppresses EOS and stop ids while the output has fewer than min_tokens tokens. */
 static void describe_suppressed(const engine_t *engine, step_t *step, sample_row_t *row,
@@ -24,11 +25,19 @@ static void describe_suppressed(const engine_t *engine, step_t *step, sample_row
   row->num_suppressed = count;
 }
 
-/* The alternatives that a row must report. Choices that are ranked need logprobs even if the
- * request does not ask for them. */
-static int32_t num_top(const engine_t *engine, const sampling_params_t *params) {
-  if (params->beam_width > 0) return beam_num_top(engine, params);
-  return params_collect(params) && params->num_logprobs < 0 ? 0 : params->num_logprobs;
+/* Sets how many alternatives a row reports, and where. Row `index` of the step draws for `seq`. */
+static void describe_top(const engine_t *engine, step_t *step, int32_t index, const sequence_t *seq,
+                         int32_t scored) {
+  const request_t *request = seq->group->request;
+  sample_row_t *row = &step->sample_rows[index];
+  bool scores = row->score_id >= 0;
+  row->num_top = scores ? scores_of_prompt(engine, &request->params)
+                        : scores_of_output(engine, &request->params);
+  row->result->top = &step->tops[(size_t)index * SAMPLE_TOP_MAX];
+  if (!scores_are_many(engine, row->num_top)) return;
+  row->result->top = scores ? scores_prompt_row(engine, request, scored)
+                            : scores_output_row(engine, seq, (int32_t)row->rng_position);
+  if (row->result->top == NULL) row->num_top = 0;
 }
 
 static void describe_row(engine_t *engine, step_t *step, int32_t index) {
@@ -45,20 +54,19 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
   int32_t drafted = entry->num_drafts - (last - batch->selected_token_indices[index]);
   if (target >= 0) drafted = 0;
   sample_row_t *row = &step->sample_rows[index];
-  sample_result_t *result = &step->sample_results[index];
-  result->top = &step->tops[(size_t)index * SAMPLE_TOP_MAX];
   *row = (sample_row_t){
       .params = params,
       .score_id = target,
-      .num_top = target >= 0 ? params->num_prompt_logprobs : num_top(engine, params),
       .rng_key = drawing->rng_key,
       .rng_position = (uint64_t)(entry->output_position + drafted),
       .prompt_ids = seq->tokens,
       .num_prompt = seq->num_prompt_tokens,
       .output_ids = seq->tokens + seq->num_prompt_tokens,
       .num_output = seq->num_output_tokens + drafted,
-      .result = result,
+      .result = &step->sample_results[index],
   };
+  describe_top(engine, step, index, drawing,
+               batch->positions[batch->selected_token_indices[index]] + 1);
   if (target >= 0) return;
   describe_suppressed(engine, step, row, r);
   if (seq->group->request->grammar != NULL) constrain_row(engine, row, seq);

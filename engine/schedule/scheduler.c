@@ -147,7 +147,9 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   if (seq->group->beams_wait) n--;
   if (seq->slices.total > 0)
     n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
+  int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
   if (threshold > 0 && n > threshold) n = threshold;
+  if (most > 0 && n > most) n = most;
   return MIN(n, budget);
 }
 

@@ -77,8 +77,8 @@ typedef struct group {
   int64_t num_output_tokens; /* of its finished choices */
   int32_t tenant, num_preemptions; /* place in tenants.h, from arrival to end; preempted so often */
   yield_state_t yield;
-  int32_t num_skips;   /* times that a later group was admitted before this one */
-  uint64_t planned_in; /* scheduler.num_plans of a plan that must not plan it again */
+  int32_t num_skips, chunk_max; /* later groups admitted before; tokens of a step, 0 = any */
+  uint64_t planned_in;          /* scheduler.num_plans of a plan that must not plan it again */
   unfit_t unfit;
   bool in_use, was_admitted; /* EVENT_DONE was not emitted; a step with a row was committed */
   struct group *prev, *next; /* neighbours in `queue` */

@@ -383,19 +383,18 @@ TEST_DEPTHS(stopping_with_work_in_flight_still_ends_every_request) {
   client_free(c);
 }
 
-TEST_DEPTHS(more_logprobs_than_the_device_reports) {
-  ops_t few = *ops;
-  engine_options_t options = client_options(&few);
+TEST_DEPTHS(more_logprobs_than_tokens) {
+  engine_options_t options = client_options(ops);
   inferd_error_t error = {0};
-  few.logprobs_max = LOGPROBS_MAX;
-  options.max_logprobs = LOGPROBS_MAX + 1;
+  options.max_logprobs = 1000000;
   engine_t *engine;
   ASSERT_EQ(engine_create(&options, &engine, &error), 0);
   while (engine_state(engine) == ENGINE_LOADING) continue;
   ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
   engine_failure(engine, &error);
   ASSERT_EQ(error.code, ERR_CONFIGURATION);
-  ASSERT_STR_EQ(error.message, "max_logprobs is 21; fake reports at most 20 alternatives");
+  ASSERT_STR_EQ(error.message,
+                "max_logprobs is 1000000; it must be at most 384, the tokens of the model, or -1");
   engine_destroy(engine);
 }
 
