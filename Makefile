@@ -411,6 +411,7 @@ parity:
 	CALLS=10000 $(BUILD)/tests/api_unit/run --filter='calls/*'
 	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_scores.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf

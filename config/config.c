@@ -80,6 +80,11 @@ static bool parse_number(const option_t *option, const char *text, double *real,
   *whole = option->kind == GIB ? -1 : 0; /* the value of "auto"; for GIB 0 is an ordinary value */
   bool automatic = strstr(option->metavar, "|auto") != NULL && strcmp(text, "auto") == 0;
   if (automatic) return true;
+  if (option->kind == INT && option->min == -1 && strcmp(text, "-1") == 0) {
+    *real = -1;
+    *whole = -1; /* no count: what it stands for is in the option's help */
+    return true;
+  }
   bool ok = option->kind == INT        ? parse_count(text, whole)
             : option->kind == SIZE     ? parse_size(text, whole)
             : option->kind == GIB      ? parse_gib(text, whole)

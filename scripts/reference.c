@@ -402,8 +402,8 @@ static void print_range(const char *what, const row_t *row, const char *unit) {
   bool open = (row->flags & FIELD_OPEN_MIN) != 0;
   printf("%s", what);
   if ((row->flags & FIELD_WHOLE_INT64) != 0) return;
-  if ((row->flags & FIELD_MAX_LOGPROBS) != 0) {
-    printf(" from %g to `--max-logprobs`", row->min);
+  if ((row->flags & FIELD_ALTERNATIVES) != 0) {
+    printf(" from %g to `--max-logprobs`; -1: the whole vocabulary", row->min);
   } else if (row->max >= LARGE) {
     if (row->min != 0 || row->kind == FIELD_INT) printf(", at least %g%s", row->min, unit);
   } else if (open) {

@@ -17,10 +17,10 @@
  * The pages are used only as the choices grow. */
 static const size_t ROOM_BYTES_MAX = (size_t)1 << 28;
 
-enum {
-  PROMPT_LOGPROBS_BYTES_MAX = 64 * 1024 * 1024,
-  PROMPT_LOGPROB_BYTES = 64 /* bytes of JSON charged for one alternative of one position */
-};
+/* Alternatives in one response. Those of a prompt are printed as they come and kept as JSON, about
+ * 64 bytes each; where a position has more than SAMPLE_TOP_MAX, they are printed while they are
+ * sent, and 8 bytes each are kept. Either takes 64 MiB. */
+enum { PRINTED_MAX = 1 << 20, KEPT_MAX = 1 << 23 };
 
 enum { HASHED_TOKENS_MIN = 1024 };
 
@@ -130,24 +130,6 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
   if (params->use_beam_search) build_beams(params, sampling);
 }
 
-/* Refuses prompt logprobs whose JSON would pass the limit on replies, before any work is done. */
-static int check_logprob_budget(completion_t *completion, const sampling_params_t *sampling) {
-  if (sampling->num_prompt_logprobs < 0) return 0;
-  int64_t each = sampling->num_prompt_logprobs + 2 + sampling->num_logprob_token_ids, tokens = 0;
-  for (int32_t i = 0; i < completion->num_inputs; i++) {
-    const input_t *input = &completion->inputs[i];
-    tokens += (int64_t)input->request.num_prompt_tokens * input->num_choices;
-  }
-  if (tokens * each <= PROMPT_LOGPROBS_BYTES_MAX / PROMPT_LOGPROB_BYTES) return 0;
-  const char *param = completion->params.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
-  return error_set(
-      &completion->intake->error, ERR_INVALID_VALUE, param,
-      "Logprobs of %" PRId64 " prompt tokens with %d alternatives each are more than "
-      "this server returns in one response. Please send fewer prompt tokens or ask for "
-      "fewer alternatives.",
-      tokens, (int)sampling->num_prompt_logprobs);
-}
-
 /* Returns the max_tokens of a prompt. The default is 16 for completions, and the value of the
  * model's generation_config for chat. It is at most what is left of the context. */
 static int64_t effective_max_tokens(const completion_t *completion, int64_t prompt_tokens) {
@@ -184,6 +166,79 @@ static int lend_room(completion_t *completion, input_t *input) {
   input->held += bytes;
   request->room = calloc(1, bytes);
   if (request->room != NULL) return 0;
+  return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+}
+
+/* The field that asks for alternatives of the prompt, or of the output. */
+static const char *alternatives_field(const params_t *params, bool of_prompt) {
+  if (of_prompt && params->prompt_logprobs >= params->logprobs) return "prompt_logprobs";
+  return params->is_chat ? "top_logprobs" : "logprobs";
+}
+
+static int refuse_alternatives(completion_t *completion, bool of_prompt, int64_t tokens,
+                               int32_t each, int32_t most) {
+  const char *field = alternatives_field(&completion->params, of_prompt);
+  return error_set(&completion->intake->error, ERR_INVALID_VALUE, field,
+                   "Invalid '%s': %d alternatives of each of %" PRId64 " %s tokens are more than "
+                   "the %d that this server returns in one response. Please ask for fewer "
+                   "alternatives, or %s.",
+                   field, (int)each, tokens, of_prompt ? "prompt" : "output", (int)most,
+                   of_prompt ? "send fewer prompt tokens" : "lower 'max_tokens'");
+}
+
+/* Refuses alternatives that would pass the limit on replies, before any work is done. */
+static int check_alternatives(completion_t *completion, const sampling_params_t *sampling) {
+  int64_t scored = 0, generated = 0;
+  int32_t each = sampling->num_prompt_logprobs;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    const input_t *input = &completion->inputs[i];
+    scored += (int64_t)input->request.num_prompt_tokens * input->num_choices;
+    generated += (int64_t)input->request.params.max_tokens * input->num_choices;
+  }
+  int32_t most = each > SAMPLE_TOP_MAX ? KEPT_MAX : PRINTED_MAX;
+  int64_t entries = each + 2 + (int64_t)sampling->num_logprob_token_ids;
+  if (each >= 0 && scored * entries > most)
+    return refuse_alternatives(completion, true, scored, each, most);
+  each = sampling->num_logprobs;
+  if (each > SAMPLE_TOP_MAX && generated * each > KEPT_MAX)
+    return refuse_alternatives(completion, false, generated, each, KEPT_MAX);
+  return 0;
+}
+
+/* Rows of more alternatives than are printed at once. */
+static size_t count_rows(const input_t *input) {
+  const params_t *params = &input->completion->params;
+  const request_t *request = &input->request;
+  size_t scored = (size_t)request->num_prompt_tokens - 1, count = 0;
+  if (params->prompt_logprobs > SAMPLE_TOP_MAX) count += scored;
+  if (params->logprobs <= SAMPLE_TOP_MAX) return count;
+  if (params_echoes_scores(params)) count += scored;
+  return count + (size_t)request->params.max_tokens * (size_t)input->num_choices;
+}
+
+/* Allocates the memory for rows of many alternatives: the engine's, and how they are printed. */
+static int lend_scores(completion_t *completion, input_t *input) {
+  const params_t *params = &completion->params;
+  request_t *request = &input->request;
+  score_rows_t *scores = &input->scores;
+  size_t bytes =
+      engine_scores_bytes(completion->server->engine, &request->params, request->num_prompt_tokens);
+  bool as_keys = params->logprobs > SAMPLE_TOP_MAX && !params->is_chat;
+  size_t slots = as_keys ? seen_tokens_slots(request->params.num_logprobs) : 0;
+  size_t rows = count_rows(input);
+  size_t held = bytes + slots * sizeof *scores->seen.slots + rows * sizeof *scores->rows;
+  if (held == 0) return 0;
+  int code = completion_charge_ids(completion, held);
+  if (code != 0) return code;
+  input->held += held;
+  if (bytes > 0) request->scores = calloc(1, bytes);
+  if (slots > 0) scores->seen.slots = calloc(slots, sizeof *scores->seen.slots);
+  if (rows > 0) scores->rows = calloc(rows, sizeof *scores->rows);
+  scores->seen.mask = (uint32_t)slots - 1;
+  scores->max = rows;
+  bool has_all = (bytes == 0 || request->scores != NULL) &&
+                 (slots == 0 || scores->seen.slots != NULL) && (rows == 0 || scores->rows != NULL);
+  if (has_all) return 0;
   return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
 }
 
@@ -231,8 +286,19 @@ static int build_request(completion_t *completion, input_t *input,
   request->priority = params->priority;
   request->owner = input;
   if (params->prompt_logprobs >= 0) buffer_text(&input->prompt_logprobs, "null");
-  int kept = hash_prompt(completion, input);
-  return kept != 0 ? kept : lend_room(completion, input);
+  return hash_prompt(completion, input);
+}
+
+/* Lends the engine memory, once it is known that the whole request is within its limits. */
+static int lend(completion_t *completion, const sampling_params_t *sampling) {
+  int code = check_alternatives(completion, sampling);
+  for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
+    code = lend_room(completion, &completion->inputs[i]);
+    if (code == 0) code = lend_scores(completion, &completion->inputs[i]);
+  }
+  completion->in_pieces = completion->params.stream && completion->params.logprobs > SAMPLE_TOP_MAX;
+  completion->reply.flat = completion->in_pieces;
+  return code;
 }
 
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch) {
@@ -243,5 +309,5 @@ int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scr
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = build_request(completion, &completion->inputs[i], &sampling);
   }
-  return code == 0 ? check_logprob_budget(completion, &sampling) : code;
+  return code == 0 ? lend(completion, &sampling) : code;
 }

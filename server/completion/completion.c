@@ -220,13 +220,14 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
   const api_key_t *key = exchange->key;
   bool closed_by_key = key != NULL && key->limits.grammar_off;
   unsigned closed = closed_kinds(config->disable_grammar.items, config->disable_grammar.count);
-  intake->limits = (field_limits_t){.vocab_size = info->vocab_size,
-                                    .max_logprobs = (int32_t)config->max_logprobs,
-                                    .strict = config->strict_params,
-                                    .deny_special_ids = config->deny_special_ids,
-                                    .closed = closed_by_key ? CLOSED_ALL : closed,
-                                    .closed_by_key = closed_by_key,
-                                    .tokenizer = engine_tokenizer(exchange->server->engine)};
+  intake->limits = (field_limits_t){
+      .vocab_size = info->vocab_size,
+      .max_logprobs = config->max_logprobs < 0 ? info->vocab_size : (int32_t)config->max_logprobs,
+      .strict = config->strict_params,
+      .deny_special_ids = config->deny_special_ids,
+      .closed = closed_by_key ? CLOSED_ALL : closed,
+      .closed_by_key = closed_by_key,
+      .tokenizer = engine_tokenizer(exchange->server->engine)};
   bool no_text = tokenizer_is_none(engine_tokenizer(exchange->server->engine));
   bool model_defaults = strcmp(config->generation_config, "none") != 0;
   intake->defaults =

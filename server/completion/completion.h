@@ -55,14 +55,15 @@ struct choice {
  * choice is printed once, here. */
 struct input {
   completion_t *completion;
-  request_t request;        /* the engine's from submit to EVENT_DONE */
-  int32_t *ids;             /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
-  held_t keys;              /* request.prompt_keys of a long prompt */
-  size_t held;              /* bytes of `ids` and the request's room */
-  buffer_t prompt_ids;      /* "[1,2,3]"; only with return_token_ids */
-  buffer_t prompt_logprobs; /* "null,{...},..." */
-  buffer_t echo;            /* the prompt as the body of a JSON string, if it is echoed */
-  buffer_t echo_text;       /* the same not escaped, while logprobs of it are expected */
+  request_t request;   /* the engine's from submit to EVENT_DONE */
+  int32_t *ids;        /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
+  held_t keys;         /* request.prompt_keys of a long prompt */
+  size_t held;         /* bytes of `ids`, of what the request lends, of `scores` */
+  score_rows_t scores; /* of many alternatives, printed when they are sent */
+  buffer_t prompt_ids; /* "[1,2,3]"; only with return_token_ids */
+  buffer_t prompt_logprobs, prompt_gaps; /* "null,{...},..."; gap_t in it */
+  buffer_t echo;                /* the prompt as the body of a JSON string, if it is echoed */
+  buffer_t echo_text;           /* the same not escaped, while logprobs of it are expected */
   logprob_text_t echo_logprobs; /* of the tokens of the prompt */
   text_offset_t offset;         /* behind the last of them */
   size_t held_output;           /* bytes of these buffers, as the ledger was told */
@@ -112,8 +113,10 @@ struct completion {
   /* output */
   const char *head; /* "id":…,"object":…,"created":…,"model":…, in the arena */
   size_t head_length;
-  cord_t reply;   /* of a request that does not stream */
-  bool streaming; /* the status line was sent */
+  cord_t reply; /* of a request that does not stream; with in_pieces the frames of a stream, which
+                 * are printed when the transport takes them */
+  size_t held_frames;        /* bytes of `reply` then, as the ledger was told */
+  bool in_pieces, streaming; /* streaming: the status line was sent */
   uint64_t last_write_ns;
   span_t call_id;       /* chat: that the model gave the call that begins now; NULL = none */
   uint32_t obfuscation; /* state of the generator of padding */

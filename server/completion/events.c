@@ -37,6 +37,15 @@ static logprob_entry_t entry_of(const event_t *event, int64_t num_best, int32_t 
                            .top = event->top};
 }
 
+/* The place of a position whose alternatives are printed later; NULL = they are printed now. */
+static score_row_t *take_row(input_t *input, int64_t num_best) {
+  if (num_best <= SAMPLE_TOP_MAX) return NULL;
+  CHECK_LT(input->scores.count, input->scores.max);
+  score_row_t *row = &input->scores.rows[input->scores.count++];
+  row->seen = &input->scores.seen;
+  return row;
+}
+
 static void fail_memory(completion_t *completion) {
   inferd_error_t error;
   (void)ledger_refuse(&completion->output, &error);
@@ -55,13 +64,14 @@ static void on_prompt_logprob(input_t *input, const event_t *event) {
     logprob_entry_t entry = entry_of(event, params->prompt_logprobs, asked);
     entry.id = id;
     buffer_char(&input->prompt_logprobs, ',');
-    prompt_logprob_add(&input->prompt_logprobs, &style, &entry);
+    prompt_logprob_add(&input->prompt_logprobs, &input->prompt_gaps, &style, &entry,
+                       take_row(input, params->prompt_logprobs));
   }
   if (params_echoes_scores(params)) {
     logprob_entry_t entry = entry_of(event, params->logprobs, asked);
     entry.id = id;
     entry.offset = input->offset.code_points;
-    logprob_text_add(&input->echo_logprobs, &style, &entry);
+    logprob_text_add(&input->echo_logprobs, &style, &entry, take_row(input, params->logprobs));
     text_offset_prompt(&input->offset, &style, id, input->echo_text.data, input->echo_text.length);
   }
   if (!completion_charge_input(input)) fail_memory(input->completion);
@@ -136,13 +146,14 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   }
   if (params->logprobs != ABSENT) {
     token_style_t style = style_of(completion);
+    score_row_t *row = take_row(choice->input, params->logprobs);
     int32_t asked = choice->input->request.params.num_logprobs;
     logprob_entry_t entry = entry_of(event, params->logprobs, asked);
     entry.offset = text_offset_before(&choice->offset, &style, event->token_id);
     if (params->is_chat) {
-      logprob_text_add_chat(&choice->logprobs, &style, &entry);
+      logprob_text_add_chat(&choice->logprobs, &style, &entry, row);
     } else {
-      logprob_text_add(&choice->logprobs, &style, &entry);
+      logprob_text_add(&choice->logprobs, &style, &entry, row);
     }
     text_offset_token(&choice->offset, &style, event->token_id);
   }

@@ -125,6 +125,9 @@ static void destroy(completion_t *completion) {
     free(input->ids);
     held_free(&input->keys);
     free(input->request.room);
+    free(input->request.scores);
+    free(input->scores.rows);
+    free(input->scores.seen.slots);
   }
   completion_forget_input(completion);
   grammar_unref(completion->grammar);
@@ -246,6 +249,26 @@ void completion_reply(completion_t *completion) {
   completion->replying = true;
   exchange_reply_pieces(completion_take_exchange(completion), "application/json",
                         (pieces_t){print_reply, end_reply, completion});
+}
+
+static bool print_frames(void *owner, buffer_t *out, size_t room) {
+  completion_t *completion = owner;
+  if (cord_failed(&completion->reply)) {
+    out->failed = true; /* a frame lacks parts: the connection ends */
+    return false;
+  }
+  bool more = cord_print(&completion->reply, out, room);
+  if (!more) cord_clear(&completion->reply);
+  return more;
+}
+
+void completion_send_frames(completion_t *completion) {
+  if (completion->streaming) {
+    exchange_stream_more(completion->exchange);
+    return;
+  }
+  completion->streaming = completion->replying = true;
+  exchange_stream_pieces(completion->exchange, (pieces_t){print_frames, end_reply, completion});
 }
 
 /* Every failure of a completion whose client is still connected ends here. */

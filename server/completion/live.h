@@ -81,6 +81,8 @@ void completion_forget_input(completion_t *completion);
 const char *completion_model_name(const completion_t *completion);
 /* Answers with completion->reply, which is complete. */
 void completion_reply(completion_t *completion);
+/* Begins the stream whose frames are in completion->reply, or says that there are more. */
+void completion_send_frames(completion_t *completion);
 /* Answers with an error if the client is still connected, and cancels the rest of the work. */
 void completion_fail(completion_t *completion, const inferd_error_t *error);
 /* Returns the exchange for the last call on it, or NULL. Fills in the access line. */

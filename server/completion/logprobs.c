@@ -4,6 +4,7 @@
  */
 #include "server/completion/logprobs.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
 
@@ -38,7 +39,7 @@ typedef struct alternative {
   size_t at, length; /* its string among the rendered keys */
 } alternative_t;
 
-enum { ALTERNATIVES_MAX = 1 + LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX };
+enum { ALTERNATIVES_MAX = 1 + SAMPLE_TOP_MAX };
 
 /* Lists the sampled token first, then the best ones, then the extra ids; each id once. */
 static int collect(const logprob_entry_t *entry, alternative_t *list) {
@@ -104,8 +105,84 @@ static void print_top(buffer_t *out, const token_style_t *style, const logprob_e
   out->length -= object - start;
 }
 
+/* ---- alternatives that are printed later ---- */
+
+uint32_t seen_tokens_slots(int32_t count) {
+  uint32_t slots = 1;
+  while (slots < 2 * ((uint32_t)count + 1)) slots *= 2;
+  return slots;
+}
+
+/* Index 0 is the sampled token; the others follow. */
+static int32_t id_of(const score_row_t *row, size_t index) {
+  return index == 0 ? row->entry.id : row->entry.top[index - 1].id;
+}
+
+/* Returns true if an alternative before `index` has the string that ends at out->length and begins
+ * at `begin`; else remembers it. The sampled token comes first, then the likelier ones, so that the
+ * same strings are kept as by drop_equal_strings. */
+static bool was_seen(buffer_t *out, const score_row_t *row, size_t index, size_t begin) {
+  seen_tokens_t *seen = row->seen;
+  size_t length = out->length - begin;
+  if (index == 0) memset(seen->slots, 0, ((size_t)seen->mask + 1) * sizeof *seen->slots);
+  uint64_t hash = hash_bytes((const uint8_t *)out->data + begin, length);
+  for (uint32_t at = (uint32_t)hash & seen->mask;; at = (at + 1) & seen->mask) {
+    if (seen->slots[at] == 0) {
+      seen->slots[at] = (uint32_t)index + 1;
+      return false;
+    }
+    size_t end = out->length;
+    token_quote(out, &row->style, id_of(row, seen->slots[at] - 1));
+    bool same = !out->failed && out->length - end == length &&
+                memcmp(out->data + begin, out->data + end, length) == 0;
+    out->length = end;
+    if (same) return true;
+  }
+}
+
+/* One member of {"token":logprob,...}. */
+static void print_member(buffer_t *out, const void *list, size_t index) {
+  const score_row_t *row = list;
+  if (index > 0 && id_of(row, index) == row->entry.id) return;
+  size_t start = out->length;
+  if (index > 0) buffer_char(out, ',');
+  size_t begin = out->length;
+  token_quote(out, &row->style, id_of(row, index));
+  if (out->failed) return;
+  if (!row->style.as_ids && was_seen(out, row, index, begin)) {
+    out->length = start;
+    return;
+  }
+  buffer_char(out, ':');
+  print_logprob(out, index == 0 ? row->entry.logprob : row->entry.top[index - 1].logprob);
+}
+
+static void add_gap(buffer_t *gaps, const buffer_t *text, const score_row_t *row, cord_item_t *item,
+                    size_t count) {
+  gap_t gap = {.at = text->length, .row = row, .item = item, .count = count};
+  buffer_append(gaps, &gap, sizeof gap);
+}
+
+/* Items of a row whose list begins with the sampled token. */
+static size_t count_items(const logprob_entry_t *entry) {
+  return 1 + (size_t)MIN(entry->num_top, entry->num_best);
+}
+
+void logprob_splice(cord_t *out, const buffer_t *text, const buffer_t *gaps) {
+  const gap_t *gap = (const gap_t *)(const void *)gaps->data;
+  size_t count = gaps->length / sizeof *gap, from = 0;
+  for (size_t i = 0; i < count; i++) {
+    cord_bytes(out, text->data + from, gap[i].at - from);
+    cord_joined(out, gap[i].item, gap[i].row, gap[i].count);
+    from = gap[i].at;
+  }
+  cord_bytes(out, text->data + from, text->length - from);
+}
+
+/* ---- positions ---- */
+
 void logprob_text_add(logprob_text_t *text, const token_style_t *style,
-                      const logprob_entry_t *entry) {
+                      const logprob_entry_t *entry, score_row_t *row) {
   if (text->count++ != 0) {
     buffer_char(&text->offsets, ',');
     buffer_char(&text->values, ',');
@@ -120,7 +197,14 @@ void logprob_text_add(logprob_text_t *text, const token_style_t *style,
     return;
   }
   print_logprob(&text->values, entry->logprob);
-  print_top(&text->tops, style, entry);
+  if (row == NULL) {
+    print_top(&text->tops, style, entry);
+    return;
+  }
+  *row = (score_row_t){.entry = *entry, .style = *style, .seen = row->seen};
+  buffer_char(&text->tops, '{');
+  add_gap(&text->gaps, &text->tops, row, print_member, count_items(entry));
+  buffer_char(&text->tops, '}');
 }
 
 /* "token":"..","logprob":f,"bytes":[..]: `bytes` is exact where `token` shows U+FFFD. */
@@ -156,13 +240,27 @@ static void print_chat_alternative(buffer_t *out, const token_style_t *style, in
   buffer_char(out, '}');
 }
 
+static void print_listed(buffer_t *out, const void *list, size_t index) {
+  const score_row_t *row = list;
+  const token_logprob_t *top = &row->entry.top[index];
+  buffer_text(out, index > 0 ? ",{" : "{");
+  print_chat_token(out, &row->style, top->id, top->logprob);
+  buffer_char(out, '}');
+}
+
 void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
-                           const logprob_entry_t *entry) {
+                           const logprob_entry_t *entry, score_row_t *row) {
   buffer_t *out = &text->tokens;
   if (text->count++ != 0) buffer_char(out, ',');
   buffer_char(out, '{');
   print_chat_token(out, style, entry->id, entry->logprob);
   buffer_text(out, ",\"top_logprobs\":[");
+  if (row != NULL) {
+    *row = (score_row_t){.entry = *entry, .style = *style, .seen = row->seen};
+    add_gap(&text->gaps, out, row, print_listed, count_items(entry) - 1);
+    buffer_text(out, "]}");
+    return;
+  }
   if (lacks_sampled(entry)) print_chat_alternative(out, style, entry->id, entry->logprob);
   for (int32_t i = 0; i < entry->num_top; i++) {
     if (i >= entry->num_best && i < entry->num_asked) continue;
@@ -173,7 +271,7 @@ void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
 
 void logprob_text_chat_object(const logprob_text_t *text, cord_t *out) {
   buffer_text(&out->own, "{\"content\":[");
-  cord_bytes(out, text->tokens.data, text->tokens.length);
+  logprob_splice(out, &text->tokens, &text->gaps);
   buffer_text(&out->own, "],\"refusal\":null}");
 }
 
@@ -183,6 +281,7 @@ void logprob_text_clear(logprob_text_t *text) {
   buffer_clear(&text->values);
   buffer_clear(&text->tokens);
   buffer_clear(&text->tops);
+  buffer_clear(&text->gaps);
 }
 
 void logprob_text_free(logprob_text_t *text) {
@@ -190,15 +289,17 @@ void logprob_text_free(logprob_text_t *text) {
   buffer_free(&text->values);
   buffer_free(&text->tokens);
   buffer_free(&text->tops);
+  buffer_free(&text->gaps);
 }
 
 bool logprob_text_failed(const logprob_text_t *text) {
-  return text->offsets.failed || text->values.failed || text->tokens.failed || text->tops.failed;
+  return text->offsets.failed || text->values.failed || text->tokens.failed || text->tops.failed ||
+         text->gaps.failed;
 }
 
 size_t logprob_text_held(const logprob_text_t *text) {
   return text->offsets.capacity + text->values.capacity + text->tokens.capacity +
-         text->tops.capacity;
+         text->tops.capacity + text->gaps.capacity;
 }
 
 static void print_joined(const char *name, const buffer_t *first, const buffer_t *second,
@@ -213,7 +314,10 @@ void logprob_text_object(const logprob_text_t *first, const logprob_text_t *text
   print_joined("{\"text_offset\":[", &first->offsets, &text->offsets, out);
   print_joined("],\"token_logprobs\":[", &first->values, &text->values, out);
   print_joined("],\"tokens\":[", &first->tokens, &text->tokens, out);
-  print_joined("],\"top_logprobs\":[", &first->tops, &text->tops, out);
+  buffer_text(&out->own, "],\"top_logprobs\":[");
+  logprob_splice(out, &first->tops, &first->gaps);
+  if (first->count > 0 && text->count > 0) buffer_char(&out->own, ',');
+  logprob_splice(out, &text->tops, &text->gaps);
   buffer_text(&out->own, "]}");
 }
 
@@ -230,13 +334,31 @@ static void print_ranked(buffer_t *out, const token_style_t *style, int32_t id, 
   buffer_char(out, '}');
 }
 
-void prompt_logprob_add(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry) {
+/* One member of the object of a prompt token. */
+static void print_ranked_member(buffer_t *out, const void *list, size_t index) {
+  const score_row_t *row = list;
+  const logprob_entry_t *entry = &row->entry;
+  if (index == 0) {
+    print_ranked(out, &row->style, entry->id, entry->logprob, entry->rank);
+    return;
+  }
+  const token_logprob_t *top = &entry->top[index - 1];
+  if (top->id == entry->id) return;
+  buffer_char(out, ',');
+  print_ranked(out, &row->style, top->id, top->logprob, (int32_t)index);
+}
+
+void prompt_logprob_add(buffer_t *out, buffer_t *gaps, const token_style_t *style,
+                        const logprob_entry_t *entry, score_row_t *row) {
+  score_row_t now = {.entry = *entry, .style = *style};
+  size_t count = count_items(entry);
   buffer_char(out, '{');
-  print_ranked(out, style, entry->id, entry->logprob, entry->rank);
-  for (int32_t i = 0; i < entry->num_top && i < entry->num_best; i++) {
-    if (entry->top[i].id == entry->id) continue;
-    buffer_char(out, ',');
-    print_ranked(out, style, entry->top[i].id, entry->top[i].logprob, i + 1);
+  if (row != NULL) {
+    now.seen = row->seen;
+    *row = now;
+    add_gap(gaps, out, row, print_ranked_member, count);
+  } else {
+    for (size_t i = 0; i < count; i++) print_ranked_member(out, &now, i);
   }
   buffer_char(out, '}');
 }

@@ -11,6 +11,7 @@
 
 typedef struct logprob_text {
   buffer_t offsets, values, tokens, tops; /* elements with commas between, no brackets */
+  buffer_t gaps;                          /* gap_t: in `tops`, of chat in `tokens` */
   int32_t count;
 } logprob_text_t;
 
@@ -30,6 +31,14 @@ typedef struct token_style {
   bool skip_special_tokens; /* special tokens are not in the text */
 } token_style_t;
 
+/* The tokens of an object so far whose strings are its keys. One object is printed at a time. */
+typedef struct seen_tokens {
+  uint32_t *slots; /* [mask + 1] 1 + index of an alternative; 0 = free */
+  uint32_t mask;   /* a power of two less 1 */
+} seen_tokens_t;
+/* Slots for the tokens of an object of `count` alternatives. */
+uint32_t seen_tokens_slots(int32_t count);
+
 /* One position. num_best is the number that the request asked for: entries of `top` after these are
  * extra ids, which are always reported. has_logprob false (first prompt token) prints nulls. */
 typedef struct logprob_entry {
@@ -44,12 +53,37 @@ typedef struct logprob_entry {
   int64_t offset; /* code points */
 } logprob_entry_t;
 
+/* A position whose alternatives are too many to be printed at once: they are printed when the
+ * transport takes them, from the memory of the request. */
+typedef struct score_row {
+  logprob_entry_t entry;
+  token_style_t style;
+  seen_tokens_t *seen;
+} score_row_t;
+
+/* The rows of a request, in the order in which they are filled. */
+typedef struct score_rows {
+  score_row_t *rows; /* [max], malloc'ed; NULL = none */
+  size_t count, max;
+  seen_tokens_t seen; /* of all of them; slots malloc'ed */
+} score_rows_t;
+
+/* Where the alternatives of a row belong in a text that was printed without them. */
+typedef struct gap {
+  size_t at; /* in the text */
+  const score_row_t *row;
+  cord_item_t *item;
+  size_t count; /* of items */
+} gap_t;
+
+/* Each adds a position. `row` NULL: its alternatives, at most SAMPLE_TOP_MAX, are printed now; else
+ * *row is filled, and must outlive the text and what is printed of it. */
 void logprob_text_add(logprob_text_t *text, const token_style_t *style,
-                      const logprob_entry_t *entry);
+                      const logprob_entry_t *entry, score_row_t *row);
 /* The same in the shape of chat: {"token":..,"logprob":..,"bytes":[..],"top_logprobs":[..]}, all of
  * it in `tokens`. */
 void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
-                           const logprob_entry_t *entry);
+                           const logprob_entry_t *entry, score_row_t *row);
 void logprob_text_clear(logprob_text_t *text);
 void logprob_text_free(logprob_text_t *text);
 size_t logprob_text_held(const logprob_text_t *text); /* bytes of its buffers */
@@ -61,8 +95,11 @@ void logprob_text_chat_object(const logprob_text_t *text, cord_t *out);
 bool logprob_text_failed(const logprob_text_t *text);
 
 /* Appends {"<id>":{"logprob":f,"rank":n,"decoded_token":"..."},...}, one position of
- * prompt_logprobs. */
-void prompt_logprob_add(buffer_t *out, const token_style_t *style, const logprob_entry_t *entry);
+ * prompt_logprobs. `gaps` and `row` as above. */
+void prompt_logprob_add(buffer_t *out, buffer_t *gaps, const token_style_t *style,
+                        const logprob_entry_t *entry, score_row_t *row);
+/* Appends a text with what belongs into its gaps. */
+void logprob_splice(cord_t *out, const buffer_t *text, const buffer_t *gaps);
 
 /* Appends the string of a token, in quotes. */
 void token_quote(buffer_t *out, const token_style_t *style, int32_t id);

@@ -22,8 +22,9 @@ int completion_charge_ids(completion_t *completion, size_t more) {
 }
 
 static size_t input_bytes(const input_t *input) {
-  return input->prompt_ids.capacity + input->prompt_logprobs.capacity + input->echo.capacity +
-         input->echo_text.capacity + logprob_text_held(&input->echo_logprobs);
+  return input->prompt_ids.capacity + input->prompt_logprobs.capacity +
+         input->prompt_gaps.capacity + input->echo.capacity + input->echo_text.capacity +
+         logprob_text_held(&input->echo_logprobs);
 }
 
 static size_t choice_bytes(const choice_t *choice) {
@@ -48,7 +49,10 @@ bool completion_charge_input(input_t *input) {
 }
 
 bool completion_charge_choice(choice_t *choice) {
-  return charge_part(choice->input->completion, &choice->held, choice_bytes(choice));
+  completion_t *completion = choice->input->completion;
+  size_t frames = completion->in_pieces ? cord_held(&completion->reply) : 0;
+  return charge_part(completion, &completion->held_frames, frames) &&
+         charge_part(completion, &choice->held, choice_bytes(choice));
 }
 
 void completion_free_output(completion_t *completion) {
@@ -66,11 +70,17 @@ void completion_free_output(completion_t *completion) {
     input->held_output = 0;
     buffer_free(&input->prompt_ids);
     buffer_free(&input->prompt_logprobs);
+    buffer_free(&input->prompt_gaps);
     buffer_free(&input->echo);
     buffer_free(&input->echo_text);
     logprob_text_free(&input->echo_logprobs);
   }
   if (completion->dialect->free != NULL) completion->dialect->free(completion);
+  if (completion->replying) { /* the transport still prints it */
+    (void)charge_resize(&completion->output, completion->held_frames);
+    return;
+  }
   cord_free(&completion->reply);
+  completion->held_frames = 0;
   charge_drop(&completion->output);
 }

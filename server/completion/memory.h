@@ -17,7 +17,8 @@ int completion_charge_ids(completion_t *completion, size_t more);
  * caller then fails the request. */
 bool completion_charge_input(input_t *input);
 bool completion_charge_choice(choice_t *choice);
-/* Frees the output that inputs and choices hold, and the reply; gives the charge back. */
+/* Frees the output that inputs and choices hold, and the reply unless it is being printed; gives
+ * the charge back. */
 void completion_free_output(completion_t *completion);
 
 #endif

@@ -261,7 +261,7 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
                            params->skip_special_tokens};
     logprob_entry_t first = {.id = request->prompt_ids[0]};
     buffer_append(&input->echo_text, text, length);
-    logprob_text_add(&input->echo_logprobs, &style, &first);
+    logprob_text_add(&input->echo_logprobs, &style, &first, NULL);
     text_offset_prompt(&input->offset, &style, first.id, text, length);
   }
   free(decoded);

@@ -103,9 +103,20 @@ static void print_fingerprint(buffer_t *out, const completion_t *completion) {
   buffer_quote(out, fingerprint, strlen(fingerprint));
 }
 
+/* Tells the transport that there are more frames in completion->reply. */
+static void send_frames(completion_t *completion) {
+  completion->last_write_ns = completion->server->live->now_ns;
+  completion_send_frames(completion);
+}
+
 void sse_send(completion_t *completion, const char *bytes, size_t length) {
   exchange_t *exchange = completion->exchange;
   if (exchange == NULL) return;
+  if (completion->in_pieces) {
+    buffer_append(&completion->reply.own, bytes, length);
+    send_frames(completion);
+    return;
+  }
   if (!completion->streaming) {
     completion->streaming = true;
     exchange_stream(exchange);
@@ -116,7 +127,11 @@ void sse_send(completion_t *completion, const char *bytes, size_t length) {
 
 static cord_t *frame_begin(completion_t *completion) {
   cord_t *out = &completion->server->live->frame;
-  buffer_clear(&out->own);
+  if (completion->in_pieces) {
+    out = &completion->reply;
+  } else {
+    buffer_clear(&out->own);
+  }
   buffer_text(&out->own, "data: {");
   buffer_append(&out->own, completion->head, completion->head_length);
   return out;
@@ -137,6 +152,10 @@ void dialect_pad(buffer_t *out, size_t begin, completion_t *completion) {
 }
 
 void sse_send_buffer(completion_t *completion, buffer_t *out) {
+  if (out == &completion->reply.own) {
+    send_frames(completion);
+    return;
+  }
   if (!out->failed) {
     sse_send(completion, out->data, out->length);
     return;
@@ -150,9 +169,16 @@ void sse_send_buffer(completion_t *completion, buffer_t *out) {
 static bool choice_failed(const choice_t *choice) {
   const input_t *input = choice->input;
   return choice->text.failed || choice->token_ids.failed || input->prompt_logprobs.failed ||
-         input->prompt_ids.failed || input->echo.failed || input->echo_text.failed ||
-         logprob_text_failed(&input->echo_logprobs) || logprob_text_failed(&choice->logprobs) ||
-         chat_failed(choice);
+         input->prompt_gaps.failed || input->prompt_ids.failed || input->echo.failed ||
+         input->echo_text.failed || logprob_text_failed(&input->echo_logprobs) ||
+         logprob_text_failed(&choice->logprobs) || chat_failed(choice);
+}
+
+static void print_prompt_logprobs(cord_t *out, const choice_t *choice) {
+  const input_t *input = choice->input;
+  buffer_text(&out->own, ",\"prompt_logprobs\":[");
+  logprob_splice(out, &input->prompt_logprobs, &input->prompt_gaps);
+  buffer_char(&out->own, ']');
 }
 
 /* Prints a name and what the buffer holds, between brackets. */
@@ -226,7 +252,7 @@ static void print_chunk_choice(cord_t *out, choice_t *choice, bool last) {
     if (!choice->sent_any && !params->is_chat) print_prompt_ids(out, choice);
   }
   if (params->prompt_logprobs >= 0 && !choice->sent_any) {
-    print_list(out, ",\"prompt_logprobs\":", &choice->input->prompt_logprobs);
+    print_prompt_logprobs(out, choice);
   }
   buffer_text(&out->own, "}]");
 }
@@ -341,7 +367,7 @@ static void send_ping(completion_t *completion) {
 static void print_prompt_parts(cord_t *out, const choice_t *choice) {
   const params_t *params = &choice->input->completion->params;
   if (params->prompt_logprobs >= 0) {
-    print_list(out, ",\"prompt_logprobs\":", &choice->input->prompt_logprobs);
+    print_prompt_logprobs(out, choice);
   } else {
     buffer_text(&out->own, ",\"prompt_logprobs\":null");
   }

@@ -195,6 +195,21 @@ static int refuse(reader_t *reader, const field_t *row, const json_t *value) {
                    row->hint != NULL ? row->hint : " yet");
 }
 
+/* A number of alternatives; -1 means the whole vocabulary. */
+static int read_alternatives(reader_t *reader, const field_t *row, const json_t *value,
+                             int64_t *out) {
+  int32_t max = reader->limits->max_logprobs, vocab = reader->limits->vocab_size;
+  int code = field_integer(reader, row->name, value, -1, max, out);
+  if (code != 0) return code;
+  if (*out != -1) return 0;
+  *out = vocab;
+  if (vocab <= max) return 0;
+  return error_set(reader->error, ERR_ABOVE_MAX, row->name,
+                   "Invalid '%s': the whole vocabulary (-1), %" PRId32 " tokens, is more than the "
+                   "%" PRId32 " alternatives that this server allows.",
+                   row->name, vocab, max);
+}
+
 int field_read(reader_t *reader, const field_t *row, const json_t *value) {
   char *place = (char *)reader->out + row->offset;
   switch (row->kind) {
@@ -205,7 +220,9 @@ int field_read(reader_t *reader, const field_t *row, const json_t *value) {
     return 0;
   case FIELD_INT: {
     double min = row->min, max = row->max;
-    if ((row->flags & FIELD_MAX_LOGPROBS) != 0) max = reader->limits->max_logprobs;
+    if ((row->flags & FIELD_ALTERNATIVES) != 0) {
+      return read_alternatives(reader, row, value, (int64_t *)(void *)place);
+    }
     if ((row->flags & FIELD_WHOLE_INT64) != 0) min = -0x1p63, max = 0x1p63;
     return field_integer(reader, row->name, value, min, max, (int64_t *)(void *)place);
   }

@@ -35,7 +35,7 @@ typedef enum field_kind {
 
 enum field_flag {
   FIELD_OPEN_MIN = 1,     /* the lower bound itself is not allowed */
-  FIELD_MAX_LOGPROBS = 2, /* the upper bound is the server's max_logprobs */
+  FIELD_ALTERNATIVES = 2, /* up to the server's max_logprobs; -1 = the whole vocabulary */
   FIELD_WHOLE_INT64 = 4,  /* no bounds but the type's */
   FIELD_PREFIX = 8,       /* the name is the start of a family of names */
   NOOP_FALSE = 16,        /* values that change nothing, for FIELD_REFUSED; null always is one */

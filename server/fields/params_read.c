@@ -236,26 +236,6 @@ int read_bad_words(reader_t *reader, const field_t *field, const json_t *value) 
   return 0;
 }
 
-/* -1 means the whole vocabulary. Only a tiny vocabulary is within the limit. */
-int read_prompt_logprobs(reader_t *reader, const field_t *field, const json_t *value) {
-  params_t *params = out_of(reader);
-  int32_t max = reader->limits->max_logprobs;
-  int64_t count;
-  int code = field_integer(reader, field->name, value, -1, max, &count);
-  if (code != 0) return code;
-  if (count == -1) {
-    if (reader->limits->vocab_size > max) {
-      return error_set(reader->error, ERR_ABOVE_MAX, field->name,
-                       "Invalid 'prompt_logprobs': the whole vocabulary (-1) is more than the "
-                       "%" PRId32 " alternatives that this server allows.",
-                       max);
-    }
-    count = reader->limits->vocab_size;
-  }
-  params->prompt_logprobs = count;
-  return 0;
-}
-
 /* The value matters for beam search only; otherwise every valid value is accepted. */
 int read_early_stopping(reader_t *reader, const field_t *field, const json_t *value) {
   params_t *params = out_of(reader);

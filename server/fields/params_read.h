@@ -47,7 +47,6 @@ int read_seed(reader_t *reader, const field_t *field, const json_t *value);
 int read_truncation_side(reader_t *reader, const field_t *field, const json_t *value);
 int read_allowed_ids(reader_t *reader, const field_t *field, const json_t *value);
 int read_bad_words(reader_t *reader, const field_t *field, const json_t *value);
-int read_prompt_logprobs(reader_t *reader, const field_t *field, const json_t *value);
 int read_early_stopping(reader_t *reader, const field_t *field, const json_t *value);
 int read_request_id(reader_t *reader, const field_t *field, const json_t *value);
 int read_ignored_string(reader_t *reader, const field_t *field, const json_t *value);

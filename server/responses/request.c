@@ -192,6 +192,12 @@ static int write_fields(const responses_fields_t *fields, reader_t *reader, buff
     return error_set(reader->error, ERR_INVALID_VALUE, "top_logprobs",
                      "'top_logprobs' needs \"message.output_text.logprobs\" in 'include'.");
   }
+  if (fields->top_logprobs > SAMPLE_TOP_MAX) {
+    return error_set(reader->error, ERR_ABOVE_MAX, "top_logprobs",
+                     "Invalid 'top_logprobs': %" PRId64 " is more than the %d of this route; "
+                     "/v1/chat/completions returns more.",
+                     fields->top_logprobs, (int)SAMPLE_TOP_MAX);
+  }
   if (scores) buffer_text(chat, ",\"logprobs\":true");
   if (scores && fields->top_logprobs != ABSENT) {
     buffer_text(chat, ",\"top_logprobs\":");

@@ -290,7 +290,8 @@ Test(config, values_of_vllm) {
   }
   expect_error("m --allowed-origins [\"http://a\",3]", ERR_USAGE, "is not valid");
   expect_error("m --kv-cache-dtype fp8_e5m2", ERR_USAGE, "E4M3");
-  expect_error("m --max-logprobs 129", ERR_USAGE, "0 to 128");
+  expect_error("m --max-logprobs -2", ERR_USAGE, "-1 to 10000000");
+  expect_error("m --port -1", ERR_USAGE, "is not valid");
 }
 
 Test(config, origins_and_root_path) {

@@ -12,6 +12,7 @@ library; ends with a line of counts.
 """
 
 import concurrent.futures
+import math
 import random
 import re
 import sys
@@ -129,6 +130,31 @@ def test_a_small_pool_preempts_and_changes_nothing(program):
             pairs = list(zip(cpu.all(bodies), got))[::2]  # the greedy ones
             assert cpu.stop() == 0, cpu.text()
             check_logprobs([d for pair in pairs for d in compare(*pair)])
+
+
+def test_alternatives_of_the_vocabulary(program):
+    """The host sorts what the kernel does not: it changes neither tokens nor the best 20."""
+    server = Server(program, "cuda", *FEW, "--max-logprobs", -1)
+    bodies = [{**body, "prompt_logprobs": 20, "logprobs": 20} for body in sampled()]
+    try:
+        few = server.all(bodies)
+        many = server.all([{**body, "prompt_logprobs": -1 if i % 3 else 100,
+                            "logprobs": -1 if i % 2 else 300} for i, body in enumerate(bodies)])
+        beams = [server.all([{"prompt": bodies[0]["prompt"], "max_tokens": 4, "logprobs": count,
+                              "use_beam_search": True, "best_of": 4}])[0] for count in (20, -1)]
+    finally:
+        assert server.stop() == 0, server.text()
+    for i, (wanted, got) in enumerate([*zip(few, many), beams]):
+        assert wanted["token_ids"] == got["token_ids"]
+        assert wanted["logprobs"]["token_logprobs"] == got["logprobs"]["token_logprobs"]
+        for best, top in zip(wanted["logprobs"]["top_logprobs"], got["logprobs"]["top_logprobs"]):
+            assert len(best) <= 21 < len(top) and best.items() <= top.items()
+            assert len(top) >= (384 if i % 2 else 300)
+            assert i % 2 == 0 or abs(sum(map(math.exp, top.values())) - 1) < 1e-4
+        for best, top in zip((wanted["prompt_logprobs"] or [])[1:],
+                             (got["prompt_logprobs"] or [])[1:]):
+            assert all(top[token] == value for token, value in best.items())
+            assert len(top) in ((384,) if i % 3 else (100, 101))
 
 
 def test_products_by_the_library(program):

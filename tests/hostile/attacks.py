@@ -129,6 +129,15 @@ class Echo(Attack):
                                   "max_tokens": 1, "echo": True, "return_token_ids": True}
 
 
+class Scores(Attack):
+    name, connections = "reply: log probabilities of the whole vocabulary", 2
+    rounds, clients = 1, 2
+
+    def bodies(self, i):
+        yield "/v1/completions", {"prompt": [300 + i % 100, 5, 6, 7, 8], "max_tokens": 2,
+                                  "prompt_logprobs": -1, "logprobs": -1, "echo": True}
+
+
 class Flood(Attack):
     name, connections = "queue: lists of 128 prompts", 12
     rounds = 1
@@ -148,4 +157,4 @@ class LongPrompts(Attack):
 
 
 ATTACKS = [kind() for kind in (Chain, SideBySide, Union, Regex, Tools, LongText, Tokenize, Echo,
-                               Flood, LongPrompts)]
+                               Scores, Flood, LongPrompts)]

@@ -35,7 +35,7 @@ def make(request, model, keys):
     """make() starts a server with its default settings."""
     return lambda: Server(request.config.getoption("--inferd"), model, "--load-format", "dummy",
                           "--seed", 7, "--served-model-name", "large", "--api-key-file", keys,
-                          "--metrics-auth", "off", key=HONEST)
+                          "--metrics-auth", "off", "--max-logprobs", -1, key=HONEST)
 
 
 @pytest.fixture

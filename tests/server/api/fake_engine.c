@@ -17,7 +17,7 @@ fake_engine_t fake_engine;
 typedef struct queued {
   event_t event;
   char text[64];
-  token_logprob_t top[LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX];
+  token_logprob_t top[SAMPLE_TOP_MAX];
   bool lives; /* the request was not DONE before this event was queued */
 } queued_t;
 
@@ -81,6 +81,12 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
 size_t engine_room_bytes(const sampling_params_t *params) {
   if (!params_collect(params)) return 0;
   return (size_t)params_num_sequences(params) * (size_t)params->max_tokens * 32;
+}
+
+size_t engine_scores_bytes(const engine_t *engine, const sampling_params_t *params,
+                           int32_t num_prompt_tokens) {
+  (void)engine, (void)params, (void)num_prompt_tokens;
+  return fake_engine.scores_bytes;
 }
 
 static const char *token_bytes(const void *context, int32_t id, size_t *length) {

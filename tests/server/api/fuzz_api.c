@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOPS_MAX = LOGPROBS_MAX + LOGPROB_TOKEN_IDS_MAX, CHOICES_MAX = 8, STEPS_MAX = 400 };
+enum { TOPS_MAX = SAMPLE_TOP_MAX, CHOICES_MAX = 8, STEPS_MAX = 400 };
 
 static void (*const handlers[])(exchange_t *) = {
     api_chat_completions,  api_completions, api_tokenize,  api_detokenize,

@@ -156,7 +156,7 @@ static void add(logprob_text_t *text, int32_t id, float logprob, const token_log
                            .num_asked = num_best,
                            .num_top = num_top,
                            .top = top};
-  logprob_text_add(text, &style, &entry);
+  logprob_text_add(text, &style, &entry, NULL);
 }
 
 static void expect_tops(logprob_text_t *text, const char *expected) {
@@ -190,6 +190,66 @@ Test(render, equal_strings_collapse) {
   expect_tops(&text, "{\"\xef\xbf\xbd\":-3.0,\"b\":-1.0}");
 }
 
+/* What is printed later, from gaps, is what is printed at once. */
+Test(render, alternatives_in_gaps) {
+  enum { COUNT = 120, POSITIONS = 3 };
+  static token_logprob_t top[COUNT];
+  static const int32_t sampled[POSITIONS] = {'a', 0x82, 'z'}; /* the last is not among the best */
+  uint32_t slots[1 << 8];
+  seen_tokens_t seen = {slots, seen_tokens_slots(COUNT) - 1};
+  score_row_t rows[3 * POSITIONS];
+  logprob_text_t now = {0}, later = {0}, chat_now = {0}, chat_later = {0};
+  buffer_t prompt_now = {0}, prompt_later = {0}, gaps = {0};
+  ASSERT_LT(seen.mask, ARRAY_LEN(slots));
+  /* the letters to 'w', and parts of characters, which all have one string */
+  for (int i = 0; i < COUNT; i++) {
+    top[i] = (token_logprob_t){i % 2 ? 0x80 + i / 2 : 'w' - i / 2, -(float)i};
+  }
+  for (int i = 0; i < 3 * POSITIONS; i++) rows[i].seen = &seen;
+  for (int i = 0; i < POSITIONS; i++) {
+    logprob_entry_t entry = {.id = sampled[i],
+                             .has_logprob = true,
+                             .logprob = -7,
+                             .rank = 3,
+                             .num_best = COUNT - 20,
+                             .num_asked = COUNT,
+                             .num_top = COUNT,
+                             .top = top};
+    logprob_text_add(&now, &style, &entry, NULL);
+    logprob_text_add(&later, &style, &entry, &rows[i]);
+    logprob_text_add_chat(&chat_now, &style, &entry, NULL);
+    logprob_text_add_chat(&chat_later, &style, &entry, &rows[POSITIONS + i]);
+    prompt_logprob_add(&prompt_now, &gaps, &style, &entry, NULL);
+    ASSERT_EQ(gaps.length, (size_t)i * sizeof(gap_t));
+    prompt_logprob_add(&prompt_later, &gaps, &style, &entry, &rows[2 * POSITIONS + i]);
+  }
+  static const logprob_text_t none = {0};
+  for (int flat = 0; flat <= 1; flat++) {
+    for (size_t room = 1; room < 5000; room = room * 3 + 1) {
+      cord_t cords[6] = {{.flat = flat}, {.flat = flat}, {.flat = flat}, {.flat = flat}};
+      buffer_t out[6] = {0};
+      logprob_text_object(&none, &now, &cords[0]);
+      logprob_text_object(&none, &later, &cords[1]);
+      logprob_text_chat_object(&chat_now, &cords[2]);
+      logprob_text_chat_object(&chat_later, &cords[3]);
+      cord_bytes(&cords[4], prompt_now.data, prompt_now.length);
+      logprob_splice(&cords[5], &prompt_later, &gaps);
+      for (int i = 0; i < 6; i++) {
+        while (cord_print(&cords[i], &out[i], room)) continue;
+        buffer_char(&out[i], '\0');
+        cord_free(&cords[i]);
+      }
+      for (int i = 0; i < 6; i += 2) {
+        ASSERT_STR_EQ(out[i + 1].data, out[i].data);
+        buffer_free(&out[i]), buffer_free(&out[i + 1]);
+      }
+    }
+  }
+  logprob_text_free(&now), logprob_text_free(&later);
+  logprob_text_free(&chat_now), logprob_text_free(&chat_later);
+  buffer_free(&prompt_now), buffer_free(&prompt_later), buffer_free(&gaps);
+}
+
 /* logprob_token_ids stand behind the best ones and are reported whatever k is. */
 Test(render, extra_ids) {
   token_logprob_t top[] = {{'a', -0.5f}, {'b', -1}, {'x', -8}, {'y', -9}};
@@ -201,7 +261,7 @@ Test(render, extra_ids) {
                            .num_top = 4,
                            .top = top};
   logprob_text_t text = {0};
-  logprob_text_add(&text, &style, &entry);
+  logprob_text_add(&text, &style, &entry, NULL);
   expect_tops(&text, "{\"a\":-0.5,\"x\":-8.0,\"y\":-9.0}");
 }
 
