@@ -398,9 +398,9 @@ static void print_fish_completion(void) {
     printf("complete -c inferd -n __fish_use_subcommand -x -a %s -d ", commands[i].name);
     print_fish(commands[i].help);
     putchar('\n');
-    if (commands[i].own[0] != '\0') {
-      printf("complete -c inferd -n '__fish_seen_subcommand_from %s' -l %s\n", commands[i].name,
-             commands[i].own + 2);
+    for (const char *own = commands[i].own; (own = strstr(own, "--")) != NULL; own += 2) {
+      printf("complete -c inferd -n '__fish_seen_subcommand_from %s' -l %.*s\n", commands[i].name,
+             (int)strcspn(own + 2, " "), own + 2);
     }
   }
   puts("complete -c inferd -n '__fish_seen_subcommand_from config' -x -a 'dump check'");

@@ -7,20 +7,17 @@
 #include "engine/base/util.h"
 #include "engine/model/disk/locate.h"
 #include "engine/text/tokenizer.h"
-#include "server/http/http.h"
+#include "server/client.h"
 #include "server/observe/log.h"
 #include "server/serve.h"
+#include "server/top/top.h"
 
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -188,79 +185,22 @@ static int tokenize_command(int argc, char **argv) {
 
 /* ---- health ---- */
 
-static int connect_unix(const char *path) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  if (strlen(path) >= sizeof address.sun_path) return -1;
-  memcpy(address.sun_path, path, strlen(path) + 1);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
-  if (fd >= 0) close(fd);
-  return -1;
-}
-
-static int connect_tcp(const char *host, const char *port) {
-  if (strcmp(host, "0.0.0.0") == 0 || host[0] == '\0') host = "127.0.0.1";
-  if (strcmp(host, "::") == 0) host = "::1";
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-  if (getaddrinfo(host, port, &hints, &found) != 0) return -1;
-  int fd = -1;
-  for (const struct addrinfo *info = found; info != NULL && fd < 0; info = info->ai_next) {
-    fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, info->ai_addr, info->ai_addrlen) != 0) {
-      close(fd);
-      fd = -1;
-    }
-  }
-  freeaddrinfo(found);
-  return fd;
-}
-
-/* Connects to the first address on which a server with this configuration listens. Returns the
- * descriptor, or -1 after a message. */
-static int connect_to(const config_t *config) {
-  char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX], text[HTTP_HOST_MAX + HTTP_PORT_MAX];
-  const char *path = config->uds[0] != '\0' ? config->uds : NULL;
-  bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
-  snprintf(text, sizeof text, "%.255s:%d", config->host, (int)config->port);
-  const char *where = text;
-  if (path == NULL && !asked && config->listen.count > 0) where = config->listen.items[0];
-  if (strncmp(where, "unix:", 5) == 0) path = where + 5;
-  int fd = -1;
-  if (path != NULL) {
-    fd = connect_unix(path);
-  } else if (http_split_address(where, host, port)) {
-    fd = connect_tcp(host, port);
-  }
-  if (fd < 0) {
-    fprintf(stderr, "inferd: no server answers at %s; --host, --port, --uds and --listen name it\n",
-            path != NULL ? path : where);
-  }
-  return fd;
-}
-
-/* Sends GET `path` and prints the body of the answer. Returns 0 if the status is 200, else 1. */
-static int ask(int fd, const char *path) {
-  enum { TIMEOUT_MS = 5000 };
-  char text[4096];
-  int n = snprintf(text, sizeof text,
-                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
-  if (send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) return 1;
-  size_t used = 0;
-  struct pollfd state = {.fd = fd, .events = POLLIN};
-  while (used < sizeof text - 1 && poll(&state, 1, TIMEOUT_MS) == 1) {
-    ssize_t got = recv(fd, text + used, sizeof text - 1 - used, 0);
-    if (got <= 0) break;
-    used += (size_t)got;
-  }
-  text[used] = '\0';
-  const char *body = strstr(text, "\r\n\r\n");
+/* Prints the answer to GET `path`. Returns 0 if its status is 200, else 1. */
+static int print_answer(const config_t *config, const char *path) {
+  client_target_t target;
+  char *body = NULL;
+  int status = client_target_of(config, &target) ? client_get(&target, path, NULL, &body) : 0;
   if (body != NULL) {
-    printf("%s\n", body + 4);
-  } else {
+    printf("%s\n", body);
+  } else if (status < 0) {
     fprintf(stderr, "inferd: the server accepts connections, but sends no answer within %d s\n",
-            TIMEOUT_MS / 1000);
+            CLIENT_TIMEOUT_MS / 1000);
+  } else {
+    fprintf(stderr, "inferd: no server answers at %s; --host, --port, --uds and --listen name it\n",
+            target.shown);
   }
-  return strncmp(text, "HTTP/1.1 200", 12) == 0 ? 0 : 1;
+  free(body);
+  return status == 200 ? 0 : 1;
 }
 
 static int health_command(int argc, char **argv) {
@@ -273,11 +213,7 @@ static int health_command(int argc, char **argv) {
     status = fail(&error, code);
   } else {
     print_notices(&config);
-    int fd = connect_to(&config);
-    if (fd >= 0) {
-      status = ask(fd, path);
-      close(fd);
-    }
+    status = print_answer(&config, path);
   }
   config_free(&config);
   return status;
@@ -413,6 +349,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "check") == 0) return check_command(argc - 2, argv + 2);
   if (strcmp(command, "tokenize") == 0) return tokenize_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
+  if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
   if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {
     printf("inferd %s (%s)\n", INFERD_VERSION, INFERD_COMMIT);

@@ -1,0 +1,142 @@
+/* client.c: one GET of a running server.
+ *
+ * Main thread of a command. It asks in HTTP/1.0, so that the end of the connection is the end of
+ * the answer and no chunks have to be read.
+ */
+#include "server/client.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/util.h"
+#include "server/http/http.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static bool set_path(client_target_t *target, const char *path) {
+  int n = snprintf(target->path, sizeof target->path, "%s", path);
+  snprintf(target->shown, sizeof target->shown, "unix:%s", target->path);
+  return n > 0 && (size_t)n < sizeof target->path;
+}
+
+/* `address` is HOST:PORT, as http_split_address takes it. */
+static bool set_address(client_target_t *target, const char *address) {
+  char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX];
+  if (!http_split_address(address, host, port)) return false;
+  const char *reached = host;
+  if (host[0] == '\0' || strcmp(host, "0.0.0.0") == 0) reached = "127.0.0.1";
+  if (strcmp(host, "::") == 0) reached = "::1";
+  snprintf(target->host, sizeof target->host, "%s", reached);
+  snprintf(target->port, sizeof target->port, "%s", port);
+  snprintf(target->shown, sizeof target->shown, "%.290s", address);
+  return true;
+}
+
+bool client_target_of(const config_t *config, client_target_t *out) {
+  char text[HTTP_HOST_MAX + HTTP_PORT_MAX];
+  *out = (client_target_t){.host = ""};
+  bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
+  if (config->uds[0] != '\0') return set_path(out, config->uds);
+  snprintf(text, sizeof text, "%.255s:%d", config->host, (int)config->port);
+  const char *where = !asked && config->listen.count > 0 ? config->listen.items[0] : text;
+  return strncmp(where, "unix:", 5) == 0 ? set_path(out, where + 5) : set_address(out, where);
+}
+
+bool client_target_read(const char *url, client_target_t *out) {
+  char address[HTTP_HOST_MAX + HTTP_PORT_MAX];
+  *out = (client_target_t){.host = ""};
+  if (strncmp(url, "unix:", 5) == 0) return set_path(out, url + 5);
+  if (strncmp(url, "http://", 7) != 0) return false;
+  size_t length = strcspn(url + 7, "/");
+  const char *rest = url + 7 + length;
+  if (length == 0 || length >= HTTP_HOST_MAX) return false;
+  bool port = url[7] == '[' ? strstr(url + 7, "]:") != NULL : memchr(url + 7, ':', length) != NULL;
+  snprintf(address, sizeof address, "%.*s%s", (int)length, url + 7, port ? "" : ":80");
+  int n = snprintf(out->prefix, sizeof out->prefix, "%s", rest);
+  while (n > 0 && n < (int)sizeof out->prefix && out->prefix[n - 1] == '/') out->prefix[--n] = '\0';
+  return n < (int)sizeof out->prefix && set_address(out, address);
+}
+
+static int connect_unix(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address.sun_path) return -1;
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+static int connect_tcp(const char *host, const char *port) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+  if (getaddrinfo(host, port, &hints, &found) != 0) return -1;
+  int fd = -1;
+  for (const struct addrinfo *info = found; info != NULL && fd < 0; info = info->ai_next) {
+    fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, info->ai_addr, info->ai_addrlen) != 0) {
+      close(fd);
+      fd = -1;
+    }
+  }
+  freeaddrinfo(found);
+  return fd;
+}
+
+static bool send_request(int fd, const client_target_t *target, const char *path, const char *key) {
+  char *text = NULL;
+  bool v6 = strchr(target->host, ':') != NULL;
+  int n = asprintf(&text, "GET %s%s HTTP/1.0\r\nHost: %s%s%s%s%s\r\n%s%s%s\r\n", target->prefix,
+                   path, v6 ? "[" : "", target->path[0] != '\0' ? "localhost" : target->host,
+                   v6 ? "]" : "", target->path[0] != '\0' ? "" : ":", target->port,
+                   key != NULL ? "Authorization: Bearer " : "", key != NULL ? key : "",
+                   key != NULL ? "\r\n" : "");
+  bool sent = n > 0 && send(fd, text, (size_t)n, MSG_NOSIGNAL) == n;
+  if (n >= 0) free(text);
+  return sent;
+}
+
+/* Reads to the end of the connection; NULL if that does not come in time, or is too far. */
+static char *receive(int fd) {
+  uint64_t end_ns = clock_now_ns() + (uint64_t)CLIENT_TIMEOUT_MS * 1000000;
+  size_t used = 0, capacity = 64 * 1024;
+  char *text = calloc(1, capacity);
+  struct pollfd state = {.fd = fd, .events = POLLIN};
+  while (text != NULL && clock_now_ns() < end_ns) {
+    int left_ms = (int)((end_ns - clock_now_ns()) / 1000000);
+    if (poll(&state, 1, left_ms) != 1) continue;
+    ssize_t got = recv(fd, text + used, capacity - 1 - used, 0);
+    if (got < 0) break;
+    used += (size_t)got;
+    text[used] = '\0';
+    if (got == 0) return text;
+    if (used < capacity - 1) continue;
+    char *more = capacity < CLIENT_BODY_BYTES_MAX ? reallocarray(text, capacity, 2) : NULL;
+    if (more == NULL) break;
+    text = more;
+    capacity *= 2;
+  }
+  free(text);
+  return NULL;
+}
+
+int client_get(const client_target_t *target, const char *path, const char *key, char **body) {
+  *body = NULL;
+  int fd = target->path[0] != '\0' ? connect_unix(target->path)
+                                   : connect_tcp(target->host, target->port);
+  if (fd < 0) return 0;
+  char *text = send_request(fd, target, path, key) ? receive(fd) : NULL;
+  close(fd);
+  char *end = text != NULL ? strstr(text, "\r\n\r\n") : NULL;
+  int status = end != NULL && strncmp(text, "HTTP/1.", 7) == 0 ? atoi(text + 9) : -1;
+  if (status < 100) {
+    free(text);
+    return -1;
+  }
+  memmove(text, end + 4, strlen(end + 4) + 1);
+  *body = text;
+  return status;
+}

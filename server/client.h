@@ -1,0 +1,32 @@
+/* client.h: one GET of a running server, for `inferd health` and `inferd top`.
+ *
+ * Blocks; for commands, never for the daemon. No TLS, no redirects.
+ */
+#ifndef INFERD_SERVER_CLIENT_H
+#define INFERD_SERVER_CLIENT_H
+
+#include "config/config.h"
+
+enum { CLIENT_TIMEOUT_MS = 5000, CLIENT_BODY_BYTES_MAX = 16 * 1024 * 1024 };
+
+/* Where a server is: a path of a UNIX socket, or host and port. */
+typedef struct client_target {
+  char host[256]; /* a name or an address, "[v6]" without the brackets; "" with a path */
+  char port[6];
+  char path[128];   /* of a UNIX socket; else "" */
+  char prefix[128]; /* in front of the paths of requests: "" or "/root" */
+  char shown[300];  /* for messages */
+} client_target_t;
+
+/* Fills in the first address on which a server with this configuration listens. Returns false if
+ * that is no address. */
+bool client_target_of(const config_t *config, client_target_t *out);
+/* Fills in http://HOST[:PORT][/ROOT] or unix:PATH. Returns false if `url` has neither form. */
+bool client_target_read(const char *url, client_target_t *out);
+
+/* Sends GET `path`, with `key` unless it is NULL, and waits up to CLIENT_TIMEOUT_MS for the whole
+ * answer. Returns the HTTP status and sets *body to the text of the answer, which the caller frees;
+ * 0 if nothing listens there, -1 if no whole answer came. */
+int client_get(const client_target_t *target, const char *path, const char *key, char **body);
+
+#endif
