@@ -111,9 +111,11 @@ async function run(path, body, take, failed) {
       if (!choice) return;
       first = first || performance.now();
       reason = choice.finish_reason || reason;
-      take(choice);
+      paint(() => take(choice));
     });
+    flush();
   } catch (fault) {
+    flush();
     reason = fault.name === 'AbortError' ? 'stopped' : 'failed';
     if (reason === 'failed') failed(fault);
     if (fault.status === 401) askForKey(fault.message);
@@ -129,6 +131,29 @@ async function run(path, body, take, failed) {
   if (first) words.push(`first after ${Math.round(first - begin)} ms`);
   if (reason && reason !== 'stop') words.push(reason === 'length' ? 'ended at the most tokens' : reason.replace('_', ' '));
   return { reason, words: words.join(' · ') };
+}
+
+/* A fast model writes more tokens than a screen shows frames: what came since the last frame is
+ * put into the page at once. */
+const changes = [];
+let frame = 0;
+
+function paint(change) {
+  changes.push(change);
+  frame = frame || requestAnimationFrame(flush);
+}
+
+function flush() {
+  cancelAnimationFrame(frame);
+  frame = 0;
+  for (const change of changes.splice(0)) change();
+  follow();
+}
+
+/* Appends text to what an element shows, in the same node. */
+function write(node, text) {
+  if (node.lastChild) node.lastChild.appendData(text);
+  else node.append(text);
 }
 
 function showRunning() {
@@ -264,11 +289,10 @@ class Answer {
     if (thought) this.think(thought);
     if (delta.content) {
       this.content += delta.content;
-      this.text.append(delta.content);
+      write(this.text, delta.content);
     }
     for (const part of delta.tool_calls || []) this.call(part);
     if (thought || delta.content || delta.tool_calls) this.wait.remove();
-    follow();
   }
 
   think(piece) {
@@ -277,7 +301,7 @@ class Answer {
       this.text.before(el('details', { className: 'reasoning' }, el('summary', {}, 'Reasoning'), this.thought));
     }
     this.reasoning += piece;
-    this.thought.append(piece);
+    write(this.thought, piece);
   }
 
   call(part) {
@@ -292,7 +316,7 @@ class Answer {
     call.name += name;
     call.arguments += text;
     call.title.textContent = call.name;
-    call.body.append(text);
+    write(call.body, text);
   }
 
   message() {
@@ -417,7 +441,6 @@ function addTokens({ text, logprobs, finish_reason: reason }) {
     tokens.push(token);
     $('tokens').append(span);
   }
-  follow();
 }
 
 const percent = (p) => (p < 0.001 ? '< 0.1 %' : `${(p * 100).toFixed(p < 0.1 ? 1 : 0)} %`);

@@ -131,7 +131,7 @@ def test_a_tool_is_called_and_its_result_is_used(scripted, tab):
 
 
 def test_a_chat_streams_and_stop_cancels_it(start, tab, slow_model):
-    server = start("--load-format", "dummy", model=slow_model)
+    server = start("--load-format", "dummy", "--threads", 1, model=slow_model)
     for times, press in enumerate((lambda: page.click("#chat-send"), lambda: page.press("Escape"))):
         page = tab(server, script=ENDLESS)
         say(page, "Count")
@@ -335,7 +335,7 @@ def test_a_lost_server_is_said_and_found_again(start, tab):
 
 
 def test_a_stream_that_is_cut_is_said(start, tab, slow_model):
-    server = start("--load-format", "dummy", model=slow_model, expected_exit=-9)
+    server = start("--load-format", "dummy", "--threads", 1, model=slow_model, expected_exit=-9)
     page = tab(server, script=ENDLESS)
     say(page, "Count")
     page.wait(WRITES)
