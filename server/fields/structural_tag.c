@@ -38,7 +38,7 @@ typedef struct tagger {
   int code;              /* 0, or that of the first error */
 } tagger_t;
 
-/* Reads a format. `ends`, if any, follow it: the source goes on through one of them. */
+/* Reads a format. If `ends` are given, one of these texts follows it, and is part of the source. */
 static grammar_source_t build(tagger_t *tagger, const json_t *format, tag_texts_t ends);
 
 /* ---- places and errors ---- */
@@ -57,9 +57,16 @@ static void leave(tagger_t *tagger, size_t length) {
   tagger->place[length] = '\0';
 }
 
-static void fail(tagger_t *tagger, int code, const char *member, const char *reason) {
+/* Sets the error "'PLACE.MEMBER' REASON.", unless there is one. */
+__attribute__((format(printf, 4, 5))) static void
+fail(tagger_t *tagger, int code, const char *member, const char *format, ...) {
   const char *dot = member[0] != '\0' && member[0] != '[' ? "." : "";
+  char reason[160];
+  va_list arguments;
   if (tagger->code != 0) return;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
   tagger->code = error_set(tagger->reader->error, code, tagger->param, "'%s%s%s' %s.",
                            tagger->place, dot, member, reason);
 }
@@ -151,9 +158,7 @@ static const json_t *member(tagger_t *tagger, const json_t *object, const char *
   if (!json_is_given(value)) {
     fail(tagger, ERR_MISSING_PARAMETER, name, "is missing");
   } else if (value->type != type) {
-    char reason[64];
-    snprintf(reason, sizeof reason, "must be %s", expected);
-    fail(tagger, ERR_INVALID_TYPE, name, reason);
+    fail(tagger, ERR_INVALID_TYPE, name, "must be %s, not %s", expected, json_type_name(value));
   } else {
     return value;
   }
@@ -169,7 +174,7 @@ static bool flag(tagger_t *tagger, const json_t *object, const char *name, bool 
   const json_t *value = json_get(object, name);
   bool out = otherwise;
   if (json_is_given(value) && !json_bool(value, &out))
-    fail(tagger, ERR_INVALID_TYPE, name, "must be a boolean");
+    fail(tagger, ERR_INVALID_TYPE, name, "must be a boolean, not %s", json_type_name(value));
   return out;
 }
 
@@ -182,7 +187,7 @@ static tag_texts_t texts_of(tagger_t *tagger, const json_t *object, const char *
     return (tag_texts_t){0};
   }
   if (list->count > TEXTS_MAX) {
-    fail(tagger, ERR_BAD_REQUEST, name, "has more than 32 texts");
+    fail(tagger, ERR_BAD_REQUEST, name, "has %u texts, at most %d", list->count, TEXTS_MAX);
     return (tag_texts_t){0};
   }
   span_t *items = allocate(tagger, list->count, sizeof *items);
@@ -209,7 +214,7 @@ static void check_names(tagger_t *tagger, const json_t *object, const char *know
 
 static void count_format(tagger_t *tagger) {
   if (++tagger->formats > FORMATS_MAX)
-    fail(tagger, ERR_BAD_REQUEST, "", "is one of more than 1000 formats");
+    fail(tagger, ERR_BAD_REQUEST, "", "is one of more than %d formats", FORMATS_MAX);
 }
 
 /* ---- leaves ---- */
@@ -278,10 +283,10 @@ static void check_texts(tagger_t *tagger, tag_texts_t wanted, tag_texts_t others
   for (uint32_t i = 0; i < wanted.count; i++) {
     for (uint32_t k = 0; k < others.count; k++) {
       if (!holds(wanted.items[i], others.items[k])) continue;
-      char quoted[64], reason[128];
+      char quoted[64];
       error_quote(quoted, sizeof quoted, others.items[k].text, others.items[k].length);
-      snprintf(reason, sizeof reason, "hides a trigger or end by the text '%s' within it", quoted);
-      fail(tagger, ERR_INVALID_VALUE, "", reason);
+      fail(tagger, ERR_INVALID_VALUE, "", "hides a trigger or end by the text '%s' within it",
+           quoted);
     }
   }
 }
@@ -318,7 +323,7 @@ static const json_t *elements_of(tagger_t *tagger, const json_t *format, const c
   const json_t *list = member(tagger, format, name, JSON_ARRAY, "a list");
   if (list != NULL && list->count == 0) fail(tagger, ERR_INVALID_VALUE, name, "must not be empty");
   if (list != NULL && list->count > FORMATS_MAX)
-    fail(tagger, ERR_BAD_REQUEST, name, "has more than 1000 elements");
+    fail(tagger, ERR_BAD_REQUEST, name, "has %u elements, at most %d", list->count, FORMATS_MAX);
   return tagger->code == 0 ? list : NULL;
 }
 
@@ -382,10 +387,12 @@ static grammar_source_t times(tagger_t *tagger, const json_t *format, tag_texts_
   int64_t min = 0, max = 0;
   const json_t *low = json_get(format, "min"), *high = json_get(format, "max");
   if (low == NULL || !json_int64(low, &min) || min < 0 || min > REPEAT_MAX)
-    fail(tagger, ERR_INVALID_VALUE, "min", "must be an integer from 0 to 10000");
+    fail(tagger, ERR_INVALID_VALUE, "min", "must be an integer from 0 to %d", REPEAT_MAX);
   if (high == NULL || !json_int64(high, &max) || max < -1 || max > REPEAT_MAX)
-    fail(tagger, ERR_INVALID_VALUE, "max", "must be an integer from -1 to 10000");
-  if (max >= 0 && max < min) fail(tagger, ERR_INVALID_VALUE, "max", "is below 'min'");
+    fail(tagger, ERR_INVALID_VALUE, "max", "must be an integer from -1 to %d", REPEAT_MAX);
+  if (max >= 0 && max < min)
+    fail(tagger, ERR_INVALID_VALUE, "max", "is %lld, below the %lld of 'min'", (long long)max,
+         (long long)min);
   return repeated(tagger, format, (uint32_t)min, max < 0 ? UINT32_MAX : (uint32_t)max, ends);
 }
 
@@ -533,7 +540,7 @@ static grammar_source_t triggered_tags(tagger_t *tagger, const json_t *format, t
 static grammar_source_t dispatch(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   const json_t *rules = elements_of(tagger, format, "rules");
   if (rules != NULL && rules->count > TEXTS_MAX)
-    fail(tagger, ERR_BAD_REQUEST, "rules", "has more than 32 rules");
+    fail(tagger, ERR_BAD_REQUEST, "rules", "has %u rules, at most %d", rules->count, TEXTS_MAX);
   uint32_t count = rules != NULL ? rules->count : 0, index = 0;
   grammar_source_t *turns = allocate(tagger, count, sizeof *turns);
   span_t *triggers = allocate(tagger, count, sizeof *triggers);
@@ -606,7 +613,8 @@ static grammar_source_t build(tagger_t *tagger, const json_t *format, tag_texts_
   const json_t *type =
       tagger->code == 0 ? member(tagger, format, "type", JSON_STRING, "a string") : NULL;
   if (tagger->depth >= FORMAT_DEPTH_MAX)
-    fail(tagger, ERR_BAD_REQUEST, "", "is nested in 10 formats, which is the limit");
+    fail(tagger, ERR_BAD_REQUEST, "", "is nested in %d formats, which is the limit",
+         FORMAT_DEPTH_MAX);
   count_format(tagger);
   if (tagger->code != 0) return source;
   tagger->depth++;
@@ -617,10 +625,9 @@ static grammar_source_t build(tagger_t *tagger, const json_t *format, tag_texts_
     tagger->depth--;
     return source;
   }
-  char quoted[64], reason[128];
+  char quoted[64];
   error_quote(quoted, sizeof quoted, type->text, type->length);
-  snprintf(reason, sizeof reason, "'%s' is no format that is supported", quoted);
-  fail(tagger, ERR_UNSUPPORTED_PARAMETER, "type", reason);
+  fail(tagger, ERR_UNSUPPORTED_PARAMETER, "type", "'%s' is no format that is supported", quoted);
   return source;
 }
 
