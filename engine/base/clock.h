@@ -11,7 +11,8 @@
 
 /* Nanoseconds since an unspecified start; never decreases. */
 uint64_t clock_now_ns(void);
-/* CPU time of the calling thread: what it cost, whoever else has kept the processor busy. */
+/* CPU time of the calling thread: what it used itself, without the time in which the processor ran
+ * other threads. */
 uint64_t clock_thread_ns(void);
 
 #endif

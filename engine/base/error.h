@@ -2,7 +2,7 @@
  *
  * error.def is the one table: it gives the enum, the HTTP status, OpenAI's type and code, the exit
  * status and a sentence for docs/errors.md. Errors are values: functions return 0 or a negative
- * ERR_ number and, if a person will read the reason, fill an error_t. No function here but
+ * ERR_ number and, if a person will read the reason, fill an inferd_error_t. No function here but
  * error_system allocates; any thread.
  */
 #ifndef INFERD_ENGINE_BASE_ERROR_H

@@ -1,10 +1,9 @@
 /* linear.c: linear layers and logits.
  *
  * This file decides how a product is divided. Called on the engine thread; pool workers compute
- * panels. Rows are taken ROW_BLOCK at a time: they are staged (for bf16 and quantised
- * weights), then every panel
- * of 64 columns is one unit of work. The work is divided by columns, never by depth, so the bits do
- * not depend on the number of threads or rows.
+ * panels. Rows are taken ROW_BLOCK at a time: they are staged (for bf16 and quantised weights),
+ * then every panel of 64 columns is one unit of work. The work is divided by columns, never by
+ * depth, so the bits do not depend on the number of threads or rows.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"

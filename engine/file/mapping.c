@@ -36,8 +36,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     previous_action.sa_handler(number);
   } else {
-    signal(number,
-           SIG_DFL); /* the instruction faults again and the default action ends the process */
+    signal(number, SIG_DFL); /* the instruction faults again, and the process ends */
   }
 }
 

@@ -100,7 +100,7 @@ typedef struct name_node {
 /* A node of a decision diagram, which asks whether the name `index` occurs. */
 typedef struct presence_state {
   uint32_t index;         /* num_names: an extra member; NONE: nothing is left to ask */
-  uint32_t without, with; /* the next state; NONE = no object goes on so */
+  uint32_t without, with; /* the next state; NONE = no object continues this way */
   uint32_t forced;        /* least index that must still come; NONE = the object may end */
   uint32_t cheapest;      /* next index on the way to the end that needs fewest frames; NONE */
 } presence_state_t;

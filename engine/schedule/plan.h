@@ -1,5 +1,5 @@
 /* plan.h: what the files of the scheduler share while a plan is made: scheduler.c (running groups),
- * preempt.c (who makes room) and admit.c (waiting groups). Nobody else calls these functions.
+ * preempt.c (who makes room) and admit.c (waiting groups). No other file calls these functions.
  *
  * Engine thread only. All of them work on scheduler->plan, the plan that is being made.
  */

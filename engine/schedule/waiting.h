@@ -19,7 +19,7 @@ typedef struct waiting {
   group_queue_t queue;            /* by tenant, each in its order */
   group_t *first[WAITING_LEVELS]; /* first group of each level of the skip list */
   group_t *oldest, *newest;       /* groups that were never admitted, in order of arrival */
-  bool fair_share;                /* false: nobody is charged */
+  bool fair_share;                /* false: no tenant is charged */
   uint64_t num_visited; /* groups that insertions and removals have looked at, since the start */
   int32_t num_held;     /* groups in the queue of tenants that are held */
   int64_t weights;      /* of the tenants that have a group in the queue, their sum */
@@ -34,8 +34,8 @@ bool waiting_precedes(const waiting_t *waiting, const group_t *left, const group
 tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group);
 
 /* Inserts a group that has just arrived. If no other group of its tenant waits, the tenant is
- * lifted to what the one whose turn is next was served, or, if nobody waits, to the most that
- * anybody was: nobody is owed for a time in which it asked for nothing. */
+ * lifted to what the tenant whose turn is next was served, or, if none waits, to the most that any
+ * tenant was served: a tenant is owed nothing for a time in which it asked for nothing. */
 void waiting_add(waiting_t *waiting, group_t *group);
 /* Inserts a group that had arrived before. The group is in no queue. */
 void waiting_insert(waiting_t *waiting, group_t *group);

@@ -82,7 +82,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool bl
   return chosen;
 }
 
-/* Blocks that become free if the group leaves: those that nobody else holds. */
+/* Blocks that become free if the group leaves: those that no other group holds. */
 static int32_t count_own_blocks(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {

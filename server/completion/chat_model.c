@@ -43,7 +43,7 @@ static const char trial_arguments[] =
     "{\"s\": \"say \\\"h\xc3\xa9\\\"\", \"n\": 3, \"o\": {\"k\": [1, 2], \"t\": \"x\"}}";
 static const trial_call_t trial_calls[] = {{"zeta_one", trial_arguments},
                                            {"zeta_two", "{\"n\": 4}"}};
-static const char trial_thoughts[] = "zeta thinks";
+static const char trial_reasoning[] = "zeta thinks";
 
 /* What stands behind the call in a trial. */
 typedef enum trial_end { END_HERE, END_TOOL_AND_USER } trial_end_t;
@@ -100,7 +100,7 @@ static void put_answer(buffer_t *body, const format_trial_t *trial) {
   if (trial->num_calls > 0) buffer_char(body, ']');
   if (trial->thinks) {
     buffer_text(body, ",\"reasoning_content\":\"");
-    buffer_text(body, trial_thoughts);
+    buffer_text(body, trial_reasoning);
     buffer_char(body, '"');
   }
   buffer_char(body, '}');
@@ -312,11 +312,11 @@ static bool ends_with(const jinja_output_t *out, const char *mark) {
   return bytes > 0 && length >= bytes && memcmp(out->text + length - bytes, mark, bytes) == 0;
 }
 
-/* Finds the marks around the thoughts in a rendered text. */
-static bool marks_thoughts(const jinja_output_t *out, const char *open, const char *close) {
-  const char *at = memmem(out->text, out->length, trial_thoughts, sizeof trial_thoughts - 1);
+/* Finds the marks around the reasoning in a rendered text. */
+static bool marks_reasoning(const jinja_output_t *out, const char *open, const char *close) {
+  const char *at = memmem(out->text, out->length, trial_reasoning, sizeof trial_reasoning - 1);
   if (at == NULL || open == NULL || close == NULL) return false;
-  const char *behind = at + sizeof trial_thoughts - 1, *end = out->text + out->length;
+  const char *behind = at + sizeof trial_reasoning - 1, *end = out->text + out->length;
   while (at > out->text && json_is_blank(at[-1])) at--;
   while (behind < end && json_is_blank(*behind)) behind++;
   size_t before = strlen(open), after = strlen(close);
@@ -332,8 +332,9 @@ static bool has_tokens(const tokenizer_t *tokenizer, const char *const *marks) {
   return true;
 }
 
-/* Finds the row by the end of the generation prompt, by the marks around thoughts of an earlier
- * answer, by marks in a prompt that asks for thoughts, and by the tokens of the vocabulary. */
+/* Finds the row by the end of the generation prompt, by the marks around the reasoning of an
+ * earlier answer, by marks in a prompt that asks for reasoning, and by the tokens of the
+ * vocabulary. */
 static const reasoning_format_t *
 find_reasoning_format(const completions_t *live, const char *option, const tokenizer_t *tokenizer) {
   if (strcmp(option, "auto") != 0) return reasoning_format_find(option);
@@ -349,8 +350,8 @@ find_reasoning_format(const completions_t *live, const char *option, const token
         fits = ends_with(&asked, f->open) || ends_with(&asked, f->other_open) ||
                ends_with(&asked, f->close);
       } else if (round == 1 && has_answer) {
-        fits = marks_thoughts(&answered, f->open, f->close) ||
-               marks_thoughts(&answered, f->other_open, f->other_close);
+        fits = marks_reasoning(&answered, f->open, f->close) ||
+               marks_reasoning(&answered, f->other_open, f->other_close);
       } else if (round == 2 && has_prompt) {
         bool words = f->marks[0] == NULL; /* marks that are plain text stand in no vocabulary */
         fits = words && memmem(asked.text, asked.length, f->open, strlen(f->open)) != NULL;

@@ -368,8 +368,8 @@ void text_offset_bytes(text_offset_t *offset, const char *bytes, size_t length) 
   while (length > 0) {
     const char *at = bytes;
     size_t room = length;
-    if (offset->num_pending >
-        0) { /* decode the unfinished sequence together with the bytes that follow */
+    /* An unfinished sequence is decoded together with the bytes that follow. */
+    if (offset->num_pending > 0) {
       size_t take = MIN(length, 4);
       memcpy(joined, offset->pending, offset->num_pending);
       memcpy(joined + offset->num_pending, bytes, take);
@@ -402,8 +402,8 @@ int64_t text_offset_before(const text_offset_t *offset, const token_style_t *sty
   memcpy(joined, offset->pending, pending);
   if (take > 0) memcpy(joined + pending, bytes, take);
   int span = utf8_span(joined, pending + take);
-  bool goes_on = take == 0 || span > 0 || (size_t)-span > pending;
-  return goes_on ? offset->code_points : offset->code_points + 1;
+  bool continues = take == 0 || span > 0 || (size_t)-span > pending;
+  return continues ? offset->code_points : offset->code_points + 1;
 }
 
 void text_offset_token(text_offset_t *offset, const token_style_t *style, int32_t id) {

@@ -23,8 +23,8 @@ static void print_content(chat_body_t *body) {
   }
 }
 
-/* Writes the message that was begun. One of the assistant that has only thoughts is not written:
- * they belonged to an answer that never came. */
+/* Writes the message that was begun. A message of the assistant that has only reasoning is not
+ * written: the answer behind that reasoning never came. */
 static void flush(chat_body_t *body) {
   static const char *const roles[] = {"", "system", "user", "assistant", "tool"};
   buffer_t *out = body->out;
@@ -61,12 +61,12 @@ static void flush(chat_body_t *body) {
 }
 
 void chat_body_message(chat_body_t *body, chat_role_t role) {
-  bool goes_on = role == body->role && (role == CHAT_ASSISTANT || role == CHAT_SYSTEM);
+  bool continues = role == body->role && (role == CHAT_ASSISTANT || role == CHAT_SYSTEM);
   if (role == CHAT_SYSTEM && body->is_late && !body->late_system) {
     if (body->role == CHAT_USER) return;
     role = CHAT_USER;
   }
-  if (goes_on) return;
+  if (continues) return;
   flush(body);
   body->role = role;
   if (role != CHAT_SYSTEM) body->is_late = true;

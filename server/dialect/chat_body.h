@@ -31,7 +31,8 @@ typedef struct chat_body {
  * (`late_system` false, see chat_takes_late_system), its text goes to the end of the user's message
  * before it, or becomes one. */
 void chat_body_begin(chat_body_t *body, buffer_t *out, bool late_system);
-/* Begins a message. One that goes on, of the assistant or of the system, is not begun again. */
+/* Begins a message. If the message at work has this role, and the role is the assistant's or the
+ * system's, that message continues instead. */
 void chat_body_message(chat_body_t *body, chat_role_t role);
 /* Begins the message of a tool, with the result of the call `call_id`. */
 void chat_body_result(chat_body_t *body, const char *call_id, size_t length);

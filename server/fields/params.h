@@ -25,8 +25,8 @@ enum {
   NOT_TRUNCATED = -2 /* of truncate_prompt_tokens, where -1 is a value */
 };
 
-/* The default is the left, whatever the tokenizer's files say: what a text goes on with depends on
- * its end. So does vLLM. */
+/* The default is the left, whatever the tokenizer's files say: how a text continues depends on its
+ * end. So does vLLM. */
 typedef enum truncation_side { TRUNCATE_LEFT, TRUNCATE_RIGHT } truncation_side_t;
 
 /* One prompt as it was sent: text or ids. */

@@ -1,8 +1,8 @@
 /* api_key.h: one key: its label, its limits, and what it uses of them.
  *
  * Loop thread only, but for what quota.h gives to the engine. auth.c makes an api_key_t for each
- * key of the key file, and is its first user; a request in flight is another. So a key that a
- * reload removes is freed by the api_key_release of its last request.
+ * key of the key file, and is its first user; each request that has not ended is another. So a key
+ * that a reload removes is freed by the api_key_release of its last request.
  */
 #ifndef INFERD_SERVER_KEYS_API_KEY_H
 #define INFERD_SERVER_KEYS_API_KEY_H

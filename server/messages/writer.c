@@ -195,7 +195,7 @@ static void open_block(completion_t *completion, messages_block_t kind, const ch
   } else if (state->num_blocks > 1) {
     buffer_char(out, ',');
   }
-  const char *end = stream ? "\"\"" : "\""; /* a whole block goes on with its text */
+  const char *end = stream ? "\"\"" : "\""; /* the text of a whole block follows at once */
   if (kind == BLOCK_THINKING) {
     buffer_text(out, "{\"type\":\"thinking\",\"thinking\":");
     buffer_text(out, end);

@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
   repo_free(&repo);
   free(store);
   if (code != 0 && hub_interrupted) {
-    fprintf(stderr, "inferd: what has come is kept; the same command goes on\n");
+    fprintf(stderr, "inferd: what has come is kept; the same command continues the download\n");
     signal(hub_interrupted, SIG_DFL);
     raise(hub_interrupted);
   }

@@ -58,7 +58,7 @@ static const char *remaining(const progress_t *progress, char out[32]) {
   return out;
 }
 
-/* Tells systemd that the start goes on, while bytes arrive. */
+/* Tells systemd that the start makes progress, while bytes arrive. */
 static void tell_manager(progress_t *progress, uint64_t now_ns) {
   if (progress->done <= progress->told || now_ns - progress->told_ns < 1000000000u) return;
   char done[PROGRESS_SIZE_MAX], total[PROGRESS_SIZE_MAX];

@@ -20,7 +20,7 @@ static const char usage_text[] =
     "\n"
     "Downloads what `inferd serve ORG/NAME` reads from the Hugging Face hub into the cache that "
     "hf,\n"
-    "transformers and vLLM share. A download that was cut goes on where it stopped.\n"
+    "transformers and vLLM share. A download that was cut continues where it stopped.\n"
     "\n"
     "  :QUANT             of a repository of GGUF files the file of this quantisation, as Q4_K_M\n"
     "  --revision REV     branch, tag or commit (main)\n"

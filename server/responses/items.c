@@ -106,7 +106,7 @@ static int write_message(reader_t *reader, item_place_t place, const json_t *ite
                    inside.text);
 }
 
-/* The thoughts of an answer that comes next: their text, or else the summaries. */
+/* Adds the reasoning of the answer that comes next: its text, or if there is none the summaries. */
 static int write_reasoning(reader_t *reader, item_place_t place, const json_t *item,
                            chat_body_t *body) {
   static const char *const names[] = {"content", "summary"};

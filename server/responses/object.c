@@ -16,11 +16,11 @@ static void print_text(cord_t *out, const buffer_t *text, bool whole) {
 }
 
 static void print_content(cord_t *out, const responses_answer_t *response) {
-  bool thoughts = response->open == ITEM_REASONING;
-  buffer_text(&out->own, thoughts ? "{\"type\":\"reasoning_text\",\"text\":"
-                                  : "{\"type\":\"output_text\",\"text\":");
+  bool is_reasoning = response->open == ITEM_REASONING;
+  buffer_text(&out->own, is_reasoning ? "{\"type\":\"reasoning_text\",\"text\":"
+                                      : "{\"type\":\"output_text\",\"text\":");
   print_text(out, &response->text, true);
-  if (!thoughts) {
+  if (!is_reasoning) {
     buffer_text(&out->own, ",\"annotations\":[],\"logprobs\":[");
     cord_bytes(out, response->logprobs.data, response->logprobs.length);
     buffer_char(&out->own, ']');

@@ -4,8 +4,8 @@
  * items; a stream also prints an event for each step. An event carries what came since the last
  * one. Blank text opens no item, so that a line break before a call is no message of its own. The
  * events at the end hold the text four times, as clients expect, and are printed in one turn of the
- * loop: the context of the model bounds them, and what they repeat of the request request.c. They
- * repeat log probabilities only up to SCORES_REPEATED_MAX.
+ * loop. Their length has bounds: the context of the model for the text, REPEATED_BYTES_MAX
+ * (responses.h) for what they repeat of the request, SCORES_REPEATED_MAX for log probabilities.
  */
 #include "server/responses/responses.h"
 
@@ -98,11 +98,11 @@ static void print_scores(responses_answer_t *response, size_t from) {
 
 static void print_part(responses_answer_t *response, bool whole) {
   buffer_t *out = &response->frames.own;
-  bool thoughts = response->open == ITEM_REASONING;
+  bool is_reasoning = response->open == ITEM_REASONING;
   buffer_text(out, ",\"part\":{\"type\":");
-  buffer_text(out, thoughts ? "\"reasoning_text\"" : "\"output_text\"");
+  buffer_text(out, is_reasoning ? "\"reasoning_text\"" : "\"output_text\"");
   print_rest(response, "text", whole ? 0 : response->text.length);
-  if (!thoughts) {
+  if (!is_reasoning) {
     buffer_text(out, ",\"annotations\":[]");
     print_scores(response, whole ? 0 : response->logprobs.length);
   }
@@ -269,7 +269,7 @@ static void add_text(completion_t *completion, item_kind_t kind, const char *tex
   buffer_append(&response->text, text, length);
 }
 
-/* The scores of the tokens belong to the text; those of thoughts and calls are dropped. */
+/* The scores of the tokens belong to the text; those of reasoning and calls are dropped. */
 static void take_scores(choice_t *choice) {
   responses_answer_t *response = choice->input->completion->dialect_state;
   buffer_t *scores = &choice->logprobs.tokens;
@@ -379,7 +379,7 @@ static void chunk(choice_t *choice, bool last) {
   completion_t *completion = choice->input->completion;
   const responses_answer_t *response = completion->dialect_state;
   begin_stream(completion);
-  if (response->open != ITEM_CUSTOM) flush_delta(completion); /* its input is in JSON yet */
+  if (response->open != ITEM_CUSTOM) flush_delta(completion); /* its input is still JSON */
   if (last) {
     finish(choice); /* sent together with the end */
   } else {

@@ -513,7 +513,7 @@ def test_interrupted(hub, pull, repositories, number):
     process.send_signal(number)
     done = pull.end(process)
     stop.set()
-    assert done.returncode == -number and "the same command goes on" in done.stderr, done
+    assert done.returncode == -number and "the same command continues" in done.stderr, done
     there = pull.partial()[begun]
     assert 2_000_000 <= there <= 3_000_000
     assert not list(pull.cache.glob("models--*/snapshots/*"))

@@ -7,6 +7,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* vector.inc says what these sizes are. */
 #define TILE_ROWS_6 1
 enum { VW = 16, TILE_ROWS = 6, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
 #define TILE_VECS(rows) 4

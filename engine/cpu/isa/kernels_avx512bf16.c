@@ -15,6 +15,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* vector.inc says what these sizes are. */
 enum { VW = 16, TILE_ROWS = 6, PAIR_VECS = PANEL_COLS / VW };
 
 #include "engine/cpu/isa/vector.inc"

@@ -8,6 +8,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* vector.inc says what these sizes are. */
 #define TILE_ROWS_6 1
 enum { VW = 8, TILE_ROWS = 6 };
 #define TILE_VECS(rows) ((rows) == 1 ? 8 : (rows) <= 3 ? 4 : 2)

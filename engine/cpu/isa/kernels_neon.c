@@ -9,11 +9,7 @@
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
-/* Sizes for the .inc files, chosen so that the sums of a tile stay in registers. VW: floats of a
- * vector. TILE_ROWS: most rows of a tile; TILE_ROWS_6 makes gemm.inc handle 5 and 6 rows.
- * TILE_VECS: vectors of output columns in a gemm tile of so many rows (16 = the whole panel).
- * VALUE_VECS: vectors of head_dim in a tile of `values`. SCORE_SEGMENTS: key segments in a tile of
- * `scores`. */
+/* vector.inc says what these sizes are. */
 #define TILE_ROWS_6 1
 enum { VW = 4, TILE_ROWS = 6, VALUE_VECS = 4, SCORE_SEGMENTS = 1 };
 #define TILE_VECS(rows) ((rows) == 1 ? 16 : (rows) <= 3 ? 8 : 4)

@@ -5,6 +5,7 @@
  */
 #include "engine/cpu/isa/kernels.h"
 
+/* vector.inc says what these sizes are. */
 enum { VW = 4, TILE_ROWS = 4, VALUE_VECS = 2, SCORE_SEGMENTS = 1 };
 #define TILE_VECS(rows) ((rows) == 1 ? 8 : (rows) <= 2 ? 4 : 2)
 

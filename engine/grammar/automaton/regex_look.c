@@ -5,7 +5,8 @@
  * Such a set is a number, and a look-ahead starts with the set at its place; when it has found its
  * text, or cannot any more, the condition goes. What a look-behind has read is the same for every
  * thread: one set for each, which moves along with the text. Sets, conditions and places are kept
- * once each, so that equal ones have equal numbers.
+ * once each, so that equal ones have equal numbers. In this file `held` is the number of the row of
+ * conditions that a thread has; 0 = none.
  */
 #include "engine/grammar/automaton/regex_nfa.h"
 
@@ -159,7 +160,8 @@ static bool holds_all(const looker_t *looker, uint32_t many, uint32_t few) {
 
 /* ---- sets ---- */
 
-/* False if the thread, or one with fewer conditions, has been here. */
+/* Notes that a thread has come to a state. Returns false if it was noted before, or if a thread
+ * with a part of its conditions was: then this thread adds nothing. */
 static bool note_visit(looker_t *looker, uint32_t stamp, uint32_t state, uint32_t held) {
   const visit_t *visits = looker->visits.items;
   if (looker->nfa->mark[state] != stamp) looker->newest[state] = NONE;
@@ -175,7 +177,8 @@ static bool note_visit(looker_t *looker, uint32_t stamp, uint32_t state, uint32_
   return true;
 }
 
-/* Whether the visit is of a thread that reads, ends or waits, and no other makes it needless. */
+/* Returns true if the thread of a visit belongs into the set: its state reads a byte or ends, and
+ * no other thread at that state has a part of its conditions. */
 static bool is_member(const looker_t *looker, uint32_t index) {
   const visit_t *visits = looker->visits.items;
   const visit_t visit = visits[index];
@@ -222,13 +225,14 @@ static void push(looker_t *looker, uint32_t state, uint32_t held) {
 
 static void follow(looker_t *looker, uint32_t stamp, uint32_t from, uint32_t held);
 
-/* The set of the threads that start at a state here. */
+/* Returns the set of the threads that start at state `from` at this place of the text. */
 static uint32_t start_set(looker_t *looker, uint32_t from) {
   uint32_t base = looker->visits.count;
   follow(looker, ++looker->nfa->stamp, from, 0);
   return finish_set(looker, base);
 }
 
+/* A look-ahead that cannot fail any more adds no condition; one that has failed ends the thread. */
 static void follow_ahead(looker_t *looker, nfa_state_t state, uint32_t held) {
   uint32_t set = start_set(looker, state.other);
   if (set > SET_FOUND) {
@@ -240,7 +244,8 @@ static void follow_ahead(looker_t *looker, nfa_state_t state, uint32_t held) {
   }
 }
 
-/* What a look-behind holds of the text may still have conditions, of a word boundary at its end. */
+/* A look-behind is true if a thread of its set stands at its end. That thread may have conditions
+ * of its own, such as a word boundary, which then become conditions of this thread. */
 static void follow_behind(looker_t *looker, nfa_state_t state, uint32_t held) {
   const row_t set = row_at(&looker->sets, (uint32_t)looker->place[1 + state.other]);
   for (uint32_t i = 0; i < set.count && held != NONE; i++) {
@@ -257,7 +262,7 @@ static void follow_behind(looker_t *looker, nfa_state_t state, uint32_t held) {
   if (state.negate) push(looker, state.to, held);
 }
 
-/* Visits what is reached from a state without a byte. */
+/* Visits all states that are reached from a state without reading a byte. */
 static void follow(looker_t *looker, uint32_t stamp, uint32_t from, uint32_t held) {
   uint32_t base = looker->todo.count;
   push(looker, from, held);
@@ -297,7 +302,7 @@ static uint32_t move_held(looker_t *looker, uint32_t held, uint8_t byte) {
   return hold(looker, items, count);
 }
 
-/* looker->place is that after the byte, as far as look-behinds inside the set's need it. */
+/* Returns the set after a byte. looker->place must already be the place behind the byte. */
 static uint32_t move_set(looker_t *looker, uint32_t number, uint8_t byte) {
   const row_t row = row_at(&looker->sets, number);
   uint32_t base = looker->visits.count, stamp = ++looker->nfa->stamp;
@@ -313,7 +318,8 @@ static uint32_t move_set(looker_t *looker, uint32_t number, uint8_t byte) {
   return finish_set(looker, base);
 }
 
-/* The same for sets that are asked again and again. */
+/* The same for the sets of conditions and look-behinds, which are asked with the same bytes again
+ * and again: a result is kept by class of bytes, or, if it depends on the place, for one step. */
 static uint32_t move_known(looker_t *looker, uint32_t number, uint8_t byte) {
   if (number <= SET_FOUND) return number;
   while (looker->moves.count <= number)
@@ -339,6 +345,7 @@ static uint32_t move_known(looker_t *looker, uint32_t number, uint8_t byte) {
 
 static bool set_ends(looker_t *looker, uint32_t number);
 
+/* Returns true if all these conditions are met if the text ends here. */
 static bool held_ends(looker_t *looker, uint32_t held) {
   const row_t row = row_at(&looker->conditions, held);
   for (uint32_t i = 0; i < row.count; i++) {
@@ -347,6 +354,7 @@ static bool held_ends(looker_t *looker, uint32_t held) {
   return true;
 }
 
+/* Returns true if a look-behind is true at the end of the text. */
 static bool behind_ends(looker_t *looker, uint32_t number) {
   const row_t set = row_at(&looker->sets, (uint32_t)looker->place[1 + number]);
   for (uint32_t i = 0; i < set.count; i++) {

@@ -12,8 +12,8 @@ typedef enum nfa_kind {
   NFA_SPLIT,  /* `to` or `other` */
   NFA_BEGIN,  /* ^ */
   NFA_FINISH, /* $ */
-  NFA_AHEAD,  /* goes on if the text from here begins with what state `other` leads to NFA_FOUND */
-  NFA_BEHIND, /* goes on if the text up to here is one of the look-behind number `other` */
+  NFA_AHEAD,  /* continues if the text from here begins with what leads from `other` to NFA_FOUND */
+  NFA_BEHIND, /* continues if the text up to here ends with the look-behind number `other` */
   NFA_FOUND,  /* the end of a look-ahead, whatever follows */
   NFA_MATCH   /* the end of the pattern, state 0, or of a look-behind */
 } nfa_kind_t;
@@ -21,7 +21,7 @@ typedef enum nfa_kind {
 typedef struct nfa_state {
   uint8_t kind;
   uint8_t low, high; /* BYTES */
-  bool negate;       /* AHEAD, BEHIND: goes on if not */
+  bool negate;       /* AHEAD, BEHIND: continues if it is not so */
   uint32_t to, other;
 } nfa_state_t;
 

@@ -244,7 +244,9 @@ bool schema_is_conditional(const keywords_t *keywords) {
          (keywords->values[KEYWORD_THEN] != NULL || keywords->values[KEYWORD_ELSE] != NULL);
 }
 
-/* A condition alone matters where it is asked what it looks at. */
+/* Returns true if the `if` has to be taken apart. One without `then` and `else` restricts nothing;
+ * but where a keyword asks which members were looked at, it must be known whether the `if` holds.
+ */
 static bool is_asked(const conjunction_t *conjunction, const keywords_t *keywords) {
   return schema_is_conditional(keywords) ||
          (keywords->values[KEYWORD_IF] != NULL && !(keywords->part->done & DONE_IF) &&
@@ -275,7 +277,7 @@ static bool find_condition(schema_t *schema, const conjunction_t *conjunction, s
   return false;
 }
 
-/* Beside literals any way may be a contradiction. */
+/* Returns true if a part is a negation or a literal: beside it, any way may be a contradiction. */
 static bool has_literals(const conjunction_t *conjunction) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
     if (schema_part_mode(conjunction->items[i].part) != PART_PLAIN) return true;

@@ -143,7 +143,7 @@ static void refuse_structure(schema_t *schema, const conjunction_t *conjunction,
 typedef struct demands {
   const dfa_t *content, *number; /* of a string, of a number; NULL = anything */
   uint32_t min, max;             /* characters of a string */
-  uint32_t kind;                 /* of text outside of JSON */
+  uint32_t kind;                 /* how strings are written: TEXT_ or tags; 0 = in JSON */
   bool number_known;             /* `number` was made */
 } demands_t;
 

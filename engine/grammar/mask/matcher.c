@@ -393,7 +393,7 @@ static bool move_all(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uin
   return finish_closure(&closure);
 }
 
-/* One thread goes on, as inside most lexemes: nothing closes. */
+/* One thread continues its lexeme, as most bytes do: no lexeme ends. */
 static void move_one(grammar_matcher_t *matcher, const move_t *move, uint32_t depth) {
   begin_level(matcher, depth);
   level_t *level = &matcher->levels[depth + 1];

@@ -20,7 +20,8 @@ typedef struct members {
   uint64_t allowed[SET_WORDS];
 } members_t;
 
-/* `packed`: count of the object's frame; `parent`: the frame below it. */
+/* Unpacks `packed`, the count of the object's frame, whose form grammar_object_t describes
+ * (program.h). `parent`: the frame below it. */
 members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
                      uint32_t packed, uint32_t parent);
 /* Returns true if a name below this node of the trie may come now. */

@@ -31,8 +31,8 @@ typedef struct move {
 enum {
   MOVE_LEAVE = 1 << 29,       /* the lexeme has ended: `node` comes next above the stack */
   MOVE_ENTER = 2 << 29,       /* the listed name `state` has come to the object at (node, count) */
-  MOVE_BITS = 3 << 29,        /* none of them: the thread goes on */
-  MOVES_MAX = 2 * THREADS_MAX /* a thread goes on, leaves, or both */
+  MOVE_BITS = 3 << 29,        /* none of them: the thread continues its lexeme */
+  MOVES_MAX = 2 * THREADS_MAX /* a thread continues, leaves, or both */
 };
 
 typedef struct moves {

@@ -10,7 +10,7 @@
 /* A question about one member of a decision diagram (presence.h); the first state is the start. */
 typedef struct presence_draft {
   uint32_t name;          /* member; num_members = an extra one; NONE = all may follow */
-  uint32_t without, with; /* the next state; NONE = no object goes on so */
+  uint32_t without, with; /* the next state; NONE = no object continues this way */
 } presence_draft_t;
 
 /* Frames that an object takes beyond its own level: those of its required members. */

@@ -55,6 +55,7 @@ uint32_t build_extra(compile_t *compile, uint32_t object, uint32_t lexeme, uint3
   return id;
 }
 
+/* Returns true if some text leads from the node to its end: build_at()->need is then known. */
 static bool can_occur(compile_t *compile, uint32_t entry) {
   return entry != NONE && build_at(compile, entry)->need != NONE;
 }

@@ -20,8 +20,8 @@ typedef enum scheme_kind {
 
 typedef struct scheme {
   scheme_kind_t kind;
-  int32_t
-      group; /* columns that share a scale: GPTQ and AWQ; 0 = all columns, or as the shapes say */
+  /* Columns that share a scale, in GPTQ and AWQ; 0 = all columns, or as the shapes say. */
+  int32_t group;
 } scheme_t;
 
 #endif
