@@ -1,4 +1,5 @@
-/* frames.c: the stacks of a matcher: frames, the links between them, and what a closure has seen.
+/* frames.c: the stacks of a matcher: frames, the links between them, sets of names, and what a
+ * closure has seen.
  *
  * Engine thread or a worker; allocates nothing. A closure is what happens between two bytes. Within
  * one closure a frame is found by (rule, depth), whichever rule calls it, and each caller is a
