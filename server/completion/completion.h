@@ -103,8 +103,8 @@ struct completion {
   atomic_bool cancelled;   /* the job stops early */
   /* the engine's side */
   input_t *inputs;
-  int32_t num_inputs;
-  choice_t *choices; /* of all inputs, in the order of the response */
+  int32_t num_inputs, num_described; /* num_described: by `describe` and `describe_next` */
+  choice_t *choices;                 /* of all inputs, in the order of the response */
   int32_t num_choices;
   int32_t outstanding; /* inputs submitted and not DONE */
   bool admitted;

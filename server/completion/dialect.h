@@ -39,6 +39,9 @@ struct dialect {
    * compiled. Loop thread. Returns false if memory is short. The functions below are not called
    * then, but for `free`. */
   bool (*describe)(completion_t *completion);
+  /* NULL, or what the reply goes on with when all of completion->reply, which is empty then, was
+   * printed. Returns false if that was all. */
+  bool (*describe_next)(completion_t *completion);
 
   /* ---- output ---- */
 

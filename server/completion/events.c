@@ -50,7 +50,7 @@ static void fail_memory(completion_t *completion) {
   inferd_error_t error;
   (void)ledger_refuse(&completion->output, &error);
   completion_fail(completion, &error);
-  completion_free_output(completion);
+  if (!completion->replying) completion_free_output(completion); /* else its end is being sent */
 }
 
 /* Adds the score of a prompt token to the echoed logprobs, to prompt_logprobs, or to both. */

@@ -233,7 +233,15 @@ exchange_t *completion_take_exchange(completion_t *completion) {
 
 static bool print_reply(void *owner, buffer_t *out, size_t room) {
   completion_t *completion = owner;
-  return cord_print(&completion->reply, out, room);
+  const dialect_t *dialect = completion->dialect;
+  size_t end = out->length + room;
+  while (!cord_print(&completion->reply, out, end - MIN(out->length, end))) {
+    if (dialect->describe_next == NULL) return false;
+    cord_clear(&completion->reply);
+    if (!dialect->describe_next(completion)) return false;
+    out->failed = out->failed || cord_failed(&completion->reply);
+  }
+  return true;
 }
 
 static void end_reply(void *owner) {
@@ -263,7 +271,7 @@ static bool print_frames(void *owner, buffer_t *out, size_t room) {
 }
 
 void completion_send_frames(completion_t *completion) {
-  if (completion->streaming) {
+  if (completion->replying) {
     exchange_stream_more(completion->exchange);
     return;
   }

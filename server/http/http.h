@@ -96,8 +96,8 @@ void exchange_reply_pieces(exchange_t *exchange, const char *content_type, piece
 
 /* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
 void exchange_stream(exchange_t *exchange);
-/* The same with bytes that are printed when the client takes them: false of `print` means nothing
- * more until exchange_stream_more. `free` is called at the end of the exchange. */
+/* The same, or a stream from here on, with bytes that are printed when the client takes them: false
+ * of `print` means nothing more until exchange_stream_more. `free` comes at its end. */
 void exchange_stream_pieces(exchange_t *exchange, pieces_t pieces);
 void exchange_stream_more(exchange_t *exchange);
 /* Queues bytes for the client, to be sent at the end of the loop iteration. Returns false if the

@@ -184,8 +184,14 @@ void exchange_stream(exchange_t *public) {
 }
 
 void exchange_stream_pieces(exchange_t *public, pieces_t pieces) {
-  exchange_of(public)->pieces = pieces;
-  exchange_stream(public);
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK(exchange->pieces.print == NULL);
+  exchange->pieces = pieces;
+  if (exchange->state != EXCHANGE_STREAMING) {
+    exchange_stream(public);
+  } else if (!exchange->in_handler) {
+    exchange_wake(exchange);
+  }
 }
 
 void exchange_stream_more(exchange_t *public) {

@@ -44,6 +44,21 @@ void cord_joined(cord_t *cord, cord_item_t *item, const void *list, size_t count
   add(cord, (cord_part_t){.length = count, .item = item, .list = list, .joined = true});
 }
 
+void cord_append(cord_t *cord, cord_t *other) {
+  cover_own(other);
+  const cord_part_t *parts = (const cord_part_t *)(const void *)other->parts.data;
+  for (size_t i = 0; i < other->parts.length / sizeof *parts; i++) {
+    const cord_part_t *part = &parts[i];
+    const char *bytes = part->bytes != NULL ? part->bytes : other->own.data + part->offset;
+    if (part->escaped) {
+      cord_escape(cord, bytes, part->length);
+    } else {
+      cord_bytes(cord, bytes, part->length);
+    }
+  }
+  cord->own.failed = cord->own.failed || cord_failed(other);
+}
+
 bool cord_failed(const cord_t *cord) {
   return cord->own.failed || cord->parts.failed;
 }

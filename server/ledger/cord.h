@@ -25,7 +25,7 @@ typedef struct cord_part {
 } cord_part_t;
 
 typedef struct cord {
-  buffer_t own;       /* text between the parts; append to it freely before the first print */
+  buffer_t own;       /* text between the parts; append to it freely, also between prints */
   buffer_t parts;     /* cord_part_t */
   size_t own_used;    /* bytes of `own` that a part covers */
   size_t part, place; /* where the next piece begins: part, and byte or item in it */
@@ -38,6 +38,9 @@ void cord_escape(cord_t *cord, const char *text, size_t length); /* the body of 
 void cord_items(cord_t *cord, cord_item_t *item, const void *list, size_t count);
 /* The same for items that print the commas between them, as some may print nothing. */
 void cord_joined(cord_t *cord, cord_item_t *item, const void *list, size_t count);
+
+/* Appends the parts of another cord, whose own text must stay as it is, too. No items. */
+void cord_append(cord_t *cord, cord_t *other);
 
 /* Returns true if memory was short while the cord was made: then parts are missing. */
 bool cord_failed(const cord_t *cord);

@@ -1,7 +1,6 @@
 /* object.c: the JSON of a response and of its items.
  *
- * Loop thread. Pure printing into a cord: of a stream it is flat, of a whole answer the finished
- * items stay where they are.
+ * Loop thread. Pure printing into a cord. If it is not flat, large texts stay where they are.
  */
 #include "server/responses/responses.h"
 
@@ -107,11 +106,11 @@ static void print_number(buffer_t *out, const char *name, int64_t value, int64_t
   }
 }
 
-static void print_kept(buffer_t *out, const char *name, const char *json) {
-  buffer_text(out, ",\"");
-  buffer_text(out, name);
-  buffer_text(out, "\":");
-  buffer_text(out, json);
+static void print_kept(cord_t *out, const char *name, const char *json) {
+  buffer_text(&out->own, ",\"");
+  buffer_text(&out->own, name);
+  buffer_text(&out->own, "\":");
+  cord_bytes(out, json, strlen(json));
 }
 
 static void print_usage(buffer_t *out, const completion_t *completion) {
@@ -153,20 +152,20 @@ static void print_head(buffer_t *out, const completion_t *completion, response_s
 
 void responses_print(cord_t *out, const completion_t *completion, response_status_t status,
                      const inferd_error_t *error) {
-  const responses_answer_t *response = completion->dialect_state;
+  responses_answer_t *response = completion->dialect_state;
   const params_t *params = &completion->params;
   const char *model = completion_model_name(completion);
   buffer_t *own = &out->own;
   bool ended = status != RESPONSE_IN_PROGRESS;
   print_head(own, completion, status, error);
-  print_kept(own, "instructions", response->instructions);
+  print_kept(out, "instructions", response->instructions);
   print_number(own, "max_output_tokens", response->max_output_tokens, ABSENT, "null");
   buffer_text(own, ",\"max_tool_calls\":null");
-  print_kept(own, "metadata", response->metadata);
+  print_kept(out, "metadata", response->metadata);
   buffer_text(own, ",\"model\":");
   buffer_quote(own, model, strlen(model));
   buffer_text(own, ",\"output\":[");
-  if (ended) cord_bytes(out, response->items.data, response->items.length);
+  if (ended) cord_append(out, &response->items);
   buffer_text(own, "],\"parallel_tool_calls\":");
   buffer_text(own, params->chat.parallel_tool_calls ? "true" : "false");
   buffer_text(own, ",\"previous_response_id\":null,\"prompt_cache_key\":null,\"reasoning\":{"
@@ -178,8 +177,8 @@ void responses_print(cord_t *out, const completion_t *completion, response_statu
   buffer_text(own, ",\"text\":{\"format\":");
   buffer_text(own, response->format);
   buffer_char(own, '}');
-  print_kept(own, "tool_choice", response->tool_choice);
-  print_kept(own, "tools", response->tools);
+  print_kept(out, "tool_choice", response->tool_choice);
+  print_kept(out, "tools", response->tools);
   print_number(own, "top_logprobs", response->top_logprobs, ABSENT, "0");
   buffer_text(own, ",\"top_p\":");
   buffer_float(own, params->top_p);

@@ -7,7 +7,6 @@
 #include "server/responses/responses.h"
 
 #include "engine/base/util.h"
-#include "server/dialect/rename.h"
 #include "server/fields/params_read.h"
 
 #include <inttypes.h>
@@ -127,7 +126,7 @@ typedef struct repeats {
  * repeated as `absent`. */
 static const char *keep(repeats_t *repeats, const char *name, const json_t *value,
                         const char *absent) {
-  if (!json_is_given(value)) return absent;
+  if (value == NULL || value->type == JSON_NULL) return absent;
   const char *kept = absent;
   buffer_t text = {0};
   json_print(&text, value);
@@ -146,7 +145,7 @@ static const char *keep(repeats_t *repeats, const char *name, const json_t *valu
 
 static int write_format(reader_t *reader, const json_t *format, buffer_t *chat) {
   const json_t *type = json_get(format, "type"), *schema = json_get(format, "schema");
-  if (!json_is_given(format) || json_equals(type, "text")) return 0;
+  if (format == NULL || format->type == JSON_NULL || json_equals(type, "text")) return 0;
   if (format->type != JSON_OBJECT) {
     return field_fail_type(reader, "text.format", "an object", format);
   }
@@ -159,7 +158,7 @@ static int write_format(reader_t *reader, const json_t *format, buffer_t *chat) 
                      "Invalid 'text.format.type': expected 'text', 'json_object' or "
                      "'json_schema'.");
   }
-  if (!json_is_given(schema)) {
+  if (schema == NULL || schema->type == JSON_NULL) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, "text.format.schema",
                      "Missing required parameter: 'text.format.schema'.");
   }
@@ -221,6 +220,7 @@ static int keep_fields(const responses_fields_t *fields, reader_t *reader,
   response->max_output_tokens = fields->max_output_tokens;
   response->top_logprobs = fields->top_logprobs;
   response->frames.flat = true;
+  response->out = &response->frames;
   return repeats.failed ? field_no_memory(reader) : 0;
 }
 
@@ -256,6 +256,15 @@ int responses_translate(completion_t *completion, reader_t *reader, const json_t
 
 /* ---- errors ---- */
 
+/* Puts `to` in the place of the first `from` in the text, if there is room. */
+static void replace(char *text, size_t capacity, const char *from, const char *to) {
+  char *at = strstr(text, from);
+  size_t old = strlen(from), new = strlen(to), length = strlen(text);
+  if (at == NULL || length - old + new >= capacity) return;
+  memmove(at + new, at + old, strlen(at + old) + 1);
+  memcpy(at, to, new);
+}
+
 void responses_rename(const completion_t *completion, inferd_error_t *error) {
   static const char *const names[][2] = {
       {"messages", "input"},
@@ -271,13 +280,13 @@ void responses_rename(const completion_t *completion, inferd_error_t *error) {
   snprintf(old, sizeof old, "%s", error->param);
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
     if (strncmp(old, names[i][0], strlen(names[i][0])) != 0) continue;
-    rename_first(error->param, sizeof error->param, names[i][0], names[i][1]);
+    replace(error->param, sizeof error->param, names[i][0], names[i][1]);
     break;
   }
   bool of_tool = sscanf(old, "tools[%" SCNd32 "]", &index) == 1 && index >= 0;
   if (of_tool && index < response->num_shown) {
     snprintf(function, sizeof function, "tools[%" PRId32 "].function", index);
-    rename_first(error->param, sizeof error->param, function, response->shown[index].place);
+    replace(error->param, sizeof error->param, function, response->shown[index].place);
   }
-  if (old[0] != '\0') rename_first(error->message, sizeof error->message, old, error->param);
+  if (old[0] != '\0') replace(error->message, sizeof error->message, old, error->param);
 }

@@ -46,7 +46,7 @@ typedef struct response {
   response_tool_t *shown;                  /* [num_shown] */
   int32_t num_shown;
   /* output */
-  buffer_t items; /* finished items, as elements of an array */
+  cord_t items; /* finished items, as elements of an array */
   int32_t num_items;
   item_kind_t open;            /* the item that is being written */
   buffer_t item_id, call_id;   /* the body of a JSON string */
@@ -58,7 +58,10 @@ typedef struct response {
   size_t sent_logprobs;
   buffer_t blanks;         /* blank text that belongs to no item yet */
   item_kind_t blanks_kind; /* which item it would begin */
+  buffer_t kept;           /* buffer_t of large texts, to which `items` and events point */
+  size_t kept_bytes;       /* of these */
   cord_t frames;           /* flat: events that wait to be sent */
+  cord_t *out;             /* where events are printed: frames, or completion->reply */
   bool begun;              /* response.created is in them */
   int64_t sequence_number;
 } responses_answer_t;
@@ -81,6 +84,10 @@ void responses_join_name(buffer_t *out, const json_t *space, const json_t *own);
 int responses_tools(const responses_fields_t *fields, reader_t *reader,
                     responses_answer_t *response, buffer_t *chat);
 
+/* Texts above this size are not copied into events and items, which are printed while they are
+ * sent then. */
+enum { LARGE_BYTES = 16 << 10 };
+
 /* object.c: the response object. */
 typedef enum response_status {
   RESPONSE_IN_PROGRESS,
@@ -88,7 +95,8 @@ typedef enum response_status {
   RESPONSE_INCOMPLETE,
   RESPONSE_FAILED
 } response_status_t;
-/* `error`: of RESPONSE_FAILED, else NULL. */
+/* `error`: of RESPONSE_FAILED, else NULL. A cord that is not flat points to the items and to what
+ * the answer repeats of the request. */
 void responses_print(cord_t *out, const completion_t *completion, response_status_t status,
                      const inferd_error_t *error);
 /* The open item, with its text if it is `whole`, else as it begins. */

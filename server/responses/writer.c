@@ -3,9 +3,10 @@
  * Stage 9 of 9. Loop thread. One item is open at a time. A stream and a whole answer build the same
  * items; a stream also prints an event for each step. An event carries what came since the last
  * one. Blank text opens no item, so that a line break before a call is no message of its own. The
- * events at the end hold the text four times, as clients expect, and are printed in one turn of the
- * loop. Their length has bounds: the context of the model for the text, REPEATED_BYTES_MAX
- * (responses.h) for what they repeat of the request, SCORES_REPEATED_MAX for log probabilities.
+ * events at the end hold the text four times, as clients expect. If it is large, they point to it
+ * in completion->reply, which is printed while it is sent, and so is all that follows until then.
+ * REPEATED_BYTES_MAX (responses.h) bounds what they repeat of the request, SCORES_REPEATED_MAX the
+ * log probabilities.
  */
 #include "server/responses/responses.h"
 
@@ -17,10 +18,32 @@
 /* Bytes of log probabilities; the events at the end repeat no more, the deltas have had them. */
 enum { SCORES_REPEATED_MAX = 32 << 10 };
 
+/* ---- where events are printed ---- */
+
+/* From here on events are printed while the client takes them: they may point to large texts. */
+static void print_in_pieces(completion_t *completion) {
+  responses_answer_t *response = completion->dialect_state;
+  buffer_t *frames = &response->frames.own;
+  if (completion->in_pieces) return;
+  completion->in_pieces = true;
+  response->out = &completion->reply;
+  buffer_append(&response->out->own, frames->data, frames->length);
+  response->out->own.failed = response->out->own.failed || frames->failed;
+  buffer_clear(frames);
+}
+
+/* Sends the events that are printed in `out`. */
+static void send_out(completion_t *completion) {
+  responses_answer_t *response = completion->dialect_state;
+  if (completion->exchange == NULL) return; /* the client has left */
+  sse_send_buffer(completion, &response->out->own);
+  if (!completion->in_pieces) buffer_clear(&response->frames.own);
+}
+
 /* ---- events ---- */
 
 static size_t event_begin(responses_answer_t *response, const char *type) {
-  buffer_t *out = &response->frames.own;
+  buffer_t *out = &response->out->own;
   size_t begin = out->length;
   buffer_text(out, "event: ");
   buffer_text(out, type);
@@ -32,15 +55,15 @@ static size_t event_begin(responses_answer_t *response, const char *type) {
 }
 
 static void event_end(responses_answer_t *response) {
-  buffer_text(&response->frames.own, "}\n\n");
+  buffer_text(&response->out->own, "}\n\n");
 }
 
 static void print_response_event(completion_t *completion, const char *type,
                                  response_status_t status, const inferd_error_t *error) {
   responses_answer_t *response = completion->dialect_state;
   event_begin(response, type);
-  buffer_text(&response->frames.own, ",\"response\":");
-  responses_print(&response->frames, completion, status, error);
+  buffer_text(&response->out->own, ",\"response\":");
+  responses_print(response->out, completion, status, error);
   event_end(response);
 }
 
@@ -49,18 +72,24 @@ static void begin_stream(completion_t *completion) {
   responses_answer_t *response = completion->dialect_state;
   if (response->begun) return;
   response->begun = true;
+  size_t repeated = strlen(response->instructions) + strlen(response->metadata) +
+                    strlen(response->tools) + strlen(response->tool_choice) +
+                    strlen(response->format);
+  if (repeated > LARGE_BYTES) print_in_pieces(completion);
+  response->out->flat = repeated <= LARGE_BYTES;
   print_response_event(completion, "response.created", RESPONSE_IN_PROGRESS, NULL);
   print_response_event(completion, "response.in_progress", RESPONSE_IN_PROGRESS, NULL);
+  response->out->flat = true;
 }
 
 static void print_index(responses_answer_t *response) {
-  buffer_text(&response->frames.own, ",\"output_index\":");
-  buffer_int(&response->frames.own, response->num_items);
+  buffer_text(&response->out->own, ",\"output_index\":");
+  buffer_int(&response->out->own, response->num_items);
 }
 
 /* Begins an event of the open item: its type, the item, and for text the part. */
 static size_t part_begin(responses_answer_t *response, const char *type) {
-  buffer_t *out = &response->frames.own;
+  buffer_t *out = &response->out->own;
   size_t begin = event_begin(response, type);
   buffer_text(out, ",\"item_id\":\"");
   buffer_append(out, response->item_id.data, response->item_id.length);
@@ -75,29 +104,30 @@ static void print_item_event(responses_answer_t *response, const char *type, con
                              bool whole) {
   event_begin(response, type);
   print_index(response);
-  buffer_text(&response->frames.own, ",\"item\":");
-  responses_print_item(&response->frames, response, status, whole);
+  buffer_text(&response->out->own, ",\"item\":");
+  responses_print_item(response->out, response, status, whole);
   event_end(response);
 }
 
 /* The text of an event, from byte `from` of the open item on. */
 static void print_rest(responses_answer_t *response, const char *name, size_t from) {
-  buffer_t *out = &response->frames.own;
+  buffer_t *out = &response->out->own;
   buffer_text(out, ",\"");
   buffer_text(out, name);
-  buffer_text(out, "\":");
-  buffer_quote(out, response->text.data + from, response->text.length - from);
+  buffer_text(out, "\":\"");
+  cord_escape(response->out, response->text.data + from, response->text.length - from);
+  buffer_char(out, '"');
 }
 
 static void print_scores(responses_answer_t *response, size_t from) {
-  buffer_t *out = &response->frames.own;
+  buffer_t *out = &response->out->own;
   buffer_text(out, ",\"logprobs\":[");
-  buffer_append(out, response->logprobs.data + from, response->logprobs.length - from);
+  cord_bytes(response->out, response->logprobs.data + from, response->logprobs.length - from);
   buffer_char(out, ']');
 }
 
 static void print_part(responses_answer_t *response, bool whole) {
-  buffer_t *out = &response->frames.own;
+  buffer_t *out = &response->out->own;
   bool is_reasoning = response->open == ITEM_REASONING;
   buffer_text(out, ",\"part\":{\"type\":");
   buffer_text(out, is_reasoning ? "\"reasoning_text\"" : "\"output_text\"");
@@ -117,6 +147,7 @@ static void flush_delta(completion_t *completion) {
                                       [ITEM_CUSTOM] = "response.custom_tool_call_input.delta"};
   responses_answer_t *response = completion->dialect_state;
   if (response->open == ITEM_NONE || response->sent == response->text.length) return;
+  response->out->flat = true;
   size_t begin = part_begin(response, types[response->open]);
   print_rest(response, "delta", response->sent);
   if (response->open == ITEM_TEXT) {
@@ -126,7 +157,7 @@ static void flush_delta(completion_t *completion) {
     response->sent_logprobs = response->logprobs.length;
   }
   response->sent = response->text.length;
-  dialect_pad(&response->frames.own, begin, completion);
+  dialect_pad(&response->out->own, begin, completion);
   event_end(response);
 }
 
@@ -189,12 +220,7 @@ static void unwrap_input(responses_answer_t *response) {
 /* The events at the end of the open item. */
 static void print_end_events(completion_t *completion, const char *status) {
   responses_answer_t *response = completion->dialect_state;
-  buffer_t *out = &response->frames.own;
-  flush_delta(completion);
-  if (response->logprobs.length > SCORES_REPEATED_MAX) {
-    buffer_clear(&response->logprobs);
-    response->sent_logprobs = 0;
-  }
+  buffer_t *out = &response->out->own;
   switch (response->open) {
   case ITEM_NONE: return;
   case ITEM_REASONING:
@@ -230,15 +256,37 @@ static void print_end_events(completion_t *completion, const char *status) {
   print_item_event(response, "response.output_item.done", status, true);
 }
 
+/* Items and events point to the text, so it stays until the answer is sent. */
+static void keep(responses_answer_t *response, buffer_t *text) {
+  buffer_append(&response->kept, text, sizeof *text);
+  if (response->kept.failed) return;
+  response->kept_bytes += text->capacity;
+  *text = (buffer_t){0};
+}
+
 static void close_item(completion_t *completion, const char *status) {
   responses_answer_t *response = completion->dialect_state;
   if (response->open == ITEM_NONE) return;
   if (response->open == ITEM_CUSTOM) unwrap_input(response);
-  if (completion->params.stream) print_end_events(completion, status);
-  cord_t items = {.own = response->items, .flat = true};
-  if (response->num_items > 0) buffer_char(&items.own, ',');
-  responses_print_item(&items, response, status, true);
-  response->items = items.own;
+  if (completion->params.stream) flush_delta(completion);
+  if (response->logprobs.length > SCORES_REPEATED_MAX) {
+    buffer_clear(&response->logprobs);
+    response->sent_logprobs = 0;
+  }
+  bool large = response->text.length + response->logprobs.length > LARGE_BYTES;
+  if (completion->params.stream) {
+    if (large) print_in_pieces(completion);
+    response->out->flat = !large;
+    print_end_events(completion, status);
+    response->out->flat = true;
+  }
+  if (response->num_items > 0) buffer_char(&response->items.own, ',');
+  response->items.flat = !large;
+  responses_print_item(&response->items, response, status, true);
+  if (large) {
+    keep(response, &response->text);
+    keep(response, &response->logprobs);
+  }
   response->num_items++;
   response->open = ITEM_NONE;
 }
@@ -361,18 +409,22 @@ static bool prepare(completion_t *completion) {
 static bool failed(const completion_t *completion) {
   const responses_answer_t *response = completion->dialect_state;
   const choice_t *choice = &completion->choices[0];
-  return response->items.failed || response->name.failed || response->item_id.failed ||
-         response->call_id.failed || response->text.failed || response->logprobs.failed ||
-         response->blanks.failed || chat_failed(choice) || logprob_text_failed(&choice->logprobs);
+  return cord_failed(&response->items) || response->kept.failed || response->name.failed ||
+         response->item_id.failed || response->call_id.failed || response->text.failed ||
+         response->logprobs.failed || response->blanks.failed || chat_failed(choice) ||
+         logprob_text_failed(&choice->logprobs);
 }
 
 /* Sends the events that are printed, or fails the request. */
 static void send_events(completion_t *completion) {
   responses_answer_t *response = completion->dialect_state;
-  buffer_t *out = &response->frames.own;
-  out->failed = out->failed || failed(completion);
-  if (out->length > 0 || out->failed) sse_send_buffer(completion, out);
-  buffer_clear(out);
+  if (!cord_failed(response->out) && !failed(completion)) {
+    if (response->out->own.length > 0) send_out(completion);
+    return;
+  }
+  inferd_error_t error;
+  error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+  completion_fail(completion, &error);
 }
 
 static void chunk(choice_t *choice, bool last) {
@@ -389,23 +441,31 @@ static void chunk(choice_t *choice, bool last) {
   choice->unsent_tokens = 0;
 }
 
+/* The last event, with all items. */
+static void print_end(completion_t *completion, const char *type, response_status_t status,
+                      const inferd_error_t *error) {
+  responses_answer_t *response = completion->dialect_state;
+  bool large = cord_held(&response->items) + response->kept_bytes > LARGE_BYTES;
+  if (large) print_in_pieces(completion);
+  response->out->flat = !large;
+  print_response_event(completion, type, status, error);
+}
+
 static void done(completion_t *completion) {
   response_status_t status = final_status(completion);
-  print_response_event(completion,
-                       status == RESPONSE_INCOMPLETE ? "response.incomplete" : "response.completed",
-                       status, NULL);
+  print_end(completion,
+            status == RESPONSE_INCOMPLETE ? "response.incomplete" : "response.completed", status,
+            NULL);
   send_events(completion);
 }
 
 static void send_error(completion_t *completion, const inferd_error_t *error) {
   responses_answer_t *response = completion->dialect_state;
-  buffer_t *out = &response->frames.own;
-  out->failed = false;
+  response->out->own.failed = response->out->parts.failed = false;
   begin_stream(completion);
-  print_response_event(completion, "response.failed", RESPONSE_FAILED, error);
-  if (!out->failed) sse_send(completion, out->data, out->length);
-  out->failed = false;
-  buffer_clear(out);
+  print_end(completion, "response.failed", RESPONSE_FAILED, error);
+  response->out->own.failed = response->out->parts.failed = false;
+  send_out(completion);
 }
 
 static void ping(completion_t *completion) {
@@ -422,15 +482,23 @@ static bool whole_answer(completion_t *completion) {
 
 static size_t held(const completion_t *completion) {
   const responses_answer_t *response = completion->dialect_state;
-  return response->items.capacity + response->name.capacity + response->item_id.capacity +
-         response->call_id.capacity + response->text.capacity + response->logprobs.capacity +
-         response->blanks.capacity + response->frames.own.capacity;
+  return cord_held(&response->items) + response->kept.capacity + response->kept_bytes +
+         response->name.capacity + response->item_id.capacity + response->call_id.capacity +
+         response->text.capacity + response->logprobs.capacity + response->blanks.capacity +
+         response->frames.own.capacity;
 }
 
 static void forget(completion_t *completion) {
   responses_answer_t *response = completion->dialect_state;
   if (response == NULL) return;
-  buffer_free(&response->items);
+  const buffer_t *texts = (const buffer_t *)(const void *)response->kept.data;
+  for (size_t i = 0; i < response->kept.length / sizeof *texts; i++) {
+    buffer_t text = texts[i];
+    buffer_free(&text);
+  }
+  buffer_free(&response->kept);
+  response->kept_bytes = 0;
+  cord_free(&response->items);
   buffer_free(&response->name);
   buffer_free(&response->item_id);
   buffer_free(&response->call_id);

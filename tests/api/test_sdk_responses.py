@@ -1,6 +1,7 @@
 """/v1/responses with the OpenAI SDK and its Agents SDK, each in its own normal flow."""
 
 import asyncio
+import json
 
 import agents
 import openai
@@ -34,6 +35,25 @@ def test_an_answer_and_its_stream_are_equal(client):
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
     assert streamed.output_text == answer.output_text
     assert streamed.usage.output_tokens == answer.usage.output_tokens
+
+
+def test_a_stream_that_repeats_much_of_its_request(client, server):
+    """The first events repeat a format of 60 kB each: they are printed while they are sent, and
+    the tokens that come meanwhile follow them, in order."""
+    text = {"format": {"type": "json_schema", "name": "sum", "description": "d" * 60000,
+                       "schema": {"type": "object", "properties": {"sum": {"enum": [5]}},
+                                  "required": ["sum"], "additionalProperties": False}}}
+    with client.responses.stream(**SUM, text=text) as stream:
+        events = list(stream)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert events[0].response.text.format.description == text["format"]["description"]
+    done = events[-1].response
+    assert done.text.format.description == text["format"]["description"]
+    assert done.output_text == "".join(event.delta for event in events
+                                       if event.type == "response.output_text.delta")
+    assert json.loads(done.output_text) == {"sum": 5}
+    assert server.metric("inferd_reply_turn_bytes_max", scope="one") <= 256 << 10
 
 
 def test_a_tool_round_trip(client):

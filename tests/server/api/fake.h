@@ -41,6 +41,7 @@ typedef struct fake_exchange {
   char *body; /* of a reply, or all bytes of the stream so far; NUL behind */
   size_t body_length;
   int writes;
+  size_t largest_write;
   pieces_t pieces;                /* of a stream that is printed when it is taken */
   bool refuse_writes;             /* the client is too slow */
   char request_headers[2][2][64]; /* name, value */
@@ -52,6 +53,11 @@ fake_exchange_t *fake_call_path(void (*handle)(exchange_t *), const char *path_t
 fake_exchange_t *fake_exchange_new(const char *body, size_t length);
 /* The body, in which every "created", which changes from second to second, becomes 1. */
 const char *fake_steady_body(fake_exchange_t *exchange);
+/* The client of a stream takes what is printed when it is taken; else it does at the end. */
+void fake_pull(fake_exchange_t *exchange);
+/* Bytes that the owner of a reply holds; if set, the most of it is found in fake_held_max. */
+extern size_t (*fake_held)(const void *owner);
+extern size_t fake_held_max;
 void fake_exchange_gone(fake_exchange_t *exchange, const char *cause);
 void fake_exchange_free(fake_exchange_t *exchange);
 /* The whole body as JSON; free with json_free. Fails the test when it is none. */

@@ -199,6 +199,9 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   fake->body_length = length;
 }
 
+size_t (*fake_held)(const void *owner);
+size_t fake_held_max;
+
 /* Prints in small pieces, so that every test of a reply is one of its pieces. */
 void exchange_reply_pieces(exchange_t *exchange, const char *content_type, pieces_t pieces) {
   enum { ROOM = 50 };
@@ -206,7 +209,8 @@ void exchange_reply_pieces(exchange_t *exchange, const char *content_type, piece
   size_t length = 0;
   check_open(of(exchange));
   for (bool more = true; more;) {
-    size_t before = out.length;
+    size_t before = out.length, held = fake_held != NULL ? fake_held(pieces.owner) : 0;
+    fake_held_max = held > fake_held_max ? held : fake_held_max;
     more = pieces.print(pieces.owner, &out, ROOM);
     if (more) ASSERT_GE(out.length - before, ROOM);
     ASSERT_LE(out.length - before, ROOM + PIECE_EXCESS_MAX);
@@ -231,9 +235,28 @@ void exchange_stream(exchange_t *exchange) {
   of(exchange)->status = 200;
 }
 
+static void add_body(fake_exchange_t *fake, const char *bytes, size_t length) {
+  fake->body = realloc(fake->body, fake->body_length + length + 1);
+  memcpy(fake->body + fake->body_length, bytes, length);
+  fake->body_length += length;
+  fake->body[fake->body_length] = '\0';
+  fake->writes++;
+  if (length > fake->largest_write) fake->largest_write = length;
+}
+
+void fake_pull(fake_exchange_t *fake) {
+  for (bool more = fake->pieces.print != NULL; more;) {
+    buffer_t out = {0};
+    more = fake->pieces.print(fake->pieces.owner, &out, 50);
+    if (out.length > 0) add_body(fake, out.data, out.length);
+    buffer_free(&out);
+  }
+}
+
 void exchange_stream_pieces(exchange_t *exchange, pieces_t pieces) {
+  cr_assert(of(exchange)->pieces.print == NULL);
   of(exchange)->pieces = pieces;
-  exchange_stream(exchange);
+  if (!of(exchange)->streaming) exchange_stream(exchange);
 }
 
 void exchange_stream_more(exchange_t *exchange) {
@@ -250,27 +273,15 @@ bool exchange_write(exchange_t *exchange, const char *bytes, size_t length) {
     fake_exchange_gone(fake, "slow_reader");
     return false;
   }
-  fake->body = realloc(fake->body, fake->body_length + length + 1);
-  memcpy(fake->body + fake->body_length, bytes, length);
-  fake->body_length += length;
-  fake->body[fake->body_length] = '\0';
-  fake->writes++;
+  add_body(fake, bytes, length);
   return true;
-}
-
-/* Prints a stream in small pieces, all of it at its end. */
-static void print_stream(fake_exchange_t *fake) {
-  buffer_t out = {0};
-  while (fake->pieces.print(fake->pieces.owner, &out, 50)) continue;
-  free(fake->body);
-  fake->body = buffer_detach(&out, &fake->body_length);
-  free_pieces(fake);
 }
 
 void exchange_end(exchange_t *exchange) {
   check_open(of(exchange));
   cr_assert(of(exchange)->streaming);
-  if (of(exchange)->pieces.print != NULL) print_stream(of(exchange));
+  fake_pull(of(exchange));
+  free_pieces(of(exchange));
   of(exchange)->ended = true;
 }
 

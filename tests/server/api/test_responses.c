@@ -380,6 +380,79 @@ Test(responses, many_logprobs_stand_in_the_deltas_alone) {
   fake_exchange_free(exchange);
 }
 
+enum { LONG_TOKENS = 4000, LONG_BYTES = LONG_TOKENS * PIECE_MAX, SENT_MAX = 20000 };
+
+static void generate(int tokens) {
+  for (int i = 0; i < tokens; i++) {
+    fake_token(request_of(), 'y', "0123456789abcde\"");
+    fake_deliver();
+  }
+}
+
+static int count_of(const fake_exchange_t *exchange, const char *text) {
+  int count = 0;
+  for (const char *at = exchange->body; (at = strstr(at, text)) != NULL; at++) count++;
+  return count;
+}
+
+/* The events at the end point to a large text, and are printed while they are sent. */
+Test(responses, a_large_text_is_repeated_in_pieces) {
+  fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"stream\":true}");
+  generate(LONG_TOKENS);
+  size_t deltas = exchange->body_length;
+  fake_token(request_of(), 'z', "z");
+  fake_done(request_of(), FINISH_STOP, "");
+  fake_deliver();
+  cr_assert(exchange->ended);
+  ASSERT_LE_FOR(exchange->largest_write, (size_t)SENT_MAX, "bytes that one turn has built");
+  ASSERT_GT(exchange->body_length - deltas, (size_t)4 * LONG_BYTES);
+  ASSERT_EQ(count_of(exchange, "event: response.output_text.done\n"), 1);
+  ASSERT_EQ(count_of(exchange, "event: response.completed\n"), 1);
+  ASSERT_EQ_FOR(count_of(exchange, "abcde\\\"z\""), 4, "whole in four places");
+  fake_exchange_free(exchange);
+}
+
+/* The thoughts end while the stream goes on: what follows waits until they are printed. */
+Test(responses, what_follows_large_thoughts_waits_for_them) {
+  server.live->reasoning_format = reasoning_format_find("think");
+  fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"stream\":true}");
+  fake_token(request_of(), 't', "<think>");
+  generate(LONG_TOKENS);
+  fake_token(request_of(), 't', "</think>");
+  fake_token(request_of(), 'a', "behind");
+  fake_deliver();
+  size_t sent = exchange->body_length;
+  fake_token(request_of(), 'a', " them");
+  fake_deliver();
+  ASSERT_EQ_FOR(exchange->body_length, sent, "the end of the thoughts is not taken yet");
+  fake_pull(exchange);
+  ASSERT_EQ(count_of(exchange, "event: response.reasoning_text.done\n"), 1);
+  const char *end = strstr(exchange->body, "event: response.reasoning_text.done\n");
+  cr_assert(strstr(end, "\"delta\":\" them\"") != NULL);
+  fake_token(request_of(), 'a', " more");
+  fake_deliver();
+  fake_done(request_of(), FINISH_STOP, "");
+  fake_deliver();
+  cr_assert(exchange->ended);
+  ASSERT_EQ_FOR(count_of(exchange, "\"text\":\"behind them more\""), 4, "in four places");
+  ASSERT_LE(exchange->largest_write, (size_t)SENT_MAX);
+  fake_exchange_free(exchange);
+}
+
+Test(responses, a_client_that_leaves_amid_the_pieces_leaves_nothing) {
+  server.live->reasoning_format = reasoning_format_find("think");
+  fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"stream\":true}");
+  fake_token(request_of(), 't', "<think>");
+  generate(LONG_TOKENS);
+  fake_token(request_of(), 't', "</think>");
+  fake_token(request_of(), 'a', "behind");
+  fake_deliver();
+  fake_exchange_gone(exchange, "client_gone");
+  fake_done(request_of(), FINISH_ABORT, "");
+  fake_deliver();
+  fake_exchange_free(exchange);
+}
+
 Test(responses, failure_of_a_stream) {
   fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"stream\":true}");
   fake_token(request_of(), 'a', "a");
