@@ -74,7 +74,7 @@ static void print_request(completion_t *completion, int32_t index) {
   const char *model = completion_model_name(completion);
   buffer_text(&out->own,
               params->is_chat ? "{\"request_id\":\"chatcmpl-" : "{\"request_id\":\"cmpl-");
-  buffer_text(&out->own, completion->exchange->request_id);
+  buffer_append(&out->own, completion->head, completion->head_length);
   if (completion->num_inputs > 1) {
     buffer_char(&out->own, '-');
     buffer_int(&out->own, index);
@@ -105,23 +105,38 @@ static void print_request(completion_t *completion, int32_t index) {
   buffer_text(&out->own, ",\"kv_transfer_params\":null}");
 }
 
+/* The id of the request: while the reply is printed, the exchange is the transport's. */
+static bool keep_id(completion_t *completion) {
+  const char *id = completion->exchange->request_id;
+  completion->head_length = strlen(id);
+  completion->head = arena_copy(&completion->arena, id, completion->head_length);
+  return completion->head != NULL;
+}
+
 static bool describe_chat(completion_t *completion) {
+  if (!keep_id(completion)) return false;
   print_request(completion, 0);
   return true;
 }
 
-/* A list, because a request for completions may have several prompts. */
-static bool describe_prompts(completion_t *completion) {
-  buffer_char(&completion->reply.own, '[');
-  for (int32_t i = 0; i < completion->num_inputs; i++) {
-    if (i > 0) buffer_char(&completion->reply.own, ',');
-    print_request(completion, i);
-  }
-  buffer_char(&completion->reply.own, ']');
+/* A list, because a request for completions may have several prompts. Each is described when those
+ * before it are printed: a thousand with long stop strings would take megabytes at once. */
+static bool describe_next_prompt(completion_t *completion) {
+  int32_t index = completion->num_described;
+  if (index == completion->num_inputs) return false;
+  buffer_char(&completion->reply.own, index == 0 ? '[' : ',');
+  print_request(completion, index);
+  completion->num_described++;
+  if (completion->num_described == completion->num_inputs) buffer_char(&completion->reply.own, ']');
   return true;
 }
 
-static const dialect_t text_rendering = {.describe = describe_prompts};
+static bool describe_prompts(completion_t *completion) {
+  return keep_id(completion) && describe_next_prompt(completion);
+}
+
+static const dialect_t text_rendering = {.describe = describe_prompts,
+                                         .describe_next = describe_next_prompt};
 static const dialect_t chat_rendering = {.is_chat = true, .describe = describe_chat};
 
 void api_render_completion(exchange_t *exchange) {
