@@ -5,6 +5,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/lora.h"
 
 #include "engine/base/util.h"
 #include "engine/cpu/isa/attend.h"

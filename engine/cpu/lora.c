@@ -5,6 +5,7 @@
  * bits of a token depend only on its own input and adapter. All in fp32. A decode reads
  * rank (K + N) floats per layer, which is little compared to the layer itself.
  */
+#include "engine/cpu/lora.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"

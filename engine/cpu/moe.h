@@ -1,4 +1,4 @@
-/* moe.h: mixture of experts on the CPU: workspace and operation; also low-rank adapters.
+/* moe.h: mixture of experts on the CPU: workspace and operation.
  *
  * The workspace is allocated in `prepare`. The engine thread and the pool workers use it in a step.
  */
@@ -28,13 +28,6 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
 /* The gate of a shared expert; rows.c. */
 void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                    const act_t *residual, int32_t width, int32_t rows);
-/* lora.c */
-int cpu_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-             lora_t **out, inferd_error_t *error);
-void cpu_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
-                  const float *lora_b);
-void cpu_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora, int32_t column,
-                  int32_t width);
 int moe_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
 
 #endif
