@@ -83,7 +83,8 @@ Test(activity, a_host_that_stands_still_is_in_no_launch) {
   engine_activity_t first = look(c);
   for (int i = 0; i < 50; i++) nap();
   engine_activity_t later = look(c);
-  cr_assert(later.phase != ENGINE_LAUNCHES && later.phase != ENGINE_WAITS);
+  ASSERT_NE(later.phase, ENGINE_LAUNCHES);
+  ASSERT_NE(later.phase, ENGINE_WAITS);
   ASSERT_EQ(later.work, first.work);
   ASSERT_EQ(later.worked_ns, first.worked_ns);
   atomic_store(&blocked, false);

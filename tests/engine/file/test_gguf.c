@@ -53,7 +53,8 @@ Test(gguf, values_of_every_kind) {
     ASSERT_EQ_FOR(number_of(gguf, rows[i].key), rows[i].value, "%s", rows[i].key);
   }
   bool flag = false;
-  cr_assert(gguf_bool(gguf_get(gguf, "flag"), 0, &flag) && flag);
+  cr_assert(gguf_bool(gguf_get(gguf, "flag"), 0, &flag));
+  cr_assert(flag);
   cr_assert_not(gguf_bool(gguf_get(gguf, "u8"), 0, &flag));
   int64_t number;
   cr_assert_not(gguf_int(gguf_get(gguf, "huge"), 0, &number), "beyond int64");

@@ -94,7 +94,9 @@ Test(families, the_first_gemma_has_no_norms_behind_its_blocks) {
   ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
   ASSERT_EQ(blueprint.activation, ACTIVATION_GELU_TANH_MUL);
   cr_assert_float_eq(blueprint.attn_scale, 0.125, 1e-12);
-  cr_assert(blueprint.norm_plus_one && blueprint.embed_rounds && blueprint.tied);
+  cr_assert(blueprint.norm_plus_one);
+  cr_assert(blueprint.embed_rounds);
+  cr_assert(blueprint.tied);
   ASSERT_EQ(blueprint.final_softcap, 0);
   blueprint_free(&blueprint);
 }

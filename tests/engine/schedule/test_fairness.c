@@ -313,7 +313,9 @@ Test(fairness, a_key_runs_no_more_than_it_may) {
   rig->requests[3].quota = NULL;
   add_of(rig, HONEST, 8, 100);
   rig_step(rig);
-  cr_assert(runs(g[0]) && runs(g[1]) && !runs(g[2]));
+  cr_assert(runs(g[0]));
+  cr_assert(runs(g[1]));
+  cr_assert(!runs(g[2]));
   cr_assert(runs(other));
   rig_commit(rig, 1);
   end(rig, g[0]);
@@ -333,10 +335,13 @@ Test(fairness, a_request_of_more_sequences_than_its_key_may_run_runs_alone) {
   group_t *wide = rig_add_several(rig, 8, 100, 4, 4);
   group_t *last = add_of(rig, HOSTILE, 8, 100);
   rig_step(rig);
-  cr_assert(runs(one) && !runs(wide) && !runs(last));
+  cr_assert(runs(one));
+  cr_assert(!runs(wide));
+  cr_assert(!runs(last));
   rig_commit(rig, 1);
   end(rig, one);
   rig_step(rig);
-  cr_assert(runs(wide) && !runs(last));
+  cr_assert(runs(wide));
+  cr_assert(!runs(last));
   rig_free(rig);
 }

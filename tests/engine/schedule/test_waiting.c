@@ -109,14 +109,17 @@ Test(waiting, a_place_is_found_in_logarithmic_work) {
 Test(waiting, arrivals_are_listed_until_the_first_admission) {
   make_groups(4);
   for (int32_t i = 0; i < 4; i++) waiting_add(&waiting, &groups[i]);
-  cr_assert(waiting.oldest == &groups[0] && waiting.newest == &groups[3]);
+  cr_assert(waiting.oldest == &groups[0]);
+  cr_assert(waiting.newest == &groups[3]);
   waiting_admitted(&waiting, &groups[0]);
   waiting_admitted(&waiting, &groups[2]);
   waiting_admitted(&waiting, &groups[2]);
-  cr_assert(waiting.oldest == &groups[1] && groups[1].newer == &groups[3]);
+  cr_assert(waiting.oldest == &groups[1]);
+  cr_assert(groups[1].newer == &groups[3]);
   waiting_admitted(&waiting, &groups[3]);
   waiting_admitted(&waiting, &groups[1]);
-  cr_assert(waiting.oldest == NULL && waiting.newest == NULL);
+  cr_assert_null(waiting.oldest);
+  cr_assert_null(waiting.newest);
   free_groups();
 }
 

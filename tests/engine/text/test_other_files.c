@@ -104,7 +104,8 @@ Test(other_files, wire_format) {
   cr_assert(protobuf_next(&message, &field));
   ASSERT_EQ(protobuf_float(&field), 1.0f);
   cr_assert(protobuf_next(&message, &field));
-  cr_assert(field.length == 1 && field.data[0] == 'x');
+  ASSERT_EQ(field.length, 1);
+  cr_assert(field.data[0] == 'x');
   cr_assert(protobuf_next(&message, &field));
   ASSERT_EQ(field.value, 0x8000000000000001u);
   cr_assert(!protobuf_next(&message, &field));

@@ -269,8 +269,10 @@ Test(locate, words_in_names) {
   cr_assert(!gguf_has_quant("a-BF16.gguf", "F16", NULL));
   cr_assert(!gguf_has_quant("a-Q4_0_4_4.gguf", "Q4_0", NULL));
   cr_assert(!gguf_has_quant("a.gguf", "", NULL));
-  cr_assert(gguf_is_model("a.GGUF") && !gguf_is_model("a.gguf.part"));
-  cr_assert(!gguf_is_model("x/mmproj-a.gguf") && !gguf_is_model("a-imatrix.gguf"));
+  cr_assert(gguf_is_model("a.GGUF"));
+  cr_assert(!gguf_is_model("a.gguf.part"));
+  cr_assert(!gguf_is_model("x/mmproj-a.gguf"));
+  cr_assert(!gguf_is_model("a-imatrix.gguf"));
 }
 
 Test(locate, parts_of_one_file) {
