@@ -6,7 +6,7 @@
  */
 #include "server/serve.h"
 
-#include "server/completion/live.h"
+#include "server/completion/lora_table.h"
 #include "server/http/auth.h"
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
@@ -106,7 +106,7 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
   option_names_t changed = {0}, waiting = {0};
   int code = config_load(&fresh, argc, argv, &error);
   if (code == 0) code = auth_new(&fresh, &auth, &error);
-  if (code == 0) code = serve_check_loras(&fresh, &error);
+  if (code == 0) code = loras_check(&fresh, &error);
   if (code == 0) code = check_open(server, &fresh, auth, &error);
   metrics_reloaded(server->metrics, code == 0);
   if (code == 0) {

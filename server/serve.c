@@ -13,6 +13,7 @@
 #include "engine/base/util.h"
 #include "engine/model/disk/locate.h"
 #include "server/completion/chat.h"
+#include "server/completion/lora_table.h"
 #include "server/http/auth.h"
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
@@ -96,8 +97,18 @@ static void drain(daemon_t *daemon, const char *why) {
   http_drain(server->http);
 }
 
-static void on_leave_deadline(uv_timer_t *timer) {
+static void on_door_deadline(uv_timer_t *timer) {
   drain(timer->data, "drain delay");
+}
+
+static void on_leave_deadline(uv_timer_t *timer) {
+  daemon_t *daemon = timer->data;
+  if (!daemon->server.config->refuse_unready) {
+    drain(daemon, "drain delay");
+    return;
+  }
+  http_narrow(daemon->server.http);
+  uv_timer_start(timer, on_door_deadline, DOOR_MS, 0);
 }
 
 /* Readiness is off from now on, and answers ask clients to close their connections. Requests are
@@ -116,9 +127,10 @@ static void begin_leaving(daemon_t *daemon, const char *why) {
 /* SIGTERM or SIGINT: each ends what the one before began. A server that is not ready has no
  * clients to wait for. */
 static void end(daemon_t *daemon, const char *why) {
+  const config_t *config = daemon->server.config;
   switch (daemon->server.phase) {
   case SERVER_SERVING:
-    if (daemon->server.config->drain_delay > 0 &&
+    if ((config->drain_delay > 0 || config->refuse_unready) &&
         engine_state(daemon->server.engine) == ENGINE_READY) {
       begin_leaving(daemon, why);
     } else {
@@ -178,30 +190,12 @@ static int read_quantization(const char *name, engine_options_t *options, inferd
                    name);
 }
 
-int serve_check_loras(const config_t *config, inferd_error_t *error) {
-  const config_list_t *modules = &config->lora_modules;
-  if (!config->enable_lora && modules->count > 0)
-    return error_set(error, ERR_CONFIGURATION, "lora_modules",
-                     "lora_modules names %d adapters, but enable_lora is false; set --enable-lora",
-                     modules->count);
-  if (modules->count > LORAS_MAX)
-    return error_set(error, ERR_CONFIGURATION, "lora_modules",
-                     "lora_modules names %d adapters, supported: 1..%d", modules->count, LORAS_MAX);
-  for (int i = 0; i < modules->count; i++) {
-    const char *equals = strchr(modules->items[i], '=');
-    if (equals == NULL || equals == modules->items[i] || equals[1] == '\0')
-      return error_set(error, ERR_CONFIGURATION, "lora_modules",
-                       "lora_modules: \"%.100s\" is not NAME=DIR", modules->items[i]);
-  }
-  return 0;
-}
-
 /* Reads --lora-modules, in the order of the adapter slots. The directory names point into the
  * configured texts. */
 static int read_loras(const config_t *config, engine_options_t *options, inferd_error_t *error) {
   static const char *dirs[LORAS_MAX];
   const config_list_t *modules = &config->lora_modules;
-  int code = serve_check_loras(config, error);
+  int code = loras_check(config, error);
   if (code != 0 || !config->enable_lora) return code;
   for (int i = 0; i < modules->count; i++) dirs[i] = strchr(modules->items[i], '=') + 1;
   options->lora_dirs = dirs;
@@ -346,7 +340,14 @@ static void on_ready(daemon_t *daemon) {
            info->backend, info->device);
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
   print_invitation(server);
-  http_ready(server->http);
+  inferd_error_t error = {0};
+  int code = http_ready(server->http, &error);
+  if (code != 0) {
+    log_line(LOG_ERROR, "ready", "%s", error.message);
+    daemon->exit_status = error_exit_code(code);
+    stop_loop(daemon);
+    return;
+  }
   notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
 }

@@ -16,9 +16,6 @@ void serve_reload(server_t *server, int argc, char *const *argv);
  * Returns 0, ERR_USAGE without a model, or an error of model_locate. */
 int serve_locate(config_t *config, inferd_error_t *error);
 
-/* Checks the list of adapters, texts of the form NAME=DIR. Returns 0 or ERR_CONFIGURATION. */
-int serve_check_loras(const config_t *config, inferd_error_t *error);
-
 /* Fills *options from the configuration, which must live as long: the pointers point into it.
  * Returns 0, or a negative ERR_ with a message in *error. */
 int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error);

@@ -34,6 +34,24 @@ static lora_entry_t *entry_new(const char *name, size_t length, const char *path
   return NULL;
 }
 
+int loras_check(const config_t *config, inferd_error_t *error) {
+  const config_list_t *modules = &config->lora_modules;
+  if (!config->enable_lora && modules->count > 0)
+    return error_set(error, ERR_CONFIGURATION, "lora_modules",
+                     "lora_modules names %d adapters, but enable_lora is false; set --enable-lora",
+                     modules->count);
+  if (modules->count > LORAS_MAX)
+    return error_set(error, ERR_CONFIGURATION, "lora_modules",
+                     "lora_modules names %d adapters, supported: 1..%d", modules->count, LORAS_MAX);
+  for (int i = 0; i < modules->count; i++) {
+    const char *equals = strchr(modules->items[i], '=');
+    if (equals == NULL || equals == modules->items[i] || equals[1] == '\0')
+      return error_set(error, ERR_CONFIGURATION, "lora_modules",
+                       "lora_modules: \"%.100s\" is not NAME=DIR", modules->items[i]);
+  }
+  return 0;
+}
+
 int loras_new(completions_t *live, const config_t *config) {
   if (!config->enable_lora) return 0;
   loras_t *loras = calloc(1, sizeof *loras);

@@ -21,6 +21,8 @@ typedef struct lora_entry {
   bool gone;       /* unloaded; freed when its last user has ended */
 } lora_entry_t;
 
+/* Checks --lora-modules, texts of the form NAME=DIR. Returns 0 or ERR_CONFIGURATION. */
+int loras_check(const config_t *config, inferd_error_t *error);
 /* The adapters of the configuration, which the engine loads at start. 0 or ERR_NO_MEMORY. */
 int loras_new(completions_t *live, const config_t *config);
 void loras_free(completions_t *live);

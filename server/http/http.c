@@ -242,8 +242,12 @@ void http_reload(http_t *http) {
 
 /* ---- end ---- */
 
-void http_ready(http_t *http) {
-  listen_start(http);
+int http_ready(http_t *http, inferd_error_t *error) {
+  return listen_ready(http, error);
+}
+
+void http_narrow(http_t *http) {
+  listen_narrow(http);
 }
 
 void http_leave(http_t *http) {
@@ -253,6 +257,7 @@ void http_leave(http_t *http) {
 
 void http_drain(http_t *http) {
   CHECK(http->server->phase >= SERVER_DRAINING);
+  if (http->server->config->refuse_unready) listen_shut(http);
   http_mark(http, true); /* the pump reports when nothing is in flight */
 }
 

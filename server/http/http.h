@@ -106,23 +106,23 @@ bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
 /* Ends the stream behind the queued bytes. The exchange is the transport's then. */
 void exchange_end(exchange_t *exchange);
 
-/* {"error":{...}} as malloc'ed text; also used for errors inside a stream. NULL when memory is
- * short. */
+/* {"error":{...}} as malloc'ed text, also inside a stream; NULL when memory is short. */
 char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length);
-
 /* The same in the words of Anthropic: {"type":"error","error":{"type":..,"message":..},
  * "request_id":..}. For routes with ROUTE_MESSAGES, and for errors inside their streams. */
 char *error_body_messages(const inferd_error_t *error, const char *request_id, size_t *length);
 
-/* The transport itself, used by serve.c. */
+/* The transport itself, used by serve.c. http_start opens the listeners. */
 typedef struct http http_t;
-int http_start(struct server *server, http_t **out,
-               inferd_error_t *error); /* opens the listeners */
+int http_start(struct server *server, http_t **out, inferd_error_t *error);
 /* Starts to drain; the caller has set server->phase. Requests in flight finish. New requests get
  * 503 and their connections close, but probes are still answered. Calls server_drained once, when
  * no request is in flight. */
 void http_drain(http_t *http);
-void http_ready(http_t *http); /* takes connections of the service manager's sockets */
+/* Every listener takes connections. Returns 0 or the error of a port that was taken meanwhile. */
+int http_ready(http_t *http, inferd_error_t *error);
+/* --refuse-unready: the last connections come within DOOR_MS, then http_drain closes listeners. */
+void http_narrow(http_t *http);
 void http_leave(http_t *http); /* takes no new connection of the service manager's sockets */
 /* Ends every live exchange now: calls its on_gone with the cause "shutdown", then answers 503, or
  * writes an error event into a stream that has begun. */
@@ -134,7 +134,7 @@ void http_stop(http_t *http);
 const char *http_address(const http_t *http, int index);
 bool http_is_open(const http_t *http); /* true if other machines can reach a listener */
 void http_reload(http_t *http);        /* takes over max_connections_per_ip */
-enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6 };
+enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6, DOOR_MS = 300 };
 /* Splits a listen address: "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT". Sets host to "" if none
  * was given. Returns false if `text` has none of these forms. */
 bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]);

@@ -18,6 +18,7 @@
 
 #include "server/http/auth.h"
 #include "server/http/limit.h"
+#include "server/http/listen.h"
 #include "server/http/strict.h"
 #include "server/observe/log.h"
 #include "server/server.h"
@@ -25,8 +26,6 @@
 #include <microhttpd.h>
 
 enum {
-  LISTENERS_MAX = 16,
-  ADDRESS_BYTES = 128,
   LINGERERS_MAX = 256, /* refused requests whose remaining bytes are read and dropped */
   LINGER_BYTES_MAX = 1 << 20,
   LINGER_MS = 2000,
@@ -38,17 +37,6 @@ typedef struct http_exchange http_exchange_t;
 
 /* What the nested epoll watches: the first member of a connection and of a lingerer. */
 typedef enum watch_kind { WATCH_CONNECTION, WATCH_LINGER } watch_kind_t;
-
-typedef struct listener {
-  struct http *http;
-  int fd;
-  bool unix_socket;
-  bool beyond; /* other machines can reach the address */
-  char address[ADDRESS_BYTES];
-  char path[108];          /* UNIX sockets: removed at the end */
-  uv_poll_t poll;          /* TCP: own accept */
-  bool polling, inherited; /* inherited: the service manager's, lives on after this process */
-} listener_t;
 
 /* One libmicrohttpd daemon: [0] takes the TCP connections, each UNIX socket has its own, because
  * 0.9.75 tries TCP options on every write of a UNIX connection that was added by hand. */
@@ -127,12 +115,6 @@ struct http {
 
 /* http.c */
 void http_mark(http_t *http, bool urgent); /* pump before the loop sleeps again */
-
-/* http_listen.c */
-int listen_open(http_t *http, inferd_error_t *error);
-void listen_start(http_t *http);
-void listen_hand_on(http_t *http); /* leaves inherited TCP sockets to the next process */
-void listen_close(http_t *http);
 
 /* http_connection.c */
 int watch_open(http_t *http, inferd_error_t *error);

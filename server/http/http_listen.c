@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -229,13 +230,15 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *o
   /* "::" accepts IPv4 too, as users expect; every other IPv6 address accepts IPv6 only. */
   if (info->ai_family == AF_INET6)
     set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
-  if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
+  bool later = http->server->config->refuse_unready; /* bound, the port refuses connections */
+  if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || (!later && listen(fd, BACKLOG) != 0)) {
     int code = cannot(error, option, "listen on", where);
     close(fd);
     return code;
   }
   listener_t *listener = listener_add(http, fd);
   address_text(fd, listener->address);
+  listener->shut = later;
   listener->beyond = !is_loopback(info->ai_addr);
   if (listener->beyond) http->check_host = false;
   return 0;
@@ -395,6 +398,48 @@ int listen_open(http_t *http, inferd_error_t *error) {
   return code;
 }
 
+int listen_ready(http_t *http, inferd_error_t *error) {
+  for (int i = 0; i < http->listener_count; i++) {
+    listener_t *listener = &http->listeners[i];
+    if (!listener->shut) continue;
+    if (listen(listener->fd, BACKLOG) != 0) {
+      return cannot(error, "port", "listen on", listener->address);
+    }
+    listener->shut = false;
+  }
+  listen_start(http);
+  return 0;
+}
+
+/* Drops packets that open a connection: their senders try again after a second, when the socket is
+ * closed. One that is closed while connections arrive resets those that nobody has accepted. */
+static void drop_opening(int fd) {
+  enum { FLAGS = 13, SYN = 2, ACK = 16, DROP = 0, KEEP = INT32_MAX }; /* of the TCP header */
+  struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS),
+                               BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SYN | ACK),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYN, 0, 1),
+                               BPF_STMT(BPF_RET | BPF_K, DROP), BPF_STMT(BPF_RET | BPF_K, KEEP)};
+  struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+  (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+void listen_narrow(http_t *http) {
+  for (int i = 0; i < http->listener_count; i++) {
+    const listener_t *listener = &http->listeners[i];
+    if (!listener->unix_socket && !listener->inherited) drop_opening(listener->fd);
+  }
+}
+
+void listen_shut(http_t *http) {
+  for (int i = 0; i < http->listener_count; i++) {
+    listener_t *listener = &http->listeners[i];
+    if (listener->unix_socket || listener->inherited || listener->fd < 0) continue;
+    if (listener->polling) uv_poll_stop(&listener->poll);
+    close(listener->fd);
+    listener->fd = -1;
+  }
+}
+
 /* What comes to a socket of the service manager waits there while no process can serve it. */
 static bool may_accept(const http_t *http, const listener_t *listener) {
   const server_t *server = http->server;
@@ -406,7 +451,7 @@ static bool may_accept(const http_t *http, const listener_t *listener) {
 void listen_start(http_t *http) {
   for (int i = 0; i < http->listener_count; i++) {
     listener_t *listener = &http->listeners[i];
-    if (listener->unix_socket || listener->fd < 0) continue;
+    if (listener->unix_socket || listener->shut || listener->fd < 0) continue;
     if (!may_accept(http, listener)) continue;
     if (!listener->polling) {
       if (uv_poll_init(http->loop, &listener->poll, listener->fd) != 0) continue;

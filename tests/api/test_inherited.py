@@ -4,7 +4,7 @@ import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import DEMO
+from harness import DEMO, wait_until
 
 
 def test_a_socket_of_the_service_manager(start):
@@ -36,3 +36,39 @@ def test_a_restart_behind_a_socket_loses_no_request(start):
                 server = start(DEMO, "--drain-delay", "1s", listener=listener)
                 answers += [each.result() for each in asked]
         assert [answer.status for answer in answers] == [200] * 180
+
+
+def test_a_server_that_is_not_ready_refuses_connections(start, slow_model):
+    """--refuse-unready, for proxies without health checks: a request is answered, or its connection
+    is refused; none is reset, and none gets 503."""
+    def outcome(server):
+        try:
+            return server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status
+        except ConnectionRefusedError:
+            return "refused"
+
+    server = start(slow_model, "--load-format", "dummy", "--refuse-unready", "--drain-delay",
+                   "0.5s", wait=False)
+    first = []
+    wait_until(lambda: first.append(outcome(server)) or first[-1] == 200, "the model", 120,
+               server.log)
+    assert first[0] == "refused" and set(first) == {"refused", 200}
+    with ThreadPoolExecutor(9) as pool:
+        long = pool.submit(server.post, "/v1/completions", {"prompt": "a", "max_tokens": 8000,
+                                                            "ignore_eos": True})
+
+        def ask_on():
+            found = []
+            while "refused" not in found:
+                found.append(outcome(server))
+            return found
+
+        asked = [pool.submit(ask_on) for _ in range(8)]
+        wait_until(lambda: server.metric("inferd_requests_running") >= 1, "load")
+        server.process.send_signal(signal.SIGTERM)
+        found = {each for clients in asked for each in clients.result()}
+        assert found == {200, "refused"}
+        assert server.alive() and not long.done(), "it refuses while it drains"
+        server.process.send_signal(signal.SIGTERM)
+        assert long.result().json["error"]["code"] == "draining"
+    assert server.wait_exit(60) == 0
