@@ -320,10 +320,10 @@ environments:
 check:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all $(BUILD)/sim emu-check-build
-	@scripts/bootstrap evaluation
+	@scripts/bootstrap evaluation fleet
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation
+	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation fleet
 
 # What to run while you work: a minute and a half on two processors, after the build.
 .PHONY: quick

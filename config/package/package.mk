@@ -33,11 +33,13 @@ pages: $(PAGES)
 paths = sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' -e 's|/usr/share/inferd|$(PREFIX)/share/inferd|g' \
   -e 's|/etc/inferd|$(SYSCONFDIR)/inferd|g'
 PROGRAMS := inferd inferd-bench inferd-pull
+MONITORING := alerts.yml dashboard.json
 MODEL_FILES := $(notdir $(wildcard models/demo/*))
 INSTALLED = $(PROGRAMS:%=$(PREFIX)/bin/%) $(PROGRAMS:%=$(PREFIX)/share/man/man8/%.8) \
   $(PREFIX)/share/man/man5/inferd.conf.5 $(PREFIX)/share/bash-completion/completions/inferd \
   $(ZSHDIR)/_inferd $(PREFIX)/share/fish/vendor_completions.d/inferd.fish \
   $(UNITDIR)/inferd.service $(UNITDIR)/inferd.socket $(SYSUSERSDIR)/inferd.conf \
+  $(MONITORING:%=$(PREFIX)/share/inferd/monitoring/%) \
   $(MODEL_FILES:%=$(PREFIX)/share/inferd/models/demo/%)
 
 # An existing configuration is never overwritten: the new one stands beside it as inferd.conf.new.
@@ -55,6 +57,7 @@ install: all pages
 	$(paths) config/inferd.service > $(DESTDIR)$(UNITDIR)/inferd.service
 	$(INSTALL) -m644 config/inferd.socket $(DESTDIR)$(UNITDIR)
 	$(INSTALL) -m644 config/package/sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/inferd.conf
+	$(INSTALL) -m644 $(MONITORING:%=config/monitoring/%) $(DESTDIR)$(PREFIX)/share/inferd/monitoring
 	$(INSTALL) -m644 $(MODEL_FILES:%=models/demo/%) $(DESTDIR)$(PREFIX)/share/inferd/models/demo
 	new=$(DESTDIR)$(SYSCONFDIR)/inferd/inferd.conf; \
 	  if [ -e $$new ]; then new=$$new.new; fi; $(paths) config/inferd.conf > $$new

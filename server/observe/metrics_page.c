@@ -10,6 +10,7 @@
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
 #include "server/observe/health.h"
+#include "server/observe/log.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -484,6 +485,7 @@ static void print_requests(page_t *page) {
   own_family(page, METRIC_reloads);
   own_sample(page, METRIC_reloads, "result=\"rejected\"", (double)metrics->reloads[0]);
   own_sample(page, METRIC_reloads, "result=\"ok\"", (double)metrics->reloads[1]);
+  value_of(page, METRIC_log_dropped, (double)log_dropped());
   own_family(page, METRIC_rejected);
   for (int i = 0; i < REJECT_COUNT; i++) {
     snprintf(label, sizeof label, "reason=\"%s\"", reject_names[i]);

@@ -16,7 +16,8 @@ GAUGES = ["inferd_requests_running", "inferd_requests_waiting", "inferd_kv_cache
           "vllm:cache_config_info"]
 COUNTERS = ["inferd_prompt_tokens", "inferd_generation_tokens", "inferd_requests",
             "inferd_sequences_finished", "inferd_aborted", "inferd_rejected",
-            "inferd_http_requests", "inferd_preemptions", "inferd_prefix_cache_queries",
+            "inferd_http_requests", "inferd_log_dropped",
+            "inferd_preemptions", "inferd_prefix_cache_queries",
             "inferd_prefix_cache_hits", "inferd_grammar_cache_hits", "inferd_grammar_masks",
             "inferd_grammar_cache_misses", "vllm:prompt_tokens", "vllm:generation_tokens",
             "vllm:request_success", "vllm:num_preemptions", "vllm:prefix_cache_queries",

@@ -1,0 +1,63 @@
+"""Fixtures of the tests of a fleet: the programs of Debian that scripts/bootstrap has unpacked."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests/api")]
+# pylint: disable=wrong-import-position
+from harness import Server, wait_until  # noqa: E402
+
+TOOLS = ROOT / "build/fleet-tools"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--inferd", default="build/inferd", help="the program under test")
+    parser.addoption("--requests", default=10000, type=int, help="through each proxy")
+
+
+@pytest.fixture(scope="session")
+def inferd(request):
+    return request.config.getoption("--inferd")
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """launch(NAME, *arguments): a program, ended with the test."""
+    processes = []
+
+    def make(name, *arguments):
+        folders = (TOOLS / "usr/bin", TOOLS / "usr/sbin", Path("/bin"))
+        program = next(folder / name for folder in folders if (folder / name).exists())
+        libraries = ":".join(str(path) for path in (TOOLS / "usr/lib").glob("*-linux-gnu"))
+        with open(tmp_path / f"{name}.log", "wb") as log:
+            processes.append(subprocess.Popen(
+                [program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "LD_LIBRARY_PATH": libraries,
+                     "PATH": f"{ROOT}/build/venv-fleet/bin:{os.environ['PATH']}"}))
+        return processes[-1]
+
+    yield make
+    for process in processes:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture
+def start(inferd):
+    """start(model, *flags): a server; it is stopped, and its exit status checked, at the end."""
+    servers = []
+
+    def make(model, *flags, **options):
+        servers.append(Server(inferd, model, *flags, **options))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        if server.alive():
+            wait_until(server.idle, "the server to be idle", context=server.usage)
+            assert server.stop() == 0, server.log()
