@@ -102,13 +102,13 @@ class Server:
     manager: the server gets it as descriptor 3."""
 
     def __init__(self, inferd, model, *flags, host="127.0.0.1", uds=None, key=None, wait=True,
-                 expected_exit=0, shell='exec "$@"', listener=None):
+                 expected_exit=0, shell='exec "$@"', listener=None, port=0):
         self.host, self.uds, self.key, self.expected_exit = host, uds, key, expected_exit
         self.port = 0
         where = ["--uds", str(uds)] if uds else []
         if not uds:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self.port = listener.getsockname()[1] if listener else free_port(family, host)
+            self.port = listener.getsockname()[1] if listener else port or free_port(family, host)
             where = ["--host", host, "--port", str(self.port)]
         self.log_file = tempfile.NamedTemporaryFile("w+b", prefix="inferd-", suffix=".log")
         command = ["sh", "-c", shell, "sh", str(ROOT / inferd), "serve", str(model), *where,
