@@ -19,7 +19,8 @@ typedef struct encode {
   const tokenizer_t *tokenizer;
   tokenizer_scratch_t *scratch;
   const atomic_bool *cancelled;
-  size_t ids_max;      /* without the suffix; SIZE_MAX = no bound */
+  size_t ids_max;      /* SIZE_MAX = no bound */
+  bool keeps_suffix;   /* where ids_max cuts */
   size_t polled;       /* bytes encoded since `cancelled` was last checked */
   const uint8_t *text; /* the whole of it */
   const byte_span_t *plain;
@@ -159,17 +160,22 @@ static int encode_text(encode_t *encode, const uint8_t *text, size_t length) {
 
 static int encode_all(encode_t *encode, const char *text, size_t length, bool special) {
   const tokenizer_t *tokenizer = encode->tokenizer;
+  const size_t most = encode->ids_max;
+  bool keeps = special && encode->keeps_suffix && tokenizer->num_suffix <= most;
   if (special &&
       !buffer_append(&encode->out, tokenizer->prefix, tokenizer->num_prefix * sizeof(int32_t)))
     return ERR_INTERNAL;
-  int code = num_ids(encode) >= encode->ids_max
-                 ? ENCODE_FULL
-                 : encode_text(encode, (const uint8_t *)text, length);
+  const size_t text_most = keeps && most < SIZE_MAX ? most - tokenizer->num_suffix : most;
+  encode->ids_max = text_most;
+  int code = num_ids(encode) >= text_most ? ENCODE_FULL
+                                          : encode_text(encode, (const uint8_t *)text, length);
+  encode->ids_max = most;
   if (code < 0) return code;
-  if (special && code != ENCODE_FULL &&
+  if (num_ids(encode) > text_most) encode->out.length = text_most * sizeof(int32_t);
+  if (special && (keeps || code != ENCODE_FULL) &&
       !buffer_append(&encode->out, tokenizer->suffix, tokenizer->num_suffix * sizeof(int32_t)))
     return ERR_INTERNAL;
-  if (num_ids(encode) > encode->ids_max) encode->out.length = encode->ids_max * sizeof(int32_t);
+  if (num_ids(encode) > most) encode->out.length = most * sizeof(int32_t);
   return 0;
 }
 
@@ -211,7 +217,8 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      .text = (const uint8_t *)text,
                      .plain = options->plain,
                      .num_plain = options->num_plain,
-                     .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX};
+                     .ids_max = options->ids_max > 0 ? options->ids_max : SIZE_MAX,
+                     .keeps_suffix = options->keeps_suffix};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
   scratch->bpe->word_max = options->word_max;
   size_t most = options->tail > 0 ? options->tail : encode.ids_max;

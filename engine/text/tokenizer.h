@@ -39,6 +39,7 @@ void tokenizer_scratch_free(tokenizer_scratch_t *scratch);
 typedef struct tokenize_options {
   bool add_special_tokens; /* run the post-processor (BOS and the like) */
   size_t ids_max;          /* stop after this many ids; 0 = no bound */
+  bool keeps_suffix;       /* ids_max cuts the text, not the ids that the post-processor appends */
   /* Only the last `tail` ids of the text are wanted, beside those of the post-processor: words
    * before them may be left out. The ids that come are those of the whole text. 0 = all are wanted.
    */
