@@ -116,7 +116,7 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
 size_t engine_room_bytes(const sampling_params_t *params);
 size_t engine_scores_bytes(const engine_t *engine, const sampling_params_t *params,
                            int32_t num_prompt_tokens);
-enum { SUBMIT_MAX = 128 };
+enum { SUBMIT_MAX = 2048 };
 /* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one
  * tenant and quota), or none, in O(log n) each; a full queue makes room by share.h. Returns 0, and
  * then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL, ERR_RATE_LIMITED (quota.h),

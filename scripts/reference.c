@@ -382,6 +382,9 @@ static const row_t chat_rows[] = {
 static const row_t responses_rows[] = {
 #include "server/fields/responses_fields.def"
 };
+static const row_t embedding_rows[] = {
+#include "server/fields/embedding_fields.def"
+};
 static const row_t messages_rows[] = {
 #include "server/fields/messages_fields.def"
 };
@@ -609,6 +612,7 @@ static void print_fields(void) {
              "`/v1/responses/input_tokens` takes the same fields. All fields of chat that are not "
              "in these tables are as on `/v1/chat/completions`.",
              responses_rows, LENGTH(responses_rows));
+  print_rows("POST /v1/embeddings", "", embedding_rows, LENGTH(embedding_rows));
   print_rows("POST /v1/messages",
              "`/v1/messages/count_tokens` takes the same fields. Errors of both routes are in "
              "Anthropic's form.",

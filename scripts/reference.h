@@ -26,9 +26,10 @@ static const struct {
 } constants[] = {
 #define CONSTANT(name)                                                                             \
   { #name, name }
-    CONSTANT(PROMPTS_MAX),         CONSTANT(BEAM_WIDTH_MAX),        CONSTANT(TOOLS_MAX),
-    CONSTANT(BAD_WORDS_FIELD_MAX), CONSTANT(BAD_WORD_BYTES_MAX),    CONSTANT(DEFAULT_MAX_TOKENS),
-    CONSTANT(STOP_STRINGS_MAX),    CONSTANT(STOP_STRING_BYTES_MAX), CONSTANT(LOGIT_BIAS_MAX),
+    CONSTANT(PROMPTS_MAX),          CONSTANT(BEAM_WIDTH_MAX),        CONSTANT(TOOLS_MAX),
+    CONSTANT(BAD_WORDS_FIELD_MAX),  CONSTANT(BAD_WORD_BYTES_MAX),    CONSTANT(DEFAULT_MAX_TOKENS),
+    CONSTANT(STOP_STRINGS_MAX),     CONSTANT(STOP_STRING_BYTES_MAX), CONSTANT(LOGIT_BIAS_MAX),
+    CONSTANT(EMBEDDING_INPUTS_MAX),
 };
 
 /* The value of a constant whose name begins at `text`, or -1: a brace of a JSON example. */

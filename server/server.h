@@ -93,7 +93,7 @@ void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
 void api_messages(exchange_t *exchange);     /* server/messages */
 void api_count_tokens(exchange_t *exchange); /* server/messages */
-void api_not_yet(exchange_t *exchange);      /* embeddings: 400 unsupported_endpoint until built */
+void api_embeddings(exchange_t *exchange);   /* server/embeddings */
 
 /* lora_handler.c: loads and unloads adapters until the table has those of --lora-modules; the log
  * says which could not be loaded. Those that clients have loaded stay. */

@@ -1,4 +1,4 @@
-/* version.c: /version, and routes that answer only with an error so far.
+/* version.c: /version: what runs here.
  *
  * Loop thread; keeps no state.
  */
@@ -19,11 +19,4 @@ void api_version(exchange_t *exchange) {
     cJSON_AddStringToObject(object, "architecture", info->architecture);
   }
   reply_json(exchange, 200, object);
-}
-
-void api_not_yet(exchange_t *exchange) {
-  inferd_error_t error;
-  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
-            "The endpoint %s is not supported yet. Use /v1/completions.", exchange->route->label);
-  exchange_error(exchange, &error);
 }

@@ -262,12 +262,26 @@ static int hash_prompt(completion_t *completion, input_t *input) {
   return 0;
 }
 
+/* Allocates the memory in which the engine makes the vector of a prompt. */
+static int lend_vector(completion_t *completion, input_t *input) {
+  const embedding_info_t *info = completion->info->embedding;
+  size_t bytes = (size_t)info->size * sizeof(double);
+  int code = completion_charge_ids(completion, bytes);
+  if (code != 0) return code;
+  input->held += bytes;
+  input->request.pooling = info->pooling;
+  input->request.pooled = calloc(1, bytes);
+  if (input->request.pooled != NULL) return 0;
+  return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+}
+
 static int build_request(completion_t *completion, input_t *input,
                          const sampling_params_t *sampling) {
   const params_t *params = &completion->params;
   request_t *request = &input->request;
-  if (request->num_prompt_tokens == 0) return params_fail_empty(&completion->intake->error);
-  int code = completion_check_length(completion, request->num_prompt_tokens, false);
+  if (request->num_prompt_tokens == 0)
+    return params_fail_empty(params_prompt_name(params), &completion->intake->error);
+  int code = completion_check_length(input, request->num_prompt_tokens, false);
   if (code != 0) return code;
   request->params = *sampling;
   request->params.max_tokens =
@@ -295,6 +309,8 @@ static int lend(completion_t *completion, const sampling_params_t *sampling) {
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = lend_room(completion, &completion->inputs[i]);
     if (code == 0) code = lend_scores(completion, &completion->inputs[i]);
+    if (code == 0 && completion->dialect->embeds)
+      code = lend_vector(completion, &completion->inputs[i]);
   }
   completion->in_pieces = completion->params.stream && completion->params.logprobs > SAMPLE_TOP_MAX;
   completion->reply.flat = completion->in_pieces;

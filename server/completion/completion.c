@@ -72,7 +72,8 @@ static void header_priority(completion_t *completion) {
   }
 }
 
-_Static_assert((int)PROMPTS_MAX <= (int)SUBMIT_MAX, "the engine takes all prompts at once");
+_Static_assert((int)PROMPTS_MAX <= (int)EMBEDDING_INPUTS_MAX, "the bound of all routes");
+_Static_assert((int)EMBEDDING_INPUTS_MAX <= (int)SUBMIT_MAX, "the engine takes all at once");
 
 /* Submits the requests. Their prompt tokens count for the rate of the key. */
 static int submit(completion_t *completion, request_t *const *requests, inferd_error_t *error) {
@@ -93,7 +94,7 @@ static int submit(completion_t *completion, request_t *const *requests, inferd_e
 static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
-  request_t *requests[PROMPTS_MAX];
+  request_t *requests[EMBEDDING_INPUTS_MAX];
   inferd_error_t error = {0};
   int code = find_adapter(completion, &error);
   uint64_t domain = completion_cache_domain(completion);
@@ -223,6 +224,7 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
   intake->limits = (field_limits_t){
       .vocab_size = info->vocab_size,
       .max_logprobs = config->max_logprobs < 0 ? info->vocab_size : (int32_t)config->max_logprobs,
+      .inputs_max = (int32_t)MIN(config->max_queue_requests, (int64_t)EMBEDDING_INPUTS_MAX),
       .strict = config->strict_params,
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
@@ -289,6 +291,20 @@ static bool refuse_early(exchange_t *exchange) {
   return true;
 }
 
+/* A model either generates or embeds: refuses a route of the other kind, and names the task. */
+static bool refuse_task(exchange_t *exchange, const dialect_t *dialect, const engine_info_t *info) {
+  inferd_error_t error;
+  bool embeds = info->embedding != NULL;
+  if (dialect->describe != NULL || dialect->embeds == embeds) return false;
+  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
+            embeds ? "The served model makes embeddings and does not generate. Use /v1/embeddings."
+                   : "The served model generates and makes no embeddings (--task embed makes a "
+                     "server of embeddings of it). Use /v1/completions or /v1/chat/completions.");
+  metrics_rejected(exchange->server->metrics, error.code);
+  exchange_error(exchange, &error);
+  return true;
+}
+
 void completion_start(exchange_t *exchange, const dialect_t *dialect) {
   server_t *server = exchange->server;
   completions_t *live = server->live;
@@ -301,6 +317,7 @@ void completion_start(exchange_t *exchange, const dialect_t *dialect) {
     exchange_error(exchange, &error);
     return;
   }
+  if (refuse_task(exchange, dialect, info)) return;
   if (dialect->describe == NULL && refuse_early(exchange)) return;
   if (dialect->is_chat) chat_model_ready(live, server->config, engine_tokenizer(server->engine));
   completion_t *completion = completion_new(exchange, info, dialect);

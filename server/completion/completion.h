@@ -134,7 +134,7 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
 /* The most tokens of prompt and output together: what the model takes and the KV cache holds. */
 int64_t completion_context(const completion_t *completion);
 /* Returns 0, or ERR_CONTEXT_LENGTH. `at_least`: the prompt has that many tokens or more. */
-int completion_check_length(completion_t *completion, int64_t tokens, bool at_least);
+int completion_check_length(const input_t *input, int64_t tokens, bool at_least);
 
 /* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);

@@ -15,6 +15,7 @@
 struct dialect {
   const char *route; /* the label in metrics; NULL with `describe` */
   bool is_chat;      /* the prompt comes from messages and a template */
+  bool embeds;       /* the answer is a vector for each prompt; there are no parts of output */
   /* A whole answer has the parts of a stream: a call that never ends is a call, not content. */
   bool parts_as_streamed;
   /* max_tokens is an upper bound: it is clipped to what is left of the context, and a prompt that

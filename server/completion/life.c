@@ -128,6 +128,7 @@ static void destroy(completion_t *completion) {
     free(input->request.scores);
     free(input->scores.rows);
     free(input->scores.seen.slots);
+    free(input->request.pooled);
   }
   completion_forget_input(completion);
   grammar_unref(completion->grammar);

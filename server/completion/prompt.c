@@ -65,7 +65,9 @@ int completion_read(completion_t *completion) {
     memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
   }
   if (code != 0) return code;
-  code = params_read(params, dialect->is_chat, &intake->defaults, &reader, json_root(intake->doc));
+  const json_t *root = json_root(intake->doc);
+  code = dialect->embeds ? params_read_embedding(params, completion->info->embedding, &reader, root)
+                         : params_read(params, dialect->is_chat, &intake->defaults, &reader, root);
   memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
   if (code == 0) code = completion_charge_ids(completion, 0);
   if (code != 0) return code;
@@ -110,7 +112,23 @@ static int check_prompt_length(completion_t *completion, int64_t tokens) {
                    "prompt is too long: %" PRId64 " tokens > %" PRId64 " maximum", tokens, most);
 }
 
-int completion_check_length(completion_t *completion, int64_t tokens, bool at_least) {
+/* An input that becomes a vector may fill the context. The message names it by its place. */
+static int check_input_length(const input_t *input, int64_t tokens, bool at_least) {
+  const completion_t *completion = input->completion;
+  int64_t context = completion->info->max_model_len;
+  char place[32] = "input";
+  if (tokens <= context) return 0;
+  if (completion->num_inputs > 1)
+    snprintf(place, sizeof place, "input[%d]", (int)(input - completion->inputs));
+  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH, "input",
+                   "This model's maximum context length is %" PRId64 " tokens. However, '%s' has "
+                   "%s%" PRId64 ". Please shorten it, or cut it by 'truncate_prompt_tokens'.",
+                   context, place, at_least ? "at least " : "", tokens);
+}
+
+int completion_check_length(const input_t *input, int64_t tokens, bool at_least) {
+  completion_t *completion = input->completion;
+  if (completion->dialect->embeds) return check_input_length(input, tokens, at_least);
   if (completion->dialect->clips_max_tokens) return check_prompt_length(completion, tokens);
   int64_t context = completion->info->max_model_len;
   int64_t asked = params_max_tokens(&completion->params);
@@ -141,7 +159,7 @@ static int truncation(completion_t *completion, int64_t *keep) {
                      "beside the completion.",
                      most > 0 ? most : 0);
   }
-  if (*keep == 0) return params_fail_empty(&completion->intake->error);
+  if (*keep == 0) return params_fail_empty(params_prompt_name(params), &completion->intake->error);
   return 0;
 }
 
@@ -181,6 +199,7 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
                      context, prompt->length);
   }
   tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
+                                .keeps_suffix = completion->dialect->embeds,
                                 .ids_max = keep != 0   ? (size_t)keep
                                            : count_all ? MAX(context, (size_t)TOKENIZE_IDS_MAX) + 1
                                                        : context + 1,
@@ -205,10 +224,10 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
   code = completion_charge_ids(completion, 0);
   if (code != 0) return code;
   if (keep == 0 && count > context) {
-    return completion_check_length(completion, (int64_t)count, true);
+    return completion_check_length(input, (int64_t)count, true);
   }
   truncate_ids(completion, input->ids, &count, keep, true);
-  if (count > INT32_MAX) return completion_check_length(completion, (int64_t)count, false);
+  if (count > INT32_MAX) return completion_check_length(input, (int64_t)count, false);
   input->request.prompt_ids = input->ids;
   input->request.num_prompt_tokens = (int32_t)count;
   return 0;

@@ -50,7 +50,8 @@ static int lay_out(completion_t *completion, input_t *input, const int32_t marks
                    const int32_t *suffix, size_t num_suffix) {
   request_t *request = &input->request;
   size_t prompt = (size_t)request->num_prompt_tokens, total = prompt + num_suffix + 3, head = 0;
-  if (total > INT32_MAX) return completion_check_length(completion, (int64_t)total, true);
+  if (total > INT32_MAX)
+    return completion_check_length(&completion->inputs[0], (int64_t)total, true);
   int32_t *ids = arena_calloc(&completion->arena, total, sizeof *ids);
   if (ids == NULL) {
     return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");

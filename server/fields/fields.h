@@ -78,6 +78,7 @@ enum closed_kind {
 typedef struct field_limits {
   int32_t vocab_size;
   int32_t max_logprobs;
+  int32_t inputs_max;           /* of a request for embeddings */
   bool strict;                  /* unknown fields are errors */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids */

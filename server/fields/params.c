@@ -94,12 +94,12 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   }
   /* Named ids take the place of the most likely ones, as in vLLM. */
   if (params->logprob_token_ids.count > 0 && params->logprobs != ABSENT) params->logprobs = 0;
-  if (params->num_prompts == 0) return params_fail_empty(reader->error);
+  if (params->num_prompts == 0) return params_fail_empty("prompt", reader->error);
   return check_beams(params, root, reader->error);
 }
 
 const char *params_prompt_name(const params_t *params) {
-  return params->is_chat ? "messages" : "prompt";
+  return params->is_chat ? "messages" : params->embedding.wanted ? "input" : "prompt";
 }
 
 bool params_echoes_scores(const params_t *params) {
@@ -191,7 +191,23 @@ static int check_streaming(const params_t *params, inferd_error_t *error) {
   return 0;
 }
 
+static int check_special_ids(const params_t *params, const field_limits_t *limits,
+                             inferd_error_t *error) {
+  for (int32_t i = 0; limits->deny_special_ids && i < params->num_prompts; i++) {
+    const prompt_t *prompt = &params->prompts[i];
+    for (int32_t j = 0; j < prompt->count; j++) {
+      if ((tokenizer_flags(limits->tokenizer, prompt->ids[j]) & TOKEN_SPECIAL) == 0) continue;
+      return error_set(error, ERR_INVALID_VALUE, params_prompt_name(params),
+                       "Token id %d is a special token, which this server does not accept in "
+                       "prompts.",
+                       (int)prompt->ids[j]);
+    }
+  }
+  return 0;
+}
+
 int params_check(const params_t *params, const field_limits_t *limits, inferd_error_t *error) {
+  if (params->embedding.wanted) return check_special_ids(params, limits, error);
   int64_t max_tokens = params_max_tokens(params);
   const char *max_name =
       params->max_completion_tokens != ABSENT ? "max_completion_tokens" : "max_tokens";
@@ -206,19 +222,8 @@ int params_check(const params_t *params, const field_limits_t *limits, inferd_er
   if (params->logprob_token_ids.count > 0 && params->logprobs == ABSENT) {
     return fail_cross(error, "logprob_token_ids", "'logprob_token_ids' needs 'logprobs'.");
   }
-  if (limits->deny_special_ids) {
-    for (int32_t i = 0; i < params->num_prompts; i++) {
-      const prompt_t *prompt = &params->prompts[i];
-      for (int32_t j = 0; j < prompt->count; j++) {
-        if ((tokenizer_flags(limits->tokenizer, prompt->ids[j]) & TOKEN_SPECIAL) == 0) continue;
-        return error_set(error, ERR_INVALID_VALUE, "prompt",
-                         "Token id %d is a special token, which this server does not accept in "
-                         "prompts.",
-                         (int)prompt->ids[j]);
-      }
-    }
-  }
-  int code = check_choices(params, error);
+  int code = check_special_ids(params, limits, error);
+  if (code == 0) code = check_choices(params, error);
   if (code == 0) code = check_constraint(params, error);
   if (code == 0) code = closed_check_tools(params, limits, error);
   if (code == 0) code = check_suffix(params, error);

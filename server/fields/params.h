@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/grammar/grammar.h"
 #include "server/fields/fields.h"
+#include "server/fields/params_embedding.h"
 
 enum {
   PROMPTS_MAX = 128,
@@ -101,6 +102,7 @@ typedef struct params {
   int64_t priority;
   int64_t stream_interval;
   constraint_t constraint;
+  embedding_params_t embedding;
 } params_t;
 
 /* Defaults of the server and the model for fields that a request does not have. */
@@ -115,8 +117,7 @@ extern const field_table_t params_table; /* completions */
 extern const field_table_t chat_table;   /* chat: its own rows, on top of those of completions */
 extern const field_table_t tokenize_table, detokenize_table; /* tokenize.c */
 
-/* Reads `root` into *params: types, ranges, known-refused fields. The reader's `out` is set here.
- */
+/* Reads `root` into *params: types, ranges, refused fields. The reader's `out` is set here. */
 int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
                 const json_t *root);
 /* Checks the rules between fields, once the model is known. Returns 0, or an error with param set.
@@ -129,17 +130,16 @@ unsigned closed_kinds(char *const *words, int count);
 bool schema_has_pattern(const json_t *schema);
 /* Returns the max_tokens of the request, or ABSENT. */
 int64_t params_max_tokens(const params_t *params);
-/* Returns "prompt" or "messages", the `param` of errors in the input. */
+/* Returns "prompt", "messages" or "input", the `param` of errors in the input. */
 const char *params_prompt_name(const params_t *params);
 bool params_fills_in(const params_t *params); /* true if the suffix is not empty */
 /* Returns true if the logprobs cover an echoed prompt. Chat echoes a message, without logprobs. */
 bool params_echoes_scores(const params_t *params);
 
-/* Sets the error (400) for a prompt that is missing, empty or without tokens. Returns it. */
-int params_fail_empty(inferd_error_t *error);
+/* Sets the error (400) for a prompt, named `param`, that is missing or empty. Returns it. */
+int params_fail_empty(const char *param, inferd_error_t *error);
 /* Sets the error (400) for a min_tokens above `max_tokens`. Returns it. */
 int params_fail_min_tokens(const params_t *params, int64_t max_tokens, inferd_error_t *error);
-
 /* params_chat.c: the parts of params_read and params_check for chat requests. */
 int params_read_chat(params_t *params, inferd_error_t *error);
 int params_check_chat(const params_t *params, inferd_error_t *error);

@@ -13,60 +13,63 @@ static params_t *out_of(reader_t *reader) {
   return reader->out;
 }
 
-int params_fail_empty(inferd_error_t *error) {
-  return error_set(error, ERR_MISSING_PARAMETER, "prompt",
-                   "The 'prompt' must be provided and non-empty.");
+int params_fail_empty(const char *param, inferd_error_t *error) {
+  return error_set(error, ERR_MISSING_PARAMETER, param, "The '%s' must be provided and non-empty.",
+                   param);
 }
 
-static int fail_mixed_prompt(reader_t *reader) {
-  return error_set(reader->error, ERR_INVALID_TYPE, "prompt",
-                   "The 'prompt' must be provided and non-empty: a string, an array of strings, an "
-                   "array of token ids, or an array of arrays of token ids.");
+static int fail_mixed_prompt(reader_t *reader, const char *name) {
+  return error_set(reader->error, ERR_INVALID_TYPE, name,
+                   "The '%s' must be provided and non-empty: a string, an array of strings, an "
+                   "array of token ids, or an array of arrays of token ids.",
+                   name);
 }
 
-static int read_one_prompt(reader_t *reader, const json_t *value, prompt_t *prompt) {
+static int read_one_prompt(reader_t *reader, const char *name, const json_t *value,
+                           prompt_t *prompt) {
   if (value->type == JSON_STRING) {
-    if (value->length == 0) return params_fail_empty(reader->error);
+    if (value->length == 0) return params_fail_empty(name, reader->error);
     *prompt = (prompt_t){.text = value->text, .length = value->length};
     return 0;
   }
-  if (value->type == JSON_ARRAY && value->count == 0) return params_fail_empty(reader->error);
+  if (value->type == JSON_ARRAY && value->count == 0) return params_fail_empty(name, reader->error);
   id_list_t list;
-  int code = field_ids(reader, "prompt", value, 1, 2147483647.0, &list);
+  int code = field_ids(reader, name, value, 1, 2147483647.0, &list);
   if (code != 0) return code;
   *prompt = (prompt_t){.ids = list.ids, .count = list.count};
   return 0;
 }
 
-/* string | [string] | [int] | [[int]] */
+/* string | [string] | [int] | [[int]]; `prompt`, or `input` of embeddings */
 int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
-  (void)field;
   params_t *params = out_of(reader);
+  const char *name = field->name;
   const json_t *first = json_first(value);
+  int32_t most = params->embedding.wanted ? reader->limits->inputs_max : PROMPTS_MAX;
   bool many = false;
   if (value->type == JSON_ARRAY) {
-    if (first == NULL) return params_fail_empty(reader->error);
+    if (first == NULL) return params_fail_empty(name, reader->error);
     many = first->type == JSON_STRING || first->type == JSON_ARRAY;
     JSON_EACH(element, value) {
-      if (element->type != first->type) return fail_mixed_prompt(reader);
+      if (element->type != first->type) return fail_mixed_prompt(reader, name);
     }
-    if (!many && first->type != JSON_NUMBER) return fail_mixed_prompt(reader);
-    if (many && value->count > PROMPTS_MAX) {
-      return error_set(reader->error, ERR_INVALID_VALUE, "prompt",
-                       "Too many prompts: at most %d in one request.", PROMPTS_MAX);
+    if (!many && first->type != JSON_NUMBER) return fail_mixed_prompt(reader, name);
+    if (many && value->count > (uint32_t)most) {
+      return error_set(reader->error, ERR_INVALID_VALUE, name,
+                       "Too many %ss: at most %d in one request.", name, most);
     }
   } else if (value->type != JSON_STRING) {
-    return fail_mixed_prompt(reader);
+    return fail_mixed_prompt(reader, name);
   }
   int32_t count = many ? (int32_t)value->count : 1;
   params->prompts = arena_calloc(reader->arena, (size_t)count, sizeof *params->prompts);
   if (params->prompts == NULL) return field_no_memory(reader);
   if (!many) {
     params->num_prompts = 1;
-    return read_one_prompt(reader, value, &params->prompts[0]);
+    return read_one_prompt(reader, name, value, &params->prompts[0]);
   }
   JSON_EACH(element, value) {
-    int code = read_one_prompt(reader, element, &params->prompts[params->num_prompts++]);
+    int code = read_one_prompt(reader, name, element, &params->prompts[params->num_prompts++]);
     if (code != 0) return code;
   }
   return 0;

@@ -280,11 +280,6 @@ def test_strangers_are_reported(server):
     assert set(answer.headers["x-inferd-ignored-params"].split(",")) == {"zebra", "ox"}
 
 
-def test_embeddings_say_not_yet(server):
-    answer = server.post("/v1/embeddings", {"input": "a"})
-    assert (answer.status, answer.error["code"]) == (400, "unsupported_endpoint")
-
-
 def mutate(rng, body):
     """One to four random edits of a valid body: bytes changed, cut, doubled or moved."""
     body = bytearray(body)

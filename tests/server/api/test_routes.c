@@ -201,7 +201,3 @@ Test(routes, version) {
   json_free(doc);
   fake_exchange_free(exchange);
 }
-
-Test(routes, not_yet) {
-  refuse(api_not_yet, "{}", ERR_UNSUPPORTED_ENDPOINT, "");
-}

@@ -273,42 +273,44 @@ void api_version(exchange_t *exchange) {
 void api_metrics(exchange_t *exchange) {
   reply_text(exchange, "x 1\n");
 }
-void api_chat_completions(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_messages(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_count_tokens(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_responses(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_responses_input_tokens(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_render_completion(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_render_chat(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_tokenizer_info(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_load_lora(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_unload_lora(exchange_t *exchange) {
-  api_not_yet(exchange);
-}
-void api_not_yet(exchange_t *exchange) {
+static void not_here(exchange_t *exchange) {
   inferd_error_t error = {0};
   error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "Not yet.");
   exchange_error(exchange, &error);
 }
-
+void api_chat_completions(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_embeddings(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_messages(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_count_tokens(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_responses(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_responses_input_tokens(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_render_completion(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_render_chat(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_tokenizer_info(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_load_lora(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_unload_lora(exchange_t *exchange) {
+  not_here(exchange);
+}
 /* ---- the loop thread ---- */
 
 typedef enum command {

@@ -1,0 +1,91 @@
+/* params_embedding.c: the table of the fields of POST /v1/embeddings, and their rules.
+ *
+ * Stage 2 of 9, first half: JSON -> checked parameters. Runs on the loop thread or in libuv's pool;
+ * keeps no state. The inputs are read as prompts. Next: server/completion/prompt.c.
+ */
+#include "server/fields/params_embedding.h"
+
+#include "engine/base/util.h"
+#include "server/fields/params_read.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static int read_encoding_format(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = reader->out;
+  params->embedding.base64 = json_equals(value, "base64");
+  if (params->embedding.base64 || json_equals(value, "float")) return 0;
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                   "Invalid '%s': expected \"float\" or \"base64\".", field->name);
+}
+
+static int read_normalize(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = reader->out;
+  params->embedding.normalises_given = true;
+  if (json_bool(value, &params->embedding.normalises)) return 0;
+  return field_fail_type(reader, field->name, "a boolean", value);
+}
+
+static const field_t rows[] = {
+#include "server/fields/embedding_fields.def"
+};
+
+const field_table_t embedding_table = {rows, ARRAY_LEN(rows), NULL};
+
+/* "32, 64 and 128" */
+static const char *list_sizes(const embedding_info_t *info, char *out, size_t capacity) {
+  size_t used = 0;
+  out[0] = '\0';
+  for (int32_t i = 0; i < info->num_sizes && used < capacity; i++) {
+    const char *before = i == 0 ? "" : i + 1 == info->num_sizes ? " and " : ", ";
+    int n = snprintf(out + used, capacity - used, "%s%" PRId32, before, info->sizes[i]);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  return out;
+}
+
+/* Vectors are cut only where the model was trained for it, as in vLLM. */
+static int check_dimensions(const params_t *params, const embedding_info_t *info,
+                            inferd_error_t *error) {
+  int64_t asked = params->embedding.dimensions;
+  char sizes[256];
+  if (asked == 0 || asked == info->size) return 0;
+  if (!info->matryoshka) {
+    return error_set(error, ERR_INVALID_VALUE, "dimensions",
+                     "'dimensions' is %" PRId64 ", but the model was not trained for shorter "
+                     "vectors: it returns %" PRId32 " values.",
+                     asked, info->size);
+  }
+  if (asked > info->size) {
+    return error_set(error, ERR_ABOVE_MAX, "dimensions",
+                     "Invalid 'dimensions': integer above maximum value. Expected a value <= "
+                     "%" PRId32 ", the size of the model's vectors.",
+                     info->size);
+  }
+  for (int32_t i = 0; i < info->num_sizes; i++) {
+    if (asked == info->sizes[i]) return 0;
+  }
+  if (info->num_sizes == 0) return 0;
+  return error_set(error, ERR_INVALID_VALUE, "dimensions",
+                   "'dimensions' is %" PRId64 "; the model was trained for %s.", asked,
+                   list_sizes(info, sizes, sizeof sizes));
+}
+
+int params_read_embedding(params_t *params, const embedding_info_t *info, reader_t *reader,
+                          const json_t *root) {
+  memset(params, 0, sizeof *params);
+  fields_default(&params_table, params);
+  fields_default(&embedding_table, params);
+  params->embedding.wanted = true;
+  params->prompt_logprobs = ABSENT;
+  params->max_tokens = 0;
+  params->truncation_side = TRUNCATE_RIGHT; /* as sentence-transformers cuts, and vLLM */
+  params->embedding.normalises = info->normalises;
+  reader->out = params;
+  int code = fields_read(&embedding_table, reader, root);
+  if (code != 0) return code;
+  if (params->num_prompts == 0) return params_fail_empty("input", reader->error);
+  return check_dimensions(params, info, reader->error);
+}
