@@ -254,7 +254,8 @@ static int walk_lane(walk_t *walk, mask_lane_t *lane, uint32_t first, uint32_t l
 }
 
 /* Walks all tries, with threads if `lane` is NULL. Returns 0 or GRAMMAR_LATER. A byte that leads to
- * the dead state is tried only once for all groups. */
+ * the dead state is tried only once for all groups; the walk may stop behind it, because many
+ * threads look for it among many names. */
 static int walk_roots(walk_t *walk, mask_lane_t *lane) {
   const grammar_vocabulary_t *vocabulary = walk->vocabulary;
   grammar_walk_t *at = walk->at;
@@ -276,6 +277,9 @@ static int walk_roots(walk_t *walk, mask_lane_t *lane) {
       at->node = at->until = 0;
       if (walk->scratch->units > walk->units_max) return GRAMMAR_LATER;
     }
+    if (alive) continue;
+    at->root = end;
+    if (walk->scratch->units > walk->units_max) return GRAMMAR_LATER;
   }
   return 0;
 }

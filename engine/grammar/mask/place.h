@@ -18,7 +18,7 @@ enum {
   THREADS_SURE = 64,    /* so many of a level have room whatever the other levels hold */
   FRAMES_MAX = 4096,    /* of one matcher; one half for its place, one for the bytes of a token */
   LINKS_MAX = 8192,     /* of all frames of one matcher, halved alike */
-  SETS_MAX = 1024,      /* of names, likewise */
+  SETS_MAX = 640,       /* of names, likewise */
   CLOSURE_MAX = 2048,   /* places looked at between two bytes */
   CLOSURE_STEPS = 4096, /* ways looked at between two bytes, most of which lead to equal places */
   MARKS_LISTED = 8,     /* so many marks are a list */

@@ -257,3 +257,65 @@ Test(names, within_one_token) {
   free(w);
   rig_free(rig);
 }
+
+enum { TYPES = 60, TYPE_NAMES_MAX = 32 };
+
+/* Types that list the same names, each in an order of its own, so that their sets differ. */
+static void write_types(writer_t *w, uint32_t count) {
+  begin(w);
+  put(w, "{\"anyOf\":[");
+  for (uint32_t type = 0; type < TYPES; type++) {
+    uint32_t names[TYPE_NAMES_MAX];
+    put(w,
+        type ? ",{\"type\":\"object\",\"properties\":{" : "{\"type\":\"object\",\"properties\":{");
+    for (uint32_t i = 0; i < count; i++) {
+      uint32_t other = below(w, i + 1);
+      names[i] = names[other];
+      names[other] = i;
+    }
+    for (uint32_t i = 0; i < count; i++) put_number(w, i ? ",\"n%u\":{}" : "\"n%u\":{}", names[i]);
+    put(w, "},\"additionalProperties\":false}");
+  }
+  put(w, "]}");
+}
+
+/* The most units of a piece of work on a text of all names. A piece takes one byte, or is the least
+ * part of a walk. */
+static uint64_t most_units(rig_t *rig, writer_t *w, uint32_t names) {
+  uint64_t most = 0, before;
+  begin(w);
+  for (uint32_t i = 0; i < names; i++) put_number(w, i ? ",\"n%u\":1" : "{\"n%u\":1", i);
+  rig_start(rig);
+  for (size_t at = 0; at < w->length; at++) {
+    int code = GRAMMAR_LATER;
+    for (grammar_walk_t walk = {0}; code == GRAMMAR_LATER;) {
+      before = rig->scratch->units;
+      code = matcher_walk_on(rig->matcher, rig->scratch, true, &walk, 1, rig->row);
+      if (rig->scratch->units - before > most) most = rig->scratch->units - before;
+    }
+    before = rig->scratch->units;
+    cr_assert(rig_feed(rig, w->text + at, 1), "byte %zu of %s", at, w->text);
+    if (rig->scratch->units - before > most) most = rig->scratch->units - before;
+  }
+  return most;
+}
+
+/* What happens between two bytes is not divided, however many sets come up there. Those of 32 names
+ * lie beside the frames, and cost no way that those of 31 names do not. */
+Test(names, of_many_types_cost_little) {
+  rig_t *rig = rig_new();
+  writer_t *w = calloc(1, sizeof *w);
+  uint64_t narrowed[2];
+  cr_assert_not_null(w);
+  for (uint32_t i = 0; i < 2; i++) {
+    w->state = 1;
+    write_types(w, 31 + i);
+    ASSERT_EQ_FOR(rig_schema(rig, w->text), 0, "%s", rig->error.message);
+    rig->scratch->narrowed = 0;
+    ASSERT_LE_FOR(most_units(rig, w, 31 + i), (uint64_t)GRAMMAR_UNITS_OVER, "%u names", 31 + i);
+    narrowed[i] = rig->scratch->narrowed;
+  }
+  ASSERT_LE(narrowed[1], narrowed[0]);
+  free(w);
+  rig_free(rig);
+}
