@@ -253,6 +253,20 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
   return 0;
 }
 
+/* Refuses plain weights under a configuration that says GPTQ or AWQ: transformers would look for
+ * quantised layers, find none and draw random ones. */
+static int check_any_packed(const weight_loader_t *loader, const scheme_t *scheme,
+                            inferd_error_t *error) {
+  if (!scheme->expected) return 0;
+  for (int32_t i = 0; i < loader->list.count; i++) {
+    if (loader->packed[i].packing != PACKING_NONE) return 0;
+  }
+  return error_set(error, ERR_MODEL_MALFORMED, "quantization_config",
+                   "config.json: \"quantization_config\" says %s, but no layer has a tensor "
+                   "qweight: the weights are plain. Without it they are served as they are",
+                   scheme->kind == SCHEME_AWQ ? "awq" : "gptq");
+}
+
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
                   inferd_error_t *error) {
   const weight_files_t *files = loader->files;
@@ -268,6 +282,7 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
     }
   }
   int code = match(loader, &blueprint->scheme, prefix, taken, error);
+  if (code == 0) code = check_any_packed(loader, &blueprint->scheme, error);
   if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
   if (code == 0) skip_towers(loader, prefix, blueprint->num_layers, taken);
   if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);

@@ -64,13 +64,25 @@ static void read_gptq(config_reader_t *reader, const json_t *json, scheme_t *sch
               "\"gptq\" or \"gptq_v2\"; convert the file, or take the GPTQ original");
   const json_t *format = json_get(json, "checkpoint_format");
   bool is_v2 = format != NULL && json_equals(format, "gptq_v2");
-  *scheme = (scheme_t){is_v2 ? SCHEME_GPTQ_V2 : SCHEME_GPTQ, read_group(reader, json)};
+  *scheme =
+      (scheme_t){.kind = is_v2 ? SCHEME_GPTQ_V2 : SCHEME_GPTQ, .group = read_group(reader, json)};
+}
+
+/* The shapes of the tensors decide; but a config.json that transformers refuses is refused. */
+static void check_bits(config_reader_t *reader, const json_t *json) {
+  const json_t *bits = json_get(json, "bits");
+  double number = 0;
+  if (bits == NULL) {
+    config_refuse(reader, "bits", NULL, "of the GPTQ weights is missing: 2, 4 or 8");
+  } else if (!json_double(bits, &number) || (number != 2 && number != 4 && number != 8)) {
+    config_refuse(reader, "bits", bits, "2, 4 or 8");
+  }
 }
 
 static void read_awq(config_reader_t *reader, const json_t *json, scheme_t *scheme) {
   need_one_of(reader, json, "version", KEYS("gemm", "GEMM"),
               "\"gemm\"; take the gemm version of the file");
-  *scheme = (scheme_t){SCHEME_AWQ, read_group(reader, json)};
+  *scheme = (scheme_t){.kind = SCHEME_AWQ, .group = read_group(reader, json)};
 }
 
 static void read_compressed(config_reader_t *reader, const json_t *json, scheme_t *scheme) {
@@ -82,7 +94,7 @@ static void read_compressed(config_reader_t *reader, const json_t *json, scheme_
   const json_t *sparsity = json_get(json_get(json, "sparsity_config"), "format");
   if (sparsity != NULL && !json_equals(sparsity, "dense"))
     config_refuse(reader, "sparsity_config", sparsity, "dense weights");
-  *scheme = (scheme_t){SCHEME_COMPRESSED, 0};
+  *scheme = (scheme_t){.kind = SCHEME_COMPRESSED};
 }
 
 static void refuse_method(config_reader_t *reader, const json_t *method) {
@@ -104,15 +116,18 @@ static void read_scheme(config_reader_t *reader, const json_t *json, scheme_t *s
     refuse_method(reader, method);
   } else if (json_equals(method, "fp8") || json_equals(method, "fbgemm_fp8")) {
     need_one_of(reader, json, "fmt", KEYS("e4m3", "float8_e4m3fn"), "\"e4m3\"");
-    *scheme = (scheme_t){SCHEME_FP8, 0};
+    *scheme = (scheme_t){.kind = SCHEME_FP8};
   } else if (json_equals(method, "compressed-tensors")) {
     read_compressed(reader, json, scheme);
   } else if (json_equals(method, "gptq")) {
     read_gptq(reader, json, scheme);
+    check_bits(reader, json);
+    scheme->expected = true;
   } else if (json_equals(method, "awq")) {
     read_awq(reader, json, scheme);
+    scheme->expected = true;
   } else if (json_equals(method, "modelopt") || json_equals(method, "modelopt_fp4")) {
-    *scheme = (scheme_t){SCHEME_MODELOPT, 0};
+    *scheme = (scheme_t){.kind = SCHEME_MODELOPT};
   } else {
     refuse_method(reader, method);
   }
@@ -142,7 +157,7 @@ static void read_file_beside(config_reader_t *reader, const char *dir, scheme_t 
       model_file_read(dir, "hf_quant_config.json", FILE_BYTES_MAX, &limits, &file, reader->error);
   if (reader->code != 0 || file.doc == NULL) return;
   const json_t *algorithm = json_get(json_get(json_root(file.doc), "quantization"), "quant_algo");
-  if (!is_absent(algorithm)) *scheme = (scheme_t){SCHEME_MODELOPT, 0};
+  if (!is_absent(algorithm)) *scheme = (scheme_t){.kind = SCHEME_MODELOPT};
   model_file_free(&file);
 }
 

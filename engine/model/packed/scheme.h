@@ -6,6 +6,7 @@
 #ifndef INFERD_ENGINE_MODEL_PACKED_SCHEME_H
 #define INFERD_ENGINE_MODEL_PACKED_SCHEME_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum scheme_kind {
@@ -20,8 +21,8 @@ typedef enum scheme_kind {
 
 typedef struct scheme {
   scheme_kind_t kind;
-  /* Columns that share a scale, in GPTQ and AWQ; 0 = all columns, or as the shapes say. */
-  int32_t group;
+  int32_t group; /* columns that share a scale: GPTQ, AWQ; 0 = all, or as the shapes say */
+  bool expected; /* GPTQ, AWQ of config.json: weights that are all plain contradict it */
 } scheme_t;
 
 #endif

@@ -24,7 +24,7 @@ typedef struct packed_case {
   const char *message;
 } packed_case_t;
 
-#define GPTQ "{\"quant_method\": \"gptq\", \"group_size\": 4}"
+#define GPTQ "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 4}"
 #define AWQ "{\"quant_method\": \"awq\", \"group_size\": 4}"
 #define FP8 "{\"quant_method\": \"fp8\"}"
 #define COMPRESSED "{\"quant_method\": \"compressed-tensors\"}"
@@ -110,6 +110,23 @@ Test(bad_packed, layers) {
     ASSERT_EQ_FOR(code, ERR_MODEL_MALFORMED, "case %zu (%s)", i, c->message);
     cr_assert_not_null(strstr(error.message, c->message), "case %zu: \"%s\" is not in \"%s\"", i,
                        c->message, error.message);
+    maker_close(&maker);
+  }
+}
+
+/* Files whose weights are plain although config.json names a method: neither served silently as
+ * they are, nor taken for quantised. */
+Test(bad_packed, plain_weights) {
+  static const char *const schemes[] = {GPTQ, AWQ};
+  for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+    maker_t maker;
+    inferd_error_t error = {0};
+    maker_open(&maker);
+    maker_set(&maker, "quantization_config", schemes[i]);
+    maker_write(&maker);
+    ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+    cr_assert_not_null(strstr(error.message, "no layer has a tensor qweight"), "%s", error.message);
+    ASSERT_STR_EQ(error.param, "quantization_config");
     maker_close(&maker);
   }
 }
