@@ -59,6 +59,8 @@ def add_tokenizer(writer, directory, rows):
     writer.add_add_bos_token(False)
     if config.get("eos_token"):
         writer.add_eos_token_id(texts.index(config["eos_token"]))
+    if config.get("pad_token"):
+        writer.add_pad_token_id(texts.index(config["pad_token"]))
     if (directory / "chat_template.jinja").is_file():
         config["chat_template"] = (directory / "chat_template.jinja").read_text("utf-8")
     if config.get("chat_template"):

@@ -3,6 +3,7 @@
 In bfloat16 the file has the numbers of the checkpoint, so the answers must be the checkpoint's, and
 so must the ids of any text. With blocks only the tokenizer's half of that holds."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -76,3 +77,16 @@ def test_a_broken_file_is_refused_by_name(start, files):
     server.expected_exit = 65
     wait_until(lambda: not server.alive(), "the end", context=server.log)
     assert "cut.gguf" in server.log() and "truncated" in server.log()
+
+
+def test_tokenizer_info(start, files):
+    """What the file itself says of its tokenizer, in the words of tokenizer_config.json."""
+    settings = json.loads((Path(DEMO) / "tokenizer_config.json").read_text())
+    for name in ("demo.gguf", "split"):
+        info = start(str(files / name), "--max-model-len", 512,
+                     "--enable-tokenizer-info-endpoint").get("/tokenizer_info").json
+        assert info["chat_template"] == settings["chat_template"]
+        assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
+        for special in ("eos_token", "pad_token", "bos_token"):
+            assert info.get(special) == settings.get(special), special
+        assert set(info) <= set(settings) | {"tokenizer_class"}
