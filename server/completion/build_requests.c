@@ -296,6 +296,8 @@ static int build_request(completion_t *completion, input_t *input,
   }
   request->stops = completion->stops;
   request->skip_special_tokens = params->skip_special_tokens;
+  request->shown_ids = params->constraint.shown.ids;
+  request->num_shown_ids = params->constraint.shown.count;
   request->include_stop_string = params->include_stop_string;
   request->priority = params->priority;
   request->owner = input;

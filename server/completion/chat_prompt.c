@@ -172,10 +172,13 @@ static bool show_marks(completion_t *completion) {
   static const char *const none[] = {NULL};
   const char *const *lists[] = {tools != NULL && tools->marks != NULL ? tools->marks : none,
                                 reasoning != NULL ? reasoning->marks : none};
-  int32_t *ids = arena_calloc(&completion->arena, MARKS_MAX, sizeof *ids), count = 0;
+  const id_list_t *shown = &completion->params.constraint.shown;
+  int32_t most = MARKS_MAX + shown->count, count = shown->count;
+  int32_t *ids = arena_calloc(&completion->arena, (size_t)most, sizeof *ids);
   if (ids == NULL) return false;
+  if (count > 0) memcpy(ids, shown->ids, (size_t)count * sizeof *ids);
   for (int i = 0; i < 2; i++) {
-    for (const char *const *mark = lists[i]; *mark != NULL && count < MARKS_MAX; mark++) {
+    for (const char *const *mark = lists[i]; *mark != NULL && count < most; mark++) {
       int32_t id = tokenizer_id(completion->tokenizer, *mark, strlen(*mark));
       if (id >= 0) ids[count++] = id;
     }

@@ -229,7 +229,8 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
       .closed_by_key = closed_by_key,
-      .tokenizer = engine_tokenizer(exchange->server->engine)};
+      .tokenizer = engine_tokenizer(exchange->server->engine),
+      .model = info};
   bool no_text = tokenizer_is_none(engine_tokenizer(exchange->server->engine));
   bool model_defaults = strcmp(config->generation_config, "none") != 0;
   intake->defaults =

@@ -70,7 +70,8 @@ static int take_tag(reader_t *reader, const char *param, const json_t *value) {
   if (code == 0 && value->type == JSON_STRING) code = parse_text(reader, param, value, &value);
   if (code != 0) return code;
   if (value->type != JSON_OBJECT) return field_fail_type(reader, param, "a structural tag", value);
-  return structural_tag_read(reader, param, value, &constraint_of(reader)->tree);
+  return structural_tag_read(reader, param, value, &constraint_of(reader)->tree,
+                             &constraint_of(reader)->shown);
 }
 
 static int take_text(reader_t *reader, const char *param, grammar_kind_t kind,

@@ -13,6 +13,7 @@
 
 #include "engine/base/arena.h"
 #include "engine/base/json.h"
+#include "engine/engine.h"
 #include "engine/text/tokenizer.h"
 
 #include <stdbool.h>
@@ -81,7 +82,8 @@ typedef struct field_limits {
   int32_t inputs_max;           /* of a request for embeddings */
   bool strict;                  /* unknown fields are errors */
   bool deny_special_ids;        /* in prompts of ids */
-  const tokenizer_t *tokenizer; /* for deny_special_ids */
+  const tokenizer_t *tokenizer; /* for deny_special_ids and structural tags; NULL = none */
+  const engine_info_t *model;   /* the ids that end an answer; NULL = none do */
   unsigned closed;              /* CLOSED_ bits: constraints that are refused */
   bool closed_by_key;           /* by the line of the API key; else by --disable-grammar */
 } field_limits_t;

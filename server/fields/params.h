@@ -1,5 +1,4 @@
-/* params.h: the fields of POST /v1/completions and /v1/chat/completions, checked and turned into
- * numbers.
+/* params.h: the fields of /v1/completions and /v1/chat/completions, checked, as numbers.
  *
  * stage 2 of 9, first half: JSON -> checked parameters. Pure functions: the loop thread reads small
  * bodies, libuv's pool large ones. Next: server/completion/prompt.c.
@@ -53,6 +52,7 @@ typedef struct constraint {
   span_t text;
   bool strict;
   const grammar_source_t *tree; /* of a structural tag, in the arena, instead of the four above */
+  id_list_t shown;              /* tokens that mark its tags, in the arena */
   json_doc_t *doc;              /* of a schema that came as text; the completion frees it */
 } constraint_t;
 

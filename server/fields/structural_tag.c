@@ -3,12 +3,14 @@
  *
  * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state. Formats are those of
  * XGrammar; a text that stands behind free text is taken where it first occurs, as a reader of the
- * output takes it. What is not enforced exactly is refused with its place. The tree lies in the
- * request's arena. Next: server/completion/constraint.c.
+ * output takes it. Begins, ends and triggers may also be written by added tokens of the model. What
+ * is not enforced exactly is refused with its place. The tree lies in the request's arena. Next:
+ * server/completion/constraint.c.
  */
 #include "server/fields/structural_tag.h"
 
 #include "engine/base/util.h"
+#include "server/fields/tag_tokens.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +37,7 @@ typedef struct tagger {
   uint32_t formats;      /* read so far */
   uint32_t repeats;      /* repetitions around it, within the innermost tag */
   tag_texts_t stops;     /* ends of the innermost tag: free text does not go past them */
+  id_list_t *shown;      /* tokens that are marks: they are printed */
   int code;              /* 0, or that of the first error */
 } tagger_t;
 
@@ -104,6 +107,13 @@ static grammar_source_t repeat(tagger_t *tagger, grammar_source_t body, uint32_t
   return source;
 }
 
+/* A text as its characters, or with tokens of the model for the parts that are such. */
+static grammar_source_t spelled(tagger_t *tagger, const char *text, size_t length) {
+  grammar_source_t ways[2] = {literal(text, length)};
+  bool has = tag_in_tokens(tagger->reader, (span_t){text, length}, tagger->shown, &ways[1]);
+  return has ? group(tagger, GRAMMAR_ALTERNATIVES, ways, 2) : ways[0];
+}
+
 static grammar_source_t one_of(tagger_t *tagger, tag_texts_t texts) {
   grammar_source_t *children = allocate(tagger, texts.count, sizeof *children);
   if (children == NULL) return literal("", 0);
@@ -113,9 +123,18 @@ static grammar_source_t one_of(tagger_t *tagger, tag_texts_t texts) {
       .kind = GRAMMAR_ALTERNATIVES, .children = children, .num_children = (int32_t)texts.count};
 }
 
+static grammar_source_t one_end(tagger_t *tagger, tag_texts_t ends) {
+  grammar_source_t *children = allocate(tagger, ends.count, sizeof *children);
+  if (children == NULL) return literal("", 0);
+  for (uint32_t i = 0; i < ends.count; i++)
+    children[i] = spelled(tagger, ends.items[i].text, ends.items[i].length);
+  return (grammar_source_t){
+      .kind = GRAMMAR_ALTERNATIVES, .children = children, .num_children = (int32_t)ends.count};
+}
+
 static grammar_source_t then_ends(tagger_t *tagger, grammar_source_t source, tag_texts_t ends) {
   if (ends.count == 0) return source;
-  return group(tagger, GRAMMAR_SEQUENCE, (grammar_source_t[]){source, one_of(tagger, ends)}, 2);
+  return group(tagger, GRAMMAR_SEQUENCE, (grammar_source_t[]){source, one_end(tagger, ends)}, 2);
 }
 
 static bool same(span_t left, span_t right) {
@@ -141,13 +160,23 @@ static tag_texts_t joined(tagger_t *tagger, tag_texts_t left, tag_texts_t right)
   return (tag_texts_t){items, left.count + right.count};
 }
 
-/* Free text up to the end of the first of `texts` that occurs, which is one of from .. until - 1;
- * if these are none, text in which none of `texts` occurs. */
-static grammar_source_t free_text(grammar_source_t texts, uint32_t from, uint32_t until) {
-  texts.kind = from < until ? GRAMMAR_TEXT : GRAMMAR_TEXT_WITHOUT;
-  texts.min = from;
-  texts.max = until;
-  return texts;
+/* Free text up to the end of the first of `texts` that occurs, which is one of from .. until - 1,
+ * or up to one of these in tokens; if these are none, text in which none of `texts` occurs. */
+static grammar_source_t free_text(tagger_t *tagger, tag_texts_t texts, uint32_t from,
+                                  uint32_t until) {
+  grammar_source_t without = one_of(tagger, texts), up_to = without, tokens;
+  without.kind = GRAMMAR_TEXT_WITHOUT;
+  if (from == until) return without;
+  up_to.kind = GRAMMAR_TEXT;
+  up_to.min = from;
+  up_to.max = until;
+  for (uint32_t i = from; i < until; i++) {
+    if (!tag_in_tokens(tagger->reader, texts.items[i], tagger->shown, &tokens)) continue;
+    const grammar_source_t pair[] = {without, tokens};
+    up_to = group(tagger, GRAMMAR_ALTERNATIVES,
+                  (grammar_source_t[]){up_to, group(tagger, GRAMMAR_SEQUENCE, pair, 2)}, 2);
+  }
+  return up_to;
 }
 
 /* ---- members ---- */
@@ -221,7 +250,7 @@ static void count_format(tagger_t *tagger) {
 
 static grammar_source_t const_string(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   const span_t value = text_of(tagger, format, "value");
-  return then_ends(tagger, literal(value.text, value.length), ends);
+  return then_ends(tagger, spelled(tagger, value.text, value.length), ends);
 }
 
 static grammar_source_t leaf(tagger_t *tagger, grammar_kind_t kind) {
@@ -314,7 +343,7 @@ static grammar_source_t any_text(tagger_t *tagger, const json_t *format, tag_tex
       check_texts(tagger, ends, (tag_texts_t){excludes.items + i, 1});
   }
   const tag_texts_t stops = joined(tagger, tagger->stops, excludes);
-  return free_text(one_of(tagger, stops), 0, ends.count);
+  return free_text(tagger, stops, 0, ends.count);
 }
 
 /* ---- compositions ---- */
@@ -364,7 +393,8 @@ static grammar_source_t content_of(tagger_t *tagger, const json_t *format, tag_t
 static grammar_source_t optional(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
   grammar_source_t source = content_of(tagger, format, ends);
   if (ends.count == 0) return repeat(tagger, source, 0, 1);
-  return group(tagger, GRAMMAR_ALTERNATIVES, (grammar_source_t[]){source, one_of(tagger, ends)}, 2);
+  return group(tagger, GRAMMAR_ALTERNATIVES, (grammar_source_t[]){source, one_end(tagger, ends)},
+               2);
 }
 
 static grammar_source_t repeated(tagger_t *tagger, const json_t *format, uint32_t min, uint32_t max,
@@ -428,8 +458,9 @@ static grammar_source_t tag_from(tagger_t *tagger, const json_t *tag, size_t ski
       name != NULL ? of_schema(tagger, tag, name, ends) : content_of(tagger, tag, ends);
   tagger->stops = outer;
   tagger->repeats = repeats;
-  return group(tagger, GRAMMAR_SEQUENCE,
-               (grammar_source_t[]){literal(begin.text + skip, begin.length - skip), inside}, 2);
+  return group(
+      tagger, GRAMMAR_SEQUENCE,
+      (grammar_source_t[]){spelled(tagger, begin.text + skip, begin.length - skip), inside}, 2);
 }
 
 static grammar_source_t tag(tagger_t *tagger, const json_t *format, tag_texts_t ends) {
@@ -477,18 +508,18 @@ static grammar_source_t build_triggered(tagger_t *tagger, const triggered_t *mad
     if (!among(stops, made->excludes.items[i]))
       check_texts(tagger, marks, (tag_texts_t){made->excludes.items + i, 1});
   }
-  const grammar_source_t texts = one_of(tagger, joined(tagger, marks, made->excludes));
+  const tag_texts_t texts = joined(tagger, marks, made->excludes);
   grammar_source_t *turns = allocate(tagger, made->triggers.count, sizeof *turns);
   if (tagger->code != 0) return literal("", 0);
   for (uint32_t i = 0; i < made->triggers.count; i++) {
-    const grammar_source_t pair[] = {free_text(texts, i, i + 1), made->turns[i]};
+    const grammar_source_t pair[] = {free_text(tagger, texts, i, i + 1), made->turns[i]};
     turns[i] = group(tagger, GRAMMAR_SEQUENCE, pair, 2);
   }
   const grammar_source_t turn = {.kind = GRAMMAR_ALTERNATIVES,
                                  .children = turns,
                                  .num_children = (int32_t)made->triggers.count};
   const grammar_source_t rest =
-      free_text(texts, made->triggers.count, made->triggers.count + ends.count);
+      free_text(tagger, texts, made->triggers.count, made->triggers.count + ends.count);
   if (made->first != NULL && made->once) return then_ends(tagger, *made->first, ends);
   if (made->once)
     return group(tagger, GRAMMAR_ALTERNATIVES,
@@ -518,7 +549,7 @@ static grammar_source_t triggered(tagger_t *tagger, const json_t *format, const 
     turns[i] = tags_of(tagger, list, list_name, &made.triggers.items[i], schema_name);
     used += turns[i].num_children;
     const grammar_source_t pair[] = {
-        literal(made.triggers.items[i].text, made.triggers.items[i].length), turns[i]};
+        spelled(tagger, made.triggers.items[i].text, made.triggers.items[i].length), turns[i]};
     firsts[i] = group(tagger, GRAMMAR_SEQUENCE, pair, 2);
     if (tagger->code == 0 && turns[i].num_children == 0)
       fail(tagger, ERR_INVALID_VALUE, "triggers", "holds a text with which no tag begins");
@@ -574,7 +605,7 @@ static grammar_source_t tags_with_separator(tagger_t *tagger, const json_t *form
   uint32_t max = flag(tagger, format, "stop_after_first", false) ? 1 : UINT32_MAX;
   if (tagger->code != 0) return literal("", 0);
   const grammar_source_t pair[] = {tags_of(tagger, list, "tags", NULL, NULL),
-                                   literal(separator.text, separator.length)};
+                                   spelled(tagger, separator.text, separator.length)};
   grammar_source_t source = group(tagger, GRAMMAR_REPEAT, pair, separator.length > 0 ? 2 : 1);
   source.min = min;
   source.max = max;
@@ -632,8 +663,8 @@ static grammar_source_t build(tagger_t *tagger, const json_t *format, tag_texts_
 }
 
 int structural_tag_read(reader_t *reader, const char *param, const json_t *value,
-                        const grammar_source_t **out) {
-  tagger_t tagger = {.reader = reader, .param = param};
+                        const grammar_source_t **out, id_list_t *shown) {
+  tagger_t tagger = {.reader = reader, .param = param, .shown = shown};
   grammar_source_t *source = allocate(&tagger, 1, sizeof *source);
   if (source == NULL) return tagger.code;
   enter(&tagger, "%s", param);

@@ -8,8 +8,9 @@
 #include "server/fields/params_read.h"
 
 /* Reads {"type": "structural_tag", ...}, the value of the field `param`. *out lies in the reader's
- * arena and points into the document of `value`. Returns 0 or an error that names the place. */
+ * arena and points into the document of `value`; *shown has the added tokens that may mark tags.
+ * Returns 0 or an error that names the place. */
 int structural_tag_read(reader_t *reader, const char *param, const json_t *value,
-                        const grammar_source_t **out);
+                        const grammar_source_t **out, id_list_t *shown);
 
 #endif

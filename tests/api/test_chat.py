@@ -417,3 +417,46 @@ def test_tokenizer_info(start, server, tmp_path):
     own = start(DEMO, flag, "--chat-template", template).get("/tokenizer_info").json
     assert own == {**settings, "chat_template": template.read_text()}
     assert own["tokenizer_class"] and own["eos_token"]
+
+
+@pytest.mark.parametrize("bias, count", [(100, 2), (-100, 0)])
+def test_structural_tags_begin_and_end_with_special_tokens(server, bias, count):
+    """A mark that is a token of the model is written as the token, or as text; it is shown."""
+    mark, token = "<|im_start|>", 1
+    tag = {"type": "tag", "begin": f"{mark}a", "end": mark,
+           "content": {"type": "const_string", "value": "b"}}
+    formats = [{"type": "triggered_tags", "triggers": [mark], "tags": [tag], "at_least_one": True,
+                "stop_after_first": True}, tag,
+               {"type": "triggered_tags", "triggers": [mark], "stop_after_first": True,
+                "tags": [{**tag, "content": {"type": "any_text"}}]},
+               {"type": "triggered_tags", "triggers": ["<|im_"], "stop_after_first": True,
+                "at_least_one": True, "tags": [tag]}]
+    for form, wanted in zip(formats, [f"{mark}ab{mark}", f"{mark}ab{mark}", None,
+                                      f"{mark}ab{mark}"]):
+        for path, prompt in (("/v1/chat/completions",
+                              {"messages": [{"role": "user", "content": "Say hi"}]}),
+                             ("/v1/completions", {"prompt": "Say hi"})):
+            reply = server.post(path, {
+                **prompt, "temperature": 0, "max_tokens": 60, "return_token_ids": True,
+                "logit_bias": {str(token): bias},
+                "response_format": {"type": "structural_tag", "format": form}})
+            assert reply.status == 200, reply
+            choice = reply.json["choices"][0]
+            text = choice["text"] if "text" in choice else choice["message"]["content"]
+            if wanted is None:  # free text first, if the token is not wanted
+                if bias > 0:
+                    assert text.startswith(f"{mark}a") and text.endswith(mark), choice
+                    assert choice["token_ids"].count(token) == count
+                continue
+            assert text == wanted, (form, text)
+            partial = form.get("triggers") == ["<|im_"]
+            assert choice["token_ids"].count(token) == (min(count, 1) if partial else count)
+
+
+def test_an_end_of_the_answer_marks_no_tag(server):
+    """<|im_end|> ends an answer: in a structural tag it is text, so the tag is always complete."""
+    tag = {"type": "tag", "begin": "<|im_end|>", "end": "!",
+           "content": {"type": "const_string", "value": "b"}}
+    choice = chat(server, "Say hi", max_tokens=40, logit_bias={"2": 100, "0": 100},
+                  response_format={"type": "structural_tag", "format": tag})["choices"][0]
+    assert choice["message"]["content"] == "<|im_end|>b!"
