@@ -201,7 +201,8 @@ def test_a_small_server_refuses_the_vocabulary(demo):
 
 
 def test_memory_that_does_not_fit_is_503(start):
-    server = start(DEMO, "--max-logprobs", -1, "--max-request-memory", "16MiB")
+    server = start(DEMO, "--max-logprobs", -1, "--max-model-len", 2048,
+                   "--max-request-memory", "16MiB")
     reply = server.post("/v1/completions", {"prompt": P, "logprobs": -1, "max_tokens": 1000})
     assert reply.status == 503, reply
     assert len(server.complete(P, logprobs=-1, max_tokens=2)["choices"]) == 1
@@ -215,7 +216,7 @@ def test_flags_out_of_range(inferd, flag):
 
 
 def test_the_vocabulary_is_the_largest_number(start):
-    server = start(DEMO, "--max-logprobs", VOCABULARY)
+    server = start(DEMO, "--max-logprobs", VOCABULARY, "--max-model-len", 2048)
     assert len(chat(server, logprobs=True, top_logprobs=VOCABULARY, max_tokens=1)["choices"][0]
                ["logprobs"]["content"][0]["top_logprobs"]) == VOCABULARY
 
