@@ -203,7 +203,7 @@ $(BUILD)/page_bytes.c: $(BUILD)/embed_page $(PAGE_SRC)
 	$(Q)$^ > $@.part && mv $@.part $@
 $(BUILD)/page_bytes.o: $(BUILD)/page_bytes.c server/page/page.h
 	$(Q)$(CC) $(CFLAGS) -c $< -o $@
-$(BUILD)/embed_page: scripts/embed_page.c server/http/sha256.c server/http/sha256.h server/page/page.h
+$(BUILD)/embed_page: scripts/embed_page.c server/keys/sha256.c server/keys/sha256.h server/page/page.h
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(WARN) -o $@ $(filter %.c,$^)

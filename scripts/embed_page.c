@@ -3,9 +3,9 @@
  * `embed_page HTML CSS JS`: the HTML has a line `@style` and a line `@script`, which the two other
  * files replace. The output defines what server/page/page.h declares: the bytes, their ETag and the
  * policy that allows this style and this script and nothing else. A page above PAGE_BYTES_MAX
- * ends the build. One thread; links libc and server/http/sha256.c.
+ * ends the build. One thread; links libc and server/keys/sha256.c.
  */
-#include "server/http/sha256.h"
+#include "server/keys/sha256.h"
 #include "server/page/page.h"
 
 #include <stdio.h>

@@ -103,36 +103,33 @@ static void on_door_deadline(uv_timer_t *timer) {
 
 static void on_leave_deadline(uv_timer_t *timer) {
   daemon_t *daemon = timer->data;
-  if (!daemon->server.config->refuse_unready) {
+  if (daemon->server.config->refuse_unready) {
+    http_narrow(daemon->server.http);
+    uv_timer_start(timer, on_door_deadline, DOOR_MS, 0);
+  } else {
     drain(daemon, "drain delay");
-    return;
   }
-  http_narrow(daemon->server.http);
-  uv_timer_start(timer, on_door_deadline, DOOR_MS, 0);
 }
 
 /* Readiness is off from now on, and answers ask clients to close their connections. Requests are
  * still admitted until the routers in front have seen that. */
-static void begin_leaving(daemon_t *daemon, const char *why) {
+static void begin_leaving(daemon_t *daemon, const char *why, double delay_s) {
   server_t *server = &daemon->server;
   server->phase = SERVER_LEAVING;
   http_leave(server->http);
-  log_line(LOG_INFO, "drain", "%s: not ready any more, draining in %g s", why,
-           server->config->drain_delay);
+  log_line(LOG_INFO, "drain", "%s: not ready any more, draining in %g s", why, delay_s);
   notify_send("STOPPING=1\nSTATUS=not ready any more, draining soon");
-  uv_timer_start(&daemon->drain, on_leave_deadline, (uint64_t)(server->config->drain_delay * 1000),
-                 0);
+  uv_timer_start(&daemon->drain, on_leave_deadline, (uint64_t)(delay_s * 1000), 0);
 }
 
-/* SIGTERM or SIGINT: each ends what the one before began. A server that is not ready has no
- * clients to wait for. */
+/* SIGTERM or SIGINT: each ends what the one before began. Before READY no client waits. */
 static void end(daemon_t *daemon, const char *why) {
   const config_t *config = daemon->server.config;
   switch (daemon->server.phase) {
   case SERVER_SERVING:
     if ((config->drain_delay > 0 || config->refuse_unready) &&
         engine_state(daemon->server.engine) == ENGINE_READY) {
-      begin_leaving(daemon, why);
+      begin_leaving(daemon, why, config->drain_delay);
     } else {
       drain(daemon, why);
     }
@@ -140,6 +137,11 @@ static void end(daemon_t *daemon, const char *why) {
   case SERVER_LEAVING: drain(daemon, why); break;
   case SERVER_DRAINING: abort_now(daemon, why); break;
   }
+}
+
+/* Clients whose connections are kept hear within a second that they should close them. */
+void server_succeeded(server_t *server) {
+  begin_leaving((daemon_t *)server, "the next process serves", MAX(server->config->drain_delay, 1));
 }
 
 void server_drained(server_t *server) {
@@ -341,10 +343,9 @@ static void on_ready(daemon_t *daemon) {
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
   print_invitation(server);
   inferd_error_t error = {0};
-  int code = http_ready(server->http, &error);
-  if (code != 0) {
+  if (http_ready(server->http, &error) != 0) {
     log_line(LOG_ERROR, "ready", "%s", error.message);
-    daemon->exit_status = error_exit_code(code);
+    daemon->exit_status = error_exit_code(error.code);
     stop_loop(daemon);
     return;
   }

@@ -119,6 +119,7 @@ void metrics_free(struct metrics *metrics);
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns);
 
+void server_succeeded(server_t *server); /* serve.c: the next process accepts connections */
 void server_drained(server_t *server); /* serve.c: everything in flight has ended while draining */
 
 #endif

@@ -9,8 +9,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/siphash.h"
 #include "engine/base/util.h"
-#include "server/http/sha256.h"
 #include "server/keys/key_line.h"
+#include "server/keys/sha256.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -243,7 +243,9 @@ void http_reload(http_t *http) {
 /* ---- end ---- */
 
 int http_ready(http_t *http, inferd_error_t *error) {
-  return listen_ready(http, error);
+  int code = listen_ready(http, error);
+  if (code == 0) hand_over_ready(http);
+  return code;
 }
 
 void http_narrow(http_t *http) {
@@ -290,6 +292,8 @@ void http_stop(http_t *http) {
     run_daemons(http, &wait_ms);
   }
   listen_close(http);
+  hand_over_close(http);
+  if (http->hand_over.polling) close_handle(&http->hand_over.poll);
   for (int i = 0; i < http->daemon_count; i++) {
     if (http->daemons[i].polling) close_handle(&http->daemons[i].poll);
     MHD_stop_daemon(http->daemons[i].mhd);

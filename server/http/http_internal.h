@@ -1,7 +1,8 @@
 /* http_internal.h: what the http*.c files share. No other file includes it.
  *
  *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
- *   http_listen.c      listeners, accept, connection limits
+ *   http_listen.c      listeners, accept, connection limits (listen.h)
+ *   hand_over.c        listeners from the process before, and for the next one
  *   http_read.c        the bytes of a connection, checked before libmicrohttpd reads them
  *   http_connection.c  a connection: clients that disconnect, deadlines, lingering close
  *   http_check.c       the order of checks that a request passes before its body is read
@@ -86,6 +87,7 @@ struct http {
   int daemon_count;
   listener_t listeners[LISTENERS_MAX];
   int listener_count;
+  hand_over_t hand_over;
   bool check_host; /* every TCP listener is bound to loopback */
   int watch_epoll; /* reports EPOLLRDHUP: clients that disconnect */
   uv_poll_t watch_poll;

@@ -362,6 +362,19 @@ static int inherit_all(http_t *http, inferd_error_t *error) {
   return code;
 }
 
+/* Both processes have these sockets; this one accepts when its model is loaded. */
+static int take_over(http_t *http, inferd_error_t *error) {
+  int fds[LISTENERS_MAX], count = 0;
+  int code = hand_over_take(http, fds, &count, error);
+  for (int i = 0; i < count && code == 0; i++) {
+    code = inherit(http, fds[i], error);
+    if (code != 0) continue;
+    http->listeners[i].inherited = false;
+    http->listeners[i].shut = true;
+  }
+  return code;
+}
+
 /* Opens what --listen, --uds, --host and --port name. */
 static int open_configured(http_t *http, inferd_error_t *error) {
   const config_t *config = http->server->config;
@@ -387,6 +400,7 @@ int listen_open(http_t *http, inferd_error_t *error) {
   const config_t *config = http->server->config;
   http->check_host = true;
   int code = inherit_all(http, error);
+  if (code == 0 && http->listener_count == 0) code = take_over(http, error);
   if (code == 0 && http->listener_count == 0) code = open_configured(http, error);
   if (code == 0 && !http->check_host && auth_key_count(http->server->auth) == 0 &&
       !config->allow_unauthenticated) {

@@ -1,4 +1,5 @@
-/* listen.h: the listening sockets of the transport (http_listen.c). Loop thread. */
+/* listen.h: the listening sockets of the transport (http_listen.c), and how the next process gets
+ * them (hand_over.c). Loop thread. */
 #ifndef INFERD_SERVER_HTTP_LISTEN_H
 #define INFERD_SERVER_HTTP_LISTEN_H
 
@@ -20,6 +21,14 @@ typedef struct listener {
   bool polling, inherited; /* inherited: the service manager's, lives on after this process */
 } listener_t;
 
+/* All zero bytes: nothing was taken over, and nobody can take over. */
+typedef struct hand_over {
+  int fd;         /* listens at `path`, if `polling` */
+  char path[108]; /* "" = none, or the next process has it */
+  uv_poll_t poll;
+  bool polling, taken; /* taken: the listeners came from the process before */
+} hand_over_t;
+
 int listen_open(struct http *http, inferd_error_t *error);
 void listen_start(struct http *http);
 void listen_hand_on(struct http *http); /* leaves inherited TCP sockets to the next process */
@@ -29,5 +38,13 @@ int listen_ready(struct http *http, inferd_error_t *error); /* all TCP sockets t
 void listen_narrow(struct http *http);
 void listen_shut(struct http *http);
 void listen_close(struct http *http);
+
+/* Takes the descriptors of the process before, with --take-over. Returns 0, with *count = 0 if
+ * there is no such process; or an error. */
+int hand_over_take(struct http *http, int fds[LISTENERS_MAX], int *count, inferd_error_t *error);
+/* This process accepts connections: the one before may drain, and a next one may come. If none can
+ * come, the log says why. */
+void hand_over_ready(struct http *http);
+void hand_over_close(struct http *http); /* the caller closes the handle */
 
 #endif

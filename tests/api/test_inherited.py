@@ -2,9 +2,10 @@
 
 import signal
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import DEMO, wait_until
+from harness import DEMO, Stream, run, wait_until
 
 
 def test_a_socket_of_the_service_manager(start):
@@ -72,3 +73,57 @@ def test_a_server_that_is_not_ready_refuses_connections(start, slow_model):
         server.process.send_signal(signal.SIGTERM)
         assert long.result().json["error"]["code"] == "draining"
     assert server.wait_exit(60) == 0
+
+
+def test_a_successor_takes_over_without_a_refused_connection(start, slow_model, tmp_path):
+    """--take-over: the old process serves until the new one is ready. A stream that runs in the old
+    one ends well, and no connection is refused or reset at any moment."""
+    flags = ("--load-format", "dummy", "--seed", 3, "--max-num-seqs", 4,
+             "--drain-timeout", "600s", "--hand-over", tmp_path / "hand.sock")
+    old = start(slow_model, *flags)
+    assert (tmp_path / "hand.sock").stat().st_mode & 0o777 == 0o600
+    body = {"prompt": "Once", "max_tokens": 2, "ignore_eos": True}
+    stop = threading.Event()
+    statuses = []
+
+    def ask_on():
+        while not stop.is_set():
+            statuses.append(old.post("/v1/completions", body).status)
+
+    stream = Stream(old, {"prompt": "a", "max_tokens": 150, "ignore_eos": True})
+    events = stream.events()
+    next(events)
+    with ThreadPoolExecutor(6) as pool:
+        clients = [pool.submit(ask_on) for _ in range(6)]
+        try:
+            new = start(slow_model, *flags, "--take-over", port=old.port, wait=False)
+            wait_until(lambda: "next process serves" in old.log(), "the successor", 120, new.log)
+            served = len(statuses)
+            wait_until(lambda: len(statuses) > served + 6, "answers of the successor", 120)
+            assert len(list(events)) + 1 == 150 and stream.done
+            assert old.wait_exit(300) == 0
+        finally:
+            stop.set()
+        for client in clients:
+            client.result()
+    assert set(statuses) == {200}
+    assert new.get("/readyz").status == 200
+    assert (tmp_path / "hand.sock").exists(), "for the next one"
+
+
+def test_take_over_needs_a_place_and_no_process(start, inferd, tmp_path):
+    refused = run(inferd, "serve", DEMO, "--port", 0, "--take-over")
+    assert refused.returncode == 78 and "take_over needs hand_over" in refused.stdout
+    server = start(DEMO, "--hand-over", tmp_path / "hand.sock", "--take-over")
+    assert server.choice("Once", max_tokens=1)["text"] and "nothing to take over" in server.log()
+
+
+def test_a_successor_that_dies_changes_nothing(start, slow_model, tmp_path):
+    flags = ("--load-format", "dummy", "--hand-over", tmp_path / "hand.sock")
+    old = start(slow_model, *flags)
+    new = start(slow_model, *flags, "--take-over", wait=False, expected_exit=-signal.SIGKILL)
+    wait_until(lambda: "lent to the next process" in old.log(), "the successor", 60, new.log)
+    new.process.kill()
+    new.process.wait()
+    for _ in range(10):
+        assert old.choice("Once", max_tokens=1)["text"] is not None

@@ -350,6 +350,10 @@ bool web_draining(void) {
   return server.phase >= SERVER_DRAINING;
 }
 
+void server_succeeded(server_t *s) {
+  (void)s;
+}
+
 void server_drained(server_t *s) {
   (void)s;
 }

@@ -49,6 +49,10 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
   atomic_fetch_add(&seen.metrics, 1);
   atomic_store(&seen.last_status, status);
 }
+void server_succeeded(server_t *server) {
+  (void)server;
+}
+
 void server_drained(server_t *server) {
   (void)server;
   atomic_fetch_add(&seen.drained, 1);

@@ -2,7 +2,7 @@
  * lines. */
 #include "server/http/auth.h"
 #include "server/http/limit.h"
-#include "server/http/sha256.h"
+#include "server/keys/sha256.h"
 #include "server/observe/log.h"
 #include "server/server.h"
 

@@ -2,7 +2,7 @@
  *
  * Pure functions, any thread. Not a general crypto library: no streaming, no HMAC.
  */
-#include "server/http/sha256.h"
+#include "server/keys/sha256.h"
 
 #include <string.h>
 
