@@ -652,8 +652,8 @@ function showMetrics(m) {
   const top = Math.max(1, ...rates);
   $('spark').firstElementChild.setAttribute('points', rates.map((v, i) => `${i * 120 / (SAMPLES - 1)},${27 - v / top * 26}`).join(' '));
   const capacity = /kv_cache_size_tokens="(\d+)"/.exec(m.labels);
-  $('s-more').textContent = [capacity && `KV cache of ${count(Number(capacity[1]))} tokens`, context && `context ${count(context)}`,
-    m.resident && `${bytes(m.resident)} of memory in use`].filter(Boolean).join(' · ');
+  $('s-more').textContent = [capacity && `${count(Number(capacity[1]))} tokens of KV cache`, context && `context ${count(context)}`,
+    m.resident && `${bytes(m.resident)} of memory`].filter(Boolean).join(' · ');
 }
 
 /* ---- the page ---- */

@@ -300,7 +300,7 @@ def test_the_state_of_the_server_is_shown(demo, tab):
     page = tab(demo)
     page.wait_text("#status", "ready")
     page.wait("document.getElementById('s-running').textContent === '0'")
-    page.wait_text("#s-more", "KV cache of")
+    page.wait_text("#s-more", "tokens of KV cache")
     page.wait("document.getElementById('s-rate').textContent.match(/^[0-9]/)")
     names = page.js("[...document.querySelectorAll('#model option')].map((o) => o.value)")
     assert names == ["demo", "second"]
