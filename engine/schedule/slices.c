@@ -2,8 +2,8 @@
  *
  * Engine thread only; allocates nothing. What was counted at admission may have changed when a
  * block is taken. If others hold more by then, promised blocks are given back. If they hold less,
- * blocks that nobody was promised are taken; when there are none, the rest is left to the chunks,
- * which may preempt others for their blocks.
+ * blocks that no sequence was promised are taken; when there are none, the rest is left to the
+ * chunks, which may preempt others for their blocks.
  */
 #include "engine/schedule/slices.h"
 
@@ -101,8 +101,8 @@ static int32_t extend(scheduler_t *scheduler, sequence_t *seq, int32_t count) {
   return taken;
 }
 
-/* The running sequence that lacks fewest blocks. An admission that goes on is that of a group with
- * one sequence. */
+/* The running sequence that lacks fewest blocks. Only a group of one sequence is admitted over
+ * several plans. */
 static sequence_t *shortest(const scheduler_t *scheduler) {
   sequence_t *found = NULL;
   int32_t least = 0;

@@ -2,10 +2,10 @@
  *
  * A group whose tokens fill more than a slice of blocks is admitted by the rules for all others.
  * What others hold of it is counted by halving. It then takes one slice; the rest is promised to
- * it: free blocks that nobody else may take. Each later plan takes a slice more: from the cache, as
- * long as it has the next block, then fresh ones, which are keyed ahead of their content as those
- * of a short prompt are. Tokens are computed in the blocks that are there, and none before it is
- * known where the cache ends. Engine thread only; allocates nothing.
+ * it: free blocks that no other sequence may take. Each later plan takes a slice more: from the
+ * cache, as long as it has the next block, then fresh ones, which are keyed ahead of their content
+ * as those of a short prompt are. Tokens are computed in the blocks that are there, and none before
+ * it is known where the cache ends. Engine thread only; allocates nothing.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_SLICES_H
 #define INFERD_ENGINE_SCHEDULE_SLICES_H
@@ -27,11 +27,11 @@ typedef struct slices {
 
 /* Of the scheduler. */
 typedef struct slices_sum {
-  int32_t num_open; /* sequences whose admission goes on */
+  int32_t num_open; /* sequences whose admission has not ended */
   int32_t promised; /* free blocks that are kept for these */
 } slices_sum_t;
 
-/* Free blocks that are promised to nobody. */
+/* Free blocks that are promised to no sequence. */
 int32_t slices_num_free(const struct scheduler *scheduler);
 /* Whether the admission of the sequence takes several plans: slice_blocks of the options is not 0,
  * the sequence needs more, and the keys of its prompt are known. Forks that were preempted share

@@ -130,9 +130,9 @@ int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index,
   return block < 0 ? NO_BLOCK : block;
 }
 
-/* The first index from `low` on, below `high`, whose block the cache lacks or, with `held`, nobody
- * holds; else `high`. Who has a block has all blocks before it, so the index is found by halving.
- */
+/* Returns the first index from `low` on, below `high`, whose block the cache lacks or, with `held`,
+ * no sequence holds; else `high`. A sequence that has a block has all blocks before it, so the
+ * index is found by halving. */
 static int32_t find_end(scheduler_t *scheduler, const sequence_t *seq, int32_t low, int32_t high,
                         bool held) {
   const block_pool_t *pool = scheduler->pool;
