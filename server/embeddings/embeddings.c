@@ -19,16 +19,22 @@ static int32_t num_values(const completion_t *completion) {
   return asked > 0 ? (int32_t)asked : completion->info->embedding->size;
 }
 
-/* Divides the values that are returned by their length; a vector of zeros stays. */
-static void normalise(double *values, int32_t count) {
-  double sum = 0;
+/* Divides the values that are returned by their length, if that is wanted; a vector of zeros stays.
+ * Called when a vector is printed: thousands of them at once would hold up the loop. */
+static void normalise(const input_t *input) {
+  const completion_t *completion = input->completion;
+  double *values = input->request.pooled, sum = 0;
+  int32_t count = num_values(completion);
+  if (!completion->params.embedding.normalises) return;
   for (int32_t i = 0; i < count; i++) sum += values[i] * values[i];
   double length = sqrt(sum);
   for (int32_t i = 0; i < count && length > 0; i++) values[i] /= length;
 }
 
-static void print_number(buffer_t *out, const void *values, size_t index) {
-  buffer_float(out, (float)((const double *)values)[index]);
+static void print_number(buffer_t *out, const void *list, size_t index) {
+  const input_t *input = list;
+  if (index == 0) normalise(input);
+  buffer_float(out, (float)input->request.pooled[index]);
 }
 
 /* Three values are 12 bytes, which are 16 letters. The bytes of a value go out lowest first. */
@@ -60,6 +66,7 @@ static void print_head(buffer_t *out, size_t index) {
 
 static void print_encoded(buffer_t *out, const void *list, size_t index) {
   const completion_t *completion = list;
+  normalise(&completion->inputs[index]);
   print_head(out, index);
   buffer_char(out, '"');
   print_base64(out, completion->inputs[index].request.pooled, num_values(completion));
@@ -75,8 +82,7 @@ static void print_vectors(cord_t *out, const completion_t *completion) {
     if (i > 0) buffer_char(&out->own, ',');
     print_head(&out->own, (size_t)i);
     buffer_char(&out->own, '[');
-    cord_items(out, print_number, completion->inputs[i].request.pooled,
-               (size_t)num_values(completion));
+    cord_items(out, print_number, &completion->inputs[i], (size_t)num_values(completion));
     buffer_text(&out->own, "]}");
   }
 }
@@ -85,10 +91,6 @@ static bool print_response(completion_t *completion) {
   cord_t *out = &completion->reply;
   const char *model = completion_model_name(completion);
   int64_t prompt = completion_usage(completion).prompt;
-  for (int32_t i = 0; i < completion->num_inputs; i++) {
-    if (completion->params.embedding.normalises)
-      normalise(completion->inputs[i].request.pooled, num_values(completion));
-  }
   buffer_text(&out->own, "{\"id\":\"embd-");
   buffer_text(&out->own, completion->exchange->request_id);
   buffer_text(&out->own, "\",\"object\":\"list\",\"data\":[");
