@@ -177,7 +177,9 @@ static int open_unix(http_t *http, const char *option, const char *path, inferd_
   if (code != 0) return code;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot(error, option, "open a socket for", path);
-  mode_t old = umask(0117); /* so that the socket has mode 0660 when bind creates it */
+  /* So that bind creates the socket with this mode, and never with a wider one for a moment. */
+  mode_t mode = (mode_t)strtol(http->server->config->uds_mode, NULL, 8);
+  mode_t old = umask(0777 & ~mode);
   int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
   int bind_errno = errno;
   umask(old);

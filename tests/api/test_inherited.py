@@ -127,3 +127,14 @@ def test_a_successor_that_dies_changes_nothing(start, slow_model, tmp_path):
     new.process.wait()
     for _ in range(10):
         assert old.choice("Once", max_tokens=1)["text"] is not None
+
+
+def test_the_permissions_of_unix_sockets(start, inferd, tmp_path):
+    for flags, mode in (((), 0o660), (("--uds-mode", "0600"), 0o600),
+                        (("--uds-mode", "0666"), 0o666)):
+        path = tmp_path / f"{mode:o}.sock"
+        server = start(DEMO, *flags, uds=path)
+        assert path.stat().st_mode & 0o777 == mode
+        assert server.get("/v1/models").status == 200
+    refused = run(inferd, "serve", DEMO, "--uds", tmp_path / "s", "--uds-mode", "0777")
+    assert refused.returncode in (64, 78) and "0600" in refused.stdout
