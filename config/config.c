@@ -77,7 +77,8 @@ static bool word_in(const char *words, const char *text) {
 
 static bool parse_number(const option_t *option, const char *text, double *real, int64_t *whole) {
   *real = 0;
-  *whole = option->kind == GIB ? -1 : 0; /* the value of "auto"; for GIB 0 is an ordinary value */
+  /* The value of "auto": where this is how the default is written, 0 is an ordinary value. */
+  *whole = strcmp(option->initial, "auto") == 0 ? -1 : 0;
   bool automatic = strstr(option->metavar, "|auto") != NULL && strcmp(text, "auto") == 0;
   if (automatic) return true;
   if (option->kind == INT && option->min == -1 && strcmp(text, "-1") == 0) {
@@ -607,7 +608,13 @@ static void print_value(const config_t *config, const option_t *option, FILE *ou
   switch (option->kind) {
   case BOOL: fputs(*(const bool *)at ? "true" : "false", out); break;
   case INT:
-  case SIZE: fprintf(out, "%lld", (long long)*(const int64_t *)at); break;
+  case SIZE:
+    if (*(const int64_t *)at < 0 && strcmp(option->initial, "auto") == 0) {
+      fputs("auto", out);
+    } else {
+      fprintf(out, "%lld", (long long)*(const int64_t *)at);
+    }
+    break;
   case GIB:
     if (*(const int64_t *)at < 0) {
       fputs("auto", out);

@@ -125,6 +125,7 @@ const ops_t ops_cuda = {
     .separate_memory = true,
     .seqs_default = 256,
     .tokens_default = 4096,
+    .step_ms = 40,
     .swap = &cuda_swap,
     .available = cuda_available,
     .open = cuda_open,

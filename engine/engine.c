@@ -36,6 +36,7 @@ void engine_options_default(engine_options_t *options) {
       .enable_chunked_prefill = DEFAULT_CHUNKED_PREFILL,
       .enable_prefix_caching = DEFAULT_PREFIX_CACHING,
       .short_prompts_pass = DEFAULT_SHORT_PROMPTS_PASS,
+      .max_step_ms = -1,
       .fair_share = DEFAULT_FAIR_SHARE,
       .watermark = 0.01,
       .max_skips = DEFAULT_MAX_SKIPS,
@@ -70,6 +71,8 @@ static void publish_stats(engine_t *engine) {
   stats->recomputed_tokens = scheduler->num_recomputed_tokens;
   stats->prefix_queries_tokens = scheduler->prefix_queries_tokens;
   stats->prefix_hits_tokens = scheduler->prefix_hits_tokens;
+  stats->sat_out = scheduler->num_sat_out;
+  for (int t = 0; t < COST_TERMS; t++) stats->step_cost_ns[t] = scheduler->cost.ns[t];
   stats->busy = engine->num_live > 0;
   /* Sequence lock: the words are copied as relaxed atomics, so a concurrent read is not a data
    * race, and the reader detects a torn copy by the version. */

@@ -31,6 +31,7 @@ enum {
   STATS_WORDS = sizeof(engine_stats_t) / sizeof(uint64_t)
 };
 _Static_assert((int)SUPPRESSED_MAX <= (int)SUPPRESSED_IDS_MAX, "back ends plan for this many");
+_Static_assert((int)STEP_PARTS == (int)COST_TERMS, "the parts of a step are the terms of its cost");
 _Static_assert(sizeof(engine_stats_t) % sizeof(uint64_t) == 0, "the seqlock copies whole words");
 
 struct engine {

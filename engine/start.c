@@ -444,6 +444,15 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_
   return error_set(error, ERR_IO, NULL, "getrandom gives no random numbers: %s", strerror(errno));
 }
 
+/* Bounds of the time of a step: those of the back end, unless told. Without the first there is no
+ * second. */
+static pace_options_t choose_pace(const engine_t *engine) {
+  int32_t step_ms = engine->options.max_step_ms;
+  if (step_ms < 0) step_ms = engine->ops->step_ms;
+  return (pace_options_t){.step_ns = step_ms * 1e6,
+                          .client_ns = step_ms > 0 ? engine->ops->client_step_ms * 1e6 : 0};
+}
+
 /* Makes the block pool, the scheduler, the grammars' memory, the in-flight steps and the text
  * buffers. */
 static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
@@ -460,6 +469,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .max_model_len = plan->max_model_len,
       .long_prefill_token_threshold = given->long_prefill_token_threshold,
       .short_prompts_pass = given->short_prompts_pass,
+      .pace = choose_pace(engine),
       .watermark_blocks = (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .slice_blocks = SLICE_BLOCKS,

@@ -12,7 +12,7 @@
 /* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:
  * the last one is above every bound. */
 #define STEP_TOKEN_BOUNDS 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
-enum { STEP_TOKEN_BUCKETS = 14, STATS_DRAFTS_MAX = 15 };
+enum { STEP_TOKEN_BUCKETS = 14, STATS_DRAFTS_MAX = 15, STEP_PARTS = 5 };
 
 /* Gauges have the state after the last step, counters are sums since start. One consistent copy is
  * published per step (sequence lock in engine.c). Names say the unit: blocks, tokens, _ns; num_ are
@@ -39,8 +39,10 @@ typedef struct engine_stats {
   uint64_t device_ns;   /* time of forward and sample */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
-  uint64_t last_step_ns;       /* end of the last step, monotonic clock; 0 = none yet */
-  bool busy;                   /* a request is in the engine */
+  uint64_t sat_out; /* times that a request which decodes sat a step out for another client */
+  double step_cost_ns[STEP_PARTS]; /* learned, by cost_term_t (cost.h) */
+  uint64_t last_step_ns;           /* end of the last step, monotonic clock; 0 = none yet */
+  bool busy;                       /* a request is in the engine */
 } engine_stats_t;
 
 /* What the engine thread is doing. In the last two phases the device works, or the call of the back

@@ -104,7 +104,7 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   step_t *step = &engine->steps[engine->next_step];
   engine->next_step = (engine->next_step + 1) % engine->steps_most;
   engine->num_steps++;
-  step->launched_ns = now_ns;
+  step->device_before_ns = engine->stats.device_ns;
   scheduler_take_plan(engine->scheduler, &step->plan);
   engine_lap(engine, &engine->stats.overhead_ns);
   return step;
@@ -131,25 +131,25 @@ void engine_prepare(engine_t *engine, step_t *step) {
 }
 
 void engine_forward(engine_t *engine, step_t *step) {
+  step->launched_ns = engine->lap_ns;
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
   engine->ops->begin(engine->device, step->batch);
   model_forward(engine->model, step->batch);
   engine_lap(engine, &engine->stats.device_ns);
 }
 
-/* Updates the time that a prefill takes per token, smoothed. Only steps with at least two tokens
- * per entry count: they are mostly prefills. */
-static void note_prefill_rate(engine_t *engine, const step_t *step) {
+/* What the device took for a step that has ended. If it runs one step at a time, that is the time
+ * of its calls; else it began when the step was launched, or when the step before ended. Steps that
+ * copy blocks from or to the host teach nothing. */
+static void note_time(engine_t *engine, const step_t *step) {
   const plan_t *plan = &step->plan;
-  if (engine->info.num_host_blocks == 0) return;
-  uint64_t now_ns = clock_now_ns();
-  uint64_t begun_ns =
-      step->launched_ns > engine->completed_ns ? step->launched_ns : engine->completed_ns;
+  uint64_t now_ns = clock_now_ns(), before_ns = engine->completed_ns;
+  uint64_t begun_ns = step->launched_ns > before_ns ? step->launched_ns : before_ns;
+  uint64_t calls_ns = engine->stats.device_ns - step->device_before_ns + now_ns - engine->lap_ns;
   engine->completed_ns = now_ns;
-  if (plan->num_tokens < 2 * plan->num_entries) return;
-  double token_ns = (double)(now_ns - begun_ns) / plan->num_tokens;
-  double *mean = &engine->scheduler->swap.token_ns;
-  *mean = *mean > 0 ? 0.9 * *mean + 0.1 * token_ns : token_ns;
+  if (plan->num_swap_in > 0 || plan->num_swap_out > 0) return;
+  uint64_t device_ns = engine->steps_most == 1 ? calls_ns : now_ns - begun_ns;
+  scheduler_note_time(engine->scheduler, plan, (double)device_ns);
 }
 
 step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
@@ -158,7 +158,7 @@ step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
                                 engine->steps_most];
   engine->num_steps--;
   int code = engine->ops->end(engine->device, error);
-  note_prefill_rate(engine, step);
+  if (code == 0) note_time(engine, step);
   scheduler_unpin(engine->scheduler, &step->plan);
   return code == 0 ? step : NULL;
 }

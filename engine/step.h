@@ -16,7 +16,8 @@ enum { STEPS_IN_FLIGHT_MAX = 2 };
 typedef struct step {
   plan_t plan; /* taken from the scheduler, which makes the next plan in the meantime */
   batch_t *batch;
-  uint64_t launched_ns;
+  uint64_t launched_ns;            /* when the forward was launched */
+  uint64_t device_before_ns;       /* engine_stats.device_ns when the step was planned */
   sample_row_t *sample_rows;       /* [max_num_batched_tokens + max_num_seqs] */
   sample_result_t *sample_results; /* [max_num_batched_tokens + max_num_seqs] */
   token_logprob_t *tops;           /* [max_num_batched_tokens + max_num_seqs, SAMPLE_TOP_MAX] */

@@ -168,6 +168,8 @@ static int cpu_end(device_t *device, inferd_error_t *error) {
 
 const ops_t ops_cpu = {
     .name = "cpu",
+    .step_ms = 60,
+    .client_step_ms = 8,
     .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .open = cpu_open,
     .close = cpu_close,

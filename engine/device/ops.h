@@ -22,7 +22,6 @@
 #include "engine/device/weight_source.h"
 
 #include <stddef.h>
-#include <stdint.h>
 
 typedef struct device device_t; /* one opened back end */
 
@@ -58,8 +57,9 @@ typedef struct ops {
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
   bool separate_memory; /* KV blocks are in memory that only this back end uses, not the host's */
   int32_t seqs_default, tokens_default; /* of max_num_seqs, 0: 64; of a step's tokens, 0: 512 */
-  int32_t logprobs_max;   /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */
-  int32_t act_bytes;      /* bytes of one activation; 0 means 4 */
+  int32_t step_ms, client_step_ms; /* default time of a step, of a client in it; 0 = no bound */
+  int32_t logprobs_max;            /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */
+  int32_t act_bytes;               /* bytes of one activation; 0 means 4 */
   const swap_ops_t *swap; /* copies of KV blocks to host memory and back; NULL = no swapping */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */

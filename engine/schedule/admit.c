@@ -75,15 +75,16 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
     memset(seq->blocks, 0, (size_t)match.num_blocks * sizeof *seq->blocks);
     return false;
   }
+  int32_t left = plan_budget_left(scheduler);
   int32_t reserved = scheduler_tokens_reserved(scheduler, seq), n = 0;
   if (slices_wanted(scheduler, seq)) {
     slices_begin(scheduler, seq, &match, reserved);
     if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
-    if (table_advance(scheduler, seq)) n = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+    if (table_advance(scheduler, seq)) n = plan_prompt_chunk(scheduler, seq, left, false);
   } else {
     bool blocked = match.num_valid < match.num_blocks;
     seq->num_computed_tokens = match.num_cached;
-    if (!blocked) n = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+    if (!blocked) n = plan_prompt_chunk(scheduler, seq, left, false);
     /* All blocks of the prompt are taken now: else two admissions could count the same free blocks.
      */
     bool whole =
@@ -92,6 +93,7 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
     if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
   }
   if (n > 0) plan_add(scheduler, seq, n);
+  if (n > 0) plan_note_chunk(scheduler, seq->group);
   return true;
 }
 
@@ -313,10 +315,13 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   admission_t admission = {.now_ns = now_ns, .ahead = ahead};
   if (waiting->queue.head == NULL) return;
   admission.num_seqs = plan_count_tenants(scheduler);
-  for (group_t *group = waiting_first(waiting); group != NULL && plan_budget_left(scheduler) > 0;
+  for (group_t *group = waiting_first(waiting);
+       group != NULL && plan_budget_left(scheduler) > 0 && plan_has_time(scheduler);
        group = waiting_next(waiting)) {
     if (is_held(scheduler, group)) {
       waiting_hold(waiting, group);
+    } else if (!plan_client_has_time(scheduler, group)) {
+      waiting_leave_out(waiting, group);
     } else if (!look(scheduler, &admission, group)) {
       break;
     }

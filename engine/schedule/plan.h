@@ -25,6 +25,33 @@ bool plan_is_prefill(const group_t *group);
 /* Whether the group has beams, which draw in the same step. */
 bool plan_has_beams(const group_t *group);
 
+/* ---- pace.c ---- */
+
+/* An entry is added (times 1), or taken back (times -1). */
+void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times);
+/* Before the walk over `running`: how much time the step has, and each client. */
+void plan_pace(scheduler_t *scheduler);
+/* Whether a group that decodes does so in this step. If those of its client take more than its
+ * time, they take turns; at least one of them goes. */
+bool plan_takes_turn(scheduler_t *scheduler, group_t *group);
+/* After all groups were asked: whether some that sit out may go after all, since a client has time
+ * left and none whose turn is next: then they are asked again. */
+bool plan_next_round(scheduler_t *scheduler);
+/* After the decodes: chooses pace.first. */
+void plan_choose_first(scheduler_t *scheduler);
+/* plan_chunk of a prompt, within the time that the step and the client have left, or within half of
+ * it. A chunk that is cut ends at a block's length; the first of a plan has one block at least. */
+int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
+                          bool half);
+/* The chunk is in the plan. */
+void plan_note_chunk(scheduler_t *scheduler, const group_t *group);
+/* Sets time aside for the chunk of a prompt, or (times -1) gives it free again. */
+void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_tokens, int times);
+/* Whether a prompt may get a chunk: the step has time left, or no prompt has one yet. */
+bool plan_has_time(const scheduler_t *scheduler);
+/* Whether the client of the group has time left. */
+bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group);
+
 /* ---- preempt.c ---- */
 
 /* Removes the entries of a group from the plan. */

@@ -112,6 +112,7 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   seq->num_charged = charged + num_charged;
   seq->num_drafts = 0;
   plan->num_tokens += n;
+  plan_spend(scheduler, &plan->entries[plan->num_entries - 1], 1);
   table_written(scheduler, seq, n);
 }
 
@@ -233,27 +234,53 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
   }
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq) || !table_advance(scheduler, seq)) continue;
-    int32_t n = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+    int32_t n = plan_prompt_chunk(scheduler, seq, plan_budget_left(scheduler), false);
     if (n <= 0) continue;
     if (!plan_make_room(scheduler, group, table_need(scheduler, seq, n), next)) return false;
     table_grow(scheduler, seq, n);
     plan_add(scheduler, seq, n);
+    plan_note_chunk(scheduler, group);
   }
   return true;
 }
 
-/* Plans the decodes or the prefills of `running`, without the groups that this plan has planned
- * already. Returns false if a group had to preempt itself. */
-static bool plan_running(scheduler_t *scheduler, bool prefill) {
+/* Whether the group of `running` is left out of this plan, or is planned already. */
+static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool prefill) {
+  return plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
+         group->masks.wait;
+}
+
+/* Plans the prefills of `running`, without the groups that this plan has planned already. Returns
+ * false if a group had to preempt itself. */
+static bool plan_prefills(scheduler_t *scheduler) {
+  for (group_t *group = scheduler->running.head, *next;
+       group != NULL && plan_budget_left(scheduler) > 0 &&
+       (plan_has_time(scheduler) || scheduler->pace.first != NULL);
+       group = next) {
+    next = group->next;
+    if (is_passed(scheduler, group, true)) continue;
+    if (!plan_prefill(scheduler, group, &next)) return false;
+  }
+  return true;
+}
+
+/* Plans the decodes whose turn it is. Returns false if a group had to preempt itself. */
+static bool plan_turns(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head, *next;
        group != NULL && plan_budget_left(scheduler) > 0; group = next) {
     next = group->next;
-    if (plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
-        group->masks.wait)
-      continue;
-    if (!(prefill ? plan_prefill(scheduler, group, &next) : plan_decode(scheduler, group, &next)))
-      return false;
+    if (is_passed(scheduler, group, false) || !plan_takes_turn(scheduler, group)) continue;
+    group->planned_in = scheduler->num_plans;
+    if (!plan_decode(scheduler, group, &next)) return false;
   }
+  return true;
+}
+
+static bool plan_decodes(scheduler_t *scheduler) {
+  plan_pace(scheduler);
+  if (!plan_turns(scheduler)) return false;
+  if (plan_next_round(scheduler) && !plan_turns(scheduler)) return false;
+  plan_choose_first(scheduler);
   return true;
 }
 
@@ -321,23 +348,26 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   bool goes_on = true;
   if (first == NULL || !scheduler->options.chunked_prefill) return true;
   int32_t half = (plan_budget_left(scheduler) + 1) / 2;
-  scheduler->budget -= plan_chunk(scheduler, &first->sequence, half);
-  while (goes_on && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0) {
+  int32_t aside = plan_prompt_chunk(scheduler, &first->sequence, half, true);
+  scheduler->budget -= aside;
+  plan_set_aside(scheduler, &first->sequence, aside, 1);
+  while (goes_on && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0 &&
+         plan_has_time(scheduler)) {
     group_t *group = shortest_behind(scheduler, first);
     if (scheduler->swapped.head == NULL)
       plan_admit(scheduler, now_ns, group != NULL ? group : first);
-    if (group == NULL) break;
+    if (group == NULL || plan_budget_left(scheduler) <= 0 || !plan_has_time(scheduler)) break;
     group->planned_in = scheduler->num_plans;
-    if (plan_budget_left(scheduler) > 0) goes_on = plan_prefill(scheduler, group, &none);
+    goes_on = plan_prefill(scheduler, group, &none);
   }
   scheduler->budget = scheduler->options.max_num_batched_tokens;
+  plan_set_aside(scheduler, &first->sequence, aside, -1);
   return goes_on;
 }
 
 static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
   scheduler->num_plans++;
-  if (plan_running(scheduler, false) && plan_shorter(scheduler, now_ns))
-    plan_running(scheduler, true);
+  if (plan_decodes(scheduler) && plan_shorter(scheduler, now_ns)) plan_prefills(scheduler);
 }
 
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
@@ -345,6 +375,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
+  plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   slices_go_on(scheduler);
   plan_all_running(scheduler, now_ns);
@@ -355,6 +386,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   if (plan->num_preempted == 0) plan_swapped(scheduler);
   if (plan->num_preempted == 0 && scheduler->swapped.head == NULL)
     plan_admit(scheduler, now_ns, NULL);
+  scheduler->num_sat_out += (uint64_t)scheduler->pace.num_sat_out;
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *seq = plan->entries[i].sequence;
     waiting_note_served(&scheduler->waiting, seq->group);

@@ -8,10 +8,9 @@
 #ifndef INFERD_ENGINE_SCHEDULE_SCHEDULER_H
 #define INFERD_ENGINE_SCHEDULE_SCHEDULER_H
 
-#include "engine/device/batch.h"
 #include "engine/schedule/block.h"
 #include "engine/schedule/draft.h"
-#include "engine/schedule/sequence.h"
+#include "engine/schedule/step_plan.h"
 #include "engine/schedule/swap.h"
 #include "engine/schedule/waiting.h"
 
@@ -27,50 +26,14 @@ typedef struct scheduler_options {
   int32_t slice_blocks;    /* that an admission takes in one plan (slices.h); 0 = all of them */
   bool chunked_prefill;    /* false: a prompt is planned whole or not at all */
   bool short_prompts_pass; /* short prompts get up to half of the prefill budget */
-  draft_options_t draft;   /* tokens_max 0 = no lookahead slots */
-  bool draft_model;        /* draft tokens are drawn after planning: drafter.h */
+  pace_options_t pace;
+  draft_options_t draft;            /* tokens_max 0 = no lookahead slots */
+  bool draft_model;                 /* draft tokens are drawn after planning: drafter.h */
   bool priority_policy, fair_share; /* else first come, first served; between tenants */
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
 } scheduler_options_t;
-
-typedef struct plan_entry {
-  sequence_t *sequence;
-  uint64_t arrival;        /* of its group: at commit the group object may serve another request */
-  int32_t num_computed;    /* tokens computed before this step */
-  int32_t num_tokens;      /* size of the chunk, >= 1, draft tokens included */
-  bool do_sample;          /* the chunk reaches the last known token: its logits are sampled */
-  int32_t output_position; /* of the token that is sampled: 0 = first output token */
-  int32_t num_drafts;      /* draft tokens at the end of the chunk */
-  int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
-  bool late; /* a mask of its group was not ready: what it draws is dropped */
-} plan_entry_t;
-
-/* False if the sequence was finished after this entry was planned. */
-static inline bool plan_entry_live(const plan_entry_t *entry) {
-  const group_t *group = entry->sequence->group;
-  return group->arrival == entry->arrival && !sequence_is_finished(entry->sequence);
-}
-
-/* A copy of the leading rows of a block, made before the forward. */
-typedef struct plan_copy {
-  block_copy_t copy;    /* src is pinned until scheduler_unpin */
-  sequence_t *sequence; /* the one whose block table names dst */
-} plan_copy_t;
-
-/* The plan of a step. The sequences of a group stand together, by index. The entries are valid
- * until the next plan is made. */
-typedef struct plan {
-  plan_entry_t *entries; /* [max_num_seqs] */
-  int32_t num_entries;
-  plan_copy_t *copies; /* [max_num_seqs]: copy-on-write, reuse of partial blocks */
-  int32_t num_copies;
-  block_swap_t *swaps;               /* [swap.num_blocks of the options]: run before the copies */
-  int32_t num_swap_out, num_swap_in; /* at least one of them is 0 */
-  int32_t num_tokens;                /* sum of chunks <= max_num_batched_tokens */
-  int32_t num_preempted;             /* groups that this plan moved to waiting or swapped */
-} plan_t;
 
 typedef struct scheduler {
   scheduler_options_t options;
@@ -91,6 +54,8 @@ typedef struct scheduler {
   sequence_t *free_sequences; /* linked by `next` */
   swap_t swap;
   slices_sum_t slices;
+  cost_t cost;               /* of the steps that have ended */
+  step_pace_t pace;          /* of the plan being made */
   struct activity *activity; /* of the engine; NULL = none */
   plan_t plan;
   int32_t budget;     /* of tokens, for the plan being made, less what plan_shorter sets aside */
@@ -98,6 +63,7 @@ typedef struct scheduler {
   uint64_t num_counts, num_yields; /* yield.c: counts of tenants, groups preempted for others */
   int64_t weights;                 /* at the last count: sum over the tenants that run or wait */
   /* totals since start */
+  uint64_t num_sat_out; /* decodes that a bound of time has put off, counted in each step */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
   /* for tests: sequences met in searches for a filler, ids hashed, looks at waiting groups, blocks
    * looked up, added to a table or keyed */
@@ -135,6 +101,9 @@ void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
                                sequence_status_t status);
 /* Finishes every live sequence of a group and removes it from its queue. */
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status);
+
+/* The step of this plan has ended, and took the device `device_ns`. */
+void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns);
 
 /* Before the tokens of a live entry are appended. */
 void scheduler_complete(const plan_entry_t *entry);

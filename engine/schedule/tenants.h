@@ -16,6 +16,19 @@ enum {
   SERVED_TOKEN = 1000000 /* of a token in `served`, for a tenant of weight 1 */
 };
 
+/* What pace.c keeps of a tenant. All but the round is of one plan. */
+typedef struct tenant_pace {
+  uint64_t number;     /* of the pace that the rest belongs to */
+  int32_t num_decodes; /* groups that decode */
+  double decodes_ns;   /* cost of all of them */
+  double spent_ns;     /* cost of what is planned */
+  double aside_ns;     /* cost of what is set aside for its first prompt */
+  int32_t num_planned; /* entries */
+  bool is_late;        /* a group whose turn it is sits out */
+  bool sits_out;       /* a group that had its turn in this round sits out */
+  uint32_t round;      /* each of its groups decodes once in a round, if they do not all fit */
+} tenant_pace_t;
+
 typedef struct tenant {
   uint64_t name;      /* request_t.tenant */
   uint64_t served;    /* SERVED_TOKEN / weight for each token that was computed for it */
@@ -32,6 +45,7 @@ typedef struct tenant {
   int32_t num_running;         /* sequences */
   int32_t num_blocks;          /* entries in block tables of these */
   int32_t num_waiting;         /* groups in the waiting queue */
+  tenant_pace_t pace;
 } tenant_t;
 
 typedef struct tenants {

@@ -148,12 +148,17 @@ static void set_held(waiting_t *waiting, tenant_t *tenant, bool held) {
   tenant->held = held;
 }
 
-void waiting_hold(waiting_t *waiting, const group_t *group) {
+void waiting_leave_out(waiting_t *waiting, const group_t *group) {
   tenant_t *tenant = waiting_tenant(waiting, group);
-  set_held(waiting, tenant, group == tenant->first);
   tenant->offered = NULL;
   waiting->current = NULL;
   tenants_update(&waiting->tenants, tenant);
+}
+
+void waiting_hold(waiting_t *waiting, const group_t *group) {
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  set_held(waiting, tenant, group == tenant->first);
+  waiting_leave_out(waiting, group);
 }
 
 void waiting_release(waiting_t *waiting, const group_t *group) {

@@ -63,6 +63,8 @@ void waiting_stop(waiting_t *waiting);
  * walk meets no further group of the tenant; and if none stands before it, no walk does until
  * waiting_release. */
 void waiting_hold(waiting_t *waiting, const group_t *group);
+/* In a walk, for the group met last: the walk meets no further group of its tenant. */
+void waiting_leave_out(waiting_t *waiting, const group_t *group);
 /* The group runs fewer sequences than before. */
 void waiting_release(waiting_t *waiting, const group_t *group);
 

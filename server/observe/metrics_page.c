@@ -453,12 +453,23 @@ static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
   value_of(page, METRIC_grammar_mask_seconds, (double)page->stats.grammar_mask_ns / 1e9);
 }
 
+static void print_pace(page_t *page) {
+  static const char *const parts[] = {"part=\"step\"", "part=\"row\"", "part=\"token\"",
+                                      "part=\"key\"", "part=\"pair\""};
+  own_family(page, METRIC_sat_out);
+  own_sample(page, METRIC_sat_out, "", (double)page->stats.sat_out);
+  own_family(page, METRIC_step_cost);
+  for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+    own_sample(page, METRIC_step_cost, parts[i], page->stats.step_cost_ns[i] * 1e-9);
+}
+
 static void print_steps(page_t *page) {
   const engine_stats_t *stats = &page->stats;
   if (page->own) {
     own_summary(page, METRIC_step_duration, stats->steps,
                 (double)(stats->overhead_ns + stats->device_ns) * 1e-9);
     own_summary(page, METRIC_device_wait, stats->steps, (double)stats->device_ns * 1e-9);
+    print_pace(page);
   }
   histogram_t *histograms = page->metrics->histograms;
   histogram_set(&histograms[HISTOGRAM_ITERATION_TOKENS], stats->steps_by_tokens,

@@ -46,6 +46,14 @@ def test_families(server, kind, names):
     assert all(found[n].documentation for n in names)
 
 
+def test_costs_of_a_step_are_learned(server):
+    server.choice("Once", max_tokens=20, ignore_eos=True)
+    samples = families(server)["inferd_step_cost_seconds"].samples
+    costs = {s.labels["part"]: s.value for s in samples}
+    assert set(costs) == {"step", "row", "token", "key", "pair"}
+    assert sum(costs.values()) > 0 and min(costs.values()) >= 0, costs
+
+
 def test_histograms_are_cumulative(server):
     server.choice("Once", max_tokens=3)
     for family in families(server).values():

@@ -102,6 +102,23 @@ Test(config, auto_is_offered_where_the_table_says_so) {
   expect_error("--port auto", ERR_USAGE, "--port");
 }
 
+Test(config, the_time_of_a_step_is_automatic_none_or_given) {
+  const struct {
+    const char *text;
+    int64_t ms;
+    const char *printed;
+  } values[] = {{"m", -1, "max_step_ms = auto"},
+                {"m --max-step-ms auto", -1, "max_step_ms = auto"},
+                {"m --max-step-ms 0", 0, "max_step_ms = 0"},
+                {"m --max-step-ms 25", 25, "max_step_ms = 25"}};
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    ASSERT_EQ_FOR(load(values[i].text), 0, "%s", error.message);
+    EXPECT_EQ_FOR(config.max_step_ms, values[i].ms, "%s", values[i].text);
+    config_free(&config);
+  }
+  expect_error("--max-step-ms=-1", ERR_USAGE, "0 to 60000");
+}
+
 Test(config, swap_space_counts_gib) {
   const struct {
     const char *text;

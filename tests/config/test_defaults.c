@@ -39,6 +39,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(num_blocks);
   SAME(max_num_seqs);
   SAME(max_num_batched_tokens);
+  SAME(max_step_ms);
   SAME(long_prefill_token_threshold);
   SAME(draft.tokens_max);
   SAME(draft.match_min);

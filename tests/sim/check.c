@@ -6,6 +6,7 @@
  */
 #include "tests/sim/fair.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/pace.h"
 
 #include <string.h>
 
@@ -239,15 +240,19 @@ static void check_passing(const scheduler_t *s) {
     const plan_entry_t *entry = &plan->entries[i];
     if (!prefill_entry(plan, entry->sequence->group)) {
       *(entry->sequence->group->forked ? &forks : &decodes) += entry->num_tokens;
-    } else if (entry != first && first->num_tokens < want) {
+    } else if (entry != first && first->num_tokens < want && !s->pace.is_on) {
       check_passer(s, first, entry);
     }
   }
   int32_t half = (o->max_num_batched_tokens - decodes + 1) / 2;
+  if (s->pace.is_on) { /* the rest is bounded in time; this much comes in every step */
+    half = s->pool->block_size < half ? s->pool->block_size : half;
+  }
   REQUIRE(first->num_tokens + forks >= (want < half ? want : half),
           "I3: request %lld is first and gets %d of %d tokens, of a half of %d",
           name_of(check_track(first->sequence)), first->num_tokens, left, half);
-  const group_t *shorter = first->num_tokens > half ? find_shorter(first, left) : NULL;
+  bool alone = first->num_tokens > half && !s->pace.is_on;
+  const group_t *shorter = alone ? find_shorter(first, left) : NULL;
   REQUIRE(!shorter, "I3: request %lld is short and waits for request %lld",
           name_of(check_track(&shorter->sequence)), name_of(check_track(first->sequence)));
 }
@@ -260,6 +265,7 @@ static void check_left_out(const scheduler_t *s) {
     const track_t *k = check_track(&g->sequence);
     bool decodes, left_out = is_left_out(g, &decodes);
     if (!k->in_plan && !left_out) continue;
+    if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g))) continue;
     bool spare = budget >= (k->script->params.beam_width > 0 ? k->num_streams : 1);
     /* A request that preempts itself ends the planning of running ones. */
     REQUIRE(!left_out || !(decodes || spare) || s->plan.num_preempted > 0,
@@ -317,9 +323,9 @@ static void check_queue_of(const scheduler_t *s) {
     }
   }
   int32_t left = o->max_num_batched_tokens - s->plan.num_tokens;
-  if (!head || fair_passed(s) || s->swapped.head || s->plan.num_preempted > 0 || left == 0 ||
-      check_track(&head->sequence)->num_streams > 1 || check_num_sequences(s) == o->max_num_seqs ||
-      head->sequence.num_in_flight_tokens > 0 ||
+  if (!head || pace_is_out(s, head) || fair_passed(s) || s->swapped.head ||
+      s->plan.num_preempted > 0 || left == 0 || check_track(&head->sequence)->num_streams > 1 ||
+      check_num_sequences(s) == o->max_num_seqs || head->sequence.num_in_flight_tokens > 0 ||
       (head->sequence.row < 0 && s->num_free_rows == 0)) { /* preempted ones hold them all */
     return;
   }
@@ -359,6 +365,7 @@ void check_step(const batch_t *b) {
   check_passing(s);
   check_left_out(s);
   check_queue_of(s);
+  pace_step(s);
   host_pool_check_step(s);
   for (int32_t r = 0; r < plan->num_entries; r++) {
     check_track(plan->entries[r].sequence)->in_plan = false;
@@ -543,6 +550,7 @@ void check_begin(void) {
   check_pool_begin();
   memset(&before, 0, sizeof before);
   fair_begin();
+  pace_begin();
   queue_begin();
   memset(tenant_waits, 0, sizeof tenant_waits);
   memset(tenant_tokens, 0, sizeof tenant_tokens);

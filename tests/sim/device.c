@@ -9,6 +9,9 @@
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
 
+#include "engine/base/random.h"
+#include "engine/base/util.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -400,6 +403,12 @@ static int end_draft(device_t *d, inferd_error_t *error) {
   return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated draft model is lost");
 }
 
+/* The time that a step takes at last: up to `jitter` times as long, or as short. */
+static uint64_t vary(const scenario_t *c, uint64_t step, uint64_t ns) {
+  uint64_t bits = random_mix(c->seed + step), times = 1 + bits / 2 % (uint64_t)MAX(c->jitter, 1);
+  return bits % 2 ? ns * times : ns / times;
+}
+
 static int sim_end(device_t *d, inferd_error_t *error) {
   if (d->is_drafter) return end_draft(d, error);
   static const scenario_t none;
@@ -407,7 +416,7 @@ static int sim_end(device_t *d, inferd_error_t *error) {
   sim.now_ns += sim.torture ? 1000000 : 0;
   REQUIRE(d->ended < d->launched, "a step is ended that was not launched");
   flying_t *f = &d->flying[++d->ended % 2];
-  sim.now_ns += c->step_ns + c->token_ns * (uint64_t)f->num_tokens;
+  sim.now_ns += vary(c, d->ended, c->step_ns + c->token_ns * (uint64_t)f->num_tokens);
   for (int32_t i = 0; i < f->num_drawn; i++) copy_result(f->drawn[i].result, &f->drawn[i].value);
   for (int32_t r = 0; r < f->num_rows; r++) f->rows[r]->was_landed = true;
   sim.steps++;

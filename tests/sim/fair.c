@@ -4,6 +4,7 @@
  * charged for each token of each of its sequences once, when it is computed first. One thread.
  */
 #include "tests/sim/fair.h"
+#include "tests/sim/pace.h"
 
 #include <string.h>
 
@@ -135,7 +136,7 @@ static void note_beams(const plan_t *plan) {
 static void check_turn(const scheduler_t *s, const track_t *k) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *other = check_track(&g->sequence);
-    bool counted = g->num_skips > other->num_skips || fair_held(s, g);
+    bool counted = g->num_skips > other->num_skips || fair_held(s, g) || pace_is_out(s, g);
     bool alone = check_track(&s->running.head->sequence) == k;
     REQUIRE(counted || alone || !turns_before(other, k),
             "I3: request %d is let in, it is the turn of request %d", k->index, other->index);
@@ -203,9 +204,9 @@ static void check_share(const scheduler_t *s) {
   const plan_t *plan = &s->plan;
   const group_t *next = fair_next(s);
   int32_t most = s->options.max_num_seqs;
-  if (!next || s->swapped.head || plan->num_preempted > 0 || plan->num_swap_in > 0 ||
-      plan->num_tokens == s->options.max_num_batched_tokens || next->yield.was_granted ||
-      next->sequence.row >= 0 || s->num_free_rows < sequences_of(next) ||
+  if (!next || pace_is_out(s, next) || s->swapped.head || plan->num_preempted > 0 ||
+      plan->num_swap_in > 0 || plan->num_tokens == s->options.max_num_batched_tokens ||
+      next->yield.was_granted || next->sequence.row >= 0 || s->num_free_rows < sequences_of(next) ||
       !s->options.chunked_prefill)
     return;
   int32_t bs = s->pool->block_size, needs = sequences_of(next);

@@ -479,6 +479,7 @@ static void start(scenario_t *c) {
     tracks[i].index = i;
   }
   ops_sim.pipeline_depth = c->pipeline_depth;
+  ops_sim.client_step_ms = c->client_step_ms;
   c->options.ops = &ops_sim;
   int code = engine_new(&c->options, &sim.engine, &error);
   REQUIRE(code == 0, "the engine refuses its options: %s", error.message);

@@ -175,6 +175,19 @@ static void draw_quotas(scenario_t *c) {
   }
 }
 
+/* Bounds that many steps reach, and a device whose times say little about the next step's. */
+static void draw_pace(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 9);
+  int32_t step_ms = between(&s, 1, chance(&s, 50) ? 10 : 60), client_ms = between(&s, 1, 20);
+  bool bounds_clients = chance(&s, 70);
+  int32_t jitter = between(&s, 1, 16);
+  bool varies = chance(&s, 50);
+  bool on = scenario_has(c, SIM_PACE);
+  c->options.max_step_ms = on ? step_ms : 0;
+  c->client_step_ms = on && bounds_clients ? client_ms : 0;
+  c->jitter = on && varies ? jitter : 1;
+}
+
 static void draw_load(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_LOAD, 0);
   c->first_id = scenario_has(c, SIM_BYTES) ? 2 : 66;
@@ -371,6 +384,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_masks(c);
   draw_quotas(c);
   draw_slices(c);
+  draw_pace(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

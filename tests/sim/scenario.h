@@ -69,7 +69,8 @@ enum {
   X(TRACE, 6, "the engine traces what happens to requests")                                        \
   X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")       \
   X(QUOTAS, 5, "keys have limits of their own")                                                    \
-  X(SLICES, 8, "an admission takes few blocks a step")
+  X(SLICES, 8, "an admission takes few blocks a step")                                             \
+  X(PACE, 7, "steps, and what a client has in them, are bounded in time")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -109,6 +110,8 @@ typedef struct scenario {
   /* the engine */
   engine_options_t options;
   uint64_t step_ns, token_ns; /* virtual duration of a step */
+  int32_t client_step_ms;     /* SIM_PACE: of ops_t */
+  int32_t jitter;             /* SIM_PACE: steps take up to so many times as long, or as short */
   int32_t pipeline_depth;
   int32_t lose_device_at; /* step; 0 = never */
   int32_t lose_drafter_at;

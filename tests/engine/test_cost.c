@@ -1,5 +1,5 @@
 /* test_cost.c: the cost of steps, learned from made-up devices whose costs are known. */
-#include "engine/schedule/cost.h"
+#include "engine/cost.h"
 
 #include "engine/base/random.h"
 #include "tests/expect.h"

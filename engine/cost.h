@@ -11,8 +11,8 @@
  * and what changes for good is learned within some tens of steps. Engine thread only; allocates
  * nothing. All zero bytes are a fit that knows nothing.
  */
-#ifndef INFERD_ENGINE_SCHEDULE_COST_H
-#define INFERD_ENGINE_SCHEDULE_COST_H
+#ifndef INFERD_ENGINE_COST_H
+#define INFERD_ENGINE_COST_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  *
  * Engine thread. Has no state of its own and allocates nothing.
  */
-#include "engine/schedule/cost.h"
+#include "engine/cost.h"
 
 #include "engine/base/util.h"
 

@@ -1,0 +1,188 @@
+/* pace.c: the time of a step: who may take how much of it; the contract is in plan.h.
+ *
+ * A step in which something decodes is bounded in time, so that the next tokens come soon. Decodes
+ * go first; prompts get chunks that fit into what they leave. Beside the decodes of another client,
+ * all that a client has in a step is bounded as well, its decodes too: they take turns. Engine
+ * thread only; allocates nothing.
+ */
+#include "engine/base/util.h"
+#include "engine/schedule/plan.h"
+#include "engine/schedule/table.h"
+
+static const double NO_BOUND = 1e18; /* ns */
+
+/* ---- what entries cost ---- */
+
+/* Rows that score tokens of the prompt: those of positions before its last one, each once. */
+static int32_t count_scores(const plan_entry_t *entry) {
+  const sequence_t *seq = entry->sequence;
+  if (seq->group->request->params.num_prompt_logprobs < 0) return 0;
+  int32_t end = MIN(entry->num_computed + entry->num_tokens, seq->num_prompt_tokens - 1);
+  return MAX(end - MAX(entry->num_computed, seq->num_scored), 0);
+}
+
+static cost_work_t work_of(const plan_entry_t *entry) {
+  cost_work_t work = cost_of_tokens(entry->num_computed, entry->num_tokens);
+  int32_t draws = entry->do_sample ? group_num_draws(entry->sequence->group) : 0;
+  work.of[COST_ROW] = draws + entry->num_drafts + count_scores(entry);
+  return work;
+}
+
+void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns) {
+  double *token_ns = &scheduler->swap.token_ns;
+  cost_learn(&scheduler->cost, &plan->work, device_ns);
+  if (plan->num_tokens < 2 * plan->num_entries) return;
+  /* The step is mostly prefills: the time of a token that is computed again after a preemption. */
+  double mean_ns = device_ns / plan->num_tokens;
+  *token_ns = *token_ns > 0 ? 0.9 * *token_ns + 0.1 * mean_ns : mean_ns;
+}
+
+/* The time of the next token of each sequence of a group. */
+static double decode_ns(const scheduler_t *scheduler, const group_t *group) {
+  cost_work_t work = {0};
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) continue;
+    cost_work_t one = cost_of_tokens(seq->num_computed_tokens, 1);
+    one.of[COST_ROW] = 1;
+    cost_add(&work, &one, 1);
+  }
+  return cost_ns(&scheduler->cost, &work);
+}
+
+/* What was kept for an earlier plan is 0 now. */
+static tenant_pace_t *pace_of(scheduler_t *scheduler, const group_t *group) {
+  tenant_pace_t *pace = &waiting_tenant(&scheduler->waiting, group)->pace;
+  if (pace->number != scheduler->pace.number)
+    *pace = (tenant_pace_t){.number = scheduler->pace.number, .round = MAX(pace->round, 1)};
+  return pace;
+}
+
+void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
+  cost_work_t work = work_of(entry);
+  tenant_pace_t *pace = pace_of(scheduler, entry->sequence->group);
+  cost_add(&scheduler->plan.work, &work, times);
+  pace->spent_ns += times * cost_ns(&scheduler->cost, &work);
+  pace->num_planned += times;
+}
+
+void plan_pace(scheduler_t *scheduler) {
+  const pace_options_t *options = &scheduler->options.pace;
+  step_pace_t *pace = &scheduler->pace;
+  *pace = (step_pace_t){.number = pace->number + 1, .step_ns = NO_BOUND, .client_ns = NO_BOUND};
+  if (options->step_ns + options->client_ns <= 0 || !cost_is_known(&scheduler->cost)) return;
+  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    if (plan_is_prefill(group)) continue;
+    tenant_pace_t *client = pace_of(scheduler, group);
+    pace->num_decoding += client->num_decodes++ == 0;
+    client->decodes_ns += decode_ns(scheduler, group);
+  }
+  pace->is_on = pace->num_decoding > 0;
+  if (options->step_ns > 0) pace->step_ns = options->step_ns;
+  if (scheduler->options.fair_share && options->client_ns > 0)
+    pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
+}
+
+/* Time that the client may have in this step. */
+static double client_bound(const scheduler_t *scheduler, const tenant_pace_t *client) {
+  const step_pace_t *pace = &scheduler->pace;
+  return pace->num_decoding > (client->num_decodes > 0) ? pace->client_ns : NO_BOUND;
+}
+
+/* ---- decodes ---- */
+
+bool plan_takes_turn(scheduler_t *scheduler, group_t *group) {
+  if (!scheduler->pace.is_on) return true;
+  tenant_pace_t *client = pace_of(scheduler, group);
+  double bound = client_bound(scheduler, client);
+  if (client->decodes_ns <= bound) return true;
+  if (group->yield.round == 0)
+    group->yield.round = client->round; /* it came in the middle of a round */
+  bool had_turn = group->yield.round == client->round;
+  bool fits = client->num_planned == 0 || client->spent_ns + decode_ns(scheduler, group) <= bound;
+  client->sits_out = client->sits_out || had_turn;
+  client->is_late = client->is_late || !(had_turn || fits);
+  scheduler->pace.num_sat_out += had_turn || !fits;
+  if (had_turn || !fits) return false;
+  group->yield.round = client->round;
+  return true;
+}
+
+bool plan_next_round(scheduler_t *scheduler) {
+  bool any = false;
+  if (scheduler->pace.num_sat_out == 0) return false;
+  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    tenant_pace_t *client = pace_of(scheduler, group);
+    if (!client->sits_out || client->is_late) continue;
+    client->sits_out = false;
+    client->round++;
+    any = true;
+  }
+  if (any) scheduler->pace.num_sat_out = 0;
+  return any;
+}
+
+/* ---- prompts ---- */
+
+void plan_choose_first(scheduler_t *scheduler) {
+  group_t *group = scheduler->pace.is_on ? scheduler->running.head : NULL;
+  while (group != NULL && (!plan_is_prefill(group) || group->masks.wait ||
+                           !(group->forked || table_advance(scheduler, &group->sequence))))
+    group = group->next;
+  scheduler->pace.first = group;
+}
+
+static double step_left(const scheduler_t *scheduler) {
+  return scheduler->pace.step_ns - cost_ns(&scheduler->cost, &scheduler->plan.work);
+}
+
+static const tenant_pace_t *client_of(const scheduler_t *scheduler, const group_t *group) {
+  static const tenant_pace_t nothing = {0};
+  const tenant_pace_t *client = &scheduler->waiting.tenants.all[group->tenant].pace;
+  return client->number == scheduler->pace.number ? client : &nothing;
+}
+
+/* Without chunks a prompt takes the time that it needs. */
+static bool bounds_prompts(const scheduler_t *scheduler) {
+  return scheduler->pace.is_on && scheduler->options.chunked_prefill;
+}
+
+bool plan_has_time(const scheduler_t *scheduler) {
+  return !bounds_prompts(scheduler) || scheduler->pace.num_chunks == 0 || step_left(scheduler) > 0;
+}
+
+/* None for prompts if its decodes alone take more than it has. */
+bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group) {
+  const tenant_pace_t *client = client_of(scheduler, group);
+  return !bounds_prompts(scheduler) ||
+         MAX(client->spent_ns, client->decodes_ns) < client_bound(scheduler, client);
+}
+
+int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
+                          bool half) {
+  const group_t *group = seq->group;
+  int32_t n = plan_chunk(scheduler, seq, budget), block = scheduler->pool->block_size;
+  if (!bounds_prompts(scheduler)) return n;
+  const tenant_pace_t *client = client_of(scheduler, group);
+  double left = client_bound(scheduler, client) - client->spent_ns - client->aside_ns;
+  bool has_time = plan_client_has_time(scheduler, group) && plan_has_time(scheduler);
+  int32_t least = has_time || group == scheduler->pace.first ? block : 0;
+  bool scores = group->request->params.num_prompt_logprobs >= 0;
+  left = MIN(left, step_left(scheduler));
+  int32_t fits =
+      cost_tokens(&scheduler->cost, seq->num_computed_tokens, scores, half ? left / 2 : left);
+  return fits >= n ? n : MIN(n, MAX(fits - fits % block, least));
+}
+
+void plan_note_chunk(scheduler_t *scheduler, const group_t *group) {
+  scheduler->pace.num_chunks++;
+  if (scheduler->pace.first == group) scheduler->pace.first = NULL;
+}
+
+void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_tokens, int times) {
+  cost_work_t work = cost_of_tokens(seq->num_computed_tokens, num_tokens);
+  double ns = times * cost_ns(&scheduler->cost, &work);
+  if (num_tokens == 0) return;
+  pace_of(scheduler, seq->group)->aside_ns += ns;
+  scheduler->pace.step_ns -= ns;
+  scheduler->pace.num_chunks += times;
+}

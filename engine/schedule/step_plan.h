@@ -1,0 +1,70 @@
+/* step_plan.h: a plan: which sequences run in a step, how many tokens each, and its pace, which is
+ * how much of the time of a step they may take.
+ *
+ * Engine thread only. scheduler.h makes plans.
+ */
+#ifndef INFERD_ENGINE_SCHEDULE_STEP_PLAN_H
+#define INFERD_ENGINE_SCHEDULE_STEP_PLAN_H
+
+#include "engine/cost.h"
+#include "engine/device/batch.h"
+#include "engine/device/swap_ops.h"
+#include "engine/schedule/sequence.h"
+
+typedef struct plan_entry {
+  sequence_t *sequence;
+  uint64_t arrival;        /* of its group: at commit the group object may serve another request */
+  int32_t num_computed;    /* tokens computed before this step */
+  int32_t num_tokens;      /* size of the chunk, >= 1, draft tokens included */
+  bool do_sample;          /* the chunk reaches the last known token: its logits are sampled */
+  int32_t output_position; /* of the token that is sampled: 0 = first output token */
+  int32_t num_drafts;      /* draft tokens at the end of the chunk */
+  int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
+  bool late; /* a mask of its group was not ready: what it draws is dropped */
+} plan_entry_t;
+
+/* False if the sequence was finished after this entry was planned. */
+static inline bool plan_entry_live(const plan_entry_t *entry) {
+  const group_t *group = entry->sequence->group;
+  return group->arrival == entry->arrival && !sequence_is_finished(entry->sequence);
+}
+
+/* A copy of the leading rows of a block, made before the forward. */
+typedef struct plan_copy {
+  block_copy_t copy;    /* src is pinned until scheduler_unpin */
+  sequence_t *sequence; /* the one whose block table names dst */
+} plan_copy_t;
+
+/* The plan of a step. The sequences of a group stand together, by index. The entries are valid
+ * until the next plan is made. */
+typedef struct plan {
+  plan_entry_t *entries; /* [max_num_seqs] */
+  int32_t num_entries;
+  plan_copy_t *copies; /* [max_num_seqs]: copy-on-write, reuse of partial blocks */
+  int32_t num_copies;
+  block_swap_t *swaps;               /* [swap.num_blocks of the options]: run before the copies */
+  int32_t num_swap_out, num_swap_in; /* at least one of them is 0 */
+  int32_t num_tokens;                /* sum of chunks <= max_num_batched_tokens */
+  cost_work_t work;                  /* of all entries, and of the step */
+  int32_t num_preempted;             /* groups that this plan moved to waiting or swapped */
+} plan_t;
+
+/* Bounds of the time of a step in which something decodes, in ns; 0 = none. */
+typedef struct pace_options {
+  double step_ns;   /* of the step: prompts get what decodes leave */
+  double client_ns; /* of what one client has in it, if another client decodes; with fair shares */
+} pace_options_t;
+
+typedef struct step_pace {
+  bool is_on;           /* a bound is set, the costs are known, and a group decodes */
+  double step_ns;       /* time of the step, less what plan_shorter sets aside */
+  double client_ns;     /* time of a client, if another one decodes */
+  int32_t num_decoding; /* clients that decode */
+  int32_t num_chunks;   /* of prompts, so far */
+  const group_t
+      *first;      /* the prefill of `running` that gets a block whatever it costs; NULL = none */
+  uint64_t number; /* of the pace: each plan has another one */
+  int32_t num_sat_out; /* groups that decode and do not in this step */
+} step_pace_t;
+
+#endif

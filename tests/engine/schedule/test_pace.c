@@ -1,0 +1,177 @@
+/* test_pace.c: the time of a step: chunks that fit, decodes of other clients, turns. */
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+#include <string.h>
+
+enum { BLOCK = 4 };
+
+/* A step costs 1 ms, a row 1 ms, a token of a prompt 0.1 ms: known, and learned from nothing. */
+static rig_t *rig_with(pace_options_t pace, bool passing) {
+  scheduler_options_t options = rig_options(16, 512, 1000);
+  options.fair_share = true;
+  options.short_prompts_pass = passing;
+  options.pace = pace;
+  rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+  rig->scheduler->cost =
+      (cost_t){.ns = {[COST_STEP] = 1e6, [COST_ROW] = 1e6, [COST_TOKEN] = 1e5}, .num_steps = 1000};
+  return rig;
+}
+
+static group_t *add(rig_t *rig, uint64_t tenant, int32_t prompt_tokens) {
+  rig->requests[rig->count].tenant = tenant;
+  return rig_add(rig, prompt_tokens, 100, rig->count);
+}
+
+static void run(rig_t *rig, int steps) {
+  for (int i = 0; i < steps; i++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+  }
+}
+
+Test(pace, a_prompt_beside_a_decode_gets_what_fits_into_the_step) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6}, false);
+  group_t *stream = add(rig, 1, 8);
+  run(rig, 1);
+  group_t *prompt = add(rig, 1, 600);
+  rig_step(rig);
+  /* 12 - 1 - 1.1 of the decode - 1 that a row of the prompt would take = 8.9 ms, in whole blocks */
+  ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(prompt, 88));
+  rig_free(rig);
+}
+
+Test(pace, without_a_decode_tokens_alone_bound_the_step) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6, .client_ns = 2e6}, false);
+  group_t *prompt = add(rig, 1, 600), *other = add(rig, 2, 600);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(prompt, 512));
+  EXPECT_EQ(rig_chunk(rig, other), 0);
+  rig_free(rig);
+}
+
+Test(pace, before_costs_are_known_tokens_alone_bound_the_step) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6, .client_ns = 2e6}, false);
+  rig->scheduler->cost.num_steps = 0;
+  group_t *stream = add(rig, 1, 8);
+  run(rig, 1);
+  group_t *prompt = add(rig, 2, 600);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(prompt, 511));
+  rig_free(rig);
+}
+
+Test(pace, a_prompt_gets_a_block_where_decodes_leave_nothing) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 1e6}, true);
+  group_t *stream = add(rig, 1, 8);
+  run(rig, 1);
+  group_t *first = add(rig, 1, 600), *second = add(rig, 1, 300);
+  for (int i = 0; i < 10; i++) {
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(first, BLOCK));
+    ASSERT_EQ(rig_chunk(rig, second), 0);
+    rig_commit(rig, 1);
+  }
+  rig_free(rig);
+}
+
+Test(pace, a_client_gets_less_beside_the_decode_of_another) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 30e6, .client_ns = 4e6}, false);
+  group_t *stream = add(rig, 1, 8);
+  run(rig, 1);
+  group_t *prompt = add(rig, 2, 600), *third = add(rig, 3, 600), *own = add(rig, 1, 600);
+  rig_step(rig);
+  /* 4 - 1 ms; the client of the only decode is bounded by the step, of which 28.9 - 6 are left */
+  ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(prompt, 28), CHUNK(third, 28), CHUNK(own, 212));
+  rig_free(rig);
+}
+
+Test(pace, without_fair_shares_clients_are_not_told_apart) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 30e6, .client_ns = 4e6}, false);
+  rig->scheduler->options.fair_share = false;
+  group_t *stream = add(rig, 1, 8);
+  run(rig, 1);
+  group_t *prompt = add(rig, 2, 600);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(prompt, 268));
+  rig_free(rig);
+}
+
+/* Six decodes of one client take 6.6 ms: four fit, beside that of another client, which always
+ * goes. Each gets as many tokens as any other, or one more. */
+Test(pace, decodes_of_a_client_that_has_too_many_take_turns) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 5e6}, false);
+  group_t *many[6], *stream;
+  for (int i = 0; i < 6; i++) many[i] = add(rig, 1, 8);
+  run(rig, 3);
+  for (int i = 0; i < 6; i++) ASSERT_EQ(many[i]->sequence.num_output_tokens, 3);
+  stream = add(rig, 2, 8);
+  run(rig, 1);
+  for (int step = 0; step < 30; step++) {
+    int32_t before = stream->sequence.num_output_tokens, count = 0;
+    ASSERT_EQ(rig_step(rig), 5);
+    for (int i = 0; i < 6; i++) count += rig_chunk(rig, many[i]);
+    ASSERT_EQ(count, 4);
+    rig_commit(rig, 1);
+    ASSERT_EQ(stream->sequence.num_output_tokens, before + 1);
+  }
+  /* 3 alone, 1 beside the other's prompt, 4 of 6 in each of 30 steps */
+  for (int i = 0; i < 6; i++) EXPECT_EQ_FOR(many[i]->sequence.num_output_tokens, 24, "%d", i);
+  EXPECT_EQ(rig->scheduler->num_sat_out, 60);
+  rig_free(rig);
+}
+
+/* Those that come are not before those that wait for their turn. */
+Test(pace, newcomers_of_a_client_put_nobody_off_for_long) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 3e6}, false);
+  group_t *stream = add(rig, 2, 8), *old = add(rig, 1, 8);
+  for (int i = 0; i < 4; i++) add(rig, 1, 8);
+  run(rig, 2);
+  int32_t sat_out = 0, most = 0;
+  group_t *newest = NULL;
+  for (int step = 0; step < 40; step++) {
+    int32_t before = old->sequence.num_output_tokens;
+    if (newest != NULL && newest->sequence.num_output_tokens > 1) {
+      scheduler_finish(rig->scheduler, newest, SEQUENCE_FINISHED_ABORTED);
+      newest = NULL;
+    }
+    if (newest == NULL) newest = add(rig, 1, 8);
+    run(rig, 1);
+    sat_out = old->sequence.num_output_tokens > before ? 0 : sat_out + 1;
+    if (sat_out > most) most = sat_out;
+  }
+  EXPECT_LE(most, 4);
+  EXPECT_EQ(stream->sequence.num_output_tokens, 42);
+  rig_free(rig);
+}
+
+Test(pace, a_client_whose_decodes_take_its_time_starts_no_prompt) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 3e6}, false);
+  for (int i = 0; i < 4; i++) add(rig, 1, 8);
+  group_t *stream = add(rig, 2, 8);
+  run(rig, 2);
+  group_t *own = add(rig, 1, 40), *honest = add(rig, 2, 40);
+  rig_step(rig);
+  EXPECT_EQ(own->sequence.status, SEQUENCE_WAITING);
+  EXPECT_EQ(rig_chunk(rig, stream), 1);
+  EXPECT_GT(rig_chunk(rig, honest), 0);
+  rig_free(rig);
+}
+
+/* The time of a step is learned as it is told, whatever waits. */
+Test(pace, costs_are_learned_from_the_plans_that_ran) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6}, false);
+  memset(&rig->scheduler->cost, 0, sizeof rig->scheduler->cost);
+  add(rig, 1, 200);
+  for (int i = 0; i < 99; i++) {
+    rig_step(rig);
+    const plan_t *plan = &rig->scheduler->plan;
+    double ns = 1e6 + 1e6 * plan->work.of[COST_ROW] + 1e5 * plan->work.of[COST_TOKEN];
+    scheduler_note_time(rig->scheduler, plan, ns);
+    if (i == 50) add(rig, 1, 100);
+    rig_commit(rig, 1);
+  }
+  cost_work_t decode = {.of = {1, 1, 1, 250, 0}};
+  cr_assert_float_eq(cost_ns(&rig->scheduler->cost, &decode), 2.1e6, 0.1e6);
+  rig_free(rig);
+}

@@ -1,0 +1,164 @@
+/* pace.c: the time of steps, counted anew from the plan and from the learned costs.
+ *
+ * What the scheduler may do in a step that decodes: spend its time and the time of each client, go
+ * over them by a block of the prompt that is first and a block of the last one, and by what decodes
+ * alone take. Decodes of a client that has too many sit out in turns. One thread.
+ */
+#include "tests/sim/pace.h"
+
+#include "engine/base/util.h"
+#include "tests/sim/fair.h"
+
+#include <string.h>
+
+static int32_t sat_out[SIM_REQUESTS_MAX]; /* steps in a row */
+
+void pace_begin(void) {
+  memset(sat_out, 0, sizeof sat_out);
+}
+
+static double ns_of(const scheduler_t *s, int32_t start, int32_t tokens, int32_t rows) {
+  const double *ns = s->cost.ns;
+  double keys = (double)tokens * start + 0.5 * tokens * (tokens + 1.0);
+  return ns[COST_TOKEN] * tokens + ns[COST_ROW] * rows +
+         ns[tokens > 1 ? COST_PAIR : COST_KEY] * keys;
+}
+
+static bool is_decode(const plan_entry_t *entry) {
+  const sequence_t *q = entry->sequence;
+  return entry->num_tokens - entry->num_drafts == 1 && entry->do_sample &&
+         (q->group->forked || entry->num_computed >= q->num_prefill_tokens);
+}
+
+/* Without the rows of its draws, for which a chunk keeps one free. */
+static double chunk_ns(const scheduler_t *s, const plan_entry_t *entry) {
+  return ns_of(s, entry->num_computed, entry->num_tokens, 0);
+}
+
+static double decode_ns(const scheduler_t *s, const plan_entry_t *entry) {
+  return ns_of(s, entry->num_computed, entry->num_tokens, 1 + entry->num_drafts);
+}
+
+typedef struct spent {
+  double decodes_ns, chunks_ns,
+      blocks_ns;          /* blocks: the two largest of chunks of a block at most */
+  int32_t groups, chunks; /* groups that decode; chunks */
+} spent_t;
+
+/* What the plan spends on a tenant, or (-1) on all. */
+static spent_t spent_on(const scheduler_t *s, int32_t tenant) {
+  spent_t spent = {0};
+  double largest = 0;
+  const group_t *last = NULL;
+  for (int32_t i = 0; i < s->plan.num_entries; i++) {
+    const plan_entry_t *entry = &s->plan.entries[i];
+    const group_t *g = entry->sequence->group;
+    if (tenant >= 0 && g->tenant != tenant) continue;
+    if (is_decode(entry)) {
+      spent.decodes_ns += decode_ns(s, entry);
+      spent.groups += g != last;
+      last = g;
+      continue;
+    }
+    double ns = chunk_ns(s, entry);
+    spent.chunks++;
+    spent.chunks_ns += ns;
+    if (entry->num_tokens > s->pool->block_size) continue;
+    spent.blocks_ns = MAX(spent.blocks_ns, largest + ns);
+    largest = MAX(largest, ns);
+  }
+  return spent;
+}
+
+static bool decodes(const group_t *g) {
+  bool behind = false;
+  for (const sequence_t *q = &g->sequence; q && g->forked; q = q->next)
+    behind = behind || (sequence_is_live(q) && q->num_computed_tokens - q->num_in_flight_tokens <
+                                                   sequence_num_tokens(q) - 1);
+  return g->forked ? !behind : !sequence_in_prefill(&g->sequence);
+}
+
+/* Whether a client other than this one decodes; by what the scheduler has counted. */
+static bool others_decode(const scheduler_t *s, int32_t tenant) {
+  const tenant_pace_t *client = &s->waiting.tenants.all[tenant].pace;
+  bool own = client->number == s->pace.number && client->num_decodes > 0;
+  return s->pace.num_decoding > own;
+}
+
+static double client_bound(const scheduler_t *s, int32_t tenant) {
+  double bound = sim.scenario->client_step_ms * 1e6;
+  if (bound == 0 || !s->options.fair_share || !others_decode(s, tenant)) return 1e300;
+  return MAX(bound, s->cost.ns[COST_STEP]);
+}
+
+static bool bounds_prompts(const scheduler_t *s) {
+  return s->pace.is_on && s->options.chunked_prefill;
+}
+
+bool pace_is_out(const scheduler_t *s, const group_t *g) {
+  if (!bounds_prompts(s)) return false;
+  const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
+  bool is_now = client->number == s->pace.number;
+  double spent = is_now ? MAX(client->spent_ns, client->decodes_ns) : 0;
+  return cost_ns(&s->cost, &s->plan.work) >= sim.scenario->options.max_step_ms * 1e6 ||
+         spent >= client_bound(s, g->tenant);
+}
+
+bool pace_may_sit_out(const scheduler_t *s, const group_t *g) {
+  const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
+  return s->pace.is_on && client->decodes_ns > client_bound(s, g->tenant);
+}
+
+static void check_bound(spent_t spent, double fixed_ns, double bound_ns, const char *of) {
+  double total = fixed_ns + spent.decodes_ns + spent.chunks_ns;
+  REQUIRE(spent.chunks == 0 || total <= bound_ns * (1 + 1e-9) + spent.blocks_ns ||
+              (fixed_ns + spent.decodes_ns >= bound_ns && spent.chunks_ns <= spent.blocks_ns),
+          "a step of %.0f ns for %s, of which %.0f are chunks, at most %.0f", total, of,
+          spent.chunks_ns, bound_ns);
+}
+
+/* No group sits out for longer than its client takes to give each of its others two turns. */
+static void check_turns(const scheduler_t *s) {
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    const track_t *k = check_track(&g->sequence);
+    bool sits = pace_may_sit_out(s, g) && !k->in_plan && decodes(g) && !g->masks.wait;
+    int32_t *count = &sat_out[k->index];
+    *count = sits ? *count + 1 : 0;
+    REQUIRE(*count <= 2 * s->options.max_num_seqs + 2, "I3: request %d sits out for %d steps",
+            k->index, *count);
+  }
+}
+
+/* Forks that catch up after a preemption, by chunks or by blocks that another has filled, come
+ * behind the decodes, and so do their next tokens. */
+static bool catch_up(const plan_t *plan) {
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    const sequence_t *q = entry->sequence;
+    if (!q->group->forked) continue;
+    if (entry->num_computed < q->num_prefill_tokens ||
+        entry->num_computed > check_stream(q)->num_computed)
+      return true;
+  }
+  return false;
+}
+
+void pace_step(const scheduler_t *s) {
+  const plan_t *plan = &s->plan;
+  bool tokens_only = sim.scenario->options.max_step_ms == 0;
+  REQUIRE(!tokens_only || !s->pace.is_on, "a bound of time that nobody set");
+  check_turns(s);
+  if (!s->pace.is_on || plan->num_preempted > 0 || plan->num_swap_in > 0 || catch_up(plan)) return;
+  if (s->options.chunked_prefill)
+    check_bound(spent_on(s, -1), s->cost.ns[COST_STEP], sim.scenario->options.max_step_ms * 1e6,
+                "all");
+  for (int32_t t = 0; t <= s->waiting.tenants.num_used; t++) {
+    spent_t spent = spent_on(s, t);
+    double bound = client_bound(s, t);
+    if (s->options.chunked_prefill) check_bound(spent, 0, bound, "a client");
+    REQUIRE(spent.decodes_ns <= bound * (1 + 1e-9) || spent.groups <= 1 ||
+                scenario_has(sim.scenario, SIM_BEAMS) || s->options.draft.tokens_max > 0,
+            "%d requests of a client decode in %.0f ns, it may take %.0f", spent.groups,
+            spent.decodes_ns, bound);
+  }
+}

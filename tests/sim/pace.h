@@ -1,0 +1,14 @@
+/* pace.h: the time of steps: what a plan may take of it, and who takes turns. One thread. */
+#ifndef INFERD_TESTS_SIM_PACE_H
+#define INFERD_TESTS_SIM_PACE_H
+
+#include "tests/sim/sim.h"
+
+void pace_begin(void);                /* a fresh engine */
+void pace_step(const scheduler_t *s); /* a step is launched, all else of it is checked */
+/* Whether the plan has no time left for a prompt of this group: of the step, or of its client. */
+bool pace_is_out(const scheduler_t *s, const group_t *g);
+/* Whether the client of a group that decodes has more decodes than time, so that it may sit out. */
+bool pace_may_sit_out(const scheduler_t *s, const group_t *g);
+
+#endif
