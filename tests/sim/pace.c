@@ -129,16 +129,19 @@ static void check_turns(const scheduler_t *s) {
   }
 }
 
-/* Forks that catch up after a preemption, by chunks or by blocks that another has filled, come
- * behind the decodes, and so do their next tokens. */
-static bool catch_up(const plan_t *plan) {
+/* Forks of which one is behind after a preemption come with the prompts, those that decode too. */
+static bool is_behind(const group_t *g) {
+  bool behind = !check_track(&g->sequence)->runs;
+  for (const sequence_t *q = &g->sequence; q; q = q->next)
+    behind = behind ||
+             (sequence_is_live(q) && check_stream(q)->num_computed < sequence_num_tokens(q) - 1);
+  return behind;
+}
+
+static bool forks_are_behind(const plan_t *plan) {
   for (int32_t i = 0; i < plan->num_entries; i++) {
-    const plan_entry_t *entry = &plan->entries[i];
-    const sequence_t *q = entry->sequence;
-    if (!q->group->forked) continue;
-    if (entry->num_computed < q->num_prefill_tokens ||
-        entry->num_computed > check_stream(q)->num_computed)
-      return true;
+    const group_t *g = plan->entries[i].sequence->group;
+    if (g->forked && is_behind(g)) return true;
   }
   return false;
 }
@@ -148,7 +151,8 @@ void pace_step(const scheduler_t *s) {
   bool tokens_only = sim.scenario->options.max_step_ms == 0;
   REQUIRE(!tokens_only || !s->pace.is_on, "a bound of time that nobody set");
   check_turns(s);
-  if (!s->pace.is_on || plan->num_preempted > 0 || plan->num_swap_in > 0 || catch_up(plan)) return;
+  if (!s->pace.is_on || plan->num_preempted > 0 || plan->num_swap_in > 0 || forks_are_behind(plan))
+    return;
   if (s->options.chunked_prefill)
     check_bound(spent_on(s, -1), s->cost.ns[COST_STEP], sim.scenario->options.max_step_ms * 1e6,
                 "all");
