@@ -81,6 +81,7 @@ def test_a_successor_takes_over_without_a_refused_connection(start, slow_model, 
     flags = ("--load-format", "dummy", "--seed", 3, "--max-num-seqs", 4,
              "--drain-timeout", "600s", "--hand-over", tmp_path / "hand.sock")
     old = start(slow_model, *flags)
+    wait_until((tmp_path / "hand.sock").exists, "its socket", context=old.log)
     assert (tmp_path / "hand.sock").stat().st_mode & 0o777 == 0o600
     body = {"prompt": "Once", "max_tokens": 2, "ignore_eos": True}
     stop = threading.Event()
@@ -121,6 +122,7 @@ def test_take_over_needs_a_place_and_no_process(start, inferd, tmp_path):
 def test_a_successor_that_dies_changes_nothing(start, slow_model, tmp_path):
     flags = ("--load-format", "dummy", "--hand-over", tmp_path / "hand.sock")
     old = start(slow_model, *flags)
+    wait_until((tmp_path / "hand.sock").exists, "its socket", context=old.log)
     new = start(slow_model, *flags, "--take-over", wait=False, expected_exit=-signal.SIGKILL)
     wait_until(lambda: "lent to the next process" in old.log(), "the successor", 60, new.log)
     new.process.kill()
