@@ -139,10 +139,12 @@ class RandomGrammar:
             return r.randrange(least, count), low, high
         return r.choice(["a", "b", "c", "ab", "é"]), low, high
 
-    def ends(self, text, rule, start, known):
-        if (rule, start) in known:
-            return known[rule, start]
-        known[rule, start] = set()  # a rule that reaches itself without a letter adds nothing
+    def ends(self, text, rule, start, known, seen):
+        """Where a text of the rule that begins at start may end. A rule may reach itself without
+        a letter: `known` holds what earlier rounds found, `seen` what this one has entered."""
+        if (rule, start) in seen:
+            return known.get((rule, start), frozenset())
+        seen.add((rule, start))
         out = set()
         for branch in self.rules[rule]:
             places = {start}
@@ -150,15 +152,21 @@ class RandomGrammar:
                 reached = set(places) if low == 0 else set()
                 for times in range(1, high + 1):
                     if isinstance(what, int):
-                        places = set().union(*(self.ends(text, what, p, known) for p in places))
+                        places = set().union(*(self.ends(text, what, p, known, seen)
+                                               for p in places))
                     else:
                         places = {p + len(what) for p in places if text.startswith(what, p)}
                     if times >= low:
                         reached |= places
                 places = reached
             out |= places
-        known[rule, start] = out
-        return out
+        known[rule, start] = frozenset(out)
+        return known[rule, start]
 
     def is_valid(self, text):
-        return len(text) in self.ends(text, 0, 0, {})
+        known, before = {}, None
+        while known != before:  # rounds only add places
+            before = dict(known)
+            if len(text) in self.ends(text, 0, 0, known, set()):
+                return True
+        return False
