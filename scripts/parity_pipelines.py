@@ -262,6 +262,11 @@ def compare(driver, directory, rng, mixed, config, file):
     found += [t.content for t in added.values() if not t.normalized and t.special]
     if len(set(found)) < len(found):  # it follows the order of a hash table
         return "the reference chooses between equal tokens anew each time"
+    for token in file["added_tokens"]:  # it keeps the spelling that the file's flag has made
+        content, own = token["content"], added[token["id"]].normalized
+        if reference.normalizer is not None and own != token["normalized"] and \
+                reference.normalizer.normalize_str(content) != content:
+            return "the configuration and the file give a token two spellings"
     strings = strings_of(rng, [t.content for t in added.values()], 3000)
     wrong, ids = pt.compare(driver, directory, reference, "text", mixed, False)
     wrong_strings, more = pt.compare(driver, directory, reference, "string", strings, True)
