@@ -56,21 +56,29 @@ def attacker(port, attack, number, answers):
             try:
                 answer = post(connection, path, body, ATTACKER)
                 answer.read()
-                with answers.get_lock():
-                    answers[answer.status] += 1
+                answers[answer.status] += 1
             except (OSError, http.client.HTTPException):
                 refused(connection)
         i += attack.connections
 
 
 def begin(port, attacks):
-    """The processes of these attacks, and their answers counted by status."""
-    answers = multiprocessing.Array("i", 600)
-    crowd = [multiprocessing.Process(target=attacker, args=(port, attack, k, answers), daemon=True)
-             for attack in attacks for k in range(attack.connections)]
+    """The processes of these attacks, and for each its answers counted by status. No lock: a
+    process that is ended while it holds one would keep it."""
+    crowd, answers = [], []
+    for attack in attacks:
+        for number in range(attack.connections):
+            answers.append(multiprocessing.RawArray("i", 600))
+            crowd.append(multiprocessing.Process(
+                target=attacker, args=(port, attack, number, answers[-1]), daemon=True))
     for process in crowd:
         process.start()
     return crowd, answers
+
+
+def by_status(answers):
+    """{status: answers} of all processes together."""
+    return {status: sum(counts) for status, counts in enumerate(zip(*answers)) if any(counts)}
 
 
 def end(crowd):
