@@ -17,7 +17,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { TAKE = 't', READY = 'r', PATIENCE_MS = 200 };
+/* Waits of this process while it serves, and of one that starts, for a byte of the other. */
+enum { TAKE = 't', READY = 'r', PATIENCE_MS = 200, START_PATIENCE_MS = 2000 };
 
 typedef union control { /* aligned for the header */
   struct cmsghdr header;
@@ -44,8 +45,8 @@ static bool is_our_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-static void limit_waits(int fd) {
-  struct timeval limit = {.tv_usec = PATIENCE_MS * 1000};
+static void limit_waits(int fd, int ms) {
+  struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
   (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
@@ -91,7 +92,7 @@ static void on_successor(uv_poll_t *poll, int status, int events) {
   int fd = accept4(http->hand_over.fd, NULL, NULL, SOCK_CLOEXEC);
   if (fd < 0) return;
   char byte = 0;
-  limit_waits(fd);
+  limit_waits(fd, PATIENCE_MS);
   if (!is_our_user(fd)) {
     log_line(LOG_WARN, "hand-over", "a process of another user was refused");
   } else if (recv(fd, &byte, 1, 0) == 1 && http->server->phase == SERVER_SERVING) {
@@ -132,7 +133,7 @@ static void tell_predecessor(const struct sockaddr_un *address) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 &&
       send(fd, &byte, 1, MSG_NOSIGNAL) == 1) {
-    limit_waits(fd);
+    limit_waits(fd, PATIENCE_MS);
     (void)recv(fd, &byte, 1, 0); /* it closes the connection when it has read the byte */
   } else {
     log_line(LOG_WARN, "hand-over", "the process before has gone already");
@@ -174,6 +175,7 @@ static int receive(const struct sockaddr_un *address, int fds[LISTENERS_MAX]) {
                            .msg_control = control.bytes,
                            .msg_controllen = sizeof control.bytes};
   int count = -1, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0) limit_waits(fd, START_PATIENCE_MS);
   if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 &&
       is_our_user(fd) && send(fd, &byte, 1, MSG_NOSIGNAL) == 1 &&
       recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == 1) {
@@ -204,7 +206,8 @@ int hand_over_take(http_t *http, int fds[LISTENERS_MAX], int *count, inferd_erro
   }
   int found = receive(&address, fds);
   if (found <= 0) {
-    log_line(LOG_INFO, "hand-over", "nobody listens at %s: nothing to take over", address.sun_path);
+    log_line(LOG_INFO, "hand-over", "no process answers at %s: nothing to take over",
+             address.sun_path);
     return 0;
   }
   *count = found;

@@ -119,6 +119,15 @@ def test_take_over_needs_a_place_and_no_process(start, inferd, tmp_path):
     assert server.choice("Once", max_tokens=1)["text"] and "nothing to take over" in server.log()
 
 
+def test_a_process_that_does_not_answer_holds_up_no_start(start, tmp_path):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "hand.sock"))
+        silent.listen()
+        server = start(DEMO, "--hand-over", tmp_path / "hand.sock", "--take-over")
+        assert server.choice("Once", max_tokens=1)["text"]
+        assert "nothing to take over" in server.log()
+
+
 def test_a_successor_that_dies_changes_nothing(start, slow_model, tmp_path):
     flags = ("--load-format", "dummy", "--hand-over", tmp_path / "hand.sock")
     old = start(slow_model, *flags)
