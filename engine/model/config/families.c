@@ -316,111 +316,6 @@ static const family_t families[] = {
      .grouped = true,
      .longrope = true,
      .window_rule = WINDOW_ALL},
-    {.name = "mixtral",
-     .architecture = "MixtralForCausalLM",
-     .layout = &layout_mixtral,
-     .gguf_layout = &layout_gguf_llama,
-     .vocab_size = 32000,
-     .hidden_size = 4096,
-     .intermediate_size = 14336,
-     .num_layers = 32,
-     .num_heads = 32,
-     .num_kv_heads = 8,
-     .max_positions = 131072,
-     .eos_id = 2,
-     .bos_id = 1,
-     .norm_eps = 1e-5,
-     .rope_theta = 1e6,
-     .activation = "silu",
-     .norm = NORM_RMS,
-     .rotary = true,
-     .gated_mlp = true,
-     .grouped = true,
-     .window_rule = WINDOW_ALL,
-     .expert_keys = EXPERTS_MIXTRAL,
-     .num_experts = 8,
-     .experts_top = 2},
-    {.name = "qwen2_moe",
-     .architecture = "Qwen2MoeForCausalLM",
-     .layout = &layout_qwen_moe,
-     .gguf_layout = &layout_gguf_qwen,
-     .vocab_size = 151936,
-     .hidden_size = 2048,
-     .intermediate_size = 5632,
-     .num_layers = 24,
-     .num_heads = 16,
-     .max_positions = 32768,
-     .eos_id = -1,
-     .bos_id = -1,
-     .norm_eps = 1e-6,
-     .activation = "silu",
-     .norm = NORM_RMS,
-     .rotary = true,
-     .gated_mlp = true,
-     .grouped = true,
-     .qkv_bias = true,
-     .qkv_bias_key = "qkv_bias",
-     .window_rule = WINDOW_REFUSED,
-     .expert_keys = EXPERTS_QWEN,
-     .num_experts = 60,
-     .experts_top = 4,
-     .expert_size = 1408,
-     .shared_size = 5632},
-    {.name = "qwen3_moe",
-     .architecture = "Qwen3MoeForCausalLM",
-     .layout = &layout_qwen_moe,
-     .gguf_layout = &layout_gguf_qwen,
-     .vocab_size = 151936,
-     .hidden_size = 2048,
-     .intermediate_size = 6144,
-     .num_layers = 24,
-     .num_heads = 32,
-     .num_kv_heads = 4,
-     .max_positions = 32768,
-     .eos_id = -1,
-     .bos_id = -1,
-     .norm_eps = 1e-6,
-     .activation = "silu",
-     .norm = NORM_RMS,
-     .rotary = true,
-     .gated_mlp = true,
-     .grouped = true,
-     .attention_bias_key = "attention_bias",
-     .qk_norm = true,
-     .window_rule = WINDOW_REFUSED,
-     .expert_keys = EXPERTS_QWEN,
-     .num_experts = 128,
-     .experts_top = 8,
-     .expert_size = 768},
-    {.name = "gpt_oss",
-     .architecture = "GptOssForCausalLM",
-     .layout = &layout_gpt_oss,
-     .gguf_layout = &layout_gguf_oss,
-     .vocab_size = 201088,
-     .hidden_size = 2880,
-     .intermediate_size = 2880,
-     .num_layers = 36,
-     .num_heads = 64,
-     .num_kv_heads = 8,
-     .head_dim = 64,
-     .max_positions = 131072,
-     .window = 128,
-     .eos_id = -1,
-     .bos_id = -1,
-     .norm_eps = 1e-5,
-     .rope_theta = 150000,
-     .activation = "silu",
-     .norm = NORM_RMS,
-     .rotary = true,
-     .gated_mlp = true,
-     .grouped = true,
-     .attention_bias_key = "attention_bias",
-     .bias_default = true,
-     .sinks = true,
-     .window_rule = WINDOW_EVEN,
-     .expert_keys = EXPERTS_GPT_OSS,
-     .num_experts = 128,
-     .experts_top = 4},
     {.name = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
      .layout = &layout_llama,
@@ -496,31 +391,6 @@ static const family_t families[] = {
      .window_rule = WINDOW_PATTERN,
      .local_theta = -1,
      .window_pattern = 4},
-    {.name = "olmoe",
-     .architecture = "OlmoeForCausalLM",
-     .layout = &layout_qwen_moe,
-     .gguf_layout = &layout_gguf_qwen,
-     .vocab_size = 50304,
-     .hidden_size = 2048,
-     .intermediate_size = 2048,
-     .num_layers = 16,
-     .num_heads = 16,
-     .max_positions = 4096,
-     .eos_id = 50279,
-     .bos_id = -1,
-     .norm_eps = 1e-5,
-     .rope_theta = 1e4,
-     .activation = "silu",
-     .norm = NORM_RMS,
-     .rotary = true,
-     .gated_mlp = true,
-     .grouped = true,
-     .attention_bias_key = "attention_bias",
-     .qk_norm = true,
-     .qk_norm_whole = true,
-     .expert_keys = EXPERTS_OLMOE,
-     .num_experts = 64,
-     .experts_top = 8},
     {.name = "granite",
      .architecture = "GraniteForCausalLM",
      .layout = &layout_llama,
@@ -633,7 +503,16 @@ static const family_t families[] = {
      .mlp_bias = true},
 };
 
-enum { FAMILY_COUNT = ARRAY_LEN(families) };
+/* Other rows stand in files of their own. */
+static const family_table_t main_table = {families, ARRAY_LEN(families)};
+static const family_table_t *const tables[] = {&main_table, &families_experts};
+
+/* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
+static const family_t *next_family(const family_t *row, size_t *table) {
+  if (row == NULL) return tables[*table = 0]->rows;
+  if (++row < tables[*table]->rows + tables[*table]->count) return row;
+  return ++*table < ARRAY_LEN(tables) ? tables[*table]->rows : NULL;
+}
 
 static bool same(const char *name, const char *text, size_t length) {
   return strlen(name) == length && memcmp(name, text, length) == 0;
@@ -644,36 +523,41 @@ const layout_t *family_layout(const family_t *family, const blueprint_t *bluepri
 }
 
 const family_t *family_by_architecture(const char *architecture, size_t length) {
-  for (int i = 0; i < FAMILY_COUNT; i++) {
-    if (same(families[i].architecture, architecture, length)) return &families[i];
-  }
-  return NULL;
+  size_t table;
+  const family_t *row = next_family(NULL, &table);
+  while (row != NULL && !same(row->architecture, architecture, length))
+    row = next_family(row, &table);
+  return row;
 }
 
 const family_t *family_by_name(const char *name, size_t length) {
-  for (int i = 0; i < FAMILY_COUNT; i++) {
-    if (same(families[i].name, name, length)) return &families[i];
-  }
-  return NULL;
+  size_t table;
+  const family_t *row = next_family(NULL, &table);
+  while (row != NULL && !same(row->name, name, length)) row = next_family(row, &table);
+  return row;
 }
 
 const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length) {
-  for (int i = 0; i < FAMILY_COUNT; i++) {
-    if (families[i].text_type != NULL && same(families[i].text_type, type, length) &&
-        strcmp(families[i].architecture, wrapper->architecture) == 0) {
-      return &families[i];
-    }
+  size_t table;
+  const family_t *row = next_family(NULL, &table);
+  for (; row != NULL; row = next_family(row, &table)) {
+    if (row->text_type != NULL && same(row->text_type, type, length) &&
+        strcmp(row->architecture, wrapper->architecture) == 0)
+      return row;
   }
   return NULL;
 }
 
 const char *family_list(char *out, size_t capacity) {
-  size_t used = 0;
+  size_t used = 0, table;
+  const char *last = "";
   out[0] = '\0';
-  for (int i = 0; i < FAMILY_COUNT && used < capacity; i++) {
-    if (i > 0 && strcmp(families[i].architecture, families[i - 1].architecture) == 0) continue;
-    int n = snprintf(out + used, capacity - used, "%s%s", i ? ", " : "", families[i].architecture);
+  for (const family_t *row = next_family(NULL, &table); row != NULL && used < capacity;
+       row = next_family(row, &table)) {
+    if (strcmp(row->architecture, last) == 0) continue;
+    int n = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", row->architecture);
     used += n > 0 ? (size_t)n : 0;
+    last = row->architecture;
   }
   return out;
 }

@@ -74,6 +74,14 @@ typedef struct family {
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
 } family_t;
 
+/* Rows of one file. */
+typedef struct family_table {
+  const family_t *rows;
+  size_t count;
+} family_table_t;
+
+extern const family_table_t families_experts;
+
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);
 /* By architecture name, or NULL. */
