@@ -299,6 +299,7 @@ list-test-rooms:
 	@$(foreach r,$(TEST_ROOMS),echo '$(r): $(filter %.c,$(call test_SRC,$(r)))';)
 test-programs: $(foreach r,$(if $(filter tsan,$(SAN)),$(TSAN_ROOMS),$(TEST_ROOMS)),$(BUILD)/tests/$(r)/run)
 test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
+test-programs: $(if $(filter none,$(SAN)),$(BUILD)/bench/policy)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 # What `make parity` drives is linked in every run, so that it does not rot.
 test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver grammar_driver template_driver))
@@ -309,7 +310,7 @@ RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim emu rehearsal package page api hostile clients
+	@$(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package page api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
@@ -330,7 +331,7 @@ check:
 quick:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) test-programs
-	@$(RUN_TESTS) tidy tidy-rules unit sim-quick
+	@$(RUN_TESTS) tidy tidy-rules unit sim-quick policy
 
 tidy:
 	@scripts/bootstrap tidy
@@ -343,6 +344,18 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(SIM) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_TEST) $(LIBS)
 
+# Scheduling policies over drawn traces, in virtual time; tests/policy/main.c says more.
+POLICY_OBJECTS := $(call objects,$(wildcard tests/policy/*.c))
+$(BUILD)/bench/policy: $(POLICY_OBJECTS) $(ARCHIVES)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(POLICY_OBJECTS) $(LINK_ARCHIVES) $(LIBS)
+.PHONY: bench-policy
+bench-policy:
+	@scripts/bootstrap build
+	@$(SUBMAKE) $(BUILD)/bench/policy
+	$(BUILD)/bench/policy --floors tests/policy/floors.txt
+
 # The daemon over the fake device: what HTTP, text and engine cost without a model.
 FAKE_ARCHIVES := $(filter-out $(call archive,cpu),$(ARCHIVES))
 FAKE_OBJECTS  := $(call objects,server/main.c tests/sim/fake_as_cpu.c)
@@ -350,7 +363,7 @@ $(BUILD)/bench/inferd_fake: $(FAKE_OBJECTS) $(FAKE_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(FAKE_OBJECTS) -Wl,--start-group $(FAKE_ARCHIVES) -Wl,--end-group $(LIBS)
-bench-programs: $(BENCHES) $(BUILD)/bench/inferd_fake
+bench-programs: $(BENCHES) $(BUILD)/bench/policy $(BUILD)/bench/inferd_fake
 
 # BENCH_CPU="--peer .../llama-server --peer-model X.gguf" puts another server beside inferd.
 bench:

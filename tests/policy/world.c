@@ -1,0 +1,186 @@
+/* world.c: the clock, what comes, and what each request got; the contract is in policy.h. */
+#include "tests/policy/policy.h"
+
+#include "engine/base/random.h"
+#include "engine/base/util.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* In time: the first token within a second, in more for a prompt above 8,192 tokens; and 50 ms for
+ * each further one, on average. */
+static const double FIRST_S = 1, TOKEN_S = 0.05, LONG_TOKENS = 8192, DRAIN_S = 60;
+
+void world_begin(world_t *world, const load_t *load, uint64_t seed,
+                 const coefficients_t *coefficients) {
+  *world = (world_t){.coefficients = *coefficients, .end_s = load->seconds + DRAIN_S};
+  if (!trace_make(load, seed, &world->trace)) exit(1);
+}
+
+static void forget(job_t *job) {
+  free(job->ids);
+  free(job->keys);
+  job->ids = NULL;
+  job->keys = NULL;
+}
+
+void world_end(world_t *world) {
+  for (int i = 0; i < world->trace.count; i++) forget(&world->trace.jobs[i]);
+  free(world->trace.jobs);
+}
+
+static void make_ids(const world_t *world, job_t *job) {
+  int32_t length = job->prompt + job->output;
+  job->ids = malloc((size_t)length * sizeof *job->ids);
+  job->keys = malloc((size_t)(length / BLOCK_SIZE + 1) * sizeof *job->keys);
+  if (job->ids == NULL || job->keys == NULL) exit(1);
+  for (int32_t i = 0; i < length; i++) {
+    uint64_t text = i < job->num_system ? job->system : job->text;
+    job->ids[i] = (int32_t)(random_mix(text + (uint64_t)i * RANDOM_GAMMA) >> 40);
+  }
+  prefix_keys(world->pool, 0, job->ids, length / BLOCK_SIZE, job->keys);
+}
+
+/* Of the two lists the job that comes first; NULL = none is left. */
+static job_t *peek(const world_t *world) {
+  job_t *first =
+      world->next < world->trace.num_first_turns ? &world->trace.jobs[world->next] : NULL;
+  if (first == NULL || (world->later != NULL && world->later->due_s < first->due_s))
+    return world->later;
+  return first;
+}
+
+job_t *world_arrival(world_t *world) {
+  job_t *job = peek(world);
+  if (job == NULL || job->due_s > world->now_s) return NULL;
+  if (job == world->later) {
+    world->later = job->later;
+  } else {
+    world->next++;
+  }
+  job->came_s = MAX(job->due_s, 1e-9);
+  make_ids(world, job);
+  return job;
+}
+
+bool world_wait(world_t *world) {
+  const job_t *job = peek(world);
+  if (job == NULL || job->due_s >= world->end_s) return false;
+  world->now_s = MAX(world->now_s, job->due_s);
+  return true;
+}
+
+bool world_is_over(const world_t *world) {
+  return world->now_s >= world->end_s;
+}
+
+double world_step(world_t *world, double tokens, double keys, double pairs) {
+  const coefficients_t *c = &world->coefficients;
+  double ns = c->step + c->token * tokens + c->key * keys + c->pair * pairs;
+  world->now_s += ns * 1e-9;
+  world->busy_s += ns * 1e-9;
+  return ns;
+}
+
+void world_note_begun(world_t *world, job_t *job, int32_t num_cached) {
+  job->num_cached = num_cached;
+  world->prompt_tokens += job->prompt;
+  world->cached_tokens += num_cached;
+}
+
+void world_note_token(world_t *world, job_t *job) {
+  if (job->num_tokens++ == 0) {
+    job->first_s = world->now_s;
+  } else {
+    int bin = (int)((world->now_s - job->last_s) * 1e4);
+    world->gaps[MIN(bin, GAP_BINS - 1)]++;
+  }
+  job->last_s = world->now_s;
+}
+
+void world_note_end(world_t *world, job_t *job, bool refused) {
+  job->refused = refused;
+  if (refused) job->last_s = world->now_s;
+  forget(job);
+  job_t *next = refused ? NULL : job->next_turn;
+  if (next == NULL) return;
+  next->due_s += world->now_s;
+  job_t **link = &world->later;
+  while (*link != NULL && (*link)->due_s <= next->due_s) link = &(*link)->later;
+  next->later = *link;
+  *link = next;
+}
+
+/* ---- what came out ---- */
+
+static int compare(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
+  return (a > b) - (a < b);
+}
+
+static double quantile(const double *sorted, int count, double share) {
+  return count > 0 ? sorted[MIN((int)(share * count), count - 1)] : 0;
+}
+
+static double gap_quantile(const world_t *world, double share) {
+  uint64_t total = 0, below = 0;
+  int bin = 0;
+  for (int i = 0; i < GAP_BINS; i++) total += world->gaps[i];
+  while (bin < GAP_BINS - 1 && (double)(below + world->gaps[bin]) < share * (double)total)
+    below += world->gaps[bin++];
+  return (bin + 1) * 1e-4;
+}
+
+static double token_time(const job_t *job) {
+  return job->num_tokens > 1 ? (job->last_s - job->first_s) / (job->num_tokens - 1) : 0;
+}
+
+static bool is_good(const job_t *job) {
+  double limit_s = FIRST_S * MAX(1, job->prompt / LONG_TOKENS);
+  return job->num_tokens == job->output && job->first_s - job->came_s <= limit_s &&
+         token_time(job) <= TOKEN_S;
+}
+
+static double jain(const double *good, const int *count) {
+  double sum = 0, squares = 0;
+  int tenants = 0;
+  for (int i = 0; i < TENANTS; i++) {
+    if (count[i] == 0) continue;
+    double share = good[i] / count[i];
+    sum += share;
+    squares += share * share;
+    tenants++;
+  }
+  return squares > 0 ? sum * sum / (tenants * squares) : 1;
+}
+
+result_t world_result(const world_t *world) {
+  result_t result = {.hits = (double)world->cached_tokens / (double)MAX(world->prompt_tokens, 1)};
+  double *firsts = calloc((size_t)world->trace.count + 1, sizeof *firsts);
+  double good[TENANTS] = {0}, token_s = 0;
+  int num_firsts = 0, num_long = 0, of[TENANTS] = {0};
+  if (firsts == NULL) exit(1);
+  for (int i = 0; i < world->trace.count; i++) {
+    const job_t *job = &world->trace.jobs[i];
+    if (job->came_s == 0) continue;
+    double until_s = job->first_s > 0 ? job->first_s : job->refused ? job->last_s : world->end_s;
+    result.count++;
+    result.refused += job->refused;
+    result.longest_wait_s = MAX(result.longest_wait_s, until_s - job->came_s);
+    of[job->tenant]++;
+    good[job->tenant] += is_good(job);
+    result.good += is_good(job);
+    if (job->first_s > 0) firsts[num_firsts++] = job->first_s - job->came_s;
+    if (job->num_tokens > 1) token_s += token_time(job);
+    num_long += job->num_tokens > 1;
+  }
+  qsort(firsts, (size_t)num_firsts, sizeof *firsts, compare);
+  result.good /= MAX(result.count, 1);
+  result.first_p50_s = quantile(firsts, num_firsts, 0.5);
+  result.first_p99_s = quantile(firsts, num_firsts, 0.99);
+  result.token_s = token_s / MAX(num_long, 1);
+  result.gap_p99_s = gap_quantile(world, 0.99);
+  result.fairness = jain(good, of);
+  free(firsts);
+  return result;
+}
