@@ -309,8 +309,9 @@ TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
+	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package || true # tests/package/boot says what it lacks
 	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package page api hostile clients
+	@$(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package boot page api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments

@@ -4,7 +4,8 @@
 #   make uninstall   removes these files; the configuration and models stay
 #   make tarball     build/inferd-VERSION-linux-ARCH.tar.xz, to unpack in /
 #   make deb         build/deb/inferd_VERSION_ARCH.deb, and the package of its debug symbols
-#   make package-check   lintian, and the package in a booted Debian (tests/package/boot)
+#   make package-check   lintian, and the package in a booted Debian (tests/package/boot); part of
+#                        `make test`
 #
 # Variables: PREFIX, DESTDIR, SYSCONFDIR, UNITDIR, SYSUSERSDIR, ZSHDIR; STRIP=: keeps the symbols.
 
@@ -92,11 +93,10 @@ deb: all pages
 	  INFERD_CUDA=$(CUDA) dpkg-buildpackage --build=binary --no-sign --no-check-builddeps
 	@ls $(DEB_DIR)/*.deb
 
-# Installs the package into a Debian of its own, boots it and uses it: root, and a mirror of Debian.
+# Makes the packages, installs one into a Debian of its own, boots it and uses it: root, and a mirror
+# of Debian.
 .PHONY: package-check
 package-check:
 	@scripts/bootstrap build package
-	@$(SUBMAKE) deb
-	@$(SUBMAKE) deb DEB_DIR=$(BUILD)/deb-next DEB_VERSION=$(VERSION)+next
-	lintian --fail-on error,warning $(BUILD)/deb/*.changes
+	@$(SUBMAKE) all pages
 	tests/package/boot --build $(BUILD)
