@@ -71,6 +71,7 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   pool->secret[0] = secret[0];
   pool->secret[1] = secret[1];
   pool->next_unique_id = 1;
+  block_begin_plan(pool);
   for (int32_t b = 1; b < num_blocks; b++) free_queue_insert(pool, b, 0);
   *out = pool;
   return 0;
@@ -95,7 +96,36 @@ static void copy_ids(int32_t *to, const int32_t *from, const block_pool_t *pool,
   memcpy(&to[at], &from[at], (size_t)pool->block_size * sizeof *to);
 }
 
+static void move_to_tail(block_pool_t *pool, int32_t free_block) {
+  free_queue_remove(pool, free_block);
+  free_queue_insert(pool, free_block, 0);
+}
+
+/* The free parents of a block at the tail must stand behind it, so they move to the tail. */
+static void move_parents(block_pool_t *pool, int32_t block, bool spares) {
+  for (int32_t p = pool->blocks[block].identity.place.parent; p && pool->blocks[p].ref_count == 0;
+       p = pool->blocks[p].identity.place.parent) {
+    if (block_is_held(&pool->blocks[p])) continue; /* pinned by a copy: not in the queue */
+    if (spares) pool->blocks[p].identity.was_hit = false;
+    move_to_tail(pool, p);
+  }
+}
+
+/* Moves blocks that were hit from the head of the free queue to its tail. */
+static void spare(block_pool_t *pool) {
+  for (int32_t block; (block = pool->free_head) != 0;) {
+    block_identity_t *identity = &pool->blocks[block].identity;
+    if (!identity->was_hit || identity->depth > pool->moves_left) return;
+    pool->moves_left -= identity->depth;
+    pool->num_spared += (uint64_t)identity->depth;
+    identity->was_hit = false;
+    move_to_tail(pool, block);
+    move_parents(pool, block, true);
+  }
+}
+
 int32_t block_allocate(block_pool_t *pool) {
+  spare(pool);
   int32_t block = pool->free_head;
   if (!block) return -1;
   free_queue_remove(pool, block);
@@ -132,6 +162,7 @@ static void hold(block_pool_t *pool, int32_t block) {
 }
 
 void block_acquire(block_pool_t *pool, int32_t block) {
+  if (!block_is_held(&pool->blocks[block])) pool->blocks[block].identity.was_hit = true;
   hold(pool, block);
   pool->blocks[block].ref_count++;
 }
@@ -178,14 +209,7 @@ static void let_go(block_pool_t *pool, int32_t block) {
   }
   pool->num_cached++;
   free_queue_insert(pool, block, 0);
-  /* A copy may have pinned this block after its parents became free. The parents must still stand
-   * behind it in the queue, so they move to the tail. */
-  for (int32_t p = entry->identity.place.parent; p && pool->blocks[p].ref_count == 0;
-       p = pool->blocks[p].identity.place.parent) {
-    if (block_is_held(&pool->blocks[p])) continue; /* pinned by a copy: not in the queue */
-    free_queue_remove(pool, p);
-    free_queue_insert(pool, p, 0);
-  }
+  move_parents(pool, block, false); /* a copy may have pinned it after they became free */
 }
 
 void block_release(block_pool_t *pool, int32_t block) {

@@ -12,6 +12,10 @@
  * saved identity back also goes to the head, because it was the oldest. A sequence releases its
  * last block first. So the queue is in least-recently-used order, and a cached child always stands
  * before its cached parent: the oldest leaf is evicted first, in O(1).
+ *
+ * Second chance, as in the CLOCK algorithm: a block that was cached and acquired is not evicted
+ * when it reaches the head. It goes to the tail, its parents behind it, and all of them must be
+ * used again before they are spared again. So what many share outlives what was read once.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_BLOCK_H
 #define INFERD_ENGINE_SCHEDULE_BLOCK_H
@@ -24,7 +28,8 @@
 
 struct sequence;
 
-enum { NO_BLOCK = 0 }; /* the null block, where a number stands for "none" */
+enum { NO_BLOCK = 0 };           /* the null block, where a number stands for "none" */
+enum { BLOCK_MOVES_MAX = 1024 }; /* blocks that may be spared between two block_begin_plan */
 
 typedef struct block_key {
   uint64_t word[2]; /* 128-bit keyed hash of the whole prefix, this block included */
@@ -42,6 +47,8 @@ typedef struct block_identity {
   uint64_t parent;      /* unique_id of the block before it; 0 = first block */
   prefix_place_t place; /* the same place, by block number */
   bool keyed;           /* findable by key: in the hash map */
+  bool was_hit;         /* it was cached and acquired, since it was spared last */
+  int32_t depth;        /* blocks of its prefix, itself included */
   int32_t num_valid;    /* leading rows whose K/V is committed, in [0, block_size] */
   block_key_t key;      /* valid only if keyed */
 } block_identity_t;
@@ -73,6 +80,8 @@ typedef struct block_pool {
   uint64_t secret[2]; /* key of the hash, one per process */
   uint64_t next_unique_id;
   uint64_t num_reverted; /* times that an unwritten block got its saved identity back */
+  int32_t moves_left;    /* blocks that may still be spared; of longer chains none is */
+  uint64_t num_spared;   /* blocks that got a second chance, since start */
 } block_pool_t;
 
 /* Makes a pool of num_blocks >= 2 blocks (the null block included) of block_size tokens. `secret`
@@ -82,8 +91,11 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
                    block_pool_t **out, inferd_error_t *error);
 void block_pool_free(block_pool_t *pool); /* NULL is allowed */
 
-/* Takes the least recently used free block and sets its ref_count to 1. Evicts its identity, which
- * stays saved until block_written. Returns the block, or -1 if no block is free. */
+static inline void block_begin_plan(block_pool_t *pool) {
+  pool->moves_left = BLOCK_MOVES_MAX;
+}
+/* Takes the least recently used free block that is not spared, and sets its ref_count to 1. Evicts
+ * its identity, which stays saved until block_written. Returns the block, or -1 if none is free. */
 int32_t block_allocate(block_pool_t *pool);
 /* True if a block table names the block or a copy reads it: then it is not in the free queue. */
 static inline bool block_is_held(const block_t *block) {

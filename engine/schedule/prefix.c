@@ -90,6 +90,7 @@ static void identify(block_pool_t *pool, int32_t block, prefix_place_t place) {
       .unique_id = pool->next_unique_id++,
       .parent = parent_id(pool, place),
       .place = place,
+      .depth = 1 + (place.parent ? pool->blocks[place.parent].identity.depth : 0),
   };
   int32_t *head = children_of(pool, place);
   entry->child_prev = 0;

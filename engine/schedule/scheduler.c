@@ -373,6 +373,7 @@ static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
+  block_begin_plan(scheduler->pool);
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};

@@ -47,7 +47,7 @@ static const load_t loads[] = {
     {"chat", 16, 60},          {"chat", 22, 60},          {"code", 11, 60},
     {"code", 17, 60},          {"sharegpt", 60, 30},      {"sharegpt", 110, 30},
     {"sharegpt+long", 15, 60}, {"sharegpt+long", 30, 60}, {"agents", 4, 60},
-    {"agents", 8, 60},         {"documents", 2.5, 240},   {"two clients", 24, 60},
+    {"agents", 8, 60},         {"documents", 3.5, 240},   {"two clients", 24, 60},
     {"bursts", 14, 60},
 };
 

@@ -70,10 +70,10 @@ static void fill_mixed(source_t *source, job_t *job) {
   if (draw(source) < 0.02) job->prompt = 16384 + draw_below(source, 16384);
 }
 
-/* Half of them read a document of their own, which nobody reads again; the others are chats under
+/* One of five reads a document of its own, which nobody reads again; the others are chats under
  * one of 64 system prompts. */
 static void fill_documents(source_t *source, job_t *job) {
-  if (draw(source) < 0.5) {
+  if (draw(source) < 0.2) {
     job->prompt = 8192 + draw_below(source, 8192);
     job->output = draw_length(source, 200, 250, 1024);
     return;

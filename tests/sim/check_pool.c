@@ -135,6 +135,8 @@ static void check_block(const block_pool_t *pool, int32_t b) {
   const block_identity_t *before_it = &pool->blocks[parent].identity;
   REQUIRE(parent ? before_it->keyed && before_it->unique_id == id->parent : id->parent == 0,
           "I1: the parent of block %d was evicted before it", b);
+  REQUIRE(id->depth == 1 + before_it->depth, "block %d is of depth %d, its parent of %d", b,
+          id->depth, before_it->depth);
   check_content(pool, b);
   if (id->keyed && !checked[b].keyed) check_key(pool, b);
   checked[b].keyed = id->keyed;

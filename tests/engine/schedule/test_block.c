@@ -91,6 +91,68 @@ Test(block, leaves_are_evicted_before_their_parents) {
   block_pool_free(pool);
 }
 
+Test(block, one_that_was_hit_gets_a_second_chance_and_no_third) {
+  block_pool_t *pool = pool_of(4, 4);
+  int32_t a = block_allocate(pool), b = block_allocate(pool), c = block_allocate(pool);
+  publish(pool, a, 0, 1);
+  publish(pool, b, 0, 2);
+  publish(pool, c, 0, 3);
+  block_release(pool, a);
+  block_acquire(pool, a); /* a hit */
+  block_release(pool, a);
+  block_release(pool, b);
+  block_release(pool, c);
+  ASSERT_EQ(block_allocate(pool), b);
+  block_pool_check(pool);
+  ASSERT_EQ(pool->num_spared, 1);
+  ASSERT_EQ(block_allocate(pool), c);
+  ASSERT_EQ_FOR(block_allocate(pool), a, "it was not hit again");
+  ASSERT_EQ(pool->num_spared, 1);
+  block_pool_free(pool);
+}
+
+/* A chain of three blocks, hit as a whole, in front of one that was read once. */
+Test(block, the_parents_of_a_spared_block_stay_behind_it) {
+  block_pool_t *pool = pool_of(5, 4);
+  int32_t chain[3], other;
+  for (int i = 0; i < 3; i++) {
+    chain[i] = block_allocate(pool);
+    publish(pool, chain[i], i > 0 ? chain[i - 1] : 0, 1);
+  }
+  other = block_allocate(pool);
+  publish(pool, other, 0, 2);
+  for (int i = 2; i >= 0; i--) block_release(pool, chain[i]);
+  for (int i = 0; i < 3; i++) block_acquire(pool, chain[i]);
+  for (int i = 2; i >= 0; i--) block_release(pool, chain[i]);
+  block_release(pool, other);
+  const int32_t order[] = {other, chain[2], chain[1], chain[0]};
+  for (int i = 0; i < 4; i++) {
+    ASSERT_EQ(block_allocate(pool), order[i]);
+    block_pool_check(pool);
+  }
+  ASSERT_EQ_FOR(pool->num_spared, 3, "all three at once, each once");
+  block_pool_free(pool);
+}
+
+Test(block, a_plan_spares_so_many_blocks_and_no_more) {
+  enum { COUNT = BLOCK_MOVES_MAX + 8 };
+  block_pool_t *pool = pool_of(COUNT + 1, 4);
+  int32_t blocks[COUNT];
+  for (int i = 0; i < COUNT; i++) publish(pool, blocks[i] = block_allocate(pool), 0, i);
+  for (int i = 0; i < COUNT; i++) block_release(pool, blocks[i]);
+  for (int i = 0; i < COUNT; i++) {
+    block_acquire(pool, blocks[i]);
+    block_release(pool, blocks[i]);
+  }
+  ASSERT_EQ_FOR(block_allocate(pool), blocks[BLOCK_MOVES_MAX], "the first one that was not moved");
+  ASSERT_EQ(pool->num_spared, BLOCK_MOVES_MAX);
+  block_begin_plan(pool);
+  ASSERT_EQ_FOR(block_allocate(pool), blocks[0], "the last seven are spared");
+  ASSERT_EQ(pool->num_spared, BLOCK_MOVES_MAX + 7);
+  block_pool_check(pool);
+  block_pool_free(pool);
+}
+
 Test(prefix, equal_key_with_other_tokens_or_parent_is_no_hit) {
   block_pool_t *pool = pool_of(8, 4);
   int32_t a = block_allocate(pool), b = block_allocate(pool);
