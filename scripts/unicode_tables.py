@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {
     "tokenizer": "engine/text/unicode/unicode_tables.c",
+    "bert": "engine/text/unicode/bert_tables.c",
     "graphemes": "engine/text/unicode/grapheme_tables.c",
     "templates": "engine/base/unicode_case_tables.c",
     "properties": "engine/grammar/automaton/property_tables.c",

@@ -11,6 +11,7 @@
 #include "engine/text/unicode/unicode.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { POLL_BYTES = 64 * 1024, SCRATCH_KEEP_BYTES = 4 << 20 };
 enum { ENCODE_FULL = 1 }; /* ids_max is reached: stop, no error */
@@ -64,12 +65,21 @@ static int encode_unigram(encode_t *encode, const uint8_t *piece, size_t length)
                         piece, length, encode->cancelled, &encode->out);
 }
 
+static int encode_wordpiece(encode_t *encode, const uint8_t *piece, size_t length) {
+  if (skips_word(encode)) return 0;
+  return wordpiece_encode(&encode->tokenizer->wordpiece, piece, length, &encode->out);
+}
+
 static int encode_piece(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
   encode_t *encode = context;
   const tokenizer_t *tokenizer = encode->tokenizer;
-  int code = tokenizer->unigram.scores == NULL ? bpe_encode(&tokenizer->bpe, encode->scratch->bpe,
-                                                            piece, length, limit, &encode->out)
-                                               : encode_unigram(encode, piece, length);
+  int code;
+  if (tokenizer->unigram.scores != NULL)
+    code = encode_unigram(encode, piece, length);
+  else if (tokenizer->wordpiece.trie.edges != NULL)
+    code = encode_wordpiece(encode, piece, length);
+  else
+    code = bpe_encode(&tokenizer->bpe, encode->scratch->bpe, piece, length, limit, &encode->out);
   if (code != 0) return code;
   if (num_ids(encode) >= encode->ids_max) return ENCODE_FULL;
   encode->polled += length;
@@ -256,6 +266,31 @@ int tokenizer_refuse(const char *param, inferd_error_t *error) {
                    param != NULL ? ": " : "", param != NULL ? param : "");
 }
 
+int32_t tokenizer_pair_extra(const tokenizer_t *tokenizer, const char **why) {
+  const pair_template_t *pair = &tokenizer->pair;
+  *why = pair->missing;
+  return *why != NULL ? -1 : (int32_t)(pair->count[0] + pair->count[1] + pair->count[2]);
+}
+
+int64_t tokenizer_join(const tokenizer_t *tokenizer, const token_pair_t *pair, int32_t *out) {
+  const pair_template_t *template = &tokenizer->pair;
+  const struct {
+    const int32_t *ids;
+    size_t count;
+  } parts[] = {{template->ids[0], template->count[0]},
+               {pair->first, pair->num_first},
+               {template->ids[1], template->count[1]},
+               {pair->second, pair->num_second},
+               {template->ids[2], template->count[2]}};
+  size_t at = 0;
+  for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+    if (parts[i].count > 0) memcpy(out + at, parts[i].ids, parts[i].count * sizeof *out);
+    at += parts[i].count;
+  }
+  if (!template->typed) return -1;
+  return (int64_t)(template->count[0] + pair->num_first + template->first_typed);
+}
+
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer) {
   return (int32_t)tokenizer->num_ids;
 }
@@ -308,6 +343,7 @@ void tokenizer_free(tokenizer_t *tokenizer) {
   if (tokenizer == NULL) return;
   bpe_free(&tokenizer->bpe);
   unigram_free(&tokenizer->unigram);
+  wordpiece_free(&tokenizer->wordpiece);
   normalizer_free(&tokenizer->normalizer);
   pretokenizer_free(&tokenizer->pretokenizer);
   free(tokenizer->added);

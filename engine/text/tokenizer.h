@@ -62,6 +62,19 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error);
 
+/* Two texts that were encoded without special tokens. */
+typedef struct token_pair {
+  const int32_t *first, *second;
+  size_t num_first, num_second;
+} token_pair_t;
+
+/* Ids that the post-processor adds to a pair of texts, or -1 if it knows no pairs: *why says so. */
+int32_t tokenizer_pair_extra(const tokenizer_t *tokenizer, const char **why);
+/* Writes the ids of a pair as the post-processor joins them: room for num_first + num_second +
+ * tokenizer_pair_extra. Returns the place of the first token of type 1 (token_type_ids), or -1 if
+ * all have type 0. */
+int64_t tokenizer_join(const tokenizer_t *tokenizer, const token_pair_t *pair, int32_t *out);
+
 /* The bytes that tokenizer_encode takes for a text while it runs: the ids, and the text as the
  * normaliser and the pre-tokenizer change it. A word of megabytes takes more. */
 static inline size_t tokenizer_memory(size_t length, const tokenize_options_t *options) {

@@ -9,6 +9,7 @@
 #include "engine/text/added_tokens.h"
 #include "engine/text/model/bpe.h"
 #include "engine/text/model/unigram.h"
+#include "engine/text/model/wordpiece.h"
 #include "engine/text/normalize/normalizer.h"
 #include "engine/text/split/pretokenizer.h"
 #include "engine/text/tokenizer.h"
@@ -22,11 +23,14 @@ typedef enum {
   DECODE_STRIP,     /* of each token */
   DECODE_METASPACE, /* replacement -> space, dropped in the first token unless prepend_scheme never
                      */
+  DECODE_WORDPIECE, /* the pattern is dropped from the start of a token, else a space comes before
+                     */
 } decoder_kind_t;
 
 typedef struct decoder_step {
   decoder_kind_t kind;
   bool keep_first;      /* Metaspace with prepend_scheme never */
+  bool cleans_up;       /* WordPiece: no space before punctuation and endings such as 's */
   uint32_t start, stop; /* Strip: most characters to drop at each end */
   unsigned pattern_length, content_length;
   char pattern[DECODER_TEXT_MAX], content[DECODER_TEXT_MAX];
@@ -42,9 +46,19 @@ typedef struct decoder {
   uint32_t strip_start;
 } decoder_t;
 
+/* How the post-processor joins two texts: ids, the first text, ids, the second text, ids. */
+typedef struct pair_template {
+  const char *missing; /* NULL, or why two texts cannot be joined */
+  int32_t ids[3][AFFIX_IDS_MAX];
+  unsigned count[3];
+  bool typed;           /* tokens have the type 1 from ids[1][first_typed] on */
+  unsigned first_typed; /* count[1]: from the second text on */
+} pair_template_t;
+
 struct tokenizer {
-  bpe_t bpe;         /* its vocabulary serves both kinds of model */
-  unigram_t unigram; /* scores NULL: the model is BPE */
+  bpe_t bpe;             /* its vocabulary serves every kind of model */
+  unigram_t unigram;     /* scores NULL: the model is none */
+  wordpiece_t wordpiece; /* trie.edges NULL: the model is none */
   normalizer_t normalizer;
   pretokenizer_t pretokenizer;
   added_token_t *added; /* [num_added] in order of the file */
@@ -56,6 +70,7 @@ struct tokenizer {
   token_matcher_t raw, normalized;
   int32_t prefix[AFFIX_IDS_MAX], suffix[AFFIX_IDS_MAX]; /* the post-processor */
   unsigned num_prefix, num_suffix;
+  pair_template_t pair;
   decoder_t decoder;
   uint32_t num_ids;      /* highest id + 1 */
   buffer_t text;         /* decoded bytes of all ids */

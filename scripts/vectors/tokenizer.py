@@ -6,7 +6,8 @@
 texts.json        strings over an edge alphabet, random byte strings, a little prose and code
 <name>/tokenizer.json   a pipeline of tokenizer_pipelines.py with a vocabulary of about 600 tokens
 <name>/ids.json   for each text the ids, for the first 12 also with the post-processor, and the
-                  decoded text: 0 = the text itself, null = not well-formed UTF-8
+                  decoded text: 0 = the text itself, null = not well-formed UTF-8; of tokenizers
+                  of encoders also the ids and types of neighbouring texts as pairs
 legacy/           the gpt2 vocabulary as vocab.json + merges.txt with an OPT-like configuration
 """
 
@@ -26,6 +27,7 @@ OUT = os.path.join(
 )
 
 SPECIAL_TEXTS = 12
+PAIRS = 30  # of neighbouring texts
 
 # Written for this purpose, so that the vectors do not depend on the machine they are made on.
 SAMPLE = """The quick brown fox isn't lazy; it's jumping over 12345 dogs, and they'll run. We've
@@ -103,12 +105,16 @@ def write(path, value):
         file.write("\n")
 
 
-def vectors(tokenizer, strings):
+def vectors(tokenizer, strings, name=""):
     plain = [tokenizer.encode(t, add_special_tokens=False).ids for t in strings]
     special = [tokenizer.encode(t, add_special_tokens=True).ids for t in strings[:SPECIAL_TEXTS]]
     decoded = [tokenizer.decode(i, skip_special_tokens=True) for i in plain]
     decoded = [None if "\ufffd" in d else 0 if d == t else d for d, t in zip(decoded, strings)]
-    return {"plain": plain, "special": special, "decoded": decoded}
+    out = {"plain": plain, "special": special, "decoded": decoded}
+    if name in tp.tokenizer_encoders.PAIRED:
+        pairs = [tokenizer.encode(*strings[i : i + 2]) for i in range(PAIRS)]
+        out["pairs"] = [[p.ids, p.type_ids] for p in pairs]
+    return out
 
 
 def legacy(strings):
@@ -169,7 +175,7 @@ def main():
         tokenizer.save(os.path.join(directory, "tokenizer.json"), pretty=False)
         # Read back: only then the library numbers added tokens as it does for a published file.
         tokenizer = tp.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
-        write(os.path.join(directory, "ids.json"), vectors(tokenizer, strings))
+        write(os.path.join(directory, "ids.json"), vectors(tokenizer, strings, name))
     if not sys.argv[1:]:
         legacy(strings)
 

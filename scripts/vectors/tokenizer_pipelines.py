@@ -28,6 +28,7 @@ from tokenizers import (
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import charsmap  # noqa: E402
+import tokenizer_encoders  # noqa: E402
 
 R1 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 R1_ALIAS = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
@@ -280,6 +281,7 @@ def pipelines():
             {},
             "unigram",
         ),
+        **tokenizer_encoders.pipelines(LLAMA, ODD),
         "unigram_t5": (
             pre_tokenizers.Sequence(
                 [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE_MARK)]
@@ -359,12 +361,16 @@ def build_unigram(name, texts, vocab_size):
         result.pre_tokenizer = pre
     result.decoder = llama_decoder() if pre is None else decoders.Metaspace(SPACE_MARK)
     result.add_tokens(added)
+    if name == "xlmr":
+        result.post_processor = tokenizer_encoders.pair_processor(name, result)
     return result
 
 
 def build(name, texts, vocab_size):
     """Trains one pipeline; `texts` is a list of strings."""
     pre, norm, added, options, kind = pipelines()[name]
+    if kind == "wordpiece":
+        return tokenizer_encoders.build(name, pipelines()[name], texts, vocab_size)
     if kind == "unigram":
         return build_unigram(name, texts, vocab_size)
     trained = Tokenizer(models.BPE())
@@ -401,6 +407,8 @@ def build(name, texts, vocab_size):
         scheme = "always" if name == "metaspace_split" else "first"
         result.decoder = decoders.Metaspace(SPACE_MARK, prepend_scheme=scheme)
     result.add_tokens(added)
+    if name == "roberta":
+        result.post_processor = tokenizer_encoders.pair_processor(name, result)
     if name in BOS:
         token = BOS[name]
         result.post_processor = processors.TemplateProcessing(

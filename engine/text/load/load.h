@@ -96,6 +96,10 @@ int load_merge(tokenizer_load_t *load, const char *where, uint32_t rank, const c
                size_t length, buffer_t *joined);
 /* load_gguf.c: the whole tokenizer, from the metadata of a GGUF file. */
 int load_gguf(tokenizer_load_t *load, const char *path);
+/* The object of tokens and ids of a BPE or WordPiece model. */
+int load_vocab(tokenizer_load_t *load, const json_t *vocab);
+/* load_wordpiece.c */
+int load_wordpiece(tokenizer_load_t *load, const json_t *model);
 /* load_unigram.c */
 int load_unigram(tokenizer_load_t *load, const json_t *model);
 /* load_added.c; the model must be loaded. Reserves space for `count_max` tokens and for

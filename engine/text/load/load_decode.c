@@ -53,6 +53,48 @@ static int template_token(tokenizer_load_t *load, const json_t *value, const jso
   return 0;
 }
 
+/* One piece of "pair". The tokens up to a place must have the type 0, those behind it the type 1.
+ */
+static int pair_piece(tokenizer_load_t *load, const json_t *value, const json_t *piece,
+                      unsigned *side) {
+  pair_template_t *pair = &load->tokenizer->pair;
+  const json_t *token = load_field(piece, "SpecialToken");
+  const json_t *item = token != NULL ? token : load_field(piece, "Sequence");
+  int64_t type = 0;
+  bool typed = json_int64(load_field(item, "type_id"), &type) && type == 1;
+  if (type < 0 || type > 1 || (pair->typed && !typed) || (typed && *side == 0))
+    pair->missing = "the post-processor's template of pairs has types that are not 0, then 1";
+  if (typed && !pair->typed) {
+    pair->typed = true;
+    pair->first_typed = pair->count[1];
+    if (*side == 2)
+      pair->missing = "the post-processor's template of pairs has types in the last tokens only";
+  }
+  if (token != NULL)
+    return template_token(load, value, token, pair->ids[*side], &pair->count[*side]);
+  if (*side == 2 || !json_equals(load_field(item, "id"), *side == 0 ? "A" : "B"))
+    pair->missing = "the post-processor's template of pairs does not hold A, then B";
+  *side += *side < 2;
+  return 0;
+}
+
+static int template_pair(tokenizer_load_t *load, const json_t *value) {
+  pair_template_t *pair = &load->tokenizer->pair;
+  const json_t *list = load_field(value, "pair");
+  unsigned side = 0;
+  if (list == NULL || list->type != JSON_ARRAY || list->count == 0) {
+    pair->missing = "the post-processor has no template for pairs";
+    return 0;
+  }
+  *pair = (pair_template_t){0};
+  JSON_EACH(piece, list) {
+    int code = pair_piece(load, value, piece, &side);
+    if (code != 0) return code;
+  }
+  if (side != 2) pair->missing = "the post-processor's template of pairs does not hold A, then B";
+  return 0;
+}
+
 static int template_processor(tokenizer_load_t *load, const json_t *value) {
   static const char where[] = "post_processor";
   int32_t ids[2][AFFIX_IDS_MAX];
@@ -71,11 +113,13 @@ static int template_processor(tokenizer_load_t *load, const json_t *value) {
     if (code != 0) return code;
   }
   if (side != 1) return load_fail(load, where, "\"single\" must hold the sequence A once");
-  return wrap(load, where, ids[0], count[0], ids[1], count[1]);
+  int code = wrap(load, where, ids[0], count[0], ids[1], count[1]);
+  return code == 0 ? template_pair(load, value) : code;
 }
 
-/* RobertaProcessing and BertProcessing: "cls" and "sep" are [text, id]. */
-static int cls_processor(tokenizer_load_t *load, const json_t *value) {
+/* RobertaProcessing and BertProcessing: "cls" and "sep" are [text, id]. Between two texts RoBERTa
+ * has two separators; BERT's second text has the type 1. */
+static int cls_processor(tokenizer_load_t *load, const json_t *value, bool bert) {
   static const char *const keys[2] = {"cls", "sep"};
   int32_t ids[2][AFFIX_IDS_MAX];
   unsigned count[2] = {0, 0};
@@ -86,6 +130,11 @@ static int cls_processor(tokenizer_load_t *load, const json_t *value) {
     int code = push_affix(load, "post_processor", json_next(first), ids[i], &count[i]);
     if (code != 0) return code;
   }
+  load->tokenizer->pair =
+      (pair_template_t){.ids = {{ids[0][0]}, {ids[1][0], ids[1][0]}, {ids[1][0]}},
+                        .count = {1, bert ? 1 : 2, 1},
+                        .typed = bert,
+                        .first_typed = 1};
   return wrap(load, "post_processor", ids[0], count[0], ids[1], count[1]);
 }
 
@@ -94,13 +143,14 @@ static int processor(tokenizer_load_t *load, const json_t *value) {
   const json_t *type = load_field(value, "type");
   if (json_equals(type, "ByteLevel")) return 0;
   if (json_equals(type, "TemplateProcessing")) return template_processor(load, value);
-  if (json_equals(type, "RobertaProcessing") || json_equals(type, "BertProcessing"))
-    return cls_processor(load, value);
+  if (json_equals(type, "RobertaProcessing")) return cls_processor(load, value, false);
+  if (json_equals(type, "BertProcessing")) return cls_processor(load, value, true);
   return load_fail(load, "post_processor", "type \"%s\" is not supported",
                    load_quote(quoted, type));
 }
 
 int load_post_processor(tokenizer_load_t *load, const json_t *value) {
+  load->tokenizer->pair.typed = true; /* without a template: one text, then the other */
   if (value == NULL) return 0;
   if (!json_equals(load_field(value, "type"), "Sequence")) return processor(load, value);
   const json_t *list = load_field(value, "processors");
@@ -159,6 +209,16 @@ static int read_metaspace(tokenizer_load_t *load, const json_t *value, decoder_s
   return 0;
 }
 
+static int read_wordpiece(tokenizer_load_t *load, const json_t *value, decoder_step_t *step) {
+  step->kind = DECODE_WORDPIECE;
+  step->cleans_up = true;
+  if (!keep_text(load_field(value, "prefix"), step->pattern, &step->pattern_length))
+    return load_fail(load, "decoder", "WordPiece needs a string \"prefix\"");
+  if (!load_bool(load, value, "cleanup", "decoder", &step->cleans_up)) return ERR_MODEL_MALFORMED;
+  load->tokenizer->decoder.first_differs = true;
+  return 0;
+}
+
 /* One component; *fused: the tokens are joined, so the whole text is one. */
 static int decoder_component(tokenizer_load_t *load, const json_t *value, bool *fused) {
   decoder_t *decoder = &load->tokenizer->decoder;
@@ -180,6 +240,8 @@ static int decoder_component(tokenizer_load_t *load, const json_t *value, bool *
     code = read_metaspace(load, value, step);
   else if (json_equals(type, "Strip"))
     code = read_strip(load, value, step);
+  else if (json_equals(type, "WordPiece"))
+    code = read_wordpiece(load, value, step);
   else
     code = load_fail(load, "decoder", "type \"%s\" is not supported", load_quote(quoted, type));
   if (code != 0) return code;

@@ -1,4 +1,5 @@
-/* load_model.c: the BPE model of tokenizer.json, or vocab.json with merges.txt.
+/* load_model.c: the kind of model, and the BPE model of tokenizer.json, or vocab.json with
+ * merges.txt.
  *
  * The loading thread only. Every merge must name tokens of the vocabulary, and so must its product;
  * bounds are checked before memory is taken.
@@ -9,7 +10,7 @@
 
 static const char where_vocab[] = "model.vocab", where_merges[] = "model.merges";
 
-static int read_vocab(tokenizer_load_t *load, const json_t *vocab) {
+int load_vocab(tokenizer_load_t *load, const json_t *vocab) {
   char quoted[96];
   int64_t id, highest = -1;
   if (vocab == NULL || vocab->type != JSON_OBJECT)
@@ -142,12 +143,20 @@ static bool is_unigram(const json_t *model) {
   return vocab != NULL && vocab->type == JSON_ARRAY && load_field(model, "merges") == NULL;
 }
 
+/* The key tells a model of a legacy file. */
+static bool is_wordpiece(const json_t *model) {
+  const json_t *type = load_field(model, "type");
+  if (type != NULL) return json_equals(type, "WordPiece");
+  return load_field(model, "max_input_chars_per_word") != NULL;
+}
+
 int load_model(tokenizer_load_t *load, const json_t *model) {
   bpe_t *bpe = &load->tokenizer->bpe;
   char quoted[96];
   if (model == NULL || model->type != JSON_OBJECT)
     return load_fail(load, "model", "an object is needed");
   if (is_unigram(model)) return load_unigram(load, model);
+  if (is_wordpiece(model)) return load_wordpiece(load, model);
   const json_t *type = load_field(model, "type");
   if (type == NULL && load_field(model, "merges") == NULL)
     return load_fail(load, "model", "neither a \"type\" nor \"merges\"");
@@ -158,7 +167,7 @@ int load_model(tokenizer_load_t *load, const json_t *model) {
       !load_bool(load, model, "fuse_unk", "model", &bpe->fuse_unk))
     return ERR_MODEL_MALFORMED;
   int code = check_plain(load, model);
-  if (code == 0) code = read_vocab(load, load_field(model, "vocab"));
+  if (code == 0) code = load_vocab(load, load_field(model, "vocab"));
   if (code != 0) return code;
   const json_t *unk = load_field(model, "unk_token");
   if (unk != NULL && unk->type != JSON_STRING)
@@ -197,7 +206,7 @@ int load_model_legacy(tokenizer_load_t *load, const json_t *vocab, const load_do
   buffer_t joined = {0};
   uint32_t count;
   bpe->unk = NO_ID;
-  int code = read_vocab(load, vocab);
+  int code = load_vocab(load, vocab);
   load->file = "merges.txt";
   if (code == 0) code = each_line(load, merges, NULL, &count);
   if (code != 0) return code;

@@ -91,6 +91,20 @@ static int precompiled_component(tokenizer_load_t *load, const json_t *value, co
   return load_fail(load, where, "Precompiled: precompiled_charsmap: %s", reason);
 }
 
+/* Without strip_accents the accents are stripped if the text is lower-cased. */
+static int bert_component(tokenizer_load_t *load, const json_t *value, const char *where,
+                          normalizer_step_t *step) {
+  bert_rules_t *rules = &step->bert;
+  step->kind = NORMALIZE_BERT;
+  *rules = (bert_rules_t){.cleans = true, .splits_han = true, .lowers = true};
+  if (!load_bool(load, value, "clean_text", where, &rules->cleans) ||
+      !load_bool(load, value, "handle_chinese_chars", where, &rules->splits_han) ||
+      !load_bool(load, value, "lowercase", where, &rules->lowers))
+    return ERR_MODEL_MALFORMED;
+  rules->strips = rules->lowers;
+  return load_bool(load, value, "strip_accents", where, &rules->strips) ? 0 : ERR_MODEL_MALFORMED;
+}
+
 static int normalizer_component(tokenizer_load_t *load, const json_t *value, const char *where) {
   normalizer_t *normalizer = &load->tokenizer->normalizer;
   const json_t *type = load_field(value, "type");
@@ -110,6 +124,8 @@ static int normalizer_component(tokenizer_load_t *load, const json_t *value, con
                        NORMALIZER_TEXT_MAX);
   } else if (json_equals(type, "Replace")) {
     code = replace_component(load, value, where, step);
+  } else if (json_equals(type, "BertNormalizer")) {
+    code = bert_component(load, value, where, step);
   } else if (json_equals(type, "Strip")) {
     step->kind = NORMALIZE_STRIP;
     if (!load_bool(load, value, "strip_left", where, &step->strip_left) ||
@@ -223,7 +239,7 @@ static int check_first(tokenizer_load_t *load, const char *where, const char *ma
     bool replaces = step->kind == NORMALIZE_REPLACE || step->kind == NORMALIZE_SPACES;
     if (step->kind == NORMALIZE_PREPEND || (step->kind == NORMALIZE_STRIP && step->strip_left) ||
         ((step->kind == NORMALIZE_NFC || step->kind == NORMALIZE_CHARSMAP) && behind) ||
-        (replaces && !(one_char ? single : marks)))
+        step->kind == NORMALIZE_BERT || (replaces && !(one_char ? single : marks)))
       return load_fail(load, where,
                        "Metaspace: prepend_scheme \"first\" is not supported with a "
                        "normalizer that may move the start of the text");
@@ -267,9 +283,12 @@ static int pretokenizer_component(tokenizer_load_t *load, const json_t *value, c
   if (json_equals(type, "Split")) return split_component(load, value, where);
   if (json_equals(type, "ByteLevel")) return byte_level_component(load, value, where);
   if (json_equals(type, "Metaspace")) return metaspace_component(load, value, where);
-  if (json_equals(type, "WhitespaceSplit")) {
+  bool bert = json_equals(type, "BertPreTokenizer");
+  if (bert || json_equals(type, "WhitespaceSplit")) {
     scanner_blanks(&scanner);
-    return add_step(load, where, &scanner, SPLIT_REMOVED, false);
+    int code = add_step(load, where, &scanner, SPLIT_REMOVED, false);
+    scanner_punctuation(&scanner);
+    return code == 0 && bert ? add_step(load, where, &scanner, SPLIT_ISOLATED, false) : code;
   }
   if (json_equals(type, "Digits")) {
     bool individual = false;

@@ -7,14 +7,13 @@
 #include "engine/text/model/unigram.h"
 
 #include "engine/base/checked.h"
-#include "engine/base/hash.h"
 #include "engine/text/unicode/unicode.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { POLL_PLACES = 64 * 1024, NODE_BITS = 28 };
+enum { POLL_PLACES = 64 * 1024 };
 
 typedef struct unigram_place {
   double score;   /* of the best path that ends here */
@@ -22,45 +21,8 @@ typedef struct unigram_place {
   uint32_t id;    /* NO_ID: nothing ends here */
 } unigram_place_t;
 
-/* ---- the trie ---- */
-
-static uint64_t edge_key(uint32_t node, uint8_t byte) {
-  return (uint64_t)node << 8 | byte;
-}
-
-static uint32_t edge_slot(const unigram_t *unigram, uint32_t node, uint8_t byte) {
-  uint64_t key = edge_key(node, byte);
-  uint32_t i = (uint32_t)hash_mix(key * 0xD6E8FEB86659FD93u) & unigram->edge_mask;
-  while (unigram->edges[i] != 0 && unigram->edges[i] >> NODE_BITS != key)
-    i = (i + 1) & unigram->edge_mask;
-  return i;
-}
-
-static void add_string(unigram_t *unigram, const uint8_t *text, size_t length, uint32_t id) {
-  uint32_t node = 0;
-  for (size_t i = 0; i < length; i++) {
-    uint32_t slot = edge_slot(unigram, node, text[i]);
-    if (unigram->edges[slot] == 0)
-      unigram->edges[slot] = edge_key(node, text[i]) << NODE_BITS | unigram->num_nodes++;
-    node = (uint32_t)(unigram->edges[slot] & ((1u << NODE_BITS) - 1));
-  }
-  unigram->accept[node] = id + 1;
-}
-
 bool unigram_finish(unigram_t *unigram, const vocab_t *vocab) {
-  size_t bytes = vocab->arena.length, slots = 16;
-  if (bytes + 1 >= (1u << NODE_BITS)) return false;
-  while (slots < 2 * (bytes + 1)) slots *= 2;
-  unigram->edges = calloc(slots, sizeof *unigram->edges);
-  unigram->accept = calloc(bytes + 1, sizeof *unigram->accept);
-  if (unigram->edges == NULL || unigram->accept == NULL) return false;
-  unigram->edge_mask = (uint32_t)(slots - 1);
-  unigram->num_nodes = 1;
-  for (uint32_t id = 0; id < vocab->num_ids; id++) {
-    size_t length;
-    const uint8_t *text = vocab_string(vocab, id, &length);
-    if (text != NULL && length > 0) add_string(unigram, text, length, id);
-  }
+  if (!trie_build(&unigram->trie, vocab)) return false;
   for (unsigned byte = 0; byte < 256; byte++) {
     char name[8];
     snprintf(name, sizeof name, "<0x%02X>", byte);
@@ -71,8 +33,7 @@ bool unigram_finish(unigram_t *unigram, const vocab_t *vocab) {
 
 void unigram_free(unigram_t *unigram) {
   free(unigram->scores);
-  free(unigram->edges);
-  free(unigram->accept);
+  trie_free(&unigram->trie);
 }
 
 void unigram_scratch_free(unigram_scratch_t *scratch) {
@@ -94,11 +55,10 @@ static void extend(const unigram_t *unigram, unigram_place_t *places, const uint
   bool single = false;
   uint32_t node = 0;
   for (size_t i = at; i < length; i++) {
-    uint64_t edge = unigram->edges[edge_slot(unigram, node, piece[i])];
-    if (edge == 0) break;
-    node = (uint32_t)(edge & ((1u << NODE_BITS) - 1));
-    if (unigram->accept[node] == 0) continue;
-    uint32_t id = unigram->accept[node] - 1;
+    node = trie_step(&unigram->trie, node, piece[i]);
+    if (node == 0) break;
+    uint32_t id = trie_id(&unigram->trie, node);
+    if (id == NO_ID) continue;
     offer(&places[i + 1], here + unigram->scores[id], at, id);
     single = single || i + 1 - at == character;
   }

@@ -8,7 +8,7 @@
 #define INFERD_ENGINE_TEXT_MODEL_UNIGRAM_H
 
 #include "engine/base/error.h"
-#include "engine/text/model/vocab.h"
+#include "engine/text/model/trie.h"
 
 #include <stdatomic.h>
 
@@ -18,10 +18,7 @@ typedef struct unigram {
   uint32_t unk;           /* id of text that the vocabulary lacks */
   bool byte_fallback;     /* such characters become <0xHH> tokens where all are there */
   uint32_t fallback[256]; /* id of <0xHH>, NO_ID = absent */
-  uint64_t *edges;        /* the trie: node << 36 | byte << 28 | child, 0 = free; [edge_mask + 1] */
-  uint32_t edge_mask;
-  uint32_t *accept; /* [num_nodes] id + 1 of the string that ends here, 0 = none */
-  uint32_t num_nodes;
+  trie_t trie;            /* of the whole vocabulary */
 } unigram_t;
 
 typedef struct unigram_scratch {

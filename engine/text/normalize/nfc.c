@@ -36,8 +36,7 @@ static const unicode_triple_t *find_decomposition(uint32_t codepoint) {
   return NULL;
 }
 
-/* Writes the canonical decomposition of `codepoint`, at most 4 code points. */
-static unsigned decompose(uint32_t codepoint, uint32_t *out) {
+unsigned nfc_decompose(uint32_t codepoint, uint32_t out[4]) {
   if (codepoint >= S_BASE && codepoint < S_BASE + S_COUNT) {
     uint32_t s = codepoint - S_BASE;
     out[0] = L_BASE + s / (V_COUNT * T_COUNT);
@@ -140,7 +139,7 @@ static bool segment(const uint8_t *text, size_t length, buffer_t *chars, buffer_
   size_t n = 0;
   for (size_t at = 0; at < length;) {
     unsigned bytes;
-    n += decompose(utf8_read(text + at, &bytes), c + n);
+    n += nfc_decompose(utf8_read(text + at, &bytes), c + n);
     at += bytes;
   }
   order(c, n, c + n);

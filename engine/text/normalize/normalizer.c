@@ -99,6 +99,7 @@ static bool run_step(const normalizer_step_t *step, normalizer_scratch_t *scratc
     return step->pattern_length == 1 ? replace_byte(step, text, length, out, changed)
                                      : replace(step, text, length, out, changed);
   case NORMALIZE_SPACES: return replace_spaces(step, text, length, out, changed);
+  case NORMALIZE_BERT: return bert_append(&step->bert, text, length, out, changed);
   case NORMALIZE_STRIP: return strip(step, text, length, out, changed);
   }
   return false;

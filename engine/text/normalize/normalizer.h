@@ -1,9 +1,10 @@
 /* normalizer.h: raw text between added tokens -> normalised text.
  *
  * A normalizer_t is the chain of `normalizer` in tokenizer.json: steps of NFC, Precompiled,
- * Prepend, Replace (plain text, or runs of spaces) and Strip. The loading thread makes it; it never
- * changes afterwards, so any thread may read it. A normalizer_scratch_t belongs to one thread. All
- * texts are well-formed UTF-8, and lengths are in bytes. Every step takes linear time.
+ * Prepend, Replace (plain text, or runs of spaces), BertNormalizer and Strip. The loading thread
+ * makes it; it never changes afterwards, so any thread may read it. A normalizer_scratch_t belongs
+ * to one thread. All texts are well-formed UTF-8, and lengths are in bytes. Every step takes linear
+ * time.
  */
 #ifndef INFERD_ENGINE_TEXT_NORMALIZE_NORMALIZER_H
 #define INFERD_ENGINE_TEXT_NORMALIZE_NORMALIZER_H
@@ -18,8 +19,17 @@ typedef enum {
   NORMALIZE_PREPEND,  /* `content` in front of the text */
   NORMALIZE_REPLACE,  /* `pattern` by `content` */
   NORMALIZE_SPACES,   /* the regex " {2,}" by `content` */
+  NORMALIZE_BERT,     /* BertNormalizer */
   NORMALIZE_STRIP     /* removes whitespace at the ends */
 } normalizer_kind_t;
+
+/* What a BertNormalizer does, in this order. */
+typedef struct bert_rules {
+  bool cleans;     /* drops control characters, and makes every whitespace a space */
+  bool splits_han; /* puts spaces around Chinese characters */
+  bool strips;     /* decomposes, and drops the marks */
+  bool lowers;
+} bert_rules_t;
 
 typedef struct normalizer_step {
   normalizer_kind_t kind;
@@ -28,6 +38,7 @@ typedef struct normalizer_step {
   char pattern[NORMALIZER_TEXT_MAX], content[NORMALIZER_TEXT_MAX];
   charsmap_t *charsmap;         /* Precompiled only, else NULL; owned */
   bool strip_left, strip_right; /* Strip only */
+  bert_rules_t bert;            /* BertNormalizer only */
 } normalizer_step_t;
 
 typedef struct normalizer {
@@ -62,5 +73,10 @@ void normalizer_scratch_free(normalizer_scratch_t *scratch);
  * already, it leaves both as they are; the caller sets *changed to false before. `chars` is work
  * memory. Returns false if memory is short. */
 bool nfc_append(const uint8_t *text, size_t length, buffer_t *chars, buffer_t *out, bool *changed);
+/* Writes the canonical decomposition of a code point, at most 4 code points; returns how many. */
+unsigned nfc_decompose(uint32_t codepoint, uint32_t out[4]);
+/* bert.c, with the contract of the steps in normalizer.c. */
+bool bert_append(const bert_rules_t *rules, const uint8_t *text, size_t length, buffer_t *out,
+                 bool *changed);
 
 #endif

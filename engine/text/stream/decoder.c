@@ -5,6 +5,7 @@
  */
 #include "engine/base/hex.h"
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 #include "engine/text/tokenizer_internal.h"
 #include "engine/text/unicode/unicode.h"
 
@@ -58,11 +59,42 @@ static bool strip(const decoder_step_t *step, const uint8_t *text, size_t n, buf
   return buffer_append(out, text, n);
 }
 
+/* Takes the space out of " ." and the like, in the order of the reference library. */
+static bool clean_up(buffer_t *out, size_t start) {
+  static const char *const pairs[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
+                                         {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
+                                         {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
+                                         {" 've", "'ve"}, {" 're", "'re"}};
+  buffer_t work = {0};
+  bool ok = true;
+  for (size_t i = 0; ok && i < ARRAY_LEN(pairs); i++) {
+    const uint8_t *text = out->bytes + start;
+    size_t n = out->length - start, length = strlen(pairs[i][0]);
+    if (memmem(text, n, pairs[i][0], length) == NULL) continue;
+    work.length = 0;
+    ok = replace(text, n, pairs[i][0], length, pairs[i][1], strlen(pairs[i][1]), &work);
+    out->length = start;
+    ok = ok && buffer_append(out, work.bytes, work.length);
+  }
+  buffer_free(&work);
+  return ok;
+}
+
+static bool wordpiece(const decoder_step_t *step, const uint8_t *text, size_t n, bool first,
+                      buffer_t *out) {
+  size_t m = step->pattern_length, start = out->length;
+  bool inner = n >= m && memcmp(text, step->pattern, m) == 0;
+  if (!first && inner) text += m, n -= m;
+  if (!first && !inner && !buffer_append(out, " ", 1)) return false;
+  return buffer_append(out, text, n) && (!step->cleans_up || clean_up(out, start));
+}
+
 static bool run_step(const decoder_step_t *step, const uint8_t *text, size_t n, bool first,
                      buffer_t *out, bool *fallback) {
   int byte;
   switch (step->kind) {
   case DECODE_BYTE_LEVEL: return byte_level(text, n, out);
+  case DECODE_WORDPIECE: return wordpiece(step, text, n, first, out);
   case DECODE_STRIP: return strip(step, text, n, out);
   case DECODE_BYTE_FALLBACK:
     if ((byte = fallback_byte_of(text, n)) < 0) return buffer_append(out, text, n);

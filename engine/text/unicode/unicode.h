@@ -3,6 +3,7 @@
  * The reference library mixes Unicode versions, so every property has a pin of its own:
  *   unicode_class   regex classes (\p{L}, \s, ...)     Unicode 16.0
  *   unicode_extra   Digits: 17.0; Punctuation: 8.0 and ASCII; word characters; NFC quick check
+ *   unicode_bert    what BertNormalizer drops and lower-cases: measured
  *   NFC data        Unicode 9.0: later marks are not reordered, later compositions not applied
  * scripts/unicode_tables.py writes unicode_tables.c and checks the counts. Pure look-ups, any
  * thread.
@@ -56,6 +57,30 @@ static inline uint8_t unicode_extra(uint32_t codepoint) {
 }
 static inline uint8_t unicode_ccc(uint32_t codepoint) {
   return unicode_ccc_blocks[(uint32_t)unicode_ccc_index[codepoint >> 8] << 8 | (codepoint & 255)];
+}
+
+enum {                   /* bits of unicode_bert */
+       BERT_CONTROL = 1, /* clean_text drops it */
+       BERT_MARK = 2     /* strip_accents drops it */
+};
+
+typedef struct bert_pair {
+  uint32_t from, to;
+} bert_pair_t;
+
+extern const uint8_t unicode_bert_index[4352], unicode_bert_blocks[];
+extern const uint32_t unicode_num_bert_lower;
+extern const bert_pair_t unicode_bert_lowers[]; /* sorted by `from` */
+
+static inline uint8_t unicode_bert(uint32_t codepoint) {
+  return unicode_bert_blocks[(uint32_t)unicode_bert_index[codepoint >> 8] << 8 | (codepoint & 255)];
+}
+/* The lower case of a letter that is newer than the tables of unicode_case.h, and of the sigma,
+ * which those leave out; 0 = it is none of these. */
+static inline uint32_t unicode_bert_lower(uint32_t codepoint) {
+  for (uint32_t i = 0; i < unicode_num_bert_lower; i++)
+    if (unicode_bert_lowers[i].from == codepoint) return unicode_bert_lowers[i].to;
+  return 0;
 }
 
 #endif

@@ -14,15 +14,50 @@
 
 static const char root[] = "tests/vectors/tokenizer";
 
-static const char *const names[] = {
-    "gpt2",         "gpt2_alias",     "smollm",          "prefix_space",   "llama3",
-    "llama3_alias", "phi4",           "cl100k",          "qwen2",          "qwen2_alias",
-    "qwen35",       "gpt_oss",        "minimax",         "tekken",         "deepseek_v3",
-    "deepseek_llm", "deepseek_coder", "falcon",          "llama2",         "llama2_odd",
-    "mistral",      "gemma",          "metaspace_split", "unk_single",     "no_unk",
-    "unigram",      "unigram_t5",     "unigram_bytes",   "regex_newlines", "regex_thousands",
-    "regex_stops",  "unigram_map",    "legacy",          "spm_llama",      "spm_gemma",
-    "spm_plain",    "spm_unigram",    "spm_unigram_unk", "tekken_file"};
+static const char *const names[] = {"gpt2",
+                                    "gpt2_alias",
+                                    "smollm",
+                                    "prefix_space",
+                                    "llama3",
+                                    "llama3_alias",
+                                    "phi4",
+                                    "cl100k",
+                                    "qwen2",
+                                    "qwen2_alias",
+                                    "qwen35",
+                                    "gpt_oss",
+                                    "minimax",
+                                    "tekken",
+                                    "deepseek_v3",
+                                    "deepseek_llm",
+                                    "deepseek_coder",
+                                    "falcon",
+                                    "llama2",
+                                    "llama2_odd",
+                                    "mistral",
+                                    "gemma",
+                                    "metaspace_split",
+                                    "unk_single",
+                                    "no_unk",
+                                    "unigram",
+                                    "unigram_t5",
+                                    "unigram_bytes",
+                                    "regex_newlines",
+                                    "regex_thousands",
+                                    "regex_stops",
+                                    "unigram_map",
+                                    "legacy",
+                                    "spm_llama",
+                                    "spm_gemma",
+                                    "spm_plain",
+                                    "spm_unigram",
+                                    "spm_unigram_unk",
+                                    "tekken_file",
+                                    "bert",
+                                    "bert_cased",
+                                    "bert_odd",
+                                    "roberta",
+                                    "xlmr"};
 
 enum { NUM_NAMES = sizeof names / sizeof names[0] };
 
@@ -78,6 +113,49 @@ static int compare_decoded(const tokenizer_t *t, const json_t *texts, const json
   return different;
 }
 
+/* Encodes without special tokens. */
+static int32_t *encode_bare(const tokenizer_t *t, tokenizer_scratch_t *s, const json_t *text,
+                            size_t *count) {
+  tokenize_options_t options = {0};
+  inferd_error_t error = {0};
+  int32_t *ids;
+  ASSERT_EQ(tokenizer_encode(t, s, text->text, text->length, &options, &ids, count, &error), 0);
+  return ids;
+}
+
+/* Joins neighbouring texts; `pairs` are [ids, types]. Returns how many pairs differ. */
+static int compare_pairs(const tokenizer_t *t, tokenizer_scratch_t *s, const json_t *texts,
+                         const json_t *pairs) {
+  int different = 0;
+  const json_t *text = json_first(texts);
+  const char *why;
+  int32_t extra = tokenizer_pair_extra(t, &why);
+  ASSERT_GE(extra, 0);
+  JSON_EACH(want, pairs) {
+    const json_t *id = json_first(json_first(want)),
+                 *type = json_first(json_next(json_first(want)));
+    token_pair_t pair;
+    int32_t *first = encode_bare(t, s, text, &pair.num_first);
+    text = json_next(text);
+    int32_t *second = encode_bare(t, s, text, &pair.num_second);
+    size_t count = pair.num_first + pair.num_second + (size_t)extra;
+    int32_t *out = malloc((count + 1) * sizeof *out);
+    pair.first = first, pair.second = second;
+    int64_t typed = tokenizer_join(t, &pair, out);
+    bool same = json_first(want)->count == count;
+    for (size_t i = 0; i < count && same; i++, id = json_next(id), type = json_next(type)) {
+      int64_t want_id = -1, want_type = -1;
+      same = json_int64(id, &want_id) && want_id == out[i] && json_int64(type, &want_type) &&
+             want_type == (typed >= 0 && (int64_t)i >= typed);
+    }
+    different += !same;
+    free(first);
+    free(second);
+    free(out);
+  }
+  return different;
+}
+
 static void check(const char *name, const json_t *texts) {
   char dir[128], path[160];
   inferd_error_t error = {0};
@@ -98,6 +176,8 @@ static void check(const char *name, const json_t *texts) {
   const json_t *decoded = json_get(json_root(ids.doc), "decoded");
   ASSERT_EQ(decoded->count, texts->count);
   EXPECT_EQ_FOR(compare_decoded(t, texts, plain, decoded), 0, "%s decoded", name);
+  const json_t *pairs = json_get(json_root(ids.doc), "pairs");
+  if (pairs != NULL) EXPECT_EQ_FOR(compare_pairs(t, s, texts, pairs), 0, "%s pairs", name);
   tokenizer_scratch_free(s);
   tokenizer_free(t);
   test_parse_free(&ids);
