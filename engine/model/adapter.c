@@ -128,6 +128,21 @@ static float *numbers(const stored_tensor_t *tensor, double scale, inferd_error_
   return NULL;
 }
 
+/* B has a row for each row of the layer: these go to the places where the layer has them. */
+static int reorder(const expected_tensor_t *tensor, int64_t rank, float **rows,
+                   inferd_error_t *error) {
+  if (tensor->order.head_dim == 0) return 0;
+  float *out = calloc((size_t)(tensor->rows * rank), sizeof(float));
+  if (out == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", tensor->name);
+  for (int64_t row = 0; row < tensor->rows; row++) {
+    memcpy(out + row * rank, *rows + tensor_stored_row(tensor, row) * rank,
+           (size_t)rank * sizeof(float));
+  }
+  free(*rows);
+  *rows = out;
+  return 0;
+}
+
 static int read_pair(const weight_files_t *files, const layout_t *layout,
                      const expected_tensor_t *tensor, int32_t rank_max, double scale,
                      adapter_pair_t *out, uint8_t *taken, inferd_error_t *error) {
@@ -152,7 +167,7 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
   out->b = out->a != NULL ? numbers(right, scale, error) : NULL;
   if (out->b == NULL) return error->code;
   out->rank = (int32_t)rank;
-  return 0;
+  return reorder(tensor, rank, &out->b, error);
 }
 
 /* Refuses tensors that no layer uses: the message has their number and the first name. */

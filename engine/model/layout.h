@@ -90,6 +90,10 @@ typedef enum when {
   WHEN_PROJECTED,
   WHEN_FINAL_NORM,
   WHEN_NORM_AFFINE,
+  WHEN_MLP_NORM,   /* the MLP has a norm of its own before it */
+  WHEN_TWO_INPUTS, /* attention and MLP of a parallel block read two norms */
+  WHEN_ONE_INPUT,  /* they do not */
+  WHEN_SERIAL,     /* the block is not parallel */
   WHEN_QKV_BIAS,
   WHEN_O_BIAS,
   WHEN_MLP_BIAS,
@@ -121,14 +125,19 @@ typedef struct layout {
   const char *ignored[6]; /* names that hold or, after '$', end in one of these; NULL ends */
   /* Rows i and i + D / 2 of every head of q and k lie side by side: 0, D / 2, 1, D / 2 + 1 ... */
   bool heads_zipped;
+  /* Fused q, k, v in groups: the heads of q that share a head of k, that head, and its head of v.
+   */
+  bool qkv_grouped;
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
+extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;
-extern const layout_t layout_gguf_starcoder2;
+extern const layout_t layout_gguf_starcoder2, layout_gguf_gpt_neox, layout_gguf_falcon;
+extern const layout_t layout_gguf_stablelm;
 
 #endif

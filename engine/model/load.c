@@ -140,7 +140,7 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   layer->o = matrix(load, i, 1, &o);
   layer->o_bias = vector(load, i, true, 1, &o);
   layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
-  layer->mlp_norm = norm(load, bp, i, ROLE_MLP_NORM);
+  layer->mlp_norm = bp->shared_norm ? layer->attn_norm : norm(load, bp, i, ROLE_MLP_NORM);
   if (bp->layer_flags[i] & LAYER_EXPERTS)
     load_experts(load, bp, layer, i);
   else

@@ -124,9 +124,8 @@ static void fused_linear(model_t *model, const layer_t *layer, int first, int la
     ops->activation(device, out, sums, linear->activation, linear->width, rows);
 }
 
-/* out[T, h] = residual[T, h] + attention of the input. */
-static void attention_block(model_t *model, const layer_t *layer, act_t *out,
-                            const block_input_t *in, const act_t *residual, int32_t rows) {
+/* attn[T, Hq D] = attention of the input. */
+static void attend(model_t *model, const layer_t *layer, const block_input_t *in, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const fused_linear_t qkv = {
@@ -134,15 +133,24 @@ static void attention_block(model_t *model, const layer_t *layer, act_t *out,
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, in->rows, &qkv, rows);
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, model->attn, model->qkv, &layer->attention);
-  ops->linear(device, out, model->attn, layer->o, layer->o_bias, residual, rows);
+}
+
+/* out[T, h] = residual[T, h] + projection of attn; NULL = no residual. */
+static void project_attention(model_t *model, const layer_t *layer, act_t *out,
+                              const act_t *residual, int32_t rows) {
+  model->ops->linear(model->device, out, model->attn, layer->o, layer->o_bias, residual, rows);
   adapt(model, layer, LORA_O, LORA_O, out, model->attn);
 }
 
-/* out[T, h] = residual[T, h] + mlp of the input; NULL = no residual. */
-static void dense_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
-                        const act_t *residual, int32_t width, int32_t rows) {
-  const ops_t *ops = model->ops;
-  device_t *device = model->device;
+static void attention_block(model_t *model, const layer_t *layer, act_t *out,
+                            const block_input_t *in, const act_t *residual, int32_t rows) {
+  attend(model, layer, in, rows);
+  project_attention(model, layer, out, residual, rows);
+}
+
+/* act[T, width] = the inner values of the MLP of the input. */
+static void widen(model_t *model, const layer_t *layer, const block_input_t *in, int32_t width,
+                  int32_t rows) {
   const fused_linear_t up = {.norm = in->norm,
                              .normed = in->normed,
                              .weight = layer->up,
@@ -152,8 +160,19 @@ static void dense_block(model_t *model, const layer_t *layer, act_t *out, const 
                              .width = width,
                              .sums = model->up};
   fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, model->act, in->rows, &up, rows);
-  ops->linear(device, out, model->act, layer->down, layer->down_bias, residual, rows);
+}
+
+/* out[T, h] = residual[T, h] + projection of act; NULL = no residual. */
+static void narrow(model_t *model, const layer_t *layer, act_t *out, const act_t *residual,
+                   int32_t rows) {
+  model->ops->linear(model->device, out, model->act, layer->down, layer->down_bias, residual, rows);
   adapt(model, layer, LORA_DOWN, LORA_DOWN, out, model->act);
+}
+
+static void dense_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
+                        const act_t *residual, int32_t width, int32_t rows) {
+  widen(model, layer, in, width, rows);
+  narrow(model, layer, out, residual, rows);
 }
 
 /* The same for a mixture of experts; the gated output of the shared expert is added first. Several
@@ -212,6 +231,12 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
     ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
     mlp_block(model, layer, scratch, &plain, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
+    break;
+  case BLOCK_PARALLEL: /* both read hidden before either adds to it */
+    attend(model, layer, &attn_normed, rows);
+    widen(model, layer, &mlp_normed, model->blueprint.intermediate_size, rows);
+    project_attention(model, layer, hidden, hidden, rows);
+    narrow(model, layer, hidden, hidden, rows);
     break;
   }
 }

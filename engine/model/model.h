@@ -40,7 +40,8 @@ typedef enum block_kind {
   BLOCK_PRE_NORM,  /* x += attn(norm(x)); x += mlp(norm(x)) */
   BLOCK_POST_NORM, /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
   BLOCK_SANDWICH,  /* x += norm(attn(norm(x))); x += norm(mlp(norm(x)))   (Gemma) */
-  BLOCK_OUT_NORM   /* x += norm(attn(x)); x += norm(mlp(x))   (OLMo 2) */
+  BLOCK_OUT_NORM,  /* x += norm(attn(x)); x += norm(mlp(x))   (OLMo 2) */
+  BLOCK_PARALLEL   /* x += attn(norm(x)) + mlp(norm(x)), of one norm or of two   (GPT-NeoX) */
 } block_kind_t;
 
 /* Flags of a single layer. */
@@ -58,6 +59,7 @@ typedef struct blueprint {
   bool norm_affine;
   block_kind_t block;
   bool final_norm;
+  bool shared_norm; /* BLOCK_PARALLEL: attention and MLP read the same norm */
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
   bool qk_norm_whole, sinks;
   bool norm_plus_one;                 /* the stored norm weights are w of (1 + w) */
@@ -72,6 +74,7 @@ typedef struct blueprint {
   bool learned_positions;
   int32_t position_offset;        /* OPT: 2 */
   int32_t num_positions;          /* rows of the learned table without the offset */
+  bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
   rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
   int32_t window;                 /* sliding window, 0 = none */
   uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */

@@ -67,6 +67,10 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_PROJECTED: return bp->embed_size != bp->hidden_size;
   case WHEN_FINAL_NORM: return bp->final_norm && bp->norm_affine;
   case WHEN_NORM_AFFINE: return bp->norm_affine;
+  case WHEN_MLP_NORM: return !bp->shared_norm;
+  case WHEN_TWO_INPUTS: return bp->block == BLOCK_PARALLEL && !bp->shared_norm;
+  case WHEN_ONE_INPUT: return bp->block != BLOCK_PARALLEL || bp->shared_norm;
+  case WHEN_SERIAL: return bp->block != BLOCK_PARALLEL;
   case WHEN_QKV_BIAS: return bp->qkv_bias;
   case WHEN_O_BIAS: return bp->o_bias;
   case WHEN_MLP_BIAS: return bp->mlp_bias;
@@ -103,6 +107,40 @@ static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t e
   snprintf(tensor->name + used, capacity - used, "%s", suffix);
 }
 
+/* Rotated heads are used with dimensions i and i + n / 2 as a pair: where a file has the pair side
+ * by side, its halves are zipped. */
+static head_order_t find_order(const blueprint_t *bp, const layout_t *layout, tensor_role_t role) {
+  const int32_t heads = bp->num_heads, kv_heads = bp->num_kv_heads;
+  head_order_t order = {.head_dim = bp->head_dim, .num_heads = heads};
+  if (bp->rope_pairs) order.zipped = bp->rope.dims;
+  if (layout->heads_zipped) order.zipped = bp->head_dim;
+  if (role == ROLE_Q || role == ROLE_Q_NORM) order.zipped_heads = heads;
+  if (role == ROLE_K || role == ROLE_K_NORM) order.zipped_heads = kv_heads;
+  if (role == ROLE_QKV) {
+    order.zipped_heads = heads + kv_heads;
+    order.group = layout->qkv_grouped ? heads / kv_heads : 0;
+  }
+  bool moved = order.group > 0 || (order.zipped > 0 && order.zipped_heads > 0);
+  return moved ? order : (head_order_t){0};
+}
+
+int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
+  const head_order_t *order = &tensor->order;
+  if (order->head_dim == 0) return row;
+  int64_t head = row / order->head_dim, at = row % order->head_dim, half = order->zipped / 2;
+  if (head < order->zipped_heads && at < order->zipped)
+    at = at < half ? 2 * at : 2 * (at - half) + 1;
+  if (order->group > 0) {
+    int64_t group = order->group, keys = head - order->num_heads;
+    int64_t values = keys - order->num_heads / group;
+    if (keys < 0)
+      head = head / group * (group + 2) + head % group;
+    else
+      head = values < 0 ? keys * (group + 2) + group : values * (group + 2) + group + 1;
+  }
+  return head * order->head_dim + at;
+}
+
 /* Shape in the file. */
 static void write_shape(expected_tensor_t *tensor) {
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
@@ -136,8 +174,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
                                   .rows = resolve(pattern->rows, bp),
                                   .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
                                   .row_dim = pattern->rows};
-    if (layout->heads_zipped && (pattern->role == ROLE_Q || pattern->role == ROLE_K))
-      tensor->zipped = bp->head_dim;
+    tensor->order = find_order(bp, layout, pattern->role);
     if (!bias) {
       tensor->cols = resolve(pattern->cols, bp);
       tensor->col_dim = pattern->cols;

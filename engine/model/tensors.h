@@ -10,6 +10,15 @@
 
 enum { EXPECTED_NAME_MAX = 96, EXPECTED_RANK_MAX = 4 };
 
+/* Where the rows of heads are stored that stand otherwise in the file. */
+typedef struct head_order {
+  int32_t head_dim; /* 0 = the rows stand as they are used */
+  int32_t zipped;   /* first dims of a head whose halves are zipped: 0, n / 2, 1, n / 2 + 1 ... */
+  int32_t zipped_heads; /* the first heads of the tensor */
+  int32_t num_heads;    /* of queries, in fused q, k, v: */
+  int32_t group;        /* so many heads of q, their head of k, that of v; 0 = q, then k, then v */
+} head_order_t;
+
 typedef struct expected_tensor {
   char name[EXPECTED_NAME_MAX]; /* without the file's prefix, with ".weight" or ".bias" */
   bool absolute;                /* the name takes no prefix */
@@ -18,8 +27,8 @@ typedef struct expected_tensor {
   bool bias;
   bool around_zero; /* norm weights w of (1 + w) */
   form_t form;
-  int64_t rows, cols;     /* of the matrix in use, of each expert; cols = 0: a vector of `rows` */
-  int64_t zipped;         /* rows of a head whose halves are zipped (layout.h); 0 = none */
+  int64_t rows, cols; /* of the matrix in use, of each expert; cols = 0: a vector of `rows` */
+  head_order_t order;
   int64_t stack;          /* matrices in the tensor: experts, else 1 */
   dim_t row_dim, col_dim; /* where the sizes come from, for messages */
   int rank;               /* as stored */
@@ -50,6 +59,8 @@ static inline int64_t tensor_elements(const expected_tensor_t *tensor) {
   if (tensor->form == FORM_STACK_SCALES) return 0;
   return tensor->stack * tensor->rows * (tensor->cols == 0 ? 1 : tensor->cols);
 }
+/* Where row `row` of a matrix or vector is stored. */
+int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row);
 /* Returns the name of the config key of a dimension, such as "intermediate_size". */
 const char *tensor_dim_name(dim_t dim);
 int tensors_count_parameters(const blueprint_t *blueprint, int64_t *out, inferd_error_t *error);

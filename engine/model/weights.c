@@ -100,13 +100,6 @@ static const void *blocks_row(weight_part_t *part, bool keep, dtype_t dtype, int
   return keep ? data : scratch;
 }
 
-/* Where row `row` of a part is stored: the halves of a head of q and k may be zipped. */
-static int64_t unzipped_row(const expected_tensor_t *tensor, int64_t row) {
-  if (tensor->zipped == 0) return row;
-  int64_t in_head = row % tensor->zipped, half = tensor->zipped / 2;
-  return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
-}
-
 /* Returns row `row` of a part in the run type: in the file if no conversion is needed, else in
  * `scratch`. */
 static const void *part_row(weight_part_t *part, dtype_t dtype, int64_t row, int64_t cols,
@@ -184,7 +177,7 @@ static weight_part_t *find_part(const matrix_t *matrix, int64_t *row) {
   weight_part_t *part = &matrix->parts[in_stacks ? 0 : expert * matrix->parts_each];
   at = stored_row(matrix, at, rows);
   while (at >= part->tensor->rows) at -= part++->tensor->rows;
-  at = unzipped_row(part->tensor, at);
+  at = tensor_stored_row(part->tensor, at);
   *row = in_stacks ? expert * part->tensor->rows + at : at;
   return part;
 }
@@ -409,7 +402,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
 static size_t add_elements(const matrix_t *matrix, const expected_tensor_t *tensor,
                            const float *stored, vector_change_t change, float *out) {
   for (int64_t k = 0; k < tensor->rows; k++) {
-    int64_t at = unzipped_row(tensor, stored_row(matrix, k, tensor->rows));
+    int64_t at = tensor_stored_row(tensor, stored_row(matrix, k, tensor->rows));
     out[k] = (stored[at] + change.add) * change.factor;
   }
   return (size_t)tensor->rows;
