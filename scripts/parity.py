@@ -34,6 +34,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+import decoder_cases  # noqa: E402
 import model_cases  # noqa: E402
 import models  # noqa: E402
 from model_files import save  # noqa: E402
@@ -58,7 +59,8 @@ def compare_vectors(score, only):
     with tempfile.TemporaryDirectory() as out:
         adapters = model_cases.ADAPTER_CASES
         cases = {**{n: (None, c) for n, c in model_cases.CASES.items()}, **model_cases.FILE_CASES,
-                 **{n: (None, c) for n, (_, c) in adapters.items()}}
+                 **{n: (None, c) for n, (_, c) in adapters.items()},
+                 **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")}}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
@@ -216,6 +218,8 @@ def random_config(rng, kind, dtype=None):
     dtype = dtype or rng.choice(["float32", "bfloat16", "float16"])
     if kind.startswith("gemma") and dtype == "float16":
         dtype = "bfloat16"  # Gemma overflows in float16 and is refused
+    if kind in decoder_cases.DRAWS:
+        return decoder_cases.DRAWS[kind](rng, dtype)
     if kind == "opt":
         heads = rng.choice([1, 2, 3])
         hidden = heads * rng.choice([32, 64, 80])
@@ -301,7 +305,7 @@ def main():
         compare_vectors(score, options.only)
     kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3",
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
-             "smollm3", "seed_oss", "starcoder2"]
+             "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

@@ -114,10 +114,21 @@ static const stored_tensor_t *find_absolute(const weight_files_t *files, const c
   return NULL;
 }
 
+/* The name of the head without the prefixes of a wrapper. */
+static const char *head_name(const layout_t *layout, char *out, size_t capacity) {
+  int i = 0;
+  while (i + 1 < layout->num_patterns && layout->patterns[i].role != ROLE_HEAD) i++;
+  const char *name = layout->patterns[i].name;
+  snprintf(out, capacity, "%s.weight", name[0] == '/' ? name + 1 : name);
+  return out;
+}
+
 static bool ignored(const layout_t *layout, const weight_files_t *files,
                     const blueprint_t *blueprint, const char *name) {
+  char head[TENSOR_NAME_MAX];
   bool unused = blueprint->tied || blueprint->headless;
-  if (unused && weight_files_find(files, name) == find_absolute(files, "lm_head.weight"))
+  if (unused &&
+      weight_files_find(files, name) == find_absolute(files, head_name(layout, head, sizeof(head))))
     return true;
   if (blueprint->headless && blueprint->gguf && strcmp(name, "output.weight") == 0) return true;
   for (int i = 0; i < 6 && layout->ignored[i] != NULL; i++) {
@@ -333,10 +344,11 @@ bool weights_head_differs(const char *dir, const layout_t *layout, const bluepri
   if (weight_files_open(dir, &files, NULL) != 0) return false;
   bool found = false;
   if (tensors_expect(blueprint, &list, NULL) == 0) {
-    char name[TENSOR_NAME_MAX];
+    char name[TENSOR_NAME_MAX], head[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s", find_prefix(files, &list, layout),
              tensors_get(&list, ROLE_EMBED, 0, false)->name);
-    found = differs(weight_files_find(files, name), find_absolute(files, "lm_head.weight"));
+    found = differs(weight_files_find(files, name),
+                    find_absolute(files, head_name(layout, head, sizeof(head))));
     tensors_free(&list);
   }
   weight_files_close(files);

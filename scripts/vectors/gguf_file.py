@@ -21,7 +21,8 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3"
                  "gemma2": "gemma2", "ministral3": "mistral3",
                  "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
                  "olmo3": "olmo2", "olmoe": "olmoe", "granite": "granite", "seed_oss": "seed_oss",
-                 "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2"}
+                 "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2",
+                 "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm"}
 ZIPPED = ("llama", "mixtral", "granite", "smollm3", "ministral3")
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
@@ -35,6 +36,20 @@ def zipped(rows, heads):
 def unzipped(rows, heads):
     return rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(
         rows.shape)
+
+
+def ungrouped(rows, heads, kv_heads):
+    """Fused q, k, v of groups, as q, then k, then v."""
+    group = rows.reshape(kv_heads, heads // kv_heads + 2, -1, *rows.shape[1:])
+    parts = [group[:, :-2], group[:, -2:-1], group[:, -1:]]
+    return np.concatenate([p.reshape(-1, *rows.shape[1:]) for p in parts])
+
+
+def grouped(rows, heads, kv_heads):
+    size = len(rows) // (heads + 2 * kv_heads)
+    parts = np.split(rows, [heads * size, (heads + kv_heads) * size])
+    parts = [p.reshape(kv_heads, -1, size, *rows.shape[1:]) for p in parts]
+    return np.concatenate(parts, axis=1).reshape(rows.shape)
 
 
 def random_blocks(rng, kind, shape):
@@ -109,6 +124,10 @@ class File:
         if heads:
             return unzipped(self.store(self.name(name), np.ascontiguousarray(
                 zipped(values, heads))), heads)
+        if name.split(".")[-2] == "query_key_value":
+            counts = self.config.num_attention_heads, self.kv_heads()
+            made = np.ascontiguousarray(ungrouped(values, *counts))
+            return grouped(self.store(self.name(name), made), *counts)
         if self.kind == "gpt2" and name.endswith(CONV1D):
             return self.store(self.name(name), np.ascontiguousarray(values.T)).T
         if self.kind.startswith("gemma") and name.endswith("norm.weight"):
@@ -134,21 +153,32 @@ class File:
         made = made.reshape(values.shape)
         return made.swapaxes(1, 2) if oss and not bias else made
 
+    def kv_heads(self):
+        c = self.config
+        if self.kind == "falcon" and not c.new_decoder_architecture and c.multi_query:
+            return 1
+        return getattr(c, "num_key_value_heads", None) or getattr(
+            c, "num_kv_heads", None) or c.num_attention_heads
+
     def metadata(self):
         c, w = self.config, self.writer
         heads = c.num_attention_heads
-        kv = getattr(c, "num_key_value_heads", None) or heads
+        kv = self.kv_heads()
         w.add_context_length(c.max_position_embeddings)
         w.add_embedding_length(c.hidden_size)
         w.add_block_count(c.num_hidden_layers)
-        inner = getattr(c, "intermediate_size", None) or getattr(c, "n_inner", None)
+        inner = getattr(c, "intermediate_size", None) or getattr(
+            c, "n_inner", None) or getattr(c, "ffn_hidden_size", None)
+        if self.kind == "gpt_neox":
+            w.add_parallel_residual(c.use_parallel_residual)
         w.add_feed_forward_length(inner or 4 * c.hidden_size)
         w.add_head_count(heads)
         w.add_head_count_kv(kv)
         if getattr(c, "rms_norm_eps", None) is not None:
             w.add_layer_norm_rms_eps(c.rms_norm_eps)
         else:
-            w.add_layer_norm_eps(getattr(c, "norm_epsilon", None) or c.layer_norm_epsilon)
+            w.add_layer_norm_eps(next(getattr(c, k) for k in (
+                "norm_epsilon", "layer_norm_eps", "layer_norm_epsilon") if hasattr(c, k)))
         if getattr(c, "head_dim", None) is not None and self.kind != "phi3":
             w.add_key_length(c.head_dim)
             w.add_value_length(c.head_dim)

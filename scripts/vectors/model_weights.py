@@ -11,10 +11,12 @@ import torch
 
 MASK = (1 << 64) - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-PREFIXES = ("model.decoder.", "transformer.", "model.language_model.", "model.")
+PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.")
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 NORMS = ("norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
-         "ln_f.weight")
+         "ln_f.weight", "ln_attn.weight", "ln_mlp.weight")
+# Parts of names that transformers writes otherwise into files.
+STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."}}
 
 
 def mix(z):
@@ -113,8 +115,8 @@ def fill(model, seed, dtype):
     with torch.no_grad():
         for full, parameter in model.named_parameters():
             name, shape = short_name(full), tuple(parameter.shape)
-            if model.config.model_type == "mixtral":
-                name = name.replace(".mlp.", ".block_sparse_moe.")
+            for part, stored in STORED.get(model.config.model_type, {}).items():
+                name = name.replace(part, stored)
             if ".experts." in name:
                 made = torch.from_numpy(experts_of(model, name, shape, seed))
                 parameter.copy_(made.to(dtype).to(torch.float32))

@@ -32,6 +32,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from decoder_cases import CASES as DECODER_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
 from model_weights import fill
@@ -187,6 +188,15 @@ def write_gguf_case(out, name, types, config, seed):
     return {**facts, "routing_gap": routing_gap(model, config, ids, facts["positions"])}
 
 
+def all_cases():
+    """(number, name, how, config); the number makes the seed."""
+    cases = {**{name: (None, config) for name, config in CASES.items()}, **FILE_CASES,
+             **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()},
+             **WRAPPED_CASES, **GGUF_CASES, **LATER_CASES}
+    rows = [(i, name, *case) for i, (name, case) in enumerate(cases.items())]
+    return rows + [(500 + i, name, *case) for i, (name, case) in enumerate(DECODER_CASES.items())]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     root = Path(__file__).resolve().parents[2]
@@ -195,20 +205,17 @@ def main():
     parser.add_argument("--only")
     options = parser.parse_args()
     torch.set_num_threads(1)  # tiny models: threads would only wait for each other
-    cases = {**{name: (None, config) for name, config in CASES.items()}, **FILE_CASES,
-             **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()},
-             **WRAPPED_CASES, **GGUF_CASES, **LATER_CASES}
-    for i, name in enumerate(cases):
+    cases = all_cases()
+    for i, name, how, config in cases:
         if options.only is not None and not name.startswith(options.only):
             continue
-        how, config = cases[name]
         # A run of fewer bits that sends a token to another expert says nothing about rounding:
         # another seed is taken, so that the tolerance is one.
         for attempt in range(200):
             seed = options.seed + i + 1000 * attempt
             shutil.rmtree(options.out / name, ignore_errors=True)
             adapter = ADAPTER_CASES[name][0] if name in ADAPTER_CASES else None
-            if name in GGUF_CASES:
+            if name.startswith("gguf-"):
                 facts = write_gguf_case(options.out, name, how, config, seed)
             else:
                 facts = write_case(options.out, name, config, seed, how, adapter)

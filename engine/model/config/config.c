@@ -68,6 +68,7 @@ static const struct {
     {"rope_local_base_freq", 0, FOR_LOCAL_THETA},
     {"use_mrope", 0, FOR_NONE},
     {"use_qk_norm", 0, FOR_NONE},
+    {"qk_layernorm", 0, FOR_NONE},
     {"clip_qkv", 0, FOR_NONE},
     {"alibi", 0, FOR_NONE},
     {"num_experts", 0, FOR_EXPERTS},
@@ -173,7 +174,11 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
   int64_t kv_heads = heads, head_dim = 0;
   if (family->grouped) {
     int64_t absent = family->num_kv_heads != 0 ? family->num_kv_heads : heads;
-    kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads"), absent, heads, 1, HEADS_MAX);
+    kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads", "num_kv_heads"), absent,
+                                  heads, 1, HEADS_MAX);
+    /* The first Falcons have one head of K and V, whatever the number of heads says. */
+    if (family->falcon_keys && !config_bool(reader, KEYS("new_decoder_architecture"), false))
+      kv_heads = config_bool(reader, KEYS("multi_query"), true) ? 1 : heads;
     head_dim = config_int_or_null(reader, KEYS("head_dim"), family->head_dim, 0, 1, HEAD_DIM_MAX);
   }
   if (heads % kv_heads != 0) {
@@ -189,6 +194,11 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
     }
     head_dim = bp->hidden_size / heads;
   }
+  const json_t *own = config_get(reader, "head_dim");
+  int64_t given;
+  if (family->rotary && !family->grouped && json_int64(own, &given) && given != head_dim)
+    config_refuse(reader, "head_dim", own, "hidden_size / num_attention_heads for %s",
+                  family->architecture);
   if (head_dim < 2 || head_dim > HEAD_DIM_MAX || head_dim % 2 != 0) {
     config_refuse(reader, "head_dim", NULL, "is %lld, supported: even, 2..%d", (long long)head_dim,
                   HEAD_DIM_MAX);
@@ -207,11 +217,24 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
                                        family->num_layers, 1, MODEL_LAYERS_MAX);
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
-  bp->intermediate_size =
-      (int32_t)config_int_or_null(reader, KEYS("intermediate_size", "ffn_dim", "n_inner"),
-                                  mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
+  bp->intermediate_size = (int32_t)config_int_or_null(
+      reader, KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"), mlp_default,
+      4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
   read_heads(reader, family, bp);
+}
+
+/* Whether attention and MLP stand side by side, and which norms they read. */
+static void read_parallel(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  bool parallel = family->block == BLOCK_PARALLEL;
+  if (family->parallel_key != NULL) {
+    parallel = config_bool(reader, KEYS(family->parallel_key), parallel);
+    bp->block = parallel ? BLOCK_PARALLEL : BLOCK_PRE_NORM;
+  }
+  bp->shared_norm = parallel && family->shared_norm;
+  if (!family->falcon_keys || !config_bool(reader, KEYS("new_decoder_architecture"), false)) return;
+  bp->block = BLOCK_PARALLEL;
+  bp->shared_norm = config_int_or_null(reader, KEYS("num_ln_in_parallel_attn"), 2, 2, 1, 2) == 1;
 }
 
 static void read_norms(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
@@ -219,7 +242,8 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->norm_eps = (float)family->norm_eps;
   if (!family->opt_keys) {
     const char *const *keys = family->norm == NORM_RMS ? KEYS("rms_norm_eps")
-                                                       : KEYS("layer_norm_epsilon", "norm_epsilon");
+                                                       : KEYS("layer_norm_epsilon", "norm_epsilon",
+                                                              "layer_norm_eps", "norm_eps");
     bp->norm_eps = (float)config_double(reader, keys, family->norm_eps, 1e-30, 0.999, false);
   }
   bp->norm_affine = true;
@@ -230,6 +254,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->qk_norm = family->qk_norm;
   if (family->qk_norm_key != NULL)
     bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), false);
+  read_parallel(reader, family, bp);
   if (!family->opt_keys) return;
   bool before = config_bool(reader, KEYS("do_layer_norm_before"), true);
   bool removed = config_bool(reader, KEYS("_remove_final_layer_norm"), false);
@@ -249,8 +274,8 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
                {"gelu_new", ACTIVATION_GELU_TANH},
                {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}};
   const char *name;
-  const json_t *value =
-      config_find(reader, KEYS("hidden_act", "hidden_activation", "activation_function"), &name);
+  const json_t *value = config_find(
+      reader, KEYS("hidden_act", "hidden_activation", "activation_function", "activation"), &name);
   bp->gated_mlp = family->gated_mlp;
   if (family->gated_mlp) {
     bp->activation = family->gemma_keys                       ? ACTIVATION_GELU_TANH_MUL

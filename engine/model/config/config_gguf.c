@@ -27,6 +27,7 @@ enum {
   YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
   POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
   QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
+  PARALLEL = 256,      /* attention and MLP may stand side by side */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
 
@@ -54,6 +55,9 @@ static const struct {
     {"smollm3", "SmolLM3ForCausalLM", NEEDS_NOTHING, 0},
     {"starcoder2", "Starcoder2ForCausalLM", LAYER_NORMS | WINDOWED, 0},
     {"gpt2", "GPT2LMHeadModel", LAYER_NORMS | POSITION_TABLE, 0},
+    {"gptneox", "GPTNeoXForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"falcon", "FalconForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"stablelm", "StableLmForCausalLM", LAYER_NORMS | PARALLEL, 0},
 };
 
 /* Where the value of a key of config.json comes from; "%" is the architecture. */
@@ -248,11 +252,27 @@ static void write_sizes(writer_t *writer) {
     refuse(writer, source_key(writer->arch, "%.attention.value_length", key, sizeof(key)),
            "is %" PRId64 ", supported: as the key's, %" PRId64, values, head_dim);
   }
-  if (take_int(writer, "%.rope.dimension_count", &rotated) && head_dim > 0 && rotated != head_dim &&
-      !(writer->needs & POSITION_TABLE)) {
-    put_double(writer, "partial_rotary_factor", (double)rotated / (double)head_dim);
+  bool partial = take_int(writer, "%.rope.dimension_count", &rotated) && head_dim > 0;
+  if (!(writer->needs & POSITION_TABLE)) {
+    double factor = partial ? (double)rotated / (double)head_dim : 1.0;
+    put_double(writer, "partial_rotary_factor", factor);
   }
   copy_int(writer, "max_position_embeddings", "%.context_length");
+}
+
+/* The tensors say which norms a layer has; a key says whether two norms are those of a parallel
+ * block. */
+static void write_blocks(writer_t *writer) {
+  char key[KEY_TEXT_MAX];
+  bool parallel = layer_tensor(writer, 0, "ffn_norm.weight") == NULL;
+  if (strcmp(writer->arch, "gptneox") == 0) {
+    parallel = true;
+    gguf_bool(find(writer, "%.use_parallel_residual", key), 0, &parallel);
+  }
+  put_bool(writer, "use_parallel_residual", parallel);
+  put_bool(writer, "new_decoder_architecture", true); /* the number of K/V heads is the key's */
+  put_int(writer, "num_ln_in_parallel_attn",
+          layer_tensor(writer, 0, "attn_norm_2.weight") != NULL ? 2 : 1);
 }
 
 static void write_norms(writer_t *writer) {
@@ -579,6 +599,7 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   if (writer.code == 0) put_int(&writer, "num_hidden_layers", number);
   if (experts == 0) copy_int(&writer, "intermediate_size", "%.feed_forward_length");
   write_sizes(&writer);
+  if (writer.needs & PARALLEL) write_blocks(&writer);
   write_norms(&writer);
   write_rope(&writer);
   if (writer.needs & WINDOWED) write_window(&writer);

@@ -243,8 +243,8 @@ static void take_oss_default(rope_config_t *rope, int64_t *original) {
 static void read_angles(config_reader_t *reader, const family_t *family, bool sliding,
                         int32_t max_positions, int32_t head_dim, rope_config_t *rope) {
   const char *name;
-  double partial =
-      config_double(reader, KEYS("partial_rotary_factor", "rotary_pct"), 1.0, 0, 1, true);
+  double partial = family->rotary_factor != 0 ? family->rotary_factor : 1.0;
+  partial = config_double(reader, KEYS("rotary_pct", "partial_rotary_factor"), partial, 0, 1, true);
   int64_t original = max_positions;
   const json_t *dict = find_dict(reader, family, sliding, &name);
   config_reader_t inner = *reader;
@@ -259,7 +259,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   } else if (family->expert_keys == EXPERTS_GPT_OSS) {
     take_oss_default(rope, &original);
   }
-  if (partial != 1.0 && !family->longrope) {
+  if (partial != 1.0 && !family->longrope && family->rotary_factor == 0) {
     config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
                   family->architecture);
   }
@@ -292,6 +292,7 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
   rope_config_t start = {.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
   rope_config_t *rope = &blueprint->rope, *local = &blueprint->local_rope;
   *rope = *local = start;
+  blueprint->rope_pairs = family->rope_pairs;
   rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
                               THETA_MAX, true);
   local->theta = rope->theta;

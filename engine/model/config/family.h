@@ -62,8 +62,14 @@ typedef struct family {
   int32_t window_pattern;
   block_kind_t block;
   bool qk_norm_whole, sinks, no_rope_keys, longrope;
-  double local_theta; /* of sliding layers; -1 = theta without scaling, 0 = as the others */
-  bool gemma_keys;    /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
+  double local_theta;   /* of sliding layers; -1 = theta without scaling, 0 = as the others */
+  bool gemma_keys;      /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
+  double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */
+  bool rope_pairs;      /* the files have the dimensions of a rotated pair side by side */
+  const char
+      *parallel_key; /* true = BLOCK_PARALLEL, false = BLOCK_PRE_NORM; its default is `block` */
+  bool shared_norm;  /* attention and MLP of a parallel block read one norm */
+  bool falcon_keys;  /* new_decoder_architecture and what it decides */
   double attn_softcap, final_softcap; /* class defaults */
   bool granite_keys;                  /* the four multipliers */
   bool nested;                        /* the text model's keys stand in text_config */
@@ -80,7 +86,7 @@ typedef struct family_table {
   size_t count;
 } family_table_t;
 
-extern const family_table_t families_experts;
+extern const family_table_t families_experts, families_parallel;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);

@@ -121,6 +121,36 @@ static const tensor_pattern_t gpt2_patterns[] = {
     DOWN_ROW,
 };
 
+/* q, k and v fused; a plain MLP. */
+#define FUSED_ROWS                                                                                 \
+  MATRIX(ROLE_QKV, "attn_qkv", DIM_QKV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS), OUT_ROW, UP_ROW,  \
+      DOWN_ROW
+
+static const tensor_pattern_t gpt_neox_patterns[] = {
+    OUTER_ROWS(WHEN_ALWAYS),
+    LAYER_NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    LAYER_NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    FUSED_ROWS,
+};
+
+/* Of two norms the one of the MLP has the plain name. */
+#define FALCON_NORM(role, name, when) MATRIX(role, name, DIM_HIDDEN, DIM_NONE, when, when)
+static const tensor_pattern_t falcon_patterns[] = {
+    OUTER_ROWS(WHEN_ALWAYS),
+    FALCON_NORM(ROLE_ATTN_NORM, "attn_norm", WHEN_ONE_INPUT),
+    FALCON_NORM(ROLE_ATTN_NORM, "attn_norm_2", WHEN_TWO_INPUTS),
+    FALCON_NORM(ROLE_MLP_NORM, "attn_norm", WHEN_TWO_INPUTS),
+    FUSED_ROWS,
+};
+
+static const tensor_pattern_t stablelm_patterns[] = {
+    OUTER_ROWS(WHEN_ALWAYS),
+    LAYER_NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    MATRIX(ROLE_MLP_NORM, "ffn_norm", DIM_HIDDEN, DIM_NONE, WHEN_MLP_NORM, WHEN_MLP_NORM),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
 /* The divisors of the angles are read with the metadata. */
 #define GGUF_LAYOUT(array, zipped)                                                                 \
   {                                                                                                \
@@ -142,3 +172,6 @@ const layout_t layout_gguf_olmo2 = GGUF_LAYOUT(olmo2_patterns, false);
 const layout_t layout_gguf_phi3 = GGUF_LAYOUT(phi3_patterns, false);
 const layout_t layout_gguf_starcoder2 = GGUF_LAYOUT(starcoder2_patterns, false);
 const layout_t layout_gguf_gpt2 = GGUF_LAYOUT(gpt2_patterns, false);
+const layout_t layout_gguf_gpt_neox = GGUF_LAYOUT(gpt_neox_patterns, false);
+const layout_t layout_gguf_falcon = GGUF_LAYOUT(falcon_patterns, false);
+const layout_t layout_gguf_stablelm = GGUF_LAYOUT(stablelm_patterns, false);

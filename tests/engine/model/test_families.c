@@ -66,6 +66,9 @@ Test(families, published_sizes) {
              20914757184);
   parameters(ARCHITECTURE("Olmo2ForCausalLM") ",\"vocab_size\":100352}", 7298617344);
   parameters(ARCHITECTURE("SmolLM3ForCausalLM") "}", 3075098624);
+  parameters(ARCHITECTURE("GPTNeoXForCausalLM") "}", 20554567680);
+  parameters(ARCHITECTURE("FalconForCausalLM") "}", 6921720704);
+  parameters(ARCHITECTURE("StableLmForCausalLM") "}", 2795443200);
 }
 
 Test(families, gemma_reads_its_scales) {
@@ -213,8 +216,7 @@ Test(families, experts) {
 
 Test(families, refusals) {
   static const char *const cases[][2] = {
-      {ARCHITECTURE("FalconForCausalLM") "}",
-       "architecture \"FalconForCausalLM\" is not supported"},
+      {ARCHITECTURE("BloomForCausalLM") "}", "architecture \"BloomForCausalLM\" is not supported"},
       {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
       {ARCHITECTURE("PhiMoEForCausalLM") "}", "\"PhiMoEForCausalLM\""},
       {ARCHITECTURE("DeepseekV3ForCausalLM") "}", "\"DeepseekV3ForCausalLM\""},
@@ -423,4 +425,37 @@ Test(families, pieces_of_a_prompt_make_no_difference) {
       "gemma2-bf16",       "gemma3-bf16",        "phi3-gqa-bf16", "moe-qwen2-moe-normed",
       "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",    "smollm3-bf16"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) check_pieces(names[i]);
+}
+
+/* Blocks whose attention and MLP stand side by side. */
+Test(families, parallel_blocks_read_one_norm_or_two) {
+  good(ARCHITECTURE("GPTNeoXForCausalLM") "}");
+  ASSERT_EQ(blueprint.block, BLOCK_PARALLEL);
+  cr_assert(!blueprint.shared_norm);
+  ASSERT_EQ(blueprint.rope.dims, 24);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("GPTNeoXForCausalLM") ",\"use_parallel_residual\":false,\"rotary_pct\":1}");
+  ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
+  ASSERT_EQ(blueprint.rope.dims, 96);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("FalconForCausalLM") ",\"num_kv_heads\":71}");
+  ASSERT_EQ(blueprint.block, BLOCK_PARALLEL);
+  cr_assert(blueprint.shared_norm);
+  ASSERT_EQ(blueprint.num_kv_heads, 1);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("FalconForCausalLM") ",\"hidden_size\":8192,\"num_attention_heads\":128,"
+                                         "\"num_kv_heads\":8,\"parallel_attn\":false,"
+                                         "\"new_decoder_architecture\":true}");
+  ASSERT_EQ(blueprint.block, BLOCK_PARALLEL);
+  cr_assert(!blueprint.shared_norm);
+  ASSERT_EQ(blueprint.num_kv_heads, 8);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("StableLmForCausalLM") "}");
+  ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
+  ASSERT_EQ(blueprint.rope.dims, 20);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("FalconForCausalLM") ",\"alibi\":true}", "alibi");
+  bad(ARCHITECTURE("StableLmForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
+  bad(ARCHITECTURE("GPTNeoXForCausalLM") ",\"head_dim\":32}", "head_dim");
+  bad(ARCHITECTURE("FalconForCausalLM") ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor");
 }

@@ -128,6 +128,7 @@ FAMILY(granite, "granite")
 FAMILY(smollm3, "smollm3")
 FAMILY(seed_oss, "seed-oss")
 FAMILY(starcoder2, "starcoder2")
+FAMILY(decoders, "decoder-")
 FAMILY(adapters, "lora-")
 FAMILY(from_files, "files-")
 FAMILY(packed, "packed-")
@@ -153,7 +154,7 @@ Test(parity, every_reference_model_is_run) {
       "gguf-",    "llama-g",  "llama-bf16", "llama-f16", "llama-tied", "llama-biases", "llama-rope",
       "llama-v5", "mistral",  "qwen2",      "qwen3",     "opt",        "gpt2",         "files-",
       "gemma2",   "gemma3",   "phi3",       "moe-",      "gpt-oss",    "olmo",         "granite",
-      "smollm3",  "seed-oss", "starcoder2", "lora-",     "packed-"};
+      "smollm3",  "seed-oss", "starcoder2", "lora-",     "packed-",    "decoder-"};
   vector_list_t all = vectors_open("");
   int32_t covered = 0;
   for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {

@@ -1,0 +1,66 @@
+/* layouts_parallel.c: the tensor names of families that can run attention and MLP side by side.
+ *
+ * As layouts.c says. Constant data; any thread may read it.
+ */
+#include "engine/model/layouts/layout_rows.h"
+
+#include <stddef.h>
+
+#define ROW(role, name, rows, cols, when, bias)                                                    \
+  { role, name, rows, cols, when, bias, FORM_PLAIN }
+/* LayerNorms with biases. */
+#define BIASED_NORM(role, name, when) ROW(role, name, DIM_HIDDEN, DIM_NONE, when, when)
+
+static const tensor_pattern_t gpt_neox_patterns[] = {
+    ROW(ROLE_EMBED, "embed_in", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "final_layer_norm", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/embed_out", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    BIASED_NORM(ROLE_ATTN_NORM, "layers.#.input_layernorm", WHEN_ALWAYS),
+    BIASED_NORM(ROLE_MLP_NORM, "layers.#.post_attention_layernorm", WHEN_ALWAYS),
+    ROW(ROLE_QKV, "layers.#.attention.query_key_value", DIM_QKV, DIM_HIDDEN, WHEN_ALWAYS,
+        WHEN_QKV_BIAS),
+    ROW(ROLE_O, "layers.#.attention.dense", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_O_BIAS),
+    DENSE(ROLE_UP, "dense_h_to_4h", DIM_MLP, DIM_HIDDEN),
+    DENSE(ROLE_DOWN, "dense_4h_to_h", DIM_HIDDEN, DIM_MLP),
+};
+
+/* Blocks of the second generation with two norms call them ln_attn and ln_mlp. */
+static const tensor_pattern_t falcon_patterns[] = {
+    ROW(ROLE_EMBED, "word_embeddings", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "ln_f", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    BIASED_NORM(ROLE_ATTN_NORM, "h.#.input_layernorm", WHEN_ONE_INPUT),
+    BIASED_NORM(ROLE_ATTN_NORM, "h.#.ln_attn", WHEN_TWO_INPUTS),
+    BIASED_NORM(ROLE_MLP_NORM, "h.#.ln_mlp", WHEN_TWO_INPUTS),
+    BIASED_NORM(ROLE_MLP_NORM, "h.#.post_attention_layernorm", WHEN_SERIAL),
+    ROW(ROLE_QKV, "h.#.self_attention.query_key_value", DIM_QKV, DIM_HIDDEN, WHEN_ALWAYS,
+        WHEN_QKV_BIAS),
+    ROW(ROLE_O, "h.#.self_attention.dense", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_O_BIAS),
+    ROW(ROLE_UP, "h.#.mlp.dense_h_to_4h", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_MLP_BIAS),
+    ROW(ROLE_DOWN, "h.#.mlp.dense_4h_to_h", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_MLP_BIAS),
+};
+
+static const tensor_pattern_t stablelm_patterns[] = {
+    ROW(ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "norm", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    BIASED_NORM(ROLE_ATTN_NORM, "layers.#.input_layernorm", WHEN_ALWAYS),
+    BIASED_NORM(ROLE_MLP_NORM, "layers.#.post_attention_layernorm", WHEN_MLP_NORM),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+/* "$.attention.bias" is the mask that old files carry; "attention.dense.bias" does not end so. */
+const layout_t layout_gpt_neox = {
+    PATTERNS(gpt_neox_patterns),
+    .prefixes = {"gpt_neox.", ""},
+    .ignored = {ROTARY_BUFFERS, "$.attention.bias", "$.attention.masked_bias"},
+    .qkv_grouped = true,
+};
+const layout_t layout_falcon = {
+    PATTERNS(falcon_patterns),
+    .prefixes = {"transformer.", ""},
+    .ignored = {ROTARY_BUFFERS},
+    .qkv_grouped = true,
+};
+const layout_t layout_stablelm = LLAMA_LIKE(stablelm_patterns);
