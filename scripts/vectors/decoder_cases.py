@@ -1,7 +1,7 @@
 """More models for the reference vectors and `make parity`: decoders whose parts stand otherwise.
 
-As model_cases.py. `DRAWS` has a function per family that draws a random config.json; `CASES` are the
-committed ones, which a number of their own keeps apart from those of model_cases.py.
+As model_cases.py. `DRAWS` has a function per family that draws a random config.json; `CASES` are
+the committed ones, which a number of their own keeps apart from those of model_cases.py.
 """
 
 from model_cases import GGUF_TINY, TINY, llama_like, v5, without

@@ -1,0 +1,108 @@
+/* blueprint.h: what config.json, or a GGUF file, says of a model, in one normal form.
+ *
+ * Plain data, made by blueprint_read on any thread and constant afterwards.
+ */
+#ifndef INFERD_ENGINE_MODEL_BLUEPRINT_H
+#define INFERD_ENGINE_MODEL_BLUEPRINT_H
+
+#include "engine/device/ops.h"
+#include "engine/model/packed/scheme.h"
+
+enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
+
+typedef enum rope_type {
+  ROPE_NONE,
+  ROPE_DEFAULT,
+  ROPE_LINEAR,
+  ROPE_DYNAMIC,
+  ROPE_LLAMA3,
+  ROPE_YARN,
+  ROPE_LONGROPE
+} rope_type_t;
+
+/* Normal form of all spellings of rotary settings (reference: transformers modeling_rope_utils). */
+typedef struct rope_config {
+  rope_type_t type;
+  double theta, factor, low_freq_factor, high_freq_factor;
+  double beta_fast, beta_slow, attention_factor /* 0 = derive */;
+  bool truncate;
+  bool query_growth;    /* q grows from original_max on (llama_4_scaling_beta) */
+  int32_t dims;         /* rotated dimensions */
+  int32_t original_max; /* original_max_position_embeddings */
+  /* longrope: what the frequencies are divided by, [dims / 2], and the scale of cos and sin */
+  float short_factor[ROPE_FACTORS_MAX], long_factor[ROPE_FACTORS_MAX];
+  double short_scale, long_scale;
+} rope_config_t;
+
+typedef enum block_kind {
+  BLOCK_PRE_NORM,  /* x += attn(norm(x)); x += mlp(norm(x)) */
+  BLOCK_POST_NORM, /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
+  BLOCK_SANDWICH,  /* x += norm(attn(norm(x))); x += norm(mlp(norm(x)))   (Gemma) */
+  BLOCK_OUT_NORM,  /* x += norm(attn(x)); x += norm(mlp(x))   (OLMo 2) */
+  BLOCK_PARALLEL   /* x += attn(norm(x)) + mlp(norm(x)), of one norm or of two   (GPT-NeoX) */
+} block_kind_t;
+
+/* Flags of a single layer. */
+enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4 };
+
+typedef struct blueprint {
+  char family[32];       /* "llama", "qwen2", "opt", ... */
+  char architecture[64]; /* config.json architectures[0] */
+  int32_t vocab_size, hidden_size, intermediate_size, num_layers;
+  int32_t num_heads, num_kv_heads, head_dim;
+  int32_t embed_size; /* word_embed_proj_dim of OPT, else hidden_size */
+  dtype_t dtype;      /* run dtype of weights */
+  norm_kind_t norm;
+  float norm_eps;
+  bool norm_affine;
+  block_kind_t block;
+  bool final_norm;
+  bool shared_norm; /* BLOCK_PARALLEL: attention and MLP read the same norm */
+  bool qkv_bias, o_bias, mlp_bias, qk_norm;
+  bool qk_norm_whole, sinks;
+  bool norm_plus_one;                 /* the stored norm weights are w of (1 + w) */
+  double embed_scale;                 /* of the embeddings; 1 = none */
+  bool embed_rounds;                  /* embed_scale is rounded to the run dtype first */
+  double residual_scale, head_scale;  /* of what is added to the stream; of the logits */
+  double attn_scale;                  /* of q.k; 0 = 1 / sqrt(D) */
+  double attn_softcap, final_softcap; /* 0 = none */
+  bool gated_mlp;                     /* gate, up, down; else fc1, fc2 */
+  activation_t activation;
+  bool tied, headless; /* the head is the embedding; there is none: prompts become vectors */
+  bool learned_positions;
+  int32_t position_offset;        /* OPT: 2 */
+  int32_t num_positions;          /* rows of the learned table without the offset */
+  bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
+  rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
+  int32_t window;                 /* sliding window, 0 = none */
+  uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
+  int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
+  bool experts_normalise, experts_mxfp4;
+  bool conv1d, gguf; /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
+  scheme_t scheme;   /* of the quantised weights in safetensors files */
+  /* generation */
+  int32_t max_model_len;     /* longest sequence that the checkpoint allows */
+  int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */
+  int32_t primary_eos;       /* -1 = none */
+  int32_t num_eos;           /* union of config and generation_config, primary included */
+  int32_t eos_ids[MODEL_EOS_MAX];
+  int32_t bos_id;
+  /* generation_config.json sampling defaults; NaN / -1 = not given */
+  float temperature, top_p, min_p, repetition_penalty;
+  int32_t top_k, max_new_tokens;
+  int64_t num_parameters; /* filled by model_load */
+  char notes[512];        /* for the log: lines between '\n', "" = none */
+} blueprint_t;
+
+/* Adds a line to the notes; what does not fit is cut. */
+void blueprint_note(blueprint_t *blueprint, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Reads config.json and generation_config.json, or the metadata of the GGUF file that `dir` is or
+ * holds. `tokenizer_max` is the tokenizer's model_max_length (0 = unknown), `tokenizer_eos` its EOS
+ * id or -1. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED with file, key, value found and supported. */
+int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
+                   inferd_error_t *error);
+void blueprint_free(blueprint_t *blueprint);
+
+#endif
