@@ -61,11 +61,12 @@ struct engine {
   int32_t logits_rows_max;
   constrain_t constrain;
   step_t steps[STEPS_IN_FLIGHT_MAX];
-  int32_t num_steps;     /* steps that are planned and not committed */
-  int32_t next_step;     /* index in `steps` of the step that is planned next */
-  int32_t steps_most;    /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
-  uint64_t lap_ns;       /* when the part of the step began that is being timed */
-  uint64_t completed_ns; /* when the last step was completed */
+  int32_t num_steps;      /* steps that are planned and not committed */
+  int32_t next_step;      /* index in `steps` of the step that is planned next */
+  int32_t steps_most;     /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
+  int32_t awaited_one_in; /* steps overlap if at most one of so many rows must be left out for it */
+  uint64_t lap_ns;        /* when the part of the step began that is being timed */
+  uint64_t completed_ns;  /* when the last step was completed */
   double host_block_bytes;
   char *text; /* [text_max] text of one token, from the detokenizer */
   size_t text_max;

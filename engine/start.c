@@ -25,6 +25,8 @@ static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
 /* About 1 ms when none of what the blocks touch is in a cache of the processor. */
 static const int32_t SLICE_BLOCKS = 512;
+/* A row that is left out loses a step; the others gain what the host takes, some per cent of it. */
+static const int32_t AWAITED_ONE_IN = 8;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
@@ -477,6 +479,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       /* drafts need the last token on the host; a second in-flight step would not know it yet */
       .draft = engine->ops->pipeline_depth < 2 ? given->draft : (draft_options_t){0},
       .draft_model = engine->drafter != NULL,
+      .history_on_device = engine->ops->history_on_device,
       .priority_policy = given->priority_policy,
       .fair_share = given->fair_share,
       .max_skips = given->max_skips,
@@ -491,6 +494,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   if (code) return code;
   say(engine, "grammars  trie of %d tokens made in %.1f ms",
       tokenizer_vocab_size(engine->tokenizer), (double)trie_ns / 1e6);
+  engine->awaited_one_in = AWAITED_ONE_IN;
   engine->steps_most = engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX;
   for (int32_t i = 0; i < engine->steps_most; i++) {
     if (step_new(engine, &engine->steps[i]) == 0) continue;

@@ -39,6 +39,9 @@ typedef struct engine_stats {
   uint64_t device_ns;   /* time of forward and sample */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
+  uint64_t overlapped_steps;   /* launched while the step before was in flight */
+  uint64_t
+      awaited_rows; /* left out of such a step: their last token, which they need, was in flight */
   uint64_t sat_out; /* times that a request which decodes sat a step out for another client */
   double step_cost_ns[STEP_PARTS]; /* learned, by cost_term_t (cost.h) */
   uint64_t last_step_ns;           /* end of the last step, monotonic clock; 0 = none yet */

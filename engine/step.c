@@ -47,31 +47,27 @@ void step_free(step_t *step) {
   free(step->hidden);
 }
 
-/* True if the next token depends on the ids of the previous tokens, and not only on the logits. The
- * sampling row of such a sequence can be built only when these ids are known on the host. */
-static bool needs_history(const engine_t *engine, const request_t *request) {
-  const sampling_params_t *params = &request->params;
-  if (request->grammar != NULL) return true;
-  if (engine->ops->history_on_device) return false;
-  return params->presence_penalty != 0 || params->frequency_penalty != 0 ||
-         params->repetition_penalty != 1 || params->num_bad_words > 0;
+/* Of the step launched last, the entries whose sequences are in no plan before its commit. */
+static int32_t count_awaited(const step_t *last) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < last->plan.num_entries; i++) {
+    const plan_entry_t *entry = &last->plan.entries[i];
+    count += plan_entry_live(entry) && scheduler_awaits(entry->sequence->group);
+  }
+  return count;
 }
 
-/* Whether a step may be launched now. While another step is in flight, no next step may be launched
- * if a row of it draws a token that the next token of its sequence depends on. */
-static bool may_launch(const engine_t *engine) {
+/* Whether a step may be launched now. While another one is in flight, the next one leaves out the
+ * sequences whose tokens are awaited (scheduler_awaits), which costs them the time of a step; if
+ * they are too many for that, it waits for the commit instead. */
+static bool may_launch(engine_t *engine) {
   if (engine->num_steps == 0) return true;
   if (engine->num_steps == engine->steps_most) return false;
   const step_t *last =
       &engine->steps[(engine->next_step + engine->steps_most - 1) % engine->steps_most];
-  for (int32_t i = 0; i < last->plan.num_entries; i++) {
-    const plan_entry_t *entry = &last->plan.entries[i];
-    if (entry->do_sample && plan_entry_live(entry) &&
-        (needs_history(engine, entry->sequence->group->request) ||
-         group_forks(entry->sequence->group))) {
-      return false;
-    }
-  }
+  int32_t awaited = count_awaited(last);
+  if (awaited * engine->awaited_one_in > last->plan.num_entries) return false;
+  engine->stats.awaited_rows += (uint64_t)awaited;
   return true;
 }
 
@@ -102,6 +98,7 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   launch_swaps(engine);
   if (num_entries == 0) return NULL;
   step_t *step = &engine->steps[engine->next_step];
+  engine->stats.overlapped_steps += engine->num_steps > 0;
   engine->next_step = (engine->next_step + 1) % engine->steps_most;
   engine->num_steps++;
   step->device_before_ns = engine->stats.device_ns;

@@ -1,7 +1,7 @@
 /* mask_state.h: what a group and its sequences have of the masks of their grammar
- * (engine/sample/constrain.h).
+ * (engine/sample/constrain.h), and whether they depend on what was drawn.
  *
- * Engine thread only. All zero for a group without a grammar.
+ * Engine thread only. All but by_history is zero for a group without a grammar.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_MASK_STATE_H
 #define INFERD_ENGINE_SCHEDULE_MASK_STATE_H
@@ -10,9 +10,10 @@
 #include <stdint.h>
 
 typedef struct mask_state {
-  bool wait;            /* a mask for its next tokens is not ready: the group is not planned */
-  bool slow;            /* its last masks took long: the next ones are made before it is planned */
-  int code;             /* 0, or the error of the grammar, by which the request ends */
+  bool wait;       /* a mask for its next tokens is not ready: the group is not planned */
+  bool by_history; /* a token depends on the ids of those before it, which the host must know */
+  bool slow;       /* its last masks took long: the next ones are made before it is planned */
+  int code;        /* 0, or the error of the grammar, by which the request ends */
   uint64_t token_units; /* work for the grammar since the last token */
   uint64_t units;       /* work for the masks of all tokens, as if none had been cached */
 } mask_state_t;

@@ -76,14 +76,15 @@ bool plan_is_protected(const scheduler_t *scheduler, const group_t *group) {
          group->num_preemptions - group->yield.count >= scheduler->options.max_preemptions;
 }
 
-/* The last of `running`, or with the priority policy the one of worst priority. Protected groups
- * are chosen only if there is no other victim. With the priority policy a group that runs before
- * the requester is never preempted: the requester itself counts as unprotected. */
+/* The last of `running`, or with the priority policy the one of worst priority; never one whose
+ * token is awaited. Protected groups are chosen only if there is no other victim. With the priority
+ * policy a group that runs before the requester is never preempted: the requester itself counts as
+ * unprotected. */
 static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) {
   group_t *victim = NULL;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (plan_is_protected(scheduler, group) &&
-        !(scheduler->options.priority_policy && group == requester))
+    if (scheduler_awaits(group) || (plan_is_protected(scheduler, group) &&
+                                    !(scheduler->options.priority_policy && group == requester)))
       continue;
     bool worse = scheduler->options.priority_policy && victim != NULL &&
                  waiting_precedes(&scheduler->waiting, victim, group);
@@ -91,6 +92,7 @@ static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) 
   }
   if (victim != NULL) return victim;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
+    if (scheduler_awaits(group)) continue;
     if (victim == NULL || waiting_precedes(&scheduler->waiting, victim, group)) victim = group;
   }
   return victim;

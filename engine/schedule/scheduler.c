@@ -81,7 +81,18 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler);
 }
 
+/* True if the next token depends on the ids of the previous tokens, and not only on the logits. The
+ * sampling row of such a sequence can be built only when these ids are known on the host. */
+static bool needs_history(const scheduler_t *scheduler, const request_t *request) {
+  const sampling_params_t *params = &request->params;
+  if (request->grammar != NULL) return true;
+  if (scheduler->options.history_on_device) return false;
+  return params->presence_penalty != 0 || params->frequency_penalty != 0 ||
+         params->repetition_penalty != 1 || params->num_bad_words > 0;
+}
+
 void scheduler_add(scheduler_t *scheduler, group_t *group) {
+  group->masks.by_history = needs_history(scheduler, group->request);
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
   waiting_add(&scheduler->waiting, group);
 }
@@ -244,10 +255,17 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
   return true;
 }
 
+bool scheduler_awaits(const group_t *group) {
+  bool draws = false;
+  for (const sequence_t *seq = &group->sequence; seq != NULL && !draws; seq = seq->next)
+    draws = sequence_is_live(seq) && seq->num_output_placeholders > 0;
+  return draws && (group->masks.by_history || group_forks(group));
+}
+
 /* Whether the group of `running` is left out of this plan, or is planned already. */
 static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool prefill) {
   return plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
-         group->masks.wait;
+         group->masks.wait || scheduler_awaits(group);
 }
 
 /* Plans the prefills of `running`, without the groups that this plan has planned already. Returns

@@ -29,6 +29,7 @@ typedef struct scheduler_options {
   pace_options_t pace;
   draft_options_t draft;            /* tokens_max 0 = no lookahead slots */
   bool draft_model;                 /* draft tokens are drawn after planning: drafter.h */
+  bool history_on_device;           /* of ops_t: penalties need no tokens on the host */
   bool priority_policy, fair_share; /* else first come, first served; between tenants */
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
@@ -82,6 +83,11 @@ void scheduler_add(scheduler_t *scheduler, group_t *group);
  * num_computed_tokens by the planned tokens. Returns the number of entries; 0 = nothing can run.
  * The swaps of a plan must be launched in both cases, before the next plan is made. */
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns);
+
+/* Whether a token of the group is being drawn on which its next step depends: by a grammar,
+ * penalties on the host, a fork, or beams. Until the commit of that token it is in no plan, and no
+ * other group may preempt it. */
+bool scheduler_awaits(const group_t *group);
 
 /* Moves the new plan, without its swaps, to `out`, whose owner must call scheduler_unpin. */
 void scheduler_take_plan(scheduler_t *scheduler, plan_t *out);

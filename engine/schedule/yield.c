@@ -69,7 +69,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool bl
   group_t *chosen = NULL;
   int64_t most = -1;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (group->yield.is_chosen || group->tenant == requester->tenant ||
+    if (group->yield.is_chosen || group->tenant == requester->tenant || scheduler_awaits(group) ||
         (scheduler->options.priority_policy &&
          group->request->priority < requester->request->priority))
       continue;

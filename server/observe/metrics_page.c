@@ -456,6 +456,10 @@ static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
 static void print_pace(page_t *page) {
   static const char *const parts[] = {"part=\"step\"", "part=\"row\"", "part=\"token\"",
                                       "part=\"key\"", "part=\"pair\""};
+  own_family(page, METRIC_overlapped_steps);
+  own_sample(page, METRIC_overlapped_steps, "", (double)page->stats.overlapped_steps);
+  own_family(page, METRIC_awaited_rows);
+  own_sample(page, METRIC_awaited_rows, "", (double)page->stats.awaited_rows);
   own_family(page, METRIC_sat_out);
   own_sample(page, METRIC_sat_out, "", (double)page->stats.sat_out);
   own_family(page, METRIC_step_cost);

@@ -44,6 +44,12 @@ static void expect_free(const job_t *job) {
   }
 }
 
+static void expect_done_by_length(const job_t *job, int32_t tokens) {
+  ASSERT_EQ(job->num_done, 1);
+  ASSERT_EQ(job->done.finish, FINISH_LENGTH);
+  ASSERT_EQ(job->num_output, tokens);
+}
+
 static void mixed_batch(const ops_t *ops, int32_t num_blocks) {
   engine_options_t options = client_options(ops);
   options.num_blocks = num_blocks;
@@ -78,6 +84,51 @@ Test(constrain, beside_free_requests) {
 
 Test(constrain, two_steps_in_flight) {
   mixed_batch(fake_ops_deep(), 2000);
+}
+
+/* Of `count` requests the first `constrained` have a grammar and decode `tokens` tokens, the others
+ * 200. Returns the share of the steps that were launched while the one before was in flight. */
+static double overlap_of(int constrained, int count, int32_t tokens, uint64_t *awaited) {
+  engine_options_t options = client_options(fake_ops_deep());
+  options.max_num_seqs = options.max_num_batched_tokens = 64;
+  options.num_blocks = 4000;
+  client_t *c = client_by_hand(&options);
+  grammar_t *grammar = compile(c, "[ab]{1000}");
+  for (int i = 0; i < count; i++) {
+    job_t *job = client_job(c, 4, i < constrained ? tokens : 200, i);
+    if (i < constrained) job->request.grammar = grammar;
+    ASSERT_EQ(client_submit(c, job), 0);
+  }
+  for (int i = 0; i < 100000 && c->num_done < count; i++) {
+    engine_iterate(c->engine);
+    client_drain(c);
+  }
+  for (int i = 0; i < count; i++) {
+    expect_done_by_length(&c->jobs[i], i < constrained ? tokens : 200);
+    if (i >= constrained) expect_free(&c->jobs[i]);
+  }
+  engine_stats_t stats = client_stats(c);
+  *awaited = stats.awaited_rows;
+  ASSERT_EQ_FOR(fake_violations(), 0, "a block table led to a wrong prefix");
+  grammar_unref(grammar);
+  client_free(c);
+  return (double)stats.overlapped_steps / (double)stats.steps;
+}
+
+/* It gets a token in every second step. */
+Test(constrain, one_row_of_64_leaves_the_steps_overlapped) {
+  uint64_t awaited;
+  double share = overlap_of(1, 64, 98, &awaited);
+  cr_assert(share >= 0.97, "%.3f of the steps", share);
+  ASSERT_GE(awaited, 97);
+  ASSERT_LE(awaited, 98);
+}
+
+Test(constrain, steps_do_not_overlap_if_many_would_wait) {
+  uint64_t awaited;
+  double share = overlap_of(9, 64, 200, &awaited);
+  cr_assert(share <= 0.06, "%.3f of the steps", share);
+  ASSERT_EQ(awaited, 0);
 }
 
 Test(constrain, survives_preemption) {

@@ -156,11 +156,22 @@ static bool caught_up(const sequence_t *q) {
   return false;
 }
 
+bool check_is_awaited(const group_t *g) {
+  const track_t *k = check_track(&g->sequence);
+  const script_t *script = k->script;
+  bool in_flight = false;
+  for (const sequence_t *q = &g->sequence; q; q = q->next)
+    in_flight = in_flight || (sequence_is_live(q) &&
+                              q->num_output_placeholders > (check_stream(q)->in_plan ? 1 : 0));
+  bool forks = k->num_streams > 1 && !g->forked;
+  return in_flight && (script->language >= 0 || script->params.beam_width > 0 || forks);
+}
+
 /* True when some sequence could run and is left out; *decodes: all lacked their last token only. */
 static bool is_left_out(const group_t *g, bool *decodes) {
   bool left_out = false;
   *decodes = true;
-  if (g->masks.wait) return false;
+  if (g->masks.wait || check_is_awaited(g)) return false;
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
     if (!sequence_is_live(q)) continue;
     bool in_plan = check_stream(q)->in_plan;
@@ -317,7 +328,7 @@ static void check_queue_of(const scheduler_t *s) {
         g->yield.plan == s->num_plans)
       continue;
     for (const group_t *r = s->running.head; r; r = r->next) {
-      if (is_protected(r)) continue;
+      if (is_protected(r) || check_is_awaited(r)) continue;
       REQUIRE(!precedes(g, r), "request %lld was preempted before request %lld", name_of(k),
               name_of(check_track(&r->sequence)));
     }

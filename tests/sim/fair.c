@@ -217,7 +217,7 @@ static void check_share(const scheduler_t *s) {
   use_t use = use_of(s, tenant);
   if ((use.sequences + needs) * use.weights > share_of(use, tenant, most)) return;
   for (const group_t *g = s->running.head; g; g = g->next) {
-    if (tenant_of(g) == tenant ||
+    if (tenant_of(g) == tenant || check_is_awaited(g) ||
         (s->options.priority_policy && g->request->priority < next->request->priority))
       continue;
     use_t other = use_of(s, tenant_of(g));

@@ -486,6 +486,7 @@ static void start(scenario_t *c) {
   engine_load(sim.engine);
   if (engine_state(sim.engine) == ENGINE_FAILED) engine_failure(sim.engine, &error);
   REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start: %s", error.message);
+  if (c->awaited_one_in > 0) sim.engine->awaited_one_in = c->awaited_one_in;
   if (c->slice_blocks > 0) sim.engine->scheduler->options.slice_blocks = c->slice_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));
   check_begin();

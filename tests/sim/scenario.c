@@ -159,6 +159,13 @@ static void draw_slices(scenario_t *c) {
   c->slice_blocks = scenario_has(c, SIM_SLICES) ? blocks : 0;
 }
 
+/* From one awaited row of all to one of ten. */
+static void draw_awaited(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 11);
+  int32_t one_in = chance(&s, 50) ? 1 : between(&s, 1, 10);
+  c->awaited_one_in = scenario_has(c, SIM_AWAITED) ? one_in : 0;
+}
+
 /* Some tenants have no limit, of others little may wait. */
 static void draw_quotas(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 3);
@@ -384,6 +391,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_masks(c);
   draw_quotas(c);
   draw_slices(c);
+  draw_awaited(c);
   draw_pace(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);

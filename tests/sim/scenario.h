@@ -70,7 +70,8 @@ enum {
   X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")       \
   X(QUOTAS, 5, "keys have limits of their own")                                                    \
   X(SLICES, 8, "an admission takes few blocks a step")                                             \
-  X(PACE, 7, "steps, and what a client has in them, are bounded in time")
+  X(PACE, 7, "steps, and what a client has in them, are bounded in time")                          \
+  X(AWAITED, 8, "steps overlap although tokens are awaited")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -115,6 +116,7 @@ typedef struct scenario {
   int32_t pipeline_depth;
   int32_t lose_device_at; /* step; 0 = never */
   int32_t lose_drafter_at;
+  int32_t awaited_one_in;          /* SIM_AWAITED: of engine_t; 0 = as it is */
   int32_t slice_blocks;            /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
   double swap_rate;                /* bytes per second */
   quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */

@@ -60,8 +60,7 @@ typedef struct track {
   block_key_t keys[SIM_CONTEXT_MAX]; /* of its prompt, for half of the requests */
   /* what came */
   int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
-  int32_t num_cached;
-  int ended_by; /* ERR_ number of its end */
+  int32_t num_cached, ended_by;             /* ended_by: ERR_ number of its end */
   uint64_t submitted_iteration, cancelled_iteration, progress_iteration; /* 0 = not yet */
   uint64_t submitted_ns;
   bool was_planned, was_landed; /* it had a row in a step that was launched, has ended */
@@ -120,6 +119,7 @@ void check_iteration(void);            /* after every iteration of the engine */
 void check_idle(void);                 /* I2: nothing is left */
 int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */
 track_t *check_track(const sequence_t *sequence);
+bool check_is_awaited(const group_t *group); /* its next token depends on one in flight */
 track_t *check_track_of(const request_t *request);
 void check_submitted(track_t *track, const request_t *request); /* at the door of the engine */
 /* Whether one more request of its tenant would be beyond the tenant's limits. */
