@@ -29,6 +29,14 @@ void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *
               "gated_add");
 }
 
+static gpu_routing_t routing_of(routing_t routing) {
+  switch (routing) {
+  case ROUTING_SOFTMAX: return GPU_ROUTING_SOFTMAX;
+  case ROUTING_SIGMOID: return GPU_ROUTING_SIGMOID;
+  default: return GPU_ROUTING_LOGITS;
+  }
+}
+
 void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const moe_t *moe, int32_t rows) {
   CHECK_LE(moe->num_experts, device->limits.experts_max);
@@ -52,6 +60,13 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
       .num_experts = moe->num_experts,
       .top_k = moe->top_k,
       .normalise = moe->normalise,
+      .routing = routing_of(moe->routing),
+      .choice_bias = moe->choice_bias != NULL ? moe->choice_bias->values : NULL,
+      .num_groups = moe->num_groups,
+      .groups_top = moe->groups_top,
+      .group_pairs = moe->group_pairs,
+      .share_floor = moe->share_floor,
+      .share_factor = moe->share_factor,
       .activation = activation_of(moe->activation),
       .workspace = device->experts,
   };

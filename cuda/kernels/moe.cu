@@ -66,17 +66,91 @@ GPU_FN int next_expert(const float *logits, int experts, float *logit, int exper
   return found;
 }
 
-/* A warp chooses the experts of one row; `chosen` is the warp's own memory. */
-GPU_FN void choose_experts(const gpu_moe_t &args, const gpu_moe_space_t &space, int row,
-                           const float *logits, int *chosen) {
-  const int lane = threadIdx.x % WARP, k = args.top_k;
-  float logit = INFINITY, total = 0.0f;
+/* Logits of a row become scores. */
+GPU_FN void score_experts(const gpu_moe_t &args, float *logits) {
+  const int lane = threadIdx.x % WARP;
+  float highest = -INFINITY, total = 0.0f;
+  if (args.routing == GPU_ROUTING_SIGMOID) {
+    for (int e = lane; e < args.num_experts; e += WARP)
+      logits[e] = 1.0f / (1.0f + expf(-logits[e]));
+    return;
+  }
+  for (int e = lane; e < args.num_experts; e += WARP) highest = fmaxf(highest, logits[e]);
+  for (int offset = WARP / 2; offset > 0; offset /= 2)
+    highest = fmaxf(highest, __shfl_xor_sync(FULL_WARP, highest, offset));
+  for (int e = lane; e < args.num_experts; e += WARP)
+    total += logits[e] = expf(logits[e] - highest);
+  total = warp_sum(total);
+  for (int e = lane; e < args.num_experts; e += WARP) logits[e] /= total;
+}
+
+/* Takes the experts out of the choice that are not in the best groups; a lane has one group. */
+GPU_FN void mask_groups(const gpu_moe_t &args, float *choice) {
+  const int lane = threadIdx.x % WARP, size = args.num_experts / args.num_groups;
+  float first = -INFINITY, second = -INFINITY;
+  int before = 0;
+  for (int i = 0; i < size && lane < args.num_groups; i++) {
+    const float value = choice[lane * size + i];
+    second = fmaxf(second, fminf(first, value));
+    first = fmaxf(first, value);
+  }
+  const float rank = args.group_pairs ? add_rn(first, second) : first;
+  for (int g = 0; g < args.num_groups; g++) {
+    const float other = __shfl_sync(FULL_WARP, rank, g);
+    before += other > rank || (other == rank && g < lane);
+  }
+  if (lane >= args.num_groups || before < args.groups_top) return;
+  for (int i = 0; i < size; i++) choice[lane * size + i] = -INFINITY;
+}
+
+/* A warp chooses the k experts of one row with the largest values. */
+GPU_FN void choose_experts(const gpu_moe_t &args, const float *values, int *chosen) {
+  float value = INFINITY;
   int expert = -1;
-  for (int j = 0; j < k; j++) {
-    expert = next_expert(logits, args.num_experts, &logit, expert);
-    if (lane == 0) chosen[j] = expert;
+  for (int j = 0; j < args.top_k; j++) {
+    expert = next_expert(values, args.num_experts, &value, expert);
+    if (threadIdx.x % WARP == 0) chosen[j] = expert;
   }
   __syncwarp();
+}
+
+/* Lists the experts of a row, ascending. */
+GPU_FN void list_experts(const gpu_moe_t &args, const gpu_moe_space_t &space, int row,
+                         const int *chosen, float highest, float total, const float *values) {
+  const int k = args.top_k;
+  for (int j = threadIdx.x % WARP; j < k; j += WARP) {
+    int rank = 0;
+    for (int i = 0; i < k; i++) rank += chosen[i] < chosen[j];
+    const float value = values[chosen[j]];
+    space.chosen[(size_t)row * k + rank] = chosen[j];
+    space.shares[(size_t)row * k + rank] = args.routing == GPU_ROUTING_LOGITS
+                                               ? expf(value - highest) / total
+                                               : value / total * args.share_factor;
+  }
+}
+
+/* A warp routes one row by scores; `choice` and `chosen` are the warp's own memory. */
+GPU_FN void route_by_scores(const gpu_moe_t &args, const gpu_moe_space_t &space, int row,
+                            float *scores, float *choice, int *chosen) {
+  float total = 0.0f;
+  score_experts(args, scores);
+  for (int e = threadIdx.x % WARP; e < args.num_experts; e += WARP)
+    choice[e] = args.choice_bias != nullptr ? add_rn(scores[e], args.choice_bias[e]) : scores[e];
+  __syncwarp();
+  if (args.groups_top < args.num_groups) mask_groups(args, choice);
+  __syncwarp();
+  choose_experts(args, choice, chosen);
+  for (int j = 0; j < args.top_k; j++) total += scores[chosen[j]];
+  total = args.normalise ? fmaxf(total, args.share_floor) + GPU_SHARE_EPSILON : 1.0f;
+  list_experts(args, space, row, chosen, 0.0f, total, scores);
+}
+
+/* The same by the logits alone. */
+GPU_FN void route_by_logits(const gpu_moe_t &args, const gpu_moe_space_t &space, int row,
+                            const float *logits, int *chosen) {
+  const int lane = threadIdx.x % WARP, k = args.top_k;
+  float total = 0.0f;
+  choose_experts(args, logits, chosen);
   const float highest = logits[chosen[0]];
   if (!args.normalise) {
     for (int e = lane; e < args.num_experts; e += WARP) total += expf(logits[e] - highest);
@@ -84,18 +158,13 @@ GPU_FN void choose_experts(const gpu_moe_t &args, const gpu_moe_space_t &space, 
   } else {
     for (int j = 0; j < k; j++) total += expf(logits[chosen[j]] - highest);
   }
-  for (int j = lane; j < k; j += WARP) { /* ascending experts */
-    int rank = 0;
-    for (int i = 0; i < k; i++) rank += chosen[i] < chosen[j];
-    space.chosen[(size_t)row * k + rank] = chosen[j];
-    space.shares[(size_t)row * k + rank] = expf(logits[chosen[j]] - highest) / total;
-  }
+  list_experts(args, space, row, chosen, highest, total, logits);
 }
 
 template <class T>
 __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
     route_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
-  DYN_SMEM(float, logits); /* [ROUTE_ROWS][experts] */
+  DYN_SMEM(float, logits); /* [ROUTE_ROWS][experts]; the same for what scores are chosen by */
   SHARED(chosen, int[ROUTE_WARPS][GPU_EXPERTS_TOP_MAX]);
   const int warp = threadIdx.x / WARP, first = blockIdx.x * ROUTE_ROWS;
   for (int expert = warp; expert < args.num_experts; expert += ROUTE_WARPS) {
@@ -105,8 +174,13 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
       for (int r = 0; r < ROUTE_ROWS; r++) logits[r * args.num_experts + expert] = sum[r];
   }
   __syncthreads();
-  if (first + warp < args.rows)
-    choose_experts(args, space, first + warp, logits + warp * args.num_experts, chosen[warp]);
+  float *own = logits + warp * args.num_experts;
+  if (first + warp >= args.rows) return;
+  if (args.routing == GPU_ROUTING_LOGITS)
+    route_by_logits(args, space, first + warp, own, chosen[warp]);
+  else
+    route_by_scores(args, space, first + warp, own, own + ROUTE_ROWS * args.num_experts,
+                    chosen[warp]);
 }
 
 /* ---- places ---- */
@@ -248,6 +322,10 @@ static bool moe_supported(const gpu_moe_t &args) {
   if (args.top_k < 1 || args.top_k > GPU_EXPERTS_TOP_MAX || args.top_k > args.num_experts)
     return false;
   if (args.hidden <= 0 || args.width <= 0) return false;
+  if (args.routing != GPU_ROUTING_LOGITS &&
+      (args.num_groups < 1 || args.num_groups > GPU_GROUPS_MAX || args.groups_top < 1 ||
+       args.num_experts % args.num_groups != 0))
+    return false;
   return args.hidden % GPU_ROW_ALIGN == 0 && args.width % GPU_ROW_ALIGN == 0;
 }
 
@@ -287,9 +365,12 @@ template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream
   down.in = space.act, down.weight = args.down, down.bias = args.down_bias, down.out = space.sums;
   down.n = args.hidden, down.k = args.width;
   const unsigned blocks = (unsigned)((args.rows + ROUTE_ROWS - 1) / ROUTE_ROWS);
-  cudaError_t status =
-      LAUNCH(route_kernel<T>, (blocks), (ROUTE_WARPS * WARP),
-             (size_t)ROUTE_ROWS * (size_t)experts * sizeof(float), stream, args, space);
+  const size_t arrays = args.routing == GPU_ROUTING_LOGITS ? 1 : 2;
+  const size_t bytes = arrays * ROUTE_ROWS * (size_t)experts * sizeof(float);
+  cudaError_t status = cudaFuncSetAttribute(
+      (const void *)route_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status == cudaSuccess)
+    status = LAUNCH(route_kernel<T>, (blocks), (ROUTE_WARPS * WARP), bytes, stream, args, space);
   if (status == cudaSuccess)
     status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, args.top_k,
                     experts, group);

@@ -12,7 +12,15 @@
 extern "C" {
 #endif
 
-enum { GPU_EXPERTS_MAX = 1024, GPU_EXPERTS_TOP_MAX = 64, GPU_MOE_ROWS = 2048 };
+enum { GPU_EXPERTS_MAX = 1024, GPU_EXPERTS_TOP_MAX = 64, GPU_MOE_ROWS = 2048, GPU_GROUPS_MAX = 32 };
+
+#define GPU_SHARE_EPSILON 1e-20f /* SHARE_EPSILON of engine/device/op_types.h */
+
+typedef enum gpu_routing {
+  GPU_ROUTING_LOGITS,
+  GPU_ROUTING_SOFTMAX,
+  GPU_ROUTING_SIGMOID
+} gpu_routing_t;
 
 typedef struct gpu_moe {
   const void *in, *residual;        /* [rows, hidden] */
@@ -23,6 +31,12 @@ typedef struct gpu_moe {
   const float *up_bias, *down_bias; /* [experts, 2 width], [experts, hidden], or NULL */
   int32_t rows, hidden, width, num_experts, top_k; /* hidden and width multiples of 8 */
   int normalise;
+  gpu_routing_t routing;
+  /* Of scores, as moe_t of engine/device/op_types.h says. */
+  const float *choice_bias;       /* [experts] or NULL */
+  int32_t num_groups, groups_top; /* at most GPU_GROUPS_MAX */
+  int group_pairs;
+  float share_floor, share_factor;
   gpu_activation_t activation; /* a gated one */
   void *workspace; /* gpu_moe_workspace_bytes of these sizes; contents never matter between calls */
 } gpu_moe_t;

@@ -14,7 +14,6 @@
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { ROWS_PER_PART = 64 };
@@ -29,50 +28,13 @@ typedef struct mixing {
   int64_t hidden;
 } mixing_t;
 
-/* Chooses the k largest logits; of equal ones the lower index. NaN counts as the smallest. */
-static void choose(const float *logits, int32_t count, int32_t top_k, int32_t *chosen) {
-  float best[EXPERTS_TOP_MAX];
-  int32_t filled = 0;
-  for (int32_t e = 0; e < count; e++) {
-    float x = isnan(logits[e]) ? -INFINITY : logits[e];
-    if (filled == top_k && !(x > best[top_k - 1])) continue;
-    int32_t at = filled < top_k ? filled++ : top_k - 1;
-    for (; at > 0 && x > best[at - 1]; at--) {
-      best[at] = best[at - 1];
-      chosen[at] = chosen[at - 1];
-    }
-    best[at] = x;
-    chosen[at] = e;
-  }
-}
-
-static void sort_ascending(int32_t *chosen, int32_t count) {
-  for (int32_t i = 1; i < count; i++) {
-    int32_t e = chosen[i], at = i;
-    for (; at > 0 && chosen[at - 1] > e; at--) chosen[at] = chosen[at - 1];
-    chosen[at] = e;
-  }
-}
-
 static void route_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const mixing_t *job = context;
   const int32_t count = job->moe->num_experts, top_k = job->moe->top_k;
-  for (int64_t row = first; row < last; row++) {
-    const float *logits = job->space->logits + row * count;
-    int32_t *chosen = job->space->chosen + row * top_k;
-    float *shares = job->space->shares + row * top_k, total = 0;
-    choose(logits, count, top_k, chosen);
-    float highest = logits[chosen[0]];
-    sort_ascending(chosen, top_k);
-    for (int32_t j = 0; j < top_k; j++) shares[j] = expf(logits[chosen[j]] - highest);
-    if (job->moe->normalise) {
-      for (int32_t j = 0; j < top_k; j++) total += shares[j];
-    } else {
-      for (int32_t e = 0; e < count; e++) total += expf(logits[e] - highest);
-    }
-    for (int32_t j = 0; j < top_k; j++) shares[j] /= total;
-  }
+  for (int64_t row = first; row < last; row++)
+    route_row(job->moe, job->space->logits + row * count, job->space->chosen + row * top_k,
+              job->space->shares + row * top_k);
 }
 
 /* Orders the pairs: by expert, then by row. */
@@ -194,6 +156,7 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
   CHECK_LE(moe->num_experts, limits->experts_max);
   CHECK_LE(moe->width, limits->expert_width_max);
   CHECK_GE(moe->top_k, 1);
+  CHECK(moe->routing == ROUTING_LOGITS || moe->num_experts <= ROUTED_MAX);
   CHECK_LE(moe->top_k, limits->experts_top_max);
   CHECK_LE(moe->top_k, moe->num_experts);
   CHECK_EQ(moe->up->stack, moe->num_experts);

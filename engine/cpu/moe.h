@@ -8,8 +8,9 @@
 #include "engine/device/ops.h"
 
 enum {
-  MOE_ROWS = 512,      /* rows that are routed at a time */
-  EXPERTS_TOP_MAX = 64 /* experts of a row */
+  MOE_ROWS = 512,       /* rows that are routed at a time */
+  EXPERTS_TOP_MAX = 64, /* experts of a row */
+  ROUTED_MAX = 1024     /* experts of a router that scores them */
 };
 
 /* Workspace of the experts; pairs = rows * k. See moe.c. */
@@ -25,6 +26,8 @@ typedef struct moe_space {
 
 void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual, const moe_t *moe,
              int32_t rows);
+/* route.c: the k experts of a row, ascending, and their shares. Any worker. */
+void route_row(const moe_t *moe, const float *logits, int32_t *chosen, float *shares);
 /* The gate of a shared expert; rows.c. */
 void cpu_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                    const act_t *residual, int32_t width, int32_t rows);

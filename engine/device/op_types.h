@@ -83,19 +83,37 @@ typedef struct fused_linear {
  */
 typedef struct lora lora_t;
 
+/* What the experts of a row are chosen by, and what their shares are. */
+typedef enum routing {
+  ROUTING_LOGITS,  /* the k largest logits; shares: softmax of these if `normalise`, else of E */
+  ROUTING_SOFTMAX, /* scores = softmax over E; shares = scores of the chosen, see moe_t */
+  ROUTING_SIGMOID  /* scores = sigmoid of each logit */
+} routing_t;
+
+#define SHARE_EPSILON 1e-20f /* is added to the sum that normalises shares */
+
 /* A mixture of experts: E gated MLPs of width I, of which each row uses k. The weights of the
  * experts are stacks (weight_source_t) of E matrices. The router's weight is always DTYPE_F32,
  * because its logits are computed and compared in fp32. */
 typedef struct moe {
   int32_t num_experts, top_k, width; /* E, k, I; 1 <= k <= E */
   bool normalise;                    /* the k weights of a row sum to 1 */
-  activation_t activation;           /* must be gated */
-  const weight_t *router;            /* [E, h] */
-  const vector_t *router_bias;       /* [E] or NULL */
-  const weight_t *up;                /* E x [2 I, h]: gate rows, then up rows */
-  const vector_t *up_bias;           /* [E, 2 I] or NULL */
-  const weight_t *down;              /* E x [h, I] */
-  const vector_t *down_bias;         /* [E, h] or NULL */
+  routing_t routing;
+  /* Of scores (DeepSeek V2 and V3, ERNIE 4.5). The k largest scores + choice_bias are chosen. With
+   * groups_top < num_groups only among the best groups of E / num_groups experts: a group counts as
+   * its largest sum, or with group_pairs as the total of its two largest. Shares are divided by
+   * max(their sum, share_floor) if `normalise`, and multiplied by share_factor. */
+  const vector_t *choice_bias; /* [E] or NULL */
+  int32_t num_groups, groups_top;
+  bool group_pairs;
+  float share_floor, share_factor;
+  activation_t activation;     /* must be gated */
+  const weight_t *router;      /* [E, h] */
+  const vector_t *router_bias; /* [E] or NULL */
+  const weight_t *up;          /* E x [2 I, h]: gate rows, then up rows */
+  const vector_t *up_bias;     /* [E, 2 I] or NULL */
+  const weight_t *down;        /* E x [h, I] */
+  const vector_t *down_bias;   /* [E, h] or NULL */
 } moe_t;
 
 typedef struct kv_cache_desc {

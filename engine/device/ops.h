@@ -125,7 +125,7 @@ typedef struct ops {
   /* out[rows, h] = residual + sum of weight_e * expert_e(in) over the chosen experts e, added in
    * ascending order; out may alias residual, not in. Logits = in . router^T (+ bias) in fp32; the k
    * largest are chosen, on ties the lower index. weight_e is the softmax over the chosen logits if
-   * `normalise`, else over all E, in fp32. A row of NaN logits may choose any k experts. */
+   * `normalise`, else over all E, in fp32; moe_t has other rules. NaN logits may choose any k. */
   void (*moe)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const moe_t *moe, int32_t rows);
   /* out[S, width] = in[selected_token_indices] */

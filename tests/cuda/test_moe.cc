@@ -6,13 +6,16 @@ struct moe_case_t {
   int rows, hidden, width, experts, top_k;
   bool normalise, biases;
   gpu_activation_t activation = GPU_SILU_MUL;
+  gpu_routing_t routing = GPU_ROUTING_LOGITS;
+  int groups = 1, groups_top = 1;
+  float floor = 0;
 };
 
 template <class T> struct moe_device {
   std::vector<T> h_in, h_residual, h_up, h_down;
-  std::vector<float> h_router, h_router_bias, h_up_bias, h_down_bias;
+  std::vector<float> h_router, h_router_bias, h_choice_bias, h_up_bias, h_down_bias;
   device_array<T> in, residual, up, down, out;
-  device_array<float> router, router_bias, up_bias, down_bias;
+  device_array<float> router, router_bias, choice_bias, up_bias, down_bias;
   device_array<uint8_t> workspace;
   gpu_moe_t args = {};
 
@@ -23,10 +26,12 @@ template <class T> struct moe_device {
         h_down(random_values<T>((size_t)c.experts * c.hidden * c.width, 0.2f)),
         h_router(random_values<float>((size_t)c.experts * c.hidden, 0.5f)),
         h_router_bias(random_values<float>(c.experts, 1)),
+        h_choice_bias(random_values<float>(c.experts, 0.4f)),
         h_up_bias(random_values<float>((size_t)c.experts * 2 * c.width, 1)),
         h_down_bias(random_values<float>((size_t)c.experts * c.hidden, 1)), in(h_in),
         residual(h_residual), up(h_up), down(h_down), out((size_t)c.rows * c.hidden),
-        router(h_router), router_bias(h_router_bias), up_bias(h_up_bias), down_bias(h_down_bias),
+        router(h_router), router_bias(h_router_bias), choice_bias(h_choice_bias),
+        up_bias(h_up_bias), down_bias(h_down_bias),
         workspace(gpu_moe_workspace_bytes(c.hidden, c.width, c.experts, c.top_k)) {
     args.in = in.p, args.residual = residual.p, args.out = out.p, args.router = router.p;
     args.up = up.p, args.down = down.p;
@@ -34,6 +39,10 @@ template <class T> struct moe_device {
       args.router_bias = router_bias.p, args.up_bias = up_bias.p, args.down_bias = down_bias.p;
     args.rows = c.rows, args.hidden = c.hidden, args.width = c.width;
     args.num_experts = c.experts, args.top_k = c.top_k, args.normalise = c.normalise;
+    args.routing = c.routing, args.num_groups = c.groups, args.groups_top = c.groups_top;
+    args.group_pairs = c.routing == GPU_ROUTING_SIGMOID;
+    args.share_floor = c.floor, args.share_factor = 1.75f;
+    if (c.biases) args.choice_bias = choice_bias.p;
     args.activation = c.activation, args.workspace = workspace.p;
   }
 };
@@ -73,29 +82,72 @@ static std::vector<double> expert_reference(const moe_case_t &c, const moe_devic
   return out;
 }
 
-/* Logits of row r, and the experts in their order. */
+/* What the experts of row r are chosen by, in their order, and their shares. */
+struct routed_t {
+  std::vector<int> order;
+  std::vector<double> choice, shares;
+};
+
+/* Leaves the experts of the best groups in the choice. */
+static double keep_groups(const moe_case_t &c, std::vector<double> &choice) {
+  const int size = c.experts / c.groups;
+  std::vector<double> rank(c.groups);
+  std::vector<int> order(c.groups);
+  for (int g = 0; g < c.groups; g++) {
+    std::vector<double> own(choice.begin() + g * size, choice.begin() + (g + 1) * size);
+    std::sort(own.rbegin(), own.rend());
+    rank[g] = own[0] + (c.routing == GPU_ROUTING_SIGMOID ? own[1] : 0);
+    order[g] = g;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return rank[a] > rank[b]; });
+  for (int j = c.groups_top; j < c.groups; j++)
+    std::fill_n(choice.begin() + order[j] * size, size, -INFINITY);
+  return c.groups_top < c.groups ? rank[order[c.groups_top - 1]] - rank[order[c.groups_top]] : 1;
+}
+
+/* `margin`: how far rounding is from another choice. */
 template <class T>
-static std::vector<double> router_reference(const moe_case_t &c, const moe_device<T> &d, int r,
-                                            std::vector<int> &order) {
+static routed_t route_reference(const moe_case_t &c, const moe_device<T> &d, int r,
+                                double *margin) {
+  routed_t made;
   std::vector<double> logits(c.experts);
-  order.resize(c.experts);
+  const bool scored = c.routing != GPU_ROUTING_LOGITS;
+  double all = 0, chosen = 0;
   for (int e = 0; e < c.experts; e++) {
     logits[e] = c.biases ? (double)d.h_router_bias[e] : 0;
-    order[e] = e;
+    made.order.push_back(e);
     for (int k = 0; k < c.hidden; k++)
       logits[e] += (double)to_float(d.h_in[(size_t)r * c.hidden + k]) *
                    (double)d.h_router[(size_t)e * c.hidden + k];
+    all += std::exp(logits[e]);
   }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
-  return logits;
+  for (int e = 0; e < c.experts; e++) {
+    made.shares.push_back(c.routing == GPU_ROUTING_SIGMOID ? 1 / (1 + std::exp(-logits[e]))
+                                                           : std::exp(logits[e]) / all);
+    made.choice.push_back(scored ? made.shares[e] + (c.biases ? (double)d.h_choice_bias[e] : 0)
+                                 : logits[e]);
+  }
+  *margin = scored ? keep_groups(c, made.choice) : 1;
+  const auto &choice = made.choice;
+  std::stable_sort(made.order.begin(), made.order.end(),
+                   [&](int a, int b) { return choice[a] > choice[b]; });
+  if (c.top_k < c.experts)
+    *margin = std::min(*margin, choice[made.order[c.top_k - 1]] - choice[made.order[c.top_k]]);
+  for (int j = 0; j < c.top_k; j++) chosen += made.shares[made.order[j]];
+  for (int j = 0; j < c.top_k; j++) {
+    double &share = made.shares[made.order[j]];
+    if (c.normalise) share /= scored ? std::max(chosen, (double)c.floor) : chosen;
+    if (scored) share *= 1.75;
+  }
+  return made;
 }
 
 /* Whether rounding could choose another expert somewhere. */
 template <class T> static bool is_close_call(const moe_case_t &c, const moe_device<T> &d) {
-  std::vector<int> order;
-  for (int r = 0; r < c.rows && c.top_k < c.experts; r++) {
-    const auto logits = router_reference(c, d, r, order);
-    if (logits[order[c.top_k - 1]] - logits[order[c.top_k]] < 1e-5) return true;
+  for (int r = 0; r < c.rows; r++) {
+    double margin;
+    route_reference(c, d, r, &margin);
+    if (margin < 1e-5) return true;
   }
   return false;
 }
@@ -107,16 +159,13 @@ template <class T> static void moe_case(const moe_case_t &c) {
   std::vector<double> expected;
   for (int r = 0; r < c.rows; r++) {
     std::vector<double> row(c.hidden);
-    std::vector<int> order;
-    const auto logits = router_reference(c, d, r, order);
-    double total = 0;
-    for (int j = 0; j < (c.normalise ? c.top_k : c.experts); j++)
-      total += std::exp(logits[order[j]] - logits[order[0]]);
+    double margin;
+    const routed_t routed = route_reference(c, d, r, &margin);
     for (int i = 0; i < c.hidden; i++)
       row[i] = (double)to_float(d.h_residual[(size_t)r * c.hidden + i]);
     for (int j = 0; j < c.top_k; j++) {
-      const auto out = expert_reference(c, d, r, order[j]);
-      const double share = std::exp(logits[order[j]] - logits[order[0]]) / total;
+      const auto out = expert_reference(c, d, r, routed.order[j]);
+      const double share = routed.shares[routed.order[j]];
       for (int i = 0; i < c.hidden; i++) row[i] += share * out[i];
     }
     expected.insert(expected.end(), row.begin(), row.end());
@@ -132,6 +181,15 @@ TEST(moe_experts) {
   moe_case<bf16_t>({40, 64, 32, 3, 1, false, true, GPU_GELU_TANH_MUL}); /* many rows an expert */
   moe_case<f16_t>({130, 32, 16, 2, 2, true, true});                     /* tiled */
   moe_case<bf16_t>({9, 32, 16, 70, 8, true, false});                    /* most have no row */
+}
+
+/* DeepSeek V3 and V2, ERNIE 4.5. */
+TEST(moe_routers_that_score) {
+  moe_case<bf16_t>({11, 64, 40, 12, 3, true, true, GPU_SILU_MUL, GPU_ROUTING_SIGMOID, 4, 2});
+  moe_case<f16_t>({9, 64, 16, 8, 2, false, false, GPU_SILU_MUL, GPU_ROUTING_SIGMOID});
+  moe_case<bf16_t>({9, 64, 16, 12, 2, false, false, GPU_SILU_MUL, GPU_ROUTING_SOFTMAX, 3, 1});
+  moe_case<f16_t>({9, 64, 16, 70, 6, true, true, GPU_SILU_MUL, GPU_ROUTING_SOFTMAX, 1, 1, 0.9f});
+  moe_case<bf16_t>({9, 32, 16, 800, 4, true, true, GPU_SILU_MUL, GPU_ROUTING_SIGMOID, 32, 5});
 }
 
 /* Rows alone, and among others: few rows an expert and many take different kernels. */

@@ -2,6 +2,7 @@
  * threads, ties and NaN in the router, and MXFP4 weights against the same values in bf16. */
 #include "engine/cpu/act.h"
 #include "tests/engine/cpu/helper.h"
+#include "tests/engine/model/naive_route.h"
 #include "tests/expect.h"
 
 #include <math.h>
@@ -183,6 +184,53 @@ Test(moe, agrees_with_double_precision) {
     for (dtype_t dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
       check_values(tiers[t], dtype, dtype != DTYPE_F16, &random);
   check_values("auto", DTYPE_F32, false, &random);
+}
+
+/* Routers that score: sigmoid or softmax, groups by their best or by their two best, a bias for the
+ * choice alone, shares normalised or not. The seven rules take nine experts in three groups. */
+Test(moe, routers_that_score) {
+  enum { CASES = 7 };
+  random_state_t random = random_start(35);
+  values_t v = values_make(&random);
+  float *bias = random_floats(&random, E, 0.4f), *x = random_floats(&random, ROWS * HIDDEN, 1);
+  float zeros[ROWS * HIDDEN] = {0}, out[ROWS * HIDDEN];
+  for (int i = 0; i < CASES; i++) {
+    device_t *device = device_open("auto", 2);
+    moe_t moe = moe_make(device, &v, DTYPE_F32, false);
+    moe.routing = i % 2 ? ROUTING_SOFTMAX : ROUTING_SIGMOID;
+    moe.choice_bias = i != 1 ? vector_make(device, bias, E) : NULL;
+    moe.num_groups = i > 2 ? 3 : 1;
+    moe.groups_top = i > 4 ? 2 : 1;
+    moe.group_pairs = i % 2 == 0;
+    moe.normalise = i != 2 && i != 3;
+    moe.share_floor = i == 5 ? 0.9f : 0;
+    moe.share_factor = i == 0 ? 1.0f : 2.5f;
+    inferd_error_t error;
+    ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
+    ops_cpu.moe(device, ACT(out), ACT(x), ACT(zeros), &moe, ROWS);
+    for (int r = 0; r < ROWS; r++) {
+      float logits[E];
+      double shares[E], sum[HIDDEN] = {0}, part[HIDDEN];
+      for (int e = 0; e < E; e++) {
+        double logit = 0;
+        for (int k = 0; k < HIDDEN; k++)
+          logit += (double)x[r * HIDDEN + k] * v.router[e * HIDDEN + k];
+        logits[e] = (float)logit;
+      }
+      naive_route(&moe, logits, moe.choice_bias != NULL ? bias : NULL, shares);
+      for (int e = 0; e < E; e++) {
+        if (shares[e] == 0) continue;
+        expert(&v, e, x + r * HIDDEN, DTYPE_F32, false, part);
+        for (int n = 0; n < HIDDEN; n++) sum[n] += shares[e] * part[n];
+      }
+      for (int n = 0; n < HIDDEN; n++)
+        cr_assert_float_eq(out[r * HIDDEN + n], sum[n], 5e-5,
+                           "rule %d row %d: %g, expected %g, seed %llu", i, r, out[r * HIDDEN + n],
+                           sum[n], SEED);
+    }
+    ops_cpu.close(device);
+  }
+  values_free(&v), free(x), free(bias);
 }
 
 /* More rows than are routed at a time, in pieces of every size, on several threads. */

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "tests/engine/model/naive_numbers.h"
+#include "tests/engine/model/naive_route.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -316,30 +317,20 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
   const int64_t hidden = moe->up->cols, count = moe->num_experts;
   float *logits = calloc((size_t)(rows * count), sizeof(float));
   double *scratch = calloc(2 * (size_t)moe->width, sizeof(double));
+  double *shares = calloc((size_t)count, sizeof(double));
   CHECK(logits != NULL);
+  CHECK(shares != NULL);
   CHECK(scratch != NULL);
   naive_linear(device, ACT(logits), in, moe->router, moe->router_bias, NULL, rows);
   for (int64_t r = 0; r < rows; r++) {
     const float *row = logits + r * count;
     float *to = FLOATS(out) + r * hidden;
     memmove(to, FLOATS(residual) + r * hidden, (size_t)hidden * sizeof(float));
-    double chosen = 0, all = 0;
-    for (int pass = 0; pass < 2; pass++) {
-      for (int32_t e = 0; e < count; e++) {
-        int32_t better = 0; /* experts that come before this one */
-        for (int32_t i = 0; i < count; i++)
-          better += row[i] > row[e] || (row[i] == row[e] && i < e);
-        double weight = exp((double)row[e]);
-        if (pass == 0) all += weight;
-        if (better >= moe->top_k) continue;
-        if (pass == 0) chosen += weight;
-        if (pass == 1) {
-          add_expert(to, FLOATS(in) + r * hidden, moe, e, weight / (moe->normalise ? chosen : all),
-                     scratch);
-        }
-      }
-    }
+    naive_route(moe, row, moe->choice_bias != NULL ? moe->choice_bias->values : NULL, shares);
+    for (int32_t e = 0; e < count; e++)
+      if (shares[e] != 0) add_expert(to, FLOATS(in) + r * hidden, moe, e, shares[e], scratch);
   }
+  free(shares);
   free(logits);
   free(scratch);
 }
