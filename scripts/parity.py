@@ -169,6 +169,37 @@ def random_experts(rng, kind, config, dtype):
     return config
 
 
+def random_router(rng, kind, config, dtype):
+    """Routers that score, with groups of experts; in 16 bits all experts are taken."""
+    groups = rng.choice([1, 1, 2, 3]) if kind in ROUTED else 1
+    count = groups * rng.randint(2, 5)
+    taken_groups = rng.randint(1, groups) if dtype == "float32" else groups
+    top = rng.randint(1, count // groups * taken_groups) if dtype == "float32" else count
+    width, layers = 8 * rng.randint(2, 20), config["num_hidden_layers"]
+    if kind == "ernie4_5_moe":
+        return config | {"moe_num_experts": count, "moe_k": top, "moe_intermediate_size": width,
+                         "moe_num_shared_experts": rng.randint(0, 3),
+                         "moe_layer_start_index": rng.randint(0, 2),
+                         "moe_layer_end_index": rng.choice([-1, layers - 1]),
+                         "moe_layer_interval": rng.choice([1, 1, 2])}
+    if kind == "minimax_m2":
+        return config | {"num_local_experts": count, "num_experts_per_tok": top,
+                         "rotary_dim": config["head_dim"] // rng.choice([1, 2])}
+    config |= {"n_routed_experts": count, "num_experts_per_tok": top, "n_group": groups,
+               "topk_group": taken_groups, "moe_intermediate_size": width,
+               "n_shared_experts": rng.randint(1, 3), "norm_topk_prob": rng.random() < 0.7,
+               "routed_scaling_factor": rng.choice([1.0, 2.5])}
+    if kind != "solar_open":
+        config["first_k_dense_replace"] = rng.randint(0, layers)
+    if kind == "glm4_moe":
+        config |= {"use_qk_norm": rng.random() < 0.5, "attention_bias": rng.random() < 0.5}
+    if kind == "dots1" and rng.random() < 0.5:
+        config |= {"sliding_window": 6, "max_window_layers": rng.randint(0, layers)}
+    return config
+
+
+ROUTED = ("glm4_moe", "solar_open", "dots1")
+SCORED = ROUTED + ("ernie4_5_moe", "minimax_m2")
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss")
 WHOLE = ("phi3", "qwen2_moe", "olmo2", "olmo3", "olmoe", "granite", "smollm3", "starcoder2")
 
@@ -194,6 +225,8 @@ def random_decoder(rng, kind, dtype):
     if kind in ("qwen2", "qwen3") and rng.random() < 0.5:
         config |= {"use_sliding_window": True, "sliding_window": rng.choice([6, 20]),
                    "max_window_layers": rng.randint(0, config["num_hidden_layers"])}
+    if kind in SCORED:
+        config = random_router(rng, kind, config, dtype)
     if kind in EXPERTS:
         config = random_experts(rng, kind, config, dtype)
     if kind == "starcoder2":
@@ -305,7 +338,7 @@ def main():
         compare_vectors(score, options.only)
     kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3",
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
-             "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS]
+             "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS, *SCORED]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

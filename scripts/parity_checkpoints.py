@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3", "olmo2",
          "olmo3", "granite", "smollm3", "starcoder2", "seed_oss", "mixtral", "qwen2_moe",
-         "qwen3_moe", "olmoe", "gpt_oss", *decoder_cases.DRAWS)
+         "qwen3_moe", "olmoe", "gpt_oss", *decoder_cases.DRAWS, *parity.SCORED)
 DROPPED = ("rms_norm_eps", "hidden_act", "hidden_activation", "activation_function", "rope_theta",
            "tie_word_embeddings", "num_key_value_heads", "head_dim", "attention_bias", "mlp_bias",
            "max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype",
@@ -41,6 +41,8 @@ DROPPED = ("rms_norm_eps", "hidden_act", "hidden_activation", "activation_functi
            "residual_multiplier", "attention_multiplier", "logits_scaling", "no_rope_layers",
            "sliding_window_pattern", "original_max_position_embeddings", "mlp_only_layers",
            "decoder_sparse_step", "shared_expert_intermediate_size", "norm_epsilon", "use_bias",
+           "n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor", "rotary_dim",
+           "moe_layer_end_index", "use_qk_norm", "n_shared_experts",
            "enable_bias", "layer_norm_elementwise_affine", "partial_rotary_factor", "rotary_pct",
            "rotary_emb_base", "layer_norm_eps", "use_parallel_residual", "num_kv_heads",
            "multi_query", "parallel_attn", "new_decoder_architecture", "num_ln_in_parallel_attn")

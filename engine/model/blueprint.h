@@ -78,6 +78,9 @@ typedef struct blueprint {
   uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
+  routing_t routing; /* of the experts, with the numbers of moe_t */
+  int32_t num_groups, groups_top;
+  double share_floor, share_factor;
   bool conv1d, gguf; /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
   scheme_t scheme;   /* of the quantised weights in safetensors files */
   /* generation */

@@ -44,7 +44,7 @@ typedef struct layer {
   const vector_t *down_bias; /* [h] or NULL */
   lora_target_t lora[LORA_TARGETS];
   moe_t moe;              /* num_experts 0: the layer is dense */
-  const weight_t *shared; /* [1, h] gate of a shared expert, which stands in up and down; or NULL */
+  const weight_t *shared; /* [1, h] gate of shared experts, which are in up and down; or NULL */
 } layer_t;
 
 struct model {

@@ -35,6 +35,7 @@ typedef enum tensor_role {
   ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */
   ROLE_DOWN,                  /* [h, f]; fc2 of a plain MLP */
   ROLE_ROUTER,                /* [E, h] */
+  ROLE_CHOICE_BIAS,           /* [E] is added to the scores for the choice */
   ROLE_EXPERT_GATE,           /* [I, h] of each expert */
   ROLE_EXPERT_UP,             /* [I, h] */
   ROLE_EXPERT_GATE_UP,        /* [2 I, h], gate and up interleaved: all experts in one tensor */
@@ -75,6 +76,7 @@ typedef enum dim {
 typedef enum form {
   FORM_PLAIN,            /* [rows, cols], or [rows] */
   FORM_TRANSPOSED,       /* [cols, rows] */
+  FORM_ROW,              /* [1, rows] of a vector */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
   FORM_STACK,            /* [E, rows] or [E, rows, cols] */
   FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
@@ -103,7 +105,8 @@ typedef enum when {
   WHEN_EXPERTS,
   WHEN_EXPERTS_PLAIN, /* layers with experts that are not MXFP4 */
   WHEN_EXPERTS_MXFP4,
-  WHEN_SHARED
+  WHEN_SHARED,
+  WHEN_SCORED /* layers with experts that are scored */
 } when_t;
 
 typedef struct tensor_pattern {
@@ -134,6 +137,7 @@ extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm;
+extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;

@@ -18,7 +18,7 @@ typedef struct model_load {
   inferd_error_t *error;
 } model_load_t;
 
-static const vector_change_t AS_STORED = {0.0f, 1.0f};
+static const vector_change_t AS_STORED = {0.0f, 1.0f, false};
 
 static weight_t *matrix_as(model_load_t *load, int32_t layer, int num_roles,
                            const tensor_role_t *roles, dtype_t dtype, bool keep_blocks) {
@@ -62,7 +62,8 @@ static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, ten
   double s = bp->residual_scale;
   norm_t made = {
       .kind = bp->norm, .width = bp->hidden_size, .eps = (float)((double)bp->norm_eps / (s * s))};
-  vector_change_t change = {norm_add(bp), role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f};
+  vector_change_t change = {norm_add(bp), role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f,
+                            false};
   made.weight = changed_vector(load, layer, false, 1, &role, change);
   change.add = 0.0f;
   if (bp->norm == NORM_LAYER) made.bias = changed_vector(load, layer, true, 1, &role, change);
@@ -75,7 +76,7 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const bool slides = bp->layer_flags[i] & LAYER_SLIDES;
   const rope_t *rope = slides && model->local_rope.dims > 0 ? &model->local_rope : &model->rope;
   const bool rotates = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
-  const vector_change_t change = {norm_add(bp), 1.0f};
+  const vector_change_t change = {norm_add(bp), 1.0f, false};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   return (attention_t){
       .layer = i,
@@ -107,11 +108,20 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
   static const tensor_role_t down = ROLE_EXPERT_DOWN, router = ROLE_ROUTER;
   static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
   static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
+  static const tensor_role_t choice_bias = ROLE_CHOICE_BIAS;
+  const vector_change_t exactly = {0.0f, 1.0f, true};
   layer->moe = (moe_t){
       .num_experts = bp->num_experts,
       .top_k = bp->experts_top,
       .width = bp->expert_size,
       .normalise = bp->experts_normalise,
+      .routing = bp->routing,
+      .choice_bias = changed_vector(load, i, false, 1, &choice_bias, exactly),
+      .num_groups = bp->num_groups,
+      .groups_top = bp->groups_top,
+      .group_pairs = bp->routing == ROUTING_SIGMOID,
+      .share_floor = (float)bp->share_floor,
+      .share_factor = (float)bp->share_factor,
       .activation = bp->activation,
       .router = matrix_as(load, i, 1, &router, DTYPE_F32, false),
       .router_bias = vector(load, i, true, 1, &router),

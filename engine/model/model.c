@@ -175,7 +175,8 @@ static void dense_block(model_t *model, const layer_t *layer, act_t *out, const 
   narrow(model, layer, out, residual, rows);
 }
 
-/* The same for a mixture of experts; the gated output of the shared expert is added first. Several
+/* The same for a mixture of experts; the output of shared experts, which may be gated, is added
+ * first. Several
  * operations read the norm of the input, so the norm is an operation of its own. */
 static void expert_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                          const act_t *residual, int32_t rows) {
@@ -188,6 +189,9 @@ static void expert_block(model_t *model, const layer_t *layer, act_t *out, const
     dense_block(model, layer, model->shared, &normed, NULL, bp->shared_size, rows);
     ops->linear(device, model->gate, normed.rows, layer->shared, NULL, NULL, rows);
     ops->gated_add(device, out, model->shared, model->gate, residual, bp->hidden_size, rows);
+    residual = out;
+  } else if (layer->up != NULL) {
+    dense_block(model, layer, out, &normed, residual, bp->shared_size, rows);
     residual = out;
   }
   ops->moe(device, out, normed.rows, residual, &layer->moe, rows);

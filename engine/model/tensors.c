@@ -80,6 +80,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_EXPERTS: return experts;
   case WHEN_EXPERTS_PLAIN: return experts && !bp->experts_mxfp4;
   case WHEN_EXPERTS_MXFP4: return experts && bp->experts_mxfp4;
+  case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
   case WHEN_SHARED: return experts && bp->shared_size > 0;
   }
   return false;
@@ -146,6 +147,7 @@ static void write_shape(expected_tensor_t *tensor) {
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
       [FORM_TRANSPOSED] = {tensor->cols, tensor->rows},
+      [FORM_ROW] = {1, tensor->rows},
       [FORM_EACH] = {tensor->rows, tensor->cols},
       [FORM_STACK] = {tensor->stack, tensor->rows, tensor->cols},
       [FORM_STACK_TRANSPOSED] = {tensor->stack, tensor->cols, tensor->rows},
@@ -154,9 +156,9 @@ static void write_shape(expected_tensor_t *tensor) {
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
   static const int ranks[] = {
-      [FORM_PLAIN] = 2,       [FORM_TRANSPOSED] = 2,       [FORM_EACH] = 2,
-      [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3, [FORM_STACK_BLOCKS] = 4,
-      [FORM_STACK_SCALES] = 3};
+      [FORM_PLAIN] = 2,        [FORM_ROW] = 3,         [FORM_TRANSPOSED] = 2,
+      [FORM_EACH] = 2,         [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3,
+      [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }

@@ -447,7 +447,7 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,
                          inferd_error_t *error) {
-  matrix_t matrix = {.dtype = loader->is_gguf ? DTYPE_F32 : loader->dtype};
+  matrix_t matrix = {.dtype = loader->is_gguf || change.exact ? DTYPE_F32 : loader->dtype};
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
   if (code <= 0) return code;

@@ -44,6 +44,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
  * element becomes (element + add) * factor. */
 typedef struct vector_change {
   float add, factor;
+  bool exact; /* in fp32, not rounded to the run type */
 } vector_change_t;
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,

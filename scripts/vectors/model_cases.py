@@ -108,6 +108,42 @@ def gpt_oss(*args, **more):
         "attention_bias": True, **more})
 
 
+def routed(architecture, kind, *args, **more):
+    """Experts whose router scores, behind one dense layer."""
+    return llama_like(architecture, kind, *args, **{
+        "rope_theta": 1e6, "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 48, "n_shared_experts": 1, "first_k_dense_replace": 1,
+        "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.5,
+        "num_hidden_layers": 3, **more})
+
+
+def glm4_moe(*args, **more):
+    return routed("Glm4MoeForCausalLM", "glm4_moe", *args, **{
+        "partial_rotary_factor": 0.5, "use_qk_norm": False, **more})
+
+
+def solar_open(*args, **more):
+    return without(routed("SolarOpenForCausalLM", "solar_open", *args, **{
+        "num_hidden_layers": 2, **more}), "first_k_dense_replace")
+
+
+def dots1(*args, **more):
+    return routed("Dots1ForCausalLM", "dots1", *args, **{"sliding_window": None, **more})
+
+
+def ernie4_5_moe(*args, **more):
+    return llama_like("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", *args, **{
+        "rope_theta": 5e5, "moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 48,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "num_hidden_layers": 3,
+        "use_bias": False, "moe_use_aux_free": True, **more})
+
+
+def minimax_m2(*args, **more):
+    return llama_like("MiniMaxM2ForCausalLM", "minimax_m2", *args, **{
+        "rope_theta": 5e6, "num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 16,
+        "scoring_func": "sigmoid", "use_qk_norm": True, "head_dim": 32, **more})
+
+
 def olmo2(*args, **more):
     return llama_like("Olmo2ForCausalLM", "olmo2", *args, **{"rope_theta": 5e5, **more})
 
@@ -464,6 +500,18 @@ GGUF_CASES = {
 
 # Cases that came later stand here: a seed follows from the place in the list.
 LATER_CASES = {
+    "routed-glm4-moe": (None, glm4_moe(96, 4, 2, 112, n_group=4, topk_group=2)),
+    "routed-glm4-moe-normed-bf16": (None, glm4_moe(96, 3, 1, 112, "bfloat16", use_qk_norm=True,
+                                                   head_dim=32, attention_bias=True,
+                                                   n_routed_experts=4, num_experts_per_tok=4)),
+    "routed-solar-open": (None, v5(solar_open(96, 4, 2, 112, n_shared_experts=2))),
+    "routed-dots1": (None, dots1(96, 4, 4, 112, sliding_window=16, max_window_layers=1)),
+    "routed-ernie": (None, ernie4_5_moe(96, 4, 2, 112, moe_layer_end_index=1)),
+    "routed-minimax-m2": (None, minimax_m2(96, 4, 2, 48)),
+    "files-glm4-moe": ("sharded", glm4_moe(48, 2, 1, 64, "bfloat16", n_routed_experts=4,
+                                           num_experts_per_tok=4, **TINY)),
+    "files-ernie-moe": ("plain", ernie4_5_moe(48, 2, 1, 64, moe_num_experts=4, **TINY)),
+    "files-minimax-m2": ("plain", minimax_m2(48, 2, 1, 64, num_local_experts=4, **TINY)),
     "files-gemma": ("plain", gemma(64, 4, 2, 96, head_dim=16, tie_word_embeddings=True,
                                    **GGUF_TINY)),
 }

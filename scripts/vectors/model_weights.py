@@ -16,7 +16,9 @@ CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 NORMS = ("norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
          "ln_f.weight", "ln_attn.weight", "ln_mlp.weight")
 # Parts of names that transformers writes otherwise into files.
-STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."}}
+STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
+          "minimax_m2": {".mlp.": ".block_sparse_moe."},
+          "ernie4_5_moe": {".gate.moe_statics.": ".moe_statics."}}
 
 
 def mix(z):
@@ -90,7 +92,7 @@ def experts_of(model, name, shape, seed):
         return values(name, shape, shape[1], seed)
     base = name.rsplit(".", 1)[0]
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
-    if kind == "mixtral":
+    if kind in ("mixtral", "minimax_m2"):
         parts = ["w2"] if name.endswith("down_proj") else ["w1", "w3"]
     rows = shape[1] // len(parts)
     return np.stack([np.concatenate([
@@ -110,13 +112,32 @@ def is_conv1d(name):
         ("c_attn.weight", "c_proj.weight", "c_fc.weight"))
 
 
+def stored_name(model, name):
+    """The name in the files, where transformers has another one."""
+    name = short_name(name)
+    for part, stored in STORED.get(model.config.model_type, {}).items():
+        name = name.replace(part, stored)
+    return name
+
+
+def fill_choice_biases(model, seed):
+    """What routers add to their scores; it stays in fp32."""
+    held = [*model.named_parameters(), *model.named_buffers()]
+    with torch.no_grad():
+        for full, tensor in held:
+            if full.endswith("e_score_correction_bias"):
+                made = values(stored_name(model, full), tuple(tensor.shape), 0, seed)
+                tensor.copy_(torch.from_numpy(made))
+
+
 def fill(model, seed, dtype):
     """Sets every parameter of a transformers model (fp32 holders) to the values of `dtype`."""
+    fill_choice_biases(model, seed)
     with torch.no_grad():
         for full, parameter in model.named_parameters():
-            name, shape = short_name(full), tuple(parameter.shape)
-            for part, stored in STORED.get(model.config.model_type, {}).items():
-                name = name.replace(part, stored)
+            name, shape = stored_name(model, full), tuple(parameter.shape)
+            if name.endswith("e_score_correction_bias"):
+                continue
             if ".experts." in name:
                 made = torch.from_numpy(experts_of(model, name, shape, seed))
                 parameter.copy_(made.to(dtype).to(torch.float32))

@@ -41,6 +41,8 @@ enum {
   FOR_ATTENTION_CAP,
   FOR_GRANITE,
   FOR_EXPERTS,
+  FOR_SHARED_EXPERTS,
+  FOR_QK_NORM,
   FOR_NO_ROPE,
   FOR_LOCAL_THETA,
   FOR_NESTED
@@ -67,15 +69,15 @@ static const struct {
     {"no_rope_layers", 0, FOR_NO_ROPE},
     {"rope_local_base_freq", 0, FOR_LOCAL_THETA},
     {"use_mrope", 0, FOR_NONE},
-    {"use_qk_norm", 0, FOR_NONE},
+    {"use_qk_norm", 0, FOR_QK_NORM},
     {"qk_layernorm", 0, FOR_NONE},
     {"clip_qkv", 0, FOR_NONE},
     {"alibi", 0, FOR_NONE},
     {"num_experts", 0, FOR_EXPERTS},
     {"num_local_experts", 0, FOR_EXPERTS},
-    {"n_routed_experts", 0, FOR_NONE},
+    {"n_routed_experts", 0, FOR_SHARED_EXPERTS},
     {"num_shared_experts", 0, FOR_NONE},
-    {"n_shared_experts", 0, FOR_NONE},
+    {"n_shared_experts", 0, FOR_SHARED_EXPERTS},
     {"embedding_multiplier", 1, FOR_GRANITE},
     {"residual_multiplier", 1, FOR_GRANITE},
     {"attention_multiplier", 0, FOR_GRANITE},
@@ -94,6 +96,8 @@ static bool family_knows(const family_t *family, int families) {
     return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
   case FOR_GRANITE: return family->granite_keys;
   case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
+  case FOR_SHARED_EXPERTS: return family->expert_keys == EXPERTS_DEEPSEEK;
+  case FOR_QK_NORM: return family->qk_norm_key != NULL || family->qk_norm_whole;
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_NESTED: return family->nested;

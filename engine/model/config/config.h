@@ -46,6 +46,8 @@ const json_t *config_get(const config_reader_t *reader, const char *key);
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Experts, and the layers that have them. config_experts.c. */
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* The same for experts that are scored by a router with a rule of its own. config_router.c. */
+void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* How the weights are quantised, from config.json or the file beside it that older programs write;
  * refuses what packed.h does not read. config_quantization.c. */
 void config_read_quantization(config_reader_t *reader, const char *dir, const family_t *family,

@@ -64,6 +64,10 @@ static void read_counts(config_reader_t *reader, const family_t *family, bluepri
 
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   if (family->expert_keys == EXPERTS_NONE) return;
+  if (family->routing != ROUTING_LOGITS) {
+    config_read_router(reader, family, blueprint);
+    return;
+  }
   read_counts(reader, family, blueprint);
   blueprint->experts_normalise = true;
   if (family->expert_keys == EXPERTS_QWEN || family->expert_keys == EXPERTS_OLMOE)

@@ -52,7 +52,10 @@ static bool slides_by_rule(config_reader_t *reader, const family_t *family, int3
   case WINDOW_ALL: return true;
   case WINDOW_EVEN: return layer % 2 == 0;
   case WINDOW_UPPER:
-    from = config_int_or_null(reader, KEYS("max_window_layers"), 28, 0, 0, INT32_MAX);
+  case WINDOW_FROM:
+    from = config_int_or_null(reader, KEYS("max_window_layers"),
+                              family->window_rule == WINDOW_FROM ? family->num_layers : 28, 0, 0,
+                              INT32_MAX);
     return layer >= from;
   case WINDOW_PATTERN:
     pattern = config_int(reader, KEYS("sliding_window_pattern", "_sliding_window_pattern"),

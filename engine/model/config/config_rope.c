@@ -245,6 +245,8 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   const char *name;
   double partial = family->rotary_factor != 0 ? family->rotary_factor : 1.0;
   partial = config_double(reader, KEYS("rotary_pct", "partial_rotary_factor"), partial, 0, 1, true);
+  if (family->rotary_dim_key && config_get(reader, "partial_rotary_factor") == NULL)
+    partial = (double)config_int(reader, KEYS("rotary_dim"), head_dim, 2, head_dim) / head_dim;
   int64_t original = max_positions;
   const json_t *dict = find_dict(reader, family, sliding, &name);
   config_reader_t inner = *reader;

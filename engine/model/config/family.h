@@ -17,16 +17,20 @@ typedef enum window_rule {
   WINDOW_UPPER,   /* layers from `max_window_layers`, when `use_sliding_window` */
   WINDOW_EVEN,    /* layers 0, 2, 4 ... */
   WINDOW_PATTERN, /* all but every `sliding_window_pattern`th layer */
+  WINDOW_FROM,    /* layers from `max_window_layers`, when `sliding_window` is not null */
   WINDOW_REFUSED  /* `use_sliding_window` true is refused */
 } window_rule_t;
 
 /* Which keys describe the experts. */
 typedef enum expert_keys {
   EXPERTS_NONE,
-  EXPERTS_MIXTRAL, /* num_local_experts; width intermediate_size; always normalised */
-  EXPERTS_QWEN,    /* num_experts, moe_intermediate_size, norm_topk_prob, dense layers between */
-  EXPERTS_OLMOE,   /* num_experts; width intermediate_size; norm_topk_prob */
-  EXPERTS_GPT_OSS  /* as Mixtral, with biases, interleaved, MXFP4 */
+  EXPERTS_MIXTRAL,  /* num_local_experts; width intermediate_size; always normalised */
+  EXPERTS_QWEN,     /* num_experts, moe_intermediate_size, norm_topk_prob, dense layers between */
+  EXPERTS_OLMOE,    /* num_experts; width intermediate_size; norm_topk_prob */
+  EXPERTS_GPT_OSS,  /* as Mixtral, with biases, interleaved, MXFP4 */
+  EXPERTS_DEEPSEEK, /* n_routed_experts, groups, shared experts behind the first dense layers */
+  EXPERTS_ERNIE,    /* moe_num_experts, moe_k ... */
+  EXPERTS_MINIMAX   /* as Mixtral, scored by a sigmoid */
 } expert_keys_t;
 
 typedef struct family {
@@ -78,6 +82,13 @@ typedef struct family {
   bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
+  /* Of experts that are scored: their rule, and class defaults. */
+  routing_t routing;
+  bool mlp_types; /* mlp_layer_types name the layers with experts, not first_k_dense_replace */
+  int32_t num_shared, dense_first, num_groups, groups_top;
+  bool shares_sum;     /* norm_topk_prob */
+  double share_factor; /* routed_scaling_factor */
+  bool rotary_dim_key; /* rotary_dim instead of partial_rotary_factor (MiniMax M2) */
 } family_t;
 
 /* Rows of one file. */

@@ -71,6 +71,48 @@ Test(families, published_sizes) {
   parameters(ARCHITECTURE("StableLmForCausalLM") "}", 2795443200);
 }
 
+/* Those of transformers' own models of these configurations. */
+Test(families, sizes_of_routed_experts) {
+  parameters(ARCHITECTURE("Glm4MoeForCausalLM") ",\"head_dim\":128}", 106851591808);
+  parameters(ARCHITECTURE("Glm4MoeForCausalLM") ",\"head_dim\":128,\"hidden_size\":5120,"
+                                                "\"intermediate_size\":12288,\"use_qk_norm\":true,"
+                                                "\"num_hidden_layers\":92,\"attention_bias\":true,"
+                                                "\"moe_intermediate_size\":1536,"
+                                                "\"n_routed_experts\":160,"
+                                                "\"first_k_dense_replace\":3}",
+             352797829024);
+  parameters(ARCHITECTURE("SolarOpenForCausalLM") "}", 102651799552);
+  parameters(ARCHITECTURE("Ernie4_5_MoeForCausalLM") "}", 21825437888);
+  parameters(ARCHITECTURE("MiniMaxM2ForCausalLM") "}", 228689764864);
+  parameters(ARCHITECTURE("Dots1ForCausalLM") ",\"n_routed_experts\":128,\"n_shared_experts\":2,"
+                                              "\"num_experts_per_tok\":6,\"hidden_size\":4096,"
+                                              "\"first_k_dense_replace\":1,\"head_dim\":128}",
+             142774381696);
+}
+
+#define GLM ARCHITECTURE("Glm4MoeForCausalLM") ",\"head_dim\":40"
+
+Test(families, routers_are_read_or_refused) {
+  good(GLM ",\"num_hidden_layers\":3,\"first_k_dense_replace\":2,"
+           "\"n_group\":8,\"topk_group\":3,"
+           "\"routed_scaling_factor\":2.5}");
+  ASSERT_EQ(blueprint.routing, ROUTING_SIGMOID);
+  ASSERT_EQ(blueprint.num_groups, 8);
+  ASSERT_EQ(blueprint.groups_top, 3);
+  ASSERT_EQ(blueprint.rope.dims, 20);
+  cr_assert_float_eq(blueprint.share_factor, 2.5, 1e-12);
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 0, LAYER_EXPERTS}), 3);
+  blueprint_free(&blueprint);
+  bad(GLM ",\"n_group\":3,\"topk_group\":1}", "n_group");
+  bad(GLM ",\"n_group\":128}", "n_group");
+  bad(GLM ",\"n_group\":32,\"topk_group\":1}", "topk_group");
+  bad(GLM ",\"num_experts_per_tok\":9,\"n_routed_experts\":8}", "num_experts_per_tok");
+  bad(GLM ",\"scoring_func\":\"softmax\"}", "scoring_func");
+  bad(GLM ",\"moe_layer_freq\":2}", "moe_layer_freq");
+  bad(ARCHITECTURE("Dots1ForCausalLM") "}", "n_routed_experts");
+  bad(ARCHITECTURE("Ernie4_5_MoeForCausalLM") ",\"use_bias\":true}", "use_bias");
+}
+
 Test(families, gemma_reads_its_scales) {
   good(ARCHITECTURE("Gemma2ForCausalLM") ",\"num_hidden_layers\":3,\"hidden_size\":1152}");
   ASSERT_EQ(blueprint.block, BLOCK_SANDWICH);
@@ -423,7 +465,8 @@ static void check_pieces(const char *name) {
 Test(families, pieces_of_a_prompt_make_no_difference) {
   static const char *const names[] = {
       "gemma2-bf16",       "gemma3-bf16",        "phi3-gqa-bf16", "moe-qwen2-moe-normed",
-      "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",    "smollm3-bf16"};
+      "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",    "smollm3-bf16",
+      "routed-glm4-moe-n", "routed-ernie"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) check_pieces(names[i]);
 }
 
