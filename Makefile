@@ -74,7 +74,7 @@ CFLAGS  += $(CFLAGS_BASE) $(CFLAGS_SAN)
 LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
 # Pre-tokenizer patterns that no scanner knows go through PCRE2, where it is installed.
 PCRE2   ?= $(if $(wildcard $(addsuffix /pcre2.h,/usr/include /usr/local/include)),1,0)
-LIBS    := -lmicrohttpd -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
+LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
 
 # A room is a folder with its own folders below; its sources make one archive.
 sources_in = $(wildcard $(addsuffix /*.c,$(1)))
@@ -90,7 +90,7 @@ cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/schedule engine/sample)
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
-server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http keys lanes ledger fields completion dialect embeddings messages responses api observe top)))
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http keys lanes ledger fields completion dialect embeddings messages responses api observe tls top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
 ROOMS := base file quant text template grammar model cpu engine cuda config server parser pull
@@ -225,7 +225,7 @@ $(BUILD)/%.o: %.c
 # Without a library the build ends in one line, before a compiler lists every file that misses it.
 PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c server/pull/main.c) $(BENCH_OBJECTS)
 $(PRODUCT_OBJECTS): | $(BUILD)/libraries
-HEADERS := microhttpd.h uv.h cjson/cJSON.h curl/curl.h openssl/evp.h
+HEADERS := microhttpd.h gnutls/gnutls.h uv.h cjson/cJSON.h curl/curl.h openssl/evp.h
 missing  = $(strip $(foreach h,$(HEADERS),$(shell $(CC) -E -include $h -x c /dev/null >/dev/null 2>&1 || echo '$h')))
 $(BUILD)/libraries:
 	$(if $(missing),$(error $(missing) not found: run `scripts/bootstrap build`))

@@ -80,6 +80,16 @@ static int check_speculation(const config_t *config, inferd_error_t *error) {
                    config->speculative_model);
 }
 
+/* Flags of TLS that do nothing without a certificate: the port would be plain without a word. */
+static int check_tls(const config_t *config, inferd_error_t *error) {
+  const char *alone = config->tls_key[0] != '\0'         ? "tls_key"
+                      : config->tls_client_ca[0] != '\0' ? "tls_client_ca"
+                                                         : NULL;
+  if (alone == NULL || config->tls_cert[0] != '\0') return 0;
+  return error_set(error, ERR_CONFIGURATION, alone,
+                   "%s is set, but tls_cert is not: TLS needs a certificate", alone);
+}
+
 /* --task and --runner say the same. */
 static int check_task(const config_t *config, inferd_error_t *error) {
   bool embeds = strncmp(config->task, "embed", 5) == 0;
@@ -120,6 +130,7 @@ int config_check(const config_t *config, inferd_error_t *error) {
   }
   int code = check_speculation(config, error);
   if (code == 0) code = check_task(config, error);
+  if (code == 0) code = check_tls(config, error);
   if (code == 0) code = check_disabled(config, error);
   if (code == 0) code = check_admin(config, error);
   return code == 0 ? check_names(config, error) : code;

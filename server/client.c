@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "server/http/http.h"
+#include "server/tls/client.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -32,7 +33,7 @@ static bool set_address(client_target_t *target, const char *address) {
   if (strcmp(host, "::") == 0) reached = "::1";
   snprintf(target->host, sizeof target->host, "%s", reached);
   snprintf(target->port, sizeof target->port, "%s", port);
-  snprintf(target->shown, sizeof target->shown, "%.290s", address);
+  snprintf(target->shown, sizeof target->shown, "%s%.280s", target->tls ? "https://" : "", address);
   return true;
 }
 
@@ -41,6 +42,7 @@ bool client_target_of(const config_t *config, client_target_t *out) {
   *out = (client_target_t){.host = ""};
   bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
   if (config->uds[0] != '\0') return set_path(out, config->uds);
+  out->tls = config->tls_cert[0] != '\0';
   snprintf(text, sizeof text, "%.255s:%d", config->host, (int)config->port);
   const char *where = !asked && config->listen.count > 0 ? config->listen.items[0] : text;
   return strncmp(where, "unix:", 5) == 0 ? set_path(out, where + 5) : set_address(out, where);
@@ -50,12 +52,15 @@ bool client_target_read(const char *url, client_target_t *out) {
   char address[HTTP_HOST_MAX + HTTP_PORT_MAX];
   *out = (client_target_t){.host = ""};
   if (strncmp(url, "unix:", 5) == 0) return set_path(out, url + 5);
-  if (strncmp(url, "http://", 7) != 0) return false;
-  size_t length = strcspn(url + 7, "/");
-  const char *rest = url + 7 + length;
+  out->tls = out->verify = strncmp(url, "https://", 8) == 0;
+  if (!out->tls && strncmp(url, "http://", 7) != 0) return false;
+  const char *from = url + (out->tls ? 8 : 7);
+  size_t length = strcspn(from, "/");
+  const char *rest = from + length;
   if (length == 0 || length >= HTTP_HOST_MAX) return false;
-  bool port = url[7] == '[' ? strstr(url + 7, "]:") != NULL : memchr(url + 7, ':', length) != NULL;
-  snprintf(address, sizeof address, "%.*s%s", (int)length, url + 7, port ? "" : ":80");
+  bool port = from[0] == '[' ? strstr(from, "]:") != NULL : memchr(from, ':', length) != NULL;
+  const char *usual = out->tls ? ":443" : ":80";
+  snprintf(address, sizeof address, "%.*s%s", (int)length, from, port ? "" : usual);
   int n = snprintf(out->prefix, sizeof out->prefix, "%s", rest);
   while (n > 0 && n < (int)sizeof out->prefix && out->prefix[n - 1] == '/') out->prefix[--n] = '\0';
   return n < (int)sizeof out->prefix && set_address(out, address);
@@ -86,7 +91,8 @@ static int connect_tcp(const char *host, const char *port) {
   return fd;
 }
 
-static bool send_request(int fd, const client_target_t *target, const char *path, const char *key) {
+static bool send_request(int fd, tls_link_t *link, const client_target_t *target, const char *path,
+                         const char *key) {
   char *text = NULL;
   bool v6 = strchr(target->host, ':') != NULL;
   int n = asprintf(&text, "GET %s%s HTTP/1.0\r\nHost: %s%s%s%s%s\r\n%s%s%s\r\n", target->prefix,
@@ -94,41 +100,57 @@ static bool send_request(int fd, const client_target_t *target, const char *path
                    v6 ? "]" : "", target->path[0] != '\0' ? "" : ":", target->port,
                    key != NULL ? "Authorization: Bearer " : "", key != NULL ? key : "",
                    key != NULL ? "\r\n" : "");
-  bool sent = n > 0 && send(fd, text, (size_t)n, MSG_NOSIGNAL) == n;
+  ssize_t done = n <= 0         ? -1
+                 : link != NULL ? tls_link_send(link, text, (size_t)n)
+                                : send(fd, text, (size_t)n, MSG_NOSIGNAL);
+  bool sent = n > 0 && done == n;
   if (n >= 0) free(text);
   return sent;
 }
 
 /* Reads to the end of the connection; NULL if that does not come in time, or is too far. */
-static char *receive(int fd) {
+static char *receive(int fd, tls_link_t *link) {
   uint64_t end_ns = clock_now_ns() + (uint64_t)CLIENT_TIMEOUT_MS * 1000000;
   size_t used = 0, capacity = 64 * 1024;
   char *text = calloc(1, capacity);
   struct pollfd state = {.fd = fd, .events = POLLIN};
   while (text != NULL && clock_now_ns() < end_ns) {
     int left_ms = (int)((end_ns - clock_now_ns()) / 1000000);
-    if (poll(&state, 1, left_ms) != 1) continue;
-    ssize_t got = recv(fd, text + used, capacity - 1 - used, 0);
+    bool more = link != NULL && tls_link_has_more(link);
+    if (!more && poll(&state, 1, left_ms) != 1) continue;
+    size_t room = capacity - 1 - used;
+    ssize_t got =
+        link != NULL ? tls_link_receive(link, text + used, room) : recv(fd, text + used, room, 0);
     if (got < 0) break;
     used += (size_t)got;
     text[used] = '\0';
     if (got == 0) return text;
     if (used < capacity - 1) continue;
-    char *more = capacity < CLIENT_BODY_BYTES_MAX ? reallocarray(text, capacity, 2) : NULL;
-    if (more == NULL) break;
-    text = more;
+    char *larger = capacity < CLIENT_BODY_BYTES_MAX ? reallocarray(text, capacity, 2) : NULL;
+    if (larger == NULL) break;
+    text = larger;
     capacity *= 2;
   }
   free(text);
   return NULL;
 }
 
-int client_get(const client_target_t *target, const char *path, const char *key, char **body) {
+int client_get(const client_target_t *target, const char *path, const char *key, char **body,
+               const char **why) {
   *body = NULL;
+  *why = NULL;
+  tls_link_t *link = NULL;
+  char *text = NULL;
   int fd = target->path[0] != '\0' ? connect_unix(target->path)
                                    : connect_tcp(target->host, target->port);
   if (fd < 0) return 0;
-  char *text = send_request(fd, target, path, key) ? receive(fd) : NULL;
+  if (target->tls) {
+    link = tls_link_open(fd, target->verify ? target->host : NULL, CLIENT_TIMEOUT_MS, why);
+  }
+  if ((!target->tls || link != NULL) && send_request(fd, link, target, path, key)) {
+    text = receive(fd, link);
+  }
+  tls_link_close(link);
   close(fd);
   char *end = text != NULL ? strstr(text, "\r\n\r\n") : NULL;
   int status = end != NULL && strncmp(text, "HTTP/1.", 7) == 0 ? atoi(text + 9) : -1;

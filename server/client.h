@@ -1,6 +1,6 @@
 /* client.h: one GET of a running server, for `inferd health` and `inferd top`.
  *
- * Blocks; for commands, never for the daemon. No TLS, no redirects.
+ * Blocks; for commands, never for the daemon. No redirects.
  */
 #ifndef INFERD_SERVER_CLIENT_H
 #define INFERD_SERVER_CLIENT_H
@@ -16,17 +16,21 @@ typedef struct client_target {
   char path[128];   /* of a UNIX socket; else "" */
   char prefix[128]; /* in front of the paths of requests: "" or "/root" */
   char shown[300];  /* for messages */
+  bool tls, verify; /* verify: the certificate must be that of `host`, and be trusted */
 } client_target_t;
 
-/* Fills in the first address on which a server with this configuration listens. Returns false if
- * that is no address. */
+/* Fills in the first address on which a server with this configuration listens. Its certificate is
+ * not verified: it is that of a name, and the address is that of this host. Returns false if that
+ * is no address. */
 bool client_target_of(const config_t *config, client_target_t *out);
-/* Fills in http://HOST[:PORT][/ROOT] or unix:PATH. Returns false if `url` has neither form. */
+/* Fills in http://HOST[:PORT][/ROOT], the same with https, or unix:PATH. Returns false if `url` has
+ * no such form. */
 bool client_target_read(const char *url, client_target_t *out);
 
 /* Sends GET `path`, with `key` unless it is NULL, and waits up to CLIENT_TIMEOUT_MS for the whole
  * answer. Returns the HTTP status and sets *body to the text of the answer, which the caller frees;
- * 0 if nothing listens there, -1 if no whole answer came. */
-int client_get(const client_target_t *target, const char *path, const char *key, char **body);
+ * 0 if nothing listens there, -1 if no whole answer came. *why is then set if more is known. */
+int client_get(const client_target_t *target, const char *path, const char *key, char **body,
+               const char **why);
 
 #endif

@@ -189,9 +189,12 @@ static int tokenize_command(int argc, char **argv) {
 static int print_answer(const config_t *config, const char *path) {
   client_target_t target;
   char *body = NULL;
-  int status = client_target_of(config, &target) ? client_get(&target, path, NULL, &body) : 0;
+  const char *why = NULL;
+  int status = client_target_of(config, &target) ? client_get(&target, path, NULL, &body, &why) : 0;
   if (body != NULL) {
     printf("%s\n", body);
+  } else if (why != NULL) {
+    fprintf(stderr, "inferd: no TLS with %s: %s\n", target.shown, why);
   } else if (status < 0) {
     fprintf(stderr, "inferd: the server accepts connections, but sends no answer within %d s\n",
             CLIENT_TIMEOUT_MS / 1000);

@@ -8,6 +8,7 @@
 
 #include "server/completion/lora_table.h"
 #include "server/http/auth.h"
+#include "server/http/listen.h"
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/notify.h"
@@ -39,6 +40,9 @@ static bool may_change(const server_t *server, const config_t *fresh, enum confi
   case OPTION_max_queue_tokens: return engine_state(server->engine) == ENGINE_READY;
   case OPTION_lora_modules:
     return engine_state(server->engine) == ENGINE_READY && server->live->loras != NULL;
+  case OPTION_tls_cert:
+  case OPTION_tls_key:
+  case OPTION_tls_client_ca: return http_has_tls(server->http) && fresh->tls_cert[0] != '\0';
   case OPTION_max_body_bytes: return fresh->max_body_bytes <= old->max_request_memory;
   default: return config_may_change(option);
   }
@@ -103,14 +107,17 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
   config_t fresh;
   inferd_error_t error = {0};
   auth_t *auth = NULL;
+  struct tls_identity *identity = NULL;
   option_names_t changed = {0}, waiting = {0};
   int code = config_load(&fresh, argc, argv, &error);
   if (code == 0) code = auth_new(&fresh, &auth, &error);
   if (code == 0) code = loras_check(&fresh, &error);
   if (code == 0) code = check_open(server, &fresh, auth, &error);
+  if (code == 0) code = http_identity_read(server->http, &fresh, &identity, &error);
   metrics_reloaded(server->metrics, code == 0);
   if (code == 0) {
     auth_replace(server->auth, auth);
+    if (identity != NULL) http_identity_replace(server->http, identity);
     take_over(server, &fresh, &changed, &waiting);
     report(server, &changed, &waiting);
     if (engine_state(server->engine) == ENGINE_READY) loras_reload(server);

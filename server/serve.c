@@ -9,12 +9,12 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/base/hash.h"
 #include "engine/base/util.h"
 #include "engine/model/disk/locate.h"
 #include "server/completion/chat.h"
 #include "server/completion/lora_table.h"
 #include "server/http/auth.h"
+#include "server/http/listen.h"
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
 #include "server/observe/crash.h"
@@ -286,6 +286,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
 static void print_invitation(const server_t *server) {
   const config_t *config = server->config;
   const char *address = http_address(server->http, 0);
+  const char *scheme = http_has_tls(server->http) ? "https" : "http";
   const char *key = auth_key_count(server->auth) > 0 ? " -H \"Authorization: Bearer $KEY\"" : "";
   const char *name = config->served_model_name.count > 0 ? config->served_model_name.items[0] : "";
   bool embeds = engine_info(server->engine)->embedding != NULL;
@@ -293,9 +294,9 @@ static void print_invitation(const server_t *server) {
   if (strncmp(address, "unix:", 5) == 0) {
     snprintf(where, sizeof where, "--unix-socket %s http://localhost", address + 5);
   } else if (strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0) {
-    snprintf(where, sizeof where, "http://localhost%s", strrchr(address, ':'));
+    snprintf(where, sizeof where, "%s://localhost%s", scheme, strrchr(address, ':'));
   } else {
-    snprintf(where, sizeof where, "http://%s", address);
+    snprintf(where, sizeof where, "%s://%s", scheme, address);
   }
   if (strcmp(config->web_page, "on") == 0 && strncmp(address, "unix:", 5) != 0) {
     log_line(LOG_INFO, "ready", "web page: %s/", where);
@@ -312,30 +313,13 @@ static void print_invitation(const server_t *server) {
                   : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
 }
 
-static uint32_t hash_text(uint32_t hash, const char *text) {
-  return fnv_32(hash, text, strlen(text));
-}
-
-/* Sets the fingerprint to inferd-<version>-<hash8>. It depends on everything that may change a
- * token: the program, the weights, their type and the kernels. It does not depend on the number of
- * threads, the first word of `device`. */
-static void set_fingerprint(server_t *server, const engine_info_t *info) {
-  const char *kernels = strchr(info->device, ',');
-  uint32_t hash = (uint32_t)(info->weights_hash ^ info->weights_hash >> 32) ^ FNV_32_BASIS;
-  hash = hash_text(hash, info->backend);
-  hash = hash_text(hash, info->dtype);
-  hash = hash_text(hash, kernels != NULL ? kernels : info->device);
-  snprintf(server->system_fingerprint, sizeof server->system_fingerprint, "inferd-%s-%08x",
-           INFERD_VERSION, hash);
-}
-
 static void on_ready(daemon_t *daemon) {
   server_t *server = &daemon->server;
   const engine_info_t *info = engine_info(server->engine);
   double seconds = (double)(clock_now_ns() - server->start_ns) * 1e-9;
   daemon->ready = true;
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
-  set_fingerprint(server, info);
+  serve_set_fingerprint(server);
   log_line(LOG_INFO, "ready",
            "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
@@ -514,10 +498,11 @@ static int init_handles(daemon_t *daemon, inferd_error_t *error) {
 }
 
 static bool has_unix_socket(const server_t *server) {
-  for (int i = 0; http_address(server->http, i) != NULL; i++) {
-    if (strncmp(http_address(server->http, i), "unix:", 5) == 0) return true;
-  }
-  return false;
+  bool found = false;
+  const char *address;
+  for (int i = 0; (address = http_address(server->http, i)) != NULL; i++)
+    found |= strncmp(address, "unix:", 5) == 0;
+  return found;
 }
 
 /* Warns of routes that are open to more clients than most operators want, and of an option that has
@@ -569,14 +554,15 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if (server->lanes != NULL && server->ledger != NULL && completions_new(server) == 0) {
     server->metrics = metrics_new(server, model_name(server->live));
   }
-  if (server->metrics == NULL) {
+  if (server->metrics == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
-  }
   if ((code = chat_model_load(server->live, config, error)) != 0) return code;
   if ((code = http_start(server, &server->http, error)) != 0) return code;
   int keys = auth_key_count(server->auth);
-  for (int i = 0; http_address(server->http, i) != NULL; i++) {
-    log_line(LOG_INFO, "start", "listening on %s, %s", http_address(server->http, i),
+  const char *address;
+  for (int i = 0; (address = http_address(server->http, i)) != NULL; i++) {
+    bool tls = http_has_tls(server->http) && strncmp(address, "unix:", 5) != 0;
+    log_line(LOG_INFO, "start", "listening on %s%s, %s", address, tls ? " with TLS" : "",
              keys > 0 ? "API key needed" : "no API key set");
   }
   warn_of_access(server);
@@ -651,8 +637,7 @@ static void tear_down(daemon_t *daemon) {
 
 /* Large blocks, which are those of requests, go back to the system when they are freed. Else the C
  * library raises the size of such blocks to that of the largest one freed so far, up to 32 MiB, and
- * keeps the memory of smaller ones: then a process holds what its requests have held at some time.
- */
+ * keeps smaller ones: then a process holds what its requests have held at some time. */
 static void return_large_blocks(void) {
   enum { LARGE_BYTES = 256 * 1024 };
   (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);

@@ -8,6 +8,9 @@
  * `argv[0..argc)`, the arguments of config_load, again. */
 int serve_run(config_t *config, int argc, char *const *argv);
 
+/* fingerprint.c: fills in server->system_fingerprint; the engine is READY. */
+void serve_set_fingerprint(server_t *server);
+
 /* reload.c: reads configuration and keys again, takes over what may change, and logs the rest. */
 void serve_reload(server_t *server, int argc, char *const *argv);
 

@@ -211,6 +211,7 @@ int http_start(server_t *server, http_t **out, inferd_error_t *error) {
   int code = http->limit != NULL ? watch_open(http, error)
                                  : error_set(error, ERR_NO_MEMORY, NULL, "no memory for limits");
   if (code == 0) code = read_check(error);
+  if (code == 0) code = http_tls_start(http, error);
   if (code == 0) code = listen_open(http, error);
   if (code == 0) code = daemon_start(http, -1, error);
   for (int i = 0; i < http->listener_count && code == 0; i++) {
@@ -306,11 +307,13 @@ void http_stop(http_t *http) {
     close_handle(&http->watch_poll);
     watch_close(http);
   }
+  http_tls_stop(http);
   limit_free(http->limit);
   free(http->by_fd);
   http->by_fd = NULL;
   http->by_fd_size = 0;
   log_flush();
+  if (http->tls_wake.data != NULL) close_handle(&http->tls_wake);
   close_handle(&http->prepare);
   close_handle(&http->check);
   close_handle(&http->idle);
@@ -322,6 +325,10 @@ void http_stop(http_t *http) {
 void http_stats(const http_t *http, http_stats_t *out) {
   *out = (http_stats_t){.accepted = http->accepted,
                         .refused = http->refused,
+                        .tls_done = http->tls_done,
+                        .tls_failed = http->tls_failed,
+                        .tls_late = http->tls_late,
+                        .tls_expires = http_tls_expires(http),
                         .reply_turn_max = http->reply_turn_max,
                         .replies_turn_max = http->replies_turn_max};
   for (const connection_t *connection = http->connections; connection != NULL;

@@ -121,9 +121,8 @@ int http_start(struct server *server, http_t **out, inferd_error_t *error);
 void http_drain(http_t *http);
 /* Every listener takes connections. Returns 0 or the error of a port that was taken meanwhile. */
 int http_ready(http_t *http, inferd_error_t *error);
-/* --refuse-unready: the last connections come within DOOR_MS, then http_drain closes listeners. */
-void http_narrow(http_t *http);
-void http_leave(http_t *http); /* takes no new connection of the service manager's sockets */
+void http_narrow(http_t *http); /* --refuse-unready: http_drain closes listeners in DOOR_MS */
+void http_leave(http_t *http);  /* takes no new connection of the service manager's sockets */
 /* Ends every live exchange now: calls its on_gone with the cause "shutdown", then answers 503, or
  * writes an error event into a stream that has begun. */
 void http_abort(http_t *http);
@@ -141,7 +140,8 @@ bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HT
 
 typedef struct http_stats {
   int32_t connections_idle, connections_reading, connections_waiting, connections_streaming;
-  uint64_t accepted, refused;
+  uint64_t accepted, refused, tls_done, tls_failed, tls_late; /* tls_: handshakes */
+  int64_t tls_expires; /* unix seconds, of the certificate; 0 = no TLS */
   /* Most bytes that were printed in one turn of the loop: of one reply, of all replies. */
   size_t reply_turn_max, replies_turn_max;
 } http_stats_t;

@@ -6,6 +6,7 @@
  */
 #include "server/http/http_exchange.h"
 #include "server/http/http_read.h"
+#include "server/tls/tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -170,6 +171,7 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
       MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
   peer_from(address, &connection->peer);
   peer_name_set(connection, address);
+  connection->tls = http->tls != NULL && !connection->unix_socket;
   limit_peer_add(http->limit, &connection->peer);
   connection->next = http->connections;
   if (http->connections != NULL) http->connections->previous = connection;
@@ -286,6 +288,7 @@ static void time_out(connection_t *connection, const char *message) {
  * acknowledged. A UNIX socket tells only how much is not read; the sum of the changes will do. */
 static uint64_t bytes_taken(connection_t *connection) {
   int unread = 0;
+  if (connection->tls) return tls_acknowledged(connection->http->tls, connection->fd);
   if (!connection->unix_socket) return pace_acknowledged(connection->fd);
   if (ioctl(connection->fd, SIOCOUTQ, &unread) == 0) {
     connection->moved += (uint64_t)abs(unread - connection->unread);

@@ -3,6 +3,7 @@
  *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
  *   http_listen.c      listeners, accept, connection limits (listen.h)
  *   hand_over.c        listeners from the process before, and for the next one
+ *   http_tls.c         connections that speak TLS
  *   http_read.c        the bytes of a connection, checked before libmicrohttpd reads them
  *   http_connection.c  a connection: clients that disconnect, deadlines, lingering close
  *   http_check.c       the order of checks that a request passes before its body is read
@@ -58,6 +59,7 @@ struct connection {
   peer_t peer;
   char peer_name[48];
   bool unix_socket;
+  bool tls;           /* fd is one end of a pair, behind which tls.h speaks with the client */
   bool request_begun; /* a request line has arrived */
   bool peer_closed;   /* the peer will send nothing more */
   bool killed;        /* shutdown() was called: libmicrohttpd closes it */
@@ -88,6 +90,10 @@ struct http {
   listener_t listeners[LISTENERS_MAX];
   int listener_count;
   hand_over_t hand_over;
+  struct tls *tls; /* NULL = TCP connections are plain */
+  uv_async_t tls_wake;
+  int32_t handshakes; /* connections that tls.h has, and that are counted by `limit` */
+  uint64_t tls_done, tls_failed, tls_late;
   bool check_host; /* every TCP listener is bound to loopback */
   int watch_epoll; /* reports EPOLLRDHUP: clients that disconnect */
   uv_poll_t watch_poll;
@@ -117,6 +123,14 @@ struct http {
 
 /* http.c */
 void http_mark(http_t *http, bool urgent); /* pump before the loop sleeps again */
+
+/* http_tls.c */
+int http_tls_start(http_t *http, inferd_error_t *error); /* does nothing without --tls-cert */
+/* Takes over a connection that was accepted. */
+void http_tls_accept(http_t *http, int fd, const peer_t *peer, const struct sockaddr *address,
+                     socklen_t length);
+int64_t http_tls_expires(const http_t *http); /* unix seconds; 0 = no TLS */
+void http_tls_stop(http_t *http);             /* after all connections are closed */
 
 /* http_connection.c */
 int watch_open(http_t *http, inferd_error_t *error);

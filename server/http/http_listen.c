@@ -49,9 +49,13 @@ static void refuse(http_t *http, int fd, bool full) {
             full ? "" : " of one address",
             full ? http->connections_max : (int)http->server->config->max_connections_per_ip,
             full ? "--max-connections" : "--max-connections-per-ip");
+  http->refused++;
+  if (http->tls != NULL) { /* a text would need a handshake */
+    close(fd);
+    return;
+  }
   connection_t stranger = {.http = http, .fd = fd};
   connection_raw_error(&stranger, &error, NULL);
-  http->refused++;
   linger_start(http, fd);
   if (!uv_is_active((uv_handle_t *)&http->tick_timer)) uv_timer_again(&http->tick_timer);
 }
@@ -90,13 +94,17 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
     }
     peer_t peer;
     peer_from((struct sockaddr *)&address, &peer);
-    bool full = http->connection_count >= http->connections_max;
+    bool full = http->connection_count + http->handshakes >= http->connections_max;
     if (full || limit_peer_full(http->limit, &peer)) {
       refuse(http, fd, full);
       continue;
     }
     tune(fd);
     http->accepted++;
+    if (http->tls != NULL) {
+      http_tls_accept(http, fd, &peer, (struct sockaddr *)&address, length);
+      continue;
+    }
     (void)MHD_add_connection(http->daemons[0].mhd, fd, (struct sockaddr *)&address, length);
     http_mark(http, true);
   }

@@ -8,6 +8,7 @@
 enum { LISTENERS_MAX = 16, ADDRESS_BYTES = 128 };
 
 struct http;
+struct tls_identity; /* server/tls/tls.h */
 
 typedef struct listener {
   struct http *http;
@@ -46,5 +47,15 @@ int hand_over_take(struct http *http, int fds[LISTENERS_MAX], int *count, inferd
  * come, the log says why. */
 void hand_over_ready(struct http *http);
 void hand_over_close(struct http *http); /* the caller closes the handle */
+
+/* http_tls.c */
+/* Whether TCP connections speak TLS, which was decided at start. */
+bool http_has_tls(const struct http *http);
+/* A reload in two steps: reads the files that `config` names, and serves them to new connections.
+ * *out is NULL, and 0 comes back, where TLS is off, or would be with `config`. */
+int http_identity_read(const struct http *http, const config_t *config, struct tls_identity **out,
+                       inferd_error_t *error);
+void http_identity_replace(struct http *http,
+                           struct tls_identity *identity); /* owns it; not NULL */
 
 #endif

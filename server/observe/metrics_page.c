@@ -571,6 +571,14 @@ static void print_http(page_t *page) {
   bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
   bare_sample(page, METRIC_connections, "state=\"streaming\"", stats.connections_streaming);
   bare_sample(page, METRIC_connections, "state=\"waiting\"", stats.connections_waiting);
+  if (stats.tls_expires != 0) {
+    own_family(page, METRIC_tls_handshakes);
+    bare_sample(page, METRIC_tls_handshakes, "result=\"ok\"", (double)stats.tls_done);
+    bare_sample(page, METRIC_tls_handshakes, "result=\"failed\"", (double)stats.tls_failed);
+    bare_sample(page, METRIC_tls_handshakes, "result=\"timeout\"", (double)stats.tls_late);
+    own_family(page, METRIC_tls_expiry);
+    bare_sample(page, METRIC_tls_expiry, "", (double)stats.tls_expires);
+  }
   own_family(page, METRIC_reply_turn);
   bare_sample(page, METRIC_reply_turn, "scope=\"one\"", (double)stats.reply_turn_max);
   bare_sample(page, METRIC_reply_turn, "scope=\"all\"", (double)stats.replies_turn_max);

@@ -46,7 +46,7 @@ static bool read_arguments(top_t *top, int *argc, char **argv) {
       interval = i + 1 < *argc ? argv[++i] : "";
     } else if (strstr(word, "://") != NULL || strncmp(word, "unix:", 5) == 0) {
       if (client_target_read(word, &top->target)) continue;
-      fprintf(stderr, "inferd: '%.200s' is neither http://HOST:PORT nor unix:PATH\n", word);
+      fprintf(stderr, "inferd: '%.200s' is neither http[s]://HOST:PORT nor unix:PATH\n", word);
       return false;
     } else {
       argv[kept++] = argv[i];
@@ -65,11 +65,13 @@ static bool read_arguments(top_t *top, int *argc, char **argv) {
 }
 
 /* Prints why there are no figures. An answer of the server says it in its own words. */
-static void print_failure(const top_t *top, int status, const char *body) {
+static void print_failure(const top_t *top, int status, const char *body, const char *why) {
   const char *words = body != NULL ? strstr(body, "\"message\":\"") : NULL;
   const char *where = top->target.shown;
   if (status == 0) {
     fprintf(stderr, "inferd: no server answers at %s\n", where);
+  } else if (why != NULL) {
+    fprintf(stderr, "inferd: no TLS with %s: %s\n", where, why);
   } else if (status < 0) {
     fprintf(stderr, "inferd: no whole answer from %s within %d s\n", where,
             CLIENT_TIMEOUT_MS / 1000);
@@ -85,12 +87,13 @@ static void print_failure(const top_t *top, int status, const char *body) {
 /* Reads the page. Returns false after a message. */
 static bool read_page(const top_t *top, scrape_t *out) {
   char *body = NULL;
-  int status = client_get(&top->target, "/metrics", top->key, &body);
+  const char *why = NULL;
+  int status = client_get(&top->target, "/metrics", top->key, &body, &why);
   bool good = status == 200 && scrape_read(body, out);
   if (good) {
     out->at_ns = clock_now_ns();
   } else {
-    print_failure(top, status, body);
+    print_failure(top, status, body, why);
   }
   free(body);
   return good;
