@@ -230,7 +230,7 @@ static int walk_lane(walk_t *walk, mask_lane_t *lane, uint32_t first, uint32_t l
   for (uint32_t i = first; i < last;) {
     const trie_node_t *node = &walk->vocabulary->nodes[i];
     uint32_t depth = node->depth - 1u, count = node->size;
-    walk->scratch->units++;
+    walk->scratch->units += i >= walk->at->until;
     if (i >= walk->at->until && walk->ready && !node->mixed &&
         takes_wide(lane->dfa, lane->state[depth], lane->count[depth], node->tail + 1u)) {
       vocabulary_allow_below(walk->vocabulary, i, walk->row);
@@ -262,8 +262,10 @@ static int walk_roots(walk_t *walk, mask_lane_t *lane) {
   for (int byte = 0; byte < 256; byte++) {
     uint32_t k = MAX(vocabulary->root_of[byte], at->root), end = vocabulary->root_of[byte + 1];
     if (k >= end) continue;
-    walk->scratch->units++;
-    bool alive = at->node != 0 ||
+    /* The walk goes on behind a root or a node of this byte, so it is alive and counted. */
+    bool goes_on = at->node != 0 || k > vocabulary->root_of[byte];
+    walk->scratch->units += !goes_on;
+    bool alive = goes_on ||
                  (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
                                : memo_survives(walk->matcher, walk->scratch, 0, (uint8_t)byte));
     for (; alive && k < end; k++) {
@@ -319,7 +321,7 @@ int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool
     matcher_load(matcher);
     at->memo = memo_begin(matcher, scratch);
   }
-  at->memo = memo_go_on(matcher, scratch, at->memo);
+  memo_go_on(matcher, scratch, at->memo);
   walk_t whole = {.matcher = matcher,
                   .scratch = scratch,
                   .vocabulary = vocabulary,
@@ -328,6 +330,7 @@ int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool
                   .units_max = before + MIN(units, UINT64_MAX - before),
                   .ready = ready};
   int code = matcher->place.count > 0 ? walk(&whole) : 0;
+  if (code == GRAMMAR_LATER) at->memo = memo_leave(matcher, scratch);
   at->begun = true;
   at->lowest = scratch->lowest;
   at->units += scratch->units - before;

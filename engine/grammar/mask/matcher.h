@@ -28,6 +28,7 @@ struct grammar_matcher {
   level_t levels[LEVELS];
   thread_t threads[WALK_THREADS_MAX + MEMO_THREADS];
   uint32_t lane_states[LEVELS], lane_counts[LEVELS];
+  memo_t memo; /* of a walk that has stopped */
 };
 
 /* An entry of the table that finds what a closure has seen already. */

@@ -7,9 +7,11 @@
  */
 #include "engine/grammar/mask/memo.h"
 
+#include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/grammar/mask/matcher.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* ---- states ---- */
@@ -216,8 +218,13 @@ void memo_leave_lane(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uin
   if (number != 0) remember(memo, number, moves, hash);
 }
 
+static uint64_t new_serial(void) {
+  static atomic_uint_fast64_t last;
+  return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
 static void clear(grammar_matcher_t *matcher, memo_t *memo) {
-  memo->serial++;
+  memo->serial = new_serial();
   memo->num_states = STATES_FIXED;
   memo->num_moves = 0;
   memset(memo->slots, STATE_UNKNOWN, sizeof memo->slots);
@@ -230,7 +237,25 @@ uint64_t memo_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
   return scratch->memo.serial;
 }
 
-uint64_t memo_go_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial) {
-  if (scratch->memo.serial != serial) clear(matcher, &scratch->memo);
+/* Copies the part of a memo that is in use. */
+static void copy(memo_t *to, const memo_t *from) {
+  to->serial = from->serial;
+  to->num_states = from->num_states;
+  to->num_moves = from->num_moves;
+  memcpy(to->states, from->states, from->num_states * sizeof *from->states);
+  memcpy(to->moves, from->moves, from->num_moves * sizeof *from->moves);
+  memcpy(to->slots, from->slots, sizeof from->slots);
+}
+
+/* The new number keeps a scratch from going on with what it had before the walk was elsewhere. */
+uint64_t memo_leave(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
+  scratch->memo.serial = new_serial();
+  copy(&matcher->memo, &scratch->memo);
   return scratch->memo.serial;
+}
+
+void memo_go_on(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial) {
+  if (scratch->memo.serial == serial) return;
+  CHECK_EQ(matcher->memo.serial, serial);
+  copy(&scratch->memo, &matcher->memo);
 }

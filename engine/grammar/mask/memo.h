@@ -3,7 +3,8 @@
  * A walk comes to the same set of threads at many nodes of the tries: behind every word that ends a
  * string stands the same quote. Here such sets are the states of an automaton that is made as far
  * as the walk needs it (a lazy DFA). Two sets are known to be equal if the same moves made them. A
- * memo has a fixed size; what finds no room in it is made again each time. It changes no mask.
+ * memo has a fixed size; what finds no room in it is made again each time. It changes no mask. A walk
+ * that stops leaves its memo with the matcher, so it costs the same in pieces, and on several threads.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_MASK_MEMO_H
 #define INFERD_ENGINE_GRAMMAR_MASK_MEMO_H
@@ -53,18 +54,20 @@ typedef struct memo_state {
 enum { STATE_UNKNOWN, STATE_DEAD, STATE_ALIVE, STATES_FIXED };
 
 typedef struct memo {
-  uint64_t serial; /* of the walk that it belongs to */
+  uint64_t serial;
   uint32_t num_states, num_moves;
   memo_state_t states[MEMO_STATES];
   move_t moves[MEMO_MOVES];
   uint16_t slots[MEMO_SLOTS]; /* STATE_UNKNOWN = free */
 } memo_t;
 
-/* Begins a walk at level 0 of a loaded matcher; returns the number of the walk, never 0. */
+/* Begins a walk at level 0 of a loaded matcher. Returns the number of its memo, which no other memo
+ * of this process has had; never 0. */
 uint64_t memo_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch);
-/* Continues walk `serial`; if another one has begun since, with an empty memo. Returns its number
- * now. */
-uint64_t memo_go_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial);
+/* The walk stops: its memo is copied into the matcher. Returns the number that it has now. */
+uint64_t memo_leave(grammar_matcher_t *matcher, grammar_scratch_t *scratch);
+/* The walk of this matcher whose memo is number `serial` continues, with any scratch. */
+void memo_go_on(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial);
 /* Level depth + 1 = what `byte` makes of level depth. Returns false if nothing is left. */
 bool memo_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                uint8_t byte);

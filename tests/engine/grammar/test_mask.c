@@ -68,23 +68,30 @@ static void fill_by_tokens(rig_t *rig, uint64_t *state, uint32_t *row) {
 }
 
 /* The mask by a walk that stops again and again, in between other work with the same scratch, now
- * and then another walk. A piece costs `units_most` at most. */
+ * and then another walk, and goes on with this scratch or another. A piece costs `units_most` at
+ * most; all together cost what one walk costs. */
 static void fill_in_pieces(rig_t *rig, bool ready, uint64_t units_most, uint64_t *state,
                            uint32_t *row) {
   int32_t stop = RIG_STOP;
   grammar_walk_t at = {0};
   grammar_matcher_t *other = aligned_alloc(64, grammar_matcher_bytes());
+  grammar_scratch_t *scratches[] = {rig->scratch, calloc(1, grammar_scratch_bytes())};
   uint32_t other_row[sizeof rig->row / sizeof(uint32_t)];
   int code = GRAMMAR_LATER, pieces = 0;
+  uint64_t before = grammar_units(rig->scratch);
+  matcher_walk(rig->matcher, rig->scratch, ready, row);
+  uint64_t units = grammar_units(rig->scratch) - before;
   for (; code == GRAMMAR_LATER; pieces++) {
-    code = matcher_walk_on(rig->matcher, rig->scratch, ready, &at, rig_random(state) % units_most,
-                           row);
-    ASSERT_EQ(grammar_matcher_start(other, rig->scratch, rig->grammar, rig->vocabulary), 0);
-    if (pieces % 8 == 1) matcher_walk(other, rig->scratch, true, other_row);
+    grammar_scratch_t *scratch = scratches[rig_random(state) % 2];
+    code = matcher_walk_on(rig->matcher, scratch, ready, &at, rig_random(state) % units_most, row);
+    ASSERT_EQ(grammar_matcher_start(other, scratch, rig->grammar, rig->vocabulary), 0);
+    if (pieces % 8 == 1) matcher_walk(other, scratch, true, other_row);
   }
   ASSERT_EQ(code, 0);
   ASSERT_LT(pieces, 10000);
+  ASSERT_EQ(at.units, units);
   ASSERT_EQ(matcher_finish(rig->matcher, &stop, 1, row), 0);
+  free(scratches[1]);
   free(other);
 }
 
