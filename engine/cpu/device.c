@@ -9,7 +9,7 @@
 
 #include "engine/base/util.h"
 #include "engine/cpu/isa/attend.h"
-#include "engine/cpu/topology.h"
+#include "engine/device/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

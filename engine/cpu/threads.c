@@ -15,7 +15,7 @@
 
 #include "engine/base/fault.h"
 #include "engine/base/util.h"
-#include "engine/cpu/topology.h"
+#include "engine/device/topology.h"
 
 #include <errno.h>
 #include <linux/futex.h>

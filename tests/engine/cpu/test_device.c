@@ -1,6 +1,6 @@
 /* test_device.c: opening a device, what it refuses, and what it reads of the machine's limits. */
 #include "engine/cpu/isa/kernels.h"
-#include "engine/cpu/topology.h"
+#include "engine/device/topology.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 

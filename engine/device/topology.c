@@ -3,7 +3,7 @@
  * Keeps no state. Called while a device is opened and when memory is planned, never in a step. A
  * file that is missing or unreadable means "no limit", because containers show different files.
  */
-#include "engine/cpu/topology.h"
+#include "engine/device/topology.h"
 
 #include "engine/base/util.h"
 

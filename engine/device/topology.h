@@ -2,8 +2,8 @@
  *
  * Reads affinity, cgroup v1 and v2 quotas and limits, and /proc. Any thread; nothing is kept.
  */
-#ifndef INFERD_ENGINE_CPU_TOPOLOGY_H
-#define INFERD_ENGINE_CPU_TOPOLOGY_H
+#ifndef INFERD_ENGINE_DEVICE_TOPOLOGY_H
+#define INFERD_ENGINE_DEVICE_TOPOLOGY_H
 
 #include <stddef.h>
 
