@@ -109,6 +109,7 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
                    uint64_t now_ns) {
   sequence_t *seq = &group->sequence;
   event_t event;
+  constrain_end(engine, group);
   leave_queue(engine, group);
   if (is_complete(status) && params_multiple(&group->request->params)) {
     event = finish_choices(engine, group, status, now_ns);

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IDLE_SLEEP_MS = 1000, ROOM_SLEEP_MS = 1, QUEUE_CHECK_MS = 100 };
+enum { IDLE_SLEEP_MS = 1000, ROOM_SLEEP_MS = 1, HELPED_SLEEP_MS = 10, QUEUE_CHECK_MS = 100 };
 /* Requests that made room for others keep their slots until the loop has read their ends: so many
  * may end in one iteration. */
 enum { DROPPED_SLOTS_MAX = 16384 };
@@ -37,6 +37,7 @@ void engine_options_default(engine_options_t *options) {
       .enable_prefix_caching = DEFAULT_PREFIX_CACHING,
       .short_prompts_pass = DEFAULT_SHORT_PROMPTS_PASS,
       .max_step_ms = -1,
+      .mask_threads = -1,
       .fair_share = DEFAULT_FAIR_SHARE,
       .watermark = 0.01,
       .max_skips = DEFAULT_MAX_SKIPS,
@@ -316,7 +317,8 @@ static int run_step(engine_t *engine) {
     publish_stats(engine);
     constrain_next_step(engine);
     if (engine->scheduler->slices.num_open > 0) return 0; /* an admission goes on */
-    if (waited) return 0; /* masks are still being made, or were made for the next plan */
+    /* masks are still being made, here or by threads that wake this one, or are ready to be used */
+    if (waited) return engine->constrain.rests ? HELPED_SLEEP_MS : 0;
     if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
     return engine->scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
   }
@@ -417,6 +419,11 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
     return error_set(error, ERR_CONFIGURATION, "max_queue_requests",
                      "max_queue_requests is %d; it must be 1 to 1048576",
                      options->max_queue_requests);
+  }
+  if (options->mask_threads < -1 || options->mask_threads > MASK_THREADS_MAX) {
+    return error_set(error, ERR_CONFIGURATION, "mask_threads",
+                     "mask_threads is %d; it must be 0 to %d, or -1 for a number by processors",
+                     options->mask_threads, MASK_THREADS_MAX);
   }
   if (options->max_loras < 0 || options->max_loras > LORAS_MAX ||
       options->num_lora_dirs > options->max_loras) {

@@ -47,10 +47,10 @@ typedef struct engine_options {
   int32_t max_skips, max_preemptions, max_step_ms;      /* scheduler.h; ms -1 = the back end's */
   int64_t swap_space_bytes; /* of the host pool; -1 = 4 GiB on a GPU that can swap, else 0 */
   preemption_mode_t preemption_mode;
-  double watermark;            /* share of the pool kept free at admission, [0, 1) */
-  int32_t max_queue_requests;  /* that wait */
-  int32_t max_logprobs;        /* most that a request may ask for */
-  int32_t mask_units;          /* units of work for masks in a step (glossary); 0 = 200,000 */
+  double watermark;                         /* share of the pool kept free at admission, [0, 1) */
+  int32_t max_queue_requests, max_logprobs; /* that wait; that a request may ask for */
+  /* Masks: units of work in a step (glossary), 0 = 200,000; threads beside, -1 = by processors. */
+  int32_t mask_units, mask_threads;
   int64_t max_queue_tokens;    /* prompt tokens that wait; 0 = 4 x KV capacity */
   double max_queue_time_s;     /* 0 = no limit */
   bool trace;                  /* keeps records for engine_trace */
@@ -60,7 +60,7 @@ typedef struct engine_options {
   void *context;                                /* passed to wake and log */
 } engine_options_t;
 
-enum { LORAS_MAX = 64 };
+enum { LORAS_MAX = 64, MASK_THREADS_MAX = 64 };
 void engine_options_default(engine_options_t *options);
 typedef enum engine_state {
   ENGINE_LOADING,

@@ -651,9 +651,9 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
 }
 
 void engine_release(engine_t *engine) {
+  constrain_free(engine); /* its threads wake the mailbox */
   mailbox_free(engine->mailbox);
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) step_free(&engine->steps[i]);
-  constrain_free(engine);
   scheduler_free(engine->scheduler);
   block_pool_free(engine->pool);
   drafter_free(engine);

@@ -38,6 +38,7 @@ typedef struct engine_stats {
   uint64_t overhead_ns; /* time of receive, plan, prepare and commit */
   uint64_t device_ns;   /* time of forward and sample */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
+  uint64_t grammar_masks_helped; /* rows that threads made beside the engine thread */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
   uint64_t overlapped_steps;   /* launched while the step before was in flight */
   uint64_t

@@ -130,8 +130,11 @@ void engine_prepare(engine_t *engine, step_t *step) {
 void engine_forward(engine_t *engine, step_t *step) {
   step->launched_ns = engine->lap_ns;
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
+  bool at_once = engine->steps_most == 1; /* the device computes in the call */
+  if (at_once) constrain_begin(engine, step);
   engine->ops->begin(engine->device, step->batch);
   model_forward(engine->model, step->batch);
+  if (!at_once) constrain_begin(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
 }
 

@@ -250,9 +250,9 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   if (config->block_size > 0) options->block_size = (int32_t)config->block_size;
   options->num_blocks = (int32_t)config->num_blocks;
   if (config->max_num_seqs > 0) options->max_num_seqs = (int32_t)config->max_num_seqs;
-  if (config->max_num_batched_tokens > 0)
-    options->max_num_batched_tokens = (int32_t)config->max_num_batched_tokens;
+  options->max_num_batched_tokens = (int32_t)config->max_num_batched_tokens;
   options->max_step_ms = (int32_t)config->max_step_ms;
+  options->mask_threads = (int32_t)config->mask_threads;
   options->long_prefill_token_threshold = (int32_t)config->long_prefill_token_threshold;
   options->draft = (draft_options_t){.tokens_max = (int32_t)config->num_speculative_tokens,
                                      .match_min = (int32_t)config->prompt_lookup_min,

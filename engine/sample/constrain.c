@@ -9,13 +9,22 @@
  * The work of a step is bounded, in units. A mask that does not get ready is late: nothing is drawn
  * for its group, which is not planned until its masks are ready. They are made in slices, one group
  * after the other, so a slow grammar slows its own request alone.
+ *
+ * With mask_threads (mask_threads.h) the walks of masks are given to these threads before the
+ * forward, and those of groups that wait whenever there is one to make. The engine thread still
+ * takes tokens, looks into the cache and keeps what was made; it makes what no thread has begun
+ * when the sampler needs it. Who makes a mask changes neither the mask nor its units, so it changes
+ * no token.
  */
 #include "engine/sample/constrain.h"
 
 #include "engine/internal.h"
 
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "engine/device/topology.h"
+#include "engine/sample/mask_threads.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +34,15 @@
  * accepted get one part, the rows that are sampled all but one, and groups that wait get slices of
  * one part out of the rest. A request may cost 2,000 steps, and a step for each of its tokens. */
 enum { STEP_UNITS = 200000, PARTS = 4, REQUEST_STEPS = 2000 };
+/* The sampler waits so long for masks that threads are making; then their rows are late. */
+enum { WAIT_NS = 2000000 };
 
 /* What a row of the token table has of its grammar. */
 typedef struct constrained {
+  int32_t job;          /* its matcher and its mask, and how far that has been made */
   int32_t num_accepted; /* output tokens that the matcher has taken */
   bool ready;           /* the mask for the next token is complete */
-  grammar_walk_t walk;  /* how far that mask has been made */
+  bool away;            /* the threads have the job */
 } constrained_t;
 
 static const size_t MASKS_BYTES = (size_t)16 << 20; /* cache of masks */
@@ -44,6 +56,12 @@ static const char *grammar_token(const void *context, int32_t id, size_t *length
   return tokenizer_bytes(tokenizer, id, length);
 }
 
+/* A thread for masks: the engine thread may sleep until a group's mask is ready. */
+static void wake_engine(void *context) {
+  const engine_t *engine = context;
+  mailbox_wake(engine->mailbox);
+}
+
 int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   uint64_t start_ns = clock_now_ns();
   constrain_t *constrain = &engine->constrain;
@@ -53,43 +71,75 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
   size_t rows = (size_t)engine->scheduler->num_rows;
+  int32_t threads = engine->options.mask_threads;
+  if (threads < 0) threads = mask_threads_default(topology_num_cpus());
+  size_t jobs = rows + (size_t)threads;
   int32_t wanted = engine->options.mask_units;
   constrain->units = wanted > 0 ? (uint64_t)wanted : STEP_UNITS;
   constrain->row_words = grammar_row_words(constrain->vocabulary);
   constrain->matcher_bytes = grammar_matcher_bytes();
-  constrain->matchers = calloc(rows, constrain->matcher_bytes);
+  constrain->matchers = calloc(jobs, constrain->matcher_bytes);
   constrain->scratch = calloc(1, grammar_scratch_bytes());
   constrain->rows = calloc(rows, sizeof *constrain->rows);
-  constrain->row_masks = calloc(rows * (size_t)constrain->row_words, sizeof(uint32_t));
-  if (constrain->matchers != NULL && constrain->scratch != NULL && constrain->rows != NULL &&
-      constrain->row_masks != NULL) {
-    return grammar_masks_new(constrain->vocabulary, MASKS_BYTES, &constrain->masks, error);
+  constrain->jobs = calloc(jobs, sizeof *constrain->jobs);
+  constrain->spares = calloc(jobs, sizeof *constrain->spares);
+  constrain->away = calloc(rows, sizeof *constrain->away);
+  constrain->row_masks = calloc(jobs * (size_t)constrain->row_words, sizeof(uint32_t));
+  if (constrain->matchers == NULL || constrain->scratch == NULL || constrain->rows == NULL ||
+      constrain->jobs == NULL || constrain->spares == NULL || constrain->away == NULL ||
+      constrain->row_masks == NULL) {
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences",
+                     rows);
   }
-  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences", rows);
+  for (size_t i = 0; i < jobs; i++) {
+    constrain->jobs[i] =
+        (mask_job_t){.matcher = (grammar_matcher_t *)(void *)(constrain->matchers +
+                                                              i * constrain->matcher_bytes),
+                     .row = constrain->row_masks + i * (size_t)constrain->row_words};
+    if (i < rows) constrain->rows[i].job = (int32_t)i;
+    if (i >= rows) constrain->spares[constrain->num_spares++] = (int32_t)i;
+  }
+  code = grammar_masks_new(constrain->vocabulary, MASKS_BYTES, &constrain->masks, error);
+  if (code || threads == 0) return code;
+  return mask_threads_new(threads, wake_engine, engine, &constrain->threads, error);
 }
 
 void constrain_free(engine_t *engine) {
-  grammar_vocabulary_free(engine->constrain.vocabulary);
-  free(engine->constrain.matchers);
-  free(engine->constrain.scratch);
-  free(engine->constrain.rows);
-  free(engine->constrain.row_masks);
-  grammar_masks_free(engine->constrain.masks);
+  constrain_t *constrain = &engine->constrain;
+  mask_threads_free(constrain->threads);
+  grammar_vocabulary_free(constrain->vocabulary);
+  free(constrain->matchers);
+  free(constrain->scratch);
+  free(constrain->rows);
+  free(constrain->jobs);
+  free(constrain->spares);
+  free(constrain->away);
+  free(constrain->row_masks);
+  grammar_masks_free(constrain->masks);
 }
 
 const grammar_vocabulary_t *engine_grammar_vocabulary(const engine_t *engine) {
   return engine_state(engine) == ENGINE_LOADING ? NULL : engine->constrain.vocabulary;
 }
 
-static grammar_matcher_t *matcher_of(const engine_t *engine, const sequence_t *seq) {
-  const constrain_t *constrain = &engine->constrain;
-  return (grammar_matcher_t *)(void *)(constrain->matchers +
-                                       (size_t)seq->row * constrain->matcher_bytes);
+static constrained_t *state_of(const engine_t *engine, const sequence_t *seq) {
+  return &engine->constrain.rows[seq->row];
 }
 
-static uint32_t *mask_of(const engine_t *engine, const sequence_t *seq) {
-  const constrain_t *constrain = &engine->constrain;
-  return constrain->row_masks + (size_t)seq->row * (size_t)constrain->row_words;
+static mask_job_t *job_of(const engine_t *engine, const sequence_t *seq) {
+  return &engine->constrain.jobs[state_of(engine, seq)->job];
+}
+
+static grammar_matcher_t *matcher_of(const engine_t *engine, const sequence_t *seq) {
+  return job_of(engine, seq)->matcher;
+}
+
+/* The row's mask is to be made anew. */
+static void forget_mask(const engine_t *engine, const sequence_t *seq) {
+  constrained_t *at = state_of(engine, seq);
+  CHECK(!at->away);
+  at->ready = false;
+  job_of(engine, seq)->walk = (grammar_walk_t){0};
 }
 
 static uint64_t units_now(const engine_t *engine) {
@@ -120,7 +170,8 @@ static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens,
   constrained_t *at = &constrain->rows[seq->row];
   int code = 0;
   if (seq->grammar_row != seq->row) {
-    *at = (constrained_t){0};
+    forget_mask(engine, seq);
+    at->num_accepted = 0;
     code = grammar_matcher_start(matcher, constrain->scratch, seq->group->request->grammar,
                                  constrain->vocabulary);
     if (!code) seq->grammar_row = seq->row;
@@ -129,8 +180,7 @@ static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens,
   while (!code && at->num_accepted < num_tokens) {
     uint64_t now = units_now(engine);
     if (now >= end) return GRAMMAR_LATER;
-    at->ready = false;
-    at->walk = (grammar_walk_t){0};
+    forget_mask(engine, seq);
     code = grammar_matcher_accept_on(matcher, constrain->scratch,
                                      seq->tokens[seq->num_prompt_tokens + at->num_accepted],
                                      end - now);
@@ -155,35 +205,58 @@ static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *pa
   return count;
 }
 
-/* Returns true if the group, with this mask, has had its share of work. Cached masks count with the
- * work that they took when they were made, so the answer does not depend on other requests. */
-static bool has_spent(const engine_t *engine, const group_t *group, const grammar_walk_t *walk) {
+/* Most units that the masks of a group may cost until its next token is drawn. */
+static uint64_t units_of(const engine_t *engine, const group_t *group) {
   uint64_t tokens = (uint64_t)group->num_output_tokens;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) tokens += (uint64_t)seq->num_output_tokens;
   }
-  return group->masks.units + walk->units > engine->constrain.units * (REQUEST_STEPS + tokens);
+  return engine->constrain.units * (REQUEST_STEPS + tokens);
 }
 
-/* Continues the mask itself. If the group has had its share of work, the sequence follows one way
- * only from here on, and its mask begins anew. Returns as `advance`. */
+/* Returns true if the group, with this mask, has had its share of work. Cached masks count with the
+ * work that they took when they were made, and what its other sequences cost for the same token
+ * does not count yet, so the answer does not depend on other requests, nor on whose mask is made
+ * first. */
+static bool has_spent(const engine_t *engine, const group_t *group, const grammar_walk_t *walk) {
+  return group->masks.units_before + walk->units > units_of(engine, group);
+}
+
+/* What a walk has left: it is complete (code 0), or may go on (GRAMMAR_LATER), or has failed. If
+ * the group has had its share of work, the sequence follows one way only from here on, and its mask
+ * begins anew: then returns GRAMMAR_LATER and sets *anew. */
+static int judge(engine_t *engine, sequence_t *seq, int code, bool *anew) {
+  const mask_job_t *job = job_of(engine, seq);
+  *anew = seq->masks.narrow_from < 0 && has_spent(engine, seq->group, &job->walk);
+  if (*anew) {
+    seq->masks.narrow_from = state_of(engine, seq)->num_accepted;
+    grammar_matcher_narrow(job->matcher);
+    forget_mask(engine, seq);
+    return GRAMMAR_LATER;
+  }
+  if (code == GRAMMAR_LATER) return code;
+  seq->group->masks.units += job->walk.units;
+  state_of(engine, seq)->ready = code == 0;
+  engine->stats.grammar_masks++;
+  engine->stats.grammar_mask_hits += job->walk.hit;
+  return code;
+}
+
+/* Continues the mask itself. 0 units: only a cached one. Returns as `advance`. */
 static int make_mask(engine_t *engine, sequence_t *seq, uint64_t end) {
   const constrain_t *constrain = &engine->constrain;
-  constrained_t *at = &constrain->rows[seq->row];
+  mask_job_t *job = job_of(engine, seq);
   int32_t stop_ids[SUPPRESSED_MAX + 1];
   int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
-  for (;;) {
+  bool anew = true;
+  int code = 0;
+  while (anew) {
     uint64_t now = units_now(engine), left = end > now ? end - now : 0;
-    int code = grammar_masks_fill_on(constrain->masks, matcher_of(engine, seq), constrain->scratch,
-                                     stop_ids, num_stop_ids, &at->walk, left, mask_of(engine, seq));
-    if (seq->masks.narrow_from >= 0 || !has_spent(engine, seq->group, &at->walk)) {
-      if (code != GRAMMAR_LATER) seq->group->masks.units += at->walk.units;
-      return code;
-    }
-    seq->masks.narrow_from = at->num_accepted;
-    grammar_matcher_narrow(matcher_of(engine, seq));
-    at->walk = (grammar_walk_t){0};
+    code = grammar_masks_fill_on(constrain->masks, job->matcher, constrain->scratch, stop_ids,
+                                 num_stop_ids, &job->walk, left, job->row);
+    code = judge(engine, seq, code, &anew);
   }
+  return code;
 }
 
 /* Continues the mask for the sequence's next token until the work reaches `end`. Returns 0 when
@@ -192,13 +265,8 @@ static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
   uint64_t start_ns = clock_now_ns(), before = units_now(engine);
   activity_for(&engine->activity, seq->group->request->id);
   int code = catch_up(engine, seq, seq->num_output_tokens, end);
-  constrained_t *at = &engine->constrain.rows[seq->row];
-  if (!code && !at->ready && !seq->masks.late) {
+  if (!code && !state_of(engine, seq)->ready && !seq->masks.late)
     code = make_mask(engine, seq, end);
-    at->ready = code == 0;
-    engine->stats.grammar_masks += code != GRAMMAR_LATER;
-    engine->stats.grammar_mask_hits += at->walk.hit;
-  }
   engine->stats.grammar_mask_ns += clock_now_ns() - start_ns;
   seq->group->masks.token_units += units_now(engine) - before;
   return code;
@@ -208,18 +276,149 @@ static bool is_cancelled(const group_t *group) {
   return atomic_load_explicit(&group->request->cancelled, memory_order_relaxed);
 }
 
+/* Whether the threads make a mask for an equal place. Its copy will be in the cache. */
+static bool is_on_its_way(const engine_t *engine, uint64_t place) {
+  const constrain_t *constrain = &engine->constrain;
+  bool found = false;
+  for (int32_t i = 0; i < constrain->num_away; i++) found |= constrain->away[i].place == place;
+  return found && place != 0;
+}
+
 void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
   group_t *group = seq->group;
   uint64_t part = engine->constrain.units / PARTS, now = units_now(engine);
-  int code = GRAMMAR_LATER;
-  if (!seq->masks.late && !is_cancelled(group))
+  int code = group->masks.code ? group->masks.code : GRAMMAR_LATER;
+  const constrained_t *at = state_of(engine, seq);
+  bool elsewhere =
+      !at->ready && (at->away || is_on_its_way(engine, job_of(engine, seq)->walk.place));
+  if (code == GRAMMAR_LATER && !elsewhere && !seq->masks.late && !is_cancelled(group))
     code = advance(engine, seq, MIN(end_of(engine, 1), now + part));
   if (code == 0) {
-    row->allowed_mask = mask_of(engine, seq);
+    row->allowed_mask = job_of(engine, seq)->row;
     return;
   }
   group->masks.wait = group->masks.slow = true;
   if (code != GRAMMAR_LATER) group->masks.code = code;
+}
+
+/* ---- masks that threads make ---- */
+
+/* Gives the sequence's mask to the threads. */
+static void give_away(engine_t *engine, sequence_t *seq, bool urgent) {
+  constrain_t *constrain = &engine->constrain;
+  mask_job_t *job = job_of(engine, seq);
+  uint64_t most = units_of(engine, seq->group), before = seq->group->masks.units_before;
+  job->context = seq;
+  job->units_max = UINT64_MAX;
+  if (seq->masks.narrow_from < 0) job->units_max = most > before ? most - before : 0;
+  state_of(engine, seq)->away = true;
+  constrain->away[constrain->num_away++] = (away_t){seq->row, job->walk.place};
+  mask_threads_post(constrain->threads, job, urgent);
+}
+
+/* The threads have not the sequence's mask any more. */
+static void come_back(engine_t *engine, const sequence_t *seq) {
+  constrain_t *constrain = &engine->constrain;
+  int32_t i = 0;
+  while (constrain->away[i].row != seq->row) i++;
+  constrain->away[i] = constrain->away[--constrain->num_away];
+  state_of(engine, seq)->away = false;
+}
+
+/* Looks for the sequence's mask in the cache, and gives its walk away if it is not there. Returns
+ * as `advance`. */
+static int look_up(engine_t *engine, sequence_t *seq, bool urgent) {
+  uint64_t start_ns = clock_now_ns();
+  int code = make_mask(engine, seq, 0);
+  if (code == GRAMMAR_LATER && !is_on_its_way(engine, job_of(engine, seq)->walk.place))
+    give_away(engine, seq, urgent);
+  engine->stats.grammar_mask_ns += clock_now_ns() - start_ns;
+  return code;
+}
+
+/* The group's request ends by an error of its grammar, as soon as it is looked at. */
+static void fail_group(group_t *group, int code) {
+  group->masks.code = code;
+  group->masks.wait = true;
+}
+
+/* Takes over what the threads have made. */
+static void collect(engine_t *engine) {
+  constrain_t *constrain = &engine->constrain;
+  for (int32_t i = constrain->num_away - 1; i >= 0; i--) {
+    mask_job_t *job = &constrain->jobs[constrain->rows[constrain->away[i].row].job];
+    if (mask_threads_state(constrain->threads, job) != MASK_DONE) continue;
+    sequence_t *seq = job->context;
+    int32_t stop_ids[SUPPRESSED_MAX + 1];
+    int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
+    bool anew;
+    mask_threads_take(constrain->threads, job);
+    come_back(engine, seq);
+    engine->stats.grammar_mask_ns += job->ns;
+    engine->stats.grammar_masks_helped++;
+    seq->group->masks.token_units += job->walk.units;
+    int code = job->code;
+    if (code == 0)
+      code = grammar_masks_end(constrain->masks, job->matcher, stop_ids, num_stop_ids, &job->walk,
+                               job->row);
+    code = judge(engine, seq, code, &anew);
+    if (code != GRAMMAR_LATER && code != 0) fail_group(seq->group, code);
+  }
+}
+
+void constrain_begin(engine_t *engine, const step_t *step) {
+  if (engine->constrain.threads == NULL) return;
+  uint64_t part = engine->constrain.units / PARTS;
+  for (int32_t i = 0; i < step->plan.num_entries; i++) {
+    const plan_entry_t *entry = &step->plan.entries[i];
+    sequence_t *seq = entry->sequence;
+    if (!entry->do_sample || seq->group->request->grammar == NULL) continue;
+    if (seq->masks.late || seq->group->masks.code || is_cancelled(seq->group)) continue;
+    uint64_t end = MIN(end_of(engine, 1), units_now(engine) + part);
+    activity_for(&engine->activity, seq->group->request->id);
+    if (catch_up(engine, seq, seq->num_output_tokens, end))
+      continue; /* constrain_row sees it, too */
+    if (!state_of(engine, seq)->ready && !state_of(engine, seq)->away) look_up(engine, seq, true);
+  }
+}
+
+/* Makes a part of the mask that a thread would begin next. Returns false if there is none. */
+static bool help_threads(engine_t *engine, bool only_urgent) {
+  constrain_t *constrain = &engine->constrain;
+  const mask_job_t *job = mask_threads_take_next(constrain->threads, only_urgent);
+  if (job == NULL) return false;
+  sequence_t *seq = job->context;
+  come_back(engine, seq);
+  uint64_t end = MIN(end_of(engine, 1), units_now(engine) + constrain->units / PARTS);
+  int code = advance(engine, seq, end);
+  if (code == GRAMMAR_LATER) give_away(engine, seq, false);
+  if (code != GRAMMAR_LATER && code != 0) fail_group(seq->group, code);
+  return true;
+}
+
+void constrain_finish(engine_t *engine) {
+  constrain_t *constrain = &engine->constrain;
+  if (constrain->num_away == 0) return;
+  while (units_now(engine) < end_of(engine, 1) && help_threads(engine, true)) {
+  }
+  mask_threads_wait(constrain->threads, WAIT_NS);
+  collect(engine);
+}
+
+void constrain_end(engine_t *engine, const group_t *group) {
+  constrain_t *constrain = &engine->constrain;
+  for (const sequence_t *seq = &group->sequence; seq != NULL && constrain->num_away > 0;
+       seq = seq->next) {
+    if (seq->row < 0 || seq->grammar_row != seq->row || !state_of(engine, seq)->away) continue;
+    come_back(engine, seq);
+    if (mask_threads_drop(constrain->threads, job_of(engine, seq), group->request->grammar))
+      continue;
+    /* A thread has it until its slice ends. So the row gets another matcher and mask. */
+    for (const mask_job_t *job; (job = mask_threads_dropped(constrain->threads)) != NULL;)
+      constrain->spares[constrain->num_spares++] = (int32_t)(job - constrain->jobs);
+    CHECK_GT(constrain->num_spares, 0);
+    state_of(engine, seq)->job = constrain->spares[--constrain->num_spares];
+  }
 }
 
 /* ---- groups that wait ---- */
@@ -258,8 +457,62 @@ static int advance_group(engine_t *engine, group_t *group, uint64_t end, uint64_
   return code;
 }
 
+/* The group waits no longer: its masks are ready, or `code` ends it. */
+static void waits_no_longer(engine_t *engine, group_t *group, int code, uint64_t now_ns) {
+  group->masks.wait = false;
+  group->masks.slow = group->masks.token_units > engine->constrain.units / PARTS;
+  if (code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
+}
+
+/* The same as advance_group where threads make the masks. They get them when all tokens of the
+ * group are taken, because only then is it known which of its sequences go on. */
+static int advance_helped(engine_t *engine, group_t *group, uint64_t end, uint64_t now_ns) {
+  int code = group->masks.code;
+  for (sequence_t *seq = &group->sequence, *next; seq != NULL && !code; seq = next) {
+    next = seq->next;
+    if (!sequence_is_live(seq) || state_of(engine, seq)->away) continue;
+    activity_for(&engine->activity, group->request->id);
+    code = catch_up(engine, seq, seq->num_output_tokens, end);
+    if (code || !seq->masks.late) continue;
+    seq->masks.late = false;
+    engine_append_late(engine, seq, grammar_matcher_is_finished(matcher_of(engine, seq)), now_ns);
+    if (group->queue == NULL) return 0;
+  }
+  if (code == GRAMMAR_LATER) engine->constrain.rests = false;
+  if (code) return code;
+  int later = 0;
+  for (sequence_t *seq = &group->sequence; seq != NULL && !code; seq = seq->next) {
+    const constrained_t *at = state_of(engine, seq);
+    if (!sequence_is_live(seq) || at->ready) continue;
+    code = at->away ? GRAMMAR_LATER : look_up(engine, seq, false);
+    if (code != GRAMMAR_LATER) continue;
+    later = code;
+    code = 0;
+  }
+  return code ? code : later;
+}
+
+static bool go_on_helped(engine_t *engine, uint64_t now_ns) {
+  constrain_t *constrain = &engine->constrain;
+  uint64_t part = constrain->units / PARTS;
+  bool waited = false;
+  constrain->rests = true;
+  if (constrain->num_away > 0) collect(engine);
+  for (group_t *group = engine->scheduler->running.head, *next; group != NULL; group = next) {
+    next = group->next;
+    if (!group->masks.wait || is_cancelled(group)) continue;
+    waited = true;
+    uint64_t now = units_now(engine), end = MIN(end_of(engine, 0), now + part);
+    int code = advance_helped(engine, group, MAX(end, now + 1), now_ns);
+    if (code != GRAMMAR_LATER || constrain->num_away == 0) constrain->rests = false;
+    if (code != GRAMMAR_LATER && group->queue != NULL) waits_no_longer(engine, group, code, now_ns);
+  }
+  return waited;
+}
+
 bool constrain_go_on(engine_t *engine, uint64_t now_ns) {
   constrain_t *constrain = &engine->constrain;
+  if (constrain->threads != NULL) return go_on_helped(engine, now_ns);
   uint64_t end = end_of(engine, 0), part = constrain->units / PARTS;
   bool waited = false;
   for (group_t *group = next_waiting(engine); group != NULL && (!waited || units_now(engine) < end);
@@ -268,10 +521,7 @@ bool constrain_go_on(engine_t *engine, uint64_t now_ns) {
     constrain->served = group->arrival;
     waited = true;
     int code = advance_group(engine, group, MAX(MIN(end, now + part), now + 1), now_ns);
-    if (code == GRAMMAR_LATER || group->queue == NULL) continue;
-    group->masks.wait = false;
-    group->masks.slow = group->masks.token_units > part;
-    if (code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
+    if (code != GRAMMAR_LATER && group->queue != NULL) waits_no_longer(engine, group, code, now_ns);
   }
   return waited;
 }
@@ -286,6 +536,7 @@ void constrain_next_step(engine_t *engine) {
 int constrain_accept(engine_t *engine, sequence_t *seq, bool *finished) {
   group_t *group = seq->group;
   group->masks.token_units = 0;
+  group->masks.units_before = group->masks.units;
   int code = catch_up(engine, seq, seq->num_output_tokens, end_of(engine, 2));
   seq->masks.late = code == GRAMMAR_LATER;
   group->masks.wait = group->masks.slow || seq->masks.late || group->masks.wait;
@@ -298,8 +549,9 @@ void constrain_fork(const engine_t *engine, const sequence_t *parent, sequence_t
   child->masks.late = parent->masks.late;
   child->masks.narrow_from = parent->masks.narrow_from;
   if (parent->grammar_row < 0 || parent->grammar_row != parent->row) return;
+  CHECK(!state_of(engine, parent)->away);
+  forget_mask(engine, child);
   grammar_matcher_copy(matcher_of(engine, child), matcher_of(engine, parent));
-  engine->constrain.rows[child->row] =
-      (constrained_t){.num_accepted = engine->constrain.rows[parent->row].num_accepted};
+  state_of(engine, child)->num_accepted = state_of(engine, parent)->num_accepted;
   child->grammar_row = child->row;
 }

@@ -1,7 +1,8 @@
 /* constrain.h: grammars in the step: masks before sampling (stage 7), tokens after it (stage 8).
  *
- * Engine thread only; constrain_new allocates everything. The work for grammars is counted in units
- * (grammar_units) and bounded in each step.
+ * Engine thread only; constrain_new allocates everything and starts the threads that make masks
+ * beside it. The work for grammars is counted in units (grammar_units), and what the engine thread
+ * does of it is bounded in each step.
  */
 #ifndef INFERD_ENGINE_SAMPLE_CONSTRAIN_H
 #define INFERD_ENGINE_SAMPLE_CONSTRAIN_H
@@ -15,14 +16,31 @@ struct engine;
 struct grammar_masks;
 struct grammar_scratch;
 struct grammar_vocabulary;
+struct mask_job;
+struct mask_threads;
+struct step;
+
+/* A row of the token table whose mask the threads make, and the hash of its place (masks.h). */
+typedef struct away {
+  int32_t row;
+  uint64_t place;
+} away_t;
 
 typedef struct constrain {
   struct grammar_vocabulary *vocabulary;
-  int32_t row_words; /* 32-bit words of one mask */
-  char *matchers;    /* [num_rows] of matcher_bytes each, by row of the token table */
+  int32_t row_words;            /* 32-bit words of one mask */
+  struct mask_threads *threads; /* NULL = the engine thread makes all masks */
+  /* A job is a matcher and a mask. Each row of the token table has one, and so many are spare as
+   * there are threads: a thread may still hold one that was dropped. */
+  struct mask_job *jobs; /* [num_rows + threads] */
+  char *matchers;        /* of the jobs, matcher_bytes each */
   size_t matcher_bytes;
+  uint32_t *row_masks; /* of the jobs, row_words each, touched by constrained rows only */
+  int32_t *spares;     /* [num_spares] jobs of no row */
+  int32_t num_spares, num_away;
+  away_t *away;             /* [num_away] */
+  bool rests;               /* the groups that wait can only wait for the threads */
   struct constrained *rows; /* [num_rows] */
-  uint32_t *row_masks;      /* [num_rows, row_words], touched by constrained rows only */
   struct grammar_scratch *scratch;
   struct grammar_masks *masks;
   uint64_t units;          /* work of a step at most */
@@ -35,6 +53,14 @@ typedef struct constrain {
  * Returns 0 or an error. */
 int constrain_new(struct engine *engine, uint64_t *build_ns, inferd_error_t *error);
 void constrain_free(struct engine *engine);
+/* Gives the masks of the step's rows to the threads, before the forward if that is computed in the
+ * call, else behind its launch. */
+void constrain_begin(struct engine *engine, const struct step *step);
+/* Before the rows are described: makes the masks that no thread has begun, and waits for the
+ * others, but for 2 ms at most. */
+void constrain_finish(struct engine *engine);
+/* The group ends: what the threads make for it is dropped. */
+void constrain_end(struct engine *engine, const group_t *group);
 /* Stage 7: sets the mask of `row`, which samples for the sequence. If the mask is not ready within
  * the row's share of work, the group waits, and what the row draws must be dropped. */
 void constrain_row(struct engine *engine, sample_row_t *row, sequence_t *sequence);

@@ -101,6 +101,7 @@ void engine_sample(engine_t *engine, step_t *step) {
     if (entry->do_sample) entry->sequence->group->masks.wait = false;
   }
   activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
+  constrain_finish(engine);
   for (int32_t i = 0; i < total; i++) describe_row(engine, step, i);
   mark_late(step);
   activity_enter(&engine->activity, ENGINE_LAUNCHES);

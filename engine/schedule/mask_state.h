@@ -14,8 +14,9 @@ typedef struct mask_state {
   bool by_history; /* a token depends on the ids of those before it, which the host must know */
   bool slow;       /* its last masks took long: the next ones are made before it is planned */
   int code;        /* 0, or the error of the grammar, by which the request ends */
-  uint64_t token_units; /* work for the grammar since the last token */
-  uint64_t units;       /* work for the masks of all tokens, as if none had been cached */
+  uint64_t token_units;  /* work for the grammar since the last token */
+  uint64_t units;        /* work for the masks of all tokens, as if none had been cached */
+  uint64_t units_before; /* the same without those of the next token */
 } mask_state_t;
 
 typedef struct sequence_masks {

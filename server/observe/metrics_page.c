@@ -449,6 +449,7 @@ static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
   value_of(page, METRIC_grammar_bytes, (double)stats->bytes);
   value_of(page, METRIC_grammar_masks, (double)page->stats.grammar_masks);
   value_of(page, METRIC_grammar_mask_hits, (double)page->stats.grammar_mask_hits);
+  value_of(page, METRIC_grammar_masks_helped, (double)page->stats.grammar_masks_helped);
   value_of(page, METRIC_grammar_masks_late, (double)page->stats.grammar_masks_late);
   value_of(page, METRIC_grammar_mask_seconds, (double)page->stats.grammar_mask_ns / 1e9);
 }

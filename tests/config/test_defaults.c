@@ -60,6 +60,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(swap_space_bytes);
   SAME(preemption_mode);
   SAME(watermark);
+  SAME(mask_threads);
   SAME(max_queue_requests);
   SAME(max_queue_tokens);
   SAME(max_queue_time_s);

@@ -265,9 +265,9 @@ static int walk_roots(walk_t *walk, mask_lane_t *lane) {
     /* The walk goes on behind a root or a node of this byte, so it is alive and counted. */
     bool goes_on = at->node != 0 || k > vocabulary->root_of[byte];
     walk->scratch->units += !goes_on;
-    bool alive = goes_on ||
-                 (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
-                               : memo_survives(walk->matcher, walk->scratch, 0, (uint8_t)byte));
+    bool alive =
+        goes_on || (lane != NULL ? lane_step(lane, 0, (uint8_t)byte)
+                                 : memo_survives(walk->matcher, walk->scratch, 0, (uint8_t)byte));
     for (; alive && k < end; k++) {
       uint32_t root = vocabulary->roots[k], last = root + vocabulary->nodes[root].size;
       if (at->done >> vocabulary->root_group[k] & 1) continue;

@@ -204,16 +204,28 @@ static void keep(grammar_masks_t *masks, const place_key_t *key, uint64_t hash,
   memcpy(masks->rows + (size_t)at * words, row, words * sizeof *row);
 }
 
+/* Makes the head of the matcher's key. Returns false if a mask there cannot be kept. */
+static bool begin_key(const grammar_masks_t *masks, const grammar_matcher_t *matcher,
+                      place_key_t *key) {
+  make_head(key, matcher, &matcher->place);
+  return key->count <= KEY_WORDS_MAX && matcher->vocabulary == masks->vocabulary;
+}
+
+/* Keeps the mask of a complete walk; `key` has its head. */
+static void keep_walk(grammar_masks_t *masks, const grammar_matcher_t *matcher, place_key_t *key,
+                      const grammar_walk_t *walk, const uint32_t *row) {
+  make_tail(key, matcher, &matcher->place, walk->lowest);
+  if (key->count <= KEY_WORDS_MAX) keep(masks, key, walk->place, walk, row);
+}
+
 int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
                           grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                           grammar_walk_t *walk, uint64_t units, uint32_t *row) {
-  const matcher_place_t *place = &matcher->place;
   size_t words = (size_t)masks->vocabulary->row_words;
   place_key_t key;
-  make_head(&key, matcher, place);
-  bool fits = key.count <= KEY_WORDS_MAX && matcher->vocabulary == masks->vocabulary;
-  uint64_t hash = fits ? hash_head(masks, &key) : 0;
-  int32_t at = fits && !walk->begun ? find(masks, matcher, &key, hash) : NO_MASK;
+  bool fits = begin_key(masks, matcher, &key);
+  walk->place = fits ? hash_head(masks, &key) : 0;
+  int32_t at = fits && !walk->begun ? find(masks, matcher, &key, walk->place) : NO_MASK;
   walk->hit = at != NO_MASK;
   if (walk->hit) {
     masks->masks[at].used = true;
@@ -223,8 +235,20 @@ int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
   }
   int code = units > 0 ? matcher_walk_on(matcher, scratch, true, walk, units, row) : GRAMMAR_LATER;
   if (code) return code;
-  if (fits) make_tail(&key, matcher, place, walk->lowest);
-  if (fits && key.count <= KEY_WORDS_MAX) keep(masks, &key, hash, walk, row);
+  if (fits) keep_walk(masks, matcher, &key, walk, row);
+  return matcher_finish(matcher, stop_ids, num_stop_ids, row);
+}
+
+int grammar_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, grammar_walk_t *walk,
+                    uint64_t units, uint32_t *row) {
+  return matcher_walk_on(matcher, scratch, true, walk, units, row);
+}
+
+int grammar_masks_end(grammar_masks_t *masks, const grammar_matcher_t *matcher,
+                      const int32_t *stop_ids, int32_t num_stop_ids, const grammar_walk_t *walk,
+                      uint32_t *row) {
+  place_key_t key;
+  if (begin_key(masks, matcher, &key)) keep_walk(masks, matcher, &key, walk, row);
   return matcher_finish(matcher, stop_ids, num_stop_ids, row);
 }
 

@@ -19,7 +19,8 @@ typedef struct grammar_walk {
   uint32_t until;  /* nodes before this one are walked with threads, because a lexeme may end */
   uint32_t done;   /* a bit for each group of tokens that is decided */
   uint32_t lowest; /* least depth of a frame that the walk has looked at */
-  uint64_t memo;   /* of the scratch, see memo.h */
+  uint64_t memo;   /* number, see memo.h */
+  uint64_t place;  /* hash of the place; equal places have equal ones. Set by the cache. */
   bool hit;        /* the row was cached */
   uint64_t units;  /* work for the row so far; of a cached row: when it was made */
 } grammar_walk_t;
@@ -55,6 +56,16 @@ int grammar_masks_fill(grammar_masks_t *masks, grammar_matcher_t *matcher,
 int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
                           grammar_scratch_t *scratch, const int32_t *stop_ids, int32_t num_stop_ids,
                           grammar_walk_t *walk, uint64_t units, uint32_t *row);
+
+/* The two halves of grammar_masks_fill_on behind the look into the cache, for walks on other
+ * threads than the cache's. The first continues the walk alone; it uses the matcher, the scratch
+ * and the row, and returns 0 or GRAMMAR_LATER. The second ends one that is complete: it keeps the
+ * row, adds the stop ids and returns 0 or ERR_INTERNAL, as grammar_masks_fill. */
+int grammar_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, grammar_walk_t *walk,
+                    uint64_t units, uint32_t *row);
+int grammar_masks_end(grammar_masks_t *masks, const grammar_matcher_t *matcher,
+                      const int32_t *stop_ids, int32_t num_stop_ids, const grammar_walk_t *walk,
+                      uint32_t *row);
 
 /* grammar_matcher_accept in pieces: takes more bytes of the token for about `units`. Returns
  * GRAMMAR_LATER if some are left: call again, with the same token. */

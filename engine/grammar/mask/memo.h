@@ -3,8 +3,9 @@
  * A walk comes to the same set of threads at many nodes of the tries: behind every word that ends a
  * string stands the same quote. Here such sets are the states of an automaton that is made as far
  * as the walk needs it (a lazy DFA). Two sets are known to be equal if the same moves made them. A
- * memo has a fixed size; what finds no room in it is made again each time. It changes no mask. A walk
- * that stops leaves its memo with the matcher, so it costs the same in pieces, and on several threads.
+ * memo has a fixed size; what finds no room in it is made again each time. It changes no mask. A
+ * walk that stops leaves its memo with the matcher, so it costs the same in pieces, and on several
+ * threads.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_MASK_MEMO_H
 #define INFERD_ENGINE_GRAMMAR_MASK_MEMO_H
