@@ -307,8 +307,10 @@ def compare_random(score, options, seed, index, kind):
     exact = models.run(model, ids)
     half = torch.bfloat16 if dtype == "float32" else models.TYPES[dtype]
     own = float(np.abs(models.run(copy.deepcopy(model).to(half), ids) - exact).max())
-    save(model, config, directory, rng.choice(["plain", "sharded"]), models.TYPES[dtype])
-    if rng.random() < 0.5:  # our spelling of the keys instead of transformers' own
+    how = rng.choice(["plain", "sharded"])
+    save(model, config, directory, decoder_cases.TWINS.get(kind, how), models.TYPES[dtype])
+    if rng.random() < 0.5 and kind not in decoder_cases.TWINS:
+        # our spelling of the keys instead of transformers' own
         (directory / "config.json").write_text(json.dumps(config, indent=1))
     for backend in options.backend.split(","):
         logits, why = drive(options.build / "model_driver", backend, directory, dtype, ids)

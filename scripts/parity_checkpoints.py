@@ -30,7 +30,8 @@ from transformers import AutoModelForCausalLM
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3", "olmo2",
          "olmo3", "granite", "smollm3", "starcoder2", "seed_oss", "mixtral", "qwen2_moe",
-         "qwen3_moe", "olmoe", "gpt_oss", *decoder_cases.DRAWS, *parity.SCORED)
+         "qwen3_moe", "olmoe", "gpt_oss", *parity.SCORED,
+         *(kind for kind in decoder_cases.DRAWS if kind not in decoder_cases.TWINS))
 DROPPED = ("rms_norm_eps", "hidden_act", "hidden_activation", "activation_function", "rope_theta",
            "tie_word_embeddings", "num_key_value_heads", "head_dim", "attention_bias", "mlp_bias",
            "max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype",

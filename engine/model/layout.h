@@ -136,12 +136,13 @@ typedef struct layout {
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
-extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
+extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;
+extern const layout_t layout_glm, layout_glm4, layout_exaone, layout_internlm2;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;
 extern const layout_t layout_gguf_starcoder2, layout_gguf_gpt_neox, layout_gguf_falcon;
-extern const layout_t layout_gguf_stablelm;
+extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm, layout_gguf_glm4;
 
 #endif

@@ -4,7 +4,7 @@ As model_cases.py. `DRAWS` has a function per family that draws a random config.
 the committed ones, which a number of their own keeps apart from those of model_cases.py.
 """
 
-from model_cases import GGUF_TINY, TINY, llama_like, v5, without
+from model_cases import LLAMA3, TINY, llama, llama_like, v5
 
 LAYERS = {"vocab_size": 199, "num_hidden_layers": 2, "max_position_embeddings": 256}
 
@@ -30,6 +30,47 @@ def stablelm(hidden, heads, kv_heads, mlp, dtype="float32", **more):
                       **{"rope_theta": 10000.0, "layer_norm_eps": 1e-5,
                          "partial_rotary_factor": 0.25, **more})
     return made
+
+
+def cohere(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("CohereForCausalLM", "cohere", hidden, heads, kv_heads, mlp, dtype,
+                      **{"rope_theta": 8e6, "logit_scale": 0.5, "layer_norm_eps": 1e-5, **more})
+
+
+def cohere2(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("Cohere2ForCausalLM", "cohere2", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 50000.0, "logit_scale": 0.5, "layer_norm_eps": 1e-5, "sliding_window": 16,
+        **more})
+
+
+def glm(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("GlmForCausalLM", "glm", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "head_dim": 32, "pad_token_id": 0,
+        "attention_bias": True, **more})
+
+
+def glm4(*args, **more):
+    return {**glm(*args, **more), "architectures": ["Glm4ForCausalLM"], "model_type": "glm4"}
+
+
+def exaone4(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("Exaone4ForCausalLM", "exaone4", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 1e6, "sliding_window": 16, **more})
+
+
+def ernie4_5(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("Ernie4_5ForCausalLM", "ernie4_5", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 500000.0, "head_dim": 32, "pad_token_id": 0, **more})
+
+
+def internlm3(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("InternLM3ForCausalLM", "internlm3", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 5e7, "head_dim": 32, "qkv_bias": False, "bias": False, **more})
+
+
+def helium(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("HeliumForCausalLM", "helium", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 1e5, "head_dim": hidden // heads, "pad_token_id": 0, **more})
 
 
 def sizes(rng, head_dims=(16, 32, 48, 64, 80)):
@@ -76,7 +117,66 @@ def draw_stablelm(rng, dtype):
                     tie_word_embeddings=rng.random() < 0.3)
 
 
-DRAWS = {"gpt_neox": draw_gpt_neox, "falcon": draw_falcon, "stablelm": draw_stablelm}
+def draw_cohere(rng, dtype):
+    return cohere(*sizes(rng)[:4], dtype, **common(rng), logit_scale=rng.choice([0.0625, 0.8]),
+                  attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.7)
+
+
+def draw_cohere2(rng, dtype):
+    config = cohere2(*sizes(rng)[:4], dtype, num_hidden_layers=rng.randint(1, 5),
+                     sliding_window=rng.choice([5, 16, 30]))
+    if rng.random() < 0.5:
+        config["sliding_window_pattern"] = rng.choice([2, 3, 4])
+    return config
+
+
+def draw_glm(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    kind = rng.choice([glm, glm4])
+    return kind(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
+                attention_bias=rng.random() < 0.7, tie_word_embeddings=rng.random() < 0.3,
+                partial_rotary_factor=rng.choice([0.5, 0.5, 1.0]))
+
+
+def draw_exaone4(rng, dtype):
+    layers = rng.randint(1, 5)
+    config = exaone4(*sizes(rng)[:4], dtype, num_hidden_layers=layers,
+                     tie_word_embeddings=rng.random() < 0.5,
+                     sliding_window=rng.choice([None, 5, 16, 30]))
+    kinds = ["full_attention", "sliding_attention"] if config["sliding_window"] else \
+        ["full_attention"]
+    config["layer_types"] = [rng.choice(kinds) for _ in range(layers)]
+    return config
+
+
+def draw_ernie4_5(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    return ernie4_5(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
+                    use_bias=rng.random() < 0.4, tie_word_embeddings=rng.random() < 0.6)
+
+
+def draw_internlm3(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    bias = rng.random() < 0.4
+    return internlm3(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
+                     qkv_bias=bias, bias=bias, tie_word_embeddings=rng.random() < 0.3)
+
+
+def draw_helium(rng, dtype):
+    return helium(*sizes(rng)[:4], dtype, **common(rng), attention_bias=rng.random() < 0.4,
+                  mlp_bias=rng.random() < 0.4)
+
+
+def draw_twin(rng, dtype):
+    return llama(*sizes(rng)[:4], dtype, **common(rng), rms_norm_eps=rng.choice([1e-6, 1e-4]),
+                 tie_word_embeddings=rng.random() < 0.3)
+
+
+TWINS = {"internlm2": "internlm2", "exaone": "exaone"}  # saved so, computed as Llama
+DRAWS = {**{kind: draw_twin for kind in TWINS}, "cohere": draw_cohere, "cohere2": draw_cohere2,
+         "glm": draw_glm, "exaone4": draw_exaone4, "ernie4_5": draw_ernie4_5,
+         "internlm3": draw_internlm3, "helium": draw_helium, "gpt_neox": draw_gpt_neox,
+         "falcon": draw_falcon, "stablelm": draw_stablelm}
 
 WIDE = {"vocab_size": 67, "max_position_embeddings": 128, "torch_dtype": "float32"}
 CASES = {
@@ -104,4 +204,37 @@ CASES = {
                                                       use_parallel_residual=True)),
     "gguf-stablelm": ({"": "Q8_0"}, stablelm(64, 4, 2, 96, use_qkv_bias=True, **WIDE)),
     "gguf-stablelm-parallel": ({}, stablelm(32, 2, 2, 48, use_parallel_residual=True, **WIDE)),
+    # Cohere: one norm without biases, pairs side by side; full layers without rotation
+    "decoder-cohere": (None, cohere(96, 4, 2, 136)),
+    "decoder-cohere-bf16": (None, cohere(128, 2, 2, 136, "bfloat16", logit_scale=0.0625,
+                                         tie_word_embeddings=False, attention_bias=True)),
+    "decoder-cohere2": (None, cohere2(96, 4, 2, 136, num_hidden_layers=4)),
+    "gguf-cohere": ({"": "Q8_0"}, cohere(64, 4, 2, 96, tie_word_embeddings=True, **WIDE)),
+    "gguf-cohere2": ({"": "Q8_0"}, cohere2(64, 4, 2, 96, num_hidden_layers=4,
+                                           tie_word_embeddings=True, **WIDE)),
+    # GLM and GLM-4: half of a head rotated, in pairs; biases of q, k and v
+    "decoder-glm": (None, glm(96, 4, 2, 136)),
+    "decoder-glm4": (None, glm4(96, 4, 2, 136)),
+    "decoder-glm4-bf16": (None, v5(glm4(128, 4, 1, 136, "bfloat16", attention_bias=False),
+                                   partial_rotary_factor=0.5)),
+    "gguf-glm": ({"": "Q8_0"}, glm(64, 4, 2, 96, **WIDE)),
+    "gguf-glm4": ({"": "Q8_0"}, glm4(64, 4, 2, 96, **WIDE)),
+    # EXAONE 4: windows in three of four layers, no rotation in the fourth; or neither
+    "decoder-exaone4": (None, exaone4(96, 4, 2, 136, num_hidden_layers=4)),
+    "decoder-exaone4-full": (None, exaone4(
+        96, 4, 4, 136, "bfloat16", sliding_window=None, sliding_window_pattern=None,
+        layer_types=["full_attention"] * 2, rope_scaling={"rope_type": "llama3", **LLAMA3})),
+    "gguf-exaone4": ({"": "Q8_0"}, exaone4(64, 4, 2, 96, num_hidden_layers=4, **WIDE)),
+    "gguf-exaone4-full": ({"": "Q8_0"}, exaone4(64, 4, 2, 96, sliding_window=None,
+                                                layer_types=["full_attention"] * 2, **WIDE)),
+    # ERNIE 4.5, InternLM 2 and 3, EXAONE 3, Helium
+    "decoder-ernie4-5": (None, ernie4_5(96, 4, 2, 136, use_bias=True)),
+    "gguf-ernie4-5": ({"": "Q8_0"}, ernie4_5(64, 4, 2, 96, tie_word_embeddings=True, **WIDE)),
+    "decoder-internlm2": ("internlm2", llama(48, 6, 2, 64, attention_bias=True, **TINY)),
+    "gguf-internlm2": ({"architecture": "internlm2", "": "Q8_0"}, llama(64, 4, 2, 96, **WIDE)),
+    "decoder-internlm3": (None, internlm3(96, 4, 2, 136, qkv_bias=True, bias=True)),
+    "decoder-exaone": ("exaone", llama(48, 6, 2, 64, "bfloat16", rms_norm_eps=1e-5, rope_scaling={
+        "rope_type": "llama3", **LLAMA3}, **TINY)),
+    "gguf-exaone": ({"architecture": "exaone", "": "Q8_0"}, llama(64, 4, 2, 96, **WIDE)),
+    "decoder-helium": (None, helium(96, 4, 2, 136)),
 }

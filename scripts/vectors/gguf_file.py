@@ -22,8 +22,10 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3"
                  "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
                  "olmo3": "olmo2", "olmoe": "olmoe", "granite": "granite", "seed_oss": "seed_oss",
                  "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2",
-                 "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm"}
-ZIPPED = ("llama", "mixtral", "granite", "smollm3", "ministral3")
+                 "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm",
+                 "cohere": "command-r", "cohere2": "cohere2", "glm": "chatglm", "glm4": "glm4",
+                 "exaone4": "exaone4", "ernie4_5": "ernie4_5"}
+ZIPPED = ("llama", "granite", "smollm3", "mistral3", "internlm2")  # architectures
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -73,7 +75,8 @@ class File:
     def __init__(self, model, path, types, seed):
         self.model, self.config, self.types = model, model.config, types
         self.kind = model.config.model_type
-        name = ARCHITECTURES[self.kind]
+        name = types.get("architecture", ARCHITECTURES[self.kind])
+        self.zips = name in ZIPPED
         arch = next(a for a, n in MODEL_ARCH_NAMES.items() if n == name)
         self.names = get_tensor_name_map(arch, model.config.num_hidden_layers)
         self.writer = GGUFWriter(path, name)
@@ -84,6 +87,8 @@ class File:
         if len(shape) == 1 or "_inp" in name or name.endswith(".bias"):
             return Type.F32
         for part, kind in self.types.items():
+            if part == "architecture":
+                continue
             if part in name and shape[-1] % GGML_QUANT_SIZES[Type[kind]][0] == 0:
                 return Type[kind]
         return Type.F32
@@ -109,7 +114,7 @@ class File:
         return found + suffix
 
     def heads(self, name):
-        if self.kind not in ZIPPED or not name.endswith((".weight", ".bias")):
+        if not self.zips or not name.endswith((".weight", ".bias")):
             return 0
         if ".q_proj." in name:
             return self.config.num_attention_heads
@@ -192,10 +197,11 @@ class File:
     def windows(self):
         c, w = self.config, self.writer
         window = getattr(c, "sliding_window", None)
-        if self.kind not in ("gemma2", "gemma3_text", "phi3", "gpt_oss", "olmo3", "starcoder2"):
+        if self.kind not in ("gemma2", "gemma3_text", "phi3", "gpt_oss", "olmo3", "starcoder2",
+                             "cohere2", "exaone4") or (self.kind == "exaone4" and not window):
             return
         w.add_sliding_window(window or 0)
-        if self.kind == "olmo3":
+        if self.kind in ("olmo3", "exaone4"):
             w.add_sliding_window_pattern([t == "sliding_attention" for t in c.layer_types])
         if self.kind == "gemma3_text":
             every = next(i + 1 for i, t in enumerate(c.layer_types) if t == "full_attention")
@@ -239,6 +245,8 @@ class File:
 
     def scales(self):
         c, w = self.config, self.writer
+        if self.kind.startswith("cohere"):
+            w.add_logit_scale(c.logit_scale)
         if self.kind == "gemma2":
             w.add_attn_logit_softcapping(c.attn_logit_softcapping)
             w.add_final_logit_softcapping(c.final_logit_softcapping)

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from model_weights import blocks, short_name
+from twin_files import TWINS, save_twin
 
 
 def rename(tensors, prefix, to):
@@ -94,6 +95,8 @@ def save(model, config, directory, how, dtype, seed=0):
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
     elif how == "flat-images":
         tensors = flat_images(tensors, config, directory)
+    elif how in TWINS:
+        tensors = save_twin(tensors, config, directory, how)
     elif how == "odd-header":
         # old Llama files carry rotary buffers; a header of odd length misaligns all data
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(16)

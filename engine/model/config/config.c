@@ -40,6 +40,7 @@ enum {
   FOR_GEMMA,
   FOR_ATTENTION_CAP,
   FOR_GRANITE,
+  FOR_LOGIT_SCALE,
   FOR_EXPERTS,
   FOR_SHARED_EXPERTS,
   FOR_QK_NORM,
@@ -82,7 +83,7 @@ static const struct {
     {"residual_multiplier", 1, FOR_GRANITE},
     {"attention_multiplier", 0, FOR_GRANITE},
     {"logits_scaling", 1, FOR_GRANITE},
-    {"logit_scale", 1, FOR_NONE},
+    {"logit_scale", 1, FOR_LOGIT_SCALE},
     {"swiglu_alpha", 1.702, FOR_NONE},
     {"swiglu_limit", 7, FOR_NONE},
     {"text_config", 0, FOR_NESTED},
@@ -95,6 +96,7 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_ATTENTION_CAP:
     return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
   case FOR_GRANITE: return family->granite_keys;
+  case FOR_LOGIT_SCALE: return family->logit_scale != 0;
   case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
   case FOR_SHARED_EXPERTS: return family->expert_keys == EXPERTS_DEEPSEEK;
   case FOR_QK_NORM: return family->qk_norm_key != NULL || family->qk_norm_whole;
@@ -217,7 +219,7 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
       (int32_t)config_int(reader, KEYS("vocab_size"), family->vocab_size, 1, VOCAB_MAX);
   bp->hidden_size = (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "d_model"),
                                         family->hidden_size, 1, HIDDEN_MAX);
-  bp->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer"),
+  bp->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer", "num_layers"),
                                        family->num_layers, 1, MODEL_LAYERS_MAX);
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
@@ -245,9 +247,11 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->norm = family->norm;
   bp->norm_eps = (float)family->norm_eps;
   if (!family->opt_keys) {
-    const char *const *keys = family->norm == NORM_RMS ? KEYS("rms_norm_eps")
-                                                       : KEYS("layer_norm_epsilon", "norm_epsilon",
-                                                              "layer_norm_eps", "norm_eps");
+    const char *const *keys =
+        family->norm == NORM_RMS
+            ? KEYS(family->norm_eps_key != NULL ? family->norm_eps_key : "rms_norm_eps",
+                   "rms_norm_eps")
+            : KEYS("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps", "norm_eps");
     bp->norm_eps = (float)config_double(reader, keys, family->norm_eps, 1e-30, 0.999, false);
   }
   bp->norm_affine = true;
@@ -311,10 +315,12 @@ static void read_biases(config_reader_t *reader, const family_t *family, bluepri
   bp->qkv_bias = family->qkv_bias || attention;
   bp->o_bias = family->o_bias || attention;
   if (family->qkv_bias_key != NULL)
-    bp->qkv_bias = config_bool(reader, KEYS(family->qkv_bias_key), family->qkv_bias);
+    bp->qkv_bias = config_bool(reader, KEYS(family->qkv_bias_key), bp->qkv_bias);
   if (family->o_bias_key != NULL)
-    bp->o_bias = config_bool(reader, KEYS(family->o_bias_key), family->o_bias);
+    bp->o_bias = config_bool(reader, KEYS(family->o_bias_key), bp->o_bias);
   bp->mlp_bias = family->mlp_bias || mlp;
+  if (family->mlp_bias_key_also != NULL)
+    bp->mlp_bias = config_bool(reader, KEYS(family->mlp_bias_key_also), bp->mlp_bias);
 }
 
 /* A number above 0, or 0 for null. */
@@ -339,6 +345,8 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
       bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", family->attn_softcap);
     bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   }
+  if (family->logit_scale != 0)
+    bp->head_scale = config_double(reader, KEYS("logit_scale"), family->logit_scale, 0, 1e6, true);
   if (family->granite_keys) {
     bp->embed_scale = config_double(reader, KEYS("embedding_multiplier"), 1, 0, 1e6, true);
     bp->residual_scale = config_double(reader, KEYS("residual_multiplier"), 1, 1e-3, 1e3, false);

@@ -28,6 +28,8 @@ enum {
   POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
   QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
   PARALLEL = 256,      /* attention and MLP may stand side by side */
+  LOGIT_SCALE = 512,
+  WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
 
@@ -58,6 +60,14 @@ static const struct {
     {"gptneox", "GPTNeoXForCausalLM", LAYER_NORMS | PARALLEL, 0},
     {"falcon", "FalconForCausalLM", LAYER_NORMS | PARALLEL, 0},
     {"stablelm", "StableLmForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"command-r", "CohereForCausalLM", LAYER_NORMS | LOGIT_SCALE, 0},
+    {"cohere2", "Cohere2ForCausalLM", LAYER_NORMS | LOGIT_SCALE | WINDOWED, 0},
+    {"chatglm", "GlmForCausalLM", NEEDS_NOTHING, 0},
+    {"glm4", "Glm4ForCausalLM", NEEDS_NOTHING, 0},
+    {"exaone", "ExaoneForCausalLM", NEEDS_NOTHING, 0},
+    {"exaone4", "Exaone4ForCausalLM", WINDOWED | WINDOW_OR_NONE, 0},
+    {"ernie4_5", "Ernie4_5ForCausalLM", NEEDS_NOTHING, 0},
+    {"internlm2", "InternLM2ForCausalLM", NEEDS_NOTHING, 0},
 };
 
 /* Where the value of a key of config.json comes from; "%" is the architecture. */
@@ -390,7 +400,7 @@ static void write_window(writer_t *writer) {
   int64_t window, every;
   const gguf_value_t *pattern = find(writer, "%.attention.sliding_window_pattern", key);
   bool given = take_int(writer, "%.attention.sliding_window", &window);
-  if (!given && !(writer->needs & TWO_ROPES)) return; /* the default of the family */
+  if (!given && !(writer->needs & (TWO_ROPES | WINDOW_OR_NONE))) return; /* the family's default */
   name(writer, "sliding_window");
   if (given && window > 0)
     buffer_int(writer->json, window);
@@ -431,6 +441,7 @@ static void write_scales(writer_t *writer, bool is_granite) {
     int64_t divided = layers == writer->wide_layers ? hidden / heads : head_dim;
     put_double(writer, "query_pre_attn_scalar", given ? 1 / (scale * scale) : (double)divided);
   }
+  if (writer->needs & LOGIT_SCALE) copy_double(writer, "logit_scale", "%.logit_scale");
   if (!is_granite) return;
   put_double(writer, "attention_multiplier", given ? scale : 1 / sqrt((double)head_dim));
   copy_double(writer, "embedding_multiplier", "%.embedding_scale");

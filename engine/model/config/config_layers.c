@@ -100,6 +100,16 @@ static void read_window(config_reader_t *reader, const family_t *family, bluepri
   bp->window = any ? (int32_t)window : 0;
 }
 
+/* Layers that see the whole context may have no rotation beside layers with windows. */
+static void read_full_layers(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  int64_t window =
+      config_int_or_null(reader, KEYS("sliding_window"), family->window, 0, 0, INT32_MAX);
+  if (family->full_rule == FULL_UNROTATED_BESIDE_WINDOWS && window == 0) return;
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    if (!(bp->layer_flags[i] & LAYER_SLIDES)) bp->layer_flags[i] |= LAYER_NO_ROPE;
+  }
+}
+
 /* SmolLM 3: 0 in no_rope_layers (sic) is a layer without rotation; without the list every fourth.
  */
 static void read_no_rope(config_reader_t *reader, blueprint_t *bp) {
@@ -138,5 +148,6 @@ void config_read_layers(config_reader_t *reader, const family_t *family, bluepri
     return;
   }
   read_window(reader, family, blueprint);
+  if (family->full_rule != FULL_ROTATED) read_full_layers(reader, family, blueprint);
   if (family->no_rope_keys) read_no_rope(reader, blueprint);
 }

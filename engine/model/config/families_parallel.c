@@ -6,6 +6,14 @@
 #include "engine/base/util.h"
 #include "engine/model/config/family.h"
 
+/* What both generations of Command share. */
+#define COHERE_PARTS                                                                               \
+  .vocab_size = 256000, .hidden_size = 8192, .intermediate_size = 22528, .num_layers = 40,         \
+  .num_heads = 64, .max_positions = 8192, .eos_id = 255001, .bos_id = 5, .norm_eps = 1e-5,         \
+  .activation = "silu", .tied = true, .norm = NORM_LAYER, .rotary = true, .rope_pairs = true,      \
+  .gated_mlp = true, .grouped = true, .block = BLOCK_PARALLEL, .shared_norm = true,                \
+  .attention_bias_key = "attention_bias", .logit_scale = 0.0625
+
 static const family_t families[] = {
     {.name = "gpt_neox",
      .architecture = "GPTNeoXForCausalLM",
@@ -78,6 +86,23 @@ static const family_t families[] = {
      .parallel_key = "use_parallel_residual",
      .shared_norm = true,
      .qkv_bias_key = "use_qkv_bias"},
+    {.name = "cohere",
+     .architecture = "CohereForCausalLM",
+     .layout = &layout_cohere,
+     .gguf_layout = &layout_gguf_cohere,
+     .rope_theta = 5e5,
+     COHERE_PARTS},
+    /* The layers that see the whole context have no rotation. */
+    {.name = "cohere2",
+     .architecture = "Cohere2ForCausalLM",
+     .layout = &layout_cohere,
+     .gguf_layout = &layout_gguf_cohere,
+     .rope_theta = 1e4,
+     .window = 4096,
+     .window_rule = WINDOW_PATTERN,
+     .window_pattern = 4,
+     .full_rule = FULL_UNROTATED,
+     COHERE_PARTS},
 };
 
 const family_table_t families_parallel = {families, ARRAY_LEN(families)};

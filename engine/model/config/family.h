@@ -33,6 +33,13 @@ typedef enum expert_keys {
   EXPERTS_MINIMAX   /* as Mixtral, scored by a sigmoid */
 } expert_keys_t;
 
+/* Which full-attention layers of a family with windows do without rotation. */
+typedef enum full_rule {
+  FULL_ROTATED,
+  FULL_UNROTATED,               /* all, even in a model without windows */
+  FULL_UNROTATED_BESIDE_WINDOWS /* all, but in a model without windows none */
+} full_rule_t;
+
 typedef struct family {
   const char *name;         /* model_type */
   const char *architecture; /* architectures[0] */
@@ -46,6 +53,7 @@ typedef struct family {
   int32_t max_positions, window;
   int32_t eos_id, bos_id; /* -1 = none */
   double norm_eps, rope_theta /* 0 = must be given */;
+  const char *norm_eps_key; /* of an RMSNorm, beside rms_norm_eps; NULL = no such key */
   const char *activation;
   bool tied;
   /* rules */
@@ -56,7 +64,7 @@ typedef struct family {
   bool qkv_bias, o_bias, mlp_bias; /* present unless a key is false */
   const char *qkv_bias_key, *o_bias_key;
   const char *attention_bias_key; /* switches q, k, v and o biases; NULL = no such key */
-  const char *mlp_bias_key;
+  const char *mlp_bias_key, *mlp_bias_key_also;
   bool bias_default; /* value of those keys when absent */
   bool qk_norm;
   const char *qk_norm_key; /* NULL = no such key */
@@ -64,6 +72,7 @@ typedef struct family {
   int32_t position_offset;
   window_rule_t window_rule;
   int32_t window_pattern;
+  full_rule_t full_rule;
   block_kind_t block;
   bool qk_norm_whole, sinks, no_rope_keys, longrope;
   double local_theta;   /* of sliding layers; -1 = theta without scaling, 0 = as the others */
@@ -76,6 +85,7 @@ typedef struct family {
   bool falcon_keys;  /* new_decoder_architecture and what it decides */
   double attn_softcap, final_softcap; /* class defaults */
   bool granite_keys;                  /* the four multipliers */
+  double logit_scale;                 /* class default of the key; 0 = no such key */
   bool nested;                        /* the text model's keys stand in text_config */
   bool flat_too;                      /* nested, but in older files they stand outside */
   bool mrope;                         /* knows mrope keys, which change nothing for text */
@@ -97,7 +107,7 @@ typedef struct family_table {
   size_t count;
 } family_table_t;
 
-extern const family_table_t families_experts, families_parallel;
+extern const family_table_t families_experts, families_parallel, families_decoders;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);

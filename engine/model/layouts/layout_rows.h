@@ -7,6 +7,8 @@
 
 #include "engine/model/layout.h"
 
+#define ROW(role, name, rows, cols, when, bias)                                                    \
+  { role, name, rows, cols, when, bias, FORM_PLAIN }
 /* Embedding, last norm and head under the names of the Llama layout. */
 #define DECODER_ROWS                                                                               \
   {ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},         \

@@ -151,6 +151,34 @@ static const tensor_pattern_t stablelm_patterns[] = {
     DENSE_ROWS,
 };
 
+static const tensor_pattern_t cohere_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+/* As in Phi-3, ffn_up holds gate and up. */
+#define GATE_UP_ROWS                                                                               \
+  MATRIX(ROLE_GATE_UP, "ffn_up", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS), DOWN_ROW
+static const tensor_pattern_t glm_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    ATTENTION_ROWS,
+    GATE_UP_ROWS,
+};
+
+static const tensor_pattern_t glm4_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_ATTN_OUT_NORM, "post_attention_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    NORM_ROW(ROLE_MLP_OUT_NORM, "post_ffw_norm"),
+    ATTENTION_ROWS,
+    GATE_UP_ROWS,
+};
+
 /* The divisors of the angles are read with the metadata. */
 #define GGUF_LAYOUT(array, zipped)                                                                 \
   {                                                                                                \
@@ -175,3 +203,6 @@ const layout_t layout_gguf_gpt2 = GGUF_LAYOUT(gpt2_patterns, false);
 const layout_t layout_gguf_gpt_neox = GGUF_LAYOUT(gpt_neox_patterns, false);
 const layout_t layout_gguf_falcon = GGUF_LAYOUT(falcon_patterns, false);
 const layout_t layout_gguf_stablelm = GGUF_LAYOUT(stablelm_patterns, false);
+const layout_t layout_gguf_cohere = GGUF_LAYOUT(cohere_patterns, false);
+const layout_t layout_gguf_glm = GGUF_LAYOUT(glm_patterns, false);
+const layout_t layout_gguf_glm4 = GGUF_LAYOUT(glm4_patterns, false);

@@ -6,8 +6,6 @@
 
 #include <stddef.h>
 
-#define ROW(role, name, rows, cols, when, bias)                                                    \
-  { role, name, rows, cols, when, bias, FORM_PLAIN }
 /* LayerNorms with biases. */
 #define BIASED_NORM(role, name, when) ROW(role, name, DIM_HIDDEN, DIM_NONE, when, when)
 
@@ -50,6 +48,14 @@ static const tensor_pattern_t stablelm_patterns[] = {
     DENSE_ROWS,
 };
 
+/* One norm a layer, without biases. */
+static const tensor_pattern_t cohere_patterns[] = {
+    DECODER_ROWS,
+    LAYER_NORM(ROLE_ATTN_NORM, "input_layernorm"),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
 /* "$.attention.bias" is the mask that old files carry; "attention.dense.bias" does not end so. */
 const layout_t layout_gpt_neox = {
     PATTERNS(gpt_neox_patterns),
@@ -63,4 +69,5 @@ const layout_t layout_falcon = {
     .ignored = {ROTARY_BUFFERS},
     .qkv_grouped = true,
 };
+const layout_t layout_cohere = LLAMA_LIKE(cohere_patterns);
 const layout_t layout_stablelm = LLAMA_LIKE(stablelm_patterns);

@@ -69,6 +69,13 @@ Test(families, published_sizes) {
   parameters(ARCHITECTURE("GPTNeoXForCausalLM") "}", 20554567680);
   parameters(ARCHITECTURE("FalconForCausalLM") "}", 6921720704);
   parameters(ARCHITECTURE("StableLmForCausalLM") "}", 2795443200);
+  parameters(ARCHITECTURE("CohereForCausalLM") "}", 34980831232);
+  parameters(ARCHITECTURE("Glm4ForCausalLM") "}", 9400279040);
+  parameters(ARCHITECTURE("Ernie4_5ForCausalLM") "}", 360748032);
+  parameters(ARCHITECTURE("InternLM2ForCausalLM") ",\"vocab_size\":92544,\"bias\":false,"
+                                                  "\"intermediate_size\":14336,"
+                                                  "\"num_key_value_heads\":8}",
+             7737708544);
 }
 
 /* Those of transformers' own models of these configurations. */
@@ -501,4 +508,28 @@ Test(families, parallel_blocks_read_one_norm_or_two) {
   bad(ARCHITECTURE("StableLmForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
   bad(ARCHITECTURE("GPTNeoXForCausalLM") ",\"head_dim\":32}", "head_dim");
   bad(ARCHITECTURE("FalconForCausalLM") ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor");
+}
+
+/* Layers without a window that are not rotated; files with the two of a rotated pair side by side.
+ */
+Test(families, layers_that_see_everything_may_not_be_rotated) {
+  good(ARCHITECTURE("Cohere2ForCausalLM") ",\"num_hidden_layers\":5}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 1, 1, 4, 1}), 5);
+  cr_assert(blueprint.rope_pairs);
+  cr_assert(blueprint.shared_norm);
+  cr_assert_float_eq(blueprint.head_scale, 0.0625, 1e-12);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Exaone4ForCausalLM") ",\"num_hidden_layers\":4}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){1, 1, 1, 4}), 4);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Exaone4ForCausalLM") ",\"num_hidden_layers\":3,\"sliding_window\":null}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 0, 0}), 3);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Glm4ForCausalLM") "}");
+  ASSERT_EQ(blueprint.rope.dims, 64);
+  ASSERT_EQ(blueprint.block, BLOCK_SANDWICH);
+  cr_assert(blueprint.qkv_bias);
+  cr_assert(!blueprint.o_bias);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("CohereForCausalLM") ",\"use_qk_norm\":true}", "use_qk_norm");
 }

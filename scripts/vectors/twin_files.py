@@ -1,0 +1,61 @@
+"""Families that transformers does not have, as files made from their twin, which computes the same:
+InternLM 2 and EXAONE 3 are Llama with other names; InternLM 2 has q, k and v fused in groups."""
+
+import json
+
+import torch
+
+INTERNLM2 = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm",
+             "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attention.wo",
+             "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+             "mlp.down_proj": "feed_forward.w2", "lm_head": "output"}
+EXAONE = {"model.layers": "transformer.h", "model.embed_tokens": "transformer.wte",
+          "model.norm": "transformer.ln_f", "input_layernorm": "ln_1",
+          "post_attention_layernorm": "ln_2", "self_attn": "attn.attention", "o_proj": "out_proj",
+          "gate_proj": "c_fc_0", "up_proj": "c_fc_1", "down_proj": "c_proj"}
+
+
+def renamed(tensors, names):
+    out = {}
+    for name, tensor in tensors.items():
+        for part, new in names.items():
+            name = name.replace(part, new)
+        out[name] = tensor
+    return out
+
+
+def in_groups(tensors, heads, kv_heads):
+    """q, k and v of each layer as one tensor: the heads of q of a group, its k, its v."""
+    for name in [n for n in tensors if ".self_attn.q_proj." in n]:
+        parts = [tensors.pop(name.replace("q_proj", p)) for p in ("q_proj", "k_proj", "v_proj")]
+        size = len(parts[0]) // heads
+        parts = [p.reshape(kv_heads, -1, size, *p.shape[1:]) for p in parts]
+        fused = torch.cat(parts, dim=1).flatten(0, 2)
+        tensors[name.replace("self_attn.q_proj", "attention.wqkv")] = fused.contiguous()
+    return tensors
+
+
+def as_internlm2(tensors, config):
+    heads = config["num_attention_heads"]
+    tensors = in_groups(tensors, heads, config["num_key_value_heads"])
+    config = {**config, "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2",
+              "bias": config.pop("attention_bias", False), "auto_map": {"AutoConfig": "x.Y"}}
+    return renamed(tensors, INTERNLM2), config
+
+
+def as_exaone(tensors, config):
+    keys = {"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon",
+            "hidden_act": "activation_function"}
+    config = {keys.get(k, k): v for k, v in config.items()}
+    config |= {"architectures": ["ExaoneForCausalLM"], "model_type": "exaone"}
+    return renamed(tensors, EXAONE), config
+
+
+TWINS = {"internlm2": as_internlm2, "exaone": as_exaone}
+
+
+def save_twin(tensors, config, directory, how):
+    """Writes config.json; returns the tensors under the names of the family."""
+    tensors, config = TWINS[how](tensors, dict(config))
+    (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    return tensors
