@@ -12,6 +12,7 @@
 #include "engine/base/fault.h"
 #include "engine/base/util.h"
 #include "engine/defaults.h"
+#include "engine/kv_events/kv_events.h"
 #include "engine/sample/choices.h"
 #include "engine/sample/scores.h"
 
@@ -218,8 +219,10 @@ static void abort_all(engine_t *engine, int error_code) {
   end_all(engine, &scheduler->swapped, SEQUENCE_FINISHED_ABORTED, error_code);
 }
 
-/* Publishes the events that were emitted. Wakes the loop thread if there are any, or `anyway`. */
+/* Publishes the events that were emitted. Wakes the loop thread if there are any, or `anyway`, and
+ * the reader of what the prefix cache holds. */
 static void wake_loop(const engine_t *engine, bool anyway) {
+  kv_events_wake(engine->options.kv_events);
   bool published = engine->mailbox != NULL && mailbox_publish(engine->mailbox);
   if ((published || anyway) && engine->options.wake != NULL)
     engine->options.wake(engine->options.context);

@@ -12,11 +12,10 @@
 #include "engine/trace.h"
 
 typedef struct engine engine_t;
-struct ops; /* engine/device/ops.h */
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;                /* tests pass a fake device; NULL = chosen by `device` */
+  const struct ops *ops;                /* device/ops.h, of tests; NULL = chosen by `device` */
   const char *device;                   /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
   const char *isa;                      /* CPU instruction set, or "auto" */
   int num_threads;                      /* CPU workers; 0 = all */
@@ -55,6 +54,7 @@ typedef struct engine_options {
   double max_queue_time_s;     /* 0 = no limit */
   bool trace;                  /* keeps records for engine_trace */
   uint64_t seed;               /* of dummy weights and, if not 0, of the prefix cache's hash key */
+  struct kv_events *kv_events; /* kv_events.h: hears of the prefix cache; NULL = nobody */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
   void *context;                                /* passed to wake and log */

@@ -6,6 +6,7 @@
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
 #include "engine/internal.h"
+#include "engine/kv_events/kv_events.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -465,6 +466,11 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
                         secret, &engine->pool, error);
   if (code) return code;
+  if (given->kv_events != NULL && given->enable_prefix_caching) {
+    code = kv_events_start(given->kv_events, plan->kv.block_size, error);
+    if (code) return code;
+    engine->pool->events = given->kv_events;
+  }
   scheduler_options_t options = {
       .max_num_seqs = given->max_num_seqs,
       .max_num_batched_tokens = given->max_num_batched_tokens,

@@ -185,7 +185,7 @@ static bool revert(block_pool_t *pool, int32_t block) {
   if (saved->keyed) {
     if (prefix_find(pool, &saved->key, saved->place, ids) >= 0) return false;
     prefix_publish(pool, block, &saved->key, saved->place, ids);
-    entry->identity.num_valid = saved->num_valid;
+    prefix_validate(pool, block, saved->num_valid);
   } else {
     prefix_note(pool, block, saved->place, ids, saved->num_valid);
   }

@@ -26,8 +26,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sequence;
-
 enum { NO_BLOCK = 0 };           /* the null block, where a number stands for "none" */
 enum { BLOCK_MOVES_MAX = 1024 }; /* blocks that may be spared between two block_begin_plan */
 
@@ -38,6 +36,7 @@ typedef struct block_key {
 /* The place of a block in the cache: the block before it, or, for a first block, its domain. */
 typedef struct prefix_place {
   int32_t parent;  /* number of the block before it; 0 = first block of a sequence */
+  int32_t adapter; /* slot of the request's low-rank adapter; part of `domain`, kept for events */
   uint64_t domain; /* cache domain of a first block (salt, adapter); 0 for later blocks */
 } prefix_place_t;
 
@@ -79,14 +78,14 @@ typedef struct block_pool {
   int32_t *roots;     /* [bucket_mask + 1] heads of the lists of first blocks, by domain */
   uint64_t secret[2]; /* key of the hash, one per process */
   uint64_t next_unique_id;
-  uint64_t num_reverted; /* times that an unwritten block got its saved identity back */
-  int32_t moves_left;    /* blocks that may still be spared; of longer chains none is */
-  uint64_t num_spared;   /* blocks that got a second chance, since start */
+  struct kv_events *events; /* hears of full blocks; of the owner of the pool; NULL = nobody */
+  uint64_t num_reverted;    /* times that an unwritten block got its saved identity back */
+  int32_t moves_left;       /* blocks that may still be spared; of longer chains none is */
+  uint64_t num_spared;      /* blocks that got a second chance, since start */
 } block_pool_t;
 
-/* Makes a pool of num_blocks >= 2 blocks (the null block included) of block_size tokens. `secret`
- * keys the hash; the caller draws it at random once per process. Returns 0 and the pool in *out,
- * which the caller frees with block_pool_free, or ERR_NO_MEMORY. */
+/* Makes a pool of num_blocks >= 2 blocks, the null block included. `secret` keys the hash: random,
+ * one per process. Returns 0 and *out, to be freed with block_pool_free, or ERR_NO_MEMORY. */
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
                    block_pool_t **out, inferd_error_t *error);
 void block_pool_free(block_pool_t *pool); /* NULL is allowed */
@@ -127,8 +126,8 @@ int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_pla
                     const int32_t *token_ids);
 /* Returns the keyed block that has this key, or -1. Who counts by it compares no ids. */
 int32_t prefix_find_key(const block_pool_t *pool, const block_key_t *key);
-/* Makes a held block, all of whose ids are known, findable by key. Leaves num_valid as it is: 0 for
- * a block that is still to be filled. */
+/* Makes a held block, all of whose ids are known, findable by key. Leaves num_valid, which is below
+ * block_size, as it is: 0 for a block that is still to be filled. */
 void prefix_publish(block_pool_t *pool, int32_t block, const block_key_t *key, prefix_place_t place,
                     const int32_t *token_ids);
 /* Makes the first `rows` rows of a held block findable by its parent. */
@@ -141,6 +140,7 @@ typedef struct prefix_partial {
 } prefix_partial_t;
 prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
                                      const int32_t *token_ids, int32_t rows_max);
+void prefix_validate(block_pool_t *pool, int32_t block, int32_t rows); /* these are computed */
 /* Removes the identity of one block. No findable block may stand behind it. */
 void prefix_withdraw(block_pool_t *pool, int32_t block);
 /* For a keyed block that will never be filled: it is no longer findable by key, but its valid rows

@@ -10,6 +10,7 @@
 
 #include "engine/base/siphash.h"
 #include "engine/base/util.h"
+#include "engine/kv_events/kv_events.h"
 
 #include <string.h>
 
@@ -77,6 +78,19 @@ int32_t prefix_find(const block_pool_t *pool, const block_key_t *key, prefix_pla
 
 /* ---- identities ---- */
 
+/* Tells that a block, keyed and with all its rows, is findable, or is so no longer. */
+static void tell(const block_pool_t *pool, int32_t block, kv_event_kind_t kind) {
+  const block_identity_t *identity = &pool->blocks[block].identity;
+  if (pool->events == NULL || !identity->keyed || identity->num_valid < pool->block_size) return;
+  kv_event_t event = {.kind = kind,
+                      .hash = identity->key.word[0],
+                      .has_parent = identity->place.parent != 0,
+                      .adapter = identity->place.adapter,
+                      .token_ids = &pool->token_ids[(size_t)block * (size_t)pool->block_size]};
+  if (event.has_parent) event.parent = pool->blocks[identity->place.parent].identity.key.word[0];
+  kv_events_add(pool->events, &event);
+}
+
 /* The head of the list of findable blocks at this place. */
 static int32_t *children_of(const block_pool_t *pool, prefix_place_t place) {
   if (place.parent) return &pool->blocks[place.parent].first_child;
@@ -128,6 +142,14 @@ void prefix_note(block_pool_t *pool, int32_t block, prefix_place_t place, const 
   entry->identity.num_valid = rows;
 }
 
+void prefix_validate(block_pool_t *pool, int32_t block, int32_t rows) {
+  block_identity_t *identity = &pool->blocks[block].identity;
+  CHECK_NE(identity->unique_id, 0);
+  bool was_full = identity->num_valid == pool->block_size;
+  identity->num_valid = rows;
+  if (!was_full) tell(pool, block, KV_BLOCK_STORED);
+}
+
 prefix_partial_t prefix_find_partial(const block_pool_t *pool, prefix_place_t place,
                                      const int32_t *token_ids, int32_t rows_max) {
   prefix_partial_t best = {0, 0};
@@ -157,6 +179,7 @@ void prefix_withdraw(block_pool_t *pool, int32_t block) {
   block_t *entry = &pool->blocks[block];
   CHECK_NE(entry->identity.unique_id, 0);
   CHECK_EQ(entry->first_child, 0); /* leaves go before their parents */
+  tell(pool, block, KV_BLOCK_REMOVED);
   if (entry->identity.keyed) unkey(pool, block);
   if (entry->child_prev) {
     pool->blocks[entry->child_prev].child_next = entry->child_next;
@@ -171,6 +194,7 @@ void prefix_withdraw(block_pool_t *pool, int32_t block) {
 void prefix_abandon(block_pool_t *pool, int32_t block) {
   block_t *entry = &pool->blocks[block];
   CHECK(entry->identity.keyed);
+  CHECK_LT(entry->identity.num_valid, pool->block_size);
   CHECK_EQ(entry->first_child, 0);
   if (entry->identity.num_valid == 0) {
     prefix_withdraw(pool, block);

@@ -67,10 +67,11 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
  * its identity when it is released. */
 static prefix_place_t place_behind(const scheduler_t *scheduler, const sequence_t *seq,
                                    int32_t parent) {
-  if (parent != NO_BLOCK) return (prefix_place_t){.parent = parent};
   const group_t *group = seq->group;
-  uint64_t salt = group->request->salt;
-  return (prefix_place_t){.domain = scheduler->pool->caching ? salt : group->arrival};
+  prefix_place_t place = {.parent = parent, .adapter = group->request->adapter};
+  if (parent == NO_BLOCK)
+    place.domain = scheduler->pool->caching ? group->request->salt : group->arrival;
+  return place;
 }
 
 static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
@@ -221,7 +222,7 @@ static bool claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
       keyed = true;
       prefix_publish(pool, seq->blocks[i], &key, place, ids_at(scheduler, seq, i));
       bool whole = (i + 1) * block_size <= seq->num_computed_tokens;
-      if (whole) block->identity.num_valid = block_size;
+      if (whole) prefix_validate(pool, seq->blocks[i], block_size);
       block->filler = whole ? NULL : seq;
     }
     seq->num_published++;
@@ -282,8 +283,7 @@ static void validate(scheduler_t *scheduler, const plan_entry_t *entry) {
   for (int32_t i = entry->num_computed / block_size; i * block_size < end; i++) {
     block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
     if (block->filler != seq) continue;
-    block->identity.num_valid =
-        end - i * block_size < block_size ? end - i * block_size : block_size;
+    prefix_validate(scheduler->pool, seq->blocks[i], MIN(end - i * block_size, block_size));
     if (block->identity.num_valid == block_size) block->filler = NULL;
   }
 }
@@ -314,7 +314,7 @@ void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
       int32_t twin = prefix_find(pool, &key, place, ids);
       if (twin < 0) {
         prefix_publish(pool, block, &key, place, ids);
-        pool->blocks[block].identity.num_valid = pool->block_size;
+        prefix_validate(pool, block, pool->block_size);
       } else if (pool->blocks[twin].identity.num_valid == pool->block_size) {
         exchange(scheduler, seq, i, twin);
       } else {
