@@ -26,7 +26,7 @@ FROM ${RUNTIME}
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.revision=${COMMIT} org.opencontainers.image.licenses=Apache-2.0
 RUN apt-get update && apt-get install -y --no-install-recommends \
-      libmicrohttpd12 libgnutls30 libuv1 libcjson1 libpcre2-8-0 libcurl4 ca-certificates && rm -rf /var/lib/apt/lists/* && \
+      libmicrohttpd12 libgnutls30 libuv1 libcjson1 libpcre2-8-0 libcurl4 libzmq5 ca-certificates && rm -rf /var/lib/apt/lists/* && \
     install -d -o 65534 -g 65534 /var/cache/inferd
 COPY --from=build /out/usr/bin/inferd /out/usr/bin/inferd-pull /usr/bin/
 COPY --from=build /out/usr/share/inferd /usr/share/inferd

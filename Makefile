@@ -90,7 +90,7 @@ cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/schedule engine/sample)
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
-server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http keys lanes ledger fields completion dialect embeddings messages responses api observe tls top)))
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http keys kv_events lanes ledger fields completion dialect embeddings messages responses api observe tls top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
 ROOMS := base file quant text template grammar model cpu engine cuda config server parser pull
@@ -264,7 +264,7 @@ sim:
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
 TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text) \
-                $(addprefix server/,api bench http keys lanes ledger observe parser pull top)
+                $(addprefix server/,api bench http keys kv_events lanes ledger observe parser pull top)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
 TEST_ROOM_server/bench  := bench_unit

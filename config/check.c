@@ -101,6 +101,32 @@ static int check_task(const config_t *config, inferd_error_t *error) {
                    config->task);
 }
 
+static bool zeromq_address(const char *text) {
+  const char *colon = strrchr(text, ':');
+  if (strncmp(text, "ipc://", 6) == 0) return text[6] != '\0';
+  return strncmp(text, "tcp://", 6) == 0 && colon > text + 6 && colon[1] != '\0';
+}
+
+static int check_kv_events(const config_t *config, inferd_error_t *error) {
+  const char *endpoint = config->kv_events_endpoint, *replay = config->kv_events_replay;
+  bool publishes = endpoint[0] != '\0', replays = replay[0] != '\0';
+  if ((publishes && !zeromq_address(endpoint)) || (replays && !zeromq_address(replay)))
+    return error_set(error, ERR_CONFIGURATION,
+                     publishes && !zeromq_address(endpoint) ? "kv_events_endpoint"
+                                                            : "kv_events_replay",
+                     "kv_events_endpoint is '%.100s' and kv_events_replay is '%.100s'; each must "
+                     "be tcp://HOST:PORT or ipc://PATH, or empty",
+                     endpoint, replay);
+  if (replays && !publishes)
+    return error_set(error, ERR_CONFIGURATION, "kv_events_replay",
+                     "kv_events_replay is '%.100s', but kv_events_endpoint is not set", replay);
+  if (!publishes) return 0;
+  if (config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, "kv_events_endpoint",
+                   "kv_events_endpoint is set, but there is no prefix cache to tell of "
+                   "(enable_prefix_caching, prefix_share)");
+}
+
 int config_check(const config_t *config, inferd_error_t *error) {
   if ((config->block_size & (config->block_size - 1)) != 0) {
     return error_set(error, ERR_CONFIGURATION, "block_size",
@@ -133,5 +159,6 @@ int config_check(const config_t *config, inferd_error_t *error) {
   if (code == 0) code = check_tls(config, error);
   if (code == 0) code = check_disabled(config, error);
   if (code == 0) code = check_admin(config, error);
+  if (code == 0) code = check_kv_events(config, error);
   return code == 0 ? check_names(config, error) : code;
 }

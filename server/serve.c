@@ -497,45 +497,6 @@ static int init_handles(daemon_t *daemon, inferd_error_t *error) {
   return 0;
 }
 
-static bool has_unix_socket(const server_t *server) {
-  bool found = false;
-  const char *address;
-  for (int i = 0; (address = http_address(server->http, i)) != NULL; i++)
-    found |= strncmp(address, "unix:", 5) == 0;
-  return found;
-}
-
-/* Warns of routes that are open to more clients than most operators want, and of an option that has
- * no effect because no client may use its routes. */
-static void warn_of_access(const server_t *server) {
-  const config_t *config = server->config;
-  bool open = http_is_open(server->http), keys = auth_key_count(server->auth) > 0;
-  bool any_origin = false;
-  for (int i = 0; i < config->cors_origin.count; i++) {
-    any_origin |= strcmp(config->cors_origin.items[i], "*") == 0;
-  }
-  if (open && !keys) {
-    log_line(LOG_WARN, "start",
-             "other machines can send requests without a key (--allow-unauthenticated)");
-  }
-  if (open && keys && strcmp(config->metrics_auth, "off") == 0) {
-    log_line(LOG_WARN, "start",
-             "other machines can read /metrics without a key (--metrics-auth off)");
-  }
-  if (any_origin && !keys) {
-    log_line(LOG_WARN, "start",
-             "every web page that a browser here shows can send requests (--cors-origin *, no "
-             "API key)");
-  }
-  if (!config->allow_runtime_lora || auth_admin_count(server->auth) > 0) return;
-  log_line(LOG_WARN, "start",
-           has_unix_socket(server)
-               ? "every user who can open the UNIX socket can load adapters from any path of this "
-                 "host (--allow-runtime-lora without --admin-key)"
-               : "no client can load adapters: --allow-runtime-lora needs --admin-key, or a UNIX "
-                 "socket (--uds)");
-}
-
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
@@ -565,7 +526,8 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
     log_line(LOG_INFO, "start", "listening on %s%s, %s", address, tls ? " with TLS" : "",
              keys > 0 ? "API key needed" : "no API key set");
   }
-  warn_of_access(server);
+  server_warn_of_access(server);
+  if ((code = publish_start(server, &options, error)) != 0) return code;
   return engine_create(&options, &server->engine, error);
 }
 
@@ -622,6 +584,7 @@ static void tear_down(daemon_t *daemon) {
     engine_stop(server->engine);
     completions_drain_events(server);
   }
+  publish_stop(server);
   close_all(daemon);
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);

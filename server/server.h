@@ -23,12 +23,14 @@ typedef struct server {
   uv_loop_t *loop;
   engine_t *engine;
   http_t *http;
-  struct auth *auth;        /* server/http/auth.c: API keys */
-  struct metrics *metrics;  /* server/observe/metrics.c */
-  struct completions *live; /* server/completion/live.h: requests in flight */
-  struct lanes *lanes;      /* server/lanes/lanes.h: their work outside the loop thread */
-  struct ledger *ledger;    /* server/ledger/ledger.h: their memory */
-  uv_async_t engine_wake;   /* engine -> loop, once per step */
+  struct auth *auth;              /* server/http/auth.c: API keys */
+  struct metrics *metrics;        /* server/observe/metrics.c */
+  struct completions *live;       /* server/completion/live.h: requests in flight */
+  struct lanes *lanes;            /* server/lanes/lanes.h: their work outside the loop thread */
+  struct ledger *ledger;          /* server/ledger/ledger.h: their memory */
+  struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
+  struct kv_events *kv_events;    /* what it publishes */
+  uv_async_t engine_wake;         /* engine -> loop, once per step */
   server_phase_t phase;
   config_t asked;             /* as read at start, before the model was located */
   int64_t queue_requests_max; /* for which the engine has tables */
@@ -94,6 +96,16 @@ void api_unload_lora(exchange_t *exchange);
 void api_messages(exchange_t *exchange);     /* server/messages */
 void api_count_tokens(exchange_t *exchange); /* server/messages */
 void api_embeddings(exchange_t *exchange);   /* server/embeddings */
+
+/* access.c: warns of routes that are open to more clients than most operators want, and of an
+ * option that has no effect because no client may use its routes. After http_start. */
+void server_warn_of_access(const server_t *server);
+
+/* publish.c: with --kv-events-endpoint: starts what publishes events of the prefix cache, and makes
+ * the engine tell it; ends it, once the thread of the engine has ended. Returns 0 or an error of
+ * kv_publisher_new. */
+int publish_start(server_t *server, engine_options_t *engine, inferd_error_t *error);
+void publish_stop(server_t *server);
 
 /* lora_handler.c: loads and unloads adapters until the table has those of --lora-modules; the log
  * says which could not be loaded. Those that clients have loaded stay. */

@@ -4,6 +4,7 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -99,6 +100,17 @@ bool lora_known(const completions_t *live, const char *name, size_t length) {
   uv_mutex_lock(&loras->lock);
   const lora_entry_t *entry = find(loras, name, length);
   bool known = entry != NULL && entry->ready;
+  uv_mutex_unlock(&loras->lock);
+  return known;
+}
+
+bool lora_name_at(const completions_t *live, int32_t slot, char *out, size_t size) {
+  loras_t *loras = live->loras;
+  if (loras == NULL || slot < 1 || slot > loras->num_slots) return false;
+  uv_mutex_lock(&loras->lock);
+  const lora_entry_t *entry = loras->entries[slot - 1];
+  bool known = entry != NULL && entry->ready;
+  if (known) snprintf(out, size, "%s", entry->name);
   uv_mutex_unlock(&loras->lock);
   return known;
 }

@@ -26,6 +26,9 @@ int loras_check(const config_t *config, inferd_error_t *error);
 /* The adapters of the configuration, which the engine loads at start. 0 or ERR_NO_MEMORY. */
 int loras_new(completions_t *live, const config_t *config);
 void loras_free(completions_t *live);
+/* Any thread: writes the name of the adapter in a slot, at most size - 1 bytes of it. False: no
+ * adapter that is ready is there. */
+bool lora_name_at(const completions_t *live, int32_t slot, char *out, size_t size);
 bool lora_known(const completions_t *live, const char *name, size_t length);
 /* Finds an adapter and adds a user; NULL = there is no such adapter. */
 lora_entry_t *lora_use(completions_t *live, const char *name, size_t length);

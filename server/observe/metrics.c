@@ -297,3 +297,20 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
   http_series_t *series = find_series(metrics, route, method_label(method), status);
   if (series != NULL) histogram_observe(&series->duration, seconds(0, duration_ns));
 }
+
+/* ---- the form that a scraper asks for ---- */
+
+/* q of a media type in an Accept header, -1 = not listed. */
+static double accept_quality(const char *accept, const char *type) {
+  const char *at = strstr(accept, type);
+  if (at == NULL) return -1;
+  const char *end = strchr(at, ','), *quality = strstr(at, ";q=");
+  if (quality == NULL || (end != NULL && quality > end)) return 1;
+  return strtod(quality + 3, NULL);
+}
+
+bool metrics_wants_open(const char *accept) {
+  if (accept == NULL) return false;
+  double open = accept_quality(accept, "application/openmetrics-text");
+  return open > 0 && open >= accept_quality(accept, "text/plain");
+}

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "server/kv_events/kv_publisher.h"
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
 #include "server/observe/health.h"
@@ -659,6 +660,11 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars,
     print_memory(&page);
     print_kv(&page);
     print_cache_config(&page);
+    if (server->publisher != NULL) {
+      kv_publisher_stats_t told = kv_publisher_stats(server->publisher);
+      value_of(&page, METRIC_kv_event_batches, (double)told.batches);
+      value_of(&page, METRIC_kv_events_dropped, (double)told.dropped);
+    }
     print_tokens(&page);
     print_grammars(&page, grammars);
     print_finished(&page);
@@ -678,19 +684,4 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars,
   }
   page.out->failed = false;
   return copy;
-}
-
-/* q of a media type in an Accept header, -1 = not listed. */
-static double accept_quality(const char *accept, const char *type) {
-  const char *at = strstr(accept, type);
-  if (at == NULL) return -1;
-  const char *end = strchr(at, ','), *quality = strstr(at, ";q=");
-  if (quality == NULL || (end != NULL && quality > end)) return 1;
-  return strtod(quality + 3, NULL);
-}
-
-bool metrics_wants_open(const char *accept) {
-  if (accept == NULL) return false;
-  double open = accept_quality(accept, "application/openmetrics-text");
-  return open > 0 && open >= accept_quality(accept, "text/plain");
 }

@@ -4,6 +4,7 @@
  * submits what is due, cancels what has to go, and drains events, each of which is compared with
  * what the oracle says. The clock stands still but for the device's steps and for idle times.
  */
+#include "tests/sim/kv_listener.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/web.h"
 
@@ -481,6 +482,7 @@ static void start(scenario_t *c) {
   ops_sim.pipeline_depth = c->pipeline_depth;
   ops_sim.client_step_ms = c->client_step_ms;
   c->options.ops = &ops_sim;
+  c->options.kv_events = kv_listener_begin();
   int code = engine_new(&c->options, &sim.engine, &error);
   REQUIRE(code == 0, "the engine refuses its options: %s", error.message);
   engine_load(sim.engine);
@@ -508,6 +510,7 @@ static int iterate(void) {
   int idle_ms = engine_iterate(sim.engine);
   REQUIRE(alloc_calls() == heap, "I7: the engine thread has used the heap");
   check_iteration();
+  kv_listener_check(sim.engine, false);
   return idle_ms;
 }
 
@@ -535,10 +538,13 @@ static void end(void) {
   engine_end(sim.engine);
   drain();
   check_iteration();
+  kv_listener_check(sim.engine, true);
   check_idle();
   if (scenario_has(sim.scenario, SIM_API)) web_stop();
   engine_destroy(sim.engine);
   sim.engine = NULL;
+  kv_listener_end();
+  sim.scenario->options.kv_events = NULL;
 }
 
 /* Requests that are due by now. */
