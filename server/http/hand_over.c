@@ -3,7 +3,8 @@
  * Loop thread. A UNIX socket of mode 0600, and peers with our user id alone. The next process
  * connects and sends TAKE: it gets the descriptors of the TCP listeners (SCM_RIGHTS), and both have
  * them. When its model is loaded it accepts from them, connects again and sends READY; then this
- * process accepts no more and drains. A next process that dies before has changed nothing.
+ * process accepts no more and drains. A next process that dies before has changed nothing. The loop
+ * waits for no visitor: it polls a few of them, and a further one takes the place of the first.
  */
 #include "server/http/http_internal.h"
 
@@ -17,8 +18,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Waits of this process while it serves, and of one that starts, for a byte of the other. */
-enum { TAKE = 't', READY = 'r', PATIENCE_MS = 200, START_PATIENCE_MS = 2000 };
+/* Waits of a process that starts for the one before: for its descriptors, and at the end. */
+enum { TAKE = 't', READY = 'r', START_PATIENCE_MS = 2000, PATIENCE_MS = 200 };
+
+/* A connection whose byte has not come yet. */
+struct visitor {
+  uv_poll_t poll;
+  http_t *http;
+  int fd;
+};
 
 typedef union control { /* aligned for the header */
   struct cmsghdr header;
@@ -72,7 +80,7 @@ static void send_listeners(http_t *http, int fd) {
     header->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)count);
     memcpy(CMSG_DATA(header), fds, sizeof(int) * (size_t)count);
   }
-  bool sent = sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
+  bool sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
   log_line(sent ? LOG_INFO : LOG_WARN, "hand-over", "%d listening sockets %s", count,
            sent ? "lent to the next process" : "could not be sent to the next process");
 }
@@ -86,18 +94,71 @@ static void give_listeners(http_t *http) {
   server_succeeded(http->server);
 }
 
+/* Does what the visitor says. Returns false if it has not said anything yet. */
+static bool listen_to(http_t *http, int fd) {
+  char byte = 0;
+  ssize_t count = recv(fd, &byte, 1, MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (count == 1 && http->server->phase == SERVER_SERVING) {
+    if (byte == TAKE) send_listeners(http, fd);
+    if (byte == READY && http->hand_over.path[0] != '\0') give_listeners(http);
+  }
+  return true;
+}
+
+static void on_visitor_closed(uv_handle_t *handle) {
+  free(handle->data);
+}
+
+/* Ends the connection of visitor i. */
+static void dismiss(hand_over_t *hand_over, int i) {
+  visitor_t *visitor = hand_over->visitors[i];
+  hand_over->num_visitors--;
+  for (int k = i; k < hand_over->num_visitors; k++)
+    hand_over->visitors[k] = hand_over->visitors[k + 1];
+  uv_poll_stop(&visitor->poll);
+  close(visitor->fd);
+  uv_close((uv_handle_t *)&visitor->poll, on_visitor_closed);
+}
+
+static void on_visitor(uv_poll_t *poll, int status, int events) {
+  (void)events;
+  const visitor_t *visitor = poll->data;
+  hand_over_t *hand_over = &visitor->http->hand_over;
+  if (status == 0 && !listen_to(visitor->http, visitor->fd)) return;
+  int i = 0;
+  while (hand_over->visitors[i] != visitor) i++;
+  dismiss(hand_over, i);
+}
+
+/* Waits for the byte of a visitor without holding the loop. Returns false if that is not possible.
+ */
+static bool keep_visitor(http_t *http, int fd) {
+  hand_over_t *hand_over = &http->hand_over;
+  if (hand_over->num_visitors == VISITORS_MAX) dismiss(hand_over, 0);
+  visitor_t *visitor = calloc(1, sizeof *visitor);
+  if (visitor == NULL) return false;
+  visitor->http = http;
+  visitor->fd = fd;
+  if (uv_poll_init(http->loop, &visitor->poll, fd) != 0) {
+    free(visitor);
+    return false;
+  }
+  visitor->poll.data = visitor;
+  uv_poll_start(&visitor->poll, UV_READABLE, on_visitor);
+  hand_over->visitors[hand_over->num_visitors++] = visitor;
+  return true;
+}
+
 static void on_successor(uv_poll_t *poll, int status, int events) {
   (void)status, (void)events;
   http_t *http = poll->data;
-  int fd = accept4(http->hand_over.fd, NULL, NULL, SOCK_CLOEXEC);
+  int fd = accept4(http->hand_over.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return;
-  char byte = 0;
-  limit_waits(fd, PATIENCE_MS);
   if (!is_our_user(fd)) {
     log_line(LOG_WARN, "hand-over", "a process of another user was refused");
-  } else if (recv(fd, &byte, 1, 0) == 1 && http->server->phase == SERVER_SERVING) {
-    if (byte == TAKE) send_listeners(http, fd);
-    if (byte == READY && http->hand_over.path[0] != '\0') give_listeners(http);
+  } else if (!listen_to(http, fd) && keep_visitor(http, fd)) {
+    return;
   }
   close(fd);
 }
@@ -158,6 +219,7 @@ void hand_over_ready(http_t *http) {
 
 void hand_over_close(http_t *http) {
   if (!http->hand_over.polling) return;
+  while (http->hand_over.num_visitors > 0) dismiss(&http->hand_over, 0);
   if (http->hand_over.path[0] != '\0') unlink(http->hand_over.path);
   uv_poll_stop(&http->hand_over.poll);
   close(http->hand_over.fd);

@@ -22,12 +22,17 @@ typedef struct listener {
   bool polling, inherited; /* inherited: the service manager's, lives on after this process */
 } listener_t;
 
+typedef struct visitor visitor_t;
+enum { VISITORS_MAX = 4 };
+
 /* All zero bytes: nothing was taken over, and nobody can take over. */
 typedef struct hand_over {
   int fd;         /* listens at `path`, if `polling` */
   char path[108]; /* "" = none, or the next process has it */
   uv_poll_t poll;
-  bool polling, taken; /* taken: the listeners came from the process before */
+  bool polling, taken;               /* taken: the listeners came from the process before */
+  visitor_t *visitors[VISITORS_MAX]; /* connected and silent, the first that came first */
+  int num_visitors;
 } hand_over_t;
 
 int listen_open(struct http *http, inferd_error_t *error);

@@ -1,8 +1,10 @@
 """Sockets that the service manager holds: the port outlives the process."""
 
+import os
 import signal
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness import DEMO, Stream, run, wait_until
@@ -149,3 +151,36 @@ def test_the_permissions_of_unix_sockets(start, inferd, tmp_path):
         assert server.get("/v1/models").status == 200
     refused = run(inferd, "serve", DEMO, "--uds", tmp_path / "s", "--uds-mode", "0777")
     assert refused.returncode in (64, 78) and "0600" in refused.stdout
+
+
+def test_visitors_that_say_nothing_hold_nobody(start, tmp_path):
+    """Processes of our own user that connect for a hand-over and send nothing: requests are
+    answered meanwhile, a successor is served at once, and who speaks late is served, too."""
+    def visit():
+        visitor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        visitor.settimeout(60)
+        visitor.connect(str(tmp_path / "hand.sock"))
+        return visitor
+
+    server = start(DEMO, "--hand-over", tmp_path / "hand.sock")
+    wait_until((tmp_path / "hand.sock").exists, "its socket", context=server.log)
+    silent = [visit() for _ in range(4)]
+    assert server.choice("Once", max_tokens=2)["text"]
+    eager = visit()
+    eager.sendall(b"t")
+    byte, descriptors, _, _ = socket.recv_fds(eager, 1, 8)
+    assert byte == b"t" and len(descriptors) == 1
+    time.sleep(0.5)  # longer than the server ever waited for a byte
+    silent[3].sendall(b"t")
+    byte, more, _, _ = socket.recv_fds(silent[3], 1, 8)
+    assert byte == b"t" and len(more) == 1 and silent[3].recv(1) == b""
+    wait_until(lambda: server.log().count("lent to the next process") == 2, "both loans")
+    crowd = [visit() for _ in range(2)]  # five are silent: the one that came first makes room
+    assert silent[0].recv(1) == b""
+    crowd[1].sendall(b"?")  # no word that is known
+    assert crowd[1].recv(1) == b""
+    assert server.choice("Once", max_tokens=2)["text"] and server.stop() == 0
+    for each in [*silent, *crowd, eager]:
+        each.close()
+    for descriptor in [*descriptors, *more]:
+        os.close(descriptor)
