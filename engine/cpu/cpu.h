@@ -61,6 +61,10 @@ struct device {
   size_t block_bytes, key_bytes; /* of one block in one layer; of its K part */
   int32_t key_stride;            /* lanes of a K row: block_size, at least SEGMENT_KEYS */
   int32_t head_stride;           /* head_dim padded to HEAD_ALIGN */
+  /* states of sequences, state.c */
+  state_desc_t state;
+  float *states;
+  size_t states_mapped;
   /* workspaces, taken in prepare */
   step_limits_t limits;
   bool prepared;

@@ -9,6 +9,7 @@
 
 #include "engine/base/util.h"
 #include "engine/cpu/isa/attend.h"
+#include "engine/cpu/state.h"
 #include "engine/device/topology.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@ static void cpu_close(device_t *device) {
   pool_free(device->pool);
   populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
+  memory_unmap(device->states, device->states_mapped);
   memory_release(device);
   free(device);
 }
@@ -158,6 +160,7 @@ static void cpu_begin(device_t *device, const batch_t *batch) {
   device->batch = batch;
   for (int i = 0; i < ROPE_TABLES; i++) device->rope_tables[i].rope = NULL;
   kv_copy_blocks(device, batch);
+  state_copy_slots(device, batch);
 }
 
 static int cpu_end(device_t *device, inferd_error_t *error) {
@@ -171,6 +174,7 @@ const ops_t ops_cpu = {
     .step_ms = 60,
     .client_step_ms = 8,
     .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
+    .state = &cpu_state_ops,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

@@ -16,6 +16,10 @@ typedef struct block_copy {
   int32_t rows;     /* the first `rows` slots of the block are copied: every layer, K and V */
 } block_copy_t;
 
+typedef struct state_copy {
+  int32_t src, dst; /* slots of states */
+} state_copy_t;
+
 typedef struct batch {
   int32_t num_tokens; /* T */
   int32_t num_reqs;   /* R */
@@ -37,6 +41,7 @@ typedef struct batch {
   const int32_t **block_table;  /* [R] pointers to K block numbers; unused entries are 0 */
   int32_t block_table_stride;   /* K */
   uint8_t *do_sample;           /* [R] 1 = the row's last token is sampled */
+  int32_t *state_slots;         /* [R] slot of the row's state (state_ops.h), 0 = none */
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */
   int32_t *selected_token_indices; /* [S] ascending; equal indices: several draws of one row */
@@ -47,6 +52,8 @@ typedef struct batch {
   /* Copies of KV blocks that run before the forward. */
   int32_t num_copies;
   block_copy_t *copies; /* [num_copies] */
+  int32_t num_state_copies;
+  state_copy_t *state_copies; /* [num_state_copies], in this order */
 } batch_t;
 
 struct plan;

@@ -54,6 +54,7 @@ typedef enum activation {
   ACTIVATION_GELU_TANH, /* the tanh form: gelu_new, gelu_pytorch_tanh */
   ACTIVATION_SILU_MUL,  /* out[i] = silu(in[i]) * in[f + i]; in has 2f columns: gate, then up */
   ACTIVATION_GELU_TANH_MUL,
+  ACTIVATION_SIGMOID_MUL, /* sigmoid(in[i]) * in[f + i]: of gates (state_ops.h), not of MLPs */
   /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): (u + 1) * g * sigmoid(1.702 g) */
   ACTIVATION_CLAMPED_SWIGLU
 } activation_t;
@@ -61,7 +62,7 @@ typedef enum activation {
 /* True when the input of an activation has 2f columns: gate, then up. */
 static inline bool activation_is_gated(activation_t kind) {
   return kind == ACTIVATION_SILU_MUL || kind == ACTIVATION_GELU_TANH_MUL ||
-         kind == ACTIVATION_CLAMPED_SWIGLU;
+         kind == ACTIVATION_SIGMOID_MUL || kind == ACTIVATION_CLAMPED_SWIGLU;
 }
 
 /* A linear layer with the norm of its input before it and the activation of its output after it,

@@ -4,10 +4,8 @@
  * functions allocate and may fail: 0 or an ERR_. Step functions only launch work: they return
  * nothing, allocate nothing, and `end` reports every fault. All are called on the engine thread.
  * Symbols: T tokens of the step, S selected rows, h hidden size, D head_dim, Hq/Hk query/KV heads.
- *
  * Every operation keeps this promise: an output row depends on its own inputs only, bit for bit,
  * never on other rows, their number, the chunking or the number of threads.
- *
  * Activations are [rows, width] row-major in device memory, of a type that the back end chooses
  * (fp32 on the CPU). The model refers to them by act_t pointers, which `buffer` returns.
  */
@@ -18,6 +16,7 @@
 #include "engine/device/batch.h"
 #include "engine/device/op_types.h"
 #include "engine/device/sample.h"
+#include "engine/device/state_ops.h"
 #include "engine/device/swap_ops.h"
 #include "engine/device/weight_source.h"
 
@@ -60,7 +59,8 @@ typedef struct ops {
   int32_t step_ms, client_step_ms; /* default time of a step, of a client in it; 0 = no bound */
   int32_t logprobs_max;            /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */
   int32_t act_bytes;               /* bytes of one activation; 0 means 4 */
-  const swap_ops_t *swap; /* copies of KV blocks to host memory and back; NULL = no swapping */
+  const swap_ops_t *swap;   /* copies of KV blocks to host memory and back; NULL = no swapping */
+  const state_ops_t *state; /* layers with a state per sequence; NULL = they do not run */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);

@@ -63,6 +63,8 @@ typedef struct norm_args {
 } norm_args_t;
 
 struct attend;
+struct conv_run;
+struct recur_run;
 
 typedef struct kernels {
   const char *name;
@@ -105,6 +107,9 @@ typedef struct kernels {
                 float part_sum, int32_t dim);
   /* out[dim] = acc / sum after a sink logit joined the denominator (-INFINITY = none) */
   void (*finish)(float *out, const float *acc, float max, float sum, float sink, int32_t dim);
+  /* Layers with a state, see state.h. */
+  void (*conv)(const struct conv_run *run);
+  void (*recur)(const struct recur_run *run);
   void (*scale)(float *row, float factor, int64_t count);
   void (*add_scaled)(float *out, const float *in, float factor, int64_t count); /* out += f in */
 } kernels_t;

@@ -68,6 +68,8 @@ INLINE void q_narrow(void *to, __m256i value) {
 
 #include "engine/cpu/isa/attention.inc"
 
+#include "engine/cpu/isa/state.inc"
+
 static bool supported(void) {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");

@@ -97,6 +97,8 @@ INLINE vu q_lookup(vu nibbles, q_table_t table) {
 
 #include "engine/cpu/isa/attention.inc"
 
+#include "engine/cpu/isa/state.inc"
+
 static bool supported(void) {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

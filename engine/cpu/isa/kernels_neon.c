@@ -40,6 +40,8 @@ static inline vf vf_load_f16(const uint16_t *from) {
 
 #include "engine/cpu/isa/attention.inc"
 
+#include "engine/cpu/isa/state.inc"
+
 /* Every aarch64 CPU that inferd runs on has Advanced SIMD. */
 static bool supported(void) {
   return true;

@@ -39,6 +39,8 @@ static inline vf vf_load_f16(const uint16_t *from) {
 
 #include "engine/cpu/isa/attention.inc"
 
+#include "engine/cpu/isa/state.inc"
+
 static bool supported(void) {
   return true;
 }

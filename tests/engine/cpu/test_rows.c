@@ -63,6 +63,7 @@ static double reference(activation_t kind, double x, double up) {
   case ACTIVATION_GELU_TANH: return 0.5 * x * (1 + tanh(cubic));
   case ACTIVATION_SILU_MUL: return x / (1 + exp(-x)) * up;
   case ACTIVATION_GELU_TANH_MUL: return 0.5 * x * (1 + tanh(cubic)) * up;
+  case ACTIVATION_SIGMOID_MUL: return up / (1 + exp(-x));
   case ACTIVATION_CLAMPED_SWIGLU:
     x = fmin(x, 7);
     return (fmax(fmin(up, 7), -7) + 1) * x / (1 + exp(-1.702 * x));

@@ -1,0 +1,252 @@
+/* state.c: layers with a state per sequence: the slots, their copies, and the operations.
+ *
+ * Owns the memory of the slots: [slot][layer][numbers of the layer], so that a copy is one piece.
+ * Called on the engine thread; pool workers take channels of a convolution, heads of a recurrence,
+ * rows of a gate. A unit of work is one sequence's, from its first token of the step to its last.
+ *
+ * A decode of one token reads and writes its state once: it is bound by memory. A prefill keeps 64
+ * columns of a head in the first cache and takes every token through them; this recurrent form
+ * costs about 4 Dk Dv operations a token and head, few beside the products of the same layer.
+ */
+#include "engine/cpu/state.h"
+
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+#include "engine/cpu/act.h"
+#include "engine/cpu/isa/state.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CONV_CHANNELS = 256, SLOT_ALIGN = 16, COPY_PIECE = 1 << 16 };
+
+static int64_t state_values(int32_t num_heads, int32_t key_dim, int32_t value_dim) {
+  return (int64_t)num_heads * key_dim * ROUND_UP((int64_t)value_dim, HEAD_ALIGN);
+}
+
+/* Numbers of a layer, so that each layer begins on a cache line. */
+static int64_t layer_values(const state_desc_t *desc) {
+  return ROUND_UP(desc->values, SLOT_ALIGN);
+}
+
+static size_t state_bytes(const state_desc_t *desc, int32_t num_slots) {
+  size_t bytes = SIZE_MAX;
+  size_product(&bytes, (size_t)desc->num_layers * (size_t)num_slots, (size_t)layer_values(desc),
+               sizeof(float));
+  return bytes;
+}
+
+static int make_states(device_t *device, const state_desc_t *desc, inferd_error_t *error) {
+  size_t bytes = state_bytes(desc, desc->num_slots);
+  memory_unmap(device->states, device->states_mapped);
+  device->states = bytes > 0 && bytes < SIZE_MAX ? memory_map(bytes, &device->states_mapped) : NULL;
+  if (device->states == NULL) return no_memory(error, "the states of sequences", bytes);
+  device->state = *desc;
+  return 0;
+}
+
+/* State of a layer in the slot of a row. */
+static float *state_of(const device_t *device, int32_t slot, int32_t layer) {
+  CHECK_RANGE(slot, 1, device->state.num_slots);
+  CHECK_RANGE(layer, 0, device->state.num_layers);
+  int64_t at = ((int64_t)slot * device->state.num_layers + layer) * layer_values(&device->state);
+  return device->states + at;
+}
+
+/* ---- copies ---- */
+
+typedef struct slot_copying {
+  float *dst;
+  const float *src;
+  int64_t count;
+} slot_copying_t;
+
+static void copy_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const slot_copying_t *job = context;
+  int64_t from = first * COPY_PIECE, to = MIN(last * COPY_PIECE, job->count);
+  memcpy(job->dst + from, job->src + from, (size_t)(to - from) * sizeof(float));
+}
+
+void state_copy_slots(device_t *device, const batch_t *batch) {
+  for (int32_t i = 0; i < batch->num_state_copies; i++) {
+    const state_copy_t *copy = &batch->state_copies[i];
+    CHECK_NE(copy->src, copy->dst);
+    slot_copying_t job = {state_of(device, copy->dst, 0), state_of(device, copy->src, 0),
+                          device->state.num_layers * layer_values(&device->state)};
+    pool_run(device->pool, copy_task, &job, DIV_UP(job.count, COPY_PIECE), 1);
+  }
+}
+
+/* ---- convolution ---- */
+
+typedef struct convolving {
+  const device_t *device;
+  const conv_t *conv;
+  const float *in;
+  float *out;
+  int32_t parts; /* of the channels */
+} convolving_t;
+
+static void conv_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const convolving_t *job = context;
+  const conv_t *conv = job->conv;
+  const batch_t *batch = job->device->batch;
+  for (int64_t unit = first; unit < last; unit++) {
+    int64_t row = unit / job->parts, at = unit % job->parts * CONV_CHANNELS;
+    int64_t token = batch->query_start_loc[row];
+    const float *in = job->in + token * conv->in_width + at;
+    const conv_run_t run = {
+        .in = in + conv->in_column,
+        .before = conv->before >= 0 ? in + conv->before : NULL,
+        .after = conv->after >= 0 ? in + conv->after : NULL,
+        .out = job->out + token * conv->out_width + conv->out_column + at,
+        .in_stride = conv->in_width,
+        .out_stride = conv->out_width,
+        .state = state_of(job->device, batch->state_slots[row], conv->layer) + at,
+        .weight = conv->weight->values + at,
+        .bias = conv->bias != NULL ? conv->bias->values + at : NULL,
+        .channels = conv->channels,
+        .count = (int32_t)MIN(conv->channels - at, CONV_CHANNELS),
+        .taps = conv->taps,
+        .num_tokens = batch->query_start_loc[row + 1] - batch->query_start_loc[row],
+        .fresh = batch->num_computed_tokens[row] == 0,
+        .silu = conv->silu,
+    };
+    job->device->kernels->conv(&run);
+  }
+}
+
+static void cpu_conv(device_t *device, act_t *out, const act_t *in, const conv_t *conv) {
+  CHECK_RANGE(conv->taps, 1, CONV_TAPS_MAX + 1);
+  convolving_t job = {device, conv, FLOATS(in), FLOATS(out), DIV_UP(conv->channels, CONV_CHANNELS)};
+  pool_run(device->pool, conv_task, &job, (int64_t)device->batch->num_reqs * job.parts, 4);
+}
+
+/* ---- recurrence ---- */
+
+typedef struct recurring {
+  const device_t *device;
+  const recurrence_t *r;
+  float *in, *factors, *out;
+} recurring_t;
+
+static float softplus(float value) {
+  return value > 20.0F ? value : log1pf(expf(value));
+}
+
+/* Divides every head of q or k by its length, times `scale`. */
+static void normalise(const recurring_t *job, float *row, float scale) {
+  const recurrence_t *r = job->r;
+  const float dim = (float)r->key_dim;
+  const norm_args_t norm = {NORM_RMS, r->key_dim, 1e-6F / dim, NULL, NULL};
+  for (int32_t g = 0; g < r->num_groups; g++, row += r->key_dim) {
+    job->device->kernels->norm(row, row, NULL, &norm);
+    job->device->kernels->scale(row, scale / sqrtf(dim), r->key_dim);
+  }
+}
+
+/* Tokens: the decay and the rate of every head, and q and k of unit length. */
+static void factors_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const recurring_t *job = context;
+  const recurrence_t *r = job->r;
+  const bool delta = r->kind == RECURRENCE_DELTA;
+  for (int64_t t = first; t < last; t++) {
+    float *row = job->in + t * r->width, *factors = job->factors + t * 2 * r->num_heads;
+    for (int32_t h = 0; h < r->num_heads; h++) {
+      float step = softplus(row[r->step + h] + r->bias->values[h]);
+      if (!delta) step = fminf(fmaxf(step, r->step_min), r->step_max);
+      factors[h] = expf(r->decay->values[h] * step);
+      factors[r->num_heads + h] = delta ? 1.0F / (1.0F + expf(-row[r->rate + h])) : step;
+    }
+    if (!delta) continue;
+    normalise(job, row + r->q, 1.0F / sqrtf((float)r->key_dim));
+    normalise(job, row + r->k, 1.0F);
+  }
+}
+
+static void recur_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const recurring_t *job = context;
+  const recurrence_t *r = job->r;
+  const batch_t *batch = job->device->batch;
+  const int64_t each = state_values(1, r->key_dim, r->value_dim);
+  for (int64_t unit = first; unit < last; unit++) {
+    int64_t row = unit / r->num_heads, head = unit % r->num_heads;
+    int64_t token = batch->query_start_loc[row], group = head / (r->num_heads / r->num_groups);
+    const float *in = job->in + token * r->width;
+    const float *factors = job->factors + token * 2 * r->num_heads + head;
+    const recur_run_t run = {
+        .q = in + r->q + group * r->key_dim,
+        .k = in + r->k + group * r->key_dim,
+        .v = in + r->v + head * r->value_dim,
+        .out = job->out + (token * r->num_heads + head) * r->value_dim,
+        .stride = r->width,
+        .out_stride = (int64_t)r->num_heads * r->value_dim,
+        .decay = factors,
+        .rate = factors + r->num_heads,
+        .factor_stride = 2 * (int64_t)r->num_heads,
+        .state = state_of(job->device, batch->state_slots[row], r->layer) + r->offset + head * each,
+        .skip = r->skip != NULL ? r->skip->values[head] : 0,
+        .key_dim = r->key_dim,
+        .value_dim = r->value_dim,
+        .num_tokens = batch->query_start_loc[row + 1] - batch->query_start_loc[row],
+        .fresh = batch->num_computed_tokens[row] == 0,
+        .corrects = r->kind == RECURRENCE_DELTA,
+    };
+    job->device->kernels->recur(&run);
+  }
+}
+
+static void cpu_recur(device_t *device, act_t *out, act_t *in, act_t *scratch,
+                      const recurrence_t *recurrence) {
+  CHECK_EQ(recurrence->num_heads % recurrence->num_groups, 0);
+  recurring_t job = {device, recurrence, FLOATS(in), FLOATS(scratch), FLOATS(out)};
+  pool_run(device->pool, factors_task, &job, device->batch->num_tokens, 8);
+  pool_run(device->pool, recur_task, &job, (int64_t)device->batch->num_reqs * recurrence->num_heads,
+           1);
+}
+
+/* ---- gates ---- */
+
+typedef struct gating_job {
+  const kernels_t *kernels;
+  const gating_t *gating;
+  const float *in, *gate;
+  float *out;
+} gating_job_t;
+
+static void gate_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const gating_job_t *job = context;
+  const gating_t *g = job->gating;
+  const activation_t kind = g->sigmoid ? ACTIVATION_SIGMOID_MUL : ACTIVATION_SILU_MUL;
+  for (int64_t row = first; row < last; row++) {
+    const float *in = job->in + row * g->width, *gate = job->gate + row * g->gate_width;
+    float *out = job->out + row * g->width;
+    gate += g->gate_column;
+    if (g->gate_first || g->group == 0) job->kernels->activation(out, gate, in, kind, g->width);
+    const float *from = g->gate_first ? out : in;
+    for (int32_t at = 0; g->group > 0 && at < g->width; at += g->group) {
+      const float *weight = g->weight->values + (g->weight_repeats ? 0 : at);
+      const norm_args_t norm = {NORM_RMS, g->group, g->eps, weight, NULL};
+      job->kernels->norm(out + at, from + at, NULL, &norm);
+    }
+    if (!g->gate_first && g->group > 0) job->kernels->activation(out, gate, out, kind, g->width);
+  }
+}
+
+static void cpu_gate(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                     const gating_t *gating, int32_t rows) {
+  gating_job_t job = {device->kernels, gating, FLOATS(in), FLOATS(gate), FLOATS(out)};
+  pool_run(device->pool, gate_task, &job, rows, INLINE_ELEMENTS / gating->width + 1);
+}
+
+const state_ops_t cpu_state_ops = {.values = state_values,
+                                   .bytes = state_bytes,
+                                   .make = make_states,
+                                   .conv = cpu_conv,
+                                   .recur = cpu_recur,
+                                   .gate = cpu_gate};
