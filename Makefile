@@ -375,7 +375,7 @@ bench:
 	scripts/bench_cpu --build $(BUILD) --repeats 1 $(BENCH_CPU)
 
 # Parity with Hugging Face: reference vectors made anew, and fresh random models and texts.
-$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/model/rig.c tests/engine/model/naive_ops.c) $(ARCHIVES)
+$(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/model/rig.c tests/engine/model/naive_ops.c tests/engine/model/naive_state.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 

@@ -31,13 +31,16 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   batch->selected_sample = calloc(t + r, sizeof *batch->selected_sample);
   batch->selected_target = calloc(t + r, sizeof *batch->selected_target);
   batch->copies = calloc(r, sizeof *batch->copies);
+  batch->state_slots = calloc(r, sizeof *batch->state_slots);
+  batch->state_copies = calloc(r, sizeof *batch->state_copies);
   bool complete = batch->adapters != NULL && batch->input_ids != NULL && batch->positions != NULL &&
                   batch->request_row != NULL && batch->slot_mapping != NULL &&
                   batch->query_start_loc != NULL && batch->num_computed_tokens != NULL &&
                   batch->seq_lens != NULL && batch->block_table != NULL &&
                   batch->do_sample != NULL && batch->selected_token_indices != NULL &&
                   batch->selected_row != NULL && batch->selected_sample != NULL &&
-                  batch->selected_target != NULL && batch->copies != NULL;
+                  batch->selected_target != NULL && batch->copies != NULL &&
+                  batch->state_slots != NULL && batch->state_copies != NULL;
   if (!complete) {
     batch_free(batch);
     return -1;
@@ -63,6 +66,8 @@ void batch_free(batch_t *batch) {
   free(batch->selected_sample);
   free(batch->selected_target);
   free(batch->copies);
+  free(batch->state_slots);
+  free(batch->state_copies);
   free(batch);
 }
 
@@ -116,6 +121,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
     batch->seq_lens[r] = entry->num_computed + entry->num_tokens;
     batch->block_table[r] = seq->blocks;
     batch->do_sample[r] = entry->do_sample;
+    batch->state_slots[r] = seq->state_slot;
     for (int32_t i = 0; i < entry->num_tokens; i++) {
       int32_t position = entry->num_computed + i, t = first + i;
       /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */
@@ -143,4 +149,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   batch->query_start_loc[plan->num_entries] = batch->num_tokens;
   batch->num_copies = plan->num_copies;
   for (int32_t i = 0; i < plan->num_copies; i++) batch->copies[i] = plan->copies[i].copy;
+  batch->num_state_copies = plan->num_state_copies;
+  for (int32_t i = 0; i < plan->num_state_copies; i++)
+    batch->state_copies[i] = plan->state_copies[i];
 }

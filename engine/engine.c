@@ -140,6 +140,8 @@ static void accept_request(engine_t *engine, request_t *request) {
       scores_are_many(engine, scores_of_prompt(engine, &request->params))) {
     group->chunk_max = SORTED_ROWS_MAX;
   }
+  if (engine->scheduler->options.has_states && request->grammar != NULL)
+    group->masks.wait = group->masks.slow = true;
   sequence_t *seq = &group->sequence;
   detokenizer_init(&seq->detokenizer, engine->tokenizer, request->stops,
                    request->skip_special_tokens, request->include_stop_string, NULL);

@@ -17,6 +17,7 @@
 #include "engine/mailbox.h"
 #include "engine/model/adapter.h"
 #include "engine/model/model.h"
+#include "engine/model/sizes.h"
 #include "engine/sample/beam.h"
 #include "engine/sample/constrain.h"
 #include "engine/schedule/drafter.h"
@@ -121,6 +122,9 @@ void engine_release(engine_t *engine); /* frees what engine_start made, also in 
 /* task.c, in engine_start, when blueprint and device are there: whether the engine embeds, and how.
  * ERR_CONFIGURATION, or an error of embedding_read. */
 int engine_choose_task(engine_t *engine, inferd_error_t *error);
+/* The same, when blueprint and device are there: the states that the model keeps,
+ * num_layers 0 = none; turns off what does not go with them. ERR_CONFIGURATION with the option. */
+int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error);
 /* warm_up.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
 int engine_warm_up(engine_t *engine, inferd_error_t *error);
 

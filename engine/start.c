@@ -130,9 +130,10 @@ static int32_t choose_block_size(const engine_t *engine) {
 
 typedef struct memory_plan {
   kv_cache_desc_t kv;
+  state_desc_t states;
   int32_t num_host_blocks;
   step_limits_t limits;
-  size_t weight_bytes, workspace_bytes, kv_bytes, free_bytes;
+  size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
   int32_t max_model_len;
 } memory_plan_t;
 
@@ -177,7 +178,7 @@ static double memory_fraction(const engine_t *engine) {
 static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
   if (engine->options.kv_cache_bytes > 0) return (size_t)engine->options.kv_cache_bytes;
   double left = (double)plan->free_bytes * memory_fraction(engine) - (double)plan->weight_bytes -
-                (double)plan->workspace_bytes;
+                (double)plan->workspace_bytes - (double)plan->state_bytes;
   size_t budget = left > 0 ? (size_t)left : 0;
   if (engine->ops->separate_memory || budget < HOST_KV_BYTES_DEFAULT) return budget;
   return HOST_KV_BYTES_DEFAULT;
@@ -241,13 +242,16 @@ static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t 
 
 static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
                              inferd_error_t *error) {
-  size_t need = plan->weight_bytes + plan->workspace_bytes;
+  size_t need = plan->weight_bytes + plan->workspace_bytes + plan->state_bytes;
+  char states[64] = "";
   if (need < plan->free_bytes) return 0;
+  if (plan->state_bytes > 0)
+    snprintf(states, sizeof states, " and %.2f GiB for states", (double)plan->state_bytes / GIB);
   return error_set(error, ERR_NO_MEMORY, NULL,
-                   "the model needs %.2f GiB for weights and %.2f GiB for work; %.2f GiB of memory "
-                   "are free, %.2f GiB too few. Lower --max-num-batched-tokens (%d) and "
+                   "the model needs %.2f GiB for weights and %.2f GiB for work%s; %.2f GiB of "
+                   "memory are free, %.2f GiB too few. Lower --max-num-batched-tokens (%d) and "
                    "--max-num-seqs (%d) to lower what work needs",
-                   (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB,
+                   (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB, states,
                    (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB,
                    engine->options.max_num_batched_tokens, engine->options.max_num_seqs);
 }
@@ -255,7 +259,7 @@ static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
 /* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
  * the allocation would succeed, and the OOM killer would end the process later, during requests. */
 static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
-  if (plan->kv_bytes + plan->weight_bytes <= plan->free_bytes) return 0;
+  if (plan->kv_bytes + plan->weight_bytes + plan->state_bytes <= plan->free_bytes) return 0;
   return error_set(error, ERR_NO_MEMORY, NULL,
                    "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. "
                    "Lower %s",
@@ -306,7 +310,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   int code = choose_context(engine, plan, error);
   if (code) return code;
   plan->kv = (kv_cache_desc_t){
-      .num_layers = bp->num_layers,
+      .num_layers = model_kv_layers(bp),
       .num_kv_heads = bp->num_kv_heads,
       .head_dim = bp->head_dim,
       .block_size = choose_block_size(engine),
@@ -326,6 +330,8 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   model_limits(bp, &plan->limits);
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
   if (code) return code;
+  if (plan->states.num_layers > 0)
+    plan->state_bytes = engine->ops->state->bytes(&plan->states, plan->states.num_slots);
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
   code = check_weights_fit(engine, plan, error);
@@ -348,6 +354,10 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
       plan->kv.block_size);
+  if (plan->state_bytes > 0)
+    say(engine, "states    %.2f GiB: %d slots of %.2f MiB, %d layers",
+        (double)plan->state_bytes / GIB, options->max_num_seqs,
+        (double)engine->ops->state->bytes(&plan->states, 1) / (1 << 20), plan->states.num_layers);
   return 0;
 }
 
@@ -401,6 +411,8 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
                         &options, &engine->model, error);
   if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);
   if (!code) code = make_kv_cache(engine, plan->kv, error);
+  if (!code && plan->states.num_layers > 0)
+    code = engine->ops->state->make(engine->device, &plan->states, error);
   if (!code) code = engine->ops->prepare(engine->device, &plan->limits, error);
   if (!code) code = model_prepare(engine->model, &plan->limits, error);
   if (!code) code = drafter_load(engine, &plan->kv, &plan->limits, error);
@@ -491,6 +503,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .max_skips = given->max_skips,
       .max_preemptions = given->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},
+      .has_states = plan->states.num_layers > 0,
   };
   code = scheduler_new(&options, engine->pool, &engine->scheduler, error);
   if (code == 0) engine->scheduler->activity = &engine->activity;
@@ -615,6 +628,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   code = open_device(engine, error);
   if (!code) code = engine_choose_task(engine, error);
   if (!code) code = check_model(engine, error);
+  if (!code) code = engine_plan_states(engine, &plan->states, error);
   if (!code) code = check_swap(engine, error);
   if (!code) code = check_logprobs(engine, error);
   if (!code) code = choose_dtype(engine, dtype, error);

@@ -21,6 +21,7 @@ int step_new(const engine_t *engine, step_t *step) {
          rows = (size_t)options->max_num_batched_tokens + seqs;
   step->plan.entries = calloc(seqs, sizeof *step->plan.entries);
   step->plan.copies = calloc(seqs, sizeof *step->plan.copies);
+  step->plan.state_copies = calloc(seqs, sizeof *step->plan.state_copies);
   step->sample_rows = calloc(rows, sizeof *step->sample_rows);
   step->sample_results = calloc(rows, sizeof *step->sample_results);
   step->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *step->tops);
@@ -28,8 +29,9 @@ int step_new(const engine_t *engine, step_t *step) {
   size_t hidden = engine->embeds ? (size_t)options->max_num_batched_tokens : 0;
   if (hidden > 0) step->hidden = calloc(hidden * (size_t)engine->embedding.size, sizeof(float));
   if (hidden > 0 && step->hidden == NULL) return -1;
-  if (step->plan.entries == NULL || step->plan.copies == NULL || step->sample_rows == NULL ||
-      step->sample_results == NULL || step->tops == NULL || step->suppressed_ids == NULL) {
+  if (step->plan.entries == NULL || step->plan.copies == NULL || step->plan.state_copies == NULL ||
+      step->sample_rows == NULL || step->sample_results == NULL || step->tops == NULL ||
+      step->suppressed_ids == NULL) {
     return -1;
   }
   return batch_new(options->max_num_batched_tokens, options->max_num_seqs, engine->pool->block_size,
@@ -40,6 +42,7 @@ void step_free(step_t *step) {
   batch_free(step->batch);
   free(step->plan.entries);
   free(step->plan.copies);
+  free(step->plan.state_copies);
   free(step->sample_rows);
   free(step->sample_results);
   free(step->tops);

@@ -50,7 +50,9 @@ static int check_state(const engine_t *engine, inferd_error_t *error) {
  * sequences of a request share the full blocks of the prompt and no others. */
 static int check_fits(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
-  int64_t shared = request->num_prompt_tokens / engine->info.block_size;
+  /* With states a group that was preempted finds no common blocks again. */
+  bool shares = !engine->scheduler->options.has_states;
+  int64_t shared = shares ? request->num_prompt_tokens / engine->info.block_size : 0;
   int64_t all = DIV_UP(tokens, engine->info.block_size);
   int32_t count = params_num_sequences(&request->params);
   int64_t need = shared + count * (all - shared);

@@ -1,4 +1,5 @@
-/* task.c: what an engine makes of prompts: tokens, or vectors.
+/* task.c: what an engine makes of prompts, tokens or vectors; and what it cannot do because of
+ * that, or because its model keeps states.
  *
  * Engine thread, in engine_start. The model directory says it, options go before it.
  */
@@ -72,5 +73,45 @@ int engine_choose_task(engine_t *engine, inferd_error_t *error) {
     bp->default_model_len = MIN(bp->default_model_len, files.max_tokens);
   }
   say(engine, &files);
+  return 0;
+}
+
+/* ---- states ---- */
+
+static int refuse_state(const engine_t *engine, const char *option, const char *why,
+                        inferd_error_t *error) {
+  return error_set(error, ERR_CONFIGURATION, option,
+                   "%s is set, but %s keeps a state for each sequence, which %s yet", option,
+                   engine->blueprint.architecture, why);
+}
+
+int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error) {
+  engine_options_t *options = &engine->options;
+  const char *name = engine->blueprint.architecture;
+  *out = model_states(engine->ops, &engine->blueprint, options->max_num_seqs + 1);
+  if (engine->blueprint.mixer.kind == MIXER_NONE) return 0;
+  if (engine->ops->state == NULL)
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "the model (%s) has layers with a state, which do not run on device %s yet; "
+                     "they do with --device cpu",
+                     name, engine->ops->name);
+  if (options->draft.tokens_max > 0)
+    return refuse_state(engine, "num_speculative_tokens", "cannot be rolled back", error);
+  if (options->max_loras > 0)
+    return refuse_state(engine, "enable_lora", "has no place for adapters", error);
+  if (options->preemption_mode == PREEMPT_SWAP || options->swap_space_bytes > 0)
+    return refuse_state(engine,
+                        options->preemption_mode == PREEMPT_SWAP ? "preemption_mode" : "swap_space",
+                        "is not swapped", error);
+  options->swap_space_bytes = 0;
+  if (!options->enable_prefix_caching || options->log == NULL) {
+    options->enable_prefix_caching = false;
+    return 0;
+  }
+  char line[160];
+  options->enable_prefix_caching = false;
+  snprintf(line, sizeof line, "prefix caching is off: %s keeps a state that blocks do not hold",
+           name);
+  options->log(options->context, line);
   return 0;
 }

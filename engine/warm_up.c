@@ -27,6 +27,7 @@ static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
     batch->seq_lens[r] = 1;
     batch->block_table[r] = no_blocks;
     batch->do_sample[r] = 1;
+    batch->state_slots[r] = 0;
   }
   batch->query_start_loc[rows] = rows;
 }

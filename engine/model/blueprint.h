@@ -6,6 +6,7 @@
 #define INFERD_ENGINE_MODEL_BLUEPRINT_H
 
 #include "engine/device/ops.h"
+#include "engine/model/mixer.h"
 #include "engine/model/packed/scheme.h"
 
 enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
@@ -43,7 +44,8 @@ typedef enum block_kind {
 } block_kind_t;
 
 /* Flags of a single layer. */
-enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4 };
+enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4, LAYER_MIXER = 8 };
+enum { LAYER_NO_ATTENTION = 16 };
 
 typedef struct blueprint {
   char family[32];       /* "llama", "qwen2", "opt", ... */
@@ -60,6 +62,8 @@ typedef struct blueprint {
   bool shared_norm; /* BLOCK_PARALLEL: attention and MLP read the same norm */
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
   bool qk_norm_whole, sinks;
+  bool attn_gate;                     /* attention's output is times sigmoid of a projection */
+  mixer_config_t mixer;               /* of the layers with a state */
   bool norm_plus_one;                 /* the stored norm weights are w of (1 + w) */
   double embed_scale;                 /* of the embeddings; 1 = none */
   bool embed_rounds;                  /* embed_scale is rounded to the run dtype first */

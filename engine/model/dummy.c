@@ -12,12 +12,13 @@
 static bool is_norm(tensor_role_t role) {
   return role == ROLE_ATTN_NORM || role == ROLE_MLP_NORM || role == ROLE_FINAL_NORM ||
          role == ROLE_Q_NORM || role == ROLE_K_NORM || role == ROLE_ATTN_OUT_NORM ||
-         role == ROLE_MLP_OUT_NORM;
+         role == ROLE_MLP_OUT_NORM || role == ROLE_MIX_NORM;
 }
 
 dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed) {
   uint64_t name = fnv_64(FNV_64_BASIS, tensor->name, strlen(tensor->name));
-  double deviation = tensor->cols == 0 ? 0.1 : 1.0 / sqrt((double)tensor->cols);
+  int64_t cols = tensor->form == FORM_CONV ? tensor->shape[2] : tensor->cols;
+  double deviation = cols == 0 ? 0.1 : 1.0 / sqrt((double)cols);
   return (dummy_t){
       .key = random_mix(name ^ random_mix(seed)),
       .scale = (float)(deviation / sqrt(21845.0)),

@@ -11,10 +11,11 @@
  *   value  = float(sum of the 4 bytes of half - 510) * float(deviation / sqrt(21845))
  *
  * The sum of four uniform bytes is near enough to a normal distribution. Deviations: 1/sqrt(cols)
- * for a matrix of `cols` input columns, 0.1 for biases and norm weights; norm weights add 1, but
- * those of (1 + w). Then the value is rounded to the run type. MXFP4 tensors take bytes: byte i of
- * the blocks is byte i % 8 of mix(key + (i / 8) * 0x9e3779b97f4a7c15), lowest first; an exponent is
- * 125 - floor(log2(cols)) / 2 plus the lowest bit of such a byte. Pure functions, any thread.
+ * for a matrix of `cols` input columns or a convolution of so many taps, 0.1 for other vectors;
+ * norm weights add 1, but those of (1 + w). Then the value is rounded to the run type. MXFP4
+ * tensors take bytes: byte i of the blocks is byte i % 8 of mix(key + (i / 8) *
+ * 0x9e3779b97f4a7c15), lowest first; an exponent is 125 - floor(log2(cols)) / 2 plus the lowest bit
+ * of such a byte. Pure functions, any thread.
  */
 #ifndef INFERD_ENGINE_MODEL_DUMMY_H
 #define INFERD_ENGINE_MODEL_DUMMY_H

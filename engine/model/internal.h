@@ -29,6 +29,16 @@ enum {
   LORA_TARGETS
 };
 
+/* A layer with a state (mixer.h): M columns behind the projection, I before the way back. */
+typedef struct mixer {
+  const weight_t *in;                 /* [M, h] */
+  const vector_t *in_bias, *out_bias; /* [M], [h], or NULL */
+  conv_t conv;
+  recurrence_t recurrence; /* num_heads 0 = none */
+  gating_t gating;         /* behind the recurrence */
+  const weight_t *out;     /* [h, I] */
+} mixer_t;
+
 typedef struct layer {
   norm_t attn_norm;
   const weight_t *qkv;      /* [(Hq + 2 Hk) D, h] */
@@ -43,8 +53,10 @@ typedef struct layer {
   const weight_t *down;      /* [h, f] */
   const vector_t *down_bias; /* [h] or NULL */
   lora_target_t lora[LORA_TARGETS];
-  moe_t moe;              /* num_experts 0: the layer is dense */
-  const weight_t *shared; /* [1, h] gate of shared experts, which are in up and down; or NULL */
+  const weight_t *attn_gate; /* [Hq D, h] or NULL */
+  mixer_t mixer;             /* in the place of attention, or beside it; `in` NULL = none */
+  moe_t moe;                 /* num_experts 0: the layer is dense */
+  const weight_t *shared;    /* [1, h] gate of shared experts, which are in up and down; or NULL */
 } layer_t;
 
 struct model {
@@ -73,6 +85,10 @@ struct model {
   int32_t num_adapted;  /* tokens of the step that have an adapter */
   act_t *shared;        /* [T, h] output of a shared expert, or NULL */
   act_t *gate;          /* [T, 1] its gate, or NULL */
+  act_t *attn_gate;     /* [T, Hq D] or NULL */
+  act_t *mix_in;        /* [T, M] of a layer with a state, or NULL */
+  act_t *mix_out;       /* [T, I] */
+  act_t *mix_factors;   /* [T, 2 heads] */
   const act_t *head_in; /* x or y: [S, E] after model_forward */
 };
 

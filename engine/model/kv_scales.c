@@ -61,17 +61,31 @@ static int read_scale(const stored_tensor_t *tensor, float *out, inferd_error_t 
                    (double)*out);
 }
 
+/* Lists the names of the output projections of the layers with attention. Returns their number. */
+static int32_t list_layers(const tensor_list_t *list, const char **names) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < list->num_layers; i++) {
+    const expected_tensor_t *tensor = tensors_get(list, ROLE_O, i, false);
+    if (tensor != NULL) names[count++] = tensor->name;
+  }
+  return count;
+}
+
 int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const char *prefix,
                    uint8_t *taken, float **out, inferd_error_t *error) {
-  const int32_t total = 2 * list->num_layers;
   int32_t found = 0, missing = -1;
   int code = 0;
-  float *scales = calloc((size_t)total, sizeof(float));
+  float *scales = calloc(2 * (size_t)list->num_layers, sizeof(float));
+  const char **names = calloc((size_t)list->num_layers, sizeof(*names));
   *out = NULL;
-  if (scales == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for scales");
+  if (scales == NULL || names == NULL) {
+    free(scales);
+    free(names);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for scales");
+  }
+  const int32_t total = 2 * list_layers(list, names);
   for (int32_t i = 0; i < total && code == 0; i++) {
-    const char *layer_name = tensors_get(list, ROLE_O, i / 2, false)->name;
-    const stored_tensor_t *tensor = find_scale(files, prefix, layer_name, i % 2);
+    const stored_tensor_t *tensor = find_scale(files, prefix, names[i / 2], i % 2);
     if (tensor == NULL) {
       if (missing < 0) missing = i;
       continue;
@@ -81,12 +95,13 @@ int kv_scales_read(const weight_files_t *files, const tensor_list_t *list, const
     code = read_scale(tensor, &scales[i], error);
   }
   if (code == 0 && found > 0 && missing >= 0) {
-    const char *layer_name = tensors_get(list, ROLE_O, missing / 2, false)->name;
+    const char *layer_name = names[missing / 2];
     code =
         error_set(error, ERR_MODEL_MALFORMED, NULL,
                   "tensor %s%.*s%s is missing; %d of %d scales of the KV cache are there", prefix,
                   module_length(layer_name), layer_name, spellings[missing % 2][0], found, total);
   }
+  free(names);
   if (code == 0 && found == total) {
     *out = scales;
     return 0;

@@ -7,47 +7,9 @@
 #ifndef INFERD_ENGINE_MODEL_LAYOUT_H
 #define INFERD_ENGINE_MODEL_LAYOUT_H
 
-#include <stdbool.h>
+#include "engine/model/roles.h"
 
-/* What a tensor does in the forward. The layer roles repeat once per layer. */
-typedef enum tensor_role {
-  ROLE_EMBED,       /* [V, E] */
-  ROLE_POSITIONS,   /* [positions + offset, h] */
-  ROLE_PROJECT_IN,  /* [h, E] */
-  ROLE_PROJECT_OUT, /* [E, h] */
-  ROLE_FINAL_NORM,  /* [h] */
-  ROLE_HEAD,        /* [V, E] */
-  ROLE_ATTN_NORM,   /* [h]; the first of a layer */
-  ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
-  ROLE_MLP_NORM,              /* [h] */
-  ROLE_ATTN_OUT_NORM,         /* [h] after attention, before the residual sum */
-  ROLE_MLP_OUT_NORM,          /* [h] */
-  ROLE_QKV,                   /* fused in the file: [(Hq + 2 Hk) D, h] */
-  ROLE_Q,                     /* [Hq D, h] */
-  ROLE_K,                     /* [Hk D, h] */
-  ROLE_V,                     /* [Hk D, h] */
-  ROLE_O,                     /* [h, Hq D] */
-  ROLE_Q_NORM,                /* [D] or [Hq D] */
-  ROLE_K_NORM,                /* [D] or [Hk D] */
-  ROLE_SINKS,                 /* [Hq] */
-  ROLE_GATE,                  /* [f, h] */
-  ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
-  ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */
-  ROLE_DOWN,                  /* [h, f]; fc2 of a plain MLP */
-  ROLE_ROUTER,                /* [E, h] */
-  ROLE_CHOICE_BIAS,           /* [E] is added to the scores for the choice */
-  ROLE_EXPERT_GATE,           /* [I, h] of each expert */
-  ROLE_EXPERT_UP,             /* [I, h] */
-  ROLE_EXPERT_GATE_UP,        /* [2 I, h], gate and up interleaved: all experts in one tensor */
-  ROLE_EXPERT_GATE_UP_SCALES, /* follows the role of its blocks */
-  ROLE_EXPERT_DOWN,           /* [h, I] */
-  ROLE_EXPERT_DOWN_SCALES,
-  ROLE_SHARED_GATE,   /* [s, h] */
-  ROLE_SHARED_UP,     /* [s, h] */
-  ROLE_SHARED_DOWN,   /* [h, s] */
-  ROLE_SHARED_SWITCH, /* [1, h] */
-  ROLE_COUNT
-} tensor_role_t;
+#include <stdbool.h>
 
 /* Symbolic dimensions, resolved against a blueprint. */
 typedef enum dim {
@@ -69,6 +31,12 @@ typedef enum dim {
   DIM_EXPERT,    /* I */
   DIM_EXPERT_UP, /* 2 I */
   DIM_SHARED,    /* width of the shared expert */
+  DIM_MIX_IN,    /* of ROLE_MIX_IN and so on, see mixer.h */
+  DIM_MIX_HEADS,
+  DIM_MIX_HEADS_2, /* 2 heads */
+  DIM_MIX_CONV,    /* channels x taps */
+  DIM_MIX_NORM,
+  DIM_MIX_INNER,
   DIM_ONE
 } dim_t;
 
@@ -77,6 +45,7 @@ typedef enum form {
   FORM_PLAIN,            /* [rows, cols], or [rows] */
   FORM_TRANSPOSED,       /* [cols, rows] */
   FORM_ROW,              /* [1, rows] of a vector */
+  FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
   FORM_STACK,            /* [E, rows] or [E, rows, cols] */
   FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
@@ -106,7 +75,10 @@ typedef enum when {
   WHEN_EXPERTS_PLAIN, /* layers with experts that are not MXFP4 */
   WHEN_EXPERTS_MXFP4,
   WHEN_SHARED,
-  WHEN_SCORED /* layers with experts that are scored */
+  WHEN_SCORED, /* layers with experts that are scored */
+  WHEN_MIXER_BIAS,
+  WHEN_CONV_BIAS,
+  WHEN_MIXER_NORM
 } when_t;
 
 typedef struct tensor_pattern {
@@ -135,6 +107,7 @@ typedef struct layout {
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
+extern const layout_t layout_lfm2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
 extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;

@@ -14,11 +14,12 @@
 /* Sticky: after the first error nothing more is loaded. */
 typedef struct model_load {
   weight_loader_t loader;
+  int32_t num_attention, num_mixers; /* layers so far */
   int code;
   inferd_error_t *error;
 } model_load_t;
 
-static const vector_change_t AS_STORED = {0.0f, 1.0f, false};
+static const vector_change_t AS_STORED = {.factor = 1.0f};
 
 static weight_t *matrix_as(model_load_t *load, int32_t layer, int num_roles,
                            const tensor_role_t *roles, dtype_t dtype, bool keep_blocks) {
@@ -62,8 +63,8 @@ static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, ten
   double s = bp->residual_scale;
   norm_t made = {
       .kind = bp->norm, .width = bp->hidden_size, .eps = (float)((double)bp->norm_eps / (s * s))};
-  vector_change_t change = {norm_add(bp), role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f,
-                            false};
+  vector_change_t change = {.add = norm_add(bp),
+                            .factor = role == ROLE_FINAL_NORM ? (float)bp->head_scale : 1.0f};
   made.weight = changed_vector(load, layer, false, 1, &role, change);
   change.add = 0.0f;
   if (bp->norm == NORM_LAYER) made.bias = changed_vector(load, layer, true, 1, &role, change);
@@ -76,10 +77,10 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const bool slides = bp->layer_flags[i] & LAYER_SLIDES;
   const rope_t *rope = slides && model->local_rope.dims > 0 ? &model->local_rope : &model->rope;
   const bool rotates = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
-  const vector_change_t change = {norm_add(bp), 1.0f, false};
+  const vector_change_t change = {.add = norm_add(bp), .factor = 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   return (attention_t){
-      .layer = i,
+      .layer = load->num_attention++,
       .num_heads = bp->num_heads,
       .num_kv_heads = bp->num_kv_heads,
       .head_dim = bp->head_dim,
@@ -109,7 +110,7 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
   static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
   static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
   static const tensor_role_t choice_bias = ROLE_CHOICE_BIAS;
-  const vector_change_t exactly = {0.0f, 1.0f, true};
+  const vector_change_t exactly = {.factor = 1.0f, .exact = true};
   layer->moe = (moe_t){
       .num_experts = bp->num_experts,
       .top_k = bp->experts_top,
@@ -135,20 +136,93 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
   layer->shared = matrix(load, i, 1, &shared);
 }
 
-static void load_layer(model_load_t *load, model_t *model, int32_t i) {
+/* The columns of the projection, as mixer.h has them. */
+static void describe_mixer(const blueprint_t *bp, mixer_t *made, int32_t index) {
+  const mixer_config_t *mixer = &bp->mixer;
+  const int32_t hidden = bp->hidden_size, width = mixer_width(mixer, hidden);
+  const int32_t inner = mixer_inner(mixer, hidden), keys = mixer_keys(mixer);
+  const bool delta = mixer->kind == MIXER_DELTA;
+  const int32_t first = mixer->kind == MIXER_MAMBA2 ? inner : 0; /* of what the convolution takes */
+  conv_t *conv = &made->conv;
+  conv->layer = index;
+  conv->channels = mixer_channels(mixer, hidden);
+  conv->taps = mixer->taps;
+  conv->in_width = conv->out_width = width;
+  conv->in_column = conv->out_column = first;
+  conv->before = conv->after = -1;
+  conv->silu = true;
+  if (mixer->kind == MIXER_CONV) {
+    conv->in_column = 2 * hidden;
+    conv->before = 0;
+    conv->after = hidden;
+    conv->out_width = hidden;
+    conv->silu = false;
+    return;
+  }
+  recurrence_t *r = &made->recurrence;
+  r->kind = delta ? RECURRENCE_DELTA : RECURRENCE_SCAN;
+  r->layer = index;
+  r->offset = (int64_t)(mixer->taps - 1) * conv->channels;
+  r->num_heads = mixer->num_heads;
+  r->num_groups = mixer->num_groups;
+  r->key_dim = mixer->key_dim;
+  r->value_dim = mixer->value_dim;
+  r->width = width;
+  r->v = delta ? 2 * keys : first;
+  r->k = delta ? keys : first + inner;
+  r->q = delta ? 0 : first + inner + keys;
+  r->step = width - mixer->num_heads;
+  r->rate = r->step - mixer->num_heads;
+  r->step_min = (float)mixer->step_min;
+  r->step_max = (float)mixer->step_max;
+  made->gating = (gating_t){.width = inner,
+                            .gate_width = width,
+                            .gate_column = delta ? conv->channels : 0,
+                            .gate_first = mixer->gate_first,
+                            .group = mixer->norm ? mixer->norm_group : 0,
+                            .weight_repeats = delta,
+                            .eps = mixer->norm_eps};
+}
+
+static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer, int32_t i) {
+  static const tensor_role_t in[4] = {ROLE_MIX_IN, ROLE_MIX_Z, ROLE_MIX_RATE, ROLE_MIX_STEP};
+  static const tensor_role_t conv = ROLE_MIX_CONV, out = ROLE_MIX_OUT, decay = ROLE_MIX_DECAY;
+  static const tensor_role_t bias = ROLE_MIX_BIAS, skip = ROLE_MIX_SKIP, norm = ROLE_MIX_NORM;
+  const vector_change_t below_zero = {.factor = -1.0f, .is_logarithm = true};
+  describe_mixer(bp, mixer, load->num_mixers++);
+  mixer->in = matrix(load, i, 4, in);
+  mixer->in_bias = vector(load, i, true, 1, in);
+  mixer->conv.weight = vector(load, i, false, 1, &conv);
+  mixer->conv.bias = vector(load, i, true, 1, &conv);
+  mixer->recurrence.decay = changed_vector(load, i, false, 1, &decay, below_zero);
+  mixer->recurrence.bias = vector(load, i, false, 1, &bias);
+  mixer->recurrence.skip = vector(load, i, false, 1, &skip);
+  mixer->gating.weight = vector(load, i, false, 1, &norm);
+  mixer->out = matrix(load, i, 1, &out);
+  mixer->out_bias = vector(load, i, true, 1, &out);
+}
+
+static void load_attention(model_load_t *load, model_t *model, int32_t i) {
   static const tensor_role_t qkv[4] = {ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV}, o = ROLE_O;
-  const blueprint_t *bp = &model->blueprint;
+  static const tensor_role_t gate = ROLE_ATTN_GATE;
   layer_t *layer = &model->layers[i];
   bool is_fused = tensors_get(&load->loader.list, ROLE_QKV, i, false) != NULL;
   const tensor_role_t *in = is_fused ? qkv + 3 : qkv;
   int num_in = is_fused ? 1 : 3;
-
-  layer->attn_norm = norm(load, bp, i, ROLE_ATTN_NORM);
   layer->qkv = matrix(load, i, num_in, in);
   layer->qkv_bias = vector(load, i, true, num_in, in);
   layer->attention = attention(load, model, i);
+  layer->attn_gate = matrix(load, i, 1, &gate);
   layer->o = matrix(load, i, 1, &o);
   layer->o_bias = vector(load, i, true, 1, &o);
+}
+
+static void load_layer(model_load_t *load, model_t *model, int32_t i) {
+  const blueprint_t *bp = &model->blueprint;
+  layer_t *layer = &model->layers[i];
+  layer->attn_norm = norm(load, bp, i, ROLE_ATTN_NORM);
+  if (bp->layer_flags[i] & LAYER_MIXER) load_mixer(load, bp, &layer->mixer, i);
+  if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) load_attention(load, model, i);
   layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
   layer->mlp_norm = bp->shared_norm ? layer->attn_norm : norm(load, bp, i, ROLE_MLP_NORM);
   if (bp->layer_flags[i] & LAYER_EXPERTS)
@@ -226,6 +300,10 @@ static void set_embed_scale(model_t *model) {
 
 /* Refuses a family that needs operations which the back end lacks. */
 static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
+  if (bp->mixer.kind != MIXER_NONE && ops->state == NULL)
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "device %s cannot run the layers of %s that keep a state; use --device cpu",
+                     ops->name, bp->architecture);
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   if (!missing) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",

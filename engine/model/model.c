@@ -6,6 +6,7 @@
  */
 #include "engine/base/util.h"
 #include "engine/model/internal.h"
+#include "engine/model/sizes.h"
 
 /* Columns of the fused projections. */
 static int32_t qkv_width(const blueprint_t *bp) {
@@ -32,6 +33,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   int32_t width = MAX(bp->hidden_size, bp->embed_size);
   width = MAX(width, qkv_width(bp));
   width = MAX(width, bp->num_heads * bp->head_dim);
+  if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   limits->hidden_max = MAX(width, up_width(bp));
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
@@ -41,10 +43,29 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->expert_width_max = bp->expert_size;
 }
 
+int32_t model_kv_layers(const blueprint_t *bp) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < bp->num_layers; i++) count += !(bp->layer_flags[i] & LAYER_NO_ATTENTION);
+  return count;
+}
+
+state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
+  const mixer_config_t *mixer = &bp->mixer;
+  if (mixer->kind == MIXER_NONE || ops->state == NULL) return (state_desc_t){0};
+  state_desc_t desc = {.num_slots = num_slots};
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    desc.num_layers += (bp->layer_flags[i] & LAYER_MIXER) != 0;
+  desc.values = (int64_t)(mixer->taps - 1) * mixer_channels(mixer, bp->hidden_size);
+  if (mixer->num_heads > 0)
+    desc.values += ops->state->values(mixer->num_heads, mixer->key_dim, mixer->value_dim);
+  return desc;
+}
+
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
   int32_t width = MAX(bp->hidden_size, bp->embed_size);
+  const bool has_mixer = bp->mixer.kind != MIXER_NONE;
   struct {
     act_t **buffer;
     int32_t width;
@@ -57,6 +78,10 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->act, mlp_width(bp)},
       {&model->shared, bp->shared_size > 0 ? bp->hidden_size : 0},
       {&model->gate, bp->shared_size > 0 ? 1 : 0},
+      {&model->attn_gate, bp->attn_gate ? bp->num_heads * bp->head_dim : 0},
+      {&model->mix_in, has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0},
+      {&model->mix_out, has_mixer ? mixer_inner(&bp->mixer, bp->hidden_size) : 0},
+      {&model->mix_factors, 2 * bp->mixer.num_heads},
   };
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
     if (buffers[i].width == 0) continue;
@@ -133,6 +158,13 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, in->rows, &qkv, rows);
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, model->attn, model->qkv, &layer->attention);
+  if (layer->attn_gate != NULL) {
+    const int32_t width = layer->attention.num_heads * layer->attention.head_dim;
+    const gating_t gating = {.width = width, .gate_width = width, .sigmoid = true};
+    ops->linear(device, model->attn_gate, in->norm != NULL ? in->normed : in->rows,
+                layer->attn_gate, NULL, NULL, rows);
+    ops->state->gate(device, model->attn, model->attn, model->attn_gate, &gating, rows);
+  }
 }
 
 /* out[T, h] = residual[T, h] + projection of attn; NULL = no residual. */
@@ -146,6 +178,35 @@ static void attention_block(model_t *model, const layer_t *layer, act_t *out,
                             const block_input_t *in, const act_t *residual, int32_t rows) {
   attend(model, layer, in, rows);
   project_attention(model, layer, out, residual, rows);
+}
+
+/* The same for a layer with a state. */
+static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
+                        const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const mixer_t *mixer = &layer->mixer;
+  const fused_linear_t project = {
+      .norm = in->norm, .normed = in->normed, .weight = mixer->in, .bias = mixer->in_bias};
+  fused_linear(model, layer, 0, -1, model->mix_in, in->rows, &project, rows);
+  if (mixer->recurrence.num_heads == 0) {
+    ops->state->conv(device, model->mix_out, model->mix_in, &mixer->conv);
+  } else {
+    ops->state->conv(device, model->mix_in, model->mix_in, &mixer->conv);
+    ops->state->recur(device, model->mix_out, model->mix_in, model->mix_factors,
+                      &mixer->recurrence);
+    ops->state->gate(device, model->mix_out, model->mix_out, model->mix_in, &mixer->gating, rows);
+  }
+  ops->linear(device, out, model->mix_out, mixer->out, mixer->out_bias, residual, rows);
+}
+
+/* out[T, h] = residual[T, h] + what the layer takes from other tokens. */
+static void token_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
+                        const act_t *residual, int32_t rows) {
+  if (layer->mixer.in != NULL)
+    mixer_block(model, layer, out, in, residual, rows);
+  else
+    attention_block(model, layer, out, in, residual, rows);
 }
 
 /* act[T, width] = the inner values of the MLP of the input. */
@@ -215,7 +276,7 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
   const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
   switch (model->blueprint.block) {
   case BLOCK_PRE_NORM:
-    attention_block(model, layer, hidden, &attn_normed, hidden, rows);
+    token_block(model, layer, hidden, &attn_normed, hidden, rows);
     mlp_block(model, layer, hidden, &mlp_normed, hidden, rows);
     break;
   case BLOCK_POST_NORM:

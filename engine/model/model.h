@@ -43,9 +43,6 @@ uint64_t model_hash(const model_t *model);
  * the checkpoint has none. */
 const float *model_kv_scales(const model_t *model);
 
-/* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
-void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
-
 /* Launches one forward of the batch given to ops->begin: embeddings to normed rows [S, E]. */
 void model_forward(model_t *model, const batch_t *batch);
 /* Launches logits of selected rows [first, first + rows). */

@@ -2,10 +2,18 @@
 #include "engine/model/tensors.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Rows of ROLE_MIX_IN: DeltaNet has its other columns in tensors of their own. */
+static int64_t mix_rows(const blueprint_t *bp) {
+  const mixer_config_t *mixer = &bp->mixer;
+  if (mixer->kind != MIXER_DELTA) return mixer_width(mixer, bp->hidden_size);
+  return mixer_channels(mixer, bp->hidden_size) + (mixer->by_group ? mixer_inner(mixer, 0) : 0);
+}
 
 static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   int64_t head = bp->head_dim;
@@ -27,6 +35,12 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_EXPERT: return bp->expert_size;
   case DIM_EXPERT_UP: return 2 * (int64_t)bp->expert_size;
   case DIM_SHARED: return bp->shared_size;
+  case DIM_MIX_IN: return mix_rows(bp);
+  case DIM_MIX_HEADS: return bp->mixer.num_heads;
+  case DIM_MIX_HEADS_2: return 2 * (int64_t)bp->mixer.num_heads;
+  case DIM_MIX_CONV: return (int64_t)mixer_channels(&bp->mixer, bp->hidden_size) * bp->mixer.taps;
+  case DIM_MIX_NORM: return bp->mixer.norm_group;
+  case DIM_MIX_INNER: return mixer_inner(&bp->mixer, bp->hidden_size);
   case DIM_ONE: return 1;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
   }
@@ -52,6 +66,12 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_EXPERT] = "the width of an expert",
       [DIM_EXPERT_UP] = "2 x the width of an expert",
       [DIM_SHARED] = "shared_expert_intermediate_size",
+      [DIM_MIX_IN] = "the heads of the layers with a state",
+      [DIM_MIX_HEADS] = "the heads of the layers with a state",
+      [DIM_MIX_HEADS_2] = "2 x the heads of the layers with a state",
+      [DIM_MIX_CONV] = "the channels and taps of the convolution",
+      [DIM_MIX_NORM] = "the norm of the layers with a state",
+      [DIM_MIX_INNER] = "the heads of the layers with a state",
       [DIM_ONE] = "1",
       [DIM_POSITIONS] = "max_position_embeddings",
   };
@@ -82,8 +102,21 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_EXPERTS_MXFP4: return experts && bp->experts_mxfp4;
   case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
   case WHEN_SHARED: return experts && bp->shared_size > 0;
+  case WHEN_MIXER_BIAS: return bp->mixer.bias;
+  case WHEN_CONV_BIAS: return bp->mixer.conv_bias;
+  case WHEN_MIXER_NORM: return bp->mixer.norm;
   }
   return false;
+}
+
+/* Whether a layer has the block that a role belongs to. */
+static bool has_block(const blueprint_t *bp, int32_t layer, tensor_role_t role) {
+  if (layer < 0) return true;
+  const uint8_t flags = bp->layer_flags[layer];
+  if (role >= ROLE_QKV && role <= ROLE_SINKS) return !(flags & LAYER_NO_ATTENTION);
+  if (role == ROLE_ATTN_GATE) return bp->attn_gate && !(flags & LAYER_NO_ATTENTION);
+  if (role >= ROLE_MIX_IN) return flags & LAYER_MIXER;
+  return true;
 }
 
 /* The pattern with the layer in place of '#', the expert in place of '*', and the suffix. */
@@ -125,8 +158,24 @@ static head_order_t find_order(const blueprint_t *bp, const layout_t *layout, te
   return moved ? order : (head_order_t){0};
 }
 
+/* Row `row` of the used segments. */
+static int64_t segment_row(const segment_order_t *order, int64_t row) {
+  int64_t total = 0, before = 0;
+  for (int32_t i = 0; i < order->num_segments; i++) {
+    total += order->segments[i];
+    if (i < order->first) before += order->segments[i];
+  }
+  int32_t i = order->first;
+  for (; row >= order->groups * order->segments[i]; i++) {
+    row -= order->groups * order->segments[i];
+    before += order->segments[i];
+  }
+  return row / order->segments[i] * total + before + row % order->segments[i];
+}
+
 int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
   const head_order_t *order = &tensor->order;
+  if (tensor->segments.groups > 0) return segment_row(&tensor->segments, row);
   if (order->head_dim == 0) return row;
   int64_t head = row / order->head_dim, at = row % order->head_dim, half = order->zipped / 2;
   if (head < order->zipped_heads && at < order->zipped)
@@ -143,11 +192,12 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
 }
 
 /* Shape in the file. */
-static void write_shape(expected_tensor_t *tensor) {
+static void write_shape(expected_tensor_t *tensor, int32_t taps) {
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
       [FORM_TRANSPOSED] = {tensor->cols, tensor->rows},
       [FORM_ROW] = {1, tensor->rows},
+      [FORM_CONV] = {tensor->rows / MAX(taps, 1), 1, taps},
       [FORM_EACH] = {tensor->rows, tensor->cols},
       [FORM_STACK] = {tensor->stack, tensor->rows, tensor->cols},
       [FORM_STACK_TRANSPOSED] = {tensor->stack, tensor->cols, tensor->rows},
@@ -155,27 +205,64 @@ static void write_shape(expected_tensor_t *tensor) {
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
-  static const int ranks[] = {
-      [FORM_PLAIN] = 2,        [FORM_ROW] = 3,         [FORM_TRANSPOSED] = 2,
-      [FORM_EACH] = 2,         [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3,
-      [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
+  static const int ranks[] = {[FORM_PLAIN] = 2,
+                              [FORM_ROW] = 3,
+                              [FORM_TRANSPOSED] = 2,
+                              [FORM_CONV] = 4,
+                              [FORM_EACH] = 2,
+                              [FORM_STACK] = 3,
+                              [FORM_STACK_TRANSPOSED] = 3,
+                              [FORM_STACK_BLOCKS] = 4,
+                              [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
+}
+
+/* Tensors whose rows are used in another order than they are stored. */
+static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp) {
+  const mixer_config_t *mixer = &bp->mixer;
+  segment_order_t *order = &tensor->segments;
+  bool is_query = tensor->role == ROLE_Q || tensor->role == ROLE_ATTN_GATE;
+  if (tensor->form == FORM_CONV) { /* taps of a channel: one row each */
+    *order = (segment_order_t){
+        .groups = tensor->shape[0], .num_segments = mixer->taps, .count = mixer->taps};
+    for (int32_t i = 0; i < mixer->taps; i++) order->segments[i] = 1;
+  } else if (is_query && bp->attn_gate) { /* q and gate of a head stand together */
+    *order = (segment_order_t){.groups = bp->num_heads,
+                               .segments = {bp->head_dim, bp->head_dim},
+                               .num_segments = 2,
+                               .first = tensor->role == ROLE_ATTN_GATE,
+                               .count = 1};
+    tensor->shape[0] = 2 * tensor->rows;
+  } else if (mixer->by_group && tensor->role == ROLE_MIX_IN) {
+    const int64_t key = mixer->key_dim,
+                  value = mixer->num_heads / mixer->num_groups * (int64_t)mixer->value_dim;
+    *order = (segment_order_t){.groups = mixer->num_groups,
+                               .segments = {key, key, value, value},
+                               .num_segments = 4,
+                               .count = 4};
+  } else if (mixer->by_group && tensor->role == ROLE_MIX_RATE) {
+    const int64_t heads = mixer->num_heads / mixer->num_groups;
+    *order = (segment_order_t){
+        .groups = mixer->num_groups, .segments = {heads, heads}, .num_segments = 2, .count = 2};
+  }
 }
 
 static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layout,
                 const tensor_pattern_t *pattern, int32_t layer, bool bias) {
   if (!applies(bias ? pattern->bias : pattern->weight, bp, layer)) return;
+  if (!has_block(bp, layer, pattern->role)) return;
   int32_t copies = pattern->form == FORM_EACH ? bp->num_experts : 1;
   for (int32_t expert = 0; expert < copies; expert++) {
     expected_tensor_t *tensor = &list->tensors[list->count++];
-    *tensor = (expected_tensor_t){.role = pattern->role,
-                                  .layer = layer,
-                                  .bias = bias,
-                                  .around_zero = bp->norm_plus_one,
-                                  .rows = resolve(pattern->rows, bp),
-                                  .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
-                                  .row_dim = pattern->rows};
+    *tensor =
+        (expected_tensor_t){.role = pattern->role,
+                            .layer = layer,
+                            .bias = bias,
+                            .around_zero = bp->norm_plus_one && pattern->role != ROLE_MIX_NORM,
+                            .rows = resolve(pattern->rows, bp),
+                            .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
+                            .row_dim = pattern->rows};
     tensor->order = find_order(bp, layout, pattern->role);
     if (!bias) {
       tensor->cols = resolve(pattern->cols, bp);
@@ -183,8 +270,10 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
     }
     /* The bias of a transposed matrix is a plain vector. */
     tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
+    if (bias && pattern->form == FORM_CONV) tensor->rows /= bp->mixer.taps; /* one per channel */
     write_name(tensor, pattern->name, expert);
-    write_shape(tensor);
+    write_shape(tensor, bp->mixer.taps);
+    write_segments(tensor, bp);
   }
 }
 

@@ -8,7 +8,15 @@
 
 #include "engine/model/config/family.h"
 
-enum { EXPECTED_NAME_MAX = 96, EXPECTED_RANK_MAX = 4 };
+enum { EXPECTED_NAME_MAX = 96, EXPECTED_RANK_MAX = 4, SEGMENTS_MAX = 8 };
+
+/* Stored rows that stand in groups, each of the same segments, and are used segment by segment,
+ * with all groups of the first segment first: those of segments [first, first + count). */
+typedef struct segment_order {
+  int64_t groups;                 /* 0 = as stored */
+  int64_t segments[SEGMENTS_MAX]; /* rows of each in a group */
+  int32_t num_segments, first, count;
+} segment_order_t;
 
 /* Where the rows of heads are stored that stand otherwise in the file. */
 typedef struct head_order {
@@ -29,6 +37,7 @@ typedef struct expected_tensor {
   form_t form;
   int64_t rows, cols; /* of the matrix in use, of each expert; cols = 0: a vector of `rows` */
   head_order_t order;
+  segment_order_t segments;
   int64_t stack;          /* matrices in the tensor: experts, else 1 */
   dim_t row_dim, col_dim; /* where the sizes come from, for messages */
   int rank;               /* as stored */

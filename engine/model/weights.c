@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROLES_MAX = 3, TRANSPOSE_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
+enum { ROLES_MAX = 4, TRANSPOSE_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
 
 /* One stored tensor as rows of a matrix. */
 typedef struct weight_part {
@@ -403,7 +403,8 @@ static size_t add_elements(const matrix_t *matrix, const expected_tensor_t *tens
                            const float *stored, vector_change_t change, float *out) {
   for (int64_t k = 0; k < tensor->rows; k++) {
     int64_t at = tensor_stored_row(tensor, stored_row(matrix, k, tensor->rows));
-    out[k] = (stored[at] + change.add) * change.factor;
+    float value = change.is_logarithm ? expf(stored[at]) : stored[at];
+    out[k] = (value + change.add) * change.factor;
   }
   return (size_t)tensor->rows;
 }

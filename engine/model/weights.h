@@ -34,17 +34,18 @@ int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *devi
                        inferd_error_t *error);
 void weight_loader_close(weight_loader_t *loader);
 
-/* The matrices of `roles` (at most 3, those that exist), stacked by rows, on the device as `dtype`.
+/* The matrices of `roles` (at most 4, those that exist), stacked by rows, on the device as `dtype`.
  * Blocks of GGUF files stay as they are if `keep_blocks` and the device takes their formats. Roles
  * of experts make a stack with one such matrix per expert. *out = NULL when none exists. */
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, dtype_t dtype, bool keep_blocks, weight_t **out,
                          inferd_error_t *error);
 /* The vectors or biases of `roles`, concatenated; *out = NULL if none exists. Every
- * element becomes (element + add) * factor. */
+ * element becomes (element + add) * factor; with is_logarithm (exp(element) + add) * factor. */
 typedef struct vector_change {
   float add, factor;
   bool exact; /* in fp32, not rounded to the run type */
+  bool is_logarithm;
 } vector_change_t;
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,

@@ -233,7 +233,7 @@ static int match_packed(const weight_files_t *files, const scheme_t *scheme,
   if (!is_layer || tensor->bias || tensor->cols == 0 || length <= tail) return 0;
   if (strcmp(name + length - tail, suffix) != 0) return 0;
   snprintf(stem, sizeof(stem), "%.*s", (int)(length - tail), name);
-  return packed_find(files, scheme, stem, tensor->rows, tensor->cols, taken, out, error);
+  return packed_find(files, scheme, stem, tensor->shape[0], tensor->cols, taken, out, error);
 }
 
 /* Finds every expected tensor and marks it as taken. */

@@ -460,7 +460,9 @@ static int advance_group(engine_t *engine, group_t *group, uint64_t end, uint64_
 /* The group waits no longer: its masks are ready, or `code` ends it. */
 static void waits_no_longer(engine_t *engine, group_t *group, int code, uint64_t now_ns) {
   group->masks.wait = false;
-  group->masks.slow = group->masks.token_units > engine->constrain.units / PARTS;
+  /* A state cannot take a token back: there every mask is made before its row is planned. */
+  group->masks.slow = engine->scheduler->options.has_states ||
+                      group->masks.token_units > engine->constrain.units / PARTS;
   if (code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
 }
 

@@ -69,6 +69,11 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
   if (!code && drafter->blueprint.headless)
     return error_set(error, ERR_CONFIGURATION, "speculative_model",
                      "speculative_model %.200s has no head to draw tokens with", dir);
+  if (!code && drafter->blueprint.mixer.kind != MIXER_NONE)
+    return error_set(error, ERR_CONFIGURATION, "speculative_model",
+                     "speculative_model %.200s keeps a state for each sequence, which cannot be "
+                     "rolled back yet",
+                     dir);
   if (code || drafter->blueprint.vocab_size == engine->blueprint.vocab_size) return code;
   return error_set(error, ERR_CONFIGURATION, "speculative_model",
                    "vocab_size of %.200s is %d, the model's is %d; they must be equal", dir,

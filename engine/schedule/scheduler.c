@@ -50,16 +50,22 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->sequences = calloc((size_t)scheduler->num_rows, sizeof *scheduler->sequences);
   scheduler->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.entries);
   scheduler->plan.copies = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.copies);
+  scheduler->free_states = calloc((size_t)options->max_num_seqs, sizeof *scheduler->free_states);
+  scheduler->plan.state_copies =
+      calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.state_copies);
   if (scheduler->token_table == NULL || scheduler->block_table == NULL ||
       scheduler->held_text == NULL || scheduler->free_rows == NULL ||
       scheduler->sequences == NULL || scheduler->plan.entries == NULL ||
-      scheduler->plan.copies == NULL || swap_new(scheduler) != 0) {
+      scheduler->plan.copies == NULL || scheduler->plan.state_copies == NULL ||
+      scheduler->free_states == NULL || swap_new(scheduler) != 0) {
     scheduler_free(scheduler);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tables of %d sequences",
                      options->max_num_seqs);
   }
   for (int32_t r = 0; r < scheduler->num_rows; r++)
     scheduler->free_rows[scheduler->num_free_rows++] = scheduler->num_rows - 1 - r;
+  for (int32_t slot = options->has_states ? options->max_num_seqs : 0; slot > 0; slot--)
+    scheduler->free_states[scheduler->num_free_states++] = slot;
   for (int32_t i = scheduler->num_rows - 1; i >= 0; i--) {
     scheduler->sequences[i].next = scheduler->free_sequences;
     scheduler->free_sequences = &scheduler->sequences[i];
@@ -77,6 +83,8 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler->sequences);
   free(scheduler->plan.entries);
   free(scheduler->plan.copies);
+  free(scheduler->plan.state_copies);
+  free(scheduler->free_states);
   swap_free(scheduler);
   free(scheduler);
 }
@@ -156,7 +164,9 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   if (ends_in_flight(scheduler, seq)) return 0;
   int32_t n = sequence_num_planned(seq) - seq->num_computed_tokens;
   int32_t threshold = scheduler->options.long_prefill_token_threshold;
+  bool waits_for_mask = scheduler->options.has_states && seq->group->masks.wait;
   if (seq->group->beams_wait) n--;
+  if (waits_for_mask && !seq->group->beams_wait) n--;
   if (seq->slices.total > 0)
     n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
   int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
@@ -420,10 +430,13 @@ void scheduler_take_plan(scheduler_t *scheduler, plan_t *out) {
   plan_t *plan = &scheduler->plan, taken = *plan;
   taken.entries = out->entries;
   taken.copies = out->copies;
+  taken.state_copies = out->state_copies;
   taken.swaps = NULL; /* launched already */
   memcpy(taken.entries, plan->entries, (size_t)plan->num_entries * sizeof *plan->entries);
   memcpy(taken.copies, plan->copies, (size_t)plan->num_copies * sizeof *plan->copies);
-  plan->num_copies = 0;
+  memcpy(taken.state_copies, plan->state_copies,
+         (size_t)plan->num_state_copies * sizeof *plan->state_copies);
+  plan->num_copies = plan->num_state_copies = 0;
   *out = taken;
 }
 

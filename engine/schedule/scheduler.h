@@ -34,6 +34,7 @@ typedef struct scheduler_options {
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
+  bool has_states; /* the model keeps a state per sequence: nothing is found by content */
 } scheduler_options_t;
 
 typedef struct scheduler {
@@ -54,6 +55,9 @@ typedef struct scheduler {
   sequence_t *sequences;      /* [num_rows] sequences other than the first of a group */
   sequence_t *free_sequences; /* linked by `next` */
   swap_t swap;
+  /* As many slots of states as sequences run: a sequence has one while it holds blocks. */
+  int32_t *free_states; /* [num_free_states] slots from 1 on; none without has_states */
+  int32_t num_free_states;
   slices_sum_t slices;
   cost_t cost;               /* of the steps that have ended */
   step_pace_t pace;          /* of the plan being made */

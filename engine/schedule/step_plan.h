@@ -42,6 +42,8 @@ typedef struct plan {
   int32_t num_entries;
   plan_copy_t *copies; /* [max_num_seqs]: copy-on-write, reuse of partial blocks */
   int32_t num_copies;
+  state_copy_t *state_copies; /* [max_num_seqs]: forks since the plan that was launched last */
+  int32_t num_state_copies;
   block_swap_t *swaps;               /* [swap.num_blocks of the options]: run before the copies */
   int32_t num_swap_out, num_swap_in; /* at least one of them is 0 */
   int32_t num_tokens;                /* sum of chunks <= max_num_batched_tokens */

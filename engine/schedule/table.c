@@ -60,6 +60,32 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
   group->sequence.next = NULL;
 }
 
+/* ---- states ---- */
+
+static void take_state(scheduler_t *scheduler, sequence_t *seq) {
+  if (!scheduler->options.has_states) return;
+  CHECK_EQ(seq->state_slot, 0);
+  CHECK_GT(scheduler->num_free_states, 0); /* no more sequences run than there are slots */
+  seq->state_slot = scheduler->free_states[--scheduler->num_free_states];
+}
+
+static void give_state(scheduler_t *scheduler, sequence_t *seq) {
+  if (seq->state_slot == 0) return;
+  scheduler->free_states[scheduler->num_free_states++] = seq->state_slot;
+  seq->state_slot = 0;
+}
+
+/* The plan that is launched next copies the parent's state. The parent may end before: a slot keeps
+ * its content until that step, which first makes the copies in their order, and then writes. */
+static void fork_state(scheduler_t *scheduler, const sequence_t *parent, sequence_t *child) {
+  plan_t *plan = &scheduler->plan;
+  if (!scheduler->options.has_states) return;
+  take_state(scheduler, child);
+  CHECK_LT(plan->num_state_copies, scheduler->options.max_num_seqs);
+  plan->state_copies[plan->num_state_copies++] =
+      (state_copy_t){.src = parent->state_slot, .dst = child->state_slot};
+}
+
 /* ---- the prefix cache ---- */
 
 /* Without prefix caching the sequences of one group still share by content: otherwise a preempted
@@ -78,7 +104,9 @@ static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *s
   return place_behind(scheduler, seq, index > 0 ? seq->blocks[index - 1] : NO_BLOCK);
 }
 
+/* Blocks that another has filled are of no use without the state behind them. */
 static bool shares_content(const scheduler_t *scheduler, const sequence_t *seq) {
+  if (scheduler->options.has_states) return false;
   return scheduler->pool->caching || seq->group->forked;
 }
 
@@ -260,6 +288,7 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
 void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
                  int32_t num_tokens) {
   int32_t block_size = scheduler->pool->block_size;
+  take_state(scheduler, seq);
   for (int32_t i = 0; i < match->num_blocks; i++) block_acquire(scheduler->pool, seq->blocks[i]);
   seq->num_blocks = seq->num_published = match->num_blocks;
   seq->num_computed_tokens = match->num_valid * block_size;
@@ -414,6 +443,7 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
          (size_t)sequence_num_tokens(parent) * sizeof *child->tokens);
   memcpy(child->blocks, parent->blocks, (size_t)child->num_blocks * sizeof *child->blocks);
   for (int32_t i = 0; i < child->num_blocks; i++) block_acquire(scheduler->pool, child->blocks[i]);
+  fork_state(scheduler, parent, child);
 }
 
 /* ---- giving back ---- */
@@ -456,6 +486,7 @@ void table_release(scheduler_t *scheduler, sequence_t *seq) {
   sequence_t *heir = NULL;
   undo_copies(scheduler, seq);
   slices_stop(scheduler, seq);
+  give_state(scheduler, seq);
   while (seq->num_blocks > 0) {
     int32_t i = seq->num_blocks - 1, block = seq->blocks[i];
     block_t *entry = &scheduler->pool->blocks[block];

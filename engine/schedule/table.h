@@ -1,8 +1,11 @@
 /* table.h: what a sequence holds while it runs: its row of the tables and its KV blocks.
  *
- * Matching against the prefix cache, growth, copy-on-write, forks, publication, release. Engine
- * thread only, called by the scheduler and swap.c. No function here allocates memory or decides
- * which sequence runs. Positions and counts are in tokens, unless their name says blocks.
+ * If the model keeps a state per sequence (engine/device/state_ops.h), also a slot for it, taken
+ * and given back with the blocks. A state is overwritten, never shared and not found again, so
+ * whoever lost it computes its tokens anew from zeros. Matching against the prefix cache, growth,
+ * copy-on-write, forks, publication, release. Engine thread only, called by the scheduler and
+ * swap.c. No function here allocates memory or decides which sequence runs. Positions and counts
+ * are in tokens, unless their name says blocks.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_TABLE_H
 #define INFERD_ENGINE_SCHEDULE_TABLE_H

@@ -35,6 +35,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from decoder_cases import CASES as DECODER_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
+from state_cases import STATE_CASES
 from model_weights import fill
 from model_files import save
 
@@ -194,7 +195,8 @@ def all_cases():
              **{name: (None, config) for name, (_, config) in ADAPTER_CASES.items()},
              **WRAPPED_CASES, **GGUF_CASES, **LATER_CASES}
     rows = [(i, name, *case) for i, (name, case) in enumerate(cases.items())]
-    return rows + [(500 + i, name, *case) for i, (name, case) in enumerate(DECODER_CASES.items())]
+    rows += [(500 + i, name, *case) for i, (name, case) in enumerate(DECODER_CASES.items())]
+    return rows + [(700 + i, name, *case) for i, (name, case) in enumerate(STATE_CASES.items())]
 
 
 def main():

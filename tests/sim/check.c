@@ -243,7 +243,10 @@ static void check_passing(const scheduler_t *s) {
   if (!o->short_prompts_pass || !o->enable_chunked_prefill || plan->num_preempted > 0) return;
   for (const group_t *g = s->running.head; g && !first; g = g->next) first = prefill_entry(plan, g);
   if (!first) return;
-  int32_t left = lacked(first), want = threshold > 0 && left > threshold ? threshold : left;
+  int32_t left = lacked(first);
+  if (s->options.has_states && first->sequence->group->masks.wait)
+    left--; /* its mask comes first */
+  int32_t want = threshold > 0 && left > threshold ? threshold : left;
   const sequence_t *q = first->sequence;
   int32_t room = q->num_blocks * s->pool->block_size - first->num_computed;
   if (q->slices.total > 0 && want > room) want = room; /* its other blocks come in later plans */
@@ -423,10 +426,13 @@ static void check_sequence(const engine_t *e, const sequence_t *q, sequence_stat
     *rows |= UINT64_C(1) << q->row;
   }
   if (!sequence_is_live(q)) {
-    REQUIRE(q->num_blocks == 0, "request %lld: a sequence in state %d holds blocks", name_of(k),
-            (int)q->status);
+    REQUIRE(q->num_blocks == 0 && q->state_slot == 0,
+            "request %lld: a sequence in state %d holds blocks", name_of(k), (int)q->status);
     return;
   }
+  bool has_state = e->scheduler->options.has_states && q->status == SEQUENCE_RUNNING;
+  REQUIRE((q->state_slot > 0) == has_state, "request %lld: state %d holds slot %d", name_of(k),
+          (int)q->status, q->state_slot);
   REQUIRE(q->status == status, "request %lld: state %d in a queue of %d", name_of(k),
           (int)q->status, (int)status);
   if (status == SEQUENCE_RUNNING) {
@@ -595,5 +601,8 @@ void check_idle(void) {
           e->num_live);
   REQUIRE(e->pool->num_free == e->pool->num_blocks - 1, "I2: %d blocks are held",
           e->pool->num_blocks - 1 - e->pool->num_free);
+  const scheduler_t *s = e->scheduler;
+  REQUIRE(!s->options.has_states || s->num_free_states == s->options.max_num_seqs,
+          "I2: states are held");
   check_quotas();
 }

@@ -8,6 +8,7 @@
  */
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/states.h"
 
 #include "engine/base/random.h"
 #include "engine/base/util.h"
@@ -90,6 +91,7 @@ static void sim_close(device_t *d) {
     free(d->flying[i].rows);
     free(d->flying[i].drawn);
   }
+  if (!d->is_drafter) states_close();
   if (d == device) device = NULL;
   free(d);
 }
@@ -270,6 +272,13 @@ static void begin_draft(device_t *d, const batch_t *b) {
   }
 }
 
+static void run_state(const device_t *d, const batch_t *b, int32_t row, const sequence_t *q) {
+  static int32_t ids[SIM_CONTEXT_MAX];
+  int32_t first = b->query_start_loc[row], count = b->query_start_loc[row + 1] - first;
+  for (int32_t i = 0; i < count; i++) ids[i] = id_of(d, b, first + i);
+  states_run_row(b, row, q, ids);
+}
+
 static void sim_begin(device_t *d, const batch_t *b) {
   d->batch = b;
   d->launched++;
@@ -293,6 +302,8 @@ static void sim_begin(device_t *d, const batch_t *b) {
     f->rows[r] = check_track(plan->entries[r].sequence);
     store_row(d, b, r, f->rows[r]);
   }
+  states_begin(b);
+  for (int32_t r = 0; r < b->num_reqs; r++) run_state(d, b, r, plan->entries[r].sequence);
   check_adapters(b);
   for (int32_t r = 0; r < b->num_reqs; r++) {
     const plan_entry_t *entry = &plan->entries[r];
@@ -436,6 +447,7 @@ ops_t ops_sim = {
     .name = "simulated",
     .pipeline_depth = 1,
     .swap = &sim_swap_ops,
+    .state = &sim_state_ops,
     .open = sim_open,
     .close = sim_close,
     .describe = sim_describe,

@@ -252,10 +252,12 @@ static void on_event(const event_t *event) {
 
 /* ---- the loop thread ---- */
 
-/* Blocks of a group at its worst: shared prompt blocks once, the rest for every sequence. */
+/* Blocks of a group at its worst: shared prompt blocks once, the rest for every sequence. With
+ * states all of them: a preempted sequence computes every token again. */
 static bool pool_can_hold(const track_t *k) {
   const engine_options_t *o = &sim.scenario->options;
   int32_t bs = o->block_size, shared = k->num_prompt / bs;
+  if (scenario_has(sim.scenario, SIM_STATES)) shared = 0;
   int32_t most = (k->num_prompt + k->script->params.max_tokens + bs - 1) / bs;
   return shared + k->num_streams * (most - shared) <= o->num_blocks - 1;
 }

@@ -73,6 +73,11 @@ static void draw_features(scenario_t *c) {
     if (between(&s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
   }
   c->features &= ~c->removed;
+  if (!scenario_has(c, SIM_STATES)) return;
+  /* What the engine refuses to such a model, or turns off. */
+  static const int without[] = {SIM_CACHING, SIM_DRAFTS, SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
+  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+    c->features &= ~(UINT64_C(1) << without[i]);
 }
 
 /* Every value is drawn whether its feature is on or not, so that taking a feature away leaves the
@@ -82,7 +87,7 @@ static void draw_engine(scenario_t *c) {
   engine_options_t *o = &c->options;
   engine_options_default(o);
   o->mask_threads = 0; /* a run is a function of its seed */
-  o->model_dir = "tests/fixtures/tiny";
+  o->model_dir = scenario_has(c, SIM_STATES) ? "tests/fixtures/states" : "tests/fixtures/tiny";
   o->dummy_weights = true;
   o->seed = 1 + next(&s) % 1000;
   o->block_size = 1 << between(&s, 0, 4);

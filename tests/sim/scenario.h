@@ -71,7 +71,8 @@ enum {
   X(QUOTAS, 5, "keys have limits of their own")                                                    \
   X(SLICES, 8, "an admission takes few blocks a step")                                             \
   X(PACE, 7, "steps, and what a client has in them, are bounded in time")                          \
-  X(AWAITED, 8, "steps overlap although tokens are awaited")
+  X(AWAITED, 8, "steps overlap although tokens are awaited")                                       \
+  X(STATES, 5, "the model keeps a state per sequence")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

@@ -491,6 +491,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   read_scales(&reader, family, bp);
   bp->tied = config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
   if (reader.code == 0) config_read_layers(&reader, family, bp);
+  if (reader.code == 0) config_read_mixer(&reader, family, bp);
   if (reader.code == 0) config_read_experts(&reader, family, bp);
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
   read_ids(&reader, family, tokenizer_eos, bp);

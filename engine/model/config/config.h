@@ -44,6 +44,9 @@ const json_t *config_get(const config_reader_t *reader, const char *key);
 /* Finds the layers with a sliding window and those without rotation; allocates
  * blueprint->layer_flags. config_layers.c. */
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Layers with a state, and what else families that have them spell their own way. config_mixer.c.
+ */
+void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Experts, and the layers that have them. config_experts.c. */
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* The same for experts that are scored by a router with a rule of its own. config_router.c. */

@@ -147,6 +147,7 @@ void config_read_layers(config_reader_t *reader, const family_t *family, bluepri
     reader->code = error_set(reader->error, ERR_NO_MEMORY, NULL, "no memory for the layer list");
     return;
   }
+  if (family->mixer_keys != MIXERS_NONE) return; /* config_mixer.c reads their layer_types */
   read_window(reader, family, blueprint);
   if (family->full_rule != FULL_ROTATED) read_full_layers(reader, family, blueprint);
   if (family->no_rope_keys) read_no_rope(reader, blueprint);

@@ -40,6 +40,12 @@ typedef enum full_rule {
   FULL_UNROTATED_BESIDE_WINDOWS /* all, but in a model without windows none */
 } full_rule_t;
 
+/* Which keys describe the layers with a state. */
+typedef enum mixer_keys {
+  MIXERS_NONE,
+  MIXERS_LFM2 /* layer_types with conv, or full_attn_idxs; conv_L_cache, block_ keys of the MLP */
+} mixer_keys_t;
+
 typedef struct family {
   const char *name;         /* model_type */
   const char *architecture; /* architectures[0] */
@@ -90,6 +96,7 @@ typedef struct family {
   bool flat_too;                      /* nested, but in older files they stand outside */
   bool mrope;                         /* knows mrope keys, which change nothing for text */
   bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
+  mixer_keys_t mixer_keys;
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
   /* Of experts that are scored: their rule, and class defaults. */
@@ -108,6 +115,7 @@ typedef struct family_table {
 } family_table_t;
 
 extern const family_table_t families_experts, families_parallel, families_decoders;
+extern const family_table_t families_states;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);

@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "tests/engine/model/naive_numbers.h"
 #include "tests/engine/model/naive_route.h"
+#include "tests/engine/model/naive_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,6 +38,16 @@ static void *take(device_t *device, size_t bytes) {
   device->memory = list;
   device->memory[device->num_memory++] = memory;
   return memory;
+}
+
+void *naive_take(device_t *device, size_t bytes) {
+  return take(device, bytes);
+}
+const batch_t *naive_batch(const device_t *device) {
+  return device->batch;
+}
+const float *naive_values(const vector_t *vector) {
+  return vector->values;
 }
 
 static int naive_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
@@ -410,6 +421,7 @@ static void naive_read_logits(device_t *device, float *out, int32_t rows) {
 
 const ops_t ops_naive = {
     .name = "naive",
+    .state = &naive_state_ops,
     .open = naive_open,
     .close = naive_close,
     .describe = naive_describe,

@@ -3,11 +3,12 @@
 
 #include "engine/base/check.h"
 #include "engine/model/adapter.h"
+#include "engine/model/sizes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ADAPTER_RANK = 32, BLOCK_SIZE = 16, ROWS_MAX = 8, LENGTH_MAX = 512 };
+enum { ADAPTER_RANK = 32, BLOCK_SIZE = 16, ROWS_MAX = 8, LENGTH_MAX = 512, STATE_SLOT = 2 };
 
 static void *take(size_t count, size_t size) {
   void *memory = calloc(count, size);
@@ -30,6 +31,8 @@ static void make_batch(rig_t *rig) {
   batch->num_computed_tokens = take(1, sizeof(int32_t));
   batch->seq_lens = take(1, sizeof(int32_t));
   batch->do_sample = take(1, 1);
+  batch->state_slots = take(1, sizeof(int32_t));
+  batch->state_slots[0] = STATE_SLOT;
   batch->block_table = take(1, sizeof(int32_t *));
   batch->block_table_stride = num_blocks;
   rig->blocks = take((size_t)num_blocks, sizeof(int32_t));
@@ -44,7 +47,7 @@ static void make_batch(rig_t *rig) {
 static int prepare(rig_t *rig, inferd_error_t *error) {
   const blueprint_t *bp = &rig->blueprint;
   kv_cache_desc_t kv = {
-      .num_layers = bp->num_layers,
+      .num_layers = model_kv_layers(bp),
       .num_kv_heads = bp->num_kv_heads,
       .head_dim = bp->head_dim,
       .num_blocks = rig->max_len / BLOCK_SIZE + 2,
@@ -59,6 +62,9 @@ static int prepare(rig_t *rig, inferd_error_t *error) {
   };
   model_limits(bp, &limits);
   int status = rig->ops->kv_cache(rig->device, &kv, error);
+  state_desc_t states = model_states(rig->ops, bp, STATE_SLOT + 1);
+  if (status == 0 && states.num_layers > 0)
+    status = rig->ops->state->make(rig->device, &states, error);
   if (status == 0) status = rig->ops->prepare(rig->device, &limits, error);
   if (status == 0) status = model_prepare(rig->model, &limits, error);
   if (status == 0) make_batch(rig);
@@ -116,6 +122,7 @@ void rig_close(rig_t *rig) {
                           batch->seq_lens,
                           batch->num_computed_tokens,
                           batch->do_sample,
+                          batch->state_slots,
                           batch->block_table,
                           rig->blocks};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) free(memory[i]);

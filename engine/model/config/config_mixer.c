@@ -1,0 +1,107 @@
+/* config_mixer.c: layers that keep a state: which they are, and their sizes.
+ *
+ * The families that have them also spell a few common keys their own way. Any thread, no state.
+ */
+#include "engine/model/config/config.h"
+
+#include "engine/base/util.h"
+
+enum { MLP_MAX = 1 << 20 };
+
+/* A layer with a state in the place of attention. */
+enum { IN_PLACE = LAYER_MIXER | LAYER_NO_ATTENTION };
+
+/* Sets IN_PLACE for the layers that layer_types calls `name`; the others must be full_attention. */
+static void read_types(config_reader_t *reader, const json_t *types, const char *name,
+                       blueprint_t *bp) {
+  if (types->type != JSON_ARRAY || types->count != (uint32_t)bp->num_layers) {
+    config_refuse(reader, "layer_types", NULL, "must be a list of %d names, found %s of %u",
+                  bp->num_layers, json_type_name(types), types->count);
+    return;
+  }
+  int32_t layer = 0;
+  JSON_EACH(type, types) {
+    if (json_equals(type, name)) {
+      bp->layer_flags[layer] |= IN_PLACE;
+    } else if (!json_equals(type, "full_attention")) {
+      config_refuse(reader, "layer_types", type, "full_attention, %s (layer %d)", name, layer);
+      return;
+    }
+    layer++;
+  }
+}
+
+/* A cache without layers of keys and values is not built. */
+static void check_attention(config_reader_t *reader, const blueprint_t *bp) {
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) return;
+  }
+  config_refuse(reader, "layer_types", NULL,
+                "has no layer with attention, supported: at least one");
+}
+
+/* ---- LFM2 ---- */
+
+static void read_attention_indices(config_reader_t *reader, const json_t *list, blueprint_t *bp) {
+  if (list->type != JSON_ARRAY) {
+    config_refuse(reader, "full_attn_idxs", list, "a list of layers");
+    return;
+  }
+  for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= IN_PLACE;
+  JSON_EACH(item, list) {
+    int64_t i;
+    if (!json_int64(item, &i) || i < 0 || i >= bp->num_layers) {
+      config_refuse(reader, "full_attn_idxs", item, "layers of 0..%d", bp->num_layers - 1);
+      return;
+    }
+    bp->layer_flags[i] &= (uint8_t)~IN_PLACE;
+  }
+}
+
+/* The file has the width of an MLP of two matrices, from which that of three follows. */
+static void read_lfm2_mlp(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  int64_t width = config_int(reader, KEYS("block_ff_dim", "intermediate_size"),
+                             family->intermediate_size, 1, MLP_MAX);
+  if (config_bool(reader, KEYS("block_auto_adjust_ff_dim"), true)) {
+    int64_t multiple = config_int(reader, KEYS("block_multiple_of"), 256, 1, MLP_MAX);
+    width = (int64_t)(2.0 * (double)width / 3.0);
+    const json_t *factor = config_get(reader, "block_ffn_dim_multiplier");
+    if (factor == NULL || factor->type != JSON_NULL) {
+      width = (int64_t)((double)width *
+                        config_double(reader, KEYS("block_ffn_dim_multiplier"), 1, 0, 1e3, true));
+      width = ROUND_UP(width, multiple);
+    }
+  }
+  if (width < 1 || width > MLP_MAX)
+    config_refuse(reader, "intermediate_size", NULL,
+                  "gives an MLP of %lld columns, supported: 1..%d", (long long)width, MLP_MAX);
+  bp->intermediate_size = (int32_t)width;
+}
+
+static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const json_t *types = config_get(reader, "layer_types");
+  const json_t *indices = config_get(reader, "full_attn_idxs");
+  mixer_config_t *mixer = &bp->mixer;
+  if (json_is_given(types))
+    read_types(reader, types, "conv", bp);
+  else if (json_is_given(indices))
+    read_attention_indices(reader, indices, bp);
+  mixer->taps = (int32_t)config_int(reader, KEYS("conv_L_cache"), 3, 2, CONV_TAPS_MAX);
+  mixer->conv_bias = mixer->bias = config_bool(reader, KEYS("conv_bias"), false);
+  bp->norm_eps = (float)config_double(reader, KEYS("norm_eps", "block_norm_eps"), family->norm_eps,
+                                      1e-30, 0.999, false);
+  bp->tied = config_bool(reader, KEYS("tie_embedding", "tie_word_embeddings"), family->tied);
+  read_lfm2_mlp(reader, family, bp);
+  mixer->kind = MIXER_CONV;
+}
+
+void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  switch (family->mixer_keys) {
+  case MIXERS_NONE: return;
+  case MIXERS_LFM2: read_lfm2(reader, family, bp); break;
+  }
+  check_attention(reader, bp);
+  bool any = false;
+  for (int32_t i = 0; i < bp->num_layers; i++) any |= (bp->layer_flags[i] & LAYER_MIXER) != 0;
+  if (!any) bp->mixer = (mixer_config_t){0};
+}

@@ -1,0 +1,50 @@
+/* mixer.h: layers that mix tokens by a state of fixed size, as data.
+ *
+ * Such a layer stands in the place of attention, or beside it. It projects its input to some
+ * columns, runs a convolution over channels of these, mostly a recurrence over what comes out, and
+ * projects back. The operations are those of state_ops.h. Plain data; part of a blueprint.
+ */
+#ifndef INFERD_ENGINE_MODEL_MIXER_H
+#define INFERD_ENGINE_MODEL_MIXER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The columns of the projection, with the parts that are not always there in brackets:
+ *   CONV    B | C | x, h each: the convolution takes B x, and C times it is the output
+ *   DELTA   q | k | v | z | rate | step; the convolution takes q, k, v
+ *   MAMBA2  z | x | B | C | step; the convolution takes x, B, C; B is the k, C the q, x the v */
+typedef enum mixer_kind { MIXER_NONE, MIXER_CONV, MIXER_DELTA, MIXER_MAMBA2 } mixer_kind_t;
+
+typedef struct mixer_config {
+  mixer_kind_t kind;
+  int32_t taps;
+  bool conv_bias, bias;                              /* of the convolution; of both projections */
+  int32_t num_heads, num_groups, key_dim, value_dim; /* as recurrence_t; 0 for CONV */
+  bool by_group; /* DELTA: the rows of q, k, v, z stand together by group, so do rate and step */
+  double step_min, step_max; /* MAMBA2 */
+  bool norm, gate_first;     /* of the gate behind the recurrence */
+  int32_t norm_group;        /* columns that share a mean square */
+  float norm_eps;
+} mixer_config_t;
+
+/* Columns of q and of k. */
+static inline int32_t mixer_keys(const mixer_config_t *mixer) {
+  return mixer->num_groups * mixer->key_dim;
+}
+/* Columns that are projected back. */
+static inline int32_t mixer_inner(const mixer_config_t *mixer, int32_t hidden) {
+  return mixer->kind == MIXER_CONV ? hidden : mixer->num_heads * mixer->value_dim;
+}
+/* Channels of the convolution. */
+static inline int32_t mixer_channels(const mixer_config_t *mixer, int32_t hidden) {
+  return mixer_inner(mixer, hidden) + 2 * mixer_keys(mixer);
+}
+/* Columns of the projection. */
+static inline int32_t mixer_width(const mixer_config_t *mixer, int32_t hidden) {
+  if (mixer->kind == MIXER_CONV) return 3 * hidden;
+  int32_t factors = mixer->num_heads * (mixer->kind == MIXER_DELTA ? 2 : 1);
+  return mixer_channels(mixer, hidden) + mixer_inner(mixer, hidden) + factors;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* roles.h: what each tensor of a model is for. Symbols as in layout.h. */
+#ifndef INFERD_ENGINE_MODEL_ROLES_H
+#define INFERD_ENGINE_MODEL_ROLES_H
+
+/* What a tensor does in the forward. The layer roles repeat once per layer. */
+typedef enum tensor_role {
+  ROLE_EMBED,       /* [V, E] */
+  ROLE_POSITIONS,   /* [positions + offset, h] */
+  ROLE_PROJECT_IN,  /* [h, E] */
+  ROLE_PROJECT_OUT, /* [E, h] */
+  ROLE_FINAL_NORM,  /* [h] */
+  ROLE_HEAD,        /* [V, E] */
+  ROLE_ATTN_NORM,   /* [h]; the first of a layer */
+  ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
+  ROLE_MLP_NORM,              /* [h] */
+  ROLE_ATTN_OUT_NORM,         /* [h] after attention, before the residual sum */
+  ROLE_MLP_OUT_NORM,          /* [h] */
+  ROLE_QKV,                   /* fused in the file: [(Hq + 2 Hk) D, h] */
+  ROLE_Q,                     /* [Hq D, h] */
+  ROLE_K,                     /* [Hk D, h] */
+  ROLE_V,                     /* [Hk D, h] */
+  ROLE_O,                     /* [h, Hq D] */
+  ROLE_Q_NORM,                /* [D] or [Hq D] */
+  ROLE_K_NORM,                /* [D] or [Hk D] */
+  ROLE_SINKS,                 /* [Hq] */
+  ROLE_GATE,                  /* [f, h] */
+  ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
+  ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */
+  ROLE_DOWN,                  /* [h, f]; fc2 of a plain MLP */
+  ROLE_ROUTER,                /* [E, h] */
+  ROLE_CHOICE_BIAS,           /* [E] is added to the scores for the choice */
+  ROLE_EXPERT_GATE,           /* [I, h] of each expert */
+  ROLE_EXPERT_UP,             /* [I, h] */
+  ROLE_EXPERT_GATE_UP,        /* [2 I, h], gate and up interleaved: all experts in one tensor */
+  ROLE_EXPERT_GATE_UP_SCALES, /* follows the role of its blocks */
+  ROLE_EXPERT_DOWN,           /* [h, I] */
+  ROLE_EXPERT_DOWN_SCALES,
+  ROLE_SHARED_GATE,   /* [s, h] */
+  ROLE_SHARED_UP,     /* [s, h] */
+  ROLE_SHARED_DOWN,   /* [h, s] */
+  ROLE_SHARED_SWITCH, /* [1, h] */
+  ROLE_ATTN_GATE,     /* [Hq D, h] factors of the output of attention */
+  /* Of layers with a state (mixer.h); M columns behind the projection in all, C channels */
+  ROLE_MIX_IN,    /* rows of [M, h], from the first on */
+  ROLE_MIX_Z,     /* the next rows, if they stand in other tensors */
+  ROLE_MIX_RATE,  /* [heads, h] */
+  ROLE_MIX_STEP,  /* [heads, h] */
+  ROLE_MIX_CONV,  /* [C, 1, taps] */
+  ROLE_MIX_DECAY, /* [heads] logarithms */
+  ROLE_MIX_BIAS,  /* [heads] of the steps */
+  ROLE_MIX_SKIP,  /* [heads] */
+  ROLE_MIX_NORM,  /* [head dim], or [inner] */
+  ROLE_MIX_OUT,   /* [h, inner] */
+  ROLE_COUNT
+} tensor_role_t;
+
+#endif
