@@ -21,6 +21,7 @@
 #include "server/observe/health.h"
 #include "server/observe/log.h"
 #include "server/observe/notify.h"
+#include "server/trace/trace.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -497,6 +498,11 @@ static int init_handles(daemon_t *daemon, inferd_error_t *error) {
   return 0;
 }
 
+/* Any thread. */
+static void warn_of_traces(const char *text) {
+  log_line(LOG_WARN, "trace", "%s", text);
+}
+
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
@@ -510,6 +516,9 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.log = engine_says;
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
+  if ((code = tracer_start(config, warn_of_traces, &server->tracer, error)) != 0) return code;
+  if (server->tracer != NULL)
+    log_line(LOG_INFO, "start", "spans go to %s", tracer_address(server->tracer));
   server->lanes = lanes_new(server->loop);
   server->ledger = ledger_new((size_t)config->max_request_memory);
   if (server->lanes != NULL && server->ledger != NULL && completions_new(server) == 0) {
@@ -594,6 +603,7 @@ static void tear_down(daemon_t *daemon) {
   ledger_free(server->ledger);
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
+  tracer_stop(server->tracer);
   auth_free(server->auth);
   config_free(&server->asked);
 }

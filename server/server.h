@@ -30,6 +30,7 @@ typedef struct server {
   struct ledger *ledger;          /* server/ledger/ledger.h: their memory */
   struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
   struct kv_events *kv_events;    /* what it publishes */
+  struct tracer *tracer;          /* server/trace/trace.h; NULL = requests get no spans */
   uv_async_t engine_wake;         /* engine -> loop, once per step */
   server_phase_t phase;
   config_t asked;             /* as read at start, before the model was located */

@@ -140,6 +140,7 @@ static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
   exchange->public.body = "";
   exchange->public.log = (exchange_log_t)EXCHANGE_LOG_UNKNOWN;
   request_id_set(exchange);
+  trace_context_read(exchange_request_header(&exchange->public, "traceparent"), &exchange->trace);
   connection->current = exchange;
   connection->deadline_ms = now_ms + (uint64_t)(http->server->config->body_timeout * 1000);
   return exchange;
@@ -392,6 +393,40 @@ static void report_slow(const http_exchange_t *exchange, const access_t *access)
            MAX(log->prompt_tokens, 0), MAX(log->generated_tokens, 0));
 }
 
+/* Hands the request to the tracer, unless it is a probe, a scrape or of no route. */
+static void report_trace(const http_exchange_t *exchange, const access_t *access) {
+  enum { QUIET = ROUTE_OPEN | ROUTE_METRICS | ROUTE_PAGE };
+  const exchange_t *public = &exchange->public;
+  const exchange_log_t *log = access->log;
+  struct tracer *tracer = exchange->http->server->tracer;
+  span_record_t record = {.context = exchange->trace};
+  if (public->route == NULL || (public->route->flags & QUIET) != 0) return;
+  if (!tracer_samples(tracer, &record.context)) return;
+  const char *state = exchange_request_header(public, "tracestate");
+  if (record.context.parent_id[0] != '\0' && state != NULL && strlen(state) <= TRACE_STATE_MAX) {
+    snprintf(record.trace_state, sizeof record.trace_state, "%s", state);
+  }
+  snprintf(record.request_id, sizeof record.request_id, "%s", public->request_id);
+  snprintf(record.model, sizeof record.model, "%s", log->model);
+  record.method = access->method;
+  record.route = access->route;
+  record.code = access->code;
+  record.cause = access->cause;
+  record.finish = log->finish;
+  record.status = access->status;
+  record.stream = log->stream;
+  record.prompt_tokens = log->prompt_tokens;
+  record.cached_tokens = log->cached_tokens;
+  record.generated_tokens = log->generated_tokens;
+  record.start_ns = exchange->start_ns;
+  record.queued_ns = log->queued_ns;
+  record.scheduled_ns = log->scheduled_ns;
+  record.first_token_ns = log->first_token_ns;
+  record.last_token_ns = log->last_token_ns;
+  record.end_ns = exchange->start_ns + access->duration_ns;
+  tracer_add(tracer, &record);
+}
+
 static void record(const http_exchange_t *exchange) {
   const exchange_t *public = &exchange->public;
   const char *route = public->route != NULL ? public->route->label : "other";
@@ -402,6 +437,7 @@ static void record(const http_exchange_t *exchange) {
   int status = answered ? exchange->status : 499;
   metrics_http(exchange->http->server, route, method, status, duration_ns);
   access_t access = {.id = public->request_id,
+                     .trace_id = exchange->trace.trace_id,
                      .peer = exchange->connection->peer_name,
                      .key = public->key != NULL ? public->key->name : "",
                      .method = method,
@@ -417,6 +453,7 @@ static void record(const http_exchange_t *exchange) {
                      .minor = repeats_probe(exchange->http, public->route, status)};
   log_access(&access);
   report_slow(exchange, &access);
+  report_trace(exchange, &access);
   if (!log_wanted(LOG_DEBUG)) return;
   log_line(LOG_DEBUG, "stage", "id %s: %s, status %d, %llu bytes", public->request_id,
            answered ? "reply written" : "client gone", status,

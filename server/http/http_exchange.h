@@ -7,6 +7,7 @@
 #define INFERD_SERVER_HTTP_HTTP_EXCHANGE_H
 
 #include "server/http/http_internal.h"
+#include "server/trace/trace.h"
 
 enum { HEADERS_MAX = 5 }; /* response headers beyond those of every answer, as the page has */
 
@@ -41,6 +42,7 @@ struct http_exchange {
       *doom; /* not NULL: cut the connection at the start of the next pump, for this reason */
   http_exchange_t *next_doomed;
   const char *code; /* error code for the log */
+  trace_context_t trace;
   char *tail;
   char *path;           /* without a route: for the log, printable and cut, without the query */
   const char *allow;    /* of a 405 and of OPTIONS */

@@ -256,6 +256,7 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   field(&line, "bytes_in", false, "%llu", (unsigned long long)access->bytes_in);
   field(&line, "bytes_out", false, "%llu", (unsigned long long)access->bytes_out);
   text_field(&line, "id", access->id);
+  text_field(&line, "trace_id", access->trace_id);
   text_field(&line, "peer", access->peer);
   text_field(&line, "key", access->key);
   if (log->model[0] != '\0') {

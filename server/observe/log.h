@@ -14,7 +14,7 @@
 
 typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 
-enum { LOG_ACCESS_BYTES_MAX = 600, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
+enum { LOG_ACCESS_BYTES_MAX = 648, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
 
 /* Opens the log as configured. Returns 0; ERR_IO, ERR_PERMISSION or, without its directory,
  * ERR_CONFIGURATION if the file cannot be opened.
@@ -56,7 +56,7 @@ typedef struct exchange_log {
 
 /* The access line of one request. Strings may be NULL. */
 typedef struct access {
-  const char *id, *peer, *key, *method, *route, *code, *cause;
+  const char *id, *trace_id, *peer, *key, *method, *route, *code, *cause;
   const char *path; /* of a request without a route, quoted, at most LOG_PATH_MAX - 1 bytes */
   int status;
   uint64_t duration_ns;

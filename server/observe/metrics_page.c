@@ -12,6 +12,7 @@
 #include "server/ledger/ledger.h"
 #include "server/observe/health.h"
 #include "server/observe/log.h"
+#include "server/trace/trace.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -103,14 +104,6 @@ static void name_and_labels(page_t *page, const char *name, const char *suffix, 
   buffer_text(page->out, any ? "} " : " ");
 }
 
-static const char *own_labels(const page_t *page) {
-  return page->metrics->labels;
-}
-
-static const char *vllm_labels(const page_t *page) {
-  return page->metrics->vllm_labels;
-}
-
 static void own_family(page_t *page, metric_id_t id) {
   family(page, &families[id], families[id].name);
 }
@@ -121,12 +114,12 @@ static void vllm_family(page_t *page, metric_id_t id) {
 
 /* A sample of a family whose head is written; `labels` come behind those of the model. */
 static void own_sample(page_t *page, metric_id_t id, const char *labels, double value) {
-  name_and_labels(page, families[id].name, "", own_labels(page), labels);
+  name_and_labels(page, families[id].name, "", page->metrics->labels, labels);
   number(page, value);
 }
 
 static void vllm_sample(page_t *page, metric_id_t id, const char *labels, double value) {
-  name_and_labels(page, families[id].alias, "", vllm_labels(page), labels);
+  name_and_labels(page, families[id].alias, "", page->metrics->vllm_labels, labels);
   number(page, value);
 }
 
@@ -186,13 +179,14 @@ static void print_histogram(page_t *page, metric_id_t id, const histogram_t *his
   if (page->own && metric->name != NULL) {
     double most = metric->bounds == &bounds_tokens ? context : 1e300;
     own_family(page, id);
-    histogram_samples(page, metric->name, own_labels(page), "", histogram, metric->bounds, most);
+    histogram_samples(page, metric->name, page->metrics->labels, "", histogram, metric->bounds,
+                      most);
   }
   if (page->vllm && metric->alias != NULL) {
     double most = metric->alias_bounds == &bounds_tokens ? context : 1e300;
     vllm_family(page, id);
-    histogram_samples(page, metric->alias, vllm_labels(page), "", histogram, metric->alias_bounds,
-                      most);
+    histogram_samples(page, metric->alias, page->metrics->vllm_labels, "", histogram,
+                      metric->alias_bounds, most);
   }
 }
 
@@ -440,7 +434,7 @@ static void summary(page_t *page, const char *name, const char *labels, uint64_t
 
 static void own_summary(page_t *page, metric_id_t id, uint64_t count, double sum) {
   own_family(page, id);
-  summary(page, families[id].name, own_labels(page), count, sum);
+  summary(page, families[id].name, page->metrics->labels, count, sum);
 }
 
 static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
@@ -573,6 +567,13 @@ static void print_http(page_t *page) {
   bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
   bare_sample(page, METRIC_connections, "state=\"streaming\"", stats.connections_streaming);
   bare_sample(page, METRIC_connections, "state=\"waiting\"", stats.connections_waiting);
+  if (metrics->server->tracer != NULL) {
+    trace_counts_t traces = tracer_counts(metrics->server->tracer);
+    own_family(page, METRIC_traces);
+    bare_sample(page, METRIC_traces, "result=\"exported\"", (double)traces.exported);
+    bare_sample(page, METRIC_traces, "result=\"dropped\"", (double)traces.dropped);
+    bare_sample(page, METRIC_traces, "result=\"failed\"", (double)traces.failed);
+  }
   if (stats.tls_expires != 0) {
     own_family(page, METRIC_tls_handshakes);
     bare_sample(page, METRIC_tls_handshakes, "result=\"ok\"", (double)stats.tls_done);

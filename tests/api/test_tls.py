@@ -1,5 +1,5 @@
 """TLS by --tls-cert: what clients of OpenSSL see, what is refused, and what a client that
-misbehaves may hold. Certificates are made by the package `cryptography`, which the SDKs bring."""
+misbehaves may hold."""
 
 import datetime
 import http.client
