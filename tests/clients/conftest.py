@@ -7,11 +7,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "api"))
 
+from fixtures import pytest_addoption  # noqa: E402,F401  pylint: disable=wrong-import-position
 from harness import DEMO, Server  # noqa: E402  pylint: disable=wrong-import-position
-
-
-def pytest_addoption(parser):
-    parser.addoption("--inferd", default="build/inferd", help="the program under test")
 
 
 @pytest.fixture(scope="session")

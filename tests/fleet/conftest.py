@@ -10,19 +10,26 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests/api")]
 # pylint: disable=wrong-import-position
-from harness import Server, wait_until  # noqa: E402
+import fixtures  # noqa: E402
+from fixtures import inferd, start  # noqa: E402,F401
+from harness import DEMO, Server  # noqa: E402
+from load import BODIES  # noqa: E402
 
 TOOLS = ROOT / "build/fleet-tools"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--inferd", default="build/inferd", help="the program under test")
+    fixtures.pytest_addoption(parser)
     parser.addoption("--requests", default=10000, type=int, help="through each proxy")
 
 
 @pytest.fixture(scope="session")
-def inferd(request):
-    return request.config.getoption("--inferd")
+def texts(inferd):
+    """The answers of a server alone to BODIES."""
+    server = Server(inferd, DEMO)
+    answers = [server.post("/v1/completions", body).json["choices"][0]["text"] for body in BODIES]
+    assert server.stop() == 0
+    return answers
 
 
 @pytest.fixture
@@ -45,19 +52,3 @@ def launch(tmp_path):
     for process in processes:
         process.terminate()
         process.wait(60)
-
-
-@pytest.fixture
-def start(inferd):
-    """start(model, *flags): a server; it is stopped, and its exit status checked, at the end."""
-    servers = []
-
-    def make(model, *flags, **options):
-        servers.append(Server(inferd, model, *flags, **options))
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        if server.alive():
-            wait_until(server.idle, "the server to be idle", context=server.usage)
-            assert server.stop() == 0, server.log()

@@ -8,13 +8,10 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "api")]
 # pylint: disable=wrong-import-position
 import vocabulary  # noqa: E402
+from fixtures import pytest_addoption  # noqa: E402,F401
 from harness import Server, wait_until  # noqa: E402
 
 HONEST, ATTACKER = "sk-honest-0123456789abcdef", "sk-attacker-0123456789abcdef"
-
-
-def pytest_addoption(parser):
-    parser.addoption("--inferd", default="build/inferd", help="the program under test")
 
 
 @pytest.fixture(scope="session")

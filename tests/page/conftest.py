@@ -10,7 +10,8 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "api"), str(TESTS / "clients")]
 
 from browser import Browser  # noqa: E402  pylint: disable=wrong-import-position
-from harness import DEMO, Server, dummy_model  # noqa: E402  pylint: disable=wrong-import-position
+from fixtures import inferd, pytest_addoption, slow_model  # noqa: E402,F401
+from harness import DEMO, Server  # noqa: E402  pylint: disable=wrong-import-position
 from scripted import scripted_model  # noqa: E402  pylint: disable=wrong-import-position
 
 HTML = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
@@ -22,15 +23,6 @@ ANSWERS = [
     ("'HTML' in messages[-1]['content']", HTML),
     ("true", f"<think>\n{THOUGHT}\n</think>\n\nGood morning."),
 ]
-
-
-def pytest_addoption(parser):
-    parser.addoption("--inferd", default="build/inferd", help="the program under test")
-
-
-@pytest.fixture(scope="session")
-def inferd(request):
-    return request.config.getoption("--inferd")
 
 
 @pytest.fixture(scope="session")
@@ -78,17 +70,9 @@ def scripted(inferd, tmp_path_factory):
     assert server.stop() == 0, server.log()
 
 
-@pytest.fixture(scope="session")
-def slow_model(tmp_path_factory):
-    """Its answers last: a step reads 200 MB of weights, so 8,000 tokens take more than 20 s."""
-    return dummy_model(tmp_path_factory.mktemp("slow") / "model", hidden_size=1024,
-                       intermediate_size=3072, num_hidden_layers=8, num_attention_heads=16,
-                       num_key_value_heads=8)
-
-
 @pytest.fixture
 def start(inferd):
-    """start(*flags): a server of the test's own."""
+    """start(*flags): a server of the test's own, whose metrics the test may have closed."""
     servers = []
 
     def make(*flags, model=DEMO, **options):
