@@ -19,6 +19,7 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   batch->input_ids = calloc(t, sizeof *batch->input_ids);
   batch->positions = calloc(t, sizeof *batch->positions);
   batch->request_row = calloc(t, sizeof *batch->request_row);
+  batch->token_types = calloc(t, sizeof *batch->token_types);
   batch->slot_mapping = calloc(t, sizeof *batch->slot_mapping);
   batch->adapters = calloc(t, sizeof *batch->adapters);
   batch->query_start_loc = calloc(r + 1, sizeof *batch->query_start_loc);
@@ -33,14 +34,14 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   batch->copies = calloc(r, sizeof *batch->copies);
   batch->state_slots = calloc(r, sizeof *batch->state_slots);
   batch->state_copies = calloc(r, sizeof *batch->state_copies);
-  bool complete = batch->adapters != NULL && batch->input_ids != NULL && batch->positions != NULL &&
-                  batch->request_row != NULL && batch->slot_mapping != NULL &&
-                  batch->query_start_loc != NULL && batch->num_computed_tokens != NULL &&
-                  batch->seq_lens != NULL && batch->block_table != NULL &&
-                  batch->do_sample != NULL && batch->selected_token_indices != NULL &&
-                  batch->selected_row != NULL && batch->selected_sample != NULL &&
-                  batch->selected_target != NULL && batch->copies != NULL &&
-                  batch->state_slots != NULL && batch->state_copies != NULL;
+  bool complete =
+      batch->adapters != NULL && batch->input_ids != NULL && batch->positions != NULL &&
+      batch->request_row != NULL && batch->token_types != NULL && batch->slot_mapping != NULL &&
+      batch->query_start_loc != NULL && batch->num_computed_tokens != NULL &&
+      batch->seq_lens != NULL && batch->block_table != NULL && batch->do_sample != NULL &&
+      batch->selected_token_indices != NULL && batch->selected_row != NULL &&
+      batch->selected_sample != NULL && batch->selected_target != NULL && batch->copies != NULL &&
+      batch->state_slots != NULL && batch->state_copies != NULL;
   if (!complete) {
     batch_free(batch);
     return -1;
@@ -54,6 +55,7 @@ void batch_free(batch_t *batch) {
   free(batch->input_ids);
   free(batch->positions);
   free(batch->request_row);
+  free(batch->token_types);
   free(batch->slot_mapping);
   free(batch->adapters);
   free(batch->query_start_loc);
@@ -115,7 +117,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   for (int32_t r = 0; r < plan->num_entries; r++) {
     const plan_entry_t *entry = &plan->entries[r];
     const sequence_t *seq = entry->sequence;
-    int32_t first = batch->num_tokens;
+    int32_t first = batch->num_tokens, second = seq->group->request->second_text;
     batch->query_start_loc[r] = first;
     batch->num_computed_tokens[r] = entry->num_computed;
     batch->seq_lens[r] = entry->num_computed + entry->num_tokens;
@@ -129,6 +131,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
       batch->input_ids[t] = known ? seq->tokens[position] : -1 - seq->sampled_index;
       batch->positions[t] = position;
       batch->request_row[t] = r;
+      batch->token_types[t] = second > 0 && position >= second;
       batch->adapters[t] = seq->group->request->adapter;
       batch->slot_mapping[t] =
           (int64_t)seq->blocks[position / batch->block_size] * batch->block_size +

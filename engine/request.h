@@ -26,6 +26,7 @@ typedef struct request {
   pooling_t pooling; /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
   double *pooled;    /* with pooling: [embedding_info_t.size] zeroed, the server's; what was pooled,
                       * not normalised, once EVENT_DONE says FINISH_STOP */
+  int32_t second_text;     /* the first token of type 1: of a pair of texts; 0 = all have type 0 */
   const stop_set_t *stops; /* NULL = none */
   struct grammar
       *grammar; /* constraint on the output; the request holds a reference; NULL = none */

@@ -45,6 +45,20 @@ void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, in
   run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
+static void types_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const embedding_t *job = context;
+  for (int64_t t = first; t < last; t++) {
+    int64_t row = job->rows[t] < job->table->rows ? job->rows[t] : 0;
+    weight_unpack_row(job->table, row, job->scale, job->add, job->x + t * job->table->cols);
+  }
+}
+
+void cpu_embed_types(device_t *device, act_t *out, const weight_t *table) {
+  embedding_t job = {FLOATS(out), table, device->batch->token_types, 0, 1, true};
+  run_rows(device, types_task, &job, device->batch->num_tokens, table->cols);
+}
+
 typedef struct norming {
   const kernels_t *kernels;
   float *out;
@@ -139,6 +153,11 @@ static void read_task(void *context, int64_t first, int64_t last, int worker) {
 void cpu_read_rows(device_t *device, float *out, const act_t *in, int32_t width, int32_t rows) {
   reading_t job = {out, FLOATS(in), width};
   run_rows(device, read_task, &job, rows, width);
+}
+
+void cpu_write_rows(device_t *device, act_t *out, const float *in, int32_t width, int32_t rows) {
+  (void)device;
+  memcpy(FLOATS(out), in, (size_t)rows * (size_t)width * sizeof(float));
 }
 
 typedef struct gathering {

@@ -31,6 +31,7 @@ typedef struct batch {
   int32_t *input_ids;    /* [T] */
   int32_t *positions;    /* [T] */
   int32_t *request_row;  /* [T] row 0..R-1 of the token */
+  int32_t *token_types;  /* [T] 1 = of the second text of a pair, else 0 */
   int64_t *slot_mapping; /* [T] block * block_size + offset; -1 = do not store K and V */
   int32_t *adapters;     /* [T] slot of the low-rank adapter, 1.. ; 0 = none */
   int32_t num_adapted;   /* tokens with an adapter; 0: `adapters` is not read */

@@ -37,9 +37,11 @@ typedef struct rope {
 typedef struct attention {
   int32_t layer;
   int32_t num_heads, num_kv_heads, head_dim;
-  float scale;            /* factor of q.k before the softmax */
-  float softcap;          /* 0 = none; else s = softcap * tanh(s / softcap), before the mask */
-  int32_t window;         /* 0 = none; else p sees key j if and only if p - window < j <= p */
+  float scale;        /* factor of q.k before the softmax */
+  float softcap;      /* 0 = none; else s = softcap * tanh(s / softcap), before the mask */
+  int32_t window;     /* 0 = none; else p sees key j if and only if p - window < j <= p */
+  bool bidirectional; /* p sees all keys of its request, of which the step has every token; with a
+                       * window those with p - window < j < p + window */
   const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
   const vector_t *k_norm; /* [D] or NULL */
   bool norm_whole;        /* one norm over all heads (OLMo 2): q_norm is [Hq D], k_norm [Hk D] */
@@ -52,9 +54,11 @@ typedef enum activation {
   ACTIVATION_RELU,      /* out[f] = act(in[f]) */
   ACTIVATION_GELU,      /* the form with erf */
   ACTIVATION_GELU_TANH, /* the tanh form: gelu_new, gelu_pytorch_tanh */
-  ACTIVATION_SILU_MUL,  /* out[i] = silu(in[i]) * in[f + i]; in has 2f columns: gate, then up */
+  ACTIVATION_TANH,
+  ACTIVATION_SILU_MUL, /* out[i] = silu(in[i]) * in[f + i]; in has 2f columns: gate, then up */
   ACTIVATION_GELU_TANH_MUL,
   ACTIVATION_SIGMOID_MUL, /* sigmoid(in[i]) * in[f + i]: of gates (state_ops.h), not of MLPs */
+  ACTIVATION_GELU_MUL,    /* the form with erf */
   /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): (u + 1) * g * sigmoid(1.702 g) */
   ACTIVATION_CLAMPED_SWIGLU
 } activation_t;
@@ -62,7 +66,8 @@ typedef enum activation {
 /* True when the input of an activation has 2f columns: gate, then up. */
 static inline bool activation_is_gated(activation_t kind) {
   return kind == ACTIVATION_SILU_MUL || kind == ACTIVATION_GELU_TANH_MUL ||
-         kind == ACTIVATION_SIGMOID_MUL || kind == ACTIVATION_CLAMPED_SWIGLU;
+         kind == ACTIVATION_SIGMOID_MUL || kind == ACTIVATION_GELU_MUL ||
+         kind == ACTIVATION_CLAMPED_SWIGLU;
 }
 
 /* A linear layer with the norm of its input before it and the activation of its output after it,

@@ -54,6 +54,7 @@ typedef struct ops {
   int32_t block_size;      /* default slots of a KV block; 0 means 16 */
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
+  bool bidirectional;      /* attention_t.bidirectional is supported */
   bool separate_memory; /* KV blocks are in memory that only this back end uses, not the host's */
   int32_t seqs_default, tokens_default; /* of max_num_seqs, 0: 64; of a step's tokens, 0: 512 */
   int32_t step_ms, client_step_ms; /* default time of a step, of a client in it; 0 = no bound */
@@ -98,6 +99,8 @@ typedef struct ops {
   void (*embed)(device_t *device, act_t *out, const weight_t *table, float scale);
   /* out[T, width] += table[positions + offset] */
   void (*embed_positions)(device_t *device, act_t *out, const weight_t *table, int32_t offset);
+  /* out[T, width] += table[types of the tokens]; NULL = token types are not supported */
+  void (*embed_types)(device_t *device, act_t *out, const weight_t *table);
   /* out[rows, norm->width] = norm(in) (+ residual if not NULL; may alias out) */
   void (*norm)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows);
@@ -138,6 +141,9 @@ typedef struct ops {
   /* Copies in[rows, width] to host memory, as fp32, by the `end` of the step; instead of `logits`
    * where prompts become vectors. NULL = they cannot. */
   void (*read_rows)(device_t *device, float *out, const act_t *in, int32_t width, int32_t rows);
+  /* out[rows, width] = `in`, of host memory: between two steps, for what follows the pooling. NULL
+   * = pooled vectors are complete. */
+  void (*write_rows)(device_t *device, act_t *out, const float *in, int32_t width, int32_t rows);
   /* Waits for the oldest in-flight step. Returns 0, or ERR_DEVICE_FAILED: the device is lost. */
   int (*end)(device_t *device, inferd_error_t *error);
   /* For tests: copies the fp32 logits of the last `logits` call to host memory. */

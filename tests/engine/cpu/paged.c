@@ -73,6 +73,7 @@ void world_open(world_t *w, const setting_t *setting, const char *isa, int threa
                                .scale = 1 / sqrtf((float)setting->dim),
                                .softcap = setting->softcap,
                                .window = setting->window,
+                               .bidirectional = setting->bidirectional,
                                .norm_eps = 1e-6f};
   if (setting->rope_dims) w->attention.rope = &w->rope;
   if (setting->sinks) w->attention.sinks = vector_make(w->device, w->sinks, setting->heads);
@@ -174,13 +175,18 @@ void world_reference(const world_t *w, int32_t sequence, int32_t position, doubl
   const sequence_rows_t *q = &w->seq[sequence];
   double *query = malloc((size_t)s->dim * sizeof *query), *key = malloc((size_t)s->dim * 8);
   int32_t low = s->window && position >= s->window ? position - s->window + 1 : 0;
-  double *scores = malloc((size_t)(position + 1) * sizeof *scores);
+  int32_t high = position;
+  if (s->bidirectional) {
+    high = q->length - 1;
+    if (s->window && high > position + s->window - 1) high = position + s->window - 1;
+  }
+  double *scores = malloc((size_t)(high + 1) * sizeof *scores);
   for (int32_t h = 0; h < s->heads; h++) {
     int32_t kv = h / (s->heads / s->kv_heads);
     prepare_head(w, q->qkv + position * w->width + h * s->dim, s->qk_norm ? w->q_norm : NULL,
                  position, query);
     double max = s->sinks ? (double)w->sinks[h] : -INFINITY;
-    for (int32_t j = low; j <= position; j++) {
+    for (int32_t j = low; j <= high; j++) {
       const float *row = q->qkv + j * w->width + (s->heads + kv) * s->dim;
       prepare_head(w, row, s->qk_norm ? w->k_norm : NULL, j, key);
       double dot = 0;
@@ -194,7 +200,7 @@ void world_reference(const world_t *w, int32_t sequence, int32_t position, doubl
     double sum = s->sinks ? exp((double)w->sinks[h] - max) : 0;
     double *to = out + h * s->dim;
     memset(to, 0, (size_t)s->dim * sizeof *to);
-    for (int32_t j = low; j <= position; j++) {
+    for (int32_t j = low; j <= high; j++) {
       double p = exp(scores[j] - max);
       const float *v = q->qkv + j * w->width + (s->heads + s->kv_heads + kv) * s->dim;
       sum += p;

@@ -16,6 +16,7 @@ typedef struct setting {
   bool sinks, qk_norm;
   dtype_t kv_dtype;
   int32_t lengths[SEQUENCES_MAX]; /* 0 = no sequence */
+  bool bidirectional;             /* then a step has whole sequences */
 } setting_t;
 
 typedef struct sequence_rows {

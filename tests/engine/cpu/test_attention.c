@@ -9,21 +9,32 @@
 
 /* heads, kv, dim, block, window, rope, softcap, sinks, qk_norm, dtype, lengths */
 static const setting_t settings[] = {
-    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}},
-    {14, 2, 64, 16, 0, 64, 0, false, false, DTYPE_BF16, {300, 5, 0, 0}},
-    {6, 2, 80, 32, 0, 40, 0, false, true, DTYPE_F16, {130, 33, 64, 0}},
-    {8, 1, 96, 64, 50, 96, 0, true, false, DTYPE_BF16, {200, 129, 0, 0}},
-    {2, 2, 128, 16, 7, 0, 30, false, false, DTYPE_F32, {90, 100, 3, 16}},
-    {4, 2, 256, 16, 300, 256, 5, true, true, DTYPE_BF16, {600, 0, 0, 0}},
-    {3, 1, 20, 4, 0, 20, 0, true, false, DTYPE_F32, {70, 9, 0, 0}},
-    {40, 1, 64, 1, 0, 64, 0, false, false, DTYPE_F16, {30, 2, 0, 0}},
-    {2, 1, 48, 128, 33, 48, 0, false, true, DTYPE_BF16, {270, 40, 0, 0}},
-    {5, 1, 37, 1, 0, 36, 0, false, false, DTYPE_BF16, {45, 6, 0, 0}},
-    {7, 1, 24, 2, 31, 24, 0, false, false, DTYPE_BF16, {290, 33, 0, 0}},
-    {32, 2, 128, 16, 0, 128, 0, false, false, DTYPE_BF16, {320, 31, 0, 0}},
-    {3, 3, 80, 8, 100, 80, 0, true, false, DTYPE_BF16, {280, 65, 1, 0}},
+    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}, false},
+    {14, 2, 64, 16, 0, 64, 0, false, false, DTYPE_BF16, {300, 5, 0, 0}, false},
+    {6, 2, 80, 32, 0, 40, 0, false, true, DTYPE_F16, {130, 33, 64, 0}, false},
+    {8, 1, 96, 64, 50, 96, 0, true, false, DTYPE_BF16, {200, 129, 0, 0}, false},
+    {2, 2, 128, 16, 7, 0, 30, false, false, DTYPE_F32, {90, 100, 3, 16}, false},
+    {4, 2, 256, 16, 300, 256, 5, true, true, DTYPE_BF16, {600, 0, 0, 0}, false},
+    {3, 1, 20, 4, 0, 20, 0, true, false, DTYPE_F32, {70, 9, 0, 0}, false},
+    {40, 1, 64, 1, 0, 64, 0, false, false, DTYPE_F16, {30, 2, 0, 0}, false},
+    {2, 1, 48, 128, 33, 48, 0, false, true, DTYPE_BF16, {270, 40, 0, 0}, false},
+    {5, 1, 37, 1, 0, 36, 0, false, false, DTYPE_BF16, {45, 6, 0, 0}, false},
+    {7, 1, 24, 2, 31, 24, 0, false, false, DTYPE_BF16, {290, 33, 0, 0}, false},
+    {32, 2, 128, 16, 0, 128, 0, false, false, DTYPE_BF16, {320, 31, 0, 0}, false},
+    {3, 3, 80, 8, 100, 80, 0, true, false, DTYPE_BF16, {280, 65, 1, 0}, false},
 };
 enum { NUM_SETTINGS = sizeof settings / sizeof *settings };
+
+/* The same for attention in both directions, which takes whole sequences. */
+static const setting_t both_ways[] = {
+    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}, true},
+    {12, 12, 64, 16, 0, 0, 0, false, false, DTYPE_BF16, {300, 5, 130, 0}, true},
+    {6, 2, 80, 32, 65, 80, 0, false, true, DTYPE_BF16, {330, 33, 64, 0}, true},
+    {3, 1, 20, 4, 9, 20, 0, true, false, DTYPE_F32, {70, 9, 1, 0}, true},
+    {4, 2, 256, 16, 257, 256, 5, false, true, DTYPE_F16, {600, 40, 0, 0}, true},
+    {2, 2, 32, 16, 0, 32, 0, false, false, DTYPE_BF16, {257, 256, 100, 0}, true},
+};
+enum { NUM_BOTH_WAYS = sizeof both_ways / sizeof *both_ways };
 
 /* K and V are rounded after fp32 arithmetic, so a rounding may fall the other way: half a unit of
  * the type, in a weighted mean, of values up to 2 and scores up to 8. Tiers with a bf16 product
@@ -71,21 +82,29 @@ static void expect_near(const world_t *w, double *const expected[SEQUENCES_MAX],
             tier, setting, total / (double)elements);
 }
 
-Test(attention, agrees_with_double_precision) {
+static void expect_agreement(const setting_t *list, int num_settings, int32_t chunk) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
-  for (int i = 0; i < NUM_SETTINGS; i++) {
+  for (int i = 0; i < num_settings; i++) {
     double *expected[SEQUENCES_MAX];
     for (int t = 0; t < count; t++) {
       world_t w;
-      world_open(&w, &settings[i], tiers[t], 2, 0);
-      world_prefill(&w, 150);
+      world_open(&w, &list[i], tiers[t], 2, 0);
+      world_prefill(&w, chunk);
       if (t == 0) make_reference(&w, expected);
       expect_near(&w, expected, tiers[t], i);
       world_close(&w);
     }
     for (int q = 0; q < SEQUENCES_MAX; q++) free(expected[q]);
   }
+}
+
+Test(attention, agrees_with_double_precision) {
+  expect_agreement(settings, NUM_SETTINGS, 150);
+}
+
+Test(attention, both_directions_agree_with_double_precision) {
+  expect_agreement(both_ways, NUM_BOTH_WAYS, 600);
 }
 
 static void expect_same(const world_t *a, const world_t *b, const char *tier, int setting,
@@ -131,12 +150,55 @@ Test(attention, bits_do_not_depend_on_chunks_mates_blocks_or_threads) {
   }
 }
 
+Test(attention, bits_of_both_directions_do_not_depend_on_mates_blocks_or_threads) {
+  static const int threads[] = {1, 2, 3, 7};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < NUM_BOTH_WAYS; i++) {
+      world_t all, other;
+      world_open(&all, &both_ways[i], tiers[t], 1, 0);
+      world_prefill(&all, 600);
+      world_open(&other, &both_ways[i], tiers[t], threads[(t + i) % 4], (uint64_t)(1 + t + i));
+      for (int q = 0; q < SEQUENCES_MAX; q++) {
+        piece_t piece = {q, 0, other.seq[q].length, false};
+        if (piece.count > 0) world_run(&other, &piece, 1);
+      }
+      expect_same(&all, &other, tiers[t], i, "another way of running");
+      world_close(&other);
+      world_close(&all);
+    }
+  }
+}
+
 /* Long sequences: several splits. Each row of a chunked prefill is computed again as a decode,
  * which takes the path with splits side by side, and as one of many. */
 Test(attention, long_decodes_equal_prefill) {
   static const setting_t longs[] = {
-      {4, 2, 64, 16, 0, 64, 0, true, false, DTYPE_BF16, {SANITIZED ? 2600 : 4300, 2049, 0, 0}},
-      {2, 1, 16, 32, 2500, 16, 0, false, false, DTYPE_F32, {SANITIZED ? 3000 : 4300, 0, 0, 0}},
+      {4,
+       2,
+       64,
+       16,
+       0,
+       64,
+       0,
+       true,
+       false,
+       DTYPE_BF16,
+       {SANITIZED ? 2600 : 4300, 2049, 0, 0},
+       false},
+      {2,
+       1,
+       16,
+       32,
+       2500,
+       16,
+       0,
+       false,
+       false,
+       DTYPE_F32,
+       {SANITIZED ? 3000 : 4300, 0, 0, 0},
+       false},
   };
   static const int32_t wanted[] = {0, 255, 256, 2046, 2047, 2048, 2049, 2599, 4095, 4096, 4299};
   const char *tiers[NUM_TIER_NAMES];
@@ -196,9 +258,9 @@ static void expect_unseen(const char *tier, const setting_t *s) {
 
 Test(attention, unseen_slots_do_not_matter) {
   static const setting_t unseen[] = {
-      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {50, 64, 0, 0}},
-      {2, 1, 33, 16, 19, 0, 0, false, false, DTYPE_BF16, {50, 64, 0, 0}},
-      {2, 1, 32, 1, 20, 0, 0, false, false, DTYPE_BF16, {64, 64, 0, 0}},
+      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {50, 64, 0, 0}, false},
+      {2, 1, 33, 16, 19, 0, 0, false, false, DTYPE_BF16, {50, 64, 0, 0}, false},
+      {2, 1, 32, 1, 20, 0, 0, false, false, DTYPE_BF16, {64, 64, 0, 0}, false},
   };
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
@@ -232,9 +294,9 @@ static void expect_apart(const char *tier, const setting_t *s) {
 
 Test(attention, unseen_tokens_of_a_chunk_do_not_matter) {
   static const setting_t apart[] = {
-      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {70, 0, 0, 0}},
-      {14, 2, 64, 16, 19, 0, 0, false, false, DTYPE_BF16, {330, 0, 0, 0}},
-      {40, 1, 32, 16, 0, 0, 0, false, false, DTYPE_BF16, {70, 0, 0, 0}},
+      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {70, 0, 0, 0}, false},
+      {14, 2, 64, 16, 19, 0, 0, false, false, DTYPE_BF16, {330, 0, 0, 0}, false},
+      {40, 1, 32, 16, 0, 0, 0, false, false, DTYPE_BF16, {70, 0, 0, 0}, false},
   };
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
@@ -247,7 +309,8 @@ Test(attention, unseen_tokens_of_a_chunk_do_not_matter) {
 Test(attention, page_copies) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
-  static const setting_t s = {2, 1, 24, 16, 0, 24, 0, false, false, DTYPE_BF16, {40, 16, 0, 0}};
+  static const setting_t s = {2,    1, 24, 16, 0, 24, 0, false, false, DTYPE_BF16, {40, 16, 0, 0},
+                              false};
   for (int t = 0; t < count; t++) {
     world_t w;
     world_open(&w, &s, tiers[t], 2, 0);

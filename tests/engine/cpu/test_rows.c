@@ -61,6 +61,8 @@ static double reference(activation_t kind, double x, double up) {
   case ACTIVATION_RELU: return x > 0 ? x : 0;
   case ACTIVATION_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
   case ACTIVATION_GELU_TANH: return 0.5 * x * (1 + tanh(cubic));
+  case ACTIVATION_TANH: return tanh(x);
+  case ACTIVATION_GELU_MUL: return 0.5 * x * (1 + erf(x / sqrt(2))) * up;
   case ACTIVATION_SILU_MUL: return x / (1 + exp(-x)) * up;
   case ACTIVATION_GELU_TANH_MUL: return 0.5 * x * (1 + tanh(cubic)) * up;
   case ACTIVATION_SIGMOID_MUL: return up / (1 + exp(-x));
