@@ -122,6 +122,9 @@ void engine_release(engine_t *engine); /* frees what engine_start made, also in 
 /* task.c, in engine_start, when blueprint and device are there: whether the engine embeds, and how.
  * ERR_CONFIGURATION, or an error of embedding_read. */
 int engine_choose_task(engine_t *engine, inferd_error_t *error);
+/* task.c, in engine_start: an encoder sees all of a prompt in one step, of up to `longest` tokens.
+ * Prompts are then neither cut into chunks nor cached. */
+void engine_take_whole_prompts(engine_t *engine, int32_t longest);
 /* The same, when blueprint and device are there: the states that the model keeps,
  * num_layers 0 = none; turns off what does not go with them. ERR_CONFIGURATION with the option. */
 int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error);

@@ -106,6 +106,8 @@ static int check_model(const engine_t *engine, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   const char *what = NULL;
   if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
+  if (bp->encoder.bidirectional && !engine->ops->bidirectional)
+    what = "attention in both directions";
   if (engine->options.kv_fp8 && !engine->ops->kv_fp8) {
     return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
                      "kv_cache_dtype is fp8, which does not run on %s; auto does",
@@ -188,6 +190,9 @@ static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
  * context; on a host at most 131,072 tokens or, if that is more, two contexts. */
 static size_t blocks_useful(const engine_t *engine, const memory_plan_t *plan) {
   size_t context = (size_t)(plan->max_model_len / plan->kv.block_size + 2);
+  if (engine->blueprint.encoder.bidirectional) /* those of one step */
+    return (size_t)(DIV_UP(engine->options.max_num_batched_tokens, plan->kv.block_size) +
+                    engine->options.max_num_seqs + 2);
   size_t useful = (size_t)engine->options.max_num_seqs * context;
   size_t modest = (size_t)(HOST_KV_TOKENS_DEFAULT / plan->kv.block_size);
   if (modest < 2 * context) modest = 2 * context;
@@ -309,6 +314,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   const blueprint_t *bp = &engine->blueprint;
   int code = choose_context(engine, plan, error);
   if (code) return code;
+  engine_take_whole_prompts(engine, plan->max_model_len);
   plan->kv = (kv_cache_desc_t){
       .num_layers = model_kv_layers(bp),
       .num_kv_heads = bp->num_kv_heads,
@@ -490,7 +496,9 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .long_prefill_token_threshold = given->long_prefill_token_threshold,
       .short_prompts_pass = given->short_prompts_pass,
       .pace = choose_pace(engine),
-      .watermark_blocks = (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
+      .watermark_blocks = engine->blueprint.encoder.bidirectional
+                              ? 0
+                              : (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .slice_blocks = SLICE_BLOCKS,
       .chunked_prefill = given->enable_chunked_prefill,

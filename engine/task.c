@@ -54,6 +54,10 @@ int engine_choose_task(engine_t *engine, inferd_error_t *error) {
   const embedding_options_t *options = &engine->options.embedding;
   blueprint_t *bp = &engine->blueprint;
   embedding_files_t files;
+  if (bp->encoder.num_labels > 0)
+    return error_set(error, ERR_MODEL_MALFORMED, "architectures",
+                     "the model classifies (%d labels), which is not supported yet",
+                     bp->encoder.num_labels);
   if (options->task == TASK_GENERATE) return check_generates(engine, error);
   int code = embedding_read(engine->options.model_dir, &files, error);
   if (code != 0) return code;
@@ -64,6 +68,7 @@ int engine_choose_task(engine_t *engine, inferd_error_t *error) {
   engine->embeds = true;
   engine->embedding = files.info;
   engine->embedding.size = bp->embed_size;
+  if (!files.found && bp->encoder.bidirectional) engine->embedding.pooling = POOLING_CLS;
   if (options->pooling != POOLING_NONE) engine->embedding.pooling = options->pooling;
   engine->embedding.matryoshka = engine->embedding.matryoshka || options->matryoshka;
   bp->headless = true;
@@ -114,4 +119,17 @@ int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *erro
            name);
   options->log(options->context, line);
   return 0;
+}
+
+void engine_take_whole_prompts(engine_t *engine, int32_t longest) {
+  engine_options_t *options = &engine->options;
+  char line[128];
+  if (!engine->blueprint.encoder.bidirectional) return;
+  options->enable_chunked_prefill = options->enable_prefix_caching = false;
+  options->long_prefill_token_threshold = 0;
+  if (options->max_num_batched_tokens >= longest) return;
+  options->max_num_batched_tokens = longest;
+  snprintf(line, sizeof line, "a step    %d tokens: those of the longest prompt, computed whole",
+           longest);
+  if (options->log != NULL) options->log(options->context, line);
 }

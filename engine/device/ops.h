@@ -17,6 +17,7 @@
 #include "engine/device/op_types.h"
 #include "engine/device/sample.h"
 #include "engine/device/state_ops.h"
+#include "engine/device/step_limits.h"
 #include "engine/device/swap_ops.h"
 #include "engine/device/weight_source.h"
 
@@ -30,15 +31,6 @@ typedef struct device_options {
   int32_t device_index;
   bool batch_invariant; /* GPU: a row's bits never depend on its batch, at some cost in speed */
 } device_options_t;
-
-/* Upper bounds of every step, from which `prepare` sizes the workspaces. */
-typedef struct step_limits {
-  int32_t tokens_max, reqs_max, logits_rows_max;
-  int32_t hidden_max; /* width of the widest activation row of the model */
-  int32_t vocab_size, max_model_len, heads_max, head_dim_max;
-  int32_t experts_max, experts_top_max, expert_width_max; /* experts: E, k, I; 0 = none */
-  int32_t adapter_rank_max;                               /* 0 = no low-rank adapters */
-} step_limits_t;
 
 /* In-flight steps. The calls begin ... sample launch a step; `end` waits for the oldest step that
  * was launched and not ended. With pipeline_depth 2 the engine launches step N + 1 before it ends

@@ -47,6 +47,20 @@ typedef enum block_kind {
 enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4, LAYER_MIXER = 8 };
 enum { LAYER_NO_ATTENTION = 16 };
 
+/* Of models that read in both directions, and of classifiers. */
+typedef struct encoder {
+  bool bidirectional;  /* a token sees all of its prompt, or those within the window at each side */
+  bool embed_norm;     /* behind the embeddings */
+  bool plain_norms;    /* LayerNorms without a bias */
+  bool first_unnormed; /* layer 0 has no norm before attention */
+  int32_t token_types; /* rows of the table of token types, 0 = none */
+  /* The classifier, of decoders too: [pooler, activation, norm,] labels. */
+  int32_t num_labels; /* 0 = the model does not classify */
+  bool has_pooler, pooler_bias, pooler_norm;
+  activation_t pooler;
+  bool mean_pooled; /* it reads the mean over all tokens, not the first (of a decoder: the last) */
+} encoder_t;
+
 typedef struct blueprint {
   char family[32];       /* "llama", "qwen2", "opt", ... */
   char architecture[64]; /* config.json architectures[0] */
@@ -85,6 +99,7 @@ typedef struct blueprint {
   routing_t routing; /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
   double share_floor, share_factor;
+  encoder_t encoder; /* all 0 = a decoder that generates, or embeds, in one direction */
   bool conv1d, gguf; /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
   scheme_t scheme;   /* of the quantised weights in safetensors files */
   /* generation */

@@ -40,7 +40,7 @@ typedef struct mixer {
 } mixer_t;
 
 typedef struct layer {
-  norm_t attn_norm;
+  norm_t attn_norm;         /* width 0 = none */
   const weight_t *qkv;      /* [(Hq + 2 Hk) D, h] */
   const vector_t *qkv_bias; /* [(Hq + 2 Hk) D] or NULL */
   attention_t attention;
@@ -65,6 +65,8 @@ struct model {
   blueprint_t blueprint;      /* own copy */
   const weight_t *embed;      /* [V, E] */
   const weight_t *positions;  /* [positions + offset, h] or NULL */
+  const weight_t *types;      /* [token types, h] or NULL */
+  norm_t embed_norm;          /* of the embeddings; width 0 = none */
   const weight_t *project_in; /* [h, E] or NULL */
   layer_t *layers;            /* [num_layers], owned */
   norm_t final_norm;

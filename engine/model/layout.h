@@ -37,6 +37,8 @@ typedef enum dim {
   DIM_MIX_CONV,    /* channels x taps */
   DIM_MIX_NORM,
   DIM_MIX_INNER,
+  DIM_TYPES,
+  DIM_LABELS,
   DIM_ONE
 } dim_t;
 
@@ -78,7 +80,14 @@ typedef enum when {
   WHEN_SCORED, /* layers with experts that are scored */
   WHEN_MIXER_BIAS,
   WHEN_CONV_BIAS,
-  WHEN_MIXER_NORM
+  WHEN_MIXER_NORM,
+  WHEN_TYPES,
+  WHEN_NORM_BIAS,
+  WHEN_NOT_FIRST, /* layers whose attention has a norm before it */
+  WHEN_NOT_FIRST_BIAS,
+  WHEN_LABELS, /* the model classifies */
+  WHEN_POOLER_BIAS,
+  WHEN_LABELS_NORM_BIAS
 } when_t;
 
 typedef struct tensor_pattern {
@@ -106,7 +115,8 @@ typedef struct layout {
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
-extern const layout_t layout_gemma, layout_phi3, layout_olmo2;
+extern const layout_t layout_bert, layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
+extern const layout_t layout_gemma, layout_phi3, layout_olmo2, layout_nomic_bert;
 extern const layout_t layout_lfm2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;

@@ -80,7 +80,8 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const vector_change_t change = {.add = norm_add(bp), .factor = 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   return (attention_t){
-      .layer = load->num_attention++,
+      .layer = bp->encoder.bidirectional ? 0 : load->num_attention++, /* K, V go with a step */
+      .bidirectional = bp->encoder.bidirectional,
       .num_heads = bp->num_heads,
       .num_kv_heads = bp->num_kv_heads,
       .head_dim = bp->head_dim,
@@ -97,9 +98,10 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
 }
 
 static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {
-  static const tensor_role_t gate_up[3] = {ROLE_GATE, ROLE_UP, ROLE_GATE_UP}, down = ROLE_DOWN;
-  layer->up = matrix(load, i, 3, gate_up);
-  layer->up_bias = vector(load, i, true, 3, gate_up);
+  static const tensor_role_t gate_up[4] = {ROLE_GATE, ROLE_UP, ROLE_GATE_UP, ROLE_UP_GATE};
+  static const tensor_role_t down = ROLE_DOWN;
+  layer->up = matrix(load, i, 4, gate_up);
+  layer->up_bias = vector(load, i, true, 4, gate_up);
   layer->down = matrix(load, i, 1, &down);
   layer->down_bias = vector(load, i, true, 1, &down);
 }
@@ -221,6 +223,7 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   const blueprint_t *bp = &model->blueprint;
   layer_t *layer = &model->layers[i];
   layer->attn_norm = norm(load, bp, i, ROLE_ATTN_NORM);
+  if (i == 0 && bp->encoder.first_unnormed) layer->attn_norm.width = 0;
   if (bp->layer_flags[i] & LAYER_MIXER) load_mixer(load, bp, &layer->mixer, i);
   if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) load_attention(load, model, i);
   layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
@@ -235,9 +238,12 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
+  static const tensor_role_t types = ROLE_TYPES;
   const blueprint_t *bp = &model->blueprint;
   model->embed = matrix(load, -1, 1, &embed); /* blocks stay: a lookup reads the rows of a step */
   model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
+  model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
+  if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
   model->project_in = matrix(load, -1, 1, &project_in);
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);

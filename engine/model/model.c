@@ -45,6 +45,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
 
 int32_t model_kv_layers(const blueprint_t *bp) {
   int32_t count = 0;
+  if (bp->encoder.bidirectional) return 1; /* K and V live as long as a layer: each writes anew */
   for (int32_t i = 0; i < bp->num_layers; i++) count += !(bp->layer_flags[i] & LAYER_NO_ATTENTION);
   return count;
 }
@@ -94,19 +95,22 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
   return 0;
 }
 
-/* x[T, h] = embeddings of the batch, with learned positions where the family has them. */
+/* x[T, h] = embeddings of the batch, with learned positions and types of tokens, and normed, where
+ * the family has these. A family with project_in has no norm. */
 static void embed_tokens(model_t *model, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
+  act_t *sum = model->embed_norm.width > 0 ? model->y : model->x;
   if (model->project_in != NULL) {
     ops->embed(device, model->y, model->embed, model->embed_scale);
     ops->linear(device, model->x, model->y, model->project_in, NULL, NULL, rows);
   } else {
-    ops->embed(device, model->x, model->embed, model->embed_scale);
+    ops->embed(device, sum, model->embed, model->embed_scale);
   }
-  if (model->positions != NULL) {
-    ops->embed_positions(device, model->x, model->positions, model->blueprint.position_offset);
-  }
+  if (model->positions != NULL)
+    ops->embed_positions(device, sum, model->positions, model->blueprint.position_offset);
+  if (model->types != NULL) ops->embed_types(device, sum, model->types);
+  if (sum != model->x) ops->norm(device, model->x, sum, NULL, &model->embed_norm, rows);
 }
 
 /* out[T, width] += products of the adapters of the tokens, for the parts [first, last] of a layer.
@@ -272,7 +276,9 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const block_input_t plain = {.rows = hidden};
-  const block_input_t attn_normed = {hidden, &layer->attn_norm, scratch};
+  const bool normed = layer->attn_norm.width > 0;
+  const block_input_t attn_normed = {hidden, normed ? &layer->attn_norm : NULL,
+                                     normed ? scratch : NULL};
   const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
   switch (model->blueprint.block) {
   case BLOCK_PRE_NORM:

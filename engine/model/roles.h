@@ -10,6 +10,11 @@ typedef enum tensor_role {
   ROLE_PROJECT_OUT, /* [E, h] */
   ROLE_FINAL_NORM,  /* [h] */
   ROLE_HEAD,        /* [V, E] */
+  ROLE_TYPES,       /* [types of tokens, h] */
+  ROLE_EMBED_NORM,  /* [h] */
+  ROLE_POOLER,      /* [h, h], before the classifier */
+  ROLE_POOLER_NORM, /* [h] */
+  ROLE_CLASSIFIER,  /* [labels, h] */
   ROLE_ATTN_NORM,   /* [h]; the first of a layer */
   ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
   ROLE_MLP_NORM,              /* [h] */
@@ -26,6 +31,7 @@ typedef enum tensor_role {
   ROLE_GATE,                  /* [f, h] */
   ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
   ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */
+  ROLE_UP_GATE,               /* fused in the file: [2 f, h], up first */
   ROLE_DOWN,                  /* [h, f]; fc2 of a plain MLP */
   ROLE_ROUTER,                /* [E, h] */
   ROLE_CHOICE_BIAS,           /* [E] is added to the scores for the choice */

@@ -21,6 +21,7 @@ static int class_of(const expected_tensor_t *tensor) {
   case ROLE_EMBED:
   case ROLE_HEAD:
   case ROLE_POSITIONS:
+  case ROLE_TYPES:
   case ROLE_PROJECT_IN:
   case ROLE_PROJECT_OUT: return CLASS_EMBED;
   case ROLE_QKV:
@@ -31,6 +32,7 @@ static int class_of(const expected_tensor_t *tensor) {
   case ROLE_GATE:
   case ROLE_UP:
   case ROLE_GATE_UP:
+  case ROLE_UP_GATE:
   case ROLE_DOWN: return CLASS_MLP;
   default: return CLASS_EXPERTS;
   }

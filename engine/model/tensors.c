@@ -41,6 +41,8 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_MIX_CONV: return (int64_t)mixer_channels(&bp->mixer, bp->hidden_size) * bp->mixer.taps;
   case DIM_MIX_NORM: return bp->mixer.norm_group;
   case DIM_MIX_INNER: return mixer_inner(&bp->mixer, bp->hidden_size);
+  case DIM_TYPES: return bp->encoder.token_types;
+  case DIM_LABELS: return bp->encoder.num_labels;
   case DIM_ONE: return 1;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
   }
@@ -72,6 +74,8 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_MIX_CONV] = "the channels and taps of the convolution",
       [DIM_MIX_NORM] = "the norm of the layers with a state",
       [DIM_MIX_INNER] = "the heads of the layers with a state",
+      [DIM_TYPES] = "type_vocab_size",
+      [DIM_LABELS] = "the number of labels (id2label)",
       [DIM_ONE] = "1",
       [DIM_POSITIONS] = "max_position_embeddings",
   };
@@ -105,6 +109,14 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_MIXER_BIAS: return bp->mixer.bias;
   case WHEN_CONV_BIAS: return bp->mixer.conv_bias;
   case WHEN_MIXER_NORM: return bp->mixer.norm;
+  case WHEN_TYPES: return bp->encoder.token_types > 0;
+  case WHEN_NORM_BIAS: return !bp->encoder.plain_norms;
+  case WHEN_NOT_FIRST: return layer > 0 || !bp->encoder.first_unnormed;
+  case WHEN_NOT_FIRST_BIAS:
+    return !bp->encoder.plain_norms && (layer > 0 || !bp->encoder.first_unnormed);
+  case WHEN_LABELS: return bp->encoder.num_labels > 0;
+  case WHEN_POOLER_BIAS: return bp->encoder.num_labels > 0 && bp->encoder.pooler_bias;
+  case WHEN_LABELS_NORM_BIAS: return bp->encoder.num_labels > 0 && !bp->encoder.plain_norms;
   }
   return false;
 }

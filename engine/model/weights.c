@@ -47,6 +47,7 @@ typedef struct matrix {
   int parts_each;            /* that make one matrix */
   int64_t rows, cols, stack; /* rows of the whole stack */
   bool interleaved;          /* gate and up rows alternate */
+  bool swapped;              /* up rows come before gate rows */
   bool keeps_blocks;         /* rows of blocks are handed over as they are */
   weight_format_t format;    /* of the first row */
   int32_t group;             /* of grouped rows */
@@ -125,9 +126,10 @@ static const void *part_row(weight_part_t *part, dtype_t dtype, int64_t row, int
   return out;
 }
 
-/* The result has all gate rows, then all up rows. Returns where row `row` is in an interleaved
- * matrix of `rows` rows. */
+/* The result has all gate rows, then all up rows. Returns where row `row` is in a matrix of `rows`
+ * rows that is interleaved or swapped. */
 static int64_t stored_row(const matrix_t *matrix, int64_t row, int64_t rows) {
+  if (matrix->swapped) return row < rows / 2 ? row + rows / 2 : row - rows / 2;
   if (!matrix->interleaved) return row;
   return row < rows / 2 ? 2 * row : 2 * (row - rows / 2) + 1;
 }
@@ -329,6 +331,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
     matrix->rows += tensor->rows * matrix->stack;
     matrix->cols = tensor->cols;
     matrix->interleaved = tensor->role == ROLE_EXPERT_GATE_UP;
+    matrix->swapped = tensor->role == ROLE_UP_GATE;
   }
   if (count == 0) return 0;
   matrix->parts = calloc((size_t)(count * copies) + 1, sizeof(weight_part_t));

@@ -16,6 +16,7 @@ from tokenizers import (
 
 PAIRED = ("bert", "bert_cased", "bert_odd", "roberta", "xlmr")
 SPACE_MARK = "\u2581"
+PAD = AddedToken("<pad>", special=True, normalized=False)
 
 
 def pipelines(llama, odd):
@@ -45,7 +46,7 @@ def pipelines(llama, odd):
         "roberta": (
             pre_tokenizers.ByteLevel(add_prefix_space=False),
             None,
-            llama
+            [*llama, PAD]
             + [AddedToken("<mask>", lstrip=True, special=True, normalized=False)],
             {},
             "bytes",
@@ -55,7 +56,7 @@ def pipelines(llama, odd):
                 [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE_MARK)]
             ),
             normalizers.Replace(Regex(" {2,}"), " "),
-            llama[1:],
+            [*llama[1:], PAD],
             {},
             "unigram",
         ),

@@ -407,8 +407,6 @@ def build(name, texts, vocab_size):
         scheme = "always" if name == "metaspace_split" else "first"
         result.decoder = decoders.Metaspace(SPACE_MARK, prepend_scheme=scheme)
     result.add_tokens(added)
-    if name == "roberta":
-        result.post_processor = tokenizer_encoders.pair_processor(name, result)
     if name in BOS:
         token = BOS[name]
         result.post_processor = processors.TemplateProcessing(
@@ -416,6 +414,8 @@ def build(name, texts, vocab_size):
             pair=f"{token} $A {token} $B",
             special_tokens=[(token, result.token_to_id(token))],
         )
+    elif name == "roberta":
+        result.post_processor = tokenizer_encoders.pair_processor(name, result)
     elif name == "prefix_space":
         result.post_processor = processors.RobertaProcessing(
             ("<|im_end|>", result.token_to_id("<|im_end|>")),

@@ -46,7 +46,8 @@ enum {
   FOR_QK_NORM,
   FOR_NO_ROPE,
   FOR_LOCAL_THETA,
-  FOR_NESTED
+  FOR_NESTED,
+  FOR_BIDIRECTIONAL
 };
 
 /* Keys that change the computation and are not supported. A neutral value is harmless: null, false,
@@ -57,7 +58,7 @@ static const struct {
   int families; /* that know the key */
 } refused_keys[] = {
     {"is_encoder_decoder", 0, FOR_NONE},
-    {"use_bidirectional_attention", 0, FOR_NONE},
+    {"use_bidirectional_attention", 0, FOR_BIDIRECTIONAL},
     {"add_cross_attention", 0, FOR_NONE},
     {"scale_attn_by_inverse_layer_idx", 0, FOR_NONE},
     {"reorder_and_upcast_attn", 0, FOR_NONE},
@@ -103,6 +104,7 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_NESTED: return family->nested;
+  case FOR_BIDIRECTIONAL: return family->gemma_keys && family->local_theta > 0;
   default: return false;
   }
 }
@@ -126,25 +128,8 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   }
 }
 
-/* The family of a model without its head, as transformers names it: Qwen3Model, GPT2Model,
- * Gemma3TextModel. */
-static const family_t *family_of_base(const char *name, size_t length) {
-  static const char *const ends[] = {"TextModel", "Model"};
-  static const char *const heads[] = {"ForCausalLM", "LMHeadModel"};
-  for (size_t i = 0; i < ARRAY_LEN(ends) * ARRAY_LEN(heads); i++) {
-    const char *end = ends[i / ARRAY_LEN(heads)], *head = heads[i % ARRAY_LEN(heads)];
-    size_t tail = strlen(end);
-    char whole[64];
-    if (length <= tail || length > 40 || memcmp(name + length - tail, end, tail) != 0) continue;
-    int n = snprintf(whole, sizeof(whole), "%.*s%s", (int)(length - tail), name, head);
-    const family_t *family = family_by_architecture(whole, (size_t)n);
-    if (family != NULL) return family;
-  }
-  return NULL;
-}
-
-/* *headless: the files hold no head. */
-static const family_t *find_family(config_reader_t *reader, bool *headless) {
+/* *headless: the files hold no head; *classifies: but one that scores labels. */
+static const family_t *find_family(config_reader_t *reader, bool *headless, bool *classifies) {
   const json_t *list = json_get(reader->root, "architectures");
   const json_t *name = list != NULL && list->type == JSON_ARRAY ? json_first(list) : NULL;
   const json_t *type = json_get(reader->root, "model_type");
@@ -155,10 +140,11 @@ static const family_t *find_family(config_reader_t *reader, bool *headless) {
   const family_t *family = NULL;
   if (name != NULL && name->type == JSON_STRING) {
     family = family_by_architecture(name->text, name->length);
-    *headless = family == NULL;
-    if (family == NULL) family = family_of_base(name->text, name->length);
+    *headless = family == NULL || family->encoder;
+    if (family == NULL) family = family_by_body(name->text, name->length, classifies);
   } else if (name == NULL && type != NULL && type->type == JSON_STRING) {
     family = family_by_name(type->text, type->length);
+    *headless = family != NULL && family->encoder;
     name = type;
   }
   if (family != NULL) return family;
@@ -175,8 +161,8 @@ static const family_t *find_family(config_reader_t *reader, bool *headless) {
 }
 
 static void read_heads(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  int64_t heads =
-      config_int(reader, KEYS("num_attention_heads", "n_head"), family->num_heads, 1, HEADS_MAX);
+  int64_t heads = config_int(reader, KEYS("num_attention_heads", "n_head", "n_heads"),
+                             family->num_heads, 1, HEADS_MAX);
   int64_t kv_heads = heads, head_dim = 0;
   if (family->grouped) {
     int64_t absent = family->num_kv_heads != 0 ? family->num_kv_heads : heads;
@@ -217,15 +203,16 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
 static void read_sizes(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->vocab_size =
       (int32_t)config_int(reader, KEYS("vocab_size"), family->vocab_size, 1, VOCAB_MAX);
-  bp->hidden_size = (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "d_model"),
+  bp->hidden_size = (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "d_model", "dim"),
                                         family->hidden_size, 1, HIDDEN_MAX);
-  bp->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer", "num_layers"),
-                                       family->num_layers, 1, MODEL_LAYERS_MAX);
+  bp->num_layers =
+      (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+                          family->num_layers, 1, MODEL_LAYERS_MAX);
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
   bp->intermediate_size = (int32_t)config_int_or_null(
-      reader, KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"), mlp_default,
-      4LL * bp->hidden_size, 1, MLP_MAX);
+      reader, KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim"),
+      mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
   read_heads(reader, family, bp);
 }
@@ -256,7 +243,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   }
   bp->norm_affine = true;
   bp->block = family->block;
-  bp->final_norm = true;
+  bp->final_norm = family->block != BLOCK_POST_NORM || family->opt_keys;
   bp->qk_norm_whole = family->qk_norm_whole;
   bp->norm_plus_one = family->gemma_keys;
   bp->qk_norm = family->qk_norm;
@@ -286,9 +273,13 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
       reader, KEYS("hidden_act", "hidden_activation", "activation_function", "activation"), &name);
   bp->gated_mlp = family->gated_mlp;
   if (family->gated_mlp) {
-    bp->activation = family->gemma_keys                       ? ACTIVATION_GELU_TANH_MUL
-                     : family->expert_keys == EXPERTS_GPT_OSS ? ACTIVATION_CLAMPED_SWIGLU
-                                                              : ACTIVATION_SILU_MUL;
+    bp->activation = family->gemma_keys                        ? ACTIVATION_GELU_TANH_MUL
+                     : family->expert_keys == EXPERTS_GPT_OSS  ? ACTIVATION_CLAMPED_SWIGLU
+                     : strcmp(family->activation, "gelu") == 0 ? ACTIVATION_GELU_MUL
+                                                               : ACTIVATION_SILU_MUL;
+    if (family->encoder && json_equals(value, "swiglu") &&
+        bp->activation == ACTIVATION_SILU_MUL) /* nomic-bert's first files */
+      return;
     if (value == NULL || json_equals(value, family->activation)) return;
     /* Files of the first Gemma say gelu and mean its approximation by tanh. */
     bool first_gemma = family->gemma_keys && family->block == BLOCK_PRE_NORM;
@@ -477,7 +468,8 @@ void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
 static int read_config(const char *dir, const config_reader_t *start, double tokenizer_max,
                        int32_t tokenizer_eos, blueprint_t *bp) {
   config_reader_t reader = *start;
-  const family_t *family = find_family(&reader, &bp->headless);
+  bool classifies = false;
+  const family_t *family = find_family(&reader, &bp->headless, &classifies);
   if (family == NULL) return reader.code;
   family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
@@ -494,6 +486,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code == 0) config_read_mixer(&reader, family, bp);
   if (reader.code == 0) config_read_experts(&reader, family, bp);
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
+  if (reader.code == 0) config_read_encoder(&reader, family, classifies, bp);
   read_ids(&reader, family, tokenizer_eos, bp);
   int dtype = read_dtype(&reader);
   if (reader.code != 0) return reader.code;

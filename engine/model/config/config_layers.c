@@ -57,6 +57,10 @@ static bool slides_by_rule(config_reader_t *reader, const family_t *family, int3
                               family->window_rule == WINDOW_FROM ? family->num_layers : 28, 0, 0,
                               INT32_MAX);
     return layer >= from;
+  case WINDOW_LOCAL:
+    pattern = config_int(reader, KEYS("global_attn_every_n_layers"), family->window_pattern, 1,
+                         MODEL_LAYERS_MAX);
+    return layer % pattern != 0;
   case WINDOW_PATTERN:
     pattern = config_int(reader, KEYS("sliding_window_pattern", "_sliding_window_pattern"),
                          family->window_pattern, 1, MODEL_LAYERS_MAX);
@@ -77,8 +81,9 @@ static void read_window(config_reader_t *reader, const family_t *family, bluepri
     if (types != NULL) check_layer_types(reader, family, types, false, bp);
     return;
   }
-  int64_t window =
-      config_int_or_null(reader, KEYS("sliding_window"), family->window, 0, 0, INT32_MAX);
+  const char *const *keys =
+      family->window_rule == WINDOW_LOCAL ? KEYS("local_attention") : KEYS("sliding_window");
+  int64_t window = config_int_or_null(reader, keys, family->window, 0, 0, INT32_MAX);
   if (family->window_rule == WINDOW_UPPER &&
       !config_bool(reader, KEYS("use_sliding_window"), false)) {
     window = 0;

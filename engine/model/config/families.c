@@ -505,8 +505,9 @@ static const family_t families[] = {
 
 /* Other rows stand in files of their own. */
 static const family_table_t main_table = {families, ARRAY_LEN(families)};
-static const family_table_t *const tables[] = {&main_table, &families_parallel, &families_decoders,
-                                               &families_experts, &families_states};
+static const family_table_t *const tables[] = {&main_table,        &families_parallel,
+                                               &families_decoders, &families_experts,
+                                               &families_states,   &families_encoders};
 
 /* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
 static const family_t *next_family(const family_t *row, size_t *table) {
@@ -545,6 +546,24 @@ const family_t *family_by_text(const family_t *wrapper, const char *type, size_t
     if (row->text_type != NULL && same(row->text_type, type, length) &&
         strcmp(row->architecture, wrapper->architecture) == 0)
       return row;
+  }
+  return NULL;
+}
+
+const family_t *family_by_body(const char *architecture, size_t length, bool *classifies) {
+  static const char *const ends[] = {"ForSequenceClassification", "ForMaskedLM", "ForPreTraining",
+                                     "TextModel", "Model"};
+  static const char *const rows[] = {"ForCausalLM", "LMHeadModel", "Model"};
+  for (size_t i = 0; i < ARRAY_LEN(ends) * ARRAY_LEN(rows); i++) {
+    const char *end = ends[i / ARRAY_LEN(rows)], *row = rows[i % ARRAY_LEN(rows)];
+    size_t tail = strlen(end);
+    char whole[64];
+    if (length <= tail || length > 48 || memcmp(architecture + length - tail, end, tail) != 0)
+      continue;
+    int n = snprintf(whole, sizeof(whole), "%.*s%s", (int)(length - tail), architecture, row);
+    const family_t *family = family_by_architecture(whole, (size_t)n);
+    *classifies = i < ARRAY_LEN(rows);
+    if (family != NULL) return family;
   }
   return NULL;
 }

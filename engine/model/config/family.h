@@ -18,6 +18,7 @@ typedef enum window_rule {
   WINDOW_EVEN,    /* layers 0, 2, 4 ... */
   WINDOW_PATTERN, /* all but every `sliding_window_pattern`th layer */
   WINDOW_FROM,    /* layers from `max_window_layers`, when `sliding_window` is not null */
+  WINDOW_LOCAL,   /* all but every `global_attn_every_n_layers`th, from 0 on: `local_attention` */
   WINDOW_REFUSED  /* `use_sliding_window` true is refused */
 } window_rule_t;
 
@@ -97,6 +98,11 @@ typedef struct family {
   bool mrope;                         /* knows mrope keys, which change nothing for text */
   bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
   mixer_keys_t mixer_keys;
+  /* encoders: attention in both directions, no head */
+  bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
+  bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */
+  int32_t pad_id, token_types;
+  const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
   /* Of experts that are scored: their rule, and class defaults. */
@@ -115,7 +121,7 @@ typedef struct family_table {
 } family_table_t;
 
 extern const family_table_t families_experts, families_parallel, families_decoders;
-extern const family_table_t families_states;
+extern const family_table_t families_states, families_encoders;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);
@@ -123,6 +129,10 @@ const layout_t *family_layout(const family_t *family, const blueprint_t *bluepri
 const family_t *family_by_architecture(const char *architecture, size_t length);
 /* The row of a wrapper whose text_config has this model_type, or NULL. */
 const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length);
+/* The row of a model without its head, or with another one, as transformers names it: Qwen3Model,
+ * Gemma3TextModel, BertForMaskedLM, Qwen3ForSequenceClassification. *classifies: the last of these.
+ * NULL = none. */
+const family_t *family_by_body(const char *architecture, size_t length, bool *classifies);
 /* By model_type, or NULL. */
 const family_t *family_by_name(const char *name, size_t length);
 /* Writes "LlamaForCausalLM, ..." for messages. Returns `out`. */

@@ -1,0 +1,100 @@
+/* config_encoder.c: what encoders have beside the rest: both directions, types of tokens, positions
+ * behind the padding, and the classifier on top of them.
+ *
+ * Any thread, no state. Reference: transformers 5.
+ */
+#include "engine/model/config/config.h"
+
+#include "engine/base/util.h"
+
+#include <string.h>
+
+enum { TYPES_MAX = 1024, LABELS_DEFAULT = 2, LABELS_MAX = 65536 };
+
+/* Keys of other variants of the same architectures, with the one value that is served. */
+static void refuse_variants(config_reader_t *reader, const family_t *family) {
+  static const char *const must_be_off[] = {"logn_attention_scale",
+                                            "prenorm",
+                                            "use_rms_norm",
+                                            "parallel_block",
+                                            "sinusoidal_pos_embds",
+                                            "qkv_proj_bias",
+                                            "mlp_fc1_bias",
+                                            "rotary_emb_interleaved",
+                                            "rotary_scaling_factor",
+                                            "chunk_size_feed_forward",
+                                            "is_decoder"};
+  const json_t *kind = config_get(reader, "position_embedding_type");
+  const char *served = family->rotary ? "rope" : "absolute";
+  if (json_is_given(kind) && !json_equals(kind, served))
+    config_refuse(reader, "position_embedding_type", kind, "%s for %s", served,
+                  family->architecture);
+  for (size_t i = 0; i < ARRAY_LEN(must_be_off); i++) {
+    const json_t *value = config_get(reader, must_be_off[i]);
+    double number = 0;
+    if (!json_is_given(value) || value->type == JSON_FALSE) continue;
+    if (json_double(value, &number) && number == 0) continue;
+    config_refuse(reader, must_be_off[i], value, "absent, null or false");
+  }
+}
+
+/* RoBERTa's positions begin behind the id of the padding. */
+static void read_padding(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  if (!family->padded_positions) return;
+  int64_t pad = config_int_or_null(reader, KEYS("pad_token_id"), family->pad_id, family->pad_id, 0,
+                                   bp->vocab_size - 1);
+  bp->position_offset = (int32_t)pad + 1;
+  if (bp->num_positions <= bp->position_offset) {
+    config_refuse(reader, "max_position_embeddings", NULL, "is %d; more than pad_token_id + 1, %d",
+                  bp->num_positions, bp->position_offset);
+    return;
+  }
+  bp->num_positions -= bp->position_offset;
+  bp->max_model_len = MIN(bp->max_model_len, bp->num_positions);
+  bp->default_model_len = MIN(bp->default_model_len, bp->num_positions);
+}
+
+static void read_labels(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const json_t *names = config_get(reader, "id2label");
+  int64_t count =
+      config_int_or_null(reader, KEYS("num_labels"), LABELS_DEFAULT, LABELS_DEFAULT, 1, LABELS_MAX);
+  if (names != NULL && names->type == JSON_OBJECT && names->count > 0) count = names->count;
+  bp->encoder.num_labels = (int32_t)count;
+  if (!family->encoder) return;
+  bool modern = family->first_unnormed;
+  bp->encoder.has_pooler = true;
+  bp->encoder.pooler_norm = modern;
+  bp->encoder.pooler_bias = !modern || config_bool(reader, KEYS("classifier_bias"), false);
+  bp->encoder.pooler = modern ? ACTIVATION_GELU : ACTIVATION_TANH;
+  if (strcmp(family->name, "distilbert") == 0) bp->encoder.pooler = ACTIVATION_RELU;
+  const json_t *act = config_get(reader, "classifier_activation");
+  if (modern && act != NULL && !json_equals(act, "gelu"))
+    config_refuse(reader, "classifier_activation", act, "gelu");
+  const json_t *pooling = config_get(reader, "classifier_pooling");
+  bp->encoder.mean_pooled = modern && json_equals(pooling, "mean");
+  if (modern && pooling != NULL && !bp->encoder.mean_pooled && !json_equals(pooling, "cls"))
+    config_refuse(reader, "classifier_pooling", pooling, "cls, mean");
+}
+
+void config_read_encoder(config_reader_t *reader, const family_t *family, bool classifies,
+                         blueprint_t *bp) {
+  if (family->norm_bias_key != NULL)
+    bp->encoder.plain_norms = !config_bool(reader, KEYS(family->norm_bias_key), false);
+  const json_t *both = config_get(reader, "use_bidirectional_attention");
+  bool both_ways = both != NULL && both->type == JSON_TRUE;
+  if (both_ways && !bp->headless)
+    config_refuse(reader, "use_bidirectional_attention", both,
+                  "absent, null or false in a model that generates");
+  bp->encoder.bidirectional = family->encoder || both_ways;
+  /* The window counts the tokens of both sides; an attention of ours those of one, and itself. */
+  if (bp->encoder.bidirectional && bp->window > 0) bp->window = bp->window / 2 + 1;
+  if (classifies) read_labels(reader, family, bp);
+  if (!family->encoder) return;
+  refuse_variants(reader, family);
+  bp->encoder.embed_norm = family->embed_norm;
+  bp->encoder.first_unnormed = family->first_unnormed;
+  if (family->token_types > 0)
+    bp->encoder.token_types =
+        (int32_t)config_int(reader, KEYS("type_vocab_size"), family->token_types, 0, TYPES_MAX);
+  read_padding(reader, family, bp);
+}

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Writes tests/vectors/encoders: tiny random encoders, as sentence-transformers runs them.
+
+    pip install torch transformers sentence-transformers numpy     (CPU builds will do)
+    scripts/vectors/encoders.py [--out DIR] [--seed N] [--only PREFIX]
+
+One directory a case, as sentence-transformers saves it, weights included (they are tens of
+kilobytes): a model that embeds, with modules.json, or a cross-encoder or classifier. expected.json
+has
+
+  dtype           the run type
+  texts, vectors  of a model that embeds: of the fp32 run on weights rounded to that type
+  pairs, scores   of a cross-encoder: what predict says of pairs of texts, with its activation
+  texts, probs    of a classifier of texts
+  sizes           in tokens, with the special ones
+  error           the largest distance of the bf16 run of sentence-transformers itself: 1 - cosine
+                  of vectors, the difference of scores
+"""
+
+import argparse
+import copy
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import torch
+import transformers
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense, Normalize, Pooling, Transformer)
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from embeddings import TEXTS, TYPES, cosines, embed, rounded  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKENIZERS = ROOT / "tests/vectors/tokenizer"
+PAIRS = [(TEXTS[i], TEXTS[j]) for i, j in ((1, 2), (2, 1), (3, 0), (4, 5), (6, 7), (8, 9), (0, 3))]
+
+# Names of the architecture in transformers; the tokenizer; [CLS] and [SEP] in its words.
+BERT, ROBERTA = ("bert", "[PAD]", "[CLS]", "[SEP]"), ("roberta", "<pad>", "<s>", "</s>")
+KINDS = {
+    "bert": ("Bert", BERT),
+    "distilbert": ("DistilBert", BERT),
+    "roberta": ("Roberta", ROBERTA),
+    "xlmr": ("XLMRoberta", ("xlmr", "<pad>", "<s>", "</s>")),
+    "modernbert": ("ModernBert", ROBERTA),
+    "nomic": ("NomicBert", BERT),
+    "gte": ("Gte", BERT),
+    "gemma": ("Gemma3Text", ("gemma", "<pad>", "<bos>", "<eos>")),
+}
+
+
+def spec(kind, hidden, heads, mlp, layers, dtype="float32", pooling="mean", normalises=True,
+         dense=(), labels=0, **config):
+    """A case. `dense`: (width, activation) of modules behind the pooling; `labels`: of a
+    classifier, 0 = the model embeds; `config`: more keys."""
+    return dict(kind=kind, hidden=hidden, heads=heads, mlp=mlp, layers=layers, dtype=dtype,
+                pooling=pooling, normalises=normalises, dense=list(dense), labels=labels,
+                config=config)
+
+
+CASES = {
+    "bert-mean": spec("bert", 48, 3, 80, 2),
+    "bert-cls-bf16": spec("bert", 64, 4, 96, 2, "bfloat16", "cls"),
+    "bert-max": spec("bert", 32, 2, 64, 2, pooling="max", normalises=False),
+    "bert-weighted": spec("bert", 32, 2, 64, 1, pooling="weightedmean"),
+    "bert-sqrt": spec("bert", 32, 2, 64, 1, pooling="mean_sqrt_len_tokens", normalises=False),
+    "distilbert-mean": spec("distilbert", 32, 2, 72, 2),
+    "roberta-cls": spec("roberta", 32, 2, 64, 2, pooling="cls"),
+    "xlmr-cls": spec("xlmr", 48, 4, 64, 2, pooling="cls"),
+    "modernbert-mean": spec("modernbert", 64, 4, 80, 4, local_attention=12),
+    "modernbert-cls-bf16": spec("modernbert", 64, 2, 96, 4, "bfloat16", "cls", local_attention=8,
+                                norm_bias=True, attention_bias=True, mlp_bias=True),
+    "nomic-mean": spec("nomic", 48, 3, 80, 2),
+    "gte-cls": spec("gte", 64, 4, 96, 2, pooling="cls"),
+    "gemma-dense": spec("gemma", 32, 4, 80, 3, dense=[(96, "Identity"), (32, "Tanh")],
+                        num_key_value_heads=2, head_dim=16, sliding_window=14,
+                        sliding_window_pattern=3, use_bidirectional_attention=True),
+    "bert-rank": spec("bert", 48, 3, 80, 2, labels=1),
+    "bert-labels": spec("bert", 32, 2, 64, 2, labels=3),
+    "xlmr-rank": spec("xlmr", 48, 4, 64, 2, labels=1),
+    "modernbert-rank": spec("modernbert", 64, 4, 80, 4, labels=1, local_attention=12,
+                            classifier_pooling="mean"),
+    "modernbert-labels-bf16": spec("modernbert", 64, 4, 80, 4, "bfloat16", labels=4,
+                                   local_attention=16),
+}
+
+
+def write_tokenizer(directory, kind):
+    """The tokenizer of tests/vectors/tokenizer; the ids of padding, beginning and end."""
+    name, pad, cls, sep = KINDS[kind][1]
+    made = json.loads((TOKENIZERS / name / "tokenizer.json").read_text())
+    vocab = made["model"]["vocab"]
+    ids = vocab if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
+    ids = {**ids, **{t["content"]: t["id"] for t in made["added_tokens"]}}
+    if pad not in ids:
+        pad = cls = sep = next(iter(ids))
+    if made.get("post_processor") is None:
+        around = [{"SpecialToken": {"id": t, "type_id": 0}} for t in (cls, sep)]
+        made["post_processor"] = {
+            "type": "TemplateProcessing", "pair": [],
+            "single": [around[0], {"Sequence": {"id": "A", "type_id": 0}}, around[1]],
+            "special_tokens": {t: {"id": t, "ids": [ids[t]], "tokens": [t]} for t in {cls, sep}}}
+    made = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+    (directory / "tokenizer.json").write_text(made)
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad,
+              "model_max_length": 200, "cls_token": cls, "sep_token": sep}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    return max(ids.values()) + 1, ids[pad], ids[cls], ids[sep]
+
+
+def make_config(case, sizes):
+    vocab, pad, cls, sep = sizes
+    if case["kind"] == "distilbert":
+        keys = dict(dim=case["hidden"], n_heads=case["heads"], hidden_dim=case["mlp"],
+                    n_layers=case["layers"])
+    else:
+        keys = dict(hidden_size=case["hidden"], num_attention_heads=case["heads"],
+                    intermediate_size=case["mlp"], num_hidden_layers=case["layers"])
+    if case["kind"] == "modernbert":
+        keys.update(cls_token_id=cls, sep_token_id=sep)
+    if case["labels"]:
+        keys.update(num_labels=case["labels"])
+        if case["labels"] > 1:
+            names = [f"label {i}" for i in range(case["labels"])]
+            keys.update(id2label=dict(enumerate(names)),
+                        label2id={n: i for i, n in enumerate(names)})
+    behind = pad + 1 if case["kind"] in ("roberta", "xlmr") else 0  # where positions begin
+    keys = {**keys, "max_position_embeddings": behind + 200, "vocab_size": vocab,
+            "pad_token_id": pad,
+            "bos_token_id": cls, "eos_token_id": sep, **case["config"]}
+    return getattr(transformers, KINDS[case["kind"]][0] + "Config")(**keys)
+
+
+def randomise(model, seed, dtype):
+    """Weights that are not near zero, rounded to the run type: norms around 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            drawn = torch.randn(weight.shape, generator=generator)
+            if weight.dim() == 1 and "bias" not in name and not name.startswith("classifier"):
+                base = 0.0 if "Gemma" in type(model).__name__ else 1.0
+                drawn = base + 0.2 * drawn
+            else:
+                drawn = drawn * (0.3 if weight.dim() == 1 else 1.2 / weight.shape[-1] ** 0.5)
+            weight.copy_(drawn.to(dtype).float())
+
+
+def write_model(directory, case, seed):
+    """Saves the model and its tokenizer; the run type is written into config.json."""
+    sizes = write_tokenizer(directory, case["kind"])
+    config = make_config(case, sizes)
+    body = KINDS[case["kind"]][0] + ("ForSequenceClassification" if case["labels"] else "Model")
+    model = getattr(transformers, body)(copy.deepcopy(config)).eval()
+    scale = getattr(model.get_input_embeddings(), "embed_scale", None)
+    randomise(model, seed, TYPES[case["dtype"]])
+    if case["dtype"] != "float32":
+        model.to(TYPES[case["dtype"]])
+    model.save_pretrained(directory)
+    path = directory / "config.json"
+    saved = json.loads(path.read_text())
+    if case["config"].get("use_bidirectional_attention"):
+        saved["sliding_window"] = case["config"]["sliding_window"]  # halved each time it is read
+    path.write_text(json.dumps(saved, indent=1) + "\n")
+    assert scale is None or case["dtype"] == "float32"
+
+
+def modules_of(directory, case, seed):
+    size = case["hidden"]
+    modules = [Transformer(str(directory), model_kwargs={"dtype": torch.float32}),
+               Pooling(size, pooling_mode=case["pooling"])]
+    for i, (width, activation) in enumerate(case["dense"]):
+        dense = Dense(size, width, bias=activation == "Tanh",
+                      activation_function=getattr(torch.nn, activation)())
+        randomise(dense, seed + 100 + i, torch.float32)
+        modules.append(dense)
+        size = width
+    return modules + [Normalize()] * case["normalises"]
+
+
+def embedding_facts(work, directory, case, seed, texts):
+    model = SentenceTransformer(modules=modules_of(work, case, seed), device="cpu")
+    vectors = embed(model, texts)
+    model.save(str(directory), create_model_card=False)
+    lower = embed(copy.deepcopy(model).to(torch.bfloat16), texts)
+    return {"texts": texts, "vectors": rounded(vectors),
+            "sizes": [len(model.tokenizer(t)["input_ids"]) for t in texts],
+            "error": float(f"{1 - cosines(vectors, lower).min():.3g}")}
+
+
+def predict(directory, case, dtype, inputs):
+    """Activated scores of one input at a time: of a cross-encoder, or of a classifier of texts."""
+    kind = {"device": "cpu", "model_kwargs": {"dtype": dtype}}
+    if case["labels"] == 1:
+        model = CrossEncoder(str(directory), **kind)
+        return [model.predict([i], show_progress_bar=False, convert_to_tensor=True)
+                .float().flatten().tolist() for i in inputs]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(directory, dtype=dtype)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    with torch.no_grad():
+        return [model.eval()(**tokenizer(i, return_tensors="pt")).logits[0].float().softmax(-1)
+                .tolist() for i in inputs]
+
+
+def score_facts(work, directory, case, texts, pairs):
+    shutil.copytree(work, directory, dirs_exist_ok=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    paired = case["labels"] == 1
+    inputs = [tuple(p) for p in pairs] if paired else texts
+    scores = predict(directory, case, torch.float32, inputs)
+    lower = predict(directory, case, torch.bfloat16, inputs)
+    worst = max(abs(a - b) for x, y in zip(scores, lower) for a, b in zip(x, y))
+    sizes = [len(tokenizer(*i)["input_ids"] if paired else tokenizer(i)["input_ids"])
+             for i in inputs]
+    facts = {"sizes": sizes, "error": float(f"{worst:.3g}")}
+    if paired:
+        return {"pairs": inputs, "scores": [s[0] for s in rounded(scores)], **facts}
+    return {"texts": inputs, "probs": rounded(scores), **facts}
+
+
+def write_case(out, name, case, seed, texts=TEXTS, pairs=PAIRS):
+    directory = Path(out) / name
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        write_model(Path(work), case, seed)
+        kept = json.loads((Path(work) / "config.json").read_text())
+        if case["labels"]:
+            facts = score_facts(Path(work), directory, case, texts, pairs)
+        else:
+            facts = embedding_facts(Path(work), directory, case, seed, texts)
+            if case["dtype"] != "float32":
+                shutil.copy(Path(work) / "model.safetensors", directory / "model.safetensors")
+        (directory / "config.json").write_text(json.dumps(kept, indent=1) + "\n")
+        write_tokenizer(directory, case["kind"])  # in one line
+    facts = {"dtype": case["dtype"], **facts}
+    (directory / "expected.json").write_text(json.dumps(facts) + "\n")
+    return facts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "tests/vectors/encoders")
+    parser.add_argument("--seed", type=int, default=20265)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    for i, (name, case) in enumerate(CASES.items()):
+        if options.only and not name.startswith(options.only):
+            continue
+        shutil.rmtree(options.out / name, ignore_errors=True)
+        facts = write_case(options.out, name, case, options.seed + i)
+        print(f"{name}: up to {max(facts['sizes'])} tokens, bf16 error {facts['error']}")
+
+
+if __name__ == "__main__":
+    main()
