@@ -77,7 +77,8 @@ static bool describe(const device_t *device, const blas_api_t *api, blas_shape_t
 }
 
 static bool is_taken(const gpu_skinny_t *layer) {
-  return layer->softcap == 0 && !layer->norm && !layer->activate;
+  const bool biased_logits = layer->logits && layer->bias != NULL; /* would need a bias in fp32 */
+  return layer->softcap == 0 && !layer->norm && !layer->activate && !biased_logits;
 }
 
 void blas_learn(device_t *device, const blas_call_t *call) {

@@ -69,8 +69,8 @@ void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *
                  const vector_t *bias, const act_t *residual, int32_t rows);
 void cuda_fused_linear(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
                        int32_t rows);
-void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
-                 int32_t first, int32_t rows);
+void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,
+                 float softcap, int32_t first, int32_t rows);
 
 /* experts.c */
 int experts_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */

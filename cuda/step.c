@@ -136,6 +136,7 @@ void cuda_norm(device_t *device, act_t *out, const act_t *in, const act_t *resid
 
 gpu_activation_t activation_of(activation_t kind) {
   static const gpu_activation_t kinds[] = {[ACTIVATION_RELU] = GPU_RELU,
+                                           [ACTIVATION_RELU2] = GPU_RELU2,
                                            [ACTIVATION_GELU] = GPU_GELU,
                                            [ACTIVATION_GELU_TANH] = GPU_GELU_TANH,
                                            [ACTIVATION_SILU_MUL] = GPU_SILU_MUL,

@@ -12,6 +12,7 @@
 
 template <gpu_activation_t KIND> GPU_FN float act(float value) {
   if (KIND == GPU_RELU) return value < 0.0f ? 0.0f : value;
+  if (KIND == GPU_RELU2) return value < 0.0f ? 0.0f : mul_rn(value, value);
   if (KIND == GPU_GELU) return 0.5f * value * (1.0f + erff(value * 0.707106781f));
   if (KIND == GPU_SILU_MUL) return value / (1.0f + expf(-value));
   return 0.5f * value * (1.0f + tanhf(0.797884561f * (value + 0.044715f * value * value * value)));
@@ -33,6 +34,7 @@ GPU_FN float clamped_swiglu(float gate, float up) {
 GPU_FN float activate_one(gpu_activation_t kind, float value, float up) {
   switch (kind) {
   case GPU_RELU: return act<GPU_RELU>(value);
+  case GPU_RELU2: return act<GPU_RELU2>(value);
   case GPU_GELU: return act<GPU_GELU>(value);
   case GPU_GELU_TANH: return act<GPU_GELU_TANH>(value);
   case GPU_SILU_MUL: return mul_rn(act<GPU_SILU_MUL>(value), up);

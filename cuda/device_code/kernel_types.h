@@ -31,6 +31,7 @@ typedef struct gpu_kv {
 /* Values and order as activation_t of engine/device/ops.h. */
 typedef enum gpu_activation {
   GPU_RELU,
+  GPU_RELU2,
   GPU_GELU,
   GPU_GELU_TANH,
   GPU_SILU_MUL,

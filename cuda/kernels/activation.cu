@@ -40,6 +40,7 @@ static cudaError_t activate(void *out, const void *in, gpu_activation_t kind, in
                             int64_t elements, gpu_stream_t stream) {
   switch (kind) {
   case GPU_RELU: return launch<T, GPU_RELU>(out, in, width, elements, stream);
+  case GPU_RELU2: return launch<T, GPU_RELU2>(out, in, width, elements, stream);
   case GPU_GELU: return launch<T, GPU_GELU>(out, in, width, elements, stream);
   case GPU_GELU_TANH: return launch<T, GPU_GELU_TANH>(out, in, width, elements, stream);
   case GPU_SILU_MUL: return launch<T, GPU_SILU_MUL>(out, in, width, elements, stream);

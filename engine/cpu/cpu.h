@@ -99,8 +99,8 @@ int no_memory(inferd_error_t *error, const char *what, size_t bytes);
 /* linear.c */
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                 const vector_t *bias, const act_t *residual, int32_t rows);
-void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
-                int32_t first, int32_t rows);
+void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,
+                float softcap, int32_t first, int32_t rows);
 void cpu_read_logits(device_t *device, float *out, int32_t rows);
 
 /* rows.c */

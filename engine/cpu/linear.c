@@ -102,8 +102,8 @@ void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *w
   multiply(device, &job, FLOATS(in), rows);
 }
 
-void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
-                int32_t first, int32_t rows) {
+void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,
+                float softcap, int32_t first, int32_t rows) {
   CHECK_LE(rows, device->limits.logits_rows_max);
   CHECK_LE(head->rows, device->logits_stride);
   CHECK_LE(head->depth, device->staged_cols);
@@ -112,6 +112,7 @@ void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, flo
                    .weight = head,
                    .out = device->logits,
                    .ldo = device->logits_stride,
+                   .bias = bias != NULL ? bias->values : NULL,
                    .softcap = softcap};
   multiply(device, &job, FLOATS(hidden) + first * head->cols, rows);
 }

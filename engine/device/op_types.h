@@ -52,6 +52,7 @@ typedef struct attention {
 
 typedef enum activation {
   ACTIVATION_RELU,      /* out[f] = act(in[f]) */
+  ACTIVATION_RELU2,     /* the square of that */
   ACTIVATION_GELU,      /* the form with erf */
   ACTIVATION_GELU_TANH, /* the tanh form: gelu_new, gelu_pytorch_tanh */
   ACTIVATION_TANH,

@@ -125,10 +125,11 @@ typedef struct ops {
               const moe_t *moe, int32_t rows);
   /* out[S, width] = in[selected_token_indices] */
   void (*gather)(device_t *device, act_t *out, const act_t *in, int32_t width);
-  /* Logits l of hidden rows [first, first + rows) in fp32 (softcap c != 0: c * tanh(l / c)); then
-   * `sample`, one row each. Both may be called several times a step; rows <= logits_rows_max. */
-  void (*logits)(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
-                 int32_t first, int32_t rows);
+  /* Logits l of hidden rows [first, first + rows) in fp32 (+ bias[V], or NULL; then softcap c != 0:
+   * c * tanh(l / c)); then `sample`, one row each. Both may be called several times a step; rows <=
+   * logits_rows_max. */
+  void (*logits)(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,
+                 float softcap, int32_t first, int32_t rows);
   void (*sample)(device_t *device, const sample_row_t *rows, int32_t num_rows);
   /* Copies in[rows, width] to host memory, as fp32, by the `end` of the step; instead of `logits`
    * where prompts become vectors. NULL = they cannot. */

@@ -72,6 +72,7 @@ struct model {
   norm_t final_norm;
   const weight_t *project_out; /* [E, h] or NULL */
   const weight_t *head;        /* [V, E]; the embedding when tied; NULL when headless */
+  const vector_t *head_bias;   /* [V] or NULL */
   float embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */

@@ -248,6 +248,7 @@ static void load_all(model_load_t *load, model_t *model) {
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
+  if (!bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
   if (!bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
@@ -321,7 +322,7 @@ static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_
 static int check_dtype(const blueprint_t *bp, const model_options_t *options,
                        inferd_error_t *error) {
   dtype_t dtype = options->dtype >= 0 ? (dtype_t)options->dtype : bp->dtype;
-  if (!bp->norm_plus_one || dtype != DTYPE_F16) return 0;
+  if (!bp->embed_rounds || dtype != DTYPE_F16) return 0;
   return error_set(error, ERR_CONFIGURATION, "dtype",
                    "dtype is float16, in which %s overflows; use bfloat16 or float32",
                    bp->architecture);

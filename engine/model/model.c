@@ -343,5 +343,6 @@ void model_hidden(const model_t *model, float *out, int32_t rows) {
 
 void model_logits(model_t *model, int32_t first, int32_t rows) {
   float softcap = (float)model->blueprint.final_softcap;
-  model->ops->logits(model->device, model->head_in, model->head, softcap, first, rows);
+  model->ops->logits(model->device, model->head_in, model->head, model->head_bias, softcap, first,
+                     rows);
 }

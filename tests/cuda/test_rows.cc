@@ -115,6 +115,7 @@ TEST(norm) {
 static double activation_reference(gpu_activation_t kind, double x) {
   switch (kind) {
   case GPU_RELU: return x < 0 ? 0 : x;
+  case GPU_RELU2: return x < 0 ? 0 : x * x;
   case GPU_GELU: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
   case GPU_SILU_MUL: return x / (1 + std::exp(-x));
   default: return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));

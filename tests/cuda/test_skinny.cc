@@ -42,6 +42,7 @@ template <class T> struct linear_device {
 
 static double activation_of(int kind, double x) {
   if (kind == GPU_RELU) return x < 0 ? 0 : x;
+  if (kind == GPU_RELU2) return x < 0 ? 0 : x * x;
   if (kind == GPU_GELU) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
   if (kind == GPU_SILU_MUL) return x / (1 + std::exp(-x));
   return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));

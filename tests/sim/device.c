@@ -311,9 +311,9 @@ static void sim_begin(device_t *d, const batch_t *b) {
   }
 }
 
-static void sim_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
-                       int32_t first, int32_t rows) {
-  (void)hidden, (void)head, (void)softcap, (void)rows;
+static void sim_logits(device_t *d, const act_t *hidden, const weight_t *head, const vector_t *bias,
+                       float softcap, int32_t first, int32_t rows) {
+  (void)hidden, (void)head, (void)bias, (void)softcap, (void)rows;
   d->logits_first = first;
 }
 

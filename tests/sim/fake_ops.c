@@ -254,10 +254,11 @@ static void check_row(device_t *d, const sample_row_t *row, int32_t batch_row) {
   }
 }
 
-static void fake_logits(device_t *d, const act_t *hidden, const weight_t *head, float softcap,
-                        int32_t first, int32_t rows) {
+static void fake_logits(device_t *d, const act_t *hidden, const weight_t *head,
+                        const vector_t *bias, float softcap, int32_t first, int32_t rows) {
   (void)hidden;
   (void)head;
+  (void)bias;
   (void)softcap;
   (void)rows;
   d->logits_first = first;

@@ -143,14 +143,18 @@ Test(linear, logits_take_their_slice_and_cap_it) {
     device_t *device = device_prepared(tiers[t], 2, &limits);
     float *w = random_floats(&random, V * K, 2), *x = random_floats(&random, S * K, 2);
     weight_t *head = weight_make(device, w, V, K, DTYPE_F32);
+    float *b = random_floats(&random, V, 2);
+    vector_t *bias = NULL;
+    inferd_error_t error = {0};
+    ASSERT_EQ(ops_cpu.vector(device, b, V, &bias, &error), 0);
     float plain[16 * V], capped[16 * V];
-    ops_cpu.logits(device, ACT(x), head, 0, 5, 13);
+    ops_cpu.logits(device, ACT(x), head, bias, 0, 5, 13);
     ops_cpu.read_logits(device, plain, 13);
-    ops_cpu.logits(device, ACT(x), head, 30, 5, 13);
+    ops_cpu.logits(device, ACT(x), head, bias, 30, 5, 13);
     ops_cpu.read_logits(device, capped, 13);
     for (int r = 0; r < 13; r++) {
       for (int c = 0; c < V; c++) {
-        double sum = 0;
+        double sum = b[c];
         for (int k = 0; k < K; k++) sum += (double)x[(r + 5) * K + k] * w[c * K + k];
         cr_assert_float_eq(plain[r * V + c], sum, 1e-3, "%s seed %llu", tiers[t], SEED);
         double cap = 30 * tanh((double)plain[r * V + c] / 30);
@@ -158,7 +162,7 @@ Test(linear, logits_take_their_slice_and_cap_it) {
                            plain[r * V + c], capped[r * V + c], SEED);
       }
     }
-    free(w), free(x);
+    free(w), free(x), free(b);
     ops_cpu.close(device);
   }
 }

@@ -327,7 +327,7 @@ Test(quant, tables_and_heads) {
     float value = matrix.values[(int64_t)ids[i / K] * K + i % K];
     ASSERT_EQ_FOR(x[i], float_from_bf16(bf16_from_float(value)), "row %d", ids[i / K]);
   }
-  ops_cpu.logits(device, ACT(x), table, 0, 3, 1);
+  ops_cpu.logits(device, ACT(x), table, NULL, 0, 3, 1);
   ops_cpu.read_logits(device, logits, 1);
   quantise(x + 3 * K, K, seen);
   for (int c = 0; c < VOCAB; c++) {

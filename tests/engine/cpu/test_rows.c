@@ -59,6 +59,7 @@ static double reference(activation_t kind, double x, double up) {
   double cubic = sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
   switch (kind) {
   case ACTIVATION_RELU: return x > 0 ? x : 0;
+  case ACTIVATION_RELU2: return x > 0 ? x * x : 0;
   case ACTIVATION_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
   case ACTIVATION_GELU_TANH: return 0.5 * x * (1 + tanh(cubic));
   case ACTIVATION_TANH: return tanh(x);

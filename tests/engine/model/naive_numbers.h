@@ -31,6 +31,7 @@ static inline float naive_load(const void *row, dtype_t dtype, int64_t i) {
 static inline double naive_activate(activation_t kind, double x) {
   switch (kind) {
   case ACTIVATION_RELU: return x > 0 ? x : 0;
+  case ACTIVATION_RELU2: return x > 0 ? x * x : 0;
   case ACTIVATION_GELU: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
   case ACTIVATION_SILU_MUL: return x / (1 + exp(-x));
   case ACTIVATION_CLAMPED_SWIGLU: x = fmin(x, 7); return x / (1 + exp(-1.702 * x));

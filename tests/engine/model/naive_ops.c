@@ -399,9 +399,9 @@ static void naive_gather(device_t *device, act_t *out, const act_t *in, int32_t 
   }
 }
 
-static void naive_logits(device_t *device, const act_t *hidden, const weight_t *head, float softcap,
-                         int32_t first, int32_t rows) {
-  naive_linear(device, ACT(device->logits), ACT(FLOATS(hidden) + first * head->cols), head, NULL,
+static void naive_logits(device_t *device, const act_t *hidden, const weight_t *head,
+                         const vector_t *bias, float softcap, int32_t first, int32_t rows) {
+  naive_linear(device, ACT(device->logits), ACT(FLOATS(hidden) + first * head->cols), head, bias,
                NULL, rows);
   if (softcap == 0.0F) return;
   for (int64_t i = 0; i < rows * head->rows; i++) {
