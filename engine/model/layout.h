@@ -60,6 +60,7 @@ typedef enum when {
   WHEN_NEVER,
   WHEN_ALWAYS,
   WHEN_UNTIED,
+  WHEN_HEAD, /* the model has a head */
   WHEN_PROJECTED,
   WHEN_FINAL_NORM,
   WHEN_NORM_AFFINE,
@@ -67,6 +68,10 @@ typedef enum when {
   WHEN_TWO_INPUTS, /* attention and MLP of a parallel block read two norms */
   WHEN_ONE_INPUT,  /* they do not */
   WHEN_SERIAL,     /* the block is not parallel */
+  WHEN_QKV_FUSED,  /* one tensor holds q, k and v */
+  WHEN_QKV_APART,
+  WHEN_QKV_BIAS_FUSED,
+  WHEN_QKV_BIAS_APART,
   WHEN_QKV_BIAS,
   WHEN_O_BIAS,
   WHEN_MLP_BIAS,
@@ -122,10 +127,12 @@ extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
 extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;
 extern const layout_t layout_glm, layout_glm4, layout_exaone, layout_internlm2;
+extern const layout_t layout_phi, layout_gptj, layout_nemotron, layout_arcee, layout_gpt_bigcode;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;
 extern const layout_t layout_gguf_starcoder2, layout_gguf_gpt_neox, layout_gguf_falcon;
 extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm, layout_gguf_glm4;
+extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee;
 
 #endif

@@ -88,6 +88,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_NEVER: return false;
   case WHEN_ALWAYS: return true;
   case WHEN_UNTIED: return !bp->tied && !bp->headless;
+  case WHEN_HEAD: return !bp->headless;
   case WHEN_PROJECTED: return bp->embed_size != bp->hidden_size;
   case WHEN_FINAL_NORM: return bp->final_norm && bp->norm_affine;
   case WHEN_NORM_AFFINE: return bp->norm_affine;
@@ -95,6 +96,10 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_TWO_INPUTS: return bp->block == BLOCK_PARALLEL && !bp->shared_norm;
   case WHEN_ONE_INPUT: return bp->block != BLOCK_PARALLEL || bp->shared_norm;
   case WHEN_SERIAL: return bp->block != BLOCK_PARALLEL;
+  case WHEN_QKV_FUSED: return bp->qkv_fused;
+  case WHEN_QKV_APART: return !bp->qkv_fused;
+  case WHEN_QKV_BIAS_FUSED: return bp->qkv_bias && bp->qkv_fused;
+  case WHEN_QKV_BIAS_APART: return bp->qkv_bias && !bp->qkv_fused;
   case WHEN_QKV_BIAS: return bp->qkv_bias;
   case WHEN_O_BIAS: return bp->o_bias;
   case WHEN_MLP_BIAS: return bp->mlp_bias;

@@ -4,7 +4,7 @@ As model_cases.py. `DRAWS` has a function per family that draws a random config.
 the committed ones, which a number of their own keeps apart from those of model_cases.py.
 """
 
-from model_cases import LLAMA3, TINY, llama, llama_like, v5
+from model_cases import GGUF_GPT2, LLAMA3, TINY, gpt2, llama, llama_like, v5
 
 LAYERS = {"vocab_size": 199, "num_hidden_layers": 2, "max_position_embeddings": 256}
 
@@ -71,6 +71,35 @@ def internlm3(hidden, heads, kv_heads, mlp, dtype="float32", **more):
 def helium(hidden, heads, kv_heads, mlp, dtype="float32", **more):
     return llama_like("HeliumForCausalLM", "helium", hidden, heads, kv_heads, mlp, dtype, **{
         "rope_theta": 1e5, "head_dim": hidden // heads, "pad_token_id": 0, **more})
+
+
+def phi(hidden, heads, mlp, dtype="float32", **more):
+    return {**llama_like("PhiForCausalLM", "phi", hidden, heads, heads, mlp, dtype, **{
+        "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "layer_norm_eps": 1e-5, **more}),
+        "hidden_act": "gelu_new"}
+
+
+def gptj(hidden, heads, dtype="float32", **more):
+    return {"architectures": ["GPTJForCausalLM"], "model_type": "gptj", "n_embd": hidden,
+            "n_head": heads, "n_layer": 2, "n_positions": 256, "vocab_size": 199,
+            "rotary_dim": 16, "activation_function": "gelu_new", "torch_dtype": dtype,
+            "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, **more}
+
+
+def gpt_bigcode(hidden, heads, dtype="float32", **more):
+    return {**gpt2(hidden, heads, dtype, **{"activation_function": "gelu_pytorch_tanh", **more}),
+            "architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode"}
+
+
+def nemotron(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return {**llama_like("NemotronForCausalLM", "nemotron", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "norm_eps": 1e-5, **more}),
+        "hidden_act": "relu2"}
+
+
+def arcee(*args, **more):
+    return {**llama_like("ArceeForCausalLM", "arcee", *args, **{"rope_theta": 10000.0, **more}),
+            "hidden_act": "relu2"}
 
 
 def sizes(rng, head_dims=(16, 32, 48, 64, 80)):
@@ -167,6 +196,37 @@ def draw_helium(rng, dtype):
                   mlp_bias=rng.random() < 0.4)
 
 
+def draw_phi(rng, dtype):
+    hidden, heads, kv_heads, mlp, _ = sizes(rng)
+    return {**phi(hidden, heads, mlp, dtype, **common(rng),
+                  partial_rotary_factor=rng.choice([0.5, 0.25, 1.0])),
+            "num_key_value_heads": rng.choice([heads, kv_heads])}
+
+
+def draw_gptj(rng, dtype):
+    hidden, heads, _, mlp, head_dim = sizes(rng)
+    return gptj(hidden, heads, dtype, n_layer=rng.randint(1, 4), n_inner=rng.choice([None, mlp]),
+                rotary_dim=rng.choice([8, 16, head_dim]))
+
+
+def draw_gpt_bigcode(rng, dtype):
+    hidden, heads, _, mlp, _ = sizes(rng)
+    return gpt_bigcode(hidden, heads, dtype, n_layer=rng.randint(1, 4),
+                       n_inner=rng.choice([None, mlp]), multi_query=rng.random() < 0.6)
+
+
+def draw_nemotron(rng, dtype):
+    return nemotron(*sizes(rng)[:4], dtype, **common(rng), attention_bias=rng.random() < 0.3,
+                    mlp_bias=rng.random() < 0.3, partial_rotary_factor=rng.choice([0.5, 1.0]),
+                    tie_word_embeddings=rng.random() < 0.3)
+
+
+def draw_arcee(rng, dtype):
+    hidden, heads, kv_heads, mlp, _ = sizes(rng)
+    return arcee(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=rng.choice([16, 32]),
+                 attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
+
+
 def draw_twin(rng, dtype):
     return llama(*sizes(rng)[:4], dtype, **common(rng), rms_norm_eps=rng.choice([1e-6, 1e-4]),
                  tie_word_embeddings=rng.random() < 0.3)
@@ -176,7 +236,8 @@ TWINS = {"internlm2": "internlm2", "exaone": "exaone"}  # saved so, computed as 
 DRAWS = {**{kind: draw_twin for kind in TWINS}, "cohere": draw_cohere, "cohere2": draw_cohere2,
          "glm": draw_glm, "exaone4": draw_exaone4, "ernie4_5": draw_ernie4_5,
          "internlm3": draw_internlm3, "helium": draw_helium, "gpt_neox": draw_gpt_neox,
-         "falcon": draw_falcon, "stablelm": draw_stablelm}
+         "falcon": draw_falcon, "stablelm": draw_stablelm, "phi": draw_phi, "gptj": draw_gptj,
+         "gpt_bigcode": draw_gpt_bigcode, "nemotron": draw_nemotron, "arcee": draw_arcee}
 
 WIDE = {"vocab_size": 67, "max_position_embeddings": 128, "torch_dtype": "float32"}
 CASES = {
@@ -237,4 +298,22 @@ CASES = {
         "rope_type": "llama3", **LLAMA3}, **TINY)),
     "gguf-exaone": ({"architecture": "exaone", "": "Q8_0"}, llama(64, 4, 2, 96, **WIDE)),
     "decoder-helium": (None, helium(96, 4, 2, 136)),
+    # Phi 1 to 2 and GPT-J: one norm a layer, a head with biases
+    "decoder-phi": (None, phi(96, 3, 136)),
+    "decoder-phi-bf16": (None, phi(128, 2, 136, "bfloat16", partial_rotary_factor=0.25)),
+    "gguf-phi2": ({"": "Q8_0"}, phi(64, 2, 96, **WIDE)),
+    "gguf-phi2-fused": ({"fused": "", "": "Q8_0"}, phi(64, 2, 96, **WIDE)),
+    "gguf-glm-fused": ({"fused": "", "": "Q8_0"}, glm(64, 4, 2, 96, **WIDE)),
+    "decoder-gptj": (None, gptj(96, 3)),
+    # GPT-BigCode: GPT-2 with one head of K and V, or with groups
+    "decoder-gpt-bigcode": (None, gpt_bigcode(96, 3)),
+    "decoder-gpt-bigcode-heads": (None, gpt_bigcode(96, 3, "bfloat16", multi_query=False)),
+    "gguf-gpt-bigcode": ({"": "Q8_0"}, gpt_bigcode(64, 2, **GGUF_GPT2)),
+    # Squared ReLU: Nemotron, with norms of 1 + w, and Arcee
+    "decoder-nemotron": (None, nemotron(96, 4, 2, 136)),
+    "decoder-nemotron-bf16": (None, nemotron(128, 2, 1, 136, "bfloat16", attention_bias=True,
+                                             mlp_bias=True)),
+    "gguf-nemotron": ({"": "Q8_0"}, nemotron(64, 4, 2, 96, **WIDE)),
+    "decoder-arcee": (None, arcee(96, 4, 2, 136, head_dim=32)),
+    "gguf-arcee": ({"": "Q8_0"}, arcee(64, 4, 2, 96, **WIDE)),
 }

@@ -7,6 +7,7 @@ The package cannot quantise to the K and IQ types; those blocks are random.
 """
 
 import math
+import re
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3"
                  "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2",
                  "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm",
                  "cohere": "command-r", "cohere2": "cohere2", "glm": "chatglm", "glm4": "glm4",
-                 "exaone4": "exaone4", "ernie4_5": "ernie4_5"}
-ZIPPED = ("llama", "granite", "smollm3", "mistral3", "internlm2")  # architectures
+                 "exaone4": "exaone4", "ernie4_5": "ernie4_5", "phi": "phi2",
+                 "nemotron": "nemotron", "arcee": "arcee", "gpt_bigcode": "starcoder"}
+ZIPPED = ("llama", "granite", "smollm3", "mistral3", "internlm2", "arcee")  # architectures
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -80,6 +82,7 @@ class File:
         arch = next(a for a, n in MODEL_ARCH_NAMES.items() if n == name)
         self.names = get_tensor_name_map(arch, model.config.num_hidden_layers)
         self.writer = GGUFWriter(path, name)
+        self.parameters, self.split = dict(model.named_parameters()), {}
         self.rng = np.random.default_rng(seed)
         self.written = 0
 
@@ -87,7 +90,7 @@ class File:
         if len(shape) == 1 or "_inp" in name or name.endswith(".bias"):
             return Type.F32
         for part, kind in self.types.items():
-            if part == "architecture":
+            if part in ("architecture", "fused"):
                 continue
             if part in name and shape[-1] % GGML_QUANT_SIZES[Type[kind]][0] == 0:
                 return Type[kind]
@@ -129,15 +132,29 @@ class File:
         if heads:
             return unzipped(self.store(self.name(name), np.ascontiguousarray(
                 zipped(values, heads))), heads)
+        if "fused" in self.types and re.search(r"[.][qkv]_proj[.]", name):
+            return self.fused(name, values)
         if name.split(".")[-2] == "query_key_value":
             counts = self.config.num_attention_heads, self.kv_heads()
             made = np.ascontiguousarray(ungrouped(values, *counts))
             return grouped(self.store(self.name(name), made), *counts)
         if self.kind == "gpt2" and name.endswith(CONV1D):
             return self.store(self.name(name), np.ascontiguousarray(values.T)).T
-        if self.kind.startswith("gemma") and name.endswith("norm.weight"):
+        if self.kind.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
             return self.store(self.name(name), values + np.float32(1)) - np.float32(1)
         return self.store(self.name(name), values)
+
+    def fused(self, name, values):
+        """q, k and v as one tensor, written with the first of them."""
+        if ".q_proj." in name:
+            parts = [self.parameters[name.replace("q_proj", p)].detach().numpy().astype(np.float32)
+                     for p in ("q_proj", "k_proj", "v_proj")]
+            ends = np.cumsum([len(p) for p in parts])[:-1]
+            base, suffix = self.name(name).split(".attn_q.")
+            made = self.store(f"{base}.attn_qkv.{suffix}", np.concatenate(parts))
+            names = [name.replace("q_proj", p) for p in ("q_proj", "k_proj", "v_proj")]
+            self.split |= zip(names, np.split(made, ends))
+        return self.split.pop(name)
 
     def experts(self, name, values):
         """transformers has gate and up in one parameter, gpt-oss interleaved and transposed."""
@@ -183,7 +200,8 @@ class File:
             w.add_layer_norm_rms_eps(c.rms_norm_eps)
         else:
             w.add_layer_norm_eps(next(getattr(c, k) for k in (
-                "norm_epsilon", "layer_norm_eps", "layer_norm_epsilon") if hasattr(c, k)))
+                "norm_epsilon", "norm_eps", "layer_norm_eps",
+                "layer_norm_epsilon") if hasattr(c, k)))
         if getattr(c, "head_dim", None) is not None and self.kind != "phi3":
             w.add_key_length(c.head_dim)
             w.add_value_length(c.head_dim)
@@ -211,7 +229,7 @@ class File:
         c, w = self.config, self.writer
         rope = getattr(c, "rope_parameters", None) or {}
         rope, local = rope.get("full_attention", rope), rope.get("sliding_attention", {})
-        if self.kind == "gpt2":
+        if self.kind in ("gpt2", "gpt_bigcode"):
             return
         w.add_rope_freq_base(rope["rope_theta"])
         if self.kind == "gemma3_text":

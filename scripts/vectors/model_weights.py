@@ -13,7 +13,7 @@ MASK = (1 << 64) - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.")
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
-AROUND_ZERO = ("gemma", "qwen3_next", "qwen3_5")  # families whose norms are (1 + w)
+AROUND_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")  # families whose norms are (1 + w)
 NORMS = ("norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
          "ln_f.weight", "ln_attn.weight", "ln_mlp.weight")
 # Parts of names that transformers writes otherwise into files.
@@ -108,8 +108,8 @@ def short_name(name):
     return name
 
 
-def is_conv1d(name):
-    return name.startswith("h.") and name.endswith(
+def is_conv1d(model, name):
+    return model.config.model_type == "gpt2" and name.startswith("h.") and name.endswith(
         ("c_attn.weight", "c_proj.weight", "c_fc.weight"))
 
 
@@ -143,7 +143,8 @@ def fill(model, seed, dtype):
                 made = torch.from_numpy(experts_of(model, name, shape, seed))
                 parameter.copy_(made.to(dtype).to(torch.float32))
                 continue
-            columns = 0 if len(shape) == 1 else shape[0] if is_conv1d(name) else shape[-1]
+            columns = 0 if len(shape) == 1 else shape[0] if is_conv1d(model, name) else \
+                shape[-1]
             around_zero = model.config.model_type.startswith(AROUND_ZERO) and \
                 not name.endswith("linear_attn.norm.weight")
             made = torch.from_numpy(values(name, shape, columns, seed, around_zero))

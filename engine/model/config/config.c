@@ -168,11 +168,13 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
     int64_t absent = family->num_kv_heads != 0 ? family->num_kv_heads : heads;
     kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads", "num_kv_heads"), absent,
                                   heads, 1, HEADS_MAX);
-    /* The first Falcons have one head of K and V, whatever the number of heads says. */
-    if (family->falcon_keys && !config_bool(reader, KEYS("new_decoder_architecture"), false))
-      kv_heads = config_bool(reader, KEYS("multi_query"), true) ? 1 : heads;
     head_dim = config_int_or_null(reader, KEYS("head_dim"), family->head_dim, 0, 1, HEAD_DIM_MAX);
   }
+  /* The first Falcons have one head of K and V, whatever the number of heads says. */
+  bool counted =
+      family->falcon_keys && config_bool(reader, KEYS("new_decoder_architecture"), false);
+  if (family->multi_query && !counted)
+    kv_heads = config_bool(reader, KEYS("multi_query"), true) ? 1 : heads;
   if (heads % kv_heads != 0) {
     config_refuse(reader, "num_key_value_heads", NULL,
                   "is %lld, which does not divide num_attention_heads, %lld", (long long)kv_heads,
@@ -245,7 +247,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->block = family->block;
   bp->final_norm = family->block != BLOCK_POST_NORM || family->opt_keys;
   bp->qk_norm_whole = family->qk_norm_whole;
-  bp->norm_plus_one = family->gemma_keys;
+  bp->norm_plus_one = family->gemma_keys || family->norm_plus_one;
   bp->qk_norm = family->qk_norm;
   if (family->qk_norm_key != NULL)
     bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), false);
@@ -265,6 +267,7 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
     const char *name;
     activation_t kind;
   } plain[] = {{"relu", ACTIVATION_RELU},
+               {"relu2", ACTIVATION_RELU2},
                {"gelu", ACTIVATION_GELU},
                {"gelu_new", ACTIVATION_GELU_TANH},
                {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}};
@@ -294,7 +297,7 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
     bp->activation = plain[i].kind;
     return;
   }
-  config_refuse(reader, name, value, "relu, gelu, gelu_new, gelu_pytorch_tanh for %s",
+  config_refuse(reader, name, value, "relu, relu2, gelu, gelu_new, gelu_pytorch_tanh for %s",
                 family->architecture);
 }
 

@@ -60,6 +60,10 @@ static const struct {
     {"gptneox", "GPTNeoXForCausalLM", LAYER_NORMS | PARALLEL, 0},
     {"falcon", "FalconForCausalLM", LAYER_NORMS | PARALLEL, 0},
     {"stablelm", "StableLmForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"phi2", "PhiForCausalLM", LAYER_NORMS, 0},
+    {"nemotron", "NemotronForCausalLM", LAYER_NORMS, 0},
+    {"arcee", "ArceeForCausalLM", NEEDS_NOTHING, 0},
+    {"starcoder", "GPTBigCodeForCausalLM", LAYER_NORMS | POSITION_TABLE, 0},
     {"command-r", "CohereForCausalLM", LAYER_NORMS | LOGIT_SCALE, 0},
     {"cohere2", "Cohere2ForCausalLM", LAYER_NORMS | LOGIT_SCALE | WINDOWED, 0},
     {"chatglm", "GlmForCausalLM", NEEDS_NOTHING, 0},
@@ -252,8 +256,9 @@ static void write_sizes(writer_t *writer) {
   if (writer->code != 0) return;
   put_int(writer, "hidden_size", hidden);
   put_int(writer, "num_attention_heads", heads);
-  put_int(writer, "num_key_value_heads",
-          take_int(writer, "%.attention.head_count_kv", &kv_heads) ? kv_heads : heads);
+  if (!take_int(writer, "%.attention.head_count_kv", &kv_heads)) kv_heads = heads;
+  put_int(writer, "num_key_value_heads", kv_heads);
+  put_bool(writer, "multi_query", kv_heads == 1);
   if (!take_int(writer, "%.attention.key_length", &head_dim) && heads > 0)
     head_dim = hidden / heads;
   put_int(writer, "head_dim", head_dim);
@@ -630,6 +635,7 @@ static bool has(const gguf_t *gguf, const char *tensor) {
 
 void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint) {
   blueprint->qkv_bias = has(gguf, "blk.0.attn_q.bias") || has(gguf, "blk.0.attn_qkv.bias");
+  blueprint->qkv_fused = has(gguf, "blk.0.attn_qkv.weight");
   blueprint->o_bias = has(gguf, "blk.0.attn_output.bias");
   blueprint->mlp_bias = has(gguf, "blk.0.ffn_up.bias");
   blueprint->qk_norm = has(gguf, "blk.0.attn_q_norm.weight");

@@ -247,11 +247,16 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   partial = config_double(reader, KEYS("rotary_pct", "partial_rotary_factor"), partial, 0, 1, true);
   if (family->rotary_dim_key && config_get(reader, "partial_rotary_factor") == NULL)
     partial = (double)config_int(reader, KEYS("rotary_dim"), head_dim, 2, head_dim) / head_dim;
+  if (family->rotary_dim != 0)
+    partial =
+        (double)config_int(reader, KEYS("rotary_dim"), family->rotary_dim, 2, head_dim) / head_dim;
   int64_t original = max_positions;
   const json_t *dict = find_dict(reader, family, sliding, &name);
   config_reader_t inner = *reader;
   inner.root = dict;
   inner.outer = NULL;
+  if (dict != NULL && family->rotary_dim != 0)
+    config_refuse(reader, name, dict, "absent or null for %s", family->architecture);
   if (dict != NULL) {
     check_keys(&inner, family, name, dict);
     read_scaling(&inner, family, rope);
@@ -261,7 +266,8 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   } else if (family->expert_keys == EXPERTS_GPT_OSS) {
     take_oss_default(rope, &original);
   }
-  if (partial != 1.0 && !family->longrope && family->rotary_factor == 0) {
+  if (partial != 1.0 && !family->longrope && family->rotary_factor == 0 &&
+      family->rotary_dim == 0) {
     config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
                   family->architecture);
   }
@@ -273,7 +279,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
                   family->architecture);
   }
   rope->original_max = (int32_t)original;
-  rope->dims = (int32_t)(head_dim * partial);
+  rope->dims = (int32_t)(head_dim * partial + 1e-9);
   if (rope->dims < 2 || rope->dims % 2 != 0) {
     config_refuse(reader, "partial_rotary_factor", NULL,
                   "%g leaves %d rotated dimensions of head_dim %d; an even number is needed",
@@ -297,6 +303,7 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
   blueprint->rope_pairs = family->rope_pairs;
   rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
                               THETA_MAX, true);
+  if (family->rotary_dim != 0) rope->theta = family->rope_theta; /* no key changes it */
   local->theta = rope->theta;
   if (family->local_theta > 0)
     local->theta = config_double(reader, KEYS("rope_local_base_freq"), family->local_theta, 0,

@@ -87,9 +87,12 @@ typedef struct family {
   double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */
   bool rope_pairs;      /* the files have the dimensions of a rotated pair side by side */
   const char
-      *parallel_key; /* true = BLOCK_PARALLEL, false = BLOCK_PRE_NORM; its default is `block` */
-  bool shared_norm;  /* attention and MLP of a parallel block read one norm */
-  bool falcon_keys;  /* new_decoder_architecture and what it decides */
+      *parallel_key;  /* true = BLOCK_PARALLEL, false = BLOCK_PRE_NORM; its default is `block` */
+  bool shared_norm;   /* attention and MLP of a parallel block read one norm */
+  bool falcon_keys;   /* new_decoder_architecture and what it decides */
+  bool multi_query;   /* the key: one head of K and V, or as many as of Q */
+  int32_t rotary_dim; /* default of the key, which counts dimensions; 0 = no such key */
+  bool norm_plus_one; /* (1 + w) norms */
   double attn_softcap, final_softcap; /* class defaults */
   bool granite_keys;                  /* the four multipliers */
   double logit_scale;                 /* class default of the key; 0 = no such key */

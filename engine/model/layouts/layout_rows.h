@@ -9,6 +9,8 @@
 
 #define ROW(role, name, rows, cols, when, bias)                                                    \
   { role, name, rows, cols, when, bias, FORM_PLAIN }
+/* LayerNorms with biases. */
+#define BIASED_NORM(role, name, when) ROW(role, name, DIM_HIDDEN, DIM_NONE, when, when)
 /* Embedding, last norm and head under the names of the Llama layout. */
 #define DECODER_ROWS                                                                               \
   {ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},         \

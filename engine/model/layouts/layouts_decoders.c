@@ -52,6 +52,48 @@ static const tensor_pattern_t internlm2_patterns[] = {
     ROW(ROLE_DOWN, "layers.#.feed_forward.w2", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_NEVER),
 };
 
+#define PLAIN_MLP                                                                                  \
+  DENSE(ROLE_UP, "up_proj", DIM_MLP, DIM_HIDDEN), DENSE(ROLE_DOWN, "down_proj", DIM_HIDDEN, DIM_MLP)
+
+static const tensor_pattern_t nemotron_patterns[] = {
+    ROW(ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "norm", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    BIASED_NORM(ROLE_ATTN_NORM, "layers.#.input_layernorm", WHEN_ALWAYS),
+    BIASED_NORM(ROLE_MLP_NORM, "layers.#.post_attention_layernorm", WHEN_ALWAYS),
+    ATTENTION_ROWS,
+    PLAIN_MLP,
+};
+
+static const tensor_pattern_t arcee_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    ATTENTION_ROWS,
+    PLAIN_MLP,
+};
+
+/* GPT-2 whose matrices are not transposed. */
+static const tensor_pattern_t gpt_bigcode_patterns[] = {
+    ROW(ROLE_EMBED, "wte", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_POSITIONS, "wpe", DIM_POSITIONS, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "ln_f", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    BIASED_NORM(ROLE_ATTN_NORM, "h.#.ln_1", WHEN_ALWAYS),
+    ROW(ROLE_QKV, "h.#.attn.c_attn", DIM_QKV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_ALWAYS),
+    ROW(ROLE_O, "h.#.attn.c_proj", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_ALWAYS),
+    BIASED_NORM(ROLE_MLP_NORM, "h.#.ln_2", WHEN_ALWAYS),
+    ROW(ROLE_UP, "h.#.mlp.c_fc", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_ALWAYS),
+    ROW(ROLE_DOWN, "h.#.mlp.c_proj", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_ALWAYS),
+};
+
+const layout_t layout_nemotron = LLAMA_LIKE(nemotron_patterns);
+const layout_t layout_arcee = LLAMA_LIKE(arcee_patterns);
+const layout_t layout_gpt_bigcode = {
+    PATTERNS(gpt_bigcode_patterns),
+    .prefixes = {"transformer.", ""},
+    .ignored = {"$.attn.bias", "$.attn.masked_bias"},
+    .qkv_grouped = true,
+};
 const layout_t layout_glm = LLAMA_LIKE(glm_patterns);
 const layout_t layout_glm4 = LLAMA_LIKE(glm4_patterns);
 const layout_t layout_exaone = {

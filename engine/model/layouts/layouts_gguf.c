@@ -158,6 +158,41 @@ static const tensor_pattern_t cohere_patterns[] = {
     DENSE_ROWS,
 };
 
+/* Converters of the first files fused q, k and v, younger ones keep the three tensors. */
+#define FUSED_OR_APART                                                                             \
+  MATRIX(ROLE_QKV, "attn_qkv", DIM_QKV, DIM_HIDDEN, WHEN_QKV_FUSED, WHEN_QKV_BIAS_FUSED),          \
+      MATRIX(ROLE_Q, "attn_q", DIM_Q, DIM_HIDDEN, WHEN_QKV_APART, WHEN_QKV_BIAS_APART),            \
+      MATRIX(ROLE_K, "attn_k", DIM_KV, DIM_HIDDEN, WHEN_QKV_APART, WHEN_QKV_BIAS_APART),           \
+      MATRIX(ROLE_V, "attn_v", DIM_KV, DIM_HIDDEN, WHEN_QKV_APART, WHEN_QKV_BIAS_APART), OUT_ROW
+
+static const tensor_pattern_t phi2_patterns[] = {
+    {ROLE_EMBED, "token_embd", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},
+    {ROLE_FINAL_NORM, "output_norm", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_ALWAYS, FORM_PLAIN},
+    {ROLE_HEAD, "output", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_HEAD, FORM_PLAIN},
+    LAYER_NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    FUSED_OR_APART,
+    UP_ROW,
+    DOWN_ROW,
+};
+
+static const tensor_pattern_t nemotron_patterns[] = {
+    OUTER_ROWS(WHEN_ALWAYS),
+    LAYER_NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    LAYER_NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    ATTENTION_ROWS,
+    UP_ROW,
+    DOWN_ROW,
+};
+
+static const tensor_pattern_t arcee_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    ATTENTION_ROWS,
+    UP_ROW,
+    DOWN_ROW,
+};
+
 /* As in Phi-3, ffn_up holds gate and up. */
 #define GATE_UP_ROWS                                                                               \
   MATRIX(ROLE_GATE_UP, "ffn_up", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS), DOWN_ROW
@@ -165,7 +200,7 @@ static const tensor_pattern_t glm_patterns[] = {
     OUTER_ROWS(WHEN_NEVER),
     NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
     NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
-    ATTENTION_ROWS,
+    FUSED_OR_APART,
     GATE_UP_ROWS,
 };
 
@@ -206,3 +241,6 @@ const layout_t layout_gguf_stablelm = GGUF_LAYOUT(stablelm_patterns, false);
 const layout_t layout_gguf_cohere = GGUF_LAYOUT(cohere_patterns, false);
 const layout_t layout_gguf_glm = GGUF_LAYOUT(glm_patterns, false);
 const layout_t layout_gguf_glm4 = GGUF_LAYOUT(glm4_patterns, false);
+const layout_t layout_gguf_phi2 = GGUF_LAYOUT(phi2_patterns, false);
+const layout_t layout_gguf_nemotron = GGUF_LAYOUT(nemotron_patterns, false);
+const layout_t layout_gguf_arcee = GGUF_LAYOUT(arcee_patterns, true);

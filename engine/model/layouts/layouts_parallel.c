@@ -6,9 +6,6 @@
 
 #include <stddef.h>
 
-/* LayerNorms with biases. */
-#define BIASED_NORM(role, name, when) ROW(role, name, DIM_HIDDEN, DIM_NONE, when, when)
-
 static const tensor_pattern_t gpt_neox_patterns[] = {
     ROW(ROLE_EMBED, "embed_in", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
     BIASED_NORM(ROLE_FINAL_NORM, "final_layer_norm", WHEN_ALWAYS),
@@ -56,6 +53,32 @@ static const tensor_pattern_t cohere_patterns[] = {
     DENSE_ROWS,
 };
 
+static const tensor_pattern_t phi_patterns[] = {
+    ROW(ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "final_layernorm", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_HEAD),
+    BIASED_NORM(ROLE_ATTN_NORM, "layers.#.input_layernorm", WHEN_ALWAYS),
+    ATTENTION(ROLE_Q, "q_proj", DIM_Q, DIM_HIDDEN, WHEN_QKV_BIAS),
+    ATTENTION(ROLE_K, "k_proj", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),
+    ATTENTION(ROLE_V, "v_proj", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),
+    ATTENTION(ROLE_O, "dense", DIM_HIDDEN, DIM_Q, WHEN_O_BIAS),
+    DENSE(ROLE_UP, "fc1", DIM_MLP, DIM_HIDDEN),
+    DENSE(ROLE_DOWN, "fc2", DIM_HIDDEN, DIM_MLP),
+};
+
+static const tensor_pattern_t gptj_patterns[] = {
+    ROW(ROLE_EMBED, "wte", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    BIASED_NORM(ROLE_FINAL_NORM, "ln_f", WHEN_ALWAYS),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_HEAD),
+    BIASED_NORM(ROLE_ATTN_NORM, "h.#.ln_1", WHEN_ALWAYS),
+    ROW(ROLE_Q, "h.#.attn.q_proj", DIM_Q, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_K, "h.#.attn.k_proj", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_V, "h.#.attn.v_proj", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_O, "h.#.attn.out_proj", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_UP, "h.#.mlp.fc_in", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_MLP_BIAS),
+    ROW(ROLE_DOWN, "h.#.mlp.fc_out", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_MLP_BIAS),
+};
+
 /* "$.attention.bias" is the mask that old files carry; "attention.dense.bias" does not end so. */
 const layout_t layout_gpt_neox = {
     PATTERNS(gpt_neox_patterns),
@@ -70,4 +93,10 @@ const layout_t layout_falcon = {
     .qkv_grouped = true,
 };
 const layout_t layout_cohere = LLAMA_LIKE(cohere_patterns);
+const layout_t layout_phi = LLAMA_LIKE(phi_patterns);
+const layout_t layout_gptj = {
+    PATTERNS(gptj_patterns),
+    .prefixes = {"transformer.", ""},
+    .ignored = {"$.attn.bias", "$.attn.masked_bias"},
+};
 const layout_t layout_stablelm = LLAMA_LIKE(stablelm_patterns);

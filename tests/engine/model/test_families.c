@@ -70,6 +70,10 @@ Test(families, published_sizes) {
   parameters(ARCHITECTURE("FalconForCausalLM") "}", 6921720704);
   parameters(ARCHITECTURE("StableLmForCausalLM") "}", 2795443200);
   parameters(ARCHITECTURE("CohereForCausalLM") "}", 34980831232);
+  parameters(ARCHITECTURE("PhiForCausalLM") ",\"hidden_size\":2560,\"intermediate_size\":10240,"
+                                            "\"num_hidden_layers\":32}",
+             2779683840);
+  parameters(ARCHITECTURE("GPTJForCausalLM") "}", 6050882784);
   parameters(ARCHITECTURE("Glm4ForCausalLM") "}", 9400279040);
   parameters(ARCHITECTURE("Ernie4_5ForCausalLM") "}", 360748032);
   parameters(ARCHITECTURE("InternLM2ForCausalLM") ",\"vocab_size\":92544,\"bias\":false,"
@@ -532,4 +536,22 @@ Test(families, layers_that_see_everything_may_not_be_rotated) {
   cr_assert(!blueprint.o_bias);
   blueprint_free(&blueprint);
   bad(ARCHITECTURE("CohereForCausalLM") ",\"use_qk_norm\":true}", "use_qk_norm");
+}
+
+Test(families, squared_relu_and_heads_with_biases) {
+  good(ARCHITECTURE("NemotronForCausalLM") "}");
+  ASSERT_EQ(blueprint.activation, ACTIVATION_RELU2);
+  cr_assert(blueprint.norm_plus_one);
+  cr_assert(!blueprint.embed_rounds);
+  ASSERT_EQ(blueprint.rope.dims, 64);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("GPTJForCausalLM") ",\"rope_theta\":5e5}");
+  ASSERT_EQ(blueprint.rope.dims, 64);
+  ASSERT_EQ(blueprint.rope.theta, 1e4);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("GPTBigCodeForCausalLM") "}");
+  ASSERT_EQ(blueprint.num_kv_heads, 1);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("GPTJForCausalLM") ",\"rotary_dim\":null}", "rotary_dim");
+  bad(ARCHITECTURE("PhiForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
 }
