@@ -5,7 +5,7 @@
  */
 #include "engine/device/batch.h"
 
-#include "engine/schedule/scheduler.h"
+#include "engine/schedule/table.h"
 
 #include <stdlib.h>
 
@@ -91,7 +91,7 @@ static void select_scores(batch_t *batch, const plan_entry_t *entry, int32_t row
   for (int32_t i = 0; i < entry->num_tokens; i++) {
     int32_t scored = entry->num_computed + i + 1;
     if (scored <= seq->num_scored || scored >= seq->num_prompt_tokens) continue;
-    select_index(batch, first + i, row, seq->tokens[scored], 0);
+    select_index(batch, first + i, row, table_id(seq, scored), 0);
   }
 }
 
@@ -128,7 +128,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
       int32_t position = entry->num_computed + i, t = first + i;
       /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */
       bool known = position < sequence_num_tokens(seq) + entry->num_drafts;
-      batch->input_ids[t] = known ? seq->tokens[position] : -1 - seq->sampled_index;
+      batch->input_ids[t] = known ? table_id(seq, position) : -1 - seq->sampled_index;
       batch->positions[t] = position;
       batch->request_row[t] = r;
       batch->token_types[t] = second > 0 && position >= second;

@@ -8,22 +8,26 @@
 
 enum { PAUSE_MAX = 64 };
 
-/* Length of the longest common run of tokens that ends before `end` and before `count`, at most
- * `most`. */
-static int32_t match_length(const int32_t *tokens, int32_t count, int32_t end, int32_t most) {
+static int32_t id_at(const draft_text_t *text, int32_t position) {
+  return (position < text->num_prompt ? text->prompt : text->tokens)[position];
+}
+
+/* Length of the longest common run of tokens that ends before `end` and at the end of the text, at
+ * most `most`. */
+static int32_t match_length(const draft_text_t *text, int32_t end, int32_t most) {
   int32_t n = 0;
-  while (n < most && n < end && tokens[end - 1 - n] == tokens[count - 1 - n]) n++;
+  while (n < most && n < end && id_at(text, end - 1 - n) == id_at(text, text->count - 1 - n)) n++;
   return n;
 }
 
-int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int32_t count,
-                     int32_t limit, int32_t *out) {
-  int32_t best = 0, best_length = options->match_min - 1;
+int32_t draft_lookup(const draft_options_t *options, const draft_text_t *text, int32_t limit,
+                     int32_t *out) {
+  int32_t best = 0, best_length = options->match_min - 1, count = text->count;
   if (count < 2) return 0;
-  int32_t last = tokens[count - 1];
+  int32_t last = id_at(text, count - 1);
   for (int32_t end = count - 1; end > 0 && best_length < options->match_max; end--) {
-    if (tokens[end - 1] != last) continue;
-    int32_t n = match_length(tokens, count, end, options->match_max);
+    if (id_at(text, end - 1) != last) continue;
+    int32_t n = match_length(text, end, options->match_max);
     if (n <= best_length) continue;
     best = end;
     best_length = n;
@@ -32,7 +36,7 @@ int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int3
   /* The match may end less than `drafted` tokens before the end of the text. Then the text repeats
    * with this period, and the draft continues at `best`. */
   int32_t period = count - best, drafted = MIN(limit, options->tokens_max);
-  for (int32_t i = 0; i < drafted; i++) out[i] = tokens[best + i % period];
+  for (int32_t i = 0; i < drafted; i++) out[i] = id_at(text, best + i % period);
   return drafted;
 }
 

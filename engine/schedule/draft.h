@@ -31,11 +31,17 @@ typedef struct draft_history {
   int32_t length; /* draft tokens per step at present; 0 = not yet chosen, i.e. tokens_max */
 } draft_history_t;
 
-/* Writes at most `limit` tokens that may follow tokens[0, count) to `out`, which the caller owns.
- * Returns how many; 0 if nothing matches. The longest match wins; among equally long matches, the
- * latest. `out` may be &tokens[count]. O(count * match_max) at worst. */
-int32_t draft_lookup(const draft_options_t *options, const int32_t *tokens, int32_t count,
-                     int32_t limit, int32_t *out);
+/* A text in two parts: prompt[0, num_prompt), then tokens[num_prompt, count). */
+typedef struct draft_text {
+  const int32_t *prompt, *tokens;
+  int32_t num_prompt, count;
+} draft_text_t;
+
+/* Writes at most `limit` tokens that may follow the text to `out`, which the caller owns. Returns
+ * how many; 0 if nothing matches. The longest match wins; among equally long matches, the latest.
+ * `out` may be &tokens[count]. O(count * match_max) at worst. */
+int32_t draft_lookup(const draft_options_t *options, const draft_text_t *text, int32_t limit,
+                     int32_t *out);
 
 /* Returns how many draft tokens a sequence may have in this step; during a pause 0, and the pause
  * becomes one step shorter. */

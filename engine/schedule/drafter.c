@@ -7,6 +7,7 @@
 
 #include "engine/base/util.h"
 #include "engine/internal.h"
+#include "engine/schedule/table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -182,7 +183,7 @@ static void add_row(drafter_t *drafter, const plan_entry_t *entry, int32_t index
   const sequence_t *seq = entry->sequence;
   int32_t r = batch->num_reqs++, position = sequence_num_tokens(seq) - 1 + index,
           block_size = batch->block_size;
-  batch->input_ids[r] = seq->tokens[position];
+  batch->input_ids[r] = table_id(seq, position);
   batch->positions[r] = position;
   batch->request_row[r] = batch->selected_token_indices[r] = batch->selected_row[r] =
       batch->query_start_loc[r] = r;
@@ -201,7 +202,7 @@ static void add_row(drafter_t *drafter, const plan_entry_t *entry, int32_t index
       .num_top = -1,
       .rng_key = seq->rng_key,
       .rng_position = (uint64_t)(entry->output_position + index),
-      .prompt_ids = seq->tokens,
+      .prompt_ids = seq->group->request->prompt_ids,
       .num_prompt = seq->num_prompt_tokens,
       .output_ids = seq->tokens + seq->num_prompt_tokens,
       .num_output = seq->num_output_tokens + index,

@@ -199,9 +199,13 @@ static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
   int32_t length = limit > 0 ? draft_length(options, &seq->draft_history) : 0;
   if (length < limit) limit = length;
   if (limit <= 0) return;
+  const draft_text_t text = {.prompt = request->prompt_ids,
+                             .tokens = seq->tokens,
+                             .num_prompt = seq->num_prompt_tokens,
+                             .count = known};
   seq->num_drafts = scheduler->options.draft_model
                         ? limit
-                        : draft_lookup(options, seq->tokens, known, limit, &seq->tokens[known]);
+                        : draft_lookup(options, &text, limit, &seq->tokens[known]);
   seq->num_wanted += seq->num_drafts;
 }
 

@@ -34,7 +34,7 @@ typedef struct sequence {
   int32_t index;         /* sample number: the random stream is (seed, index) */
   sequence_status_t status;
   int32_t row;     /* row of token_table and block_table; -1 while the sequence holds none */
-  int32_t *tokens; /* [max_model_len] prompt, then output; NULL while no row is held */
+  int32_t *tokens; /* [max_model_len] its row of ids, see table_id; NULL while no row is held */
   int32_t *blocks; /* [table_stride] its row of the block table; NULL while no row is held */
   int32_t num_blocks, state_slot; /* blocks of `blocks`; slot of its state (table.h), 0 = none */
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */

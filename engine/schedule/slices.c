@@ -11,8 +11,6 @@
 #include "engine/base/util.h"
 #include "engine/schedule/table.h"
 
-#include <string.h>
-
 int32_t slices_num_free(const scheduler_t *scheduler) {
   return scheduler->pool->num_free - scheduler->slices.promised;
 }
@@ -22,14 +20,6 @@ bool slices_wanted(const scheduler_t *scheduler, const sequence_t *seq) {
   if (options->slice_blocks == 0 || !options->chunked_prefill || seq->group->forked) return false;
   if (scheduler->pool->caching && seq->group->request->prompt_keys == NULL) return false;
   return scheduler_blocks_for(scheduler, sequence_num_tokens(seq)) > options->slice_blocks;
-}
-
-void slices_copy_ids(sequence_t *seq, int64_t num_tokens) {
-  int32_t from = seq->slices.num_ids, to = (int32_t)MIN(num_tokens, seq->num_prompt_tokens);
-  if (from >= to) return;
-  memcpy(&seq->tokens[from], &seq->group->request->prompt_ids[from],
-         (size_t)(to - from) * sizeof *seq->tokens);
-  seq->slices.num_ids = to;
 }
 
 /* Keeps `count` free blocks for the sequence, in place of those that are kept for it now. */
@@ -47,11 +37,6 @@ void slices_stop(scheduler_t *scheduler, sequence_t *seq) {
   scheduler->slices.num_open--;
 }
 
-/* Copies what the blocks so far have, and one block more: whose tokens are compared next. */
-static void copy_ids(const scheduler_t *scheduler, sequence_t *seq) {
-  slices_copy_ids(seq, (int64_t)(seq->num_blocks + 1) * scheduler->pool->block_size);
-}
-
 void slices_begin(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
                   int32_t num_tokens) {
   int32_t slice = scheduler->options.slice_blocks;
@@ -60,7 +45,6 @@ void slices_begin(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t 
   seq->slices.matches = match->num_blocks == slice;
   scheduler->slices.num_open++;
   promise(scheduler, seq, seq->slices.total - seq->num_blocks - match->num_held_behind);
-  copy_ids(scheduler, seq);
 }
 
 /* Makes a free block available to the sequence. Returns false if there is none. */
@@ -93,10 +77,8 @@ static int32_t extend(scheduler_t *scheduler, sequence_t *seq, int32_t count) {
     more = take_next(scheduler, seq);
     taken += more;
   }
-  copy_ids(scheduler, seq);
   if (more && seq->num_blocks < seq->slices.total) return taken;
   slices_stop(scheduler, seq);
-  slices_copy_ids(seq, seq->num_prompt_tokens);
   scheduler->num_claims++; /* now a waiting group may share all of it */
   return taken;
 }

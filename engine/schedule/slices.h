@@ -21,7 +21,6 @@ struct prefix_match;
 typedef struct slices {
   int32_t total;    /* blocks that its table will have; 0 = it has them: nothing is open */
   int32_t promised; /* free blocks that are kept for it; 0 if nothing is open */
-  int32_t num_ids;  /* leading tokens of the prompt that sequence_t.tokens has; all, if not open */
   bool matches;     /* the cache had all blocks so far, so it may have the next one */
 } slices_t;
 
@@ -37,8 +36,6 @@ int32_t slices_num_free(const struct scheduler *scheduler);
  * the sequence needs more, and the keys of its prompt are known. Forks that were preempted share
  * what they compute, and are admitted at once. */
 bool slices_wanted(const struct scheduler *scheduler, const struct sequence *seq);
-/* Copies the leading tokens of the prompt into the row, `num_tokens` at most. */
-void slices_copy_ids(struct sequence *seq, int64_t num_tokens);
 /* For a sequence that fits: takes the first slice of the blocks for num_tokens tokens. */
 void slices_begin(struct scheduler *scheduler, struct sequence *seq,
                   const struct prefix_match *match, int32_t num_tokens);

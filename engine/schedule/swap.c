@@ -235,7 +235,6 @@ void swap_in(scheduler_t *scheduler, group_t *group) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     swap_release(scheduler, seq);
     if (!sequence_is_live(seq)) continue;
-    slices_copy_ids(seq, seq->num_prompt_tokens);
     table_grow(scheduler, seq,
                scheduler_tokens_reserved(scheduler, seq) - seq->num_computed_tokens);
     table_claim(scheduler, seq, sequence_num_tokens(seq) / scheduler->pool->block_size);

@@ -22,12 +22,18 @@ static void take_row(scheduler_t *scheduler, sequence_t *seq) {
   seq->detokenizer.held = &scheduler->held_text[(size_t)seq->row * STOP_STRING_BYTES_MAX];
 }
 
+/* First position of the block in which the prompt ends: from there on a row has ids. */
+static int32_t row_begins(const scheduler_t *scheduler, const sequence_t *seq) {
+  return seq->num_prompt_tokens - seq->num_prompt_tokens % scheduler->pool->block_size;
+}
+
 bool table_take_rows(scheduler_t *scheduler, group_t *group) {
   int32_t count = params_num_sequences(&group->request->params);
   if (scheduler->num_free_rows < count) return false;
   sequence_t *first = &group->sequence, *last = first;
   take_row(scheduler, first);
-  if (!slices_wanted(scheduler, first)) slices_copy_ids(first, first->num_prompt_tokens);
+  for (int32_t i = row_begins(scheduler, first); i < first->num_prompt_tokens; i++)
+    first->tokens[i] = group->request->prompt_ids[i];
   for (int32_t i = 1; i < count; i++) {
     sequence_t *seq = scheduler->free_sequences;
     CHECK(seq); /* there are as many sequences as rows */
@@ -127,7 +133,7 @@ static bool may_match(const scheduler_t *scheduler, const sequence_t *seq) {
   return shares_content(scheduler, seq) && scored && is_pooled(seq);
 }
 
-/* A row may lack ids of the prompt (slices.h), or there is none yet. */
+/* The ids of a block; there may be no row yet. */
 static const int32_t *ids_at(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
   int64_t first = (int64_t)index * scheduler->pool->block_size;
   bool of_prompt = first + scheduler->pool->block_size <= seq->num_prompt_tokens;
@@ -439,8 +445,8 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
   child->num_scored = child->num_prompt_tokens; /* the prompt is scored once, by the first one */
   /* blocks that the parent has reserved beyond its computed tokens are not shared */
   child->num_blocks = scheduler_blocks_for(scheduler, parent->num_computed_tokens);
-  memcpy(child->tokens, parent->tokens,
-         (size_t)sequence_num_tokens(parent) * sizeof *child->tokens);
+  int32_t from = row_begins(scheduler, parent), count = sequence_num_tokens(parent) - from;
+  memcpy(&child->tokens[from], &parent->tokens[from], (size_t)count * sizeof *child->tokens);
   memcpy(child->blocks, parent->blocks, (size_t)child->num_blocks * sizeof *child->blocks);
   for (int32_t i = 0; i < child->num_blocks; i++) block_acquire(scheduler->pool, child->blocks[i]);
   fork_state(scheduler, parent, child);

@@ -13,10 +13,16 @@
 #include "engine/schedule/scheduler.h"
 
 /* ---- rows ---- */
-/* Takes, at the first admission of a group, the rows and sequences that it will ever need, and
- * copies the prompt into the first row. Returns false, and takes nothing, if too few rows are free.
- */
+/* Takes, at the first admission of a group, the rows and sequences that it will ever need. A row
+ * has the ids of the output, behind the place of the prompt, and of the prompt those that lie in
+ * the block with the output; the request has the rest, so that what a fork copies does not grow
+ * with the prompt. Returns false, and takes nothing, if too few rows are free. */
 bool table_take_rows(scheduler_t *scheduler, group_t *group);
+/* The id at a position of the known tokens, or of the draft tokens behind them. */
+static inline int32_t table_id(const sequence_t *seq, int32_t position) {
+  bool of_prompt = position < seq->num_prompt_tokens;
+  return (of_prompt ? seq->group->request->prompt_ids : seq->tokens)[position];
+}
 /* Returns the row of one sequence, if it holds one. Its blocks must be released before. */
 void table_give_row(scheduler_t *scheduler, sequence_t *seq);
 /* Returns the rows of all sequences of the group, and every sequence but the first to the pool. */

@@ -8,10 +8,22 @@
 
 static const draft_options_t options = {.tokens_max = 4, .match_min = 2, .match_max = 3};
 
+/* The same text, cut anywhere into the prompt and what follows. */
+static int32_t lookup(const int32_t *tokens, int32_t count, int32_t limit, int32_t *got) {
+  static unsigned seed = 5;
+  int32_t cut = rand_r(&seed) % (count + 1), prompt[64], rest[64];
+  for (int32_t i = 0; i < count; i++) {
+    prompt[i] = i < cut ? tokens[i] : -1;
+    rest[i] = i < cut ? -2 : tokens[i];
+  }
+  const draft_text_t text = {.prompt = prompt, .tokens = rest, .num_prompt = cut, .count = count};
+  return draft_lookup(&options, &text, limit, got);
+}
+
 static void expect_draft(const int32_t *tokens, int32_t count, int32_t limit, const int32_t *want,
                          int32_t num_want) {
   int32_t got[DRAFT_TOKENS_MAX];
-  int32_t n = draft_lookup(&options, tokens, count, limit, got);
+  int32_t n = lookup(tokens, count, limit, got);
   cr_assert(n == num_want, "%d draft tokens, expected %d", n, num_want);
   ASSERT_IDS_EQ(got, want, n);
 }
@@ -55,7 +67,7 @@ Test(draft, random_sequences_agree_with_the_definition) {
     int32_t tokens[40], got[DRAFT_TOKENS_MAX];
     int32_t count = 1 + (int32_t)(rand_r(&seed) % 40);
     for (int32_t i = 0; i < count; i++) tokens[i] = (int32_t)(rand_r(&seed) % 4);
-    int32_t n = draft_lookup(&options, tokens, count, 1, got), end = plain_lookup(tokens, count);
+    int32_t n = lookup(tokens, count, 1, got), end = plain_lookup(tokens, count);
     ASSERT_EQ(n, (end >= 0));
     if (n) ASSERT_EQ(got[0], tokens[end]);
   }

@@ -1,4 +1,5 @@
 /* test_looks.c: work that must not be done again in every step: counts, not times. */
+#include "engine/schedule/table.h"
 #include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -110,5 +111,29 @@ Test(looks, the_heir_of_a_prompt_is_searched_once) {
   ASSERT_LE(rig->scheduler->num_visited - visited, 21);
   for (int i = 0; i < 40; i++) step(rig);
   for (int i = 0; i < 20; i++) ASSERT_GT(others[i]->sequence.num_output_tokens, 0);
+  rig_free(rig);
+}
+
+/* The prompt of several choices is not copied for each of them, nor into the row of the first: a
+ * row has its end alone, in the block where the output begins. */
+Test(looks, rows_have_no_ids_of_a_long_prompt) {
+  enum { PROMPT = 3003, BLOCK = 16, CHOICES = 8, NONE = -7 };
+  scheduler_options_t options = rig_options(CHOICES, 4096, 4096);
+  rig_t *rig = rig_new(&options, 400, BLOCK, true);
+  for (int32_t i = 0; i < rig->scheduler->num_rows * options.max_model_len; i++)
+    rig->scheduler->token_table[i] = NONE;
+  group_t *group = rig_add_several(rig, PROMPT, 4, 1, CHOICES);
+  for (int i = 0; i < 3; i++) step(rig);
+  int count = 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next, count++) {
+    int32_t begins = PROMPT - PROMPT % BLOCK;
+    for (int32_t i = 0; i < begins; i++) ASSERT_EQ_FOR(seq->tokens[i], NONE, "row at %d", i);
+    ASSERT_IDS_EQ(&seq->tokens[begins], &rig->ids[0][begins], PROMPT - begins);
+    for (int32_t i = 0; i < PROMPT; i++) ASSERT_EQ(table_id(seq, i), rig->ids[0][i]);
+    ASSERT_EQ(seq->num_output_tokens, 3);
+    ASSERT_EQ(table_id(seq, PROMPT), 1 + seq->index);
+  }
+  ASSERT_EQ(count, CHOICES);
+  end(rig, group);
   rig_free(rig);
 }

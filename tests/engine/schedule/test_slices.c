@@ -54,7 +54,6 @@ Test(slices, no_plan_walks_more_than_a_few_slices) {
   int plans = begin(rig, group);
   ASSERT_EQ_FOR(plans, 63, "plans of 16 blocks for 1,000");
   ASSERT_EQ(rig->scheduler->slices.num_open, 0);
-  ASSERT_IDS_EQ(group->sequence.tokens, rig->ids[0], TOKENS);
   ASSERT_EQ(rig->scheduler->num_hashed, 0);
   end(rig, group);
   ASSERT_EQ(rig->pool->num_free, rig->pool->num_blocks - 1);
@@ -79,7 +78,6 @@ Test(slices, what_the_cache_has_is_taken_and_not_computed) {
   begin(rig, again);
   ASSERT_EQ_FOR(again->sequence.num_cached_tokens, TOKENS - BLOCK, "all blocks but the last");
   ASSERT_EQ(rig->scheduler->prefix_hits_tokens, TOKENS - BLOCK);
-  ASSERT_IDS_EQ(again->sequence.tokens, rig->ids[1], TOKENS);
   end(rig, again);
   group_t *part = add_long(rig, TOKENS, 1);
   rig->ids[2][TOKENS / 2] = 7; /* from here on it is another prompt */
@@ -133,7 +131,6 @@ Test(slices, shared_blocks_that_are_lost_are_taken_anew) {
   group_t *third = add_long(rig, 1600, 3);
   begin(rig, second);
   begin(rig, third);
-  ASSERT_IDS_EQ(second->sequence.tokens, rig->ids[1], TOKENS);
   ASSERT_EQ(rig->scheduler->slices.num_open, 0);
   rig_free(rig);
 }
