@@ -26,6 +26,7 @@ typedef struct attending {
   int64_t width; /* of a qkv row */
   bool at_once;  /* the tier's `attend` takes all rows of a strip in one call */
   int32_t rows;  /* of a query tile, at most */
+  int32_t rank;  /* columns of the values in a latent row; 0 = the pool has values */
 } attending_t;
 
 /* Returns the first key that `position` attends to. */
@@ -60,6 +61,7 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
   size_t key_head = (size_t)device->kv.head_dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)device->head_stride * element;
   const int32_t *table = device->batch->block_table[item->request];
+  if (job->rank > 0) kv_head = 0;
   for (int32_t s = first; s < last; s++) {
     size_t key = (size_t)(base + s * strip->segment_keys);
     int32_t block = table[key / size];
@@ -82,6 +84,23 @@ static void add_values(const attending_t *job, attention_scratch_t *scratch, int
   device->kernels->values[device->kv.dtype](
       scratch->acc + row * device->head_stride, device->head_stride,
       scratch->scores + row * SCORE_STRIDE, (to - from) * job->group, &scratch->strip, first, last);
+}
+
+/* The same for latent rows, position by position: the products with the keys of a strip are summed
+ * at its end, so a row must see them in one call. */
+static void add_latent(const attending_t *job, const item_t *item, int32_t base,
+                       attention_scratch_t *scratch) {
+  const device_t *device = job->device;
+  const int32_t *positions = device->batch->positions + item->token;
+  for (int32_t i = 0; i < item->count; i++) {
+    int32_t first, last;
+    int64_t row = (int64_t)i * job->group;
+    visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
+    if (first >= last) continue;
+    device->kernels->latent_values[device->kv.dtype](
+        scratch->acc + row * device->head_stride, device->head_stride,
+        scratch->scores + row * SCORE_STRIDE, job->group, &scratch->strip, last, job->rank);
+  }
 }
 
 static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
@@ -108,6 +127,10 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
       device->kernels->scale(scratch->acc + (int64_t)row * device->head_stride, factor,
                              device->head_stride);
     }
+  }
+  if (job->rank > 0) {
+    add_latent(job, item, base, scratch);
+    return;
   }
   /* The keys that all positions attend to are multiplied in one product. The keys of each row keep
    * their order, and a kernel that takes two keys at a time gets the same pairs. */
@@ -222,11 +245,11 @@ static void write_rows(const attending_t *job, const item_t *item, int32_t kv_he
   for (int32_t row = 0; row < item->count * job->group; row++) {
     int32_t head = kv_head * job->group + row % job->group;
     int64_t token = item->token + row / job->group;
-    float *out = job->out + (token * attention->num_heads + head) * attention->head_dim;
+    int32_t dim = job->rank > 0 ? job->rank : attention->head_dim;
+    float *out = job->out + (token * attention->num_heads + head) * dim;
     float sink = attention->sinks != NULL ? attention->sinks->values[head] : -INFINITY;
     job->device->kernels->finish(out, scratch->total + (int64_t)row * job->device->head_stride,
-                                 scratch->total_max[row], scratch->total_sum[row], sink,
-                                 attention->head_dim);
+                                 scratch->total_max[row], scratch->total_sum[row], sink, dim);
   }
 }
 
@@ -358,14 +381,42 @@ static int32_t tile_rows(const device_t *device, const attention_t *attention, b
   return (int32_t)MIN(MAX(share, ATTENTION_ROWS), ATTEND_ROWS);
 }
 
-void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
+static void run(attending_t *job) {
+  device_t *device = job->device;
+  int32_t heads = job->attention->num_kv_heads;
+  list_items(job);
+  pool_run(device->pool, attend_task, job, (int64_t)device->num_items * heads, 1);
+  pool_run(device->pool, merge_task, job, (int64_t)device->num_split_items * heads, 1);
+}
+
+static void check(const device_t *device, const attention_t *attention) {
   CHECK(device->kv_base);
   CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
   CHECK_EQ(attention->head_dim, device->kv.head_dim);
-  CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
   CHECK_EQ(attention->num_heads % attention->num_kv_heads, 0);
   CHECK_LE(attention->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
+}
+
+void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
+                      int32_t rank) {
+  check(device, attention);
+  CHECK(device->kv.latent);
+  attending_t job = {.device = device,
+                     .attention = attention,
+                     .qkv = q,
+                     .out = out,
+                     .group = attention->num_heads / attention->num_kv_heads,
+                     .width = (int64_t)attention->num_heads * attention->head_dim,
+                     .rows = ATTENTION_ROWS,
+                     .rank = rank};
+  run(&job);
+}
+
+void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
+  check(device, attention);
+  CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
+  CHECK(!device->kv.latent);
   bool at_once = device->kv.dtype == DTYPE_BF16 && device->kernels->attend != NULL;
   attending_t job = {.device = device,
                      .attention = attention,
@@ -376,9 +427,5 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
                               attention->head_dim,
                      .at_once = at_once,
                      .rows = tile_rows(device, attention, at_once)};
-  list_items(&job);
-  pool_run(device->pool, attend_task, &job, (int64_t)device->num_items * attention->num_kv_heads,
-           1);
-  pool_run(device->pool, merge_task, &job,
-           (int64_t)device->num_split_items * attention->num_kv_heads, 1);
+  run(&job);
 }

@@ -120,10 +120,21 @@ size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
 int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
 void kv_copy_blocks(device_t *device, const batch_t *batch);
 void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
+/* Stores one latent row [head_dim]. Any worker. */
+void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row);
+/* Cos and sin of the positions of the step. */
+const rope_table_t *rope_table(device_t *device, const rope_t *rope);
 uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block); /* K part, then V part */
 
 /* attention.c */
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
+/* out[T, Hq, rank] = sums of latent rows for q[T, Hq, R + r]. The heads are divided into groups:
+ * attention->num_kv_heads of them, although the pool has one head. */
+void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
+                      int32_t rank);
+
+/* latent.c */
+extern const latent_ops_t cpu_latent_ops;
 
 /* sample.c */
 size_t sample_scratch_bytes(int32_t vocab_size); /* per worker */

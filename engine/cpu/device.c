@@ -208,4 +208,5 @@ const ops_t ops_cpu = {
     .write_rows = cpu_write_rows,
     .end = cpu_end,
     .read_logits = cpu_read_logits,
+    .latent = &cpu_latent_ops,
 };

@@ -4,6 +4,7 @@
  * of a block in one layer, chosen so that attention needs no sum across lanes:
  *   K part [kv_head][head_dim][key_stride]: keys are lanes; key_stride = block_size, at least 16
  *   V part [kv_head][block_size][head_stride]: head_stride = head_dim padded to 16 with zeros
+ * A pool of latent rows has no V part.
  * Block 0 is zeroed like the others and never written: no batch has a slot of it.
  */
 #include "engine/base/check.h"
@@ -32,7 +33,8 @@ static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
   size_t element = dtype_size(desc->dtype), heads = (size_t)desc->num_kv_heads, values;
   if (!size_product(&out->key_bytes, heads * element, (size_t)desc->head_dim,
                     (size_t)out->key_stride) ||
-      !size_product(&values, heads * element, (size_t)out->head_stride, (size_t)size) ||
+      !size_product(&values, desc->latent ? 0 : heads * element, (size_t)out->head_stride,
+                    (size_t)size) ||
       __builtin_add_overflow(out->key_bytes, values, &out->block_bytes) ||
       out->block_bytes > SIZE_MAX / 2)
     return false;
@@ -96,7 +98,7 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
       size_t rows = (size_t)copy->rows;
       for (size_t r = 0; r < key_rows; r++)
         memcpy(dst + r * key_row, src + r * key_row, rows * element);
-      for (int32_t h = 0; h < device->kv.num_kv_heads; h++) {
+      for (int32_t h = 0; h < device->kv.num_kv_heads && !device->kv.latent; h++) {
         size_t at = device->key_bytes + (size_t)h * value_head;
         memcpy(dst + at, src + at, rows * value_row);
       }
@@ -132,9 +134,8 @@ static void table_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-/* Returns cos and sin of the positions of the step. They are computed once per step and rotary
- * setting. */
-static const rope_table_t *rope_table(device_t *device, const rope_t *rope) {
+/* They are computed once per step and rotary setting. */
+const rope_table_t *rope_table(device_t *device, const rope_t *rope) {
   for (int i = 0; i < ROPE_TABLES; i++)
     if (device->rope_tables[i].rope == rope) return &device->rope_tables[i];
   rope_table_t *table = &device->rope_tables[device->rope_next];
@@ -183,6 +184,15 @@ static void store_token(const device_t *device, const attention_t *attention, in
     store_elements(keys, k + head * dim, attention->head_dim, device->key_stride, device->kv.dtype);
     store_elements(values, v + head * dim, attention->head_dim, 1, device->kv.dtype);
   }
+}
+
+void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row) {
+  int64_t size = device->kv.block_size;
+  int64_t block = slot / size, offset = slot % size;
+  CHECK_RANGE(block, 1, device->kv.num_blocks);
+  uint8_t *base = kv_block(device, layer, (int32_t)block);
+  store_elements(base + (size_t)offset * dtype_size(device->kv.dtype), row, device->kv.head_dim,
+                 device->key_stride, device->kv.dtype);
 }
 
 /* Applies the norms of q and k: over each head, or over all heads of q and all heads of k. */

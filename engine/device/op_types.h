@@ -128,6 +128,7 @@ typedef struct kv_cache_desc {
   int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
   int32_t block_size;
   dtype_t dtype;
+  bool latent;         /* one row of head_dim a token, of which values are a part: latent_ops.h */
   bool fp8;            /* stored as e4m3; needs ops_t.kv_fp8 */
   const float *scales; /* for fp8: [num_layers][K, V], read during `kv_cache` only; NULL = ones */
 } kv_cache_desc_t;

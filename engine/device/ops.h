@@ -14,7 +14,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device/batch.h"
-#include "engine/device/op_types.h"
+#include "engine/device/latent_ops.h"
 #include "engine/device/sample.h"
 #include "engine/device/state_ops.h"
 #include "engine/device/step_limits.h"
@@ -52,8 +52,9 @@ typedef struct ops {
   int32_t step_ms, client_step_ms; /* default time of a step, of a client in it; 0 = no bound */
   int32_t logprobs_max;            /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */
   int32_t act_bytes;               /* bytes of one activation; 0 means 4 */
-  const swap_ops_t *swap;   /* copies of KV blocks to host memory and back; NULL = no swapping */
-  const state_ops_t *state; /* layers with a state per sequence; NULL = they do not run */
+  const swap_ops_t *swap;     /* copies of KV blocks to host memory and back; NULL = no swapping */
+  const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
+  const latent_ops_t *latent; /* NULL = no latent attention */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
@@ -75,9 +76,9 @@ typedef struct ops {
   act_t *(*buffer)(device_t *device, int64_t rows, int64_t width); /* NULL = no memory */
   /* Estimated bytes that `prepare` and the warm-up runs take; NULL = the engine estimates them. */
   size_t (*workspace_bytes)(const step_limits_t *limits);
-  /* Rows of warm-up run number `index`; 0 = no more; NULL = none. Before READY the engine runs, for
-   * each index from 0 on, a step of so many one-token sequences that store nothing; if there are
-   * adapter slots, a second time with slot 1. */
+  /* Rows of warm-up run number `index`; 0 = no more; NULL = none. Before READY the engine runs a
+   * step of so many one-token sequences that store nothing; with adapter slots a second time,
+   * slot 1. */
   int32_t (*warm_up_rows)(device_t *device, int32_t index);
   /* After the warm-up runs: logs lines about memory and chosen kernels; NULL = nothing to log. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),

@@ -100,6 +100,10 @@ typedef struct kernels {
   /* out[rows][ldo] += weights[rows][SCORE_STRIDE] . values of keys [first, last) */
   void (*values[NUM_DTYPES])(float *out, int64_t ldo, const float *weights, int32_t rows,
                              const strip_t *strip, int32_t first, int32_t last);
+  /* The same for a pool of latent rows, whose first `dim` elements are the values: keys are lanes.
+   * Keys [0, last) in one call: the sum over lanes comes at the end. */
+  void (*latent_values[NUM_DTYPES])(float *out, int64_t ldo, const float *weights, int32_t rows,
+                                    const strip_t *strip, int32_t last, int32_t dim);
   /* All of the above for a bf16 pool, see attend.h; NULL = the tier has no such entry. */
   void (*attend)(const struct attend *attend);
   /* (max, sum, acc[dim]) of a row takes in the same of a later split, dim a multiple of 16 */
