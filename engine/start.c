@@ -315,14 +315,9 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   int code = choose_context(engine, plan, error);
   if (code) return code;
   engine_take_whole_prompts(engine, plan->max_model_len);
-  plan->kv = (kv_cache_desc_t){
-      .num_layers = model_kv_layers(bp),
-      .num_kv_heads = bp->num_kv_heads,
-      .head_dim = bp->head_dim,
-      .block_size = choose_block_size(engine),
-      .dtype = bp->dtype,
-      .fp8 = options->kv_fp8,
-  };
+  plan->kv = model_kv(bp);
+  plan->kv.block_size = choose_block_size(engine);
+  plan->kv.fp8 = options->kv_fp8;
   int32_t rows = MIN(options->max_num_seqs, 64);
   engine->logits_rows_max = rows;
   plan->limits = (step_limits_t){

@@ -198,7 +198,40 @@ def random_router(rng, kind, config, dtype):
     return config
 
 
-ROUTED = ("glm4_moe", "solar_open", "dots1")
+def random_latent(rng, kind, dtype):
+    """Latent attention, with and without a rank of the queries."""
+    heads, layers = rng.choice([1, 2, 3, 8, 17]), rng.randint(1, 4)
+    hidden = 8 * heads if kind == "deepseek_v2" else 8  # transformers wants a multiple
+    config = getattr(model_cases, kind)(hidden * rng.randint(2, 9), heads, 8 * rng.randint(4, 40),
+                                        dtype, num_hidden_layers=layers)
+    config |= {"kv_lora_rank": 2 * rng.randint(4, 70), "qk_rope_head_dim": 2 * rng.randint(1, 32),
+               "q_lora_rank": rng.choice([None, 8 * rng.randint(2, 20)]),
+               "qk_nope_head_dim": 2 * rng.randint(2, 70), "v_head_dim": rng.randint(4, 140),
+               "attention_bias": rng.random() < 0.4, "rope_theta": rng.choice([1e4, 1e6]),
+               "rms_norm_eps": rng.choice([1e-5, 1e-6])}
+    config = random_router(rng, kind, config, dtype)
+    if kind == "deepseek_v2":
+        grouped = config["topk_group"] < config["n_group"] or rng.random() < 0.3
+        config |= {"norm_topk_prob": False,
+                   "topk_method": "group_limited_greedy" if grouped else "greedy"}
+    elif rng.random() < 0.3:
+        config["rope_interleave"] = False
+    if kind == "glm4_moe_lite":
+        del config["first_k_dense_replace"]
+        config["mlp_layer_types"] = [rng.choice(["dense", "sparse"]) for _ in range(layers)]
+    scaling = random_rope(rng)
+    if scaling is not None and scaling["rope_type"] == "yarn":
+        config["max_position_embeddings"] = int(
+            scaling["factor"] * scaling["original_max_position_embeddings"])
+        if rng.random() < 0.7:
+            scaling |= {"mscale": rng.choice([0.7, 1.0]), "mscale_all_dim": rng.choice([0.7, 1.0])}
+    if rng.random() < 0.5:
+        return model_cases.v5(config, **(scaling or {}))
+    return config | ({"rope_scaling": scaling} if scaling else {})
+
+
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
+ROUTED = ("glm4_moe", "solar_open", "dots1", *LATENT)
 SCORED = ROUTED + ("ernie4_5_moe", "minimax_m2")
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss")
 WHOLE = ("phi3", "qwen2_moe", "olmo2", "olmo3", "olmoe", "granite", "smollm3", "starcoder2")
@@ -206,6 +239,8 @@ WHOLE = ("phi3", "qwen2_moe", "olmo2", "olmo3", "olmoe", "granite", "smollm3", "
 
 def random_decoder(rng, kind, dtype):
     """A config of one of the rotary families."""
+    if kind in LATENT:
+        return random_latent(rng, kind, dtype)
     head_dim, kv_heads = rng.choice([16, 32, 64, 80, 96, 128]), rng.choice([1, 2])
     if kind in WHOLE:  # head_dim is hidden_size / heads there
         head_dim = rng.choice([16, 32, 48])

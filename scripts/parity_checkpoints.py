@@ -43,7 +43,8 @@ DROPPED = ("rms_norm_eps", "hidden_act", "hidden_activation", "activation_functi
            "sliding_window_pattern", "original_max_position_embeddings", "mlp_only_layers",
            "decoder_sparse_step", "shared_expert_intermediate_size", "norm_epsilon", "use_bias",
            "n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor", "rotary_dim",
-           "moe_layer_end_index", "use_qk_norm", "n_shared_experts",
+           "moe_layer_end_index", "use_qk_norm", "q_lora_rank", "rope_interleave", "topk_method",
+           "n_shared_experts",
            "enable_bias", "layer_norm_elementwise_affine", "partial_rotary_factor", "rotary_pct",
            "rotary_emb_base", "layer_norm_eps", "use_parallel_residual", "num_kv_heads",
            "multi_query", "parallel_attn", "new_decoder_architecture", "num_ln_in_parallel_attn")

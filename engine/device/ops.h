@@ -63,8 +63,7 @@ typedef struct ops {
   size_t (*memory_free)(const device_t *device);   /* bytes that can be allocated */
   int (*weight)(device_t *device, const weight_source_t *source, weight_t **out,
                 inferd_error_t *error);
-  /* Bytes that `weight` takes for a source; calls no `row`. NULL = those of the elements. */
-  size_t (*weight_bytes)(const weight_source_t *source);
+  size_t (*weight_bytes)(const weight_source_t *source); /* of `weight`; NULL = those of elements */
   int (*vector)(device_t *device, const float *values, int64_t count, vector_t **out,
                 inferd_error_t *error);
   size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a KV pool */

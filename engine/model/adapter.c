@@ -260,6 +260,11 @@ int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error
                      "enable_lora is true, but device %s has no adapters; use --device cpu",
                      model->ops->name);
   }
+  if (bp->kv_rank > 0) {
+    return error_set(error, ERR_CONFIGURATION, "enable_lora",
+                     "enable_lora is true, but %s has latent attention, which takes no adapters",
+                     bp->architecture);
+  }
   int code = tensors_expect(bp, &list, error);
   if (code != 0) return code;
   for (int32_t i = 0; i < bp->num_layers && code == 0; i++) {

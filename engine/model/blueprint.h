@@ -27,9 +27,10 @@ typedef struct rope_config {
   double theta, factor, low_freq_factor, high_freq_factor;
   double beta_fast, beta_slow, attention_factor /* 0 = derive */;
   bool truncate;
-  bool query_growth;    /* q grows from original_max on (llama_4_scaling_beta) */
-  int32_t dims;         /* rotated dimensions */
-  int32_t original_max; /* original_max_position_embeddings */
+  bool query_growth;     /* q grows from original_max on (llama_4_scaling_beta) */
+  int32_t dims;          /* rotated dimensions */
+  int32_t original_max;  /* original_max_position_embeddings */
+  double mscale_all_dim; /* yarn: grows the scale of latent attention */
   /* longrope: what the frequencies are divided by, [dims / 2], and the scale of cos and sin */
   float short_factor[ROPE_FACTORS_MAX], long_factor[ROPE_FACTORS_MAX];
   double short_scale, long_scale;
@@ -66,6 +67,9 @@ typedef struct blueprint {
   char architecture[64]; /* config.json architectures[0] */
   int32_t vocab_size, hidden_size, intermediate_size, num_layers;
   int32_t num_heads, num_kv_heads, head_dim;
+  /* Latent attention (latent_ops.h): ranks of the latent vector and of queries, 0 = none; rotated
+   * dimensions of a head, which are its last; dimensions of a head's values. */
+  int32_t kv_rank, q_rank, rope_dim, value_dim;
   int32_t embed_size; /* word_embed_proj_dim of OPT, else hidden_size */
   dtype_t dtype;      /* run dtype of weights */
   norm_kind_t norm;

@@ -39,13 +39,25 @@ typedef struct mixer {
   const weight_t *out;     /* [h, I] */
 } mixer_t;
 
+/* Projections of latent attention. */
+typedef struct latent_layer {
+  const weight_t *q_down;      /* [q rank, h] or NULL */
+  const vector_t *q_down_bias; /* [q rank] or NULL */
+  norm_t q_norm;               /* of the q rank */
+  const weight_t *q;           /* [Hq D, q rank] or [Hq D, h] */
+  const weight_t *row;         /* [R + r, h] */
+  const vector_t *row_bias;    /* [R + r] or NULL */
+  latent_t attention;
+} latent_layer_t;
+
 typedef struct layer {
   norm_t attn_norm;         /* width 0 = none */
   const weight_t *qkv;      /* [(Hq + 2 Hk) D, h] */
   const vector_t *qkv_bias; /* [(Hq + 2 Hk) D] or NULL */
   attention_t attention;
-  const weight_t *o;                  /* [h, Hq D] */
-  const vector_t *o_bias;             /* [h] or NULL */
+  latent_layer_t latent;  /* instead of qkv and attention; q NULL = they are not latent */
+  const weight_t *o;      /* [h, Hq D] */
+  const vector_t *o_bias; /* [h] or NULL */
   norm_t attn_out_norm, mlp_out_norm; /* BLOCK_SANDWICH, BLOCK_OUT_NORM */
   norm_t mlp_norm;
   const weight_t *up;        /* [2 f, h] gate then up; [f, h] without a gate */
@@ -85,6 +97,10 @@ struct model {
   act_t *attn;          /* [T, Hq D] */
   act_t *up;            /* [T, 2 f] or [T, f] */
   act_t *act;           /* [T, f] */
+  act_t *q_down;        /* latent attention: [T, q rank] */
+  act_t *latent_rows;   /* [T, R + r] */
+  act_t *latent_q;      /* [T, Hq (R + r)] */
+  act_t *latent_sums;   /* [T, Hq R] */
   int32_t num_adapted;  /* tokens of the step that have an adapter */
   act_t *shared;        /* [T, h] output of a shared expert, or NULL */
   act_t *gate;          /* [T, 1] its gate, or NULL */

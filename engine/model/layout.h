@@ -39,6 +39,11 @@ typedef enum dim {
   DIM_MIX_INNER,
   DIM_TYPES,
   DIM_LABELS,
+  DIM_Q_RANK,
+  DIM_LATENT,     /* R */
+  DIM_LATENT_ROW, /* R + r */
+  DIM_LATENT_UP,  /* Hq (n + v) */
+  DIM_LATENT_OUT, /* Hq v */
   DIM_ONE
 } dim_t;
 
@@ -83,6 +88,9 @@ typedef enum when {
   WHEN_EXPERTS_MXFP4,
   WHEN_SHARED,
   WHEN_SCORED, /* layers with experts that are scored */
+  WHEN_Q_RANK, /* queries have a rank */
+  WHEN_Q_RANK_BIAS,
+  WHEN_Q_WHOLE, /* they have none */
   WHEN_MIXER_BIAS,
   WHEN_CONV_BIAS,
   WHEN_MIXER_NORM,
@@ -124,6 +132,7 @@ extern const layout_t layout_bert, layout_roberta, layout_distilbert, layout_mod
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2, layout_nomic_bert;
 extern const layout_t layout_lfm2;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
+extern const layout_t layout_deepseek2, layout_deepseek3;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
 extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;
 extern const layout_t layout_glm, layout_glm4, layout_exaone, layout_internlm2;

@@ -19,6 +19,8 @@ typedef struct model_load {
   inferd_error_t *error;
 } model_load_t;
 
+/* Of the norms of ranks, whatever rms_norm_eps says: as transformers has it. */
+static const float LATENT_NORM_EPS = 1e-6f;
 static const vector_change_t AS_STORED = {.factor = 1.0f};
 
 static weight_t *matrix_as(model_load_t *load, int32_t layer, int num_roles,
@@ -95,6 +97,88 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
       .k_norm = changed_vector(load, i, false, 1, &k_norm, change),
       .sinks = vector(load, i, false, 1, &sinks),
   };
+}
+
+/* What K and V of every head are made of: rows [Hq (n + v), R] of the run type. */
+typedef struct latent_rows {
+  const uint8_t *rows;
+  size_t size; /* bytes of an element */
+  int32_t heads, rank, nope_dim, value_dim;
+} latent_rows_t;
+
+/* Row (h, i) of the matrix that brings queries into the latent space: column i of head h's K. */
+static const void *key_row(void *context, int64_t row, void *scratch) {
+  const latent_rows_t *from = context;
+  const int64_t head = row / from->rank, column = row % from->rank;
+  const int64_t first = head * (from->nope_dim + from->value_dim);
+  for (int64_t n = 0; n < from->nope_dim; n++)
+    memcpy((uint8_t *)scratch + (size_t)n * from->size,
+           from->rows + (size_t)((first + n) * from->rank + column) * from->size, from->size);
+  return scratch;
+}
+
+static const void *value_row(void *context, int64_t row, void *scratch) {
+  (void)scratch;
+  const latent_rows_t *from = context;
+  const int64_t head = row / from->value_dim, at = row % from->value_dim;
+  const int64_t first = head * (from->nope_dim + from->value_dim) + from->nope_dim;
+  return from->rows + (size_t)((first + at) * from->rank) * from->size;
+}
+
+static void load_head_matrices(model_load_t *load, latent_t *latent, int32_t i) {
+  void *rows = NULL;
+  weight_t *key = NULL, *value = NULL;
+  if (load->code != 0) return;
+  load->code =
+      weight_loader_rows(&load->loader, ROLE_LATENT_UP, i, load->loader.dtype, &rows, load->error);
+  latent_rows_t from = {.rows = rows,
+                        .size = dtype_size(load->loader.dtype),
+                        .heads = latent->num_heads,
+                        .rank = latent->rank,
+                        .nope_dim = latent->nope_dim,
+                        .value_dim = latent->value_dim};
+  weight_source_t source = {.name = "kv_b_proj",
+                            .rows = (int64_t)from.heads * from.rank,
+                            .cols = from.nope_dim,
+                            .stack = from.heads,
+                            .dtype = load->loader.dtype,
+                            .row = key_row,
+                            .context = &from};
+  if (load->code == 0) load->code = weight_loader_pass(&load->loader, &source, &key, load->error);
+  source.rows = (int64_t)from.heads * from.value_dim;
+  source.cols = from.rank;
+  source.row = value_row;
+  if (load->code == 0) load->code = weight_loader_pass(&load->loader, &source, &value, load->error);
+  free(rows);
+  latent->key = key;
+  latent->value = value;
+}
+
+static void load_latent(model_load_t *load, const model_t *model, layer_t *layer, int32_t i) {
+  static const tensor_role_t q_down = ROLE_Q_DOWN, q_norm = ROLE_Q_DOWN_NORM, row = ROLE_LATENT;
+  static const tensor_role_t q[2] = {ROLE_Q, ROLE_Q_UP}, norm_of_row = ROLE_LATENT_NORM;
+  const blueprint_t *bp = &model->blueprint;
+  latent_layer_t *latent = &layer->latent;
+  latent->q_down = matrix(load, i, 1, &q_down);
+  latent->q_down_bias = vector(load, i, true, 1, &q_down);
+  latent->q_norm = (norm_t){.kind = NORM_RMS, .width = bp->q_rank, .eps = LATENT_NORM_EPS};
+  latent->q_norm.weight = vector(load, i, false, 1, &q_norm);
+  latent->q = matrix(load, i, 2, q);
+  latent->row = matrix(load, i, 1, &row);
+  latent->row_bias = vector(load, i, true, 1, &row);
+  latent->attention = (latent_t){
+      .layer = load->num_attention++,
+      .num_heads = bp->num_heads,
+      .rank = bp->kv_rank,
+      .rope_dim = bp->rope_dim,
+      .nope_dim = bp->head_dim - bp->rope_dim,
+      .value_dim = bp->value_dim,
+      .scale = (float)bp->attn_scale,
+      .norm_eps = LATENT_NORM_EPS,
+      .norm = vector(load, i, false, 1, &norm_of_row),
+      .rope = &model->rope,
+  };
+  load_head_matrices(load, &latent->attention, i);
 }
 
 static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {
@@ -211,10 +295,14 @@ static void load_attention(model_load_t *load, model_t *model, int32_t i) {
   bool is_fused = tensors_get(&load->loader.list, ROLE_QKV, i, false) != NULL;
   const tensor_role_t *in = is_fused ? qkv + 3 : qkv;
   int num_in = is_fused ? 1 : 3;
-  layer->qkv = matrix(load, i, num_in, in);
-  layer->qkv_bias = vector(load, i, true, num_in, in);
-  layer->attention = attention(load, model, i);
-  layer->attn_gate = matrix(load, i, 1, &gate);
+  if (model->blueprint.kv_rank > 0) {
+    load_latent(load, model, layer, i);
+  } else {
+    layer->qkv = matrix(load, i, num_in, in);
+    layer->qkv_bias = vector(load, i, true, num_in, in);
+    layer->attention = attention(load, model, i);
+    layer->attn_gate = matrix(load, i, 1, &gate);
+  }
   layer->o = matrix(load, i, 1, &o);
   layer->o_bias = vector(load, i, true, 1, &o);
 }
@@ -311,6 +399,11 @@ static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_
     return error_set(error, ERR_CONFIGURATION, "device",
                      "device %s cannot run the layers of %s that keep a state; use --device cpu",
                      ops->name, bp->architecture);
+  if (bp->kv_rank > 0 && ops->latent == NULL) {
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "device %s cannot run the latent attention of %s; use --device cpu", ops->name,
+                     bp->architecture);
+  }
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   if (!missing) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",

@@ -10,6 +10,7 @@
 
 /* Columns of the fused projections. */
 static int32_t qkv_width(const blueprint_t *bp) {
+  if (bp->kv_rank > 0) return bp->num_heads * bp->head_dim;
   return (bp->num_heads + 2 * bp->num_kv_heads) * bp->head_dim;
 }
 
@@ -34,20 +35,26 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   width = MAX(width, qkv_width(bp));
   width = MAX(width, bp->num_heads * bp->head_dim);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
+  width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
   limits->hidden_max = MAX(width, up_width(bp));
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
-  limits->head_dim_max = bp->head_dim;
+  limits->head_dim_max = MAX(bp->head_dim, bp->kv_rank + bp->rope_dim);
   limits->experts_max = bp->num_experts;
   limits->experts_top_max = bp->experts_top;
   limits->expert_width_max = bp->expert_size;
 }
 
-int32_t model_kv_layers(const blueprint_t *bp) {
+kv_cache_desc_t model_kv(const blueprint_t *bp) {
+  const bool latent = bp->kv_rank > 0;
   int32_t count = 0;
-  if (bp->encoder.bidirectional) return 1; /* K and V live as long as a layer: each writes anew */
   for (int32_t i = 0; i < bp->num_layers; i++) count += !(bp->layer_flags[i] & LAYER_NO_ATTENTION);
-  return count;
+  if (bp->encoder.bidirectional) count = 1; /* K and V live as long as a layer: each writes anew */
+  return (kv_cache_desc_t){.num_layers = count,
+                           .num_kv_heads = latent ? 1 : bp->num_kv_heads,
+                           .head_dim = latent ? bp->kv_rank + bp->rope_dim : bp->head_dim,
+                           .latent = latent,
+                           .dtype = bp->dtype};
 }
 
 state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
@@ -62,6 +69,28 @@ state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_s
   return desc;
 }
 
+/* The buffers of latent attention. */
+static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
+  const blueprint_t *bp = &model->blueprint;
+  struct {
+    act_t **buffer;
+    int32_t width;
+  } buffers[] = {
+      {&model->q_down, MAX(bp->q_rank, 1)},
+      {&model->latent_rows, bp->kv_rank + bp->rope_dim},
+      {&model->latent_q, bp->num_heads * (bp->kv_rank + bp->rope_dim)},
+      {&model->latent_sums, bp->num_heads * bp->kv_rank},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
+    *buffers[i].buffer = model->ops->buffer(model->device, rows, buffers[i].width);
+    if (*buffers[i].buffer != NULL) continue;
+    return error_set(error, ERR_NO_MEMORY, NULL,
+                     "no memory for latent attention of %lld tokens x %d values", (long long)rows,
+                     buffers[i].width);
+  }
+  return 0;
+}
+
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
@@ -74,7 +103,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->x, width},
       {&model->y, width},
       {&model->qkv, qkv_width(bp)},
-      {&model->attn, bp->num_heads * bp->head_dim},
+      {&model->attn, bp->num_heads * (bp->kv_rank > 0 ? bp->value_dim : bp->head_dim)},
       {&model->up, up_width(bp)},
       {&model->act, mlp_width(bp)},
       {&model->shared, bp->shared_size > 0 ? bp->hidden_size : 0},
@@ -92,7 +121,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
                      "no memory for activations of %lld tokens x %d values", (long long)rows,
                      buffers[i].width);
   }
-  return 0;
+  return bp->kv_rank > 0 ? latent_prepare(model, rows, error) : 0;
 }
 
 /* x[T, h] = embeddings of the batch, with learned positions and types of tokens, and normed, where
@@ -153,10 +182,33 @@ static void fused_linear(model_t *model, const layer_t *layer, int first, int la
     ops->activation(device, out, sums, linear->activation, linear->width, rows);
 }
 
+/* attn[T, Hq v] = latent attention of normed rows. */
+static void latent_attend(model_t *model, const layer_t *layer, const act_t *normed, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const latent_layer_t *latent = &layer->latent;
+  const act_t *q_in = normed;
+  if (latent->q_down != NULL) {
+    ops->linear(device, model->q_down, normed, latent->q_down, latent->q_down_bias, NULL, rows);
+    ops->norm(device, model->q_down, model->q_down, NULL, &latent->q_norm, rows);
+    q_in = model->q_down;
+  }
+  ops->linear(device, model->qkv, q_in, latent->q, NULL, NULL, rows);
+  ops->linear(device, model->latent_rows, normed, latent->row, latent->row_bias, NULL, rows);
+  ops->latent->store(device, model->latent_rows, &latent->attention);
+  ops->latent->attend(device, model->attn, model->qkv, model->latent_q, model->latent_sums,
+                      &latent->attention);
+}
+
 /* attn[T, Hq D] = attention of the input. */
 static void attend(model_t *model, const layer_t *layer, const block_input_t *in, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
+  if (layer->latent.q != NULL) {
+    if (in->norm != NULL) ops->norm(device, in->normed, in->rows, NULL, in->norm, rows);
+    latent_attend(model, layer, in->norm != NULL ? in->normed : in->rows, rows);
+    return;
+  }
   const fused_linear_t qkv = {
       .norm = in->norm, .normed = in->normed, .weight = layer->qkv, .bias = layer->qkv_bias};
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, in->rows, &qkv, rows);

@@ -1,4 +1,4 @@
-/* roles.h: what each tensor of a model is for. Symbols as in layout.h. */
+/* roles.h: what each tensor of a model is for. Symbols as in layout.h and latent_ops.h. */
 #ifndef INFERD_ENGINE_MODEL_ROLES_H
 #define INFERD_ENGINE_MODEL_ROLES_H
 
@@ -28,6 +28,12 @@ typedef enum tensor_role {
   ROLE_Q_NORM,                /* [D] or [Hq D] */
   ROLE_K_NORM,                /* [D] or [Hk D] */
   ROLE_SINKS,                 /* [Hq] */
+  ROLE_Q_DOWN,                /* latent attention: [q rank, h] */
+  ROLE_Q_DOWN_NORM,           /* [q rank] */
+  ROLE_Q_UP,                  /* [Hq D, q rank] */
+  ROLE_LATENT,                /* [R + r, h]: the row of the cache */
+  ROLE_LATENT_NORM,           /* [R] */
+  ROLE_LATENT_UP,             /* [Hq (n + v), R]: K and V of every head */
   ROLE_GATE,                  /* [f, h] */
   ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
   ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */

@@ -6,8 +6,9 @@
 
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
-/* Layers with attention, which have K and V. */
-int32_t model_kv_layers(const blueprint_t *blueprint);
+/* The cache of a model: everything but num_blocks, block_size and fp8. Layers without attention
+ * have no part in it. */
+kv_cache_desc_t model_kv(const blueprint_t *blueprint);
 /* The states of `num_slots` slots; all 0 if no layer has a state, or the back end runs none. */
 state_desc_t model_states(const ops_t *ops, const blueprint_t *blueprint, int32_t num_slots);
 

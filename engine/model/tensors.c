@@ -43,6 +43,11 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_MIX_INNER: return mixer_inner(&bp->mixer, bp->hidden_size);
   case DIM_TYPES: return bp->encoder.token_types;
   case DIM_LABELS: return bp->encoder.num_labels;
+  case DIM_Q_RANK: return bp->q_rank;
+  case DIM_LATENT: return bp->kv_rank;
+  case DIM_LATENT_ROW: return bp->kv_rank + bp->rope_dim;
+  case DIM_LATENT_UP: return bp->num_heads * (head - bp->rope_dim + bp->value_dim);
+  case DIM_LATENT_OUT: return (int64_t)bp->num_heads * bp->value_dim;
   case DIM_ONE: return 1;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
   }
@@ -76,6 +81,11 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_MIX_INNER] = "the heads of the layers with a state",
       [DIM_TYPES] = "type_vocab_size",
       [DIM_LABELS] = "the number of labels (id2label)",
+      [DIM_Q_RANK] = "q_lora_rank",
+      [DIM_LATENT] = "kv_lora_rank",
+      [DIM_LATENT_ROW] = "kv_lora_rank + qk_rope_head_dim",
+      [DIM_LATENT_UP] = "num_attention_heads x (qk_nope_head_dim + v_head_dim)",
+      [DIM_LATENT_OUT] = "num_attention_heads x v_head_dim",
       [DIM_ONE] = "1",
       [DIM_POSITIONS] = "max_position_embeddings",
   };
@@ -109,6 +119,9 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_EXPERTS: return experts;
   case WHEN_EXPERTS_PLAIN: return experts && !bp->experts_mxfp4;
   case WHEN_EXPERTS_MXFP4: return experts && bp->experts_mxfp4;
+  case WHEN_Q_RANK: return bp->q_rank > 0;
+  case WHEN_Q_RANK_BIAS: return bp->q_rank > 0 && bp->qkv_bias;
+  case WHEN_Q_WHOLE: return bp->q_rank == 0;
   case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
   case WHEN_SHARED: return experts && bp->shared_size > 0;
   case WHEN_MIXER_BIAS: return bp->mixer.bias;
@@ -158,9 +171,24 @@ static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t e
   snprintf(tensor->name + used, capacity - used, "%s", suffix);
 }
 
+/* The last dimensions of heads, and of the latent row, are the rotated ones. */
+static head_order_t latent_order(const blueprint_t *bp, tensor_role_t role) {
+  head_order_t order = {.zipped = bp->rope.dims};
+  if (role == ROLE_Q || role == ROLE_Q_UP) {
+    order.head_dim = bp->head_dim;
+    order.zipped_heads = bp->num_heads;
+  } else if (role == ROLE_LATENT) {
+    order.head_dim = bp->kv_rank + bp->rope_dim;
+    order.zipped_heads = 1;
+  }
+  order.first = order.head_dim - order.zipped;
+  return bp->rope_pairs ? order : (head_order_t){0};
+}
+
 /* Rotated heads are used with dimensions i and i + n / 2 as a pair: where a file has the pair side
  * by side, its halves are zipped. */
 static head_order_t find_order(const blueprint_t *bp, const layout_t *layout, tensor_role_t role) {
+  if (bp->kv_rank > 0) return latent_order(bp, role);
   const int32_t heads = bp->num_heads, kv_heads = bp->num_kv_heads;
   head_order_t order = {.head_dim = bp->head_dim, .num_heads = heads};
   if (bp->rope_pairs) order.zipped = bp->rope.dims;
@@ -195,8 +223,9 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
   if (tensor->segments.groups > 0) return segment_row(&tensor->segments, row);
   if (order->head_dim == 0) return row;
   int64_t head = row / order->head_dim, at = row % order->head_dim, half = order->zipped / 2;
-  if (head < order->zipped_heads && at < order->zipped)
-    at = at < half ? 2 * at : 2 * (at - half) + 1;
+  int64_t in = at - order->first;
+  if (head < order->zipped_heads && in >= 0 && in < order->zipped)
+    at = order->first + (in < half ? 2 * in : 2 * (in - half) + 1);
   if (order->group > 0) {
     int64_t group = order->group, keys = head - order->num_heads;
     int64_t values = keys - order->num_heads / group;

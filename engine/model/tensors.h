@@ -20,8 +20,9 @@ typedef struct segment_order {
 
 /* Where the rows of heads are stored that stand otherwise in the file. */
 typedef struct head_order {
-  int32_t head_dim; /* 0 = the rows stand as they are used */
-  int32_t zipped;   /* first dims of a head whose halves are zipped: 0, n / 2, 1, n / 2 + 1 ... */
+  int32_t head_dim;     /* 0 = the rows stand as they are used */
+  int32_t zipped;       /* dims of a head whose halves are zipped: 0, n / 2, 1, n / 2 + 1 ... */
+  int32_t first;        /* of these dims */
   int32_t zipped_heads; /* the first heads of the tensor */
   int32_t num_heads;    /* of queries, in fused q, k, v: */
   int32_t group;        /* so many heads of q, their head of k, that of v; 0 = q, then k, then v */

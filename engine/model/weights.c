@@ -401,6 +401,44 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
   return close_parts(loader, &matrix, code, error);
 }
 
+int weight_loader_rows(weight_loader_t *loader, tensor_role_t role, int32_t layer, dtype_t dtype,
+                       void **out, inferd_error_t *error) {
+  matrix_t matrix = {.dtype = dtype};
+  *out = NULL;
+  int code = gather_parts(loader, &role, 1, layer, false, &matrix, error);
+  CHECK(code != 0); /* the layouts of such models have the role */
+  if (code < 0) return code;
+  if (loader->planned != NULL) {
+    free(matrix.parts);
+    return 0;
+  }
+  matrix.format = WEIGHT_PLAIN;
+  const size_t width = (size_t)matrix.cols * dtype_size(dtype);
+  uint8_t *rows = calloc((size_t)matrix.rows, width);
+  void *scratch = calloc((size_t)matrix.cols, sizeof(float));
+  code = rows == NULL || scratch == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s",
+                                                     matrix.parts[0].tensor->name)
+                                         : 0;
+  for (int64_t r = 0; r < matrix.rows && code == 0; r++)
+    memcpy(rows + (size_t)r * width, matrix_row(&matrix, r, scratch), width);
+  free(scratch);
+  code = close_parts(loader, &matrix, code, error);
+  if (code != 0) {
+    free(rows);
+    return code;
+  }
+  *out = rows;
+  return 0;
+}
+
+int weight_loader_pass(weight_loader_t *loader, const weight_source_t *source, weight_t **out,
+                       inferd_error_t *error) {
+  *out = NULL;
+  if (loader->planned == NULL) return loader->ops->weight(loader->device, source, out, error);
+  *loader->planned += source_bytes(loader->ops, source);
+  return 0;
+}
+
 /* Appends the elements of one tensor, or of one expert of a stack. */
 static size_t add_elements(const matrix_t *matrix, const expected_tensor_t *tensor,
                            const float *stored, vector_change_t change, float *out) {

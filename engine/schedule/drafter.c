@@ -95,12 +95,10 @@ int drafter_weight_bytes(const engine_t *engine, size_t *out, inferd_error_t *er
 }
 
 static kv_cache_desc_t describe_kv(const drafter_t *drafter, const kv_cache_desc_t *kv) {
-  const blueprint_t *bp = &drafter->blueprint;
-  kv_cache_desc_t own = *kv;
-  own.num_layers = bp->num_layers;
-  own.num_kv_heads = bp->num_kv_heads;
-  own.head_dim = bp->head_dim;
-  own.dtype = bp->dtype;
+  kv_cache_desc_t own = model_kv(&drafter->blueprint);
+  own.num_blocks = kv->num_blocks;
+  own.block_size = kv->block_size;
+  own.fp8 = kv->fp8;
   return own;
 }
 

@@ -131,6 +131,33 @@ def dots1(*args, **more):
     return routed("Dots1ForCausalLM", "dots1", *args, **{"sliding_window": None, **more})
 
 
+def latent(architecture, kind, hidden, heads, mlp, dtype="float32", **more):
+    """Latent attention; no heads of K and V, and head_dim is of no account."""
+    return routed(architecture, kind, hidden, heads, heads, mlp, dtype, **{
+        "kv_lora_rank": 32, "q_lora_rank": 40, "qk_rope_head_dim": 16, "qk_nope_head_dim": 24,
+        "v_head_dim": 20, **more})
+
+
+def deepseek_v2(*args, **more):
+    return latent("DeepseekV2ForCausalLM", "deepseek_v2", *args, **{
+        "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": False, **more})
+
+
+def deepseek_v3(*args, **more):
+    return latent("DeepseekV3ForCausalLM", "deepseek_v3", *args, **{
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid", "n_group": 4, "topk_group": 2,
+        **more})
+
+
+def glm4_moe_lite(*args, **more):
+    made = latent("Glm4MoeLiteForCausalLM", "glm4_moe_lite", *args, **more)
+    return without(made, "first_k_dense_replace")
+
+
+DEEPSEEK_YARN = {"type": "yarn", "factor": 8.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                 "mscale_all_dim": 0.7, "original_max_position_embeddings": 32}
+
+
 def ernie4_5_moe(*args, **more):
     return llama_like("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", *args, **{
         "rope_theta": 5e5, "moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 48,
@@ -508,6 +535,26 @@ LATER_CASES = {
     "routed-dots1": (None, dots1(96, 4, 4, 112, sliding_window=16, max_window_layers=1)),
     "routed-ernie": (None, ernie4_5_moe(96, 4, 2, 112, moe_layer_end_index=1)),
     "routed-minimax-m2": (None, minimax_m2(96, 4, 2, 48)),
+    "latent-deepseek-v2": (None, deepseek_v2(96, 3, 112, topk_method="group_limited_greedy",
+                                             n_group=4, topk_group=2, rope_scaling=DEEPSEEK_YARN)),
+    "latent-deepseek-v2-lite-bf16": (None, deepseek_v2(
+        96, 4, 112, "bfloat16", q_lora_rank=None, kv_lora_rank=50, attention_bias=True,
+        n_routed_experts=4, num_experts_per_tok=4)),
+    "latent-deepseek-v3": (None, deepseek_v3(96, 5, 112, rope_scaling=DEEPSEEK_YARN,
+                                             attention_bias=True)),
+    "latent-deepseek-v3-halves": (None, v5(deepseek_v3(96, 2, 112, rope_interleave=False,
+                                                       q_lora_rank=None))),
+    "latent-glm4-moe-lite": (None, glm4_moe_lite(96, 20, 112, v_head_dim=32, kv_lora_rank=64,
+                                                 mlp_layer_types=["dense", "sparse", "dense"])),
+    "latent-kimi-k2-bf16": (None, deepseek_v3(
+        128, 8, 112, "bfloat16", kv_lora_rank=128, qk_nope_head_dim=32, v_head_dim=32,
+        n_group=1, topk_group=1, n_routed_experts=4, num_experts_per_tok=4,
+        rope_scaling={**DEEPSEEK_YARN, "beta_fast": 1.0, "mscale_all_dim": 1.0})),
+    "files-deepseek-v2": ("plain", deepseek_v2(48, 2, 64, n_routed_experts=4, **TINY)),
+    "files-deepseek-v3": ("sharded", deepseek_v3(48, 2, 64, "bfloat16", n_group=1, topk_group=1,
+                                                 n_routed_experts=4, num_experts_per_tok=4,
+                                                 **TINY)),
+    "files-glm4-moe-lite": ("plain", glm4_moe_lite(48, 2, 64, n_routed_experts=4, **TINY)),
     "files-glm4-moe": ("sharded", glm4_moe(48, 2, 1, 64, "bfloat16", n_routed_experts=4,
                                            num_experts_per_tok=4, **TINY)),
     "files-ernie-moe": ("plain", ernie4_5_moe(48, 2, 1, 64, moe_num_experts=4, **TINY)),

@@ -164,6 +164,11 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
   int64_t heads = config_int(reader, KEYS("num_attention_heads", "n_head", "n_heads"),
                              family->num_heads, 1, HEADS_MAX);
   int64_t kv_heads = heads, head_dim = 0;
+  if (family->latent) {
+    bp->num_heads = bp->num_kv_heads = (int32_t)heads;
+    config_read_latent(reader, family, bp);
+    return;
+  }
   if (family->grouped) {
     int64_t absent = family->num_kv_heads != 0 ? family->num_kv_heads : heads;
     kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads", "num_kv_heads"), absent,
@@ -364,6 +369,7 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
     bp->num_positions = positions;
   } else {
     config_read_rope(reader, family, positions, bp);
+    if (family->latent) config_scale_latent(bp);
   }
   double length = (double)base;
   bool stretched = bp->local_rope.type !=

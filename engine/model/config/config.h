@@ -49,6 +49,9 @@ void config_read_layers(config_reader_t *reader, const family_t *family, bluepri
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Experts, and the layers that have them. config_experts.c. */
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Heads of latent attention; the scale of its scores, which needs the rope. config_latent.c. */
+void config_read_latent(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+void config_scale_latent(blueprint_t *blueprint);
 /* The same for experts that are scored by a router with a rule of its own. config_router.c. */
 void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* How the weights are quantised, from config.json or the file beside it that older programs write;

@@ -100,6 +100,8 @@ static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
   if (rope->theta != 0 && rope->theta <= 1.0) {
     config_refuse(reader, "rope_theta", NULL, "is %g; yarn needs more than 1", rope->theta);
   }
+  double all_dim = config_double(reader, KEYS("mscale_all_dim"), 0, 0, 1e3, false);
+  rope->mscale_all_dim = all_dim;
   const json_t *given = json_get(reader->root, "attention_factor");
   if (json_is_given(given)) {
     rope->attention_factor = config_double(reader, KEYS("attention_factor"), 1, 0, 1e3, true);
@@ -107,7 +109,6 @@ static void read_yarn(config_reader_t *reader, rope_config_t *rope) {
   }
   double extra = config_double(reader, KEYS("attn_factor"), 1, 0, 1e3, true);
   double mscale = config_double(reader, KEYS("mscale"), 0, 0, 1e3, false);
-  double all_dim = config_double(reader, KEYS("mscale_all_dim"), 0, 0, 1e3, false);
   double grown = rope->factor > 1.0 ? 0.1 * log(rope->factor) : 0.0;
   bool both = mscale > 0 && all_dim > 0;
   double derived = both ? (mscale * grown + 1.0) / (all_dim * grown + 1.0) : grown + 1.0;
@@ -308,7 +309,9 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
   if (family->local_theta > 0)
     local->theta = config_double(reader, KEYS("rope_local_base_freq"), family->local_theta, 0,
                                  THETA_MAX, true);
-  int32_t head_dim = blueprint->head_dim;
+  int32_t head_dim = family->latent ? blueprint->rope_dim : blueprint->head_dim;
+  if (family->rope_interleave_key)
+    blueprint->rope_pairs = config_bool(reader, KEYS("rope_interleave"), family->rope_pairs);
   read_angles(reader, family, false, max_positions, head_dim, rope);
   /* A flat dict gives its theta to all layers, its scaling to the full ones alone. */
   const char *name;

@@ -110,6 +110,9 @@ typedef struct family {
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
   /* Of experts that are scored: their rule, and class defaults. */
   routing_t routing;
+  bool latent; /* latent attention: kv_lora_rank and its kin; class defaults of them: */
+  int32_t kv_rank, q_rank, nope_dim, rope_dim, value_dim;
+  bool rope_interleave_key; /* rope_interleave says what rope_pairs is */
   bool mlp_types; /* mlp_layer_types name the layers with experts, not first_k_dense_replace */
   int32_t num_shared, dense_first, num_groups, groups_top;
   bool shares_sum;     /* norm_topk_prob */
@@ -124,7 +127,7 @@ typedef struct family_table {
 } family_table_t;
 
 extern const family_table_t families_experts, families_parallel, families_decoders;
-extern const family_table_t families_states, families_encoders;
+extern const family_table_t families_states, families_encoders, families_latent;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);

@@ -51,6 +51,38 @@ static const tensor_pattern_t minimax_patterns[] = {
     EXPERT(ROLE_EXPERT_DOWN, "block_sparse_moe.experts.*.w2", DIM_HIDDEN, DIM_EXPERT),
 };
 
+/* DeepSeek and its kin: attention by way of a latent row. */
+#define LATENT(role, name, rows, cols, when, bias)                                                 \
+  { role, "layers.#.self_attn." name, rows, cols, when, bias, FORM_PLAIN }
+#define LATENT_ROWS                                                                                \
+  LATENT(ROLE_Q, "q_proj", DIM_Q, DIM_HIDDEN, WHEN_Q_WHOLE, WHEN_NEVER),                           \
+      LATENT(ROLE_Q_DOWN, "q_a_proj", DIM_Q_RANK, DIM_HIDDEN, WHEN_Q_RANK, WHEN_Q_RANK_BIAS),      \
+      LATENT(ROLE_Q_DOWN_NORM, "q_a_layernorm", DIM_Q_RANK, DIM_NONE, WHEN_Q_RANK, WHEN_NEVER),    \
+      LATENT(ROLE_Q_UP, "q_b_proj", DIM_Q, DIM_Q_RANK, WHEN_Q_RANK, WHEN_NEVER),                   \
+      LATENT(ROLE_LATENT, "kv_a_proj_with_mqa", DIM_LATENT_ROW, DIM_HIDDEN, WHEN_ALWAYS,           \
+             WHEN_QKV_BIAS),                                                                       \
+      LATENT(ROLE_LATENT_NORM, "kv_a_layernorm", DIM_LATENT, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER),   \
+      LATENT(ROLE_LATENT_UP, "kv_b_proj", DIM_LATENT_UP, DIM_LATENT, WHEN_ALWAYS, WHEN_NEVER),     \
+      LATENT(ROLE_O, "o_proj", DIM_HIDDEN, DIM_LATENT_OUT, WHEN_ALWAYS, WHEN_O_BIAS)
+
+static const tensor_pattern_t deepseek2_patterns[] = {
+    DECODER_ROWS,     PRE_NORMS,   LATENT_ROWS, DENSE_ROWS, ROUTER("mlp.gate", WHEN_NEVER),
+    NUMBERED_EXPERTS, SHARED_ROWS,
+};
+
+static const tensor_pattern_t deepseek3_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    LATENT_ROWS,
+    DENSE_ROWS,
+    ROUTER("mlp.gate", WHEN_NEVER),
+    CHOICE_BIAS("mlp.gate.e_score_correction_bias", FORM_PLAIN),
+    NUMBERED_EXPERTS,
+    SHARED_ROWS,
+};
+
+const layout_t layout_deepseek2 = LLAMA_LIKE(deepseek2_patterns);
+const layout_t layout_deepseek3 = LLAMA_LIKE(deepseek3_patterns);
 const layout_t layout_routed = LLAMA_LIKE(routed_patterns);
 const layout_t layout_minimax = LLAMA_LIKE(minimax_patterns);
 const layout_t layout_ernie_moe = LLAMA_LIKE(ernie_patterns);

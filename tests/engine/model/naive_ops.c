@@ -268,6 +268,86 @@ static void attend(const device_t *device, float *out, const float *q, const att
   free(scores);
 }
 
+/* ---- latent attention, K and V of every head written out ---- */
+
+static void naive_latent_store(device_t *device, act_t *rows, const latent_t *a) {
+  const batch_t *batch = device->batch;
+  const int64_t width = a->rank + a->rope_dim;
+  const int64_t slots = (int64_t)device->kv.num_blocks * device->kv.block_size;
+  const attention_t norm = {.norm_eps = a->norm_eps};
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    float *row = FLOATS(rows) + t * width;
+    head_norm(row, &norm, a->norm, a->rank);
+    rotate(row + a->rank, a->rope, batch->positions[t]);
+    if (batch->slot_mapping[t] < 0) continue;
+    memcpy(device->keys + (a->layer * slots + batch->slot_mapping[t]) * width, row,
+           (size_t)width * sizeof(float));
+  }
+}
+
+/* out[n] = W[n, K] . x; the matrix of a head, or with `across` its transposition. */
+static void times_head(double *out, const double *x, const weight_t *weight, int32_t head,
+                       int64_t rows, bool across) {
+  const int64_t cols = weight->cols;
+  for (int64_t n = 0; n < (across ? cols : rows); n++) {
+    out[n] = 0;
+    for (int64_t k = 0; k < (across ? rows : cols); k++) {
+      int64_t row = head * rows + (across ? k : n), col = across ? n : k;
+      out[n] += weight->values[row * cols + col] * x[k];
+    }
+  }
+}
+
+/* One head of one token; `q` is rotated in place. */
+static void attend_latent(const device_t *device, float *out, float *q, const latent_t *a,
+                          int32_t head, const int32_t *blocks, int32_t position) {
+  const int32_t size = device->kv.block_size;
+  const int64_t slots = (int64_t)device->kv.num_blocks * size, width = a->rank + a->rope_dim;
+  double *scores = calloc((size_t)(position + 1), sizeof(double)), most = -INFINITY, total = 0;
+  double latent[1024], key[1024], value[1024], sums[1024] = {0};
+  rotate(q + a->nope_dim, a->rope, position);
+  for (int pass = 0; pass < 2; pass++) {
+    for (int32_t j = 0; j <= position; j++) {
+      int64_t slot = (int64_t)blocks[j / size] * size + j % size;
+      const float *row = device->keys + (a->layer * slots + slot) * width;
+      for (int32_t i = 0; i < a->rank; i++) latent[i] = row[i];
+      if (pass == 0) {
+        times_head(key, latent, a->key, head, a->rank, true);
+        for (int32_t i = 0; i < a->nope_dim; i++) scores[j] += q[i] * key[i];
+        for (int32_t i = 0; i < a->rope_dim; i++)
+          scores[j] += (double)q[a->nope_dim + i] * row[a->rank + i];
+        scores[j] *= a->scale;
+        most = fmax(most, scores[j]);
+      } else {
+        double share = exp(scores[j] - most);
+        times_head(value, latent, a->value, head, a->value_dim, false);
+        total += share;
+        for (int32_t i = 0; i < a->value_dim; i++) sums[i] += share * value[i];
+      }
+    }
+  }
+  for (int32_t i = 0; i < a->value_dim; i++) out[i] = (float)(sums[i] / total);
+  free(scores);
+}
+
+static void naive_latent_attend(device_t *device, act_t *out, const act_t *q, act_t *queries,
+                                act_t *sums, const latent_t *a) {
+  const batch_t *batch = device->batch;
+  const int32_t dim = a->nope_dim + a->rope_dim;
+  (void)queries;
+  (void)sums;
+  for (int64_t t = 0; t < batch->num_tokens; t++) {
+    for (int32_t h = 0; h < a->num_heads; h++) {
+      float head[1024];
+      memcpy(head, FLOATS(q) + (t * a->num_heads + h) * dim, (size_t)dim * sizeof(float));
+      attend_latent(device, FLOATS(out) + (t * a->num_heads + h) * a->value_dim, head, a, h,
+                    batch->block_table[batch->request_row[t]], batch->positions[t]);
+    }
+  }
+}
+
+static const latent_ops_t naive_latent_ops = {naive_latent_store, naive_latent_attend};
+
 static void naive_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *a) {
   const batch_t *batch = device->batch;
   const int32_t dim = a->head_dim;
@@ -442,6 +522,7 @@ const ops_t ops_naive = {
     .activation = naive_activation,
     .gated_add = naive_gated_add,
     .moe = naive_moe,
+    .latent = &naive_latent_ops,
     .lora = naive_lora,
     .lora_set = naive_lora_set,
     .lora_add = naive_lora_add,

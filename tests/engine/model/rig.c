@@ -46,14 +46,9 @@ static void make_batch(rig_t *rig) {
 
 static int prepare(rig_t *rig, inferd_error_t *error) {
   const blueprint_t *bp = &rig->blueprint;
-  kv_cache_desc_t kv = {
-      .num_layers = model_kv_layers(bp),
-      .num_kv_heads = bp->num_kv_heads,
-      .head_dim = bp->head_dim,
-      .num_blocks = rig->max_len / BLOCK_SIZE + 2,
-      .block_size = BLOCK_SIZE,
-      .dtype = bp->dtype,
-  };
+  kv_cache_desc_t kv = model_kv(bp);
+  kv.num_blocks = rig->max_len / BLOCK_SIZE + 2;
+  kv.block_size = BLOCK_SIZE;
   step_limits_t limits = {
       .tokens_max = rig->tokens_max,
       .reqs_max = 1,

@@ -2,6 +2,7 @@
  * their numbers do not depend on how a prompt is cut. Their logits are compared in test_parity.c.
  */
 #include "engine/model/safetensors.h"
+#include "engine/model/sizes.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/rig.h"
 #include "tests/engine/model/vectors.h"
@@ -93,6 +94,21 @@ Test(families, sizes_of_routed_experts) {
                                                 "\"first_k_dense_replace\":3}",
              352797829024);
   parameters(ARCHITECTURE("SolarOpenForCausalLM") "}", 102651799552);
+  parameters(ARCHITECTURE("DeepseekV3ForCausalLM") "}", 671026419200);
+  parameters(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"vocab_size\":163840,\"n_group\":1,"
+                                                   "\"n_routed_experts\":384,\"topk_group\":1,"
+                                                   "\"num_attention_heads\":64,"
+                                                   "\"first_k_dense_replace\":1}",
+             1026408232448); /* Kimi K2 */
+  parameters(ARCHITECTURE("Glm4MoeLiteForCausalLM") "}", 29943393920);
+  parameters(
+      ARCHITECTURE("DeepseekV2ForCausalLM") ",\"num_experts_per_tok\":6,\"hidden_size\":2048,"
+                                            "\"intermediate_size\":10944,"
+                                            "\"moe_intermediate_size\":1408,"
+                                            "\"num_hidden_layers\":27,\"q_lora_rank\":null,"
+                                            "\"num_attention_heads\":16,"
+                                            "\"first_k_dense_replace\":1}",
+      15706484224); /* V2-Lite */
   parameters(ARCHITECTURE("Ernie4_5_MoeForCausalLM") "}", 21825437888);
   parameters(ARCHITECTURE("MiniMaxM2ForCausalLM") "}", 228689764864);
   parameters(ARCHITECTURE("Dots1ForCausalLM") ",\"n_routed_experts\":128,\"n_shared_experts\":2,"
@@ -122,6 +138,46 @@ Test(families, routers_are_read_or_refused) {
   bad(GLM ",\"moe_layer_freq\":2}", "moe_layer_freq");
   bad(ARCHITECTURE("Dots1ForCausalLM") "}", "n_routed_experts");
   bad(ARCHITECTURE("Ernie4_5_MoeForCausalLM") ",\"use_bias\":true}", "use_bias");
+}
+
+Test(families, latent_attention_is_read_or_refused) {
+  good(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"num_hidden_layers\":4,\"head_dim\":64,"
+                                             "\"max_position_embeddings\":163840,"
+                                             "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
+                                             "\"mscale\":1.0,\"mscale_all_dim\":1.0,"
+                                             "\"original_max_position_embeddings\":4096}}");
+  const kv_cache_desc_t kv = model_kv(&blueprint);
+  ASSERT_EQ(kv.num_kv_heads, 1);
+  ASSERT_EQ(kv.head_dim, 576);
+  cr_assert(kv.latent);
+  ASSERT_EQ(blueprint.head_dim, 192);
+  cr_assert_float_eq(blueprint.attn_scale, pow(0.1 * log(40) + 1, 2) / sqrt(192), 1e-12);
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, 0, 0, LAYER_EXPERTS}), 4);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"kv_lora_rank\":33}", "kv_lora_rank");
+  bad(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"kv_lora_rank\":1024}", "kv_lora_rank");
+  bad(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"num_key_value_heads\":8}", "num_key_value_heads");
+  bad(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"head_dim\":128}", "head_dim");
+  bad(ARCHITECTURE("DeepseekV2ForCausalLM") "}", "num_experts_per_tok");
+  bad(ARCHITECTURE("DeepseekV2ForCausalLM") ",\"num_experts_per_tok\":6,\"norm_topk_prob\":true}",
+      "norm_topk_prob");
+  bad(ARCHITECTURE("DeepseekV2ForCausalLM") ",\"num_experts_per_tok\":6,\"mlp_bias\":true}",
+      "mlp_bias");
+}
+
+Test(families, a_back_end_without_latent_attention_says_so) {
+  static ops_t poor;
+  poor = ops_cpu;
+  poor.latent = NULL;
+  rig_options_t options = {.ops = &poor,
+                           .dir = "tests/vectors/models/latent-deepseek-v3",
+                           .dummy = true,
+                           .dtype = -1,
+                           .num_threads = 1};
+  rig_t rig;
+  ASSERT_EQ(rig_open(&options, &rig, &error), ERR_CONFIGURATION);
+  cr_assert_not_null(strstr(error.message, "latent attention of DeepseekV3ForCausalLM"), "%s",
+                     error.message);
 }
 
 Test(families, gemma_reads_its_scales) {
@@ -272,7 +328,7 @@ Test(families, refusals) {
       {ARCHITECTURE("BloomForCausalLM") "}", "architecture \"BloomForCausalLM\" is not supported"},
       {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
       {ARCHITECTURE("PhiMoEForCausalLM") "}", "\"PhiMoEForCausalLM\""},
-      {ARCHITECTURE("DeepseekV3ForCausalLM") "}", "\"DeepseekV3ForCausalLM\""},
+      {ARCHITECTURE("DeepseekV32ForCausalLM") "}", "\"DeepseekV32ForCausalLM\""},
       {ARCHITECTURE("Llama4ForCausalLM") "}", "\"Llama4ForCausalLM\""},
       {ARCHITECTURE("Gemma3nForConditionalGeneration") "}", "Gemma3nForConditionalGeneration"},
       {ARCHITECTURE("Qwen2AudioForConditionalGeneration") "}", "Qwen2AudioForConditionalGener"},
@@ -475,9 +531,9 @@ static void check_pieces(const char *name) {
 
 Test(families, pieces_of_a_prompt_make_no_difference) {
   static const char *const names[] = {
-      "gemma2-bf16",       "gemma3-bf16",        "phi3-gqa-bf16", "moe-qwen2-moe-normed",
-      "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",    "smollm3-bf16",
-      "routed-glm4-moe-n", "routed-ernie"};
+      "gemma2-bf16",       "gemma3-bf16",        "phi3-gqa-bf16",      "moe-qwen2-moe-normed",
+      "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",         "smollm3-bf16",
+      "routed-glm4-moe-n", "routed-ernie",       "latent-deepseek-v3", "latent-kimi-k2-bf16"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) check_pieces(names[i]);
 }
 

@@ -124,6 +124,7 @@ FAMILY(phi3, "phi3")
 FAMILY(experts, "moe-")
 FAMILY(gpt_oss, "gpt-oss")
 FAMILY(routed, "routed-")
+FAMILY(latent, "latent-")
 FAMILY(olmo, "olmo")
 FAMILY(granite, "granite")
 FAMILY(smollm3, "smollm3")
@@ -157,7 +158,7 @@ Test(parity, every_reference_model_is_run) {
       "llama-rope", "llama-v5", "mistral",    "qwen2",     "qwen3",      "opt",
       "gpt2",       "files-",   "gemma2",     "gemma3",    "phi3",       "moe-",
       "gpt-oss",    "olmo",     "granite",    "smollm3",   "seed-oss",   "starcoder2",
-      "lora-",      "packed-",  "decoder-",   "routed-",   "state-"};
+      "lora-",      "packed-",  "decoder-",   "routed-",   "state-",     "latent-"};
   vector_list_t all = vectors_open("");
   int32_t covered = 0;
   for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
