@@ -101,7 +101,8 @@ typedef struct blueprint {
   uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
-  routing_t routing; /* of the experts, with the numbers of moe_t */
+  bool experts_stacked; /* Qwen3.5: the files have one tensor for all experts, not one for each */
+  routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
   double share_floor, share_factor;
   encoder_t encoder; /* all 0 = a decoder that generates, or embeds, in one direction */

@@ -86,6 +86,8 @@ typedef enum when {
   WHEN_EXPERTS,
   WHEN_EXPERTS_PLAIN, /* layers with experts that are not MXFP4 */
   WHEN_EXPERTS_MXFP4,
+  WHEN_EXPERTS_EACH, /* layers with experts that have tensors of their own */
+  WHEN_EXPERTS_STACKED,
   WHEN_SHARED,
   WHEN_SCORED, /* layers with experts that are scored */
   WHEN_Q_RANK, /* queries have a rank */
@@ -130,7 +132,7 @@ typedef struct layout {
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_bert, layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2, layout_nomic_bert;
-extern const layout_t layout_lfm2;
+extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 extern const layout_t layout_deepseek2, layout_deepseek3;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;

@@ -122,6 +122,8 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_Q_RANK: return bp->q_rank > 0;
   case WHEN_Q_RANK_BIAS: return bp->q_rank > 0 && bp->qkv_bias;
   case WHEN_Q_WHOLE: return bp->q_rank == 0;
+  case WHEN_EXPERTS_EACH: return experts && !bp->experts_stacked;
+  case WHEN_EXPERTS_STACKED: return experts && bp->experts_stacked;
   case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
   case WHEN_SHARED: return experts && bp->shared_size > 0;
   case WHEN_MIXER_BIAS: return bp->mixer.bias;

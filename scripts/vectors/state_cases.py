@@ -2,7 +2,7 @@
 None for dummy weights, and its config.json. The run of 105 tokens crosses the border of a chunk of
 transformers' (64), and its greedy part goes through its recurrent form."""
 
-from model_cases import llama_like, without
+from model_cases import TOWER, llama_like, with_tower, without
 
 STATE_TINY = {"vocab_size": 67, "max_position_embeddings": 128}
 
@@ -16,6 +16,84 @@ def lfm2(*args, **more):
     return without(made, "hidden_act")
 
 
+LINEAR = {"linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+          "linear_key_head_dim": 16, "linear_value_head_dim": 24}
+MOE = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+       "shared_expert_intermediate_size": 56}
+
+
+def qwen3_next(*args, **more):
+    return llama_like("Qwen3NextForCausalLM", "qwen3_next", *args, **{
+        "rope_theta": 1e6, "partial_rotary_factor": 0.25, "head_dim": 32, "num_hidden_layers": 4,
+        "decoder_sparse_step": 1, "norm_topk_prob": True, **LINEAR, **MOE, **more})
+
+
+def qwen3_5(*args, **more):
+    """As published: rope_parameters with mrope keys, which change nothing for text."""
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25,
+            "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    return llama_like("Qwen3_5ForCausalLM", "qwen3_5_text", *args, **{
+        "rope_parameters": rope, "head_dim": 32, "num_hidden_layers": 4, **LINEAR, **more})
+
+
+def qwen3_5_moe(*args, **more):
+    return qwen3_5(*args, **{"architectures": ["Qwen3_5MoeForCausalLM"],
+                             "model_type": "qwen3_5_moe_text", **MOE, **more})
+
+
+def qwen3_5_images(text):
+    return with_tower("Qwen3_5ForConditionalGeneration", "qwen3_5", text,
+                      **{**TOWER, "out_hidden_size": text["hidden_size"],
+                         "num_position_embeddings": 16})
+
+
+def draw_sizes(rng, head_dims):
+    """hidden, heads, kv_heads, mlp, and what all have."""
+    kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
+    heads = kv_heads * rng.choice([1, 2, 3])
+    layers = rng.randint(2, 5)
+    return (heads * head_dim, heads, kv_heads, 8 * rng.randint(4, 30)), head_dim, {
+        "num_hidden_layers": layers, "rope_theta": rng.choice([1e4, 1e6]),
+        "tie_word_embeddings": rng.random() < 0.4}
+
+
+def draw_types(rng, layers, name):
+    """At least one layer with attention, in any place."""
+    types = [rng.choice([name, name, "full_attention"]) for _ in range(layers)]
+    types[rng.randrange(layers)] = "full_attention"
+    return types
+
+
+def draw_lfm2(rng, dtype):
+    sizes, _, more = draw_sizes(rng, [8, 16, 32, 48])
+    return lfm2(*sizes, dtype, **more, conv_L_cache=rng.choice([2, 3, 4, 5]),
+                conv_bias=rng.random() < 0.5, block_multiple_of=rng.choice([8, 24, 256]),
+                block_ffn_dim_multiplier=rng.choice([1.0, 1.5, None]),
+                layer_types=draw_types(rng, more["num_hidden_layers"], "conv"))
+
+
+def draw_delta(rng, dtype, make):
+    sizes, head_dim, more = draw_sizes(rng, [16, 32, 64])
+    groups = rng.choice([1, 2, 3])
+    if make is not qwen3_next:
+        del more["rope_theta"]
+    linear = {"linear_num_key_heads": groups, "linear_num_value_heads": groups *
+              rng.choice([1, 2, 3]), "linear_key_head_dim": rng.choice([5, 16, 33, 64]),
+              "linear_value_head_dim": rng.choice([7, 16, 40, 70, 128]),
+              "linear_conv_kernel_dim": rng.choice([2, 3, 4, 6])}
+    if make is not qwen3_5:  # in a run of 16 bits all experts are taken, as in parity.py
+        count = rng.randint(2, 6)
+        linear |= {"num_experts": count, "num_experts_per_tok":
+                   rng.randint(1, count) if dtype == "float32" else count}
+    return make(*sizes, dtype, **{**more, "head_dim": head_dim, **linear, "layer_types":
+                                  draw_types(rng, more["num_hidden_layers"], "linear_attention")})
+
+
+STATE_DRAWS = {"lfm2": draw_lfm2,
+               "qwen3_next": lambda rng, dtype: draw_delta(rng, dtype, qwen3_next),
+               "qwen3_5": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5),
+               "qwen3_5_moe": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5_moe)}
+
 STATE_CASES = {
     "state-lfm2": (None, lfm2(96, 6, 2, 150)),
     "state-lfm2-old-bf16": (None, without(lfm2(
@@ -24,4 +102,18 @@ STATE_CASES = {
         "layer_types", "intermediate_size")),
     "state-files-lfm2": ("plain", lfm2(48, 3, 1, 96, block_auto_adjust_ff_dim=False,
                                        tie_word_embeddings=True, **STATE_TINY)),
+    "state-qwen3-next": (None, qwen3_next(96, 4, 2, 112)),
+    "state-qwen3-next-dense-bf16": (None, qwen3_next(
+        64, 2, 1, 96, "bfloat16", num_experts=0, full_attention_interval=3,
+        linear_num_key_heads=1, linear_num_value_heads=3, linear_key_head_dim=20)),
+    "state-qwen3-5": (None, qwen3_5(96, 4, 2, 112, linear_conv_kernel_dim=3)),
+    "state-qwen3-5-bf16": (None, qwen3_5(64, 4, 1, 96, "bfloat16", tie_word_embeddings=True,
+                                         num_hidden_layers=3, layer_types=[
+        "linear_attention", "full_attention", "linear_attention"])),
+    "state-files-qwen3-5-moe": ("plain", qwen3_5_moe(48, 2, 1, 64, num_hidden_layers=2,
+                                                     full_attention_interval=2, **STATE_TINY)),
+    "state-files-qwen3-5-moe-stacked": ("stacked", qwen3_5_moe(
+        48, 2, 1, 64, "bfloat16", num_hidden_layers=2, full_attention_interval=2, **STATE_TINY)),
+    "state-files-qwen3-5-images": ("plain", qwen3_5_images(qwen3_5(
+        48, 2, 1, 64, num_hidden_layers=2, full_attention_interval=2, **STATE_TINY))),
 }

@@ -87,6 +87,10 @@ Test(states, tokens_do_not_depend_on_company, .timeout = 300) {
   check_model("tests/fixtures/states");
 }
 
+Test(states, tokens_of_delta_nets_do_not_either, .timeout = 300) {
+  check_model("tests/fixtures/delta");
+}
+
 /* ---- refusals ---- */
 
 static void expect_refused(const engine_options_t *o, const char *option) {

@@ -253,6 +253,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->final_norm = family->block != BLOCK_POST_NORM || family->opt_keys;
   bp->qk_norm_whole = family->qk_norm_whole;
   bp->norm_plus_one = family->gemma_keys || family->norm_plus_one;
+  bp->attn_gate = family->attn_gate;
   bp->qk_norm = family->qk_norm;
   if (family->qk_norm_key != NULL)
     bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), false);
@@ -429,6 +430,21 @@ static dtype_t stored_dtype(const char *dir, const family_t *family) {
   return dtype;
 }
 
+/* Whether the files have one tensor for all experts of the first layer; false without files. */
+static bool are_stacked(const char *dir, const family_t *family) {
+  weight_files_t *files = NULL;
+  bool found = false;
+  if (weight_files_open(dir, &files, NULL) != 0) return false;
+  for (int i = 0; i < LAYOUT_PREFIXES_MAX && family->layout->prefixes[i] != NULL; i++) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%slayers.0.mlp.experts.gate_up_proj",
+             family->layout->prefixes[i]);
+    found |= weight_files_find(files, name) != NULL;
+  }
+  weight_files_close(files);
+  return found;
+}
+
 static void read_ids(config_reader_t *reader, const family_t *family, int32_t tokenizer_eos,
                      blueprint_t *bp) {
   bp->bos_id = (int32_t)config_int_or_null(reader, KEYS("bos_token_id"),
@@ -501,6 +517,8 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
+  bp->experts_stacked =
+      family->layout == &layout_qwen3_5 && bp->num_experts > 0 && are_stacked(dir, family);
   return 0;
 }
 

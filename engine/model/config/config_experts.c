@@ -71,7 +71,7 @@ void config_read_experts(config_reader_t *reader, const family_t *family, bluepr
   read_counts(reader, family, blueprint);
   blueprint->experts_normalise = true;
   if (family->expert_keys == EXPERTS_QWEN || family->expert_keys == EXPERTS_OLMOE)
-    blueprint->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), false);
+    blueprint->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
   if (reader->code != 0) return;
   if (blueprint->num_experts == 0) {
     blueprint->experts_top = blueprint->expert_size = blueprint->shared_size = 0;

@@ -6,7 +6,7 @@
 
 #include "engine/base/util.h"
 
-enum { MLP_MAX = 1 << 20 };
+enum { MLP_MAX = 1 << 20, MIXER_HEADS_MAX = 1024, MIXER_DIM_MAX = 1024 };
 
 /* A layer with a state in the place of attention. */
 enum { IN_PLACE = LAYER_MIXER | LAYER_NO_ATTENTION };
@@ -95,10 +95,49 @@ static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint
   mixer->kind = MIXER_CONV;
 }
 
+/* ---- gated DeltaNet: Qwen3-Next, Qwen3.5 ---- */
+
+static void read_delta(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *types = config_get(reader, "layer_types");
+  mixer_config_t *mixer = &bp->mixer;
+  int64_t interval = config_int(reader, KEYS("full_attention_interval"), 4, 1, MODEL_LAYERS_MAX);
+  if (json_is_given(types)) {
+    read_types(reader, types, "linear_attention", bp);
+  } else {
+    for (int32_t i = 0; i < bp->num_layers; i++)
+      bp->layer_flags[i] |= (i + 1) % interval != 0 ? IN_PLACE : 0;
+  }
+  mixer->kind = MIXER_DELTA;
+  mixer->taps = (int32_t)config_int(reader, KEYS("linear_conv_kernel_dim"), 4, 2, CONV_TAPS_MAX);
+  mixer->num_groups =
+      (int32_t)config_int(reader, KEYS("linear_num_key_heads"), 16, 1, MIXER_HEADS_MAX);
+  mixer->num_heads =
+      (int32_t)config_int(reader, KEYS("linear_num_value_heads"), 32, 1, MIXER_HEADS_MAX);
+  mixer->key_dim = (int32_t)config_int(reader, KEYS("linear_key_head_dim"), 128, 1, MIXER_DIM_MAX);
+  mixer->value_dim =
+      (int32_t)config_int(reader, KEYS("linear_value_head_dim"), 128, 1, MIXER_DIM_MAX);
+  if (mixer->num_heads % mixer->num_groups != 0)
+    config_refuse(reader, "linear_num_key_heads", NULL,
+                  "is %d, which does not divide linear_num_value_heads, %d", mixer->num_groups,
+                  mixer->num_heads);
+  mixer->norm = true;
+  mixer->norm_group = mixer->value_dim;
+  mixer->norm_eps = bp->norm_eps;
+  if (!config_bool(reader, KEYS("attn_output_gate"), true))
+    config_refuse(reader, "attn_output_gate", config_get(reader, "attn_output_gate"), "true");
+  if (config_bool(reader, KEYS("attention_bias"), false))
+    config_refuse(reader, "attention_bias", config_get(reader, "attention_bias"), "false");
+}
+
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   switch (family->mixer_keys) {
   case MIXERS_NONE: return;
   case MIXERS_LFM2: read_lfm2(reader, family, bp); break;
+  case MIXERS_DELTA:
+  case MIXERS_DELTA_BY_GROUP:
+    bp->mixer.by_group = family->mixer_keys == MIXERS_DELTA_BY_GROUP;
+    read_delta(reader, bp);
+    break;
   }
   check_attention(reader, bp);
   bool any = false;

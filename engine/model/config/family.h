@@ -44,7 +44,9 @@ typedef enum full_rule {
 /* Which keys describe the layers with a state. */
 typedef enum mixer_keys {
   MIXERS_NONE,
-  MIXERS_LFM2 /* layer_types with conv, or full_attn_idxs; conv_L_cache, block_ keys of the MLP */
+  MIXERS_LFM2,  /* layer_types with conv, or full_attn_idxs; conv_L_cache, block_ keys of the MLP */
+  MIXERS_DELTA, /* linear_attention in layer_types or by full_attention_interval; linear_ keys */
+  MIXERS_DELTA_BY_GROUP /* the same; the rows of q, k, v and z stand together by group */
 } mixer_keys_t;
 
 typedef struct family {
@@ -100,6 +102,7 @@ typedef struct family {
   bool flat_too;                      /* nested, but in older files they stand outside */
   bool mrope;                         /* knows mrope keys, which change nothing for text */
   bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
+  bool attn_gate;                     /* of blueprint_t */
   mixer_keys_t mixer_keys;
   /* encoders: attention in both directions, no head */
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */

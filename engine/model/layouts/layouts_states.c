@@ -11,6 +11,8 @@
   { role, "layers.#." name, rows, cols, WHEN_ALWAYS, bias, FORM_PLAIN }
 #define MIX_CONV(name, bias)                                                                       \
   { ROLE_MIX_CONV, "layers.#." name, DIM_MIX_CONV, DIM_NONE, WHEN_ALWAYS, bias, FORM_CONV }
+#define MIX_VECTOR(role, name, rows)                                                               \
+  { role, "layers.#." name, rows, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
 #define LFM2_MLP(role, name, rows, cols)                                                           \
   { role, "layers.#.feed_forward." name, rows, cols, WHEN_DENSE, WHEN_NEVER, FORM_PLAIN }
 
@@ -34,4 +36,47 @@ static const tensor_pattern_t lfm2_patterns[] = {
     LFM2_MLP(ROLE_DOWN, "w2", DIM_HIDDEN, DIM_MLP),
 };
 
+/* Qwen3-Next and Qwen3.5. The gate of attention's output stands in q_proj, head by head. */
+#define DELTA_ROWS                                                                                 \
+  DECODER_ROWS, PRE_NORMS, ATTENTION_ROWS,                                                         \
+      ATTENTION(ROLE_ATTN_GATE, "q_proj", DIM_Q, DIM_HIDDEN, WHEN_NEVER),                          \
+      MIX_CONV("linear_attn.conv1d", WHEN_NEVER),                                                  \
+      MIX_VECTOR(ROLE_MIX_DECAY, "linear_attn.A_log!", DIM_MIX_HEADS),                             \
+      MIX_VECTOR(ROLE_MIX_BIAS, "linear_attn.dt_bias!", DIM_MIX_HEADS),                            \
+      MIX_VECTOR(ROLE_MIX_NORM, "linear_attn.norm", DIM_MIX_NORM),                                 \
+      MIX(ROLE_MIX_OUT, "linear_attn.out_proj", DIM_HIDDEN, DIM_MIX_INNER, WHEN_NEVER),            \
+      DENSE_ROWS, ROUTER("mlp.gate", WHEN_NEVER),                                                  \
+      SHARED(ROLE_SHARED_GATE, "shared_expert.gate_proj", DIM_SHARED, DIM_HIDDEN),                 \
+      SHARED(ROLE_SHARED_UP, "shared_expert.up_proj", DIM_SHARED, DIM_HIDDEN),                     \
+      SHARED(ROLE_SHARED_DOWN, "shared_expert.down_proj", DIM_HIDDEN, DIM_SHARED),                 \
+      SHARED(ROLE_SHARED_SWITCH, "shared_expert_gate", DIM_ONE, DIM_HIDDEN)
+#define EACH_EXPERT(role, name, rows, cols)                                                        \
+  { role, "layers.#.mlp.experts.*." name, rows, cols, WHEN_EXPERTS_EACH, WHEN_NEVER, FORM_EACH }
+#define EACH_EXPERT_ROWS                                                                           \
+  EACH_EXPERT(ROLE_EXPERT_GATE, "gate_proj", DIM_EXPERT, DIM_HIDDEN),                              \
+      EACH_EXPERT(ROLE_EXPERT_UP, "up_proj", DIM_EXPERT, DIM_HIDDEN),                              \
+      EACH_EXPERT(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT)
+
+static const tensor_pattern_t qwen3_next_patterns[] = {
+    DELTA_ROWS,
+    MIX(ROLE_MIX_IN, "linear_attn.in_proj_qkvz", DIM_MIX_IN, DIM_HIDDEN, WHEN_NEVER),
+    MIX(ROLE_MIX_RATE, "linear_attn.in_proj_ba", DIM_MIX_HEADS_2, DIM_HIDDEN, WHEN_NEVER),
+    EACH_EXPERT_ROWS,
+};
+
+static const tensor_pattern_t qwen3_5_patterns[] = {
+    DELTA_ROWS,
+    MIX(ROLE_MIX_IN, "linear_attn.in_proj_qkv", DIM_MIX_IN, DIM_HIDDEN, WHEN_NEVER),
+    MIX(ROLE_MIX_Z, "linear_attn.in_proj_z", DIM_MIX_INNER, DIM_HIDDEN, WHEN_NEVER),
+    MIX(ROLE_MIX_RATE, "linear_attn.in_proj_b", DIM_MIX_HEADS, DIM_HIDDEN, WHEN_NEVER),
+    MIX(ROLE_MIX_STEP, "linear_attn.in_proj_a", DIM_MIX_HEADS, DIM_HIDDEN, WHEN_NEVER),
+    EACH_EXPERT_ROWS,
+    {ROLE_EXPERT_GATE_UP, "layers.#.mlp.experts.gate_up_proj!", DIM_EXPERT_UP, DIM_HIDDEN,
+     WHEN_EXPERTS_STACKED, WHEN_NEVER, FORM_STACK},
+    {ROLE_EXPERT_DOWN, "layers.#.mlp.experts.down_proj!", DIM_HIDDEN, DIM_EXPERT,
+     WHEN_EXPERTS_STACKED, WHEN_NEVER, FORM_STACK},
+};
+
+const layout_t layout_qwen3_next = LLAMA_LIKE(qwen3_next_patterns);
+const layout_t layout_qwen3_5 = LLAMA_LIKE(qwen3_5_patterns);
 const layout_t layout_lfm2 = LLAMA_LIKE(lfm2_patterns);
