@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from model_cases import TINY, llama, qwen2, qwen3_moe
+from model_cases import TINY, deepseek_v3, llama, qwen2, qwen3_moe
 from model_weights import fill
 from models import build, expected
 
@@ -219,6 +219,10 @@ CASES = {
                             **SIZES),
                   compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group",
                              group_size=32, scale_dtype=torch.uint8)),
+    # As DeepSeek publishes: blocks that end within the latent row, and within heads
+    "fp8-deepseek-v3": (deepseek_v3(160, 6, 144, kv_lora_rank=140, q_lora_rank=136, n_group=2,
+                                    topk_group=2, first_k_dense_replace=0, n_routed_experts=4,
+                                    num_experts_per_tok=4, **SIZES), fp8_blocks()),
 }
 
 

@@ -3,7 +3,7 @@
  *
  * As test_determinism.c, with shorter requests: blocks of 4 and 8 bits of GGUF files, panels in
  * which formats mix, groups with and without an order of the columns, floats of 4 bits, stacks of
- * experts in these formats, and 16-bit weights rounded to Q8_0.
+ * experts in these formats, latent attention, and 16-bit weights rounded to Q8_0.
  */
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/swap_double.h"
@@ -123,6 +123,18 @@ Test(determinism_formats, stacks_of_experts, .timeout = 600) {
   check_model("packed-awq-moe", false);
   check_model("packed-nvfp4-moe", false);
   check_model("packed-mxfp4-moe", false);
+}
+
+/* One latent row a token, in the cache, in copies and in host memory. */
+Test(determinism_formats, latent_rows, .timeout = 600) {
+  check_model("files-deepseek-v3", false);
+  check_model("files-glm4-moe-lite", false);
+  check_model("packed-fp8-deepseek-v3", false);
+}
+
+Test(determinism_formats, experts_that_are_scored, .timeout = 600) {
+  check_model("files-glm4-moe", false);
+  check_model("files-ernie-moe", false);
 }
 
 Test(determinism_formats, weights_rounded_while_they_load, .timeout = 600) {
