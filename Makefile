@@ -208,6 +208,20 @@ $(BUILD)/embed_page: scripts/embed_page.c server/keys/sha256.c server/keys/sha25
 	@echo "  CC    $<"
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(WARN) -o $@ $(filter %.c,$^)
 
+# docs/openapi.json, from the tables, as C that holds its bytes.
+OPENAPI_TABLES := $(wildcard server/fields/*.def) server/http/routes.def engine/base/error.def \
+                  scripts/reference.h scripts/request_rows.h
+$(call archive,server): $(BUILD)/openapi_bytes.o
+$(BUILD)/openapi_bytes.c: $(BUILD)/openapi
+	@echo "  PAGE  $@"
+	$(Q)$< c > $@.part && mv $@.part $@
+$(BUILD)/openapi_bytes.o: $(BUILD)/openapi_bytes.c server/api/openapi.h
+	$(Q)$(CC) $(CFLAGS) -c $< -o $@
+$(BUILD)/openapi: scripts/openapi.c $(OPENAPI_TABLES)
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(WARN) -Wno-unused-function -o $@ $<
+
 # Kernels want -O3 in every flavour, or the sanitizer runs never end. With sanitizers the kernels of
 # an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
 KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,-O3)

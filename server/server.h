@@ -90,6 +90,7 @@ void api_detokenize(exchange_t *exchange);
 void api_livez(exchange_t *exchange);
 void api_readyz(exchange_t *exchange); /* also /health and /ping */
 void api_version(exchange_t *exchange);
+void api_openapi(exchange_t *exchange);
 void api_metrics(exchange_t *exchange);
 void api_page(exchange_t *exchange);
 void api_load_lora(exchange_t *exchange);

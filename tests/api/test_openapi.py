@@ -1,0 +1,129 @@
+"""/openapi.json: a valid document, the one of docs/, and one that judges bodies as the server does.
+
+Each route gets bodies of which one field, or two, have values that fit or not. Where the schema
+accepts what the server refuses, the error must be one of a rule that schemas cannot say."""
+
+import json
+import random
+import re
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from harness import DEMO, ROOT
+
+DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
+MESSAGES = [{"role": "user", "content": "Hi"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+BASES = {
+    "/v1/completions": {"prompt": "a", "max_tokens": 1},
+    "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 1},
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 1},
+    "/v1/messages": {"messages": MESSAGES, "max_tokens": 1},
+    "/v1/messages/count_tokens": {"messages": MESSAGES},
+    "/tokenize": {"prompt": "a"},
+    "/detokenize": {"tokens": [1, 2]},
+    "/v1/embeddings": {"input": "a"},
+}
+VALUES = [
+    None, True, False, 0, 1, 1.0, -1, 2, 5, 0.5, 1.5, -0.5, 128, 129, 2.0001, -2, 2 ** 70, -101,
+    "", "a", "left", "right", "auto", "none", "required", "float", "base64", "never", "disabled",
+    "a" * 40, "a" * 128, "a" * 129, "a" * 256, "a" * 257, "a" * 1025, "{", "-", "a b",
+    [], ["a"], [""], ["a", 1], [1], [1, 2.5], [-1], [True], [[1, 2]], [[]], [[1], ["a"]], ["text"],
+    ["audio"], ["a"] * 17, [{}], [[[]]], [None],
+    {}, {"a": 1}, {"0": 5}, {"00": 5}, {"0": 101}, {"x": 1}, {"0": "a"},
+    {"include_usage": True}, {"include_usage": 1}, {"include_usage": None}, {"a": "b" * 513},
+    {"type": "text"}, {"type": "json_object"}, {"type": "x"}, {"type": None},
+    {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"schema": {}}},
+    {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}},
+    {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "integer"}}},
+    {"json_object": True}, {"json_object": False, "other": False}, {"other": 1},
+    {"choice": ["a"]}, {"choice": []}, {"regex": 1},
+    MESSAGES, [{"role": "user"}], [{"role": "tool", "content": "a"}], [{"role": 1}],
+    [{"role": "user", "content": []}], [{"role": "user", "content": [{"type": "text"}]}],
+    [{"role": "user", "content": [{"type": "text", "text": "a"}]}], [{"content": "a"}],
+    [{"role": "user", "content": "a", "name": 1}], [{"role": "user", "content": 5}],
+    [{"role": "assistant", "tool_calls": [{"function": {"name": ""}}]}, *MESSAGES],
+    [{"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f"}}]}, *MESSAGES],
+    [TOOL], [{"type": "other"}], [{"function": {"name": "a b"}}], [{"function": {}}],
+    [{"function": {"name": "f", "strict": 1}}], [{"function": {"name": "f", "parameters": 1}}],
+    {"type": "function", "function": {"name": "f"}}, {"type": "function"},
+]
+# What the server refuses and schemas do not say, by the words of the error.
+BEYOND = "|".join([
+    # what is in a text: grammars, patterns, schemas
+    "^grammar, line", "Invalid JSON at byte", "^Invalid schema at", "Expected a JSON schema",
+    # the model, its template and the limits of the server
+    "model `.*` does not exist", "maximum context length", "prompt is too long",
+    "prompt tokens fit beside", "at once; this server runs at most 64",
+    "does not take documents", "its vocabulary has no tokens for", "was not trained for shorter",
+    "Expected a value <= 20", "is more than the 20 alternatives", "tokenizer_config.json, line",
+    "out of vocabulary",
+    # rules between numbers, between fields, and what is cut to nothing
+    "it must be less than or equal to", "it must be greater than or equal to",
+    "must be provided and non-empty", "must be equal to 'n'", "Only one constraint",
+    "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
+    "Beam search", "'prompt_logprobs' are not available", "no tool is left",
+    # parts of messages and items, which the routes of other dialects translate
+    r"Missing required parameter: '(input|tools)\[", r"Invalid( type for)? '(input|tools)\[",
+    r"Items of type", r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
+    "Tools of another type",
+])
+
+
+def schema_of(route):
+    name = DOCUMENT["paths"][route]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return {**name, "components": DOCUMENT["components"]}
+
+
+def test_the_document_is_valid_and_served(server):
+    validate(DOCUMENT)
+    answer = server.get("/openapi.json")
+    assert answer.status == 200 and answer.headers["content-type"] == "application/json"
+    assert answer.json == DOCUMENT
+    for path, operations in DOCUMENT["paths"].items():
+        for method in operations:
+            told = server.request(method.upper(), path.replace("{id}", "demo"), body={}
+                                  if method == "post" else None)
+            assert told.status != 405 and (told.status != 404 or path in (
+                "/tokenizer_info", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")), path
+
+
+def judged(server, connection, route, validator, body):
+    """None if schema and server agree, else what each says."""
+    valid = validator.is_valid(body)
+    answer = server.request("POST", route, body=json.dumps(body), connection=connection)
+    if valid == (answer.status == 200):
+        return None
+    error = answer.json["error"] if answer.status != 200 else {}
+    if valid and re.search(BEYOND, error["message"]):
+        return None
+    changed = {k: v for k, v in body.items() if BASES[route].get(k, ...) != v}
+    return (json.dumps(changed)[:150], "schema: " + ("right" if valid else "wrong"), answer.status,
+            error.get("param"), error.get("code"), error.get("message", "")[:150])
+
+
+@pytest.mark.parametrize("route", sorted(BASES))
+def test_schema_and_server_judge_alike(start, route):
+    task = "embed" if route == "/v1/embeddings" else "generate"
+    server = start(DEMO, "--task", task, "--max-model-len", 128)
+    schema = schema_of(route)
+    validator = Draft202012Validator(schema)
+    component = schema["$ref"].rsplit("/", 1)[1]
+    fields = sorted(DOCUMENT["components"]["schemas"][component]["properties"])
+    connection = server.connection()
+    bodies = [dict(BASES[route]), {}]
+    drawn = random.Random(1)
+    for field in fields:
+        row = json.dumps(DOCUMENT["components"]["schemas"][component]["properties"][field])
+        fixed = "Not supported" in row or "Without effect" in row
+        bodies += [{**BASES[route], field: value}
+                   for value in (drawn.sample(VALUES, 8) if fixed else VALUES)]
+    for _ in range(300):
+        two = {field: drawn.choice(VALUES) for field in drawn.sample(fields, 2)}
+        bodies.append({**BASES[route], **two})
+    wrong = [found for body in bodies
+             if (found := judged(server, connection, route, validator, body))]
+    assert not wrong, "\n".join(map(str, [len(wrong), *wrong[:60]]))
+    assert sum(validator.is_valid(body) for body in bodies) > 20, "the values say something"
