@@ -378,7 +378,7 @@ static bool begin(engine_t *engine, group_t *group) {
   return true;
 }
 
-/* Pools the rows of an entry; the vector of a prompt that was computed is complete. */
+/* Pools the rows of an entry. */
 static void commit_pooled(engine_t *engine, const step_t *step, const plan_entry_t *entry,
                           row_range_t rows, uint64_t now_ns) {
   sequence_t *seq = entry->sequence;
@@ -391,7 +391,14 @@ static void commit_pooled(engine_t *engine, const step_t *step, const plan_entry
   scheduler_publish(engine->scheduler, entry);
   if (entry->num_computed + entry->num_tokens < seq->num_prompt_tokens) return;
   pooling_finish(engine, seq);
-  engine_finish(engine, seq->group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
+  step->pooled[engine->num_pooled++] = seq;
+}
+
+/* The vectors of the prompts that the step completed, and their ends. */
+static void finish_pooled(engine_t *engine, const step_t *step, uint64_t now_ns) {
+  pooling_head(engine, step, engine->num_pooled);
+  for (int32_t i = 0; i < engine->num_pooled; i++)
+    engine_finish(engine, step->pooled[i]->group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
 }
 
 static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_t *planned,
@@ -430,6 +437,7 @@ static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_
 
 void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   row_range_t rows = {0, 0};
+  engine->num_pooled = 0;
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     const plan_entry_t *entry = &step->plan.entries[r];
     rows.first = rows.last;
@@ -440,4 +448,5 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
     if (plan_entry_live(entry)) commit_entry(engine, step, entry, rows, now_ns);
     beam_commit(engine, &step->plan, r, now_ns);
   }
+  finish_pooled(engine, step, now_ns);
 }

@@ -10,17 +10,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { EMBEDDING_SIZES_MAX = 64 };
+enum { EMBEDDING_SIZES_MAX = 64, DENSE_MAX = 4, DENSE_PATH_MAX = 160 };
 
 typedef enum engine_task { TASK_AUTO, TASK_GENERATE, TASK_EMBED } engine_task_t;
 
 /* Which hidden states behind the last norm make the vector. */
 typedef enum pooling {
-  POOLING_NONE, /* none: the request generates; of an option: as the model says */
-  POOLING_LAST, /* that of the last token */
-  POOLING_MEAN, /* the mean over all tokens of the prompt */
-  POOLING_CLS   /* that of the first token */
+  POOLING_NONE,     /* none: the request generates; of an option: as the model says */
+  POOLING_LAST,     /* that of the last token */
+  POOLING_MEAN,     /* the mean over all tokens of the prompt */
+  POOLING_CLS,      /* that of the first token */
+  POOLING_MAX,      /* of each value the largest over all tokens */
+  POOLING_WEIGHTED, /* the mean with weights 1, 2, 3 ... */
+  POOLING_SQRT      /* the sum over all tokens, divided by the square root of their number */
 } pooling_t;
+
+/* Room for a vector while it is made. */
+#define EMBEDDING_ROOM(info)                                                                       \
+  ((size_t)((info)->size > (info)->pooled_size ? (info)->size : (info)->pooled_size))
+
+/* A layer behind the pooling: the module Dense of sentence-transformers. */
+typedef struct dense_layer {
+  char path[DENSE_PATH_MAX]; /* below the model's directory */
+  int32_t in, out;
+  bool has_bias;
+  int32_t activation; /* activation_t; -1 = none */
+} dense_layer_t;
 
 typedef struct embedding_options {
   engine_task_t task; /* TASK_AUTO: as the model says */
@@ -31,7 +46,8 @@ typedef struct embedding_options {
 /* How a model embeds. */
 typedef struct embedding_info {
   pooling_t pooling;
-  int32_t size;                       /* of a vector: h */
+  int32_t size;                       /* of a vector: h, or the width of the last dense layer */
+  int32_t pooled_size;                /* of what is pooled: h */
   bool normalises;                    /* vectors have length 1 */
   bool matryoshka;                    /* the first values of a vector are a shorter vector */
   int32_t num_sizes;                  /* 0 = any size below h */

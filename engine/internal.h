@@ -54,7 +54,10 @@ struct engine {
   model_t *model;
   drafter_t *drafter; /* NULL = no draft model */
   engine_info_t info;
-  embedding_info_t embedding; /* of `info`, if prompts become vectors */
+  embedding_info_t embedding;     /* of `info`, if prompts become vectors */
+  dense_layer_t dense[DENSE_MAX]; /* behind the pooling */
+  int32_t num_dense;
+  int32_t num_pooled; /* entries of step->pooled, while a step is committed */
   bool embeds;
   int32_t stop_ids[MODEL_EOS_MAX]; /* EOS ids except the primary one */
   block_pool_t *pool;

@@ -23,9 +23,9 @@ typedef struct request {
   /* [num_prompt_tokens / block size] by engine_hash_prompt; NULL = the engine hashes the prompt */
   const struct block_key *prompt_keys;
   sampling_params_t params;
-  pooling_t pooling; /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
-  double *pooled;    /* with pooling: [embedding_info_t.size] zeroed, the server's; what was pooled,
-                      * not normalised, once EVENT_DONE says FINISH_STOP */
+  pooling_t pooling;       /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
+  double *pooled;          /* with pooling: [EMBEDDING_ROOM] zeroed, the server's; what was pooled,
+                            * not normalised, once EVENT_DONE says FINISH_STOP */
   int32_t second_text;     /* the first token of type 1: of a pair of texts; 0 = all have type 0 */
   const stop_set_t *stops; /* NULL = none */
   struct grammar

@@ -291,6 +291,8 @@ static model_options_t model_options(const engine_t *engine, int32_t dtype) {
                            .dummy_seed = engine->options.seed,
                            .dtype = dtype,
                            .quantise_q8 = engine->options.quantise_q8,
+                           .dense = engine->dense,
+                           .num_dense = engine->num_dense,
                            .log = engine->options.log,
                            .log_context = engine->options.context};
 }

@@ -26,9 +26,14 @@ int step_new(const engine_t *engine, step_t *step) {
   step->sample_results = calloc(rows, sizeof *step->sample_results);
   step->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *step->tops);
   step->suppressed_ids = calloc(seqs * SUPPRESSED_MAX, sizeof *step->suppressed_ids);
-  size_t hidden = engine->embeds ? (size_t)options->max_num_batched_tokens : 0;
-  if (hidden > 0) step->hidden = calloc(hidden * (size_t)engine->embedding.size, sizeof(float));
-  if (hidden > 0 && step->hidden == NULL) return -1;
+  const embedding_info_t *info = &engine->embedding;
+  if (engine->embeds) {
+    step->hidden =
+        calloc((size_t)options->max_num_batched_tokens * (size_t)info->pooled_size, sizeof(float));
+    step->vectors = calloc(seqs * EMBEDDING_ROOM(info), sizeof(float));
+    step->pooled = calloc(seqs, sizeof *step->pooled);
+    if (step->hidden == NULL || step->vectors == NULL || step->pooled == NULL) return -1;
+  }
   if (step->plan.entries == NULL || step->plan.copies == NULL || step->plan.state_copies == NULL ||
       step->sample_rows == NULL || step->sample_results == NULL || step->tops == NULL ||
       step->suppressed_ids == NULL) {
@@ -48,6 +53,8 @@ void step_free(step_t *step) {
   free(step->tops);
   free(step->suppressed_ids);
   free(step->hidden);
+  free(step->vectors);
+  free(step->pooled);
 }
 
 /* Of the step launched last, the entries whose sequences are in no plan before its commit. */

@@ -22,6 +22,8 @@ typedef struct step {
   sample_result_t *sample_results; /* [max_num_batched_tokens + max_num_seqs] */
   token_logprob_t *tops;           /* [max_num_batched_tokens + max_num_seqs, SAMPLE_TOP_MAX] */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
+  float *vectors; /* [max_num_seqs, room of a vector], of an engine that embeds, like those below */
+  struct sequence **pooled; /* [max_num_seqs] whose prompts this step completed */
   float *hidden; /* [max_num_batched_tokens, E] selected rows on the host; NULL = it generates */
 } step_t;
 

@@ -50,6 +50,27 @@ static void say(const engine_t *engine, const embedding_files_t *files) {
   engine->options.log(engine->options.context, line);
 }
 
+/* The layers behind the pooling: each reads what the one before it makes. */
+static int take_dense(engine_t *engine, const embedding_files_t *files, inferd_error_t *error) {
+  embedding_info_t *info = &engine->embedding;
+  for (int32_t i = 0; i < files->num_dense; i++) {
+    const dense_layer_t *dense = &files->dense[i];
+    if (engine->ops->write_rows == NULL)
+      return error_set(error, ERR_CONFIGURATION, "device",
+                       "the model has a Dense layer behind the pooling, which does not run on "
+                       "device %s yet; it does with --device cpu",
+                       engine->ops->name);
+    if (dense->in != info->size)
+      return error_set(error, ERR_MODEL_MALFORMED, "in_features",
+                       "%s/config.json: \"in_features\" is %d, but the layer before it has %d",
+                       dense->path, dense->in, info->size);
+    info->size = dense->out;
+    engine->blueprint.encoder.head_width = MAX(engine->blueprint.encoder.head_width, dense->out);
+    engine->dense[engine->num_dense++] = *dense;
+  }
+  return 0;
+}
+
 int engine_choose_task(engine_t *engine, inferd_error_t *error) {
   const embedding_options_t *options = &engine->options.embedding;
   blueprint_t *bp = &engine->blueprint;
@@ -67,10 +88,12 @@ int engine_choose_task(engine_t *engine, inferd_error_t *error) {
   if (code != 0) return code;
   engine->embeds = true;
   engine->embedding = files.info;
-  engine->embedding.size = bp->embed_size;
+  engine->embedding.size = engine->embedding.pooled_size = bp->embed_size;
   if (!files.found && bp->encoder.bidirectional) engine->embedding.pooling = POOLING_CLS;
   if (options->pooling != POOLING_NONE) engine->embedding.pooling = options->pooling;
   engine->embedding.matryoshka = engine->embedding.matryoshka || options->matryoshka;
+  code = take_dense(engine, &files, error);
+  if (code != 0) return code;
   bp->headless = true;
   bp->head_scale = 1; /* it is a factor of the last norm, meant for logits */
   if (files.max_tokens > 0 && files.max_tokens < bp->max_model_len) {

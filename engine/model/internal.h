@@ -71,6 +71,14 @@ typedef struct layer {
   const weight_t *shared;    /* [1, h] gate of shared experts, which are in up and down; or NULL */
 } layer_t;
 
+/* A layer behind the pooling. */
+typedef struct head_layer {
+  const weight_t *weight; /* [out, in] */
+  const vector_t *bias;   /* [out] or NULL */
+  int32_t in, out;
+  int32_t activation; /* activation_t; -1 = none */
+} head_layer_t;
+
 struct model {
   const ops_t *ops;
   device_t *device;
@@ -91,24 +99,27 @@ struct model {
   uint64_t hash;
   float *kv_scales; /* of model_kv_scales, owned */
   /* activations, from model_prepare */
-  act_t *x;             /* [T, max(h, E)] the residual stream */
-  act_t *y;             /* [T, max(h, E)] normed input of a block */
-  act_t *qkv;           /* [T, (Hq + 2 Hk) D] */
-  act_t *attn;          /* [T, Hq D] */
-  act_t *up;            /* [T, 2 f] or [T, f] */
-  act_t *act;           /* [T, f] */
-  act_t *q_down;        /* latent attention: [T, q rank] */
-  act_t *latent_rows;   /* [T, R + r] */
-  act_t *latent_q;      /* [T, Hq (R + r)] */
-  act_t *latent_sums;   /* [T, Hq R] */
-  int32_t num_adapted;  /* tokens of the step that have an adapter */
-  act_t *shared;        /* [T, h] output of a shared expert, or NULL */
-  act_t *gate;          /* [T, 1] its gate, or NULL */
-  act_t *attn_gate;     /* [T, Hq D] or NULL */
-  act_t *mix_in;        /* [T, M] of a layer with a state, or NULL */
-  act_t *mix_out;       /* [T, I] */
-  act_t *mix_factors;   /* [T, 2 heads] */
-  const act_t *head_in; /* x or y: [S, E] after model_forward */
+  act_t *x;                      /* [T, max(h, E)] the residual stream */
+  act_t *y;                      /* [T, max(h, E)] normed input of a block */
+  act_t *qkv;                    /* [T, (Hq + 2 Hk) D] */
+  act_t *attn;                   /* [T, Hq D] */
+  act_t *up;                     /* [T, 2 f] or [T, f] */
+  act_t *act;                    /* [T, f] */
+  act_t *q_down;                 /* latent attention: [T, q rank] */
+  act_t *latent_rows;            /* [T, R + r] */
+  act_t *latent_q;               /* [T, Hq (R + r)] */
+  act_t *latent_sums;            /* [T, Hq R] */
+  int32_t num_adapted;           /* tokens of the step that have an adapter */
+  act_t *shared;                 /* [T, h] output of a shared expert, or NULL */
+  act_t *gate;                   /* [T, 1] its gate, or NULL */
+  act_t *attn_gate;              /* [T, Hq D] or NULL */
+  act_t *mix_in;                 /* [T, M] of a layer with a state, or NULL */
+  act_t *mix_out;                /* [T, I] */
+  act_t *mix_factors;            /* [T, 2 heads] */
+  const act_t *head_in;          /* x or y: [S, E] after model_forward */
+  head_layer_t heads[DENSE_MAX]; /* behind the pooling, in order */
+  int32_t num_heads;
+  act_t *head_rows, *head_sums; /* [R, widest of them] */
 };
 
 #endif

@@ -323,6 +323,20 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }
 
+/* The layers behind the pooling, which stand in files of their own. */
+static void load_heads(model_load_t *load, model_t *model) {
+  const model_options_t *options = load->loader.options;
+  for (int32_t i = 0; i < options->num_dense && load->code == 0; i++) {
+    const dense_layer_t *dense = &options->dense[i];
+    weight_t *weight = NULL;
+    vector_t *bias = NULL;
+    load->code = weights_dense(model->ops, model->device, options->dir, dense, load->loader.planned,
+                               &weight, &bias, load->error);
+    model->heads[model->num_heads++] =
+        (head_layer_t){weight, bias, dense->in, dense->out, dense->activation};
+  }
+}
+
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
@@ -338,6 +352,7 @@ static void load_all(model_load_t *load, model_t *model) {
   model->project_out = matrix(load, -1, 1, &project_out);
   if (!bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
   if (!bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
+  load_heads(load, model);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
 

@@ -36,7 +36,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   width = MAX(width, bp->num_heads * bp->head_dim);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
-  limits->hidden_max = MAX(width, up_width(bp));
+  limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.head_width);
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
   limits->head_dim_max = MAX(bp->head_dim, bp->kv_rank + bp->rope_dim);
@@ -91,6 +91,15 @@ static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
   return 0;
 }
 
+/* Rows of the largest step that are pooled, and what the layers behind the pooling make of them. */
+static bool take_head_buffers(model_t *model, int32_t num_reqs) {
+  int32_t width = MAX(model->blueprint.encoder.head_width, model->blueprint.embed_size);
+  if (model->num_heads == 0) return true;
+  model->head_rows = model->ops->buffer(model->device, num_reqs, width);
+  model->head_sums = model->ops->buffer(model->device, num_reqs, width);
+  return model->head_rows != NULL && model->head_sums != NULL;
+}
+
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
@@ -121,6 +130,8 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
                      "no memory for activations of %lld tokens x %d values", (long long)rows,
                      buffers[i].width);
   }
+  if (!take_head_buffers(model, limits->reqs_max))
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
   return bp->kv_rank > 0 ? latent_prepare(model, rows, error) : 0;
 }
 
@@ -391,6 +402,27 @@ void model_forward(model_t *model, const batch_t *batch) {
 
 void model_hidden(const model_t *model, float *out, int32_t rows) {
   model->ops->read_rows(model->device, out, model->head_in, model->blueprint.embed_size, rows);
+}
+
+bool model_has_head(const model_t *model) {
+  return model->num_heads > 0;
+}
+
+void model_head(const model_t *model, float *rows, int32_t num_rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  act_t *from = model->head_rows, *to = model->head_sums;
+  ops->write_rows(device, from, rows, model->heads[0].in, num_rows);
+  for (int32_t i = 0; i < model->num_heads; i++) {
+    const head_layer_t *layer = &model->heads[i];
+    ops->linear(device, to, from, layer->weight, layer->bias, NULL, num_rows);
+    if (layer->activation >= 0)
+      ops->activation(device, to, to, (activation_t)layer->activation, layer->out, num_rows);
+    act_t *swap = from;
+    from = to;
+    to = swap;
+  }
+  ops->read_rows(device, rows, from, model->heads[model->num_heads - 1].out, num_rows);
 }
 
 void model_logits(model_t *model, int32_t first, int32_t rows) {

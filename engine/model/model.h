@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_MODEL_MODEL_H
 #define INFERD_ENGINE_MODEL_MODEL_H
 
+#include "engine/embedding.h"
 #include "engine/model/blueprint.h"
 
 typedef struct model model_t;
@@ -15,8 +16,10 @@ typedef struct model_options {
   const char *dir;
   bool dummy; /* seeded random weights from config.json alone */
   uint64_t dummy_seed;
-  int32_t dtype;    /* dtype_t, or -1 = as the checkpoint says */
-  bool quantise_q8; /* 16-bit matrices become Q8_0, if the device takes it */
+  int32_t dtype;              /* dtype_t, or -1 = as the checkpoint says */
+  bool quantise_q8;           /* 16-bit matrices become Q8_0, if the device takes it */
+  const dense_layer_t *dense; /* [num_dense] layers behind the pooling */
+  int32_t num_dense;
   /* Called with 0..1 while weights are read, and with lines about the files; each may be NULL. */
   void (*progress)(void *context, double fraction);
   void *progress_context;
@@ -49,5 +52,9 @@ void model_forward(model_t *model, const batch_t *batch);
 void model_logits(model_t *model, int32_t first, int32_t rows);
 /* Launches the copy of the selected rows [rows, E] to host memory. */
 void model_hidden(const model_t *model, float *out, int32_t rows);
+/* The layers behind the pooling, and what they make of pooled rows, in place: [rows, E] becomes
+ * [rows, width of the last]. Between two steps. */
+bool model_has_head(const model_t *model);
+void model_head(const model_t *model, float *rows, int32_t num_rows);
 
 #endif

@@ -19,8 +19,10 @@
 #include "engine/model/dummy.h"
 #include "engine/model/quantise.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -547,4 +549,82 @@ void weight_loader_close(weight_loader_t *loader) {
   free(loader->kv_scales);
   tensors_free(&loader->list);
   *loader = (weight_loader_t){0};
+}
+
+/* ---- layers behind the pooling ---- */
+
+typedef struct dense_rows {
+  const stored_tensor_t *stored;
+  dtype_t type;
+  int64_t cols;
+  atomic_bool bad; /* some element is not finite */
+} dense_rows_t;
+
+static const void *dense_row(void *context, int64_t row, void *scratch) {
+  dense_rows_t *rows = context;
+  const uint8_t *data = rows->stored->data + (size_t)(row * rows->cols) * dtype_size(rows->type);
+  convert_row(scratch, DTYPE_F32, data, rows->type, rows->cols);
+  if (!convert_finite(scratch, DTYPE_F32, rows->cols)) atomic_store(&rows->bad, true);
+  return scratch;
+}
+
+/* A tensor of this shape; rank 1 if `cols` is 0. */
+static int find_dense(const weight_files_t *files, const char *name, int64_t num_rows, int64_t cols,
+                      dense_rows_t *out, inferd_error_t *error) {
+  const stored_tensor_t *stored = weight_files_find(files, name);
+  if (stored == NULL)
+    return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s is missing", name);
+  bool fits = stored->rank == (cols > 0 ? 2 : 1) && stored->shape[0] == num_rows &&
+              (cols == 0 || stored->shape[1] == cols);
+  if (!fits)
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s is not of out_features %lld x in_features %lld", name, (long long)num_rows,
+                     (long long)cols);
+  int code = weights_check_type(stored, FORM_PLAIN, error);
+  *out = (dense_rows_t){
+      .stored = stored, .type = weights_stored_dtype(stored), .cols = cols > 0 ? cols : num_rows};
+  return code;
+}
+
+static int read_dense(const ops_t *ops, device_t *device, const weight_files_t *files,
+                      const dense_layer_t *layer, weight_t **weight, vector_t **bias,
+                      inferd_error_t *error) {
+  dense_rows_t rows, values;
+  int code = find_dense(files, "linear.weight", layer->out, layer->in, &rows, error);
+  if (code == 0 && layer->has_bias)
+    code = find_dense(files, "linear.bias", layer->out, 0, &values, error);
+  if (code != 0) return code;
+  const weight_source_t source = {.name = "linear.weight",
+                                  .rows = layer->out,
+                                  .cols = layer->in,
+                                  .dtype = DTYPE_F32,
+                                  .row = dense_row,
+                                  .context = &rows};
+  code = ops->weight(device, &source, weight, error);
+  bool bad = code == 0 && atomic_load(&rows.bad);
+  if (code == 0 && layer->has_bias) {
+    float *row = calloc((size_t)layer->out, sizeof *row);
+    if (row == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a bias");
+    code = ops->vector(device, dense_row(&values, 0, row), layer->out, bias, error);
+    bad = bad || atomic_load(&values.bad);
+    free(row);
+  }
+  if (code != 0 || !bad) return code;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "linear has a NaN or an infinity");
+}
+
+int weights_dense(const ops_t *ops, device_t *device, const char *dir, const dense_layer_t *layer,
+                  size_t *planned, weight_t **weight, vector_t **bias, inferd_error_t *error) {
+  char path[PATH_MAX];
+  weight_files_t *files = NULL;
+  snprintf(path, sizeof path, "%s/%s", dir, layer->path);
+  if (device == NULL) {
+    *planned += (size_t)layer->out * ((size_t)layer->in + 1) * sizeof(float);
+    return 0;
+  }
+  int code = weight_files_open(path, &files, error);
+  if (code == 0) code = read_dense(ops, device, files, layer, weight, bias, error);
+  if (code == 0) code = weight_files_intact(files, error);
+  weight_files_close(files);
+  return error_within(error, code, layer->path);
 }

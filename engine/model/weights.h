@@ -57,6 +57,10 @@ typedef struct vector_change {
 int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, bool bias, vector_change_t change, vector_t **out,
                          inferd_error_t *error);
+/* Reads a layer behind the pooling, DIR/PATH/model.safetensors, in float32. `device` NULL: only
+ * adds what it takes to *planned. */
+int weights_dense(const ops_t *ops, device_t *device, const char *dir, const dense_layer_t *layer,
+                  size_t *planned, weight_t **weight, vector_t **bias, inferd_error_t *error);
 /* Call after the last tensor: returns 0 if the files have not changed while they were read. */
 int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error);
 

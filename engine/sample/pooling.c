@@ -18,28 +18,57 @@ void pooling_launch(engine_t *engine, step_t *step) {
   engine_lap(engine, &engine->stats.device_ns);
 }
 
+/* Adds a row of the token at `position` to what is pooled. */
+static void add_row(pooling_t pooling, const float *row, int32_t position, int32_t size,
+                    double *pooled) {
+  double weight = pooling == POOLING_WEIGHTED ? position + 1 : 1;
+  for (int32_t c = 0; c < size; c++) {
+    if (pooling != POOLING_MAX)
+      pooled[c] += weight * (double)row[c];
+    else if (position == 0 || (double)row[c] > pooled[c])
+      pooled[c] = (double)row[c];
+  }
+}
+
 int pooling_commit(const engine_t *engine, const step_t *step, const plan_entry_t *entry,
                    int32_t first, int32_t last) {
   const batch_t *batch = step->batch;
   sequence_t *seq = entry->sequence;
-  double *pooled = seq->group->request->pooled;
-  int32_t size = engine->embedding.size;
+  const request_t *request = seq->group->request;
+  int32_t size = engine->embedding.pooled_size;
   for (int32_t i = first; i < last; i++) {
     const float *row = &step->hidden[(size_t)i * (size_t)size];
-    float check = 0; /* stays 0 unless an element is not finite */
-    for (int32_t c = 0; c < size; c++) {
-      pooled[c] += (double)row[c];
-      check += row[c] * 0.0f;
-    }
-    if (!(check == 0.0f)) return ERR_INTERNAL;
     int32_t row_begin = batch->query_start_loc[batch->selected_row[i]];
-    seq->num_pooled = entry->num_computed + batch->selected_token_indices[i] - row_begin + 1;
+    int32_t position = entry->num_computed + batch->selected_token_indices[i] - row_begin;
+    float check = 0; /* stays 0 unless an element is not finite */
+    for (int32_t c = 0; c < size; c++) check += row[c] * 0.0f;
+    if (!(check == 0.0f)) return ERR_INTERNAL;
+    add_row(request->pooling, row, position, size, request->pooled);
+    seq->num_pooled = position + 1;
   }
   return 0;
 }
 
 void pooling_finish(const engine_t *engine, const sequence_t *seq) {
   const request_t *request = seq->group->request;
-  if (request->pooling != POOLING_MEAN) return;
-  for (int32_t c = 0; c < engine->embedding.size; c++) request->pooled[c] /= seq->num_prompt_tokens;
+  double n = seq->num_prompt_tokens, divisor = 1;
+  if (request->pooling == POOLING_MEAN) divisor = n;
+  if (request->pooling == POOLING_WEIGHTED) divisor = n * (n + 1) / 2;
+  if (request->pooling == POOLING_SQRT) divisor = sqrt(n);
+  for (int32_t c = 0; c < engine->embedding.pooled_size; c++) request->pooled[c] /= divisor;
+}
+
+void pooling_head(engine_t *engine, const step_t *step, int32_t count) {
+  struct sequence *const *done = step->pooled;
+  const size_t in = (size_t)engine->embedding.pooled_size, out = (size_t)engine->embedding.size;
+  if (!model_has_head(engine->model) || count == 0) return;
+  for (int32_t i = 0; i < count; i++) {
+    const double *pooled = done[i]->group->request->pooled;
+    for (size_t c = 0; c < in; c++) step->vectors[(size_t)i * in + c] = (float)pooled[c];
+  }
+  model_head(engine->model, step->vectors, count);
+  for (int32_t i = 0; i < count; i++) {
+    double *pooled = done[i]->group->request->pooled;
+    for (size_t c = 0; c < out; c++) pooled[c] = (double)step->vectors[(size_t)i * out + c];
+  }
 }

@@ -17,5 +17,8 @@ int pooling_commit(const struct engine *engine, const step_t *step, const plan_e
                    int32_t first, int32_t last);
 /* After the last token of the prompt: the sum becomes what is pooled. */
 void pooling_finish(const struct engine *engine, const sequence_t *seq);
+/* Puts what was pooled of the first `count` sequences of step->pooled through the layers behind the
+ * pooling, if there are any; all of a step at once, so that their weights are read once. */
+void pooling_head(struct engine *engine, const step_t *step, int32_t count);
 
 #endif

@@ -119,6 +119,9 @@ static bool shares_content(const scheduler_t *scheduler, const sequence_t *seq) 
 /* Whether the hidden states of all tokens but the last are pooled, or none of them is wanted. */
 static bool is_pooled(const sequence_t *seq) {
   switch (seq->group->request->pooling) {
+  case POOLING_MAX:
+  case POOLING_WEIGHTED:
+  case POOLING_SQRT:
   case POOLING_MEAN: return seq->num_pooled >= seq->num_prompt_tokens - 1;
   case POOLING_CLS: return seq->num_pooled > 0;
   default: return true;

@@ -265,7 +265,7 @@ static int hash_prompt(completion_t *completion, input_t *input) {
 /* Allocates the memory in which the engine makes the vector of a prompt. */
 static int lend_vector(completion_t *completion, input_t *input) {
   const embedding_info_t *info = completion->info->embedding;
-  size_t bytes = (size_t)info->size * sizeof(double);
+  size_t bytes = EMBEDDING_ROOM(info) * sizeof(double);
   int code = completion_charge_ids(completion, bytes);
   if (code != 0) return code;
   input->held += bytes;

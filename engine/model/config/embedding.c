@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 1 << 24, MODULES_MAX = 16, TOKENS_MAX = 1 << 24 };
+enum { FILE_BYTES_MAX = 1 << 24, MODULES_MAX = 16, TOKENS_MAX = 1 << 24, DENSE_WIDTH_MAX = 65536 };
 
 static const json_limits_t limits = {
     .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
 
-/* Each way of pooling, by its name in the files; those that are not served are NONE. */
+/* Each way of pooling, by its name in the files. */
 static const struct {
   const char *name, *key;
   pooling_t pooling;
@@ -27,14 +27,16 @@ static const struct {
     {"lasttoken", "pooling_mode_lasttoken", POOLING_LAST},
     {"mean", "pooling_mode_mean_tokens", POOLING_MEAN},
     {"cls", "pooling_mode_cls_token", POOLING_CLS},
-    {"max", "pooling_mode_max_tokens", POOLING_NONE},
-    {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", POOLING_NONE},
-    {"weightedmean", "pooling_mode_weightedmean_tokens", POOLING_NONE},
+    {"max", "pooling_mode_max_tokens", POOLING_MAX},
+    {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", POOLING_SQRT},
+    {"weightedmean", "pooling_mode_weightedmean_tokens", POOLING_WEIGHTED},
 };
-static const char supported_modes[] = "one of lasttoken, mean, cls";
+static const char supported_modes[] =
+    "one of lasttoken, mean, cls, max, mean_sqrt_len_tokens, weightedmean";
 
 const char *pooling_name(pooling_t pooling) {
-  static const char *const names[] = {"none", "last", "mean", "cls"};
+  static const char *const names[] = {"none", "last",          "mean",         "cls",
+                                      "max",  "weighted mean", "mean_sqrt_len"};
   return names[pooling];
 }
 
@@ -42,7 +44,7 @@ const char *pooling_name(pooling_t pooling) {
 static void read_mode(config_reader_t *reader, const json_t *value, embedding_info_t *info) {
   if (value->type == JSON_ARRAY && value->count == 1) value = json_first(value);
   for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
-    if (modes[i].pooling == POOLING_NONE || !json_equals(value, modes[i].name)) continue;
+    if (!json_equals(value, modes[i].name)) continue;
     info->pooling = modes[i].pooling;
     return;
   }
@@ -56,7 +58,7 @@ static void read_flags(config_reader_t *reader, embedding_info_t *info) {
   for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
     if (!config_bool(reader, KEYS(modes[i].key), false)) continue;
     info->pooling = modes[i].pooling;
-    if (info->pooling == POOLING_NONE || ++count > 1)
+    if (++count > 1)
       config_refuse(reader, modes[i].key, json_get(reader->root, modes[i].key), "%s",
                     supported_modes);
   }
@@ -68,7 +70,8 @@ static void read_pooling(config_reader_t *reader, embedding_info_t *info) {
     read_mode(reader, mode, info);
   else
     read_flags(reader, info);
-  if (info->pooling == POOLING_MEAN && !config_bool(reader, KEYS("include_prompt"), true))
+  if (info->pooling != POOLING_LAST && info->pooling != POOLING_CLS &&
+      !config_bool(reader, KEYS("include_prompt"), true))
     config_refuse(reader, "include_prompt", json_get(reader->root, "include_prompt"), "true");
 }
 
@@ -131,6 +134,46 @@ static const char *class_of(const json_t *type, char out[64]) {
   return out;
 }
 
+/* A Dense module: its activation by the class in torch.nn; Tanh where the file says none. */
+static void read_dense_file(config_reader_t *reader, embedding_files_t *out) {
+  static const struct {
+    const char *class;
+    int32_t activation;
+  } known[] = {{"Identity", -1},
+               {"Tanh", ACTIVATION_TANH},
+               {"GELU", ACTIVATION_GELU},
+               {"ReLU", ACTIVATION_RELU}};
+  dense_layer_t *dense = &out->dense[out->num_dense];
+  const json_t *given = json_get(reader->root, "activation_function");
+  char class[64] = "Tanh";
+  if (json_is_given(given)) class_of(given, class);
+  dense->in = (int32_t)config_int(reader, KEYS("in_features"), 0, 1, DENSE_WIDTH_MAX);
+  dense->out = (int32_t)config_int(reader, KEYS("out_features"), 0, 1, DENSE_WIDTH_MAX);
+  dense->has_bias = config_bool(reader, KEYS("bias"), true);
+  for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+    if (strcmp(class, known[i].class) != 0) continue;
+    dense->activation = known[i].activation;
+    out->num_dense++;
+    return;
+  }
+  config_refuse(reader, "activation_function", given, "Identity, Tanh, GELU, ReLU of torch.nn");
+}
+
+static void read_dense(const char *dir, config_reader_t *reader, const json_t *module,
+                       const char *file, embedding_files_t *out) {
+  const json_t *path = json_get(module, "path");
+  int32_t before = out->num_dense;
+  if (!out->found || out->num_dense == DENSE_MAX) {
+    config_refuse(reader, "type", json_get(module, "type"), "at most %d Dense, behind the Pooling",
+                  DENSE_MAX);
+    return;
+  }
+  snprintf(out->dense[before].path, DENSE_PATH_MAX, "%.*s", (int)path->length, path->text);
+  reader->code = with_file(dir, file, read_dense_file, out, reader->error);
+  if (reader->code == 0 && out->num_dense == before)
+    config_refuse(reader, "path", path, "a directory with the config.json of a Dense");
+}
+
 /* Writes PATH/config.json. A path that leads out of the directory is refused. */
 static bool module_file(const json_t *path, char *out, size_t capacity) {
   if (path == NULL || path->type != JSON_STRING || path->length == 0 || path->length > 128)
@@ -148,12 +191,14 @@ static void read_modules(const char *dir, config_reader_t *reader, embedding_fil
     if (strcmp(class, "Transformer") == 0) continue;
     if (strcmp(class, "Normalize") == 0) {
       out->info.normalises = true;
-    } else if (strcmp(class, "Pooling") != 0) {
-      config_refuse(reader, "type", type, "Transformer, Pooling, Normalize");
-    } else if (out->found) {
-      config_refuse(reader, "type", type, "one Pooling");
+    } else if (strcmp(class, "Pooling") != 0 && strcmp(class, "Dense") != 0) {
+      config_refuse(reader, "type", type, "Transformer, Pooling, Dense, Normalize");
     } else if (!module_file(path, name, sizeof name)) {
       config_refuse(reader, "path", path, "a directory below the model's");
+    } else if (strcmp(class, "Dense") == 0) {
+      read_dense(dir, reader, module, name, out);
+    } else if (out->found) {
+      config_refuse(reader, "type", type, "one Pooling");
     } else {
       out->found = true;
       out->info.normalises = false;

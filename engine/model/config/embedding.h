@@ -9,9 +9,11 @@
 #include "engine/embedding.h"
 
 typedef struct embedding_files {
-  bool found;            /* a pooling is named: the model was made to embed */
-  int32_t max_tokens;    /* of sentence_bert_config.json; 0 = no limit of its own */
-  embedding_info_t info; /* without `size`; of the last token, normalised, when nothing was found */
+  bool found;                     /* a pooling is named: the model was made to embed */
+  int32_t max_tokens;             /* of sentence_bert_config.json; 0 = no limit of its own */
+  dense_layer_t dense[DENSE_MAX]; /* in order */
+  int32_t num_dense;
+  embedding_info_t info; /* without sizes; of the last token, normalised, when nothing was found */
 } embedding_files_t;
 
 /* Reads modules.json, what the modules' directories and sentence_bert_config.json say, and the keys
