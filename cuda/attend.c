@@ -45,6 +45,8 @@ void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention)
       .tokens = device->batch->num_tokens,
       .layer = attention->layer,
       .norm_whole = attention->norm_whole,
+      .norm_each = attention->norm_each,
+      .norm_late = attention->norm_late,
   };
   if (!device_is_live(device)) return;
   device_note(device, gpu_rope_store(&device->kv, &args, device->stream), "rope_store");

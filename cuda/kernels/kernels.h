@@ -76,6 +76,8 @@ typedef struct gpu_rope_store {
   int32_t dims; /* rotated dimensions of a head: pairs (i, i + dims / 2) */
   int32_t num_heads, tokens, layer;
   int norm_whole; /* q_norm is [Hq D], k_norm [Hk D]: one norm over all heads of a token */
+  int norm_each;  /* q_norm is [Hq D], k_norm [Hk D]: a LayerNorm for each head */
+  int norm_late;  /* the norms come behind the rotation */
 } gpu_rope_store_t;
 int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_t stream);
 

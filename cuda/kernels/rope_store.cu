@@ -23,10 +23,17 @@ __global__ void rope_table_kernel(float2 *__restrict__ table, const int32_t *__r
 }
 
 /* values *= weight / rms(values), values being the lane's eight elements of a head (zeros beyond
- * its end). */
-GPU_FN void norm_head(float (&values)[VECTOR], const float *weight, float eps, int dim) {
+ * its end); their mean is subtracted first if they are `centred`. */
+GPU_FN void norm_head(float (&values)[VECTOR], const float *weight, float eps, int dim,
+                      bool centred) {
   const int at = (threadIdx.x % WARP) * VECTOR;
   float sum = 0.0f;
+  if (centred) {
+    for (int j = 0; j < VECTOR; j++) sum += values[j];
+    const float mean = warp_sum(sum) / (float)dim;
+    for (int j = 0; j < VECTOR && at < dim; j++) values[j] -= mean;
+    sum = 0.0f;
+  }
   for (int j = 0; j < VECTOR; j++) sum += values[j] * values[j];
   const float inverse = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
   if (at >= dim) return;
@@ -81,12 +88,16 @@ __global__ void __launch_bounds__(STORE_WARPS *WARP)
   if (at < dim) load_8(x, row + at);
   const bool is_query = head < args.num_heads;
   const bool is_value = head >= args.num_heads + kv.num_kv_heads;
-  const float *weight = is_query ? args.q_norm : args.k_norm;
-  if (!is_value && weight != nullptr) norm_head(x, weight, args.norm_eps, dim);
+  const float *weight = is_value ? nullptr : is_query ? args.q_norm : args.k_norm;
+  if (weight != nullptr && args.norm_each)
+    weight += (size_t)(is_query ? head : head - args.num_heads) * dim;
+  if (weight != nullptr && !args.norm_late)
+    norm_head(x, weight, args.norm_eps, dim, args.norm_each);
   if (!is_value && args.table != nullptr) {
     const int half = args.dims / 2;
     rotate_head(x, heads[warp], (const float2 *)args.table + (size_t)token * half, half);
   }
+  if (weight != nullptr && args.norm_late) norm_head(x, weight, args.norm_eps, dim, args.norm_each);
   if (!is_value && at < dim) store_8(row + at, x);
   const int64_t slot = args.slots[token];
   if (is_query || slot < 0 || at >= kv_padded(dim)) return;

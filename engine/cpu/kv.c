@@ -195,18 +195,21 @@ void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const flo
                  device->key_stride, device->kv.dtype);
 }
 
-/* Applies the norms of q and k: over each head, or over all heads of q and all heads of k. */
+/* Applies the norms of q and k: over each head, or over all heads of q and all heads of k; of each
+ * head by the same weights, or by its own. */
 static void norm_heads(const storing_t *job, float *row) {
   const attention_t *attention = job->attention;
-  norm_args_t norm = {NORM_RMS, attention->head_dim, attention->norm_eps, NULL, NULL};
+  const norm_kind_t kind = attention->norm_each ? NORM_LAYER : NORM_RMS;
+  norm_args_t norm = {kind, attention->head_dim, attention->norm_eps, NULL, NULL};
   for (int part = 0; part < 2; part++) {
     const vector_t *weight = part == 0 ? attention->q_norm : attention->k_norm;
     int32_t heads = part == 0 ? attention->num_heads : attention->num_kv_heads;
     if (attention->norm_whole) norm.width = heads * attention->head_dim;
     if (weight != NULL) {
-      norm.weight = weight->values;
-      for (int32_t at = 0; at < heads * attention->head_dim; at += norm.width)
+      for (int32_t at = 0; at < heads * attention->head_dim; at += norm.width) {
+        norm.weight = weight->values + (attention->norm_each ? at : 0);
         job->device->kernels->norm(row + at, row + at, NULL, &norm);
+      }
     }
     row += heads * attention->head_dim;
   }
@@ -222,10 +225,11 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
   int32_t half = job->table != NULL ? job->table->rope->dims / 2 : 0;
   for (int64_t t = first; t < last; t++) {
     float *row = job->qkv + t * width;
-    norm_heads(job, row);
+    if (!attention->norm_late) norm_heads(job, row);
     for (int32_t h = 0; half > 0 && h < heads; h++)
       kernels->rotate(row + (int64_t)h * dim, job->table->cosine + t * half,
                       job->table->sine + t * half, half);
+    if (attention->norm_late) norm_heads(job, row);
     int64_t slot = job->device->batch->slot_mapping[t];
     if (slot < 0) continue;
     const float *k = row + (int64_t)attention->num_heads * dim;

@@ -45,6 +45,8 @@ typedef struct attention {
   const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
   const vector_t *k_norm; /* [D] or NULL */
   bool norm_whole;        /* one norm over all heads (OLMo 2): q_norm is [Hq D], k_norm [Hk D] */
+  bool norm_each;         /* LayerNorms, each head its own (Cohere): q_norm [Hq D], k_norm [Hk D] */
+  bool norm_late;         /* the norms come behind rope (Hunyuan); not with norm_whole */
   float norm_eps;
   const rope_t *rope;    /* NULL = no rotation: learned positions, or none */
   const vector_t *sinks; /* [Hq] an extra logit in the softmax's denominator, or NULL */

@@ -53,6 +53,7 @@ typedef enum form {
   FORM_TRANSPOSED,       /* [cols, rows] */
   FORM_ROW,              /* [1, rows] of a vector */
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
+  FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
   FORM_STACK,            /* [E, rows] or [E, rows, cols] */
   FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
@@ -137,8 +138,8 @@ extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
 extern const layout_t layout_deepseek2, layout_deepseek3;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
 extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;
-extern const layout_t layout_glm, layout_glm4, layout_exaone, layout_internlm2;
-extern const layout_t layout_phi, layout_gptj, layout_nemotron, layout_arcee, layout_gpt_bigcode;
+extern const layout_t layout_glm, layout_glm4, layout_exaone, layout_internlm2, layout_gpt_bigcode;
+extern const layout_t layout_hunyuan, layout_phi, layout_gptj, layout_nemotron, layout_arcee;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;

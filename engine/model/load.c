@@ -92,6 +92,8 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
       .window = slides ? bp->window : 0,
       .norm_eps = bp->norm_eps,
       .norm_whole = bp->qk_norm_whole,
+      .norm_each = bp->qk_norm_each,
+      .norm_late = bp->qk_norm_late,
       .rope = rotates ? rope : NULL,
       .q_norm = changed_vector(load, i, false, 1, &q_norm, change),
       .k_norm = changed_vector(load, i, false, 1, &k_norm, change),

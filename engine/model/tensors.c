@@ -27,8 +27,8 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_KV: return bp->num_kv_heads * head;
   case DIM_QKV: return (bp->num_heads + 2 * bp->num_kv_heads) * head;
   case DIM_HEAD: return head;
-  case DIM_Q_NORM: return bp->qk_norm_whole ? bp->num_heads * head : head;
-  case DIM_K_NORM: return bp->qk_norm_whole ? bp->num_kv_heads * head : head;
+  case DIM_Q_NORM: return bp->qk_norm_whole || bp->qk_norm_each ? bp->num_heads * head : head;
+  case DIM_K_NORM: return bp->qk_norm_whole || bp->qk_norm_each ? bp->num_kv_heads * head : head;
   case DIM_HEADS: return bp->num_heads;
   case DIM_GATE_UP: return 2 * (int64_t)bp->intermediate_size;
   case DIM_EXPERTS: return bp->num_experts;
@@ -240,11 +240,12 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
 }
 
 /* Shape in the file. */
-static void write_shape(expected_tensor_t *tensor, int32_t taps) {
+static void write_shape(expected_tensor_t *tensor, int32_t taps, int32_t head_dim) {
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
       [FORM_TRANSPOSED] = {tensor->cols, tensor->rows},
       [FORM_ROW] = {1, tensor->rows},
+      [FORM_HEADS] = {tensor->rows / MAX(head_dim, 1), head_dim},
       [FORM_CONV] = {tensor->rows / MAX(taps, 1), 1, taps},
       [FORM_EACH] = {tensor->rows, tensor->cols},
       [FORM_STACK] = {tensor->stack, tensor->rows, tensor->cols},
@@ -253,15 +254,11 @@ static void write_shape(expected_tensor_t *tensor, int32_t taps) {
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
-  static const int ranks[] = {[FORM_PLAIN] = 2,
-                              [FORM_ROW] = 3,
-                              [FORM_TRANSPOSED] = 2,
-                              [FORM_CONV] = 4,
-                              [FORM_EACH] = 2,
-                              [FORM_STACK] = 3,
-                              [FORM_STACK_TRANSPOSED] = 3,
-                              [FORM_STACK_BLOCKS] = 4,
-                              [FORM_STACK_SCALES] = 3};
+  static const int ranks[] = {[FORM_PLAIN] = 2,        [FORM_ROW] = 3,
+                              [FORM_HEADS] = 3,        [FORM_TRANSPOSED] = 2,
+                              [FORM_CONV] = 4,         [FORM_EACH] = 2,
+                              [FORM_STACK] = 3,        [FORM_STACK_TRANSPOSED] = 3,
+                              [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }
@@ -320,7 +317,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
     tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
     if (bias && pattern->form == FORM_CONV) tensor->rows /= bp->mixer.taps; /* one per channel */
     write_name(tensor, pattern->name, expert);
-    write_shape(tensor, bp->mixer.taps);
+    write_shape(tensor, bp->mixer.taps, bp->head_dim);
     write_segments(tensor, bp);
   }
 }

@@ -102,6 +102,16 @@ def arcee(*args, **more):
             "hidden_act": "relu2"}
 
 
+def hunyuan(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", hidden, heads, kv_heads, mlp,
+                      dtype, **{"rope_theta": 10000.0, "head_dim": 32, "pad_token_id": 0,
+                                "use_qk_norm": True, **more})
+
+
+ALPHA = {"type": "dynamic", "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0,
+         "mscale": 1.0, "mscale_all_dim": 0.0}  # as published
+
+
 def sizes(rng, head_dims=(16, 32, 48, 64, 80)):
     """hidden, heads, kv_heads, mlp, head_dim."""
     kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
@@ -148,6 +158,7 @@ def draw_stablelm(rng, dtype):
 
 def draw_cohere(rng, dtype):
     return cohere(*sizes(rng)[:4], dtype, **common(rng), logit_scale=rng.choice([0.0625, 0.8]),
+                  use_qk_norm=rng.random() < 0.5,
                   attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.7)
 
 
@@ -227,6 +238,15 @@ def draw_arcee(rng, dtype):
                  attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
 
 
+def draw_hunyuan(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    more = {"rope_scaling": {**ALPHA, "alpha": rng.choice([50.0, 1000.0])}} \
+        if rng.random() < 0.6 else {}
+    return hunyuan(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
+                   attention_bias=rng.random() < 0.4, tie_word_embeddings=rng.random() < 0.5,
+                   **more)
+
+
 def draw_twin(rng, dtype):
     return llama(*sizes(rng)[:4], dtype, **common(rng), rms_norm_eps=rng.choice([1e-6, 1e-4]),
                  tie_word_embeddings=rng.random() < 0.3)
@@ -237,7 +257,8 @@ DRAWS = {**{kind: draw_twin for kind in TWINS}, "cohere": draw_cohere, "cohere2"
          "glm": draw_glm, "exaone4": draw_exaone4, "ernie4_5": draw_ernie4_5,
          "internlm3": draw_internlm3, "helium": draw_helium, "gpt_neox": draw_gpt_neox,
          "falcon": draw_falcon, "stablelm": draw_stablelm, "phi": draw_phi, "gptj": draw_gptj,
-         "gpt_bigcode": draw_gpt_bigcode, "nemotron": draw_nemotron, "arcee": draw_arcee}
+         "gpt_bigcode": draw_gpt_bigcode,
+         "hunyuan": draw_hunyuan, "nemotron": draw_nemotron, "arcee": draw_arcee}
 
 WIDE = {"vocab_size": 67, "max_position_embeddings": 128, "torch_dtype": "float32"}
 CASES = {
@@ -316,4 +337,11 @@ CASES = {
     "gguf-nemotron": ({"": "Q8_0"}, nemotron(64, 4, 2, 96, **WIDE)),
     "decoder-arcee": (None, arcee(96, 4, 2, 136, head_dim=32)),
     "gguf-arcee": ({"": "Q8_0"}, arcee(64, 4, 2, 96, **WIDE)),
+    # Norms of q and k: LayerNorms of each head (Command-R+), behind the rotation (Hunyuan)
+    "decoder-cohere-norms": (None, cohere(96, 4, 2, 136, use_qk_norm=True)),
+    "gguf-cohere-norms": ({"": "Q8_0"}, cohere(64, 4, 2, 96, use_qk_norm=True,
+                                               tie_word_embeddings=True, **WIDE)),
+    "decoder-hunyuan": (None, hunyuan(96, 4, 2, 136, rope_scaling=ALPHA, attention_bias=True)),
+    "decoder-hunyuan-bf16": (None, hunyuan(96, 4, 1, 136, "bfloat16")),
+    "gguf-hunyuan": ({"": "Q8_0"}, hunyuan(64, 4, 2, 96, **WIDE)),
 }

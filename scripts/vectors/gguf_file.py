@@ -26,6 +26,7 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3"
                  "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm",
                  "cohere": "command-r", "cohere2": "cohere2", "glm": "chatglm", "glm4": "glm4",
                  "exaone4": "exaone4", "ernie4_5": "ernie4_5", "phi": "phi2",
+                 "hunyuan_v1_dense": "hunyuan-dense",
                  "nemotron": "nemotron", "arcee": "arcee", "gpt_bigcode": "starcoder"}
 ZIPPED = ("llama", "granite", "smollm3", "mistral3", "internlm2", "arcee")  # architectures
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
@@ -87,7 +88,7 @@ class File:
         self.written = 0
 
     def type_of(self, name, shape):
-        if len(shape) == 1 or "_inp" in name or name.endswith(".bias"):
+        if len(shape) == 1 or "_inp" in name or "_norm" in name or name.endswith(".bias"):
             return Type.F32
         for part, kind in self.types.items():
             if part in ("architecture", "fused"):

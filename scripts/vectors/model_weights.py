@@ -145,6 +145,8 @@ def fill(model, seed, dtype):
                 continue
             columns = 0 if len(shape) == 1 else shape[0] if is_conv1d(model, name) else \
                 shape[-1]
+            if name.endswith(("q_norm.weight", "k_norm.weight")):
+                columns = 0  # those of Cohere have a row for each head
             around_zero = model.config.model_type.startswith(AROUND_ZERO) and \
                 not name.endswith("linear_attn.norm.weight")
             made = torch.from_numpy(values(name, shape, columns, seed, around_zero))

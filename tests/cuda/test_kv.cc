@@ -5,20 +5,30 @@ struct rope_case_t {
   paged_shape shape;
   int tokens, dims;
   bool q_norm, k_norm;
+  bool late = false, each = false; /* norms behind the rotation; LayerNorms of each head */
 };
 
-/* RMSNorm and rotation of one head, in double. */
-static void rope_reference(double *x, int dim, const float *weight, double eps, int dims,
+static void norm_reference(double *x, int dim, const float *weight, double eps, bool centred) {
+  double mean = 0, square = 0;
+  if (weight == nullptr) return;
+  for (int i = 0; i < dim && centred; i++) mean += x[i] / dim;
+  for (int i = 0; i < dim; i++) square += (x[i] - mean) * (x[i] - mean);
+  for (int i = 0; i < dim; i++)
+    x[i] = (x[i] - mean) * (double)weight[i] / std::sqrt(square / dim + eps);
+}
+
+/* Norm and rotation of one head, in double. */
+static void rope_reference(double *x, const rope_case_t &c, const float *weight, double eps,
                            const float *table) {
-  double square = 0;
-  for (int i = 0; i < dim; i++) square += x[i] * x[i];
-  for (int i = 0; i < dim && weight; i++) x[i] *= (double)weight[i] / std::sqrt(square / dim + eps);
+  const int dim = c.shape.head_dim, dims = c.dims;
+  if (!c.late) norm_reference(x, dim, weight, eps, c.each);
   for (int i = 0; i < dims / 2; i++) {
-    const double c = (double)table[2 * i], s = (double)table[2 * i + 1];
+    const double cosine = (double)table[2 * i], sine = (double)table[2 * i + 1];
     const double a = x[i], b = x[i + dims / 2];
-    x[i] = a * c - b * s;
-    x[i + dims / 2] = b * c + a * s;
+    x[i] = a * cosine - b * sine;
+    x[i + dims / 2] = b * cosine + a * sine;
   }
+  if (c.late) norm_reference(x, dim, weight, eps, c.each);
 }
 
 /* Every slot that must be written, all others must keep their NaN. */
@@ -57,7 +67,8 @@ template <class T> static void rope_case(const rope_case_t &c) {
   const int dim = s.head_dim, heads = s.num_heads + 2 * s.num_kv_heads, num_blocks = 6;
   const float eps = 1e-6f, scale = 1.25f;
   const auto qkv = random_values<T>((size_t)c.tokens * heads * dim, 2);
-  const auto q_norm = random_values<float>(dim, 2), k_norm = random_values<float>(dim, 2);
+  const auto q_norm = random_values<float>((size_t)dim * (c.each ? s.num_heads : 1), 2);
+  const auto k_norm = random_values<float>((size_t)dim * (c.each ? s.num_kv_heads : 1), 2);
   std::vector<float> inv_freq(c.dims / 2);
   for (size_t i = 0; i < inv_freq.size(); i++)
     inv_freq[i] = (float)std::pow(10000.0, -2.0 * (double)i / c.dims);
@@ -83,17 +94,17 @@ template <class T> static void rope_case(const rope_case_t &c) {
     MUST(gpu_rope_table(table.p, d_positions.p, frequencies.p, scale, c.dims, c.tokens, nullptr));
   const gpu_kv_t kv = {cache.p, s.num_layers,  num_blocks, s.block_size, s.num_kv_heads,
                        dim,     dtype_of<T>(), s.fp8,      d_scales.p};
-  const gpu_rope_store_t args = {d_qkv.p,
-                                 d_slots.p,
-                                 c.dims > 0 ? table.p : nullptr,
-                                 c.q_norm ? d_q.p : nullptr,
-                                 c.k_norm ? d_k.p : nullptr,
-                                 eps,
-                                 c.dims,
-                                 s.num_heads,
-                                 c.tokens,
-                                 s.layer,
-                                 0};
+  gpu_rope_store_t args = {d_qkv.p,
+                           d_slots.p,
+                           c.dims > 0 ? table.p : nullptr,
+                           c.q_norm ? d_q.p : nullptr,
+                           c.k_norm ? d_k.p : nullptr,
+                           eps,
+                           c.dims,
+                           s.num_heads,
+                           c.tokens,
+                           s.layer};
+  args.norm_each = c.each, args.norm_late = c.late;
   MUST(gpu_rope_store(&kv, &args, nullptr));
   std::vector<double> rows = as_double(qkv), angles;
   for (int t = 0; t < c.tokens; t++) {
@@ -108,8 +119,8 @@ template <class T> static void rope_case(const rope_case_t &c) {
       const bool query = h < s.num_heads;
       const float *weight =
           query ? (c.q_norm ? q_norm.data() : nullptr) : (c.k_norm ? k_norm.data() : nullptr);
-      rope_reference(&rows[((size_t)t * heads + h) * dim], dim, weight, (double)eps, c.dims,
-                     angle.data());
+      if (weight != nullptr && c.each) weight += (query ? h : h - s.num_heads) * dim;
+      rope_reference(&rows[((size_t)t * heads + h) * dim], c, weight, (double)eps, angle.data());
     }
   }
   if (c.dims > 0) {
@@ -130,6 +141,13 @@ TEST(rope_store) {
   rope_case<f16_t>({{2, 1, 256, 16}, 5, 256, false, true});
   rope_case<f16_t>({{2, 2, 64, 16}, 5, 12, false, false});
   rope_case<bf16_t>({{2, 2, 64, 16}, 5, 0, false, false});
+}
+
+TEST(rope_store_norms_of_each_head_and_behind_the_rotation) {
+  rope_case<bf16_t>({{4, 2, 128, 16}, 5, 128, true, true, true, false});
+  rope_case<f16_t>({{3, 1, 80, 16}, 6, 40, true, true, false, true});
+  rope_case<bf16_t>({{2, 2, 64, 16}, 5, 64, true, true, true, true});
+  rope_case<bf16_t>({{4, 2, 256, 16}, 5, 0, true, true, false, true});
 }
 
 /* One norm over all heads of a token: the columns alone, then the same with the rest. */

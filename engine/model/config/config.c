@@ -255,8 +255,10 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->norm_plus_one = family->gemma_keys || family->norm_plus_one;
   bp->attn_gate = family->attn_gate;
   bp->qk_norm = family->qk_norm;
+  bp->qk_norm_each = family->qk_norm_each;
+  bp->qk_norm_late = family->qk_norm_late;
   if (family->qk_norm_key != NULL)
-    bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), false);
+    bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), family->qk_norm);
   read_parallel(reader, family, bp);
   if (!family->opt_keys) return;
   bool before = config_bool(reader, KEYS("do_layer_norm_before"), true);

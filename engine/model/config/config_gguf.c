@@ -64,6 +64,7 @@ static const struct {
     {"nemotron", "NemotronForCausalLM", LAYER_NORMS, 0},
     {"arcee", "ArceeForCausalLM", NEEDS_NOTHING, 0},
     {"starcoder", "GPTBigCodeForCausalLM", LAYER_NORMS | POSITION_TABLE, 0},
+    {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", NEEDS_NOTHING, 0},
     {"command-r", "CohereForCausalLM", LAYER_NORMS | LOGIT_SCALE, 0},
     {"cohere2", "Cohere2ForCausalLM", LAYER_NORMS | LOGIT_SCALE | WINDOWED, 0},
     {"chatglm", "GlmForCausalLM", NEEDS_NOTHING, 0},

@@ -36,6 +36,7 @@ static const char *const rope_keys[] = {
     "long_mscale",
     "mscale",
     "mscale_all_dim",
+    "alpha",
 };
 /* Of families with mrope: how positions of images are spread over the dimensions. */
 static const char *const mrope_keys[] = {"mrope_section", "mrope_interleaved"};
@@ -167,9 +168,18 @@ static void read_longrope(config_reader_t *reader, rope_config_t *rope, int32_t 
 }
 
 /* Reads the keys of the dict; `reader` looks into it. */
-static void read_scaling(config_reader_t *reader, const family_t *family, rope_config_t *rope) {
+static void read_scaling(config_reader_t *reader, const family_t *family, int32_t head_dim,
+                         rope_config_t *rope) {
   rope->type = read_type(reader, family);
   rope->theta = config_double(reader, KEYS("rope_theta"), rope->theta, 0, THETA_MAX, true);
+  double alpha = config_double(reader, KEYS("alpha"), 0, 0, 1e9, false);
+  if (alpha > 0 && (!family->rope_alpha || rope->type != ROPE_DYNAMIC))
+    config_refuse(reader, "alpha", NULL, "is supported beside dynamic of Hunyuan alone");
+  if (alpha > 0) {
+    rope->type = ROPE_DEFAULT;
+    rope->theta *= pow(alpha, (double)head_dim / (head_dim - 2));
+    return;
+  }
   if (rope->type == ROPE_DEFAULT || rope->type == ROPE_LONGROPE) return;
   need(reader, "factor");
   rope->factor = config_double(reader, KEYS("factor"), 1, 1, FACTOR_MAX, false);
@@ -260,7 +270,7 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     config_refuse(reader, name, dict, "absent or null for %s", family->architecture);
   if (dict != NULL) {
     check_keys(&inner, family, name, dict);
-    read_scaling(&inner, family, rope);
+    read_scaling(&inner, family, head_dim, rope);
     partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
     original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
     reader->code = inner.code;

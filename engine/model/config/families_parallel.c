@@ -137,6 +137,8 @@ static const family_t families[] = {
      .layout = &layout_cohere,
      .gguf_layout = &layout_gguf_cohere,
      .rope_theta = 5e5,
+     .qk_norm_key = "use_qk_norm",
+     .qk_norm_each = true,
      COHERE_PARTS},
     /* The layers that see the whole context have no rotation. */
     {.name = "cohere2",

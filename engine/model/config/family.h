@@ -74,27 +74,27 @@ typedef struct family {
   const char *qkv_bias_key, *o_bias_key;
   const char *attention_bias_key; /* switches q, k, v and o biases; NULL = no such key */
   const char *mlp_bias_key, *mlp_bias_key_also;
-  bool bias_default; /* value of those keys when absent */
-  bool qk_norm;
-  const char *qk_norm_key; /* NULL = no such key */
-  bool opt_keys;           /* do_layer_norm_before and the other keys of OPT */
+  bool bias_default;           /* value of those keys when absent */
+  bool qk_norm, norm_plus_one; /* (1 + w) norms */
+  const char *qk_norm_key;     /* NULL = no such key */
+  bool opt_keys;               /* do_layer_norm_before and the other keys of OPT */
   int32_t position_offset;
   window_rule_t window_rule;
   int32_t window_pattern;
   full_rule_t full_rule;
   block_kind_t block;
-  bool qk_norm_whole, sinks, no_rope_keys, longrope;
+  bool qk_norm_whole, qk_norm_each, qk_norm_late; /* attention_t */
+  bool sinks, no_rope_keys, longrope;
   double local_theta;   /* of sliding layers; -1 = theta without scaling, 0 = as the others */
   bool gemma_keys;      /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
   double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */
   bool rope_pairs;      /* the files have the dimensions of a rotated pair side by side */
-  const char
-      *parallel_key;  /* true = BLOCK_PARALLEL, false = BLOCK_PRE_NORM; its default is `block` */
-  bool shared_norm;   /* attention and MLP of a parallel block read one norm */
-  bool falcon_keys;   /* new_decoder_architecture and what it decides */
-  bool multi_query;   /* the key: one head of K and V, or as many as of Q */
-  int32_t rotary_dim; /* default of the key, which counts dimensions; 0 = no such key */
-  bool norm_plus_one; /* (1 + w) norms */
+  const char *parallel_key; /* true: BLOCK_PARALLEL, false: BLOCK_PRE_NORM; absent: `block` */
+  bool shared_norm;         /* attention and MLP of a parallel block read one norm */
+  bool falcon_keys;         /* new_decoder_architecture and what it decides */
+  bool multi_query;         /* the key: one head of K and V, or as many as of Q */
+  int32_t rotary_dim;       /* default of the key, which counts dimensions; 0 = no such key */
+  bool rope_alpha;          /* knows alpha beside dynamic: a larger theta, whatever the length */
   double attn_softcap, final_softcap; /* class defaults */
   bool granite_keys;                  /* the four multipliers */
   double logit_scale;                 /* class default of the key; 0 = no such key */

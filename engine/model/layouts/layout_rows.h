@@ -30,12 +30,13 @@
 #define HEAD_NORM(role, name, rows)                                                                \
   { role, "layers.#.self_attn." name, rows, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER, FORM_PLAIN }
 #define OUT_PROJECTION ATTENTION(ROLE_O, "o_proj", DIM_HIDDEN, DIM_Q, WHEN_O_BIAS)
-#define ATTENTION_ROWS                                                                             \
+#define PROJECTION_ROWS                                                                            \
   ATTENTION(ROLE_Q, "q_proj", DIM_Q, DIM_HIDDEN, WHEN_QKV_BIAS),                                   \
       ATTENTION(ROLE_K, "k_proj", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),                              \
-      ATTENTION(ROLE_V, "v_proj", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),                              \
-      HEAD_NORM(ROLE_Q_NORM, "q_norm", DIM_Q_NORM), HEAD_NORM(ROLE_K_NORM, "k_norm", DIM_K_NORM),  \
-      OUT_PROJECTION
+      ATTENTION(ROLE_V, "v_proj", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS), OUT_PROJECTION
+#define ATTENTION_ROWS                                                                             \
+  PROJECTION_ROWS, HEAD_NORM(ROLE_Q_NORM, "q_norm", DIM_Q_NORM),                                   \
+      HEAD_NORM(ROLE_K_NORM, "k_norm", DIM_K_NORM)
 
 #define DENSE(role, name, rows, cols)                                                              \
   { role, "layers.#.mlp." name, rows, cols, WHEN_DENSE, WHEN_DENSE_BIAS, FORM_PLAIN }

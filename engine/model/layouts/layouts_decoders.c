@@ -24,6 +24,15 @@ static const tensor_pattern_t glm4_patterns[] = {
     DENSE(ROLE_DOWN, "down_proj", DIM_HIDDEN, DIM_MLP),
 };
 
+static const tensor_pattern_t hunyuan_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    PROJECTION_ROWS,
+    HEAD_NORM(ROLE_Q_NORM, "query_layernorm", DIM_Q_NORM),
+    HEAD_NORM(ROLE_K_NORM, "key_layernorm", DIM_K_NORM),
+    DENSE_ROWS,
+};
+
 static const tensor_pattern_t exaone_patterns[] = {
     ROW(ROLE_EMBED, "wte", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
     ROW(ROLE_FINAL_NORM, "ln_f", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER),
@@ -94,6 +103,7 @@ const layout_t layout_gpt_bigcode = {
     .ignored = {"$.attn.bias", "$.attn.masked_bias"},
     .qkv_grouped = true,
 };
+const layout_t layout_hunyuan = LLAMA_LIKE(hunyuan_patterns);
 const layout_t layout_glm = LLAMA_LIKE(glm_patterns);
 const layout_t layout_glm4 = LLAMA_LIKE(glm4_patterns);
 const layout_t layout_exaone = {

@@ -20,12 +20,14 @@
 #define MATRIX(role, name, rows, cols, when, bias)                                                 \
   { role, "blk.#." name, rows, cols, when, bias, FORM_PLAIN }
 #define OUT_ROW MATRIX(ROLE_O, "attn_output", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_O_BIAS)
-#define ATTENTION_ROWS                                                                             \
+#define PROJECTION_ROWS                                                                            \
   MATRIX(ROLE_Q, "attn_q", DIM_Q, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                         \
       MATRIX(ROLE_K, "attn_k", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                    \
-      MATRIX(ROLE_V, "attn_v", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                    \
+      MATRIX(ROLE_V, "attn_v", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS), OUT_ROW
+#define ATTENTION_ROWS                                                                             \
+  PROJECTION_ROWS,                                                                                 \
       MATRIX(ROLE_Q_NORM, "attn_q_norm", DIM_Q_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER),          \
-      MATRIX(ROLE_K_NORM, "attn_k_norm", DIM_K_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER), OUT_ROW
+      MATRIX(ROLE_K_NORM, "attn_k_norm", DIM_K_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER)
 #define UP_ROW MATRIX(ROLE_UP, "ffn_up", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS)
 #define DOWN_ROW MATRIX(ROLE_DOWN, "ffn_down", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_DENSE_BIAS)
 #define DENSE_ROWS                                                                                 \
@@ -154,7 +156,9 @@ static const tensor_pattern_t stablelm_patterns[] = {
 static const tensor_pattern_t cohere_patterns[] = {
     OUTER_ROWS(WHEN_NEVER),
     NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
-    ATTENTION_ROWS,
+    PROJECTION_ROWS,
+    {ROLE_Q_NORM, "blk.#.attn_q_norm", DIM_Q_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER, FORM_HEADS},
+    {ROLE_K_NORM, "blk.#.attn_k_norm", DIM_K_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER, FORM_HEADS},
     DENSE_ROWS,
 };
 

@@ -49,7 +49,11 @@ static const tensor_pattern_t stablelm_patterns[] = {
 static const tensor_pattern_t cohere_patterns[] = {
     DECODER_ROWS,
     LAYER_NORM(ROLE_ATTN_NORM, "input_layernorm"),
-    ATTENTION_ROWS,
+    PROJECTION_ROWS,
+    {ROLE_Q_NORM, "layers.#.self_attn.q_norm", DIM_Q_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER,
+     FORM_HEADS},
+    {ROLE_K_NORM, "layers.#.self_attn.k_norm", DIM_K_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER,
+     FORM_HEADS},
     DENSE_ROWS,
 };
 

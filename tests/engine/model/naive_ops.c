@@ -192,11 +192,22 @@ static void naive_linear(device_t *device, act_t *out, const act_t *in, const we
 }
 
 /* `width` is head_dim, or that of all heads. */
-static void head_norm(float *head, const attention_t *a, const vector_t *weight, int32_t width) {
-  double squares = 0;
-  for (int32_t i = 0; i < width; i++) squares += (double)head[i] * head[i];
+static void head_norm(float *head, const attention_t *a, const float *weight, int32_t width) {
+  double mean = 0, squares = 0;
+  for (int32_t i = 0; i < width && a->norm_each; i++) mean += (double)head[i] / width;
+  for (int32_t i = 0; i < width; i++) squares += (head[i] - mean) * (head[i] - mean);
   double inverse = 1.0 / sqrt(squares / width + a->norm_eps);
-  for (int32_t i = 0; i < width; i++) head[i] = (float)(head[i] * inverse * weight->values[i]);
+  for (int32_t i = 0; i < width; i++) head[i] = (float)((head[i] - mean) * inverse * weight[i]);
+}
+
+static void norm_heads(float *row, const attention_t *a) {
+  const int32_t heads = a->num_heads, kv_heads = a->num_kv_heads, dim = a->head_dim;
+  for (int32_t h = 0; h < heads + kv_heads; h++) {
+    const vector_t *norm = h < heads ? a->q_norm : a->k_norm;
+    int32_t span = !a->norm_whole ? dim : h == 0 ? heads * dim : h == heads ? kv_heads * dim : 0;
+    int32_t own = a->norm_each ? (h < heads ? h : h - heads) * dim : 0;
+    if (norm != NULL && span > 0) head_norm(row + (int64_t)h * dim, a, norm->values + own, span);
+  }
 }
 
 static void rotate(float *head, const rope_t *rope, int32_t position) {
@@ -217,14 +228,11 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
   const int64_t slots = (int64_t)device->kv.num_blocks * device->kv.block_size;
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     float *row = FLOATS(qkv) + t * width;
-    for (int32_t h = 0; h < heads + kv_heads; h++) {
-      const vector_t *norm = h < heads ? a->q_norm : a->k_norm;
-      int32_t span = !a->norm_whole ? dim : h == 0 ? heads * dim : h == heads ? kv_heads * dim : 0;
-      if (norm != NULL && span > 0) head_norm(row + (int64_t)h * dim, a, norm, span);
-    }
+    if (!a->norm_late) norm_heads(row, a);
     for (int32_t h = 0; h < heads + kv_heads; h++) {
       if (a->rope != NULL) rotate(row + (int64_t)h * dim, a->rope, batch->positions[t]);
     }
+    if (a->norm_late) norm_heads(row, a);
     if (batch->slot_mapping[t] < 0) continue;
     int64_t at = (a->layer * slots + batch->slot_mapping[t]) * kv_width;
     memcpy(device->keys + at, row + (int64_t)heads * dim, (size_t)kv_width * sizeof(float));
@@ -277,7 +285,7 @@ static void naive_latent_store(device_t *device, act_t *rows, const latent_t *a)
   const attention_t norm = {.norm_eps = a->norm_eps};
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     float *row = FLOATS(rows) + t * width;
-    head_norm(row, &norm, a->norm, a->rank);
+    head_norm(row, &norm, a->norm->values, a->rank);
     rotate(row + a->rank, a->rope, batch->positions[t]);
     if (batch->slot_mapping[t] < 0) continue;
     memcpy(device->keys + (a->layer * slots + batch->slot_mapping[t]) * width, row,

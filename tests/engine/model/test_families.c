@@ -591,7 +591,7 @@ Test(families, layers_that_see_everything_may_not_be_rotated) {
   cr_assert(blueprint.qkv_bias);
   cr_assert(!blueprint.o_bias);
   blueprint_free(&blueprint);
-  bad(ARCHITECTURE("CohereForCausalLM") ",\"use_qk_norm\":true}", "use_qk_norm");
+  bad(ARCHITECTURE("Cohere2ForCausalLM") ",\"use_qk_norm\":true}", "use_qk_norm");
 }
 
 Test(families, squared_relu_and_heads_with_biases) {
@@ -610,4 +610,21 @@ Test(families, squared_relu_and_heads_with_biases) {
   blueprint_free(&blueprint);
   bad(ARCHITECTURE("GPTJForCausalLM") ",\"rotary_dim\":null}", "rotary_dim");
   bad(ARCHITECTURE("PhiForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
+}
+
+Test(families, norms_of_q_and_k) {
+  good(ARCHITECTURE("CohereForCausalLM") ",\"use_qk_norm\":true}");
+  cr_assert(blueprint.qk_norm);
+  cr_assert(blueprint.qk_norm_each);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("HunYuanDenseV1ForCausalLM") ",\"rope_scaling\":{\"type\":\"dynamic\","
+                                                 "\"alpha\":1000,\"mscale\":1}}");
+  cr_assert(blueprint.qk_norm);
+  cr_assert(blueprint.qk_norm_late);
+  ASSERT_EQ(blueprint.rope.type, ROPE_DEFAULT);
+  cr_assert_float_eq(blueprint.rope.theta, 1e4 * pow(1000, 128.0 / 126), 1);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("LlamaForCausalLM") ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2,"
+                                       "\"alpha\":1000}}",
+      "alpha");
 }
