@@ -94,17 +94,11 @@ template <class T> static void rope_case(const rope_case_t &c) {
     MUST(gpu_rope_table(table.p, d_positions.p, frequencies.p, scale, c.dims, c.tokens, nullptr));
   const gpu_kv_t kv = {cache.p, s.num_layers,  num_blocks, s.block_size, s.num_kv_heads,
                        dim,     dtype_of<T>(), s.fp8,      d_scales.p};
-  gpu_rope_store_t args = {d_qkv.p,
-                           d_slots.p,
-                           c.dims > 0 ? table.p : nullptr,
-                           c.q_norm ? d_q.p : nullptr,
-                           c.k_norm ? d_k.p : nullptr,
-                           eps,
-                           c.dims,
-                           s.num_heads,
-                           c.tokens,
-                           s.layer};
-  args.norm_each = c.each, args.norm_late = c.late;
+  gpu_rope_store_t args = {};
+  args.qkv = d_qkv.p, args.slots = d_slots.p, args.table = c.dims > 0 ? table.p : nullptr;
+  args.q_norm = c.q_norm ? d_q.p : nullptr, args.k_norm = c.k_norm ? d_k.p : nullptr;
+  args.norm_eps = eps, args.norm_each = c.each, args.norm_late = c.late;
+  args.dims = c.dims, args.num_heads = s.num_heads, args.tokens = c.tokens, args.layer = s.layer;
   MUST(gpu_rope_store(&kv, &args, nullptr));
   std::vector<double> rows = as_double(qkv), angles;
   for (int t = 0; t < c.tokens; t++) {
