@@ -652,7 +652,8 @@ int serve_run(config_t *config, int argc, char *const *argv) {
     daemon.exit_status = error_exit_code(code);
   }
   tear_down(&daemon);
-  if (code == 0) log_line(LOG_INFO, "stop", "stopped");
+  /* Of an end with an error the last line says which. */
+  if (code == 0 && daemon.exit_status == 0) log_line(LOG_INFO, "stop", "stopped");
   log_close();
   return daemon.exit_status;
 }

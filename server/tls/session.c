@@ -46,7 +46,7 @@ bool session_begin(session_t *session) {
 /* A client that speaks HTTP without TLS gets an answer that it can read. */
 static void answer_plainly(int fd) {
   static const char body[] =
-      "{\"error\":{\"message\":\"This port speaks TLS: use https:// in the URL.\","
+      "{\"error\":{\"message\":\"This port speaks TLS: use https in the URL.\","
       "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"tls_required\"}}";
   char text[512], waste[4096];
   int length = snprintf(text, sizeof text,

@@ -1,12 +1,15 @@
-"""Starts that fail by a common mistake: the message names the cause and what to do, and the exit
-status tells a supervisor not to try again."""
+"""Starts that fail by a common mistake: the last line on standard error names the cause and what to
+do, and the exit status tells a supervisor not to try again."""
 
+import json
+import os
 import shutil
 import socket
+import subprocess
 
 import pytest
 
-from harness import DEMO, run
+from harness import DEMO, PATIENCE, ROOT
 
 
 def whole(folder):
@@ -54,6 +57,23 @@ def keys_of_mode(mode, text="k1\n"):
     def make(folder):
         (folder / "keys").write_text(text)
         (folder / "keys").chmod(mode)
+    return make
+
+
+def weights_of_type(name):
+    """Replaces the type of the first tensors in the header, byte for byte."""
+    def make(folder):
+        weights = whole(folder) / "model.safetensors"
+        content = weights.read_bytes()
+        assert b'"BF16"' in content
+        weights.write_bytes(content.replace(b'"BF16"', b'"%s"' % name))
+    return make
+
+
+def unreadable(path):
+    def make(folder):
+        whole(folder)
+        (folder / path).chmod(0)
     return make
 
 
@@ -111,9 +131,50 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a device that is none": (NOTHING, [*SERVE, "--device", "gpu"], 78, ["auto, cpu or cuda[:N]"]),
     "a context too long": (NOTHING, [*SERVE, "--max-model-len", "100000"], 78,
                            ["the model allows 1 to 8192"]),
+    "weights that cannot be read": (unreadable("model/model.safetensors"),
+                                         ["serve", "{here}/model", "--port", "0"], 77,
+                                         ["model.safetensors", "ermission denied"]),
+    "a folder that cannot be entered": (unreadable("model"), ["serve", "{here}/model"], 77,
+                                           ["permission denied", "{here}/model"]),
+    "an unknown type of weights": (weights_of_type(b"X16"), ["serve", "{here}/model"], 65,
+                                   ["model.safetensors"]),
+    "a type that is none": (NOTHING, [*SERVE, "--dtype", "int8"], 64,
+                            ["--dtype", "'int8'", "bfloat16"]),
+    "too little memory": (NOTHING, [*SERVE, "--kv-cache-bytes", "1000"], 78,
+                          ["max_model_len is 8192", "raise --kv-cache-bytes"]),
+    "a device that is not there": (NOTHING, [*SERVE, "--device", "cuda:9"], 78,
+                                   ["(set by --device)"]),
+    "a template that is not there": (NOTHING, [*SERVE, "--chat-template", "{here}/t.jinja"], 78,
+                                     ["{here}/t.jinja", "no such file"]),
+    "an adapter without its switch": (NOTHING, [*SERVE, "--lora-modules", "a={here}"], 78,
+                                      ["set --enable-lora"]),
+    "a certificate that is not there": (NOTHING, [*SERVE, "--tls-cert", "{here}/c.pem"], 78,
+                                        ["tls_cert: cannot open {here}/c.pem", "--tls-cert"]),
+    "a key without its certificate": (NOTHING, [*SERVE, "--tls-key", "{here}/k.pem"], 78,
+                                      ["tls_key is set, but tls_cert is not"]),
+    "a collector by gRPC": (NOTHING, [*SERVE, "--otlp-endpoint", "localhost:4317"], 78,
+                            ["otlp_endpoint", "not by gRPC"]),
+    "a draft model that is not there": (NOTHING, [*SERVE, "--speculative-model", "/no/such",
+                                                  "--num-speculative-tokens", "3"], 66,
+                                        ["/no/such: No such file", "--speculative-model"]),
     "two devices": (NOTHING, [*SERVE, "--tensor-parallel-size", "2"], 64,
                     ["one device, so only 1 is possible"]),
 }
+
+
+def last_line(inferd, *arguments):
+    """(exit status, the text of the last line on standard error). Root gets no rights beyond those
+    of the files."""
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+    done = subprocess.run([*powerless, ROOT / inferd, *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE)
+    line = done.stderr.strip().splitlines()[-1]
+    if line.startswith("{"):
+        line = json.loads(line)
+        assert line["level"] == "error", done.stderr
+        return done.returncode, line["msg"]
+    assert line.startswith("inferd: "), done.stderr
+    return done.returncode, line
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -125,15 +186,15 @@ def test_a_mistake_is_named(inferd, tmp_path, name):
     def fill(text):
         return text.format(here=tmp_path, name=tmp_path.name, demo=DEMO)
 
-    done = run(inferd, *map(fill, arguments))
-    assert done.returncode == status, done.stdout
+    found, line = last_line(inferd, *map(fill, arguments))
+    assert found == status, line
     for word in map(fill, words):
-        assert word in done.stdout, (word, done.stdout)
+        assert word in line, (word, line)
 
 
 def test_a_port_in_use_is_named(inferd):
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        done = run(inferd, "serve", DEMO, "--port", port)
-    assert done.returncode == 69, done.stdout
-    assert f"127.0.0.1:{port}: Address already in use; stop the process" in done.stdout
+        status, line = last_line(inferd, "serve", DEMO, "--port", str(port))
+    assert status == 69, line
+    assert f"127.0.0.1:{port}: Address already in use; stop the process" in line

@@ -288,20 +288,21 @@ static int refuse_path(const model_search_t *search, int number) {
   if (parent == 0 && search->what[0] == '/') parent = 1;
   snprintf(dir, sizeof dir, "%.*s", (int)parent, parent > 0 ? search->what : "");
   if (parent == 0) snprintf(dir, sizeof dir, "./");
+  inferd_error_t reason = {0};
   int code = error_system(search->error, shown, number);
+  error_system(&reason, shown, number);
   if (number == EACCES) {
-    inferd_error_t denied = {0};
-    error_system(&denied, shown, number);
     error_quote(where, sizeof where, dir, strlen(dir));
     return error_set(search->error, code, "model", "%.700s, who may not look into %s",
-                     denied.message, where);
+                     reason.message, where);
   }
   char name[LOCATED_PATH_MAX];
   snprintf(name, sizeof name, "%.*s", (int)(end - parent), search->what + parent);
   find_near(dir, name, near);
   if (near[0] == '\0') return code;
   error_quote(where, sizeof where, dir, strlen(dir));
-  return error_set(search->error, code, "model", "%s; did you mean %s%s?", shown, where, near);
+  return error_set(search->error, code, "model", "%.700s; did you mean %s%s?", reason.message,
+                   where, near);
 }
 
 static int take_path(model_search_t *search, const char *path, const struct stat *status) {
