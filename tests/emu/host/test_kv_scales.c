@@ -104,8 +104,14 @@ static const void *table_row(void *context, int64_t row, void *scratch) {
 
 static device_t *open_device(problem_t *p, weight_t **tables) {
   const device_options_t options = {.num_threads = 1};
-  const kv_cache_desc_t desc = {LAYERS, KV_HEADS,   DIM,  BLOCKS,
-                                SIZE,   DTYPE_BF16, true, p->scales[0]};
+  const kv_cache_desc_t desc = {.num_layers = LAYERS,
+                                .num_kv_heads = KV_HEADS,
+                                .head_dim = DIM,
+                                .num_blocks = BLOCKS,
+                                .block_size = SIZE,
+                                .dtype = DTYPE_BF16,
+                                .fp8 = true,
+                                .scales = p->scales[0]};
   const step_limits_t limits = {.tokens_max = TOKENS,
                                 .reqs_max = 1,
                                 .logits_rows_max = 1,

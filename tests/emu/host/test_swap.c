@@ -111,7 +111,13 @@ static void free_batch(batch_t *b) {
 
 static void open_bench(bench_t *t, bool fp8) {
   const device_options_t options = {.num_threads = 1};
-  const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, fp8, NULL};
+  const kv_cache_desc_t desc = {.num_layers = LAYERS,
+                                .num_kv_heads = HEADS,
+                                .head_dim = DIM,
+                                .num_blocks = BLOCKS,
+                                .block_size = SIZE,
+                                .dtype = DTYPE_BF16,
+                                .fp8 = fp8};
   const step_limits_t limits = {.tokens_max = TOKENS,
                                 .reqs_max = 2,
                                 .logits_rows_max = 1,
@@ -323,7 +329,12 @@ Test(swap, no_pool) {
   static const char *const calls[] = {"cudaMallocHost:1:2", "cudaStreamCreate:2:2",
                                       "cudaEventCreate:2:2", "cudaMemcpyBatchAsync:1:801"};
   const device_options_t options = {.num_threads = 1};
-  const kv_cache_desc_t desc = {LAYERS, HEADS, DIM, BLOCKS, SIZE, DTYPE_BF16, false, NULL};
+  const kv_cache_desc_t desc = {.num_layers = LAYERS,
+                                .num_kv_heads = HEADS,
+                                .head_dim = DIM,
+                                .num_blocks = BLOCKS,
+                                .block_size = SIZE,
+                                .dtype = DTYPE_BF16};
   inferd_error_t error = {0};
   device_t *d;
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
