@@ -128,7 +128,8 @@ static void world_start(latent_world_t *w, pool_t *p, const char *isa, int threa
   w->out = FLOATS(ops_cpu.buffer(w->device, tokens, p->heads * p->value));
 }
 
-static void run(latent_world_t *w, const part_t *parts, int32_t count) {
+/* `copy` NULL = none. */
+static void run_after(latent_world_t *w, const part_t *parts, int32_t count, block_copy_t *copy) {
   static int32_t positions[LONG + SHORT], starts[PARTS_MAX + 1];
   static int64_t slots[LONG + SHORT];
   const int32_t *tables[PARTS_MAX];
@@ -159,7 +160,9 @@ static void run(latent_world_t *w, const part_t *parts, int32_t count) {
                          .slot_mapping = slots,
                          .query_start_loc = starts,
                          .seq_lens = lens,
-                         .block_table = tables};
+                         .block_table = tables,
+                         .num_copies = copy != NULL,
+                         .copies = copy};
   ops_cpu.begin(w->device, &batch);
   ops_cpu.latent->store(w->device, ACT(w->rows), &w->latent);
   ops_cpu.latent->attend(w->device, ACT(w->out), ACT(w->q), ACT(w->queries), ACT(w->sums),
@@ -167,6 +170,10 @@ static void run(latent_world_t *w, const part_t *parts, int32_t count) {
   for (int32_t i = 0; i < count; i++)
     memcpy(p->out + (size_t)(start_of(parts[i].sequence) + parts[i].first) * out,
            w->out + (size_t)starts[i] * out, (size_t)parts[i].count * out * sizeof(float));
+}
+
+static void run(latent_world_t *w, const part_t *parts, int32_t count) {
+  run_after(w, parts, count, NULL);
 }
 
 /* Both sequences together, `chunk` tokens of each at a time. */
@@ -337,4 +344,25 @@ Test(latent, rows_behind_count_for_nothing) {
   free(whole);
   ops_cpu.close(w.device);
   pool_free(&p);
+}
+
+/* A fork copies the rows of a block that it shares in part. */
+Test(latent, copied_rows_are_the_same) {
+  for (dtype_t dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
+    pool_t p = pool_make(&shapes[2], dtype);
+    latent_world_t w;
+    world_start(&w, &p, "auto", 2);
+    run(&w, (part_t[]){{1, 0, SHORT}}, 1);
+    const size_t width = (size_t)(p.heads * p.value);
+    float *at = p.out + ((size_t)start_of(1) + 40) * width, *wanted = malloc(width * sizeof *at);
+    memcpy(wanted, at, width * sizeof *at);
+    block_copy_t copy = {.src = p.blocks[1][0], .dst = p.blocks[0][0], .rows = 40};
+    p.blocks[1][0] = copy.dst;
+    memset(at, 0xff, width * sizeof *at);
+    run_after(&w, (part_t[]){{1, 40, 1}}, 1, &copy);
+    ASSERT_EQ(memcmp(at, wanted, width * sizeof *at), 0);
+    free(wanted);
+    ops_cpu.close(w.device);
+    pool_free(&p);
+  }
 }
