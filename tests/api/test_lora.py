@@ -7,7 +7,7 @@ import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import DEMO, dummy_model, wait_until
+from harness import DEMO, Stream, dummy_model, wait_until
 
 PROMPT = "Once upon a time there was a small machine that counted everything it saw, and then"
 BODY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True,
@@ -241,3 +241,17 @@ def test_adapters_are_off_unless_asked_for(start):
     server = start(DEMO, *ADMIN, key="root")
     answer = server.post("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "y"})
     assert answer.status == 400 and "--enable-lora" in answer.error["message"]
+
+
+def test_the_adapters_in_use_are_a_metric(start, tmp_path):
+    """Under both names; routers that know vLLM send a request where its adapter is already."""
+    model = dummy_model(tmp_path / "model")
+    first = write_adapter(tmp_path / "first", model, 1)
+    server = start(model, *FLAGS, "--lora-modules", f"one={first}", "--max-loras", 2)
+    stream = Stream(server, {**BODY, "model": "one", "max_tokens": 400})
+    events = stream.events()
+    next(events)
+    for name in ("inferd_lora_requests_info", "vllm:lora_requests_info"):
+        labels = [dict(of) for sample, of in server.metrics() if sample == name]
+        assert [(of["running_lora_adapters"], of["max_lora"]) for of in labels] == [("one", "2")]
+    stream.close()
