@@ -588,16 +588,28 @@ const family_t *family_by_body(const char *architecture, size_t length, bool *cl
   return NULL;
 }
 
-const char *family_list(char *out, size_t capacity) {
-  size_t used = 0, table;
-  const char *last = "";
-  out[0] = '\0';
-  for (const family_t *row = next_family(NULL, &table); row != NULL && used < capacity;
-       row = next_family(row, &table)) {
-    if (strcmp(row->architecture, last) == 0) continue;
-    int n = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", row->architecture);
-    used += n > 0 ? (size_t)n : 0;
-    last = row->architecture;
+const char *family_advice(const char *architecture, size_t length) {
+  static const struct {
+    const char *architecture, *advice;
+  } rows[] = {
+      {"ChatGLMModel", "its files for transformers are (names end in -hf, GlmForCausalLM)"},
+      {"ChatGLMForConditionalGeneration", "GLM-4 is (GlmForCausalLM, Glm4ForCausalLM)"},
+      {"RWForCausalLM", "newer files of the same model are (FalconForCausalLM)"},
+      {"StableLMEpochForCausalLM", "newer files of the same model are (StableLmForCausalLM)"},
+      {"MixFormerSequentialForCausalLM", "newer files of the same model are (PhiForCausalLM)"},
+      {"BloomForCausalLM", "it needs a bias of the scores by distance (ALiBi)"},
+      {"MptForCausalLM", "it needs a bias of the scores by distance (ALiBi)"},
+      {"MPTForCausalLM", "it needs a bias of the scores by distance (ALiBi)"},
+      {"BaichuanForCausalLM", "it needs a norm of the head's rows, and ALiBi"},
+      {"Phi3SmallForCausalLM", "it needs attention to blocks of keys"},
+      {"PhimoeForCausalLM", "it needs the router SparseMixer"},
+      {"PhiMoEForCausalLM", "it needs the router SparseMixer"},
+      {"ApertusForCausalLM", "it needs the activation xIELU"},
+      {"BitNetForCausalLM", "it needs norms inside of the blocks"},
+      {"CodeGenForCausalLM", "it needs the order of its q, k and v"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    if (same(rows[i].architecture, architecture, length)) return rows[i].advice;
   }
-  return out;
+  return "docs/models.md lists those that are";
 }

@@ -144,7 +144,7 @@ const family_t *family_by_text(const family_t *wrapper, const char *type, size_t
 const family_t *family_by_body(const char *architecture, size_t length, bool *classifies);
 /* By model_type, or NULL. */
 const family_t *family_by_name(const char *name, size_t length);
-/* Writes "LlamaForCausalLM, ..." for messages. Returns `out`. */
-const char *family_list(char *out, size_t capacity);
+/* Why an unknown architecture is not served, or what is instead; a sentence without its end. */
+const char *family_advice(const char *architecture, size_t length);
 
 #endif

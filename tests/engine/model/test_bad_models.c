@@ -47,7 +47,7 @@ static void bad_configs(const key_case_t *cases, size_t count) {
   }
 
 BAD_CONFIGS(architecture,
-            {"architectures", "[\"LlamaForCausalLM2\"]", "not supported; supported: Llama"},
+            {"architectures", "[\"LlamaForCausalLM2\"]", "not supported; docs/models.md lists"},
             {"architectures", "[\"BloomForCausalLM\"]", "architecture \"BloomForCausalLM\""},
             {"architectures", "[7]", "architecture \"\""},
             {"architectures", "\"LlamaForCausalLM\"", "\"architectures\" is"},

@@ -325,7 +325,9 @@ Test(families, experts) {
 
 Test(families, refusals) {
   static const char *const cases[][2] = {
-      {ARCHITECTURE("BloomForCausalLM") "}", "architecture \"BloomForCausalLM\" is not supported"},
+      {ARCHITECTURE("BloomForCausalLM") "}", "is not supported; it needs a bias of the scores"},
+      {ARCHITECTURE("ChatGLMModel") ",\"auto_map\":{\"a\":\"b\"}}",
+       "(remote code is never run); its files for transformers are"},
       {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
       {ARCHITECTURE("PhiMoEForCausalLM") "}", "\"PhiMoEForCausalLM\""},
       {ARCHITECTURE("DeepseekV32ForCausalLM") "}", "\"DeepseekV32ForCausalLM\""},
