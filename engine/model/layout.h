@@ -31,6 +31,7 @@ typedef enum dim {
   DIM_EXPERT,    /* I */
   DIM_EXPERT_UP, /* 2 I */
   DIM_SHARED,    /* width of the shared expert */
+  DIM_SHARED_UP, /* twice that */
   DIM_MIX_IN,    /* of ROLE_MIX_IN and so on, see mixer.h */
   DIM_MIX_HEADS,
   DIM_MIX_HEADS_2, /* 2 heads */
@@ -125,16 +126,15 @@ typedef struct layout {
   const char *ignored[6]; /* names that hold or, after '$', end in one of these; NULL ends */
   /* Rows i and i + D / 2 of every head of q and k lie side by side: 0, D / 2, 1, D / 2 + 1 ... */
   bool heads_zipped;
-  /* Fused q, k, v in groups: the heads of q that share a head of k, that head, and its head of v.
-   */
+  /* Fused q, k, v in groups: the heads of q that share a head of k, that head, its head of v. */
   bool qkv_grouped;
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
 extern const layout_t layout_bert, layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo2, layout_nomic_bert;
-extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5;
-extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss;
+extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
+extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss, layout_bamba;
 extern const layout_t layout_deepseek2, layout_deepseek3;
 extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
 extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;

@@ -16,6 +16,16 @@
  *   MAMBA2  z | x | B | C | step; the convolution takes x, B, C; B is the k, C the q, x the v */
 typedef enum mixer_kind { MIXER_NONE, MIXER_CONV, MIXER_DELTA, MIXER_MAMBA2 } mixer_kind_t;
 
+/* Which keys of config.json describe the layers with a state. */
+typedef enum mixer_keys {
+  MIXERS_NONE,
+  MIXERS_LFM2,  /* layer_types with conv, or full_attn_idxs; conv_L_cache, block_ keys of the MLP */
+  MIXERS_DELTA, /* linear_attention in layer_types or by full_attention_interval; linear_ keys */
+  MIXERS_DELTA_BY_GROUP, /* the same; the rows of q, k, v and z stand together by group */
+  MIXERS_GRANITE,        /* mamba_ keys; layer_types; shared_intermediate_size */
+  MIXERS_BAMBA           /* mamba_ keys; attn_layer_indices */
+} mixer_keys_t;
+
 typedef struct mixer_config {
   mixer_kind_t kind;
   int32_t taps;

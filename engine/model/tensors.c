@@ -35,11 +35,14 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_EXPERT: return bp->expert_size;
   case DIM_EXPERT_UP: return 2 * (int64_t)bp->expert_size;
   case DIM_SHARED: return bp->shared_size;
+  case DIM_SHARED_UP: return 2 * (int64_t)bp->shared_size;
   case DIM_MIX_IN: return mix_rows(bp);
   case DIM_MIX_HEADS: return bp->mixer.num_heads;
   case DIM_MIX_HEADS_2: return 2 * (int64_t)bp->mixer.num_heads;
   case DIM_MIX_CONV: return (int64_t)mixer_channels(&bp->mixer, bp->hidden_size) * bp->mixer.taps;
-  case DIM_MIX_NORM: return bp->mixer.norm_group;
+  case DIM_MIX_NORM:
+    return bp->mixer.kind == MIXER_DELTA ? bp->mixer.value_dim
+                                         : mixer_inner(&bp->mixer, bp->hidden_size);
   case DIM_MIX_INNER: return mixer_inner(&bp->mixer, bp->hidden_size);
   case DIM_TYPES: return bp->encoder.token_types;
   case DIM_LABELS: return bp->encoder.num_labels;
@@ -73,6 +76,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_EXPERT] = "the width of an expert",
       [DIM_EXPERT_UP] = "2 x the width of an expert",
       [DIM_SHARED] = "shared_expert_intermediate_size",
+      [DIM_SHARED_UP] = "2 x shared_intermediate_size",
       [DIM_MIX_IN] = "the heads of the layers with a state",
       [DIM_MIX_HEADS] = "the heads of the layers with a state",
       [DIM_MIX_HEADS_2] = "2 x the heads of the layers with a state",

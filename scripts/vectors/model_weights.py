@@ -91,6 +91,9 @@ def experts_of(model, name, shape, seed):
             made = unpack(*blocks(name, shape[0], shape[2], shape[1], seed))
             return made.transpose(0, 2, 1).copy()
         return values(name, shape, shape[1], seed)
+    if kind == "granitemoehybrid":
+        part = "output_linear" if name.endswith("down_proj") else "input_linear"
+        return values(name.split(".experts.")[0] + f".{part}.weight", shape, shape[2], seed)
     base = name.rsplit(".", 1)[0]
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
     if kind in ("mixtral", "minimax_m2"):
@@ -139,6 +142,8 @@ def fill(model, seed, dtype):
             name, shape = stored_name(model, full), tuple(parameter.shape)
             if name.endswith("e_score_correction_bias"):
                 continue
+            if model.config.model_type == "granitemoehybrid":
+                name = name.replace(".router.weight", ".router.layer.weight")
             if ".experts." in name:
                 made = torch.from_numpy(experts_of(model, name, shape, seed))
                 parameter.copy_(made.to(dtype).to(torch.float32))

@@ -47,6 +47,24 @@ def qwen3_5_images(text):
                          "num_position_embeddings": 16})
 
 
+MAMBA = {"mamba_expand": 2, "mamba_n_groups": 2, "mamba_d_state": 24, "mamba_d_conv": 4}
+
+
+def granite_hybrid(hidden, heads, *args, **more):
+    return llama_like("GraniteMoeHybridForCausalLM", "granitemoehybrid", hidden, heads, *args, **{
+        "num_hidden_layers": 4, "mamba_n_heads": heads * 2, "mamba_d_head": hidden // heads,
+        "layer_types": ["mamba", "attention", "mamba", "mamba"], "num_local_experts": 5,
+        "num_experts_per_tok": 2, "shared_intermediate_size": 72, "embedding_multiplier": 3.0,
+        "position_embedding_type": "nope", "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2, "logits_scaling": 2.0, **MAMBA, **more})
+
+
+def bamba(hidden, heads, *args, **more):
+    return llama_like("BambaForCausalLM", "bamba", hidden, heads, *args, **{
+        "num_hidden_layers": 3, "mamba_n_heads": heads * 2, "mamba_d_head": "auto",
+        "attn_layer_indices": [1], "rope_theta": 1e4, **MAMBA, **more})
+
+
 def draw_sizes(rng, head_dims):
     """hidden, heads, kv_heads, mlp, and what all have."""
     kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
@@ -89,7 +107,28 @@ def draw_delta(rng, dtype, make):
                                   draw_types(rng, more["num_hidden_layers"], "linear_attention")})
 
 
+def draw_mamba(rng, dtype, make):
+    sizes, _, more = draw_sizes(rng, [16, 32, 48])
+    layers = more["num_hidden_layers"]
+    groups = rng.choice([1, 2])
+    more |= {"mamba_n_groups": groups, "mamba_d_state": rng.choice([5, 16, 33, 64]),
+             "mamba_d_conv": rng.choice([2, 3, 4]), "mamba_conv_bias": rng.random() < 0.7,
+             "mamba_proj_bias": rng.random() < 0.3}
+    types = draw_types(rng, layers, "mamba")
+    if make is bamba:
+        more["attn_layer_indices"] = [i for i, t in enumerate(types) if t != "mamba"]
+        return make(*sizes, dtype, **more)
+    count = rng.randint(0, 5)
+    top = rng.randint(1, max(count, 1)) if dtype == "float32" else max(count, 1)
+    return make(*sizes, dtype, **more, num_local_experts=count, num_experts_per_tok=top,
+                layer_types=[t.replace("full_", "") for t in types],
+                shared_intermediate_size=8 * rng.randint(3, 20),
+                position_embedding_type=rng.choice(["nope", "rope"]))
+
+
 STATE_DRAWS = {"lfm2": draw_lfm2,
+               "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
+               "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
                "qwen3_next": lambda rng, dtype: draw_delta(rng, dtype, qwen3_next),
                "qwen3_5": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5),
                "qwen3_5_moe": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5_moe)}
@@ -114,6 +153,15 @@ STATE_CASES = {
                                                      full_attention_interval=2, **STATE_TINY)),
     "state-files-qwen3-5-moe-stacked": ("stacked", qwen3_5_moe(
         48, 2, 1, 64, "bfloat16", num_hidden_layers=2, full_attention_interval=2, **STATE_TINY)),
+    "state-granite-hybrid": (None, granite_hybrid(96, 4, 2, 56)),
+    "state-granite-hybrid-dense": (None, granite_hybrid(
+        64, 2, 1, 96, num_local_experts=0, mamba_n_groups=1, rope_theta=1e4,
+        position_embedding_type="rope", mamba_proj_bias=True)),
+    "state-bamba": (None, bamba(96, 6, 2, 120)),
+    "state-files-granite-hybrid": ("plain", granite_hybrid(48, 2, 1, 40, num_hidden_layers=2,
+                                                           layer_types=["mamba", "attention"],
+                                                           **STATE_TINY)),
+    "state-files-bamba": ("plain", bamba(48, 2, 1, 64, num_hidden_layers=2, **STATE_TINY)),
     "state-files-qwen3-5-images": ("plain", qwen3_5_images(qwen3_5(
         48, 2, 1, 64, num_hidden_layers=2, full_attention_interval=2, **STATE_TINY))),
 }

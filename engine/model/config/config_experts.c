@@ -76,7 +76,7 @@ void config_read_experts(config_reader_t *reader, const family_t *family, bluepr
   if (blueprint->num_experts == 0) {
     blueprint->experts_top = blueprint->expert_size = blueprint->shared_size = 0;
     /* Qwen without experts is dense; in other families such a layer would have no MLP. */
-    if (family->expert_keys != EXPERTS_QWEN) {
+    if (family->expert_keys != EXPERTS_QWEN && family->mixer_keys != MIXERS_GRANITE) {
       config_refuse(reader, "num_experts", NULL, "is 0, %s needs some", family->architecture);
     }
   } else if (family->expert_keys == EXPERTS_QWEN) {

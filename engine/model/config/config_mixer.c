@@ -6,6 +6,8 @@
 
 #include "engine/base/util.h"
 
+#include <math.h>
+
 enum { MLP_MAX = 1 << 20, MIXER_HEADS_MAX = 1024, MIXER_DIM_MAX = 1024 };
 
 /* A layer with a state in the place of attention. */
@@ -21,9 +23,10 @@ static void read_types(config_reader_t *reader, const json_t *types, const char 
   }
   int32_t layer = 0;
   JSON_EACH(type, types) {
-    if (json_equals(type, name)) {
+    /* transformers 5 calls every layer with a recurrence linear_attention */
+    if (json_equals(type, name) || json_equals(type, "linear_attention")) {
       bp->layer_flags[layer] |= IN_PLACE;
-    } else if (!json_equals(type, "full_attention")) {
+    } else if (!json_equals(type, "full_attention") && !json_equals(type, "attention")) {
       config_refuse(reader, "layer_types", type, "full_attention, %s (layer %d)", name, layer);
       return;
     }
@@ -42,16 +45,17 @@ static void check_attention(config_reader_t *reader, const blueprint_t *bp) {
 
 /* ---- LFM2 ---- */
 
-static void read_attention_indices(config_reader_t *reader, const json_t *list, blueprint_t *bp) {
+static void read_attention_indices(config_reader_t *reader, const json_t *list, const char *key,
+                                   blueprint_t *bp) {
   if (list->type != JSON_ARRAY) {
-    config_refuse(reader, "full_attn_idxs", list, "a list of layers");
+    config_refuse(reader, key, list, "a list of layers");
     return;
   }
   for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= IN_PLACE;
   JSON_EACH(item, list) {
     int64_t i;
     if (!json_int64(item, &i) || i < 0 || i >= bp->num_layers) {
-      config_refuse(reader, "full_attn_idxs", item, "layers of 0..%d", bp->num_layers - 1);
+      config_refuse(reader, key, item, "layers of 0..%d", bp->num_layers - 1);
       return;
     }
     bp->layer_flags[i] &= (uint8_t)~IN_PLACE;
@@ -85,7 +89,7 @@ static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint
   if (json_is_given(types))
     read_types(reader, types, "conv", bp);
   else if (json_is_given(indices))
-    read_attention_indices(reader, indices, bp);
+    read_attention_indices(reader, indices, "full_attn_idxs", bp);
   mixer->taps = (int32_t)config_int(reader, KEYS("conv_L_cache"), 3, 2, CONV_TAPS_MAX);
   mixer->conv_bias = mixer->bias = config_bool(reader, KEYS("conv_bias"), false);
   bp->norm_eps = (float)config_double(reader, KEYS("norm_eps", "block_norm_eps"), family->norm_eps,
@@ -129,10 +133,91 @@ static void read_delta(config_reader_t *reader, blueprint_t *bp) {
     config_refuse(reader, "attention_bias", config_get(reader, "attention_bias"), "false");
 }
 
+/* ---- Mamba-2: Granite 4, Bamba ---- */
+
+/* Bounds of the steps: absent, null, or a list of two; transformers 5 writes infinity as a dict. */
+static void read_step_limit(config_reader_t *reader, mixer_config_t *mixer) {
+  const json_t *limit = config_get(reader, "time_step_limit");
+  mixer->step_min = 0;
+  mixer->step_max = INFINITY;
+  if (!json_is_given(limit)) return;
+  bool good = limit->type == JSON_ARRAY && limit->count == 2;
+  double *out = &mixer->step_min;
+  if (good) {
+    JSON_EACH(bound, limit) {
+      bool infinite = bound->type == JSON_OBJECT && out == &mixer->step_max;
+      if (!infinite) good = good && json_double(bound, out);
+      out = &mixer->step_max;
+    }
+  }
+  if (!good || mixer->step_min < 0 || mixer->step_max < mixer->step_min)
+    config_refuse(reader, "time_step_limit", limit, "two numbers, the second no smaller");
+}
+
+static void read_mamba(config_reader_t *reader, blueprint_t *bp) {
+  mixer_config_t *mixer = &bp->mixer;
+  int64_t inner = config_int(reader, KEYS("mamba_expand"), 2, 1, 64) * bp->hidden_size;
+  int64_t heads = config_int(reader, KEYS("mamba_n_heads"), 128, 1, MIXER_HEADS_MAX);
+  int64_t groups = config_int(reader, KEYS("mamba_n_groups"), 1, 1, MIXER_HEADS_MAX);
+  const json_t *dim = config_get(reader, "mamba_d_head");
+  int64_t head_dim = inner / heads;
+  if (dim != NULL && !json_equals(dim, "auto"))
+    head_dim = config_int(reader, KEYS("mamba_d_head"), head_dim, 1, MIXER_DIM_MAX);
+  if (head_dim * heads != inner || head_dim > MIXER_DIM_MAX)
+    config_refuse(reader, "mamba_n_heads", NULL,
+                  "is %lld; with heads of %lld they must be mamba_expand x hidden_size, %lld",
+                  (long long)heads, (long long)head_dim, (long long)inner);
+  if (heads % groups != 0 || inner % groups != 0)
+    config_refuse(reader, "mamba_n_groups", NULL, "is %lld, which does not divide mamba_n_heads",
+                  (long long)groups);
+  if (reader->code != 0) return;
+  mixer->kind = MIXER_MAMBA2;
+  mixer->num_heads = (int32_t)heads;
+  mixer->num_groups = (int32_t)groups;
+  mixer->value_dim = (int32_t)head_dim;
+  mixer->key_dim = (int32_t)config_int(reader, KEYS("mamba_d_state"), 256, 1, MIXER_DIM_MAX);
+  mixer->taps = (int32_t)config_int(reader, KEYS("mamba_d_conv"), 4, 2, CONV_TAPS_MAX);
+  mixer->conv_bias = config_bool(reader, KEYS("mamba_conv_bias"), true);
+  mixer->bias = config_bool(reader, KEYS("mamba_proj_bias"), false);
+  mixer->norm = mixer->gate_first = true;
+  mixer->norm_group = (int32_t)(inner / groups);
+  mixer->norm_eps = bp->norm_eps;
+  read_step_limit(reader, mixer);
+}
+
+static void read_granite(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *types = config_get(reader, "layer_types");
+  const json_t *position = config_get(reader, "position_embedding_type");
+  if (!json_is_given(types)) types = config_get(reader, "layers_block_type");
+  if (json_is_given(types)) {
+    read_types(reader, types, "mamba", bp);
+  } else {
+    for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= IN_PLACE;
+  }
+  for (int32_t i = 0; i < bp->num_layers && (position == NULL || !json_equals(position, "rope"));
+       i++)
+    bp->layer_flags[i] |= LAYER_NO_ROPE;
+  int32_t shared = (int32_t)config_int(reader, KEYS("shared_intermediate_size"), 1024, 1, MLP_MAX);
+  if (config_int_or_null(reader, KEYS("num_local_experts"), 8, 0, 0, INT32_MAX) == 0)
+    bp->intermediate_size = shared; /* of the only MLP */
+  else
+    bp->shared_size = shared;
+  read_mamba(reader, bp);
+}
+
+static void read_bamba(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *indices = config_get(reader, "attn_layer_indices");
+  for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= IN_PLACE;
+  if (json_is_given(indices)) read_attention_indices(reader, indices, "attn_layer_indices", bp);
+  read_mamba(reader, bp);
+}
+
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   switch (family->mixer_keys) {
   case MIXERS_NONE: return;
   case MIXERS_LFM2: read_lfm2(reader, family, bp); break;
+  case MIXERS_GRANITE: read_granite(reader, bp); break;
+  case MIXERS_BAMBA: read_bamba(reader, bp); break;
   case MIXERS_DELTA:
   case MIXERS_DELTA_BY_GROUP:
     bp->mixer.by_group = family->mixer_keys == MIXERS_DELTA_BY_GROUP;

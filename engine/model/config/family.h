@@ -41,14 +41,6 @@ typedef enum full_rule {
   FULL_UNROTATED_BESIDE_WINDOWS /* all, but in a model without windows none */
 } full_rule_t;
 
-/* Which keys describe the layers with a state. */
-typedef enum mixer_keys {
-  MIXERS_NONE,
-  MIXERS_LFM2,  /* layer_types with conv, or full_attn_idxs; conv_L_cache, block_ keys of the MLP */
-  MIXERS_DELTA, /* linear_attention in layer_types or by full_attention_interval; linear_ keys */
-  MIXERS_DELTA_BY_GROUP /* the same; the rows of q, k, v and z stand together by group */
-} mixer_keys_t;
-
 typedef struct family {
   const char *name;         /* model_type */
   const char *architecture; /* architectures[0] */

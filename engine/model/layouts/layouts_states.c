@@ -77,6 +77,55 @@ static const tensor_pattern_t qwen3_5_patterns[] = {
      WHEN_EXPERTS_STACKED, WHEN_NEVER, FORM_STACK},
 };
 
+/* Mamba-2, as transformers names it. */
+#define MAMBA_ROWS                                                                                 \
+  MIX(ROLE_MIX_IN, "mamba.in_proj", DIM_MIX_IN, DIM_HIDDEN, WHEN_MIXER_BIAS),                      \
+      MIX_CONV("mamba.conv1d", WHEN_CONV_BIAS),                                                    \
+      MIX_VECTOR(ROLE_MIX_DECAY, "mamba.A_log!", DIM_MIX_HEADS),                                   \
+      MIX_VECTOR(ROLE_MIX_BIAS, "mamba.dt_bias!", DIM_MIX_HEADS),                                  \
+      MIX_VECTOR(ROLE_MIX_SKIP, "mamba.D!", DIM_MIX_HEADS),                                        \
+      MIX_VECTOR(ROLE_MIX_NORM, "mamba.norm", DIM_MIX_NORM),                                       \
+      MIX(ROLE_MIX_OUT, "mamba.out_proj", DIM_HIDDEN, DIM_MIX_INNER, WHEN_MIXER_BIAS)
+#define STACKED(role, name, rows, cols)                                                            \
+  { role, "layers.#.block_sparse_moe." name, rows, cols, WHEN_EXPERTS, WHEN_NEVER, FORM_STACK }
+
+/* Granite 4: without experts the shared MLP is the only one. */
+static const tensor_pattern_t granite_hybrid_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    ATTENTION_ROWS,
+    MAMBA_ROWS,
+    {ROLE_GATE_UP, "layers.#.shared_mlp.input_linear", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE,
+     WHEN_NEVER, FORM_PLAIN},
+    {ROLE_DOWN, "layers.#.shared_mlp.output_linear", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_NEVER,
+     FORM_PLAIN},
+    ROUTER("block_sparse_moe.router.layer", WHEN_NEVER),
+    STACKED(ROLE_EXPERT_GATE_UP, "input_linear", DIM_EXPERT_UP, DIM_HIDDEN),
+    STACKED(ROLE_EXPERT_DOWN, "output_linear", DIM_HIDDEN, DIM_EXPERT),
+    {ROLE_SHARED_GATE, "layers.#.shared_mlp.input_linear", DIM_SHARED_UP, DIM_HIDDEN, WHEN_SHARED,
+     WHEN_NEVER, FORM_PLAIN},
+    {ROLE_SHARED_DOWN, "layers.#.shared_mlp.output_linear", DIM_HIDDEN, DIM_SHARED, WHEN_SHARED,
+     WHEN_NEVER, FORM_PLAIN},
+};
+
+static const tensor_pattern_t bamba_patterns[] = {
+    {ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},
+    {ROLE_FINAL_NORM, "final_layernorm", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},
+    {ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER, FORM_PLAIN},
+    LAYER_NORM(ROLE_ATTN_NORM, "input_layernorm"),
+    LAYER_NORM(ROLE_MLP_NORM, "pre_ff_layernorm"),
+    ATTENTION_ROWS,
+    MAMBA_ROWS,
+    {ROLE_GATE, "layers.#.feed_forward.gate_proj", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_MLP_BIAS,
+     FORM_PLAIN},
+    {ROLE_UP, "layers.#.feed_forward.up_proj", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_MLP_BIAS,
+     FORM_PLAIN},
+    {ROLE_DOWN, "layers.#.feed_forward.down_proj", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_MLP_BIAS,
+     FORM_PLAIN},
+};
+
+const layout_t layout_granite_hybrid = LLAMA_LIKE(granite_hybrid_patterns);
+const layout_t layout_bamba = LLAMA_LIKE(bamba_patterns);
 const layout_t layout_qwen3_next = LLAMA_LIKE(qwen3_next_patterns);
 const layout_t layout_qwen3_5 = LLAMA_LIKE(qwen3_5_patterns);
 const layout_t layout_lfm2 = LLAMA_LIKE(lfm2_patterns);
