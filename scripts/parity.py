@@ -70,7 +70,7 @@ def compare_vectors(score, only):
             path = ROOT / "tests/vectors/models" / name / "expected.json"
             committed = json.loads(path.read_text())
             fresh = models.write_case(Path(out), name, config, committed["seed"], how,
-                                      adapters[name][0] if name in adapters else None)
+                                      adapters.get(name, [decoder_cases.ADAPTERS.get(name)])[0])
             worst = float(np.abs(np.array(fresh["logits"]) - np.array(committed["logits"])).max())
             first = next((k for k, g in enumerate(committed["gap"]) if g < 1e-3), 64)
             same = fresh["prompt"] == committed["prompt"] and \

@@ -344,4 +344,11 @@ CASES = {
     "decoder-hunyuan": (None, hunyuan(96, 4, 2, 136, rope_scaling=ALPHA, attention_bias=True)),
     "decoder-hunyuan-bf16": (None, hunyuan(96, 4, 1, 136, "bfloat16")),
     "gguf-hunyuan": ({"": "Q8_0"}, hunyuan(64, 4, 2, 96, **WIDE)),
+    # Adapters of layers whose rows stand otherwise
+    "lora-glm": (None, glm(64, 4, 2, 96, **TINY)),
+    "lora-gpt-neox": (None, gpt_neox(64, 2, 96, rotary_pct=0.5, **TINY)),
+}
+ADAPTERS = {
+    "lora-glm": {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj"]},
+    "lora-gpt-neox": {"r": 4, "lora_alpha": 12, "target_modules": ["query_key_value", "dense"]},
 }

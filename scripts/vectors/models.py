@@ -32,7 +32,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from decoder_cases import CASES as DECODER_CASES
+from decoder_cases import ADAPTERS, CASES as DECODER_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
 from state_cases import STATE_CASES
@@ -223,7 +223,7 @@ def main():
         for attempt in range(200):
             seed = options.seed + i + 1000 * attempt
             shutil.rmtree(options.out / name, ignore_errors=True)
-            adapter = ADAPTER_CASES[name][0] if name in ADAPTER_CASES else None
+            adapter = ADAPTER_CASES.get(name, [ADAPTERS.get(name)])[0]
             if name.startswith("gguf-"):
                 facts = write_gguf_case(options.out, name, how, config, seed)
             else:
