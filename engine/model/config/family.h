@@ -103,11 +103,11 @@ typedef struct family {
   const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
-  /* Of experts that are scored: their rule, and class defaults. */
-  routing_t routing;
-  bool latent; /* latent attention: kv_lora_rank and its kin; class defaults of them: */
+  bool latent; /* latent attention; class defaults of kv_lora_rank and its kin: */
   int32_t kv_rank, q_rank, nope_dim, rope_dim, value_dim;
   bool rope_interleave_key; /* rope_interleave says what rope_pairs is */
+  /* Of experts that are scored: their rule, and class defaults. */
+  routing_t routing;
   bool mlp_types; /* mlp_layer_types name the layers with experts, not first_k_dense_replace */
   int32_t num_shared, dense_first, num_groups, groups_top;
   bool shares_sum;     /* norm_topk_prob */

@@ -1,7 +1,8 @@
-/* test_published.c: configurations with all keys of published mixtures of experts are read.
+/* test_published.c: configurations with the sizes and kinds of keys of published mixtures of
+ * experts.
  *
- * Most keys say nothing about the computation; the numbers of parameters are those of transformers'
- * models of the same configurations.
+ * Written by hand after them, not copies. Most keys say nothing about the computation and must not
+ * be refused; the numbers of parameters are those of transformers' models of the same sizes.
  */
 #include "tests/engine/model/maker.h"
 #include "tests/expect.h"
