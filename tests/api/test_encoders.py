@@ -4,6 +4,8 @@ tests/vectors/encoders has the models, and what sentence-transformers made of te
 (scripts/vectors/encoders.py)."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -49,3 +51,14 @@ def test_a_text_beyond_the_context_is_refused_and_generation_too(start):
     assert answer.error["code"] == "unsupported_endpoint"
     cut = embed(server, ["word " * 300], truncate_prompt_tokens=-1)
     assert bits(cut[0]) == bits(embed(server, ["word " * 198])[0])  # and [CLS], [SEP]
+
+
+def test_a_classifier_is_refused_by_name(inferd, tmp_path):
+    directory = tmp_path / "classifier"
+    shutil.copytree(ROOT / "tests/vectors/encoders/bert-mean", directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["architectures"] = ["BertForSequenceClassification"]
+    (directory / "config.json").write_text(json.dumps(config))
+    done = subprocess.run([inferd, "check", directory], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "classifies (2 labels), which is not supported yet" in done.stdout + done.stderr

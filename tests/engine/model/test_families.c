@@ -56,6 +56,9 @@ Test(families, published_sizes) {
                                                "\"sliding_window\":512}",
              999885952);
   parameters(ARCHITECTURE("Phi3ForCausalLM") "}", 3821079552);
+  parameters(ARCHITECTURE("BertModel") "}", 108891648); /* without its pooler */
+  parameters(ARCHITECTURE("ModernBertModel") "}", 149014272);
+  parameters(ARCHITECTURE("NomicBertModel") "}", 136731648);
   parameters(ARCHITECTURE("MixtralForCausalLM") "}", 46702792704);
   parameters(ARCHITECTURE("Qwen2MoeForCausalLM") ",\"rope_theta\":1e6}", 14315784192);
   parameters(ARCHITECTURE("Qwen3MoeForCausalLM") ",\"rope_theta\":1e6,\"num_hidden_layers\":48,"
@@ -321,6 +324,43 @@ Test(families, experts) {
   cr_assert(!blueprint.experts_mxfp4);
   ASSERT_EQ(blueprint.activation, ACTIVATION_CLAMPED_SWIGLU);
   blueprint_free(&blueprint);
+}
+
+/* Positions of RoBERTa begin behind the padding; a window of encoders counts both sides. */
+Test(families, encoders) {
+  good(ARCHITECTURE("XLMRobertaModel") ",\"max_position_embeddings\":514,\"type_vocab_size\":1}");
+  EXPECT_EQ(blueprint.position_offset, 2);
+  EXPECT_EQ(blueprint.num_positions, 512);
+  EXPECT_EQ(blueprint.max_model_len, 512);
+  cr_expect(blueprint.headless && blueprint.encoder.bidirectional && !blueprint.final_norm);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("ModernBertForMaskedLM") ",\"local_attention\":128,"
+                                             "\"global_attn_every_n_layers\":3}");
+  EXPECT_EQ(blueprint.window, 65);
+  EXPECT_EQ(blueprint.layer_flags[0] & LAYER_SLIDES, 0);
+  EXPECT_EQ(blueprint.layer_flags[1] & LAYER_SLIDES, LAYER_SLIDES);
+  EXPECT_EQ(blueprint.layer_flags[3] & LAYER_SLIDES, 0);
+  EXPECT_EQ(blueprint.activation, ACTIVATION_GELU_MUL);
+  cr_expect(blueprint.encoder.plain_norms && blueprint.encoder.first_unnormed);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Gemma3TextModel") ",\"use_bidirectional_attention\":true,"
+                                       "\"sliding_window\":512}");
+  EXPECT_EQ(blueprint.window, 257);
+  cr_expect(blueprint.headless && blueprint.encoder.bidirectional);
+  blueprint_free(&blueprint);
+}
+
+Test(families, variants_of_encoders_are_refused) {
+  static const char *const cases[][2] = {
+      {ARCHITECTURE("BertModel") ",\"position_embedding_type\":\"relative_key\"}",
+       "\"position_embedding_type\" is \"relative_key\", supported: absolute for BertModel"},
+      {ARCHITECTURE("BertModel") ",\"is_decoder\":true}", "\"is_decoder\" is true"},
+      {ARCHITECTURE("NomicBertModel") ",\"prenorm\":true}", "\"prenorm\" is true"},
+      {ARCHITECTURE("NewModel") ",\"logn_attention_scale\":true}", "\"logn_attention_scale\""},
+      {ARCHITECTURE("RobertaModel") ",\"max_position_embeddings\":2}", "pad_token_id + 1, 2"},
+      {ARCHITECTURE("MPNetModel") "}", "architecture \"MPNetModel\" is not supported"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) bad(cases[i][0], cases[i][1]);
 }
 
 Test(families, refusals) {
