@@ -112,6 +112,11 @@ ALPHA = {"type": "dynamic", "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "f
          "mscale": 1.0, "mscale_all_dim": 0.0}  # as published
 
 
+def olmo(hidden, heads, kv_heads, mlp, dtype="float32", **more):
+    return llama_like("OlmoForCausalLM", "olmo", hidden, heads, kv_heads, mlp, dtype, **{
+        "rope_theta": 10000.0, "clip_qkv": None, **more})
+
+
 def sizes(rng, head_dims=(16, 32, 48, 64, 80)):
     """hidden, heads, kv_heads, mlp, head_dim."""
     kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
@@ -247,6 +252,11 @@ def draw_hunyuan(rng, dtype):
                    **more)
 
 
+def draw_olmo(rng, dtype):
+    return olmo(*sizes(rng)[:4], dtype, **common(rng), attention_bias=rng.random() < 0.3,
+                tie_word_embeddings=rng.random() < 0.3)
+
+
 def draw_twin(rng, dtype):
     return llama(*sizes(rng)[:4], dtype, **common(rng), rms_norm_eps=rng.choice([1e-6, 1e-4]),
                  tie_word_embeddings=rng.random() < 0.3)
@@ -258,7 +268,7 @@ DRAWS = {**{kind: draw_twin for kind in TWINS}, "cohere": draw_cohere, "cohere2"
          "internlm3": draw_internlm3, "helium": draw_helium, "gpt_neox": draw_gpt_neox,
          "falcon": draw_falcon, "stablelm": draw_stablelm, "phi": draw_phi, "gptj": draw_gptj,
          "gpt_bigcode": draw_gpt_bigcode,
-         "hunyuan": draw_hunyuan, "nemotron": draw_nemotron, "arcee": draw_arcee}
+         "hunyuan": draw_hunyuan, "olmo": draw_olmo, "nemotron": draw_nemotron, "arcee": draw_arcee}
 
 WIDE = {"vocab_size": 67, "max_position_embeddings": 128, "torch_dtype": "float32"}
 CASES = {
@@ -347,6 +357,8 @@ CASES = {
     # Adapters of layers whose rows stand otherwise
     "lora-glm": (None, glm(64, 4, 2, 96, **TINY)),
     "lora-gpt-neox": (None, gpt_neox(64, 2, 96, rotary_pct=0.5, **TINY)),
+    # OLMo 1: LayerNorms without weights
+    "decoder-olmo": (None, olmo(96, 4, 2, 136)),
 }
 ADAPTERS = {
     "lora-glm": {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj"]},

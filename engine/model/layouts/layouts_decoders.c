@@ -24,6 +24,13 @@ static const tensor_pattern_t glm4_patterns[] = {
     DENSE(ROLE_DOWN, "down_proj", DIM_HIDDEN, DIM_MLP),
 };
 
+static const tensor_pattern_t olmo_patterns[] = {
+    ROW(ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
 static const tensor_pattern_t hunyuan_patterns[] = {
     DECODER_ROWS,
     PRE_NORMS,
@@ -103,6 +110,7 @@ const layout_t layout_gpt_bigcode = {
     .ignored = {"$.attn.bias", "$.attn.masked_bias"},
     .qkv_grouped = true,
 };
+const layout_t layout_olmo = LLAMA_LIKE(olmo_patterns);
 const layout_t layout_hunyuan = LLAMA_LIKE(hunyuan_patterns);
 const layout_t layout_glm = LLAMA_LIKE(glm_patterns);
 const layout_t layout_glm4 = LLAMA_LIKE(glm4_patterns);

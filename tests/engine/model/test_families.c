@@ -78,6 +78,7 @@ Test(families, published_sizes) {
                                             "\"num_hidden_layers\":32}",
              2779683840);
   parameters(ARCHITECTURE("GPTJForCausalLM") "}", 6050882784);
+  parameters(ARCHITECTURE("OlmoForCausalLM") "}", 6888095744);
   parameters(ARCHITECTURE("Glm4ForCausalLM") "}", 9400279040);
   parameters(ARCHITECTURE("Ernie4_5ForCausalLM") "}", 360748032);
   parameters(ARCHITECTURE("InternLM2ForCausalLM") ",\"vocab_size\":92544,\"bias\":false,"
@@ -652,6 +653,10 @@ Test(families, squared_relu_and_heads_with_biases) {
   blueprint_free(&blueprint);
   bad(ARCHITECTURE("GPTJForCausalLM") ",\"rotary_dim\":null}", "rotary_dim");
   bad(ARCHITECTURE("PhiForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
+}
+
+Test(families, the_first_olmo_clips_nothing) {
+  bad(ARCHITECTURE("OlmoForCausalLM") ",\"clip_qkv\":8}", "clip_qkv");
 }
 
 Test(families, norms_of_q_and_k) {
