@@ -255,3 +255,17 @@ def test_the_adapters_in_use_are_a_metric(start, tmp_path):
         labels = [dict(of) for sample, of in server.metrics() if sample == name]
         assert [(of["running_lora_adapters"], of["max_lora"]) for of in labels] == [("one", "2")]
     stream.close()
+
+
+def test_bodies_of_adapters_are_small(start):
+    """They are parsed on the loop thread: 64 KiB, whatever other routes take."""
+    server = start(DEMO, *FLAGS, "--allow-runtime-lora", *ADMIN, key="root")
+    for path in ("/v1/load_lora_adapter", "/unload_lora_adapter"):
+        body = {"lora_name": "x", "lora_path": ""}
+        body["lora_path"] = "y" * ((64 << 10) - len(json.dumps(body)))
+        answer = server.post(path, json.dumps(body))
+        assert answer.status in (400, 404) and answer.error["param"] in ("lora_path", "lora_name")
+        answer = server.post(path, json.dumps(body) + " ")
+        assert answer.status == 413 and "65536" in answer.error["message"], answer
+    prompt = json.dumps({"prompt": [1], "max_tokens": 1}) + " " * (64 << 10)
+    assert server.post("/v1/completions", prompt).status == 200

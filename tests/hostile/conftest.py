@@ -29,10 +29,11 @@ def keys(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make(request, model, keys):
-    """make() starts a server with its default settings."""
-    return lambda: Server(request.config.getoption("--inferd"), model, "--load-format", "dummy",
-                          "--seed", 7, "--served-model-name", "large", "--api-key-file", keys,
-                          "--metrics-auth", "off", "--max-logprobs", -1, key=HONEST)
+    """make() starts a server with its default settings, or with these flags."""
+    return lambda *flags: Server(
+        request.config.getoption("--inferd"), model, "--load-format", "dummy", "--seed", 7,
+        "--served-model-name", "large", "--api-key-file", keys, "--metrics-auth", "off",
+        "--max-logprobs", -1, *flags, key=HONEST)
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ def start(make):
     """Starts a server that the test ends itself."""
     servers = []
 
-    def begin():
-        servers.append(make())
+    def begin(*flags):
+        servers.append(make(*flags))
         return servers[-1]
 
     yield begin

@@ -9,7 +9,7 @@ import json
 import signal
 
 import pytest
-from attacks import ATTACKS
+from attacks import ATTACKS, Attack, side_by_side
 from conftest import ATTACKER
 from crowd import Crowd
 from harness import Background, wait_until
@@ -64,6 +64,37 @@ def check_answer(status, body):
     for choice in body.get("choices", []):
         assert choice["finish_reason"] in ("stop", "length", "tool_calls"), choice
         assert "internal" not in json.dumps(choice.get("error", "")), choice
+
+
+class ManyRows(Attack):
+    """60 choices, each of which needs masks of 20 ms: all together more than a minute of work."""
+    connections = 1
+
+    def bodies(self, i):
+        yield "/v1/completions", {"prompt": "a b", "max_tokens": 60, "temperature": 1.9, "n": 60,
+                                  "grammar": side_by_side(12, "abcdef"[i % 6])}
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_client_that_leaves_amid_its_masks(start, alone, threads):
+    """The watchdog sees a host that works, honest chats are answered meanwhile, and what the client
+    has left behind ends at once: the server is idle, though masks for minutes were asked for."""
+    server = start("--mask-threads", threads, "--watchdog-interval", "10s")
+    stream = Background(server, VICTIM)
+    assert stream.started.wait(60) and stream.failure is None, stream.failure
+    crowd = Crowd(server, ManyRows(), ATTACKER)
+    wait_until(lambda: server.metric("inferd_grammar_masks_total") > 2, "the first masks", 60)
+    for _ in range(CHATS):
+        answer = server.post("/v1/chat/completions", CHAT)
+        assert answer.status == 200, answer
+        assert server.get("/livez").status == 200
+    assert crowd.running() and not crowd.answers
+    crowd.leave()
+    stream.join()
+    assert stream.failure is None and ids(stream) == alone
+    wait_until(server.idle, "the server to be idle again", 30, server.usage)
+    assert (server.metric("inferd_grammar_masks_helped_total") > 0) == (threads > 0)
+    assert server.stop() == 0, server.log()
 
 
 def test_the_queue_of_one_key_refuses_no_other(server):
