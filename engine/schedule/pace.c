@@ -37,16 +37,20 @@ void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double devi
   *token_ns = *token_ns > 0 ? 0.9 * *token_ns + 0.1 * mean_ns : mean_ns;
 }
 
+/* The time of the next token of a sequence. */
+static double sequence_ns(const scheduler_t *scheduler, const sequence_t *seq) {
+  cost_work_t work = cost_of_tokens(seq->num_computed_tokens, 1);
+  work.of[COST_ROW] = 1;
+  return cost_ns(&scheduler->cost, &work);
+}
+
 /* The time of the next token of each sequence of a group. */
 static double decode_ns(const scheduler_t *scheduler, const group_t *group) {
-  cost_work_t work = {0};
+  double ns = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (!sequence_is_live(seq)) continue;
-    cost_work_t one = cost_of_tokens(seq->num_computed_tokens, 1);
-    one.of[COST_ROW] = 1;
-    cost_add(&work, &one, 1);
+    if (sequence_is_live(seq)) ns += sequence_ns(scheduler, seq);
   }
-  return cost_ns(&scheduler->cost, &work);
+  return ns;
 }
 
 /* What was kept for an earlier plan is 0 now. */
@@ -105,6 +109,18 @@ bool plan_takes_turn(scheduler_t *scheduler, group_t *group) {
   if (had_turn || !fits) return false;
   group->yield.round = client->round;
   return true;
+}
+
+int32_t plan_part(scheduler_t *scheduler, const group_t *group) {
+  if (!scheduler->pace.is_on || plan_has_beams(group)) return INT32_MAX;
+  const tenant_pace_t *client = pace_of(scheduler, group);
+  double bound = client_bound(scheduler, client), largest = 0;
+  if (client->spent_ns + decode_ns(scheduler, group) <= bound) return INT32_MAX;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) largest = MAX(largest, sequence_ns(scheduler, seq));
+  }
+  double fits = (bound - client->spent_ns) / largest;
+  return fits < 1 ? 1 : (int32_t)MIN(fits, INT32_MAX);
 }
 
 bool plan_next_round(scheduler_t *scheduler) {

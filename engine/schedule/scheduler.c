@@ -216,18 +216,31 @@ static void drop_drafts(group_t *group) {
   }
 }
 
-/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
- * Returns false if the group itself was preempted. */
-bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
-  int32_t total = 0;
-  group->beams_wait = false;
+/* Sets what the sequences of a group want whose index is at least `first`, or (before) below it, as
+ * long as `part` lets more of them go. */
+static void want_part(scheduler_t *scheduler, group_t *group, int32_t first, bool before,
+                      int32_t *part) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    seq->num_drafts = 0;
-    seq->num_wanted =
-        sequence_is_live(seq) ? plan_chunk(scheduler, seq, plan_budget_left(scheduler)) : 0;
+    if ((seq->index < first) != before) continue;
+    seq->num_drafts = seq->num_wanted = 0;
+    if (!sequence_is_live(seq) || *part == 0) continue;
+    --*part;
+    group->yield.part = seq->index + 1;
+    seq->num_wanted = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
     add_drafts(scheduler, seq);
-    total += seq->num_wanted;
   }
+}
+
+/* Plans the next tokens of every sequence of the group, or of a part of them (plan_part), or of
+ * none if the budget is too small. Returns false if the group itself was preempted. */
+bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
+  int32_t part = plan_part(scheduler, group), total = 0;
+  int32_t first = part < INT32_MAX ? group->yield.part : 0;
+  group->beams_wait = false;
+  want_part(scheduler, group, first, false, &part);
+  want_part(scheduler, group, first, true, &part);
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    total += seq->num_wanted;
   /* Drafts must leave one token for each sequence that may still decode in this step. */
   int32_t others =
       scheduler->options.max_num_seqs - scheduler->plan.num_entries - group_num_running(group);

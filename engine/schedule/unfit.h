@@ -20,6 +20,7 @@ typedef struct unfit {
 /* What yield.c and pace.c keep of a group. */
 typedef struct yield_state {
   uint32_t round;   /* of tenant_pace_t: when the group decoded last; 0 = never */
+  int32_t part;     /* index of the sequence that goes first, if not all of them go at once */
   int32_t count;    /* of its preemptions, those for a client that ran less than its share */
   uint64_t plan;    /* scheduler.num_plans of the last of these */
   bool is_chosen;   /* to be preempted now */

@@ -269,6 +269,21 @@ static void check_passing(const scheduler_t *s) {
           name_of(check_track(&shorter->sequence)), name_of(check_track(first->sequence)));
 }
 
+/* Whether some choices of the group may sit out while others go: each lacked its last token only,
+ * those also that had passed over blocks which another has filled. */
+static bool may_go_in_part(const scheduler_t *s, const group_t *g) {
+  bool last_only = g->forked && g->request->params.beam_width == 0;
+  for (const sequence_t *q = &g->sequence; q && last_only; q = q->next) {
+    int32_t left = sequence_num_planned(q) - q->num_computed_tokens;
+    last_only = !sequence_is_live(q) || left == 1;
+  }
+  for (int32_t i = 0; i < s->plan.num_entries && last_only; i++) {
+    const plan_entry_t *entry = &s->plan.entries[i];
+    last_only = entry->sequence->group != g || entry->num_tokens - entry->num_drafts == 1;
+  }
+  return last_only && pace_may_sit_out(s, g);
+}
+
 /* I3: nobody who could run is left out. */
 static void check_left_out(const scheduler_t *s) {
   const group_t *worst_new = NULL;
@@ -278,6 +293,7 @@ static void check_left_out(const scheduler_t *s) {
     bool decodes, left_out = is_left_out(g, &decodes);
     if (!k->in_plan && !left_out) continue;
     if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g))) continue;
+    if (left_out && may_go_in_part(s, g)) continue;
     bool spare = budget >= (k->script->params.beam_width > 0 ? k->num_streams : 1);
     /* A request that preempts itself ends the planning of running ones. */
     REQUIRE(!left_out || !(decodes || spare) || s->plan.num_preempted > 0,

@@ -122,6 +122,37 @@ Test(pace, decodes_of_a_client_that_has_too_many_take_turns) {
 }
 
 /* Those that come are not before those that wait for their turn. */
+/* The choices of one request take 8.8 ms together: four of them fit into 5 ms, in turns, also when
+ * one has ended. Alone they all go. */
+Test(pace, choices_of_one_request_take_turns) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 5e6}, false);
+  rig->requests[0].tenant = 1;
+  group_t *group = rig_add_several(rig, 8, 100, 0, 8), *stream;
+  run(rig, 3);
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    ASSERT_EQ(seq->num_output_tokens, 3);
+  stream = add(rig, 2, 8);
+  run(rig, 1);
+  int32_t before = group->sequence.num_output_tokens;
+  for (int step = 0; step < 20; step++) {
+    rig_step(rig);
+    ASSERT_EQ(rig->scheduler->plan.num_entries, 5);
+    ASSERT_EQ(rig_chunk(rig, stream), 1);
+    rig_commit(rig, 1);
+  }
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    ASSERT_EQ_FOR(seq->num_output_tokens, before + 10, "choice %d", (int)seq->index);
+  scheduler_finish_sequence(rig->scheduler, group->sequence.next, SEQUENCE_FINISHED_STOPPED);
+  run(rig, 14); /* seven are left: each goes in four of seven steps */
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) ASSERT_EQ(seq->num_output_tokens, before + 18);
+  }
+  scheduler_finish(rig->scheduler, stream, SEQUENCE_FINISHED_STOPPED);
+  rig_step(rig);
+  ASSERT_EQ_FOR(rig->scheduler->plan.num_entries, 7, "no other client decodes");
+  rig_free(rig);
+}
+
 Test(pace, newcomers_of_a_client_put_nobody_off_for_long) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 3e6}, false);
   group_t *stream = add(rig, 2, 8), *old = add(rig, 1, 8);
