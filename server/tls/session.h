@@ -55,6 +55,7 @@ typedef struct session {
   bool said_bye;       /* the end has been sent to the client */
   bool freed;
   uint64_t deadline_ms; /* 0 = none */
+  struct done *done;    /* tls.c: for the report of its handshake, NULL once that is made */
   struct session *next, *previous;
   struct sockaddr_storage address;
   socklen_t address_length;

@@ -108,9 +108,9 @@ static bool name_session(tls_t *tls, session_t *session) {
 }
 
 /* Tells the loop thread how a handshake ended. */
-static void report(tls_t *tls, const session_t *session, int fd, const char *why, bool late) {
-  done_t *done = calloc(1, sizeof *done);
-  if (done == NULL) abort(); /* a connection would be counted for ever */
+static void report(tls_t *tls, session_t *session, int fd, const char *why, bool late) {
+  done_t *done = session->done;
+  session->done = NULL;
   done->client = (tls_client_t){.fd = fd,
                                 .address = session->address,
                                 .address_length = session->address_length,
@@ -263,6 +263,7 @@ static void check_deadlines(tls_thread_t *worker, uint64_t now) {
 static void free_ended(tls_thread_t *worker) {
   for (session_t *session = worker->freed, *next; session != NULL; session = next) {
     next = session->next;
+    free(session->done);
     free(session);
   }
   worker->freed = NULL;
@@ -371,10 +372,13 @@ const tls_identity_t *tls_present(const tls_t *tls) {
 bool tls_accept(tls_t *tls, int fd, const struct sockaddr *address, socklen_t length,
                 uint64_t timeout_ms) {
   session_t *session = calloc(1, sizeof *session);
-  if (session == NULL || length > sizeof session->address) {
+  done_t *done = calloc(1, sizeof *done); /* so that the end is told even without memory */
+  if (session == NULL || done == NULL || length > sizeof session->address) {
     free(session);
+    free(done);
     return false;
   }
+  session->done = done;
   session->outer = (session_end_t){session, fd, UINT32_MAX};
   session->inner = (session_end_t){session, -1, UINT32_MAX};
   session->transport_fd = -1;
