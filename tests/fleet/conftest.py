@@ -38,7 +38,8 @@ def launch(tmp_path):
     processes = []
 
     def make(name, *arguments):
-        folders = (TOOLS / "usr/bin", TOOLS / "usr/sbin", Path("/bin"))
+        folders = (TOOLS / "usr/bin", TOOLS / "usr/sbin", ROOT / "build/venv-fleet/bin",
+                   Path("/bin"))
         program = next(folder / name for folder in folders if (folder / name).exists())
         libraries = ":".join(str(path) for path in (TOOLS / "usr/lib").glob("*-linux-gnu"))
         with open(tmp_path / f"{name}.log", "wb") as log:

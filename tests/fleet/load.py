@@ -7,8 +7,8 @@ import threading
 from collections import Counter
 
 CLIENTS = 8
-BODIES = [{"prompt": f"Once upon a time there were {n}", "max_tokens": 4 + n % 9, "temperature": 0,
-           "ignore_eos": True} for n in range(40)]
+BODIES = [{"model": "demo", "prompt": f"Once upon a time there were {n}", "max_tokens": 4 + n % 9,
+           "temperature": 0, "ignore_eos": True} for n in range(40)]
 
 
 def text_of(answer, streamed):
@@ -18,7 +18,10 @@ def text_of(answer, streamed):
     events = [line[6:] for line in answer.decode().splitlines() if line.startswith("data: ")]
     if not events or events[-1] != "[DONE]":
         return None
-    return "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1])
+    chunks = [json.loads(event) for event in events[:-1]]
+    if any("error" in chunk for chunk in chunks):
+        return None
+    return "".join(choice.get("text") or "" for chunk in chunks for choice in chunk["choices"])
 
 
 class Load:

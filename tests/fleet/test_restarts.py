@@ -31,7 +31,7 @@ class Fleet:
         ports = [self.port, *(server.port for server in self.servers)]
         text = self.text
         for old, new in zip(range(8000, 8004), ports):
-            text = re.sub(rf"(127.0.0.1:|--port ){old}\b", rf"\g<1>{new}", text)
+            text = re.sub(rf"(127.0.0.1:|--port |port_value: ){old}\b", rf"\g<1>{new}", text)
         self.file = folder / example
         if example.startswith("nginx"):
             for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
@@ -42,6 +42,9 @@ class Fleet:
         elif example.startswith("haproxy"):
             self.file.write_text(text)
             launch("haproxy", "-db", "-f", self.file)
+        elif example.startswith("envoy"):
+            self.file.write_text(text)
+            launch("envoy", "-c", self.file, "--disable-hot-restart", "-l", "error")
         else:
             self.file.write_text(text)
             launch("sh", self.file)
@@ -86,7 +89,7 @@ def fleet(inferd, launch, tmp_path):
 
 
 @pytest.mark.parametrize("example", ["nginx.conf", "nginx-retries.conf", "haproxy.cfg",
-                                     "haproxy-retries.cfg", "vllm-router.sh"])
+                                     "haproxy-retries.cfg", "envoy.yaml", "vllm-router.sh"])
 def test_restarts_lose_nothing(fleet, texts, request, example):
     count = request.config.getoption("--requests")
     group = fleet(example)
