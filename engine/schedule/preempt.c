@@ -6,6 +6,7 @@
  */
 #include "engine/schedule/plan.h"
 
+#include "engine/base/util.h"
 #include "engine/schedule/table.h"
 
 /* Removes the entries of a group from the plan. */
@@ -29,7 +30,9 @@ void plan_remove(scheduler_t *scheduler, const group_t *group) {
 /* Resets the sequence so that all its tokens are computed again. */
 static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   scheduler->num_recomputed_tokens += (uint64_t)seq->num_computed_tokens;
-  seq->recomputes = seq->recomputes || seq->num_computed_tokens > seq->num_cached_tokens;
+  /* The last token may have been computed and taken back, because its mask was late. */
+  seq->recomputes =
+      seq->recomputes || MAX(seq->num_computed_tokens, seq->num_charged) > seq->num_cached_tokens;
   seq->num_computed_tokens = 0;
   seq->num_prefill_tokens = sequence_num_planned(seq);
 }
