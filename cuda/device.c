@@ -126,6 +126,7 @@ const ops_t ops_cuda = {
     .seqs_default = 256,
     .tokens_default = 4096,
     .step_ms = 40,
+    .bounds_admission = true,
     .swap = &cuda_swap,
     .available = cuda_available,
     .open = cuda_open,

@@ -204,6 +204,7 @@ void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns)
   sequence_t *first = &group->sequence;
   if (first->first_token_ns != 0) return;
   first->first_token_ns = now_ns;
+  scheduler_note_first(engine->scheduler, group);
   trace_add(engine->trace, TRACE_FIRST_TOKEN, group->request, first->num_prompt_tokens + 1, 0);
 }
 

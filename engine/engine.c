@@ -177,20 +177,17 @@ static int end_cancelled(engine_t *engine, uint64_t now_ns) {
   return count;
 }
 
-/* Ends the requests that have waited too long for their first admission. They are looked at in the
+/* Ends the requests that have waited too long (scheduler_find_late). They are looked at in the
  * order in which they reached the engine, so a request whose text took long to prepare may end a
  * little later than its own limit. */
 static int expire_waiting(engine_t *engine, uint64_t now_ns) {
-  double limit_s = engine->options.max_queue_time_s;
-  if (limit_s <= 0 || now_ns - engine->queue_check_ns < QUEUE_CHECK_MS * 1000000u) return 0;
+  double limit_ns = engine->options.max_queue_time_s * 1e9;
+  if (limit_ns <= 0 || now_ns - engine->queue_check_ns < QUEUE_CHECK_MS * 1000000u) return 0;
   engine->queue_check_ns = now_ns;
   int count = 0;
-  for (group_t *group; (group = engine->scheduler->waiting.oldest) != NULL; count++) {
-    uint64_t arrival_ns = group->request->arrival_ns;
-    /* It is later than now_ns if it was posted since the iteration began. */
-    if (now_ns < arrival_ns || (double)(now_ns - arrival_ns) < limit_s * 1e9) break;
+  for (group_t *group; (group = scheduler_find_late(engine->scheduler, now_ns, limit_ns)) != NULL;
+       count++)
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_TIMEOUT, now_ns);
-  }
   return count;
 }
 

@@ -42,8 +42,8 @@ typedef struct engine_options {
   const char *const *lora_dirs;
   int32_t num_lora_dirs;
   bool enable_chunked_prefill, enable_prefix_caching;
-  bool short_prompts_pass, priority_policy, fair_share; /* scheduler.h */
-  int32_t max_skips, max_preemptions, max_step_ms;      /* scheduler.h; ms -1 = the back end's */
+  bool short_prompts_pass, priority_policy, fair_share, slo_policy; /* scheduler.h; slo: ageing */
+  int32_t max_skips, max_preemptions, max_step_ms; /* scheduler.h; ms -1 = the back end's */
   int64_t swap_space_bytes; /* of the host pool; -1 = 4 GiB on a GPU that can swap, else 0 */
   preemption_mode_t preemption_mode;
   double watermark;                         /* share of the pool kept free at admission, [0, 1) */

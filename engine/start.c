@@ -26,6 +26,8 @@ static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
 /* About 1 ms when none of what the blocks touch is in a cache of the processor. */
 static const int32_t SLICE_BLOCKS = 512;
+/* Of bench-policy's traces: less orders too little, more helps no further. */
+static const double SLO_AGEING = 100;
 /* A row that is left out loses a step; the others gain what the host takes, some per cent of it. */
 static const int32_t AWAITED_ONE_IN = 8;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
@@ -468,7 +470,8 @@ static pace_options_t choose_pace(const engine_t *engine) {
   int32_t step_ms = engine->options.max_step_ms;
   if (step_ms < 0) step_ms = engine->ops->step_ms;
   return (pace_options_t){.step_ns = step_ms * 1e6,
-                          .client_ns = step_ms > 0 ? engine->ops->client_step_ms * 1e6 : 0};
+                          .client_ns = step_ms > 0 ? engine->ops->client_step_ms * 1e6 : 0,
+                          .bounds_admission = engine->ops->bounds_admission};
 }
 
 /* Makes the block pool, the scheduler, the grammars' memory, the in-flight steps and the text
@@ -505,6 +508,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .history_on_device = engine->ops->history_on_device,
       .priority_policy = given->priority_policy,
       .fair_share = given->fair_share,
+      .ageing = given->slo_policy ? SLO_AGEING : 0,
       .max_skips = given->max_skips,
       .max_preemptions = given->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},

@@ -250,7 +250,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   if (config->memory > 0) options->memory_fraction = config->memory;
   if (config->block_size > 0) options->block_size = (int32_t)config->block_size;
   options->num_blocks = (int32_t)config->num_blocks;
-  if (config->max_num_seqs > 0) options->max_num_seqs = (int32_t)config->max_num_seqs;
+  options->max_num_seqs = (int32_t)config->max_num_seqs;
   options->max_num_batched_tokens = (int32_t)config->max_num_batched_tokens;
   options->max_step_ms = (int32_t)config->max_step_ms;
   options->mask_threads = (int32_t)config->mask_threads;
@@ -263,9 +263,11 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->enable_chunked_prefill = config->enable_chunked_prefill;
   options->enable_prefix_caching =
       config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0;
-  options->priority_policy = strcmp(config->scheduling_policy, "priority") == 0;
+  const char *policy = config->scheduling_policy;
+  options->priority_policy = strcmp(policy, "priority") == 0;
+  options->slo_policy = strcmp(policy, "slo") == 0;
   options->short_prompts_pass = config->short_prompts_pass;
-  options->fair_share = config->fair_share;
+  options->fair_share = config->fair_share || strcmp(policy, "fair") == 0;
   options->max_skips = (int32_t)config->max_skips;
   options->max_preemptions = (int32_t)config->max_preemptions;
   options->swap_space_bytes = config->swap_space;
@@ -475,8 +477,7 @@ static void raise_limits(void) {
   tzset();
 }
 
-/* Makes the handles of the loop. They need descriptors, so they fail if the process has none left.
- */
+/* Makes the handles of the loop. They need descriptors: without any they fail. */
 static int init_handles(daemon_t *daemon, inferd_error_t *error) {
   int code = uv_loop_init(&daemon->loop);
   daemon->server.loop = &daemon->loop;

@@ -35,9 +35,8 @@ typedef struct device_options {
 /* In-flight steps. The calls begin ... sample launch a step; `end` waits for the oldest step that
  * was launched and not ended. With pipeline_depth 2 the engine launches step N + 1 before it ends
  * step N. The engine does not change the batch, sample rows and results of a step before its `end`;
- * data that these point to (ids, parameters, rows of block tables) is read during the launch only.
- * batch->input_ids[t] < 0 stands for the id that step N draws for its selected row
- * -1 - input_ids[t]: until the `end` of step N only the device knows it. */
+ * what these point to (ids, parameters, rows of block tables) is read during the launch only. An id
+ * batch->input_ids[t] < 0 is that which step N draws for its selected row -1 - id. */
 typedef struct ops {
   const char *name;        /* "cpu", "cuda", "fake" */
   int32_t pipeline_depth;  /* in-flight steps at most: 1 or 2; 0 means 1 */
@@ -47,7 +46,8 @@ typedef struct ops {
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
   bool bidirectional;      /* attention_t.bidirectional is supported */
-  bool separate_memory; /* KV blocks are in memory that only this back end uses, not the host's */
+  bool separate_memory;  /* KV blocks are in memory that only this back end uses, not the host's */
+  bool bounds_admission; /* by step_ms: pace_options_t */
   int32_t seqs_default, tokens_default; /* of max_num_seqs, 0: 64; of a step's tokens, 0: 512 */
   int32_t step_ms, client_step_ms; /* default time of a step, of a client in it; 0 = no bound */
   int32_t logprobs_max;            /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */

@@ -174,7 +174,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
    * because a plan without entries would be taken to mean that nothing can run. */
   group_t *none = NULL;
   if (group->beams_wait && !plan_is_prefill(group)) plan_decode(scheduler, group, &none);
-  waiting_admitted(&scheduler->waiting, group);
+  if (scheduler->options.ageing <= 0) waiting_begun(&scheduler->waiting, group);
   if (!first->first_scheduled_ns) {
     first->first_scheduled_ns = now_ns;
     scheduler->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
@@ -306,6 +306,7 @@ static bool look(scheduler_t *scheduler, admission_t *admission, group_t *group)
   }
   admission->num_seqs += group_num_running(group);
   plan_count_group(scheduler, group, 1);
+  plan_note_begun(scheduler, group);
   for (int32_t i = 0; i < admission->num_passed && !waits; i++) admission->passed[i]->num_skips++;
   return true;
 }
@@ -322,7 +323,7 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
       waiting_hold(waiting, group);
     } else if (!plan_client_has_time(scheduler, group)) {
       waiting_leave_out(waiting, group);
-    } else if (!look(scheduler, &admission, group)) {
+    } else if (!plan_may_begin(scheduler, group) || !look(scheduler, &admission, group)) {
       break;
     }
   }

@@ -69,12 +69,32 @@ void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
   pace->num_planned += times;
 }
 
+/* The time of a step that a group takes once it decodes. */
+static double seat_ns(const scheduler_t *scheduler, const group_t *group) {
+  cost_work_t one = cost_of_tokens(sequence_num_tokens(&group->sequence), 1);
+  one.of[COST_ROW] = 1;
+  return group_num_running(group) * cost_ns(&scheduler->cost, &one);
+}
+
+void plan_note_begun(scheduler_t *scheduler, const group_t *group) {
+  if (scheduler->pace.seats_ns > 0) scheduler->pace.seats_ns += seat_ns(scheduler, group);
+}
+
+bool plan_may_begin(const scheduler_t *scheduler, const group_t *group) {
+  const step_pace_t *pace = &scheduler->pace;
+  return pace->seats_ns == 0 || scheduler->running.count == 0 ||
+         pace->seats_ns + seat_ns(scheduler, group) <= scheduler->options.pace.step_ns;
+}
+
 void plan_pace(scheduler_t *scheduler) {
   const pace_options_t *options = &scheduler->options.pace;
   step_pace_t *pace = &scheduler->pace;
   *pace = (step_pace_t){.number = pace->number + 1, .step_ns = NO_BOUND, .client_ns = NO_BOUND};
   if (options->step_ns + options->client_ns <= 0 || !cost_is_known(&scheduler->cost)) return;
+  if (options->bounds_admission && options->step_ns > 0)
+    pace->seats_ns = MAX(scheduler->cost.ns[COST_STEP], 1);
   for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    plan_note_begun(scheduler, group);
     if (plan_is_prefill(group)) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
     pace->num_decoding += client->num_decodes++ == 0;

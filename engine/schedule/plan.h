@@ -52,6 +52,10 @@ void plan_note_chunk(scheduler_t *scheduler, const group_t *group);
 void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_tokens, int times);
 /* Whether a prompt may get a chunk: the step has time left, or no prompt has one yet. */
 bool plan_has_time(const scheduler_t *scheduler);
+/* Whether the waiting group may be admitted: see pace_options_t.bounds_admission. */
+bool plan_may_begin(const scheduler_t *scheduler, const group_t *group);
+/* The group is in `running`: it counts for the next ones. */
+void plan_note_begun(scheduler_t *scheduler, const group_t *group);
 /* Whether the client of the group has time left. */
 bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group);
 

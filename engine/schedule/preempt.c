@@ -37,11 +37,17 @@ static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   seq->num_prefill_tokens = sequence_num_planned(seq);
 }
 
+/* By priority, with that policy, then by arrival, whatever the order of the queue. */
+static bool came_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
+  if (scheduler->options.priority_policy && left->request->priority != right->request->priority)
+    return left->request->priority < right->request->priority;
+  return left->arrival < right->arrival;
+}
+
 /* Inserts a group into `swapped`, which is short: its groups were running. */
 static void insert_swapped(scheduler_t *scheduler, group_t *group) {
   group_t *position = scheduler->swapped.head;
-  while (position != NULL && waiting_precedes(&scheduler->waiting, position, group))
-    position = position->next;
+  while (position != NULL && came_before(scheduler, position, group)) position = position->next;
   queue_insert_before(&scheduler->swapped, position, group);
 }
 
@@ -61,6 +67,7 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
     sequence_set_status(seq, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
   }
   queue_remove(&scheduler->running, victim);
+  victim->key = 0;
   if (swaps) {
     insert_swapped(scheduler, victim);
   } else {
@@ -90,13 +97,13 @@ static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) 
                                     !(scheduler->options.priority_policy && group == requester)))
       continue;
     bool worse = scheduler->options.priority_policy && victim != NULL &&
-                 waiting_precedes(&scheduler->waiting, victim, group);
+                 came_before(scheduler, victim, group);
     if (victim == NULL || worse) victim = group;
   }
   if (victim != NULL) return victim;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
     if (scheduler_awaits(group)) continue;
-    if (victim == NULL || waiting_precedes(&scheduler->waiting, victim, group)) victim = group;
+    if (victim == NULL || came_before(scheduler, victim, group)) victim = group;
   }
   return victim;
 }

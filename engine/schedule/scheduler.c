@@ -99,8 +99,42 @@ static bool needs_history(const scheduler_t *scheduler, const request_t *request
          params->repetition_penalty != 1 || params->num_bad_words > 0;
 }
 
+/* The time that the prompt takes alone, behind `cached` tokens. */
+static double prompt_ns(const scheduler_t *scheduler, const sequence_t *seq, int32_t cached) {
+  cost_work_t work = cost_of_tokens(cached, seq->num_prompt_tokens - cached);
+  return cost_ns(&scheduler->cost, &work);
+}
+
+/* The place in the queue, for good: a time. What the cache has now costs nothing. */
+static uint64_t make_key(scheduler_t *scheduler, const group_t *group) {
+  const sequence_t *seq = &group->sequence;
+  if (scheduler->options.ageing <= 0) return 0;
+  double ns = prompt_ns(scheduler, seq, table_count_cached(scheduler, seq));
+  return group->request->arrival_ns + (uint64_t)(scheduler->options.ageing * ns);
+}
+
+group_t *scheduler_find_late(const scheduler_t *scheduler, uint64_t now_ns, double limit_ns) {
+  for (group_t *group = scheduler->waiting.oldest; group != NULL; group = group->newer) {
+    const sequence_t *seq = &group->sequence;
+    uint64_t arrival_ns = group->request->arrival_ns;
+    /* It is later than now_ns if it was posted since the iteration began. */
+    double waited_ns = now_ns > arrival_ns ? (double)(now_ns - arrival_ns) : 0;
+    if (waited_ns < limit_ns) return NULL;
+    if (seq->first_scheduled_ns == 0) return group;
+    if (cost_is_known(&scheduler->cost) &&
+        waited_ns >= limit_ns + prompt_ns(scheduler, seq, seq->num_cached_tokens))
+      return group;
+  }
+  return NULL;
+}
+
+void scheduler_note_first(scheduler_t *scheduler, group_t *group) {
+  waiting_begun(&scheduler->waiting, group);
+}
+
 void scheduler_add(scheduler_t *scheduler, group_t *group) {
   group->masks.by_history = needs_history(scheduler, group->request);
+  group->key = make_key(scheduler, group);
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
   waiting_add(&scheduler->waiting, group);
 }
@@ -359,6 +393,7 @@ static void plan_swapped(scheduler_t *scheduler) {
                                           : plan_decode(scheduler, group, &none);
     CHECK(planned); /* its blocks are taken already, so this cannot preempt */
     num_seqs += count;
+    plan_note_begun(scheduler, group);
   }
 }
 

@@ -69,9 +69,9 @@ typedef struct sequence {
 
 typedef struct group {
   request_t *request;
-  sequence_t sequence; /* index 0; the other sequences follow through sequence.next */
-  uint64_t arrival;    /* number of the request in order of arrival: unique */
-  bool forked;         /* the first tokens are drawn: each sequence is planned by itself */
+  sequence_t sequence;   /* index 0; the other sequences follow through sequence.next */
+  uint64_t arrival, key; /* number in order of arrival: unique; before it in the queue's order */
+  bool forked;           /* the first tokens are drawn: each sequence is planned by itself */
   mask_state_t masks;
   bool beams_wait;           /* in the plan being made: a beam still catches up, so none draws */
   int64_t num_output_tokens; /* of its finished choices */
@@ -84,7 +84,7 @@ typedef struct group {
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
-  bool is_new;                        /* never admitted: it stands in the list of arrivals */
+  bool is_new;                        /* it has not begun: it stands in the list of arrivals */
   struct group *older, *newer;
   struct trace *trace; /* of the engine; NULL = off */
 } group_t;

@@ -55,6 +55,7 @@ typedef struct plan {
 typedef struct pace_options {
   double step_ns;   /* of the step: prompts get what decodes leave */
   double client_ns; /* of what one client has in it, if another client decodes; with fair shares */
+  bool bounds_admission; /* no group is admitted with which decodes alone would take step_ns */
 } pace_options_t;
 
 typedef struct step_pace {
@@ -62,7 +63,8 @@ typedef struct step_pace {
   double step_ns;       /* time of the step, less what plan_shorter sets aside */
   double client_ns;     /* time of a client, if another one decodes */
   int32_t num_decoding; /* clients that decode */
-  int32_t num_chunks;   /* of prompts, so far */
+  double seats_ns;    /* of a step in which all of `running` decode; 0 = admission is not bounded */
+  int32_t num_chunks; /* of prompts, so far */
   const group_t
       *first;      /* the prefill of `running` that gets a block whatever it costs; NULL = none */
   uint64_t number; /* of the pace: each plan has another one */

@@ -188,6 +188,12 @@ static int32_t find_end(scheduler_t *scheduler, const sequence_t *seq, int32_t l
   return low;
 }
 
+int32_t table_count_cached(scheduler_t *scheduler, const sequence_t *seq) {
+  int32_t block_size = scheduler->pool->block_size;
+  if (seq->group->request->prompt_keys == NULL || !may_match(scheduler, seq)) return 0;
+  return block_size * find_end(scheduler, seq, 0, (seq->num_prompt_tokens - 1) / block_size, false);
+}
+
 /* Counts the blocks behind a slice that the cache has, without a look at each of them. */
 static void match_behind(scheduler_t *scheduler, const sequence_t *seq, prefix_match_t *match) {
   int32_t block_size = scheduler->pool->block_size;

@@ -47,6 +47,8 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
 /* Returns the known full block of seq at `index` after the block `parent` (NO_BLOCK at index 0),
  * whether or not it is computed; NO_BLOCK = none. Writes nothing. */
 int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent);
+/* Leading tokens of the prompt whose blocks the cache has; 0 if the request brings no keys. */
+int32_t table_count_cached(scheduler_t *scheduler, const sequence_t *seq);
 /* Removes the partial block from a match. */
 void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match);
 /* Takes the blocks of the match, grows the table to `num_tokens` tokens, plans the copy of the

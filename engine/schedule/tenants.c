@@ -69,12 +69,19 @@ static group_t *offer_of(const tenant_t *tenant) {
   return tenant->walked ? tenant->offered : tenant->first;
 }
 
+bool tenants_precedes(const tenants_t *tenants, const group_t *left, const group_t *right) {
+  if (tenants->priority_policy && left->request->priority != right->request->priority)
+    return left->request->priority < right->request->priority;
+  if (left->key != right->key) return left->key < right->key;
+  return left->arrival < right->arrival;
+}
+
 static bool precedes(const tenants_t *tenants, const tenant_t *left, const tenant_t *right) {
   const group_t *one = offer_of(left), *other = offer_of(right);
   if (tenants->priority_policy && one->request->priority != other->request->priority)
     return one->request->priority < other->request->priority;
   if (left->served != right->served) return left->served < right->served;
-  return one->arrival < other->arrival;
+  return tenants_precedes(tenants, one, other);
 }
 
 static bool precedes_at(const tenants_t *tenants, int32_t left, int32_t right) {

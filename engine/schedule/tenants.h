@@ -4,7 +4,8 @@
  * A tenant stays in the table while it has a live group, and then until its place is needed. A heap
  * has the tenants that offer a group: the top is the one whose turn is next, by (with the priority
  * policy) the priority of the group that it offers; then, least served first; then by the arrival
- * of that group. All zero bytes are an empty table. Engine thread only; allocates nothing.
+ * (and key) of that group. All zero bytes are an empty table. Engine thread only; allocates
+ * nothing.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_TENANTS_H
 #define INFERD_ENGINE_SCHEDULE_TENANTS_H
@@ -63,6 +64,10 @@ typedef struct tenants {
 int32_t tenants_take(tenants_t *tenants, uint64_t name);
 /* A group of this tenant has ended. */
 void tenants_give(tenants_t *tenants, int32_t index);
+
+/* True if `left` should run before `right`, if both are of one tenant: by priority, with that
+ * policy; then by key; then by arrival. A strict order: no two groups are equal. */
+bool tenants_precedes(const tenants_t *tenants, const group_t *left, const group_t *right);
 
 /* The tenant offers another group, or was served: gives it its place in the heap. */
 void tenants_update(tenants_t *tenants, tenant_t *tenant);

@@ -5,16 +5,9 @@
 #include "engine/base/util.h"
 #include "engine/quota.h"
 
-bool waiting_precedes(const waiting_t *waiting, const group_t *left, const group_t *right) {
-  if (waiting->tenants.priority_policy && left->request->priority != right->request->priority) {
-    return left->request->priority < right->request->priority;
-  }
-  return left->arrival < right->arrival;
-}
-
 static bool stands_before(const waiting_t *waiting, const group_t *left, const group_t *right) {
   if (left->tenant != right->tenant) return left->tenant < right->tenant;
-  return waiting_precedes(waiting, left, right);
+  return tenants_precedes(&waiting->tenants, left, right);
 }
 
 tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group) {
@@ -208,7 +201,7 @@ void waiting_add(waiting_t *waiting, group_t *group) {
   waiting->newest = group;
 }
 
-void waiting_admitted(waiting_t *waiting, group_t *group) {
+void waiting_begun(waiting_t *waiting, group_t *group) {
   if (!group->is_new) return;
   group->is_new = false;
   if (group->older != NULL) {
@@ -225,7 +218,7 @@ void waiting_admitted(waiting_t *waiting, group_t *group) {
 }
 
 void waiting_end(waiting_t *waiting, group_t *group) {
-  waiting_admitted(waiting, group);
+  waiting_begun(waiting, group);
   waiting_release(waiting, group);
   tenants_give(&waiting->tenants, group->tenant);
 }

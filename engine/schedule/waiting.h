@@ -1,11 +1,11 @@
 /* waiting.h: the waiting queue of the scheduler, in the order in which groups should run.
  *
- * The groups of a tenant stand together, by (with the priority policy) their priority and then
- * their arrival: one linked list (sequence.h) has those of all tenants, and a skip list (Pugh 1990)
- * over it finds the place of a group in O(log n), because a hundred thousand groups may wait. Whose
- * turn it is among the tenants is in tenants.h. A walk meets all groups in order: that of the
- * priorities, then the least served tenant's, then by arrival. Engine thread only; allocates
- * nothing.
+ * The groups of a tenant stand together, by (with the priority policy) their priority, then
+ * their key and their arrival: one linked list (sequence.h) has those of all tenants, and a skip
+ * list (Pugh 1990) over it finds the place of a group in O(log n), because a hundred thousand
+ * groups may wait. Whose turn it is among the tenants is in tenants.h. A walk meets all groups in
+ * order: that of the priorities, then the least served tenant's, then by arrival. Engine thread
+ * only; allocates nothing.
  *
  * Fair shares are those of the virtual token counter (Sheng et al., "Fairness in Serving Large
  * Language Models", 2024): a tenant is charged for each token when it is computed.
@@ -18,7 +18,7 @@
 typedef struct waiting {
   group_queue_t queue;            /* by tenant, each in its order */
   group_t *first[WAITING_LEVELS]; /* first group of each level of the skip list */
-  group_t *oldest, *newest;       /* groups that were never admitted, in order of arrival */
+  group_t *oldest, *newest;       /* groups that have not begun, in order of arrival */
   bool fair_share;                /* false: no tenant is charged */
   uint64_t num_visited; /* groups that insertions and removals have looked at, since the start */
   int32_t num_held;     /* groups in the queue of tenants that are held */
@@ -28,9 +28,6 @@ typedef struct waiting {
   tenants_t tenants;
 } waiting_t;
 
-/* True if `left` should run before `right`, if both are of one tenant: by priority, with that
- * policy, then by arrival. A strict order: no two groups are equal. */
-bool waiting_precedes(const waiting_t *waiting, const group_t *left, const group_t *right);
 tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group);
 
 /* Inserts a group that has just arrived. If no other group of its tenant waits, the tenant is
@@ -42,8 +39,9 @@ void waiting_insert(waiting_t *waiting, group_t *group);
 /* Removes a group that is in the queue. */
 void waiting_remove(waiting_t *waiting, group_t *group);
 
-/* The group was admitted for the first time: it has left the list of arrivals for good. */
-void waiting_admitted(waiting_t *waiting, group_t *group);
+/* The group was admitted for the first time, or has its first token: it has left the list of
+ * arrivals for good. A second call does nothing. */
+void waiting_begun(waiting_t *waiting, group_t *group);
 /* The group ends. It is in no queue. */
 void waiting_end(waiting_t *waiting, group_t *group);
 

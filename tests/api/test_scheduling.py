@@ -214,6 +214,33 @@ def test_prompt_that_never_fits_is_refused(start, model):
     assert server.choice("a", max_tokens=2, ignore_eos=True)["text"] is not None
 
 
+@pytest.mark.parametrize("policy, expected", [("slo", ["short", "long"]),
+                                              ("fair", ["long", "short"])])
+def test_short_prompts_go_first_under_slo(start, slow_model, policy, expected):
+    """While one request has the only place, a long prompt comes and then a short one."""
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--scheduling-policy", policy,
+                   "--no-enable-prefix-caching")
+    # the order is made of costs that are learned from the first steps
+    server.complete(long_prompt(server, 300), max_tokens=40, ignore_eos=True)
+    running = Stream(server, {"prompt": "a", "max_tokens": 1000, "ignore_eos": True})
+    next(running.events())
+    order, threads = [], []
+
+    def work(name, prompt):
+        server.complete(prompt, max_tokens=60, ignore_eos=True)
+        order.append(name)
+
+    for count, (name, length) in enumerate((("long", 500), ("short", 4)), 1):
+        prompt = long_prompt(server, length)
+        threads.append(threading.Thread(target=work, args=(name, prompt)))
+        threads[-1].start()
+        wait_until(lambda n=count: server.metric("inferd_requests_waiting") == n, "one more")
+    running.close()
+    for thread in threads:
+        thread.join()
+    assert order == expected
+
+
 def test_priority(start, slow_model):
     """Under the priority policy the lower number runs first, whatever came first."""
     server = dummy(start, slow_model, "--max-num-seqs", "1", "--scheduling-policy", "priority")

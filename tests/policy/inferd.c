@@ -69,10 +69,10 @@ static void receive(server_t *server, job_t *job) {
 
 /* As engine.c ends those that wait too long. */
 static void expire(server_t *server) {
-  double limit_s = server->policy->queue_s;
+  double limit_ns = server->policy->queue_s * 1e9;
+  uint64_t now_ns = ns_of(server->world->now_s);
   group_t *group;
-  while (limit_s > 0 && (group = server->scheduler->waiting.oldest) != NULL &&
-         server->world->now_s - served_of(group)->job->came_s >= limit_s)
+  while (limit_ns > 0 && (group = scheduler_find_late(server->scheduler, now_ns, limit_ns)) != NULL)
     end(server, group, SEQUENCE_FINISHED_ABORTED);
 }
 
@@ -82,8 +82,10 @@ static void commit(server_t *server, const plan_entry_t *entry) {
   scheduler_complete(entry);
   scheduler_publish(server->scheduler, entry);
   if (!entry->do_sample) return;
-  if (seq->num_output_tokens == 0)
+  if (seq->num_output_tokens == 0) {
     world_note_begun(server->world, served->job, seq->num_cached_tokens);
+    scheduler_note_first(server->scheduler, seq->group);
+  }
   int32_t position = seq->num_prompt_tokens + seq->num_output_tokens++;
   seq->tokens[position] = served->job->ids[position];
   world_note_token(server->world, served->job);

@@ -1,6 +1,6 @@
 /* main.c: policies side by side over the same traces, and floors that must hold.
  *
- * Usage: policy [--policy NAME] [--trace TEXT] [--seconds N] [--seed N] [--costs FILE]
+ * Usage: policy [--policy TEXT] [--trace TEXT] [--seconds N] [--seed N] [--costs FILE]
  *               [--floors FILE]
  * Prints a row for each trace and policy. With --floors, a line `good hits trace: policy` of the
  * file is the least that this policy must reach there: the exit status is 1 if one does not, or was
@@ -15,22 +15,35 @@
 #include <string.h>
 
 #define INFERD_OPTIONS                                                                             \
-  .max_num_seqs = 256, .max_num_batched_tokens = 4096, .max_model_len = CONTEXT,                   \
+  .max_num_batched_tokens = 4096, .max_model_len = CONTEXT,                                        \
   .watermark_blocks = POOL_TOKENS / BLOCK_SIZE / 100, .reserve_full = true, .slice_blocks = 512,   \
   .chunked_prefill = true, .short_prompts_pass = true, .fair_share = true, .max_skips = 4,         \
   .max_preemptions = 3
 
-/* Defaults on a GPU of 80 GB: of inferd; of inferd without a bound in time; of vLLM (V1), whose
- * scheduler is first come, first served, within tokens and blocks. */
+#define INFERD_PACE .pace = {.step_ns = 40e6, .bounds_admission = true}
+
+/* On a GPU of 80 GB: inferd's defaults; the same with more sequences; with the policy slo as well,
+ * and a second for the first token; and without a bound in time. The defaults of vLLM (V1), whose
+ * scheduler is first come, first served, within tokens and blocks; and those of SGLang. */
 static const policy_t policies[] = {
     {.name = "inferd",
      .serve = serve_inferd,
-     .options = {INFERD_OPTIONS, .pace = {.step_ns = 40e6}},
+     .options = {INFERD_OPTIONS, INFERD_PACE, .max_num_seqs = 256},
      .queue_s = 30,
+     .queue_max = 1024},
+    {.name = "inferd, 1024",
+     .serve = serve_inferd,
+     .options = {INFERD_OPTIONS, INFERD_PACE, .max_num_seqs = 1024},
+     .queue_s = 30,
+     .queue_max = 1024},
+    {.name = "inferd, slo",
+     .serve = serve_inferd,
+     .options = {INFERD_OPTIONS, INFERD_PACE, .max_num_seqs = 1024, .ageing = 100},
+     .queue_s = 1,
      .queue_max = 1024},
     {.name = "inferd, tokens",
      .serve = serve_inferd,
-     .options = {INFERD_OPTIONS},
+     .options = {INFERD_OPTIONS, .max_num_seqs = 256},
      .queue_s = 30,
      .queue_max = 1024},
     {.name = "vLLM's",
@@ -77,9 +90,10 @@ static bool read_costs(const char *path, coefficients_t *out) {
 
 static void print(const row_t *row) {
   const result_t *r = &row->result;
-  printf("%-34s %6d %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %8d %9.1f %8.2f\n", row->name, r->count,
-         100 * r->good, r->first_p50_s * 1e3, r->first_p99_s * 1e3, r->token_s * 1e3,
-         r->gap_p99_s * 1e3, 100 * r->hits, r->refused, r->longest_wait_s, r->fairness);
+  printf("%-34s %6d %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %8d %9.1f %8.2f %6.1f\n", row->name,
+         r->count, 100 * r->good, r->first_p50_s * 1e3, r->first_p99_s * 1e3, r->token_s * 1e3,
+         r->gap_p99_s * 1e3, 100 * r->hits, r->refused, r->longest_wait_s, r->fairness,
+         100 * r->smallest);
   fflush(stdout);
 }
 
@@ -90,7 +104,7 @@ static void serve(const run_t *run, const load_t *load, const coefficients_t *co
   if (run->seconds > 0) cut.seconds = MIN(run->seconds, load->seconds);
   for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
     const policy_t *policy = &policies[i];
-    if (run->policy != NULL && strcmp(run->policy, policy->name) != 0) continue;
+    if (run->policy != NULL && strstr(policy->name, run->policy) == NULL) continue;
     row_t *row = &rows[num_rows++];
     snprintf(row->name, sizeof row->name, "%s %g: %s", load->kind, load->rate, policy->name);
     world_begin(world, &cut, run->seed, coefficients);
@@ -154,13 +168,13 @@ int main(int argc, char **argv) {
   run_t run = {.seed = 1, .costs = "tests/policy/costs.txt"};
   coefficients_t coefficients;
   if (!read_arguments(&run, argc, argv) || !read_costs(run.costs, &coefficients)) {
-    fprintf(stderr, "usage: policy [--policy NAME] [--trace TEXT] [--seconds N] [--seed N] "
+    fprintf(stderr, "usage: policy [--policy TEXT] [--trace TEXT] [--seconds N] [--seed N] "
                     "[--costs FILE] [--floors FILE]\n");
     return 2;
   }
-  printf("%-34s %6s %7s %8s %8s %7s %7s %6s %8s %9s %8s\n", "trace, a second: policy", "number",
+  printf("%-34s %6s %7s %8s %8s %7s %7s %6s %8s %9s %8s %6s\n", "trace, a second: policy", "number",
          "in time", "TTFT p50", "p99, ms", "TPOT", "gap p99", "hits", "refused", "longest, s",
-         "fairness");
+         "fairness", "least");
   for (size_t i = 0; i < ARRAY_LEN(loads); i++) {
     if (run.trace == NULL || strstr(loads[i].kind, run.trace) != NULL)
       serve(&run, &loads[i], &coefficients);

@@ -88,6 +88,7 @@ typedef struct result {
   double gap_p99_s;
   double hits;           /* share of the prompt tokens that came from the cache */
   double longest_wait_s; /* for the first token, or for the refusal */
+  double smallest;       /* share in time of the client with the fewest requests */
   double fairness;       /* Jain's index of the tenants' shares in time */
   int count, refused;
 } result_t;

@@ -154,6 +154,14 @@ static double jain(const double *good, const int *count) {
   return squares > 0 ? sum * sum / (tenants * squares) : 1;
 }
 
+static double share_of_smallest(const double *good, const int *count) {
+  int smallest = -1;
+  for (int i = 0; i < TENANTS; i++) {
+    if (count[i] > 0 && (smallest < 0 || count[i] < count[smallest])) smallest = i;
+  }
+  return smallest >= 0 ? good[smallest] / count[smallest] : 1;
+}
+
 result_t world_result(const world_t *world) {
   result_t result = {.hits = (double)world->cached_tokens / (double)MAX(world->prompt_tokens, 1)};
   double *firsts = calloc((size_t)world->trace.count + 1, sizeof *firsts);
@@ -181,6 +189,7 @@ result_t world_result(const world_t *world) {
   result.token_s = token_s / MAX(num_long, 1);
   result.gap_p99_s = gap_quantile(world, 0.99);
   result.fairness = jain(good, of);
+  result.smallest = share_of_smallest(good, of);
   free(firsts);
   return result;
 }

@@ -41,13 +41,30 @@ static long long name_of(const track_t *k) {
   return k->index;
 }
 
-/* True when `a` has to run before `b`, if both are of one tenant. */
-static bool precedes(const group_t *a, const group_t *b) {
+/* True when `a` is preempted after `b`. */
+static bool came_before(const group_t *a, const group_t *b) {
   const request_t *x = a->request, *y = b->request;
   if (sim.scenario->options.priority_policy && x->priority != y->priority) {
     return x->priority < y->priority;
   }
   return x->id < y->id; /* submitted in the order of their ids */
+}
+
+/* True when `a` has to run before `b`, if both are of one tenant. */
+static bool precedes(const group_t *a, const group_t *b) {
+  bool same =
+      !sim.scenario->options.priority_policy || a->request->priority == b->request->priority;
+  if (same && a->key != b->key) return a->key < b->key; /* check_key: of slo_policy alone */
+  return came_before(a, b);
+}
+
+/* The time at which it came, and more for the tokens that must be computed; those that were
+ * preempted come first. */
+static void check_key(const group_t *g) {
+  const track_t *k = check_track(&g->sequence);
+  bool ages = sim.scenario->options.slo_policy && g->num_preemptions == 0;
+  REQUIRE(ages ? g->key >= k->submitted_ns : g->key == 0, "request %lld has the key %llu",
+          name_of(k), (unsigned long long)g->key);
 }
 
 void check_submitted(track_t *k, const request_t *request) {
@@ -346,7 +363,7 @@ static void check_queue_of(const scheduler_t *s) {
       continue;
     for (const group_t *r = s->running.head; r; r = r->next) {
       if (is_protected(r) || check_is_awaited(r)) continue;
-      REQUIRE(!precedes(g, r), "request %lld was preempted before request %lld", name_of(k),
+      REQUIRE(!came_before(g, r), "request %lld was preempted before request %lld", name_of(k),
               name_of(check_track(&r->sequence)));
     }
   }
@@ -469,6 +486,7 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
             "I6: request %lld is still there after its cancel", name_of(k));
     k->num_preemptions = g->num_preemptions;
     if (g->num_preemptions > 0) k->preempted = true;
+    check_key(g);
     for (const sequence_t *q = &g->sequence; q; q = q->next) check_sequence(e, q, status, rows);
     bool first = status == SEQUENCE_RUNNING || !previous ||
                  (status == SEQUENCE_WAITING && previous->tenant < g->tenant);

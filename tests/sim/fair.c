@@ -61,12 +61,20 @@ static bool is_held_tenant(const scheduler_t *s, uint64_t name) {
   return false;
 }
 
+/* The order within a tenant, with slo_policy; 0 while the engine has not received it. */
+static uint64_t key_of(const track_t *k) {
+  const group_t *g = &sim.engine->groups[k->sent->slot];
+  return g->in_use && g->request == k->sent ? g->key : 0;
+}
+
 /* True when the turn of `a` is before that of `b`. */
 static bool turns_before(const track_t *a, const track_t *b) {
   const script_t *x = a->script, *y = b->script;
   if (sim.scenario->options.priority_policy && x->priority != y->priority)
     return x->priority < y->priority;
   if (served[x->tenant] != served[y->tenant]) return served[x->tenant] < served[y->tenant];
+  uint64_t key = key_of(a), other = key_of(b);
+  if (key != other) return key < other;
   return a->sent->id < b->sent->id; /* submitted in the order of their ids */
 }
 

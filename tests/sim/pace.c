@@ -98,7 +98,26 @@ static bool bounds_prompts(const scheduler_t *s) {
   return s->pace.is_on && s->options.chunked_prefill;
 }
 
+/* The time of a step in which a group decodes. */
+static double seat_ns(const scheduler_t *s, const group_t *g) {
+  const track_t *k = check_track(&g->sequence);
+  int32_t live = 0;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
+  bool grows = !g->forked || k->script->params.beam_width > 0;
+  return (grows ? k->num_streams : live) * ns_of(s, sequence_num_tokens(&g->sequence), 1, 1);
+}
+
+/* Whether with this group decodes alone would take the time of a step. */
+static bool is_full(const scheduler_t *s, const group_t *g) {
+  double bound = sim.scenario->options.max_step_ms * 1e6;
+  double sum = s->cost.ns[COST_STEP] + seat_ns(s, g);
+  if (bound == 0 || !scenario_has(sim.scenario, SIM_SEATS) || s->running.count == 0) return false;
+  for (const group_t *r = s->running.head; r; r = r->next) sum += r == g ? 0 : seat_ns(s, r);
+  return sum > bound * (1 - 1e-9);
+}
+
 bool pace_is_out(const scheduler_t *s, const group_t *g) {
+  if (is_full(s, g) && cost_is_known(&s->cost)) return true;
   if (!bounds_prompts(s)) return false;
   const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
   bool is_now = client->number == s->pace.number;

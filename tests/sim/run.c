@@ -207,7 +207,8 @@ static void check_end(track_t *k, const event_t *event) {
             "request %lld makes room without a cause, or after its first token", name_of(k));
   } else if (event->finish == FINISH_ERROR && event->error_code == ERR_QUEUE_TIMEOUT) {
     double limit_s = c->options.max_queue_time_s;
-    REQUIRE(limit_s > 0 && !k->was_planned &&
+    bool may_run = c->options.slo_policy && k->num_tokens == 0;
+    REQUIRE(limit_s > 0 && (!k->was_planned || may_run) &&
                 (double)(sim.now_ns - k->submitted_ns) >= limit_s * 1e9,
             "request %lld: its time in the queue is not over", name_of(k));
   } else {
@@ -483,6 +484,7 @@ static void start(scenario_t *c) {
   }
   ops_sim.pipeline_depth = c->pipeline_depth;
   ops_sim.client_step_ms = c->client_step_ms;
+  ops_sim.bounds_admission = scenario_has(c, SIM_SEATS);
   c->options.ops = &ops_sim;
   c->options.kv_events = kv_listener_begin();
   int code = engine_new(&c->options, &sim.engine, &error);

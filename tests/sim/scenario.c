@@ -125,6 +125,7 @@ static void draw_engine(scenario_t *c) {
   int32_t lost = between(&s, 1, 300);
   c->lose_device_at = scenario_has(c, SIM_DEVICE_LOSS) ? lost : 0;
   o->fair_share = scenario_has(c, SIM_FAIR);
+  o->slo_policy = scenario_has(c, SIM_SLO);
   o->short_prompts_pass = scenario_has(c, SIM_PASSING);
   o->trace = scenario_has(c, SIM_TRACE);
   if (scenario_has(c, SIM_ADAPTERS)) o->max_loras = SIM_ADAPTERS_MAX;

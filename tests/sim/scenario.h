@@ -72,7 +72,9 @@ enum {
   X(SLICES, 8, "an admission takes few blocks a step")                                             \
   X(PACE, 7, "steps, and what a client has in them, are bounded in time")                          \
   X(AWAITED, 8, "steps overlap although tokens are awaited")                                       \
-  X(STATES, 5, "the model keeps a state per sequence")
+  X(STATES, 5, "the model keeps a state per sequence")                                             \
+  X(SEATS, 6, "with PACE: admission stops before decodes alone take a step")                       \
+  X(SLO, 5, "short prompts go first, and first tokens have a deadline")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

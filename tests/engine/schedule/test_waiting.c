@@ -34,7 +34,7 @@ static void free_groups(void) {
 static void check_sorted(int32_t count) {
   int32_t seen = 0;
   for (const group_t *group = waiting.queue.head; group != NULL; group = group->next, seen++) {
-    cr_assert(group->next == NULL || waiting_precedes(&waiting, group, group->next));
+    cr_assert(group->next == NULL || tenants_precedes(&waiting.tenants, group, group->next));
   }
   ASSERT_EQ(seen, count);
   ASSERT_EQ(waiting.queue.count, count);
@@ -46,7 +46,7 @@ static void check_sorted_tenants(int32_t count) {
   for (const group_t *group = waiting.queue.head; group != NULL; group = group->next, seen++) {
     const group_t *next = group->next;
     cr_assert(next == NULL || group->tenant < next->tenant ||
-              (group->tenant == next->tenant && waiting_precedes(&waiting, group, next)));
+              (group->tenant == next->tenant && tenants_precedes(&waiting.tenants, group, next)));
   }
   ASSERT_EQ(seen, count);
 }
@@ -57,7 +57,7 @@ static void check_levels(void) {
     for (const group_t *group = waiting.first[level]; group != NULL; group = group->skip[level]) {
       cr_assert(group->queue == &waiting.queue);
       const group_t *next = group->skip[level];
-      cr_assert(next == NULL || waiting_precedes(&waiting, group, next));
+      cr_assert(next == NULL || tenants_precedes(&waiting.tenants, group, next));
     }
   }
 }
@@ -111,13 +111,13 @@ Test(waiting, arrivals_are_listed_until_the_first_admission) {
   for (int32_t i = 0; i < 4; i++) waiting_add(&waiting, &groups[i]);
   cr_assert(waiting.oldest == &groups[0]);
   cr_assert(waiting.newest == &groups[3]);
-  waiting_admitted(&waiting, &groups[0]);
-  waiting_admitted(&waiting, &groups[2]);
-  waiting_admitted(&waiting, &groups[2]);
+  waiting_begun(&waiting, &groups[0]);
+  waiting_begun(&waiting, &groups[2]);
+  waiting_begun(&waiting, &groups[2]);
   cr_assert(waiting.oldest == &groups[1]);
   cr_assert(groups[1].newer == &groups[3]);
-  waiting_admitted(&waiting, &groups[3]);
-  waiting_admitted(&waiting, &groups[1]);
+  waiting_begun(&waiting, &groups[3]);
+  waiting_begun(&waiting, &groups[1]);
   cr_assert_null(waiting.oldest);
   cr_assert_null(waiting.newest);
   free_groups();

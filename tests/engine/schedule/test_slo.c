@@ -1,0 +1,131 @@
+/* test_slo.c: the order by size and age, what is too late, and how many may decode. */
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+static const double MS = 1e6; /* ns */
+
+/* One sequence runs at a time; a token of a prompt costs 1 ms, and nothing else costs anything. A
+ * prompt of n tokens counts as 10 n ms later than it came. */
+static rig_t *rig_with(int32_t max_num_seqs, double step_ns) {
+  scheduler_options_t options = rig_options(max_num_seqs, 512, 1000);
+  options.ageing = 10;
+  options.pace = (pace_options_t){.step_ns = step_ns, .bounds_admission = step_ns > 0};
+  rig_t *rig = rig_new(&options, 1000, 4, true);
+  rig->scheduler->cost = (cost_t){.ns = {[COST_TOKEN] = 1 * MS}, .num_steps = 1000};
+  return rig;
+}
+
+static group_t *add(rig_t *rig, double arrival_ms, int32_t prompt_tokens) {
+  rig->requests[rig->count].arrival_ns = (uint64_t)(arrival_ms * MS);
+  return rig_add(rig, prompt_tokens, 1, rig->count);
+}
+
+/* The number of the group that runs next, among those that were added. */
+static int next_of(rig_t *rig) {
+  rig_step(rig);
+  int found = -1;
+  for (int i = 0; i < rig->count; i++) {
+    if (rig->groups[i].queue == &rig->scheduler->running) found = i;
+  }
+  rig_commit(rig, 1);
+  scheduler_finish(rig->scheduler, &rig->groups[found], SEQUENCE_FINISHED_STOPPED);
+  return found;
+}
+
+/* The number of the group that is late, with a limit of 50 ms; -1 = none is. */
+static int late_at(const rig_t *rig, double now_ms) {
+  const group_t *late = scheduler_find_late(rig->scheduler, (uint64_t)(now_ms * MS), 50 * MS);
+  return late != NULL ? (int)late->arrival : -1;
+}
+
+Test(slo, short_prompts_go_first_but_none_waits_for_those_that_come_late) {
+  rig_t *rig = rig_with(1, 0);
+  add(rig, 0, 100); /* counts as of 1000 ms */
+  add(rig, 1, 50);  /* of 501 */
+  add(rig, 2, 8);   /* of 82 */
+  add(rig, 600, 8); /* of 680 */
+  add(rig, 930, 8); /* of 1010: more than 10 times 100 - 8 tokens later than the first */
+  const int order[] = {2, 1, 3, 0, 4};
+  for (int i = 0; i < 5; i++) EXPECT_EQ_FOR(next_of(rig), order[i], "turn %d", i);
+  rig_free(rig);
+}
+
+Test(slo, without_ageing_they_go_by_arrival) {
+  rig_t *rig = rig_with(1, 0);
+  rig->scheduler->options.ageing = 0;
+  add(rig, 0, 100);
+  add(rig, 1, 50);
+  EXPECT_EQ(next_of(rig), 0);
+  EXPECT_EQ(next_of(rig), 1);
+  rig_free(rig);
+}
+
+/* The second prompt is as long as the third, and the cache has all but its last block. */
+Test(slo, what_the_cache_has_does_not_count) {
+  rig_t *rig = rig_with(1, 0);
+  group_t *first = add(rig, 0, 64);
+  EXPECT_EQ(next_of(rig), 0);
+  (void)first;
+  block_key_t keys[2][16];
+  for (int i = 1; i < 3; i++) {
+    request_t *request = &rig->requests[rig->count];
+    int32_t seed = i == 1 ? 1 : 0; /* the second has other ids, the third those of the first */
+    for (int32_t at = 0; at < 64; at++) rig->ids[rig->count][at] = seed * 1000 + at;
+    prefix_keys(rig->pool, 0, rig->ids[rig->count], 16, keys[i - 1]);
+    request->prompt_keys = keys[i - 1];
+    request->arrival_ns = 1000000;
+    rig_add(rig, 64, 1, seed);
+  }
+  EXPECT_EQ(next_of(rig), 2);
+  EXPECT_EQ(next_of(rig), 1);
+  rig_free(rig);
+}
+
+Test(slo, a_first_token_is_late_behind_the_limit_and_the_time_of_its_prompt) {
+  rig_t *rig = rig_with(1, 0);
+  group_t *runs = add(rig, 0, 600), *waits = add(rig, 10, 700);
+  rig_step(rig); /* 512 of 600 tokens */
+  rig_commit(rig, 1);
+  ASSERT_EQ(runs->sequence.status, SEQUENCE_RUNNING);
+  ASSERT_EQ(waits->sequence.status, SEQUENCE_WAITING);
+  EXPECT_EQ(late_at(rig, 59), -1);
+  EXPECT_EQ(late_at(rig, 61), 1);
+  scheduler_finish(rig->scheduler, waits, SEQUENCE_FINISHED_ABORTED);
+  EXPECT_EQ(late_at(rig, 649), -1);
+  EXPECT_EQ(late_at(rig, 650), 0);
+  scheduler_note_first(rig->scheduler, runs);
+  EXPECT_EQ(late_at(rig, 9999), -1);
+  rig_free(rig);
+}
+
+Test(slo, by_arrival_nobody_is_late_once_it_runs) {
+  rig_t *rig = rig_with(1, 0);
+  rig->scheduler->options.ageing = 0;
+  add(rig, 0, 600);
+  rig_step(rig);
+  EXPECT_EQ(late_at(rig, 9999), -1);
+  rig_free(rig);
+}
+
+/* A decode costs 1 ms, so five of them fit into a step, and six do not. */
+Test(slo, no_more_are_admitted_than_can_decode_within_the_step) {
+  rig_t *rig = rig_with(16, 5.5 * MS);
+  for (int i = 0; i < 8; i++) add(rig, i, 4);
+  for (int i = 0; i < 3; i++) {
+    rig_step(rig);
+    EXPECT_EQ(rig->scheduler->running.count, 5);
+  }
+  scheduler_finish(rig->scheduler, rig->scheduler->running.head, SEQUENCE_FINISHED_STOPPED);
+  rig_step(rig);
+  EXPECT_EQ(rig->scheduler->running.count, 5);
+  rig_free(rig);
+}
+
+/* One that alone takes longer runs alone. */
+Test(slo, one_always_runs) {
+  rig_t *rig = rig_with(16, 0.5 * MS);
+  for (int i = 0; i < 3; i++) add(rig, i, 4);
+  rig_step(rig);
+  EXPECT_EQ(rig->scheduler->running.count, 1);
+  rig_free(rig);
+}
