@@ -156,7 +156,8 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
   CHECK_LE(moe->num_experts, limits->experts_max);
   CHECK_LE(moe->width, limits->expert_width_max);
   CHECK_GE(moe->top_k, 1);
-  CHECK(moe->routing == ROUTING_LOGITS || moe->num_experts <= ROUTED_MAX);
+  CHECK(moe->routing == ROUTING_LOGITS ||
+        (moe->num_experts <= ROUTED_MAX && moe->num_groups <= GROUPS_MAX));
   CHECK_LE(moe->top_k, limits->experts_top_max);
   CHECK_LE(moe->top_k, moe->num_experts);
   CHECK_EQ(moe->up->stack, moe->num_experts);

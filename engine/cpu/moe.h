@@ -10,6 +10,7 @@
 enum {
   MOE_ROWS = 512,       /* rows that are routed at a time */
   EXPERTS_TOP_MAX = 64, /* experts of a row */
+  GROUPS_MAX = 32,      /* groups of experts of such a router */
   ROUTED_MAX = 1024     /* experts of a router that scores them */
 };
 

@@ -65,7 +65,7 @@ static void score_experts(const moe_t *moe, const float *logits, float *scores) 
 /* Takes the experts out of the choice that are not in the best groups. */
 static void mask_groups(const moe_t *moe, float *choice) {
   const int32_t groups = moe->num_groups, size = moe->num_experts / groups;
-  float rank[ROUTED_MAX];
+  float rank[GROUPS_MAX] = {0};
   int32_t kept[EXPERTS_TOP_MAX];
   for (int32_t g = 0; g < groups; g++) {
     float first = -INFINITY, second = -INFINITY;
@@ -87,7 +87,7 @@ static void mask_groups(const moe_t *moe, float *choice) {
 }
 
 static void route_by_scores(const moe_t *moe, const float *logits, int32_t *chosen, float *shares) {
-  float scores[ROUTED_MAX], choice[ROUTED_MAX], total = 0;
+  float scores[ROUTED_MAX] = {0}, choice[ROUTED_MAX] = {0}, total = 0;
   const int32_t count = moe->num_experts, top_k = moe->top_k;
   const float *bias = moe->choice_bias != NULL ? moe->choice_bias->values : NULL;
   score_experts(moe, logits, scores);
