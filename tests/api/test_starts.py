@@ -101,7 +101,7 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a page instead of a file": (model_with("config.json", "<!doctype html>"),
                                  ["serve", "{here}/model"], 65, ["config.json", "byte 0"]),
     "an unknown family": (other_family, ["serve", "{here}/model"], 65,
-                          ["MambaForCausalLM", "supported: LlamaForCausalLM"]),
+                          ["MambaForCausalLM", "docs/models.md lists those that are"]),
     "a flag": (NOTHING, [*SERVE, "--max-model-length", "64"], 64,
                ["did you mean --max-model-len?"]),
     "a command": (NOTHING, ["server", "{demo}"], 64, ["did you mean inferd serve?"]),
