@@ -93,9 +93,8 @@ typedef struct engine_info {
 /* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
  * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);
-/* Plans what engine_create would load, from the headers of the files alone: family, parameters,
- * types, memory, context, as lines of options->log; no thread, no weights. Returns 0, or the error
- * with which the model would be refused. */
+/* Plans what engine_create would load, from the headers of the files alone, as lines of
+ * options->log; no thread, no weights. Returns 0, or the error that would refuse the model. */
 int engine_survey(const engine_options_t *options, inferd_error_t *error);
 /* Loop thread: ends the engine thread. Live requests are aborted; their EVENT_DONE can still be
  * drained. No request may be submitted afterwards. */
@@ -116,12 +115,13 @@ const struct grammar_vocabulary *engine_grammar_vocabulary(const engine_t *engin
 size_t engine_room_bytes(const sampling_params_t *params);
 size_t engine_scores_bytes(const engine_t *engine, const sampling_params_t *params,
                            int32_t num_prompt_tokens);
+/* The largest max_tokens with which context and pool can hold a request; 0 = none. READY. */
+int64_t engine_max_tokens(const engine_t *engine, const request_t *request);
 enum { SUBMIT_MAX = 2048 };
-/* Loop thread only. Admits all requests, 1..SUBMIT_MAX (the prompts of one HTTP request, of one
- * tenant and quota), or none, in O(log n) each; a full queue makes room by share.h. Returns 0, and
- * then each request gets exactly one EVENT_DONE; or ERR_QUEUE_FULL, ERR_RATE_LIMITED (quota.h),
- * ERR_CONTEXT_LENGTH (the context or the pool can never hold it), ERR_MODEL_LOADING,
- * ERR_ENGINE_FAILED, ERR_BAD_REQUEST (n, best_of or beam width exceed max_num_seqs). */
+/* Loop thread only. Admits all requests, 1..SUBMIT_MAX (prompts of one tenant and quota), or none,
+ * in O(log n) each; a full queue makes room by share.h. Returns 0, then each gets exactly one
+ * EVENT_DONE; or ERR_QUEUE_FULL, ERR_RATE_LIMITED (quota.h), ERR_CONTEXT_LENGTH (it can never be
+ * held), ERR_MODEL_LOADING, ERR_ENGINE_FAILED, ERR_BAD_REQUEST (sequences exceed max_num_seqs). */
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
 void engine_set_queue(engine_t *engine, int32_t requests, int64_t tokens); /* limits; READY */
 int engine_retry_after_s(const engine_t *engine); /* until a refused one may enter; loop thread */

@@ -45,14 +45,25 @@ static int check_state(const engine_t *engine, inferd_error_t *error) {
   }
 }
 
+/* All sequences of a request share the full blocks of the prompt and no others. With states none:
+ * a group that was preempted finds no common blocks again. */
+static int64_t count_shared(const engine_t *engine, int64_t prompt_tokens) {
+  return engine->scheduler->options.has_states ? 0 : prompt_tokens / engine->info.block_size;
+}
+
+int64_t engine_max_tokens(const engine_t *engine, const request_t *request) {
+  int64_t shared = count_shared(engine, request->num_prompt_tokens);
+  int64_t unshared = engine->info.num_blocks - 1 - shared;
+  int64_t each = unshared / params_num_sequences(&request->params);
+  int64_t held = (shared + each) * engine->info.block_size;
+  return MAX(MIN(held, engine->info.max_model_len) - request->num_prompt_tokens, 0);
+}
+
 /* A prompt must fit in `max_model_len`, minus one token if at least one is to be generated. A
- * request that needs more blocks than the pool has would wait for ever, so it is refused. All
- * sequences of a request share the full blocks of the prompt and no others. */
+ * request that needs more blocks than the pool has would wait for ever, so it is refused. */
 static int check_fits(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
-  /* With states a group that was preempted finds no common blocks again. */
-  bool shares = !engine->scheduler->options.has_states;
-  int64_t shared = shares ? request->num_prompt_tokens / engine->info.block_size : 0;
+  int64_t shared = count_shared(engine, request->num_prompt_tokens);
   int64_t all = DIV_UP(tokens, engine->info.block_size);
   int32_t count = params_num_sequences(&request->params);
   int64_t need = shared + count * (all - shared);

@@ -131,20 +131,21 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
 }
 
 /* Returns the max_tokens of a prompt. The default is 16 for completions, and the value of the
- * model's generation_config for chat. It is at most what is left of the context. */
-static int64_t effective_max_tokens(const completion_t *completion, int64_t prompt_tokens) {
+ * model's generation_config for chat. It is at most what is left of the context, and of the KV
+ * cache if each of the sequences generates as much. */
+static int64_t effective_max_tokens(const completion_t *completion, const request_t *request) {
   int64_t asked = params_max_tokens(&completion->params);
-  int64_t left = completion->info->max_model_len - prompt_tokens;
   if (asked != ABSENT && completion->dialect->clips_max_tokens) {
-    return MIN(asked, completion_context(completion) - prompt_tokens);
+    return MIN(asked, completion_context(completion) - request->num_prompt_tokens);
   }
   if (asked != ABSENT) return asked;
+  int64_t most = engine_max_tokens(completion->server->engine, request);
   int64_t usual = DEFAULT_MAX_TOKENS;
   if (completion->params.is_chat) {
     const engine_info_t *model = completion->intake->defaults.model;
-    usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : left;
+    usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : most;
   }
-  return MIN(left, usual);
+  return MAX(MIN(most, usual), 1); /* if none fits, the engine says what is missing */
 }
 
 /* Allocates the memory that the engine borrows for choices which are known only at the end. */
@@ -284,8 +285,7 @@ static int build_request(completion_t *completion, input_t *input,
   int code = completion_check_length(input, request->num_prompt_tokens, false);
   if (code != 0) return code;
   request->params = *sampling;
-  request->params.max_tokens =
-      (int32_t)effective_max_tokens(completion, request->num_prompt_tokens);
+  request->params.max_tokens = (int32_t)effective_max_tokens(completion, request);
   if (params->min_tokens > request->params.max_tokens) {
     return params_fail_min_tokens(params, request->params.max_tokens, &completion->intake->error);
   }

@@ -45,6 +45,34 @@ def test_more_choices_than_run_at_once(start, fields, param):
         f"{param} asks for 3 sequences at once; this server runs at most 2.")
 
 
+@pytest.mark.parametrize("n, flags", [(1, ()), (2, ()), (5, ()), (2, ("--max-model-len", 100))])
+def test_chat_without_max_tokens_fills_the_cache_or_the_context(start, n, flags):
+    """Choices share the full blocks of the prompt and have the same part of all other blocks."""
+    server = start(DEMO, "--num-blocks", 20, "--block-size", 16, *flags)
+    body = {"messages": [{"role": "user", "content": "Tell me of a river and a hill"}], "n": n,
+            "ignore_eos": True}
+    answer = server.post(CHAT, body)
+    assert answer.status == 200, answer
+    prompt = answer.json["usage"]["prompt_tokens"]
+    shared = prompt // 16
+    each = min((shared + (19 - shared) // n) * 16, server.max_model_len()) - prompt
+    assert each > 0 and answer.json["usage"]["completion_tokens"] == n * each
+    assert [c["finish_reason"] for c in answer.json["choices"]] == ["length"] * n
+    more = server.post(CHAT, {**body, "max_tokens": each + 1})
+    assert (more.status, more.error["code"]) == (400, "context_length_exceeded"), "that is the most"
+
+
+def test_completions_without_max_tokens_get_what_the_cache_holds(start):
+    server = start(DEMO, "--num-blocks", 4, "--block-size", 16)
+    answer = server.complete(P, n=3, ignore_eos=True)
+    length = answer["usage"]["prompt_tokens"]
+    assert 0 < length < 16 and answer["usage"]["completion_tokens"] == 3 * (16 - length)
+    assert server.complete(P, n=1, ignore_eos=True)["usage"]["completion_tokens"] == 16
+    answer = server.post("/v1/completions", {"prompt": P, "n": 4})
+    assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
+    assert "this server has 3" in answer.error["message"]
+
+
 def test_prompts_times_n(server):
     answer = server.complete([P, "The"], n=3, max_tokens=6, seed=1)
     alone = [server.complete(prompt, n=3, max_tokens=6, seed=1) for prompt in (P, "The")]

@@ -71,6 +71,11 @@ size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void
   return fake_engine.keys_per_token * (size_t)request->num_prompt_tokens;
 }
 
+int64_t engine_max_tokens(const engine_t *engine, const request_t *request) {
+  (void)engine;
+  return fake_engine.info.max_model_len - request->num_prompt_tokens;
+}
+
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
   (void)engine;
   if (fake_engine.refuse != 0) return error_set(error, fake_engine.refuse, NULL, "refused");
