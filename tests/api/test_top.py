@@ -90,7 +90,7 @@ def test_a_unix_socket_and_a_root_path(start, inferd, tmp_path):
 
 @pytest.mark.parametrize("arguments, status, said", [
     (["http://127.0.0.1:9"], 1, "no server answers at 127.0.0.1:9"),
-    (["https://localhost"], 64, "'https://localhost' is neither http://HOST:PORT nor unix:PATH"),
+    (["ftp://localhost"], 64, "'ftp://localhost' is neither http[s]://HOST:PORT nor unix:PATH"),
     (["--interval", "1m"], 64, "--interval is '1m', accepted: 50ms to 3600s"),
     (["--interval"], 64, "--interval is '', accepted"),
     (["--nope"], 64, "nope"),
