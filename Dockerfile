@@ -16,6 +16,8 @@ ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
 ARG COMMIT=unknown
+# The distribution decides the versions, so that a build has its security updates.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends make git ca-certificates libzmq5
 WORKDIR /src
 COPY . .
