@@ -63,7 +63,7 @@ def compare_vectors(score, only):
         cases = {**{n: (None, c) for n, c in model_cases.CASES.items()}, **model_cases.FILE_CASES,
                  **{n: (None, c) for n, (_, c) in adapters.items()},
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
-                 **state_cases.STATE_CASES}
+                 **model_cases.LATER_CASES, **state_cases.STATE_CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
