@@ -33,7 +33,8 @@ class Load:
         self.lock = threading.Lock()
         self.begun = 0
         self.busy = True  # more than `count` if the restarts take longer
-        self.threads = [threading.Thread(target=self.run) for _ in range(CLIENTS)]
+        self.threads = [threading.Thread(target=self.run, daemon=True)
+                        for _ in range(CLIENTS)]
         for thread in self.threads:
             thread.start()
 

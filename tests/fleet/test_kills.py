@@ -9,7 +9,7 @@ import re
 import signal
 import time
 
-from harness import DEMO, Server
+from harness import DEMO, Server, wait_until
 from load import BODIES, Load
 
 KILLS = 200
@@ -29,8 +29,10 @@ class DirectLoad(Load):
 
 
 def load_seconds(server):
-    """What the line of the start says."""
-    return float(re.search(r"ready in ([0-9.]+) s", server.log())[1])
+    """What the line of the start says, which comes a moment after the first answer."""
+    line = re.compile(r"ready in ([0-9.]+) s")
+    wait_until(lambda: line.search(server.log()), "the line of the start", context=server.log)
+    return float(line.search(server.log())[1])
 
 
 def test_a_killed_server_serves_again(inferd, texts, tmp_path):
