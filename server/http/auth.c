@@ -6,6 +6,7 @@
  */
 #include "server/http/auth.h"
 
+#include "config/option_file.h"
 #include "engine/base/clock.h"
 #include "engine/base/siphash.h"
 #include "engine/base/util.h"
@@ -13,13 +14,10 @@
 #include "server/keys/sha256.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { KEYS_MAX = 4096, KEY_BYTES_MAX = 512, SLOTS = 2 * KEYS_MAX };
 _Static_assert((int)SHA256_BYTES == (int)KEY_DIGEST_BYTES, "a key has its whole digest");
@@ -134,39 +132,14 @@ static int parse_key_file(auth_t *auth, const char *option, const char *path, ch
 
 static int read_key_file(auth_t *auth, const char *option, const char *path,
                          inferd_error_t *error) {
-  enum { FILE_BYTES_MAX = 4 << 20 };
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    int code = errno == ENOENT                     ? ERR_CONFIGURATION
-               : errno == EACCES || errno == EPERM ? ERR_PERMISSION
-                                                   : ERR_IO;
-    return error_set(error, code, option, "%s: cannot open %s: %s", option, path, strerror(errno));
-  }
-  struct stat info;
-  int code = 0;
-  char *text = NULL;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    code = error_set(error, ERR_IO, option, "%s: %s is not a regular file", option, path);
-  } else if ((info.st_mode & 0137) != 0) {
-    code = error_set(error, ERR_PERMISSION, option, "%s: %s has mode %04o; it must be 0600 or 0640",
-                     option, path, (unsigned)(info.st_mode & 07777));
-  } else if (info.st_size > FILE_BYTES_MAX) {
-    code =
-        error_set(error, ERR_CONFIGURATION, option, "%s: %s has %lld bytes, supported: at most %d",
-                  option, path, (long long)info.st_size, FILE_BYTES_MAX);
-  } else if ((text = calloc(1, (size_t)info.st_size + 1)) == NULL) {
-    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
-  } else if (read(fd, text, (size_t)info.st_size) != (ssize_t)info.st_size) {
-    code =
-        error_set(error, ERR_IO, option, "%s: cannot read %s: %s", option, path, strerror(errno));
-  } else if (strlen(text) != (size_t)info.st_size) {
-    code = error_set(error, ERR_CONFIGURATION, option, "%s: %s holds a NUL byte", option, path);
-  } else {
-    code = parse_key_file(auth, option, path, text, error);
-  }
-  if (text != NULL) explicit_bzero(text, (size_t)info.st_size);
-  free(text);
-  close(fd);
+  enum { FILE_BYTES_MAX = 4 << 20, MODE_FORBIDDEN = 0137 };
+  option_file_t file;
+  int code = option_file_read(&file, option, path, FILE_BYTES_MAX, MODE_FORBIDDEN, error);
+  if (code != 0) return code;
+  code = strlen(file.text) == file.size
+             ? parse_key_file(auth, option, path, file.text, error)
+             : error_set(error, ERR_CONFIGURATION, option, "%s: %s holds a NUL byte", option, path);
+  option_file_free(&file);
   return code;
 }
 

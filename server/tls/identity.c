@@ -6,15 +6,14 @@
  */
 #include "server/tls/session.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "config/option_file.h"
+
 #include <gnutls/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 1 << 20 };
 
 /* TLS 1.2 and 1.3, forward secrecy and authenticated ciphers alone. */
 static const char priorities[] =
@@ -46,44 +45,6 @@ const char *tls_identity_warning(const tls_identity_t *identity) {
 
 int64_t tls_identity_expires(const tls_identity_t *identity) {
   return identity->expires;
-}
-
-/* ---- files ---- */
-
-/* Reads a file as text with a NUL behind it, malloc'ed. */
-static int read_file(const char *option, const char *path, gnutls_datum_t *out,
-                     inferd_error_t *error) {
-  enum { FILE_BYTES_MAX = 1 << 20 };
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    int code = errno == ENOENT                     ? ERR_CONFIGURATION
-               : errno == EACCES || errno == EPERM ? ERR_PERMISSION
-                                                   : ERR_IO;
-    return error_set(error, code, option, "%s: cannot open %s: %s", option, path, strerror(errno));
-  }
-  struct stat info;
-  int code = 0;
-  *out = (gnutls_datum_t){0};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    code = error_set(error, ERR_IO, option, "%s: %s is not a regular file", option, path);
-  } else if (info.st_size == 0 || info.st_size > FILE_BYTES_MAX) {
-    code = error_set(error, ERR_CONFIGURATION, option, "%s: %s has %lld bytes, supported: 1..%d",
-                     option, path, (long long)info.st_size, FILE_BYTES_MAX);
-  } else if ((out->data = calloc(1, (size_t)info.st_size + 1)) == NULL) {
-    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", path);
-  } else if (read(fd, out->data, (size_t)info.st_size) != (ssize_t)info.st_size) {
-    code = error_set(error, ERR_IO, option, "%s: cannot read %s", option, path);
-  }
-  out->size = (unsigned)info.st_size;
-  close(fd);
-  return code;
-}
-
-/* A key is wiped when it was read. */
-static void free_file(gnutls_datum_t *file) {
-  if (file->data != NULL) explicit_bzero(file->data, file->size);
-  free(file->data);
-  *file = (gnutls_datum_t){0};
 }
 
 /* ---- checks ---- */
@@ -120,6 +81,11 @@ static int refuse(int status, const char *certificate, const char *key, inferd_e
                    certificate, gnutls_strerror(status));
 }
 
+/* The bytes of a file, as GnuTLS takes them. */
+static gnutls_datum_t datum_of(const option_file_t *file) {
+  return (gnutls_datum_t){(unsigned char *)file->text, (unsigned)file->size};
+}
+
 static int check_certificate(const char *path, const gnutls_datum_t *file, tls_identity_t *identity,
                              inferd_error_t *error) {
   gnutls_x509_crt_t *chain = NULL;
@@ -152,27 +118,31 @@ static int check_key(const char *path, const gnutls_datum_t *file, inferd_error_
 }
 
 static int trust(tls_identity_t *identity, const char *path, inferd_error_t *error) {
-  gnutls_datum_t file = {0};
-  int code = read_file("tls_client_ca", path, &file, error);
-  int count = code != 0 ? 0
-                        : gnutls_certificate_set_x509_trust_mem(identity->credentials, &file,
-                                                                GNUTLS_X509_FMT_PEM);
-  free_file(&file);
+  option_file_t file;
+  int code = option_file_read(&file, "tls_client_ca", path, FILE_BYTES_MAX, 0, error);
+  if (code != 0) return code;
+  gnutls_datum_t text = datum_of(&file);
+  int count =
+      gnutls_certificate_set_x509_trust_mem(identity->credentials, &text, GNUTLS_X509_FMT_PEM);
+  option_file_free(&file);
   identity->asks_client = true;
-  if (code != 0 || count > 0) return code;
+  if (count > 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "tls_client_ca",
                    "tls_client_ca: %.200s holds no certificate in PEM", path);
 }
 
 int tls_identity_read(const char *certificate, const char *key, const char *client_ca,
                       tls_identity_t **out, inferd_error_t *error) {
-  gnutls_datum_t chain = {0}, secret = {0};
+  option_file_t files[2] = {0};
+  gnutls_datum_t chain, secret;
   tls_identity_t *identity = calloc(1, sizeof *identity);
   if (identity == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for TLS");
   identity->references = 1;
-  int code = read_file("tls_cert", certificate, &chain, error);
+  int code = option_file_read(&files[0], "tls_cert", certificate, FILE_BYTES_MAX, 0, error);
+  chain = datum_of(&files[0]);
   if (code == 0) code = check_certificate(certificate, &chain, identity, error);
-  if (code == 0) code = read_file("tls_key", key, &secret, error);
+  if (code == 0) code = option_file_read(&files[1], "tls_key", key, FILE_BYTES_MAX, 0, error);
+  secret = datum_of(&files[1]);
   if (code == 0) code = check_key(key, &secret, error);
   if (code == 0) {
     int status = gnutls_certificate_allocate_credentials(&identity->credentials);
@@ -185,8 +155,8 @@ int tls_identity_read(const char *certificate, const char *key, const char *clie
     if (status < 0) code = refuse(status, certificate, key, error);
   }
   if (code == 0 && client_ca[0] != '\0') code = trust(identity, client_ca, error);
-  free_file(&chain);
-  free_file(&secret);
+  option_file_free(&files[0]);
+  option_file_free(&files[1]);
   if (code != 0) {
     tls_identity_free(identity);
   } else {

@@ -119,7 +119,7 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "keys that are not there": (NOTHING, [*SERVE, "--api-key-file", "{here}/keys"], 78,
                                 ["{here}/keys: No such file"]),
     "an empty file of keys": (keys_of_mode(0o600, ""), [*SERVE, "--api-key-file", "{here}/keys"],
-                              78, ["holds no key"]),
+                              78, ["has 0 bytes"]),
     "another machine's address": (NOTHING, [*SERVE, "--host", "192.0.2.1"], 78,
                                   ["192.0.2.1:0", "no interface of this machine", "--host"]),
     "all addresses without a key": (NOTHING, [*SERVE, "--host", "0.0.0.0"], 78,
