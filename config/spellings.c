@@ -66,6 +66,8 @@ static const struct {
 } values[] = {
     {OPTION_kv_cache_dtype, "fp8_e4m3", "fp8", NULL},
     {OPTION_kv_cache_dtype, "fp8_e5m2", NULL, "the 8-bit cache is E4M3 only: fp8 or fp8_e4m3"},
+    {OPTION_kv_cache_dtype, "int8_per_token_head", "int8", NULL},
+    {OPTION_kv_cache_dtype, "q8_0", "int8", NULL},
 };
 
 const char *value_spelling(enum config_option option, const char *text) {

@@ -15,23 +15,23 @@ typedef struct engine engine_t;
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;                /* device/ops.h, of tests; NULL = chosen by `device` */
-  const char *device;                   /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
-  const char *isa;                      /* CPU instruction set, or "auto" */
-  int num_threads;                      /* CPU workers; 0 = all */
-  bool batch_invariant;                 /* ops.h; a CPU always is */
-  bool dummy_weights;                   /* --load-format dummy */
-  bool skip_tokenizer;                  /* read none: tokenizer_none */
-  const char *dtype;                    /* "auto", "float32", "float16", "bfloat16" */
-  embedding_options_t embedding;        /* what prompts become */
-  bool quantise_q8;                     /* 16-bit matrices are quantised while they load */
-  int64_t max_model_len;                /* tokens; 0 = the model's, fitted to memory */
-  int64_t kv_cache_bytes;               /* 0 = memory_fraction of the free memory */
-  double memory_fraction;               /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
-  bool kv_fp8;                          /* keys and values as e4m3, if the device supports it */
-  int32_t block_size;                   /* tokens, a power of two; 0 = back end's default */
-  int32_t num_blocks;                   /* 0 = from the memory; tests force small pools */
-  int32_t max_num_seqs;                 /* sequences that run at once; 0: 64, on a GPU 256 */
+  const struct ops *ops;         /* device/ops.h, of tests; NULL = chosen by `device` */
+  const char *device;            /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
+  const char *isa;               /* CPU instruction set, or "auto" */
+  int num_threads;               /* CPU workers; 0 = all */
+  bool batch_invariant;          /* ops.h; a CPU always is */
+  bool dummy_weights;            /* --load-format dummy */
+  bool skip_tokenizer;           /* read none: tokenizer_none */
+  const char *dtype;             /* "auto", "float32", "float16", "bfloat16" */
+  embedding_options_t embedding; /* what prompts become */
+  bool quantise_q8;              /* 16-bit matrices are quantised while they load */
+  int64_t max_model_len;         /* tokens; 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes;        /* 0 = memory_fraction of the free memory */
+  double memory_fraction;        /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
+  bool kv_fp8, kv_int8;          /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
+  int32_t block_size;            /* tokens, a power of two; 0 = back end's default */
+  int32_t num_blocks;            /* 0 = from the memory; tests force small pools */
+  int32_t max_num_seqs;          /* sequences that run at once; 0: 64, on a GPU 256 */
   int32_t max_num_batched_tokens;       /* tokens of a step; 0: 512, on a GPU 4096 */
   int32_t long_prefill_token_threshold; /* scheduler.h; 0 = off */
   draft_options_t draft;                /* speculative decoding; tokens_max 0 = off */

@@ -110,10 +110,13 @@ static int check_model(const engine_t *engine, inferd_error_t *error) {
   if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
   if (bp->encoder.bidirectional && !engine->ops->bidirectional)
     what = "attention in both directions";
-  if (engine->options.kv_fp8 && !engine->ops->kv_fp8) {
+  bool fp8 = engine->options.kv_fp8, int8 = engine->options.kv_int8, latent = model_kv(bp).latent;
+  if ((fp8 && !engine->ops->kv_fp8) || (int8 && (!engine->ops->kv_int8 || latent))) {
     return error_set(error, ERR_CONFIGURATION, "kv_cache_dtype",
-                     "kv_cache_dtype is fp8, which does not run on %s; auto does",
-                     engine->ops->name);
+                     "kv_cache_dtype is %s, which does not run on %s%s; auto%s",
+                     fp8 ? "fp8" : "int8", engine->ops->name,
+                     int8 && latent ? " with latent attention" : "",
+                     fp8 && engine->ops->kv_int8 ? " and int8 do" : " does");
   }
   if (engine->options.quantise_q8 && !(engine->ops->weight_formats & 1U << WEIGHT_Q8_0)) {
     return error_set(error, ERR_CONFIGURATION, "quantization",
@@ -322,6 +325,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   plan->kv = model_kv(bp);
   plan->kv.block_size = choose_block_size(engine);
   plan->kv.fp8 = options->kv_fp8;
+  plan->kv.int8 = options->kv_int8;
   int32_t rows = MIN(options->max_num_seqs, 64);
   engine->logits_rows_max = rows;
   plan->limits = (step_limits_t){
@@ -403,6 +407,7 @@ static void say_scales(engine_t *engine, const float *scales, int32_t count) {
 static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, inferd_error_t *error) {
   kv.scales = model_kv_scales(engine->model);
   if (kv.fp8) say_scales(engine, kv.scales, 2 * kv.num_layers);
+  if (kv.int8) say(engine, "kv cache  8 bits, a scale for each head of a token");
   return engine->ops->kv_cache(engine->device, &kv, error);
 }
 

@@ -247,6 +247,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->max_model_len = config->max_model_len;
   options->kv_cache_bytes = config->kv_cache_bytes;
   options->kv_fp8 = strcmp(config->kv_cache_dtype, "fp8") == 0;
+  options->kv_int8 = strcmp(config->kv_cache_dtype, "int8") == 0;
   if (config->memory > 0) options->memory_fraction = config->memory;
   if (config->block_size > 0) options->block_size = (int32_t)config->block_size;
   options->num_blocks = (int32_t)config->num_blocks;

@@ -6,7 +6,8 @@
  * (a split); the splits of a row are then merged in order. Both paths below do exactly these steps
  * for each row, so the bits of a row do not depend on tiles, threads, chunks or the path. A strip
  * is computed by the tier's `scores`, `softmax` and `values`, or all at once by its `attend`: which
- * of them is a matter of the tier and the type of the pool, never of the batch.
+ * of them is a matter of the tier and the type of the pool, never of the batch. A strip of a pool
+ * in 8 bits becomes numbers first, and then takes the same path as a pool of these numbers.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -24,6 +25,7 @@ typedef struct attending {
   float *out;
   int32_t group;
   int64_t width; /* of a qkv row */
+  dtype_t dtype; /* of the elements of a strip */
   bool at_once;  /* the tier's `attend` takes all rows of a strip in one call */
   int32_t rows;  /* of a query tile, at most */
   int32_t rank;  /* columns of the values in a latent row; 0 = the pool has values */
@@ -54,10 +56,31 @@ static void visible_keys(const attending_t *job, const item_t *item, int32_t pos
   *last = MIN(high, length);
 }
 
-static void load_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
-                       int32_t first, int32_t last, strip_t *strip) {
+/* Makes a segment of a pool in 8 bits numbers in the worker's own memory; `slots` is where it
+ * begins in its block. */
+static void widen_segment(const attending_t *job, const uint8_t *block, int32_t kv_head,
+                          int32_t slots, int32_t segment, attention_scratch_t *scratch) {
   const device_t *device = job->device;
-  size_t element = dtype_size(device->kv.dtype), size = (size_t)device->kv.block_size;
+  const kernels_t *kernels = device->kernels;
+  strip_t *strip = &scratch->strip;
+  size_t element = dtype_size(job->dtype), keys = (size_t)strip->segment_keys;
+  uint8_t *own = device->widened + (size_t)scratch->worker * device->widened_bytes;
+  uint8_t *k = own + (size_t)segment * (size_t)strip->head_dim * SEGMENT_KEYS * element;
+  uint8_t *v =
+      own + device->widened_keys + (size_t)segment * keys * (size_t)device->head_stride * element;
+  kernels->kv8_widen_keys(k, strip->k[segment], kv_scales(device, block, kv_head, false) + slots,
+                          strip->head_dim, device->key_stride);
+  kernels->kv8_widen_values(v, strip->v[segment], kv_scales(device, block, kv_head, true) + slots,
+                            strip->segment_keys, device->head_stride);
+  strip->k[segment] = k;
+  strip->v[segment] = v;
+}
+
+static void load_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
+                       int32_t first, int32_t last, attention_scratch_t *scratch) {
+  const device_t *device = job->device;
+  strip_t *strip = &scratch->strip;
+  size_t element = kv_element(&device->kv), size = (size_t)device->kv.block_size;
   size_t key_head = (size_t)device->kv.head_dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)device->head_stride * element;
   const int32_t *table = device->batch->block_table[item->request];
@@ -70,6 +93,7 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
     const uint8_t *at = kv_block(device, job->attention->layer, block);
     strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
     strip->v[s] = at + device->key_bytes + ((size_t)kv_head * size + offset) * value_row;
+    if (device->kv.int8) widen_segment(job, at, kv_head, (int32_t)offset, s, scratch);
   }
   /* Scores are computed for whole groups of segments; no code reads those past the last key. */
   for (int32_t s = last; s % SEGMENT_GROUP != 0; s++) strip->k[s] = strip->k[last - 1];
@@ -81,9 +105,9 @@ static void add_values(const attending_t *job, attention_scratch_t *scratch, int
   if (first >= last) return;
   const device_t *device = job->device;
   int64_t row = (int64_t)from * job->group;
-  device->kernels->values[device->kv.dtype](
-      scratch->acc + row * device->head_stride, device->head_stride,
-      scratch->scores + row * SCORE_STRIDE, (to - from) * job->group, &scratch->strip, first, last);
+  device->kernels->values[job->dtype](scratch->acc + row * device->head_stride, device->head_stride,
+                                      scratch->scores + row * SCORE_STRIDE,
+                                      (to - from) * job->group, &scratch->strip, first, last);
 }
 
 /* The same for latent rows, position by position: the products with the keys of a strip are summed
@@ -97,7 +121,7 @@ static void add_latent(const attending_t *job, const item_t *item, int32_t base,
     int64_t row = (int64_t)i * job->group;
     visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
     if (first >= last) continue;
-    device->kernels->latent_values[device->kv.dtype](
+    device->kernels->latent_values[job->dtype](
         scratch->acc + row * device->head_stride, device->head_stride,
         scratch->scores + row * SCORE_STRIDE, job->group, &scratch->strip, last, job->rank);
   }
@@ -113,9 +137,9 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   visible_keys(job, item, positions[count - 1], base, STRIP_KEYS, &low_end, &high_end);
   int32_t keys = scratch->strip.segment_keys;
   int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = DIV_UP(high_end, keys);
-  load_strip(job, item, kv_head, base, from, to, &scratch->strip);
-  device->kernels->scores[device->kv.dtype](scratch->scores, scratch->q, device->head_stride,
-                                            count * job->group, &scratch->strip, from, to);
+  load_strip(job, item, kv_head, base, from, to, scratch);
+  device->kernels->scores[job->dtype](scratch->scores, scratch->q, device->head_stride,
+                                      count * job->group, &scratch->strip, from, to);
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;
     visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
@@ -161,7 +185,7 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
     visible_keys(job, item, positions[i], base, STRIP_KEYS, &seen[i].first, &seen[i].last);
   int32_t keys = scratch->strip.segment_keys;
   load_strip(job, item, kv_head, base, seen[0].first / keys,
-             DIV_UP(seen[item->count - 1].last, keys), &scratch->strip);
+             DIV_UP(seen[item->count - 1].last, keys), scratch);
   attend_t attend = {.q = (const uint16_t *)(const void *)scratch->q,
                      .depth = ROUND_UP(device->kv.head_dim, DEPTH_ALIGN),
                      .positions = item->count,
@@ -284,7 +308,8 @@ static void attend_task(void *context, int64_t first, int64_t last, int worker) 
   attention_scratch_t *scratch = &device->attention[worker];
   scratch->strip.segment_keys =
       device->kv.block_size < SEGMENT_KEYS ? device->kv.block_size : SEGMENT_KEYS;
-  scratch->strip.k_stride = device->key_stride;
+  scratch->strip.k_stride = device->kv.int8 ? SEGMENT_KEYS : device->key_stride;
+  scratch->worker = worker;
   scratch->strip.head_dim = device->kv.head_dim;
   for (int64_t unit = first; unit < last; unit++) {
     int32_t kv_head = (int32_t)(unit / device->num_items);
@@ -408,6 +433,7 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
                      .out = out,
                      .group = attention->num_heads / attention->num_kv_heads,
                      .width = (int64_t)attention->num_heads * attention->head_dim,
+                     .dtype = device->kv.dtype,
                      .rows = ATTENTION_ROWS,
                      .rank = rank};
   run(&job);
@@ -417,7 +443,8 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
   check(device, attention);
   CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
   CHECK(!device->kv.latent);
-  bool at_once = device->kv.dtype == DTYPE_BF16 && device->kernels->attend != NULL;
+  dtype_t dtype = device->kv.int8 ? device->kernels->kv8_type : device->kv.dtype;
+  bool at_once = dtype == DTYPE_BF16 && device->kernels->attend != NULL;
   attending_t job = {.device = device,
                      .attention = attention,
                      .qkv = FLOATS(qkv),
@@ -425,6 +452,7 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
                      .group = attention->num_heads / attention->num_kv_heads,
                      .width = (int64_t)(attention->num_heads + 2 * attention->num_kv_heads) *
                               attention->head_dim,
+                     .dtype = dtype,
                      .at_once = at_once,
                      .rows = tile_rows(device, attention, at_once)};
   run(&job);

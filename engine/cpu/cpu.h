@@ -45,6 +45,7 @@ typedef struct attention_scratch {
   float *scores;                            /* [rows, SCORE_STRIDE], or the space of `attend` */
   float *max, *sum, *total_max, *total_sum; /* [rows] */
   struct key_range *seen;                   /* [rows], for `attend` */
+  int worker;
   strip_t strip;
 } attention_scratch_t;
 
@@ -58,9 +59,12 @@ struct device {
   uint8_t *kv_base;
   size_t kv_mapped;
   populate_t kv_populate;
-  size_t block_bytes, key_bytes; /* of one block in one layer; of its K part */
-  int32_t key_stride;            /* lanes of a K row: block_size, at least SEGMENT_KEYS */
-  int32_t head_stride;           /* head_dim padded to HEAD_ALIGN */
+  size_t block_bytes, key_bytes, value_bytes; /* of a block in a layer: all, K part, V part */
+  int32_t key_stride;  /* lanes of a K row: block_size, at least SEGMENT_KEYS */
+  int32_t head_stride; /* head_dim padded to HEAD_ALIGN */
+  /* a strip of a pool in 8 bits as numbers: [threads] of K [widened_keys bytes], then V */
+  uint8_t *widened;
+  size_t widened_bytes, widened_keys;
   /* states of sequences, state.c */
   state_desc_t state;
   float *states;
@@ -124,6 +128,9 @@ void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
 void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row);
 /* Cos and sin of the positions of the step. */
 const rope_table_t *rope_table(device_t *device, const rope_t *rope);
+size_t kv_element(const kv_cache_desc_t *desc); /* bytes of a stored element */
+/* Scales of a pool in 8 bits for the slots of a block. */
+float *kv_scales(const device_t *device, const uint8_t *block, int32_t kv_head, bool values);
 uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block); /* K part, then V part */
 
 /* attention.c */

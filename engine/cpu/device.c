@@ -174,6 +174,7 @@ const ops_t ops_cpu = {
     .step_ms = 60,
     .client_step_ms = 8,
     .bidirectional = true,
+    .kv_int8 = true,
     .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .state = &cpu_state_ops,
     .open = cpu_open,

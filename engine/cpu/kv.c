@@ -4,6 +4,7 @@
  * of a block in one layer, chosen so that attention needs no sum across lanes:
  *   K part [kv_head][head_dim][key_stride]: keys are lanes; key_stride = block_size, at least 16
  *   V part [kv_head][block_size][head_stride]: head_stride = head_dim padded to 16 with zeros
+ *   scales of a pool in 8 bits, fp32: of K [kv_head][key_stride], of V [kv_head][block_size]
  * A pool of latent rows has no V part.
  * Block 0 is zeroed like the others and never written: no batch has a slot of it.
  */
@@ -20,22 +21,30 @@
 enum { BLOCK_ALIGN = 64, HEAD_DIM_MAX = 1024, BLOCK_SIZE_MAX = 65536 };
 
 typedef struct pool_layout {
-  size_t key_bytes, block_bytes;
+  size_t key_bytes, value_bytes, block_bytes;
   int32_t key_stride, head_stride;
 } pool_layout_t;
+
+size_t kv_element(const kv_cache_desc_t *desc) {
+  return desc->int8 ? 1 : dtype_size(desc->dtype);
+}
 
 static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
   int32_t size = desc->block_size;
   if (size < 1 || size > BLOCK_SIZE_MAX || (size & (size - 1)) != 0) return false;
   if (desc->head_dim < 1 || desc->head_dim > HEAD_DIM_MAX || desc->num_kv_heads < 1) return false;
+  if (desc->latent && desc->int8) return false;
   out->key_stride = MAX(size, SEGMENT_KEYS);
   out->head_stride = ROUND_UP(desc->head_dim, HEAD_ALIGN);
-  size_t element = dtype_size(desc->dtype), heads = (size_t)desc->num_kv_heads, values;
+  size_t element = kv_element(desc), heads = (size_t)desc->num_kv_heads, scales;
   if (!size_product(&out->key_bytes, heads * element, (size_t)desc->head_dim,
                     (size_t)out->key_stride) ||
-      !size_product(&values, desc->latent ? 0 : heads * element, (size_t)out->head_stride,
+      !size_product(&out->value_bytes, desc->latent ? 0 : heads * element, (size_t)out->head_stride,
                     (size_t)size) ||
-      __builtin_add_overflow(out->key_bytes, values, &out->block_bytes) ||
+      !size_product(&scales, desc->int8 ? heads : 0, (size_t)out->key_stride + (size_t)size,
+                    sizeof(float)) ||
+      __builtin_add_overflow(out->key_bytes, out->value_bytes, &out->block_bytes) ||
+      __builtin_add_overflow(out->block_bytes, scales, &out->block_bytes) ||
       out->block_bytes > SIZE_MAX / 2)
     return false;
   out->block_bytes = ROUND_UP(out->block_bytes, BLOCK_ALIGN);
@@ -51,6 +60,18 @@ size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   return bytes;
 }
 
+/* Takes the numbers that the codes of a strip become, for each worker. */
+static int take_widened(device_t *device, const kv_cache_desc_t *desc, const pool_layout_t *layout,
+                        inferd_error_t *error) {
+  size_t lanes = STRIP_KEYS / (size_t)MIN(desc->block_size, SEGMENT_KEYS) * SEGMENT_KEYS, bytes;
+  size_t element = dtype_size(device->kernels->kv8_type);
+  device->widened_keys = lanes * (size_t)desc->head_dim * element;
+  device->widened_bytes = device->widened_keys + STRIP_KEYS * (size_t)layout->head_stride * element;
+  size_product(&bytes, device->widened_bytes, (size_t)pool_num_threads(device->pool), 1);
+  device->widened = memory_take(device, bytes);
+  return device->widened != NULL ? 0 : no_memory(error, "attention", bytes);
+}
+
 int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
   pool_layout_t layout;
   if (!layout_of(desc, &layout))
@@ -64,16 +85,24 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *
   if (device->kv_base == NULL) return no_memory(error, "the K/V pool", bytes);
   device->kv = *desc;
   device->key_bytes = layout.key_bytes;
+  device->value_bytes = layout.value_bytes;
   device->block_bytes = layout.block_bytes;
   device->key_stride = layout.key_stride;
   device->head_stride = layout.head_stride;
   populate_start(&device->kv_populate, device->kv_base, device->kv_mapped);
-  return 0;
+  return desc->int8 ? take_widened(device, desc, &layout, error) : 0;
 }
 
 uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block) {
   size_t index = (size_t)layer * (size_t)device->kv.num_blocks + (size_t)block;
   return device->kv_base + index * device->block_bytes;
+}
+
+float *kv_scales(const device_t *device, const uint8_t *block, int32_t kv_head, bool values) {
+  uint8_t *base = (uint8_t *)(uintptr_t)block + device->key_bytes + device->value_bytes;
+  int64_t heads = device->kv.num_kv_heads, keys = (int64_t)kv_head * device->key_stride;
+  if (values) keys = heads * device->key_stride + (int64_t)kv_head * device->kv.block_size;
+  return (float *)(void *)base + keys;
 }
 
 typedef struct copying {
@@ -85,7 +114,7 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const copying_t *job = context;
   const device_t *device = job->device;
-  size_t element = dtype_size(device->kv.dtype);
+  size_t element = kv_element(&device->kv);
   size_t key_row = (size_t)device->key_stride * element;
   size_t value_row = (size_t)device->head_stride * element;
   size_t value_head = value_row * (size_t)device->kv.block_size;
@@ -102,6 +131,9 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
         size_t at = device->key_bytes + (size_t)h * value_head;
         memcpy(dst + at, src + at, rows * value_row);
       }
+      for (int32_t part = 0; part < 2 * device->kv.num_kv_heads && device->kv.int8; part++)
+        memcpy(kv_scales(device, dst, part / 2, part % 2 == 1),
+               kv_scales(device, src, part / 2, part % 2 == 1), rows * sizeof(float));
     }
   }
 }
@@ -167,6 +199,20 @@ static void store_elements(void *out, const float *in, int32_t count, int32_t st
   }
 }
 
+/* The same in 8 bits: keys and values of one head become codes, each with a scale. */
+static void store_codes(const device_t *device, uint8_t *block, int32_t kv_head, int64_t offset,
+                        const float *k, const float *v) {
+  int8_t codes[HEAD_DIM_MAX];
+  int32_t dim = device->kv.head_dim;
+  int64_t stride = device->key_stride, row = kv_head * (int64_t)device->kv.block_size + offset;
+  int8_t *keys = (int8_t *)block + kv_head * dim * stride + offset;
+  int8_t *values = (int8_t *)block + device->key_bytes;
+  kv_scales(device, block, kv_head, false)[offset] = device->kernels->kv8_narrow(codes, k, dim);
+  for (int32_t i = 0; i < dim; i++) keys[i * stride] = codes[i];
+  kv_scales(device, block, kv_head, true)[offset] =
+      device->kernels->kv8_narrow(values + row * device->head_stride, v, dim);
+}
+
 /* k and v: (kv_heads, head_dim) of one token. */
 static void store_token(const device_t *device, const attention_t *attention, int64_t slot,
                         const float *k, const float *v) {
@@ -179,6 +225,10 @@ static void store_token(const device_t *device, const attention_t *attention, in
   size_t value_row = (size_t)device->head_stride * element;
   for (int32_t h = 0; h < attention->num_kv_heads; h++) {
     size_t head = (size_t)h;
+    if (device->kv.int8) {
+      store_codes(device, base, h, offset, k + head * dim, v + head * dim);
+      continue;
+    }
     uint8_t *keys = base + head * key_head + (size_t)offset * element;
     uint8_t *values = base + device->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
     store_elements(keys, k + head * dim, attention->head_dim, device->key_stride, device->kv.dtype);

@@ -132,6 +132,7 @@ typedef struct kv_cache_desc {
   dtype_t dtype;
   bool latent;         /* one row of head_dim a token, of which values are a part: latent_ops.h */
   bool fp8;            /* stored as e4m3; needs ops_t.kv_fp8 */
+  bool int8;           /* codes with a scale a token and head, not latent; needs ops_t.kv_int8 */
   const float *scales; /* for fp8: [num_layers][K, V], read during `kv_cache` only; NULL = ones */
 } kv_cache_desc_t;
 

@@ -45,6 +45,7 @@ typedef struct ops {
   int32_t block_size;      /* default slots of a KV block; 0 means 16 */
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
   bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
+  bool kv_int8;            /* kv_cache_desc_t.int8 is supported */
   bool bidirectional;      /* attention_t.bidirectional is supported */
   bool separate_memory;  /* KV blocks are in memory that only this back end uses, not the host's */
   bool bounds_admission; /* by step_ms: pace_options_t */

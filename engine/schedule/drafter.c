@@ -99,6 +99,7 @@ static kv_cache_desc_t describe_kv(const drafter_t *drafter, const kv_cache_desc
   own.num_blocks = kv->num_blocks;
   own.block_size = kv->block_size;
   own.fp8 = kv->fp8;
+  own.int8 = kv->int8;
   return own;
 }
 

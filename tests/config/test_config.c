@@ -290,6 +290,9 @@ Test(config, values_of_vllm) {
   ASSERT_EQ(config.cors_origin.count, 1);
   EXPECT_STR_EQ(config.cors_origin.items[0], "*");
   config_free(&config);
+  ASSERT_EQ(load("m --kv-cache-dtype q8_0"), 0);
+  EXPECT_STR_EQ(config.kv_cache_dtype, "int8");
+  config_free(&config);
   ASSERT_EQ(load("m --allowed-origins [\"http://a\",\"http://b\"] --listen [::1]:80"), 0);
   ASSERT_EQ(config.cors_origin.count, 2);
   EXPECT_STR_EQ(config.cors_origin.items[1], "http://b");

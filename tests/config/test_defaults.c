@@ -35,6 +35,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(kv_cache_bytes);
   SAME(memory_fraction);
   SAME(kv_fp8);
+  SAME(kv_int8);
   SAME(block_size);
   SAME(num_blocks);
   SAME(max_num_seqs);

@@ -3,7 +3,8 @@
  *
  * As test_determinism.c, with shorter requests: blocks of 4 and 8 bits of GGUF files, panels in
  * which formats mix, groups with and without an order of the columns, floats of 4 bits, stacks of
- * experts in these formats, latent attention, and 16-bit weights rounded to Q8_0.
+ * experts in these formats, latent attention, 16-bit weights rounded to Q8_0, and a KV cache of 8
+ * bits.
  */
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/swap_double.h"
@@ -50,7 +51,13 @@ static void expect_same(const client_t *want, const client_t *got, const char *m
   }
 }
 
-static engine_options_t options_of(const ops_t *ops, const char *model, bool rounded) {
+typedef struct how {
+  bool rounded; /* 16-bit weights become Q8_0 */
+  bool kv_int8;
+  bool states; /* which are not swapped */
+} how_t;
+
+static engine_options_t options_of(const ops_t *ops, const char *model, how_t how) {
   static char dir[256];
   engine_options_t o = client_options(ops);
   snprintf(dir, sizeof dir, "tests/vectors/models/%s", model);
@@ -58,12 +65,13 @@ static engine_options_t options_of(const ops_t *ops, const char *model, bool rou
   o.dummy_weights = false;
   o.skip_tokenizer = true;
   o.dtype = "bfloat16"; /* quantised panels: a float32 run decodes them */
-  o.quantise_q8 = rounded;
+  o.quantise_q8 = how.rounded;
+  o.kv_int8 = how.kv_int8;
   return o;
 }
 
-static void check_model(const char *model, bool rounded) {
-  engine_options_t o = options_of(&ops_cpu, model, rounded);
+static void check(const char *model, how_t how) {
+  engine_options_t o = options_of(&ops_cpu, model, how);
   o.num_threads = 1;
   o.enable_prefix_caching = false;
   o.max_num_seqs = 1;
@@ -80,8 +88,9 @@ static void check_model(const char *model, bool rounded) {
       {"preempted", 2, 16, 64, 24, true, false},
       {"swapped", 2, 16, 64, 24, true, true},
   };
-  for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
-    o = options_of(variants[v].swap ? swap_double_ops() : &ops_cpu, model, rounded);
+  size_t num_variants = sizeof variants / sizeof *variants - (how.states ? 1 : 0);
+  for (size_t v = 0; v < num_variants; v++) {
+    o = options_of(variants[v].swap ? swap_double_ops() : &ops_cpu, model, how);
     if (variants[v].swap) o.swap_space_bytes = (int64_t)1 << 24, o.preemption_mode = PREEMPT_SWAP;
     o.num_threads = variants[v].threads;
     o.max_num_seqs = variants[v].seqs;
@@ -97,6 +106,10 @@ static void check_model(const char *model, bool rounded) {
     client_free(c);
   }
   client_free(alone);
+}
+
+static void check_model(const char *model, bool rounded) {
+  check(model, (how_t){.rounded = rounded});
 }
 
 Test(determinism_formats, blocks_of_gguf_files, .timeout = 600) {
@@ -140,4 +153,25 @@ Test(determinism_formats, experts_that_are_scored, .timeout = 600) {
 Test(determinism_formats, weights_rounded_while_they_load, .timeout = 600) {
   check_model("files-qwen2-bf16", true);
   check_model("files-mixtral", true);
+}
+
+Test(determinism_formats, keys_and_values_of_8_bits, .timeout = 600) {
+  check("files-qwen2-bf16", (how_t){.kv_int8 = true});
+  check("gguf-llama-k", (how_t){.kv_int8 = true});
+  check("files-gemma3-text", (how_t){.kv_int8 = true}); /* with windows */
+  check("state-files-qwen3-5-moe", (how_t){.kv_int8 = true, .states = true});
+}
+
+Test(determinism_formats, latent_rows_of_8_bits_are_refused) {
+  engine_options_t o = options_of(&ops_cpu, "files-deepseek-v3", (how_t){.kv_int8 = true});
+  engine_t *engine = NULL;
+  inferd_error_t error = {0};
+  ASSERT_EQ(engine_create(&o, &engine, &error), 0);
+  while (engine_state(engine) == ENGINE_LOADING) continue;
+  ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
+  engine_failure(engine, &error);
+  engine_destroy(engine);
+  ASSERT_EQ(error.code, ERR_CONFIGURATION);
+  EXPECT_STR_EQ(error.param, "kv_cache_dtype");
+  cr_assert(strstr(error.message, "latent") != NULL, "%s", error.message);
 }

@@ -106,6 +106,15 @@ typedef struct kernels {
                                     const strip_t *strip, int32_t last, int32_t dim);
   /* All of the above for a bf16 pool, see attend.h; NULL = the tier has no such entry. */
   void (*attend)(const struct attend *attend);
+  /* A K/V pool in 8 bits, see kv8.inc. `kv8_narrow` returns the scale of codes[count]. Elements of
+   * kv8_type: out[dims][SEGMENT_KEYS] = codes[dims][stride] times scales[SEGMENT_KEYS], and
+   * out[keys][dims] = codes[keys][dims] times scales[keys], dims a multiple of HEAD_ALIGN. */
+  dtype_t kv8_type;
+  float (*kv8_narrow)(int8_t *codes, const float *in, int32_t count);
+  void (*kv8_widen_keys)(void *out, const int8_t *codes, const float *scales, int32_t dims,
+                         int64_t stride);
+  void (*kv8_widen_values)(void *out, const int8_t *codes, const float *scales, int32_t keys,
+                           int32_t dims);
   /* (max, sum, acc[dim]) of a row takes in the same of a later split, dim a multiple of 16 */
   void (*merge)(float *acc, float *max, float *sum, const float *part, float part_max,
                 float part_sum, int32_t dim);

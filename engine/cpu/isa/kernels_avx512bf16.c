@@ -292,6 +292,17 @@ static void values_pairs(float *out, int64_t ldo, const float *weights, int32_t 
   }
 }
 
+/* ---- keys and values in 8 bits ---- */
+
+INLINE void store_bf16(uint16_t *to, vf value) {
+  __m256bh half = _mm512_cvtneps_pbh((__m512)value);
+  memcpy(to, &half, sizeof half);
+}
+#define KV8_NUMBER uint16_t
+#define KV8_TYPE DTYPE_BF16
+#define KV8_STORE store_bf16
+#include "engine/cpu/isa/kv8.inc"
+
 static bool supported(void) {
   return (*kernels_avx512vnni).supported() && __builtin_cpu_supports("avx512bf16");
 }
@@ -310,6 +321,10 @@ __attribute__((constructor(1001))) static void fill(void) {
   table.gemm[DTYPE_BF16] = gemm_pairs;
   table.scores[DTYPE_BF16] = scores_pairs;
   table.values[DTYPE_BF16] = values_pairs;
+  table.kv8_type = KV8_TYPE;
+  table.kv8_narrow = kv8_narrow;
+  table.kv8_widen_keys = kv8_widen_keys;
+  table.kv8_widen_values = kv8_widen_values;
 }
 #else
 const kernels_t *const kernels_avx512bf16 = NULL;

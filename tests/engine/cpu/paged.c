@@ -39,7 +39,8 @@ static void make_sequences(world_t *w, uint64_t block_order) {
                           .head_dim = w->s.dim,
                           .num_blocks = total,
                           .block_size = w->s.block_size,
-                          .dtype = w->s.kv_dtype};
+                          .dtype = w->s.kv_dtype,
+                          .int8 = w->s.int8};
   inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
 }
@@ -170,6 +171,16 @@ static void prepare_head(const world_t *w, const float *x, const float *norm, in
   }
 }
 
+/* What the pool holds of a head, in place. */
+static void as_stored(const setting_t *s, double *head) {
+  double largest = 0;
+  for (int32_t i = 0; i < s->dim; i++) largest = fmax(largest, fabs(head[i]));
+  for (int32_t i = 0; i < s->dim; i++)
+    head[i] = !s->int8      ? (double)round_to((float)head[i], s->kv_dtype)
+              : largest > 0 ? nearbyint(head[i] * 127 / largest) * largest / 127
+                            : 0;
+}
+
 void world_reference(const world_t *w, int32_t sequence, int32_t position, double *out) {
   const setting_t *s = &w->s;
   const sequence_rows_t *q = &w->seq[sequence];
@@ -189,9 +200,9 @@ void world_reference(const world_t *w, int32_t sequence, int32_t position, doubl
     for (int32_t j = low; j <= high; j++) {
       const float *row = q->qkv + j * w->width + (s->heads + kv) * s->dim;
       prepare_head(w, row, s->qk_norm ? w->k_norm : NULL, j, key);
+      as_stored(s, key);
       double dot = 0;
-      for (int32_t i = 0; i < s->dim; i++)
-        dot += query[i] * (double)round_to((float)key[i], s->kv_dtype);
+      for (int32_t i = 0; i < s->dim; i++) dot += query[i] * key[i];
       dot *= (double)w->attention.scale;
       if (s->softcap != 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);
       scores[j] = dot;
@@ -204,7 +215,9 @@ void world_reference(const world_t *w, int32_t sequence, int32_t position, doubl
       double p = exp(scores[j] - max);
       const float *v = q->qkv + j * w->width + (s->heads + s->kv_heads + kv) * s->dim;
       sum += p;
-      for (int32_t i = 0; i < s->dim; i++) to[i] += p * (double)round_to(v[i], s->kv_dtype);
+      for (int32_t i = 0; i < s->dim; i++) key[i] = (double)v[i];
+      as_stored(s, key);
+      for (int32_t i = 0; i < s->dim; i++) to[i] += p * key[i];
     }
     for (int32_t i = 0; i < s->dim; i++) to[i] /= sum;
   }

@@ -17,6 +17,7 @@ typedef struct setting {
   dtype_t kv_dtype;
   int32_t lengths[SEQUENCES_MAX]; /* 0 = no sequence */
   bool bidirectional;             /* then a step has whole sequences */
+  bool int8;                      /* the pool has codes of 8 bits; kv_dtype is not used */
 } setting_t;
 
 typedef struct sequence_rows {

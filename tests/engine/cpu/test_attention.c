@@ -7,42 +7,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* heads, kv, dim, block, window, rope, softcap, sinks, qk_norm, dtype, lengths */
+/* heads, kv, dim, block, window, rope, softcap, sinks, qk_norm, dtype, lengths, both ways, int8 */
 static const setting_t settings[] = {
-    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}, false},
-    {14, 2, 64, 16, 0, 64, 0, false, false, DTYPE_BF16, {300, 5, 0, 0}, false},
-    {6, 2, 80, 32, 0, 40, 0, false, true, DTYPE_F16, {130, 33, 64, 0}, false},
-    {8, 1, 96, 64, 50, 96, 0, true, false, DTYPE_BF16, {200, 129, 0, 0}, false},
-    {2, 2, 128, 16, 7, 0, 30, false, false, DTYPE_F32, {90, 100, 3, 16}, false},
-    {4, 2, 256, 16, 300, 256, 5, true, true, DTYPE_BF16, {600, 0, 0, 0}, false},
-    {3, 1, 20, 4, 0, 20, 0, true, false, DTYPE_F32, {70, 9, 0, 0}, false},
-    {40, 1, 64, 1, 0, 64, 0, false, false, DTYPE_F16, {30, 2, 0, 0}, false},
-    {2, 1, 48, 128, 33, 48, 0, false, true, DTYPE_BF16, {270, 40, 0, 0}, false},
-    {5, 1, 37, 1, 0, 36, 0, false, false, DTYPE_BF16, {45, 6, 0, 0}, false},
-    {7, 1, 24, 2, 31, 24, 0, false, false, DTYPE_BF16, {290, 33, 0, 0}, false},
-    {32, 2, 128, 16, 0, 128, 0, false, false, DTYPE_BF16, {320, 31, 0, 0}, false},
-    {3, 3, 80, 8, 100, 80, 0, true, false, DTYPE_BF16, {280, 65, 1, 0}, false},
+    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}, false, false},
+    {14, 2, 64, 16, 0, 64, 0, false, false, DTYPE_BF16, {300, 5, 0, 0}, false, false},
+    {6, 2, 80, 32, 0, 40, 0, false, true, DTYPE_F16, {130, 33, 64, 0}, false, false},
+    {8, 1, 96, 64, 50, 96, 0, true, false, DTYPE_BF16, {200, 129, 0, 0}, false, false},
+    {2, 2, 128, 16, 7, 0, 30, false, false, DTYPE_F32, {90, 100, 3, 16}, false, false},
+    {4, 2, 256, 16, 300, 256, 5, true, true, DTYPE_BF16, {600, 0, 0, 0}, false, false},
+    {3, 1, 20, 4, 0, 20, 0, true, false, DTYPE_F32, {70, 9, 0, 0}, false, false},
+    {40, 1, 64, 1, 0, 64, 0, false, false, DTYPE_F16, {30, 2, 0, 0}, false, false},
+    {2, 1, 48, 128, 33, 48, 0, false, true, DTYPE_BF16, {270, 40, 0, 0}, false, false},
+    {5, 1, 37, 1, 0, 36, 0, false, false, DTYPE_BF16, {45, 6, 0, 0}, false, false},
+    {7, 1, 24, 2, 31, 24, 0, false, false, DTYPE_BF16, {290, 33, 0, 0}, false, false},
+    {32, 2, 128, 16, 0, 128, 0, false, false, DTYPE_BF16, {320, 31, 0, 0}, false, false},
+    {3, 3, 80, 8, 100, 80, 0, true, false, DTYPE_BF16, {280, 65, 1, 0}, false, false},
+    {14, 2, 64, 16, 0, 64, 0, false, false, DTYPE_BF16, {300, 5, 0, 0}, false, true},
+    {8, 2, 128, 32, 50, 96, 30, true, true, DTYPE_F32, {130, 33, 64, 0}, false, true},
+    {5, 1, 37, 1, 0, 36, 0, false, false, DTYPE_F16, {45, 6, 0, 0}, false, true},
+    {3, 3, 80, 8, 100, 80, 0, true, false, DTYPE_BF16, {280, 65, 1, 0}, false, true},
+    {2, 1, 256, 128, 0, 256, 0, false, false, DTYPE_BF16, {270, 40, 0, 0}, false, true},
 };
 enum { NUM_SETTINGS = sizeof settings / sizeof *settings };
 
 /* The same for attention in both directions, which takes whole sequences. */
 static const setting_t both_ways[] = {
-    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}, true},
-    {12, 12, 64, 16, 0, 0, 0, false, false, DTYPE_BF16, {300, 5, 130, 0}, true},
-    {6, 2, 80, 32, 65, 80, 0, false, true, DTYPE_BF16, {330, 33, 64, 0}, true},
-    {3, 1, 20, 4, 9, 20, 0, true, false, DTYPE_F32, {70, 9, 1, 0}, true},
-    {4, 2, 256, 16, 257, 256, 5, false, true, DTYPE_F16, {600, 40, 0, 0}, true},
-    {2, 2, 32, 16, 0, 32, 0, false, false, DTYPE_BF16, {257, 256, 100, 0}, true},
+    {1, 1, 16, 16, 0, 16, 0, false, false, DTYPE_F32, {1, 17, 40, 0}, true, false},
+    {12, 12, 64, 16, 0, 0, 0, false, false, DTYPE_BF16, {300, 5, 130, 0}, true, false},
+    {6, 2, 80, 32, 65, 80, 0, false, true, DTYPE_BF16, {330, 33, 64, 0}, true, false},
+    {3, 1, 20, 4, 9, 20, 0, true, false, DTYPE_F32, {70, 9, 1, 0}, true, false},
+    {4, 2, 256, 16, 257, 256, 5, false, true, DTYPE_F16, {600, 40, 0, 0}, true, false},
+    {2, 2, 32, 16, 0, 32, 0, false, false, DTYPE_BF16, {257, 256, 100, 0}, true, false},
+    {2, 2, 32, 16, 0, 32, 0, false, false, DTYPE_BF16, {257, 256, 100, 0}, true, true},
 };
 enum { NUM_BOTH_WAYS = sizeof both_ways / sizeof *both_ways };
 
 /* K and V are rounded after fp32 arithmetic, so a rounding may fall the other way: half a unit of
  * the type, in a weighted mean, of values up to 2 and scores up to 8. Tiers with a bf16 product
- * round queries and weights too. */
+ * round queries and weights too, and the numbers that codes of 8 bits stand for. */
 static double tolerance(const setting_t *s, const char *tier) {
+  bool bf16 = strcmp(tier, "avx512bf16") == 0 || strcmp(tier, "amx") == 0;
+  if (s->int8) return bf16 ? 4e-2 : 1.2e-2;
   if (s->kv_dtype == DTYPE_F32) return 3e-5;
   if (s->kv_dtype == DTYPE_F16) return 2e-3;
-  return strcmp(tier, "avx512bf16") == 0 || strcmp(tier, "amx") == 0 ? 2.4e-2 : 1.2e-2;
+  return bf16 ? 2.4e-2 : 1.2e-2;
 }
 
 /* Positions of a sequence that are compared: every one, or every 13th of a long sequence. */
@@ -171,40 +179,22 @@ Test(attention, bits_of_both_directions_do_not_depend_on_mates_blocks_or_threads
   }
 }
 
-/* Long sequences: several splits. Each row of a chunked prefill is computed again as a decode,
- * which takes the path with splits side by side, and as one of many. */
+/* Several splits. */
+enum { LONG = SANITIZED ? 2600 : 4300 };
+static const setting_t longs[] = {
+    {4, 2, 64, 16, 0, 64, 0, true, false, DTYPE_BF16, {LONG, 2049, 0, 0}, false, false},
+    {2, 1, 16, 32, 2500, 16, 0, false, false, DTYPE_F32, {LONG, 0, 0, 0}, false, false},
+    {4, 2, 64, 16, 0, 64, 0, true, false, DTYPE_BF16, {LONG, 0, 0, 0}, false, true},
+};
+
+/* Each row of a chunked prefill is computed again as a decode, which takes the path with splits
+ * side by side, and as one of many. */
 Test(attention, long_decodes_equal_prefill) {
-  static const setting_t longs[] = {
-      {4,
-       2,
-       64,
-       16,
-       0,
-       64,
-       0,
-       true,
-       false,
-       DTYPE_BF16,
-       {SANITIZED ? 2600 : 4300, 2049, 0, 0},
-       false},
-      {2,
-       1,
-       16,
-       32,
-       2500,
-       16,
-       0,
-       false,
-       false,
-       DTYPE_F32,
-       {SANITIZED ? 3000 : 4300, 0, 0, 0},
-       false},
-  };
   static const int32_t wanted[] = {0, 255, 256, 2046, 2047, 2048, 2049, 2599, 4095, 4096, 4299};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   for (int t = 0; t < count; t++) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
       world_t w;
       world_open(&w, &longs[i], tiers[t], 3, 0);
       world_prefill(&w, 333);
@@ -258,14 +248,15 @@ static void expect_unseen(const char *tier, const setting_t *s) {
 
 Test(attention, unseen_slots_do_not_matter) {
   static const setting_t unseen[] = {
-      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {50, 64, 0, 0}, false},
-      {2, 1, 33, 16, 19, 0, 0, false, false, DTYPE_BF16, {50, 64, 0, 0}, false},
-      {2, 1, 32, 1, 20, 0, 0, false, false, DTYPE_BF16, {64, 64, 0, 0}, false},
+      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {50, 64, 0, 0}, false, false},
+      {2, 1, 33, 16, 19, 0, 0, false, false, DTYPE_BF16, {50, 64, 0, 0}, false, false},
+      {2, 1, 32, 1, 20, 0, 0, false, false, DTYPE_BF16, {64, 64, 0, 0}, false, false},
+      {2, 1, 33, 16, 19, 0, 0, false, false, DTYPE_BF16, {50, 64, 0, 0}, false, true},
   };
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   for (int t = 0; t < count; t++) {
-    for (int i = 0; i < 3; i++) expect_unseen(tiers[t], &unseen[i]);
+    for (int i = 0; i < 4; i++) expect_unseen(tiers[t], &unseen[i]);
   }
 }
 
@@ -294,14 +285,15 @@ static void expect_apart(const char *tier, const setting_t *s) {
 
 Test(attention, unseen_tokens_of_a_chunk_do_not_matter) {
   static const setting_t apart[] = {
-      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {70, 0, 0, 0}, false},
-      {14, 2, 64, 16, 19, 0, 0, false, false, DTYPE_BF16, {330, 0, 0, 0}, false},
-      {40, 1, 32, 16, 0, 0, 0, false, false, DTYPE_BF16, {70, 0, 0, 0}, false},
+      {2, 1, 32, 16, 20, 0, 0, false, false, DTYPE_F32, {70, 0, 0, 0}, false, false},
+      {14, 2, 64, 16, 19, 0, 0, false, false, DTYPE_BF16, {330, 0, 0, 0}, false, false},
+      {40, 1, 32, 16, 0, 0, 0, false, false, DTYPE_BF16, {70, 0, 0, 0}, false, false},
+      {14, 2, 64, 16, 19, 0, 0, false, false, DTYPE_BF16, {330, 0, 0, 0}, false, true},
   };
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   for (int t = 0; t < count; t++) {
-    for (int i = 0; i < 3; i++) expect_apart(tiers[t], &apart[i]);
+    for (int i = 0; i < 4; i++) expect_apart(tiers[t], &apart[i]);
   }
 }
 
@@ -309,11 +301,11 @@ Test(attention, unseen_tokens_of_a_chunk_do_not_matter) {
 Test(attention, page_copies) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
-  static const setting_t s = {2,    1, 24, 16, 0, 24, 0, false, false, DTYPE_BF16, {40, 16, 0, 0},
-                              false};
-  for (int t = 0; t < count; t++) {
+  setting_t s = {2, 1, 24, 16, 0, 24, 0, false, false, DTYPE_BF16, {40, 16, 0, 0}, false, false};
+  for (int t = 0; t < 2 * count; t++) {
     world_t w;
-    world_open(&w, &s, tiers[t], 2, 0);
+    s.int8 = t >= count;
+    world_open(&w, &s, tiers[t % count], 2, 0);
     world_prefill(&w, 40);
     float kept[48];
     memcpy(kept, w.seq[0].out + 39 * 48, sizeof kept);
@@ -323,14 +315,14 @@ Test(attention, page_copies) {
     ops_cpu.begin(w.device, &batch);
     w.seq[0].blocks[2] = to;
     world_run(&w, &(piece_t){0, 39, 1, true}, 1);
-    ASSERT_EQ_FOR(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
+    ASSERT_EQ_FOR(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t % count]);
     copy.rows = 7; /* now row 7 is missing: sequence 1's own comes first */
     w.seq[0].blocks[2] = from;
     world_run(&w, &(piece_t){1, 0, 16, false}, 1);
     ops_cpu.begin(w.device, &batch);
     w.seq[0].blocks[2] = to;
     world_run(&w, &(piece_t){0, 39, 1, true}, 1);
-    ASSERT_NE_FOR(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t]);
+    ASSERT_NE_FOR(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0, "%s", tiers[t % count]);
     world_close(&w);
   }
 }
@@ -345,6 +337,11 @@ Test(attention, pools_that_cannot_be) {
                           .block_size = 16,
                           .dtype = DTYPE_BF16};
   ASSERT_EQ(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * 64 * 2));
+  desc.int8 = true; /* a byte an element, and two scales a token and head */
+  ASSERT_EQ(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * (64 + 4)));
+  desc.latent = true;
+  ASSERT_EQ_FOR(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION, "latent rows");
+  desc.int8 = desc.latent = false;
   desc.block_size = 24;
   ASSERT_EQ(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION);
   desc.block_size = 16;
