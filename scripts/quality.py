@@ -3,10 +3,11 @@
 
     make build/model_driver && scripts/quality.py [--tokens 1000] [--keep DIR]
 
-Needs pip install gguf tokenizers torch numpy. Three tables: models/demo over fresh text of the
+Needs pip install gguf tokenizers torch numpy. Tables: models/demo over fresh text of the
 generator that made its training text (another seed), as GGUF files of the types that llama.cpp's
-package can write; a Llama with random weights over random ids, the same types; the reference models
-of tests/vectors/models over random ids, whose files the formats' own tools wrote.
+package can write; a Llama with random weights over random ids, the same types; both with a KV
+cache of 8 bits; the reference models of tests/vectors/models over random ids, whose files the
+formats' own tools wrote.
 
 "served" is the CPU back end with bfloat16 and quantised panels; "values" is the same file in
 float32, that is the very values of its blocks; "original" is the checkpoint in float32. KL is that
@@ -130,6 +131,21 @@ def table_of_types(options, title, directory, scratch, ids):
               f"| {divergence(original, served):.1f} |", flush=True)
 
 
+def table_of_caches(options, models):
+    print("\n| model, KV cache | perplexity | KL to the original | to the cache of bfloat16 |\n"
+          "| --- | --- | --- | --- |")
+    for title, directory, ids in models:
+        vocab = json.loads((directory / "config.json").read_text())["vocab_size"]
+        run = [options.driver, directory, ids, vocab]
+        original = log_probs(*run, "float32", options.length)
+        first = log_probs(*run, "bfloat16", options.length)
+        for name in ("bfloat16", "bfloat16+int8"):
+            made = log_probs(*run, name, options.length)
+            print(f"| {title}, {name.split('+')[-1]} | {perplexity(made, ids, options.length):.4f} "
+                  f"| {divergence(original, made):.1f} | {divergence(first, made):.1f} |",
+                  flush=True)
+
+
 def table_of_references(options):
     print("\n| reference model | served to the values |\n| --- | --- |")
     rng = random.Random(3)
@@ -148,18 +164,23 @@ def main():
     parser.add_argument("--driver", default=str(ROOT / "build/model_driver"))
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--length", type=int, default=500, help="tokens of a window")
+    parser.add_argument("--tables", default="types,caches,references")
     parser.add_argument("--keep", type=Path, help="directory for the files that are made")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         scratch = options.keep or Path(made)
         scratch.mkdir(parents=True, exist_ok=True)
-        table_of_types(options, "models/demo", ROOT / "models/demo", scratch,
-                       demo_ids(options.tokens))
         random_model(scratch / "random")
         rng = random.Random(2)
-        table_of_types(options, "random weights", scratch / "random", scratch,
-                       [rng.randrange(2048) for _ in range(options.tokens)])
-        table_of_references(options)
+        models = [("models/demo", ROOT / "models/demo", demo_ids(options.tokens)),
+                  ("random weights", scratch / "random",
+                   [rng.randrange(2048) for _ in range(options.tokens)])]
+        for title, directory, ids in models if "types" in options.tables else []:
+            table_of_types(options, title, directory, scratch, ids)
+        if "caches" in options.tables:
+            table_of_caches(options, models)
+        if "references" in options.tables:
+            table_of_references(options)
 
 
 if __name__ == "__main__":

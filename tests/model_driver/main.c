@@ -2,6 +2,7 @@
  *
  *   model_driver DIR BACKEND ISA DTYPE DUMMY_SEED|- MAX_LEN PROMPT_TOKENS [ADAPTER] < ids > floats
  *
+ * DTYPE may end in +int8: then the KV cache has codes of 8 bits.
  * Reads all ids (text) from stdin, runs the first PROMPT_TOKENS as one prefill and the rest one by
  * one, and writes the logits of every position as raw fp32 [ids, vocab]. Errors: "NAME message" on
  * stderr, exit 1. scripts/parity.py compares the floats with transformers.
@@ -22,8 +23,9 @@ static int fail(const inferd_error_t *error) {
 
 static int32_t dtype_of(const char *name) {
   static const char *const names[] = {"float32", "float16", "bfloat16"};
+  size_t length = strcspn(name, "+");
   for (int i = 0; i < 3; i++) {
-    if (strcmp(name, names[i]) == 0) return i;
+    if (strlen(names[i]) == length && strncmp(name, names[i], length) == 0) return i;
   }
   return -1;
 }
@@ -53,6 +55,7 @@ int main(int argc, char **argv) {
       .isa = argv[3],
       .dir = argv[1],
       .dtype = dtype_of(argv[4]),
+      .kv_int8 = strstr(argv[4], "+int8") != NULL,
       .dummy = strcmp(argv[5], "-") != 0,
       .seed = strtoull(argv[5], NULL, 10),
       .max_model_len = (int32_t)strtol(argv[6], NULL, 10),

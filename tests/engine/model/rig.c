@@ -44,11 +44,12 @@ static void make_batch(rig_t *rig) {
   batch->block_table[0] = rig->blocks;
 }
 
-static int prepare(rig_t *rig, inferd_error_t *error) {
+static int prepare(rig_t *rig, bool kv_int8, inferd_error_t *error) {
   const blueprint_t *bp = &rig->blueprint;
   kv_cache_desc_t kv = model_kv(bp);
   kv.num_blocks = rig->max_len / BLOCK_SIZE + 2;
   kv.block_size = BLOCK_SIZE;
+  kv.int8 = kv_int8;
   step_limits_t limits = {
       .tokens_max = rig->tokens_max,
       .reqs_max = 1,
@@ -100,7 +101,7 @@ int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
                         error);
   }
   if (status == 0 && options->adapter != NULL) status = adapt(rig, options->adapter, error);
-  if (status == 0) status = prepare(rig, error);
+  if (status == 0) status = prepare(rig, options->kv_int8, error);
   if (status != 0) rig_close(rig);
   return status;
 }

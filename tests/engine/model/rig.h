@@ -17,6 +17,7 @@ typedef struct rig_options {
   int32_t dtype;         /* -1 = the checkpoint's */
   int32_t max_model_len; /* 0 = the model's, at most 512 */
   int num_threads;
+  bool kv_int8;        /* codes of 8 bits in the cache */
   const char *adapter; /* directory of an adapter that every token takes; NULL = none */
 } rig_options_t;
 
