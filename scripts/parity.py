@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Compares inferd's models with transformers: the committed vectors anew, then fresh random models.
 
-    make parity            or    scripts/parity.py --build build [--seed N] [--count 40]
+    make parity            or    scripts/parity.py --build build [--seed N] [--count N]
 
 1. Regenerates tests/vectors/models with the installed transformers and compares: same prompts, same
    logits to 1e-4, same tokens wherever the two best logits are not that close.
-2. Makes `count` random models (family, sizes, rope, window, biases, type, key style: all drawn from
-   --seed, which is new each time and printed), saves them with transformers, and runs them through
-   build/model_driver on every back end given: the prompt as one prefill, the rest token by token.
-   Logits must be within 1e-4 of transformers' fp32 run (`naive`, and float32 models), or within
-   twice transformers' own 16-bit error; tokens must be equal wherever the gap exceeds that error.
+2. Makes `count` random models, two of each family unless told, every second one in 16 bits (sizes,
+   rope, window, biases, key style: all drawn from --seed, new each time and printed), saves them
+   with transformers, and runs them through build/model_driver on every back end given: the prompt
+   as one prefill, the rest token by token. Logits must be within 1e-4 of transformers' fp32 run
+   (`naive`, and float32 models), or within twice transformers' own 16-bit error; tokens must be
+   equal wherever the gap exceeds that error.
 3. Gives random models random low-rank adapters, saved by PEFT, and compares with what PEFT merged.
 
-Ends with `N passed, N failed`; exit 1 when something failed.
+Ends with a table of the random models by architecture and `N passed, N failed`; exit 1 when
+something failed.
 """
 
 import argparse
@@ -49,11 +51,22 @@ LONG_PROMPT = 150  # of models with a state: two borders of the chunks in which 
 class Score:
     def __init__(self):
         self.passed, self.failed = 0, 0
+        self.rows = {}  # architecture: [(type, difference, allowed, good)] of its runs
 
     def add(self, good, line):
         self.passed += good
         self.failed += not good
         print(f"{'ok  ' if good else 'FAIL'} {line}", flush=True)
+
+    def table(self):
+        """By architecture: runs, largest difference in float32, share of the 16-bit bound."""
+        yield "| architecture | runs | float32: largest difference | 16 bits: of bound | failed |"
+        yield "| --- | --- | --- | --- | --- |"
+        for name, runs in sorted(self.rows.items()):
+            full = [f"{worst:.1e}" for dtype, worst, _, _ in runs if dtype == "float32"]
+            half = [f"{worst / bound:.2f}" for dtype, worst, bound, _ in runs if dtype != "float32"]
+            yield (f"| `{name}` | {len(runs)} | {max(full, key=float, default='')} | "
+                   f"{max(half, key=float, default='')} | {sum(not run[-1] for run in runs)} |")
 
 
 def compare_vectors(score, only):
@@ -285,8 +298,7 @@ def random_decoder(rng, kind, dtype):
     return config | ({"rope_scaling": scaling} if scaling else {})
 
 
-def random_config(rng, kind, dtype=None):
-    dtype = dtype or rng.choice(["float32", "bfloat16", "float16"])
+def random_config(rng, kind, dtype):
     if kind.startswith("gemma") and dtype == "float16":
         dtype = "bfloat16"  # Gemma overflows in float16 and is refused
     if kind in state_cases.STATE_DRAWS:
@@ -344,9 +356,9 @@ def forms_apart(model, ids, exact):
     return worst
 
 
-def compare_random(score, options, seed, index, kind):
+def compare_random(score, options, seed, index, kind, full):
     rng = random.Random(f"{seed}-{index}")
-    config = random_config(rng, kind)
+    config = random_config(rng, kind, "float32" if full else rng.choice(["bfloat16", "float16"]))
     dtype = models.case_dtype(config)
     directory = options.keep / f"{index:03d}-{kind}"
     shutil.rmtree(directory, ignore_errors=True)
@@ -372,10 +384,11 @@ def compare_random(score, options, seed, index, kind):
     for backend in options.backend.split(","):
         logits, why = drive(options.build / "model_driver", backend, directory, dtype, ids,
                             prompt=length)
-        tight = backend == "naive" or dtype == "float32"
+        bound = fine if backend == "naive" or dtype == "float32" else 2 * own
         worst = float("inf")
         if logits is not None:
-            why, worst = judge(logits, exact, fine if tight else 2 * own, ids)
+            why, worst = judge(logits, exact, bound, ids)
+        score.rows.setdefault(config["architectures"][0], []).append((dtype, worst, bound, not why))
         score.add(not why, f"random {directory.name} {dtype} {backend}: {why or f'{worst:.1e}'} "
                            f"(16-bit error of transformers {own:.1e})")
 
@@ -384,7 +397,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--count", type=int, help="random models; two of each kind unless told")
     parser.add_argument("--backend", default="naive,cpu", help="naive, cpu, cpu:ISA; with commas")
     parser.add_argument("--only", help="step 1: cases whose name holds this; `none` skips the step")
     parser.add_argument("--adapters", type=int, default=8, help="random adapters to compare")
@@ -403,10 +416,12 @@ def main():
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)
-        for index in range(options.count):
-            compare_random(score, options, options.seed, index, kinds[index % len(kinds)])
+        for index in range(2 * len(kinds) if options.count is None else options.count):
+            turn, which = divmod(index, len(kinds))
+            compare_random(score, options, options.seed, index, kinds[which], turn % 2 == 0)
         for index in range(options.adapters):
             compare_adapter(score, options, options.seed, index)
+    print("\n".join(score.table()))
     print(f"{score.passed} passed, {score.failed} failed")
     sys.exit(1 if score.failed else 0)
 

@@ -86,7 +86,7 @@ def draw_lfm2(rng, dtype):
     sizes, _, more = draw_sizes(rng, [8, 16, 32, 48])
     return lfm2(*sizes, dtype, **more, conv_L_cache=rng.choice([2, 3, 4, 5]),
                 conv_bias=rng.random() < 0.5, block_multiple_of=rng.choice([8, 24, 256]),
-                block_ffn_dim_multiplier=rng.choice([1.0, 1.5, None]),
+                block_ffn_dim_multiplier=rng.choice([1.0, 1.5]),
                 layer_types=draw_types(rng, more["num_hidden_layers"], "conv"))
 
 
