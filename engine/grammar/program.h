@@ -17,11 +17,13 @@
 /* ---- lexemes ---- */
 
 enum {
-  DFA_ACCEPT = 1, /* the text may end in this state */
-  DFA_LIVE = 2,   /* some byte leads on */
-  DFA_COUNT = 4,  /* entering counts one: a character of a string, a digit */
-  DFA_LOOP = 8,   /* every character of several bytes leads back to this state */
-  DFA_WIDE = 16   /* ... to a state with LOOP */
+  DFA_ACCEPT = 1,       /* the text may end in this state */
+  DFA_LIVE = 2,         /* some byte leads on */
+  DFA_COUNT = 4,        /* entering counts one: a character of a string, a digit */
+  DFA_LOOP = 8,         /* every character of several bytes leads back to this state */
+  DFA_WIDE = 16,        /* ... to a state with LOOP */
+  DFA_EXACT_LOWER = 32, /* any letters a-z go on for exactly `steps`; they accept nowhere */
+  DFA_EXACT_ALPHA = 64  /* any letters a-z A-Z */
 };
 
 enum { DFA_DEAD = 0, DFA_START = 1, STEPS_FOREVER = 255 };
@@ -128,8 +130,6 @@ typedef struct grammar_object {
   uint32_t need;                      /* most frames on top of the object's that a member takes */
   uint64_t required[SET_WORDS];       /* in a free order: bits of the required names */
 } grammar_object_t;
-
-/* ---- entry point ---- */
 
 struct grammar {
   atomic_uint references;

@@ -189,6 +189,13 @@ static const sample_t samples[] = {
      "{\"name\": \"anna maria of the hills\", \"age\": 41, \"email\": \"anna.m@hills.org\", "
      "\"born\": "
      "\"1984-02-29\", \"kind\": \"teacher\", \"scores\": [1, 2.5, 10, 9.75]}"},
+    {"schema, parts near their bounds", GRAMMAR_JSON_SCHEMA,
+     "{\"type\":\"object\",\"properties\":{\"email\":{\"type\":\"string\",\"format\":"
+     "\"email\"},"
+     "\"code\":{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]{2,12}-[a-z]{1,16}$\"}},"
+     "\"required\":[\"email\",\"code\"],\"additionalProperties\":false}",
+     "{\"email\": \"annamariaofthehills.and-of-the-seas@theinternational.houses-of-tea.museum\", "
+     "\"code\": \"Thessalonians-internationals\"}"},
     {"schema, recursive anyOf", GRAMMAR_JSON_SCHEMA,
      "{\"$ref\":\"#/$defs/"
      "e\",\"$defs\":{\"e\":{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"object\","

@@ -189,6 +189,37 @@ static void mark_wide(dfa_marker_t *marker, uint8_t flag) {
   }
 }
 
+/* Whether each letter of the family leads to a state that is exact with one step less, or each to
+ * the dead one. */
+static bool letters_are_exact(const dfa_marker_t *marker, uint32_t state, int family,
+                              uint8_t flag) {
+  const dfa_t *dfa = marker->dfa;
+  const classes_t *letters = &marker->bytes[family];
+  uint32_t steps = dfa->steps[(size_t)state * FAMILY_COUNT + (size_t)family];
+  for (uint32_t i = 0; i < letters->count; i++) {
+    uint32_t to = dfa->next[(size_t)state * dfa->num_classes + letters->items[i]];
+    if (steps == 0 && to == DFA_DEAD) continue;
+    if (steps == 0 || !(dfa->flags[to] & flag) || dfa->flags[to] & DFA_ACCEPT) return false;
+    if (dfa->steps[(size_t)to * FAMILY_COUNT + (size_t)family] != steps - 1) return false;
+  }
+  return true;
+}
+
+/* A counted automaton says by its counter how many characters it takes. */
+static void mark_exact(dfa_marker_t *marker, int family, uint8_t flag) {
+  dfa_t *dfa = marker->dfa;
+  for (bool changed = dfa->rest == NULL; changed;) {
+    changed = false;
+    compile_spend(marker->compile, dfa->num_states);
+    for (uint32_t i = dfa->num_states - 1; i >= 1; i--) {
+      if (dfa->flags[i] & flag || dfa->steps[(size_t)i * FAMILY_COUNT] == STEPS_FOREVER) continue;
+      if (!letters_are_exact(marker, i, family, flag)) continue;
+      dfa->flags[i] |= flag;
+      changed = true;
+    }
+  }
+}
+
 void dfa_mark(compile_t *compile, dfa_t *dfa) {
   if (dfa_is_empty(dfa)) return;
   for (uint32_t i = 1; i < dfa->num_states; i++) {
@@ -212,4 +243,6 @@ void dfa_mark(compile_t *compile, dfa_t *dfa) {
   }
   mark_wide(marker, DFA_LOOP);
   mark_wide(marker, DFA_WIDE);
+  mark_exact(marker, FAMILY_LOWER, DFA_EXACT_LOWER);
+  mark_exact(marker, FAMILY_ALPHA, DFA_EXACT_ALPHA);
 }

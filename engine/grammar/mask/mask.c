@@ -76,6 +76,11 @@ typedef struct walk {
 
 static const uint32_t plain_groups = (1u << GROUP_CUT) - 1, all_groups = (1u << GROUP_COUNT) - 1;
 
+static void allow_up_to(const walk_t *walk, const uint32_t *up_to, uint32_t characters) {
+  size_t words = (size_t)walk->vocabulary->row_words;
+  allow_row(walk->vocabulary, walk->row, up_to + characters * words);
+}
+
 /* A string that has room for a few more characters allows exactly the tokens that are not longer.
  */
 static bool take_length(walk_t *walk, const thread_t *thread) {
@@ -87,10 +92,23 @@ static bool take_length(walk_t *walk, const thread_t *thread) {
   uint32_t room = dfa->count_max - thread->count;
   if (room >= LENGTH_ROWS) return false;
   if (dfa->steps[(size_t)thread->state * FAMILY_COUNT + FAMILY_PLAIN] <= room) return false;
-  allow_row(walk->vocabulary, walk->row,
-            walk->vocabulary->up_to + (size_t)room * (size_t)walk->vocabulary->row_words);
+  allow_up_to(walk, walk->vocabulary->up_to, room);
   walk->at->done |= plain_groups;
   return true;
+}
+
+/* Where letters go on for an exact number of characters, a token of letters is allowed if it is not
+ * longer. The lexeme ends at none of them, so nothing else can take them. */
+static void take_letters(walk_t *walk, const thread_t *thread, vocabulary_group_t group) {
+  static const uint8_t exact[] = {[GROUP_LOWER] = DFA_EXACT_LOWER, [GROUP_ALPHA] = DFA_EXACT_ALPHA};
+  static const uint8_t family[] = {[GROUP_LOWER] = FAMILY_LOWER, [GROUP_ALPHA] = FAMILY_ALPHA};
+  const grammar_node_t *node = &walk->matcher->grammar->nodes[thread->node];
+  const dfa_t *dfa = dfa_of(walk->matcher->grammar, thread);
+  if (node->kind != NODE_LEX || walk->at->done >> group & 1) return;
+  uint32_t steps = dfa->steps[(size_t)thread->state * FAMILY_COUNT + family[group]];
+  if (!(dfa->flags[thread->state] & exact[group]) || steps >= LENGTH_ROWS) return;
+  allow_up_to(walk, walk->vocabulary->letters_up_to[group], steps);
+  walk->at->done |= 1u << group;
 }
 
 static void take_bundle(walk_t *walk, const thread_t *thread, const bundle_t *bundle,
@@ -122,6 +140,9 @@ static void take_groups(walk_t *walk, const matcher_place_t *place) {
       take_bundle(walk, thread, &vocabulary->groups[group], 1u << group);
     }
     take_wide(walk, thread);
+    if (place->count > 1) continue;
+    take_letters(walk, thread, GROUP_LOWER);
+    take_letters(walk, thread, GROUP_ALPHA);
   }
 }
 

@@ -148,6 +148,8 @@ void grammar_vocabulary_free(grammar_vocabulary_t *vocabulary) {
   free(vocabulary->plain.row);
   free(vocabulary->all.row);
   free(vocabulary->up_to);
+  free(vocabulary->letters_up_to[0]);
+  free(vocabulary->letters_up_to[1]);
   free(vocabulary->large);
   free(vocabulary->large_rows);
   free(vocabulary->nodes);

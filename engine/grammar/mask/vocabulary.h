@@ -59,7 +59,7 @@ typedef struct bundle {
 
 enum {
   BUNDLE_TOKENS = 1024, /* a node above this many tokens has a ready row */
-  LENGTH_ROWS = 17      /* plain tokens of at most 0..16 characters */
+  LENGTH_ROWS = 17      /* tokens of at most 0..16 characters */
 };
 
 struct grammar_vocabulary {
@@ -80,7 +80,8 @@ struct grammar_vocabulary {
   uint32_t *large_rows;                /* [num_large, row_words] */
   uint32_t num_large;
   bundle_t groups[GROUP_COUNT], plain, all; /* plain: all groups but GROUP_OTHER */
-  uint32_t *up_to;                          /* [LENGTH_ROWS, row_words] */
+  uint32_t *up_to;                          /* [LENGTH_ROWS, row_words] plain tokens */
+  uint32_t *letters_up_to[2];               /* the same of GROUP_LOWER and of GROUP_ALPHA */
 };
 
 /* Returns the bytes of a token, not terminated, owned by the vocabulary. *length 0 = the token is

@@ -245,24 +245,30 @@ static bool fill_bundles(grammar_vocabulary_t *vocabulary) {
          fill_bundle(vocabulary, &vocabulary->all, 0, vocabulary->group_ids[GROUP_COUNT]);
 }
 
-static bool fill_lengths(grammar_vocabulary_t *vocabulary) {
-  vocabulary->up_to =
-      calloc((size_t)LENGTH_ROWS * (size_t)vocabulary->row_words, sizeof *vocabulary->up_to);
-  if (vocabulary->up_to == NULL) return false;
-  for (uint32_t i = 0; i < vocabulary->group_ids[GROUP_CUT]; i++) {
+/* Returns rows of the tokens first .. last - 1 of vocabulary->ids, by their characters; NULL if
+ * memory is short. */
+static uint32_t *make_lengths(const grammar_vocabulary_t *vocabulary, uint32_t first,
+                              uint32_t last) {
+  size_t words = (size_t)vocabulary->row_words;
+  uint32_t *up_to = calloc(LENGTH_ROWS * words, sizeof *up_to);
+  for (uint32_t i = first; i < last && up_to != NULL; i++) {
     uint32_t length, id = (uint32_t)vocabulary->ids[i];
     const char *bytes = vocabulary_token(vocabulary, vocabulary->ids[i], &length);
     size_t characters = utf8_count(bytes, length);
-    if (characters < LENGTH_ROWS) {
-      vocabulary->up_to[characters * (size_t)vocabulary->row_words + id / 32] |= UINT32_C(1)
-                                                                                 << (id % 32);
-    }
+    if (characters < LENGTH_ROWS) up_to[characters * words + id / 32] |= UINT32_C(1) << (id % 32);
   }
-  for (size_t i = (size_t)vocabulary->row_words;
-       i < (size_t)LENGTH_ROWS * (size_t)vocabulary->row_words; i++) {
-    vocabulary->up_to[i] |= vocabulary->up_to[i - (size_t)vocabulary->row_words];
-  }
-  return true;
+  for (size_t i = words; i < LENGTH_ROWS * words && up_to != NULL; i++)
+    up_to[i] |= up_to[i - words];
+  return up_to;
+}
+
+static bool fill_lengths(grammar_vocabulary_t *vocabulary) {
+  const uint32_t *ids = vocabulary->group_ids;
+  vocabulary->up_to = make_lengths(vocabulary, 0, ids[GROUP_CUT]);
+  for (int group = GROUP_LOWER; group <= GROUP_ALPHA; group++)
+    vocabulary->letters_up_to[group] = make_lengths(vocabulary, ids[group], ids[group + 1]);
+  return vocabulary->up_to != NULL && vocabulary->letters_up_to[GROUP_LOWER] != NULL &&
+         vocabulary->letters_up_to[GROUP_ALPHA] != NULL;
 }
 
 static uint32_t num_ids_below(const grammar_vocabulary_t *vocabulary, uint32_t node) {

@@ -256,3 +256,28 @@ Test(mask_random, equal_byte_by_byte) {
   ASSERT_GT_FOR(checked, ROUNDS / 4, "seed %llu", (unsigned long long)r->seed);
   vocabulary_rig_free(r);
 }
+
+/* Letters of which the schema takes an exact number more, at most 16: tokens of letters are taken
+ * by their length, without a walk over thousands of them. */
+Test(mask_random, letters_near_a_bound_cost_little) {
+  static const char *const patterns[] = {"[a-z]{1,16}", "[A-Za-z]{1,16}", "[a-z]{16}="};
+  vocabulary_rig_t *r = vocabulary_rig_new();
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    char text[128];
+    int places = 0;
+    snprintf(text, sizeof text, "{\"type\":\"string\",\"pattern\":\"^%s$\"}", patterns[i]);
+    ASSERT_EQ_FOR(rig_schema(&r->rig, text), 0, "%s", r->rig.error.message);
+    rig_start(&r->rig);
+    for (int32_t id = '"'; grammar_matcher_accept(r->rig.matcher, r->rig.scratch, id) == 0;
+         id = 'a') {
+      uint64_t before = grammar_units(r->rig.scratch);
+      matcher_walk(r->rig.matcher, r->rig.scratch, true, r->row);
+      uint64_t units = grammar_units(r->rig.scratch) - before;
+      ASSERT_LT_FOR(units, 600, "%s, place %d, seed %llu", patterns[i], places,
+                    (unsigned long long)r->seed);
+      places++;
+    }
+    ASSERT_EQ(places, 17);
+  }
+  vocabulary_rig_free(r);
+}
