@@ -43,6 +43,9 @@ typedef struct constrained {
   int32_t num_accepted; /* output tokens that the matcher has taken */
   bool ready;           /* the mask for the next token is complete */
   bool away;            /* the threads have the job */
+  int32_t away_at;      /* then: its index in constrain->away */
+  int32_t next_row;     /* then: the next one of constrain->places, -1 = none */
+  uint64_t place;       /* then: hash of its place (masks.h), 0 = none is known */
 } constrained_t;
 
 static const size_t MASKS_BYTES = (size_t)16 << 20; /* cache of masks */
@@ -85,12 +88,16 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   constrain->spares = calloc(jobs, sizeof *constrain->spares);
   constrain->away = calloc(rows, sizeof *constrain->away);
   constrain->row_masks = calloc(jobs * (size_t)constrain->row_words, sizeof(uint32_t));
+  constrain->num_places = 1;
+  while (constrain->num_places < rows) constrain->num_places *= 2;
+  constrain->places = calloc(constrain->num_places, sizeof *constrain->places);
   if (constrain->matchers == NULL || constrain->scratch == NULL || constrain->rows == NULL ||
       constrain->jobs == NULL || constrain->spares == NULL || constrain->away == NULL ||
-      constrain->row_masks == NULL) {
+      constrain->places == NULL || constrain->row_masks == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the grammars of %zu sequences",
                      rows);
   }
+  for (uint32_t i = 0; i < constrain->num_places; i++) constrain->places[i] = -1;
   for (size_t i = 0; i < jobs; i++) {
     constrain->jobs[i] =
         (mask_job_t){.matcher = (grammar_matcher_t *)(void *)(constrain->matchers +
@@ -114,6 +121,7 @@ void constrain_free(engine_t *engine) {
   free(constrain->jobs);
   free(constrain->spares);
   free(constrain->away);
+  free(constrain->places);
   free(constrain->row_masks);
   grammar_masks_free(constrain->masks);
 }
@@ -276,12 +284,19 @@ static bool is_cancelled(const group_t *group) {
   return atomic_load_explicit(&group->request->cancelled, memory_order_relaxed);
 }
 
+/* The list of the rows whose masks the threads make for the places of this hash, or of others. */
+static int32_t *first_of(const engine_t *engine, uint64_t place) {
+  const constrain_t *constrain = &engine->constrain;
+  return &constrain->places[place & (constrain->num_places - 1)];
+}
+
 /* Whether the threads make a mask for an equal place. Its copy will be in the cache. */
 static bool is_on_its_way(const engine_t *engine, uint64_t place) {
   const constrain_t *constrain = &engine->constrain;
-  bool found = false;
-  for (int32_t i = 0; i < constrain->num_away; i++) found |= constrain->away[i].place == place;
-  return found && place != 0;
+  if (place == 0) return false;
+  int32_t row = *first_of(engine, place);
+  while (row >= 0 && constrain->rows[row].place != place) row = constrain->rows[row].next_row;
+  return row >= 0;
 }
 
 void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
@@ -311,18 +326,31 @@ static void give_away(engine_t *engine, sequence_t *seq, bool urgent) {
   job->context = seq;
   job->units_max = UINT64_MAX;
   if (seq->masks.narrow_from < 0) job->units_max = most > before ? most - before : 0;
-  state_of(engine, seq)->away = true;
-  constrain->away[constrain->num_away++] = (away_t){seq->row, job->walk.place};
+  constrained_t *at = state_of(engine, seq);
+  at->away = true;
+  at->away_at = constrain->num_away;
+  at->place = job->walk.place;
+  constrain->away[constrain->num_away++] = seq->row;
+  if (at->place != 0) {
+    at->next_row = *first_of(engine, at->place);
+    *first_of(engine, at->place) = seq->row;
+  }
   mask_threads_post(constrain->threads, job, urgent);
 }
 
 /* The threads have not the sequence's mask any more. */
 static void come_back(engine_t *engine, const sequence_t *seq) {
   constrain_t *constrain = &engine->constrain;
-  int32_t i = 0;
-  while (constrain->away[i].row != seq->row) i++;
-  constrain->away[i] = constrain->away[--constrain->num_away];
-  state_of(engine, seq)->away = false;
+  constrained_t *at = state_of(engine, seq);
+  if (at->place != 0) {
+    int32_t *link = first_of(engine, at->place);
+    while (*link != seq->row) link = &constrain->rows[*link].next_row;
+    *link = at->next_row;
+  }
+  int32_t last = constrain->away[--constrain->num_away];
+  constrain->away[at->away_at] = last;
+  constrain->rows[last].away_at = at->away_at;
+  at->away = false;
 }
 
 /* Looks for the sequence's mask in the cache, and gives its walk away if it is not there. Returns
@@ -346,7 +374,7 @@ static void fail_group(group_t *group, int code) {
 static void collect(engine_t *engine) {
   constrain_t *constrain = &engine->constrain;
   for (int32_t i = constrain->num_away - 1; i >= 0; i--) {
-    mask_job_t *job = &constrain->jobs[constrain->rows[constrain->away[i].row].job];
+    mask_job_t *job = &constrain->jobs[constrain->rows[constrain->away[i]].job];
     if (mask_threads_state(constrain->threads, job) != MASK_DONE) continue;
     sequence_t *seq = job->context;
     int32_t stop_ids[SUPPRESSED_MAX + 1];

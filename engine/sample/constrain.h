@@ -20,12 +20,6 @@ struct mask_job;
 struct mask_threads;
 struct step;
 
-/* A row of the token table whose mask the threads make, and the hash of its place (masks.h). */
-typedef struct away {
-  int32_t row;
-  uint64_t place;
-} away_t;
-
 typedef struct constrain {
   struct grammar_vocabulary *vocabulary;
   int32_t row_words;            /* 32-bit words of one mask */
@@ -38,7 +32,9 @@ typedef struct constrain {
   uint32_t *row_masks; /* of the jobs, row_words each, touched by constrained rows only */
   int32_t *spares;     /* [num_spares] jobs of no row */
   int32_t num_spares, num_away;
-  away_t *away;             /* [num_away] */
+  int32_t *away;            /* [num_away] rows of the token table whose masks the threads make */
+  int32_t *places;          /* [num_places] the first of these rows by the hash of its place, -1 */
+  uint32_t num_places;      /* a power of 2 */
   bool rests;               /* the groups that wait can only wait for the threads */
   struct constrained *rows; /* [num_rows] */
   struct grammar_scratch *scratch;

@@ -56,26 +56,24 @@ int32_t mask_threads_default(int num_cpus) {
 /* ---- queues ---- */
 
 static void push(job_queue_t *queue, mask_job_t *job) {
+  job->before = queue->tail;
   job->next = NULL;
   if (queue->head == NULL) queue->head = job;
   if (queue->tail != NULL) queue->tail->next = job;
   queue->tail = job;
 }
 
-static mask_job_t *pop(job_queue_t *queue) {
-  mask_job_t *job = queue->head;
-  if (job == NULL) return NULL;
-  queue->head = job->next;
-  if (queue->head == NULL) queue->tail = NULL;
-  return job;
+static void unlink_job(job_queue_t *queue, const mask_job_t *job) {
+  if (job->before != NULL) job->before->next = job->next;
+  if (job->next != NULL) job->next->before = job->before;
+  if (queue->head == job) queue->head = job->next;
+  if (queue->tail == job) queue->tail = job->before;
 }
 
-static void unlink_job(job_queue_t *queue, const mask_job_t *job) {
-  mask_job_t *before = NULL;
-  for (mask_job_t *at = queue->head; at != job; at = at->next) before = at;
-  if (before == NULL) queue->head = job->next;
-  if (before != NULL) before->next = job->next;
-  if (queue->tail == job) queue->tail = before;
+static mask_job_t *pop(job_queue_t *queue) {
+  mask_job_t *job = queue->head;
+  if (job != NULL) unlink_job(queue, job);
+  return job;
 }
 
 /* ---- the threads; the lock is held unless a comment says otherwise ---- */

@@ -29,9 +29,10 @@ typedef struct mask_job {
   void *context;      /* of the engine thread */
   /* Of mask_threads.c, under its lock. */
   mask_job_state_t state;
-  bool urgent;           /* this step waits for it */
-  struct grammar *kept;  /* dropped while a thread ran it: what it reads until that slice ends */
-  struct mask_job *next; /* in its queue, or in the list of those that were dropped */
+  bool urgent;             /* this step waits for it */
+  struct grammar *kept;    /* dropped while a thread ran it: what it reads until that slice ends */
+  struct mask_job *before; /* in its queue */
+  struct mask_job *next;   /* in its queue, or in the list of those that were dropped */
 } mask_job_t;
 
 typedef struct mask_threads mask_threads_t;
