@@ -27,6 +27,7 @@ FOR_OTHERS = {
     "bench_percentile": "a test of inferd-bench's figures",
     "tokenizer_pair_extra": "tests join texts; rerankers will",
     "tokenizer_join": "tests join texts; rerankers will",
+    "auth_comparisons": "a test counts the digests that a check of a key compares",
     "address_split": "a test of inferd-bench's addresses",
 }
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')

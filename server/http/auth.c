@@ -40,22 +40,25 @@ static bool same_digest(const uint8_t *left, const uint8_t *right) {
 }
 
 /* Returns the slot of the key of this digest, or the free slot where it would stand. How many
- * digests are compared depends on hash_key, so the time does not tell a client how near its guess
- * is. */
-static api_key_t **slot_of(const auth_t *auth, const uint8_t digest[SHA256_BYTES]) {
+ * digests are compared (added to *compared) depends on hash_key, so the time does not tell a client
+ * how near its guess is. */
+static api_key_t **slot_of(const auth_t *auth, const uint8_t digest[SHA256_BYTES], int *compared) {
   siphash_t hash = siphash_begin(auth->hash_key);
   uint64_t words[SHA256_BYTES / sizeof(uint64_t)];
   memcpy(words, digest, sizeof words);
   for (size_t i = 0; i < ARRAY_LEN(words); i++) siphash_word(&hash, words[i], 2);
   for (uint64_t at = siphash_end(&hash, 2);; at++) {
     api_key_t **slot = &auth->slots[at % SLOTS];
-    if (*slot == NULL || same_digest((*slot)->digest, digest)) return slot;
+    if (*slot == NULL) return slot;
+    (*compared)++;
+    if (same_digest((*slot)->digest, digest)) return slot;
   }
 }
 
 static bool same_limits(const key_limits_t *left, const key_limits_t *right) {
   return left->max_waiting == right->max_waiting &&
-         left->max_tokens_waiting == right->max_tokens_waiting && left->weight == right->weight &&
+         left->max_tokens_waiting == right->max_tokens_waiting &&
+         left->max_running == right->max_running && left->weight == right->weight &&
          left->requests_per_minute == right->requests_per_minute &&
          left->tokens_per_minute == right->tokens_per_minute &&
          left->grammar_off == right->grammar_off;
@@ -96,7 +99,8 @@ static int add_key(auth_t *auth, const key_line_t *line, const key_place_t *plac
   if (code != 0) return code;
   uint8_t digest[SHA256_BYTES];
   sha256(line->key, strlen(line->key), digest);
-  api_key_t **slot = slot_of(auth, digest);
+  int compared = 0;
+  api_key_t **slot = slot_of(auth, digest, &compared);
   if (*slot != NULL) return check_same(*slot, line, place, error);
   if (is_admin(place->option) && line->limited) {
     return error_set(error, ERR_CONFIGURATION, place->option,
@@ -188,8 +192,9 @@ int auth_new(const config_t *config, auth_t **out, inferd_error_t *error) {
 
 void auth_replace(auth_t *auth, auth_t *fresh) {
   for (int i = 0; i < SLOTS; i++) {
+    int compared = 0;
     api_key_t *key = fresh->slots[i];
-    api_key_t *old = key != NULL ? *slot_of(auth, key->digest) : NULL;
+    api_key_t *old = key != NULL ? *slot_of(auth, key->digest, &compared) : NULL;
     if (old == NULL || old->admin != key->admin) continue;
     api_key_set(old, key->label, &key->limits, clock_now_ns());
     api_key_release(key);
@@ -216,16 +221,27 @@ int auth_admin_count(const auth_t *auth) {
   return auth->admin_count;
 }
 
+/* The key that a client has presented; NULL = it is unknown. */
+static api_key_t *find_key(const auth_t *auth, const char *text, size_t length, int *compared) {
+  uint8_t digest[SHA256_BYTES];
+  sha256(text, length, digest);
+  return *slot_of(auth, digest, compared);
+}
+
+int auth_comparisons(const auth_t *auth, const char *text) {
+  int compared = 0;
+  find_key(auth, text, strlen(text), &compared);
+  return compared;
+}
+
 auth_role_t auth_check_key(const auth_t *auth, const char *text, api_key_t **key) {
   *key = NULL;
   auth_role_t stranger = auth_key_count(auth) == 0 ? AUTH_OPEN : AUTH_REFUSED;
   if (auth->count == 0 || text == NULL) return stranger;
   size_t length = strlen(text);
   while (length > 0 && text[length - 1] == ' ') length--;
-
-  uint8_t digest[SHA256_BYTES];
-  sha256(text, length, digest);
-  *key = *slot_of(auth, digest);
+  int compared = 0;
+  *key = find_key(auth, text, length, &compared);
   if (*key == NULL) return stranger;
   return (*key)->admin ? AUTH_ADMIN : AUTH_CLIENT;
 }

@@ -37,5 +37,7 @@ typedef enum auth_role {
 auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key);
 /* The same for a key that stands alone in its header, as in x-api-key; NULL = none. */
 auth_role_t auth_check_key(const auth_t *auth, const char *text, api_key_t **key);
+/* How many digests such a check compares. */
+int auth_comparisons(const auth_t *auth, const char *text);
 
 #endif
