@@ -187,14 +187,11 @@ static void end_batch(pump_t *pump) {
   end_run(stream);
   if (stream->num_events == 0) return;
   clock_gettime(CLOCK_REALTIME, &now);
-  begin_object(stream, out, 3);
-  field(stream, out, "ts");
+  msgpack_array(out, 3); /* also where events are maps */
   msgpack_double(out, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
-  field(stream, out, "events");
   msgpack_array(out, stream->num_events);
   buffer_append(out, stream->events.data, stream->events.length);
-  field(stream, out, "data_parallel_rank");
-  msgpack_uint(out, 0);
+  msgpack_uint(out, 0); /* data_parallel_rank */
   kv_batch_t batch = {.seq = stream->next_seq++, .payload = out->data, .length = out->length};
   if (!out->failed && !stream->events.failed) {
     keep(stream, &batch);

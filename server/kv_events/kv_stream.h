@@ -17,7 +17,7 @@ enum { KV_ADAPTER_NAME_MAX = 257 }; /* with its NUL */
 typedef struct kv_stream kv_stream_t;
 
 typedef struct kv_stream_options {
-  bool as_map;       /* batch and events are maps by name, as in vLLM since #42892; else arrays */
+  bool as_map;       /* events are maps by name, as in vLLM since #42892; else arrays */
   int32_t keep;      /* batches that can be had again, at least 1 */
   size_t keep_bytes; /* most memory of these; the newest is always kept */
   /* Writes the name of the adapter in a slot. False: it is not there any more. NULL: none is. */

@@ -1,7 +1,7 @@
 """Events of the prefix cache over ZeroMQ, read as vLLM's own subscribers read them.
 
-The classes are written after vllm/distributed/kv_events.py, once by position (before 0.26) and once
-by name; msgspec refuses what does not fit them.
+The classes are written after vllm/distributed/kv_events.py, with events by position (before 0.26)
+and by name; the batch is an array in both. msgspec refuses what does not fit them.
 """
 
 import subprocess
@@ -43,7 +43,7 @@ def classes(by_place):
     class AllBlocksCleared(Event):
         pass
 
-    class Batch(msgspec.Struct, array_like=by_place, omit_defaults=True):
+    class Batch(msgspec.Struct, array_like=True, omit_defaults=True):
         ts: float
         events: list[BlockStored | BlockRemoved | AllBlocksCleared]
         data_parallel_rank: int | None = None

@@ -166,13 +166,10 @@ static void read_event(reader_t *reader) {
 static void arrive(const kv_batch_t *batch) {
   reader_t reader = {(const uint8_t *)batch->payload,
                      (const uint8_t *)batch->payload + batch->length};
-  read_object(&reader, 3);
-  read_name(&reader, "ts");
+  REQUIRE(read_count(&reader, 0x90, 0xdc) == 3, "events: a batch is an array of three");
   REQUIRE(number_of(&reader, 1) == 0xcb && number_of(&reader, 8) != 0, "events: the time");
-  read_name(&reader, "events");
   uint64_t count = read_count(&reader, 0x90, 0xdc);
   for (uint64_t i = 0; i < count; i++) read_event(&reader);
-  read_name(&reader, "data_parallel_rank");
   REQUIRE(read_uint(&reader) == 0 && reader.at == reader.end, "events: more than a batch");
   expected_seq = batch->seq + 1;
 }
