@@ -4,6 +4,7 @@ itself is built where a builder is."""
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -51,3 +52,16 @@ def test_the_commit_reaches_the_program(tmp_path):
     plan = subprocess.run(["make", "-n", f"BUILD={tmp_path}", "CUDA=0", "COMMIT=0123456789ab",
                            source], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert """-DINFERD_COMMIT='"0123456789ab"'""" in plan
+
+
+def test_an_image_without_its_cublas_is_not_made(tmp_path):
+    """image_root looks for the library that the program opens by name, and says if it lacks."""
+    programs = tmp_path / "installed/usr/bin"
+    programs.mkdir(parents=True)
+    for name in ("inferd", "inferd-pull"):
+        shutil.copy(ROOT / "build" / name, programs)
+    with open(programs / "inferd", "ab") as program:
+        program.write(b"libcublasLt.so.99\0")
+    command = [ROOT / "scripts/image_root", tmp_path / "installed", tmp_path / "out"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "libcublasLt.so.99" in done.stderr
