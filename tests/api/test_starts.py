@@ -65,7 +65,7 @@ def weights_of_type(name):
     def make(folder):
         weights = whole(folder) / "model.safetensors"
         content = weights.read_bytes()
-        assert b'"BF16"' in content
+        assert b'"BF16"' in content and len(name) == len(b"BF16")
         weights.write_bytes(content.replace(b'"BF16"', b'"%s"' % name))
     return make
 
@@ -136,8 +136,8 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
                                          ["model.safetensors", "ermission denied"]),
     "a folder that cannot be entered": (unreadable("model"), ["serve", "{here}/model"], 77,
                                            ["permission denied", "{here}/model"]),
-    "an unknown type of weights": (weights_of_type(b"X16"), ["serve", "{here}/model"], 65,
-                                   ["model.safetensors"]),
+    "an unknown type of weights": (weights_of_type(b"X160"), ["serve", "{here}/model"], 65,
+                                   ["model.safetensors", 'dtype "X160" is not known']),
     "a type that is none": (NOTHING, [*SERVE, "--dtype", "int8"], 64,
                             ["--dtype", "'int8'", "bfloat16"]),
     "too little memory": (NOTHING, [*SERVE, "--kv-cache-bytes", "1000"], 78,
