@@ -34,6 +34,7 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   batch->copies = calloc(r, sizeof *batch->copies);
   batch->state_slots = calloc(r, sizeof *batch->state_slots);
   batch->state_copies = calloc(r, sizeof *batch->state_copies);
+  batch->state_saves = calloc(t + r * SNAPSHOTS_OF_ENTRY, sizeof *batch->state_saves);
   bool complete =
       batch->adapters != NULL && batch->input_ids != NULL && batch->positions != NULL &&
       batch->request_row != NULL && batch->token_types != NULL && batch->slot_mapping != NULL &&
@@ -41,7 +42,7 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
       batch->seq_lens != NULL && batch->block_table != NULL && batch->do_sample != NULL &&
       batch->selected_token_indices != NULL && batch->selected_row != NULL &&
       batch->selected_sample != NULL && batch->selected_target != NULL && batch->copies != NULL &&
-      batch->state_slots != NULL && batch->state_copies != NULL;
+      batch->state_slots != NULL && batch->state_copies != NULL && batch->state_saves != NULL;
   if (!complete) {
     batch_free(batch);
     return -1;
@@ -70,6 +71,7 @@ void batch_free(batch_t *batch) {
   free(batch->copies);
   free(batch->state_slots);
   free(batch->state_copies);
+  free(batch->state_saves);
   free(batch);
 }
 
@@ -110,8 +112,25 @@ static void select_pooled(batch_t *batch, const plan_entry_t *entry, int32_t row
   }
 }
 
+/* The snapshots of an entry, and the states behind its tokens that draft tokens follow. */
+static void save_states(batch_t *batch, const plan_entry_t *entry, int32_t row) {
+  const snapshot_place_t *next = entry->snapshots, *end = next + entry->num_snapshots;
+  int32_t drafts = entry->sequence->state.slot > 0 ? entry->num_drafts : 0;
+  for (int32_t behind = 1; next < end || behind <= drafts; behind++) {
+    if (behind > drafts) behind = next->behind;
+    if (behind <= drafts)
+      batch->state_saves[batch->num_state_saves++] =
+          (state_save_t){row, behind, entry->draft_states[behind - 1]};
+    if (next < end && next->behind == behind) {
+      batch->state_saves[batch->num_state_saves++] = (state_save_t){row, behind, next->slot};
+      next++;
+    }
+  }
+}
+
 void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
+  batch->num_state_saves = 0;
   batch->num_reqs = plan->num_entries;
   batch->max_query_len = batch->max_seq_len = 0;
   for (int32_t r = 0; r < plan->num_entries; r++) {
@@ -123,7 +142,8 @@ void batch_build(batch_t *batch, const plan_t *plan) {
     batch->seq_lens[r] = entry->num_computed + entry->num_tokens;
     batch->block_table[r] = seq->blocks;
     batch->do_sample[r] = entry->do_sample;
-    batch->state_slots[r] = seq->state_slot;
+    batch->state_slots[r] = seq->state.slot;
+    save_states(batch, entry, r);
     for (int32_t i = 0; i < entry->num_tokens; i++) {
       int32_t position = entry->num_computed + i, t = first + i;
       /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */

@@ -9,6 +9,7 @@
 #include "engine/sample/choices.h"
 #include "engine/sample/pooling.h"
 #include "engine/sample/scores.h"
+#include "engine/schedule/state/states.h"
 
 #include <string.h>
 
@@ -402,7 +403,7 @@ static void finish_pooled(engine_t *engine, const step_t *step, uint64_t now_ns)
     engine_finish(engine, step->pooled[i]->group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
 }
 
-static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_t *planned,
+static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *planned,
                          row_range_t rows, uint64_t now_ns) {
   plan_entry_t kept = *planned, *entry = &kept;
   sequence_t *seq = entry->sequence;
@@ -419,6 +420,7 @@ static void commit_entry(engine_t *engine, const step_t *step, const plan_entry_
   }
   if (entry->late) drop_late(engine, step, entry, &rows);
   int late_error = verify_drafts(engine, step, entry, &rows);
+  if (entry->num_drafts > 0) states_pick(engine->scheduler, planned, entry->num_tokens);
   int error_code = first_error(step, rows);
   if (entry->late && !error_code) error_code = seq->group->masks.code;
   count_prefill(engine, entry);
@@ -440,7 +442,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   row_range_t rows = {0, 0};
   engine->num_pooled = 0;
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
-    const plan_entry_t *entry = &step->plan.entries[r];
+    plan_entry_t *entry = &step->plan.entries[r];
     rows.first = rows.last;
     while (rows.last < step->batch->num_selected && step->batch->selected_row[rows.last] == r) {
       rows.last++;
@@ -448,6 +450,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
     /* a sequence that ended while this step was in flight gets no more tokens */
     if (plan_entry_live(entry)) commit_entry(engine, step, entry, rows, now_ns);
     beam_commit(engine, &step->plan, r, now_ns);
+    scheduler_settle(engine->scheduler, entry);
   }
   finish_pooled(engine, step, now_ns);
 }

@@ -30,8 +30,8 @@ typedef struct engine_options {
   double memory_fraction;        /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
   bool kv_fp8, kv_int8;          /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
   int32_t block_size;            /* tokens, a power of two; 0 = back end's default */
-  int32_t num_blocks;            /* 0 = from the memory; tests force small pools */
-  int32_t max_num_seqs;          /* sequences that run at once; 0: 64, on a GPU 256 */
+  int32_t num_blocks, num_snapshots;    /* 0 = from the memory; tests force small pools */
+  int32_t max_num_seqs;                 /* sequences that run at once; 0: 64, on a GPU 256 */
   int32_t max_num_batched_tokens;       /* tokens of a step; 0: 512, on a GPU 4096 */
   int32_t long_prefill_token_threshold; /* scheduler.h; 0 = off */
   draft_options_t draft;                /* speculative decoding; tokens_max 0 = off */

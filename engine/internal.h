@@ -131,6 +131,11 @@ void engine_take_whole_prompts(engine_t *engine, int32_t longest);
 /* The same, when blueprint and device are there: the states that the model keeps,
  * num_layers 0 = none; turns off what does not go with them. ERR_CONFIGURATION with the option. */
 int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error);
+/* task.c, when the bytes of the other parts are known: adds slots for the snapshots of the prefix
+ * cache, by default as many as sequences run, in a quarter of what is left; without any, prefix
+ * caching is turned off. Returns the bytes of all slots. */
+size_t engine_plan_snapshots(engine_t *engine, size_t other_bytes, size_t free_bytes,
+                             state_desc_t *states, int32_t *num_snapshots);
 /* warm_up.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
 int engine_warm_up(engine_t *engine, inferd_error_t *error);
 

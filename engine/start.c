@@ -138,7 +138,7 @@ static int32_t choose_block_size(const engine_t *engine) {
 typedef struct memory_plan {
   kv_cache_desc_t kv;
   state_desc_t states;
-  int32_t num_host_blocks;
+  int32_t num_host_blocks, num_snapshots;
   step_limits_t limits;
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
   int32_t max_model_len;
@@ -339,10 +339,10 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   model_limits(bp, &plan->limits);
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
   if (code) return code;
-  if (plan->states.num_layers > 0)
-    plan->state_bytes = engine->ops->state->bytes(&plan->states, plan->states.num_slots);
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
+  plan->state_bytes = engine_plan_snapshots(engine, plan->weight_bytes + plan->workspace_bytes,
+                                            plan->free_bytes, &plan->states, &plan->num_snapshots);
   code = check_weights_fit(engine, plan, error);
   if (code) return code;
   plan->kv.num_blocks =
@@ -363,10 +363,6 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
       plan->kv.block_size);
-  if (plan->state_bytes > 0)
-    say(engine, "states    %.2f GiB: %d slots of %.2f MiB, %d layers",
-        (double)plan->state_bytes / GIB, options->max_num_seqs,
-        (double)engine->ops->state->bytes(&plan->states, 1) / (1 << 20), plan->states.num_layers);
   return 0;
 }
 
@@ -518,6 +514,8 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .max_preemptions = given->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},
       .has_states = plan->states.num_layers > 0,
+      .num_snapshots = plan->num_snapshots,
+      .snapshot_blocks = DIV_UP(SNAPSHOT_TOKENS_DEFAULT, plan->kv.block_size),
   };
   code = scheduler_new(&options, engine->pool, &engine->scheduler, error);
   if (code == 0) engine->scheduler->activity = &engine->activity;

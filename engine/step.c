@@ -162,6 +162,12 @@ static void note_time(engine_t *engine, const step_t *step) {
   scheduler_note_time(engine->scheduler, plan, (double)device_ns);
 }
 
+/* No entry of the step is committed. */
+static void settle(engine_t *engine, const step_t *step) {
+  for (int32_t i = 0; step != NULL && i < step->plan.num_entries; i++)
+    scheduler_settle(engine->scheduler, &step->plan.entries[i]);
+}
+
 step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   CHECK_GT(engine->num_steps, 0);
   step_t *step = &engine->steps[(engine->next_step + engine->steps_most - engine->num_steps) %
@@ -170,10 +176,11 @@ step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   int code = engine->ops->end(engine->device, error);
   if (code == 0) note_time(engine, step);
   scheduler_unpin(engine->scheduler, &step->plan);
+  if (code != 0) settle(engine, step);
   return code == 0 ? step : NULL;
 }
 
 void engine_complete_all(engine_t *engine) {
   inferd_error_t ignored;
-  while (engine->num_steps > 0) engine_complete(engine, &ignored);
+  while (engine->num_steps > 0) settle(engine, engine_complete(engine, &ignored));
 }

@@ -116,15 +116,15 @@ static int refuse_state(const engine_t *engine, const char *option, const char *
 int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error) {
   engine_options_t *options = &engine->options;
   const char *name = engine->blueprint.architecture;
-  *out = model_states(engine->ops, &engine->blueprint, options->max_num_seqs + 1);
+  const scheduler_options_t slots = {
+      .has_states = true, .max_num_seqs = options->max_num_seqs, .draft = options->draft};
+  *out = model_states(engine->ops, &engine->blueprint, scheduler_state_slots(&slots) + 1);
   if (engine->blueprint.mixer.kind == MIXER_NONE) return 0;
   if (engine->ops->state == NULL)
     return error_set(error, ERR_CONFIGURATION, "device",
                      "the model (%s) has layers with a state, which do not run on device %s yet; "
                      "they do with --device cpu",
                      name, engine->ops->name);
-  if (options->draft.tokens_max > 0)
-    return refuse_state(engine, "num_speculative_tokens", "cannot be rolled back", error);
   if (options->max_loras > 0)
     return refuse_state(engine, "enable_lora", "has no place for adapters", error);
   if (options->preemption_mode == PREEMPT_SWAP || options->swap_space_bytes > 0)
@@ -132,16 +132,32 @@ int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *erro
                         options->preemption_mode == PREEMPT_SWAP ? "preemption_mode" : "swap_space",
                         "is not swapped", error);
   options->swap_space_bytes = 0;
-  if (!options->enable_prefix_caching || options->log == NULL) {
-    options->enable_prefix_caching = false;
-    return 0;
-  }
-  char line[160];
-  options->enable_prefix_caching = false;
-  snprintf(line, sizeof line, "prefix caching is off: %s keeps a state that blocks do not hold",
-           name);
-  options->log(options->context, line);
   return 0;
+}
+
+size_t engine_plan_snapshots(engine_t *engine, size_t other_bytes, size_t free_bytes,
+                             state_desc_t *states, int32_t *num_snapshots) {
+  engine_options_t *options = &engine->options;
+  if (states->num_layers == 0) return 0;
+  const state_ops_t *ops = engine->ops->state;
+  double left =
+      (double)free_bytes - (double)other_bytes - (double)ops->bytes(states, states->num_slots);
+  double most = left > 0 ? left / 4 / (double)ops->bytes(states, 1) : 0;
+  int32_t count = most < options->max_num_seqs ? (int32_t)most : options->max_num_seqs;
+  if (options->num_snapshots > 0) count = options->num_snapshots;
+  if (count == 0 && options->enable_prefix_caching && options->log != NULL)
+    options->log(options->context,
+                 "prefix caching is off: there is no place for snapshots of states");
+  options->enable_prefix_caching = options->enable_prefix_caching && count > 0;
+  *num_snapshots = options->enable_prefix_caching ? count : 0;
+  states->num_slots += *num_snapshots;
+  size_t bytes = ops->bytes(states, states->num_slots);
+  char line[128];
+  snprintf(line, sizeof line, "states    %.2f GiB: %d slots of %.2f MiB (%d snapshots), %d layers",
+           (double)bytes / (1 << 30), states->num_slots - 1,
+           (double)ops->bytes(states, 1) / (1 << 20), *num_snapshots, states->num_layers);
+  if (options->log != NULL) options->log(options->context, line);
+  return bytes;
 }
 
 void engine_take_whole_prompts(engine_t *engine, int32_t longest) {

@@ -251,6 +251,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   if (config->memory > 0) options->memory_fraction = config->memory;
   if (config->block_size > 0) options->block_size = (int32_t)config->block_size;
   options->num_blocks = (int32_t)config->num_blocks;
+  options->num_snapshots = (int32_t)config->state_snapshots;
   options->max_num_seqs = (int32_t)config->max_num_seqs;
   options->max_num_batched_tokens = (int32_t)config->max_num_batched_tokens;
   options->max_step_ms = (int32_t)config->max_step_ms;

@@ -69,6 +69,7 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
 }
 
 void state_copy_slots(device_t *device, const batch_t *batch) {
+  if (device->state.num_slots == 0) return; /* a draft model without states */
   for (int32_t i = 0; i < batch->num_state_copies; i++) {
     const state_copy_t *copy = &batch->state_copies[i];
     CHECK_NE(copy->src, copy->dst);
@@ -76,6 +77,20 @@ void state_copy_slots(device_t *device, const batch_t *batch) {
                           device->state.num_layers * layer_values(&device->state)};
     pool_run(device->pool, copy_task, &job, DIV_UP(job.count, COPY_PIECE), 1);
   }
+}
+
+/* ---- saves ---- */
+
+/* The saves of a row: [first, last) of the batch's. */
+typedef struct saves {
+  int32_t first, last;
+} saves_t;
+
+static saves_t saves_of(const batch_t *batch, int64_t row) {
+  int32_t first = 0, last;
+  while (first < batch->num_state_saves && batch->state_saves[first].row < row) first++;
+  for (last = first; last < batch->num_state_saves && batch->state_saves[last].row == row;) last++;
+  return (saves_t){first, last};
 }
 
 /* ---- convolution ---- */
@@ -88,6 +103,36 @@ typedef struct convolving {
   int32_t parts; /* of the channels */
 } convolving_t;
 
+/* The next tokens of a run. */
+static void conv_next(const kernels_t *kernels, conv_run_t *run, int32_t num_tokens) {
+  int64_t in = (int64_t)num_tokens * run->in_stride;
+  run->num_tokens = num_tokens;
+  if (num_tokens == 0) return;
+  kernels->conv(run);
+  run->in += in;
+  if (run->before != NULL) run->before += in;
+  if (run->after != NULL) run->after += in;
+  run->out += num_tokens * run->out_stride;
+  run->fresh = false;
+}
+
+/* Runs all tokens, and stores the state on the way. `at` is the first channel. */
+static void conv_row(const convolving_t *job, conv_run_t *run, int64_t row, int64_t at) {
+  const batch_t *batch = job->device->batch;
+  const saves_t saves = saves_of(batch, row);
+  int32_t total = run->num_tokens, done = 0;
+  for (int32_t i = saves.first; i < saves.last; i++) {
+    const state_save_t *save = &batch->state_saves[i];
+    float *to = state_of(job->device, save->slot, job->conv->layer) + at;
+    conv_next(job->device->kernels, run, save->behind - done);
+    done = save->behind;
+    for (int64_t k = 0; k < run->taps - 1; k++)
+      memcpy(to + k * run->channels, run->state + k * run->channels,
+             (size_t)run->count * sizeof(float));
+  }
+  conv_next(job->device->kernels, run, total - done);
+}
+
 static void conv_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const convolving_t *job = context;
@@ -97,7 +142,7 @@ static void conv_task(void *context, int64_t first, int64_t last, int worker) {
     int64_t row = unit / job->parts, at = unit % job->parts * CONV_CHANNELS;
     int64_t token = batch->query_start_loc[row];
     const float *in = job->in + token * conv->in_width + at;
-    const conv_run_t run = {
+    conv_run_t run = {
         .in = in + conv->in_column,
         .before = conv->before >= 0 ? in + conv->before : NULL,
         .after = conv->after >= 0 ? in + conv->after : NULL,
@@ -114,7 +159,7 @@ static void conv_task(void *context, int64_t first, int64_t last, int worker) {
         .fresh = batch->num_computed_tokens[row] == 0,
         .silu = conv->silu,
     };
-    job->device->kernels->conv(&run);
+    conv_row(job, &run, row, at);
   }
 }
 
@@ -167,6 +212,38 @@ static void factors_task(void *context, int64_t first, int64_t last, int worker)
   }
 }
 
+/* The next tokens of a run. */
+static void recur_next(const kernels_t *kernels, recur_run_t *run, int32_t num_tokens) {
+  int64_t in = (int64_t)num_tokens * run->stride;
+  run->num_tokens = num_tokens;
+  if (num_tokens == 0) return;
+  kernels->recur(run);
+  run->q += in;
+  run->k += in;
+  run->v += in;
+  run->out += num_tokens * run->out_stride;
+  run->decay += num_tokens * run->factor_stride;
+  run->rate += num_tokens * run->factor_stride;
+  run->fresh = false;
+}
+
+/* Runs all tokens, and stores the state on the way. */
+static void recur_row(const recurring_t *job, recur_run_t *run, int64_t row, int64_t head) {
+  const batch_t *batch = job->device->batch;
+  const recurrence_t *r = job->r;
+  const int64_t each = state_values(1, r->key_dim, r->value_dim);
+  const saves_t saves = saves_of(batch, row);
+  int32_t total = run->num_tokens, done = 0;
+  for (int32_t i = saves.first; i < saves.last; i++) {
+    const state_save_t *save = &batch->state_saves[i];
+    float *to = state_of(job->device, save->slot, r->layer) + r->offset + head * each;
+    recur_next(job->device->kernels, run, save->behind - done);
+    done = save->behind;
+    memcpy(to, run->state, (size_t)each * sizeof(float));
+  }
+  recur_next(job->device->kernels, run, total - done);
+}
+
 static void recur_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const recurring_t *job = context;
@@ -178,7 +255,7 @@ static void recur_task(void *context, int64_t first, int64_t last, int worker) {
     int64_t token = batch->query_start_loc[row], group = head / (r->num_heads / r->num_groups);
     const float *in = job->in + token * r->width;
     const float *factors = job->factors + token * 2 * r->num_heads + head;
-    const recur_run_t run = {
+    recur_run_t run = {
         .q = in + r->q + group * r->key_dim,
         .k = in + r->k + group * r->key_dim,
         .v = in + r->v + head * r->value_dim,
@@ -196,7 +273,7 @@ static void recur_task(void *context, int64_t first, int64_t last, int worker) {
         .fresh = batch->num_computed_tokens[row] == 0,
         .corrects = r->kind == RECURRENCE_DELTA,
     };
-    job->device->kernels->recur(&run);
+    recur_row(job, &run, row, head);
   }
 }
 

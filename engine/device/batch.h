@@ -20,6 +20,13 @@ typedef struct state_copy {
   int32_t src, dst; /* slots of states */
 } state_copy_t;
 
+/* Where a row stores its state behind a token inside its chunk, or at the end of it. */
+typedef struct state_save {
+  int32_t row;
+  int32_t behind; /* so many tokens of the chunk, at least 1 */
+  int32_t slot;
+} state_save_t;
+
 typedef struct batch {
   int32_t num_tokens; /* T */
   int32_t num_reqs;   /* R */
@@ -55,6 +62,8 @@ typedef struct batch {
   block_copy_t *copies; /* [num_copies] */
   int32_t num_state_copies;
   state_copy_t *state_copies; /* [num_state_copies], in this order */
+  int32_t num_state_saves;
+  state_save_t *state_saves; /* [num_state_saves] by row, then by `behind` */
 } batch_t;
 
 struct plan;

@@ -5,7 +5,8 @@
  * layers of one sequence, in fp32; slot 0 is the null slot, for rows that store nothing. Row r of a
  * batch reads and writes slot state_slots[r]. It starts from a state of zeros if
  * num_computed_tokens is 0, whatever the slot holds; else the slot holds the state behind that many
- * tokens. `begin` runs the copies of slots, in their order, before the forward.
+ * tokens. `begin` runs the copies of slots, in their order, before the forward. Each of state_saves
+ * stores the state that a row has behind some token of its chunk in a slot that no row has.
  *
  * `conv` and `recur` are recurrences that go from token to token in one fixed order. So their bits
  * depend neither on the batch nor on how a sequence is cut into chunks, and tokens that were

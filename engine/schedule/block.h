@@ -75,13 +75,13 @@ typedef struct block_pool {
   int32_t free_head, free_tail;
   int32_t *buckets; /* [bucket_mask + 1] hash map: key -> first block of the chain, 0 = none */
   uint32_t bucket_mask;
-  int32_t *roots;     /* [bucket_mask + 1] heads of the lists of first blocks, by domain */
-  uint64_t secret[2]; /* key of the hash, one per process */
-  uint64_t next_unique_id;
-  struct kv_events *events; /* hears of full blocks; of the owner of the pool; NULL = nobody */
-  uint64_t num_reverted;    /* times that an unwritten block got its saved identity back */
-  int32_t moves_left;       /* blocks that may still be spared; of longer chains none is */
-  uint64_t num_spared;      /* blocks that got a second chance, since start */
+  int32_t *roots; /* [bucket_mask + 1] heads of the lists of first blocks, by domain */
+  uint64_t secret[2], next_unique_id; /* key of the hash, one per process */
+  struct kv_events *events;    /* hears of full blocks; of the owner of the pool; NULL = nobody */
+  struct snapshots *snapshots; /* of states behind blocks, of the scheduler; NULL = none */
+  uint64_t num_reverted;       /* times that an unwritten block got its saved identity back */
+  int32_t moves_left;          /* blocks that may still be spared; of longer chains none is */
+  uint64_t num_spared;         /* blocks that got a second chance, since start */
 } block_pool_t;
 
 /* Makes a pool of num_blocks >= 2 blocks, the null block included. `secret` keys the hash: random,

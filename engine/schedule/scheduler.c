@@ -8,6 +8,8 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/schedule/plan.h"
+#include "engine/schedule/state/snapshots.h"
+#include "engine/schedule/state/states.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -30,6 +32,11 @@ static size_t block_table_bytes(const scheduler_t *scheduler) {
          sizeof *scheduler->block_table;
 }
 
+int32_t scheduler_state_slots(const scheduler_options_t *options) {
+  if (!options->has_states) return 0;
+  return options->max_num_seqs + (options->draft.tokens_max > 0 ? DRAFT_STEP_TOKENS : 0);
+}
+
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
                   inferd_error_t *error) {
   CHECK_GE(options->max_num_batched_tokens, options->max_num_seqs);
@@ -50,7 +57,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->sequences = calloc((size_t)scheduler->num_rows, sizeof *scheduler->sequences);
   scheduler->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.entries);
   scheduler->plan.copies = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.copies);
-  scheduler->free_states = calloc((size_t)options->max_num_seqs, sizeof *scheduler->free_states);
+  int32_t num_states = scheduler_state_slots(options);
+  scheduler->free_states = calloc((size_t)num_states + 1, sizeof *scheduler->free_states);
   scheduler->plan.state_copies =
       calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.state_copies);
   if (scheduler->token_table == NULL || scheduler->block_table == NULL ||
@@ -64,12 +72,21 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   }
   for (int32_t r = 0; r < scheduler->num_rows; r++)
     scheduler->free_rows[scheduler->num_free_rows++] = scheduler->num_rows - 1 - r;
-  for (int32_t slot = options->has_states ? options->max_num_seqs : 0; slot > 0; slot--)
+  for (int32_t slot = num_states; slot > 0; slot--)
     scheduler->free_states[scheduler->num_free_states++] = slot;
   for (int32_t i = scheduler->num_rows - 1; i >= 0; i--) {
     scheduler->sequences[i].next = scheduler->free_sequences;
     scheduler->free_sequences = &scheduler->sequences[i];
   }
+  int code = 0;
+  if (options->num_snapshots > 0)
+    code =
+        snapshots_new(options->num_snapshots, num_states + 1, pool, &scheduler->snapshots, error);
+  if (code != 0) {
+    scheduler_free(scheduler);
+    return code;
+  }
+  pool->snapshots = scheduler->snapshots;
   *out = scheduler;
   return 0;
 }
@@ -85,6 +102,7 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler->plan.copies);
   free(scheduler->plan.state_copies);
   free(scheduler->free_states);
+  snapshots_free(scheduler->snapshots);
   swap_free(scheduler);
   free(scheduler);
 }
@@ -219,7 +237,8 @@ static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
   const draft_options_t *options = &scheduler->options.draft;
   const request_t *request = seq->group->request;
   if (options->tokens_max == 0 || seq->num_wanted != 1 || seq->num_output_placeholders > 0 ||
-      group_forks(seq->group) || request->grammar != NULL || seq->slices.total > 0) {
+      group_forks(seq->group) || request->grammar != NULL || seq->slices.total > 0 ||
+      (scheduler->options.has_states && seq->group->forked)) { /* DRAFT_STEP_TOKENS slots in all */
     return;
   }
   int32_t known = sequence_num_tokens(seq);
@@ -468,6 +487,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   if (plan->num_preempted == 0 && scheduler->swapped.head == NULL)
     plan_admit(scheduler, now_ns, NULL);
   scheduler->num_sat_out += (uint64_t)scheduler->pace.num_sat_out;
+  states_plan(scheduler);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *seq = plan->entries[i].sequence;
     waiting_note_served(&scheduler->waiting, seq->group);

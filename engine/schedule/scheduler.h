@@ -14,7 +14,11 @@
 #include "engine/schedule/swap.h"
 #include "engine/schedule/waiting.h"
 
-enum { ADMISSION_SCAN_MAX = 64 }; /* waiting groups that one admission pass looks at */
+enum {
+  ADMISSION_SCAN_MAX = 64, /* waiting groups that one admission pass looks at */
+  /* Between snapshots of a decode: storing them takes a hundredth of what the states take. */
+  SNAPSHOT_TOKENS_DEFAULT = 64
+};
 
 typedef struct scheduler_options {
   int32_t max_num_seqs;
@@ -38,7 +42,9 @@ typedef struct scheduler_options {
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
-  bool has_states; /* the model keeps a state per sequence: nothing is found by content */
+  bool has_states;         /* the model keeps a state per sequence (states.h) */
+  int32_t num_snapshots;   /* slots of states behind those of sequences; 0 without prefix caching */
+  int32_t snapshot_blocks; /* a decode makes a snapshot each time it has filled so many blocks */
 } scheduler_options_t;
 
 typedef struct scheduler {
@@ -59,9 +65,10 @@ typedef struct scheduler {
   sequence_t *sequences;      /* [num_rows] sequences other than the first of a group */
   sequence_t *free_sequences; /* linked by `next` */
   swap_t swap;
-  /* As many slots of states as sequences run: a sequence has one while it holds blocks. */
+  /* Slots of states: one for each sequence that holds blocks, and one for each draft token. */
   int32_t *free_states; /* [num_free_states] slots from 1 on; none without has_states */
   int32_t num_free_states;
+  struct snapshots *snapshots; /* the prefix cache's, in slots behind these; NULL = none */
   slices_sum_t slices;
   cost_t cost;               /* of the steps that have ended */
   step_pace_t pace;          /* of the plan being made */
@@ -123,6 +130,11 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
 
 /* The step of this plan has ended, and took the device `device_ns`. */
 void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns);
+
+/* Slots of states for sequences and draft tokens; snapshots have those behind them. */
+int32_t scheduler_state_slots(const scheduler_options_t *options);
+/* After the commit of an entry, or when its step failed: frees slots that it took. In states.c. */
+void scheduler_settle(scheduler_t *scheduler, plan_entry_t *entry);
 
 /* Before the tokens of a live entry are appended. */
 void scheduler_complete(const plan_entry_t *entry);

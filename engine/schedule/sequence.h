@@ -10,6 +10,7 @@
 #include "engine/schedule/draft.h"
 #include "engine/schedule/mask_state.h"
 #include "engine/schedule/slices.h"
+#include "engine/schedule/state/state_mark.h"
 #include "engine/schedule/unfit.h"
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
@@ -36,10 +37,10 @@ typedef struct sequence {
   int32_t row;     /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t *tokens; /* [max_model_len] its row of ids, see table_id; NULL while no row is held */
   int32_t *blocks; /* [table_stride] its row of the block table; NULL while no row is held */
-  int32_t num_blocks, state_slot; /* blocks of `blocks`; slot of its state (table.h), 0 = none */
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
-  int32_t num_host_blocks;
+  int32_t num_blocks, num_host_blocks;
   slices_t slices;
+  sequence_state_t state;
   /* Counters, in tokens; engine/README.md has their rules. */
   int32_t num_prompt_tokens, num_output_tokens;
   int32_t num_prefill_tokens;      /* PREFILL while num_computed < this */
@@ -50,8 +51,7 @@ typedef struct sequence {
   int32_t sampled_index;           /* selected row of its last sample in the step planned last */
   int32_t num_published;           /* leading blocks that are findable by key */
   int32_t num_charged;             /* leading tokens that count in what its tenant was served */
-  int32_t num_scored;              /* prompt logprobs emitted so far */
-  int32_t num_pooled;              /* leading prompt tokens whose hidden states are pooled */
+  int32_t num_scored, num_pooled;  /* prompt logprobs emitted; leading prompt tokens pooled */
   int32_t grammar_row;             /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
   bool ended_by_grammar; /* the grammar allowed no further token: no stop token came */

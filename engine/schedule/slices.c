@@ -19,6 +19,7 @@ bool slices_wanted(const scheduler_t *scheduler, const sequence_t *seq) {
   const scheduler_options_t *options = &scheduler->options;
   if (options->slice_blocks == 0 || !options->chunked_prefill || seq->group->forked) return false;
   if (scheduler->pool->caching && seq->group->request->prompt_keys == NULL) return false;
+  if (scheduler->pool->snapshots != NULL) return false; /* it must be known where a hit ends */
   return scheduler_blocks_for(scheduler, sequence_num_tokens(seq)) > options->slice_blocks;
 }
 

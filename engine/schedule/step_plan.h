@@ -21,6 +21,10 @@ typedef struct plan_entry {
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
   int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
   bool late; /* a mask of its group was not ready: what it draws is dropped */
+  int32_t num_snapshots;
+  snapshot_place_t snapshots[SNAPSHOTS_OF_ENTRY]; /* in order; the slots are taken */
+  /* With states: slots for the state behind token i of the entry, i < num_drafts. */
+  int32_t draft_states[DRAFT_TOKENS_MAX];
 } plan_entry_t;
 
 /* False if the sequence was finished after this entry was planned. */
@@ -42,7 +46,8 @@ typedef struct plan {
   int32_t num_entries;
   plan_copy_t *copies; /* [max_num_seqs]: copy-on-write, reuse of partial blocks */
   int32_t num_copies;
-  state_copy_t *state_copies; /* [max_num_seqs]: forks since the plan that was launched last */
+  /* [max_num_seqs]: forks and beginnings from snapshots since the plan that was launched last */
+  state_copy_t *state_copies;
   int32_t num_state_copies;
   block_swap_t *swaps;               /* [swap.num_blocks of the options]: run before the copies */
   int32_t num_swap_out, num_swap_in; /* at least one of them is 0 */

@@ -8,6 +8,8 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/state/snapshots.h"
+#include "engine/schedule/state/states.h"
 
 #include <string.h>
 
@@ -66,32 +68,6 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
   group->sequence.next = NULL;
 }
 
-/* ---- states ---- */
-
-static void take_state(scheduler_t *scheduler, sequence_t *seq) {
-  if (!scheduler->options.has_states) return;
-  CHECK_EQ(seq->state_slot, 0);
-  CHECK_GT(scheduler->num_free_states, 0); /* no more sequences run than there are slots */
-  seq->state_slot = scheduler->free_states[--scheduler->num_free_states];
-}
-
-static void give_state(scheduler_t *scheduler, sequence_t *seq) {
-  if (seq->state_slot == 0) return;
-  scheduler->free_states[scheduler->num_free_states++] = seq->state_slot;
-  seq->state_slot = 0;
-}
-
-/* The plan that is launched next copies the parent's state. The parent may end before: a slot keeps
- * its content until that step, which first makes the copies in their order, and then writes. */
-static void fork_state(scheduler_t *scheduler, const sequence_t *parent, sequence_t *child) {
-  plan_t *plan = &scheduler->plan;
-  if (!scheduler->options.has_states) return;
-  take_state(scheduler, child);
-  CHECK_LT(plan->num_state_copies, scheduler->options.max_num_seqs);
-  plan->state_copies[plan->num_state_copies++] =
-      (state_copy_t){.src = parent->state_slot, .dst = child->state_slot};
-}
-
 /* ---- the prefix cache ---- */
 
 /* Without prefix caching the sequences of one group still share by content: otherwise a preempted
@@ -110,10 +86,9 @@ static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *s
   return place_behind(scheduler, seq, index > 0 ? seq->blocks[index - 1] : NO_BLOCK);
 }
 
-/* Blocks that another has filled are of no use without the state behind them. */
+/* Blocks that another has filled are of no use without a snapshot of the state behind them. */
 static bool shares_content(const scheduler_t *scheduler, const sequence_t *seq) {
-  if (scheduler->options.has_states) return false;
-  return scheduler->pool->caching || seq->group->forked;
+  return scheduler->pool->caching || (seq->group->forked && !scheduler->options.has_states);
 }
 
 /* Whether the hidden states of all tokens but the last are pooled, or none of them is wanted. */
@@ -189,9 +164,16 @@ static int32_t find_end(scheduler_t *scheduler, const sequence_t *seq, int32_t l
 }
 
 int32_t table_count_cached(scheduler_t *scheduler, const sequence_t *seq) {
-  int32_t block_size = scheduler->pool->block_size;
-  if (seq->group->request->prompt_keys == NULL || !may_match(scheduler, seq)) return 0;
-  return block_size * find_end(scheduler, seq, 0, (seq->num_prompt_tokens - 1) / block_size, false);
+  const block_pool_t *pool = scheduler->pool;
+  const block_key_t *keys = seq->group->request->prompt_keys;
+  if (keys == NULL || !may_match(scheduler, seq)) return 0;
+  int32_t end = find_end(scheduler, seq, 0, (seq->num_prompt_tokens - 1) / pool->block_size, false);
+  int32_t block = end > 0 ? prefix_find_key(pool, &keys[end - 1]) : NO_BLOCK;
+  while (scheduler->options.has_states && end > 0 && snapshots_find(pool->snapshots, block) == 0) {
+    block = pool->blocks[block].identity.place.parent;
+    end--;
+  }
+  return pool->block_size * end;
 }
 
 /* Counts the blocks behind a slice that the cache has, without a look at each of them. */
@@ -202,6 +184,31 @@ static void match_behind(scheduler_t *scheduler, const sequence_t *seq, prefix_m
   match->num_held_behind = held - match->num_blocks;
 }
 
+/* With states: the blocks up to the last snapshot. */
+static prefix_match_t match_state(scheduler_t *scheduler, const sequence_t *seq) {
+  prefix_match_t match = {0};
+  const block_pool_t *pool = scheduler->pool;
+  int32_t block = NO_BLOCK, count = 0, num_unused = 0;
+  bool valid = true;
+  while ((block = table_find(scheduler, seq, count, block)) != NO_BLOCK) {
+    const block_t *entry = &pool->blocks[block];
+    valid = valid && entry->identity.num_valid == pool->block_size;
+    num_unused += !block_is_held(entry);
+    if (seq->blocks != NULL) seq->blocks[count] = block;
+    count++;
+    int32_t snapshot = valid ? snapshots_find(pool->snapshots, block) : 0;
+    if (snapshot == 0) continue;
+    match.num_blocks = match.num_valid = count;
+    match.num_unused = num_unused;
+    match.snapshot = snapshot;
+  }
+  for (int32_t i = match.num_blocks; i < count && seq->blocks != NULL; i++)
+    seq->blocks[i] = NO_BLOCK;
+  match.num_cached = match.num_blocks * pool->block_size;
+  match.num_known = count * pool->block_size;
+  return match;
+}
+
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
@@ -209,6 +216,7 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   int32_t block = NO_BLOCK, parent = NO_BLOCK;
   int32_t most = slices_wanted(scheduler, seq) ? scheduler->options.slice_blocks : INT32_MAX;
   if (!may_match(scheduler, seq)) return match;
+  if (scheduler->options.has_states) return match_state(scheduler, seq);
   while (match.num_blocks < most &&
          (block = table_find(scheduler, seq, match.num_blocks, block)) != NO_BLOCK) {
     const block_t *entry = &pool->blocks[block];
@@ -303,7 +311,8 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
 void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
                  int32_t num_tokens) {
   int32_t block_size = scheduler->pool->block_size;
-  take_state(scheduler, seq);
+  states_take(scheduler, seq);
+  states_restore(scheduler, seq, match->snapshot, match->num_known);
   for (int32_t i = 0; i < match->num_blocks; i++) block_acquire(scheduler->pool, seq->blocks[i]);
   seq->num_blocks = seq->num_published = match->num_blocks;
   seq->num_computed_tokens = match->num_valid * block_size;
@@ -343,11 +352,10 @@ static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int
   block_release(scheduler->pool, block);
 }
 
-void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
+/* Keys the blocks that the entry has filled. */
+static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   block_pool_t *pool = scheduler->pool;
   sequence_t *seq = entry->sequence;
-  if (!shares_content(scheduler, seq) || seq->status != SEQUENCE_RUNNING) return;
-  validate(scheduler, entry);
   int32_t end = entry->num_computed + entry->num_tokens, num_full = end / pool->block_size;
   while (seq->num_published < num_full) {
     int32_t i = seq->num_published, block = seq->blocks[i];
@@ -368,9 +376,19 @@ void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
     seq->num_published++;
   }
   int32_t rows = end % pool->block_size;
-  if (seq->num_published > num_full || rows == 0 || !pool->caching) return;
+  if (seq->num_published > num_full || rows == 0 || !pool->caching ||
+      scheduler->options.has_states) /* no state stands behind a part of a block */
+    return;
   prefix_note(pool, seq->blocks[num_full], place_of(scheduler, seq, num_full),
               ids_at(scheduler, seq, num_full), rows);
+}
+
+void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
+  const sequence_t *seq = entry->sequence;
+  if (!shares_content(scheduler, seq) || seq->status != SEQUENCE_RUNNING) return;
+  validate(scheduler, entry);
+  publish(scheduler, entry);
+  states_publish(scheduler, entry);
 }
 
 /* ---- growth ---- */
@@ -458,7 +476,7 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
   memcpy(&child->tokens[from], &parent->tokens[from], (size_t)count * sizeof *child->tokens);
   memcpy(child->blocks, parent->blocks, (size_t)child->num_blocks * sizeof *child->blocks);
   for (int32_t i = 0; i < child->num_blocks; i++) block_acquire(scheduler->pool, child->blocks[i]);
-  fork_state(scheduler, parent, child);
+  states_fork(scheduler, parent, child);
 }
 
 /* ---- giving back ---- */
@@ -501,7 +519,7 @@ void table_release(scheduler_t *scheduler, sequence_t *seq) {
   sequence_t *heir = NULL;
   undo_copies(scheduler, seq);
   slices_stop(scheduler, seq);
-  give_state(scheduler, seq);
+  states_give(scheduler, seq);
   while (seq->num_blocks > 0) {
     int32_t i = seq->num_blocks - 1, block = seq->blocks[i];
     block_t *entry = &scheduler->pool->blocks[block];

@@ -1,11 +1,10 @@
 /* table.h: what a sequence holds while it runs: its row of the tables and its KV blocks.
  *
- * If the model keeps a state per sequence (engine/device/state_ops.h), also a slot for it, taken
- * and given back with the blocks. A state is overwritten, never shared and not found again, so
- * whoever lost it computes its tokens anew from zeros. Matching against the prefix cache, growth,
- * copy-on-write, forks, publication, release. Engine thread only, called by the scheduler and
- * swap.c. No function here allocates memory or decides which sequence runs. Positions and counts
- * are in tokens, unless their name says blocks.
+ * If the model keeps a state per sequence, also a slot for it (states.h), taken and given back with
+ * the blocks. Matching against the prefix cache, growth, copy-on-write, forks, publication,
+ * release. Engine thread only, called by the scheduler and swap.c. No function here allocates
+ * memory or decides which sequence runs. Positions and counts are in tokens, unless their name says
+ * blocks.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_TABLE_H
 #define INFERD_ENGINE_SCHEDULE_TABLE_H
@@ -39,10 +38,12 @@ typedef struct prefix_match {
   int32_t num_held_behind;
   prefix_partial_t partial; /* rows of the block after them; only if all num_blocks are committed */
   int32_t num_cached;       /* tokens of the valid blocks and of the partial block */
+  int32_t snapshot;         /* with states: the one behind num_blocks; 0 = none, and no blocks */
+  int32_t num_known;        /* with states: tokens of full blocks that were found */
 } prefix_match_t;
 /* Finds the longest run of known blocks; of a long prompt (slices_wanted) those of one slice. It
- * never includes the last token, whose forward yields the logits. Returns an empty match if the
- * request still has to score its prompt. */
+ * never includes the last token, whose forward yields the logits. With states it ends at the last
+ * snapshot. Returns an empty match if the request still has to score its prompt. */
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
 /* Returns the known full block of seq at `index` after the block `parent` (NO_BLOCK at index 0),
  * whether or not it is computed; NO_BLOCK = none. Writes nothing. */

@@ -1,9 +1,9 @@
 /* test_states.c: models that keep a state per sequence, through the real engine on the CPU.
  *
- * The same requests under several configurations: batch, chunks, threads, a pool so small that
- * sequences are preempted and computed again from a state of zeros, several choices that fork, and
- * beams. Every token and logprob must be that of the request alone, bit for bit. What cannot run
- * with such a model is refused by the name of its option.
+ * The same requests under several configurations: batch, chunks, threads, draft tokens, a pool so
+ * small that sequences are preempted, with snapshots of states and without. Every token and logprob
+ * must be that of the request alone, bit for bit. A chat that goes on and prompts that share a
+ * beginning are hits. What cannot run with such a model is refused by the name of its option.
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
@@ -55,16 +55,20 @@ static void expect_same(const client_t *want, const client_t *got, const char *n
 static void check_model(const char *model) {
   const struct {
     const char *name;
-    int threads, seqs, budget, blocks;
+    int threads, seqs, budget, blocks, snapshots, drafts;
   } variants[] = {
-      {"16 at once", 2, 16, 128, 600},
-      {"chunks of 5", 1, 4, 5, 600},
-      {"three threads, chunks of 67", 3, 32, 67, 900},
-      {"preempted", 2, 16, 64, 60},
+      {"16 at once", 2, 16, 128, 600, 0, 0},
+      {"chunks of 5", 1, 4, 5, 600, 3, 0},
+      {"three threads, chunks of 67", 3, 32, 67, 900, 40, 0},
+      {"preempted", 2, 16, 64, 60, 0, 0},
+      {"preempted, with snapshots", 2, 16, 64, 60, 20, 0},
+      {"draft tokens", 2, 3, 64, 600, 0, 4},
+      {"draft tokens, few snapshots", 2, 2, 32, 600, 2, 3},
   };
   engine_options_t o = state_options(model);
   o.num_threads = o.max_num_seqs = 1;
   o.max_num_batched_tokens = 512;
+  o.enable_prefix_caching = false;
   client_t *alone = run_all(&o);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     o = state_options(model);
@@ -72,11 +76,16 @@ static void check_model(const char *model) {
     o.max_num_seqs = variants[v].seqs;
     o.max_num_batched_tokens = variants[v].budget;
     o.num_blocks = variants[v].blocks;
+    o.enable_prefix_caching = variants[v].snapshots > 0;
+    o.num_snapshots = variants[v].snapshots;
+    o.draft = (draft_options_t){variants[v].drafts, 1, 3};
     client_t *c = run_all(&o);
     expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     ASSERT_EQ((s.preemptions > 0), (variants[v].blocks == 60));
-    ASSERT_EQ(s.prefix_hits_tokens, 0);
+    if (variants[v].snapshots == 0) ASSERT_EQ(s.prefix_hits_tokens, 0);
+    ASSERT_EQ((s.draft_tokens_accepted > 0), (variants[v].drafts > 0));
+    ASSERT_EQ((s.draft_tokens > s.draft_tokens_accepted), (variants[v].drafts > 0));
     client_check_idle(c);
     client_free(c);
   }
@@ -89,6 +98,62 @@ Test(states, tokens_do_not_depend_on_company, .timeout = 300) {
 
 Test(states, tokens_of_delta_nets_do_not_either, .timeout = 300) {
   check_model("tests/fixtures/delta");
+}
+
+/* ---- hits ---- */
+
+enum { SHARED = 100, OWN = 20, ANSWER = 80 };
+
+/* Runs a prompt of the tokens before it and `own` of its own to its end. */
+static job_t *ask(client_t *c, const int32_t *before, int32_t length, int32_t own, int32_t seed) {
+  job_t *job = client_job(c, length + own, ANSWER, seed);
+  job->request.params.ignore_eos = true;
+  memcpy(job->prompt, before, (size_t)length * sizeof *before);
+  ASSERT_EQ(client_submit(c, job), 0);
+  client_run(c);
+  ASSERT_EQ(job->num_output, ANSWER);
+  return job;
+}
+
+/* Three users behind one system prompt; then the third one goes on. */
+static void talk(client_t *c, const int32_t *cached) {
+  int32_t text[SHARED + OWN + ANSWER] = {0};
+  job_t *job = NULL;
+  for (int i = 0; i < 3; i++) {
+    job = ask(c, text, i > 0 ? SHARED : 0, i > 0 ? OWN : SHARED + OWN, 100 + i);
+    ASSERT_EQ_FOR(job->done.num_cached_tokens, cached[i], "user %d", i);
+    memcpy(text, job->prompt, (SHARED + OWN) * sizeof *text);
+  }
+  memcpy(text + SHARED + OWN, job->output, ANSWER * sizeof *text);
+  job = ask(c, text, SHARED + OWN + ANSWER, OWN, 200);
+  ASSERT_EQ_FOR(job->done.num_cached_tokens, cached[3], "the next turn");
+  job = ask(c, job->prompt, SHARED + 2 * OWN + ANSWER, 0, 200);
+  ASSERT_EQ_FOR(job->done.num_cached_tokens, cached[4], "the same again");
+}
+
+static void check_hits(const char *model) {
+  static const int32_t none[5] = {0};
+  /* In blocks of 16: the second one finds where they branch off, and the third one's is a hit. An
+   * answer leaves a snapshot behind 192 of 199 computed tokens, a prompt behind its last block. */
+  static const int32_t hits[5] = {0, 0, 96, 192, 208};
+  engine_options_t o = state_options(model);
+  o.enable_prefix_caching = false;
+  client_t *without = client_new(&o);
+  o = state_options(model);
+  client_t *with = client_new(&o);
+  talk(without, none);
+  talk(with, hits);
+  for (int i = 0; i < with->count; i++)
+    ASSERT_IDS_EQ(with->jobs[i].output, without->jobs[i].output, ANSWER);
+  ASSERT_EQ(client_stats(with).prefix_hits_tokens, 96 + 192 + 208);
+  client_check_idle(with);
+  client_free(with);
+  client_free(without);
+}
+
+Test(states, chats_and_shared_prompts_are_hits, .timeout = 120) {
+  check_hits("tests/fixtures/states");
+  check_hits("tests/fixtures/delta");
 }
 
 /* ---- refusals ---- */
@@ -107,10 +172,7 @@ static void expect_refused(const engine_options_t *o, const char *option) {
 }
 
 Test(states, what_they_exclude_is_refused_by_name) {
-  engine_options_t o = state_options("tests/fixtures/states");
-  o.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 3};
-  expect_refused(&o, "num_speculative_tokens");
-  o = state_options("tests/fixtures/tiny");
+  engine_options_t o = state_options("tests/fixtures/tiny");
   o.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 3};
   o.draft_model_dir = "tests/fixtures/states";
   expect_refused(&o, "speculative_model");

@@ -4,6 +4,7 @@
  * watches: counts are made anew from block tables and queues. It runs a few hundred thousand times
  * a second, so each check is linear in the blocks or in the live sequences and allocates nothing.
  */
+#include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/table.h"
 #include "tests/sim/fair.h"
 #include "tests/sim/oracle.h"
@@ -457,13 +458,13 @@ static void check_sequence(const engine_t *e, const sequence_t *q, sequence_stat
     *rows |= UINT64_C(1) << q->row;
   }
   if (!sequence_is_live(q)) {
-    REQUIRE(q->num_blocks == 0 && q->state_slot == 0,
+    REQUIRE(q->num_blocks == 0 && q->state.slot == 0,
             "request %lld: a sequence in state %d holds blocks", name_of(k), (int)q->status);
     return;
   }
   bool has_state = e->scheduler->options.has_states && q->status == SEQUENCE_RUNNING;
-  REQUIRE((q->state_slot > 0) == has_state, "request %lld: state %d holds slot %d", name_of(k),
-          (int)q->status, q->state_slot);
+  REQUIRE((q->state.slot > 0) == has_state, "request %lld: state %d holds slot %d", name_of(k),
+          (int)q->status, q->state.slot);
   REQUIRE(q->status == status, "request %lld: state %d in a queue of %d", name_of(k),
           (int)q->status, (int)status);
   if (status == SEQUENCE_RUNNING) {
@@ -634,7 +635,7 @@ void check_idle(void) {
   REQUIRE(e->pool->num_free == e->pool->num_blocks - 1, "I2: %d blocks are held",
           e->pool->num_blocks - 1 - e->pool->num_free);
   const scheduler_t *s = e->scheduler;
-  REQUIRE(!s->options.has_states || s->num_free_states == s->options.max_num_seqs,
-          "I2: states are held");
+  REQUIRE(s->num_free_states == scheduler_state_slots(&s->options), "I2: states are held");
+  REQUIRE(!s->snapshots || s->snapshots->num_taken == 0, "I2: snapshots are held");
   check_quotas();
 }

@@ -494,6 +494,7 @@ static void start(scenario_t *c) {
   REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start: %s", error.message);
   if (c->awaited_one_in > 0) sim.engine->awaited_one_in = c->awaited_one_in;
   if (c->slice_blocks > 0) sim.engine->scheduler->options.slice_blocks = c->slice_blocks;
+  sim.engine->scheduler->options.snapshot_blocks = c->snapshot_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();

@@ -75,7 +75,7 @@ static void draw_features(scenario_t *c) {
   c->features &= ~c->removed;
   if (!scenario_has(c, SIM_STATES)) return;
   /* What the engine refuses to such a model, or turns off. */
-  static const int without[] = {SIM_CACHING, SIM_DRAFTS, SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
+  static const int without[] = {SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
   for (size_t i = 0; i < sizeof without / sizeof *without; i++)
     c->features &= ~(UINT64_C(1) << without[i]);
 }
@@ -164,6 +164,14 @@ static void draw_slices(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 8);
   int32_t blocks = between(&s, 1, chance(&s, 50) ? 2 : 12);
   c->slice_blocks = scenario_has(c, SIM_SLICES) ? blocks : 0;
+}
+
+/* So few snapshots that they are taken from each other, or none; at each block, or rarely. */
+static void draw_snapshots(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 12);
+  int32_t few = between(&s, 0, 4), many = between(&s, 4, 40), blocks = between(&s, 1, 4);
+  c->options.num_snapshots = chance(&s, 50) ? few : many;
+  c->snapshot_blocks = blocks;
 }
 
 /* From one awaited row of all to one of ten. */
@@ -398,6 +406,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_masks(c);
   draw_quotas(c);
   draw_slices(c);
+  draw_snapshots(c);
   draw_awaited(c);
   draw_pace(c);
   draw_load(c);

@@ -121,6 +121,7 @@ typedef struct scenario {
   int32_t lose_drafter_at;
   int32_t awaited_one_in;          /* SIM_AWAITED: of engine_t; 0 = as it is */
   int32_t slice_blocks;            /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
+  int32_t snapshot_blocks;         /* SIM_STATES: of scheduler_options_t */
   double swap_rate;                /* bytes per second */
   quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
   /* the model */

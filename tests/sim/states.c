@@ -3,10 +3,13 @@
  * A slot holds the hash of the cache domain and of all tokens that its sequence has computed. Every
  * row reads it and compares it with what the oracle says for so many tokens, then extends it by its
  * own. So a state that was not copied, was taken by another, or ran over a token twice is seen.
+ * A row stores the hash on its way where the batch says.
  */
 #include "tests/sim/states.h"
 
 #include <stdlib.h>
+
+enum { SAVES_MAX = 256 }; /* states that a step writes */
 
 static uint64_t *slots;
 static int32_t num_slots;
@@ -41,9 +44,20 @@ void states_begin(const batch_t *b) {
             "a copy of state %d to state %d", c->src, c->dst);
     slots[c->dst] = slots[c->src];
   }
-  for (int32_t r = 0; r < b->num_reqs && num_slots > 0; r++) {
-    for (int32_t i = 0; i < r; i++)
-      REQUIRE(b->state_slots[i] != b->state_slots[r], "two rows write state %d", b->state_slots[r]);
+  int32_t written[SAVES_MAX], count = 0;
+  REQUIRE(b->num_reqs + b->num_state_saves <= SAVES_MAX, "a step writes too many states");
+  for (int32_t r = 0; r < b->num_reqs && num_slots > 0; r++) written[count++] = b->state_slots[r];
+  for (int32_t i = 0; i < b->num_state_saves; i++) {
+    const state_save_t *s = &b->state_saves[i], *before = i > 0 ? s - 1 : NULL;
+    REQUIRE(s->row >= 0 && s->row < b->num_reqs && s->slot > 0 && s->slot < num_slots &&
+                (!before || before->row < s->row ||
+                 (before->row == s->row && before->behind <= s->behind)),
+            "row %d stores its state in slot %d", s->row, s->slot);
+    written[count++] = s->slot;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    for (int32_t j = 0; j < i; j++)
+      REQUIRE(written[i] != written[j], "state %d is written twice", written[i]);
   }
 }
 
@@ -62,7 +76,13 @@ void states_run_row(const batch_t *b, int32_t row, const sequence_t *q, const in
           "request %d reads a wrong state: slot %d, behind %d tokens", owner->index, slot,
           computed);
   int32_t count = b->query_start_loc[row + 1] - b->query_start_loc[row];
-  for (int32_t i = 0; i < count; i++) hash = oracle_extend(hash, ids[i]);
+  for (int32_t i = 0; i < count; i++) {
+    hash = oracle_extend(hash, ids[i]);
+    for (int32_t s = 0; s < b->num_state_saves; s++) {
+      const state_save_t *save = &b->state_saves[s];
+      if (save->row == row && save->behind == i + 1) slots[save->slot] = hash;
+    }
+  }
   slots[slot] = hash;
 }
 

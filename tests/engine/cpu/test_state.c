@@ -94,6 +94,10 @@ static layer_t make_layer(device_t *device, random_state_t *random, const shapes
   return made;
 }
 
+/* States that the next run stores. */
+static state_save_t *saves;
+static int32_t num_saves;
+
 /* Runs rows through the layer. `out` of a sequence is [LENGTH, inner]. */
 static void run(device_t *device, const layer_t *layer, const float *in, float *out,
                 const int32_t *sequences, const int32_t *done, const int32_t *counts,
@@ -101,6 +105,8 @@ static void run(device_t *device, const layer_t *layer, const float *in, float *
   static float x[TOKENS * 700], y[TOKENS * 400], scratch[TOKENS * 64];
   step_t step;
   describe(&step, sequences, done, counts, rows);
+  step.batch.state_saves = saves;
+  step.batch.num_state_saves = num_saves;
   const size_t width = (size_t)layer->width, inner = (size_t)layer->inner;
   for (int32_t r = 0; r < rows; r++)
     memcpy(x + (size_t)step.starts[r] * width,
@@ -191,6 +197,34 @@ static void run_copied(device_t *device, const layer_t *layer, float *in, float 
   run(device, layer, in, out, &sequences[1], &most, &one, 1);
 }
 
+/* Sequence 0 stores its state behind some tokens; sequence 1 goes on from there in one slot after
+ * the other. Every stored state is that behind so many tokens. */
+static void run_saved(device_t *device, const layer_t *layer, float *in, float *out) {
+  const int32_t both[2] = {0, 1}, zeros[2] = {0}, counts[2] = {LENGTH, LENGTH};
+  const size_t width = (size_t)layer->width, inner = (size_t)layer->inner;
+  static float kept[TOKENS * 400];
+  state_save_t places[] = {{0, 1, SEQUENCES + 1},
+                           {0, 12, SEQUENCES + 2},
+                           {0, 12, SEQUENCES + 3},
+                           {1, LENGTH, SEQUENCES + 4}};
+  memcpy(in + LENGTH * width, in, LENGTH * width * sizeof *in);
+  saves = places, num_saves = 4;
+  run(device, layer, in, kept, both, zeros, counts, 2);
+  saves = NULL, num_saves = 0;
+  for (int i = 0; i < 3; i++) {
+    const int32_t done = places[i].behind, left = LENGTH - done;
+    state_copy_t copy = {.src = places[i].slot, .dst = SEQUENCES - 1};
+    batch_t copies = {.block_size = 16, .num_state_copies = 1, .state_copies = &copy};
+    ops_cpu.begin(device, &copies);
+    run(device, layer, in, out, &both[1], &done, &left, 1);
+    cr_assert(memcmp(out + (size_t)(LENGTH + done) * inner, kept + (size_t)done * inner,
+                     (size_t)left * inner * sizeof *out) == 0,
+              "a state stored behind %d tokens goes on otherwise, seed %llu", done, SEED);
+  }
+  cr_assert(memcmp(kept, kept + LENGTH * inner, LENGTH * inner * sizeof *kept) == 0,
+            "storing states on the way changes the row, seed %llu", SEED);
+}
+
 static void check_shape(const char *tier, const shapes_t *shapes) {
   static const int32_t all[SEQUENCES] = {0, 1, 2}, zeros[SEQUENCES] = {0};
   static const int32_t whole[SEQUENCES] = {LENGTH, LENGTH, LENGTH};
@@ -201,7 +235,7 @@ static void check_shape(const char *tier, const shapes_t *shapes) {
   inferd_error_t error;
   layer_t layer = make_layer(device, &random, shapes);
   const state_ops_t *ops = ops_cpu.state;
-  state_desc_t desc = {.num_slots = SEQUENCES + 1, .num_layers = 1};
+  state_desc_t desc = {.num_slots = SEQUENCES + 5, .num_layers = 1};
   desc.values = layer.r.offset + ops->values(shapes->heads, shapes->key_dim, shapes->value_dim);
   ASSERT_EQ(ops->make(device, &desc, &error), 0);
   float *in = random_floats(&random, (int64_t)TOKENS * layer.width, 1);
@@ -222,6 +256,7 @@ static void check_shape(const char *tier, const shapes_t *shapes) {
   cr_assert(memcmp(out + (LENGTH - 1) * inner, again + (2 * LENGTH - 1) * inner,
                    inner * sizeof *out) == 0,
             "%s: a copied state goes on otherwise, seed %llu", tier, SEED);
+  run_saved(device, &layer, in, again);
   free(in);
   ops_cpu.close(device);
 }
