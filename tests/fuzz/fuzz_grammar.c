@@ -174,3 +174,7 @@ void fuzz_regex(const uint8_t *data, size_t size) {
 void fuzz_ebnf(const uint8_t *data, size_t size) {
   fuzz_source(GRAMMAR_EBNF, data, size);
 }
+
+void fuzz_lark(const uint8_t *data, size_t size) {
+  fuzz_source(GRAMMAR_LARK, data, size);
+}

@@ -28,6 +28,7 @@
   X(schema)                                                                                        \
   X(regex)                                                                                         \
   X(ebnf)                                                                                          \
+  X(lark)                                                                                          \
   X(pattern)                                                                                       \
   X(charsmap)                                                                                      \
   X(parser)                                                                                        \
@@ -37,7 +38,10 @@
   X(options)                                                                                       \
   X(keys)                                                                                          \
   X(answer)                                                                                        \
-  X(stops)
+  X(stops)                                                                                         \
+  X(names)                                                                                         \
+  X(trace)                                                                                         \
+  X(modules)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)
@@ -47,8 +51,8 @@ FUZZ_TARGETS(X)
  * which stand in for functions that other targets call. */
 void fuzz_api(const uint8_t *data, size_t size);
 
-/* Work units of the last input, compiling alone: schema, regex and ebnf set it. test_costs.c has a
- * bound for the dearest inputs; with FUZZ_COSTS set the programs of `make fuzz` print it. */
+/* Work units of the last input, compiling alone: schema, regex, ebnf and lark set it. test_costs.c
+ * has a bound for the dearest inputs; with FUZZ_COSTS set the programs of `make fuzz` print it. */
 extern uint64_t fuzz_cost;
 
 /* A directory of this process, on a memory file system where there is one, with `name` in it. */
