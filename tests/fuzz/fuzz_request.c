@@ -1,10 +1,13 @@
-/* fuzz_request.c: a body of /v1/completions, /v1/chat/completions and /v1/messages. */
+/* fuzz_request.c: a body of /v1/completions, /v1/chat/completions, /v1/messages and /v1/embeddings.
+ */
 #include "engine/base/arena.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "server/fields/params.h"
 #include "server/messages/messages.h"
 #include "tests/fuzz/targets.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* What a body of /v1/messages becomes is a body of chat that the strict reader takes. */
@@ -23,6 +26,19 @@ static void translate(const json_t *root, reader_t *reader, bool late_system) {
   }
   json_free(doc);
   buffer_free(&chat);
+}
+
+static void embed(const json_t *root, reader_t *reader) {
+  static const embedding_info_t infos[] = {
+      {.size = 64, .pooled_size = 64},
+      {.size = 64, .pooled_size = 64, .matryoshka = true, .num_sizes = 2, .sizes = {8, 32}}};
+  static params_t params;
+  for (size_t i = 0; i < ARRAY_LEN(infos); i++) {
+    memset(&params, 0, sizeof params);
+    if (params_read_embedding(&params, &infos[i], reader, root) != 0) continue;
+    const embedding_params_t *embedding = &params.embedding;
+    if (embedding->dimensions < 0 || embedding->dimensions > infos[i].size) abort();
+  }
 }
 
 void fuzz_request(const uint8_t *data, size_t size) {
@@ -46,5 +62,9 @@ void fuzz_request(const uint8_t *data, size_t size) {
     translate(json_root(doc), &reader, late == 1);
     arena_free(&arena);
   }
+  arena_t arena = {0};
+  reader_t reader = {.limits = &limits, .arena = &arena, .error = &error};
+  embed(json_root(doc), &reader);
+  arena_free(&arena);
   json_free(doc);
 }

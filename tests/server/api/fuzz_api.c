@@ -18,7 +18,7 @@ enum { TOPS_MAX = SAMPLE_TOP_MAX, CHOICES_MAX = 8, STEPS_MAX = 400 };
 static void (*const handlers[])(exchange_t *) = {
     api_chat_completions,  api_completions, api_tokenize,  api_detokenize,
     api_load_lora,         api_unload_lora, api_responses, api_responses_input_tokens,
-    api_render_completion, api_render_chat};
+    api_render_completion, api_render_chat, api_messages};
 static const char *const texts[] = {"a",
                                     " the",
                                     "",
@@ -152,7 +152,7 @@ static void check_json(const char *text, size_t length) {
   json_free(doc);
 }
 
-/* Events of a stream of /v1/responses: "event: TYPE\ndata: {...}\n\n" each. */
+/* Events of a stream of /v1/responses or /v1/messages: "event: TYPE\ndata: {...}\n\n" each. */
 static void check_named_events(const fake_exchange_t *exchange) {
   const char *at = exchange->body, *end = at + exchange->body_length;
   while (at < end) {
@@ -160,7 +160,7 @@ static void check_named_events(const fake_exchange_t *exchange) {
     if (blank == NULL) abort();
     const char *data = memmem(at, (size_t)(blank - at), "\ndata: ", 7);
     if (at[0] != ':') {
-      if (data == NULL || strncmp(at, "event: response.", 16) != 0) abort();
+      if (data == NULL || strncmp(at, "event: ", 7) != 0) abort();
       check_json(data + 7, (size_t)(blank - data - 7));
     }
     at = blank + 2;
