@@ -25,7 +25,8 @@ static inline size_t dtype_size(dtype_t dtype) {
  * min[n], n = ceil(cols / group); value = scale * code - min, both of the group of the column.
  * WEIGHT_GROUPED_4: the same, and no code is above 15.
  * WEIGHT_GROUPED_FP4: the same, but a code is a nibble of MXFP4, value = scale * (twice the number
- * of the nibble), and the minima, which are 0, do not count. */
+ * of the nibble), and the minima, which are 0, do not count.
+ * WEIGHT_GROUPED_FP8: the same, but a code is an e4m3 number, no NaN, and value = scale * it. */
 typedef enum weight_format {
   WEIGHT_PLAIN,
   WEIGHT_MXFP4,
@@ -45,7 +46,8 @@ typedef enum weight_format {
   WEIGHT_NVFP4,
   WEIGHT_GROUPED,
   WEIGHT_GROUPED_4,
-  WEIGHT_GROUPED_FP4
+  WEIGHT_GROUPED_FP4,
+  WEIGHT_GROUPED_FP8
 } weight_format_t;
 enum { MXFP4_COLS = 32, MXFP4_BYTES = 17 };
 

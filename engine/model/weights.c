@@ -309,6 +309,8 @@ static void choose_format(const weight_loader_t *loader, matrix_t *matrix) {
     const packed_t *packed = matrix->parts[i].packed;
     weight_format_t own = packed != NULL ? packed_format(packed, &own_group) : WEIGHT_PLAIN;
     if (own == WEIGHT_PLAIN || (i > 0 && own_group != group)) return;
+    if (i > 0 && own != format && (own == WEIGHT_GROUPED_FP8 || format == WEIGHT_GROUPED_FP8))
+      return;
     format = i > 0 && own != format ? WEIGHT_GROUPED : own;
     group = own_group;
   }

@@ -57,12 +57,14 @@ int packed_find(const weight_files_t *files, const scheme_t *scheme, const char 
 void packed_row(const packed_t *packed, int64_t row, float *out);
 
 /* The format in which a back end can take the layer without widening it: WEIGHT_GROUPED_4,
- * WEIGHT_GROUPED, WEIGHT_GROUPED_FP4 (weight_source.h), or WEIGHT_PLAIN if the layer has none: fp8,
- * and columns whose groups are in another order than the columns. Sets *group to its columns that
- * share a scale. */
+ * WEIGHT_GROUPED, WEIGHT_GROUPED_FP4, WEIGHT_GROUPED_FP8 (weight_source.h), or WEIGHT_PLAIN if the
+ * layer has none: columns whose groups are in another order than the columns. Sets *group to its
+ * columns that share a scale. */
 weight_format_t packed_format(const packed_t *packed, int32_t *group);
 /* Writes row `row` in the format that packed_format returned, or in WEIGHT_GROUPED, which all of
- * these have in common, for groups of `group` columns. Returns false if a scale is not finite. */
+ * these but fp8 have in common, for groups of `group` columns. Returns false if a scale or a code
+ * is not finite.
+ */
 bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t format, int32_t group,
                         uint8_t *out);
 

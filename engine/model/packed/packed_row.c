@@ -147,30 +147,39 @@ void packed_row(const packed_t *packed, int64_t row, float *out) {
 
 weight_format_t packed_format(const packed_t *packed, int32_t *group) {
   bool is_whole = packed->num_groups == 1;
-  if (packed->packing == PACKING_NONE || packed->packing == PACKING_FP8) return WEIGHT_PLAIN;
+  if (packed->packing == PACKING_NONE) return WEIGHT_PLAIN;
   if (packed->order != NULL || (!is_whole && packed->group % GROUP_ALIGN != 0)) return WEIGHT_PLAIN;
   if (!is_whole && packed->group > INT32_MAX) return WEIGHT_PLAIN;
   *group = is_whole ? WIDE_GROUP : (int32_t)packed->group;
+  if (packed->packing == PACKING_FP8) return WEIGHT_GROUPED_FP8;
   if (packed->packing == PACKING_FP4) return WEIGHT_GROUPED_FP4;
   return packed->bits <= 4 ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED;
 }
 
-/* The nibbles of columns [first, first + count) of a row of FP4. */
-static void read_nibbles(const packed_t *packed, int64_t row, int64_t first, int64_t count,
-                         uint8_t *out) {
+/* Columns [first, first + count) of a row as they are stored: bytes of e4m3, nibbles of FP4. False
+ * if one is NaN. */
+static bool read_stored(const packed_t *packed, int64_t row, int64_t first, int64_t count,
+                        uint8_t *out) {
+  if (packed->packing == PACKING_FP8) {
+    memcpy(out, packed->codes->data + row * packed->cols + first, (size_t)count);
+    for (int64_t i = 0; i < count; i++)
+      if ((out[i] & 0x7f) == 0x7f) return false;
+    return true;
+  }
   const uint8_t *bytes = packed->codes->data + row * packed->cols / 2;
   for (int64_t k = first; k < first + count; k++)
     out[k - first] = bytes[k / 2] >> (k % 2 ? 4 : 0) & 15;
+  return true;
 }
 
 bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t format, int32_t group,
                         uint8_t *out) {
-  const bool as_stored = format == WEIGHT_GROUPED_FP4;
+  const bool as_stored = format == WEIGHT_GROUPED_FP4 || format == WEIGHT_GROUPED_FP8;
   int64_t num_groups = DIV_UP(packed->cols, group);
   uint8_t *numbers = out + ROUND_UP((size_t)packed->cols, sizeof(float));
   bool good = true;
   for (int64_t g = 0; g < num_groups; g++) {
-    float levels[WIDE_GROUP];
+    float levels[WIDE_GROUP] = {0};
     int64_t own = g * group / packed->group, first = g * group;
     int64_t end = MIN(first + group, packed->cols);
     float scale = scale_of(packed, row, own);
@@ -179,7 +188,7 @@ bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t for
     float step = packed->packing == PACKING_FP4 ? 2.0f : 1.0f;
     int32_t offset = packed->packing == PACKING_FP4 ? FP4_OFFSET : 128;
     if (has_zeros(packed)) offset = zero;
-    if (as_stored) read_nibbles(packed, row, first, end - first, out + first);
+    if (as_stored) good = read_stored(packed, row, first, end - first, out + first) && good;
     for (int64_t k = first; k < end && !as_stored; k += WIDE_GROUP) {
       int64_t count = MIN(end - k, WIDE_GROUP);
       read_levels(packed, row, k, count, zero, levels);
