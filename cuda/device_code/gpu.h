@@ -28,6 +28,8 @@
  *                  unpack<T>(bits) -> float2, for T = bf16_t and f16_t, all to nearest even;
  *                  e4m3_to_float, float_to_e4m3 (saturating, NaN stays NaN);
  *                  e4m3_pairs<T>(word, even, odd): bytes 0, 2 and 1, 3 of four values, NaN as 480
+ *                  byte_perm(low, high, selector): byte i of the result is byte (nibble i of
+ *                  selector, 0..7) of the eight
  * Memory           load_16(from), load_16_stream(from) (read once: kept out of L1),
  *                  store_16(to, value); ld_acquire, st_release on int; SPIN_PAUSE() in polls
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90

@@ -59,6 +59,9 @@ int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t 
   const int32_t width = table->width;
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
+  const gpu_packed_rows_t rows = {ids, 0, tokens, scale, 0};
+  if (table->packed.codes != GPU_CODES_PLAIN)
+    return gpu_packed_embed(dtype, out, table, &rows, stream);
   return FOR_DTYPE(dtype, embed, out, *table, ids, scale, tokens, stream);
 }
 
@@ -68,5 +71,8 @@ int gpu_embed_positions(dtype_t dtype, void *out, const gpu_table_t *table,
   const int32_t width = table->width;
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
+  const gpu_packed_rows_t rows = {positions, offset, tokens, 1.0f, 1};
+  if (table->packed.codes != GPU_CODES_PLAIN)
+    return gpu_packed_embed(dtype, out, table, &rows, stream);
   return FOR_DTYPE(dtype, embed_positions, out, *table, positions, offset, tokens, stream);
 }

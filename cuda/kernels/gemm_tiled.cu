@@ -27,6 +27,7 @@ template <class T> static cudaError_t tiled(const gpu_skinny_t &args, gpu_stream
 
 int gpu_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
   if (!linear_supported(*args)) return cudaErrorInvalidValue;
+  if (args->packed.codes != GPU_CODES_PLAIN) return gpu_packed_linear(dtype, args, stream);
   if (args->rows <= GPU_SKINNY_ROWS_MAX) return gpu_skinny(dtype, args, stream);
   if (args->norm) return cudaErrorInvalidValue;
   return FOR_DTYPE(dtype, tiled, *args, stream);

@@ -32,6 +32,7 @@ int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_co
 typedef struct gpu_table {
   const void *values;
   int32_t rows, width;
+  gpu_packed_t packed;
 } gpu_table_t;
 /* out[T, width] = table[ids] * scale; an id outside [0, rows) gives a row of zeros. */
 int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t *ids, float scale,
@@ -86,6 +87,7 @@ typedef struct gpu_skinny {
   const void *in;           /* [rows, k] */
   const int32_t *row_map;   /* [rows]: row i of the inputs is row row_map[i] of in; NULL = i */
   const void *weight;       /* [n, k] of the same dtype; [2 n, k] for the MUL activations */
+  gpu_packed_t packed;      /* how `weight` is packed, if it is */
   const float *bias;        /* [n], or [2 n], or NULL */
   const void *residual;     /* [rows, n] or NULL; may alias out. Not with an activation */
   void *out;                /* [rows, n] of dtype, or fp32 when `logits` */
@@ -107,6 +109,18 @@ int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
 /* The layer for any number of rows (norm: <= 32), with the bits that gpu_skinny gives each. */
 int gpu_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
 size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n);
+/* Both for packed weights, called by them: the bits are those of the weights unpacked. norm: rows
+ * <= GPU_PACKED_NORM_ROWS_MAX. */
+int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
+/* gpu_embed, and gpu_embed_positions if it adds, for a packed table; called by them. */
+typedef struct gpu_packed_rows {
+  const int32_t *ids; /* [tokens] */
+  int32_t offset, tokens;
+  float scale;
+  int adds;
+} gpu_packed_rows_t;
+int gpu_packed_embed(dtype_t dtype, void *out, const gpu_table_t *table,
+                     const gpu_packed_rows_t *rows, gpu_stream_t stream);
 /* out[rows, width] = residual + sigmoid(gate[rows]) * in; out may alias residual. */
 int gpu_gated_add(dtype_t dtype, void *out, const void *in, const void *gate, const void *residual,
                   int32_t width, int32_t rows, gpu_stream_t stream);

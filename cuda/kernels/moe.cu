@@ -8,8 +8,8 @@
  * yet.
  */
 #include "cuda/kernels/moe.h"
-#include "cuda/kernels/skinny_parts.h"
-#include "cuda/kernels/tiled_parts.h"
+#include "cuda/kernels/packed_skinny_parts.h"
+#include "cuda/kernels/packed_tiled_parts.h"
 
 enum { ROUTE_WARPS = 8, ROUTE_ROWS = 8, PLACE_THREADS = GPU_EXPERTS_MAX, FEW_ROWS = 32 };
 
@@ -242,7 +242,10 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, i
   const size_t stack = (size_t)all.n * (is_gated(all) ? 2 : 1);
   *layer = all;
   layer->rows = left < group ? left : group;
-  layer->weight = (const T *)all.weight + expert * stack * all.k;
+  if (all.packed.codes != GPU_CODES_PLAIN)
+    layer->packed.first_row += (int64_t)(expert * stack);
+  else
+    layer->weight = (const T *)all.weight + expert * stack * all.k;
   layer->bias = all.bias != nullptr ? all.bias + expert * stack : nullptr;
   layer->row_map = is_up ? space.token + at : nullptr;
   layer->in = is_up ? all.in : (const T *)all.in + (size_t)at * all.k;
@@ -250,7 +253,16 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, i
   return true;
 }
 
-template <class T>
+template <class T, int CODES, int TOKENS>
+GPU_FN void expert_rows(const gpu_skinny_t &layer, skinny_shared_t<TOKENS, 1> &shared) {
+  if constexpr (CODES == GPU_CODES_PLAIN)
+    stream_spans<T, TOKENS, 1, false>(layer, shared);
+  else
+    stream_packed<T, CODES, TOKENS, 1, false>(layer, shared);
+  write_spans<T>(layer, shared);
+}
+
+template <class T, int CODES>
 __global__ void __launch_bounds__(SKINNY_THREADS)
     expert_skinny_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   typedef skinny_shared_t<4, 1> many_t;
@@ -258,22 +270,22 @@ __global__ void __launch_bounds__(SKINNY_THREADS)
   DYN_SMEM(many_t, shared);
   gpu_skinny_t layer;
   if (!entry_layer<T>(all, space, FEW_ROWS, is_up, &layer)) return;
-  if (layer.rows <= 8) {
-    few_t &few = *(few_t *)shared;
-    stream_spans<T, 1, 1, false>(layer, few);
-    write_spans<T>(layer, few);
-  } else {
-    stream_spans<T, 4, 1, false>(layer, *shared);
-    write_spans<T>(layer, *shared);
-  }
+  if (layer.rows <= 8)
+    expert_rows<T, CODES, 1>(layer, *(few_t *)shared);
+  else
+    expert_rows<T, CODES, 4>(layer, *shared);
 }
 
-template <class T>
+template <class T, int CODES>
 __global__ void __launch_bounds__(TILED_THREADS)
     expert_tiled_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   DYN_SMEM(tiled_shared_t, shared);
   gpu_skinny_t layer;
-  if (entry_layer<T>(all, space, SIDE, is_up, &layer)) tiled_block<T>(layer, 0, shared);
+  if (!entry_layer<T>(all, space, SIDE, is_up, &layer)) return;
+  if constexpr (CODES == GPU_CODES_PLAIN)
+    tiled_block<T>(layer, 0, shared);
+  else
+    packed_block<T, CODES>(layer, 0, shared);
 }
 
 /* out = residual + sum of share * expert, by ascending expert. One block a row. */
@@ -334,24 +346,38 @@ static int32_t group_of(int32_t pairs, int32_t experts) {
   return pairs / experts <= (int32_t)FEW_ROWS ? (int32_t)FEW_ROWS : (int32_t)SIDE;
 }
 
-template <class T>
-static cudaError_t expert_layer(const gpu_skinny_t &layer, const gpu_moe_space_t &space,
-                                int32_t pairs, int32_t experts, bool is_up, gpu_stream_t stream) {
+template <class T, int CODES>
+static cudaError_t expert_launch(const gpu_skinny_t &layer, const gpu_moe_space_t &space,
+                                 int32_t pairs, int32_t experts, bool is_up, gpu_stream_t stream) {
   const bool few = group_of(pairs, experts) == FEW_ROWS;
   const int32_t group = group_of(pairs, experts), tiles = few ? 1 : SIDE / 16;
   const unsigned columns = (unsigned)((weight_tiles(layer) + tiles - 1) / tiles);
   const int32_t bound = pairs / group + (experts < pairs ? experts : pairs);
   const size_t bytes = few ? sizeof(skinny_shared_t<4, 1>) : sizeof(tiled_shared_t);
-  const void *kernel =
-      few ? (const void *)expert_skinny_kernel<T> : (const void *)expert_tiled_kernel<T>;
+  const void *kernel = few ? (const void *)expert_skinny_kernel<T, CODES>
+                           : (const void *)expert_tiled_kernel<T, CODES>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   if (few)
-    return LAUNCH(expert_skinny_kernel<T>, (columns, 1, (unsigned)bound), (SKINNY_THREADS), bytes,
-                  stream, layer, space, is_up);
-  return LAUNCH(expert_tiled_kernel<T>, (columns, 1, (unsigned)bound), (TILED_THREADS), bytes,
-                stream, layer, space, is_up);
+    return LAUNCH((expert_skinny_kernel<T, CODES>), (columns, 1, (unsigned)bound), (SKINNY_THREADS),
+                  bytes, stream, layer, space, is_up);
+  return LAUNCH((expert_tiled_kernel<T, CODES>), (columns, 1, (unsigned)bound), (TILED_THREADS),
+                bytes, stream, layer, space, is_up);
+}
+
+template <class T>
+static cudaError_t expert_layer(const gpu_skinny_t &layer, const gpu_moe_space_t &space,
+                                int32_t pairs, int32_t experts, bool is_up, gpu_stream_t stream) {
+  switch (layer.packed.codes) {
+  case GPU_CODES_PLAIN:
+    return expert_launch<T, GPU_CODES_PLAIN>(layer, space, pairs, experts, is_up, stream);
+  case GPU_CODES_4:
+    return expert_launch<T, GPU_CODES_4>(layer, space, pairs, experts, is_up, stream);
+  case GPU_CODES_8:
+    return expert_launch<T, GPU_CODES_8>(layer, space, pairs, experts, is_up, stream);
+  default: return expert_launch<T, GPU_CODES_E4M3>(layer, space, pairs, experts, is_up, stream);
+  }
 }
 
 template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {
@@ -361,6 +387,7 @@ template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream
   gpu_skinny_t up = {}, down = {};
   moe_space_at((uint8_t *)args.workspace, args, &space);
   up.in = args.in, up.weight = args.up, up.bias = args.up_bias, up.out = space.act;
+  up.packed = args.up_packed, down.packed = args.down_packed;
   up.n = args.width, up.k = args.hidden, up.activate = 1, up.activation = args.activation;
   down.in = space.act, down.weight = args.down, down.bias = args.down_bias, down.out = space.sums;
   down.n = args.hidden, down.k = args.width;

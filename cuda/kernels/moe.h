@@ -23,12 +23,13 @@ typedef enum gpu_routing {
 } gpu_routing_t;
 
 typedef struct gpu_moe {
-  const void *in, *residual;        /* [rows, hidden] */
-  void *out;                        /* [rows, hidden], may alias residual */
-  const float *router;              /* [experts, hidden], fp32 */
-  const float *router_bias;         /* [experts] or NULL */
-  const void *up, *down;            /* [experts, 2 width, hidden], [experts, hidden, width] */
-  const float *up_bias, *down_bias; /* [experts, 2 width], [experts, hidden], or NULL */
+  const void *in, *residual;           /* [rows, hidden] */
+  void *out;                           /* [rows, hidden], may alias residual */
+  const float *router;                 /* [experts, hidden], fp32 */
+  const float *router_bias;            /* [experts] or NULL */
+  const void *up, *down;               /* [experts, 2 width, hidden], [experts, hidden, width] */
+  gpu_packed_t up_packed, down_packed; /* how they are packed, if they are */
+  const float *up_bias, *down_bias;    /* [experts, 2 width], [experts, hidden], or NULL */
   int32_t rows, hidden, width, num_experts, top_k; /* hidden and width multiples of 8 */
   int normalise;
   gpu_routing_t routing;

@@ -1,8 +1,8 @@
 /* skinny_parts.h: a block's share of a linear layer of at most 32 rows, weights streamed once.
  *
- * Device functions of gemm_skinny.cu and moe.cu: 256 threads, eight warps that take spans of K in
- * turn (linear_parts.h); a lane loads 16 bytes of W straight to registers. blockIdx.x is the
- * group of weight tiles, blockIdx.y the part of the spans.
+ * Device functions of gemm_skinny.cu, gemm_packed.cu and moe.cu: 256 threads, eight warps that take
+ * spans of K in turn (linear_parts.h); a lane loads 16 bytes of W straight to registers. blockIdx.x
+ * is the group of weight tiles, blockIdx.y the part of the spans.
  */
 #ifndef INFERD_CUDA_KERNELS_SKINNY_PARTS_H
 #define INFERD_CUDA_KERNELS_SKINNY_PARTS_H
@@ -92,6 +92,17 @@ GPU_FN void leave_sums(float (&acc)[TILES][TOKENS][4], float (*sums)[TOKENS * 8 
   }
 }
 
+/* inverse[TOKENS * 8] = 1 / rms of each row. */
+template <class T, int TOKENS> GPU_FN void norm_rows(const gpu_skinny_t &args, float *inverse) {
+  for (int token = threadIdx.x / WARP; token < args.rows; token += SKINNY_WARPS) {
+    const float sum = warp_row_squares(input_row<T>(args, token), args.k);
+    if (threadIdx.x % WARP == 0) inverse[token] = inverse_rms(sum, args.k, args.norm_eps);
+  }
+  for (int token = args.rows + threadIdx.x; token < TOKENS * 8; token += SKINNY_THREADS)
+    inverse[token] = 0.0f;
+  __syncthreads();
+}
+
 /* Multiplies the spans of this block: part blockIdx.y of all spans. */
 template <class T, int TOKENS, int TILES, bool NORM>
 GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
@@ -103,15 +114,7 @@ GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES
             stop = begin + columns < args.k ? begin + columns : args.k;
   if (warp < mine) load_weights<T, TILES>(args, begin, stop, weights);
   grid_dependency_wait();
-  if (NORM) {
-    for (int token = warp; token < args.rows; token += SKINNY_WARPS) {
-      const float sum = warp_row_squares(input_row<T>(args, token), args.k);
-      if (threadIdx.x % WARP == 0) shared.inverse[token] = inverse_rms(sum, args.k, args.norm_eps);
-    }
-    for (int token = args.rows + threadIdx.x; token < TOKENS * 8; token += SKINNY_THREADS)
-      shared.inverse[token] = 0.0f;
-    __syncthreads();
-  }
+  if (NORM) norm_rows<T, TOKENS>(args, shared.inverse);
   for (int span = first + warp; span < first + mine; span += SKINNY_WARPS) {
     const int low = span * columns, high = low + columns < args.k ? low + columns : args.k;
     for (int column = low; column < high; column += batch) {

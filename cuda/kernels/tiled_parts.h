@@ -1,8 +1,8 @@
 /* tiled_parts.h: a block's share of a linear layer of many rows: 128 weight rows, 128 tokens.
  *
- * Device functions of gemm_tiled.cu and moe.cu: 256 threads; both operands pass through a ring of
- * cp.async stages of 32 columns, a warp multiplies 64 weight rows and 32 tokens with mma.sync.
- * Spans of K are summed and added as linear_parts.h says.
+ * Device functions of gemm_tiled.cu, gemm_packed.cu and moe.cu: 256 threads; both operands pass
+ * through a ring of cp.async stages of 32 columns, a warp multiplies 64 weight rows and 32 tokens
+ * with mma.sync. Spans of K are summed and added as linear_parts.h says.
  */
 #ifndef INFERD_CUDA_KERNELS_TILED_PARTS_H
 #define INFERD_CUDA_KERNELS_TILED_PARTS_H
@@ -18,24 +18,35 @@ typedef struct tiled_shared {
   uint8_t weights[TILED_STAGES][SIDE * ROW_BYTES], tokens[TILED_STAGES][SIDE * ROW_BYTES];
 } tiled_shared_t;
 
-/* Starts the copies of one step; past the end of K an empty group. */
+/* Starts the copies of one step's inputs, which end its group; past the end of K an empty one. */
+template <class T>
+GPU_FN void load_tokens(const gpu_skinny_t &args, int first, int step, tiled_shared_t *shared) {
+  const int column = step * STEP_K, stage = step % TILED_STAGES;
+  UNROLL
+  for (int j = 0; column < args.k && j < SIDE * ROW_CHUNKS / TILED_THREADS; j++) {
+    const int i = j * TILED_THREADS + threadIdx.x, token = first + i / ROW_CHUNKS;
+    const int at = column + i % ROW_CHUNKS * VECTOR;
+    const bool has_token = token < args.rows && at < args.k;
+    const T *in = has_token ? input_row<T>(args, token) + at : (const T *)args.in;
+    cp_async_16(shared->tokens[stage] + i * KV_CHUNK, in, has_token ? KV_CHUNK : 0);
+  }
+  cp_async_commit();
+}
+
+/* The same for weights and inputs. */
 template <class T>
 GPU_FN void load_step(const gpu_skinny_t &args, int first, int step, tiled_shared_t *shared) {
   const int column = step * STEP_K, stage = step % TILED_STAGES;
-  if (column < args.k) {
-    UNROLL
-    for (int j = 0; j < SIDE * ROW_CHUNKS / TILED_THREADS; j++) {
-      const int i = j * TILED_THREADS + threadIdx.x, row = i / ROW_CHUNKS;
-      const int at = column + i % ROW_CHUNKS * VECTOR, token = first + row;
-      const int n = weight_row(args, blockIdx.x * (SIDE / 16) + row / 16, row % 16);
-      const bool has_weight = n >= 0 && at < args.k, has_token = token < args.rows && at < args.k;
-      const T *weight = (const T *)args.weight + (has_weight ? (size_t)n * args.k + at : 0);
-      const T *in = has_token ? input_row<T>(args, token) + at : (const T *)args.in;
-      cp_async_16(shared->weights[stage] + i * KV_CHUNK, weight, has_weight ? KV_CHUNK : 0);
-      cp_async_16(shared->tokens[stage] + i * KV_CHUNK, in, has_token ? KV_CHUNK : 0);
-    }
+  UNROLL
+  for (int j = 0; column < args.k && j < SIDE * ROW_CHUNKS / TILED_THREADS; j++) {
+    const int i = j * TILED_THREADS + threadIdx.x, row = i / ROW_CHUNKS;
+    const int at = column + i % ROW_CHUNKS * VECTOR;
+    const int n = weight_row(args, blockIdx.x * (SIDE / 16) + row / 16, row % 16);
+    const bool has_weight = n >= 0 && at < args.k;
+    const T *weight = (const T *)args.weight + (has_weight ? (size_t)n * args.k + at : 0);
+    cp_async_16(shared->weights[stage] + i * KV_CHUNK, weight, has_weight ? KV_CHUNK : 0);
   }
-  cp_async_commit();
+  load_tokens<T>(args, first, step, shared);
 }
 
 typedef float warp_sums_t[WARP_TILES][WARP_TOKENS][4];
@@ -73,6 +84,23 @@ GPU_FN void end_span(warp_sums_t &total, warp_sums_t &acc) {
   }
 }
 
+/* Writes the sums of the warp's weight rows and tokens. */
+template <class T>
+GPU_FN void write_tile(const gpu_skinny_t &args, int first, const warp_sums_t &total) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const int tile = blockIdx.x * (SIDE / 16) + warp % 2 * WARP_TILES;
+  const int token = first + warp / 2 * WARP_TOKENS * 8 + lane % 4 * 2;
+  UNROLL
+  for (int r = 0; r < WARP_TILES; r++) {
+    UNROLL
+    for (int m = 0; m < WARP_TOKENS; m++) {
+      for (int i = 0; i < 2; i++)
+        write_pair<T>(args, token + m * 8 + i, tile + r, lane / 4, total[r][m][i],
+                      total[r][m][2 + i]);
+    }
+  }
+}
+
 /* 128 weight rows times the tokens from `first` on; blockIdx.x counts the weight rows. */
 template <class T>
 GPU_FN void tiled_block(const gpu_skinny_t &args, int first, tiled_shared_t *shared) {
@@ -87,18 +115,7 @@ GPU_FN void tiled_block(const gpu_skinny_t &args, int first, tiled_shared_t *sha
     if ((step + 1) % span_steps == 0 || step + 1 == steps) end_span(total, acc);
   }
   cp_async_wait<0>();
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const int tile = blockIdx.x * (SIDE / 16) + warp % 2 * WARP_TILES;
-  const int token = first + warp / 2 * WARP_TOKENS * 8 + lane % 4 * 2;
-  UNROLL
-  for (int r = 0; r < WARP_TILES; r++) {
-    UNROLL
-    for (int m = 0; m < WARP_TOKENS; m++) {
-      for (int i = 0; i < 2; i++)
-        write_pair<T>(args, token + m * 8 + i, tile + r, lane / 4, total[r][m][i],
-                      total[r][m][2 + i]);
-    }
-  }
+  write_tile<T>(args, first, total);
 }
 
 #endif

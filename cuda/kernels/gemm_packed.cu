@@ -1,0 +1,131 @@
+/* gemm_packed.cu: linear layers and embeddings whose weights are packed: 4 or 8 bits, or e4m3.
+ *
+ * As gemm_skinny.cu up to 32 rows and gemm_tiled.cu beyond, with their sums: the bits are those of
+ * the weights unpacked to the type of the activations. Moves N * K / 2 or N * K bytes of codes, and
+ * scales: 2 to 8 bytes for 16 columns or more; few rows are bound by that, or by the 30
+ * instructions that unpack eight weights. Measured: not yet.
+ */
+#include "cuda/kernels/packed_skinny_parts.h"
+#include "cuda/kernels/packed_tiled_parts.h"
+#include "cuda/kernels/split_parts.h"
+
+template <class T, int CODES, int TOKENS, int TILES, bool NORM>
+__global__ void __launch_bounds__(SKINNY_THREADS) packed_skinny_kernel(const gpu_skinny_t args) {
+  typedef skinny_shared_t<TOKENS, TILES> shared_t;
+  DYN_SMEM(shared_t, memory);
+  shared_t &shared = *memory;
+  stream_packed<T, CODES, TOKENS, TILES, NORM>(args, shared);
+  if (gridDim.y == 1)
+    write_spans<T>(args, shared);
+  else if (meet_blocks(args, shared))
+    write_partials<T, TOKENS, TILES>(args);
+}
+
+template <class T, int CODES>
+__global__ void __launch_bounds__(TILED_THREADS) packed_tiled_kernel(const gpu_skinny_t args) {
+  DYN_SMEM(tiled_shared_t, shared);
+  packed_block<T, CODES>(args, blockIdx.y * SIDE, shared);
+}
+
+template <class T, int CODES>
+__global__ void packed_embed_kernel(T *out, const gpu_table_t table, const gpu_packed_rows_t rows) {
+  const int64_t id = (int64_t)rows.ids[blockIdx.x] + rows.offset;
+  const bool valid = id >= 0 && id < table.rows;
+  if (rows.adds && !valid) return;
+  T *to = out + (size_t)blockIdx.x * table.width;
+  for (int i = threadIdx.x * VECTOR; i < table.width; i += blockDim.x * VECTOR) {
+    alignas(16) T w[VECTOR] = {};
+    float v[VECTOR] = {}, left[VECTOR] = {};
+    if (valid) {
+      const uint2 codes = load_codes<CODES>(table.packed, table.values, (int)id, i);
+      const raw_scale_t raw = load_scale(table.packed, table.values, (int)id, i);
+      store_16(w, unpack_8<T, CODES>(table.packed, codes, raw));
+    }
+    if (rows.adds) load_8(left, to + i);
+    for (int j = 0; j < VECTOR; j++) {
+      v[j] = mul_rn(to_float(w[j]), rows.scale);
+      if (rows.adds) v[j] = add_rn(left[j], v[j]);
+    }
+    store_8(to + i, v);
+  }
+}
+
+/* ---- launches ---- */
+
+template <class T, int CODES, int TOKENS, int TILES, bool NORM>
+static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
+  const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
+  const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
+  launch_options_t overlap = {};
+  overlap.may_overlap = true;
+  const cudaError_t status =
+      cudaFuncSetAttribute((const void *)packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  return LAUNCH_WITH(overlap, (packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>),
+                     (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
+}
+
+template <class T, int CODES>
+static cudaError_t skinny(const gpu_skinny_t &args, gpu_stream_t stream) {
+  if (args.norm) return launch<T, CODES, 1, 1, true>(args, stream);
+  if (args.rows <= 8) return launch<T, CODES, 1, 1, false>(args, stream);
+  if (args.rows <= 16) return launch<T, CODES, 2, 2, false>(args, stream);
+  return launch<T, CODES, 4, 2, false>(args, stream);
+}
+
+template <class T, int CODES>
+static cudaError_t tiled(const gpu_skinny_t &args, gpu_stream_t stream) {
+  const size_t bytes = sizeof(tiled_shared_t);
+  const cudaError_t status =
+      cudaFuncSetAttribute((const void *)packed_tiled_kernel<T, CODES>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  const unsigned columns = (unsigned)((weight_tiles(args) + SIDE / 16 - 1) / (SIDE / 16));
+  return LAUNCH((packed_tiled_kernel<T, CODES>),
+                (columns, (unsigned)((args.rows + SIDE - 1) / SIDE)), (TILED_THREADS), bytes,
+                stream, args);
+}
+
+template <class T, int CODES>
+static cudaError_t linear_of(const gpu_skinny_t &args, gpu_stream_t stream) {
+  return args.rows <= GPU_SKINNY_ROWS_MAX ? skinny<T, CODES>(args, stream)
+                                          : tiled<T, CODES>(args, stream);
+}
+
+template <class T> static cudaError_t linear(const gpu_skinny_t &args, gpu_stream_t stream) {
+  switch (args.packed.codes) {
+  case GPU_CODES_4: return linear_of<T, GPU_CODES_4>(args, stream);
+  case GPU_CODES_8: return linear_of<T, GPU_CODES_8>(args, stream);
+  default: return linear_of<T, GPU_CODES_E4M3>(args, stream);
+  }
+}
+
+int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
+  if (!linear_supported(*args) || (args->norm && args->rows > GPU_PACKED_NORM_ROWS_MAX))
+    return cudaErrorInvalidValue;
+  if (args->rows == 0) return cudaSuccess;
+  return FOR_DTYPE(dtype, linear, *args, stream);
+}
+
+template <class T, int CODES>
+static cudaError_t embed_of(void *out, const gpu_table_t &table, const gpu_packed_rows_t &rows,
+                            gpu_stream_t stream) {
+  return LAUNCH((packed_embed_kernel<T, CODES>), ((unsigned)rows.tokens),
+                (row_threads(table.width)), 0, stream, (T *)out, table, rows);
+}
+
+template <class T>
+static cudaError_t embed(void *out, const gpu_table_t &table, const gpu_packed_rows_t &rows,
+                         gpu_stream_t stream) {
+  switch (table.packed.codes) {
+  case GPU_CODES_4: return embed_of<T, GPU_CODES_4>(out, table, rows, stream);
+  case GPU_CODES_8: return embed_of<T, GPU_CODES_8>(out, table, rows, stream);
+  default: return embed_of<T, GPU_CODES_E4M3>(out, table, rows, stream);
+  }
+}
+
+int gpu_packed_embed(dtype_t dtype, void *out, const gpu_table_t *table,
+                     const gpu_packed_rows_t *rows, gpu_stream_t stream) {
+  return FOR_DTYPE(dtype, embed, out, *table, *rows, stream);
+}

@@ -1,0 +1,145 @@
+/* test_packed.cc: layers of packed weights have the bits of the same numbers unpacked. */
+#include "cuda/kernels/moe.h"
+#include "tests/cuda/packed_case.h"
+
+struct layer_case_t {
+  int rows, n, k;
+  bool bias = false, residual = false, logits = false, norm = false;
+  int activation = -1, workers = 0;
+};
+
+template <class T> static void layer_case(const packed_form_t &form, const layer_case_t &c) {
+  const bool gated = c.activation >= GPU_SILU_MUL;
+  const packed_matrix_t<T> matrix(form, gated ? 2 * c.n : c.n, c.k);
+  const size_t outputs = (size_t)c.rows * c.n;
+  device_array<uint8_t> packed(matrix.bytes);
+  device_array<T> plain(matrix.values), in(random_values<T>((size_t)c.rows * c.k, 1));
+  device_array<T> residual(random_values<T>(outputs, 1)), out(outputs);
+  device_array<float> bias(random_values<float>(2 * c.n, 1)), norm(random_values<float>(c.k, 2));
+  device_array<float> logits(outputs), partial(gpu_skinny_partial_bytes(c.rows, c.n) / 4);
+  device_array<int32_t> tickets(std::vector<int32_t>(c.n / 8 + 1));
+  gpu_skinny_t args = {};
+  args.in = in.p, args.weight = plain.p, args.bias = c.bias ? bias.p : nullptr;
+  args.residual = c.residual ? residual.p : nullptr;
+  args.out = c.logits ? (void *)logits.p : (void *)out.p;
+  args.rows = c.rows, args.n = c.n, args.k = c.k, args.logits = c.logits;
+  args.norm = c.norm, args.norm_weight = norm.p, args.norm_eps = 1e-5f;
+  args.activate = c.activation >= 0;
+  args.activation = args.activate ? (gpu_activation_t)c.activation : GPU_RELU;
+  if (c.workers > 0) args.partial = partial.p, args.tickets = tickets.p, args.workers = c.workers;
+  MUST(gpu_linear(dtype_of<T>(), &args, nullptr));
+  const auto expected_logits = logits.get();
+  const auto expected = out.get();
+  MUST(cudaMemset(out.p, 0, out.bytes()));
+  MUST(cudaMemset(logits.p, 0, logits.bytes()));
+  args.weight = packed.p, args.packed = matrix.form;
+  MUST(gpu_linear(dtype_of<T>(), &args, nullptr));
+  const std::string what = std::string(form.name) + " " + name_of<T>() + ": " +
+                           std::to_string(c.rows) + " x " + std::to_string(c.n) + " x " +
+                           std::to_string(c.k);
+  if (c.logits)
+    check_that(memcmp(logits.get().data(), expected_logits.data(), logits.bytes()) == 0, what);
+  else
+    check_that(memcmp(out.get().data(), expected.data(), out.bytes()) == 0, what);
+}
+
+TEST(packed_few_rows) {
+  for (const packed_form_t &form : packed_forms) {
+    layer_case<bf16_t>(form, {1, 16, 256, false, false, true});
+    layer_case<bf16_t>(form, {3, 37, 1032, true, true});
+    layer_case<f16_t>(form, {9, 41, 2312, true, false, true});
+    layer_case<bf16_t>(form, {32, 40, 520, false, true});
+    layer_case<f16_t>(form, {5, 70, 8, true});
+  }
+}
+
+/* Spans that do not begin where units do: 11,008 columns are 16 spans of 704. */
+TEST(packed_spans_across_units) {
+  for (const packed_form_t &form : packed_forms) {
+    layer_case<bf16_t>(form, {2, 16, 11008, false, false, true});
+    layer_case<bf16_t>(form, {17, 16, 3584, false, false, true});
+  }
+}
+
+TEST(packed_fused) {
+  for (const packed_form_t &form : packed_forms) {
+    layer_case<bf16_t>(form, {7, 36, 776, true, false, false, true, GPU_SILU_MUL});
+    layer_case<f16_t>(form, {18, 21, 512, true, false, false, false, GPU_GELU_TANH_MUL});
+    layer_case<bf16_t>(form, {1, 40, 264, false, false, false, true, GPU_RELU2, 9});
+  }
+}
+
+TEST(packed_split) {
+  for (const packed_form_t &form : packed_forms) {
+    layer_case<bf16_t>(form, {7, 70, 1032, true, true, false, false, -1, 16});
+    layer_case<f16_t>(form, {20, 50, 520, false, false, true, false, -1, 100});
+  }
+}
+
+TEST(packed_many_rows) {
+  for (const packed_form_t &form : packed_forms) {
+    layer_case<bf16_t>(form, {33, 50, 40, true, true});
+    layer_case<f16_t>(form, {130, 140, 1100 / 8 * 8, false, false, true});
+    layer_case<bf16_t>(form, {65, 72, 136, true, false, false, false, GPU_SILU_MUL});
+  }
+}
+
+/* Experts whose rows are no whole panels; few rows an expert, many, and tiles of them. */
+TEST(packed_experts) {
+  const int hidden = 136, width = 36 / 8 * 8 + 8, experts = 3, top = 2;
+  for (const packed_form_t &form : packed_forms) {
+    const packed_matrix_t<bf16_t> up(form, experts * 2 * width, hidden),
+        down(form, experts * hidden, width);
+    device_array<uint8_t> up_packed(up.bytes), down_packed(down.bytes);
+    device_array<bf16_t> up_plain(up.values), down_plain(down.values);
+    device_array<float> router(random_values<float>(experts * hidden, 0.5f));
+    device_array<uint8_t> space(gpu_moe_workspace_bytes(hidden, width, experts, top));
+    for (int rows : {1, 20, 60, 200}) {
+      const size_t count = (size_t)rows * hidden;
+      device_array<bf16_t> in(random_values<bf16_t>(count, 1)), out(count), other(count);
+      device_array<bf16_t> residual(random_values<bf16_t>(count, 1));
+      gpu_moe_t args = {};
+      args.in = in.p, args.residual = residual.p, args.out = out.p, args.router = router.p;
+      args.up = up_plain.p, args.down = down_plain.p, args.workspace = space.p;
+      args.rows = rows, args.hidden = hidden, args.width = width, args.num_experts = experts;
+      args.top_k = top, args.normalise = 1, args.activation = GPU_SILU_MUL;
+      MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
+      args.out = other.p, args.up = up_packed.p, args.up_packed = up.form;
+      MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
+      check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+                 std::string(form.name) + " up, " + std::to_string(rows) + " rows");
+      args.down = down_packed.p, args.down_packed = down.form;
+      MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
+      check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+                 std::string(form.name) + " both, " + std::to_string(rows) + " rows");
+    }
+  }
+}
+
+TEST(packed_embeddings) {
+  const int rows = 21, width = 264, tokens = 5;
+  const std::vector<int32_t> wanted = {3, 20, -1, 0, 21};
+  device_array<int32_t> ids(wanted);
+  for (const packed_form_t &form : packed_forms) {
+    const packed_matrix_t<bf16_t> matrix(form, rows, width);
+    device_array<uint8_t> packed(matrix.bytes);
+    device_array<bf16_t> plain(matrix.values), out((size_t)tokens * width), other(out.count);
+    const gpu_table_t table = {plain.p, rows, width, {}};
+    const gpu_table_t small = {packed.p, rows, width, matrix.form};
+    MUST(gpu_embed(DTYPE_BF16, out.p, &table, ids.p, 1.5f, tokens, nullptr));
+    MUST(gpu_embed(DTYPE_BF16, other.p, &small, ids.p, 1.5f, tokens, nullptr));
+    check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+               std::string(form.name) + " embedded");
+    MUST(gpu_embed_positions(DTYPE_BF16, out.p, &table, ids.p, 2, tokens, nullptr));
+    MUST(gpu_embed_positions(DTYPE_BF16, other.p, &small, ids.p, 2, tokens, nullptr));
+    check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+               std::string(form.name) + " positions");
+  }
+}
+
+TEST(packed_refuses) {
+  gpu_skinny_t args = {};
+  args.packed.codes = GPU_CODES_8;
+  args.rows = GPU_PACKED_NORM_ROWS_MAX + 1, args.n = 16, args.k = 64, args.norm = 1;
+  check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "normed rows");
+}
