@@ -78,6 +78,7 @@ static bool describe(const device_t *device, const blas_api_t *api, blas_shape_t
 
 static bool is_taken(const gpu_skinny_t *layer) {
   const bool biased_logits = layer->logits && layer->bias != NULL; /* would need a bias in fp32 */
+  if (layer->packed.codes != GPU_CODES_PLAIN) return false;
   return layer->softcap == 0 && !layer->norm && !layer->activate && !biased_logits;
 }
 

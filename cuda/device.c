@@ -4,6 +4,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "cuda/packed.h"
 #include "cuda/swap.h"
 
 #include <sched.h>
@@ -120,6 +121,7 @@ const ops_t ops_cuda = {
     .logprobs_max = LOGPROBS_MAX,
     .act_bytes = 2,
     .dtypes = 1u << DTYPE_BF16 | 1u << DTYPE_F16,
+    .weight_formats = (2U << WEIGHT_GROUPED_FP8) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .block_size = 64,
     .kv_fp8 = true,
     .separate_memory = true,
@@ -134,6 +136,7 @@ const ops_t ops_cuda = {
     .describe = cuda_describe,
     .memory_free = cuda_memory_free,
     .weight = cuda_weight,
+    .weight_bytes = cuda_weight_bytes,
     .vector = cuda_vector,
     .kv_bytes = cuda_kv_bytes,
     .kv_cache = cuda_kv_cache,

@@ -2,8 +2,7 @@
  *
  * Everything runs on the engine thread. Set-up allocates and may fail. A step never allocates: it
  * packs the batch into pinned memory, sends it in one copy and launches. Only `end` waits. The
- * first error of a launch is kept in `fault`: later launches are skipped, and `end` reports it.
- * Activations have the 16-bit type of the weights.
+ * first error of a launch is kept in `fault`: later ones are skipped, and `end` reports it.
  */
 #ifndef INFERD_CUDA_DEVICE_H
 #define INFERD_CUDA_DEVICE_H
@@ -26,8 +25,9 @@ enum {
 };
 
 struct weight {
-  void *data; /* device, [rows, cols] */
+  void *data; /* device, [rows, cols], or as `packed` says */
   int64_t rows, cols;
+  gpu_packed_t packed;
 };
 
 struct vector {
@@ -90,7 +90,7 @@ struct device {
   size_t num_memory, room_memory, num_pinned, room_pinned, num_heap, room_heap;
   cuda_staging_t staging;
   bool is_batch_invariant, has_dtype, has_hopper_prefill /* _prefill_sm90 may run */;
-  dtype_t dtype; /* of weights, activations and cache */
+  dtype_t dtype; /* of weights, activations and cache: 16 bits */
   gpu_kv_t kv;
   struct swap_state *swap; /* NULL = no host pool */
   step_limits_t limits;

@@ -52,6 +52,8 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
       .router_bias = moe->router_bias != NULL ? moe->router_bias->values : NULL,
       .up = moe->up->data,
       .down = moe->down->data,
+      .up_packed = moe->up->packed,
+      .down_packed = moe->down->packed,
       .up_bias = moe->up_bias != NULL ? moe->up_bias->values : NULL,
       .down_bias = moe->down_bias != NULL ? moe->down_bias->values : NULL,
       .rows = rows,

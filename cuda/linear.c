@@ -13,6 +13,7 @@
  * share a tile. */
 static gpu_skinny_t layer_of(const device_t *device, const weight_t *weight, int32_t rows) {
   gpu_skinny_t layer = {.weight = weight->data,
+                        .packed = weight->packed,
                         .rows = rows,
                         .n = (int32_t)weight->rows,
                         .k = (int32_t)weight->cols,
@@ -51,7 +52,9 @@ void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *
 }
 
 static bool can_norm_inside(const fused_linear_t *linear, int32_t rows) {
-  return linear->norm != NULL && linear->norm->kind == NORM_RMS && rows <= GPU_SKINNY_ROWS_MAX;
+  const bool is_packed = linear->weight->packed.codes != GPU_CODES_PLAIN;
+  const int32_t rows_max = is_packed ? GPU_PACKED_NORM_ROWS_MAX : GPU_SKINNY_ROWS_MAX;
+  return linear->norm != NULL && linear->norm->kind == NORM_RMS && rows <= rows_max;
 }
 
 static bool can_activate_inside(const fused_linear_t *linear, int32_t rows) {

@@ -31,10 +31,18 @@ int weight_staging_release(device_t *device); /* after all copies: 0, or a cudaE
 
 /* weight_rows.c */
 enum { WEIGHT_THREADS_MAX = 32 };
-/* Writes rows [first, first + count) to `to`. `scratch` has scratch_bytes for each of
+/* A matrix as the items that travel: rows, or panels of packed rows. */
+typedef struct weight_items {
+  const weight_source_t *source;
+  gpu_packed_t packed;
+  int64_t count;
+  size_t bytes;           /* of an item */
+  _Atomic bool is_beyond; /* a packed number is beyond the run type */
+} weight_items_t;
+/* Writes items [first, first + count) to `to`. `scratch` has scratch_bytes for each of
  * device->num_threads. Engine thread; cannot fail. */
-void weight_rows(const device_t *device, const weight_source_t *source, int64_t first,
-                 int64_t count, uint8_t *to, uint8_t *scratch, size_t scratch_bytes);
+void weight_rows(const device_t *device, weight_items_t *items, int64_t first, int64_t count,
+                 uint8_t *to, uint8_t *scratch, size_t scratch_bytes);
 
 /* prepare.c */
 size_t cuda_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);

@@ -101,7 +101,7 @@ void cuda_begin(device_t *device, const batch_t *batch) {
 }
 
 static gpu_table_t table_of(const weight_t *weight) {
-  return (gpu_table_t){weight->data, (int32_t)weight->rows, (int32_t)weight->cols};
+  return (gpu_table_t){weight->data, (int32_t)weight->rows, (int32_t)weight->cols, weight->packed};
 }
 
 void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale) {

@@ -1,14 +1,17 @@
 /* weight.c: matrices and vectors onto the device.
  *
  * Rows are gathered by several threads (weight_rows.c) into one of two pinned halves while the
- * other travels, so that reading the file and the copy overlap. Engine thread, before READY;
- * matrices stay as they are: row-major, of the run type, widths in multiples of GPU_ROW_ALIGN.
+ * other travels, so that reading the file and the copy overlap. Engine thread, before READY; plain
+ * matrices stay as they are, row-major, of the run type; quantised ones become panels (packed.c).
+ * Widths are multiples of GPU_ROW_ALIGN.
  */
 #include "cuda/operations.h"
+#include "cuda/packed.h"
 
 #include "engine/base/checked.h"
 #include "engine/base/util.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,18 +70,27 @@ static int check_source(const device_t *device, const weight_source_t *source,
                    (long long)source->cols, GPU_ROW_ALIGN);
 }
 
-static int send_rows(device_t *device, const weight_source_t *source, uint8_t *to, uint8_t *scratch,
+static int send_rows(device_t *device, weight_items_t *items, uint8_t *to, uint8_t *scratch,
                      size_t scratch_bytes) {
-  const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
-  const int64_t rows_max = (int64_t)(device->staging.bytes / row_bytes);
-  for (int64_t first = 0; first < source->rows; first += rows_max) {
-    int64_t count = MIN(source->rows - first, rows_max);
-    weight_rows(device, source, first, count, device->staging.halves[device->staging.next], scratch,
+  const int64_t items_max = (int64_t)(device->staging.bytes / items->bytes);
+  for (int64_t first = 0; first < items->count; first += items_max) {
+    int64_t count = MIN(items->count - first, items_max);
+    weight_rows(device, items, first, count, device->staging.halves[device->staging.next], scratch,
                 scratch_bytes);
-    int status = staging_send(device, to + (size_t)first * row_bytes, (size_t)count * row_bytes);
+    int status =
+        staging_send(device, to + (size_t)first * items->bytes, (size_t)count * items->bytes);
     if (status) return status;
   }
   return 0;
+}
+
+static void describe_items(const weight_source_t *source, weight_items_t *out) {
+  *out = (weight_items_t){.source = source};
+  packed_form(source, &out->packed);
+  const bool is_packed = out->packed.codes != GPU_CODES_PLAIN;
+  out->count = is_packed ? DIV_UP(source->rows, GPU_PANEL_ROWS) : source->rows;
+  out->bytes = is_packed ? out->packed.panel_bytes
+                         : device_product((size_t)source->cols, 1, dtype_size(source->dtype));
 }
 
 int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
@@ -88,15 +100,16 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   if (code) return code;
   if (source->dtype != DTYPE_F32) device->has_dtype = true, device->dtype = source->dtype;
   size_t cols = (size_t)source->cols;
-  size_t row_bytes = device_product(cols, 1, dtype_size(source->dtype));
+  weight_items_t items;
   weight_t *weight;
+  describe_items(source, &items);
   code = device_take_heap(device, (void **)&weight, sizeof *weight, source->name, error);
   if (code) return code;
   weight->rows = source->rows;
   weight->cols = source->cols;
-  code = device_take(device, &weight->data, device_product((size_t)source->rows, row_bytes, 1),
-                     source->name, error);
-  if (!code) code = staging_take(device, row_bytes, error);
+  weight->packed = items.packed;
+  code = device_take(device, &weight->data, cuda_weight_bytes(source), source->name, error);
+  if (!code) code = staging_take(device, items.bytes, error);
   if (code) return code;
   size_t scratch_bytes = device_product(cols, sizeof(float), 1), all_bytes = 0;
   bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes) &&
@@ -104,9 +117,12 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   uint8_t *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, all_bytes) : NULL;
   if (scratch == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s", source->name);
-  int status = send_rows(device, source, weight->data, scratch, scratch_bytes);
+  int status = send_rows(device, &items, weight->data, scratch, scratch_bytes);
   free(scratch);
   if (status) return device_error(status, source->name, error);
+  if (atomic_load(&items.is_beyond))
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "tensor %s: holds a number that the chosen dtype cannot hold", source->name);
   *out = weight;
   return 0;
 }

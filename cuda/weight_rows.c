@@ -1,4 +1,5 @@
-/* weight_rows.c: writes rows of a matrix into a buffer, by several threads.
+/* weight_rows.c: writes rows of a matrix, or panels of packed rows, into a buffer, by several
+ * threads.
  *
  * Rows of a file cost page faults, and rows of dummy weights arithmetic: one thread makes a third
  * of a billion values a second, which is half a minute for 8 billion. Engine thread. The other
@@ -6,6 +7,7 @@
  * the same for any number of threads.
  */
 #include "cuda/operations.h"
+#include "cuda/packed.h"
 
 #include "engine/base/fault.h"
 #include "engine/base/util.h"
@@ -18,9 +20,8 @@
 static const size_t PIECE_BYTES = 16 << 10; /* that a thread takes at a time */
 
 typedef struct row_gathering {
-  const weight_source_t *source;
+  weight_items_t *items;
   uint8_t *to;
-  size_t row_bytes;
   int64_t first, count, rows_each;
   _Atomic int64_t next;
 } row_gathering_t;
@@ -30,6 +31,13 @@ typedef struct gatherer {
   void *scratch; /* of this thread */
 } gatherer_t;
 
+static void write_item(weight_items_t *items, int64_t index, uint8_t *to, void *scratch) {
+  if (items->packed.codes == GPU_CODES_PLAIN)
+    memcpy(to, items->source->row(items->source->context, index, scratch), items->bytes);
+  else if (!packed_panel(items->source, &items->packed, index, to, scratch))
+    atomic_store(&items->is_beyond, true);
+}
+
 static void *gather(void *context) {
   const gatherer_t *self = context;
   row_gathering_t *all = self->all;
@@ -38,18 +46,16 @@ static void *gather(void *context) {
     const int64_t begin = atomic_fetch_add(&all->next, all->rows_each);
     const int64_t end = MIN(begin + all->rows_each, all->count);
     if (begin >= end) return NULL;
-    for (int64_t i = begin; i < end; i++) {
-      const void *row = all->source->row(all->source->context, all->first + i, self->scratch);
-      memcpy(all->to + (size_t)i * all->row_bytes, row, all->row_bytes);
-    }
+    for (int64_t i = begin; i < end; i++)
+      write_item(all->items, all->first + i, all->to + (size_t)i * all->items->bytes,
+                 self->scratch);
   }
 }
 
-void weight_rows(const device_t *device, const weight_source_t *source, int64_t first,
-                 int64_t count, uint8_t *to, uint8_t *scratch, size_t scratch_bytes) {
-  const size_t row_bytes = (size_t)source->cols * dtype_size(source->dtype);
-  const int64_t fitting = (int64_t)(PIECE_BYTES / row_bytes), each = MAX(fitting, 1);
-  row_gathering_t all = {source, to, row_bytes, first, count, each, 0};
+void weight_rows(const device_t *device, weight_items_t *items, int64_t first, int64_t count,
+                 uint8_t *to, uint8_t *scratch, size_t scratch_bytes) {
+  const int64_t fitting = (int64_t)(PIECE_BYTES / items->bytes), each = MAX(fitting, 1);
+  row_gathering_t all = {items, to, first, count, each, 0};
   gatherer_t gatherers[WEIGHT_THREADS_MAX];
   pthread_t threads[WEIGHT_THREADS_MAX];
   sigset_t others, before;

@@ -1,0 +1,242 @@
+/* test_packed.c: quantised matrices onto the device, emulated: every format of files arrives as the
+ * numbers that engine/quant reads, takes the bytes that the plan counts, and is refused where a
+ * number is beyond the run type.
+ */
+#include "cuda/operations.h"
+#include "cuda/packed.h"
+
+#include "engine/base/half.h"
+#include "engine/base/random.h"
+#include "engine/base/util.h"
+#include "engine/quant/quant_blocks.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 21, COLS = 768, ROW_BYTES = 4 * COLS };
+
+typedef struct matrix_case {
+  uint8_t rows[ROWS][ROW_BYTES]; /* as the files hold them */
+  weight_format_t formats[ROWS];
+  float values[ROWS][COLS];
+  dtype_t dtype;
+  int32_t group;
+  uint64_t counter;
+} matrix_case_t;
+
+static uint32_t draw(matrix_case_t *c, uint32_t below) {
+  return (uint32_t)(random_mix(++c->counter) >> 33) % below;
+}
+
+static float draw_scale(matrix_case_t *c) {
+  return ((float)draw(c, 2001) - 1000) * 0x1p-20f;
+}
+
+/* Random codes, and f16 numbers of about a thousandth. */
+static void draw_blocks(matrix_case_t *c, const quant_format_t *format, uint8_t *row) {
+  for (int32_t at = 0; at < COLS / format->block_cols * format->block_bytes; at++)
+    row[at] = (uint8_t)draw(c, 256);
+  for (int32_t b = 0; b < COLS / format->block_cols; b++) {
+    uint8_t *block = row + b * format->block_bytes;
+    int32_t halves[2];
+    for (int32_t i = 0; i < quant_block_halves(format->format, halves); i++) {
+      const uint16_t half = f16_from_float(draw_scale(c));
+      memcpy(block + halves[i], &half, sizeof half);
+    }
+    if (format->format == WEIGHT_GGUF_MXFP4) block[0] = (uint8_t)(100 + draw(c, 40));
+  }
+}
+
+static void draw_grouped(matrix_case_t *c, weight_format_t format, uint8_t *row) {
+  const int32_t groups = DIV_UP(COLS, c->group);
+  const bool few = format == WEIGHT_GROUPED_4 || format == WEIGHT_GROUPED_FP4;
+  for (int32_t k = 0; k < COLS; k++) {
+    row[k] = (uint8_t)draw(c, few ? 16 : 256);
+    if (format == WEIGHT_GROUPED_FP8 && (row[k] & 0x7f) == 0x7f) row[k] = 3;
+  }
+  for (int32_t g = 0; g < 2 * groups; g++) {
+    const float number = draw_scale(c);
+    memcpy(row + COLS + (size_t)g * sizeof number, &number, sizeof number);
+  }
+}
+
+/* The numbers of a row by the definitions of weight_source.h. */
+static void decode(matrix_case_t *c, int32_t r) {
+  static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const uint8_t *row = c->rows[r];
+  float *out = c->values[r];
+  for (int32_t k = 0; k < COLS && c->formats[r] == WEIGHT_MXFP4; k++) {
+    const uint8_t *block = row + k / MXFP4_COLS * MXFP4_BYTES;
+    const int32_t code = block[k % MXFP4_COLS / 2] >> k % 2 * 4 & 15;
+    out[k] = ldexpf(code & 8 ? -e2m1[code & 7] : e2m1[code], block[MXFP4_BYTES - 1] - 127);
+  }
+  for (int32_t k = 0; k < COLS && c->formats[r] == WEIGHT_GROUPED_FP8; k++) {
+    float scale;
+    memcpy(&scale, row + COLS + (size_t)(k / c->group) * sizeof scale, sizeof scale);
+    out[k] = float_from_e4m3(row[k]) * scale;
+  }
+  const quant_format_t *format = quant_format(c->formats[r]);
+  if (format != NULL) quant_decode(format, c->group, row, COLS, out);
+}
+
+static void draw_row(matrix_case_t *c, int32_t r, weight_format_t format) {
+  c->formats[r] = format;
+  if (format >= WEIGHT_GROUPED) {
+    draw_grouped(c, format, c->rows[r]);
+  } else if (format != WEIGHT_MXFP4) {
+    draw_blocks(c, quant_format(format), c->rows[r]);
+  } else {
+    for (int32_t i = 0; i < COLS / MXFP4_COLS * MXFP4_BYTES; i++)
+      c->rows[r][i] = (uint8_t)(i % MXFP4_BYTES == MXFP4_BYTES - 1 ? draw(c, 140) : draw(c, 256));
+  }
+  decode(c, r);
+}
+
+static const void *row_of(void *context, int64_t row, void *scratch) {
+  (void)scratch;
+  return ((matrix_case_t *)context)->rows[row];
+}
+static weight_format_t format_of(void *context, int64_t row) {
+  return ((matrix_case_t *)context)->formats[row];
+}
+
+static uint16_t narrow(dtype_t dtype, float value) {
+  return dtype == DTYPE_BF16 ? bf16_from_float(value) : f16_from_float(value);
+}
+
+/* Embeds every row and compares it with the rounded numbers; a zero may have either sign. */
+static void check_values(const matrix_case_t *c, device_t *d, const weight_t *weight) {
+  uint16_t *got = malloc(sizeof(uint16_t[ROWS][COLS]));
+  void *out;
+  int32_t *ids, all[ROWS];
+  for (int32_t r = 0; r < ROWS; r++) all[r] = r;
+  cr_assert_not_null(got);
+  cr_assert_eq(cudaMalloc(&out, sizeof(uint16_t[ROWS][COLS])), cudaSuccess);
+  cr_assert_eq(cudaMalloc((void **)&ids, sizeof all), cudaSuccess);
+  cr_assert_eq(cudaMemcpy(ids, all, sizeof all, cudaMemcpyHostToDevice), cudaSuccess);
+  const gpu_table_t table = {weight->data, ROWS, COLS, weight->packed};
+  cr_assert_eq(gpu_embed(c->dtype, out, &table, ids, 1.0f, ROWS, d->stream), 0);
+  cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess);
+  cr_assert_eq(cudaMemcpy(got, out, sizeof(uint16_t[ROWS][COLS]), cudaMemcpyDeviceToHost),
+               cudaSuccess);
+  for (int32_t r = 0; r < ROWS; r++) {
+    for (int32_t k = 0; k < COLS; k++) {
+      const uint16_t expected = narrow(c->dtype, c->values[r][k]), found = got[r * COLS + k];
+      cr_assert(found == expected || ((found | expected) & 0x7fff) == 0,
+                "format %d, row %d, column %d: %#x, expected %#x (%g)", c->formats[r], r, k, found,
+                expected, (double)c->values[r][k]);
+    }
+  }
+  cudaFree(out);
+  cudaFree(ids);
+  free(got);
+}
+
+static device_t *open_device(void) {
+  const device_options_t options = {.num_threads = 3};
+  inferd_error_t error = {0};
+  device_t *d;
+  cr_assert_eq(ops_cuda.open(&options, &d, &error), 0, "%s", error.message);
+  return d;
+}
+
+static weight_source_t source_of(matrix_case_t *c, bool mixed) {
+  return (weight_source_t){.name = "packed",
+                           .rows = ROWS,
+                           .cols = COLS,
+                           .format = c->formats[0],
+                           .dtype = c->dtype,
+                           .group = c->group,
+                           .row_format = mixed ? format_of : NULL,
+                           .row = row_of,
+                           .context = c};
+}
+
+/* Loads the matrix; it takes what the plan counts, at most `bits_max` a weight. */
+static void check_matrix(matrix_case_t *c, bool mixed, double bits_max) {
+  device_t *d = open_device();
+  inferd_error_t error = {0};
+  weight_t *weight;
+  const weight_source_t source = source_of(c, mixed);
+  const size_t before = d->taken;
+  cr_assert_eq(ops_cuda.weight(d, &source, &weight, &error), 0, "%s", error.message);
+  cr_assert_eq(d->taken - before, ops_cuda.weight_bytes(&source));
+  const double bits = 8.0 * (double)(d->taken - before) / (DIV_UP(ROWS, 8) * 8 * COLS);
+  cr_assert_leq(bits, bits_max, "format %d takes %g bits", c->formats[0], bits);
+  check_values(c, d, weight);
+  ops_cuda.close(d);
+}
+
+typedef struct expected_bits {
+  weight_format_t format;
+  double bits; /* of a weight on the device */
+} expected_bits_t;
+
+static const expected_bits_t expectations[] = {
+    {WEIGHT_MXFP4, 4.25},      {WEIGHT_Q4_0, 4.5},        {WEIGHT_Q4_1, 5},
+    {WEIGHT_Q5_0, 8.5},        {WEIGHT_Q5_1, 9},          {WEIGHT_Q8_0, 8.5},
+    {WEIGHT_Q2_K, 5.125},      {WEIGHT_Q3_K, 4.5625},     {WEIGHT_Q4_K, 4.625},
+    {WEIGHT_Q5_K, 8.625},      {WEIGHT_Q6_K, 8.5625},     {WEIGHT_IQ4_NL, 4.5},
+    {WEIGHT_IQ4_XS, 4.3125},   {WEIGHT_GGUF_MXFP4, 4.25}, {WEIGHT_NVFP4, 5},
+    {WEIGHT_GROUPED, 8.5},     {WEIGHT_GROUPED_4, 4.5},   {WEIGHT_GROUPED_FP4, 4.25},
+    {WEIGHT_GROUPED_FP8, 8.25}};
+
+Test(packed, every_format_arrives_in_its_bits) {
+  static matrix_case_t c;
+  cr_assert_eq(ARRAY_LEN(expectations), WEIGHT_GROUPED_FP8, "a format is missing");
+  for (size_t i = 0; i < ARRAY_LEN(expectations); i++) {
+    const dtype_t dtype = i % 2 ? DTYPE_F16 : DTYPE_BF16;
+    c = (matrix_case_t){.dtype = dtype, .group = 128, .counter = i << 32};
+    for (int32_t r = 0; r < ROWS; r++) draw_row(&c, r, expectations[i].format);
+    check_matrix(&c, false, expectations[i].bits);
+  }
+}
+
+/* Groups that are no power of two, or one for the row. */
+Test(packed, groups_of_any_size) {
+  static matrix_case_t c;
+  static const int32_t groups[] = {16, 48, 96, 256, 768, 1024};
+  for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+    c = (matrix_case_t){.dtype = DTYPE_BF16, .group = groups[i], .counter = i << 40};
+    for (int32_t r = 0; r < ROWS; r++)
+      draw_row(&c, r, i % 2 ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED_FP8);
+    check_matrix(&c, false, 12);
+  }
+}
+
+/* q and k in one format, v in another; two levels in both, and in one alone. */
+Test(packed, rows_of_several_formats) {
+  static matrix_case_t c;
+  static const weight_format_t pairs[][2] = {{WEIGHT_Q4_K, WEIGHT_Q6_K},
+                                             {WEIGHT_Q4_0, WEIGHT_Q6_K},
+                                             {WEIGHT_Q8_0, WEIGHT_IQ4_NL},
+                                             {WEIGHT_Q5_1, WEIGHT_GGUF_MXFP4}};
+  for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+    c = (matrix_case_t){.dtype = DTYPE_BF16, .counter = i << 48};
+    for (int32_t r = 0; r < ROWS; r++) draw_row(&c, r, pairs[i][r > 12]);
+    check_matrix(&c, true, i == 0 ? 9.25 : 12);
+  }
+}
+
+/* 70,000 is beyond f16, not beyond bf16. */
+Test(packed, numbers_beyond_the_run_type_are_refused) {
+  static matrix_case_t c;
+  for (int32_t i = 0; i < 2; i++) {
+    c = (matrix_case_t){.dtype = i == 0 ? DTYPE_F16 : DTYPE_BF16, .group = 128};
+    for (int32_t r = 0; r < ROWS; r++) draw_row(&c, r, WEIGHT_GROUPED);
+    const float scale = 70000.0f / 255, min = 0;
+    c.rows[17][200] = 255; /* of the second group of six */
+    memcpy(c.rows[17] + COLS + sizeof scale, &scale, sizeof scale);
+    memcpy(c.rows[17] + COLS + 7 * sizeof min, &min, sizeof min);
+    device_t *d = open_device();
+    inferd_error_t error = {0};
+    weight_t *weight;
+    const weight_source_t source = source_of(&c, false);
+    const int code = ops_cuda.weight(d, &source, &weight, &error);
+    cr_assert_eq(code, i == 0 ? ERR_MODEL_MALFORMED : 0, "%d: %s", code, error.message);
+    if (i == 0) cr_assert_not_null(strstr(error.message, "packed"), "%s", error.message);
+    ops_cuda.close(d);
+  }
+}
