@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes models/demo, or another small Llama with a byte-level tokenizer, as a GGUF file.
 
-    scripts/vectors/gguf_demo.py OUT [--type BF16|Q8_0] [--split N] [DIR]     needs gguf and numpy
+    scripts/vectors/gguf_demo.py OUT [--type BF16|Q8_0|Q4_K_M] [--split N] [DIR]
 
-With llama.cpp's package `gguf`, as its converter does: rows of q and k zipped, norms in float32.
-BF16 has the numbers of the checkpoint, so both files give the same bits.
+With llama.cpp's package `gguf` and numpy, as its converter does: rows of q and k zipped, norms in
+float32. BF16 has the numbers of the checkpoint, so both files give the same bits.
 """
 
 import argparse
@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from gguf import GGMLQuantizationType as Type, GGUFWriter
 from gguf.quants import quantize
+
+import packing
 
 NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
          "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -67,7 +69,20 @@ def add_tokenizer(writer, directory, rows):
         writer.add_chat_template(config["chat_template"])
 
 
-def write(directory, out, kind=Type.BF16, split=0):
+def blocks(values, name, form):
+    """(type, rows of blocks): one type for all, or for Q4_K_M what llama.cpp's mixture does."""
+    if form != "Q4_K_M":
+        kind = Type[form] if isinstance(form, str) else form
+    elif values.shape[1] % 256 != 0:
+        kind = Type.Q5_0 if "ffn_down" not in name else Type.Q8_0
+    else:
+        kind = Type.Q6_K if "token_embd" in name or "attn_v" in name else Type.Q4_K
+    own = {Type.Q4_K: packing.q4_k, Type.Q6_K: packing.q6_k}
+    values = np.ascontiguousarray(values)
+    return kind, own[kind](values) if kind in own else quantize(values, kind)
+
+
+def write(directory, out, form=Type.BF16, split=0):
     c = json.loads((directory / "config.json").read_text("utf-8"))
     writer = GGUFWriter(out, "llama", split_max_tensors=split)
     writer.add_block_count(c["num_hidden_layers"])
@@ -94,7 +109,8 @@ def write(directory, out, kind=Type.BF16, split=0):
         if values.ndim == 1:
             writer.add_tensor(new, values)
         else:
-            writer.add_tensor(new, quantize(np.ascontiguousarray(values), kind), raw_dtype=kind)
+            kind, packed = blocks(values, new, form)
+            writer.add_tensor(new, packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -109,7 +125,7 @@ def main():
     parser.add_argument("--type", default="BF16")
     parser.add_argument("--split", type=int, default=0, help="tensors of a file; 0 = one file")
     options = parser.parse_args()
-    write(options.directory, options.out, Type[options.type], options.split)
+    write(options.directory, options.out, options.type, options.split)
 
 
 if __name__ == "__main__":
