@@ -96,7 +96,7 @@ static void route_by_scores(const moe_t *moe, const float *logits, int32_t *chos
   choose(choice, count, top_k, chosen);
   sort_ascending(chosen, top_k);
   for (int32_t j = 0; j < top_k; j++) total += scores[chosen[j]];
-  total = fmaxf(total, moe->share_floor) + SHARE_EPSILON;
+  total = fmaxf(total, moe->share_floor) + SHARE_EPSILON + moe->share_more;
   for (int32_t j = 0; j < top_k; j++)
     shares[j] = scores[chosen[j]] / (moe->normalise ? total : 1.0f) * moe->share_factor;
 }

@@ -111,11 +111,12 @@ typedef struct moe {
   /* Of scores (DeepSeek V2 and V3, ERNIE 4.5). The k largest scores + choice_bias are chosen. With
    * groups_top < num_groups only among the best groups of E / num_groups experts: a group counts as
    * its largest sum, or with group_pairs as the total of its two largest. Shares are divided by
-   * max(their sum, share_floor) if `normalise`, and multiplied by share_factor. */
+   * max(their sum, share_floor) + share_more if `normalise`, and multiplied by share_factor. */
   const vector_t *choice_bias; /* [E] or NULL */
   int32_t num_groups, groups_top;
   bool group_pairs;
   float share_floor, share_factor;
+  float share_more;            /* 0 but for LFM2-MoE, which runs on a CPU alone */
   activation_t activation;     /* must be gated */
   const weight_t *router;      /* [E, h] */
   const vector_t *router_bias; /* [E] or NULL */

@@ -105,7 +105,7 @@ typedef struct blueprint {
   bool experts_stacked; /* Qwen3.5: the files have one tensor for all experts, not one for each */
   routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
-  double share_floor, share_factor;
+  double share_floor, share_factor, share_more;
   encoder_t encoder; /* all 0 = a decoder that generates, or embeds, in one direction */
   bool conv1d, gguf; /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
   scheme_t scheme;   /* of the quantised weights in safetensors files */

@@ -211,6 +211,7 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
       .group_pairs = bp->routing == ROUTING_SIGMOID,
       .share_floor = (float)bp->share_floor,
       .share_factor = (float)bp->share_factor,
+      .share_more = (float)bp->share_more,
       .activation = bp->activation,
       .router = matrix_as(load, i, 1, &router, DTYPE_F32, false),
       .router_bias = vector(load, i, true, 1, &router),

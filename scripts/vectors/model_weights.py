@@ -96,7 +96,7 @@ def experts_of(model, name, shape, seed):
         return values(name.split(".experts.")[0] + f".{part}.weight", shape, shape[2], seed)
     base = name.rsplit(".", 1)[0]
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
-    if kind in ("mixtral", "minimax_m2"):
+    if kind in ("mixtral", "minimax_m2", "lfm2_moe"):
         parts = ["w2"] if name.endswith("down_proj") else ["w1", "w3"]
     rows = shape[1] // len(parts)
     return np.stack([np.concatenate([
@@ -129,7 +129,7 @@ def fill_choice_biases(model, seed):
     held = [*model.named_parameters(), *model.named_buffers()]
     with torch.no_grad():
         for full, tensor in held:
-            if full.endswith("e_score_correction_bias"):
+            if full.endswith(("e_score_correction_bias", "feed_forward.expert_bias")):
                 made = values(stored_name(model, full), tuple(tensor.shape), 0, seed)
                 tensor.copy_(torch.from_numpy(made))
 

@@ -16,6 +16,14 @@ def lfm2(*args, **more):
     return without(made, "hidden_act")
 
 
+def lfm2_moe(*args, **more):
+    return without(lfm2(*args, **{
+        "architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe", "num_dense_layers": 1,
+        "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+        "norm_topk_prob": True, "use_expert_bias": True, "routed_scaling_factor": 1.0, **more}),
+        "block_multiple_of")
+
+
 LINEAR = {"linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
           "linear_key_head_dim": 16, "linear_value_head_dim": 24}
 MOE = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
@@ -90,6 +98,18 @@ def draw_lfm2(rng, dtype):
                 layer_types=draw_types(rng, more["num_hidden_layers"], "conv"))
 
 
+def draw_lfm2_moe(rng, dtype):
+    sizes, _, more = draw_sizes(rng, [8, 16, 32, 48])
+    count = rng.randint(2, 6)
+    return lfm2_moe(*sizes, dtype, **more, conv_L_cache=rng.choice([2, 3, 4, 5]),
+                    conv_bias=rng.random() < 0.5, num_experts=count,
+                    num_experts_per_tok=rng.randint(1, count) if dtype == "float32" else count,
+                    num_dense_layers=rng.randint(0, 2), moe_intermediate_size=8 * rng.randint(3, 9),
+                    norm_topk_prob=rng.random() < 0.7,
+                    routed_scaling_factor=rng.choice([1.0, 1.8]),
+                    layer_types=draw_types(rng, more["num_hidden_layers"], "conv"))
+
+
 def draw_delta(rng, dtype, make):
     sizes, head_dim, more = draw_sizes(rng, [16, 32, 64])
     groups = rng.choice([1, 2, 3])
@@ -126,7 +146,7 @@ def draw_mamba(rng, dtype, make):
                 position_embedding_type=rng.choice(["nope", "rope"]))
 
 
-STATE_DRAWS = {"lfm2": draw_lfm2,
+STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe,
                "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
                "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
                "qwen3_next": lambda rng, dtype: draw_delta(rng, dtype, qwen3_next),
@@ -164,4 +184,8 @@ STATE_CASES = {
     "state-files-bamba": ("plain", bamba(48, 2, 1, 64, num_hidden_layers=2, **STATE_TINY)),
     "state-files-qwen3-5-images": ("plain", qwen3_5_images(qwen3_5(
         48, 2, 1, 64, num_hidden_layers=2, full_attention_interval=2, **STATE_TINY))),
+    "state-lfm2-moe": (None, lfm2_moe(96, 6, 2, 150)),
+    "state-files-lfm2-moe": ("plain", lfm2_moe(
+        48, 3, 1, 96, "bfloat16", num_experts=4, num_experts_per_tok=4, moe_intermediate_size=40,
+        num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], **STATE_TINY)),
 }

@@ -95,7 +95,7 @@ static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint
   bp->norm_eps = (float)config_double(reader, KEYS("norm_eps", "block_norm_eps"), family->norm_eps,
                                       1e-30, 0.999, false);
   bp->tied = config_bool(reader, KEYS("tie_embedding", "tie_word_embeddings"), family->tied);
-  read_lfm2_mlp(reader, family, bp);
+  if (family->expert_keys == EXPERTS_NONE) read_lfm2_mlp(reader, family, bp);
   mixer->kind = MIXER_CONV;
 }
 

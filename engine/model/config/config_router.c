@@ -1,5 +1,5 @@
 /* config_router.c: experts that are scored by a router with a rule of its own: DeepSeek and its
- * kin, ERNIE 4.5, MiniMax M2.
+ * kin, ERNIE 4.5, MiniMax M2, LFM2-MoE.
  *
  * Any thread, no state.
  */
@@ -144,6 +144,24 @@ static void read_minimax(config_reader_t *reader, const family_t *family, bluepr
   mark_layers(bp, 0, bp->num_layers, 1);
 }
 
+static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  bp->num_experts =
+      (int32_t)config_int(reader, KEYS("num_experts"), family->num_experts, 1, EXPERTS_MAX);
+  bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok"), family->experts_top, 1,
+                                        EXPERTS_TOP_MAX);
+  bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), family->expert_size,
+                                        1, EXPERT_SIZE_MAX);
+  bp->share_factor =
+      config_double(reader, KEYS("routed_scaling_factor"), family->share_factor, 0, 1e4, true);
+  bp->share_more = 1e-6; /* modeling_lfm2_moe.py of transformers */
+  bp->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
+  if (!config_bool(reader, KEYS("use_expert_bias"), true))
+    config_refuse(reader, "use_expert_bias", config_get(reader, "use_expert_bias"), "true");
+  int64_t first =
+      config_int(reader, KEYS("num_dense_layers"), family->dense_first, 0, MODEL_LAYERS_MAX);
+  mark_layers(bp, first, bp->num_layers, 1);
+}
+
 void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   blueprint->routing = family->routing;
   blueprint->num_groups = blueprint->groups_top = 1;
@@ -152,6 +170,7 @@ void config_read_router(config_reader_t *reader, const family_t *family, bluepri
   switch (family->expert_keys) {
   case EXPERTS_ERNIE: read_ernie(reader, family, blueprint); break;
   case EXPERTS_MINIMAX: read_minimax(reader, family, blueprint); break;
+  case EXPERTS_LFM2: read_lfm2(reader, family, blueprint); break;
   default: read_deepseek(reader, family, blueprint); break;
   }
   if (reader->code != 0) return;

@@ -31,7 +31,8 @@ typedef enum expert_keys {
   EXPERTS_GPT_OSS,  /* as Mixtral, with biases, interleaved, MXFP4 */
   EXPERTS_DEEPSEEK, /* n_routed_experts, groups, shared experts behind the first dense layers */
   EXPERTS_ERNIE,    /* moe_num_experts, moe_k ... */
-  EXPERTS_MINIMAX   /* as Mixtral, scored by a sigmoid */
+  EXPERTS_MINIMAX,  /* as Mixtral, scored by a sigmoid */
+  EXPERTS_LFM2      /* num_experts behind num_dense_layers, scored by a sigmoid */
 } expert_keys_t;
 
 /* Which full-attention layers of a family with windows do without rotation. */

@@ -34,6 +34,12 @@ static const tensor_pattern_t lfm2_patterns[] = {
     LFM2_MLP(ROLE_GATE, "w1", DIM_MLP, DIM_HIDDEN),
     LFM2_MLP(ROLE_UP, "w3", DIM_MLP, DIM_HIDDEN),
     LFM2_MLP(ROLE_DOWN, "w2", DIM_HIDDEN, DIM_MLP),
+    ROUTER("feed_forward.gate", WHEN_NEVER),
+    {ROLE_CHOICE_BIAS, "layers.#.feed_forward.expert_bias!", DIM_EXPERTS, DIM_NONE, WHEN_SCORED,
+     WHEN_NEVER, FORM_PLAIN},
+    EXPERT(ROLE_EXPERT_GATE, "feed_forward.experts.*.w1", DIM_EXPERT, DIM_HIDDEN),
+    EXPERT(ROLE_EXPERT_UP, "feed_forward.experts.*.w3", DIM_EXPERT, DIM_HIDDEN),
+    EXPERT(ROLE_EXPERT_DOWN, "feed_forward.experts.*.w2", DIM_HIDDEN, DIM_EXPERT),
 };
 
 /* Qwen3-Next and Qwen3.5. The gate of attention's output stands in q_proj, head by head. */

@@ -31,7 +31,8 @@ static void plan_copy(scheduler_t *scheduler, int32_t src, int32_t dst) {
   plan->state_copies[plan->num_state_copies++] = (state_copy_t){.src = src, .dst = dst};
 }
 
-/* The sequence leaves before its copy was launched. The others keep their order. */
+/* The sequence leaves before its copy was launched: there is one for each slot at most. The others
+ * keep their order. */
 static void undo_copy(plan_t *plan, int32_t dst) {
   int32_t kept = 0;
   for (int32_t i = 0; i < plan->num_state_copies; i++)

@@ -53,7 +53,8 @@ static inline void naive_route(const moe_t *moe, const float *logits, const floa
       chosen += shares[e];
   }
   for (int32_t e = 0; e < count; e++) {
-    if (moe->normalise) shares[e] /= scored ? fmax(chosen, moe->share_floor) + 1e-20 : chosen;
+    if (moe->normalise)
+      shares[e] /= scored ? fmax(chosen, moe->share_floor) + 1e-20 + moe->share_more : chosen;
     if (scored) shares[e] *= moe->share_factor;
   }
   free(choice);
