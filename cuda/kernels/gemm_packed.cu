@@ -10,7 +10,8 @@
 #include "cuda/kernels/split_parts.h"
 
 template <class T, int CODES, int TOKENS, int TILES, bool NORM>
-__global__ void __launch_bounds__(SKINNY_THREADS) packed_skinny_kernel(const gpu_skinny_t args) {
+__global__ void __launch_bounds__(SKINNY_THREADS, TOKENS == 1 ? 2 : 1)
+    packed_skinny_kernel(const gpu_skinny_t args) {
   typedef skinny_shared_t<TOKENS, TILES> shared_t;
   DYN_SMEM(shared_t, memory);
   shared_t &shared = *memory;
