@@ -21,6 +21,7 @@
 typedef struct attending {
   device_t *device;
   const attention_t *attention;
+  const kv_kind_t *kind; /* of the layer */
   const float *qkv;
   float *out;
   int32_t group;
@@ -66,12 +67,14 @@ static void widen_segment(const attending_t *job, const uint8_t *block, int32_t 
   size_t element = dtype_size(job->dtype), keys = (size_t)strip->segment_keys;
   uint8_t *own = device->widened + (size_t)scratch->worker * device->widened_bytes;
   uint8_t *k = own + (size_t)segment * (size_t)strip->head_dim * SEGMENT_KEYS * element;
-  uint8_t *v =
-      own + device->widened_keys + (size_t)segment * keys * (size_t)device->head_stride * element;
-  kernels->kv8_widen_keys(k, strip->k[segment], kv_scales(device, block, kv_head, false) + slots,
+  uint8_t *v = own + device->widened_keys +
+               (size_t)segment * keys * (size_t)job->kind->head_stride * element;
+  kernels->kv8_widen_keys(k, strip->k[segment],
+                          kv_scales(device, job->kind, block, kv_head, false) + slots,
                           strip->head_dim, device->key_stride);
-  kernels->kv8_widen_values(v, strip->v[segment], kv_scales(device, block, kv_head, true) + slots,
-                            strip->segment_keys, device->head_stride);
+  kernels->kv8_widen_values(v, strip->v[segment],
+                            kv_scales(device, job->kind, block, kv_head, true) + slots,
+                            strip->segment_keys, job->kind->head_stride);
   strip->k[segment] = k;
   strip->v[segment] = v;
 }
@@ -81,8 +84,8 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
   const device_t *device = job->device;
   strip_t *strip = &scratch->strip;
   size_t element = kv_element(&device->kv), size = (size_t)device->kv.block_size;
-  size_t key_head = (size_t)device->kv.head_dim * (size_t)device->key_stride * element;
-  size_t value_row = (size_t)device->head_stride * element;
+  size_t key_head = (size_t)job->kind->head_dim * (size_t)device->key_stride * element;
+  size_t value_row = (size_t)job->kind->head_stride * element;
   const int32_t *table = device->batch->block_table[item->request];
   if (job->rank > 0) kv_head = 0;
   for (int32_t s = first; s < last; s++) {
@@ -92,7 +95,7 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
     size_t offset = key % size;
     const uint8_t *at = kv_block(device, job->attention->layer, block);
     strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
-    strip->v[s] = at + device->key_bytes + ((size_t)kv_head * size + offset) * value_row;
+    strip->v[s] = at + job->kind->key_bytes + ((size_t)kv_head * size + offset) * value_row;
     if (device->kv.int8) widen_segment(job, at, kv_head, (int32_t)offset, s, scratch);
   }
   /* Scores are computed for whole groups of segments; no code reads those past the last key. */
@@ -105,8 +108,8 @@ static void add_values(const attending_t *job, attention_scratch_t *scratch, int
   if (first >= last) return;
   const device_t *device = job->device;
   int64_t row = (int64_t)from * job->group;
-  device->kernels->values[job->dtype](scratch->acc + row * device->head_stride, device->head_stride,
-                                      scratch->scores + row * SCORE_STRIDE,
+  device->kernels->values[job->dtype](scratch->acc + row * job->kind->head_stride,
+                                      job->kind->head_stride, scratch->scores + row * SCORE_STRIDE,
                                       (to - from) * job->group, &scratch->strip, first, last);
 }
 
@@ -122,7 +125,7 @@ static void add_latent(const attending_t *job, const item_t *item, int32_t base,
     visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
     if (first >= last) continue;
     device->kernels->latent_values[job->dtype](
-        scratch->acc + row * device->head_stride, device->head_stride,
+        scratch->acc + row * job->kind->head_stride, job->kind->head_stride,
         scratch->scores + row * SCORE_STRIDE, job->group, &scratch->strip, last, job->rank);
   }
 }
@@ -138,7 +141,7 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   int32_t keys = scratch->strip.segment_keys;
   int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = DIV_UP(high_end, keys);
   load_strip(job, item, kv_head, base, from, to, scratch);
-  device->kernels->scores[job->dtype](scratch->scores, scratch->q, device->head_stride,
+  device->kernels->scores[job->dtype](scratch->scores, scratch->q, job->kind->head_stride,
                                       count * job->group, &scratch->strip, from, to);
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;
@@ -148,8 +151,8 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
       float factor =
           device->kernels->softmax(scratch->scores + (int64_t)row * SCORE_STRIDE, first, last,
                                    attention->softcap, &scratch->max[row], &scratch->sum[row]);
-      device->kernels->scale(scratch->acc + (int64_t)row * device->head_stride, factor,
-                             device->head_stride);
+      device->kernels->scale(scratch->acc + (int64_t)row * job->kind->head_stride, factor,
+                             job->kind->head_stride);
     }
   }
   if (job->rank > 0) {
@@ -187,14 +190,14 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
   load_strip(job, item, kv_head, base, seen[0].first / keys,
              DIV_UP(seen[item->count - 1].last, keys), scratch);
   attend_t attend = {.q = (const uint16_t *)(const void *)scratch->q,
-                     .depth = ROUND_UP(device->kv.head_dim, DEPTH_ALIGN),
+                     .depth = ROUND_UP(job->kind->head_dim, DEPTH_ALIGN),
                      .positions = item->count,
                      .group = job->group,
                      .seen = seen,
                      .softcap = job->attention->softcap,
                      .strip = &scratch->strip,
                      .acc = scratch->acc,
-                     .ldo = device->head_stride,
+                     .ldo = job->kind->head_stride,
                      .max = scratch->max,
                      .sum = scratch->sum,
                      .space = scratch->scores};
@@ -211,7 +214,7 @@ static void attend_split(const attending_t *job, const item_t *item, int32_t kv_
     scratch->max[r] = -INFINITY;
     scratch->sum[r] = 0;
   }
-  memset(scratch->acc, 0, (size_t)rows * (size_t)device->head_stride * sizeof(float));
+  memset(scratch->acc, 0, (size_t)rows * (size_t)job->kind->head_stride * sizeof(float));
   int32_t first = first_key(job->attention, positions[0]);
   int32_t last = end_key(job, item->request, positions[item->count - 1]);
   if (first < begin) first = begin;
@@ -246,11 +249,11 @@ static void merge_split(const attending_t *job, const item_t *item, int32_t spli
   for (int32_t row = 0; row < item->count * job->group; row++) {
     int32_t position = device->batch->positions[item->token + row / job->group];
     if (!sees_split(job, item, position, split)) continue;
-    device->kernels->merge(scratch->total + (int64_t)row * device->head_stride,
+    device->kernels->merge(scratch->total + (int64_t)row * job->kind->head_stride,
                            &scratch->total_max[row], &scratch->total_sum[row],
                            result->acc + row * result->stride,
                            result->max[row * result->state_stride],
-                           result->sum[row * result->state_stride], device->head_stride);
+                           result->sum[row * result->state_stride], job->kind->head_stride);
   }
 }
 
@@ -260,7 +263,7 @@ static void reset_total(const attending_t *job, const item_t *item, attention_sc
     scratch->total_max[r] = -INFINITY;
     scratch->total_sum[r] = 0;
   }
-  memset(scratch->total, 0, (size_t)rows * (size_t)job->device->head_stride * sizeof(float));
+  memset(scratch->total, 0, (size_t)rows * (size_t)job->kind->head_stride * sizeof(float));
 }
 
 static void write_rows(const attending_t *job, const item_t *item, int32_t kv_head,
@@ -272,7 +275,7 @@ static void write_rows(const attending_t *job, const item_t *item, int32_t kv_he
     int32_t dim = job->rank > 0 ? job->rank : attention->head_dim;
     float *out = job->out + (token * attention->num_heads + head) * dim;
     float sink = attention->sinks != NULL ? attention->sinks->values[head] : -INFINITY;
-    job->device->kernels->finish(out, scratch->total + (int64_t)row * job->device->head_stride,
+    job->device->kernels->finish(out, scratch->total + (int64_t)row * job->kind->head_stride,
                                  scratch->total_max[row], scratch->total_sum[row], sink, dim);
   }
 }
@@ -288,7 +291,7 @@ static void load_queries(const attending_t *job, const item_t *item, int32_t kv_
   for (int32_t row = 0; row < item->count * job->group; row++) {
     const float *q = job->qkv + (item->token + row / job->group) * job->width +
                      (int64_t)(kv_head * job->group + row % job->group) * attention->head_dim;
-    float *to = job->at_once ? scratch->acc : scratch->q + (int64_t)row * device->head_stride;
+    float *to = job->at_once ? scratch->acc : scratch->q + (int64_t)row * job->kind->head_stride;
     for (int32_t i = 0; i < attention->head_dim; i++) to[i] = q[i] * attention->scale;
     if (job->at_once) device->kernels->stage(rounded + row * depth, to, attention->head_dim, depth);
   }
@@ -310,7 +313,7 @@ static void attend_task(void *context, int64_t first, int64_t last, int worker) 
       device->kv.block_size < SEGMENT_KEYS ? device->kv.block_size : SEGMENT_KEYS;
   scratch->strip.k_stride = device->kv.int8 ? SEGMENT_KEYS : device->key_stride;
   scratch->worker = worker;
-  scratch->strip.head_dim = device->kv.head_dim;
+  scratch->strip.head_dim = job->kind->head_dim;
   for (int64_t unit = first; unit < last; unit++) {
     int32_t kv_head = (int32_t)(unit / device->num_items);
     const item_t *item = &device->items[unit % device->num_items];
@@ -319,10 +322,10 @@ static void attend_task(void *context, int64_t first, int64_t last, int worker) 
       attend_split(job, item, kv_head, item->split_first, scratch);
       float *to = partial_rows(job, item, 0, kv_head);
       for (int32_t row = 0; row < item->count * job->group; row++, to += device->partial_stride) {
-        memcpy(to, scratch->acc + (int64_t)row * device->head_stride,
-               (size_t)device->head_stride * sizeof(float));
-        to[device->head_stride] = scratch->max[row];
-        to[device->head_stride + 1] = scratch->sum[row];
+        memcpy(to, scratch->acc + (int64_t)row * job->kind->head_stride,
+               (size_t)job->kind->head_stride * sizeof(float));
+        to[job->kind->head_stride] = scratch->max[row];
+        to[job->kind->head_stride + 1] = scratch->sum[row];
       }
       continue;
     }
@@ -332,7 +335,7 @@ static void attend_task(void *context, int64_t first, int64_t last, int worker) 
       const split_result_t result = {.acc = scratch->acc,
                                      .max = scratch->max,
                                      .sum = scratch->sum,
-                                     .stride = device->head_stride,
+                                     .stride = job->kind->head_stride,
                                      .state_stride = 1};
       merge_split(job, item, split, &result, scratch);
     }
@@ -351,8 +354,8 @@ static void merge_task(void *context, int64_t first, int64_t last, int worker) {
     for (int32_t split = item->split_first; split < item->split_last; split++) {
       const float *rows = partial_rows(job, item, split - item->split_first, kv_head);
       const split_result_t result = {.acc = rows,
-                                     .max = rows + device->head_stride,
-                                     .sum = rows + device->head_stride + 1,
+                                     .max = rows + job->kind->head_stride,
+                                     .sum = rows + job->kind->head_stride + 1,
                                      .stride = device->partial_stride,
                                      .state_stride = device->partial_stride};
       merge_split(job, item, split, &result, scratch);
@@ -417,7 +420,7 @@ static void run(attending_t *job) {
 static void check(const device_t *device, const attention_t *attention) {
   CHECK(device->kv_base);
   CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
-  CHECK_EQ(attention->head_dim, device->kv.head_dim);
+  CHECK_EQ(attention->head_dim, kv_kind(device, attention->layer)->head_dim);
   CHECK_EQ(attention->num_heads % attention->num_kv_heads, 0);
   CHECK_LE(attention->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
@@ -429,6 +432,7 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
   CHECK(device->kv.latent);
   attending_t job = {.device = device,
                      .attention = attention,
+                     .kind = kv_kind(device, attention->layer),
                      .qkv = q,
                      .out = out,
                      .group = attention->num_heads / attention->num_kv_heads,
@@ -441,17 +445,17 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
 
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
   check(device, attention);
-  CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
+  CHECK_EQ(attention->num_kv_heads, kv_kind(device, attention->layer)->num_heads);
   CHECK(!device->kv.latent);
   dtype_t dtype = device->kv.int8 ? device->kernels->kv8_type : device->kv.dtype;
   bool at_once = dtype == DTYPE_BF16 && device->kernels->attend != NULL;
   attending_t job = {.device = device,
                      .attention = attention,
+                     .kind = kv_kind(device, attention->layer),
                      .qkv = FLOATS(qkv),
                      .out = FLOATS(out),
                      .group = attention->num_heads / attention->num_kv_heads,
-                     .width = (int64_t)(attention->num_heads + 2 * attention->num_kv_heads) *
-                              attention->head_dim,
+                     .width = attention_width(attention),
                      .dtype = dtype,
                      .at_once = at_once,
                      .rows = tile_rows(device, attention, at_once)};

@@ -8,6 +8,7 @@
 #define INFERD_ENGINE_CPU_CPU_H
 
 #include "engine/cpu/isa/kernels.h"
+#include "engine/cpu/kv.h"
 #include "engine/cpu/moe.h"
 #include "engine/cpu/populate.h"
 #include "engine/cpu/threads.h"
@@ -59,9 +60,9 @@ struct device {
   uint8_t *kv_base;
   size_t kv_mapped;
   populate_t kv_populate;
-  size_t block_bytes, key_bytes, value_bytes; /* of a block in a layer: all, K part, V part */
-  int32_t key_stride;  /* lanes of a K row: block_size, at least SEGMENT_KEYS */
-  int32_t head_stride; /* head_dim padded to HEAD_ALIGN */
+  kv_kind_t kv_kinds[2];          /* of most layers, of the others */
+  size_t kv_first[KV_LAYERS_MAX]; /* where the blocks of a layer begin */
+  int32_t key_stride;             /* lanes of a K row: block_size, at least SEGMENT_KEYS */
   /* a strip of a pool in 8 bits as numbers: [threads] of K [widened_keys bytes], then V */
   uint8_t *widened;
   size_t widened_bytes, widened_keys;
@@ -119,19 +120,9 @@ void cpu_read_rows(device_t *device, float *out, const act_t *in, int32_t width,
 void cpu_write_rows(device_t *device, act_t *out, const float *in, int32_t width, int32_t rows);
 void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width);
 
-/* kv.c */
-size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
-int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
-void kv_copy_blocks(device_t *device, const batch_t *batch);
-void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
-/* Stores one latent row [head_dim]. Any worker. */
-void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row);
+/* kv.c; see kv.h */
 /* Cos and sin of the positions of the step. */
 const rope_table_t *rope_table(device_t *device, const rope_t *rope);
-size_t kv_element(const kv_cache_desc_t *desc); /* bytes of a stored element */
-/* Scales of a pool in 8 bits for the slots of a block. */
-float *kv_scales(const device_t *device, const uint8_t *block, int32_t kv_head, bool values);
-uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block); /* K part, then V part */
 
 /* attention.c */
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
@@ -142,6 +133,9 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
 
 /* latent.c */
 extern const latent_ops_t cpu_latent_ops;
+
+/* per_layer.c */
+extern const per_layer_ops_t cpu_per_layer_ops;
 
 /* sample.c */
 size_t sample_scratch_bytes(int32_t vocab_size); /* per worker */

@@ -210,4 +210,5 @@ const ops_t ops_cpu = {
     .end = cpu_end,
     .read_logits = cpu_read_logits,
     .latent = &cpu_latent_ops,
+    .per_layer = &cpu_per_layer_ops,
 };

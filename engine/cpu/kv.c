@@ -5,7 +5,8 @@
  *   K part [kv_head][head_dim][key_stride]: keys are lanes; key_stride = block_size, at least 16
  *   V part [kv_head][block_size][head_stride]: head_stride = head_dim padded to 16 with zeros
  *   scales of a pool in 8 bits, fp32: of K [kv_head][key_stride], of V [kv_head][block_size]
- * A pool of latent rows has no V part.
+ * A pool of latent rows has no V part. Layers of two kinds differ in heads and head_dim; the blocks
+ * of a layer lie side by side, and the layers behind each other.
  * Block 0 is zeroed like the others and never written: no batch has a slot of it.
  */
 #include "engine/base/check.h"
@@ -20,28 +21,24 @@
 
 enum { BLOCK_ALIGN = 64, HEAD_DIM_MAX = 1024, BLOCK_SIZE_MAX = 65536 };
 
-typedef struct pool_layout {
-  size_t key_bytes, value_bytes, block_bytes;
-  int32_t key_stride, head_stride;
-} pool_layout_t;
-
 size_t kv_element(const kv_cache_desc_t *desc) {
   return desc->int8 ? 1 : dtype_size(desc->dtype);
 }
 
-static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
-  int32_t size = desc->block_size;
+/* Layers of one kind, or of the other. */
+static bool kind_of(const kv_cache_desc_t *desc, bool other, kv_kind_t *out) {
+  int32_t size = desc->block_size, key_stride = MAX(size, SEGMENT_KEYS);
+  *out = (kv_kind_t){.num_heads = other ? desc->other_kv_heads : desc->num_kv_heads,
+                     .head_dim = other ? desc->other_head_dim : desc->head_dim};
   if (size < 1 || size > BLOCK_SIZE_MAX || (size & (size - 1)) != 0) return false;
-  if (desc->head_dim < 1 || desc->head_dim > HEAD_DIM_MAX || desc->num_kv_heads < 1) return false;
+  if (out->head_dim < 1 || out->head_dim > HEAD_DIM_MAX || out->num_heads < 1) return false;
   if (desc->latent && desc->int8) return false;
-  out->key_stride = MAX(size, SEGMENT_KEYS);
-  out->head_stride = ROUND_UP(desc->head_dim, HEAD_ALIGN);
-  size_t element = kv_element(desc), heads = (size_t)desc->num_kv_heads, scales;
-  if (!size_product(&out->key_bytes, heads * element, (size_t)desc->head_dim,
-                    (size_t)out->key_stride) ||
+  out->head_stride = ROUND_UP(out->head_dim, HEAD_ALIGN);
+  size_t element = kv_element(desc), heads = (size_t)out->num_heads, scales;
+  if (!size_product(&out->key_bytes, heads * element, (size_t)out->head_dim, (size_t)key_stride) ||
       !size_product(&out->value_bytes, desc->latent ? 0 : heads * element, (size_t)out->head_stride,
                     (size_t)size) ||
-      !size_product(&scales, desc->int8 ? heads : 0, (size_t)out->key_stride + (size_t)size,
+      !size_product(&scales, desc->int8 ? heads : 0, (size_t)key_stride + (size_t)size,
                     sizeof(float)) ||
       __builtin_add_overflow(out->key_bytes, out->value_bytes, &out->block_bytes) ||
       __builtin_add_overflow(out->block_bytes, scales, &out->block_bytes) ||
@@ -51,56 +48,77 @@ static bool layout_of(const kv_cache_desc_t *desc, pool_layout_t *out) {
   return true;
 }
 
+/* False when a block would be too large. */
+static bool find_kinds(const kv_cache_desc_t *desc, kv_kind_t out[2]) {
+  if (!kind_of(desc, false, &out[0])) return false;
+  out[1] = out[0];
+  return desc->other_head_dim == 0 || kind_of(desc, true, &out[1]);
+}
+
 size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
-  pool_layout_t layout;
-  size_t bytes;
-  if (num_blocks < 0 || desc->num_layers < 0 || !layout_of(desc, &layout) ||
-      !size_product(&bytes, (size_t)desc->num_layers, (size_t)num_blocks, layout.block_bytes))
+  kv_kind_t kinds[2];
+  size_t bytes = 0;
+  if (num_blocks < 0 || desc->num_layers < 0 || desc->num_layers > KV_LAYERS_MAX ||
+      !find_kinds(desc, kinds))
     return SIZE_MAX;
+  for (int32_t layer = 0; layer < desc->num_layers; layer++) {
+    size_t own;
+    const kv_kind_t *kind = &kinds[kv_layer_is_other(desc, layer)];
+    if (!size_product(&own, (size_t)num_blocks, kind->block_bytes, 1) ||
+        __builtin_add_overflow(bytes, own, &bytes))
+      return SIZE_MAX;
+  }
   return bytes;
 }
 
 /* Takes the numbers that the codes of a strip become, for each worker. */
-static int take_widened(device_t *device, const kv_cache_desc_t *desc, const pool_layout_t *layout,
-                        inferd_error_t *error) {
+static int take_widened(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
   size_t lanes = STRIP_KEYS / (size_t)MIN(desc->block_size, SEGMENT_KEYS) * SEGMENT_KEYS, bytes;
   size_t element = dtype_size(device->kernels->kv8_type);
-  device->widened_keys = lanes * (size_t)desc->head_dim * element;
-  device->widened_bytes = device->widened_keys + STRIP_KEYS * (size_t)layout->head_stride * element;
+  const kv_kind_t *kinds = device->kv_kinds;
+  size_t stride = (size_t)MAX(kinds[0].head_stride, kinds[1].head_stride);
+  device->widened_keys = lanes * stride * element;
+  device->widened_bytes = device->widened_keys + STRIP_KEYS * stride * element;
   size_product(&bytes, device->widened_bytes, (size_t)pool_num_threads(device->pool), 1);
   device->widened = memory_take(device, bytes);
   return device->widened != NULL ? 0 : no_memory(error, "attention", bytes);
 }
 
 int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
-  pool_layout_t layout;
-  if (!layout_of(desc, &layout))
+  kv_kind_t kinds[2];
+  if (!find_kinds(desc, kinds))
     return error_set(error, ERR_CONFIGURATION, "block_size",
                      "block_size is %d; with %d values in a head, a KV block of it is too large",
-                     desc->block_size, desc->head_dim);
-  size_t bytes = cpu_kv_bytes(desc, desc->num_blocks);
+                     desc->block_size, MAX(desc->head_dim, desc->other_head_dim));
+  size_t bytes = cpu_kv_bytes(desc, desc->num_blocks), first = 0;
   populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
   device->kv_base = bytes > 0 && bytes < SIZE_MAX ? memory_map(bytes, &device->kv_mapped) : NULL;
   if (device->kv_base == NULL) return no_memory(error, "the K/V pool", bytes);
   device->kv = *desc;
-  device->key_bytes = layout.key_bytes;
-  device->value_bytes = layout.value_bytes;
-  device->block_bytes = layout.block_bytes;
-  device->key_stride = layout.key_stride;
-  device->head_stride = layout.head_stride;
+  device->key_stride = MAX(desc->block_size, SEGMENT_KEYS);
+  memcpy(device->kv_kinds, kinds, sizeof kinds);
+  for (int32_t layer = 0; layer < desc->num_layers; layer++) {
+    device->kv_first[layer] = first;
+    first += (size_t)desc->num_blocks * kv_kind(device, layer)->block_bytes;
+  }
   populate_start(&device->kv_populate, device->kv_base, device->kv_mapped);
-  return desc->int8 ? take_widened(device, desc, &layout, error) : 0;
+  return desc->int8 ? take_widened(device, desc, error) : 0;
+}
+
+const kv_kind_t *kv_kind(const device_t *device, int32_t layer) {
+  return &device->kv_kinds[kv_layer_is_other(&device->kv, layer)];
 }
 
 uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block) {
-  size_t index = (size_t)layer * (size_t)device->kv.num_blocks + (size_t)block;
-  return device->kv_base + index * device->block_bytes;
+  return device->kv_base + device->kv_first[layer] +
+         (size_t)block * kv_kind(device, layer)->block_bytes;
 }
 
-float *kv_scales(const device_t *device, const uint8_t *block, int32_t kv_head, bool values) {
-  uint8_t *base = (uint8_t *)(uintptr_t)block + device->key_bytes + device->value_bytes;
-  int64_t heads = device->kv.num_kv_heads, keys = (int64_t)kv_head * device->key_stride;
+float *kv_scales(const device_t *device, const kv_kind_t *kind, const uint8_t *block,
+                 int32_t kv_head, bool values) {
+  uint8_t *base = (uint8_t *)(uintptr_t)block + kind->key_bytes + kind->value_bytes;
+  int64_t heads = kind->num_heads, keys = (int64_t)kv_head * device->key_stride;
   if (values) keys = heads * device->key_stride + (int64_t)kv_head * device->kv.block_size;
   return (float *)(void *)base + keys;
 }
@@ -116,10 +134,11 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
   const device_t *device = job->device;
   size_t element = kv_element(&device->kv);
   size_t key_row = (size_t)device->key_stride * element;
-  size_t value_row = (size_t)device->head_stride * element;
-  size_t value_head = value_row * (size_t)device->kv.block_size;
-  size_t key_rows = (size_t)device->kv.num_kv_heads * (size_t)device->kv.head_dim;
   for (int64_t layer = first; layer < last; layer++) {
+    const kv_kind_t *kind = kv_kind(device, (int32_t)layer);
+    size_t value_row = (size_t)kind->head_stride * element;
+    size_t value_head = value_row * (size_t)device->kv.block_size;
+    size_t key_rows = (size_t)kind->num_heads * (size_t)kind->head_dim;
     for (int32_t i = 0; i < job->batch->num_copies; i++) {
       const block_copy_t *copy = &job->batch->copies[i];
       const uint8_t *src = kv_block(device, (int32_t)layer, copy->src);
@@ -127,13 +146,13 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
       size_t rows = (size_t)copy->rows;
       for (size_t r = 0; r < key_rows; r++)
         memcpy(dst + r * key_row, src + r * key_row, rows * element);
-      for (int32_t h = 0; h < device->kv.num_kv_heads && !device->kv.latent; h++) {
-        size_t at = device->key_bytes + (size_t)h * value_head;
+      for (int32_t h = 0; h < kind->num_heads && !device->kv.latent; h++) {
+        size_t at = kind->key_bytes + (size_t)h * value_head;
         memcpy(dst + at, src + at, rows * value_row);
       }
-      for (int32_t part = 0; part < 2 * device->kv.num_kv_heads && device->kv.int8; part++)
-        memcpy(kv_scales(device, dst, part / 2, part % 2 == 1),
-               kv_scales(device, src, part / 2, part % 2 == 1), rows * sizeof(float));
+      for (int32_t part = 0; part < 2 * kind->num_heads && device->kv.int8; part++)
+        memcpy(kv_scales(device, kind, dst, part / 2, part % 2 == 1),
+               kv_scales(device, kind, src, part / 2, part % 2 == 1), rows * sizeof(float));
     }
   }
 }
@@ -200,17 +219,18 @@ static void store_elements(void *out, const float *in, int32_t count, int32_t st
 }
 
 /* The same in 8 bits: keys and values of one head become codes, each with a scale. */
-static void store_codes(const device_t *device, uint8_t *block, int32_t kv_head, int64_t offset,
-                        const float *k, const float *v) {
+static void store_codes(const device_t *device, const kv_kind_t *kind, uint8_t *block,
+                        int32_t kv_head, int64_t offset, const float *k, const float *v) {
   int8_t codes[HEAD_DIM_MAX];
-  int32_t dim = device->kv.head_dim;
+  int32_t dim = kind->head_dim;
   int64_t stride = device->key_stride, row = kv_head * (int64_t)device->kv.block_size + offset;
   int8_t *keys = (int8_t *)block + kv_head * dim * stride + offset;
-  int8_t *values = (int8_t *)block + device->key_bytes;
-  kv_scales(device, block, kv_head, false)[offset] = device->kernels->kv8_narrow(codes, k, dim);
+  int8_t *values = (int8_t *)block + kind->key_bytes;
+  kv_scales(device, kind, block, kv_head, false)[offset] =
+      device->kernels->kv8_narrow(codes, k, dim);
   for (int32_t i = 0; i < dim; i++) keys[i * stride] = codes[i];
-  kv_scales(device, block, kv_head, true)[offset] =
-      device->kernels->kv8_narrow(values + row * device->head_stride, v, dim);
+  kv_scales(device, kind, block, kv_head, true)[offset] =
+      device->kernels->kv8_narrow(values + row * kind->head_stride, v, dim);
 }
 
 /* k and v: (kv_heads, head_dim) of one token. */
@@ -219,18 +239,19 @@ static void store_token(const device_t *device, const attention_t *attention, in
   int64_t size = device->kv.block_size;
   int64_t block = slot / size, offset = slot % size;
   CHECK_RANGE(block, 1, device->kv.num_blocks);
+  const kv_kind_t *kind = kv_kind(device, attention->layer);
   size_t element = dtype_size(device->kv.dtype), dim = (size_t)attention->head_dim;
   uint8_t *base = kv_block(device, attention->layer, (int32_t)block);
   size_t key_head = dim * (size_t)device->key_stride * element;
-  size_t value_row = (size_t)device->head_stride * element;
+  size_t value_row = (size_t)kind->head_stride * element;
   for (int32_t h = 0; h < attention->num_kv_heads; h++) {
     size_t head = (size_t)h;
     if (device->kv.int8) {
-      store_codes(device, base, h, offset, k + head * dim, v + head * dim);
+      store_codes(device, kind, base, h, offset, k + head * dim, v + head * dim);
       continue;
     }
     uint8_t *keys = base + head * key_head + (size_t)offset * element;
-    uint8_t *values = base + device->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
+    uint8_t *values = base + kind->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
     store_elements(keys, k + head * dim, attention->head_dim, device->key_stride, device->kv.dtype);
     store_elements(values, v + head * dim, attention->head_dim, 1, device->kv.dtype);
   }
@@ -245,13 +266,13 @@ void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const flo
                  device->key_stride, device->kv.dtype);
 }
 
-/* Applies the norms of q and k: over each head, or over all heads of q and all heads of k; of each
- * head by the same weights, or by its own. */
+/* Applies the norms of q, k and v: over each head, or over all heads of q and all heads of k; of
+ * each head by the same weights, or by its own. */
 static void norm_heads(const storing_t *job, float *row) {
   const attention_t *attention = job->attention;
   const norm_kind_t kind = attention->norm_each ? NORM_LAYER : NORM_RMS;
   norm_args_t norm = {kind, attention->head_dim, attention->norm_eps, NULL, NULL};
-  for (int part = 0; part < 2; part++) {
+  for (int part = 0; part < (attention->reads_only ? 1 : 2); part++) {
     const vector_t *weight = part == 0 ? attention->q_norm : attention->k_norm;
     int32_t heads = part == 0 ? attention->num_heads : attention->num_kv_heads;
     if (attention->norm_whole) norm.width = heads * attention->head_dim;
@@ -263,6 +284,10 @@ static void norm_heads(const storing_t *job, float *row) {
     }
     row += heads * attention->head_dim;
   }
+  norm = (norm_args_t){NORM_RMS, attention->head_dim, attention->norm_eps, NULL, NULL};
+  for (int32_t h = 0; attention->v_norm && !attention->reads_only && h < attention->num_kv_heads;
+       h++, row += norm.width)
+    job->device->kernels->norm(row, row, NULL, &norm);
 }
 
 static void store_task(void *context, int64_t first, int64_t last, int worker) {
@@ -270,8 +295,9 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
   const storing_t *job = context;
   const attention_t *attention = job->attention;
   const kernels_t *kernels = job->device->kernels;
-  int32_t dim = attention->head_dim, heads = attention->num_heads + attention->num_kv_heads;
-  int64_t width = (int64_t)(heads + attention->num_kv_heads) * dim;
+  int32_t dim = attention->head_dim, heads = attention->num_heads;
+  if (!attention->reads_only) heads += attention->num_kv_heads;
+  int64_t width = attention_width(attention);
   int32_t half = job->table != NULL ? job->table->rope->dims / 2 : 0;
   for (int64_t t = first; t < last; t++) {
     float *row = job->qkv + t * width;
@@ -281,7 +307,7 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
                       job->table->sine + t * half, half);
     if (attention->norm_late) norm_heads(job, row);
     int64_t slot = job->device->batch->slot_mapping[t];
-    if (slot < 0) continue;
+    if (slot < 0 || attention->reads_only) continue;
     const float *k = row + (int64_t)attention->num_heads * dim;
     store_token(job->device, attention, slot, k, k + (int64_t)attention->num_kv_heads * dim);
   }
@@ -290,14 +316,13 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
 void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
   CHECK(device->kv_base);
   CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
-  CHECK_EQ(attention->head_dim, device->kv.head_dim);
-  CHECK_EQ(attention->num_kv_heads, device->kv.num_kv_heads);
+  CHECK_EQ(attention->head_dim, kv_kind(device, attention->layer)->head_dim);
+  CHECK_EQ(attention->num_kv_heads, kv_kind(device, attention->layer)->num_heads);
   storing_t job = {device, FLOATS(qkv), attention, NULL};
   if (attention->rope != NULL && attention->rope->dims > 0) {
     CHECK_LE(attention->rope->dims, attention->head_dim);
     job.table = rope_table(device, attention->rope);
   }
-  int64_t width =
-      (int64_t)(attention->num_heads + 2 * attention->num_kv_heads) * attention->head_dim;
+  int64_t width = attention_width(attention);
   pool_run(device->pool, store_task, &job, device->batch->num_tokens, INLINE_ELEMENTS / width + 1);
 }

@@ -22,8 +22,9 @@ typedef struct mixing {
   device_t *device;
   const moe_t *moe;
   const moe_space_t *space;
-  const float *in, *residual; /* [rows, h] */
-  float *out;                 /* [rows, h] */
+  const float *in, *router_in; /* [rows, h] */
+  const float *residual;       /* [rows, h] or NULL */
+  float *out;                  /* [rows, h] */
   int32_t rows, num_active;
   int64_t hidden;
 } mixing_t;
@@ -125,8 +126,10 @@ static void add_task(void *context, int64_t first, int64_t last, int worker) {
   const int32_t top_k = job->moe->top_k;
   for (int64_t row = first; row < last; row++) {
     float *out = job->out + row * job->hidden;
-    const float *residual = job->residual + row * job->hidden;
-    if (out != residual) memcpy(out, residual, (size_t)job->hidden * sizeof *out);
+    const float *residual = job->residual != NULL ? job->residual + row * job->hidden : NULL;
+    if (residual == NULL) memset(out, 0, (size_t)job->hidden * sizeof *out);
+    if (residual != NULL && out != residual)
+      memcpy(out, residual, (size_t)job->hidden * sizeof *out);
     for (int32_t j = 0; j < top_k; j++) {
       int64_t pair = job->space->place[row * top_k + j];
       job->device->kernels->add_scaled(out, job->space->down + pair * job->hidden,
@@ -139,8 +142,8 @@ static void mix(mixing_t *job) {
   const moe_t *moe = job->moe;
   pool_t *pool = job->device->pool;
   int64_t pairs = (int64_t)job->rows * moe->top_k;
-  cpu_linear(job->device, ACT(job->space->logits), ACT(job->in), moe->router, moe->router_bias,
-             NULL, job->rows);
+  cpu_linear(job->device, ACT(job->space->logits), ACT(job->router_in), moe->router,
+             moe->router_bias, NULL, job->rows);
   pool_run(pool, route_task, job, job->rows, 1 + INLINE_ELEMENTS / moe->num_experts / 4);
   place_pairs(job);
   pool_run(pool, stage_task, job, job->rows, 1 + INLINE_ELEMENTS / (job->hidden * moe->top_k));
@@ -170,12 +173,14 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
   CHECK(activation_is_gated(moe->activation));
   const int64_t hidden = moe->up->cols;
   CHECK_LE(hidden, limits->hidden_max);
+  const act_t *router_in = moe->router_in != NULL ? moe->router_in : in;
   for (int32_t row = 0; row < rows; row += MOE_ROWS) {
     mixing_t job = {.device = device,
                     .moe = moe,
                     .space = &device->moe,
                     .in = FLOATS(in) + row * hidden,
-                    .residual = FLOATS(residual) + row * hidden,
+                    .router_in = FLOATS(router_in) + row * hidden,
+                    .residual = residual != NULL ? FLOATS(residual) + row * hidden : NULL,
                     .out = FLOATS(out) + row * hidden,
                     .rows = MIN(rows - row, MOE_ROWS),
                     .hidden = hidden};

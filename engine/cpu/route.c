@@ -48,6 +48,8 @@ static void route_by_logits(const moe_t *moe, const float *logits, int32_t *chos
     for (int32_t e = 0; e < count; e++) total += expf(logits[e] - highest);
   }
   for (int32_t j = 0; j < top_k; j++) shares[j] /= total;
+  for (int32_t j = 0; moe->share_factors != NULL && j < top_k; j++)
+    shares[j] *= moe->share_factors->values[chosen[j]];
 }
 
 static void score_experts(const moe_t *moe, const float *logits, float *scores) {

@@ -8,7 +8,7 @@
 #ifndef INFERD_ENGINE_DEVICE_OP_TYPES_H
 #define INFERD_ENGINE_DEVICE_OP_TYPES_H
 
-#include "engine/device/weight_source.h"
+#include "engine/device/kv_desc.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,6 +47,8 @@ typedef struct attention {
   bool norm_whole;        /* one norm over all heads (OLMo 2): q_norm is [Hq D], k_norm [Hk D] */
   bool norm_each;         /* LayerNorms, each head its own (Cohere): q_norm [Hq D], k_norm [Hk D] */
   bool norm_late;         /* the norms come behind rope (Hunyuan); not with norm_whole */
+  bool v_norm;            /* RMSNorm without weights over each head of v (Gemma 4) */
+  bool reads_only; /* qkv is q alone: K and V are those that another layer stored as `layer` */
   float norm_eps;
   const rope_t *rope;    /* NULL = no rotation: learned positions, or none */
   const vector_t *sinks; /* [Hq] an extra logit in the softmax's denominator, or NULL */
@@ -88,6 +90,12 @@ typedef struct fused_linear {
   act_t *sums;   /* scratch [rows, N]; unused without an activation */
 } fused_linear_t;
 
+/* Columns of q, k and v. */
+static inline int64_t attention_width(const attention_t *attention) {
+  int32_t kv_heads = attention->reads_only ? 0 : attention->num_kv_heads;
+  return (int64_t)(attention->num_heads + 2 * kv_heads) * attention->head_dim;
+}
+
 /* The low-rank adapters (Hu et al. 2021) of one linear layer [N, K]: a pair of matrices per slot.
  */
 typedef struct lora lora_t;
@@ -116,25 +124,16 @@ typedef struct moe {
   int32_t num_groups, groups_top;
   bool group_pairs;
   float share_floor, share_factor;
-  float share_more;            /* 0 but for LFM2-MoE, which runs on a CPU alone */
-  activation_t activation;     /* must be gated */
-  const weight_t *router;      /* [E, h] */
-  const vector_t *router_bias; /* [E] or NULL */
-  const weight_t *up;          /* E x [2 I, h]: gate rows, then up rows */
-  const vector_t *up_bias;     /* [E, 2 I] or NULL */
-  const weight_t *down;        /* E x [h, I] */
-  const vector_t *down_bias;   /* [E, h] or NULL */
+  float share_more;              /* 0 but for LFM2-MoE, which runs on a CPU alone */
+  activation_t activation;       /* must be gated */
+  const weight_t *router;        /* [E, h] */
+  const vector_t *router_bias;   /* [E] or NULL */
+  const act_t *router_in;        /* [rows, h] what the router reads; NULL = what the experts read */
+  const vector_t *share_factors; /* [E] of the shares of ROUTING_LOGITS, or NULL */
+  const weight_t *up;            /* E x [2 I, h]: gate rows, then up rows */
+  const vector_t *up_bias;       /* [E, 2 I] or NULL */
+  const weight_t *down;          /* E x [h, I] */
+  const vector_t *down_bias;     /* [E, h] or NULL */
 } moe_t;
-
-typedef struct kv_cache_desc {
-  int32_t num_layers, num_kv_heads, head_dim;
-  int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
-  int32_t block_size;
-  dtype_t dtype;
-  bool latent;         /* one row of head_dim a token, of which values are a part: latent_ops.h */
-  bool fp8;            /* stored as e4m3; needs ops_t.kv_fp8 */
-  bool int8;           /* codes with a scale a token and head, not latent; needs ops_t.kv_int8 */
-  const float *scales; /* for fp8: [num_layers][K, V], read during `kv_cache` only; NULL = ones */
-} kv_cache_desc_t;
 
 #endif

@@ -15,11 +15,11 @@
 #include "engine/base/error.h"
 #include "engine/device/batch.h"
 #include "engine/device/latent_ops.h"
+#include "engine/device/per_layer_ops.h"
 #include "engine/device/sample.h"
 #include "engine/device/state_ops.h"
 #include "engine/device/step_limits.h"
 #include "engine/device/swap_ops.h"
-#include "engine/device/weight_source.h"
 
 #include <stddef.h>
 
@@ -44,8 +44,7 @@ typedef struct ops {
   uint32_t dtypes;         /* bit 1 << dtype_t for each type that products can run in; 0 = all */
   int32_t block_size;      /* default slots of a KV block; 0 means 16 */
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
-  bool kv_fp8;             /* kv_cache_desc_t.fp8 is supported */
-  bool kv_int8;            /* kv_cache_desc_t.int8 is supported */
+  bool kv_fp8, kv_int8;    /* these fields of kv_cache_desc_t are supported */
   bool bidirectional;      /* attention_t.bidirectional is supported */
   bool separate_memory;  /* KV blocks are in memory that only this back end uses, not the host's */
   bool bounds_admission; /* by step_ms: pace_options_t */
@@ -56,6 +55,7 @@ typedef struct ops {
   const swap_ops_t *swap;     /* copies of KV blocks to host memory and back; NULL = no swapping */
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
+  const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
@@ -109,7 +109,7 @@ typedef struct ops {
    * s = batch->adapters[t] > 0; `out` has `width` columns. */
   void (*lora_add)(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
                    int32_t column, int32_t width);
-  /* qkv[T, (Hq + 2 Hk) D], columns q|k|v: norm and rope of q, k in place; stores K, V in slots */
+  /* qkv[T, attention_width], columns q|k|v: norm and rope of q, k in place; stores K, V in slots */
   void (*rope_store)(device_t *device, act_t *qkv, const attention_t *attention);
   /* out[T, Hq D] = paged attention of q (first Hq D columns of qkv) */
   void (*attention)(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
@@ -118,10 +118,10 @@ typedef struct ops {
   /* out[rows, width] = residual + sigmoid(gate[rows, 1]) * in; out may alias residual */
   void (*gated_add)(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows);
-  /* out[rows, h] = residual + sum of weight_e * expert_e(in) over the chosen experts e, added in
-   * ascending order; out may alias residual, not in. Logits = in . router^T (+ bias) in fp32; the k
-   * largest are chosen, on ties the lower index. weight_e is the softmax over the chosen logits if
-   * `normalise`, else over all E, in fp32; moe_t has other rules. NaN logits may choose any k. */
+  /* out[rows, h] = residual (NULL = 0) + sum of weight_e * expert_e(in) over the chosen experts,
+   * added in ascending order; out may alias residual, not in. Logits = in . router^T (+ bias) in
+   * fp32; the k largest are chosen, on ties the lower index. weight_e is the softmax over the
+   * chosen logits if `normalise`, else over all E; moe_t has more. NaN logits choose any k. */
   void (*moe)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const moe_t *moe, int32_t rows);
   /* out[S, width] = in[selected_token_indices] */

@@ -35,8 +35,11 @@ static void make_sequences(world_t *w, uint64_t block_order) {
   }
   free(blocks);
   kv_cache_desc_t desc = {.num_layers = 2,
-                          .num_kv_heads = w->s.kv_heads,
-                          .head_dim = w->s.dim,
+                          .num_kv_heads = w->s.kv_heads + 1, /* layer 0 is of another kind */
+                          .head_dim = w->s.dim + 3,
+                          .other_kv_heads = w->s.kv_heads,
+                          .other_head_dim = w->s.dim,
+                          .others = {2},
                           .num_blocks = total,
                           .block_size = w->s.block_size,
                           .dtype = w->s.kv_dtype,

@@ -3,6 +3,7 @@
 #include "tests/engine/schedule/swap_double.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -29,14 +30,19 @@ static size_t layers(const device_t *d) {
   return (size_t)d->kv.num_layers;
 }
 
+/* Bytes of a block in a layer, of the kind that has most. */
+static size_t widest(const device_t *d) {
+  return MAX(d->kv_kinds[0].block_bytes, d->kv_kinds[1].block_bytes);
+}
+
 static uint8_t *at(const device_t *d, int32_t host, int32_t layer) {
   size_t index = (size_t)host * layers(d) + (size_t)layer;
-  return pool_of(d)->bytes + index * d->block_bytes;
+  return pool_of(d)->bytes + index * widest(d);
 }
 
 static int double_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
   host_pool_t *pool = pool_of(NULL);
-  pool->bytes = malloc((size_t)num_blocks * layers(d) * d->block_bytes);
+  pool->bytes = malloc((size_t)num_blocks * layers(d) * widest(d));
   if (!pool->bytes) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the host pool");
   pool->device = d;
   return 0;
@@ -50,7 +56,7 @@ static double double_rate(const device_t *d) {
 static void double_out(device_t *d, const block_swap_t *swaps, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     for (int32_t l = 0; l < d->kv.num_layers; l++) {
-      memcpy(at(d, swaps[i].host, l), kv_block(d, l, swaps[i].device), d->block_bytes);
+      memcpy(at(d, swaps[i].host, l), kv_block(d, l, swaps[i].device), kv_kind(d, l)->block_bytes);
     }
   }
 }
@@ -58,8 +64,8 @@ static void double_out(device_t *d, const block_swap_t *swaps, int32_t count) {
 static void double_in(device_t *d, const block_swap_t *swaps, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     for (int32_t l = 0; l < d->kv.num_layers; l++) {
-      memset(kv_block(d, l, swaps[i].device), 0xff, d->block_bytes);
-      memcpy(kv_block(d, l, swaps[i].device), at(d, swaps[i].host, l), d->block_bytes);
+      memset(kv_block(d, l, swaps[i].device), 0xff, kv_kind(d, l)->block_bytes);
+      memcpy(kv_block(d, l, swaps[i].device), at(d, swaps[i].host, l), kv_kind(d, l)->block_bytes);
     }
   }
 }

@@ -1,0 +1,31 @@
+/* kv.h: the paged K/V pool of the CPU back end.
+ *
+ * The layout of a block is in kv.c. Called on the engine thread, and by pool workers where it says
+ * so.
+ */
+#ifndef INFERD_ENGINE_CPU_KV_H
+#define INFERD_ENGINE_CPU_KV_H
+
+#include "engine/device/ops.h"
+
+/* The layout of K and V in the layers of one kind. */
+typedef struct kv_kind {
+  int32_t num_heads, head_dim;
+  int32_t head_stride;                        /* head_dim padded to HEAD_ALIGN */
+  size_t block_bytes, key_bytes, value_bytes; /* of a block in a layer: all, K part, V part */
+} kv_kind_t;
+
+size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
+int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
+void kv_copy_blocks(device_t *device, const batch_t *batch);
+void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
+/* Stores one latent row [head_dim]. Any worker. */
+void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row);
+size_t kv_element(const kv_cache_desc_t *desc); /* bytes of a stored element */
+/* Scales of a pool in 8 bits for the slots of a block. */
+float *kv_scales(const device_t *device, const kv_kind_t *kind, const uint8_t *block,
+                 int32_t kv_head, bool values);
+const kv_kind_t *kv_kind(const device_t *device, int32_t layer);
+uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block); /* K part, then V part */
+
+#endif
