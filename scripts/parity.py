@@ -37,6 +37,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import decoder_cases  # noqa: E402
+import gemma4_cases  # noqa: E402
 import state_cases  # noqa: E402
 import model_cases  # noqa: E402
 import models  # noqa: E402
@@ -76,7 +77,8 @@ def compare_vectors(score, only):
         cases = {**{n: (None, c) for n, c in model_cases.CASES.items()}, **model_cases.FILE_CASES,
                  **{n: (None, c) for n, (_, c) in adapters.items()},
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
-                 **model_cases.LATER_CASES, **state_cases.STATE_CASES}
+                 **model_cases.LATER_CASES, **state_cases.STATE_CASES,
+                 **gemma4_cases.CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
@@ -303,6 +305,8 @@ def random_config(rng, kind, dtype):
         dtype = "bfloat16"  # Gemma overflows in float16 and is refused
     if kind in state_cases.STATE_DRAWS:
         return state_cases.STATE_DRAWS[kind](rng, dtype)
+    if kind in gemma4_cases.DRAWS:
+        return gemma4_cases.DRAWS[kind](rng, dtype)
     if kind in decoder_cases.DRAWS:
         return decoder_cases.DRAWS[kind](rng, dtype)
     if kind == "opt":
@@ -366,12 +370,13 @@ def compare_random(score, options, seed, index, kind, full):
     (directory / "config.json").write_text(json.dumps(config, indent=1))
     model = models.build(directory, config)
     fill(model, rng.getrandbits(62), models.TYPES[dtype])
-    length = LONG_PROMPT if kind in state_cases.STATE_DRAWS else PROMPT
+    long = kind in state_cases.STATE_DRAWS or kind in gemma4_cases.DRAWS
+    length = LONG_PROMPT if long else PROMPT
     prompt = [rng.randrange(3, config["vocab_size"]) for _ in range(length)]
     ids = prompt + models.continue_greedily(model, prompt, STEPS)
     exact = models.run(model, ids)
     fine = TOLERANCE
-    if kind in state_cases.STATE_DRAWS and kind not in models.CACHELESS:
+    if long and kind not in models.CACHELESS:
         # some of these amplify the rounding of fp32
         fine = max(fine, 4 * forms_apart(model, ids, exact))
     half = torch.bfloat16 if dtype == "float32" else models.TYPES[dtype]
@@ -412,7 +417,7 @@ def main():
     kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3",
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
              "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS, *SCORED,
-             *state_cases.STATE_DRAWS]
+             *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

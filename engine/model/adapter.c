@@ -8,6 +8,7 @@
 #include "engine/model/internal.h"
 #include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/sizes.h"
 #include "engine/model/tensors.h"
 #include "engine/model/weights.h"
 
@@ -236,9 +237,10 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
 }
 
 /* Finds the columns of each part of the fused products of a layer. */
-static void find_targets(const blueprint_t *bp, layer_t *layer, bool dense) {
-  const int32_t q = bp->num_heads * bp->head_dim, kv = bp->num_kv_heads * bp->head_dim;
-  const int32_t h = bp->hidden_size, f = bp->intermediate_size, all = q + 2 * kv;
+static void find_targets(const blueprint_t *bp, int32_t i, layer_t *layer, bool dense) {
+  const int32_t dim = layer_head_dim(bp, i), all = layer_qkv_width(bp, i);
+  const int32_t q = bp->num_heads * dim, kv = layer_kv_heads(bp, i) * dim;
+  const int32_t h = bp->hidden_size, f = layer_mlp_width(bp, i);
   const int32_t up = bp->gated_mlp ? 2 * f : f;
   const lora_target_t targets[LORA_TARGETS] = {
       [LORA_Q] = {NULL, q, h, 0, all},       [LORA_K] = {NULL, kv, h, q, all},
@@ -247,8 +249,8 @@ static void find_targets(const blueprint_t *bp, layer_t *layer, bool dense) {
       [LORA_UP] = {NULL, f, h, up - f, up},  [LORA_GATE_UP] = {NULL, 2 * f, h, 0, up},
       [LORA_DOWN] = {NULL, h, f, 0, h},
   };
-  for (int i = 0; i < LORA_TARGETS; i++) {
-    layer->lora[i] = i < LORA_GATE || dense ? targets[i] : (lora_target_t){0};
+  for (int t = 0; t < LORA_TARGETS; t++) {
+    layer->lora[t] = t < LORA_GATE || dense ? targets[t] : (lora_target_t){0};
   }
 }
 
@@ -265,11 +267,18 @@ int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error
                      "enable_lora is true, but %s has latent attention, which takes no adapters",
                      bp->architecture);
   }
+  if (bp->full_k_is_v) {
+    return error_set(
+        error, ERR_CONFIGURATION, "enable_lora",
+        "enable_lora is true, but %s has layers whose V is K (attention_k_eq_v), which "
+        "take no adapters",
+        bp->architecture);
+  }
   int code = tensors_expect(bp, &list, error);
   if (code != 0) return code;
   for (int32_t i = 0; i < bp->num_layers && code == 0; i++) {
     layer_t *layer = &model->layers[i];
-    find_targets(bp, layer, layer->moe.num_experts == 0);
+    find_targets(bp, i, layer, layer->moe.num_experts == 0 || bp->experts_beside);
     for (int t = 0; t < LORA_TARGETS && code == 0; t++) {
       lora_target_t *target = &layer->lora[t];
       if (target->rows == 0 || tensors_get(&list, roles[t], i, false) == NULL) continue;

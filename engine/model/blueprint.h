@@ -18,7 +18,8 @@ typedef enum rope_type {
   ROPE_DYNAMIC,
   ROPE_LLAMA3,
   ROPE_YARN,
-  ROPE_LONGROPE
+  ROPE_LONGROPE,
+  ROPE_PROPORTIONAL /* Gemma 4: of a whole head, of which the slow dimensions stand still */
 } rope_type_t;
 
 /* Normal form of all spellings of rotary settings (reference: transformers modeling_rope_utils). */
@@ -29,6 +30,7 @@ typedef struct rope_config {
   bool truncate;
   bool query_growth;     /* q grows from original_max on (llama_4_scaling_beta) */
   int32_t dims;          /* rotated dimensions */
+  int32_t moving;        /* of these, with ROPE_PROPORTIONAL */
   int32_t original_max;  /* original_max_position_embeddings */
   double mscale_all_dim; /* yarn: grows the scale of latent attention */
   /* longrope: what the frequencies are divided by, [dims / 2], and the scale of cos and sin */
@@ -106,9 +108,17 @@ typedef struct blueprint {
   routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
   double share_floor, share_factor, share_more;
-  encoder_t encoder; /* all 0 = a decoder that generates, or embeds, in one direction */
-  bool conv1d, gguf; /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
-  scheme_t scheme;   /* of the quantised weights in safetensors files */
+  /* Gemma 4. Layers that do not slide have heads of their own; 0 = they are as the others. */
+  int32_t full_head_dim, full_kv_heads;
+  bool full_k_is_v, v_norm; /* V of those layers is K before its norm; V is normed, too */
+  int32_t num_kv_shared;    /* the last layers read K and V of the last one of their kind before */
+  bool kv_shared_wide;      /* MLPs of those are twice as wide */
+  int32_t per_layer_size;   /* embeddings of a layer: columns; 0 = none */
+  bool layer_scalars;       /* each layer multiplies the stream */
+  bool experts_beside;      /* experts stand beside a dense MLP, with norms of their own */
+  encoder_t encoder;        /* all 0 = a decoder that generates, or embeds, in one direction */
+  bool conv1d, gguf;        /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
+  scheme_t scheme;          /* of the quantised weights in safetensors files */
   /* generation */
   int32_t max_model_len;     /* longest sequence that the checkpoint allows */
   int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */

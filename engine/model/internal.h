@@ -68,7 +68,14 @@ typedef struct layer {
   const weight_t *attn_gate; /* [Hq D, h] or NULL */
   mixer_t mixer;             /* in the place of attention, or beside it; `in` NULL = none */
   moe_t moe;                 /* num_experts 0: the layer is dense */
-  const weight_t *shared;    /* [1, h] gate of shared experts, which are in up and down; or NULL */
+  int32_t mlp_width;         /* f of the dense MLP */
+  /* Gemma 4. Of experts beside the dense MLP: norms behind it, before them (of what the router
+   * reads and of what they read) and behind them. Then the embeddings of the layer. */
+  norm_t dense_out_norm, router_norm, expert_norm, expert_out_norm;
+  const weight_t *input_gate, *input_project; /* [P, h], [h, P]; or NULL */
+  norm_t input_norm;
+  const vector_t *scalar; /* [1] the layer's output is multiplied by; or NULL */
+  const weight_t *shared; /* [1, h] gate of shared experts, which are in up and down; or NULL */
 } layer_t;
 
 /* A layer behind the pooling. */
@@ -82,18 +89,20 @@ typedef struct head_layer {
 struct model {
   const ops_t *ops;
   device_t *device;
-  blueprint_t blueprint;      /* own copy */
-  const weight_t *embed;      /* [V, E] */
-  const weight_t *positions;  /* [positions + offset, h] or NULL */
-  const weight_t *types;      /* [token types, h] or NULL */
-  norm_t embed_norm;          /* of the embeddings; width 0 = none */
-  const weight_t *project_in; /* [h, E] or NULL */
-  layer_t *layers;            /* [num_layers], owned */
+  blueprint_t blueprint;                       /* own copy */
+  const weight_t *embed;                       /* [V, E] */
+  const weight_t *positions;                   /* [positions + offset, h] or NULL */
+  const weight_t *types;                       /* [token types, h] or NULL */
+  norm_t embed_norm;                           /* of the embeddings; width 0 = none */
+  const weight_t *project_in;                  /* [h, E] or NULL */
+  const weight_t *layer_embed, *layer_project; /* [V, layers x P], [layers x P, h], or NULL */
+  norm_t layer_norm;                           /* of P values */
+  layer_t *layers;                             /* [num_layers], owned */
   norm_t final_norm;
   const weight_t *project_out; /* [E, h] or NULL */
   const weight_t *head;        /* [V, E]; the embedding when tied; NULL when headless */
   const vector_t *head_bias;   /* [V] or NULL */
-  float embed_scale;
+  float embed_scale, layer_embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
   uint64_t hash;
@@ -113,6 +122,9 @@ struct model {
   act_t *shared;                 /* [T, h] output of a shared expert, or NULL */
   act_t *gate;                   /* [T, 1] its gate, or NULL */
   act_t *attn_gate;              /* [T, Hq D] or NULL */
+  act_t *inputs, *input_sums;    /* [T, layers x P] embeddings of the layers, or NULL */
+  act_t *input;                  /* [T, P] of one, gated */
+  act_t *router_in, *expert_out; /* [T, h] of experts beside a dense MLP, or NULL */
   act_t *mix_in;                 /* [T, M] of a layer with a state, or NULL */
   act_t *mix_out;                /* [T, I] */
   act_t *mix_factors;            /* [T, 2 heads] */

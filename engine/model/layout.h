@@ -45,22 +45,10 @@ typedef enum dim {
   DIM_LATENT_ROW, /* R + r */
   DIM_LATENT_UP,  /* Hq (n + v) */
   DIM_LATENT_OUT, /* Hq v */
+  DIM_PER_LAYER,  /* P: embeddings of a layer */
+  DIM_PER_LAYERS,
   DIM_ONE
 } dim_t;
-
-/* How the file holds a tensor that is used as [rows, cols]. */
-typedef enum form {
-  FORM_PLAIN,            /* [rows, cols], or [rows] */
-  FORM_TRANSPOSED,       /* [cols, rows] */
-  FORM_ROW,              /* [1, rows] of a vector */
-  FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
-  FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head */
-  FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
-  FORM_STACK,            /* [E, rows] or [E, rows, cols] */
-  FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
-  FORM_STACK_BLOCKS,     /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */
-  FORM_STACK_SCALES      /* U8 [E, rows, cols / 32]: their exponents */
-} form_t;
 
 /* When a tensor, or its bias, is expected. */
 typedef enum when {
@@ -104,7 +92,8 @@ typedef enum when {
   WHEN_NOT_FIRST_BIAS,
   WHEN_LABELS, /* the model classifies */
   WHEN_POOLER_BIAS,
-  WHEN_LABELS_NORM_BIAS
+  WHEN_LABELS_NORM_BIAS,
+  WHEN_PER_LAYER /* layers have embeddings of their own */
 } when_t;
 
 typedef struct tensor_pattern {
@@ -130,16 +119,16 @@ typedef struct layout {
   bool qkv_grouped;
 } layout_t;
 
-extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2;
-extern const layout_t layout_bert, layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
+extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2, layout_bert;
+extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo, layout_olmo2, layout_nomic_bert;
 extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss, layout_bamba;
-extern const layout_t layout_deepseek2, layout_deepseek3;
-extern const layout_t layout_routed, layout_ernie_moe, layout_minimax;
-extern const layout_t layout_gpt_neox, layout_falcon, layout_stablelm, layout_cohere;
-extern const layout_t layout_glm, layout_glm4, layout_exaone, layout_internlm2, layout_gpt_bigcode;
-extern const layout_t layout_hunyuan, layout_phi, layout_gptj, layout_nemotron, layout_arcee;
+extern const layout_t layout_deepseek2, layout_deepseek3, layout_gemma4, layout_routed;
+extern const layout_t layout_ernie_moe, layout_minimax, layout_gpt_neox, layout_falcon;
+extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_glm4, layout_exaone;
+extern const layout_t layout_internlm2, layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj;
+extern const layout_t layout_nemotron, layout_arcee;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;

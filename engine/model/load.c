@@ -5,6 +5,7 @@
 #include "engine/model/convert.h"
 #include "engine/model/internal.h"
 #include "engine/model/rope.h"
+#include "engine/model/sizes.h"
 #include "engine/model/weights.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@
 typedef struct model_load {
   weight_loader_t loader;
   int32_t num_attention, num_mixers; /* layers so far */
+  int32_t stored[2];                 /* the last layer of the cache that is full, that slides */
   int code;
   inferd_error_t *error;
 } model_load_t;
@@ -73,6 +75,14 @@ static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, ten
   return made;
 }
 
+/* The layer of the cache that holds K and V of layer i. */
+static int32_t cache_layer(model_load_t *load, const blueprint_t *bp, int32_t i) {
+  if (bp->encoder.bidirectional) return 0; /* K, V go with a step */
+  int32_t *stored = &load->stored[!layer_is_full(bp, i)];
+  if (!layer_reads_only(bp, i)) *stored = load->num_attention++;
+  return *stored;
+}
+
 static attention_t attention(model_load_t *load, const model_t *model, int32_t i) {
   static const tensor_role_t q_norm = ROLE_Q_NORM, k_norm = ROLE_K_NORM, sinks = ROLE_SINKS;
   const blueprint_t *bp = &model->blueprint;
@@ -82,11 +92,13 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const vector_change_t change = {.add = norm_add(bp), .factor = 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   return (attention_t){
-      .layer = bp->encoder.bidirectional ? 0 : load->num_attention++, /* K, V go with a step */
+      .layer = cache_layer(load, bp, i),
       .bidirectional = bp->encoder.bidirectional,
       .num_heads = bp->num_heads,
-      .num_kv_heads = bp->num_kv_heads,
-      .head_dim = bp->head_dim,
+      .num_kv_heads = layer_kv_heads(bp, i),
+      .head_dim = layer_head_dim(bp, i),
+      .reads_only = layer_reads_only(bp, i),
+      .v_norm = bp->v_norm,
       .scale = (float)scale,
       .softcap = (float)bp->attn_softcap,
       .window = slides ? bp->window : 0,
@@ -196,6 +208,7 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
   static const tensor_role_t up[3] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_GATE_UP};
   static const tensor_role_t down = ROLE_EXPERT_DOWN, router = ROLE_ROUTER;
   static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
+  static const tensor_role_t factors = ROLE_SHARE_FACTORS;
   static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
   static const tensor_role_t choice_bias = ROLE_CHOICE_BIAS;
   const vector_change_t exactly = {.factor = 1.0f, .exact = true};
@@ -215,14 +228,49 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
       .activation = bp->activation,
       .router = matrix_as(load, i, 1, &router, DTYPE_F32, false),
       .router_bias = vector(load, i, true, 1, &router),
+      .share_factors = vector(load, i, false, 1, &factors),
       .up = matrix(load, i, 3, up),
       .up_bias = vector(load, i, true, 3, up),
       .down = matrix(load, i, 1, &down),
       .down_bias = vector(load, i, true, 1, &down),
   };
+  if (bp->experts_beside) return; /* their place is the dense MLP's */
   layer->up = matrix(load, i, 2, shared_up);
   layer->down = matrix(load, i, 1, &shared_down);
   layer->shared = matrix(load, i, 1, &shared);
+}
+
+/* What the layers of Gemma 4 have besides. */
+static void load_beside(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+  static const tensor_role_t gate = ROLE_INPUT_GATE, project = ROLE_INPUT_PROJECT;
+  static const tensor_role_t scalar = ROLE_LAYER_SCALAR, scale = ROLE_ROUTER_SCALE;
+  layer->input_gate = matrix(load, i, 1, &gate);
+  layer->input_project = matrix(load, i, 1, &project);
+  if (bp->per_layer_size > 0) layer->input_norm = norm(load, bp, i, ROLE_INPUT_NORM);
+  layer->scalar = vector(load, i, false, 1, &scalar);
+  if (!bp->experts_beside) return;
+  const vector_change_t change = {.factor = 1.0f / sqrtf((float)bp->hidden_size)};
+  load_mlp(load, layer, i);
+  layer->dense_out_norm = norm(load, bp, i, ROLE_DENSE_OUT_NORM);
+  layer->expert_norm = norm(load, bp, i, ROLE_EXPERT_NORM);
+  layer->expert_out_norm = norm(load, bp, i, ROLE_EXPERT_OUT_NORM);
+  layer->router_norm = (norm_t){.kind = NORM_RMS, .width = bp->hidden_size, .eps = bp->norm_eps};
+  layer->router_norm.weight = changed_vector(load, i, false, 1, &scale, change);
+}
+
+/* The embeddings of all layers: of a token, norm(W x / sqrt(h)) + sqrt(P) e, divided by sqrt(2).
+ * The factors stand in the weights of the norm, in its eps and in the scale of the lookup. */
+static void load_inputs(model_load_t *load, model_t *model) {
+  static const tensor_role_t embed = ROLE_LAYER_EMBED, project = ROLE_LAYER_PROJECT;
+  static const tensor_role_t of_norm = ROLE_LAYER_NORM;
+  const blueprint_t *bp = &model->blueprint;
+  const vector_change_t change = {.factor = sqrtf(0.5f)};
+  if (bp->per_layer_size == 0) return;
+  model->layer_embed = matrix(load, -1, 1, &embed);
+  model->layer_project = matrix(load, -1, 1, &project);
+  model->layer_norm = (norm_t){
+      .kind = NORM_RMS, .width = bp->per_layer_size, .eps = bp->norm_eps * (float)bp->hidden_size};
+  model->layer_norm.weight = changed_vector(load, -1, false, 1, &of_norm, change);
 }
 
 /* The columns of the projection, as mixer.h has them. */
@@ -293,11 +341,12 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
 
 static void load_attention(model_load_t *load, model_t *model, int32_t i) {
   static const tensor_role_t qkv[4] = {ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV}, o = ROLE_O;
-  static const tensor_role_t gate = ROLE_ATTN_GATE;
+  static const tensor_role_t qkk[3] = {ROLE_Q, ROLE_K, ROLE_K}, gate = ROLE_ATTN_GATE;
   layer_t *layer = &model->layers[i];
   bool is_fused = tensors_get(&load->loader.list, ROLE_QKV, i, false) != NULL;
   const tensor_role_t *in = is_fused ? qkv + 3 : qkv;
   int num_in = is_fused ? 1 : 3;
+  if (layer_k_is_v(&model->blueprint, i)) in = qkk; /* K twice: a norm is to come between them */
   if (model->blueprint.kv_rank > 0) {
     load_latent(load, model, layer, i);
   } else {
@@ -319,10 +368,12 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) load_attention(load, model, i);
   layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
   layer->mlp_norm = bp->shared_norm ? layer->attn_norm : norm(load, bp, i, ROLE_MLP_NORM);
+  layer->mlp_width = layer_mlp_width(bp, i);
   if (bp->layer_flags[i] & LAYER_EXPERTS)
     load_experts(load, bp, layer, i);
   else
     load_mlp(load, layer, i);
+  if (bp->layer_scalars) load_beside(load, bp, layer, i);
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }
 
@@ -350,6 +401,7 @@ static void load_all(model_load_t *load, model_t *model) {
   model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
   model->project_in = matrix(load, -1, 1, &project_in);
+  load_inputs(load, model);
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
@@ -402,13 +454,18 @@ static model_t *make_model(const ops_t *ops, device_t *device, const blueprint_t
 }
 
 /* Gemma rounds the square root of h to the type that the model runs in. */
+static float rounded_scale(const blueprint_t *bp, double scale) {
+  float exact = (float)scale, rounded;
+  convert_row(&rounded, bp->dtype, &exact, DTYPE_F32, 1);
+  convert_row(&exact, DTYPE_F32, &rounded, bp->dtype, 1);
+  return exact;
+}
+
 static void set_embed_scale(model_t *model) {
   const blueprint_t *bp = &model->blueprint;
-  model->embed_scale = (float)(bp->embed_scale / bp->residual_scale);
-  if (!bp->embed_rounds) return;
-  float rounded;
-  convert_row(&rounded, bp->dtype, &model->embed_scale, DTYPE_F32, 1);
-  convert_row(&model->embed_scale, DTYPE_F32, &rounded, bp->dtype, 1);
+  double scale = bp->embed_scale / bp->residual_scale;
+  model->embed_scale = bp->embed_rounds ? rounded_scale(bp, scale) : (float)scale;
+  model->layer_embed_scale = rounded_scale(bp, sqrt(bp->per_layer_size)) * sqrtf(0.5f);
 }
 
 /* Refuses a family that needs operations which the back end lacks. */
@@ -420,6 +477,11 @@ static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_
   if (bp->kv_rank > 0 && ops->latent == NULL) {
     return error_set(error, ERR_CONFIGURATION, "device",
                      "device %s cannot run the latent attention of %s; use --device cpu", ops->name,
+                     bp->architecture);
+  }
+  if (bp->layer_scalars && ops->per_layer == NULL) {
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "device %s cannot run the layers of %s; use --device cpu", ops->name,
                      bp->architecture);
   }
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);

@@ -8,10 +8,16 @@
 #include "engine/model/internal.h"
 #include "engine/model/sizes.h"
 
-/* Columns of the fused projections. */
+/* Columns of the widest fused projection. */
 static int32_t qkv_width(const blueprint_t *bp) {
+  int32_t width = 0;
   if (bp->kv_rank > 0) return bp->num_heads * bp->head_dim;
-  return (bp->num_heads + 2 * bp->num_kv_heads) * bp->head_dim;
+  for (int32_t i = 0; i < bp->num_layers; i++) width = MAX(width, layer_qkv_width(bp, i));
+  return width;
+}
+
+static int32_t widest_head(const blueprint_t *bp) {
+  return MAX(bp->head_dim, bp->full_head_dim);
 }
 
 static bool all_experts(const blueprint_t *bp) {
@@ -23,7 +29,8 @@ static bool all_experts(const blueprint_t *bp) {
 
 /* Width of the widest dense MLP; at least 1. */
 static int32_t mlp_width(const blueprint_t *bp) {
-  return MAX(bp->shared_size, all_experts(bp) ? 1 : bp->intermediate_size);
+  bool none = all_experts(bp) && !bp->experts_beside;
+  return MAX(bp->shared_size, none ? 1 : layer_mlp_width(bp, bp->num_layers - 1));
 }
 
 static int32_t up_width(const blueprint_t *bp) {
@@ -33,13 +40,14 @@ static int32_t up_width(const blueprint_t *bp) {
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   int32_t width = MAX(bp->hidden_size, bp->embed_size);
   width = MAX(width, qkv_width(bp));
-  width = MAX(width, bp->num_heads * bp->head_dim);
+  width = MAX(width, bp->num_heads * widest_head(bp));
+  width = MAX(width, bp->num_layers * bp->per_layer_size);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
   limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.head_width);
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
-  limits->head_dim_max = MAX(bp->head_dim, bp->kv_rank + bp->rope_dim);
+  limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim);
   limits->experts_max = bp->num_experts;
   limits->experts_top_max = bp->experts_top;
   limits->expert_width_max = bp->expert_size;
@@ -47,14 +55,20 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
 
 kv_cache_desc_t model_kv(const blueprint_t *bp) {
   const bool latent = bp->kv_rank > 0;
-  int32_t count = 0;
-  for (int32_t i = 0; i < bp->num_layers; i++) count += !(bp->layer_flags[i] & LAYER_NO_ATTENTION);
-  if (bp->encoder.bidirectional) count = 1; /* K and V live as long as a layer: each writes anew */
-  return (kv_cache_desc_t){.num_layers = count,
-                           .num_kv_heads = latent ? 1 : bp->num_kv_heads,
-                           .head_dim = latent ? bp->kv_rank + bp->rope_dim : bp->head_dim,
-                           .latent = latent,
-                           .dtype = bp->dtype};
+  kv_cache_desc_t made = {.num_kv_heads = latent ? 1 : bp->num_kv_heads,
+                          .head_dim = latent ? bp->kv_rank + bp->rope_dim : bp->head_dim,
+                          .other_kv_heads = bp->full_kv_heads,
+                          .other_head_dim = bp->full_head_dim,
+                          .latent = latent,
+                          .dtype = bp->dtype};
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    if (bp->layer_flags[i] & LAYER_NO_ATTENTION || layer_reads_only(bp, i)) continue;
+    int32_t layer = made.num_layers++;
+    made.others[layer / 64] |= (uint64_t)layer_is_full(bp, i) << layer % 64;
+  }
+  if (bp->encoder.bidirectional)
+    made.num_layers = 1; /* K and V live as long as a layer: each writes anew */
+  return made;
 }
 
 state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
@@ -112,10 +126,15 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->x, width},
       {&model->y, width},
       {&model->qkv, qkv_width(bp)},
-      {&model->attn, bp->num_heads * (bp->kv_rank > 0 ? bp->value_dim : bp->head_dim)},
+      {&model->attn, bp->num_heads * (bp->kv_rank > 0 ? bp->value_dim : widest_head(bp))},
       {&model->up, up_width(bp)},
       {&model->act, mlp_width(bp)},
-      {&model->shared, bp->shared_size > 0 ? bp->hidden_size : 0},
+      {&model->shared, bp->shared_size > 0 || bp->experts_beside ? bp->hidden_size : 0},
+      {&model->router_in, bp->experts_beside ? bp->hidden_size : 0},
+      {&model->expert_out, bp->experts_beside ? bp->hidden_size : 0},
+      {&model->inputs, bp->num_layers * bp->per_layer_size},
+      {&model->input_sums, bp->num_layers * bp->per_layer_size},
+      {&model->input, bp->per_layer_size},
       {&model->gate, bp->shared_size > 0 ? 1 : 0},
       {&model->attn_gate, bp->attn_gate ? bp->num_heads * bp->head_dim : 0},
       {&model->mix_in, has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0},
@@ -151,6 +170,18 @@ static void embed_tokens(model_t *model, int32_t rows) {
     ops->embed_positions(device, sum, model->positions, model->blueprint.position_offset);
   if (model->types != NULL) ops->embed_types(device, sum, model->types);
   if (sum != model->x) ops->norm(device, model->x, sum, NULL, &model->embed_norm, rows);
+}
+
+/* inputs[T, layers x P] = the embeddings of every layer, of the ids and of x. */
+static void embed_layers(model_t *model, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const blueprint_t *bp = &model->blueprint;
+  if (model->layer_embed == NULL) return;
+  ops->embed(device, model->inputs, model->layer_embed, model->layer_embed_scale);
+  ops->linear(device, model->input_sums, model->x, model->layer_project, NULL, NULL, rows);
+  ops->norm(device, model->inputs, model->input_sums, model->inputs, &model->layer_norm,
+            rows * bp->num_layers);
 }
 
 /* out[T, width] += products of the adapters of the tokens, for the parts [first, last] of a layer.
@@ -330,7 +361,43 @@ static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const bl
   if (layer->moe.num_experts > 0)
     expert_block(model, layer, out, in, residual, rows);
   else
-    dense_block(model, layer, out, in, residual, model->blueprint.intermediate_size, rows);
+    dense_block(model, layer, out, in, residual, layer->mlp_width, rows);
+}
+
+/* out[T, h] = norm(mlp(norm(x))) + norm(experts(norm(x))), where the router reads a third norm. */
+static void beside_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
+                         int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  moe_t moe = layer->moe;
+  moe.router_in = model->router_in;
+  dense_block(model, layer, model->shared, in, NULL, layer->mlp_width, rows);
+  ops->norm(device, model->shared, model->shared, NULL, &layer->dense_out_norm, rows);
+  ops->norm(device, model->router_in, in->rows, NULL, &layer->router_norm, rows);
+  ops->norm(device, in->normed, in->rows, NULL, &layer->expert_norm, rows);
+  ops->moe(device, model->expert_out, in->normed, NULL, &moe, rows);
+  ops->norm(device, out, model->expert_out, model->shared, &layer->expert_out_norm, rows);
+}
+
+/* What Gemma 4 has behind both blocks: hidden = scalar (hidden + the embeddings of the layer). */
+static void finish_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
+                         int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const blueprint_t *bp = &model->blueprint;
+  const int32_t size = bp->per_layer_size;
+  if (layer->input_gate != NULL) {
+    const input_gate_t gate = {.activation = bp->activation,
+                               .width = size,
+                               .factors_width = bp->num_layers * size,
+                               .column = (int32_t)(layer - model->layers) * size};
+    ops->linear(device, model->input, hidden, layer->input_gate, NULL, NULL, rows);
+    ops->per_layer->gate(device, model->input, model->input, model->inputs, &gate, rows);
+    ops->linear(device, scratch, model->input, layer->input_project, NULL, NULL, rows);
+    ops->norm(device, hidden, scratch, hidden, &layer->input_norm, rows);
+  }
+  if (layer->scalar != NULL)
+    ops->per_layer->scale(device, hidden, layer->scalar, bp->hidden_size, rows);
 }
 
 /* hidden[T, h] += output of the layer; scratch[T, h] is overwritten. */
@@ -357,8 +424,12 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
   case BLOCK_SANDWICH:
     attention_block(model, layer, scratch, &attn_normed, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
-    mlp_block(model, layer, scratch, &mlp_normed, NULL, rows);
+    if (model->blueprint.experts_beside)
+      beside_block(model, layer, scratch, &mlp_normed, rows);
+    else
+      mlp_block(model, layer, scratch, &mlp_normed, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
+    finish_layer(model, layer, hidden, scratch, rows);
     break;
   case BLOCK_OUT_NORM:
     attention_block(model, layer, scratch, &plain, NULL, rows);
@@ -384,6 +455,7 @@ void model_forward(model_t *model, const batch_t *batch) {
 
   model->num_adapted = batch->num_adapted;
   embed_tokens(model, rows);
+  embed_layers(model, rows);
   for (int32_t i = 0; i < bp->num_layers; i++)
     run_layer(model, &model->layers[i], hidden, scratch, rows);
   ops->gather(device, scratch, hidden, bp->hidden_size); /* scratch[S, h] */

@@ -1,21 +1,25 @@
-/* roles.h: what each tensor of a model is for. Symbols as in layout.h and latent_ops.h. */
+/* roles.h: what each tensor of a model is for, and how files hold it. Symbols as in layout.h and
+ * latent_ops.h. */
 #ifndef INFERD_ENGINE_MODEL_ROLES_H
 #define INFERD_ENGINE_MODEL_ROLES_H
 
 /* What a tensor does in the forward. The layer roles repeat once per layer. */
 typedef enum tensor_role {
-  ROLE_EMBED,       /* [V, E] */
-  ROLE_POSITIONS,   /* [positions + offset, h] */
-  ROLE_PROJECT_IN,  /* [h, E] */
-  ROLE_PROJECT_OUT, /* [E, h] */
-  ROLE_FINAL_NORM,  /* [h] */
-  ROLE_HEAD,        /* [V, E] */
-  ROLE_TYPES,       /* [types of tokens, h] */
-  ROLE_EMBED_NORM,  /* [h] */
-  ROLE_POOLER,      /* [h, h], before the classifier */
-  ROLE_POOLER_NORM, /* [h] */
-  ROLE_CLASSIFIER,  /* [labels, h] */
-  ROLE_ATTN_NORM,   /* [h]; the first of a layer */
+  ROLE_EMBED,         /* [V, E] */
+  ROLE_POSITIONS,     /* [positions + offset, h] */
+  ROLE_PROJECT_IN,    /* [h, E] */
+  ROLE_PROJECT_OUT,   /* [E, h] */
+  ROLE_FINAL_NORM,    /* [h] */
+  ROLE_HEAD,          /* [V, E] */
+  ROLE_TYPES,         /* [types of tokens, h] */
+  ROLE_LAYER_EMBED,   /* [V, layers x P]: embeddings of every layer; P is per_layer_size */
+  ROLE_LAYER_PROJECT, /* [layers x P, h] */
+  ROLE_LAYER_NORM,    /* [P] */
+  ROLE_EMBED_NORM,    /* [h] */
+  ROLE_POOLER,        /* [h, h], before the classifier */
+  ROLE_POOLER_NORM,   /* [h] */
+  ROLE_CLASSIFIER,    /* [labels, h] */
+  ROLE_ATTN_NORM,     /* [h]; the first of a layer */
   ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
   ROLE_MLP_NORM,              /* [h] */
   ROLE_ATTN_OUT_NORM,         /* [h] after attention, before the residual sum */
@@ -52,6 +56,16 @@ typedef enum tensor_role {
   ROLE_SHARED_DOWN,   /* [h, s] */
   ROLE_SHARED_SWITCH, /* [1, h] */
   ROLE_ATTN_GATE,     /* [Hq D, h] factors of the output of attention */
+  /* Of Gemma 4; the norms of the MLP are those of both parts together */
+  ROLE_INPUT_GATE,      /* [P, h] of the embeddings of the layer */
+  ROLE_INPUT_PROJECT,   /* [h, P] */
+  ROLE_INPUT_NORM,      /* [h] behind it */
+  ROLE_LAYER_SCALAR,    /* [1] */
+  ROLE_ROUTER_SCALE,    /* [h] of the router's norm */
+  ROLE_SHARE_FACTORS,   /* [E] */
+  ROLE_DENSE_OUT_NORM,  /* [h] of the dense MLP beside experts */
+  ROLE_EXPERT_NORM,     /* [h] before the experts */
+  ROLE_EXPERT_OUT_NORM, /* [h] */
   /* Of layers with a state (mixer.h); M columns behind the projection in all, C channels */
   ROLE_MIX_IN,    /* rows of [M, h], from the first on */
   ROLE_MIX_Z,     /* the next rows, if they stand in other tensors */
@@ -65,5 +79,19 @@ typedef enum tensor_role {
   ROLE_MIX_OUT,   /* [h, inner] */
   ROLE_COUNT
 } tensor_role_t;
+
+/* How the file holds a tensor that is used as [rows, cols]. */
+typedef enum form {
+  FORM_PLAIN,            /* [rows, cols], or [rows] */
+  FORM_TRANSPOSED,       /* [cols, rows] */
+  FORM_ROW,              /* [1, rows] of a vector */
+  FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
+  FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head */
+  FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
+  FORM_STACK,            /* [E, rows] or [E, rows, cols] */
+  FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
+  FORM_STACK_BLOCKS,     /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */
+  FORM_STACK_SCALES      /* U8 [E, rows, cols / 32]: their exponents */
+} form_t;
 
 #endif

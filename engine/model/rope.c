@@ -49,7 +49,10 @@ void rope_frequencies(const rope_config_t *rope, int32_t max_model_len, double *
   double theta = rope->type == ROPE_DYNAMIC ? dynamic_theta(rope, max_model_len) : rope->theta;
   *scale = 1.0;
   for (int32_t i = 0; i < half; i++) inv_freq[i] = pow(theta, -2.0 * i / rope->dims);
-  if (rope->type == ROPE_LINEAR) {
+  if (rope->type == ROPE_PROPORTIONAL) {
+    for (int32_t i = 0; i < half; i++)
+      inv_freq[i] = i < rope->moving / 2 ? inv_freq[i] / rope->factor : 0.0;
+  } else if (rope->type == ROPE_LINEAR) {
     for (int32_t i = 0; i < half; i++) inv_freq[i] /= rope->factor;
   } else if (rope->type == ROPE_LLAMA3) {
     for (int32_t i = 0; i < half; i++) inv_freq[i] = llama3_frequency(rope, inv_freq[i]);

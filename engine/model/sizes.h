@@ -1,4 +1,6 @@
-/* sizes.h: what a model needs of a back end, from its blueprint alone. Any thread. */
+/* sizes.h: what a model needs of a back end, and sizes of single layers where these differ, from
+ * its blueprint alone. Any thread.
+ */
 #ifndef INFERD_ENGINE_MODEL_SIZES_H
 #define INFERD_ENGINE_MODEL_SIZES_H
 
@@ -11,5 +13,40 @@ void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
 kv_cache_desc_t model_kv(const blueprint_t *blueprint);
 /* The states of `num_slots` slots; all 0 if no layer has a state, or the back end runs none. */
 state_desc_t model_states(const ops_t *ops, const blueprint_t *blueprint, int32_t num_slots);
+
+static inline bool layer_is_full(const blueprint_t *bp, int32_t layer) {
+  return layer >= 0 && !(bp->layer_flags[layer] & LAYER_SLIDES);
+}
+
+/* `layer` -1 stands for the layers that slide, or for all. */
+static inline int32_t layer_head_dim(const blueprint_t *bp, int32_t layer) {
+  return bp->full_head_dim > 0 && layer_is_full(bp, layer) ? bp->full_head_dim : bp->head_dim;
+}
+
+static inline int32_t layer_kv_heads(const blueprint_t *bp, int32_t layer) {
+  return bp->full_kv_heads > 0 && layer_is_full(bp, layer) ? bp->full_kv_heads : bp->num_kv_heads;
+}
+
+/* The layer reads K and V that an earlier one has stored. */
+static inline bool layer_reads_only(const blueprint_t *bp, int32_t layer) {
+  return layer >= bp->num_layers - bp->num_kv_shared;
+}
+
+/* V of the layer is K before its norm. */
+static inline bool layer_k_is_v(const blueprint_t *bp, int32_t layer) {
+  return bp->full_k_is_v && layer_is_full(bp, layer);
+}
+
+/* Columns of the fused projection. */
+static inline int32_t layer_qkv_width(const blueprint_t *bp, int32_t layer) {
+  int32_t kv = layer_reads_only(bp, layer) ? 0 : 2 * layer_kv_heads(bp, layer);
+  return (bp->num_heads + kv) * layer_head_dim(bp, layer);
+}
+
+/* Width of the dense MLP. */
+static inline int32_t layer_mlp_width(const blueprint_t *bp, int32_t layer) {
+  bool wide = layer >= 0 && bp->kv_shared_wide && layer_reads_only(bp, layer);
+  return bp->intermediate_size * (wide ? 2 : 1);
+}
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/model/sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +16,20 @@ static int64_t mix_rows(const blueprint_t *bp) {
   return mixer_channels(mixer, bp->hidden_size) + (mixer->by_group ? mixer_inner(mixer, 0) : 0);
 }
 
-static int64_t resolve(dim_t dim, const blueprint_t *bp) {
-  int64_t head = bp->head_dim;
+static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
+  const int64_t head = layer_head_dim(bp, layer), kv_heads = layer_kv_heads(bp, layer);
   switch (dim) {
   case DIM_NONE: return 0;
   case DIM_VOCAB: return bp->vocab_size;
   case DIM_EMBED: return bp->embed_size;
   case DIM_HIDDEN: return bp->hidden_size;
-  case DIM_MLP: return bp->intermediate_size;
+  case DIM_MLP: return layer_mlp_width(bp, layer);
   case DIM_Q: return bp->num_heads * head;
-  case DIM_KV: return bp->num_kv_heads * head;
-  case DIM_QKV: return (bp->num_heads + 2 * bp->num_kv_heads) * head;
+  case DIM_KV: return kv_heads * head;
+  case DIM_QKV: return (bp->num_heads + 2 * kv_heads) * head;
   case DIM_HEAD: return head;
   case DIM_Q_NORM: return bp->qk_norm_whole || bp->qk_norm_each ? bp->num_heads * head : head;
-  case DIM_K_NORM: return bp->qk_norm_whole || bp->qk_norm_each ? bp->num_kv_heads * head : head;
+  case DIM_K_NORM: return bp->qk_norm_whole || bp->qk_norm_each ? kv_heads * head : head;
   case DIM_HEADS: return bp->num_heads;
   case DIM_GATE_UP: return 2 * (int64_t)bp->intermediate_size;
   case DIM_EXPERTS: return bp->num_experts;
@@ -51,6 +52,8 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp) {
   case DIM_LATENT_ROW: return bp->kv_rank + bp->rope_dim;
   case DIM_LATENT_UP: return bp->num_heads * (head - bp->rope_dim + bp->value_dim);
   case DIM_LATENT_OUT: return (int64_t)bp->num_heads * bp->value_dim;
+  case DIM_PER_LAYER: return bp->per_layer_size;
+  case DIM_PER_LAYERS: return (int64_t)bp->num_layers * bp->per_layer_size;
   case DIM_ONE: return 1;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
   }
@@ -90,6 +93,8 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_LATENT_ROW] = "kv_lora_rank + qk_rope_head_dim",
       [DIM_LATENT_UP] = "num_attention_heads x (qk_nope_head_dim + v_head_dim)",
       [DIM_LATENT_OUT] = "num_attention_heads x v_head_dim",
+      [DIM_PER_LAYER] = "hidden_size_per_layer_input",
+      [DIM_PER_LAYERS] = "num_hidden_layers x hidden_size_per_layer_input",
       [DIM_ONE] = "1",
       [DIM_POSITIONS] = "max_position_embeddings",
   };
@@ -138,6 +143,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_NOT_FIRST: return layer > 0 || !bp->encoder.first_unnormed;
   case WHEN_NOT_FIRST_BIAS:
     return !bp->encoder.plain_norms && (layer > 0 || !bp->encoder.first_unnormed);
+  case WHEN_PER_LAYER: return bp->per_layer_size > 0;
   case WHEN_LABELS: return bp->encoder.num_labels > 0;
   case WHEN_POOLER_BIAS: return bp->encoder.num_labels > 0 && bp->encoder.pooler_bias;
   case WHEN_LABELS_NORM_BIAS: return bp->encoder.num_labels > 0 && !bp->encoder.plain_norms;
@@ -149,6 +155,9 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
 static bool has_block(const blueprint_t *bp, int32_t layer, tensor_role_t role) {
   if (layer < 0) return true;
   const uint8_t flags = bp->layer_flags[layer];
+  const bool is_value = role == ROLE_V, is_key = role == ROLE_K || role == ROLE_K_NORM;
+  if ((is_key || is_value) && layer_reads_only(bp, layer)) return false;
+  if (is_value && layer_k_is_v(bp, layer)) return false;
   if (role >= ROLE_QKV && role <= ROLE_SINKS) return !(flags & LAYER_NO_ATTENTION);
   if (role == ROLE_ATTN_GATE) return bp->attn_gate && !(flags & LAYER_NO_ATTENTION);
   if (role >= ROLE_MIX_IN) return flags & LAYER_MIXER;
@@ -309,12 +318,12 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
                             .layer = layer,
                             .bias = bias,
                             .around_zero = bp->norm_plus_one && pattern->role != ROLE_MIX_NORM,
-                            .rows = resolve(pattern->rows, bp),
+                            .rows = resolve(pattern->rows, bp, layer),
                             .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
                             .row_dim = pattern->rows};
     tensor->order = find_order(bp, layout, pattern->role);
     if (!bias) {
-      tensor->cols = resolve(pattern->cols, bp);
+      tensor->cols = resolve(pattern->cols, bp, layer);
       tensor->col_dim = pattern->cols;
     }
     /* The bias of a transposed matrix is a plain vector. */

@@ -287,7 +287,8 @@ static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, infe
     if (code == 0) add_hash(loader, part);
     if (part->stored != NULL) weight_files_done(loader->files, part->stored);
     free(part->transposed);
-    loader->elements_done += tensor_elements(part->tensor);
+    if (i == 0 || part->tensor != part[-1].tensor) /* K that is V, too, is two parts */
+      loader->elements_done += tensor_elements(part->tensor);
   }
   free(matrix->parts);
   const model_options_t *options = loader->options;

@@ -8,6 +8,7 @@
 
 #include "engine/base/util.h"
 #include "engine/model/convert.h"
+#include "engine/model/sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,17 +154,22 @@ static const char *const towers[] = {"mtp.",
                                      "vision_language_adapter.",
                                      "multi_modal_projector.",
                                      "patch_merger.",
-                                     "audio_tower."};
-enum { TOWER_COUNT = ARRAY_LEN(towers), SKIP_KINDS = TOWER_COUNT + 1 };
+                                     "audio_tower.",
+                                     "embed_vision.",
+                                     "embed_audio."};
+enum { TOWER_COUNT = ARRAY_LEN(towers), SKIP_SHARED = TOWER_COUNT + 1, SKIP_KINDS };
 
 /* Index in `towers` of the part that a tensor belongs to; TOWER_COUNT for a layer behind the last
- * one; -1 for neither. */
-static int find_tower(const char *name, const char *prefix, int32_t num_layers) {
+ * one, SKIP_SHARED for K and V of a layer that reads those of another; -1 for none of these. */
+static int find_tower(const char *name, const char *prefix, const blueprint_t *bp) {
   size_t length = strlen(prefix);
   if (strncmp(name, prefix, length) == 0 && strncmp(name + length, "layers.", 7) == 0) {
     char *end;
     long layer = strtol(name + length + 7, &end, 10);
-    if (*end == '.' && layer >= num_layers) return TOWER_COUNT;
+    if (*end == '.' && layer >= bp->num_layers) return TOWER_COUNT;
+    bool shared = *end == '.' && layer >= 0 && layer_reads_only(bp, (int32_t)layer);
+    if (shared && strncmp(end, ".self_attn.k_", 13) == 0) return SKIP_SHARED;
+    if (shared && strncmp(end, ".self_attn.v_", 13) == 0) return SKIP_SHARED;
   }
   if (strncmp(name, "model.", 6) == 0) name += 6;
   for (int i = 0; i < TOWER_COUNT; i++) {
@@ -173,13 +179,13 @@ static int find_tower(const char *name, const char *prefix, int32_t num_layers) 
 }
 
 /* Marks the tensors of such parts as taken, and names the parts in one line of the log. */
-static void skip_towers(weight_loader_t *loader, const char *prefix, int32_t num_layers,
+static void skip_towers(weight_loader_t *loader, const char *prefix, const blueprint_t *bp,
                         uint8_t *taken) {
   size_t tensors[SKIP_KINDS] = {0}, bytes[SKIP_KINDS] = {0}, used = 0;
   char line[256] = "", kind[64];
   for (size_t i = 0; i < weight_files_count(loader->files); i++) {
     const stored_tensor_t *tensor = weight_files_at(loader->files, i);
-    int tower = taken[i] ? -1 : find_tower(tensor->name, prefix, num_layers);
+    int tower = taken[i] ? -1 : find_tower(tensor->name, prefix, bp);
     if (tower < 0) continue;
     taken[i] = 1;
     tensors[tower]++;
@@ -189,8 +195,10 @@ static void skip_towers(weight_loader_t *loader, const char *prefix, int32_t num
     if (tensors[i] == 0) continue;
     if (i < TOWER_COUNT)
       snprintf(kind, sizeof(kind), "%s*", towers[i]);
+    else if (i == SKIP_SHARED)
+      snprintf(kind, sizeof(kind), "k and v of layers that share them");
     else
-      snprintf(kind, sizeof(kind), "layers from %d", num_layers);
+      snprintf(kind, sizeof(kind), "layers from %d", bp->num_layers);
     int n = snprintf(line + used, sizeof(line) - used, "%s %s (%zu tensors, %.1f MiB)",
                      used > 0 ? "," : "skipped  ", kind, tensors[i], (double)bytes[i] / 1048576.0);
     used += n > 0 ? (size_t)n : 0;
@@ -295,7 +303,7 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   int code = match(loader, &blueprint->scheme, prefix, taken, error);
   if (code == 0) code = check_any_packed(loader, &blueprint->scheme, error);
   if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
-  if (code == 0) skip_towers(loader, prefix, blueprint->num_layers, taken);
+  if (code == 0) skip_towers(loader, prefix, blueprint, taken);
   if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);
   free(taken);
   return code;

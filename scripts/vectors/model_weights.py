@@ -14,7 +14,9 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.")
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 AROUND_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")  # families whose norms are (1 + w)
-NORMS = ("norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
+PLAIN_NORMS = ("gemma4",)  # but not these
+NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expert_scale",
+         "norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
          "ln_f.weight", "ln_attn.weight", "ln_mlp.weight")
 # Parts of names that transformers writes otherwise into files.
 STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
@@ -94,6 +96,8 @@ def experts_of(model, name, shape, seed):
     if kind == "granitemoehybrid":
         part = "output_linear" if name.endswith("down_proj") else "input_linear"
         return values(name.split(".experts.")[0] + f".{part}.weight", shape, shape[2], seed)
+    if kind.startswith("gemma4"):
+        return values(name, shape, shape[2], seed)
     base = name.rsplit(".", 1)[0]
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
     if kind in ("mixtral", "minimax_m2", "lfm2_moe"):
@@ -124,11 +128,14 @@ def stored_name(model, name):
     return name
 
 
-def fill_choice_biases(model, seed):
-    """What routers add to their scores; it stays in fp32."""
+def fill_buffers(model, seed, dtype):
+    """What routers add to their scores, which stays in fp32; the scalars of layers."""
     held = [*model.named_parameters(), *model.named_buffers()]
     with torch.no_grad():
         for full, tensor in held:
+            if full.endswith("layer_scalar"):
+                made = torch.from_numpy(values(stored_name(model, full), (1,), 0, seed))
+                tensor.copy_(made.to(dtype).float())
             if full.endswith(("e_score_correction_bias", "feed_forward.expert_bias")):
                 made = values(stored_name(model, full), tuple(tensor.shape), 0, seed)
                 tensor.copy_(torch.from_numpy(made))
@@ -136,7 +143,7 @@ def fill_choice_biases(model, seed):
 
 def fill(model, seed, dtype):
     """Sets every parameter of a transformers model (fp32 holders) to the values of `dtype`."""
-    fill_choice_biases(model, seed)
+    fill_buffers(model, seed, dtype)
     with torch.no_grad():
         for full, parameter in model.named_parameters():
             name, shape = stored_name(model, full), tuple(parameter.shape)
@@ -153,6 +160,7 @@ def fill(model, seed, dtype):
             if name.endswith(("q_norm.weight", "k_norm.weight")):
                 columns = 0  # those of Cohere have a row for each head
             around_zero = model.config.model_type.startswith(AROUND_ZERO) and \
+                not model.config.model_type.startswith(PLAIN_NORMS) and \
                 not name.endswith("linear_attn.norm.weight")
             made = torch.from_numpy(values(name, shape, columns, seed, around_zero))
             parameter.copy_(made.to(dtype).to(torch.float32))

@@ -33,6 +33,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from decoder_cases import ADAPTERS, CASES as DECODER_CASES
+from gemma4_cases import CASES as GEMMA4_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
 from state_cases import STATE_CASES
@@ -58,9 +59,10 @@ def build(config_dir, config):
     else:
         model = AutoModelForCausalLM.from_config(made, dtype=torch.float32,
                                                  attn_implementation="eager").eval()
-    scale = getattr(model.get_input_embeddings(), "embed_scale", None)
-    if scale is not None:  # Gemma rounds it to the type that the model runs in
-        scale.copy_(scale.to(TYPES[case_dtype(config)]).float())
+    for module in model.modules():  # Gemma rounds it to the type that the model runs in
+        scale = getattr(module, "embed_scale", None)
+        if torch.is_tensor(scale):
+            scale.copy_(scale.to(TYPES[case_dtype(config)]).float())
     return model
 
 
@@ -203,7 +205,8 @@ def all_cases():
              **WRAPPED_CASES, **GGUF_CASES, **LATER_CASES}
     rows = [(i, name, *case) for i, (name, case) in enumerate(cases.items())]
     rows += [(500 + i, name, *case) for i, (name, case) in enumerate(DECODER_CASES.items())]
-    return rows + [(700 + i, name, *case) for i, (name, case) in enumerate(STATE_CASES.items())]
+    rows += [(700 + i, name, *case) for i, (name, case) in enumerate(STATE_CASES.items())]
+    return rows + [(800 + i, name, *case) for i, (name, case) in enumerate(GEMMA4_CASES.items())]
 
 
 def main():

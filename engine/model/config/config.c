@@ -93,7 +93,7 @@ static const struct {
 
 static bool family_knows(const family_t *family, int families) {
   switch (families) {
-  case FOR_GEMMA: return family->gemma_keys;
+  case FOR_GEMMA: return family->gemma_keys || family->gemma4_keys;
   case FOR_ATTENTION_CAP:
     return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
   case FOR_GRANITE: return family->granite_keys;
@@ -104,7 +104,7 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_NESTED: return family->nested;
-  case FOR_BIDIRECTIONAL: return family->gemma_keys && family->local_theta > 0;
+  case FOR_BIDIRECTIONAL: /* Gemma 3 and 4 */ return family->local_theta > 0;
   default: return false;
   }
 }
@@ -285,7 +285,8 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
       reader, KEYS("hidden_act", "hidden_activation", "activation_function", "activation"), &name);
   bp->gated_mlp = family->gated_mlp;
   if (family->gated_mlp) {
-    bp->activation = family->gemma_keys                        ? ACTIVATION_GELU_TANH_MUL
+    bool tanh_form = strcmp(family->activation, "gelu_pytorch_tanh") == 0;
+    bp->activation = tanh_form                                 ? ACTIVATION_GELU_TANH_MUL
                      : family->expert_keys == EXPERTS_GPT_OSS  ? ACTIVATION_CLAMPED_SWIGLU
                      : strcmp(family->activation, "gelu") == 0 ? ACTIVATION_GELU_MUL
                                                                : ACTIVATION_SILU_MUL;
@@ -511,6 +512,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   read_scales(&reader, family, bp);
   bp->tied = config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
   if (reader.code == 0) config_read_layers(&reader, family, bp);
+  if (reader.code == 0) config_read_gemma4(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);
   if (reader.code == 0) config_read_experts(&reader, family, bp);
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);

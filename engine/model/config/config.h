@@ -44,6 +44,9 @@ const json_t *config_get(const config_reader_t *reader, const char *key);
 /* Finds the layers with a sliding window and those without rotation; allocates
  * blueprint->layer_flags. config_layers.c. */
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* What Gemma 4 has of its own, behind the layers; its experts. config_gemma4.c. */
+void config_read_gemma4(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+void config_read_beside(config_reader_t *reader, blueprint_t *blueprint);
 /* Layers with a state, and what else families that have them spell their own way. config_mixer.c.
  */
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);

@@ -64,6 +64,10 @@ static void read_counts(config_reader_t *reader, const family_t *family, bluepri
 
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   if (family->expert_keys == EXPERTS_NONE) return;
+  if (family->expert_keys == EXPERTS_GEMMA4) {
+    config_read_beside(reader, blueprint);
+    return;
+  }
   if (family->routing != ROUTING_LOGITS) {
     config_read_router(reader, family, blueprint);
     return;

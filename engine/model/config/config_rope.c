@@ -66,6 +66,8 @@ static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
   } types[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
                {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
                {"su", ROPE_LONGROPE}};
+  const json_t *own = json_get(reader->root, "rope_type");
+  if (family->gemma4_keys && json_equals(own, "proportional")) return ROPE_PROPORTIONAL;
   const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
   bool mrope = family->mrope && json_equals(old, "mrope");
   if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
@@ -181,6 +183,10 @@ static void read_scaling(config_reader_t *reader, const family_t *family, int32_
     return;
   }
   if (rope->type == ROPE_DEFAULT || rope->type == ROPE_LONGROPE) return;
+  if (rope->type == ROPE_PROPORTIONAL) {
+    rope->factor = config_double(reader, KEYS("factor"), 1, 0, FACTOR_MAX, true);
+    return;
+  }
   need(reader, "factor");
   rope->factor = config_double(reader, KEYS("factor"), 1, 1, FACTOR_MAX, false);
   if (rope->type == ROPE_LLAMA3) read_llama3(reader, rope);
@@ -276,9 +282,13 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     reader->code = inner.code;
   } else if (family->expert_keys == EXPERTS_GPT_OSS) {
     take_oss_default(rope, &original);
+  } else if (family->gemma4_keys && !sliding) {
+    rope->type = ROPE_PROPORTIONAL;
+    partial = 0.25; /* class default */
   }
+  bool proportional = rope->type == ROPE_PROPORTIONAL;
   if (partial != 1.0 && !family->longrope && family->rotary_factor == 0 &&
-      family->rotary_dim == 0) {
+      family->rotary_dim == 0 && !proportional) {
     config_refuse(reader, "partial_rotary_factor", NULL, "is %g, supported: 1 for %s", partial,
                   family->architecture);
   }
@@ -290,7 +300,8 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
                   family->architecture);
   }
   rope->original_max = (int32_t)original;
-  rope->dims = (int32_t)(head_dim * partial + 1e-9);
+  rope->dims = proportional ? head_dim : (int32_t)(head_dim * partial + 1e-9);
+  rope->moving = (int32_t)floor(partial * head_dim / 2) * 2;
   if (rope->dims < 2 || rope->dims % 2 != 0) {
     config_refuse(reader, "partial_rotary_factor", NULL,
                   "%g leaves %d rotated dimensions of head_dim %d; an even number is needed",
@@ -320,9 +331,10 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
     local->theta = config_double(reader, KEYS("rope_local_base_freq"), family->local_theta, 0,
                                  THETA_MAX, true);
   int32_t head_dim = family->latent ? blueprint->rope_dim : blueprint->head_dim;
+  int32_t full_dim = blueprint->full_head_dim > 0 ? blueprint->full_head_dim : head_dim;
   if (family->rope_interleave_key)
     blueprint->rope_pairs = config_bool(reader, KEYS("rope_interleave"), family->rope_pairs);
-  read_angles(reader, family, false, max_positions, head_dim, rope);
+  read_angles(reader, family, false, max_positions, full_dim, rope);
   /* A flat dict gives its theta to all layers, its scaling to the full ones alone. */
   const char *name;
   const json_t *dict = reader->code == 0 ? find_outer_dict(reader, family, &name) : NULL;

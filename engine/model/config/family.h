@@ -32,7 +32,8 @@ typedef enum expert_keys {
   EXPERTS_DEEPSEEK, /* n_routed_experts, groups, shared experts behind the first dense layers */
   EXPERTS_ERNIE,    /* moe_num_experts, moe_k ... */
   EXPERTS_MINIMAX,  /* as Mixtral, scored by a sigmoid */
-  EXPERTS_LFM2      /* num_experts behind num_dense_layers, scored by a sigmoid */
+  EXPERTS_LFM2,     /* num_experts behind num_dense_layers, scored by a sigmoid */
+  EXPERTS_GEMMA4    /* enable_moe_block; beside a dense MLP */
 } expert_keys_t;
 
 /* Which full-attention layers of a family with windows do without rotation. */
@@ -80,6 +81,7 @@ typedef struct family {
   bool sinks, no_rope_keys, longrope;
   double local_theta;   /* of sliding layers; -1 = theta without scaling, 0 = as the others */
   bool gemma_keys;      /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
+  bool gemma4_keys;     /* config_gemma4.c */
   double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */
   bool rope_pairs;      /* the files have the dimensions of a rotated pair side by side */
   const char *parallel_key; /* true: BLOCK_PARALLEL, false: BLOCK_PRE_NORM; absent: `block` */
@@ -123,7 +125,7 @@ typedef struct family_table {
 } family_table_t;
 
 extern const family_table_t families_experts, families_parallel, families_decoders;
-extern const family_table_t families_states, families_encoders, families_latent;
+extern const family_table_t families_states, families_encoders, families_latent, families_gemma4;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);

@@ -105,9 +105,21 @@ static int naive_vector(device_t *device, const float *values, int64_t count, ve
   return 0;
 }
 
+/* Values of K in the layers before `layer`. */
+static int64_t values_before(const kv_cache_desc_t *desc, int32_t layer, int32_t num_blocks) {
+  int64_t total = 0;
+  for (int32_t i = 0; i < layer; i++)
+    total += kv_layer_is_other(desc, i) ? desc->other_kv_heads * desc->other_head_dim
+                                        : desc->num_kv_heads * desc->head_dim;
+  return total * num_blocks * desc->block_size;
+}
+
+static int64_t first_value(const device_t *device, int32_t layer) {
+  return values_before(&device->kv, layer, device->kv.num_blocks);
+}
+
 static size_t naive_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
-  return (size_t)desc->num_layers * (size_t)num_blocks * (size_t)desc->block_size *
-         (size_t)desc->num_kv_heads * (size_t)desc->head_dim * 2 * sizeof(float);
+  return (size_t)values_before(desc, desc->num_layers, num_blocks) * 2 * sizeof(float);
 }
 
 static int naive_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error) {
@@ -197,11 +209,17 @@ static void head_norm(float *head, const attention_t *a, const float *weight, in
   for (int32_t i = 0; i < width && a->norm_each; i++) mean += (double)head[i] / width;
   for (int32_t i = 0; i < width; i++) squares += (head[i] - mean) * (head[i] - mean);
   double inverse = 1.0 / sqrt(squares / width + a->norm_eps);
-  for (int32_t i = 0; i < width; i++) head[i] = (float)((head[i] - mean) * inverse * weight[i]);
+  for (int32_t i = 0; i < width; i++) {
+    double factor = weight != NULL ? weight[i] : 1.0;
+    head[i] = (float)((head[i] - mean) * inverse * factor);
+  }
 }
 
 static void norm_heads(float *row, const attention_t *a) {
-  const int32_t heads = a->num_heads, kv_heads = a->num_kv_heads, dim = a->head_dim;
+  const int32_t heads = a->num_heads, kv_heads = a->reads_only ? 0 : a->num_kv_heads;
+  const int32_t dim = a->head_dim;
+  for (int32_t h = 0; a->v_norm && h < kv_heads; h++)
+    head_norm(row + (int64_t)(heads + kv_heads + h) * dim, a, NULL, dim);
   for (int32_t h = 0; h < heads + kv_heads; h++) {
     const vector_t *norm = h < heads ? a->q_norm : a->k_norm;
     int32_t span = !a->norm_whole ? dim : h == 0 ? heads * dim : h == heads ? kv_heads * dim : 0;
@@ -223,9 +241,9 @@ static void rotate(float *head, const rope_t *rope, int32_t position) {
 
 static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a) {
   const batch_t *batch = device->batch;
-  const int32_t heads = a->num_heads, kv_heads = a->num_kv_heads, dim = a->head_dim;
+  const int32_t heads = a->num_heads, dim = a->head_dim;
+  const int32_t kv_heads = a->reads_only ? 0 : a->num_kv_heads;
   const int64_t width = (int64_t)(heads + 2 * kv_heads) * dim, kv_width = (int64_t)kv_heads * dim;
-  const int64_t slots = (int64_t)device->kv.num_blocks * device->kv.block_size;
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     float *row = FLOATS(qkv) + t * width;
     if (!a->norm_late) norm_heads(row, a);
@@ -233,8 +251,8 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
       if (a->rope != NULL) rotate(row + (int64_t)h * dim, a->rope, batch->positions[t]);
     }
     if (a->norm_late) norm_heads(row, a);
-    if (batch->slot_mapping[t] < 0) continue;
-    int64_t at = (a->layer * slots + batch->slot_mapping[t]) * kv_width;
+    if (batch->slot_mapping[t] < 0 || a->reads_only) continue;
+    int64_t at = first_value(device, a->layer) + batch->slot_mapping[t] * kv_width;
     memcpy(device->keys + at, row + (int64_t)heads * dim, (size_t)kv_width * sizeof(float));
     memcpy(device->values + at, row + (int64_t)(heads + kv_heads) * dim,
            (size_t)kv_width * sizeof(float));
@@ -245,7 +263,7 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
 static void attend(const device_t *device, float *out, const float *q, const attention_t *a,
                    int32_t head, const int32_t *blocks, int32_t position) {
   const int32_t size = device->kv.block_size, dim = a->head_dim;
-  const int64_t slots = (int64_t)device->kv.num_blocks * size;
+  const int64_t base = first_value(device, a->layer);
   const int32_t kv_head = head / (a->num_heads / a->num_kv_heads);
   int32_t first = a->window > 0 && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
   double *scores = malloc((size_t)(position + 1) * sizeof(double));
@@ -253,7 +271,7 @@ static void attend(const device_t *device, float *out, const float *q, const att
   double most = -INFINITY, total = 0;
   for (int32_t j = first; j <= position; j++) {
     int64_t slot = (int64_t)blocks[j / size] * size + j % size;
-    const float *k = device->keys + ((a->layer * slots + slot) * a->num_kv_heads + kv_head) * dim;
+    const float *k = device->keys + base + (slot * a->num_kv_heads + kv_head) * dim;
     double dot = 0;
     for (int32_t i = 0; i < dim; i++) dot += (double)q[i] * k[i];
     scores[j] = dot * a->scale;
@@ -267,7 +285,7 @@ static void attend(const device_t *device, float *out, const float *q, const att
   double sums[512] = {0};
   for (int32_t j = first; j <= position; j++) {
     int64_t slot = (int64_t)blocks[j / size] * size + j % size;
-    const float *v = device->values + ((a->layer * slots + slot) * a->num_kv_heads + kv_head) * dim;
+    const float *v = device->values + base + (slot * a->num_kv_heads + kv_head) * dim;
     double share = exp(scores[j] - most);
     total += share;
     for (int32_t i = 0; i < dim; i++) sums[i] += share * v[i];
@@ -359,7 +377,7 @@ static const latent_ops_t naive_latent_ops = {naive_latent_store, naive_latent_a
 static void naive_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *a) {
   const batch_t *batch = device->batch;
   const int32_t dim = a->head_dim;
-  const int64_t width = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * dim;
+  const int64_t width = attention_width(a);
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     const int32_t *blocks = batch->block_table[batch->request_row[t]];
     for (int32_t h = 0; h < a->num_heads; h++) {
@@ -420,12 +438,17 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
   CHECK(logits != NULL);
   CHECK(shares != NULL);
   CHECK(scratch != NULL);
-  naive_linear(device, ACT(logits), in, moe->router, moe->router_bias, NULL, rows);
+  const act_t *router_in = moe->router_in != NULL ? moe->router_in : in;
+  naive_linear(device, ACT(logits), router_in, moe->router, moe->router_bias, NULL, rows);
   for (int64_t r = 0; r < rows; r++) {
     const float *row = logits + r * count;
     float *to = FLOATS(out) + r * hidden;
-    memmove(to, FLOATS(residual) + r * hidden, (size_t)hidden * sizeof(float));
+    memset(to, 0, residual == NULL ? (size_t)hidden * sizeof(float) : 0);
+    if (residual != NULL)
+      memmove(to, FLOATS(residual) + r * hidden, (size_t)hidden * sizeof(float));
     naive_route(moe, row, moe->choice_bias != NULL ? moe->choice_bias->values : NULL, shares);
+    for (int32_t e = 0; moe->share_factors != NULL && e < count; e++)
+      shares[e] *= moe->share_factors->values[e];
     for (int32_t e = 0; e < count; e++)
       if (shares[e] != 0) add_expert(to, FLOATS(in) + r * hidden, moe, e, shares[e], scratch);
   }
@@ -433,6 +456,28 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
   free(logits);
   free(scratch);
 }
+
+/* ---- Gemma 4 ---- */
+
+static void naive_input_gate(device_t *device, act_t *out, const act_t *in, const act_t *factors,
+                             const input_gate_t *gate, int32_t rows) {
+  (void)device;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t i = 0; i < gate->width; i++) {
+      int64_t at = r * gate->width + i, factor = r * gate->factors_width + gate->column + i;
+      FLOATS(out)
+      [at] = (float)naive_gate(gate->activation, FLOATS(in)[at], FLOATS(factors)[factor]);
+    }
+  }
+}
+
+static void naive_scale(device_t *device, act_t *x, const vector_t *factor, int32_t width,
+                        int32_t rows) {
+  (void)device;
+  for (int64_t i = 0; i < (int64_t)rows * width; i++) FLOATS(x)[i] *= factor->values[0];
+}
+
+static const per_layer_ops_t naive_per_layer_ops = {naive_input_gate, naive_scale};
 
 struct lora {
   int64_t rows, cols;
@@ -510,6 +555,7 @@ static void naive_read_logits(device_t *device, float *out, int32_t rows) {
 const ops_t ops_naive = {
     .name = "naive",
     .state = &naive_state_ops,
+    .per_layer = &naive_per_layer_ops,
     .open = naive_open,
     .close = naive_close,
     .describe = naive_describe,

@@ -574,9 +574,10 @@ static void check_pieces(const char *name) {
 
 Test(families, pieces_of_a_prompt_make_no_difference) {
   static const char *const names[] = {
-      "gemma2-bf16",       "gemma3-bf16",        "phi3-gqa-bf16",      "moe-qwen2-moe-normed",
-      "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",         "smollm3-bf16",
-      "routed-glm4-moe-n", "routed-ernie",       "latent-deepseek-v3", "latent-kimi-k2-bf16"};
+      "gemma2-bf16",          "gemma3-bf16",       "gemma4-e-bf16",      "phi3-gqa-bf16",
+      "moe-qwen2-moe-normed", "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",
+      "smollm3-bf16",         "routed-glm4-moe-n", "routed-ernie",       "latent-deepseek-v3",
+      "latent-kimi-k2-bf16"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) check_pieces(names[i]);
 }
 

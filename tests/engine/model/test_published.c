@@ -1,5 +1,5 @@
 /* test_published.c: configurations with the sizes and kinds of keys of published mixtures of
- * experts.
+ * experts, and of Gemma 4.
  *
  * Written by hand after them, not copies. Most keys say nothing about the computation and must not
  * be refused; the numbers of parameters are those of transformers' models of the same sizes.
@@ -162,4 +162,79 @@ Test(published, scored_experts) {
             "\"torch_dtype\":\"bfloat16\",\"rope_scaling\":null,"
             "\"num_nextn_predict_layers\":0,\"head_dim\":128}",
             21825437888);
+}
+
+Test(published, gemma4) {
+  published("Gemma 4 E2B",
+            "{\"architectures\":[\"Gemma4ForConditionalGeneration\"],"
+            "\"audio_config\":{\"hidden_size\":1024,\"model_type\":\"gemma4_audio\"},"
+            "\"audio_token_id\":258881,\"boa_token_id\":256000,\"boi_token_id\":255999,"
+            "\"dtype\":\"bfloat16\",\"eos_token_id\":[1,106],\"image_token_id\":258880,"
+            "\"model_type\":\"gemma4\",\"tie_word_embeddings\":true,"
+            "\"text_config\":{\"attention_bias\":false,\"attention_dropout\":0.0,"
+            "\"bos_token_id\":2,\"dtype\":\"bfloat16\",\"eos_token_id\":1,"
+            "\"final_logit_softcapping\":30.0,\"global_head_dim\":512,\"head_dim\":256,"
+            "\"hidden_activation\":\"gelu_pytorch_tanh\",\"initializer_range\":0.02,"
+            "\"max_position_embeddings\":131072,\"model_type\":\"gemma4_text\","
+            "\"pad_token_id\":0,\"rms_norm_eps\":1e-06,\"tie_word_embeddings\":true,"
+            "\"use_cache\":true,\"vocab_size\":262144,\"vocab_size_per_layer_input\":262144,"
+            "\"rope_parameters\":{\"full_attention\":{\"partial_rotary_factor\":0.25,"
+            "\"rope_theta\":1000000.0,\"rope_type\":\"proportional\"},"
+            "\"sliding_attention\":{\"rope_theta\":10000.0,\"rope_type\":\"default\"}},"
+            "\"attention_k_eq_v\":false,\"enable_moe_block\":false,\"hidden_size\":1536,"
+            "\"hidden_size_per_layer_input\":256,\"intermediate_size\":6144,"
+            "\"moe_intermediate_size\":null,\"num_attention_heads\":8,\"num_experts\":null,"
+            "\"num_global_key_value_heads\":null,\"num_hidden_layers\":35,"
+            "\"num_key_value_heads\":1,\"num_kv_shared_layers\":20,\"sliding_window\":512,"
+            "\"top_k_experts\":null,\"use_bidirectional_attention\":null,"
+            "\"use_double_wide_mlp\":true,\"layer_types\":[\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"full_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"full_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"full_attention\"]},\"vision_config\":{\"hidden_size\":768,"
+            "\"model_type\":\"gemma4_vision\"}}",
+            4628569379);
+}
+
+Test(published, gemma4_with_experts) {
+  published("Gemma 4 26B-A4B",
+            "{\"architectures\":[\"Gemma4ForConditionalGeneration\"],\"audio_config\":null,"
+            "\"dtype\":\"bfloat16\",\"eos_token_id\":[1,106],\"model_type\":\"gemma4\","
+            "\"tie_word_embeddings\":true,\"text_config\":{\"attention_bias\":false,"
+            "\"attention_dropout\":0.0,\"bos_token_id\":2,\"dtype\":\"bfloat16\","
+            "\"eos_token_id\":1,\"final_logit_softcapping\":30.0,\"global_head_dim\":512,"
+            "\"head_dim\":256,\"hidden_activation\":\"gelu_pytorch_tanh\","
+            "\"initializer_range\":0.02,\"max_position_embeddings\":131072,"
+            "\"model_type\":\"gemma4_text\",\"pad_token_id\":0,\"rms_norm_eps\":1e-06,"
+            "\"tie_word_embeddings\":true,\"use_cache\":true,\"vocab_size\":262144,"
+            "\"vocab_size_per_layer_input\":262144,"
+            "\"rope_parameters\":{\"full_attention\":{\"partial_rotary_factor\":0.25,"
+            "\"rope_theta\":1000000.0,\"rope_type\":\"proportional\"},"
+            "\"sliding_attention\":{\"rope_theta\":10000.0,\"rope_type\":\"default\"}},"
+            "\"attention_k_eq_v\":true,\"enable_moe_block\":true,\"hidden_size\":2816,"
+            "\"hidden_size_per_layer_input\":0,\"intermediate_size\":2112,"
+            "\"moe_intermediate_size\":704,\"num_attention_heads\":16,\"num_experts\":128,"
+            "\"num_global_key_value_heads\":2,\"num_hidden_layers\":30,\"num_key_value_heads\":8,"
+            "\"num_kv_shared_layers\":0,\"sliding_window\":1024,\"top_k_experts\":8,"
+            "\"use_bidirectional_attention\":\"vision\",\"use_double_wide_mlp\":false,"
+            "\"layer_types\":[\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\"]},"
+            "\"vision_config\":{\"hidden_size\":1152,\"model_type\":\"gemma4_vision\"}}",
+            25233141790);
 }

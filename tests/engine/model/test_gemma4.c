@@ -1,0 +1,94 @@
+/* test_gemma4.c: the keys of Gemma 4, what they make of a cache, and what is refused. Logits are
+ * compared in test_parity.c.
+ */
+#include "engine/model/sizes.h"
+#include "tests/engine/model/maker.h"
+#include "tests/expect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static blueprint_t blueprint;
+static inferd_error_t error;
+
+/* The status of reading a config of these keys beside those of a model of six layers. */
+static int read_keys(const char *keys) {
+  maker_t maker;
+  maker_open(&maker);
+  snprintf(maker.config, sizeof(maker.config),
+           "{\"architectures\":[\"Gemma4ForCausalLM\"],\"torch_dtype\":\"bfloat16\","
+           "\"vocab_size\":64,\"vocab_size_per_layer_input\":64,\"num_hidden_layers\":6,"
+           "\"hidden_size\":32,\"intermediate_size\":48,\"num_attention_heads\":8,"
+           "\"num_key_value_heads\":4,\"head_dim\":16,\"hidden_size_per_layer_input\":8%s}",
+           keys);
+  maker_write_config(&maker);
+  error = (inferd_error_t){0};
+  int status = blueprint_read(maker.dir, 0, -1, &blueprint, &error);
+  maker_close(&maker);
+  return status;
+}
+
+static kv_cache_desc_t good(const char *keys) {
+  ASSERT_EQ_FOR(read_keys(keys), 0, "%s: %s", keys, error.message);
+  kv_cache_desc_t kv = model_kv(&blueprint);
+  blueprint_free(&blueprint);
+  return kv;
+}
+
+static void bad(const char *keys, const char *part) {
+  ASSERT_EQ_FOR(read_keys(keys), ERR_MODEL_MALFORMED, "%s: %s", keys, error.message);
+  cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
+}
+
+#define TYPES                                                                                      \
+  ",\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","              \
+  "\"full_attention\",\"sliding_attention\",\"full_attention\"]"
+
+/* A layer that shares K and V has none of its own. */
+Test(gemma4, shared_layers_count_once) {
+  kv_cache_desc_t kv = good(TYPES);
+  ASSERT_EQ(kv.num_layers, 6);
+  ASSERT_EQ(kv.others[0], 42); /* bits 1, 3, 5 */
+  ASSERT_EQ(kv.head_dim, 16);
+  ASSERT_EQ(kv.other_head_dim, 512);
+  ASSERT_EQ(kv.other_kv_heads, 4);
+  kv = good(TYPES ",\"num_kv_shared_layers\":3");
+  ASSERT_EQ(kv.num_layers, 3);
+  ASSERT_EQ(kv.others[0], 2);
+}
+
+Test(gemma4, heads_of_full_layers_have_two_spellings) {
+  kv_cache_desc_t kv = good(TYPES ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":2,"
+                                  "\"global_head_dim\":64");
+  ASSERT_EQ(kv.other_kv_heads, 2);
+  ASSERT_EQ(kv.other_head_dim, 64);
+  kv = good(TYPES ",\"num_global_key_value_heads\":2"); /* without attention_k_eq_v: no effect */
+  ASSERT_EQ(kv.other_kv_heads, 4);
+  kv = good(TYPES ",\"per_layer_config\":{\"1\":{\"head_dim\":64,\"num_key_value_heads\":2},"
+                  "\"3\":{\"head_dim\":64,\"num_key_value_heads\":2},"
+                  "\"5\":{\"head_dim\":64,\"num_key_value_heads\":2}}");
+  ASSERT_EQ(kv.other_kv_heads, 2);
+  ASSERT_EQ(kv.other_head_dim, 64);
+}
+
+/* The class default has every sixth layer full; the last is full, whatever the file says. */
+Test(gemma4, the_last_layer_is_full) {
+  ASSERT_EQ(good("").others[0], 32);
+  ASSERT_EQ(good(",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"sliding_attention\","
+                 "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\"]")
+                .others[0],
+            33);
+}
+
+Test(gemma4, what_is_not_computed_is_refused) {
+  bad(",\"num_kv_shared_layers\":5", "num_kv_shared_layers");
+  bad(",\"num_kv_shared_layers\":1", "no full_attention layer before");
+  bad(",\"use_bidirectional_attention\":\"all\"", "use_bidirectional_attention");
+  bad(",\"enable_moe_block\":true", "num_experts");
+  bad(",\"enable_moe_block\":true,\"num_experts\":2,\"top_k_experts\":3,"
+      "\"moe_intermediate_size\":8",
+      "top_k_experts");
+  bad(TYPES ",\"per_layer_config\":{\"1\":{\"head_dim\":64}}", "per_layer_config");
+  bad(TYPES ",\"per_layer_config\":{\"0\":{\"head_dim\":64}}", "per_layer_config");
+  bad(",\"global_head_dim\":63", "global_head_dim");
+}
