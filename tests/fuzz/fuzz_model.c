@@ -2,7 +2,8 @@
  *
  * tokenizer: the file, a 0xFF byte, a text to encode. pattern: the same with a pre-tokenizer's
  * pattern, which must cut the text within its bounds. charsmap: the bytes of a blob. safetensors:
- * the header's JSON; its length and a few zero bytes of data are put around it.
+ * the header's JSON; its length and a few zero bytes of data are put around it. Behind a 0xFF byte
+ * may stand model.safetensors.index.json; then the file is a.safetensors.
  */
 #include "engine/base/utf8.h"
 #include "engine/model/model.h"
@@ -131,12 +132,15 @@ void fuzz_safetensors(const uint8_t *data, size_t size) {
   weight_files_t *files;
   inferd_error_t error = {0};
   if (size > 1 << 20) return;
-  size_t total = 8 + size + 64;
+  size_t length;
+  const uint8_t *header = fuzz_part(&data, &size, 0xFF, &length);
+  size_t total = 8 + length + 64;
   uint8_t *file = calloc(1, total);
   if (file == NULL) return;
-  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(size >> (8 * i));
-  if (size > 0) memcpy(file + 8, data, size);
-  fuzz_write("model.safetensors", file, total);
+  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(length >> (8 * i));
+  if (length > 0) memcpy(file + 8, header, length);
+  fuzz_write(size > 0 ? "a.safetensors" : "model.safetensors", file, total);
+  if (size > 0) fuzz_write("model.safetensors.index.json", data, size);
   if (weight_files_open(fuzz_directory(), &files, &error) == 0) {
     uint64_t sum = 0;
     for (size_t i = 0; i < weight_files_count(files); i++) {
@@ -148,4 +152,6 @@ void fuzz_safetensors(const uint8_t *data, size_t size) {
   }
   free(file);
   fuzz_remove("model.safetensors");
+  fuzz_remove("a.safetensors");
+  fuzz_remove("model.safetensors.index.json");
 }

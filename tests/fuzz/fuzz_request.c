@@ -54,6 +54,7 @@ void fuzz_request(const uint8_t *data, size_t size) {
     memset(&params, 0, sizeof params);
     if (params_read(&params, chat == 1, &defaults, &reader, json_root(doc)) == 0)
       (void)params_check(&params, &limits, &error);
+    json_free(params.constraint.doc);
     arena_free(&arena);
   }
   for (int late = 0; late < 2; late++) {
