@@ -62,6 +62,8 @@ LDFLAGS_BASE := -pie -Wl,--build-id,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),fuzz) # clang, for `make fuzz`
 CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link \
               -fno-sanitize-recover=all -w
+else ifeq ($(SAN),cov) # clang, for `scripts/fuzz --coverage`
+CFLAGS_SAN := -O1 -fPIE -fprofile-instr-generate -fcoverage-mapping -fsanitize=fuzzer-no-link -w
 else ifeq ($(SAN),asan)
 CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined \
               -fno-sanitize-recover=all
@@ -410,11 +412,16 @@ $(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(ARCHIVE
 # them: scripts/fuzz --minutes 240.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(shell sed -n 's/^  X(\([a-z]*\)).*/\1/p' tests/fuzz/targets.h) api
-.PHONY: fuzz fuzz-programs
+.PHONY: fuzz fuzz-programs fuzz-coverage
 fuzz:
 	@scripts/bootstrap build unit fuzz
 	@$(SUBMAKE) BUILD=$(BUILD)/fuzz SAN=fuzz CC=clang CUDA=0 fuzz-programs
 	@scripts/fuzz --build $(BUILD)/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+# Lines of the parsers that the corpora reach: the committed one, and what runs of `make fuzz` found.
+fuzz-coverage:
+	@scripts/bootstrap build unit fuzz
+	@$(SUBMAKE) BUILD=$(BUILD)/cov SAN=cov CC=clang CUDA=0 fuzz-programs
+	@scripts/fuzz --build $(BUILD)/cov --out $(BUILD)/fuzz --coverage $(FUZZ_TARGETS)
 fuzz-programs: $(foreach t,$(FUZZ_TARGETS),$(BUILD)/run_$(t))
 FUZZ_OBJECTS := $(filter-out $(BUILD)/tests/fuzz/test_%,$(call objects,$(call test_SRC,fuzz)))
 .SECONDARY: $(FUZZ_TARGETS:%=$(BUILD)/entry_%.o)
@@ -424,7 +431,8 @@ $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 FUZZ_ARCHIVES := $(foreach r,base file quant text template grammar model config parser server pull,$(call archive,$(r)))
 # The unit program of the targets has no other archives, so that `make fuzz` links whenever it does.
 $(BUILD)/tests/fuzz/run: LINK_TEST = -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
-FUZZ_LINK = $(Q)$(CC) -pie -fsanitize=address,undefined,fuzzer -o $@ $(filter %.o,$^) \
+FUZZ_RUNTIMES := $(if $(filter cov,$(SAN)),-fprofile-instr-generate,-fsanitize=address,undefined)
+FUZZ_LINK = $(Q)$(CC) -pie $(FUZZ_RUNTIMES) -fsanitize=fuzzer -o $@ $(filter %.o,$^) \
   -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
 $(BUILD)/run_%: $(BUILD)/entry_%.o $(FUZZ_OBJECTS) $(FUZZ_ARCHIVES)
 	@echo "  LD    $@"
