@@ -92,7 +92,7 @@ static int check_tls(const config_t *config, inferd_error_t *error) {
 
 /* --task and --runner say the same. */
 static int check_task(const config_t *config, inferd_error_t *error) {
-  bool embeds = strncmp(config->task, "embed", 5) == 0;
+  bool embeds = strcmp(config->task, "auto") != 0 && strcmp(config->task, "generate") != 0;
   bool pools = strcmp(config->runner, "pooling") == 0;
   bool given = strcmp(config->task, "auto") != 0 && strcmp(config->runner, "auto") != 0;
   if (!given || embeds == pools) return 0;

@@ -1,4 +1,4 @@
-/* embedding.h: what an engine makes of prompts instead of tokens: one vector for each.
+/* embedding.h: what an engine makes of prompts instead of tokens: one vector for each, or scores.
  *
  * Plain data. The model directory says how the hidden states of a prompt become its vector, in the
  * files that sentence-transformers writes; options go before them. Constant once the engine is
@@ -12,7 +12,22 @@
 
 enum { EMBEDDING_SIZES_MAX = 64, DENSE_MAX = 4, DENSE_PATH_MAX = 160 };
 
-typedef enum engine_task { TASK_AUTO, TASK_GENERATE, TASK_EMBED } engine_task_t;
+typedef enum engine_task {
+  TASK_AUTO, /* of an option: as the model says */
+  TASK_GENERATE,
+  TASK_EMBED,
+  TASK_CLASSIFY, /* a text gets a score for each label */
+  TASK_RERANK,   /* a pair of texts gets one score */
+  TASK_POOL      /* of an option: any but to generate */
+} engine_task_t;
+
+/* What makes probabilities of the scores of a classifier. */
+typedef enum score_activation {
+  SCORE_SIGMOID,
+  SCORE_SOFTMAX,
+  SCORE_TANH,
+  SCORE_IDENTITY
+} score_activation_t;
 
 /* Which hidden states behind the last norm make the vector. */
 typedef enum pooling {
@@ -43,15 +58,19 @@ typedef struct embedding_options {
   bool matryoshka;    /* vectors may be cut, whatever the model says */
 } embedding_options_t;
 
-/* How a model embeds. */
+/* How a model embeds or classifies: the vector of a classifier is the scores of its labels. */
 typedef struct embedding_info {
+  engine_task_t task; /* EMBED, CLASSIFY or RERANK */
   pooling_t pooling;
-  int32_t size;                       /* of a vector: h, or the width of the last dense layer */
+  int32_t size;                       /* of a vector: h, the last dense layer's width, or labels */
   int32_t pooled_size;                /* of what is pooled: h */
   bool normalises;                    /* vectors have length 1 */
   bool matryoshka;                    /* the first values of a vector are a shorter vector */
   int32_t num_sizes;                  /* 0 = any size below h */
   int32_t sizes[EMBEDDING_SIZES_MAX]; /* sizes that vectors may be cut to */
+  score_activation_t activation;      /* CLASSIFY, RERANK */
+  const char *const *labels;          /* CLASSIFY: [size] names, UTF-8 */
+  bool judges;                        /* RERANK: a pair is a question, answered by yes or no */
 } embedding_info_t;
 
 #endif

@@ -59,6 +59,7 @@ struct engine {
   int32_t num_dense;
   int32_t num_pooled; /* entries of step->pooled, while a step is committed */
   bool embeds;
+  const char **labels;             /* of `embedding`, owned */
   int32_t stop_ids[MODEL_EOS_MAX]; /* EOS ids except the primary one */
   block_pool_t *pool;
   scheduler_t *scheduler;
@@ -122,8 +123,7 @@ void engine_end(engine_t *engine); /* aborts every live request and emits its EV
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
 int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
-/* task.c, in engine_start, when blueprint and device are there: whether the engine embeds, and how.
- * ERR_CONFIGURATION, or an error of embedding_read. */
+/* task.c, once blueprint and device are there: what it makes. An error of options or files. */
 int engine_choose_task(engine_t *engine, inferd_error_t *error);
 /* task.c, in engine_start: an encoder sees all of a prompt in one step, of up to `longest` tokens.
  * Prompts are then neither cut into chunks nor cached. */

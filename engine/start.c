@@ -688,6 +688,7 @@ void engine_release(engine_t *engine) {
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) step_free(&engine->steps[i]);
   scheduler_free(engine->scheduler);
   block_pool_free(engine->pool);
+  free(engine->labels);
   drafter_free(engine);
   model_free(engine->model);
   if (engine->device != NULL) engine->ops->close(engine->device);

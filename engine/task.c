@@ -1,27 +1,29 @@
-/* task.c: what an engine makes of prompts, tokens or vectors; and what it cannot do because of
- * that, or because its model keeps states.
+/* task.c: what an engine makes of prompts, tokens, vectors or scores; and what it cannot do because
+ * of that, or because its model keeps states.
  *
  * Engine thread, in engine_start. The model directory says it, options go before it.
  */
 #include "engine/internal.h"
 
 #include "engine/base/util.h"
+#include "engine/model/config/classifier.h"
 #include "engine/model/config/embedding.h"
 
 #include <stdio.h>
+#include <string.h>
 
-/* What an engine that embeds cannot do; the message names it. */
-static int check_options(const engine_t *engine, inferd_error_t *error) {
+/* What an engine that makes `product` cannot do; the message names it. */
+static int check_options(const engine_t *engine, const char *product, inferd_error_t *error) {
   if (engine->ops->read_rows == NULL)
     return error_set(error, ERR_CONFIGURATION, "device",
-                     "the model makes embeddings, which does not run on device %s yet; it does "
+                     "the model makes %s, which does not run on device %s yet; it does "
                      "with --device cpu",
-                     engine->ops->name);
+                     product, engine->ops->name);
   if (engine->options.draft.tokens_max == 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "num_speculative_tokens",
                    "num_speculative_tokens is %d; it must be 0, because the model makes "
-                   "embeddings and no tokens",
-                   engine->options.draft.tokens_max);
+                   "%s and no tokens",
+                   engine->options.draft.tokens_max, product);
 }
 
 static int check_generates(const engine_t *engine, inferd_error_t *error) {
@@ -71,23 +73,130 @@ static int take_dense(engine_t *engine, const embedding_files_t *files, inferd_e
   return 0;
 }
 
+/* ---- classifiers ---- */
+
+static const char *task_name(engine_task_t task) {
+  static const char *const names[] = {"auto", "generate", "embed", "classify", "rerank", "embed"};
+  return names[task];
+}
+
+/* The tokens that a model which judges answers with. */
+static int find_answers(engine_t *engine, const classifier_files_t *files, inferd_error_t *error) {
+  const char *const needed[] = {files->answers[0], files->answers[1], "<|im_start|>", "<|im_end|>"};
+  blueprint_t *bp = &engine->blueprint;
+  for (size_t i = 0; i < ARRAY_LEN(needed); i++) {
+    int32_t id = tokenizer_id(engine->tokenizer, needed[i], strlen(needed[i]));
+    if (id < 0 || id >= bp->vocab_size)
+      return error_set(error, ERR_CONFIGURATION, "task",
+                       "task is rerank, for which the tokenizer must have the token \"%s\"; it has "
+                       "not",
+                       needed[i]);
+    if (i < ARRAY_LEN(bp->encoder.answer_ids)) bp->encoder.answer_ids[i] = id;
+  }
+  bp->encoder.judges = true;
+  return 0;
+}
+
+/* Whether a model that scores can do the task that an option asks for. */
+static int check_scores(const engine_t *engine, engine_task_t task, inferd_error_t *error) {
+  const embedding_options_t *options = &engine->options.embedding;
+  const encoder_t *encoder = &engine->blueprint.encoder;
+  const char *option = options->pooling != POOLING_NONE ? "pooling" : "matryoshka", *why = "";
+  bool judge = strcmp(engine->blueprint.family, "qwen3") == 0;
+  if (encoder->num_labels > 0 && (task == TASK_GENERATE || task == TASK_EMBED))
+    return error_set(error, ERR_CONFIGURATION, "task",
+                     "task is %s, but the model classifies (num_labels is %d); it serves classify, "
+                     "and rerank with one label",
+                     task_name(task), encoder->num_labels);
+  if (encoder->num_labels == 0 && (task == TASK_CLASSIFY || !judge))
+    return error_set(error, ERR_CONFIGURATION, "task",
+                     "task is %s, but the model (%s) has no classifier%s", task_name(task),
+                     engine->blueprint.architecture,
+                     task == TASK_RERANK ? ", and is no Qwen3 that answers yes or no" : "");
+  if (encoder->num_labels > 1 && task == TASK_RERANK)
+    return error_set(error, ERR_CONFIGURATION, "task",
+                     "task is rerank, which needs a model of one label; this one has %d",
+                     encoder->num_labels);
+  if (options->pooling != POOLING_NONE || options->matryoshka)
+    return error_set(error, ERR_CONFIGURATION, option, "%s is set, but the task is %s", option,
+                     task_name(task));
+  if (engine->ops->write_rows == NULL)
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "the model classifies, which does not run on device %s yet; it does with "
+                     "--device cpu",
+                     engine->ops->name);
+  if (task == TASK_CLASSIFY) return 0;
+  if (tokenizer_is_none(engine->tokenizer))
+    return error_set(error, ERR_CONFIGURATION, "skip_tokenizer_init",
+                     "skip_tokenizer_init is set, but the task is rerank, which needs texts");
+  if (encoder->num_labels == 0 || tokenizer_pair_extra(engine->tokenizer, &why) >= 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, "task",
+                   "task is rerank, but the tokenizer cannot join two texts: %s", why);
+}
+
+static void say_scores(const engine_t *engine) {
+  static const char *const names[] = {"sigmoid", "softmax", "tanh", "identity"};
+  const embedding_info_t *info = &engine->embedding;
+  char line[160];
+  if (engine->options.log == NULL) return;
+  snprintf(line, sizeof line, "%s pooling %s, %d label%s, %s%s",
+           info->task == TASK_RERANK ? "reranks  " : "classifies", pooling_name(info->pooling),
+           info->size, info->size == 1 ? "" : "s", names[info->activation],
+           info->judges ? " of yes or no to a question (Qwen3-Reranker)" : "");
+  engine->options.log(engine->options.context, line);
+}
+
+static int choose_scores(engine_t *engine, engine_task_t task, inferd_error_t *error) {
+  blueprint_t *bp = &engine->blueprint;
+  encoder_t *encoder = &bp->encoder;
+  classifier_files_t files;
+  int code = check_scores(engine, task, error);
+  if (code == 0)
+    code = classifier_read(engine->options.model_dir, encoder->num_labels, &files, error);
+  if (code != 0) return code;
+  engine->labels = files.labels;
+  if (encoder->num_labels == 0) code = find_answers(engine, &files, error);
+  if (code == 0) code = check_options(engine, "scores", error);
+  if (code != 0) return code;
+  engine->embeds = true;
+  engine->embedding = (embedding_info_t){.task = task,
+                                         .pooling = encoder->mean_pooled     ? POOLING_MEAN
+                                                    : encoder->bidirectional ? POOLING_CLS
+                                                                             : POOLING_LAST,
+                                         .size = MAX(encoder->num_labels, 1),
+                                         .pooled_size = bp->embed_size,
+                                         .activation = files.activation,
+                                         .labels = files.labels,
+                                         .judges = encoder->judges};
+  encoder->head_width = MAX(MAX(encoder->num_labels, 1), bp->hidden_size);
+  bp->headless = true;
+  if (encoder->num_labels > 0) bp->head_scale = 1; /* it is meant for logits of tokens */
+  say_scores(engine);
+  return 0;
+}
+
 int engine_choose_task(engine_t *engine, inferd_error_t *error) {
   const embedding_options_t *options = &engine->options.embedding;
   blueprint_t *bp = &engine->blueprint;
   embedding_files_t files;
-  if (bp->encoder.num_labels > 0)
-    return error_set(error, ERR_MODEL_MALFORMED, "architectures",
-                     "the model classifies (%d labels), which is not supported yet",
-                     bp->encoder.num_labels);
+  engine_task_t task = options->task;
+  const int32_t labels = bp->encoder.num_labels;
+  bool open = task == TASK_AUTO || task == TASK_POOL;
+  if (open && labels > 0) task = labels == 1 ? TASK_RERANK : TASK_CLASSIFY;
+  if (open && bp->encoder.judges) task = TASK_RERANK;
+  if (labels > 0 || task == TASK_CLASSIFY || task == TASK_RERANK)
+    return choose_scores(engine, task, error);
+  bp->encoder.judges = false;
   if (options->task == TASK_GENERATE) return check_generates(engine, error);
   int code = embedding_read(engine->options.model_dir, &files, error);
   if (code != 0) return code;
   if (options->task == TASK_AUTO && !files.found && !bp->headless)
     return check_generates(engine, error);
-  code = check_options(engine, error);
+  code = check_options(engine, "embeddings", error);
   if (code != 0) return code;
   engine->embeds = true;
   engine->embedding = files.info;
+  engine->embedding.task = TASK_EMBED;
   engine->embedding.size = engine->embedding.pooled_size = bp->embed_size;
   if (!files.found && bp->encoder.bidirectional) engine->embedding.pooling = POOLING_CLS;
   if (options->pooling != POOLING_NONE) engine->embedding.pooling = options->pooling;

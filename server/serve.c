@@ -225,10 +225,19 @@ int serve_locate(config_t *config, inferd_error_t *error) {
 /* --task, or the same by --runner: check.c has compared them. */
 static embedding_options_t embedding_of(const config_t *config) {
   static const char *const poolings[] = {"auto", "last", "mean", "cls"};
-  bool embeds = strncmp(config->task, "embed", 5) == 0 || strcmp(config->runner, "pooling") == 0;
-  bool draws = strcmp(config->task, "generate") == 0 || strcmp(config->runner, "generate") == 0;
+  static const struct {
+    const char *name;
+    engine_task_t task;
+  } tasks[] = {{"auto", TASK_AUTO},        {"generate", TASK_GENERATE}, {"embed", TASK_EMBED},
+               {"embedding", TASK_EMBED},  {"rerank", TASK_RERANK},     {"score", TASK_RERANK},
+               {"classify", TASK_CLASSIFY}};
+  bool pools = strcmp(config->runner, "pooling") == 0;
+  bool draws = strcmp(config->runner, "generate") == 0;
+  size_t i = 0;
   embedding_options_t out = {.matryoshka = config->matryoshka};
-  out.task = embeds ? TASK_EMBED : draws ? TASK_GENERATE : TASK_AUTO;
+  while (strcmp(config->task, tasks[i].name) != 0) i++;
+  out.task = tasks[i].task;
+  if (out.task == TASK_AUTO && (pools || draws)) out.task = pools ? TASK_POOL : TASK_GENERATE;
   while (strcmp(config->pooling, poolings[out.pooling]) != 0) out.pooling++;
   return out;
 }
@@ -286,6 +295,16 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
 
 /* ---- start ---- */
 
+/* What can be asked of a model, by its task. */
+typedef struct invitation {
+  const char *route, *fields;
+} invitation_t;
+static const invitation_t invitations[] = {
+    [TASK_GENERATE] = {"completions", "\"prompt\": \"Once upon a time\", \"max_tokens\": 64"},
+    [TASK_EMBED] = {"embeddings", "\"input\": \"Once upon a time\""},
+    [TASK_CLASSIFY] = {"classify", "\"input\": \"Once upon a time\""},
+    [TASK_RERANK] = {"rerank", "\"query\": \"tales\", \"documents\": [\"Once upon a time\"]"}};
+
 /* Prints the address of the web page, and a command that can be pasted. In a line of JSON the
  * command has no quotes, which would be escaped. */
 static void print_invitation(const server_t *server) {
@@ -294,7 +313,8 @@ static void print_invitation(const server_t *server) {
   const char *scheme = http_has_tls(server->http) ? "https" : "http";
   const char *key = auth_key_count(server->auth) > 0 ? " -H \"Authorization: Bearer $KEY\"" : "";
   const char *name = config->served_model_name.count > 0 ? config->served_model_name.items[0] : "";
-  bool embeds = engine_info(server->engine)->embedding != NULL;
+  const embedding_info_t *info = engine_info(server->engine)->embedding;
+  const invitation_t *call = &invitations[info != NULL ? info->task : TASK_GENERATE];
   char where[256], model[160] = "";
   if (strncmp(address, "unix:", 5) == 0) {
     snprintf(where, sizeof where, "--unix-socket %s http://localhost", address + 5);
@@ -313,9 +333,7 @@ static void print_invitation(const server_t *server) {
   }
   if (name[0] != '\0') snprintf(model, sizeof model, "\"model\": \"%.120s\", ", name);
   log_line(LOG_INFO, "ready", "curl %s/v1/%s%s -H 'Content-Type: application/json' -d '{%s%s}'",
-           where, embeds ? "embeddings" : "completions", key, model,
-           embeds ? "\"input\": \"Once upon a time\""
-                  : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
+           where, call->route, key, model, call->fields);
 }
 
 static void on_ready(daemon_t *daemon) {

@@ -63,6 +63,9 @@ typedef struct encoder {
   bool has_pooler, pooler_bias, pooler_norm;
   activation_t pooler;
   bool mean_pooled; /* it reads the mean over all tokens, not the first (of a decoder: the last) */
+  /* A score is the logit of the second token minus that of the first: rows of the head. */
+  bool judges;
+  int32_t answer_ids[2];
 } encoder_t;
 
 typedef struct blueprint {

@@ -84,6 +84,7 @@ typedef struct head_layer {
   const vector_t *bias;   /* [out] or NULL */
   int32_t in, out;
   int32_t activation; /* activation_t; -1 = none */
+  norm_t norm;        /* behind the activation; width 0 = none */
 } head_layer_t;
 
 struct model {

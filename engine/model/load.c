@@ -143,8 +143,8 @@ static void load_head_matrices(model_load_t *load, latent_t *latent, int32_t i) 
   void *rows = NULL;
   weight_t *key = NULL, *value = NULL;
   if (load->code != 0) return;
-  load->code =
-      weight_loader_rows(&load->loader, ROLE_LATENT_UP, i, load->loader.dtype, &rows, load->error);
+  load->code = weight_loader_rows(&load->loader, ROLE_LATENT_UP, i, load->loader.dtype, 0, 0, &rows,
+                                  load->error);
   latent_rows_t from = {.rows = rows,
                         .size = dtype_size(load->loader.dtype),
                         .heads = latent->num_heads,
@@ -377,6 +377,62 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }
 
+/* The layers of a classifier, in float32: [pooler,] labels. */
+static void load_classifier(model_load_t *load, model_t *model) {
+  static const tensor_role_t pooler = ROLE_POOLER, classifier = ROLE_CLASSIFIER;
+  static const vector_change_t exact = {.factor = 1.0f, .exact = true};
+  const blueprint_t *bp = &model->blueprint;
+  if (bp->encoder.num_labels == 0) return;
+  if (bp->encoder.has_pooler) {
+    head_layer_t *layer = &model->heads[model->num_heads++];
+    layer->weight = matrix_as(load, -1, 1, &pooler, DTYPE_F32, false);
+    layer->bias = changed_vector(load, -1, true, 1, &pooler, exact);
+    layer->in = layer->out = bp->hidden_size;
+    layer->activation = (int32_t)bp->encoder.pooler;
+    if (bp->encoder.pooler_norm) layer->norm = norm(load, bp, -1, ROLE_POOLER_NORM);
+  }
+  head_layer_t *labels = &model->heads[model->num_heads++];
+  labels->weight = matrix_as(load, -1, 1, &classifier, DTYPE_F32, false);
+  labels->bias = changed_vector(load, -1, true, 1, &classifier, exact);
+  labels->in = bp->encoder.has_pooler ? bp->hidden_size : bp->embed_size;
+  labels->out = bp->encoder.num_labels;
+  labels->activation = -1;
+}
+
+static const void *given_row(void *context, int64_t row, void *scratch) {
+  (void)row;
+  (void)scratch;
+  return context;
+}
+
+/* One layer, from a hidden row to the difference of two logits. */
+static void load_judge(model_load_t *load, model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  const tensor_role_t role = bp->tied ? ROLE_EMBED : ROLE_HEAD;
+  const int32_t width = bp->embed_size;
+  float *rows[2] = {0};
+  weight_t *weight = NULL;
+  if (!bp->encoder.judges || load->code != 0) return;
+  for (int i = 0; i < 2 && load->code == 0; i++) {
+    const int64_t row = bp->encoder.answer_ids[i];
+    load->code = weight_loader_rows(&load->loader, role, -1, DTYPE_F32, row, 1, (void **)&rows[i],
+                                    load->error);
+  }
+  for (int32_t c = 0; load->code == 0 && rows[1] != NULL && c < width; c++)
+    rows[1][c] -= rows[0][c];
+  const weight_source_t source = {.name = "answers",
+                                  .rows = 1,
+                                  .cols = width,
+                                  .dtype = DTYPE_F32,
+                                  .row = given_row,
+                                  .context = rows[1]};
+  if (load->code == 0)
+    load->code = weight_loader_pass(&load->loader, &source, &weight, load->error);
+  free(rows[0]);
+  free(rows[1]);
+  model->heads[model->num_heads++] = (head_layer_t){weight, NULL, width, 1, -1, {0}};
+}
+
 /* The layers behind the pooling, which stand in files of their own. */
 static void load_heads(model_load_t *load, model_t *model) {
   const model_options_t *options = load->loader.options;
@@ -387,7 +443,7 @@ static void load_heads(model_load_t *load, model_t *model) {
     load->code = weights_dense(model->ops, model->device, options->dir, dense, load->loader.planned,
                                &weight, &bias, load->error);
     model->heads[model->num_heads++] =
-        (head_layer_t){weight, bias, dense->in, dense->out, dense->activation};
+        (head_layer_t){weight, bias, dense->in, dense->out, dense->activation, {0}};
   }
 }
 
@@ -408,6 +464,8 @@ static void load_all(model_load_t *load, model_t *model) {
   if (!bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
   if (!bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   load_heads(load, model);
+  load_classifier(load, model);
+  load_judge(load, model);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);
 }
 

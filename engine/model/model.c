@@ -490,6 +490,7 @@ void model_head(const model_t *model, float *rows, int32_t num_rows) {
     ops->linear(device, to, from, layer->weight, layer->bias, NULL, num_rows);
     if (layer->activation >= 0)
       ops->activation(device, to, to, (activation_t)layer->activation, layer->out, num_rows);
+    if (layer->norm.width > 0) ops->norm(device, to, to, NULL, &layer->norm, num_rows);
     act_t *swap = from;
     from = to;
     to = swap;

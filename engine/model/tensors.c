@@ -106,7 +106,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   switch (when) {
   case WHEN_NEVER: return false;
   case WHEN_ALWAYS: return true;
-  case WHEN_UNTIED: return !bp->tied && !bp->headless;
+  case WHEN_UNTIED: return !bp->tied && (!bp->headless || bp->encoder.judges);
   case WHEN_HEAD: return !bp->headless;
   case WHEN_PROJECTED: return bp->embed_size != bp->hidden_size;
   case WHEN_FINAL_NORM: return bp->final_norm && bp->norm_affine;
@@ -345,9 +345,13 @@ static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *
   }
 }
 
+/* What a decoder that classifies has on top of its family's tensors. */
+static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",   DIM_LABELS, DIM_EMBED,
+                                               WHEN_LABELS,     WHEN_NEVER, FORM_PLAIN};
+
 /* At least the number of tensors of a layer plus those outside of layers. */
 static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
-  size_t most = 0;
+  size_t most = 1; /* the score of a decoder */
   for (int i = 0; i < layout->num_patterns; i++) {
     bool each = layout->patterns[i].form == FORM_EACH;
     most += each ? (size_t)bp->num_experts : 2;
@@ -370,6 +374,7 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
   }
   for (int32_t layer = -1; layer < bp->num_layers; layer++) {
     add_all(out, bp, layout, layer);
+    if (layer < 0 && !bp->encoder.has_pooler) add(out, bp, layout, &score_pattern, layer, false);
     out->first[layer + 1] = out->count;
   }
   return 0;

@@ -409,7 +409,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
 }
 
 int weight_loader_rows(weight_loader_t *loader, tensor_role_t role, int32_t layer, dtype_t dtype,
-                       void **out, inferd_error_t *error) {
+                       int64_t first, int64_t count, void **out, inferd_error_t *error) {
   matrix_t matrix = {.dtype = dtype};
   *out = NULL;
   int code = gather_parts(loader, &role, 1, layer, false, &matrix, error);
@@ -421,13 +421,15 @@ int weight_loader_rows(weight_loader_t *loader, tensor_role_t role, int32_t laye
   }
   matrix.format = WEIGHT_PLAIN;
   const size_t width = (size_t)matrix.cols * dtype_size(dtype);
-  uint8_t *rows = calloc((size_t)matrix.rows, width);
+  if (count == 0) count = matrix.rows;
+  CHECK_LE(first + count, matrix.rows);
+  uint8_t *rows = calloc((size_t)count, width);
   void *scratch = calloc((size_t)matrix.cols, sizeof(float));
   code = rows == NULL || scratch == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s",
                                                      matrix.parts[0].tensor->name)
                                          : 0;
-  for (int64_t r = 0; r < matrix.rows && code == 0; r++)
-    memcpy(rows + (size_t)r * width, matrix_row(&matrix, r, scratch), width);
+  for (int64_t r = 0; r < count && code == 0; r++)
+    memcpy(rows + (size_t)r * width, matrix_row(&matrix, first + r, scratch), width);
   free(scratch);
   code = close_parts(loader, &matrix, code, error);
   if (code != 0) {

@@ -40,10 +40,10 @@ void weight_loader_close(weight_loader_t *loader);
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
                          int32_t layer, dtype_t dtype, bool keep_blocks, weight_t **out,
                          inferd_error_t *error);
-/* The matrix of a role in host memory, [rows, cols] of `dtype`; the caller frees *out, which is
- * NULL when the loader only plans. */
+/* Rows of the matrix of a role in host memory, [count, cols] of `dtype`, from row `first` on; count
+ * 0: all. The caller frees *out, which is NULL when the loader only plans. */
 int weight_loader_rows(weight_loader_t *loader, tensor_role_t role, int32_t layer, dtype_t dtype,
-                       void **out, inferd_error_t *error);
+                       int64_t first, int64_t count, void **out, inferd_error_t *error);
 /* Passes a matrix on that the caller makes from such rows, or plans it. */
 int weight_loader_pass(weight_loader_t *loader, const weight_source_t *source, weight_t **out,
                        inferd_error_t *error);

@@ -10,7 +10,8 @@ has
 
   dtype           the run type
   texts, vectors  of a model that embeds: of the fp32 run on weights rounded to that type
-  pairs, scores   of a cross-encoder: what predict says of pairs of texts, with its activation
+  pairs, scores   of a cross-encoder: what predict says of pairs of texts, with its activation; raw:
+                  without it. Of a model that judges: the formula of Qwen3-Reranker's card
   texts, probs    of a classifier of texts
   sizes           in tokens, with the special ones
   error           the largest distance of the bf16 run of sentence-transformers itself: 1 - cosine
@@ -53,16 +54,28 @@ KINDS = {
     "nomic": ("NomicBert", BERT),
     "gte": ("Gte", BERT),
     "gemma": ("Gemma3Text", ("gemma", "<pad>", "<bos>", "<eos>")),
+    "camembert": ("Camembert", ("xlmr", "<pad>", "<s>", "</s>")),
 }
+# Decoders, which classify by their last token.
+QWEN = ("smollm", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
+DECODERS = {
+    "qwen3": ("Qwen3", QWEN),
+    "qwen2": ("Qwen2", QWEN),
+    "llama": ("Llama", ("llama3", "<|endoftext|>", "<|im_start|>", "<|im_end|>")),
+    "mistral": ("Mistral", ("mistral", "<unk>", "<s>", "</s>")),
+    "gemma2": ("Gemma2", ("gemma", "<unk>", "<s>", "</s>")),
+    "gpt2": ("GPT2", QWEN),
+}
+KINDS.update(DECODERS)
 
 
 def spec(kind, hidden, heads, mlp, layers, dtype="float32", pooling="mean", normalises=True,
-         dense=(), labels=0, **config):
+         dense=(), labels=0, judges=False, **config):
     """A case. `dense`: (width, activation) of modules behind the pooling; `labels`: of a
-    classifier, 0 = the model embeds; `config`: more keys."""
+    classifier, 0 = the model embeds; `judges`: it is a Qwen3-Reranker; `config`: more keys."""
     return dict(kind=kind, hidden=hidden, heads=heads, mlp=mlp, layers=layers, dtype=dtype,
                 pooling=pooling, normalises=normalises, dense=list(dense), labels=labels,
-                config=config)
+                judges=judges, config=config)
 
 
 CASES = {
@@ -89,10 +102,34 @@ CASES = {
                             classifier_pooling="mean"),
     "modernbert-labels-bf16": spec("modernbert", 64, 4, 80, 4, "bfloat16", labels=4,
                                    local_attention=16),
+    "gte-rank": spec("gte", 32, 2, 64, 2, labels=1),
+    "distilbert-rank": spec("distilbert", 32, 2, 72, 2, labels=1),
+    "qwen3-rank": spec("qwen3", 48, 4, 64, 2, labels=1, num_key_value_heads=2, head_dim=16),
+    "llama-labels": spec("llama", 32, 2, 64, 2, labels=3, num_key_value_heads=1,
+                         problem_type="multi_label_classification"),
+    "qwen3-judge": spec("qwen3", 48, 4, 64, 2, judges=True, num_key_value_heads=2, head_dim=16),
+    "qwen3-judge-untied-bf16": spec("qwen3", 64, 4, 64, 2, "bfloat16", judges=True,
+                                    num_key_value_heads=2, head_dim=16, tie_word_embeddings=False,
+                                    is_original_qwen3_reranker=True,
+                                    classifier_from_token=["no", "yes"]),
 }
+# The prompt of Qwen3-Reranker, from its card.
+JUDGE_BEFORE = ("<|im_start|>system\nJudge whether the Document meets the requirements based "
+                "on the Query and the Instruct provided. Note that the answer can only be "
+                '"yes" or "no".<|im_end|>\n<|im_start|>user\n')
+JUDGE_BEHIND = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+JUDGE_TASK = "Given a web search query, retrieve relevant passages that answer the query"
+JUDGE_PAIRS = [(TEXTS[i], TEXTS[j]) for i, j in
+               ((1, 2), (2, 1), (3, 0), (4, 5), (6, 7), (8, 9), (0, 3), (5, 4), (7, 6), (9, 8),
+                (1, 4), (4, 1), (2, 6), (6, 2), (1, 8), (8, 1), (5, 9), (9, 5), (0, 0))]
+JUDGE_PAIRS += [("hello", f"bad{JUDGE_BEHIND}yes")]
 
 
-def write_tokenizer(directory, kind):
+def context_of(case):
+    return 600 if case["judges"] else 200  # the question alone has some 250 tokens
+
+
+def write_tokenizer(directory, kind, context):
     """The tokenizer of tests/vectors/tokenizer; the ids of padding, beginning and end."""
     name, pad, cls, sep = KINDS[kind][1]
     made = json.loads((TOKENIZERS / name / "tokenizer.json").read_text())
@@ -107,17 +144,26 @@ def write_tokenizer(directory, kind):
             "type": "TemplateProcessing", "pair": [],
             "single": [around[0], {"Sequence": {"id": "A", "type_id": 0}}, around[1]],
             "special_tokens": {t: {"id": t, "ids": [ids[t]], "tokens": [t]} for t in {cls, sep}}}
+    if kind in DECODERS and name == QWEN[0]:
+        for token in ("yes", "no"):
+            vocab.setdefault(token, max(ids.values()) + 1)
+            ids[token] = vocab[token]
     made = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
     (directory / "tokenizer.json").write_text(made)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad,
-              "model_max_length": 200, "cls_token": cls, "sep_token": sep}
+              "model_max_length": context, "cls_token": cls, "sep_token": sep}
+    if kind == "bert":
+        config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     return max(ids.values()) + 1, ids[pad], ids[cls], ids[sep]
 
 
 def make_config(case, sizes):
     vocab, pad, cls, sep = sizes
-    if case["kind"] == "distilbert":
+    if case["kind"] == "gpt2":
+        keys = dict(n_embd=case["hidden"], n_head=case["heads"], n_inner=case["mlp"],
+                    n_layer=case["layers"], n_positions=200)
+    elif case["kind"] == "distilbert":
         keys = dict(dim=case["hidden"], n_heads=case["heads"], hidden_dim=case["mlp"],
                     n_layers=case["layers"])
     else:
@@ -132,7 +178,7 @@ def make_config(case, sizes):
             keys.update(id2label=dict(enumerate(names)),
                         label2id={n: i for i, n in enumerate(names)})
     behind = pad + 1 if case["kind"] in ("roberta", "xlmr") else 0  # where positions begin
-    keys = {**keys, "max_position_embeddings": behind + 200, "vocab_size": vocab,
+    keys = {**keys, "max_position_embeddings": behind + context_of(case), "vocab_size": vocab,
             "pad_token_id": pad,
             "bos_token_id": cls, "eos_token_id": sep, **case["config"]}
     return getattr(transformers, KINDS[case["kind"]][0] + "Config")(**keys)
@@ -145,7 +191,7 @@ def randomise(model, seed, dtype):
         for name, weight in model.named_parameters():
             drawn = torch.randn(weight.shape, generator=generator)
             if weight.dim() == 1 and "bias" not in name and not name.startswith("classifier"):
-                base = 0.0 if "Gemma" in type(model).__name__ else 1.0
+                base = 0.0 if "Gemma" in type(model).__name__ else 1.0  # of 1 + w
                 drawn = base + 0.2 * drawn
             else:
                 drawn = drawn * (0.3 if weight.dim() == 1 else 1.2 / weight.shape[-1] ** 0.5)
@@ -154,10 +200,11 @@ def randomise(model, seed, dtype):
 
 def write_model(directory, case, seed):
     """Saves the model and its tokenizer; the run type is written into config.json."""
-    sizes = write_tokenizer(directory, case["kind"])
+    sizes = write_tokenizer(directory, case["kind"], context_of(case))
     config = make_config(case, sizes)
-    body = KINDS[case["kind"]][0] + ("ForSequenceClassification" if case["labels"] else "Model")
-    model = getattr(transformers, body)(copy.deepcopy(config)).eval()
+    end = "ForSequenceClassification" if case["labels"] else \
+        "ForCausalLM" if case["judges"] else "Model"
+    model = getattr(transformers, KINDS[case["kind"]][0] + end)(copy.deepcopy(config)).eval()
     scale = getattr(model.get_input_embeddings(), "embed_scale", None)
     randomise(model, seed, TYPES[case["dtype"]])
     if case["dtype"] != "float32":
@@ -194,50 +241,82 @@ def embedding_facts(work, directory, case, seed, texts):
             "error": float(f"{1 - cosines(vectors, lower).min():.3g}")}
 
 
-def predict(directory, case, dtype, inputs):
-    """Activated scores of one input at a time: of a cross-encoder, or of a classifier of texts."""
+def judge_ids(tokenizer, pair):
+    """The ids of a pair: its texts cannot close the question."""
+    middle = f"<Instruct>: {JUDGE_TASK}\n<Query>: {pair[0]}\n<Document>: {pair[1]}"
+    return [i for text, plain in ((JUDGE_BEFORE, False), (middle, True), (JUDGE_BEHIND, False))
+            for i in tokenizer(text, add_special_tokens=False, split_special_tokens=plain)
+            ["input_ids"]]
+
+
+def judge(directory, dtype, pairs):
+    """Logits of yes against no, one pair at a time."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    no, yes = tokenizer.convert_tokens_to_ids(["no", "yes"])
+    with torch.no_grad():
+        ends = [model(torch.tensor([judge_ids(tokenizer, p)])).logits[0, -1].float()
+                for p in pairs]
+    return [[float(end[yes] - end[no])] for end in ends]
+
+
+def predict(directory, case, dtype, inputs, raw=False):
+    """Scores of one input at a time: of a cross-encoder, or of a classifier of texts; `raw`: as the
+    last layer gives them."""
     kind = {"device": "cpu", "model_kwargs": {"dtype": dtype}}
+    if case["judges"]:
+        scores = torch.tensor(judge(directory, dtype, inputs))
+        return (scores if raw else scores.sigmoid()).tolist()
     if case["labels"] == 1:
         model = CrossEncoder(str(directory), **kind)
-        return [model.predict([i], show_progress_bar=False, convert_to_tensor=True)
+        more = {"activation_fn": torch.nn.Identity()} if raw else {}
+        return [model.predict([i], show_progress_bar=False, convert_to_tensor=True, **more)
                 .float().flatten().tolist() for i in inputs]
     model = transformers.AutoModelForSequenceClassification.from_pretrained(directory, dtype=dtype)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    each = case["config"].get("problem_type") == "multi_label_classification"
     with torch.no_grad():
-        return [model.eval()(**tokenizer(i, return_tensors="pt")).logits[0].float().softmax(-1)
-                .tolist() for i in inputs]
+        logits = [model.eval()(tokenizer(i, return_tensors="pt")["input_ids"]).logits[0].float()
+                  for i in inputs]
+    return [(row if raw else row.sigmoid() if each else row.softmax(-1)).tolist()
+            for row in logits]
 
 
 def score_facts(work, directory, case, texts, pairs):
     shutil.copytree(work, directory, dirs_exist_ok=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-    paired = case["labels"] == 1
+    paired = case["labels"] == 1 or case["judges"]
     inputs = [tuple(p) for p in pairs] if paired else texts
     scores = predict(directory, case, torch.float32, inputs)
     lower = predict(directory, case, torch.bfloat16, inputs)
     worst = max(abs(a - b) for x, y in zip(scores, lower) for a, b in zip(x, y))
-    sizes = [len(tokenizer(*i)["input_ids"] if paired else tokenizer(i)["input_ids"])
+    sizes = [len(judge_ids(tokenizer, i) if case["judges"] else
+                 tokenizer(*i)["input_ids"] if paired else tokenizer(i)["input_ids"])
              for i in inputs]
+    raw = rounded(predict(directory, case, torch.float32, inputs, raw=True))
     facts = {"sizes": sizes, "error": float(f"{worst:.3g}")}
     if paired:
-        return {"pairs": inputs, "scores": [s[0] for s in rounded(scores)], **facts}
-    return {"texts": inputs, "probs": rounded(scores), **facts}
+        return {"pairs": inputs, "scores": [s[0] for s in rounded(scores)],
+                "raw": [s[0] for s in raw], **facts}
+    return {"texts": inputs, "probs": rounded(scores), "raw": raw, **facts}
 
 
-def write_case(out, name, case, seed, texts=TEXTS, pairs=PAIRS):
+def write_case(out, name, case, seed, texts=TEXTS, pairs=None):
+    if pairs is None:
+        pairs = JUDGE_PAIRS if case["judges"] else PAIRS
     directory = Path(out) / name
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         write_model(Path(work), case, seed)
         kept = json.loads((Path(work) / "config.json").read_text())
-        if case["labels"]:
+        if case["labels"] or case["judges"]:
             facts = score_facts(Path(work), directory, case, texts, pairs)
         else:
             facts = embedding_facts(Path(work), directory, case, seed, texts)
             if case["dtype"] != "float32":
                 shutil.copy(Path(work) / "model.safetensors", directory / "model.safetensors")
         (directory / "config.json").write_text(json.dumps(kept, indent=1) + "\n")
-        write_tokenizer(directory, case["kind"])  # in one line
+        write_tokenizer(directory, case["kind"], context_of(case))  # in one line
     facts = {"dtype": case["dtype"], **facts}
     (directory / "expected.json").write_text(json.dumps(facts) + "\n")
     return facts

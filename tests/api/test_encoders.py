@@ -53,12 +53,52 @@ def test_a_text_beyond_the_context_is_refused_and_generation_too(start):
     assert bits(cut[0]) == bits(embed(server, ["word " * 198])[0])  # and [CLS], [SEP]
 
 
-def test_a_classifier_is_refused_by_name(inferd, tmp_path):
-    directory = tmp_path / "classifier"
-    shutil.copytree(ROOT / "tests/vectors/encoders/bert-mean", directory)
+def check(inferd, directory, *flags):
+    done = subprocess.run([inferd, "check", directory, *flags], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("name", "flags", "says"), [
+    ("bert-mean", [], "embeds    pooling mean"),
+    ("bert-rank", [], "reranks   pooling cls, 1 label, sigmoid"),
+    ("bert-rank", ["--task", "classify"], "classifies pooling cls, 1 label, sigmoid"),
+    ("bert-labels", ["--runner", "pooling"], "classifies pooling cls, 3 labels, softmax"),
+    ("llama-labels", [], "classifies pooling last, 3 labels, sigmoid"),
+    ("qwen3-judge", ["--task", "rerank"], "of yes or no to a question"),
+    ("qwen3-judge-untied-bf16", [], "of yes or no to a question"),
+])
+def test_check_says_the_task(inferd, name, flags, says):
+    status, text = check(inferd, ROOT / "tests/vectors/encoders" / name, *flags)
+    assert status == 0, text
+    assert says in text
+
+
+@pytest.mark.parametrize(("name", "flags", "says"), [
+    ("bert-labels", ["--task", "rerank"], "needs a model of one label; this one has 3"),
+    ("bert-labels", ["--task", "generate"], "task is generate, but the model classifies"),
+    ("bert-rank", ["--runner", "generate"], "task is generate, but the model classifies"),
+    ("bert-rank", ["--task", "embed"], "task is embed, but the model classifies"),
+    ("bert-rank", ["--pooling", "mean"], "pooling is set, but the task is rerank"),
+    ("bert-mean", ["--task", "classify"], "has no classifier"),
+    ("bert-mean", ["--task", "rerank"], "is no Qwen3 that answers yes or no"),
+    ("qwen3-rank", ["--skip-tokenizer-init"], "which needs texts"),
+])
+def test_a_task_that_the_model_cannot_do_is_refused_by_name(inferd, name, flags, says):
+    status, text = check(inferd, ROOT / "tests/vectors/encoders" / name, *flags)
+    assert status != 0
+    assert says in text
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "identity"),
+    ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}}, "tanh"),
+    ({"problem_type": "regression"}, "identity"),
+    ({"sentence_transformers": {"activation_fn": "os.system"}}, "Sigmoid, Softmax, Tanh"),
+    ({"id2label": {"0": "a", "1": "b"}}, "the number of labels (id2label)"),
+])
+def test_config_says_how_scores_become_probabilities(inferd, tmp_path, keys, says):
+    directory = tmp_path / "model"
+    shutil.copytree(ROOT / "tests/vectors/encoders/bert-rank", directory)
     config = json.loads((directory / "config.json").read_text())
-    config["architectures"] = ["BertForSequenceClassification"]
-    (directory / "config.json").write_text(json.dumps(config))
-    done = subprocess.run([inferd, "check", directory], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "classifies (2 labels), which is not supported yet" in done.stdout + done.stderr
+    (directory / "config.json").write_text(json.dumps({**config, **keys}))
+    assert says in check(inferd, directory)[1]

@@ -54,6 +54,13 @@ static void read_padding(config_reader_t *reader, const family_t *family, bluepr
   bp->default_model_len = MIN(bp->default_model_len, bp->num_positions);
 }
 
+/* A Qwen3-Reranker may be named as a classifier: its scores are rows of the head. */
+static bool read_judge(const config_reader_t *reader, blueprint_t *bp) {
+  const json_t *original = config_get(reader, "is_original_qwen3_reranker");
+  bp->encoder.judges = original != NULL && original->type == JSON_TRUE;
+  return bp->encoder.judges;
+}
+
 static void read_labels(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   const json_t *names = config_get(reader, "id2label");
   int64_t count =
@@ -88,7 +95,7 @@ void config_read_encoder(config_reader_t *reader, const family_t *family, bool c
   bp->encoder.bidirectional = family->encoder || both_ways;
   /* The window counts the tokens of both sides; an attention of ours those of one, and itself. */
   if (bp->encoder.bidirectional && bp->window > 0) bp->window = bp->window / 2 + 1;
-  if (classifies) read_labels(reader, family, bp);
+  if (!read_judge(reader, bp) && classifies) read_labels(reader, family, bp);
   if (!family->encoder) return;
   refuse_variants(reader, family);
   bp->encoder.embed_norm = family->embed_norm;
