@@ -555,6 +555,11 @@ static void print_fields(void) {
              "in these tables are as on `/v1/chat/completions`.",
              responses_rows, LENGTH(responses_rows));
   print_rows("POST /v1/embeddings", "", embedding_rows, LENGTH(embedding_rows));
+  print_rows("POST /rerank", "`/v2/rerank` takes the same fields.", rerank_rows,
+             LENGTH(rerank_rows));
+  print_rows("POST /score", "", score_rows, LENGTH(score_rows));
+  print_rows("POST /classify", "", classify_rows, LENGTH(classify_rows));
+  print_rows("POST /pooling", "", pooling_rows, LENGTH(pooling_rows));
   print_rows("POST /v1/messages",
              "`/v1/messages/count_tokens` takes the same fields. Errors of both routes are in "
              "Anthropic's form.",

@@ -54,6 +54,18 @@ static const row_t responses_rows[] = {
 static const row_t embedding_rows[] = {
 #include "server/fields/embedding_fields.def"
 };
+static const row_t rerank_rows[] = {
+#include "server/fields/pooled/rerank_fields.def"
+};
+static const row_t score_rows[] = {
+#include "server/fields/pooled/score_fields.def"
+};
+static const row_t classify_rows[] = {
+#include "server/fields/pooled/classify_fields.def"
+};
+static const row_t pooling_rows[] = {
+#include "server/fields/pooled/pooling_fields.def"
+};
 static const row_t messages_rows[] = {
 #include "server/fields/messages_fields.def"
 };

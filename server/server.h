@@ -97,7 +97,12 @@ void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
 void api_messages(exchange_t *exchange);     /* server/messages */
 void api_count_tokens(exchange_t *exchange); /* server/messages */
-void api_embeddings(exchange_t *exchange);   /* server/embeddings */
+void api_embeddings(exchange_t *exchange);   /* server/embeddings, and those below */
+void api_pooling(exchange_t *exchange);
+void api_classify(exchange_t *exchange);
+void api_score(exchange_t *exchange);
+void api_rerank(exchange_t *exchange);
+void api_rerank_v2(exchange_t *exchange); /* Cohere's answer */
 
 /* access.c: warns of routes that are open to more clients than most operators want, and of an
  * option that has no effect because no client may use its routes. After http_start. */

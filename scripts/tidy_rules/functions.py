@@ -25,8 +25,6 @@ FOR_OTHERS = {
     "log_access_format": "a test reads the line that the access log would have",
     "gguf_has_quant": "a test of which names mean which quantisation",
     "bench_percentile": "a test of inferd-bench's figures",
-    "tokenizer_pair_extra": "tests join texts; rerankers will",
-    "tokenizer_join": "tests join texts; rerankers will",
     "auth_comparisons": "a test counts the digests that a check of a key compares",
     "address_split": "a test of inferd-bench's addresses",
 }

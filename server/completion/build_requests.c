@@ -311,7 +311,7 @@ static int lend(completion_t *completion, const sampling_params_t *sampling) {
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = lend_room(completion, &completion->inputs[i]);
     if (code == 0) code = lend_scores(completion, &completion->inputs[i]);
-    if (code == 0 && completion->dialect->embeds)
+    if (code == 0 && completion->dialect->table != NULL)
       code = lend_vector(completion, &completion->inputs[i]);
   }
   completion->in_pieces = completion->params.stream && completion->params.logprobs > SAMPLE_TOP_MAX;

@@ -292,15 +292,20 @@ static bool refuse_early(exchange_t *exchange) {
   return true;
 }
 
-/* A model either generates or embeds: refuses a route of the other kind, and names the task. */
+/* A model has one task: refuses a route of another, and names the task. */
 static bool refuse_task(exchange_t *exchange, const dialect_t *dialect, const engine_info_t *info) {
+  static const char *const served[] = {
+      [TASK_GENERATE] = "generates and makes no embeddings or scores (--task embed makes a server "
+                        "of embeddings of it). Use /v1/completions or /v1/chat/completions.",
+      [TASK_EMBED] = "makes embeddings and does not generate or classify. Use /v1/embeddings; "
+                     "/rerank and /score compare them.",
+      [TASK_CLASSIFY] = "classifies texts (task classify). Use /classify or /pooling.",
+      [TASK_RERANK] = "scores pairs of texts (task rerank). Use /rerank or /score."};
   inferd_error_t error;
-  bool embeds = info->embedding != NULL;
-  if (dialect->describe != NULL || dialect->embeds == embeds) return false;
-  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
-            embeds ? "The served model makes embeddings and does not generate. Use /v1/embeddings."
-                   : "The served model generates and makes no embeddings (--task embed makes a "
-                     "server of embeddings of it). Use /v1/completions or /v1/chat/completions.");
+  engine_task_t task = info->embedding != NULL ? info->embedding->task : TASK_GENERATE;
+  unsigned tasks = dialect->table != NULL ? dialect->tasks : 1U << TASK_GENERATE;
+  if (dialect->describe != NULL || (tasks & 1U << task) != 0) return false;
+  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "The served model %s", served[task]);
   metrics_rejected(exchange->server->metrics, error.code);
   exchange_error(exchange, &error);
   return true;

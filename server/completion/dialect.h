@@ -15,7 +15,10 @@
 struct dialect {
   const char *route; /* the label in metrics; NULL with `describe` */
   bool is_chat;      /* the prompt comes from messages and a template */
-  bool embeds;       /* the answer is a vector for each prompt; there are no parts of output */
+  /* Not NULL: the fields of a route whose answer is a vector, or scores, for each prompt; there are
+   * no parts of output. `tasks`: 1 << engine_task_t of the models that serve it. */
+  const field_table_t *table;
+  unsigned tasks;
   /* A whole answer has the parts of a stream: a call that never ends is a call, not content. */
   bool parts_as_streamed;
   /* max_tokens is an upper bound: it is clipped to what is left of the context, and a prompt that
@@ -60,6 +63,11 @@ struct dialect {
    * has failed. */
   void (*error)(completion_t *completion, const inferd_error_t *error);
   void (*ping)(completion_t *completion); /* stream: keeps an idle connection open */
+  /* With `table`, or NULL. Pool: copies what the answer repeats of the body into the arena. Returns
+   * false if memory is short. */
+  bool (*keep)(completion_t *completion);
+  /* With `table`, or NULL: an input is done, and its values are there. */
+  void (*pooled)(input_t *input);
   /* No stream: makes completion->reply. Returns false if memory is short. */
   bool (*response)(completion_t *completion);
   /* The memory of the writer; NULL = it has none of its own. `held`: bytes of its buffers, which

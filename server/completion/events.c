@@ -279,6 +279,8 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
     if (!input->choices[i].done) on_choice_done(&input->choices[i], event);
   }
   count_usage(input, event);
+  if (!failed && completion->exchange != NULL && completion->dialect->pooled != NULL)
+    completion->dialect->pooled(input);
   if (failed && completion->exchange != NULL) fail_done(completion, event);
   if (completion->outstanding == 0 && completion->exchange != NULL) complete(completion);
   completion_release(completion);

@@ -30,4 +30,9 @@ typedef struct intake {
   uint64_t tokenize_ns, tokenize_bytes;
 } intake_t;
 
+/* pairs.c: whether each prompt is a pair of texts; the ids of such prompts. Pool. `keep`: tokens to
+ * which a pair is cut, 0 = it is not. Returns 0, or an error in the intake. */
+bool completion_joins(const completion_t *completion);
+int completion_join(completion_t *completion, tokenizer_scratch_t *scratch, int64_t keep);
+
 #endif

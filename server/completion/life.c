@@ -104,6 +104,7 @@ void completion_forget_input(completion_t *completion) {
   json_free(params->constraint.doc);
   params->constraint.doc = NULL;
   params->model = params->cache_salt = params->request_id = params->suffix = NULL;
+  params->pairs.instruction = NULL;
   params->constraint.tree = NULL;
   params->constraint.schema = params->chat.messages = params->chat.tools = NULL;
   params->chat.documents = params->chat.template_kwargs = params->chat.reasoning_effort = NULL;

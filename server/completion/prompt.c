@@ -66,8 +66,10 @@ int completion_read(completion_t *completion) {
   }
   if (code != 0) return code;
   const json_t *root = json_root(intake->doc);
-  code = dialect->embeds ? params_read_embedding(params, completion->info->embedding, &reader, root)
-                         : params_read(params, dialect->is_chat, &intake->defaults, &reader, root);
+  code =
+      dialect->table != NULL
+          ? params_read_pooled(params, dialect->table, completion->info->embedding, &reader, root)
+          : params_read(params, dialect->is_chat, &intake->defaults, &reader, root);
   memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
   if (code == 0) code = completion_charge_ids(completion, 0);
   if (code != 0) return code;
@@ -116,19 +118,20 @@ static int check_prompt_length(completion_t *completion, int64_t tokens) {
 static int check_input_length(const input_t *input, int64_t tokens, bool at_least) {
   const completion_t *completion = input->completion;
   int64_t context = completion->info->max_model_len;
-  char place[32] = "input";
+  char place[PLACE_BYTES_MAX];
   if (tokens <= context) return 0;
-  if (completion->num_inputs > 1)
-    snprintf(place, sizeof place, "input[%d]", (int)(input - completion->inputs));
-  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH, "input",
+  params_place(&completion->params, (int32_t)(input - completion->inputs), place);
+  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
+                   params_prompt_name(&completion->params),
                    "This model's maximum context length is %" PRId64 " tokens. However, '%s' has "
-                   "%s%" PRId64 ". Please shorten it, or cut it by 'truncate_prompt_tokens'.",
-                   context, place, at_least ? "at least " : "", tokens);
+                   "%s%" PRId64 "%s. Please shorten it, or cut it by 'truncate_prompt_tokens'.",
+                   context, place, at_least ? "at least " : "", tokens,
+                   completion_joins(completion) ? " with its query" : "");
 }
 
 int completion_check_length(const input_t *input, int64_t tokens, bool at_least) {
   completion_t *completion = input->completion;
-  if (completion->dialect->embeds) return check_input_length(input, tokens, at_least);
+  if (completion->dialect->table != NULL) return check_input_length(input, tokens, at_least);
   if (completion->dialect->clips_max_tokens) return check_prompt_length(completion, tokens);
   int64_t context = completion->info->max_model_len;
   int64_t asked = params_max_tokens(&completion->params);
@@ -199,7 +202,7 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
                      context, prompt->length);
   }
   tokenize_options_t options = {.add_special_tokens = completion->params.add_special_tokens,
-                                .keeps_suffix = completion->dialect->embeds,
+                                .keeps_suffix = completion->dialect->table != NULL,
                                 .ids_max = keep != 0   ? (size_t)keep
                                            : count_all ? MAX(context, (size_t)TOKENIZE_IDS_MAX) + 1
                                                        : context + 1,
@@ -327,9 +330,11 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
     size_t rendered = completion->intake->rendered.length + 1;
     code = completion_charge_values(completion, json_memory(completion->intake->doc) + rendered);
   }
+  if (code == 0 && completion_joins(completion)) code = completion_join(completion, scratch, keep);
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     const prompt_t *prompt = &params->prompts[i];
     input_t *input = &completion->inputs[i];
+    if (completion_joins(completion)) break;
     code = prompt->text != NULL ? encode_prompt(completion, scratch, input, prompt, keep)
                                 : take_id_prompt(completion, input, prompt, keep);
   }
@@ -338,6 +343,9 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
     code = check_ids(completion, &completion->inputs[i].request);
   }
   bool counts = completion->dialect->counts;
+  bool (*keep_texts)(completion_t *) = completion->dialect->keep;
+  if (code == 0 && keep_texts != NULL && !keep_texts(completion))
+    code = error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   if (code == 0 && !counts) code = completion_build_requests(completion, scratch);
   return code != 0 ? code : completion_charge_ids(completion, 0);
 }

@@ -1,39 +1,16 @@
-/* embeddings.c: POST /v1/embeddings: the vectors of a request as its answer.
+/* embeddings.c: POST /v1/embeddings and /pooling: the vectors of a request as its answer.
  *
  * Stage 9 of 9. Loop thread. The request is read, admitted and ended as a completion without output
  * (server/completion); each input's request holds what was pooled. The answer is printed piece by
  * piece: one number, or one vector in base64, is the smallest.
  */
-#include "server/completion/dialect.h"
+#include "server/embeddings/values.h"
 
-#include <math.h>
 #include <string.h>
-
-static bool prepare(completion_t *completion) {
-  (void)completion;
-  return true;
-}
-
-static int32_t num_values(const completion_t *completion) {
-  int64_t asked = completion->params.embedding.dimensions;
-  return asked > 0 ? (int32_t)asked : completion->info->embedding->size;
-}
-
-/* Divides the values that are returned by their length, if that is wanted; a vector of zeros stays.
- * Called when a vector is printed: thousands of them at once would hold up the loop. */
-static void normalise(const input_t *input) {
-  const completion_t *completion = input->completion;
-  double *values = input->request.pooled, sum = 0;
-  int32_t count = num_values(completion);
-  if (!completion->params.embedding.normalises) return;
-  for (int32_t i = 0; i < count; i++) sum += values[i] * values[i];
-  double length = sqrt(sum);
-  for (int32_t i = 0; i < count && length > 0; i++) values[i] /= length;
-}
 
 static void print_number(buffer_t *out, const void *list, size_t index) {
   const input_t *input = list;
-  if (index == 0) normalise(input);
+  if (index == 0) values_finish(input);
   buffer_float(out, (float)input->request.pooled[index]);
 }
 
@@ -58,18 +35,22 @@ static void print_base64(buffer_t *out, const double *values, int32_t count) {
   for (; num_letters % 4 != 0; num_letters++) buffer_char(out, '=');
 }
 
-static void print_head(buffer_t *out, size_t index) {
-  buffer_text(out, "{\"object\":\"embedding\",\"index\":");
+static const dialect_t embedding_dialect, pooling_dialect;
+
+static void print_head(buffer_t *out, const completion_t *completion, size_t index) {
+  bool pools = completion->dialect == &pooling_dialect;
+  buffer_text(out, pools ? "{\"object\":\"pooling\",\"index\":"
+                         : "{\"object\":\"embedding\",\"index\":");
   buffer_uint(out, index);
-  buffer_text(out, ",\"embedding\":");
+  buffer_text(out, pools ? ",\"data\":" : ",\"embedding\":");
 }
 
 static void print_encoded(buffer_t *out, const void *list, size_t index) {
   const completion_t *completion = list;
-  normalise(&completion->inputs[index]);
-  print_head(out, index);
+  values_finish(&completion->inputs[index]);
+  print_head(out, completion, index);
   buffer_char(out, '"');
-  print_base64(out, completion->inputs[index].request.pooled, num_values(completion));
+  print_base64(out, completion->inputs[index].request.pooled, values_count(completion));
   buffer_text(out, "\"}");
 }
 
@@ -80,34 +61,48 @@ static void print_vectors(cord_t *out, const completion_t *completion) {
   }
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     if (i > 0) buffer_char(&out->own, ',');
-    print_head(&out->own, (size_t)i);
+    print_head(&out->own, completion, (size_t)i);
     buffer_char(&out->own, '[');
-    cord_items(out, print_number, &completion->inputs[i], (size_t)num_values(completion));
+    cord_items(out, print_number, &completion->inputs[i], (size_t)values_count(completion));
     buffer_text(&out->own, "]}");
   }
 }
 
 static bool print_response(completion_t *completion) {
   cord_t *out = &completion->reply;
-  const char *model = completion_model_name(completion);
-  int64_t prompt = completion_usage(completion).prompt;
-  buffer_text(&out->own, "{\"id\":\"embd-");
-  buffer_text(&out->own, completion->exchange->request_id);
-  buffer_text(&out->own, "\",\"object\":\"list\",\"data\":[");
+  bool pools = completion->dialect == &pooling_dialect;
+  values_print_id(&out->own, completion, pools ? "pool-" : "embd-");
+  buffer_text(&out->own, ",\"object\":\"list\",");
+  if (pools) {
+    buffer_text(&out->own, "\"created\":");
+    buffer_int(&out->own, completion->created);
+    buffer_char(&out->own, ',');
+  }
+  buffer_text(&out->own, "\"data\":[");
   print_vectors(out, completion);
-  buffer_text(&out->own, "],\"model\":");
-  buffer_quote(&out->own, model, strlen(model));
-  buffer_text(&out->own, ",\"usage\":{\"prompt_tokens\":");
-  buffer_int(&out->own, prompt);
-  buffer_text(&out->own, ",\"total_tokens\":");
-  buffer_int(&out->own, prompt);
-  buffer_text(&out->own, "}}");
+  buffer_text(&out->own, "],");
+  values_print_model(&out->own, completion);
+  buffer_char(&out->own, ',');
+  values_print_usage(&out->own, completion);
+  buffer_char(&out->own, '}');
   return !cord_failed(out);
 }
 
-static const dialect_t embedding_dialect = {
-    .route = "/v1/embeddings", .embeds = true, .prepare = prepare, .response = print_response};
+static const dialect_t embedding_dialect = {.route = "/v1/embeddings",
+                                            .table = &embedding_table,
+                                            .tasks = 1U << TASK_EMBED,
+                                            .prepare = values_prepare,
+                                            .response = print_response};
+static const dialect_t pooling_dialect = {.route = "/pooling",
+                                          .table = &pooling_table,
+                                          .tasks = 1U << TASK_EMBED | 1U << TASK_CLASSIFY,
+                                          .prepare = values_prepare,
+                                          .response = print_response};
 
 void api_embeddings(exchange_t *exchange) {
   completion_start(exchange, &embedding_dialect);
+}
+
+void api_pooling(exchange_t *exchange) {
+  completion_start(exchange, &pooling_dialect);
 }

@@ -9,6 +9,7 @@
 
 #include "engine/base/util.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,7 +100,24 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
 }
 
 const char *params_prompt_name(const params_t *params) {
+  if (params->pairs.wanted) return params->pairs.documents.name;
   return params->is_chat ? "messages" : params->embedding.wanted ? "input" : "prompt";
+}
+
+const char *params_place(const params_t *params, int32_t index, char *out) {
+  const pair_params_t *pairs = &params->pairs;
+  const char *name = params_prompt_name(params);
+  bool is_list = params->num_prompts > 1;
+  if (pairs->wanted) {
+    const pair_side_t *side = &pairs->documents;
+    int32_t queries = pairs->cosine ? pairs->queries.count : 0;
+    if (index < queries) side = &pairs->queries;
+    index -= index < queries ? 0 : queries;
+    is_list = side->is_list;
+    name = side->name;
+  }
+  snprintf(out, PLACE_BYTES_MAX, is_list ? "%.24s[%" PRId32 "]" : "%.24s", name, index);
+  return out;
 }
 
 bool params_echoes_scores(const params_t *params) {

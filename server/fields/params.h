@@ -103,6 +103,7 @@ typedef struct params {
   int64_t stream_interval;
   constraint_t constraint;
   embedding_params_t embedding;
+  pair_params_t pairs; /* `raw` is of classifiers, too */
 } params_t;
 
 /* Defaults of the server and the model for fields that a request does not have. */
@@ -120,8 +121,7 @@ extern const field_table_t tokenize_table, detokenize_table; /* tokenize.c */
 /* Reads `root` into *params: types, ranges, refused fields. The reader's `out` is set here. */
 int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
                 const json_t *root);
-/* Checks the rules between fields, once the model is known. Returns 0, or an error with param set.
- */
+/* Checks the rules between fields, once the model is known. 0, or an error with param set. */
 int params_check(const params_t *params, const field_limits_t *limits, inferd_error_t *error);
 /* closed.c: the CLOSED_ bits of the words of --disable-grammar. */
 unsigned closed_kinds(char *const *words, int count);
@@ -130,7 +130,7 @@ unsigned closed_kinds(char *const *words, int count);
 bool schema_has_pattern(const json_t *schema);
 /* Returns the max_tokens of the request, or ABSENT. */
 int64_t params_max_tokens(const params_t *params);
-/* Returns "prompt", "messages" or "input", the `param` of errors in the input. */
+/* Returns "prompt", "messages", "input" ..., the `param` of errors in the input. */
 const char *params_prompt_name(const params_t *params);
 bool params_fills_in(const params_t *params); /* true if the suffix is not empty */
 /* Returns true if the logprobs cover an echoed prompt. Chat echoes a message, without logprobs. */

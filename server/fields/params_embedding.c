@@ -1,4 +1,5 @@
-/* params_embedding.c: the table of the fields of POST /v1/embeddings, and their rules.
+/* params_embedding.c: the tables of the fields of POST /v1/embeddings, /classify and /pooling, and
+ * their rules.
  *
  * Stage 2 of 9, first half: JSON -> checked parameters. Runs on the loop thread or in libuv's pool;
  * keeps no state. The inputs are read as prompts. Next: server/completion/prompt.c.
@@ -28,11 +29,39 @@ static int read_normalize(reader_t *reader, const field_t *field, const json_t *
   return field_fail_type(reader, field->name, "a boolean", value);
 }
 
-static const field_t rows[] = {
+/* vLLM's words; it has tasks that pool each token, too. */
+static int read_pooling_task(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = reader->out;
+  params->embedding.task = json_equals(value, "embed")      ? TASK_EMBED
+                           : json_equals(value, "classify") ? TASK_CLASSIFY
+                                                            : TASK_AUTO;
+  if (params->embedding.task != TASK_AUTO) return 0;
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
+                   "Invalid '%s': expected \"embed\" or \"classify\".", field->name);
+}
+
+int read_use_activation(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = reader->out;
+  bool used;
+  if (!json_bool(value, &used)) return field_fail_type(reader, field->name, "a boolean", value);
+  params->pairs.raw = !used;
+  return 0;
+}
+
+static const field_t embedding_rows[] = {
 #include "server/fields/embedding_fields.def"
 };
+static const field_t classify_rows[] = {
+#include "server/fields/pooled/classify_fields.def"
+};
+static const field_t pooling_rows[] = {
+#include "server/fields/pooled/pooling_fields.def"
+};
 
-const field_table_t embedding_table = {rows, ARRAY_LEN(rows), NULL};
+const field_table_t embedding_table = {embedding_rows, ARRAY_LEN(embedding_rows), NULL};
+const field_table_t classify_table = {classify_rows, ARRAY_LEN(classify_rows), NULL};
+const field_table_t pooling_table = {pooling_rows, ARRAY_LEN(pooling_rows), NULL};
 
 /* "32, 64 and 128" */
 static const char *list_sizes(const embedding_info_t *info, char *out, size_t capacity) {
@@ -73,19 +102,52 @@ static int check_dimensions(const params_t *params, const embedding_info_t *info
                    list_sizes(info, sizes, sizeof sizes));
 }
 
-int params_read_embedding(params_t *params, const embedding_info_t *info, reader_t *reader,
-                          const json_t *root) {
+/* What has no meaning for what the model makes. */
+static int check_product(const params_t *params, const embedding_info_t *info,
+                         inferd_error_t *error) {
+  const embedding_params_t *asked = &params->embedding;
+  const bool embeds = info->task == TASK_EMBED;
+  const char *param = NULL;
+  if (asked->task != TASK_AUTO && asked->task != info->task)
+    return error_set(error, ERR_UNSUPPORTED_PARAMETER, "task",
+                     "'task' is %s, but the served model %s.",
+                     asked->task == TASK_EMBED ? "embed" : "classify",
+                     embeds ? "makes embeddings" : "classifies");
+  if (embeds && params->pairs.raw) param = "raw_scores";
+  if (!embeds && asked->dimensions > 0) param = "dimensions";
+  if (!embeds && asked->normalises_given) param = "normalize";
+  if (param == NULL) return 0;
+  return error_set(error, ERR_UNSUPPORTED_PARAMETER, param,
+                   "The parameter '%s' is not supported for a model that %s.", param,
+                   embeds ? "makes embeddings" : "classifies");
+}
+
+/* The fields that a request of pairs must have. */
+static int check_sides(const params_t *params, const field_table_t *table, inferd_error_t *error) {
+  const bool reranks = table == &rerank_table;
+  if (params->pairs.queries.count == 0)
+    return params_fail_empty(reranks ? "query" : "queries", error);
+  return params->pairs.documents.count == 0 ? params_fail_empty("documents", error) : 0;
+}
+
+int params_read_pooled(params_t *params, const field_table_t *table, const embedding_info_t *info,
+                       reader_t *reader, const json_t *root) {
+  const bool pairs = table == &rerank_table || table == &score_table;
   memset(params, 0, sizeof *params);
   fields_default(&params_table, params);
-  fields_default(&embedding_table, params);
+  fields_default(table, params);
   params->embedding.wanted = true;
   params->prompt_logprobs = ABSENT;
   params->max_tokens = 0;
   params->truncation_side = TRUNCATE_RIGHT; /* as sentence-transformers cuts, and vLLM */
-  params->embedding.normalises = info->normalises;
+  params->embedding.normalises = info->normalises && info->task == TASK_EMBED;
+  params->pairs.wanted = pairs;
   reader->out = params;
-  int code = fields_read(&embedding_table, reader, root);
+  int code = fields_read(table, reader, root);
+  if (code == 0 && pairs) code = check_sides(params, table, reader->error);
   if (code != 0) return code;
+  if (pairs) return params_check_pairs(params, info, reader);
   if (params->num_prompts == 0) return params_fail_empty("input", reader->error);
-  return check_dimensions(params, info, reader->error);
+  code = check_product(params, info, reader->error);
+  return code == 0 ? check_dimensions(params, info, reader->error) : code;
 }

@@ -52,6 +52,9 @@ int read_request_id(reader_t *reader, const field_t *field, const json_t *value)
 int read_ignored_string(reader_t *reader, const field_t *field, const json_t *value);
 int read_metadata(reader_t *reader, const field_t *field, const json_t *value);
 
+/* params_embedding.c */
+int read_use_activation(reader_t *reader, const field_t *field, const json_t *value);
+
 /* closed.c: what the operator has closed. Each returns 0 or ERR_UNSUPPORTED_PARAMETER with a
  * message that names `param` and the switch. */
 int closed_check_kind(const field_limits_t *limits, grammar_kind_t kind, const char *param,

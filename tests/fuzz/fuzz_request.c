@@ -1,5 +1,5 @@
-/* fuzz_request.c: a body of /v1/completions, /v1/chat/completions, /v1/messages and /v1/embeddings.
- */
+/* fuzz_request.c: a body of /v1/completions, /v1/chat/completions, /v1/messages, and of the routes
+ * that generate nothing. */
 #include "engine/base/arena.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -30,12 +30,18 @@ static void translate(const json_t *root, reader_t *reader, bool late_system) {
 
 static void embed(const json_t *root, reader_t *reader) {
   static const embedding_info_t infos[] = {
-      {.size = 64, .pooled_size = 64},
-      {.size = 64, .pooled_size = 64, .matryoshka = true, .num_sizes = 2, .sizes = {8, 32}}};
+      {.task = TASK_EMBED, .size = 64, .pooled_size = 64},
+      {.task = TASK_EMBED, .size = 64, .matryoshka = true, .num_sizes = 2, .sizes = {8, 32}},
+      {.task = TASK_CLASSIFY, .size = 3, .pooled_size = 64},
+      {.task = TASK_RERANK, .size = 1, .pooled_size = 64}};
+  static const field_table_t *const tables[] = {&embedding_table, &classify_table, &pooling_table,
+                                                &rerank_table, &score_table};
   static params_t params;
-  for (size_t i = 0; i < ARRAY_LEN(infos); i++) {
+  for (size_t n = 0; n < ARRAY_LEN(infos) * ARRAY_LEN(tables); n++) {
+    const size_t i = n % ARRAY_LEN(infos);
     memset(&params, 0, sizeof params);
-    if (params_read_embedding(&params, &infos[i], reader, root) != 0) continue;
+    if (params_read_pooled(&params, tables[n / ARRAY_LEN(infos)], &infos[i], reader, root) != 0)
+      continue;
     const embedding_params_t *embedding = &params.embedding;
     if (embedding->dimensions < 0 || embedding->dimensions > infos[i].size) abort();
   }

@@ -148,3 +148,20 @@ const char *stop_set_string(const stop_set_t *stops, int index, size_t *length) 
   *length = stops->strings[index].length;
   return stops->strings[index].text;
 }
+
+/* <s> first </s> second </s>, the second text of type 1 with its end. */
+int32_t tokenizer_pair_extra(const tokenizer_t *tokenizer, const char **why) {
+  (void)tokenizer, (void)why;
+  return 3;
+}
+
+int64_t tokenizer_join(const tokenizer_t *tokenizer, const token_pair_t *pair, int32_t *out) {
+  (void)tokenizer;
+  *out++ = FAKE_BOS;
+  memcpy(out, pair->first, pair->num_first * sizeof *out);
+  out[pair->num_first] = FAKE_EOS;
+  out += pair->num_first + 1;
+  memcpy(out, pair->second, pair->num_second * sizeof *out);
+  out[pair->num_second] = FAKE_EOS;
+  return (int64_t)pair->num_first + 2;
+}

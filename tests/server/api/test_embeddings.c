@@ -10,8 +10,11 @@ static embedding_info_t info;
 
 static void start(void) {
   fake_start();
-  info = (embedding_info_t){
-      .pooling = POOLING_MEAN, .size = SIZE, .normalises = true, .matryoshka = true};
+  info = (embedding_info_t){.task = TASK_EMBED,
+                            .pooling = POOLING_MEAN,
+                            .size = SIZE,
+                            .normalises = true,
+                            .matryoshka = true};
   fake_engine.info.embedding = &info;
 }
 

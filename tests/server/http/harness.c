@@ -288,6 +288,21 @@ void api_chat_completions(exchange_t *exchange) {
 void api_embeddings(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_pooling(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_classify(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_score(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_rerank(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_rerank_v2(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_messages(exchange_t *exchange) {
   not_here(exchange);
 }
