@@ -12,9 +12,9 @@
 
 /* Columns that a warp has in flight, and their codes and scales: rows lane / 4 and + 8 of each
  * tile. */
-template <int CODES, int TILES> struct packed_weights_t {
+template <int CODES, int TOKENS, int TILES> struct packed_weights_t {
   enum {
-    COLS = TILES == 1 ? 256 : 128,
+    COLS = TOKENS == 1 ? 256 : 128,
     UNITS = COLS / unit_of<CODES>::COLS,
     STEPS = COLS / STEP_K
   };
@@ -23,10 +23,10 @@ template <int CODES, int TILES> struct packed_weights_t {
 };
 
 /* From `column` on, the begin of a unit; only what lies in [begin, end). */
-template <int CODES, int TILES>
+template <int CODES, int TOKENS, int TILES>
 GPU_FN void load_packed(const gpu_skinny_t &args, int column, int begin, int end,
-                        packed_weights_t<CODES, TILES> &weights) {
-  typedef packed_weights_t<CODES, TILES> weights_of;
+                        packed_weights_t<CODES, TOKENS, TILES> &weights) {
+  typedef packed_weights_t<CODES, TOKENS, TILES> weights_of;
   const int lane = threadIdx.x % WARP, columns = unit_of<CODES>::COLS;
   UNROLL
   for (int r = 0; r < TILES; r++) {
@@ -52,13 +52,13 @@ GPU_FN void load_packed(const gpu_skinny_t &args, int column, int begin, int end
   }
 }
 
-template <class T, int CODES, int TOKENS, int TILES, bool NORM>
+template <class T, int CODES, int TOKENS, int TILES, bool NORM, class W>
 GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int end,
-                            const packed_weights_t<CODES, TILES> &weights, const float *inverse,
+                            const W &weights, const float *inverse,
                             float (&acc)[TILES][TOKENS][4]) {
   const int lane = threadIdx.x % WARP, unit_steps = unit_of<CODES>::STEPS;
   UNROLL
-  for (int i = 0; i < packed_weights_t<CODES, TILES>::STEPS; i++) {
+  for (int i = 0; i < W::STEPS; i++) {
     const int step = column + i * STEP_K, at = step + lane % 4 * VECTOR;
     if (step < begin || step >= end) continue; /* of another span: all lanes agree */
     uint4 w[TILES][2];
@@ -83,14 +83,15 @@ GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int
 /* stream_spans for packed weights. */
 template <class T, int CODES, int TOKENS, int TILES, bool NORM>
 GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
-  typedef packed_weights_t<CODES, TILES> weights_of;
+  typedef packed_weights_t<CODES, TOKENS, TILES> weights_of;
   const int warp = threadIdx.x / WARP, columns = span_columns(args.k), unit = unit_of<CODES>::COLS;
   const int mine = SPANS / gridDim.y, first = blockIdx.y * mine;
   float acc[TILES][TOKENS][4] = {};
   weights_of weights;
   const int begin = (first + warp) * columns,
             stop = begin + columns < args.k ? begin + columns : args.k;
-  if (warp < mine) load_packed<CODES, TILES>(args, begin / unit * unit, begin, stop, weights);
+  if (warp < mine)
+    load_packed<CODES, TOKENS, TILES>(args, begin / unit * unit, begin, stop, weights);
   grid_dependency_wait();
   if (NORM) norm_rows<T, TOKENS>(args, shared.inverse);
   for (int span = first + warp; span < first + mine; span += SKINNY_WARPS) {
@@ -98,7 +99,7 @@ GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILE
     const int from = low / unit * unit;
     for (int column = from; column < high; column += weights_of::COLS) {
       if (span != first + warp || column != from)
-        load_packed<CODES, TILES>(args, column, low, high, weights);
+        load_packed<CODES, TOKENS, TILES>(args, column, low, high, weights);
       multiply_packed<T, CODES, TOKENS, TILES, NORM>(args, column, low, high, weights,
                                                      shared.inverse, acc);
     }
