@@ -110,8 +110,11 @@ TIER_avxvnni    := $(TIER_avx2) -mavxvnni
 TIER_avx512vnni := $(TIER_avx512) -mavx512vnni
 TIER_avx512bf16 := $(TIER_avx512vnni) -mavx512bf16
 TIER_amx        := $(TIER_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
+else ifeq ($(ARCH),aarch64)
+TIER_neondot    := -march=armv8.2-a+dotprod
+TIER_neoni8mm   := -march=armv8.2-a+dotprod+i8mm
 endif
-tier_flags = $(foreach t,avx2 avxvnni avx512 avx512vnni avx512bf16 amx,$(if $(filter %_$(t),$(1)),$(TIER_$(t))))
+tier_flags = $(foreach t,avx2 avxvnni avx512 avx512vnni avx512bf16 amx neondot neoni8mm,$(if $(filter %_$(t),$(1)),$(TIER_$(t))))
 
 # Sub-makes use every core, unless the caller chose a number.
 JOBS    := $(shell nproc 2>/dev/null || echo 1)

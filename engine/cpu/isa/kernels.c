@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NUM_TIERS = 8, NAMES_MAX = 96, QUOTE_MAX = 40 };
+enum { NUM_TIERS = 10, NAMES_MAX = 96, QUOTE_MAX = 40 };
 
-static const char *const tier_names[NUM_TIERS] = {
-    "amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "neon", "portable"};
+static const char *const tier_names[NUM_TIERS] = {"amx",     "avx512bf16", "avx512vnni", "avx512",
+                                                  "avxvnni", "avx2",       "neoni8mm",   "neondot",
+                                                  "neon",    "portable"};
 
 static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity) {
   size_t used = 0;
@@ -24,9 +25,9 @@ static void list_tiers(const kernels_t *const *tiers, char *out, size_t capacity
 }
 
 const kernels_t *kernels_find(const char *isa, inferd_error_t *error) {
-  const kernels_t *const tiers[NUM_TIERS] = {kernels_amx,    kernels_avx512bf16, kernels_avx512vnni,
-                                             kernels_avx512, kernels_avxvnni,    kernels_avx2,
-                                             kernels_neon,   kernels_portable};
+  const kernels_t *const tiers[NUM_TIERS] = {
+      kernels_amx,  kernels_avx512bf16, kernels_avx512vnni, kernels_avx512, kernels_avxvnni,
+      kernels_avx2, kernels_neoni8mm,   kernels_neondot,    kernels_neon,   kernels_portable};
   if (isa == NULL || strcmp(isa, "auto") == 0) {
     /* On Intel vdpbf16ps has a quarter of the rate that it has on AMD: half the rate of plain FMA.
      */

@@ -136,6 +136,8 @@ extern const kernels_t *const kernels_avx512vnni;
 extern const kernels_t *const kernels_avx512bf16;
 extern const kernels_t *const kernels_amx;
 extern const kernels_t *const kernels_neon;
+extern const kernels_t *const kernels_neondot;
+extern const kernels_t *const kernels_neoni8mm;
 
 /* Returns the tier of a name; of "auto" or NULL the fastest that this machine has. Returns NULL and
  * sets *error (ERR_CONFIGURATION) if the name is unknown or the machine lacks the tier. */

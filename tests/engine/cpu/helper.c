@@ -8,7 +8,8 @@
 #include <string.h>
 
 const char *const tier_names[NUM_TIER_NAMES] = {"portable",   "avx2",       "avxvnni", "avx512",
-                                                "avx512vnni", "avx512bf16", "amx",     "neon"};
+                                                "avx512vnni", "avx512bf16", "amx",     "neon",
+                                                "neondot",    "neoni8mm"};
 
 uint64_t test_seed(void) {
   const char *text = getenv("TEST_SEED");

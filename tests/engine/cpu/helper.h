@@ -16,7 +16,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-enum { NUM_TIER_NAMES = 8 };
+enum { NUM_TIER_NAMES = 10 };
 extern const char *const tier_names[NUM_TIER_NAMES];
 
 uint64_t test_seed(void);
