@@ -10,17 +10,19 @@
 #include <stdlib.h>
 
 int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t block_table_stride,
-              batch_t **out) {
+              int32_t num_groups, batch_t **out) {
   batch_t *batch = calloc(1, sizeof *batch);
   if (batch == NULL) return -1;
-  size_t t = (size_t)tokens_max, r = (size_t)reqs_max;
+  size_t t = (size_t)tokens_max, r = (size_t)reqs_max, g = (size_t)num_groups;
   batch->block_size = block_size;
   batch->block_table_stride = block_table_stride;
+  batch->num_groups = num_groups;
+  batch->slots_stride = tokens_max;
   batch->input_ids = calloc(t, sizeof *batch->input_ids);
   batch->positions = calloc(t, sizeof *batch->positions);
   batch->request_row = calloc(t, sizeof *batch->request_row);
   batch->token_types = calloc(t, sizeof *batch->token_types);
-  batch->slot_mapping = calloc(t, sizeof *batch->slot_mapping);
+  batch->slot_mapping = calloc(g * t, sizeof *batch->slot_mapping);
   batch->adapters = calloc(t, sizeof *batch->adapters);
   batch->query_start_loc = calloc(r + 1, sizeof *batch->query_start_loc);
   batch->num_computed_tokens = calloc(r, sizeof *batch->num_computed_tokens);
@@ -31,7 +33,7 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   batch->selected_row = calloc(t + r, sizeof *batch->selected_row);
   batch->selected_sample = calloc(t + r, sizeof *batch->selected_sample);
   batch->selected_target = calloc(t + r, sizeof *batch->selected_target);
-  batch->copies = calloc(r, sizeof *batch->copies);
+  batch->copies = calloc(g * r, sizeof *batch->copies);
   batch->state_slots = calloc(r, sizeof *batch->state_slots);
   batch->state_copies = calloc(r, sizeof *batch->state_copies);
   batch->state_saves = calloc(t + r * SNAPSHOTS_OF_ENTRY, sizeof *batch->state_saves);
@@ -128,6 +130,16 @@ static void save_states(batch_t *batch, const plan_entry_t *entry, int32_t row) 
   }
 }
 
+static void set_slots(batch_t *batch, int32_t token, int32_t row, int32_t position) {
+  const int32_t *entry = &batch->block_table[row][position / batch->block_size];
+  int64_t *slot = &batch->slot_mapping[token];
+  for (int32_t g = 0; g < batch->num_groups; g++) {
+    *slot = (int64_t)*entry * batch->block_size + position % batch->block_size;
+    entry += batch->block_table_stride;
+    slot += batch->slots_stride;
+  }
+}
+
 void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
   batch->num_state_saves = 0;
@@ -153,9 +165,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
       batch->request_row[t] = r;
       batch->token_types[t] = second > 0 && position >= second;
       batch->adapters[t] = seq->group->request->adapter;
-      batch->slot_mapping[t] =
-          (int64_t)seq->blocks[position / batch->block_size] * batch->block_size +
-          position % batch->block_size;
+      set_slots(batch, t, r, position);
     }
     batch->num_tokens += entry->num_tokens;
     if (seq->group->request->adapter > 0) batch->num_adapted += entry->num_tokens;

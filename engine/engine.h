@@ -71,10 +71,10 @@ typedef enum engine_state {
 
 /* Known once the state is READY; constant afterwards. */
 typedef struct engine_info {
-  int32_t max_model_len;          /* effective context, in tokens */
-  int32_t vocab_size;             /* prompt ids are below it: rows of the embedding */
-  int32_t block_size, num_blocks; /* num_blocks includes the null block */
-  int32_t num_host_blocks;        /* 0 = no swapping */
+  int32_t max_model_len; /* effective context, in tokens */
+  int32_t vocab_size;    /* prompt ids are below it: rows of the embedding */
+  int32_t block_size, num_blocks, num_host_blocks; /* with the null block; 0 = no swapping */
+  int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
   int32_t max_num_seqs, max_num_batched_tokens;
   int32_t primary_eos;
   int32_t num_stop_ids; /* the model's further EOS ids */

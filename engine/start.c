@@ -7,6 +7,8 @@
 #include "engine/file/gguf.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
+#include "engine/schedule/window/kv_plan.h"
+#include "engine/schedule/window/side_blocks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,7 +24,6 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 /* Other processes use host memory too: without options the KV pool stays within these limits. */
 static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
-static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
 /* About 1 ms when none of what the blocks touch is in a cache of the processor. */
 static const int32_t SLICE_BLOCKS = 512;
@@ -142,12 +143,14 @@ typedef struct memory_plan {
   step_limits_t limits;
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
   int32_t max_model_len;
+  int32_t in_flight; /* most tokens of a sequence, with window groups */
 } memory_plan_t;
 
 /* Bytes of host memory for the blocks of swapped requests. If the KV pool is in host memory, there
  * is no default swap space. */
 static int64_t swap_space(const engine_t *engine) {
   if (engine->options.swap_space_bytes >= 0) return engine->options.swap_space_bytes;
+  if (engine->blueprint.window_groups > 0) return 0;
   bool useful = engine->ops->swap != NULL && engine->ops->separate_memory &&
                 engine->options.preemption_mode != PREEMPT_RECOMPUTE;
   return useful ? SWAP_SPACE_DEFAULT : 0;
@@ -191,52 +194,12 @@ static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
   return HOST_KV_BYTES_DEFAULT;
 }
 
-/* Upper limit of the blocks if no KV size was requested: enough for max_num_seqs sequences of full
- * context; on a host at most 131,072 tokens or, if that is more, two contexts. */
-static size_t blocks_useful(const engine_t *engine, const memory_plan_t *plan) {
-  size_t context = (size_t)(plan->max_model_len / plan->kv.block_size + 2);
-  if (engine->blueprint.encoder.bidirectional) /* those of one step */
-    return (size_t)(DIV_UP(engine->options.max_num_batched_tokens, plan->kv.block_size) +
-                    engine->options.max_num_seqs + 2);
-  size_t useful = (size_t)engine->options.max_num_seqs * context;
-  size_t modest = (size_t)(HOST_KV_TOKENS_DEFAULT / plan->kv.block_size);
-  if (modest < 2 * context) modest = 2 * context;
-  return 2 + (engine->ops->separate_memory || useful < modest ? useful : modest);
-}
-
 static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *plan) {
   size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
   size_t blocks = kv_budget(engine, plan) / (one ? one : 1);
-  size_t useful = blocks_useful(engine, plan);
+  size_t useful = kv_blocks_useful(engine, &plan->kv, plan->max_model_len, plan->in_flight);
   if (engine->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
   return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)blocks;
-}
-
-/* A sequence that runs alone must always be able to finish. With the null block and one spare
- * block this means num_blocks - 1 >= ceil(max_model_len / block_size) + 1. Lowers max_model_len if
- * it was not requested, else fails. */
-static int fit_context(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
-  int32_t block_size = plan->kv.block_size;
-  int64_t longest = ((int64_t)plan->kv.num_blocks - 2) * block_size;
-  if (longest >= plan->max_model_len) return 0;
-  if (longest < block_size || engine->options.max_model_len > 0) {
-    char lower[64] = "";
-    if (longest >= block_size) {
-      snprintf(lower, sizeof lower, "lower --max-model-len to %lld, or ", (long long)longest);
-    }
-    return error_set(
-        error, ERR_CONFIGURATION, "max_model_len",
-        "max_model_len is %d, which needs %d KV blocks of %d (%.2f GiB), but %d are there; "
-        "%sraise %s",
-        plan->max_model_len, DIV_UP(plan->max_model_len, block_size) + 2, block_size,
-        (double)engine->ops->kv_bytes(&plan->kv, plan->max_model_len / block_size + 3) / GIB,
-        plan->kv.num_blocks, lower,
-        engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes or --memory");
-  }
-  say(engine, "warning: context reduced from %d to %lld tokens to fit the KV cache",
-      plan->max_model_len, (long long)longest);
-  plan->max_model_len = (int32_t)longest;
-  return 0;
 }
 
 static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
@@ -322,6 +285,10 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   int code = choose_context(engine, plan, error);
   if (code) return code;
   engine_take_whole_prompts(engine, plan->max_model_len);
+  const char *keeps = kv_choose_groups(engine, plan->max_model_len);
+  if (keeps != NULL) say(engine, "windows   with %s all layers keep all tokens", keeps);
+  plan->in_flight = (engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX) *
+                    MIN(options->max_num_batched_tokens, plan->max_model_len);
   plan->kv = model_kv(bp);
   plan->kv.block_size = choose_block_size(engine);
   plan->kv.fp8 = options->kv_fp8;
@@ -347,7 +314,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   plan->kv.num_blocks =
       options->num_blocks > 0 ? options->num_blocks : blocks_from_budget(engine, plan);
-  code = fit_context(engine, plan, error);
+  code = kv_fit_context(engine, &plan->kv, plan->in_flight, &plan->max_model_len, error);
   if (code) return code;
   plan->limits.max_model_len = plan->max_model_len;
   plan->kv_bytes = engine->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) +
@@ -363,6 +330,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
       plan->kv.block_size);
+  kv_say_windows(engine, &plan->kv, plan->max_model_len);
   return 0;
 }
 
@@ -484,6 +452,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   if (code) return code;
   code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
                         secret, &engine->pool, error);
+  if (!code) code = block_pool_add_sides(engine->pool, engine->blueprint.window_groups, error);
   if (code) return code;
   if (given->kv_events != NULL && given->enable_prefix_caching) {
     code = kv_events_start(given->kv_events, plan->kv.block_size, error);
@@ -513,6 +482,8 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .max_skips = given->max_skips,
       .max_preemptions = given->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},
+      .window = {.tokens = engine->blueprint.window_groups > 0 ? engine->blueprint.window : 0,
+                 .in_flight = plan->in_flight},
       .has_states = plan->states.num_layers > 0,
       .num_snapshots = plan->num_snapshots,
       .snapshot_blocks = DIV_UP(SNAPSHOT_TOKENS_DEFAULT, plan->kv.block_size),
@@ -570,6 +541,9 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .vocab_size = bp->vocab_size,
       .block_size = plan->kv.block_size,
       .num_blocks = plan->kv.num_blocks,
+      .kv_tokens =
+          (int64_t)(kv_concurrency(engine, &plan->kv, plan->max_model_len) * plan->max_model_len +
+                    0.5),
       .num_host_blocks = plan->num_host_blocks,
       .max_num_seqs = engine->options.max_num_seqs,
       .max_num_batched_tokens = engine->options.max_num_batched_tokens,
@@ -659,7 +633,7 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error) {
   if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
   if (!code) {
     say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,
-        (double)(plan.kv.num_blocks - 1) * plan.kv.block_size / plan.max_model_len);
+        kv_concurrency(engine, &plan.kv, plan.max_model_len));
     say(engine, "device    %s, %s", engine->ops->name, engine->ops->describe(engine->device));
   }
   engine_destroy(engine);

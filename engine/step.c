@@ -19,8 +19,9 @@ int step_new(const engine_t *engine, step_t *step) {
   const engine_options_t *options = &engine->options;
   size_t seqs = (size_t)options->max_num_seqs,
          rows = (size_t)options->max_num_batched_tokens + seqs;
+  const int32_t num_groups = 1 + engine->pool->num_sides;
   step->plan.entries = calloc(seqs, sizeof *step->plan.entries);
-  step->plan.copies = calloc(seqs, sizeof *step->plan.copies);
+  step->plan.copies = calloc(seqs * (size_t)num_groups, sizeof *step->plan.copies);
   step->plan.state_copies = calloc(seqs, sizeof *step->plan.state_copies);
   step->sample_rows = calloc(rows, sizeof *step->sample_rows);
   step->sample_results = calloc(rows, sizeof *step->sample_results);
@@ -40,7 +41,7 @@ int step_new(const engine_t *engine, step_t *step) {
     return -1;
   }
   return batch_new(options->max_num_batched_tokens, options->max_num_seqs, engine->pool->block_size,
-                   engine->scheduler->table_stride, &step->batch);
+                   engine->scheduler->table_stride, num_groups, &step->batch);
 }
 
 void step_free(step_t *step) {

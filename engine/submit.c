@@ -11,6 +11,7 @@
 #include "engine/quota.h"
 #include "engine/sample/choices.h"
 #include "engine/sample/scores.h"
+#include "engine/schedule/window/window.h"
 
 #include <math.h>
 
@@ -51,7 +52,44 @@ static int64_t count_shared(const engine_t *engine, int64_t prompt_tokens) {
   return engine->scheduler->options.has_states ? 0 : prompt_tokens / engine->info.block_size;
 }
 
+/* Blocks of the window groups (sides.h) of `count` sequences of so many tokens. Several that were
+ * preempted compute again together, and their chunks come from one step. */
+static int64_t count_sides(const engine_t *engine, int32_t count, int64_t tokens) {
+  const scheduler_options_t *options = &engine->scheduler->options;
+  int32_t block_size = engine->info.block_size;
+  if (engine->pool->num_sides == 0) return 0;
+  int64_t each = window_blocks(block_size, options->window.tokens, tokens,
+                               count > 1 ? 1 : options->window.in_flight);
+  int64_t most = count * (int64_t)DIV_UP(tokens, block_size), all = count * each;
+  if (count > 1) all += count + 2 * (int64_t)DIV_UP(options->window.in_flight, block_size);
+  return engine->pool->num_sides * MIN(all, most);
+}
+
+/* Blocks of the sequences of a request in the worst case. */
+static int64_t count_blocks(const engine_t *engine, const request_t *request, int64_t max_tokens) {
+  int32_t count = params_num_sequences(&request->params);
+  int64_t shared = count_shared(engine, request->num_prompt_tokens);
+  int64_t tokens = request->num_prompt_tokens + max_tokens;
+  int64_t all = DIV_UP(tokens, engine->info.block_size);
+  return shared + count * (all - shared) + count_sides(engine, count, tokens);
+}
+
+/* By halving: with window groups the blocks grow with the tokens as long as the window lasts. */
+static int64_t most_tokens(const engine_t *engine, const request_t *request) {
+  int64_t low = 0, high = MAX(engine->info.max_model_len - request->num_prompt_tokens, 0);
+  while (low < high) {
+    int64_t middle = low + (high - low + 1) / 2;
+    if (count_blocks(engine, request, middle) <= engine->info.num_blocks - 1) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
 int64_t engine_max_tokens(const engine_t *engine, const request_t *request) {
+  if (engine->pool->num_sides > 0) return most_tokens(engine, request);
   int64_t shared = count_shared(engine, request->num_prompt_tokens);
   int64_t unshared = engine->info.num_blocks - 1 - shared;
   int64_t each = unshared / params_num_sequences(&request->params);
@@ -66,7 +104,8 @@ static int check_fits(const engine_t *engine, const request_t *request, inferd_e
   int64_t shared = count_shared(engine, request->num_prompt_tokens);
   int64_t all = DIV_UP(tokens, engine->info.block_size);
   int32_t count = params_num_sequences(&request->params);
-  int64_t need = shared + count * (all - shared);
+  int64_t sides = count_sides(engine, count, tokens);
+  int64_t need = shared + count * (all - shared) + sides;
   if (request->num_prompt_tokens + (request->params.max_tokens > 0) > engine->info.max_model_len) {
     return error_set(
         error, ERR_CONTEXT_LENGTH, "prompt",
@@ -74,7 +113,7 @@ static int check_fits(const engine_t *engine, const request_t *request, inferd_e
         engine->info.max_model_len, request->num_prompt_tokens);
   }
   if (need <= engine->info.num_blocks - 1) return 0;
-  if (count > 1) {
+  if (count > 1 && sides == 0) {
     return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
                      "%lld tokens in %d sequences take %lld + %d x %lld = %lld KV blocks of %d; "
                      "this server has %d.",
@@ -156,7 +195,7 @@ static void drop(void *context, int32_t slot) {
 /* Makes room in the queue. Returns ERR_QUEUE_FULL if the client itself has most of what waits. */
 static int make_room(engine_t *engine, const share_ask_t *ask, inferd_error_t *error) {
   int64_t tokens = engine->options.max_queue_tokens;
-  if (tokens <= 0) tokens = 4 * (int64_t)engine->info.block_size * (engine->info.num_blocks - 1);
+  if (tokens <= 0) tokens = 4 * engine->info.kv_tokens;
   share_limits_t limits = {.num_requests = engine->options.max_queue_requests,
                            .num_tokens = tokens};
   note_left(engine);

@@ -21,7 +21,8 @@ static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
     batch->input_ids[r] = batch->positions[r] = 0;
     batch->request_row[r] = batch->selected_row[r] = batch->selected_token_indices[r] = r;
     batch->selected_target[r] = -1;
-    batch->slot_mapping[r] = -1;
+    for (int32_t g = 0; g < batch->num_groups; g++)
+      batch->slot_mapping[g * batch->slots_stride + r] = -1;
     batch->query_start_loc[r] = r;
     batch->num_computed_tokens[r] = 0;
     batch->seq_lens[r] = 1;
@@ -59,7 +60,7 @@ static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t
 int engine_warm_up(engine_t *engine, inferd_error_t *error) {
   if (engine->ops->warm_up_rows == NULL) return 0;
   step_t *step = &engine->steps[0];
-  int32_t *no_blocks = calloc((size_t)engine->scheduler->table_stride, sizeof *no_blocks);
+  int32_t *no_blocks = calloc((size_t)engine->scheduler->row_stride, sizeof *no_blocks);
   if (no_blocks == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a warm-up run");
   int code = 0;

@@ -86,7 +86,8 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
   size_t element = kv_element(&device->kv), size = (size_t)device->kv.block_size;
   size_t key_head = (size_t)job->kind->head_dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)job->kind->head_stride * element;
-  const int32_t *table = device->batch->block_table[item->request];
+  const int32_t *table = device->batch->block_table[item->request] +
+                         job->attention->group * device->batch->block_table_stride;
   if (job->rank > 0) kv_head = 0;
   for (int32_t s = first; s < last; s++) {
     size_t key = (size_t)(base + s * strip->segment_keys);

@@ -175,6 +175,7 @@ const ops_t ops_cpu = {
     .client_step_ms = 8,
     .bidirectional = true,
     .kv_int8 = true,
+    .kv_groups = true,
     .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .state = &cpu_state_ops,
     .open = cpu_open,

@@ -306,7 +306,8 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
       kernels->rotate(row + (int64_t)h * dim, job->table->cosine + t * half,
                       job->table->sine + t * half, half);
     if (attention->norm_late) norm_heads(job, row);
-    int64_t slot = job->device->batch->slot_mapping[t];
+    const batch_t *batch = job->device->batch;
+    int64_t slot = batch->slot_mapping[(int64_t)attention->group * batch->slots_stride + t];
     if (slot < 0 || attention->reads_only) continue;
     const float *k = row + (int64_t)attention->num_heads * dim;
     store_token(job->device, attention, slot, k, k + (int64_t)attention->num_kv_heads * dim);

@@ -35,19 +35,24 @@ typedef struct batch {
   int32_t block_size;
   /* Per token. An id < 0 refers to the token that the previous step, still in flight, draws for its
    * selected row -1 - id (ops.h). */
-  int32_t *input_ids;    /* [T] */
-  int32_t *positions;    /* [T] */
-  int32_t *request_row;  /* [T] row 0..R-1 of the token */
-  int32_t *token_types;  /* [T] 1 = of the second text of a pair, else 0 */
-  int64_t *slot_mapping; /* [T] block * block_size + offset; -1 = do not store K and V */
-  int32_t *adapters;     /* [T] slot of the low-rank adapter, 1.. ; 0 = none */
-  int32_t num_adapted;   /* tokens with an adapter; 0: `adapters` is not read */
+  int32_t *input_ids;   /* [T] */
+  int32_t *positions;   /* [T] */
+  int32_t *request_row; /* [T] row 0..R-1 of the token */
+  int32_t *token_types; /* [T] 1 = of the second text of a pair, else 0 */
+  /* [num_groups, slots_stride] of group g, token t: block * block_size + offset; -1 = do not store
+   * K and V */
+  int64_t *slot_mapping;
+  int32_t slots_stride; /* >= T */
+  int32_t *adapters;    /* [T] slot of the low-rank adapter, 1.. ; 0 = none */
+  int32_t num_adapted;  /* tokens with an adapter; 0: `adapters` is not read */
   /* Per row. */
   int32_t *query_start_loc;     /* [R+1] exclusive prefix sum of chunk lengths, last = T */
   int32_t *num_computed_tokens; /* [R] before this step */
   int32_t *seq_lens;            /* [R] num_computed + chunk */
-  const int32_t **block_table;  /* [R] pointers to K block numbers; unused entries are 0 */
+  const int32_t **block_table;  /* [R] pointers to [num_groups, K] block numbers; those that are
+                                 * unused  or that no token sees any more (sides.h) are 0 */
   int32_t block_table_stride;   /* K */
+  int32_t num_groups;           /* of layers, each with its own blocks: attention_t.group */
   uint8_t *do_sample;           /* [R] 1 = the row's last token is sampled */
   int32_t *state_slots;         /* [R] slot of the row's state (state_ops.h), 0 = none */
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
@@ -72,11 +77,13 @@ struct plan;
  * S <= tokens_max + reqs_max. Returns 0 and *out, which the caller frees with batch_free, or a
  * negative number without memory. */
 int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t block_table_stride,
-              batch_t **out);
+              int32_t num_groups, batch_t **out);
 void batch_free(batch_t *batch);
 /* Fills the batch from a plan. With r = request_row[t]:
  * positions[t] = num_computed_tokens[r] + (t - query_start_loc[r]);
- * slot_mapping[t] = block_table[r][position / block_size] * block_size + position % block_size. */
+ * slot_mapping[g, t] = block_table[r][g, position / block_size] * block_size + position %
+ * block_size.
+ */
 void batch_build(batch_t *batch, const struct plan *plan);
 
 #endif

@@ -15,8 +15,9 @@
 /* Sticky: after the first error nothing more is loaded. */
 typedef struct model_load {
   weight_loader_t loader;
-  int32_t num_attention, num_mixers; /* layers so far */
-  int32_t stored[2];                 /* the last layer of the cache that is full, that slides */
+  int32_t num_attention, num_mixers;  /* layers so far */
+  int32_t stored[2];                  /* the last layer of the cache that is full, that slides */
+  int32_t num_windowed, group_layers; /* layers in groups with a window so far; layers of a group */
   int code;
   inferd_error_t *error;
 } model_load_t;
@@ -83,6 +84,16 @@ static int32_t cache_layer(model_load_t *load, const blueprint_t *bp, int32_t i)
   return *stored;
 }
 
+/* In a group with a window: which one, and the place among the layers of a block. */
+static void place(model_load_t *load, attention_t *attention, const blueprint_t *bp, int32_t i) {
+  if (bp->window_groups == 0 || attention->window == 0) {
+    attention->layer = cache_layer(load, bp, i);
+    return;
+  }
+  attention->group = 1 + load->num_windowed / load->group_layers;
+  attention->layer = load->num_windowed++ % load->group_layers;
+}
+
 static attention_t attention(model_load_t *load, const model_t *model, int32_t i) {
   static const tensor_role_t q_norm = ROLE_Q_NORM, k_norm = ROLE_K_NORM, sinks = ROLE_SINKS;
   const blueprint_t *bp = &model->blueprint;
@@ -91,8 +102,7 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const bool rotates = !bp->learned_positions && !(bp->layer_flags[i] & LAYER_NO_ROPE);
   const vector_change_t change = {.add = norm_add(bp), .factor = 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
-  return (attention_t){
-      .layer = cache_layer(load, bp, i),
+  attention_t made = {
       .bidirectional = bp->encoder.bidirectional,
       .num_heads = bp->num_heads,
       .num_kv_heads = layer_kv_heads(bp, i),
@@ -111,6 +121,8 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
       .k_norm = changed_vector(load, i, false, 1, &k_norm, change),
       .sinks = vector(load, i, false, 1, &sinks),
   };
+  place(load, &made, bp, i);
+  return made;
 }
 
 /* What K and V of every head are made of: rows [Hq (n + v), R] of the run type. */
@@ -456,6 +468,7 @@ static void load_all(model_load_t *load, model_t *model) {
   model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
   model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
+  load->group_layers = model_kv(bp).num_layers;
   model->project_in = matrix(load, -1, 1, &project_in);
   load_inputs(load, model);
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);

@@ -53,6 +53,27 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->expert_width_max = bp->expert_size;
 }
 
+/* Layers with attention; those of them that see everything, or (slides) have a window. */
+static int32_t count_layers(const blueprint_t *bp, bool slides) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    bool attends = !(bp->layer_flags[i] & LAYER_NO_ATTENTION);
+    count += attends && slides == ((bp->layer_flags[i] & LAYER_SLIDES) != 0);
+  }
+  return count;
+}
+
+int32_t model_window_groups(const blueprint_t *bp) {
+  int32_t full = count_layers(bp, false), windowed = count_layers(bp, true);
+  bool plain = bp->mixer.kind == MIXER_NONE && bp->kv_rank == 0 && !bp->encoder.bidirectional &&
+               bp->full_kv_heads == 0 && bp->full_head_dim == 0; /* the bytes of layers are equal */
+  for (int32_t i = 0; i < bp->num_layers; i++) plain = plain && !layer_reads_only(bp, i);
+  if (!plain || full == 0 || windowed == 0) return 0;
+  int32_t groups = DIV_UP(windowed, full), layers = full + windowed;
+  return 4 * (1 + groups) * full <= 5 * layers ? groups
+                                               : 0; /* a fifth of a block is empty at most */
+}
+
 kv_cache_desc_t model_kv(const blueprint_t *bp) {
   const bool latent = bp->kv_rank > 0;
   kv_cache_desc_t made = {.num_kv_heads = latent ? 1 : bp->num_kv_heads,
@@ -63,6 +84,7 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
                           .dtype = bp->dtype};
   for (int32_t i = 0; i < bp->num_layers; i++) {
     if (bp->layer_flags[i] & LAYER_NO_ATTENTION || layer_reads_only(bp, i)) continue;
+    if (bp->window_groups > 0 && bp->layer_flags[i] & LAYER_SLIDES) continue;
     int32_t layer = made.num_layers++;
     made.others[layer / 64] |= (uint64_t)layer_is_full(bp, i) << layer % 64;
   }

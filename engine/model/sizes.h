@@ -8,8 +8,13 @@
 
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
+/* Layers with a window can have blocks of their own, which are freed when no token sees them. All
+ * blocks have as many layers as see everything; so the layers with a window make one or several
+ * such groups, the last of which may have fewer. Returns how many; 0 if all layers are of one kind,
+ * or the part of the last group that stays empty is too large. */
+int32_t model_window_groups(const blueprint_t *blueprint);
 /* The cache of a model: everything but num_blocks, block_size and fp8. Layers without attention
- * have no part in it. */
+ * have no part in it. With window_groups its layers are those of a group. */
 kv_cache_desc_t model_kv(const blueprint_t *blueprint);
 /* The states of `num_slots` slots; all 0 if no layer has a state, or the back end runs none. */
 state_desc_t model_states(const ops_t *ops, const blueprint_t *blueprint, int32_t num_slots);

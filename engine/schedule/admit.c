@@ -8,6 +8,7 @@
 #include "engine/base/util.h"
 #include "engine/quota.h"
 #include "engine/schedule/table.h"
+#include "engine/schedule/window/sides.h"
 
 #include <string.h>
 
@@ -30,7 +31,8 @@ static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
   int32_t others = scheduler->running.count - runs;
   int32_t watermark = others > 0 ? scheduler->options.watermark_blocks : 0;
   int32_t blocks = scheduler_blocks_for(scheduler, reserved) - match->num_blocks +
-                   match->num_unused - match->num_held_behind;
+                   match->num_unused - match->num_held_behind +
+                   sides_most(scheduler, reserved, scheduler->options.window.in_flight);
   /* Without chunked prefill a prompt is planned whole. The tokens that preempted forks compute
    * again always come in chunks, because all of them together might never fit into one step. */
   bool chunks = scheduler->options.chunked_prefill || group->forked;
@@ -89,7 +91,8 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
      */
     bool whole =
         scheduler->options.reserve_full || blocked || plan_is_protected(scheduler, seq->group);
-    table_admit(scheduler, seq, &match, whole ? reserved : match.num_cached + n);
+    table_admit(scheduler, seq, &match, whole ? reserved : match.num_cached + n,
+                match.num_cached + n);
     if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
   }
   if (n > 0) plan_add(scheduler, seq, n);
@@ -193,8 +196,10 @@ int32_t plan_count_running(const scheduler_t *scheduler) {
 int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group) {
   int64_t wanted = scheduler->running.count > 0 ? scheduler->options.watermark_blocks : 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (sequence_is_live(seq))
-      wanted += scheduler_blocks_for(scheduler, scheduler_tokens_reserved(scheduler, seq));
+    if (!sequence_is_live(seq)) continue;
+    int32_t reserved = scheduler_tokens_reserved(scheduler, seq);
+    wanted += scheduler_blocks_for(scheduler, reserved) +
+              sides_most(scheduler, reserved, scheduler->options.window.in_flight);
   }
   return (int32_t)MIN(wanted, INT32_MAX);
 }

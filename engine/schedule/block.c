@@ -5,6 +5,8 @@
 #include "engine/schedule/block.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
+#include "engine/schedule/window/side_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +79,19 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   return 0;
 }
 
+int block_pool_add_sides(block_pool_t *pool, int32_t num_sides, inferd_error_t *error) {
+  if (num_sides == 0) return 0;
+  pool->sides = calloc((size_t)pool->num_blocks, (size_t)num_sides * sizeof *pool->sides);
+  if (pool->sides == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the records of %d KV blocks",
+                     pool->num_blocks);
+  pool->num_sides = num_sides;
+  return 0;
+}
+
 void block_pool_free(block_pool_t *pool) {
   if (pool == NULL) return;
+  free(pool->sides);
   free(pool->blocks);
   free(pool->token_ids);
   free(pool->saved_ids);
@@ -94,6 +107,61 @@ static int32_t *ids_of(int32_t *ids, const block_pool_t *pool, int32_t block) {
 static void copy_ids(int32_t *to, const int32_t *from, const block_pool_t *pool, int32_t block) {
   size_t at = (size_t)block * (size_t)pool->block_size;
   memcpy(&to[at], &from[at], (size_t)pool->block_size * sizeof *to);
+}
+
+/* ---- side blocks ---- */
+
+static int32_t *sides_of(const block_pool_t *pool, int32_t block) {
+  return &pool->sides[(size_t)block * (size_t)pool->num_sides];
+}
+
+bool block_has_sides(const block_pool_t *pool, int32_t block) {
+  for (int32_t s = 0; s < pool->num_sides; s++) {
+    if (sides_of(pool, block)[s] == 0) return false;
+  }
+  return true;
+}
+
+/* Takes one side block from the block that it is attached to. */
+static void forget_side(block_pool_t *pool, int32_t side) {
+  block_t *entry = &pool->blocks[side];
+  int32_t *sides = sides_of(pool, entry->side_of), s = 0;
+  while (sides[s] != side) s++;
+  sides[s] = entry->side_of = 0;
+  entry->identity.was_hit = false;
+}
+
+/* The same; a free one is empty then, so it is allocated before those that are cached. */
+static void detach(block_pool_t *pool, int32_t side) {
+  forget_side(pool, side);
+  if (block_is_held(&pool->blocks[side])) return;
+  free_queue_remove(pool, side);
+  free_queue_insert(pool, side, pool->free_head);
+  pool->num_cached--;
+}
+
+void block_detach(block_pool_t *pool, int32_t block) {
+  for (int32_t s = 0; s < pool->num_sides; s++) {
+    if (sides_of(pool, block)[s] != 0) detach(pool, sides_of(pool, block)[s]);
+  }
+}
+
+void block_attach(block_pool_t *pool, int32_t block, int32_t index, int32_t side) {
+  int32_t *place = &sides_of(pool, block)[index];
+  if (*place == side) return;
+  CHECK_NE(pool->blocks[block].identity.unique_id, 0);
+  CHECK(block_is_held(&pool->blocks[side]));
+  if (*place != 0) detach(pool, *place);
+  if (pool->blocks[side].side_of != 0) detach(pool, side);
+  *place = side;
+  pool->blocks[side].side_of = block;
+}
+
+/* ---- the free queue ---- */
+
+/* Whether the block keeps what it holds when it is free. */
+static bool is_findable(const block_t *entry) {
+  return entry->identity.unique_id != 0 || entry->side_of != 0;
 }
 
 static void move_to_tail(block_pool_t *pool, int32_t free_block) {
@@ -115,9 +183,10 @@ static void move_parents(block_pool_t *pool, int32_t block, bool spares) {
 static void spare(block_pool_t *pool) {
   for (int32_t block; (block = pool->free_head) != 0;) {
     block_identity_t *identity = &pool->blocks[block].identity;
-    if (!identity->was_hit || identity->depth > pool->moves_left) return;
-    pool->moves_left -= identity->depth;
-    pool->num_spared += (uint64_t)identity->depth;
+    int32_t moves = MAX(identity->depth, 1); /* a side block has no parents */
+    if (!identity->was_hit || moves > pool->moves_left) return;
+    pool->moves_left -= moves;
+    pool->num_spared += (uint64_t)moves;
     identity->was_hit = false;
     move_to_tail(pool, block);
     move_parents(pool, block, true);
@@ -141,6 +210,10 @@ int32_t block_allocate(block_pool_t *pool) {
     CHECK_GT(pool->blocks[leaf].pins, 0);
     prefix_withdraw(pool, leaf);
   }
+  if (entry->side_of != 0) {
+    pool->num_cached--;
+    forget_side(pool, block);
+  }
   if (entry->identity.unique_id) {
     pool->num_cached--;
     entry->saved = entry->identity;
@@ -156,7 +229,7 @@ static void hold(block_pool_t *pool, int32_t block) {
   CHECK_RANGE(block, 1, pool->num_blocks);
   const block_t *entry = &pool->blocks[block];
   if (block_is_held(entry)) return;
-  CHECK_NE(entry->identity.unique_id, 0); /* an empty block has no content to share */
+  CHECK(is_findable(entry)); /* an empty block has no content to share */
   free_queue_remove(pool, block);
   pool->num_cached--;
 }
@@ -201,8 +274,9 @@ static void let_go(block_pool_t *pool, int32_t block) {
   if (block_is_held(entry)) return;
   CHECK(entry->filler == NULL);
   if (!pool->caching && entry->identity.unique_id) prefix_withdraw(pool, block);
-  bool reverted = !entry->identity.unique_id && revert(pool, block);
-  if (!entry->identity.unique_id || reverted) {
+  if (!pool->caching && entry->side_of != 0) forget_side(pool, block);
+  bool reverted = !is_findable(entry) && revert(pool, block);
+  if (!is_findable(entry) || reverted) {
     if (reverted) pool->num_cached++; /* the oldest cached block, so its place is the head */
     free_queue_insert(pool, block, pool->free_head);
     return;

@@ -58,20 +58,20 @@ typedef struct block {
   int32_t prev, next;                          /* free queue; 0 ends it */
   int32_t chain;                               /* next block of the same hash bucket; 0 ends it */
   int32_t first_child, child_prev, child_next; /* findable blocks behind it, newest first; 0 ends */
-  int32_t mark;                                /* scratch of table.c and swap.c, 0 between uses */
-  struct sequence *filler;                     /* keyed and not full: the sequence that writes it */
+  int32_t mark, side_of;   /* scratch of table.c and swap.c, 0 between uses; see side_blocks.h */
+  struct sequence *filler; /* keyed and not full: the sequence that writes it */
   block_identity_t identity;
   block_identity_t saved; /* the evicted identity, until the block is written; unique_id 0 = none */
 } block_t;
 
 typedef struct block_pool {
-  int32_t num_blocks, block_size;
-  int32_t num_free; /* empty and cached blocks */
+  int32_t num_blocks, block_size, num_free; /* num_free: empty and cached blocks */
   int32_t num_cached;
-  bool caching;       /* false: a released block loses its identity */
-  block_t *blocks;    /* [num_blocks] */
-  int32_t *token_ids; /* [num_blocks, block_size] token ids of findable blocks */
-  int32_t *saved_ids; /* [num_blocks, block_size] token ids of saved identities */
+  bool caching;              /* false: a released block loses its identity */
+  block_t *blocks;           /* [num_blocks] */
+  int32_t *sides, num_sides; /* [num_blocks, num_sides]: side_blocks.h; 0 = none */
+  int32_t *token_ids;        /* [num_blocks, block_size] token ids of findable blocks */
+  int32_t *saved_ids;        /* [num_blocks, block_size] token ids of saved identities */
   int32_t free_head, free_tail;
   int32_t *buckets; /* [bucket_mask + 1] hash map: key -> first block of the chain, 0 = none */
   uint32_t bucket_mask;

@@ -150,7 +150,7 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
   drafter->entries = calloc(seqs, sizeof *drafter->entries);
   bool complete = drafter->rows != NULL && drafter->results != NULL && drafter->entries != NULL &&
                   batch_new(engine->options.max_num_seqs, engine->options.max_num_seqs,
-                            kv->block_size, stride, &drafter->batch) == 0;
+                            kv->block_size, stride, 1, &drafter->batch) == 0;
   return complete ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
 }
 

@@ -63,6 +63,8 @@ bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group);
 
 /* Removes the entries of a group from the plan. */
 void plan_remove(scheduler_t *scheduler, const group_t *group);
+/* Moves a group from running to waiting, as if it had not been admitted. */
+void plan_send_back(scheduler_t *scheduler, group_t *group);
 /* Moves a group from running to waiting or, if it may, to swapped. */
 void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap);
 /* Whether the group was preempted `max_preemptions` times, so that others are chosen before it. */

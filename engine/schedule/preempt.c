@@ -51,14 +51,9 @@ static void insert_swapped(scheduler_t *scheduler, group_t *group) {
   queue_insert_before(&scheduler->swapped, position, group);
 }
 
-/* Moves a group from running to swapped or waiting. Blocks are released last first, so the prefix
- * cache may still have the leading ones when the group resumes. */
-void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
-  plan_remove(scheduler, victim);
-  /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
-   * prefill finds these blocks again. */
-  bool catches_up = victim->forked && plan_is_prefill(victim);
-  bool swaps = may_swap && !catches_up && swap_chosen(scheduler, victim);
+/* Blocks are released last first, so the prefix cache may still have the leading ones when the
+ * group resumes. */
+static void leave_running(scheduler_t *scheduler, group_t *victim, bool swaps) {
   if (swaps) swap_out(scheduler, victim);
   for (sequence_t *seq = &victim->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq)) continue;
@@ -67,7 +62,6 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
     sequence_set_status(seq, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
   }
   queue_remove(&scheduler->running, victim);
-  victim->key = 0;
   if (swaps) {
     insert_swapped(scheduler, victim);
   } else {
@@ -75,6 +69,20 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
   }
   waiting_release(&scheduler->waiting, victim);
   victim->unfit.is_known = false;
+}
+
+void plan_send_back(scheduler_t *scheduler, group_t *group) {
+  plan_remove(scheduler, group);
+  leave_running(scheduler, group, false);
+}
+
+void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
+  plan_remove(scheduler, victim);
+  /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
+   * prefill finds these blocks again. */
+  bool catches_up = victim->forked && plan_is_prefill(victim);
+  victim->key = 0;
+  leave_running(scheduler, victim, may_swap && !catches_up && swap_chosen(scheduler, victim));
   victim->num_preemptions++;
   scheduler->num_preemptions++;
   scheduler->plan.num_preempted++;

@@ -12,6 +12,7 @@
 #include "engine/base/util.h"
 #include "engine/kv_events/kv_events.h"
 #include "engine/schedule/state/snapshots.h"
+#include "engine/schedule/window/side_blocks.h"
 
 #include <string.h>
 
@@ -182,6 +183,7 @@ void prefix_withdraw(block_pool_t *pool, int32_t block) {
   CHECK_EQ(entry->first_child, 0); /* leaves go before their parents */
   tell(pool, block, KV_BLOCK_REMOVED);
   if (pool->snapshots != NULL) snapshots_lose(pool->snapshots, block);
+  block_detach(pool, block);
   if (entry->identity.keyed) unkey(pool, block);
   if (entry->child_prev) {
     pool->blocks[entry->child_prev].child_next = entry->child_next;

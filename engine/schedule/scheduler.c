@@ -28,7 +28,7 @@ static size_t token_table_bytes(const scheduler_t *scheduler) {
 }
 
 static size_t block_table_bytes(const scheduler_t *scheduler) {
-  return (size_t)scheduler->num_rows * (size_t)scheduler->table_stride *
+  return (size_t)scheduler->num_rows * (size_t)scheduler->row_stride *
          sizeof *scheduler->block_table;
 }
 
@@ -50,13 +50,15 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   /* Twice the running sequences, because preempted sequences keep their rows while others run. */
   scheduler->num_rows = 2 * options->max_num_seqs;
   scheduler->table_stride = DIV_UP(options->max_model_len, pool->block_size);
+  scheduler->row_stride = scheduler->table_stride * (1 + pool->num_sides);
   scheduler->token_table = map_lazily(token_table_bytes(scheduler));
   scheduler->block_table = map_lazily(block_table_bytes(scheduler));
   scheduler->held_text = calloc((size_t)scheduler->num_rows, STOP_STRING_BYTES_MAX);
   scheduler->free_rows = calloc((size_t)scheduler->num_rows, sizeof *scheduler->free_rows);
   scheduler->sequences = calloc((size_t)scheduler->num_rows, sizeof *scheduler->sequences);
   scheduler->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.entries);
-  scheduler->plan.copies = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.copies);
+  scheduler->plan.copies = calloc((size_t)options->max_num_seqs * (size_t)(1 + pool->num_sides),
+                                  sizeof *scheduler->plan.copies);
   int32_t num_states = scheduler_state_slots(options);
   scheduler->free_states = calloc((size_t)num_states + 1, sizeof *scheduler->free_states);
   scheduler->plan.state_copies =
@@ -314,8 +316,22 @@ bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
   return true;
 }
 
+/* Sends a group back to `waiting` that was to share side blocks which are gone: it will compute
+ * them itself. Returns false if the group can go on. */
+static bool send_back_lost(scheduler_t *scheduler, group_t *group) {
+  bool is_lost = false;
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) table_advance(scheduler, seq);
+    is_lost = is_lost || seq->sides.is_lost;
+  }
+  if (!is_lost) return false;
+  plan_send_back(scheduler, group);
+  return true;
+}
+
 /* Plans a chunk of every sequence of the group. Returns false if the group itself was preempted. */
 static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next) {
+  if (scheduler->pool->num_sides > 0 && send_back_lost(scheduler, group)) return true;
   if (plan_has_beams(group)) {
     for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
       if (sequence_is_live(seq)) table_advance(scheduler, seq);

@@ -42,6 +42,7 @@ typedef struct scheduler_options {
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
+  window_options_t window; /* of layers with side blocks (sides.h) */
   bool has_states;         /* the model keeps a state per sequence (states.h) */
   int32_t num_snapshots;   /* slots of states behind those of sequences; 0 without prefix caching */
   int32_t snapshot_blocks; /* a decode makes a snapshot each time it has filled so many blocks */
@@ -51,16 +52,15 @@ typedef struct scheduler {
   scheduler_options_t options;
   block_pool_t *pool;
   waiting_t waiting;
-  group_queue_t running, swapped;
-  group_queue_t ignored; /* swapped groups that can never come back: the caller finishes them */
+  group_queue_t running, swapped, ignored; /* ignored: cannot come back; the caller ends them */
   /* A sequence holds a row from the first admission of its group to its own end, also while it is
    * preempted. So a fork always finds a row and a sequence object. */
   int32_t num_rows;
-  int32_t table_stride; /* ceil(max_model_len / block_size) */
-  int32_t *token_table; /* [num_rows, max_model_len], pages are touched lazily */
-  int32_t *block_table; /* [num_rows, table_stride] */
-  char *held_text;      /* [num_rows, STOP_STRING_BYTES_MAX] text that detokenizers hold back */
-  int32_t *free_rows;   /* [num_free_rows] */
+  int32_t table_stride, row_stride; /* ceil(max_model_len / block_size); times groups of layers */
+  int32_t *token_table;             /* [num_rows, max_model_len], pages are touched lazily */
+  int32_t *block_table;             /* [num_rows, row_stride] */
+  char *held_text;    /* [num_rows, STOP_STRING_BYTES_MAX] text that detokenizers hold back */
+  int32_t *free_rows; /* [num_free_rows] */
   int32_t num_free_rows;
   sequence_t *sequences;      /* [num_rows] sequences other than the first of a group */
   sequence_t *free_sequences; /* linked by `next` */

@@ -12,6 +12,7 @@
 #include "engine/schedule/slices.h"
 #include "engine/schedule/state/state_mark.h"
 #include "engine/schedule/unfit.h"
+#include "engine/schedule/window/window.h"
 
 /* The finished states are the largest, so that "is finished" is one comparison. */
 typedef enum sequence_status {
@@ -36,10 +37,11 @@ typedef struct sequence {
   sequence_status_t status;
   int32_t row;     /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t *tokens; /* [max_model_len] its row of ids, see table_id; NULL while no row is held */
-  int32_t *blocks; /* [table_stride] its row of the block table; NULL while no row is held */
+  int32_t *blocks; /* [row_stride] its row of the block table; NULL while no row is held */
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
   int32_t num_blocks, num_host_blocks;
   slices_t slices;
+  side_range_t sides;
   sequence_state_t state;
   /* Counters, in tokens; engine/README.md has their rules. */
   int32_t num_prompt_tokens, num_output_tokens;
@@ -49,14 +51,12 @@ typedef struct sequence {
   int32_t num_output_placeholders; /* tokens that the in-flight steps will draw */
   int32_t num_in_flight_tokens;    /* tokens planned in the in-flight steps */
   int32_t sampled_index;           /* selected row of its last sample in the step planned last */
-  int32_t num_published;           /* leading blocks that are findable by key */
-  int32_t num_charged;             /* leading tokens that count in what its tenant was served */
-  int32_t num_scored, num_pooled;  /* prompt logprobs emitted; leading prompt tokens pooled */
-  int32_t grammar_row;             /* row whose matcher follows this sequence; -1 = none yet */
+  int32_t num_published, num_charged; /* leading blocks with a key; leading tokens charged */
+  int32_t num_scored, num_pooled;     /* prompt logprobs emitted; leading prompt tokens pooled */
+  int32_t grammar_row;                /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
-  bool ended_by_grammar; /* the grammar allowed no further token: no stop token came */
-  int32_t num_wanted;    /* tokens that it gets in the step being planned, with drafts */
-  int32_t num_drafts;    /* draft tokens among num_wanted; in `tokens` behind the known tokens */
+  bool ended_by_grammar;          /* the grammar allowed no further token: no stop token came */
+  int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
   draft_history_t draft_history;
   bool recomputes;           /* was preempted after it had computed tokens */
   double cumulative_logprob; /* sum over the output tokens, of raw logprobs */

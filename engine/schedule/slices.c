@@ -17,7 +17,9 @@ int32_t slices_num_free(const scheduler_t *scheduler) {
 
 bool slices_wanted(const scheduler_t *scheduler, const sequence_t *seq) {
   const scheduler_options_t *options = &scheduler->options;
-  if (options->slice_blocks == 0 || !options->chunked_prefill || seq->group->forked) return false;
+  if (options->slice_blocks == 0 || !options->chunked_prefill || seq->group->forked ||
+      scheduler->pool->num_sides > 0)
+    return false;
   if (scheduler->pool->caching && seq->group->request->prompt_keys == NULL) return false;
   if (scheduler->pool->snapshots != NULL) return false; /* it must be known where a hit ends */
   return scheduler_blocks_for(scheduler, sequence_num_tokens(seq)) > options->slice_blocks;
@@ -41,7 +43,7 @@ void slices_stop(scheduler_t *scheduler, sequence_t *seq) {
 void slices_begin(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
                   int32_t num_tokens) {
   int32_t slice = scheduler->options.slice_blocks;
-  table_admit(scheduler, seq, match, slice * scheduler->pool->block_size);
+  table_admit(scheduler, seq, match, slice * scheduler->pool->block_size, 0);
   seq->slices.total = scheduler_blocks_for(scheduler, num_tokens);
   seq->slices.matches = match->num_blocks == slice;
   scheduler->slices.num_open++;

@@ -34,7 +34,8 @@ typedef struct slices_sum {
 int32_t slices_num_free(const struct scheduler *scheduler);
 /* Whether the admission of the sequence takes several plans: slice_blocks of the options is not 0,
  * the sequence needs more, and the keys of its prompt are known. Forks that were preempted share
- * what they compute, and are admitted at once; so are all if the cache has snapshots of states. */
+ * what they compute, and are admitted at once; so are all with side blocks (sides.h) or snapshots
+ * of states, which must know where the cache ends. */
 bool slices_wanted(const struct scheduler *scheduler, const struct sequence *seq);
 /* For a sequence that fits: takes the first slice of the blocks for num_tokens tokens. */
 void slices_begin(struct scheduler *scheduler, struct sequence *seq,

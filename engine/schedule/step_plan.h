@@ -44,7 +44,7 @@ typedef struct plan_copy {
 typedef struct plan {
   plan_entry_t *entries; /* [max_num_seqs] */
   int32_t num_entries;
-  plan_copy_t *copies; /* [max_num_seqs]: copy-on-write, reuse of partial blocks */
+  plan_copy_t *copies; /* [max_num_seqs, groups]: copy-on-write, reuse of partial blocks */
   int32_t num_copies;
   /* [max_num_seqs]: forks and beginnings from snapshots since the plan that was launched last */
   state_copy_t *state_copies;

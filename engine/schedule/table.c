@@ -10,6 +10,8 @@
 #include "engine/base/util.h"
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/state/states.h"
+#include "engine/schedule/window/side_blocks.h"
+#include "engine/schedule/window/sides.h"
 
 #include <string.h>
 
@@ -19,7 +21,7 @@ static void take_row(scheduler_t *scheduler, sequence_t *seq) {
   seq->row = scheduler->free_rows[--scheduler->num_free_rows];
   seq->tokens =
       &scheduler->token_table[(size_t)seq->row * (size_t)scheduler->options.max_model_len];
-  seq->blocks = &scheduler->block_table[(size_t)seq->row * (size_t)scheduler->table_stride];
+  seq->blocks = &scheduler->block_table[(size_t)seq->row * (size_t)scheduler->row_stride];
   seq->host_blocks = swap_table(scheduler, seq->row);
   seq->detokenizer.held = &scheduler->held_text[(size_t)seq->row * STOP_STRING_BYTES_MAX];
 }
@@ -209,6 +211,34 @@ static prefix_match_t match_state(scheduler_t *scheduler, const sequence_t *seq)
   return match;
 }
 
+/* How many of a block and its side blocks are free. */
+static int32_t num_free_at(const block_pool_t *pool, int32_t block) {
+  int32_t num_free = !block_is_held(&pool->blocks[block]);
+  for (int32_t s = 0; s < pool->num_sides; s++)
+    num_free += !block_is_held(&pool->blocks[block_sides(pool, block)[s]]);
+  return num_free;
+}
+
+/* Cuts a match to what the side blocks allow. `block` is the last block of the match. Returns the
+ * last one that is left. */
+static int32_t match_sides(const scheduler_t *scheduler, const sequence_t *seq,
+                           prefix_match_t *match, int32_t block) {
+  const block_pool_t *pool = scheduler->pool;
+  if (pool->num_sides == 0 || match->num_blocks == 0) return block;
+  int32_t i = match->num_blocks, valid = block;
+  for (; i > match->num_valid; i--) valid = pool->blocks[valid].identity.place.parent;
+  int32_t agreed = sides_agree(scheduler, valid, match->num_valid);
+  if (agreed < match->num_valid) {
+    for (i = match->num_blocks; i > agreed; i--) {
+      match->num_unused -= !block_is_held(&pool->blocks[block]);
+      if (seq->blocks != NULL) seq->blocks[i - 1] = NO_BLOCK;
+      block = pool->blocks[block].identity.place.parent;
+    }
+    match->num_blocks = match->num_valid = agreed;
+  }
+  return block;
+}
+
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
@@ -227,6 +257,7 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
     match.num_blocks++;
     parent = block;
   }
+  parent = match_sides(scheduler, seq, &match, parent);
   match.num_cached = match.num_valid * block_size;
   if (match.num_blocks == most) {
     match_behind(scheduler, seq, &match);
@@ -236,16 +267,17 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   int32_t i = match.num_blocks, rows_max = MIN(last - i * block_size, block_size);
   match.partial = prefix_find_partial(pool, place_behind(scheduler, seq, parent),
                                       ids_at(scheduler, seq, i), rows_max);
+  if (!block_has_sides(pool, match.partial.block)) match.partial.rows = 0;
   if (match.partial.rows == 0) return match;
   match.num_cached += match.partial.rows;
-  match.num_unused += !block_is_held(&pool->blocks[match.partial.block]);
+  match.num_unused += num_free_at(pool, match.partial.block);
   return match;
 }
 
 void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match) {
   if (match->partial.rows == 0) return;
   match->num_cached -= match->partial.rows;
-  match->num_unused -= !block_is_held(&scheduler->pool->blocks[match->partial.block]);
+  match->num_unused -= num_free_at(scheduler->pool, match->partial.block);
   match->partial.rows = 0;
 }
 
@@ -254,6 +286,13 @@ static void plan_copy(scheduler_t *scheduler, sequence_t *seq, int32_t src, int3
   block_pin(scheduler->pool, src);
   block_written(scheduler->pool, dst);
   scheduler->plan.copies[scheduler->plan.num_copies++] = (plan_copy_t){{src, dst, rows}, seq};
+}
+
+/* Pins a block and its side blocks, or (pins false) unpins them. */
+static void pin(block_pool_t *pool, int32_t block, bool pins) {
+  void (*change)(block_pool_t *, int32_t) = pins ? block_pin : block_unpin;
+  change(pool, block);
+  for (int32_t s = 0; s < pool->num_sides; s++) change(pool, block_sides(pool, block)[s]);
 }
 
 /* Returns whether blocks were keyed. */
@@ -274,6 +313,7 @@ static bool claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
       prefix_publish(pool, seq->blocks[i], &key, place, ids_at(scheduler, seq, i));
       bool whole = (i + 1) * block_size <= seq->num_computed_tokens;
       if (whole) prefix_validate(pool, seq->blocks[i], block_size);
+      if (whole) sides_attach(scheduler, seq, i, false);
       block->filler = whole ? NULL : seq;
     }
     seq->num_published++;
@@ -285,11 +325,25 @@ void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
   scheduler->num_claims += claim(scheduler, seq, num_full);
 }
 
+/* Plans the copy of a block and its side blocks to those at `index` of the table. */
+static void copy_block(scheduler_t *scheduler, sequence_t *seq, int32_t block, int32_t index,
+                       int32_t rows) {
+  plan_copy(scheduler, seq, block, seq->blocks[index], rows);
+  for (int32_t s = 0; s < scheduler->pool->num_sides; s++)
+    plan_copy(scheduler, seq, block_sides(scheduler->pool, block)[s],
+              *sides_at(scheduler, seq, s, index), rows);
+}
+
 static void add_free_block(scheduler_t *scheduler, sequence_t *seq) {
   int32_t block = block_allocate(scheduler->pool);
   CHECK_GT(block, 0);
   seq->blocks[seq->num_blocks++] = block;
   scheduler->num_walked++;
+}
+
+static void grow_table(scheduler_t *scheduler, sequence_t *seq, int32_t num_tokens) {
+  int32_t total = scheduler_blocks_for(scheduler, num_tokens);
+  while (seq->num_blocks < total) add_free_block(scheduler, seq);
 }
 
 void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
@@ -309,20 +363,21 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
 }
 
 void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
-                 int32_t num_tokens) {
+                 int32_t num_tokens, int32_t num_seen) {
   int32_t block_size = scheduler->pool->block_size;
   states_take(scheduler, seq);
   states_restore(scheduler, seq, match->snapshot, match->num_known);
   for (int32_t i = 0; i < match->num_blocks; i++) block_acquire(scheduler->pool, seq->blocks[i]);
   seq->num_blocks = seq->num_published = match->num_blocks;
   seq->num_computed_tokens = match->num_valid * block_size;
-  if (match->partial.rows > 0)
-    block_pin(scheduler->pool, match->partial.block); /* else table_grow could allocate it */
-  table_grow(scheduler, seq, num_tokens - seq->num_computed_tokens);
-  if (match->partial.rows > 0) {
-    plan_copy(scheduler, seq, match->partial.block, seq->blocks[match->num_blocks],
-              match->partial.rows);
-    block_unpin(scheduler->pool, match->partial.block);
+  sides_take(scheduler, seq, match->num_valid);
+  bool copies = match->partial.rows > 0;
+  if (copies) pin(scheduler->pool, match->partial.block, true); /* else it could be allocated */
+  grow_table(scheduler, seq, num_tokens);
+  sides_grow(scheduler, seq, num_seen);
+  if (copies) {
+    copy_block(scheduler, seq, match->partial.block, match->num_blocks, match->partial.rows);
+    pin(scheduler->pool, match->partial.block, false);
     seq->num_computed_tokens += match->partial.rows;
   }
   table_claim(scheduler, seq, sequence_num_tokens(seq) / block_size);
@@ -337,6 +392,7 @@ static void validate(scheduler_t *scheduler, const plan_entry_t *entry) {
     block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
     if (block->filler != seq) continue;
     prefix_validate(scheduler->pool, seq->blocks[i], MIN(end - i * block_size, block_size));
+    sides_attach(scheduler, seq, i, false);
     if (block->identity.num_valid == block_size) block->filler = NULL;
   }
 }
@@ -350,6 +406,7 @@ static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int
   seq->blocks[index] = twin;
   if (entry->ref_count == 1 && entry->identity.unique_id) prefix_withdraw(scheduler->pool, block);
   block_release(scheduler->pool, block);
+  sides_attach(scheduler, seq, index, true);
 }
 
 /* Keys the blocks that the entry has filled. */
@@ -367,6 +424,7 @@ static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
       if (twin < 0) {
         prefix_publish(pool, block, &key, place, ids);
         prefix_validate(pool, block, pool->block_size);
+        sides_attach(scheduler, seq, i, false);
       } else if (pool->blocks[twin].identity.num_valid == pool->block_size) {
         exchange(scheduler, seq, i, twin);
       } else {
@@ -381,33 +439,63 @@ static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
     return;
   prefix_note(pool, seq->blocks[num_full], place_of(scheduler, seq, num_full),
               ids_at(scheduler, seq, num_full), rows);
+  sides_attach(scheduler, seq, num_full, false);
+}
+
+/* Forks that compute again what they share pass over the blocks now, while their side blocks are
+ * there. */
+static void advance_forks(scheduler_t *scheduler, sequence_t *writer) {
+  group_t *group = writer->group;
+  for (sequence_t *seq = &group->sequence; group->forked && seq != NULL; seq = seq->next) {
+    if (seq != writer && seq->status == SEQUENCE_RUNNING && sequence_in_prefill(seq))
+      table_advance(scheduler, seq);
+  }
 }
 
 void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
-  const sequence_t *seq = entry->sequence;
-  if (!shares_content(scheduler, seq) || seq->status != SEQUENCE_RUNNING) return;
-  validate(scheduler, entry);
-  publish(scheduler, entry);
-  states_publish(scheduler, entry);
+  sequence_t *seq = entry->sequence;
+  if (seq->status != SEQUENCE_RUNNING) return;
+  if (shares_content(scheduler, seq)) {
+    validate(scheduler, entry);
+    publish(scheduler, entry);
+    states_publish(scheduler, entry);
+  }
+  if (scheduler->pool->num_sides == 0) return;
+  advance_forks(scheduler, seq);
+  sides_leave(scheduler, seq,
+              (entry->num_computed + entry->num_tokens) / scheduler->pool->block_size);
 }
 
 /* ---- growth ---- */
 
+/* Finds the first block, from the one of the next position on, that seq does not pass. Returns
+ * whether seq may compute behind those before it. */
+static bool find_stop(const scheduler_t *scheduler, const sequence_t *seq, int32_t *index) {
+  int32_t block_size = scheduler->pool->block_size, computed = seq->num_computed_tokens;
+  for (;; ++*index) {
+    if (*index >= seq->num_blocks) return seq->slices.total == 0;
+    const block_t *block = &scheduler->pool->blocks[seq->blocks[*index]];
+    if (block->filler != NULL) return block->filler == seq;
+    bool passes = computed % block_size == 0 && block->identity.keyed &&
+                  block->identity.num_valid == block_size &&
+                  (*index + 1) * block_size < sequence_num_tokens(seq);
+    if (!passes) return true;
+  }
+}
+
 bool table_advance(scheduler_t *scheduler, sequence_t *seq) {
   int32_t block_size = scheduler->pool->block_size;
-  for (;;) {
-    int32_t i = seq->num_computed_tokens / block_size;
-    if (i >= seq->num_blocks) return seq->slices.total == 0;
-    const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
-    if (block->filler == seq) return true;
-    if (block->filler != NULL) return false;
-    bool passes = seq->num_computed_tokens % block_size == 0 && block->identity.keyed &&
-                  block->identity.num_valid == block_size &&
-                  (i + 1) * block_size < sequence_num_tokens(seq);
-    if (!passes) return true;
-    seq->num_computed_tokens += block_size;
-    if (!seq->recomputes) seq->num_cached_tokens += block_size;
+  int32_t next = seq->num_computed_tokens / block_size, stop = next;
+  bool computes = find_stop(scheduler, seq, &stop);
+  if (stop == next) return computes;
+  if (!sides_can_pass(scheduler, seq, stop)) {
+    seq->sides.is_lost = computes; /* who fills the next block may bring others */
+    return false;
   }
+  sides_take(scheduler, seq, stop);
+  seq->num_computed_tokens += (stop - next) * block_size;
+  if (!seq->recomputes) seq->num_cached_tokens += (stop - next) * block_size;
+  return computes;
 }
 
 /* Returns the block of the next position if a fork shares it, so that it must be copied before seq
@@ -421,7 +509,8 @@ static int32_t shared_block(const scheduler_t *scheduler, const sequence_t *seq)
 
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
   int32_t grow = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n) - seq->num_blocks;
-  return MAX(grow, 0) + (shared_block(scheduler, seq) != NO_BLOCK);
+  int32_t copies = shared_block(scheduler, seq) != NO_BLOCK ? 1 + scheduler->pool->num_sides : 0;
+  return MAX(grow, 0) + sides_need(scheduler, seq, seq->num_computed_tokens + n) + copies;
 }
 
 int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
@@ -433,7 +522,7 @@ int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
     if (shared == NO_BLOCK) continue;
     block_t *block = &scheduler->pool->blocks[shared];
     block->mark++; /* writers so far; if all holders write, the last one needs no copy */
-    if (block->mark == block->ref_count) need--;
+    if (block->mark == block->ref_count) need -= 1 + scheduler->pool->num_sides;
   }
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (seq->num_wanted > 0) scheduler->pool->blocks[shared_block(scheduler, seq)].mark = 0;
@@ -441,19 +530,24 @@ int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
   return need;
 }
 
+/* Replaces a table entry, whose block others hold, by a copy of the rows before the next one. */
+static void unshare(scheduler_t *scheduler, sequence_t *seq, int32_t *entry) {
+  int32_t shared = *entry, own = block_allocate(scheduler->pool);
+  CHECK_GT(own, 0);
+  plan_copy(scheduler, seq, shared, own, seq->num_computed_tokens % scheduler->pool->block_size);
+  *entry = own;
+  block_release(scheduler->pool, shared);
+}
+
 void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
-  int32_t shared = shared_block(scheduler, seq), block_size = scheduler->pool->block_size;
-  if (shared != NO_BLOCK) {
-    int32_t i = seq->num_computed_tokens / block_size, own = block_allocate(scheduler->pool);
-    CHECK_GT(own, 0);
-    plan_copy(scheduler, seq, shared, own, seq->num_computed_tokens % block_size);
-    seq->blocks[i] = own;
-    block_release(scheduler->pool, shared);
+  int32_t i = seq->num_computed_tokens / scheduler->pool->block_size;
+  if (shared_block(scheduler, seq) != NO_BLOCK) {
+    unshare(scheduler, seq, &seq->blocks[i]);
+    for (int32_t s = 0; s < scheduler->pool->num_sides; s++)
+      unshare(scheduler, seq, sides_at(scheduler, seq, s, i));
   }
-  int32_t total = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n);
-  while (seq->num_blocks < total) {
-    add_free_block(scheduler, seq);
-  }
+  grow_table(scheduler, seq, seq->num_computed_tokens + n);
+  sides_grow(scheduler, seq, seq->num_computed_tokens + n);
 }
 
 void table_written(scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
@@ -476,6 +570,7 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
   memcpy(&child->tokens[from], &parent->tokens[from], (size_t)count * sizeof *child->tokens);
   memcpy(child->blocks, parent->blocks, (size_t)child->num_blocks * sizeof *child->blocks);
   for (int32_t i = 0; i < child->num_blocks; i++) block_acquire(scheduler->pool, child->blocks[i]);
+  sides_fork(scheduler, parent, child);
   states_fork(scheduler, parent, child);
 }
 
@@ -528,9 +623,11 @@ void table_release(scheduler_t *scheduler, sequence_t *seq) {
       entry->filler = entry->ref_count > 1 ? heir : NULL;
       if (entry->filler == NULL) prefix_abandon(scheduler->pool, block);
     }
+    sides_release(scheduler, seq, i);
     block_release(scheduler->pool, block);
     seq->blocks[i] = 0;
     seq->num_blocks--;
   }
-  seq->num_published = 0;
+  seq->num_published = seq->sides.first = seq->sides.end = 0;
+  seq->sides.is_lost = false;
 }

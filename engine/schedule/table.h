@@ -52,11 +52,12 @@ int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index,
 int32_t table_count_cached(scheduler_t *scheduler, const sequence_t *seq);
 /* Removes the partial block from a match. */
 void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match);
-/* Takes the blocks of the match, grows the table to `num_tokens` tokens, plans the copy of the
+/* Takes the blocks of the match, grows the table to `num_tokens` tokens, and that of side blocks
+ * (sides.h), which those of the match agree with, to `num_seen` tokens; plans the copy of the
  * partial block, and keys the blocks whose ids are known: seq will fill them, and other sequences
  * may share them from now on. The caller has checked that the pool has enough free blocks. */
 void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
-                 int32_t num_tokens);
+                 int32_t num_tokens, int32_t num_seen);
 
 /* Keys the first num_full blocks, whose ids must be known, up to the first whose content another
  * block has. Computed blocks become valid; seq becomes the filler of the rest. */
@@ -68,7 +69,7 @@ void table_claim(scheduler_t *scheduler, sequence_t *seq, int32_t num_full);
 void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block);
 /* Raises num_computed over the valid blocks that another sequence has filled. Returns false if the
  * next block is still being filled by another sequence, or is not in the table yet (slices.h): then
- * seq cannot compute in this step. */
+ * seq cannot compute in this step. Sets is_lost if it never can. */
 bool table_advance(scheduler_t *scheduler, sequence_t *seq);
 /* Returns the number of blocks to allocate before seq can compute `n` more tokens; the copy of a
  * shared block counts. */

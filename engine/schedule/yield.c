@@ -8,14 +8,18 @@
  */
 #include "engine/base/util.h"
 #include "engine/schedule/plan.h"
+#include "engine/schedule/window/sides.h"
 
 enum { YIELDS_MAX = 16 }; /* groups that one admission may preempt */
 
 /* Blocks that the group has, or will have when its admission is complete. */
-static int32_t count_blocks(const group_t *group) {
+static int32_t count_blocks(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    count += sequence_is_live(seq) ? MAX(seq->num_blocks, seq->slices.total) : 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (!sequence_is_live(seq)) continue;
+    count += MAX(seq->num_blocks, seq->slices.total) +
+             (seq->sides.end - seq->sides.first) * scheduler->pool->num_sides;
+  }
   return count;
 }
 
@@ -31,7 +35,7 @@ static tenant_t *counted(scheduler_t *scheduler, const group_t *group) {
 void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign) {
   tenant_t *tenant = counted(scheduler, group);
   tenant->num_running += sign * group_num_running(group);
-  tenant->num_blocks += sign * count_blocks(group);
+  tenant->num_blocks += sign * count_blocks(scheduler, group);
 }
 
 int32_t plan_count_of(scheduler_t *scheduler, const group_t *group) {
@@ -74,7 +78,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool bl
          group->request->priority < requester->request->priority))
       continue;
     int64_t excess = excess_of(scheduler, counted(scheduler, group), blocks);
-    int64_t loses = blocks ? count_blocks(group) : group_num_running(group);
+    int64_t loses = blocks ? count_blocks(scheduler, group) : group_num_running(group);
     if (excess <= most || excess < loses * scheduler->weights) continue;
     chosen = group;
     most = excess;
@@ -91,6 +95,7 @@ static int32_t count_own_blocks(const scheduler_t *scheduler, const group_t *gro
       const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
       count += block->ref_count == 1 && block->pins == 0;
     }
+    count += sides_count_own(scheduler, seq);
   }
   return count;
 }

@@ -99,9 +99,7 @@ static int check_counted(completion_t *completion, int64_t tokens) {
 
 int64_t completion_context(const completion_t *completion) {
   const engine_info_t *info = completion->info;
-  int64_t held =
-      (int64_t)(info->num_blocks - 1) * info->block_size; /* one block is the null block */
-  return MIN(held, info->max_model_len);
+  return MIN(info->kv_tokens, info->max_model_len);
 }
 
 /* The check of a dialect in which max_tokens is only an upper bound. */

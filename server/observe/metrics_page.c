@@ -276,7 +276,7 @@ static void print_cache_config(page_t *page) {
   const config_t *config = page->metrics->server->config;
   char own[256], vllm[256];
   int32_t usable = info->num_blocks - 1;
-  int64_t tokens = (int64_t)usable * info->block_size;
+  int64_t tokens = info->kv_tokens;
   const char *caching = config->enable_prefix_caching ? "True" : "False";
   snprintf(own, sizeof own,
            "block_size=\"%d\",num_gpu_blocks=\"%d\",dtype=\"%s\",kv_cache_size_tokens=\"%lld\","
@@ -323,7 +323,7 @@ static void print_load(page_t *page) {
     own_sample(page, METRIC_watchdog, label, i == (int)verdict);
   }
   int64_t tokens = config->max_queue_tokens;
-  if (tokens == 0) tokens = 4 * (int64_t)(page->info->num_blocks - 1) * page->info->block_size;
+  if (tokens == 0) tokens = 4 * page->info->kv_tokens;
   own_family(page, METRIC_queue_limit);
   own_sample(page, METRIC_queue_limit, "unit=\"requests\"", (double)config->max_queue_requests);
   own_sample(page, METRIC_queue_limit, "unit=\"tokens\"", (double)tokens);

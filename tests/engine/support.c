@@ -23,7 +23,7 @@ rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t b
   ASSERT_EQ(block_pool_new(num_blocks, block_size, caching, secret, &rig->pool, NULL), 0);
   ASSERT_EQ(scheduler_new(options, rig->pool, &rig->scheduler, NULL), 0);
   ASSERT_EQ(batch_new(options->max_num_batched_tokens, options->max_num_seqs, block_size,
-                      rig->scheduler->table_stride, &rig->batch),
+                      rig->scheduler->table_stride, 1, &rig->batch),
             0);
   return rig;
 }

@@ -150,7 +150,7 @@ typedef struct table_rig {
 static table_rig_t *table_rig_new(int32_t block_size, int32_t stride) {
   table_rig_t *t = calloc(1, sizeof *t);
   cr_assert(t);
-  ASSERT_EQ(batch_new(2048, 16, block_size, stride, &t->batch), 0);
+  ASSERT_EQ(batch_new(2048, 16, block_size, stride, 1, &t->batch), 0);
   t->request.params.num_prompt_logprobs = -1;
   t->plan.entries = t->entries;
   return t;

@@ -264,6 +264,7 @@ void fake_engine_reset(void) {
   queue_length = 0;
   fake_engine.state = ENGINE_READY;
   fake_engine.info = (engine_info_t){.max_model_len = FAKE_CONTEXT,
+                                     .kv_tokens = 64 * 16,
                                      .vocab_size = FAKE_VOCAB,
                                      .block_size = 16,
                                      .num_blocks = 65,

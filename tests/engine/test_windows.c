@@ -1,0 +1,192 @@
+/* test_windows.c: models with sliding windows whose blocks are freed, through the real engine.
+ *
+ * The fixture has one layer that sees everything and two with a window of 24 tokens. Every token
+ * and logprob must be those of a back end without groups of layers, which keeps all blocks: alone,
+ * in company, in chunks, from the prefix cache, preempted, with draft tokens, forked and in beams.
+ */
+#include "engine/internal.h"
+#include "tests/engine/client.h"
+#include "tests/engine/schedule/swap_double.h"
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+#include <string.h>
+
+enum { JOBS = 96, WINDOW = 24, GROUPS = 2, BLOCK = 16 };
+
+static engine_options_t window_options(void) {
+  engine_options_t o = client_options(&ops_cpu);
+  o.model_dir = "tests/fixtures/windows";
+  o.block_size = BLOCK;
+  o.max_model_len = 512;
+  o.num_threads = 2;
+  return o;
+}
+
+/* The same back end, which keeps every block. */
+static const ops_t *keeps_all(void) {
+  static ops_t ops;
+  ops = ops_cpu;
+  ops.kv_groups = false;
+  return &ops;
+}
+
+static void make_jobs(client_t *c) {
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % 180, 4 + (i * 7) % 90, i % 30);
+    sampling_params_t *p = &job->request.params;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 7 == 0) p->repetition_penalty = 1.3f;
+    if (i % 11 == 0) p->num_prompt_logprobs = 0;
+    if (i % 8 == 5) {
+      p->n = p->best_of = 3;
+      p->temperature = 1;
+    }
+    if (i % 8 == 6) {
+      p->temperature = 0;
+      p->n = p->best_of = p->beam_width = 2;
+    }
+    if (params_multiple(p)) client_several(job);
+    p->ignore_eos = i % 2 == 0;
+  }
+}
+
+static client_t *run_all(const engine_options_t *options) {
+  client_t *c = client_new(options);
+  make_jobs(c);
+  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
+  client_run(c);
+  return c;
+}
+
+static void expect_same(const client_t *want, const client_t *got, const char *name) {
+  for (int i = 0; i < JOBS; i++) {
+    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
+    ASSERT_EQ_FOR(b->num_output, a->num_output, "%s: request %d", name, i);
+    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
+    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
+              "%s: prompt logprobs of request %d differ", name, i);
+    ASSERT_EQ(b->num_choices, a->num_choices);
+    for (int k = 0; k < a->num_choices; k++) {
+      const choice_t *x = &a->choices[k], *y = &b->choices[k];
+      ASSERT_EQ_FOR(y->num_output, x->num_output, "%s: request %d, choice %d", name, i, k);
+      ASSERT_IDS_EQ(y->output, x->output, CLIENT_OUTPUT_MAX);
+      cr_assert(memcmp(x->logprob, y->logprob, sizeof x->logprob) == 0,
+                "%s: logprobs of request %d, choice %d differ", name, i, k);
+    }
+  }
+}
+
+Test(windows, tokens_do_not_depend_on_freed_blocks, .timeout = 600) {
+  const struct {
+    const char *name;
+    int threads, seqs, budget, blocks, drafts;
+    bool cache;
+  } variants[] = {
+      {"16 at once", 2, 16, 128, 1500, 0, false}, {"with the cache", 2, 16, 128, 1500, 0, true},
+      {"chunks of 5", 1, 4, 5, 1500, 0, true},    {"three threads", 3, 32, 67, 1500, 0, true},
+      {"preempted", 2, 16, 64, 110, 3, true},     {"preempted, no cache", 2, 16, 64, 110, 0, false},
+      {"drafting", 2, 4, 33, 1500, 7, true},
+  };
+  engine_options_t o = window_options();
+  o.ops = keeps_all();
+  o.num_threads = 1;
+  o.max_num_seqs = 4;
+  o.enable_prefix_caching = false;
+  o.num_blocks = 600;
+  client_t *kept = run_all(&o);
+  ASSERT_EQ(kept->engine->pool->num_sides, 0);
+  for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+    o = window_options();
+    o.num_threads = variants[v].threads;
+    o.max_num_seqs = variants[v].seqs;
+    o.max_num_batched_tokens = variants[v].budget;
+    o.num_blocks = variants[v].blocks;
+    o.enable_prefix_caching = variants[v].cache;
+    o.draft = (draft_options_t){.tokens_max = variants[v].drafts, .match_min = 1, .match_max = 3};
+    client_t *c = run_all(&o);
+    ASSERT_EQ(c->engine->pool->num_sides, GROUPS);
+    expect_same(kept, c, variants[v].name);
+    engine_stats_t s = client_stats(c);
+    ASSERT_EQ_FOR((s.preemptions > 0), (variants[v].blocks == 110), "%s", variants[v].name);
+    ASSERT_EQ((s.prefix_hits_tokens > 0), variants[v].cache);
+    client_check_idle(c);
+    client_free(c);
+  }
+  client_free(kept);
+}
+
+/* A pool of one layer's blocks that holds 500 tokens in the layer that sees everything, and in the
+ * others their windows. All three layers of so many tokens are more than twice as much. */
+Test(windows, long_outputs_run_in_what_they_see, .timeout = 120) {
+  engine_options_t o = window_options();
+  o.max_num_seqs = 1;
+  o.max_num_batched_tokens = BLOCK;
+  o.num_blocks = 2 + 512 / BLOCK + GROUPS * 4;
+  client_t *c = client_new(&o);
+  job_t *job = client_job(c, 8, 500, 1);
+  job->request.params.ignore_eos = true;
+  ASSERT_EQ(client_submit(c, job), 0);
+  client_run(c);
+  ASSERT_EQ(job->num_output, 500);
+  ASSERT_EQ(client_stats(c).preemptions, 0);
+  client_check_idle(c);
+  int32_t layers = 1 + GROUPS;
+  o.ops = keeps_all();
+  o.num_blocks = o.num_blocks / layers; /* of three layers: as many bytes */
+  engine_t *engine = NULL;
+  ASSERT_EQ(engine_new(&o, &engine, NULL), 0);
+  engine_load(engine);
+  ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
+  engine_destroy(engine);
+  o.num_blocks = 600;
+  client_t *kept = client_new(&o);
+  job_t *same = client_job(kept, 8, 500, 1);
+  same->request.params.ignore_eos = true;
+  ASSERT_EQ(client_submit(kept, same), 0);
+  client_run(kept);
+  ASSERT_IDS_EQ(job->output, same->output, 500);
+  client_free(kept);
+  client_free(c);
+}
+
+/* A prompt that begins like one that has gone is taken from the cache up to where its windows are
+ * there: here they are at the end of the first prompt. */
+Test(windows, a_hit_needs_the_blocks_of_the_window) {
+  engine_options_t o = window_options();
+  o.num_blocks = 400;
+  client_t *c = client_new(&o);
+  job_t *first = client_job(c, 200, 2, 1);
+  ASSERT_EQ(client_submit(c, first), 0);
+  client_run(c);
+  job_t *again = client_job(c, 220, 2, 1); /* 200 tokens are those of the first */
+  memcpy(again->prompt, first->prompt, 200 * sizeof *first->prompt);
+  ASSERT_EQ(client_submit(c, again), 0);
+  client_run(c);
+  ASSERT_EQ(again->done.num_cached_tokens, 200);
+  client_check_idle(c);
+  client_free(c);
+}
+
+Test(windows, what_knows_one_table_keeps_all_blocks) {
+  engine_options_t o = window_options();
+  o.ops = swap_double_ops();
+  o.swap_space_bytes = 1 << 22;
+  o.num_blocks = 200;
+  client_t *c = client_new(&o);
+  ASSERT_EQ(c->engine->pool->num_sides, 0);
+  client_free(c);
+  o = window_options();
+  o.num_blocks = 200;
+  o.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 3};
+  o.draft_model_dir = "tests/fixtures/windows";
+  c = client_new(&o);
+  ASSERT_EQ(c->engine->pool->num_sides, 0);
+  client_free(c);
+  o = window_options();
+  o.max_model_len = WINDOW; /* nothing is ever behind the window */
+  c = client_new(&o);
+  ASSERT_EQ(c->engine->pool->num_sides, 0);
+  client_free(c);
+}
