@@ -143,8 +143,21 @@ static bool is_blocked(const sequence_t *q) {
   const block_pool_t *pool = sim.engine->pool;
   int32_t i = q->num_computed_tokens / pool->block_size;
   if (i == q->num_blocks && q->slices.total > 0) return true; /* its next slice comes */
+  /* With windows it may be behind: blocks that it passes when the one behind them comes, too. */
+  while (pool->num_sides > 0 && i < q->num_blocks && !pool->blocks[q->blocks[i]].filler &&
+         pool->blocks[q->blocks[i]].identity.keyed &&
+         q->num_computed_tokens % pool->block_size == 0)
+    i++;
   const sequence_t *filler = i < q->num_blocks ? pool->blocks[q->blocks[i]].filler : NULL;
   return filler && filler != q;
+}
+
+/* Most side blocks of a sequence of so many tokens. */
+int32_t check_most_sides(const scheduler_t *s, int32_t tokens) {
+  int32_t bs = s->pool->block_size, all = (tokens + bs - 1) / bs;
+  int32_t most =
+      (s->options.window.tokens + bs - 2) / bs + 1 + (bs + s->options.window.in_flight - 2) / bs;
+  return s->pool->num_sides * (all < most ? all : most);
 }
 
 /* Beams draw together: one that has caught up waits for the others. */
@@ -379,7 +392,7 @@ static void check_queue_of(const scheduler_t *s) {
   if (is_protected(head)) { /* it reserves its worst case */
     reserved = head->sequence.num_prompt_tokens + head->request->params.max_tokens;
   }
-  int32_t need = (reserved + bs - 1) / bs;
+  int32_t need = (reserved + bs - 1) / bs + check_most_sides(s, reserved);
   int32_t num_free = s->pool->num_free - s->slices.promised;
   bool fits = need + s->options.watermark_blocks <= num_free;
   REQUIRE(!fits || (!o->enable_chunked_prefill && tokens > left),
@@ -429,6 +442,25 @@ void check_step(const batch_t *b) {
 
 /* ---- sequences and gauges ---- */
 
+/* It holds what its next tokens see, and what is in flight, and no more. */
+static void check_window(const sequence_t *q, const block_pool_t *pool) {
+  const scheduler_t *s = sim.engine->scheduler;
+  int32_t bs = pool->block_size, committed = q->num_computed_tokens - q->num_in_flight_tokens;
+  int32_t first = committed + 1 - s->options.window.tokens;
+  if (pool->num_sides == 0) return;
+  REQUIRE(q->sides.first <= (first > 0 ? first / bs : 0) &&
+              q->sides.end * bs >= q->num_computed_tokens && q->sides.end <= q->num_blocks,
+          "request %lld has side blocks from %d to %d, and %d of %d tokens are committed",
+          name_of(check_track(q)), q->sides.first, q->sides.end, committed, q->num_computed_tokens);
+  int32_t held = pool->num_sides * (q->sides.end - q->sides.first);
+  REQUIRE(held <= check_most_sides(s, (int32_t)sim.scenario->options.max_model_len),
+          "request %lld holds %d side blocks", name_of(check_track(q)), held);
+  int32_t seen = (committed / bs) - (s->options.window.tokens + bs - 2) / bs;
+  REQUIRE(q->sides.first >= seen || q->num_in_flight_tokens > 0,
+          "request %lld keeps side blocks from %d on, and sees those from %d on",
+          name_of(check_track(q)), q->sides.first, seen);
+}
+
 static void check_running(const sequence_t *q, const block_pool_t *pool) {
   const track_t *k = check_track(q);
   int32_t num_tokens = sequence_num_planned(q);
@@ -447,6 +479,7 @@ static void check_running(const sequence_t *q, const block_pool_t *pool) {
           "request %lld holds %d blocks for %d of %d tokens", name_of(k), q->num_blocks,
           q->num_computed_tokens, num_tokens);
   REQUIRE(q->num_published <= q->num_blocks, "request %lld published more than it has", name_of(k));
+  check_window(q, pool);
 }
 
 /* One sequence of a live group; `rows` collects the rows that are held. */

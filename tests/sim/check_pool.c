@@ -5,6 +5,7 @@
  * looked up at once; all keys are, at every MAP_CHANGES-th change of their map that is seen,
  * because a change of one chain can lose another key of it. One thread.
  */
+#include "engine/schedule/window/side_blocks.h"
 #include "tests/sim/oracle.h"
 
 #include <string.h>
@@ -25,10 +26,24 @@ static uint64_t last_unique_id; /* of the iteration before: the map may have cha
 static int32_t last_num_keyed;
 static uint64_t num_changes; /* of the map */
 
+static void count_sides(const sequence_t *q) {
+  const int32_t stride = sim.engine->scheduler->table_stride;
+  for (int32_t s = 0; s < sim.engine->pool->num_sides && q->num_blocks > 0; s++) {
+    for (int32_t i = 0; i < stride; i++) {
+      int32_t side = q->blocks[(s + 1) * stride + i];
+      REQUIRE((side > 0) == (i >= q->sides.first && i < q->sides.end),
+              "I1: block %d of group %d is %d, those from %d to %d are held", i, s + 1, side,
+              q->sides.first, q->sides.end);
+      if (side > 0) references[side]++;
+    }
+  }
+}
+
 static void count_references(const group_queue_t *queue) {
   for (const group_t *g = queue->head; g; g = g->next) {
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
       for (int32_t i = 0; i < q->num_blocks; i++) references[q->blocks[i]]++;
+      count_sides(q);
     }
   }
 }
@@ -51,7 +66,7 @@ static void check_free_queue(const block_pool_t *pool) {
     REQUIRE(block->ref_count == 0 && block->pins == 0 && block->prev == previous,
             "I1: block %d in the free queue", b);
     place[b] = ++count;
-    num_cached += block->identity.unique_id != 0;
+    num_cached += block->identity.unique_id != 0 || block->side_of != 0;
     previous = b;
   }
   REQUIRE(previous == pool->free_tail && count == pool->num_free && num_cached == pool->num_cached,
@@ -95,6 +110,31 @@ static void check_content(const block_pool_t *pool, int32_t b) {
             id->num_valid, i);
   }
   checked[b].rows = id->num_valid;
+}
+
+/* The side blocks of a block hold the same rows as it, and nobody else's. */
+static void check_sides(const block_pool_t *pool, int32_t b) {
+  const block_t *block = &pool->blocks[b];
+  int32_t num_named = 0;
+  if (block->side_of != 0) {
+    const int32_t *named = block_sides(pool, block->side_of);
+    for (int32_t s = 0; s < pool->num_sides; s++) num_named += named[s] == b;
+    REQUIRE(num_named == 1 && !block->identity.unique_id,
+            "I1: block %d is at the side of block %d, which names it %d times", b, block->side_of,
+            num_named);
+  }
+  for (int32_t s = 0; s < pool->num_sides; s++) {
+    int32_t side = block_sides(pool, b)[s], bs = pool->block_size;
+    if (side == 0) continue;
+    REQUIRE(pool->blocks[side].side_of == b && block->identity.unique_id,
+            "I1: block %d names block %d, which is at the side of block %d", b, side,
+            pool->blocks[side].side_of);
+    for (int32_t i = 0; i < block->identity.num_valid; i++) {
+      REQUIRE(device_hash_at((int64_t)b * bs + i) == device_hash_at((int64_t)side * bs + i),
+              "I8: block %d has %d valid rows and its side block %d others", b,
+              block->identity.num_valid, side);
+    }
+  }
 }
 
 static void check_key(const block_pool_t *pool, int32_t b) {
@@ -166,6 +206,7 @@ void check_pool(const engine_t *e) {
   int32_t num_keyed = 0;
   for (int32_t b = 1; b < pool->num_blocks; b++) {
     check_block(pool, b);
+    check_sides(pool, b);
     num_keyed += pool->blocks[b].identity.keyed;
   }
   bool same = pool->next_unique_id - 1 == last_unique_id && num_keyed == last_num_keyed;

@@ -164,10 +164,12 @@ static act_t *sim_buffer(device_t *d, int64_t rows, int64_t width) {
 
 /* ---- a step ---- */
 
-static int64_t slot_of(const device_t *d, const batch_t *b, int32_t row, int32_t position) {
-  int32_t block = b->block_table[row][position / d->block_size];
+static int64_t slot_of(const device_t *d, const batch_t *b, int32_t row, int32_t group,
+                       int32_t position) {
+  int32_t block = b->block_table[row][group * b->block_table_stride + position / d->block_size];
   REQUIRE(block > 0 && (int64_t)block * d->block_size < d->num_slots,
-          "the block table of row %d has %d at position %d", row, block, position);
+          "the block table of row %d, group %d, has %d at position %d", row, group, block,
+          position);
   return (int64_t)block * d->block_size + position % d->block_size;
 }
 
@@ -196,35 +198,48 @@ static int32_t id_of(const device_t *d, const batch_t *b, int32_t t) {
 static void store_row(device_t *d, const batch_t *b, int32_t row, const track_t *k) {
   for (int32_t t = b->query_start_loc[row]; t < b->query_start_loc[row + 1]; t++) {
     int32_t position = b->positions[t];
-    int64_t slot = b->slot_mapping[t];
-    REQUIRE(slot == slot_of(d, b, row, position), "row %d writes position %d to slot %lld", row,
-            position, (long long)slot);
-    REQUIRE(d->written[slot] != d->launched, "slot %lld is written twice in a step",
-            (long long)slot);
-    d->written[slot] = d->launched;
     uint64_t prefix =
-        position ? d->shadow[slot_of(d, b, row, position - 1)] : oracle_start(k->script->domain);
-    d->shadow[slot] = oracle_extend(prefix, id_of(d, b, t));
+        position ? d->shadow[slot_of(d, b, row, 0, position - 1)] : oracle_start(k->script->domain);
+    for (int32_t g = 0; g < b->num_groups; g++) {
+      int64_t slot = b->slot_mapping[g * b->slots_stride + t];
+      REQUIRE(slot == slot_of(d, b, row, g, position), "row %d writes position %d to slot %lld",
+              row, position, (long long)slot);
+      REQUIRE(d->written[slot] != d->launched, "slot %lld is written twice in a step",
+              (long long)slot);
+      d->written[slot] = d->launched;
+      d->shadow[slot] = oracle_extend(prefix, id_of(d, b, t));
+    }
   }
 }
 
-/* What attention sees: position 0 up to the row's last one. */
-static void read_row(const device_t *d, const batch_t *b, int32_t row, const sequence_t *q,
-                     int32_t length) {
-  int32_t bs = d->block_size;
+/* What the layers of a group see: up to the row's last position, from 0 or, with a window, from the
+ * first one that the row's first token sees. */
+static void read_group(const device_t *d, const batch_t *b, int32_t row, int32_t group,
+                       const sequence_t *q, int32_t length) {
+  int32_t bs = d->block_size, p = 0, count;
   const track_t *owner = check_track(q);
   const stream_t *k = check_stream(q);
-  if (length > owner->num_prompt + k->num_expected) return; /* it has ended in the step before */
-  for (int32_t p = 0; p < length; p += bs) {
-    int32_t count = length - p < bs ? length - p : bs;
-    const uint64_t *have = &d->shadow[slot_of(d, b, row, p)];
+  int32_t first = b->num_computed_tokens[row] + 1 - sim.scenario->window;
+  if (group > 0 && first > 0) p = first;
+  for (; p < length; p += count) {
+    count = bs - p % bs < length - p ? bs - p % bs : length - p;
+    const uint64_t *have = &d->shadow[slot_of(d, b, row, group, p)];
     if (memcmp(have, &k->hash[p], (size_t)count * sizeof *have) == 0) continue;
     int32_t i = 0;
     while (have[i] == k->hash[p + i]) i++;
-    sim_fail("request %lld reads a wrong slot: position %d of %d, block %d, %s",
-             (long long)owner->index, p + i, length, b->block_table[row][p / bs],
+    sim_fail("request %lld reads a wrong slot: position %d of %d, group %d, block %d, %s",
+             (long long)owner->index, p + i, length, group,
+             b->block_table[row][group * b->block_table_stride + p / bs],
              have[i] ? "foreign content" : "never written");
   }
+}
+
+static void read_row(const device_t *d, const batch_t *b, int32_t row, const sequence_t *q,
+                     int32_t length) {
+  const track_t *owner = check_track(q);
+  if (length > owner->num_prompt + check_stream(q)->num_expected)
+    return; /* it has ended in the step before */
+  for (int32_t g = 0; g < b->num_groups; g++) read_group(d, b, row, g, q, length);
   reads += (uint64_t)length;
 }
 
@@ -446,6 +461,7 @@ static void no_logits(device_t *d, float *out, int32_t rows) {
 ops_t ops_sim = {
     .name = "simulated",
     .pipeline_depth = 1,
+    .kv_groups = true,
     .swap = &sim_swap_ops,
     .state = &sim_state_ops,
     .open = sim_open,

@@ -4,6 +4,7 @@
  * charged for each token of each of its sequences once, when it is computed first. One thread.
  */
 #include "tests/sim/fair.h"
+#include "tests/sim/oracle.h"
 #include "tests/sim/pace.h"
 
 #include <string.h>
@@ -177,6 +178,7 @@ static use_t use_of(const scheduler_t *s, uint64_t tenant) {
     use.sequences += sequences_of(g);
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
       int32_t blocks = q->slices.total > 0 ? q->slices.total : q->num_blocks;
+      blocks += (q->sides.end - q->sides.first) * s->pool->num_sides;
       use.blocks += sequence_is_live(q) ? blocks : 0;
     }
   }
@@ -219,7 +221,8 @@ static void check_share(const scheduler_t *s) {
     return;
   int32_t bs = s->pool->block_size, needs = sequences_of(next);
   if (needs > 1 || fair_passed(s)) return; /* the youngest that make room may be too few */
-  int32_t blocks = (sequence_num_tokens(&next->sequence) + bs - 1) / bs;
+  int32_t tokens = sequence_num_tokens(&next->sequence);
+  int32_t blocks = (tokens + bs - 1) / bs + check_most_sides(s, tokens);
   if (blocks + s->options.watermark_blocks > s->pool->num_free - s->slices.promised) return;
   uint64_t tenant = tenant_of(next);
   use_t use = use_of(s, tenant);

@@ -46,4 +46,7 @@ bool oracle_text_add(text_t *text, const tokenizer_t *tokenizer, int32_t id, int
 void oracle_text_end(text_t *text);
 bool oracle_is_end(const script_t *script, int32_t id); /* EOS, or a stop id */
 
+/* Most side blocks that a sequence of so many tokens holds. */
+int32_t check_most_sides(const scheduler_t *scheduler, int32_t tokens);
+
 #endif

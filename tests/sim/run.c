@@ -253,6 +253,19 @@ static void on_event(const event_t *event) {
 
 /* ---- the loop thread ---- */
 
+/* Side blocks of a group at its worst: what each sequence sees, its token, and the chunks of a
+ * step, of several sequences twice: while they are admitted, too. */
+static int32_t windows_most(const track_t *k, int32_t blocks) {
+  const scheduler_t *s = sim.engine->scheduler;
+  int32_t bs = s->pool->block_size, chunks = (s->options.window.in_flight + bs - 1) / bs;
+  int32_t seen = (s->options.window.tokens + bs - 2) / bs + 1, all = k->num_streams * blocks;
+  if (s->pool->num_sides == 0) return 0;
+  int32_t most = k->num_streams == 1 ? seen + (bs + s->options.window.in_flight - 2) / bs
+                                     : k->num_streams * (seen + 1) + 2 * chunks;
+  if (k->num_streams > 1 && blocks < seen) most -= k->num_streams * (seen - blocks);
+  return s->pool->num_sides * (most < all ? most : all);
+}
+
 /* Blocks of a group at its worst: shared prompt blocks once, the rest for every sequence. With
  * states all of them: a preempted sequence computes every token again. */
 static bool pool_can_hold(const track_t *k) {
@@ -260,7 +273,7 @@ static bool pool_can_hold(const track_t *k) {
   int32_t bs = o->block_size, shared = k->num_prompt / bs;
   if (scenario_has(sim.scenario, SIM_STATES)) shared = 0;
   int32_t most = (k->num_prompt + k->script->params.max_tokens + bs - 1) / bs;
-  return shared + k->num_streams * (most - shared) <= o->num_blocks - 1;
+  return shared + k->num_streams * (most - shared) + windows_most(k, most) <= o->num_blocks - 1;
 }
 
 static void check_refusal(const track_t *k, int code, bool enters) {
@@ -493,6 +506,8 @@ static void start(scenario_t *c) {
   if (engine_state(sim.engine) == ENGINE_FAILED) engine_failure(sim.engine, &error);
   REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start: %s", error.message);
   if (c->awaited_one_in > 0) sim.engine->awaited_one_in = c->awaited_one_in;
+  REQUIRE((c->window > 0) == (sim.engine->pool->num_sides > 0), "the window frees no blocks");
+  if (c->window > 0) sim.engine->scheduler->options.window.tokens = c->window;
   if (c->slice_blocks > 0) sim.engine->scheduler->options.slice_blocks = c->slice_blocks;
   sim.engine->scheduler->options.snapshot_blocks = c->snapshot_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));

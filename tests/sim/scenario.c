@@ -2,6 +2,8 @@
 #include "tests/sim/scenario.h"
 
 #include "engine/base/random.h"
+#include "engine/base/util.h"
+#include "engine/schedule/window/window.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -73,11 +75,28 @@ static void draw_features(scenario_t *c) {
     if (between(&s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
   }
   c->features &= ~c->removed;
-  if (!scenario_has(c, SIM_STATES)) return;
   /* What the engine refuses to such a model, or turns off. */
-  static const int without[] = {SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
-  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
-    c->features &= ~(UINT64_C(1) << without[i]);
+  static const int no_states[] = {SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
+  static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP};
+  for (size_t i = 0; scenario_has(c, SIM_WINDOWS) && i < sizeof no_windows / sizeof *no_windows;
+       i++)
+    c->features &= ~(UINT64_C(1) << no_windows[i]);
+  for (size_t i = 0; scenario_has(c, SIM_STATES) && i < sizeof no_states / sizeof *no_states; i++)
+    c->features &= ~(UINT64_C(1) << no_states[i]);
+}
+
+/* The fixture has a window of WINDOW and this many groups of layers with it; a smaller window is
+ * drawn. */
+enum { WINDOW = 24, WINDOW_GROUPS = 2 };
+
+static void draw_window(scenario_t *c, source_t *s) {
+  engine_options_t *o = &c->options;
+  c->window = 0;
+  int32_t window = between(s, 1, WINDOW), context = (int32_t)o->max_model_len;
+  if (!scenario_has(c, SIM_WINDOWS) || context <= WINDOW) return;
+  int32_t tokens = MIN(o->max_num_batched_tokens, context) * c->pipeline_depth;
+  o->num_blocks += WINDOW_GROUPS * window_blocks(o->block_size, WINDOW, context, tokens);
+  c->window = window;
 }
 
 /* Every value is drawn whether its feature is on or not, so that taking a feature away leaves the
@@ -87,7 +106,9 @@ static void draw_engine(scenario_t *c) {
   engine_options_t *o = &c->options;
   engine_options_default(o);
   o->mask_threads = 0; /* a run is a function of its seed */
-  o->model_dir = scenario_has(c, SIM_STATES) ? "tests/fixtures/states" : "tests/fixtures/tiny";
+  o->model_dir = scenario_has(c, SIM_STATES)    ? "tests/fixtures/states"
+                 : scenario_has(c, SIM_WINDOWS) ? "tests/fixtures/windows"
+                                                : "tests/fixtures/tiny";
   o->dummy_weights = true;
   o->seed = 1 + next(&s) % 1000;
   o->block_size = 1 << between(&s, 0, 4);
@@ -131,6 +152,7 @@ static void draw_engine(scenario_t *c) {
   if (scenario_has(c, SIM_ADAPTERS)) o->max_loras = SIM_ADAPTERS_MAX;
   o->max_lora_rank = 4;
   int32_t ahead = between(&s, 1, 5), drafter = between(&s, 1, 400);
+  draw_window(c, &s);
   if (!scenario_has(c, SIM_DRAFT_MODEL)) return;
   o->draft = (draft_options_t){.tokens_max = ahead, .match_min = 1, .match_max = 1};
   o->draft_model_dir = o->model_dir;

@@ -74,7 +74,8 @@ enum {
   X(AWAITED, 8, "steps overlap although tokens are awaited")                                       \
   X(STATES, 5, "the model keeps a state per sequence")                                             \
   X(SEATS, 6, "with PACE: admission stops before decodes alone take a step")                       \
-  X(SLO, 5, "short prompts go first, and first tokens have a deadline")
+  X(SLO, 5, "short prompts go first, and first tokens have a deadline")                            \
+  X(WINDOWS, 6, "layers with a window free their blocks")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -122,6 +123,7 @@ typedef struct scenario {
   int32_t awaited_one_in;          /* SIM_AWAITED: of engine_t; 0 = as it is */
   int32_t slice_blocks;            /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
   int32_t snapshot_blocks;         /* SIM_STATES: of scheduler_options_t */
+  int32_t window;                  /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
   double swap_rate;                /* bytes per second */
   quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
   /* the model */
