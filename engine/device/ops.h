@@ -45,8 +45,7 @@ typedef struct ops {
   int32_t block_size;      /* default slots of a KV block; 0 means 16 */
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
   bool kv_fp8, kv_int8;    /* these fields of kv_cache_desc_t are supported */
-  bool bidirectional;      /* attention_t.bidirectional is supported */
-  bool kv_groups;          /* batch_t.num_groups may be more than 1 */
+  bool bidirectional, kv_groups; /* attention_t.bidirectional, batch_t.num_groups above 1 */
   bool separate_memory;  /* KV blocks are in memory that only this back end uses, not the host's */
   bool bounds_admission; /* by step_ms: pace_options_t */
   int32_t seqs_default, tokens_default; /* of max_num_seqs, 0: 64; of a step's tokens, 0: 512 */
