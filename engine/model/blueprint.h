@@ -103,11 +103,8 @@ typedef struct blueprint {
   int32_t num_positions;          /* rows of the learned table without the offset */
   bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
   rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
-  int32_t window;                 /* sliding window, 0 = none */
-  /* Groups of layers with a window that have K/V blocks of their own: model_window_groups, or 0 =
-   * all layers share their blocks. */
-  int32_t window_groups;
-  uint8_t *layer_flags;                                       /* [num_layers] LAYER_ bits; owned */
+  int32_t window, window_groups;  /* sliding window; model_window_groups, or all share blocks */
+  uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
   bool experts_stacked; /* Qwen3.5: the files have one tensor for all experts, not one for each */
