@@ -177,7 +177,8 @@ def make_config(case, sizes):
             names = [f"label {i}" for i in range(case["labels"])]
             keys.update(id2label=dict(enumerate(names)),
                         label2id={n: i for i, n in enumerate(names)})
-    behind = pad + 1 if case["kind"] in ("roberta", "xlmr") else 0  # where positions begin
+    # Where positions begin.
+    behind = pad + 1 if case["kind"] in ("roberta", "xlmr", "camembert") else 0
     keys = {**keys, "max_position_embeddings": behind + context_of(case), "vocab_size": vocab,
             "pad_token_id": pad,
             "bos_token_id": cls, "eos_token_id": sep, **case["config"]}
