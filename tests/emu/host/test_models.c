@@ -150,7 +150,33 @@ FAMILY(gpt_oss, "gpt-oss", SHORT)
 FAMILY(packed_safetensors, "packed-", SHORT)
 FAMILY(packed_gguf, "gguf-", SHORT)
 FAMILY(routers_that_score, "routed-", SHORT)
-FAMILY(gemma, "gemma", SHORT)
+FAMILY(gemma2, "gemma2", SHORT)
+FAMILY(gemma3, "gemma3", SHORT)
 FAMILY(olmo_norms_of_whole_tokens, "olmo", SHORT)
 FAMILY(phi3, "phi3", SHORT)
 FAMILY(decoders, "decoder-", SHORT)
+
+/* What the back end lacks is refused by the name of the family, before a weight is read. */
+static void check_refused(const char *prefix) {
+  vector_list_t list = vectors_open(prefix);
+  cr_assert_gt(list.count, 0, "no reference models that begin with %s", prefix);
+  for (int32_t i = 0; i < list.count; i++) {
+    vector_case_t c;
+    vectors_read(&list, i, &c);
+    rig_options_t options = {.ops = &ops_cuda, .dir = c.dir, .dummy = true, .dtype = DTYPE_BF16};
+    inferd_error_t error = {0};
+    rig_t rig;
+    cr_expect_eq(rig_open(&options, &rig, &error), ERR_CONFIGURATION, "%s", c.name);
+    cr_expect(strstr(error.message, "device cuda cannot run the ") != NULL &&
+                  strstr(error.message, "For") != NULL,
+              "%s: %s", c.name, error.message);
+    vectors_free(&c);
+  }
+  vectors_close(&list);
+}
+
+Test(models, what_the_back_end_lacks_is_refused_by_name) {
+  check_refused("state-");
+  check_refused("latent-");
+  check_refused("gemma4-");
+}
