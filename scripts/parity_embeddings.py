@@ -37,19 +37,24 @@ WORDS = ("the quick brown fox jumps over lazy dog and cat sat mat one two \u00e9
          "42 x").split(" ")
 
 
-def post(port, body):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/embeddings",
-                                     json.dumps(body).encode(),
+def post(port, path, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=600) as answer:
-        return [d["embedding"] for d in json.load(answer)["data"]]
+        return json.load(answer)["data"]
 
 
-def serve(build, directory, seed, flags, texts):
+def embed(port, texts):
     """The vectors of all texts in one request, and of the last text alone."""
+    got = [d["embedding"] for d in post(port, "/v1/embeddings", {"input": texts})]
+    return got, post(port, "/v1/embeddings", {"input": texts[-1]})[0]["embedding"]
+
+
+def serve(build, directory, flags, ask, texts):
+    """What ask(port, texts) returns of a server."""
     port = free_port()
-    command = [f"{build}/inferd", "serve", directory, "--load-format", "dummy", "--port", port,
-               "--seed", seed, "--log-level", "error", *flags]
+    command = [f"{build}/inferd", "serve", directory, "--port", port, "--log-level", "error",
+               *flags]
     with subprocess.Popen(list(map(str, command))) as server:
         try:
             while True:
@@ -59,9 +64,18 @@ def serve(build, directory, seed, flags, texts):
                 except OSError:
                     assert server.poll() is None, f"the server ended with {server.returncode}"
                     time.sleep(0.05)
-            return post(port, {"input": texts}), post(port, {"input": texts[-1]})[0]
+            return ask(port, texts)
         finally:
             server.terminate()
+
+
+def judged(name, facts, worst, same, what="1 - cosine"):
+    """Prints the line of a case; whether it holds. `same`: an input alone has the same bits."""
+    allowed = 1e-5 if facts["dtype"] == "float32" else 2 * facts["error"]
+    good = worst <= allowed and same
+    print(f"{'ok  ' if good else 'FAIL'} {name} {facts['dtype']}: up to {max(facts['sizes'])} "
+          f"tokens, {what} {worst:.1e} of {allowed:.1e}", flush=True)
+    return good
 
 
 def draw_case(rng):
@@ -91,14 +105,11 @@ def compare(build, name, case, seed, rng):
     with tempfile.TemporaryDirectory() as out:
         facts = embeddings.write_case(out, name, case, seed, texts)
         flags = ["--max-num-seqs", rng.choice([1, 3, 8]),
-                 "--max-num-batched-tokens", rng.choice([8, 17, 64, 512])]
-        got, alone = serve(build, Path(out) / name, seed, flags, texts)
+                 "--max-num-batched-tokens", rng.choice([8, 17, 64, 512]),
+                 "--load-format", "dummy", "--seed", seed]
+        got, alone = serve(build, Path(out) / name, flags, embed, texts)
     worst = float(1 - embeddings.cosines(facts["vectors"], got).min())
-    allowed = 1e-5 if facts["dtype"] == "float32" else 2 * facts["error"]
-    good = worst <= allowed and alone == got[-1]
-    print(f"{'ok  ' if good else 'FAIL'} {name} {facts['dtype']}: up to {max(facts['sizes'])} "
-          f"tokens, 1 - cosine {worst:.1e} of {allowed:.1e}", flush=True)
-    return good
+    return judged(name, facts, worst, alone == got[-1])
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares /v1/embeddings of encoders with sentence-transformers on fresh random models.
+"""Compares encoders and classifiers with sentence-transformers on fresh random models.
 
     make parity     or    scripts/parity_encoders.py --build build [--seed N] [--count 20]
 
@@ -7,18 +7,18 @@ Makes `count` random encoders (family, sizes, window, biases, type, pooling, Den
 drawn from --seed, which is new each time and printed), as sentence-transformers saves them, and
 serves each: random texts of up to about 190 tokens, all in one request, with random bounds of a
 step. The cosine must be at least 0.99999 in float32, and in bfloat16 1 - cosine at most twice that
-of sentence-transformers' own bfloat16 run; a text alone must have the same bits.
+of sentence-transformers' own bfloat16 run; a text alone must have the same bits. Cross-encoders,
+classifiers (of decoders, too) and Qwen3-Rerankers answer /score and /classify: within 1e-5, or
+twice the distance of the reference's own bfloat16 run.
 
 Ends with `N passed, N failed`; exit 1 when something failed.
 """
 
 import argparse
 import random
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,14 +26,17 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/vectors"), str(ROOT /
 
 import encoders  # noqa: E402
 from embeddings import cosines  # noqa: E402
-from parity_embeddings import WORDS, post  # noqa: E402
-from ports import free_port  # noqa: E402
+from parity_embeddings import WORDS, embed, judged, post, serve  # noqa: E402
 
 POOLINGS = ["mean", "cls", "max", "weightedmean", "mean_sqrt_len_tokens", "lasttoken"]
 
 
 def draw_case(rng):
-    kind = rng.choice([kind for kind in encoders.KINDS if kind not in encoders.DECODERS])
+    labels = rng.choice([0, 0, 1, 1, 3])
+    decoders = list(encoders.DECODERS)
+    kind = rng.choice([k for k in encoders.KINDS if labels or k not in decoders])
+    labels = 0 if kind == "gemma" else labels
+    judges = kind == "qwen3" and rng.random() < 0.5
     heads = rng.choice([1, 2, 3, 5])
     width, more = heads * rng.choice([16, 20, 32]), {}
     if kind == "modernbert":
@@ -47,46 +50,50 @@ def draw_case(rng):
     if kind in ("bert", "nomic") and rng.random() < 0.3:
         more["type_vocab_size"] = 1
     dense = [(rng.choice([24, 80, 96]), rng.choice(["Identity", "Tanh", "GELU"]))
-             for _ in range(rng.choice([0, 0, 0, 1, 2]))]
-    dtype = "float32" if kind == "gemma" else rng.choice(["float32", "bfloat16"])
+             for _ in range(0 if labels else rng.choice([0, 0, 0, 1, 2]))]
+    if kind in ("qwen3", "llama", "mistral", "gemma2"):
+        more = {"num_key_value_heads": 1, "head_dim": rng.choice([16, 32])}
+    if kind == "qwen2":
+        more = {"num_key_value_heads": 1}
+    dtype = "float32" if kind in ("gemma", "gemma2") else rng.choice(["float32", "bfloat16"])
     return encoders.spec(kind, width, heads, rng.choice([48, 72, 96]), rng.randint(1, 5), dtype,
                          rng.choice(POOLINGS), rng.random() < 0.7,
-                         dense if dtype == "float32" else (), **more)
+                         dense if dtype == "float32" else (), 0 if judges else labels, judges,
+                         **more)
 
 
-def serve(build, directory, flags, texts):
-    """The vectors of all texts in one request, and of the last text alone."""
-    port = free_port()
-    command = [f"{build}/inferd", "serve", directory, "--port", port, "--log-level", "error",
-               *flags]
-    with subprocess.Popen(list(map(str, command))) as server:
-        try:
-            while True:
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).close()
-                    break
-                except OSError:
-                    assert server.poll() is None, f"the server ended with {server.returncode}"
-                    time.sleep(0.05)
-            return post(port, {"input": texts}), post(port, {"input": texts[-1]})[0]
-        finally:
-            server.terminate()
+def score(port, pairs):
+    """The scores of all pairs in one request, and of the last pair alone."""
+    first, second = zip(*pairs, strict=True)
+    got = post(port, "/score", {"queries": first, "documents": second})
+    alone = post(port, "/score", {"queries": first[-1], "documents": second[-1]})
+    return [[d["score"]] for d in got], [alone[0]["score"]]
+
+
+def classify(port, texts):
+    """The probabilities of all texts in one request, and of the last text alone."""
+    got = [d["probs"] for d in post(port, "/classify", {"input": texts})]
+    return got, post(port, "/classify", {"input": texts[-1]})[0]["probs"]
 
 
 def compare(build, name, case, seed, rng):
     """One line about a case: whether it holds, and the worst distance."""
     texts = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 20, 40]))) or "x" for _ in range(9)]
+    short = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 15]))) or "x" for _ in texts]
+    pairs = list(zip(short, short[::-1], strict=True))
     with tempfile.TemporaryDirectory() as out:
-        facts = encoders.write_case(out, name, case, seed, texts)
+        facts = encoders.write_case(out, name, case, seed, texts, pairs)
         flags = ["--max-num-seqs", rng.choice([1, 3, 8]),
                  "--max-num-batched-tokens", rng.choice([200, 256, 512, 1024])]
-        got, alone = serve(build, Path(out) / name, flags, texts)
-    worst = float(1 - cosines(facts["vectors"], got).min())
-    allowed = 1e-5 if facts["dtype"] == "float32" else 2 * facts["error"]
-    good = worst <= allowed and alone == got[-1]
-    print(f"{'ok  ' if good else 'FAIL'} {name} {facts['dtype']}: up to {max(facts['sizes'])} "
-          f"tokens, 1 - cosine {worst:.1e} of {allowed:.1e}", flush=True)
-    return good
+        ask = embed if "vectors" in facts else score if "pairs" in facts else classify
+        flags += ["--task", "rerank"] * case["judges"]
+        got, alone = serve(build, Path(out) / name, flags, ask, facts.get("pairs", texts))
+    if "vectors" in facts:
+        worst = float(1 - cosines(facts["vectors"], got).min())
+        return judged(name, facts, worst, alone == got[-1])
+    right = [[s] for s in facts["scores"]] if "pairs" in facts else facts["probs"]
+    worst = max(abs(a - b) for x, y in zip(got, right, strict=True) for a, b in zip(x, y))
+    return judged(name, facts, worst, alone == got[-1], "a score differs by")
 
 
 def main():
