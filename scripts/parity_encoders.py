@@ -79,7 +79,7 @@ def classify(port, texts):
 def compare(build, name, case, seed, rng):
     """One line about a case: whether it holds, and the worst distance."""
     texts = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 20, 40]))) or "x" for _ in range(9)]
-    short = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 15]))) or "x" for _ in texts]
+    short = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 9]))) or "x" for _ in texts]
     pairs = list(zip(short, short[::-1], strict=True))
     with tempfile.TemporaryDirectory() as out:
         facts = encoders.write_case(out, name, case, seed, texts, pairs)
