@@ -47,7 +47,7 @@ def draw_case(rng):
         more = {"num_key_value_heads": 1, "head_dim": rng.choice([16, 32]),
                 "sliding_window": rng.choice([3, 14, 64]), "sliding_window_pattern": 2,
                 "use_bidirectional_attention": True}
-    if kind in ("bert", "nomic") and rng.random() < 0.3:
+    if kind in ("bert", "nomic") and not labels and rng.random() < 0.3:
         more["type_vocab_size"] = 1
     dense = [(rng.choice([24, 80, 96]), rng.choice(["Identity", "Tanh", "GELU"]))
              for _ in range(0 if labels else rng.choice([0, 0, 0, 1, 2]))]
@@ -79,7 +79,7 @@ def classify(port, texts):
 def compare(build, name, case, seed, rng):
     """One line about a case: whether it holds, and the worst distance."""
     texts = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 20, 40]))) or "x" for _ in range(9)]
-    short = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 9]))) or "x" for _ in texts]
+    short = [" ".join(rng.choices(WORDS, k=rng.choice([1, 3, 15]))) or "x" for _ in texts]
     pairs = list(zip(short, short[::-1], strict=True))
     with tempfile.TemporaryDirectory() as out:
         facts = encoders.write_case(out, name, case, seed, texts, pairs)
