@@ -315,6 +315,11 @@ static bool may_go_in_part(const scheduler_t *s, const group_t *g) {
   return last_only && pace_may_sit_out(s, g);
 }
 
+bool check_left_running(const scheduler_t *s, const group_t *g) {
+  const track_t *k = check_track(&g->sequence);
+  return s->pool->num_sides > 0 && (k->runs || g->num_preemptions > k->num_preemptions);
+}
+
 /* I3: nobody who could run is left out. */
 static void check_left_out(const scheduler_t *s) {
   const group_t *worst_new = NULL;
@@ -337,7 +342,7 @@ static void check_left_out(const scheduler_t *s) {
     bool yields = g->yield.count > 0 && g->yield.plan == s->num_plans;
     bool held = fair_held(s, g);
     /* fair_step knows whose turn it is among tenants, who makes room, and who may run no more */
-    if (fair || yields || held || !precedes(g, worst_new)) continue;
+    if (fair || yields || held || check_left_running(s, g) || !precedes(g, worst_new)) continue;
     bool counted = g->num_skips > 0 && g->num_skips <= s->options.max_skips;
     bool same = !sim.scenario->options.priority_policy ||
                 g->request->priority == worst_new->request->priority;

@@ -48,5 +48,9 @@ bool oracle_is_end(const script_t *script, int32_t id); /* EOS, or a stop id */
 
 /* Most side blocks that a sequence of so many tokens holds. */
 int32_t check_most_sides(const scheduler_t *scheduler, int32_t tokens);
+/* Whether a group that waits has run in the plan that was made last, when others were let in. With
+ * windows the chunk of a prefill that these have passed may preempt it, or finds that it must go
+ * back itself. */
+bool check_left_running(const scheduler_t *scheduler, const group_t *group);
 
 #endif
