@@ -8,6 +8,7 @@
 #include "engine/base/util.h"
 #include "engine/quota.h"
 #include "engine/schedule/table.h"
+#include "engine/schedule/window/side_blocks.h"
 #include "engine/schedule/window/sides.h"
 
 #include <string.h>
@@ -124,6 +125,18 @@ static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies)
   return false;
 }
 
+/* Forks that compute again share what the first of them claims. It claims no block that the cache
+ * has; but if the side blocks are gone, what the cache has is of no use, and the forks share
+ * nothing. Then the cache forgets it: nothing else runs that could make room for them. */
+static bool admit_anew(scheduler_t *scheduler, group_t *group) {
+  if (scheduler->pool->num_sides == 0 || !group->forked || scheduler->running.count > 1)
+    return false;
+  int32_t block = table_find(scheduler, &group->sequence, 0, NO_BLOCK);
+  if (block == NO_BLOCK || block_is_held(&scheduler->pool->blocks[block])) return false;
+  block_forget(scheduler->pool, block);
+  return admit_sequences(scheduler, group, false);
+}
+
 /* Looks at a new group before it takes rows, which copies its prompt. */
 static bool may_fit(scheduler_t *scheduler, group_t *group) {
   prefix_match_t match = table_match(scheduler, &group->sequence);
@@ -159,7 +172,8 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
    * again without copies. */
   group->beams_wait = plan_has_beams(group);
   if (!admit_sequences(scheduler, group, true) &&
-      !(first->next != NULL && admit_sequences(scheduler, group, false))) {
+      !(first->next != NULL && admit_sequences(scheduler, group, false)) &&
+      !admit_anew(scheduler, group)) {
     queue_remove(&scheduler->running, group);
     waiting_insert(&scheduler->waiting, group);
     /* Of several sequences some fit: then more must be free than now. */

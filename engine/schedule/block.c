@@ -157,6 +157,25 @@ void block_attach(block_pool_t *pool, int32_t block, int32_t index, int32_t side
   pool->blocks[side].side_of = block;
 }
 
+/* A free block is empty then, so it is allocated before those that are cached. */
+static void forget_leaf(block_pool_t *pool, int32_t block) {
+  prefix_withdraw(pool, block);
+  if (block_is_held(&pool->blocks[block])) return; /* pinned: a copy needs the rows alone */
+  free_queue_remove(pool, block);
+  free_queue_insert(pool, block, pool->free_head);
+  pool->num_cached--;
+}
+
+void block_forget(block_pool_t *pool, int32_t block) {
+  CHECK(!block_is_held(&pool->blocks[block]));
+  for (int32_t leaf = block, parent; leaf != 0; leaf = parent) {
+    while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
+    parent = leaf != block ? pool->blocks[leaf].identity.place.parent : 0;
+    CHECK_EQ(pool->blocks[leaf].ref_count, 0);
+    forget_leaf(pool, leaf);
+  }
+}
+
 /* ---- the free queue ---- */
 
 /* Whether the block keeps what it holds when it is free. */

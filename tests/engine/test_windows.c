@@ -5,6 +5,8 @@
  * in company, in chunks, from the prefix cache, preempted, with draft tokens, forked and in beams.
  */
 #include "engine/internal.h"
+#include "engine/schedule/plan.h"
+#include "engine/schedule/window/side_blocks.h"
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/swap_double.h"
 #include "tests/engine/support.h"
@@ -188,5 +190,31 @@ Test(windows, what_knows_one_table_keeps_all_blocks) {
   o.max_model_len = WINDOW; /* nothing is ever behind the window */
   c = client_new(&o);
   ASSERT_EQ(c->engine->pool->num_sides, 0);
+  client_free(c);
+}
+
+/* Forks that were preempted share their prompt by what the first of them claims. Here the cache has
+ * the prompt, so there is nothing to claim, but no side blocks, so nothing is of use. */
+Test(windows, preempted_forks_share_what_the_cache_cannot_give, .timeout = 120) {
+  engine_options_t o = window_options();
+  o.max_num_batched_tokens = BLOCK;
+  o.num_blocks = 1 + 52; /* what engine_submit wants; three times the prompt is more */
+  client_t *c = client_by_hand(&o);
+  scheduler_t *s = c->engine->scheduler;
+  job_t *job = client_job(c, 16 * BLOCK, 2 * BLOCK, 1);
+  job->request.params.n = job->request.params.best_of = 3;
+  job->request.params.ignore_eos = true;
+  client_several(job);
+  ASSERT_EQ(client_submit(c, job), 0);
+  while (s->running.count == 0 || !s->running.head->forked) engine_iterate(c->engine);
+  for (int i = 0; i < 4; i++) engine_iterate(c->engine);
+  plan_preempt(s, s->running.head, false);
+  for (int32_t b = 1; b < c->engine->pool->num_blocks; b++) block_detach(c->engine->pool, b);
+  for (int i = 0; i < 1000 && c->num_done == 0; i++) {
+    engine_iterate(c->engine);
+    client_drain(c);
+  }
+  ASSERT_EQ(c->num_done, 1);
+  for (int i = 0; i < 3; i++) ASSERT_EQ(job->choices[i].num_output, 2 * BLOCK);
   client_free(c);
 }

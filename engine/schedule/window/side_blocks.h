@@ -25,5 +25,7 @@ bool block_has_sides(const block_pool_t *pool, int32_t block);
 void block_attach(block_pool_t *pool, int32_t block, int32_t index, int32_t side);
 /* Detaches all side blocks of a block; the free ones among them are empty then. */
 void block_detach(block_pool_t *pool, int32_t block);
+/* Takes the identities of a block that nothing holds and of all that stand behind it. */
+void block_forget(block_pool_t *pool, int32_t block);
 
 #endif
