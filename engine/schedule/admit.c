@@ -169,9 +169,11 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   waiting_remove(&scheduler->waiting, group);
   queue_push_tail(&scheduler->running, group);
   /* The first sequence may pin, as a copy source, the very block that the last one needs. Then try
-   * again without copies. */
+   * again without copies. With windows a source and its side blocks may be what the next chunk
+   * needs, so who was preempted copies none. */
+  bool copies = scheduler->pool->num_sides == 0 || group->num_preemptions == 0;
   group->beams_wait = plan_has_beams(group);
-  if (!admit_sequences(scheduler, group, true) &&
+  if (!admit_sequences(scheduler, group, copies) &&
       !(first->next != NULL && admit_sequences(scheduler, group, false)) &&
       !admit_anew(scheduler, group)) {
     queue_remove(&scheduler->running, group);
