@@ -109,8 +109,8 @@ struct engine {
   engine_stats_t stats; /* the engine thread's working copy */
 };
 
-/* engine.c: the engine without its thread. The engine thread calls these functions; the simulator
- * calls them itself, and plays the other threads between the calls. */
+/* engine.c: the engine without its thread. The engine thread calls these; the simulator calls them
+ * itself, and plays the other threads between the calls. */
 int engine_new(const engine_options_t *options, engine_t **out, inferd_error_t *error);
 void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
 /* One iteration: at most one step. Returns for how many milliseconds the thread may sleep unless it
@@ -123,17 +123,18 @@ void engine_end(engine_t *engine); /* aborts every live request and emits its EV
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
 int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
+/* A line of at most 255 bytes for options.log, if there is one. */
+__attribute__((format(printf, 2, 3))) void engine_say(const engine_t *engine, const char *format,
+                                                      ...);
 /* task.c, once blueprint and device are there: what it makes. An error of options or files. */
 int engine_choose_task(engine_t *engine, inferd_error_t *error);
-/* task.c, in engine_start: an encoder sees all of a prompt in one step, of up to `longest` tokens.
- * Prompts are then neither cut into chunks nor cached. */
+/* task.c: an encoder sees a prompt of up to `longest` tokens in one step: no chunks, no cache. */
 void engine_take_whole_prompts(engine_t *engine, int32_t longest);
 /* The same, when blueprint and device are there: the states that the model keeps,
  * num_layers 0 = none; turns off what does not go with them. ERR_CONFIGURATION with the option. */
 int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error);
-/* task.c, when the bytes of the other parts are known: adds slots for the snapshots of the prefix
- * cache, by default as many as sequences run, in a quarter of what is left; without any, prefix
- * caching is turned off. Returns the bytes of all slots. */
+/* task.c, when the bytes of the other parts are known: adds slots for snapshots of states, by
+ * default one a sequence, in a quarter of what is left; 0 = no prefix cache. Returns all bytes. */
 size_t engine_plan_snapshots(engine_t *engine, size_t other_bytes, size_t free_bytes,
                              state_desc_t *states, int32_t *num_snapshots);
 /* warm_up.c, in engine_start: the warm-up runs. Returns 0, ERR_NO_MEMORY or the device's error. */
@@ -142,8 +143,7 @@ int engine_warm_up(engine_t *engine, inferd_error_t *error);
 /* sample/sampling.c, stage 7: launches logits and sampling of the batch's selected rows; then the
  * draft model repeats the step. */
 void engine_sample(engine_t *engine, step_t *step);
-/* Launches logits and sampling of `total` selected rows on a device, in slices of logits_rows_max.
- */
+/* Launches logits and sampling of `total` selected rows, in slices of logits_rows_max. */
 void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,
                  int32_t total);
 

@@ -34,7 +34,7 @@ static const int32_t AWAITED_ONE_IN = 8;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
 
-__attribute__((format(printf, 2, 3))) static void say(engine_t *engine, const char *format, ...) {
+void engine_say(const engine_t *engine, const char *format, ...) {
   if (engine->options.log == NULL) return;
   char line[256];
   va_list args;
@@ -75,11 +75,12 @@ static int open_device(engine_t *engine, inferd_error_t *error) {
   int code = engine->ops->open(&device, &engine->device, error);
   if (choice->ops[1] == NULL) return code;
   if (code == 0) {
-    say(engine, "backend   %s: %.200s", engine->ops->name, engine->ops->describe(engine->device));
+    engine_say(engine, "backend   %s: %.200s", engine->ops->name,
+               engine->ops->describe(engine->device));
     return 0;
   }
   engine->ops = choice->ops[1];
-  say(engine, "backend   %s: %.200s", engine->ops->name, error->message);
+  engine_say(engine, "backend   %s: %.200s", engine->ops->name, error->message);
   return engine->ops->open(&device, &engine->device, error);
 }
 
@@ -97,8 +98,8 @@ static int choose_dtype(engine_t *engine, int32_t *dtype, inferd_error_t *error)
                      "dtype is %s, which does not run on %s; supported: auto, float16, bfloat16",
                      dtype_name(wanted), engine->ops->name);
   }
-  say(engine, "the checkpoint is %s; %s runs it as bfloat16", dtype_name(wanted),
-      engine->ops->name);
+  engine_say(engine, "the checkpoint is %s; %s runs it as bfloat16", dtype_name(wanted),
+             engine->ops->name);
   *dtype = DTYPE_BF16;
   engine->blueprint.dtype = DTYPE_BF16;
   return 0;
@@ -286,7 +287,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   engine_take_whole_prompts(engine, plan->max_model_len);
   const char *keeps = kv_choose_groups(engine, plan->max_model_len);
-  if (keeps != NULL) say(engine, "windows   with %s all layers keep all tokens", keeps);
+  if (keeps != NULL) engine_say(engine, "windows   with %s all layers keep all tokens", keeps);
   plan->in_flight = (engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX) *
                     MIN(options->max_num_batched_tokens, plan->max_model_len);
   plan->kv = model_kv(bp);
@@ -321,11 +322,12 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
                    drafter_kv_bytes(engine, &plan->kv, plan->kv.num_blocks);
   code = check_kv_fits(engine, plan, error);
   if (code) return code;
-  say(engine, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s", bp->architecture,
-      bp->family, bp->num_layers, bp->hidden_size, bp->num_heads, bp->num_kv_heads, bp->head_dim,
-      bp->vocab_size, dtype_name(bp->dtype));
+  engine_say(engine, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s",
+             bp->architecture, bp->family, bp->num_layers, bp->hidden_size, bp->num_heads,
+             bp->num_kv_heads, bp->head_dim, bp->vocab_size, dtype_name(bp->dtype));
   /* Block 0 is the null block: requests have the others. */
-  say(engine,
+  engine_say(
+      engine,
       "memory    free %.2f GiB: weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
       (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
@@ -350,14 +352,14 @@ static int load_adapters(engine_t *engine, inferd_error_t *error) {
     if (code) break;
     model_set_adapter(engine->model, i + 1, adapter);
     adapter_free(adapter);
-    say(engine, "adapter   %s in slot %d", options->lora_dirs[i], i + 1);
+    engine_say(engine, "adapter   %s in slot %d", options->lora_dirs[i], i + 1);
   }
   return code;
 }
 
 static void say_scales(engine_t *engine, const float *scales, int32_t count) {
   if (scales == NULL) {
-    say(engine, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
+    engine_say(engine, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
     return;
   }
   float least = scales[0], most = scales[0];
@@ -365,13 +367,14 @@ static void say_scales(engine_t *engine, const float *scales, int32_t count) {
     if (scales[i] < least) least = scales[i];
     if (scales[i] > most) most = scales[i];
   }
-  say(engine, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least, (double)most);
+  engine_say(engine, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least,
+             (double)most);
 }
 
 static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, inferd_error_t *error) {
   kv.scales = model_kv_scales(engine->model);
   if (kv.fp8) say_scales(engine, kv.scales, 2 * kv.num_layers);
-  if (kv.int8) say(engine, "kv cache  8 bits, a scale for each head of a token");
+  if (kv.int8) engine_say(engine, "kv cache  8 bits, a scale for each head of a token");
   return engine->ops->kv_cache(engine->device, &kv, error);
 }
 
@@ -380,7 +383,7 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   model_options_t options = model_options(engine, dtype);
   options.progress = on_progress;
   options.progress_context = engine;
-  if (options.quantise_q8) say(engine, "weights   16-bit matrices are rounded to Q8_0");
+  if (options.quantise_q8) engine_say(engine, "weights   16-bit matrices are rounded to Q8_0");
   int code = model_load(engine->ops, engine->device, &engine->blueprint, plan->max_model_len,
                         &options, &engine->model, error);
   if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);
@@ -412,14 +415,15 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
   int code = engine->ops->swap->pool(engine->device, (int32_t)count, error);
   if (!code) code = drafter_swap_pool(engine, (int32_t)count, error);
   if (code == ERR_NO_MEMORY && !asked) {
-    say(engine, "warning: no host memory to swap to: %s", error->message);
+    engine_say(engine, "warning: no host memory to swap to: %s", error->message);
     return 0;
   }
   if (code) return code;
   plan->num_host_blocks = (int32_t)count;
   engine->host_block_bytes = (double)one;
-  say(engine, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
-      (double)one * (double)count / GIB, (int)count, engine->ops->swap->rate(engine->device) / 1e9);
+  engine_say(engine, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
+             (double)one * (double)count / GIB, (int)count,
+             engine->ops->swap->rate(engine->device) / 1e9);
   return 0;
 }
 
@@ -494,8 +498,8 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   uint64_t trie_ns;
   code = constrain_new(engine, &trie_ns, error);
   if (code) return code;
-  say(engine, "grammars  trie of %d tokens made in %.1f ms",
-      tokenizer_vocab_size(engine->tokenizer), (double)trie_ns / 1e6);
+  engine_say(engine, "grammars  trie of %d tokens made in %.1f ms",
+             tokenizer_vocab_size(engine->tokenizer), (double)trie_ns / 1e6);
   engine->awaited_one_in = AWAITED_ONE_IN;
   engine->steps_most = engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX;
   for (int32_t i = 0; i < engine->steps_most; i++) {
@@ -586,7 +590,7 @@ static int check_directory(const char *dir, inferd_error_t *error) {
 static void say_notes(engine_t *engine) {
   for (const char *line = engine->blueprint.notes; *line != '\0';) {
     size_t length = strcspn(line, "\n");
-    say(engine, "%.*s", (int)length, line);
+    engine_say(engine, "%.*s", (int)length, line);
     line += length + (line[length] != '\0');
   }
 }
@@ -598,11 +602,12 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) code = check_directory(engine->options.model_dir, error);
   if (!code && engine->options.skip_tokenizer) {
     code = tokenizer_none(&engine->tokenizer, error);
-    say(engine, "tokenizer none: prompts and answers are token ids");
+    engine_say(engine, "tokenizer none: prompts and answers are token ids");
   } else if (!code) {
     code = tokenizer_load(engine->options.model_dir, &engine->tokenizer, error);
     if (!code && tokenizer_interprets_patterns(engine->tokenizer))
-      say(engine,
+      engine_say(
+          engine,
           "tokenizer: PCRE2 interprets a split pattern that has no scanner, which is slower");
   }
   if (!code) {
@@ -632,9 +637,10 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error) {
   model_options_t model = model_options(engine, dtype);
   if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
   if (!code) {
-    say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,
-        kv_concurrency(engine, &plan.kv, plan.max_model_len));
-    say(engine, "device    %s, %s", engine->ops->name, engine->ops->describe(engine->device));
+    engine_say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,
+               kv_concurrency(engine, &plan.kv, plan.max_model_len));
+    engine_say(engine, "device    %s, %s", engine->ops->name,
+               engine->ops->describe(engine->device));
   }
   engine_destroy(engine);
   return code;

@@ -38,18 +38,14 @@ static int check_generates(const engine_t *engine, inferd_error_t *error) {
                    "%s is set, but the model generates; add --task embed", option);
 }
 
-static void say(const engine_t *engine, const embedding_files_t *files) {
-  char line[160], cut[48] = "";
+static void say_task(const engine_t *engine, const embedding_files_t *files) {
   const embedding_info_t *info = &engine->embedding;
-  if (engine->options.log == NULL) return;
-  if (info->matryoshka) snprintf(cut, sizeof cut, ", may be cut");
-  snprintf(line, sizeof line, "embeds    pooling %s (%s), %d values, %s%s",
-           pooling_name(info->pooling),
-           engine->options.embedding.pooling != POOLING_NONE ? "option"
-           : files->found                                    ? "of the model"
-                                                             : "no modules.json names one",
-           info->size, info->normalises ? "normalised" : "not normalised", cut);
-  engine->options.log(engine->options.context, line);
+  engine_say(engine, "embeds    pooling %s (%s), %d values, %s%s", pooling_name(info->pooling),
+             engine->options.embedding.pooling != POOLING_NONE ? "option"
+             : files->found                                    ? "of the model"
+                                                               : "no modules.json names one",
+             info->size, info->normalises ? "normalised" : "not normalised",
+             info->matryoshka ? ", may be cut" : "");
 }
 
 /* The layers behind the pooling: each reads what the one before it makes. */
@@ -209,7 +205,7 @@ int engine_choose_task(engine_t *engine, inferd_error_t *error) {
     bp->max_model_len = files.max_tokens;
     bp->default_model_len = MIN(bp->default_model_len, files.max_tokens);
   }
-  say(engine, &files);
+  say_task(engine, &files);
   return 0;
 }
 

@@ -5,7 +5,6 @@
 #include "engine/internal.h"
 #include "engine/schedule/window/window.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 /* Other processes use host memory too: without options the KV pool stays within this. */
@@ -52,19 +51,6 @@ double kv_concurrency(const engine_t *engine, const kv_cache_desc_t *kv, int32_t
   return (kv->num_blocks - 1) / blocks;
 }
 
-static void say(const engine_t *engine, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void say(const engine_t *engine, const char *format, ...) {
-  if (engine->options.log == NULL) return;
-  char line[256];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(line, sizeof line, format, args);
-  va_end(args);
-  engine->options.log(engine->options.context, line);
-}
-
 size_t kv_blocks_useful(const engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
                         int32_t in_flight) {
   const blueprint_t *bp = &engine->blueprint;
@@ -99,8 +85,8 @@ int kv_fit_context(const engine_t *engine, const kv_cache_desc_t *kv, int32_t in
         (double)engine->ops->kv_bytes(kv, needed) / (1 << 30), kv->num_blocks, lower,
         engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes or --memory");
   }
-  say(engine, "warning: context reduced from %d to %lld tokens to fit the KV cache", *max_model_len,
-      (long long)longest);
+  engine_say(engine, "warning: context reduced from %d to %lld tokens to fit the KV cache",
+             *max_model_len, (long long)longest);
   *max_model_len = (int32_t)longest;
   return 0;
 }
@@ -109,7 +95,8 @@ void kv_say_windows(const engine_t *engine, const kv_cache_desc_t *kv, int32_t m
   const blueprint_t *bp = &engine->blueprint;
   if (bp->window_groups == 0) return;
   int64_t all = context_blocks(bp, kv->block_size, max_model_len, 1);
-  say(engine,
+  engine_say(
+      engine,
       "windows   %d groups of %d layers keep %d tokens: a full context takes %lld blocks, %lld of "
       "them in windows",
       bp->window_groups, kv->num_layers, bp->window, (long long)all,
