@@ -4,6 +4,8 @@
 #include "engine/internal.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
+#include "tests/engine/support.h"
 #include "tests/expect.h"
 
 #include <stdlib.h>
@@ -177,6 +179,51 @@ void client_run(client_t *c) {
     nap();
     ASSERT_LT_FOR(clock_now_ns() - start, 300000000000u, "%d of %d requests ended", c->num_done,
                   c->count);
+  }
+}
+
+client_t *client_run_all(const engine_options_t *options, void (*make)(client_t *client)) {
+  client_t *client = client_new(options);
+  make(client);
+  for (int i = 0; i < client->count; i++) ASSERT_EQ(client_submit(client, &client->jobs[i]), 0);
+  client_run(client);
+  return client;
+}
+
+static void expect_same_choice(const choice_t *want, const choice_t *got, int num_top,
+                               const char *name) {
+  ASSERT_EQ_FOR(got->num_output, want->num_output, "%s", name);
+  ASSERT_IDS_EQ(got->output, want->output, CLIENT_OUTPUT_MAX);
+  cr_assert(memcmp(got->logprob, want->logprob, sizeof want->logprob) == 0, "%s: logprobs differ",
+            name);
+  for (int t = 0; t < want->num_output; t++) {
+    for (int k = 0; k < num_top; k++) {
+      ASSERT_EQ(got->top[t][k].id, want->top[t][k].id);
+      cr_assert(got->top[t][k].logprob == want->top[t][k].logprob, "%s: best logprobs differ",
+                name);
+    }
+  }
+  ASSERT_EQ(got->text_length, want->text_length);
+  cr_assert(memcmp(got->text, want->text, want->text_length) == 0, "%s: texts differ", name);
+  ASSERT_EQ(got->done.finish, want->done.finish);
+}
+
+void client_expect_same(const client_t *want, const client_t *got, const char *name) {
+  ASSERT_EQ(got->count, want->count);
+  for (int i = 0; i < want->count; i++) {
+    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
+    ASSERT_EQ_FOR(b->num_output, a->num_output, "%s: request %d", name, i);
+    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
+    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
+              "%s: prompt logprobs of request %d differ", name, i);
+    ASSERT_EQ(b->text_length, a->text_length);
+    cr_assert(memcmp(b->text, a->text, a->text_length) == 0, "%s: texts of request %d differ", name,
+              i);
+    ASSERT_EQ(b->done.finish, a->done.finish);
+    ASSERT_EQ(b->num_choices, a->num_choices);
+    int num_top = MAX(a->request.params.num_logprobs, 0);
+    for (int k = 0; k < a->num_choices; k++)
+      expect_same_choice(&a->choices[k], &b->choices[k], num_top, name);
   }
 }
 

@@ -56,6 +56,11 @@ void client_several(job_t *job);
 int client_submit(client_t *client, job_t *job); /* engine_submit's answer */
 void client_drain(client_t *client);             /* what is there now */
 void client_run(client_t *client); /* until every submitted job is done, 300 s at most */
+/* Starts an engine, submits the jobs that make() prepares, and waits until all are done. */
+client_t *client_run_all(const engine_options_t *options, void (*make)(client_t *client));
+/* Fails unless both got the same to the last bit: tokens, logprobs, texts and ends of all jobs and
+ * of all their choices. `name` says what `got` is. */
+void client_expect_same(const client_t *want, const client_t *got, const char *name);
 void client_wait_output(client_t *client, const job_t *job, int32_t tokens);
 engine_stats_t client_stats(client_t *client);
 /* Compiles an EBNF grammar for the engine's vocabulary. The caller unrefs it. */

@@ -29,28 +29,6 @@ static void make_jobs(client_t *c) {
   }
 }
 
-static void expect_same(const client_t *want, const client_t *got, const char *name) {
-  for (int i = 0; i < JOBS; i++) {
-    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
-    cr_assert(a->num_output == b->num_output, "%s: request %d has %d tokens, alone %d", name, i,
-              b->num_output, a->num_output);
-    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
-    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
-              "%s: prompt logprobs of request %d differ", name, i);
-    ASSERT_EQ(a->text_length, b->text_length);
-    cr_assert(memcmp(a->text, b->text, a->text_length) == 0);
-    ASSERT_EQ(a->done.finish, b->done.finish);
-  }
-}
-
-static client_t *run_all(const engine_options_t *options) {
-  client_t *c = client_new(options);
-  make_jobs(c);
-  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
-  client_run(c);
-  return c;
-}
-
 /* One request at a time, one thread, no cache, whole prompts: nothing to share anything with. */
 static client_t *run_alone(void) {
   engine_options_t o = client_options(&ops_cpu);
@@ -58,7 +36,7 @@ static client_t *run_alone(void) {
   o.enable_prefix_caching = false;
   o.max_num_seqs = 1;
   o.max_num_batched_tokens = 512;
-  return run_all(&o);
+  return client_run_all(&o, make_jobs);
 }
 
 Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
@@ -87,8 +65,8 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
     o.max_model_len = 1024;
     o.enable_prefix_caching = variants[v].cache;
     o.draft = (draft_options_t){.tokens_max = variants[v].drafts, .match_min = 1, .match_max = 3};
-    client_t *c = run_all(&o);
-    expect_same(alone, c, variants[v].name);
+    client_t *c = client_run_all(&o, make_jobs);
+    client_expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     cr_assert(s.preemptions > 0 || variants[v].blocks > 80);
     ASSERT_EQ(s.preemptions_swap, (variants[v].swap ? s.preemptions : 0));

@@ -29,14 +29,6 @@ static void make_jobs(client_t *c) {
   }
 }
 
-static client_t *run_all(const engine_options_t *options) {
-  client_t *c = client_new(options);
-  make_jobs(c);
-  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
-  client_run(c);
-  return c;
-}
-
 static void expect_same(const client_t *want, const client_t *got, const char *model,
                         const char *name) {
   for (int i = 0; i < JOBS; i++) {
@@ -76,7 +68,7 @@ static void check(const char *model, how_t how) {
   o.enable_prefix_caching = false;
   o.max_num_seqs = 1;
   o.max_num_batched_tokens = 512;
-  client_t *alone = run_all(&o);
+  client_t *alone = client_run_all(&o, make_jobs);
   const struct {
     const char *name;
     int threads, seqs, budget, blocks;
@@ -97,7 +89,7 @@ static void check(const char *model, how_t how) {
     o.max_num_batched_tokens = variants[v].budget;
     o.num_blocks = variants[v].blocks;
     o.enable_prefix_caching = variants[v].cache;
-    client_t *c = run_all(&o);
+    client_t *c = client_run_all(&o, make_jobs);
     expect_same(alone, c, model, variants[v].name);
     engine_stats_t s = client_stats(c);
     cr_assert(s.preemptions > 0 || variants[v].blocks > 100, "%s: nothing was preempted", model);

@@ -42,37 +42,6 @@ static void submit_jobs(client_t *c) {
   }
 }
 
-static void expect_same_choice(const choice_t *want, const choice_t *got, int num_top) {
-  ASSERT_EQ(got->num_output, want->num_output);
-  ASSERT_IDS_EQ(got->output, want->output, CLIENT_OUTPUT_MAX);
-  cr_assert(memcmp(got->logprob, want->logprob, sizeof want->logprob) == 0, "logprobs differ");
-  for (int t = 0; t < want->num_output; t++) {
-    for (int k = 0; k < num_top; k++) {
-      ASSERT_EQ(got->top[t][k].id, want->top[t][k].id);
-      cr_assert(got->top[t][k].logprob == want->top[t][k].logprob, "best logprobs differ");
-    }
-  }
-  ASSERT_EQ(got->text_length, want->text_length);
-  cr_assert(memcmp(got->text, want->text, want->text_length) == 0);
-  ASSERT_EQ(got->done.finish, want->done.finish);
-}
-
-static void expect_same(const client_t *want, const client_t *got, const char *name) {
-  for (int i = 0; i < JOBS; i++) {
-    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
-    ASSERT_EQ_FOR(b->num_output, a->num_output, "%s: request %d", name, i);
-    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
-    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
-              "%s: prompt logprobs of request %d differ", name, i);
-    ASSERT_EQ(b->text_length, a->text_length);
-    cr_assert(memcmp(b->text, a->text, a->text_length) == 0);
-    ASSERT_EQ(b->done.finish, a->done.finish);
-    for (int j = 0; j < a->num_choices; j++) {
-      expect_same_choice(&a->choices[j], &b->choices[j], a->request.params.num_logprobs);
-    }
-  }
-}
-
 static engine_options_t options_of(int32_t max_step_ms) {
   engine_options_t o = client_options(&ops_cpu);
   o.num_threads = 2;
@@ -94,8 +63,8 @@ static client_t *run_with(int32_t max_step_ms) {
 
 Test(determinism_pace, tokens_do_not_depend_on_the_time_of_a_step, .timeout = 600) {
   client_t *unbounded = run_with(0), *short_steps = run_with(5), *long_steps = run_with(40);
-  expect_same(unbounded, short_steps, "5 ms");
-  expect_same(unbounded, long_steps, "40 ms");
+  client_expect_same(unbounded, short_steps, "5 ms");
+  client_expect_same(unbounded, long_steps, "40 ms");
   client_free(unbounded);
   client_free(short_steps);
   client_free(long_steps);
@@ -141,7 +110,7 @@ Test(determinism_pace, tokens_do_not_depend_on_wrong_costs, .timeout = 600) {
     char name[32];
     snprintf(name, sizeof name, "drawn costs %d", v);
     client_t *c = run_with_drawn_costs(v % 2 ? 40 : 5, (uint64_t)v, &seen);
-    expect_same(unbounded, c, name);
+    client_expect_same(unbounded, c, name);
     client_free(c);
     steps[v] = seen.steps;
     ASSERT_GT_FOR(seen.cut, 10, "%s cut prompts in some of %d steps", name, seen.bounded);

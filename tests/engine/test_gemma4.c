@@ -21,8 +21,7 @@ static engine_options_t gemma_options(void) {
   return o;
 }
 
-static client_t *run_all(const engine_options_t *options) {
-  client_t *c = client_new(options);
+static void make_jobs(client_t *c) {
   for (int i = 0; i < JOBS; i++) {
     job_t *job = client_job(c, 1 + (i * 29) % 180, 4 + (i * 7) % 40, i % 60);
     sampling_params_t *p = &job->request.params;
@@ -31,19 +30,6 @@ static client_t *run_all(const engine_options_t *options) {
     if (i % 7 == 0) p->repetition_penalty = 1.3f;
     if (i % 11 == 0) p->num_prompt_logprobs = 0;
     p->ignore_eos = i % 2 == 0;
-  }
-  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
-  client_run(c);
-  return c;
-}
-
-static void expect_same(const client_t *want, const client_t *got, const char *name) {
-  for (int i = 0; i < JOBS; i++) {
-    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
-    ASSERT_EQ_FOR(b->num_output, a->num_output, "%s: request %d", name, i);
-    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
-    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
-              "%s: prompt logprobs of request %d differ", name, i);
   }
 }
 
@@ -62,7 +48,7 @@ Test(gemma4, tokens_do_not_depend_on_company, .timeout = 300) {
   o.num_threads = o.max_num_seqs = 1;
   o.max_num_batched_tokens = 512;
   o.enable_prefix_caching = false;
-  client_t *alone = run_all(&o);
+  client_t *alone = client_run_all(&o, make_jobs);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     o = gemma_options();
     o.num_threads = variants[v].threads;
@@ -71,8 +57,8 @@ Test(gemma4, tokens_do_not_depend_on_company, .timeout = 300) {
     o.num_blocks = variants[v].blocks;
     o.enable_prefix_caching = variants[v].cache;
     o.draft = (draft_options_t){.tokens_max = variants[v].drafts, .match_min = 1, .match_max = 3};
-    client_t *c = run_all(&o);
-    expect_same(alone, c, variants[v].name);
+    client_t *c = client_run_all(&o, make_jobs);
+    client_expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     ASSERT_EQ_FOR((s.preemptions > 0), (variants[v].blocks == 60), "%s", variants[v].name);
     ASSERT_EQ_FOR((s.prefix_hits_tokens > 0), (variants[v].cache), "%s", variants[v].name);

@@ -34,24 +34,6 @@ static void make_jobs(client_t *c) {
   }
 }
 
-static client_t *run_all(const engine_options_t *options) {
-  client_t *c = client_new(options);
-  make_jobs(c);
-  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
-  client_run(c);
-  return c;
-}
-
-static void expect_same(const client_t *want, const client_t *got, const char *name) {
-  for (int i = 0; i < JOBS; i++) {
-    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
-    ASSERT_EQ_FOR(b->num_output, a->num_output, "%s: request %d", name, i);
-    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
-    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
-              "%s: prompt logprobs of request %d differ", name, i);
-  }
-}
-
 static void check_model(const char *model) {
   const struct {
     const char *name;
@@ -69,7 +51,7 @@ static void check_model(const char *model) {
   o.num_threads = o.max_num_seqs = 1;
   o.max_num_batched_tokens = 512;
   o.enable_prefix_caching = false;
-  client_t *alone = run_all(&o);
+  client_t *alone = client_run_all(&o, make_jobs);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     o = state_options(model);
     o.num_threads = variants[v].threads;
@@ -79,8 +61,8 @@ static void check_model(const char *model) {
     o.enable_prefix_caching = variants[v].snapshots > 0;
     o.num_snapshots = variants[v].snapshots;
     o.draft = (draft_options_t){variants[v].drafts, 1, 3};
-    client_t *c = run_all(&o);
-    expect_same(alone, c, variants[v].name);
+    client_t *c = client_run_all(&o, make_jobs);
+    client_expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     ASSERT_EQ((s.preemptions > 0), (variants[v].blocks == 60));
     if (variants[v].snapshots == 0) ASSERT_EQ(s.prefix_hits_tokens, 0);

@@ -54,32 +54,6 @@ static void make_jobs(client_t *c) {
   }
 }
 
-static client_t *run_all(const engine_options_t *options) {
-  client_t *c = client_new(options);
-  make_jobs(c);
-  for (int i = 0; i < JOBS; i++) ASSERT_EQ(client_submit(c, &c->jobs[i]), 0);
-  client_run(c);
-  return c;
-}
-
-static void expect_same(const client_t *want, const client_t *got, const char *name) {
-  for (int i = 0; i < JOBS; i++) {
-    const job_t *a = &want->jobs[i], *b = &got->jobs[i];
-    ASSERT_EQ_FOR(b->num_output, a->num_output, "%s: request %d", name, i);
-    ASSERT_IDS_EQ(b->output, a->output, CLIENT_OUTPUT_MAX);
-    cr_assert(memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs) == 0,
-              "%s: prompt logprobs of request %d differ", name, i);
-    ASSERT_EQ(b->num_choices, a->num_choices);
-    for (int k = 0; k < a->num_choices; k++) {
-      const choice_t *x = &a->choices[k], *y = &b->choices[k];
-      ASSERT_EQ_FOR(y->num_output, x->num_output, "%s: request %d, choice %d", name, i, k);
-      ASSERT_IDS_EQ(y->output, x->output, CLIENT_OUTPUT_MAX);
-      cr_assert(memcmp(x->logprob, y->logprob, sizeof x->logprob) == 0,
-                "%s: logprobs of request %d, choice %d differ", name, i, k);
-    }
-  }
-}
-
 Test(windows, tokens_do_not_depend_on_freed_blocks, .timeout = 600) {
   const struct {
     const char *name;
@@ -97,7 +71,7 @@ Test(windows, tokens_do_not_depend_on_freed_blocks, .timeout = 600) {
   o.max_num_seqs = 4;
   o.enable_prefix_caching = false;
   o.num_blocks = 600;
-  client_t *kept = run_all(&o);
+  client_t *kept = client_run_all(&o, make_jobs);
   ASSERT_EQ(kept->engine->pool->num_sides, 0);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     o = window_options();
@@ -107,9 +81,9 @@ Test(windows, tokens_do_not_depend_on_freed_blocks, .timeout = 600) {
     o.num_blocks = variants[v].blocks;
     o.enable_prefix_caching = variants[v].cache;
     o.draft = (draft_options_t){.tokens_max = variants[v].drafts, .match_min = 1, .match_max = 3};
-    client_t *c = run_all(&o);
+    client_t *c = client_run_all(&o, make_jobs);
     ASSERT_EQ(c->engine->pool->num_sides, GROUPS);
-    expect_same(kept, c, variants[v].name);
+    client_expect_same(kept, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     ASSERT_EQ_FOR((s.preemptions > 0), (variants[v].blocks == 110), "%s", variants[v].name);
     ASSERT_EQ((s.prefix_hits_tokens > 0), variants[v].cache);
