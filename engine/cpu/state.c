@@ -86,11 +86,21 @@ typedef struct saves {
   int32_t first, last;
 } saves_t;
 
+/* The first save of a row or of one behind it: saves are in the order of rows. */
+static int32_t first_save(const batch_t *batch, int64_t row) {
+  int32_t low = 0, high = batch->num_state_saves;
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    if (batch->state_saves[middle].row < row)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 static saves_t saves_of(const batch_t *batch, int64_t row) {
-  int32_t first = 0, last;
-  while (first < batch->num_state_saves && batch->state_saves[first].row < row) first++;
-  for (last = first; last < batch->num_state_saves && batch->state_saves[last].row == row;) last++;
-  return (saves_t){first, last};
+  return (saves_t){first_save(batch, row), first_save(batch, row + 1)};
 }
 
 /* ---- convolution ---- */
