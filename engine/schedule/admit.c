@@ -92,8 +92,9 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
      */
     bool whole =
         scheduler->options.reserve_full || blocked || plan_is_protected(scheduler, seq->group);
-    table_admit(scheduler, seq, &match, whole ? reserved : match.num_cached + n,
-                match.num_cached + n);
+    int32_t known = match.num_cached + n;
+    bool draws = n == 0 && !blocked && plan_has_beams(seq->group); /* maybe in this plan */
+    table_admit(scheduler, seq, &match, whole ? reserved : known, known + draws);
     if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
   }
   if (n > 0) plan_add(scheduler, seq, n);

@@ -192,3 +192,32 @@ Test(windows, preempted_forks_share_what_the_cache_cannot_give, .timeout = 120) 
   for (int i = 0; i < 3; i++) ASSERT_EQ(job->choices[i].num_output, 2 * BLOCK);
   client_free(c);
 }
+
+/* Beams that come back may draw in the plan of their admission, each in a block of its own: the
+ * admission takes the side blocks for that, too, or leaves the beams where they are. */
+Test(windows, beams_come_back_with_all_blocks_of_their_draw, .timeout = 120) {
+  engine_options_t o = window_options();
+  o.max_num_batched_tokens = 2 * BLOCK;
+  o.num_blocks = 100;
+  client_t *c = client_by_hand(&o);
+  scheduler_t *s = c->engine->scheduler;
+  block_pool_t *pool = c->engine->pool;
+  job_t *job = client_job(c, 2 * BLOCK, BLOCK, 1);
+  job->request.params.n = job->request.params.best_of = job->request.params.beam_width = 6;
+  client_several(job);
+  ASSERT_EQ(client_submit(c, job), 0);
+  while (s->running.count == 0 || !s->running.head->forked) engine_iterate(c->engine);
+  plan_preempt(s, s->running.head, false);
+  int32_t held[100], count = 0;
+  while (pool->num_free > 20) held[count++] = block_allocate(pool); /* the empty ones */
+  engine_iterate(c->engine);
+  ASSERT_EQ(s->num_preemptions, 1);
+  while (count > 0) block_release(pool, held[--count]);
+  for (int i = 0; i < 1000 && c->num_done == 0; i++) {
+    engine_iterate(c->engine);
+    client_drain(c);
+  }
+  ASSERT_EQ(c->num_done, 1);
+  ASSERT_EQ(s->num_preemptions, 1);
+  client_free(c);
+}
