@@ -300,17 +300,19 @@ static void check_passing(const scheduler_t *s) {
           name_of(check_track(&shorter->sequence)), name_of(check_track(first->sequence)));
 }
 
-/* Whether some choices of the group may sit out while others go: each lacked its last token only,
- * those also that had passed over blocks which another has filled. */
+/* Whether some choices of the group may sit out while others go, or all beams of it, which go
+ * together: each lacked its last token only, those also that had passed over blocks which another
+ * has filled. After a preemption they are prefills still, and are planned as what decodes. */
 static bool may_go_in_part(const scheduler_t *s, const group_t *g) {
-  bool last_only = g->forked && g->request->params.beam_width == 0;
+  bool last_only = g->forked, together = g->request->params.beam_width > 0;
   for (const sequence_t *q = &g->sequence; q && last_only; q = q->next) {
     int32_t left = sequence_num_planned(q) - q->num_computed_tokens;
     last_only = !sequence_is_live(q) || left == 1;
   }
   for (int32_t i = 0; i < s->plan.num_entries && last_only; i++) {
     const plan_entry_t *entry = &s->plan.entries[i];
-    last_only = entry->sequence->group != g || entry->num_tokens - entry->num_drafts == 1;
+    last_only =
+        entry->sequence->group != g || (!together && entry->num_tokens - entry->num_drafts == 1);
   }
   return last_only && pace_may_sit_out(s, g);
 }
