@@ -34,9 +34,22 @@ class Stopped(Exception):
     """gpu_check itself was told to end."""
 
 
+class Starting:
+    """A signal that comes while a process is started waits until it can be ended."""
+    here, name = False, None
+
+    @classmethod
+    def end(cls):
+        cls.here = False
+        if cls.name:
+            raise Stopped(cls.name)
+
+
 def stop_on_signals():
     def stop(number, _):
-        raise Stopped(signal.Signals(number).name)
+        Starting.name = signal.Signals(number).name
+        if not Starting.here:
+            raise Stopped(Starting.name)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
 
@@ -108,17 +121,20 @@ class Run:
         """Runs a command; its exit status and last line are the verdict. Returns the state."""
         before, log, begin = len(self.results), [], time.monotonic()
         limit_s = min(limit_s, self.left())
+        Starting.here = True
         try:
             process = subprocess.Popen(
                 [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, start_new_session=True,
                 env={**self.environment, **settings})
         except OSError as missing:
+            Starting.end()
             self.verdict(name, "FAILED", str(missing), counts=counts)
             return "FAILED"
         reader = threading.Thread(target=self.read, args=(process, log), daemon=True)
         reader.start()
         try:
+            Starting.end()
             status = self.wait(process, limit_s)
         finally:
             end_group(process)
