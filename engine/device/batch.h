@@ -49,8 +49,8 @@ typedef struct batch {
   int32_t *query_start_loc;     /* [R+1] exclusive prefix sum of chunk lengths, last = T */
   int32_t *num_computed_tokens; /* [R] before this step */
   int32_t *seq_lens;            /* [R] num_computed + chunk */
-  const int32_t **block_table;  /* [R] pointers to [num_groups, K] block numbers; those that are
-                                 * unused  or that no token sees any more (sides.h) are 0 */
+  const int32_t **block_table;  /* [R] pointers to [num_groups, K] block numbers; 0 = unused, or
+                                 * no token sees it any more (sides.h) */
   int32_t block_table_stride;   /* K */
   int32_t num_groups;           /* of layers, each with its own blocks: attention_t.group */
   uint8_t *do_sample;           /* [R] 1 = the row's last token is sampled */

@@ -66,9 +66,8 @@ static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
   } types[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
                {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
                {"su", ROPE_LONGROPE}};
-  const json_t *own = json_get(reader->root, "rope_type");
-  if (family->gemma4_keys && json_equals(own, "proportional")) return ROPE_PROPORTIONAL;
   const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
+  if (family->gemma4_keys && json_equals(type, "proportional")) return ROPE_PROPORTIONAL;
   bool mrope = family->mrope && json_equals(old, "mrope");
   if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
       !mrope && !(json_equals(type, "longrope") && json_equals(old, "su")) &&
