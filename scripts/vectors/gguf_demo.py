@@ -9,7 +9,6 @@ float32. BF16 has the numbers of the checkpoint, so both files give the same bit
 
 import argparse
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +27,14 @@ OUTER = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "ou
 
 def tensors(path):
     """Name and float32 values of every tensor of a safetensors file in bfloat16."""
-    data = path.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    for name, entry in json.loads(data[8:8 + length]).items():
+    data = np.memmap(path, np.uint8, "r")
+    length = int(data[:8].view("<u8")[0])
+    for name, entry in json.loads(bytes(data[8:8 + length])).items():
         if name == "__metadata__":
             continue
         assert entry["dtype"] == "BF16", name
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
-        halves = np.frombuffer(data[begin:end], dtype="<u2").astype(np.uint32)
+        halves = data[begin:end].view("<u2").astype(np.uint32)
         yield name, (halves << 16).view(np.float32).reshape(entry["shape"])
 
 

@@ -6,8 +6,6 @@ files are packed in this run (scripts/vectors/packing.py). How far rounding may 
 bounded by the log probabilities of a text that the model itself wrote."""
 
 import json
-import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -23,43 +21,11 @@ from hub import Hub
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/vectors"))
 import gguf_demo  # noqa: E402  pylint: disable=wrong-import-position
+import packed_checkpoint  # noqa: E402  pylint: disable=wrong-import-position
 import packing  # noqa: E402  pylint: disable=wrong-import-position
 
 NAME = "someone/Demo-26M"
 TEXT = "Once upon a time, there was a little girl named"
-DTYPES = {"uint8": "F8_E4M3", "int32": "I32", "int64": "I64", "float16": "F16", "float32": "F32",
-          "uint16": "BF16"}
-
-
-def write_safetensors(path, found):
-    header, blob = {}, b""
-    for name, values in found.items():
-        data = np.ascontiguousarray(values).tobytes()
-        header[name] = {"dtype": DTYPES[values.dtype.name], "shape": list(values.shape),
-                        "data_offsets": [len(blob), len(blob) + len(data)]}
-        blob += data
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + blob)
-
-
-def write_packed(folder, form):
-    """The demo model with its projections packed as `form`."""
-    pack, config = packing.CONFIGS[form]
-    folder.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json",
-                 "chat_template.jinja"):
-        if (DEMO / name).exists():
-            shutil.copy(DEMO / name, folder / name)
-    words = json.loads((DEMO / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(words | {"quantization_config": config}))
-    found = {}
-    for name, values in gguf_demo.tensors(DEMO / "model.safetensors"):
-        if "_proj" in name:
-            stem = name.removesuffix("weight")
-            found |= {stem + part: packed for part, packed in pack(values).items()}
-        else:
-            found[name] = (values.view(np.uint32) >> 16).astype(np.uint16)
-    write_safetensors(folder / "model.safetensors", found)
 
 
 def curl(server, path, body):
@@ -139,7 +105,7 @@ def test_gguf(start, wanted, tmp_path, form, loss):
 @pytest.mark.parametrize("form, loss", [("fp8", 0.1), ("awq", 0.25), ("gptq", 0.25),
                                         ("w4a16", 0.25)])
 def test_safetensors(start, wanted, tmp_path, form, loss):
-    write_packed(tmp_path / form, form)
+    packed_checkpoint.write(DEMO, tmp_path / form, form)
     server = start(str(tmp_path / form), "--max-model-len", 512)
     check(server, wanted, loss)
     shown = subprocess.run([ROOT / "build/inferd", "check", tmp_path / form], check=True,
