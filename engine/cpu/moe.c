@@ -113,9 +113,11 @@ static void activate_task(void *context, int64_t first, int64_t last, int worker
   (void)worker;
   const mixing_t *job = context;
   const int32_t width = job->moe->width;
+  const bool gated = activation_is_gated(job->moe->activation);
   for (int64_t pair = first; pair < last; pair++) {
-    float *up = job->space->up + pair * 2 * width;
-    job->device->kernels->activation(up, up, up + width, job->moe->activation, width);
+    float *up = job->space->up + pair * job->moe->up->stack_rows;
+    job->device->kernels->activation(up, up, gated ? up + width : NULL, job->moe->activation,
+                                     width);
     stage_row(job, job->moe->down, up, pair);
   }
 }
@@ -165,12 +167,12 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
   CHECK_LE(moe->top_k, moe->num_experts);
   CHECK_EQ(moe->up->stack, moe->num_experts);
   CHECK_EQ(moe->down->stack, moe->num_experts);
-  CHECK_EQ(moe->up->stack_rows, 2 * (int64_t)moe->width);
+  CHECK_EQ(moe->up->stack_rows,
+           (activation_is_gated(moe->activation) ? 2 : 1) * (int64_t)moe->width);
   CHECK_EQ(moe->down->cols, moe->width);
   CHECK_EQ(moe->router->rows, moe->num_experts);
   CHECK_EQ(moe->router->cols, moe->up->cols);
   CHECK_EQ(moe->up->cols, moe->down->stack_rows);
-  CHECK(activation_is_gated(moe->activation));
   const int64_t hidden = moe->up->cols;
   CHECK_LE(hidden, limits->hidden_max);
   const act_t *router_in = moe->router_in != NULL ? moe->router_in : in;

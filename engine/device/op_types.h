@@ -110,7 +110,7 @@ typedef enum routing {
 
 #define SHARE_EPSILON 1e-20f /* is added to the sum that normalises shares */
 
-/* A mixture of experts: E gated MLPs of width I, of which each row uses k. The weights of the
+/* A mixture of experts: E MLPs of width I, of which each row uses k. The weights of the
  * experts are stacks (weight_source_t) of E matrices. The router's weight is always DTYPE_F32,
  * because its logits are computed and compared in fp32. */
 typedef struct moe {
@@ -126,15 +126,15 @@ typedef struct moe {
   bool group_pairs;
   float share_floor, share_factor;
   float share_more;              /* 0 but for LFM2-MoE, which runs on a CPU alone */
-  activation_t activation;       /* must be gated */
+  activation_t activation;       /* must be gated, but on a CPU */
   const weight_t *router;        /* [E, h] */
   const vector_t *router_bias;   /* [E] or NULL */
   const act_t *router_in;        /* [rows, h] what the router reads; NULL = what the experts read */
   const vector_t *share_factors; /* [E] of the shares of ROUTING_LOGITS, or NULL */
-  const weight_t *up;            /* E x [2 I, h]: gate rows, then up rows */
-  const vector_t *up_bias;       /* [E, 2 I] or NULL */
-  const weight_t *down;          /* E x [h, I] */
-  const vector_t *down_bias;     /* [E, h] or NULL */
+  const weight_t *up;        /* E x [2 I, h]: gate rows, then up rows; [I, h] if it is not gated */
+  const vector_t *up_bias;   /* [E, 2 I] or NULL */
+  const weight_t *down;      /* E x [h, I] */
+  const vector_t *down_bias; /* [E, h] or NULL */
 } moe_t;
 
 #endif

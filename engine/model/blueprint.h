@@ -48,7 +48,7 @@ typedef enum block_kind {
 
 /* Flags of a single layer. */
 enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4, LAYER_MIXER = 8 };
-enum { LAYER_NO_ATTENTION = 16 };
+enum { LAYER_NO_ATTENTION = 16, LAYER_NO_MLP = 32 };
 
 /* Of models that read in both directions, and of classifiers. */
 typedef struct encoder {

@@ -383,7 +383,7 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   layer->mlp_width = layer_mlp_width(bp, i);
   if (bp->layer_flags[i] & LAYER_EXPERTS)
     load_experts(load, bp, layer, i);
-  else
+  else if (!(bp->layer_flags[i] & LAYER_NO_MLP))
     load_mlp(load, layer, i);
   if (bp->layer_scalars) load_beside(load, bp, layer, i);
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);

@@ -23,7 +23,8 @@ typedef enum mixer_keys {
   MIXERS_DELTA, /* linear_attention in layer_types or by full_attention_interval; linear_ keys */
   MIXERS_DELTA_BY_GROUP, /* the same; the rows of q, k, v and z stand together by group */
   MIXERS_GRANITE,        /* mamba_ keys; layer_types; shared_intermediate_size */
-  MIXERS_BAMBA           /* mamba_ keys; attn_layer_indices */
+  MIXERS_BAMBA,          /* mamba_ keys; attn_layer_indices */
+  MIXERS_NEMOTRON        /* hybrid_override_pattern or layers_block_type: one block a layer */
 } mixer_keys_t;
 
 typedef struct mixer_config {

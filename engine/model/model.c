@@ -20,16 +20,17 @@ static int32_t widest_head(const blueprint_t *bp) {
   return MAX(bp->head_dim, bp->full_head_dim);
 }
 
-static bool all_experts(const blueprint_t *bp) {
+/* No layer has a dense MLP. */
+static bool none_dense(const blueprint_t *bp) {
   for (int32_t i = 0; i < bp->num_layers; i++) {
-    if (!(bp->layer_flags[i] & LAYER_EXPERTS)) return false;
+    if (!(bp->layer_flags[i] & (LAYER_EXPERTS | LAYER_NO_MLP))) return false;
   }
   return true;
 }
 
 /* Width of the widest dense MLP; at least 1. */
 static int32_t mlp_width(const blueprint_t *bp) {
-  bool none = all_experts(bp) && !bp->experts_beside;
+  bool none = none_dense(bp) && !bp->experts_beside;
   return MAX(bp->shared_size, none ? 1 : layer_mlp_width(bp, bp->num_layers - 1));
 }
 
@@ -325,7 +326,7 @@ static void token_block(model_t *model, const layer_t *layer, act_t *out, const 
                         const act_t *residual, int32_t rows) {
   if (layer->mixer.in != NULL)
     mixer_block(model, layer, out, in, residual, rows);
-  else
+  else if (layer->o != NULL)
     attention_block(model, layer, out, in, residual, rows);
 }
 
@@ -382,7 +383,7 @@ static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const bl
                       const act_t *residual, int32_t rows) {
   if (layer->moe.num_experts > 0)
     expert_block(model, layer, out, in, residual, rows);
-  else
+  else if (layer->down != NULL)
     dense_block(model, layer, out, in, residual, layer->mlp_width, rows);
 }
 
@@ -433,7 +434,7 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
                                      normed ? scratch : NULL};
   const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
   switch (model->blueprint.block) {
-  case BLOCK_PRE_NORM:
+  case BLOCK_PRE_NORM: /* of Nemotron-H a layer has one of the two */
     token_block(model, layer, hidden, &attn_normed, hidden, rows);
     mlp_block(model, layer, hidden, &mlp_normed, hidden, rows);
     break;

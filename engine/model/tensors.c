@@ -159,6 +159,9 @@ static bool has_block(const blueprint_t *bp, int32_t layer, tensor_role_t role) 
   if ((is_key || is_value) && layer_reads_only(bp, layer)) return false;
   if (is_value && layer_k_is_v(bp, layer)) return false;
   if (role >= ROLE_QKV && role <= ROLE_SINKS) return !(flags & LAYER_NO_ATTENTION);
+  if (role == ROLE_ATTN_NORM) return !(flags & LAYER_NO_ATTENTION) || flags & LAYER_MIXER;
+  if (role == ROLE_MLP_NORM || (role >= ROLE_GATE && role <= ROLE_SHARED_SWITCH))
+    return !(flags & LAYER_NO_MLP);
   if (role == ROLE_ATTN_GATE) return bp->attn_gate && !(flags & LAYER_NO_ATTENTION);
   if (role >= ROLE_MIX_IN) return flags & LAYER_MIXER;
   return true;

@@ -14,10 +14,10 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.")
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 AROUND_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")  # families whose norms are (1 + w)
-PLAIN_NORMS = ("gemma4",)  # but not these
+PLAIN_NORMS = ("gemma4", "nemotron_h")  # but not these
 NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expert_scale",
          "norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
-         "ln_f.weight", "ln_attn.weight", "ln_mlp.weight")
+         "ln_f.weight", "norm_f.weight", "ln_attn.weight", "ln_mlp.weight")
 # Parts of names that transformers writes otherwise into files.
 STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
           "minimax_m2": {".mlp.": ".block_sparse_moe."},
@@ -100,6 +100,8 @@ def experts_of(model, name, shape, seed):
         return values(name, shape, shape[2], seed)
     base = name.rsplit(".", 1)[0]
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
+    if kind == "nemotron_h":
+        parts = [name.rsplit(".", 1)[1]]
     if kind in ("mixtral", "minimax_m2", "lfm2_moe"):
         parts = ["w2"] if name.endswith("down_proj") else ["w1", "w3"]
     rows = shape[1] // len(parts)

@@ -73,6 +73,18 @@ def bamba(hidden, heads, *args, **more):
         "attn_layer_indices": [1], "rope_theta": 1e4, **MAMBA, **more})
 
 
+def nemotron_h(hidden, heads, *args, **more):
+    """A layer is one block, by its letter: Mamba-2, attention, an MLP or experts."""
+    made = llama_like("NemotronHForCausalLM", "nemotron_h", hidden, heads, *args, **{
+        "hybrid_override_pattern": "M*-ME", "mamba_num_heads": heads * 2, "mamba_head_dim": 12,
+        "n_groups": 2, "ssm_state_size": 24, "conv_kernel": 4, "mlp_hidden_act": "relu2",
+        "head_dim": 16, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 1,
+        "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 56,
+        "routed_scaling_factor": 2.5, "layer_norm_epsilon": 1e-5, **more})
+    made["num_hidden_layers"] = len(made["hybrid_override_pattern"])
+    return without(made, "hidden_act", "rope_theta", "rms_norm_eps")
+
+
 def draw_sizes(rng, head_dims):
     """hidden, heads, kv_heads, mlp, and what all have."""
     kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
@@ -146,8 +158,30 @@ def draw_mamba(rng, dtype, make):
                 position_embedding_type=rng.choice(["nope", "rope"]))
 
 
+def draw_nemotron_h(rng, dtype):
+    sizes, head_dim, more = draw_sizes(rng, [16, 32, 48])
+    pattern = [rng.choice("MM*-E") for _ in range(rng.randint(2, 6))] + ["*", rng.choice("ME-")]
+    rng.shuffle(pattern)
+    groups, expert_groups = rng.choice([1, 2, 3]), rng.choice([1, 1, 2])
+    count = expert_groups * rng.randint(2, 4)
+    taken = rng.randint(1, expert_groups) if dtype == "float32" else expert_groups
+    top = rng.randint(1, count // expert_groups * taken) if dtype == "float32" else count
+    return nemotron_h(*sizes, dtype, **{**more, "hybrid_override_pattern": "".join(pattern),
+                      "head_dim": head_dim + 2 * rng.randint(0, 3), "n_groups": groups,
+                      "mamba_num_heads": groups * rng.choice([1, 2, 5]),
+                      "mamba_head_dim": rng.choice([7, 16, 40]), "conv_kernel": rng.choice([2, 4]),
+                      "ssm_state_size": rng.choice([5, 16, 33]), "use_bias": rng.random() < 0.3,
+                      "use_conv_bias": rng.random() < 0.7, "n_group": expert_groups,
+                      "mlp_bias": "E" not in pattern and rng.random() < 0.5,
+                      "topk_group": taken, "n_routed_experts": count, "num_experts_per_tok": top,
+                      "norm_topk_prob": rng.random() < 0.7,
+                      "moe_intermediate_size": 8 * rng.randint(2, 9),
+                      "moe_shared_expert_intermediate_size": 8 * rng.randint(2, 9)})
+
+
 STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe,
                "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
+               "nemotron_h": draw_nemotron_h,
                "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
                "qwen3_next": lambda rng, dtype: draw_delta(rng, dtype, qwen3_next),
                "qwen3_5": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5),
@@ -188,4 +222,11 @@ STATE_CASES = {
     "state-files-lfm2-moe": ("plain", lfm2_moe(
         48, 3, 1, 96, "bfloat16", num_experts=4, num_experts_per_tok=4, moe_intermediate_size=40,
         num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], **STATE_TINY)),
+    "state-nemotron-h": (None, nemotron_h(72, 3, 1, 100)),
+    "state-nemotron-h-dense-bf16": (None, nemotron_h(
+        64, 4, 2, 120, "bfloat16", hybrid_override_pattern="M-*M-", use_bias=True, mlp_bias=True,
+        n_groups=1)),
+    "state-files-nemotron-h": ("plain", nemotron_h(
+        48, 2, 1, 64, hybrid_override_pattern="ME*", n_group=2, topk_group=1, n_routed_experts=6,
+        **STATE_TINY)),
 }

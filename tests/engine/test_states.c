@@ -82,6 +82,11 @@ Test(states, tokens_of_delta_nets_do_not_either, .timeout = 300) {
   check_model("tests/fixtures/delta");
 }
 
+/* Mamba-2 and experts, each in layers of their own. */
+Test(states, tokens_of_scans_do_not_either, .timeout = 300) {
+  check_model("tests/fixtures/scan");
+}
+
 /* ---- hits ---- */
 
 enum { SHARED = 100, OWN = 20, ANSWER = 80 };
@@ -136,6 +141,7 @@ static void check_hits(const char *model) {
 Test(states, chats_and_shared_prompts_are_hits, .timeout = 120) {
   check_hits("tests/fixtures/states");
   check_hits("tests/fixtures/delta");
+  check_hits("tests/fixtures/scan");
 }
 
 /* ---- refusals ---- */

@@ -99,7 +99,8 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_GRANITE: return family->granite_keys;
   case FOR_LOGIT_SCALE: return family->logit_scale != 0;
   case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
-  case FOR_SHARED_EXPERTS: return family->expert_keys == EXPERTS_DEEPSEEK;
+  case FOR_SHARED_EXPERTS:
+    return family->expert_keys == EXPERTS_DEEPSEEK || family->expert_keys == EXPERTS_NEMOTRON;
   case FOR_QK_NORM: return family->qk_norm_key != NULL || family->qk_norm_whole;
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
@@ -215,7 +216,7 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
                                         family->hidden_size, 1, HIDDEN_MAX);
   bp->num_layers =
       (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-                          family->num_layers, 1, MODEL_LAYERS_MAX);
+                          config_count_layers(reader, family), 1, MODEL_LAYERS_MAX);
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
   bp->intermediate_size = (int32_t)config_int_or_null(
@@ -281,8 +282,10 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
                {"gelu_new", ACTIVATION_GELU_TANH},
                {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}};
   const char *name;
-  const json_t *value = config_find(
-      reader, KEYS("hidden_act", "hidden_activation", "activation_function", "activation"), &name);
+  const json_t *value = config_find(reader,
+                                    KEYS("hidden_act", "hidden_activation", "activation_function",
+                                         "activation", "mlp_hidden_act"),
+                                    &name);
   bp->gated_mlp = family->gated_mlp;
   if (family->gated_mlp) {
     bool tanh_form = strcmp(family->activation, "gelu_pytorch_tanh") == 0;

@@ -50,6 +50,8 @@ void config_read_beside(config_reader_t *reader, blueprint_t *blueprint);
 /* Layers with a state, and what else families that have them spell their own way. config_mixer.c.
  */
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Layers of a model whose num_hidden_layers is absent. */
+int32_t config_count_layers(config_reader_t *reader, const family_t *family);
 /* Experts, and the layers that have them. config_experts.c. */
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Heads of latent attention; the scale of its scores, which needs the rope. config_latent.c. */

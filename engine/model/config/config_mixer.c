@@ -7,6 +7,7 @@
 #include "engine/base/util.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MLP_MAX = 1 << 20, MIXER_HEADS_MAX = 1024, MIXER_DIM_MAX = 1024 };
 
@@ -154,6 +155,23 @@ static void read_step_limit(config_reader_t *reader, mixer_config_t *mixer) {
     config_refuse(reader, "time_step_limit", limit, "two numbers, the second no smaller");
 }
 
+/* The scan of heads [heads, head_dim], of which `groups` share B and C. */
+static void set_scan(config_reader_t *reader, blueprint_t *bp, int64_t heads, int64_t head_dim,
+                     int64_t groups) {
+  mixer_config_t *mixer = &bp->mixer;
+  if (heads % groups != 0)
+    config_refuse(reader, "mamba_n_groups", NULL, "is %lld, which does not divide the %lld heads",
+                  (long long)groups, (long long)heads);
+  if (reader->code != 0) return;
+  mixer->kind = MIXER_MAMBA2;
+  mixer->num_heads = (int32_t)heads;
+  mixer->num_groups = (int32_t)groups;
+  mixer->value_dim = (int32_t)head_dim;
+  mixer->norm = mixer->gate_first = true;
+  mixer->norm_group = (int32_t)(heads * head_dim / groups);
+  mixer->norm_eps = bp->norm_eps;
+}
+
 static void read_mamba(config_reader_t *reader, blueprint_t *bp) {
   mixer_config_t *mixer = &bp->mixer;
   int64_t inner = config_int(reader, KEYS("mamba_expand"), 2, 1, 64) * bp->hidden_size;
@@ -167,21 +185,11 @@ static void read_mamba(config_reader_t *reader, blueprint_t *bp) {
     config_refuse(reader, "mamba_n_heads", NULL,
                   "is %lld; with heads of %lld they must be mamba_expand x hidden_size, %lld",
                   (long long)heads, (long long)head_dim, (long long)inner);
-  if (heads % groups != 0 || inner % groups != 0)
-    config_refuse(reader, "mamba_n_groups", NULL, "is %lld, which does not divide mamba_n_heads",
-                  (long long)groups);
-  if (reader->code != 0) return;
-  mixer->kind = MIXER_MAMBA2;
-  mixer->num_heads = (int32_t)heads;
-  mixer->num_groups = (int32_t)groups;
-  mixer->value_dim = (int32_t)head_dim;
+  set_scan(reader, bp, heads, head_dim, groups);
   mixer->key_dim = (int32_t)config_int(reader, KEYS("mamba_d_state"), 256, 1, MIXER_DIM_MAX);
   mixer->taps = (int32_t)config_int(reader, KEYS("mamba_d_conv"), 4, 2, CONV_TAPS_MAX);
   mixer->conv_bias = config_bool(reader, KEYS("mamba_conv_bias"), true);
   mixer->bias = config_bool(reader, KEYS("mamba_proj_bias"), false);
-  mixer->norm = mixer->gate_first = true;
-  mixer->norm_group = (int32_t)(inner / groups);
-  mixer->norm_eps = bp->norm_eps;
   read_step_limit(reader, mixer);
 }
 
@@ -212,12 +220,96 @@ static void read_bamba(config_reader_t *reader, blueprint_t *bp) {
   read_mamba(reader, bp);
 }
 
+/* ---- Nemotron-H: a layer is one block: Mamba-2, attention, an MLP or experts ---- */
+
+enum { ONLY_MIXER = IN_PLACE | LAYER_NO_MLP, ONLY_MLP = LAYER_NO_ATTENTION };
+enum { ONLY_EXPERTS = ONLY_MLP | LAYER_EXPERTS };
+
+static const struct {
+  char letter; /* in hybrid_override_pattern */
+  const char *name, *later_name;
+  uint8_t flags;
+} blocks[] = {
+    {'M', "mamba", "linear_attention", ONLY_MIXER},
+    {'*', "attention", "full_attention", LAYER_NO_MLP},
+    {'-', "mlp", "mlp", ONLY_MLP},
+    {'E', "moe", "moe", ONLY_EXPERTS},
+};
+
+/* A string with a letter for every layer, or a list of names. */
+static const json_t *find_blocks(config_reader_t *reader, const char **key) {
+  const json_t *list = config_find(reader, KEYS("layers_block_type", "layer_types"), key);
+  if (json_is_given(list)) return list;
+  *key = "hybrid_override_pattern";
+  return config_get(reader, *key);
+}
+
+int32_t config_count_layers(config_reader_t *reader, const family_t *family) {
+  const char *key;
+  const json_t *given = family->mixer_keys == MIXERS_NEMOTRON ? find_blocks(reader, &key) : NULL;
+  if (!json_is_given(given)) return family->num_layers;
+  size_t count = given->type == JSON_STRING ? given->length : given->count;
+  return (int32_t)MIN(count, MODEL_LAYERS_MAX + 1);
+}
+
+static void set_block(config_reader_t *reader, const char *key, const json_t *given, int32_t layer,
+                      blueprint_t *bp) {
+  for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+    bool found =
+        given->type == JSON_STRING && strcmp(key, "hybrid_override_pattern") == 0
+            ? given->text[layer] == blocks[i].letter
+            : json_equals(given, blocks[i].name) || json_equals(given, blocks[i].later_name);
+    if (!found) continue;
+    bp->layer_flags[layer] |= blocks[i].flags | LAYER_NO_ROPE;
+    return;
+  }
+  config_refuse(reader, key, given, "M, *, -, E, or mamba, attention, mlp, moe (layer %d)", layer);
+}
+
+static void read_blocks(config_reader_t *reader, blueprint_t *bp) {
+  const char *key;
+  const json_t *given = find_blocks(reader, &key);
+  bool is_text = given != NULL && given->type == JSON_STRING;
+  size_t count = !json_is_given(given) ? 0 : is_text ? given->length : given->count;
+  if ((!is_text && (given == NULL || given->type != JSON_ARRAY)) ||
+      count != (size_t)bp->num_layers) {
+    config_refuse(reader, key, NULL, "must name the blocks of %d layers, found %zu", bp->num_layers,
+                  count);
+    return;
+  }
+  int32_t layer = 0;
+  for (; is_text && layer < bp->num_layers; layer++) set_block(reader, key, given, layer, bp);
+  if (is_text) return;
+  JSON_EACH(name, given) set_block(reader, key, name, layer++, bp);
+}
+
+static void read_nemotron(config_reader_t *reader, blueprint_t *bp) {
+  mixer_config_t *mixer = &bp->mixer;
+  const json_t *window = config_get(reader, "sliding_window");
+  const json_t *act = config_get(reader, "mamba_hidden_act");
+  read_blocks(reader, bp);
+  int64_t heads = config_int(reader, KEYS("mamba_num_heads"), 128, 1, MIXER_HEADS_MAX);
+  int64_t head_dim = config_int(reader, KEYS("mamba_head_dim"), 64, 1, MIXER_DIM_MAX);
+  int64_t groups = config_int(reader, KEYS("n_groups", "mamba_n_groups"), 8, 1, MIXER_HEADS_MAX);
+  set_scan(reader, bp, heads, head_dim, groups);
+  mixer->key_dim = (int32_t)config_int(reader, KEYS("ssm_state_size"), 128, 1, MIXER_DIM_MAX);
+  mixer->taps =
+      (int32_t)config_int(reader, KEYS("conv_kernel", "mamba_d_conv"), 4, 2, CONV_TAPS_MAX);
+  mixer->conv_bias = config_bool(reader, KEYS("use_conv_bias", "mamba_conv_bias"), true);
+  mixer->bias = config_bool(reader, KEYS("use_bias"), false);
+  read_step_limit(reader, mixer);
+  if (json_is_given(window)) config_refuse(reader, "sliding_window", window, "absent or null");
+  if (json_is_given(act) && !json_equals(act, "silu"))
+    config_refuse(reader, "mamba_hidden_act", act, "\"silu\"");
+}
+
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   switch (family->mixer_keys) {
   case MIXERS_NONE: return;
   case MIXERS_LFM2: read_lfm2(reader, family, bp); break;
   case MIXERS_GRANITE: read_granite(reader, bp); break;
   case MIXERS_BAMBA: read_bamba(reader, bp); break;
+  case MIXERS_NEMOTRON: read_nemotron(reader, bp); break;
   case MIXERS_DELTA:
   case MIXERS_DELTA_BY_GROUP:
     bp->mixer.by_group = family->mixer_keys == MIXERS_DELTA_BY_GROUP;

@@ -1,5 +1,5 @@
 /* config_router.c: experts that are scored by a router with a rule of its own: DeepSeek and its
- * kin, ERNIE 4.5, MiniMax M2, LFM2-MoE.
+ * kin, ERNIE 4.5, MiniMax M2, LFM2-MoE, Nemotron-H.
  *
  * Any thread, no state.
  */
@@ -162,6 +162,29 @@ static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint
   mark_layers(bp, first, bp->num_layers, 1);
 }
 
+/* The layers with experts are marked; a model may have none. */
+static void read_nemotron(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const json_t *latent = config_get(reader, "moe_latent_size");
+  bool any = false;
+  for (int32_t i = 0; i < bp->num_layers; i++) any |= (bp->layer_flags[i] & LAYER_EXPERTS) != 0;
+  if (!any) return;
+  bp->num_experts = (int32_t)config_int(reader, KEYS("n_routed_experts", "num_local_experts"),
+                                        family->num_experts, 1, EXPERTS_MAX);
+  bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok"), family->experts_top, 1,
+                                        EXPERTS_TOP_MAX);
+  bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), family->expert_size,
+                                        1, EXPERT_SIZE_MAX);
+  bp->shared_size = (int32_t)config_int(reader, KEYS("moe_shared_expert_intermediate_size"),
+                                        family->shared_size, 1, EXPERT_SIZE_MAX);
+  bp->share_factor =
+      config_double(reader, KEYS("routed_scaling_factor"), family->share_factor, 0, 1e4, true);
+  bp->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
+  if (json_is_given(latent)) config_refuse(reader, "moe_latent_size", latent, "absent or null");
+  if (bp->mlp_bias)
+    config_refuse(reader, "mlp_bias", config_get(reader, "mlp_bias"), "false beside experts");
+  read_groups(reader, family, bp);
+}
+
 void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   blueprint->routing = family->routing;
   blueprint->num_groups = blueprint->groups_top = 1;
@@ -171,9 +194,11 @@ void config_read_router(config_reader_t *reader, const family_t *family, bluepri
   case EXPERTS_ERNIE: read_ernie(reader, family, blueprint); break;
   case EXPERTS_MINIMAX: read_minimax(reader, family, blueprint); break;
   case EXPERTS_LFM2: read_lfm2(reader, family, blueprint); break;
+  case EXPERTS_NEMOTRON: read_nemotron(reader, family, blueprint); break;
   default: read_deepseek(reader, family, blueprint); break;
   }
   if (reader->code != 0) return;
+  if (blueprint->num_experts == 0 && family->expert_keys == EXPERTS_NEMOTRON) return;
   if (blueprint->num_experts < 1 || blueprint->experts_top < 1) {
     config_refuse(reader, blueprint->num_experts < 1 ? "n_routed_experts" : "num_experts_per_tok",
                   NULL, "is missing and %s has no default", family->architecture);

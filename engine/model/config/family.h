@@ -33,7 +33,8 @@ typedef enum expert_keys {
   EXPERTS_ERNIE,    /* moe_num_experts, moe_k ... */
   EXPERTS_MINIMAX,  /* as Mixtral, scored by a sigmoid */
   EXPERTS_LFM2,     /* num_experts behind num_dense_layers, scored by a sigmoid */
-  EXPERTS_GEMMA4    /* enable_moe_block; beside a dense MLP */
+  EXPERTS_GEMMA4,   /* enable_moe_block; beside a dense MLP */
+  EXPERTS_NEMOTRON  /* as DeepSeek, without gates; the layers that config_mixer.c marks */
 } expert_keys_t;
 
 /* Which full-attention layers of a family with windows do without rotation. */

@@ -84,14 +84,14 @@ static const tensor_pattern_t qwen3_5_patterns[] = {
 };
 
 /* Mamba-2, as transformers names it. */
-#define MAMBA_ROWS                                                                                 \
-  MIX(ROLE_MIX_IN, "mamba.in_proj", DIM_MIX_IN, DIM_HIDDEN, WHEN_MIXER_BIAS),                      \
-      MIX_CONV("mamba.conv1d", WHEN_CONV_BIAS),                                                    \
-      MIX_VECTOR(ROLE_MIX_DECAY, "mamba.A_log!", DIM_MIX_HEADS),                                   \
-      MIX_VECTOR(ROLE_MIX_BIAS, "mamba.dt_bias!", DIM_MIX_HEADS),                                  \
-      MIX_VECTOR(ROLE_MIX_SKIP, "mamba.D!", DIM_MIX_HEADS),                                        \
-      MIX_VECTOR(ROLE_MIX_NORM, "mamba.norm", DIM_MIX_NORM),                                       \
-      MIX(ROLE_MIX_OUT, "mamba.out_proj", DIM_HIDDEN, DIM_MIX_INNER, WHEN_MIXER_BIAS)
+#define MAMBA_ROWS(part)                                                                           \
+  MIX(ROLE_MIX_IN, part "in_proj", DIM_MIX_IN, DIM_HIDDEN, WHEN_MIXER_BIAS),                       \
+      MIX_CONV(part "conv1d", WHEN_CONV_BIAS),                                                     \
+      MIX_VECTOR(ROLE_MIX_DECAY, part "A_log!", DIM_MIX_HEADS),                                    \
+      MIX_VECTOR(ROLE_MIX_BIAS, part "dt_bias!", DIM_MIX_HEADS),                                   \
+      MIX_VECTOR(ROLE_MIX_SKIP, part "D!", DIM_MIX_HEADS),                                         \
+      MIX_VECTOR(ROLE_MIX_NORM, part "norm", DIM_MIX_NORM),                                        \
+      MIX(ROLE_MIX_OUT, part "out_proj", DIM_HIDDEN, DIM_MIX_INNER, WHEN_MIXER_BIAS)
 #define STACKED(role, name, rows, cols)                                                            \
   { role, "layers.#.block_sparse_moe." name, rows, cols, WHEN_EXPERTS, WHEN_NEVER, FORM_STACK }
 
@@ -100,7 +100,7 @@ static const tensor_pattern_t granite_hybrid_patterns[] = {
     DECODER_ROWS,
     PRE_NORMS,
     ATTENTION_ROWS,
-    MAMBA_ROWS,
+    MAMBA_ROWS("mamba."),
     {ROLE_GATE_UP, "layers.#.shared_mlp.input_linear", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE,
      WHEN_NEVER, FORM_PLAIN},
     {ROLE_DOWN, "layers.#.shared_mlp.output_linear", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_NEVER,
@@ -121,7 +121,7 @@ static const tensor_pattern_t bamba_patterns[] = {
     LAYER_NORM(ROLE_ATTN_NORM, "input_layernorm"),
     LAYER_NORM(ROLE_MLP_NORM, "pre_ff_layernorm"),
     ATTENTION_ROWS,
-    MAMBA_ROWS,
+    MAMBA_ROWS("mamba."),
     {ROLE_GATE, "layers.#.feed_forward.gate_proj", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_MLP_BIAS,
      FORM_PLAIN},
     {ROLE_UP, "layers.#.feed_forward.up_proj", DIM_MLP, DIM_HIDDEN, WHEN_ALWAYS, WHEN_MLP_BIAS,
@@ -130,6 +130,36 @@ static const tensor_pattern_t bamba_patterns[] = {
      FORM_PLAIN},
 };
 
+/* A layer has one block, which is the mixer, and one norm. */
+#define BLOCK(role, name, rows, cols, when, bias)                                                  \
+  ROW(role, "layers.#.mixer." name, rows, cols, when, bias)
+
+static const tensor_pattern_t nemotron_h_patterns[] = {
+    ROW(ROLE_EMBED, "embeddings", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_FINAL_NORM, "norm_f", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER),
+    ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
+    LAYER_NORM(ROLE_ATTN_NORM, "norm"),
+    LAYER_NORM(ROLE_MLP_NORM, "norm"),
+    BLOCK(ROLE_Q, "q_proj", DIM_Q, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    BLOCK(ROLE_K, "k_proj", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    BLOCK(ROLE_V, "v_proj", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER),
+    BLOCK(ROLE_O, "o_proj", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_NEVER),
+    MAMBA_ROWS("mixer."),
+    BLOCK(ROLE_UP, "up_proj", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS),
+    BLOCK(ROLE_DOWN, "down_proj", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_DENSE_BIAS),
+    ROUTER("mixer.gate", WHEN_NEVER),
+    BLOCK(ROLE_CHOICE_BIAS, "gate.e_score_correction_bias!", DIM_EXPERTS, DIM_NONE, WHEN_SCORED,
+          WHEN_NEVER),
+    EXPERT(ROLE_EXPERT_UP, "mixer.experts.*.up_proj", DIM_EXPERT, DIM_HIDDEN),
+    EXPERT(ROLE_EXPERT_DOWN, "mixer.experts.*.down_proj", DIM_HIDDEN, DIM_EXPERT),
+    BLOCK(ROLE_SHARED_UP, "shared_experts.up_proj", DIM_SHARED, DIM_HIDDEN, WHEN_SHARED,
+          WHEN_NEVER),
+    BLOCK(ROLE_SHARED_DOWN, "shared_experts.down_proj", DIM_HIDDEN, DIM_SHARED, WHEN_SHARED,
+          WHEN_NEVER),
+};
+
+const layout_t layout_nemotron_h = {PATTERNS(nemotron_h_patterns),
+                                    .prefixes = {"backbone.", DECODER_PREFIXES}};
 const layout_t layout_granite_hybrid = LLAMA_LIKE(granite_hybrid_patterns);
 const layout_t layout_bamba = LLAMA_LIKE(bamba_patterns);
 const layout_t layout_qwen3_next = LLAMA_LIKE(qwen3_next_patterns);

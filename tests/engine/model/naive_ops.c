@@ -414,13 +414,16 @@ static void naive_gated_add(device_t *device, act_t *out, const act_t *in, const
 static void add_expert(float *out, const float *x, const moe_t *moe, int32_t e, double share,
                        double *scratch) {
   const int64_t width = moe->width, hidden = moe->up->cols;
-  for (int64_t i = 0; i < 2 * width; i++) {
-    const float *w = moe->up->values + (e * 2 * width + i) * hidden;
-    scratch[i] = moe->up_bias != NULL ? moe->up_bias->values[e * 2 * width + i] : 0.0;
+  const bool gated = activation_is_gated(moe->activation);
+  const int64_t rows = gated ? 2 * width : width;
+  for (int64_t i = 0; i < rows; i++) {
+    const float *w = moe->up->values + (e * rows + i) * hidden;
+    scratch[i] = moe->up_bias != NULL ? moe->up_bias->values[e * rows + i] : 0.0;
     for (int64_t k = 0; k < hidden; k++) scratch[i] += (double)x[k] * w[k];
   }
   for (int64_t i = 0; i < width; i++)
-    scratch[i] = naive_gate(moe->activation, scratch[i], scratch[i + width]);
+    scratch[i] = gated ? naive_gate(moe->activation, scratch[i], scratch[i + width])
+                       : naive_activate(moe->activation, scratch[i]);
   for (int64_t n = 0; n < hidden; n++) {
     const float *w = moe->down->values + (e * hidden + n) * width;
     double sum = moe->down_bias != NULL ? moe->down_bias->values[e * hidden + n] : 0.0;
