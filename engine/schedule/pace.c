@@ -143,6 +143,24 @@ int32_t plan_part(scheduler_t *scheduler, const group_t *group) {
   return fits < 1 ? 1 : (int32_t)MIN(fits, INT32_MAX);
 }
 
+bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group) {
+  if (!scheduler->pace.is_on) return true;
+  tenant_pace_t *client = pace_of(scheduler, group);
+  double ns = 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (seq->num_drafts == 0) continue;
+    cost_work_t work = cost_of_tokens(seq->num_computed_tokens, 1 + seq->num_drafts);
+    work.of[COST_ROW] = 1 + seq->num_drafts;
+    ns += MAX(cost_ns(&scheduler->cost, &work) - sequence_ns(scheduler, seq), 0);
+  }
+  /* A group that was on the host is not among the decodes that were counted. */
+  double decodes_ns =
+      MAX(client->decodes_ns + client->drafts_ns, client->spent_ns + decode_ns(scheduler, group));
+  if (decodes_ns + ns > client_bound(scheduler, client)) return false;
+  client->drafts_ns += ns;
+  return true;
+}
+
 bool plan_next_round(scheduler_t *scheduler) {
   bool any = false;
   if (scheduler->pace.num_sat_out == 0) return false;

@@ -37,6 +37,9 @@ bool plan_takes_turn(scheduler_t *scheduler, group_t *group);
 /* How many sequences of a group whose turn it is decode in this step: if all cost more than its
  * client has, those that fit, at least one; beams go together. */
 int32_t plan_part(scheduler_t *scheduler, const group_t *group);
+/* Whether the draft tokens that the group wants leave its client time for all its decodes; then
+ * that time is theirs. */
+bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group);
 /* After all groups were asked: whether some that sit out may go after all, since a client has time
  * left and none whose turn is next: then they are asked again. */
 bool plan_next_round(scheduler_t *scheduler);

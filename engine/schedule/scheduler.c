@@ -300,7 +300,8 @@ bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
   int32_t others =
       scheduler->options.max_num_seqs - scheduler->plan.num_entries - group_num_running(group);
   if (total + others > plan_budget_left(scheduler) ||
-      table_need_group(scheduler, group) > slices_num_free(scheduler)) {
+      table_need_group(scheduler, group) > slices_num_free(scheduler) ||
+      !plan_takes_drafts(scheduler, group)) {
     drop_drafts(group);
   }
   total = 0;

@@ -22,6 +22,7 @@ typedef struct tenant_pace {
   uint64_t number;     /* of the pace that the rest belongs to */
   int32_t num_decodes; /* groups that decode */
   double decodes_ns;   /* cost of all of them */
+  double drafts_ns;    /* cost of the draft tokens behind them that are planned */
   double spent_ns;     /* cost of what is planned */
   double aside_ns;     /* cost of what is set aside for its first prompt */
   int32_t num_planned; /* entries */

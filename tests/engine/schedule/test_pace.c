@@ -153,6 +153,23 @@ Test(pace, choices_of_one_request_take_turns) {
   rig_free(rig);
 }
 
+/* The decodes of client 1 take 4.4 of 8 ms: with four draft tokens 8.8 ms, and three choices of it
+ * would sit out in turns. The one decode of client 2 has the time for them. */
+Test(pace, draft_tokens_take_no_time_of_decodes) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 8e6}, false);
+  group_t *one = add(rig, 1, 8), *stream = add(rig, 2, 8), *choices;
+  rig->requests[rig->count].tenant = 1;
+  choices = rig_add_several(rig, 8, 100, 0, 3);
+  run(rig, 2);
+  rig->scheduler->options.draft.tokens_max = 4;
+  rig->scheduler->options.draft_model = true;
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(one, 1), CHUNK(stream, 5), CHUNK(choices, 1));
+  EXPECT_EQ(rig->scheduler->plan.num_entries, 5);
+  EXPECT_EQ(rig->scheduler->plan.num_tokens, 9);
+  rig_free(rig);
+}
+
 Test(pace, newcomers_of_a_client_put_nobody_off_for_long) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 3e6}, false);
   group_t *stream = add(rig, 2, 8), *old = add(rig, 1, 8);
