@@ -128,9 +128,24 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
          spent >= client_bound(s, g->tenant);
 }
 
+/* Whether a choice of a group that came from the host in this plan finds no time: it was not among
+ * the decodes that were counted before, and comes behind all of them. */
+static bool comes_late(const scheduler_t *s, const group_t *g) {
+  double largest = 0;
+  if (check_track(&g->sequence)->runs) return false;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+    if (sequence_is_live(q)) largest = MAX(largest, ns_of(s, q->num_computed_tokens, 1, 1));
+  }
+  spent_t spent = spent_on(s, g->tenant);
+  double total = spent.decodes_ns + spent.chunks_ns + largest;
+  return total > client_bound(s, g->tenant) * (1 - 1e-9);
+}
+
 bool pace_may_sit_out(const scheduler_t *s, const group_t *g) {
   const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
-  return s->pace.is_on && client->decodes_ns > client_bound(s, g->tenant);
+  bool is_now = client->number == s->pace.number;
+  return s->pace.is_on &&
+         ((is_now && client->decodes_ns > client_bound(s, g->tenant)) || comes_late(s, g));
 }
 
 static void check_bound(spent_t spent, double fixed_ns, double bound_ns, const char *of) {
