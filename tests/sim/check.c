@@ -306,8 +306,8 @@ static void check_passing(const scheduler_t *s) {
 static bool may_go_in_part(const scheduler_t *s, const group_t *g) {
   bool last_only = g->forked, together = g->request->params.beam_width > 0;
   for (const sequence_t *q = &g->sequence; q && last_only; q = q->next) {
-    int32_t left = sequence_num_planned(q) - q->num_computed_tokens;
-    last_only = !sequence_is_live(q) || left == 1;
+    int32_t left = sequence_num_planned(q) - q->num_computed_tokens; /* less its draft tokens */
+    last_only = !sequence_is_live(q) || left <= 1;
   }
   for (int32_t i = 0; i < s->plan.num_entries && last_only; i++) {
     const plan_entry_t *entry = &s->plan.entries[i];
