@@ -15,6 +15,7 @@
 enum { ROWS_MAX = 64 };
 
 static engine_stats_t before; /* of the iteration before: counters only grow */
+static uint64_t recomputed_before;
 
 /* What waits, of each tenant, when the last iteration ended or since. */
 static int32_t tenant_waits[SIM_TENANTS + 1];
@@ -322,6 +323,13 @@ bool check_left_running(const scheduler_t *s, const group_t *g) {
   return s->pool->num_sides > 0 && (k->runs || g->num_preemptions > k->num_preemptions);
 }
 
+/* Whether the group had to wait when the plan was begun, and one that was to fill blocks has left
+ * running in it, as its side blocks are gone: another fills them from the next plan on. */
+static bool lost_its_filler(const scheduler_t *s, const group_t *g) {
+  return s->pool->num_sides > 0 && check_track(&g->sequence)->waited &&
+         s->num_recomputed_tokens > recomputed_before;
+}
+
 /* I3: nobody who could run is left out. */
 static void check_left_out(const scheduler_t *s) {
   const group_t *worst_new = NULL;
@@ -331,7 +339,7 @@ static void check_left_out(const scheduler_t *s) {
     bool decodes, left_out = is_left_out(g, &decodes);
     if (!k->in_plan && !left_out) continue;
     if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g))) continue;
-    if (left_out && may_go_in_part(s, g)) continue;
+    if (left_out && (may_go_in_part(s, g) || lost_its_filler(s, g))) continue;
     bool spare = budget >= (k->script->params.beam_width > 0 ? k->num_streams : 1);
     /* A request that preempts itself ends the planning of running ones. */
     REQUIRE(!left_out || !(decodes || spare) || s->plan.num_preempted > 0,
@@ -639,6 +647,7 @@ static void check_stats(const engine_t *e) {
 void check_begin(void) {
   check_pool_begin();
   memset(&before, 0, sizeof before);
+  recomputed_before = 0;
   fair_begin();
   pace_begin();
   queue_begin();
@@ -653,7 +662,11 @@ static void note_running(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     track_t *k = check_track(&g->sequence);
     k->was_planned = k->runs = true;
+    k->waited = false;
+    for (const sequence_t *q = &g->sequence; q; q = q->next)
+      k->waited = k->waited || (sequence_is_live(q) && is_blocked(q));
   }
+  recomputed_before = s->num_recomputed_tokens;
 }
 
 void check_iteration(void) {

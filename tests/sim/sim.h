@@ -66,6 +66,7 @@ typedef struct track {
   bool was_planned, was_landed; /* it had a row in a step that was launched, has ended */
   bool in_plan, is_new;         /* of the step being launched; its first one */
   bool runs;                    /* was in running at the step before */
+  bool waited;                  /* for a block of another, after the iteration before */
   int32_t first_cached;         /* tokens that its first row found computed */
   int32_t computed_to;          /* end of the last of its prompt tokens that were computed */
   int32_t num_computed;         /* prompt tokens that its own rows computed, until preempted */
@@ -80,9 +81,8 @@ typedef struct sim {
   track_t *tracks;           /* [SIM_REQUESTS_MAX] */
   uint8_t index_of[SIM_IDS]; /* request id -> track */
   uint64_t now_ns, iteration, steps;
-  int num_live;    /* submitted and not DONE by the loop's count */
-  bool lost;       /* the device is gone */
-  bool trace_lost; /* a record was dropped */
+  int num_live;          /* submitted and not DONE by the loop's count */
+  bool lost, trace_lost; /* the device is gone; a record was dropped */
   bool torture;    /* torture.c drives: the device draws without looking, nothing is compared */
   uint64_t tokens; /* of the steps that have ended */
 } sim_t;
