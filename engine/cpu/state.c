@@ -331,9 +331,33 @@ static void cpu_gate(device_t *device, act_t *out, const act_t *in, const act_t 
   pool_run(device->pool, gate_task, &job, rows, INLINE_ELEMENTS / gating->width + 1);
 }
 
+/* ---- factors of columns ---- */
+
+typedef struct column_scaling {
+  float *values;
+  const float *factors;
+  int32_t width;
+} column_scaling_t;
+
+static void scale_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const column_scaling_t *job = context;
+  for (int64_t row = first; row < last; row++) {
+    float *values = job->values + row * job->width;
+    for (int32_t i = 0; i < job->width; i++) values[i] *= job->factors[i];
+  }
+}
+
+static void cpu_scale_columns(device_t *device, act_t *values, const vector_t *factors,
+                              int32_t width, int32_t rows) {
+  column_scaling_t job = {FLOATS(values), factors->values, width};
+  pool_run(device->pool, scale_task, &job, rows, INLINE_ELEMENTS / width + 1);
+}
+
 const state_ops_t cpu_state_ops = {.values = state_values,
                                    .bytes = state_bytes,
                                    .make = make_states,
                                    .conv = cpu_conv,
                                    .recur = cpu_recur,
-                                   .gate = cpu_gate};
+                                   .gate = cpu_gate,
+                                   .scale = cpu_scale_columns};

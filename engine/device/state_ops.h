@@ -92,6 +92,9 @@ typedef struct state_ops {
   /* out[rows, width]; may be `in`. */
   void (*gate)(struct device *device, act_t *out, const act_t *in, const act_t *gate,
                const gating_t *gating, int32_t rows);
+  /* x[rows, width] *= factors[width] (Falcon-H1). */
+  void (*scale)(struct device *device, act_t *x, const vector_t *factors, int32_t width,
+                int32_t rows);
 } state_ops_t;
 
 #endif

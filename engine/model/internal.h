@@ -34,9 +34,10 @@ typedef struct mixer {
   const weight_t *in;                 /* [M, h] */
   const vector_t *in_bias, *out_bias; /* [M], [h], or NULL */
   conv_t conv;
-  recurrence_t recurrence; /* num_heads 0 = none */
-  gating_t gating;         /* behind the recurrence */
-  const weight_t *out;     /* [h, I] */
+  recurrence_t recurrence;                  /* num_heads 0 = none */
+  gating_t gating;                          /* behind the recurrence */
+  const weight_t *out;                      /* [h, I] */
+  const vector_t *in_factors, *out_factors; /* [M], [I] of columns, or NULL */
 } mixer_t;
 
 /* Projections of latent attention. */
@@ -67,8 +68,9 @@ typedef struct layer {
   lora_target_t lora[LORA_TARGETS];
   const weight_t *attn_gate; /* [Hq D, h] or NULL */
   mixer_t mixer;             /* in the place of attention, or beside it; `in` NULL = none */
-  moe_t moe;                 /* num_experts 0: the layer is dense */
-  int32_t mlp_width;         /* f of the dense MLP */
+  const vector_t *qkv_factors, *up_factors; /* of the columns of qkv and up, or NULL */
+  moe_t moe;                                /* num_experts 0: the layer is dense */
+  int32_t mlp_width;                        /* f of the dense MLP */
   /* Gemma 4. Of experts beside the dense MLP: norms behind it, before them (of what the router
    * reads and of what they read) and behind them. Then the embeddings of the layer. */
   norm_t dense_out_norm, router_norm, expert_norm, expert_out_norm;

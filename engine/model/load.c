@@ -333,6 +333,28 @@ static void describe_mixer(const blueprint_t *bp, mixer_t *made, int32_t index) 
                             .eps = mixer->norm_eps};
 }
 
+/* A vector of `count` numbers widths[0] times, then ...; NULL for a model without factors. */
+static vector_t *column_factors(model_load_t *load, const blueprint_t *bp, const double *factors,
+                                const int32_t *widths, int count) {
+  weight_loader_t *loader = &load->loader;
+  int64_t total = 0, filled = 0;
+  vector_t *made = NULL;
+  if (load->code != 0 || !bp->mixer.has_factors) return NULL;
+  for (int i = 0; i < count; i++) total += widths[i];
+  if (loader->planned != NULL) {
+    *loader->planned += (size_t)total * sizeof(float);
+    return NULL;
+  }
+  float *values = calloc((size_t)total, sizeof(float));
+  for (int i = 0; i < count && values != NULL; i++)
+    for (int32_t n = 0; n < widths[i]; n++) values[filled++] = (float)factors[i];
+  load->code = values == NULL
+                   ? error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for factors")
+                   : loader->ops->vector(loader->device, values, total, &made, load->error);
+  free(values);
+  return made;
+}
+
 static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer, int32_t i) {
   static const tensor_role_t in[4] = {ROLE_MIX_IN, ROLE_MIX_Z, ROLE_MIX_RATE, ROLE_MIX_STEP};
   static const tensor_role_t conv = ROLE_MIX_CONV, out = ROLE_MIX_OUT, decay = ROLE_MIX_DECAY;
@@ -347,6 +369,10 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
   mixer->recurrence.bias = vector(load, i, false, 1, &bias);
   mixer->recurrence.skip = vector(load, i, false, 1, &skip);
   mixer->gating.weight = vector(load, i, false, 1, &norm);
+  const int32_t inner = mixer_inner(&bp->mixer, bp->hidden_size), keys = mixer_keys(&bp->mixer);
+  const int32_t widths[5] = {inner, inner, keys, keys, bp->mixer.num_heads};
+  mixer->in_factors = column_factors(load, bp, bp->mixer.in_factors, widths, 5);
+  mixer->out_factors = column_factors(load, bp, &bp->mixer.out_factor, &inner, 1);
   mixer->out = matrix(load, i, 1, &out);
   mixer->out_bias = vector(load, i, true, 1, &out);
 }
@@ -366,6 +392,11 @@ static void load_attention(model_load_t *load, model_t *model, int32_t i) {
     layer->qkv_bias = vector(load, i, true, num_in, in);
     layer->attention = attention(load, model, i);
     layer->attn_gate = matrix(load, i, 1, &gate);
+    const attention_t *made = &layer->attention;
+    const int32_t kv = made->num_kv_heads * made->head_dim;
+    const int32_t widths[3] = {made->num_heads * made->head_dim, kv, kv};
+    layer->qkv_factors =
+        column_factors(load, &model->blueprint, model->blueprint.mixer.qkv_factors, widths, 3);
   }
   layer->o = matrix(load, i, 1, &o);
   layer->o_bias = vector(load, i, true, 1, &o);
@@ -385,6 +416,8 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
     load_experts(load, bp, layer, i);
   else if (!(bp->layer_flags[i] & LAYER_NO_MLP))
     load_mlp(load, layer, i);
+  const int32_t widths[2] = {layer->mlp_width, layer->mlp_width};
+  layer->up_factors = column_factors(load, bp, bp->mixer.mlp_factors, widths, 2);
   if (bp->layer_scalars) load_beside(load, bp, layer, i);
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }

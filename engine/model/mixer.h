@@ -24,6 +24,7 @@ typedef enum mixer_keys {
   MIXERS_DELTA_BY_GROUP, /* the same; the rows of q, k, v and z stand together by group */
   MIXERS_GRANITE,        /* mamba_ keys; layer_types; shared_intermediate_size */
   MIXERS_BAMBA,          /* mamba_ keys; attn_layer_indices */
+  MIXERS_FALCON,         /* mamba_ keys, beside attention; multipliers */
   MIXERS_NEMOTRON        /* hybrid_override_pattern or layers_block_type: one block a layer */
 } mixer_keys_t;
 
@@ -37,6 +38,10 @@ typedef struct mixer_config {
   bool norm, gate_first;     /* of the gate behind the recurrence */
   int32_t norm_group;        /* columns that share a mean square */
   float norm_eps;
+  /* Falcon-H1: factors of columns: of q, k, v; of gate and up; of z, x, B, C, step and of what is
+   * projected back. */
+  bool has_factors;
+  double qkv_factors[3], mlp_factors[2], in_factors[5], out_factor;
 } mixer_config_t;
 
 /* Columns of q and of k. */

@@ -4,6 +4,7 @@
  * Straight-line op calls on the engine thread; what differs between families is in the blueprint.
  * No function allocates after model_prepare, and none depends on the back end.
  */
+#include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/model/internal.h"
 #include "engine/model/sizes.h"
@@ -247,6 +248,13 @@ static void fused_linear(model_t *model, const layer_t *layer, int first, int la
     ops->activation(device, out, sums, linear->activation, linear->width, rows);
 }
 
+/* values[T, width] *= factors of the columns; NULL = none. */
+static void multiply(model_t *model, act_t *values, const vector_t *factors, int64_t width,
+                     int32_t rows) {
+  if (factors != NULL)
+    model->ops->state->scale(model->device, values, factors, (int32_t)width, rows);
+}
+
 /* attn[T, Hq v] = latent attention of normed rows. */
 static void latent_attend(model_t *model, const layer_t *layer, const act_t *normed, int32_t rows) {
   const ops_t *ops = model->ops;
@@ -277,6 +285,7 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
   const fused_linear_t qkv = {
       .norm = in->norm, .normed = in->normed, .weight = layer->qkv, .bias = layer->qkv_bias};
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, in->rows, &qkv, rows);
+  multiply(model, model->qkv, layer->qkv_factors, attention_width(&layer->attention), rows);
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, model->attn, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
@@ -310,6 +319,7 @@ static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const 
   const fused_linear_t project = {
       .norm = in->norm, .normed = in->normed, .weight = mixer->in, .bias = mixer->in_bias};
   fused_linear(model, layer, 0, -1, model->mix_in, in->rows, &project, rows);
+  multiply(model, model->mix_in, mixer->in_factors, mixer->recurrence.width, rows);
   if (mixer->recurrence.num_heads == 0) {
     ops->state->conv(device, model->mix_out, model->mix_in, &mixer->conv);
   } else {
@@ -318,13 +328,21 @@ static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const 
                       &mixer->recurrence);
     ops->state->gate(device, model->mix_out, model->mix_out, model->mix_in, &mixer->gating, rows);
   }
+  multiply(model, model->mix_out, mixer->out_factors, mixer->gating.width, rows);
   ops->linear(device, out, model->mix_out, mixer->out, mixer->out_bias, residual, rows);
 }
 
-/* out[T, h] = residual[T, h] + what the layer takes from other tokens. */
+/* out[T, h] = residual[T, h] + what the layer takes from other tokens. Of Falcon-H1 that is both
+ * attention and a state, which read one norm. */
 static void token_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                         const act_t *residual, int32_t rows) {
-  if (layer->mixer.in != NULL)
+  const block_input_t normed = {.rows = in->norm != NULL ? in->normed : in->rows};
+  if (layer->mixer.in != NULL && layer->o != NULL) {
+    CHECK(out != in->normed && in->norm != NULL);
+    model->ops->norm(model->device, in->normed, in->rows, NULL, in->norm, rows);
+    attention_block(model, layer, out, &normed, residual, rows);
+    mixer_block(model, layer, out, &normed, out, rows);
+  } else if (layer->mixer.in != NULL)
     mixer_block(model, layer, out, in, residual, rows);
   else if (layer->o != NULL)
     attention_block(model, layer, out, in, residual, rows);
@@ -333,6 +351,15 @@ static void token_block(model_t *model, const layer_t *layer, act_t *out, const 
 /* act[T, width] = the inner values of the MLP of the input. */
 static void widen(model_t *model, const layer_t *layer, const block_input_t *in, int32_t width,
                   int32_t rows) {
+  if (layer->up_factors != NULL) { /* between the projection and the activation */
+    const fused_linear_t plain = {
+        .norm = in->norm, .normed = in->normed, .weight = layer->up, .bias = layer->up_bias};
+    fused_linear(model, layer, 0, -1, model->up, in->rows, &plain, rows);
+    multiply(model, model->up, layer->up_factors, 2 * (int64_t)width, rows);
+    model->ops->activation(model->device, model->act, model->up, model->blueprint.activation, width,
+                           rows);
+    return;
+  }
   const fused_linear_t up = {.norm = in->norm,
                              .normed = in->normed,
                              .weight = layer->up,

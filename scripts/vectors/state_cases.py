@@ -85,6 +85,20 @@ def nemotron_h(hidden, heads, *args, **more):
     return without(made, "hidden_act", "rope_theta", "rms_norm_eps")
 
 
+MULTIPLIERS = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "key_multiplier": 0.7,
+               "attention_in_multiplier": 1.3, "attention_out_multiplier": 0.6,
+               "mlp_multipliers": [0.8, 1.7], "ssm_multipliers": [0.6, 1.2, 0.7, 1.4, 0.9],
+               "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.35}
+
+
+def falcon_h1(hidden, heads, *args, **more):
+    """Attention and Mamba-2 side by side in every layer."""
+    return llama_like("FalconH1ForCausalLM", "falcon_h1", hidden, heads, *args, **{
+        "num_hidden_layers": 3, "mamba_n_heads": heads * 2, "mamba_d_head": 20,
+        "mamba_d_ssm": heads * 40, "head_dim": 16, "rope_theta": 1e6, "mamba_n_groups": 2,
+        "mamba_d_state": 24, "mamba_d_conv": 4, **MULTIPLIERS, **more})
+
+
 def draw_sizes(rng, head_dims):
     """hidden, heads, kv_heads, mlp, and what all have."""
     kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
@@ -179,9 +193,25 @@ def draw_nemotron_h(rng, dtype):
                       "moe_shared_expert_intermediate_size": 8 * rng.randint(2, 9)})
 
 
+def draw_falcon_h1(rng, dtype):
+    sizes, head_dim, more = draw_sizes(rng, [16, 32, 48])
+    groups, dim = rng.choice([1, 2, 3]), rng.choice([7, 16, 40])
+    heads = groups * rng.choice([1, 2, 5])
+    drawn = {k: rng.choice([1.0, round(rng.uniform(0.2, 2), 3)]) for k, v in MULTIPLIERS.items()
+             if not isinstance(v, list)}
+    drawn |= {k: [round(rng.uniform(0.2, 2), 3) for _ in v] for k, v in MULTIPLIERS.items()
+              if isinstance(v, list)}
+    return falcon_h1(*sizes, dtype, **{**more, "head_dim": head_dim + 2 * rng.randint(0, 3),
+                     "mamba_n_groups": groups, "mamba_n_heads": heads, "mamba_d_head": dim,
+                     "mamba_d_ssm": heads * dim, "mamba_d_state": rng.choice([5, 16, 33]),
+                     "mamba_d_conv": rng.choice([2, 3, 4]),
+                     "mamba_conv_bias": rng.random() < 0.7, "mamba_rms_norm": rng.random() < 0.5,
+                     "mamba_norm_before_gate": rng.random() < 0.5, **drawn})
+
+
 STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe,
                "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
-               "nemotron_h": draw_nemotron_h,
+               "nemotron_h": draw_nemotron_h, "falcon_h1": draw_falcon_h1,
                "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
                "qwen3_next": lambda rng, dtype: draw_delta(rng, dtype, qwen3_next),
                "qwen3_5": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5),
@@ -229,4 +259,10 @@ STATE_CASES = {
     "state-files-nemotron-h": ("plain", nemotron_h(
         48, 2, 1, 64, hybrid_override_pattern="ME*", n_group=2, topk_group=1, n_routed_experts=6,
         **STATE_TINY)),
+    "state-falcon-h1": (None, falcon_h1(72, 3, 1, 100)),
+    "state-falcon-h1-normed-bf16": (None, falcon_h1(
+        64, 4, 2, 120, "bfloat16", mamba_rms_norm=True, mamba_norm_before_gate=False,
+        mamba_d_ssm=None, mamba_d_head="auto", mamba_n_groups=1)),
+    "state-files-falcon-h1": ("plain", falcon_h1(48, 2, 1, 64, mamba_rms_norm=True,
+                                                 num_hidden_layers=2, **STATE_TINY)),
 }

@@ -87,6 +87,11 @@ Test(states, tokens_of_scans_do_not_either, .timeout = 300) {
   check_model("tests/fixtures/scan");
 }
 
+/* Mamba-2 beside attention in every layer. */
+Test(states, tokens_of_scans_beside_attention_do_not_either, .timeout = 300) {
+  check_model("tests/fixtures/beside");
+}
+
 /* ---- hits ---- */
 
 enum { SHARED = 100, OWN = 20, ANSWER = 80 };
@@ -142,6 +147,7 @@ Test(states, chats_and_shared_prompts_are_hits, .timeout = 120) {
   check_hits("tests/fixtures/states");
   check_hits("tests/fixtures/delta");
   check_hits("tests/fixtures/scan");
+  check_hits("tests/fixtures/beside");
 }
 
 /* ---- refusals ---- */

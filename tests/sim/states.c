@@ -97,9 +97,14 @@ static void no_gate(device_t *d, act_t *out, const act_t *in, const act_t *gate,
   (void)d, (void)out, (void)in, (void)gate, (void)g, (void)rows;
 }
 
+static void no_scale(device_t *d, act_t *x, const vector_t *factors, int32_t width, int32_t rows) {
+  (void)d, (void)x, (void)factors, (void)width, (void)rows;
+}
+
 const state_ops_t sim_state_ops = {.values = sim_values,
                                    .bytes = sim_bytes,
                                    .make = sim_make,
                                    .conv = no_conv,
                                    .recur = no_recur,
-                                   .gate = no_gate};
+                                   .gate = no_gate,
+                                   .scale = no_scale};

@@ -96,7 +96,7 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_GEMMA: return family->gemma_keys || family->gemma4_keys;
   case FOR_ATTENTION_CAP:
     return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
-  case FOR_GRANITE: return family->granite_keys;
+  case FOR_GRANITE: return family->granite_keys || family->mixer_keys == MIXERS_FALCON;
   case FOR_LOGIT_SCALE: return family->logit_scale != 0;
   case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
   case FOR_SHARED_EXPERTS:

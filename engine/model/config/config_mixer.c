@@ -175,6 +175,8 @@ static void set_scan(config_reader_t *reader, blueprint_t *bp, int64_t heads, in
 static void read_mamba(config_reader_t *reader, blueprint_t *bp) {
   mixer_config_t *mixer = &bp->mixer;
   int64_t inner = config_int(reader, KEYS("mamba_expand"), 2, 1, 64) * bp->hidden_size;
+  if (bp->mixer.has_factors) /* Falcon-H1 */
+    inner = config_int_or_null(reader, KEYS("mamba_d_ssm"), 1024, inner, 1, MLP_MAX);
   int64_t heads = config_int(reader, KEYS("mamba_n_heads"), 128, 1, MIXER_HEADS_MAX);
   int64_t groups = config_int(reader, KEYS("mamba_n_groups"), 1, 1, MIXER_HEADS_MAX);
   const json_t *dim = config_get(reader, "mamba_d_head");
@@ -182,9 +184,11 @@ static void read_mamba(config_reader_t *reader, blueprint_t *bp) {
   if (dim != NULL && !json_equals(dim, "auto"))
     head_dim = config_int(reader, KEYS("mamba_d_head"), head_dim, 1, MIXER_DIM_MAX);
   if (head_dim * heads != inner || head_dim > MIXER_DIM_MAX)
-    config_refuse(reader, "mamba_n_heads", NULL,
-                  "is %lld; with heads of %lld they must be mamba_expand x hidden_size, %lld",
-                  (long long)heads, (long long)head_dim, (long long)inner);
+    config_refuse(
+        reader, "mamba_n_heads", NULL,
+        "is %lld; with heads of %lld they must have %lld channels (mamba_expand x hidden_size, or "
+        "mamba_d_ssm)",
+        (long long)heads, (long long)head_dim, (long long)inner);
   set_scan(reader, bp, heads, head_dim, groups);
   mixer->key_dim = (int32_t)config_int(reader, KEYS("mamba_d_state"), 256, 1, MIXER_DIM_MAX);
   mixer->taps = (int32_t)config_int(reader, KEYS("mamba_d_conv"), 4, 2, CONV_TAPS_MAX);
@@ -218,6 +222,48 @@ static void read_bamba(config_reader_t *reader, blueprint_t *bp) {
   for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= IN_PLACE;
   if (json_is_given(indices)) read_attention_indices(reader, indices, "attn_layer_indices", bp);
   read_mamba(reader, bp);
+}
+
+/* ---- Falcon-H1: attention and Mamba-2 side by side, and factors of what is projected ---- */
+
+static double read_factor(config_reader_t *reader, const char *key) {
+  return config_double(reader, KEYS(key), 1, -1e6, 1e6, false);
+}
+
+static void read_factors(config_reader_t *reader, const char *key, double *out, uint32_t count) {
+  const json_t *list = config_get(reader, key);
+  for (uint32_t i = 0; i < count; i++) out[i] = 1;
+  if (!json_is_given(list)) return;
+  bool good = list->type == JSON_ARRAY && list->count == count;
+  if (good) {
+    JSON_EACH(factor, list) good = json_double(factor, out++) && good;
+  }
+  if (!good) config_refuse(reader, key, list, "a list of %u numbers", count);
+}
+
+static void read_falcon(config_reader_t *reader, blueprint_t *bp) {
+  static const char *const biases[] = {"attention_bias", "mlp_bias", "mamba_proj_bias",
+                                       "projectors_bias"};
+  double in = read_factor(reader, "ssm_in_multiplier");
+  for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= LAYER_MIXER;
+  for (size_t i = 0; i < ARRAY_LEN(biases);
+       i++) /* factors stand behind the biases or before them */
+    if (config_bool(reader, KEYS(biases[i]), false))
+      config_refuse(reader, biases[i], config_get(reader, biases[i]), "false");
+  bp->mixer.has_factors = true;
+  read_mamba(reader, bp);
+  bp->mixer.norm = config_bool(reader, KEYS("mamba_rms_norm"), false);
+  bp->mixer.gate_first = !config_bool(reader, KEYS("mamba_norm_before_gate"), true);
+  bp->embed_scale = read_factor(reader, "embedding_multiplier");
+  bp->head_scale = read_factor(reader, "lm_head_multiplier");
+  bp->mixer.qkv_factors[0] = read_factor(reader, "attention_in_multiplier");
+  bp->mixer.qkv_factors[1] = bp->mixer.qkv_factors[0] * read_factor(reader, "key_multiplier");
+  bp->mixer.qkv_factors[2] =
+      bp->mixer.qkv_factors[0] * read_factor(reader, "attention_out_multiplier");
+  read_factors(reader, "mlp_multipliers", bp->mixer.mlp_factors, 2);
+  read_factors(reader, "ssm_multipliers", bp->mixer.in_factors, 5);
+  for (int i = 0; i < 5; i++) bp->mixer.in_factors[i] *= in;
+  bp->mixer.out_factor = read_factor(reader, "ssm_out_multiplier");
 }
 
 /* ---- Nemotron-H: a layer is one block: Mamba-2, attention, an MLP or experts ---- */
@@ -309,6 +355,7 @@ void config_read_mixer(config_reader_t *reader, const family_t *family, blueprin
   case MIXERS_LFM2: read_lfm2(reader, family, bp); break;
   case MIXERS_GRANITE: read_granite(reader, bp); break;
   case MIXERS_BAMBA: read_bamba(reader, bp); break;
+  case MIXERS_FALCON: read_falcon(reader, bp); break;
   case MIXERS_NEMOTRON: read_nemotron(reader, bp); break;
   case MIXERS_DELTA:
   case MIXERS_DELTA_BY_GROUP:

@@ -89,8 +89,13 @@ static const tensor_pattern_t qwen3_5_patterns[] = {
       MIX_CONV(part "conv1d", WHEN_CONV_BIAS),                                                     \
       MIX_VECTOR(ROLE_MIX_DECAY, part "A_log!", DIM_MIX_HEADS),                                    \
       MIX_VECTOR(ROLE_MIX_BIAS, part "dt_bias!", DIM_MIX_HEADS),                                   \
-      MIX_VECTOR(ROLE_MIX_SKIP, part "D!", DIM_MIX_HEADS),                                         \
-      MIX_VECTOR(ROLE_MIX_NORM, part "norm", DIM_MIX_NORM),                                        \
+      MIX_VECTOR(ROLE_MIX_SKIP, part "D!", DIM_MIX_HEADS), {ROLE_MIX_NORM,                         \
+                                                            "layers.#." part "norm",               \
+                                                            DIM_MIX_NORM,                          \
+                                                            DIM_NONE,                              \
+                                                            WHEN_MIXER_NORM,                       \
+                                                            WHEN_NEVER,                            \
+                                                            FORM_PLAIN},                           \
       MIX(ROLE_MIX_OUT, part "out_proj", DIM_HIDDEN, DIM_MIX_INNER, WHEN_MIXER_BIAS)
 #define STACKED(role, name, rows, cols)                                                            \
   { role, "layers.#.block_sparse_moe." name, rows, cols, WHEN_EXPERTS, WHEN_NEVER, FORM_STACK }
@@ -114,6 +119,7 @@ static const tensor_pattern_t granite_hybrid_patterns[] = {
      WHEN_NEVER, FORM_PLAIN},
 };
 
+/* Falcon-H1, too: there every layer has attention and a state. */
 static const tensor_pattern_t bamba_patterns[] = {
     {ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},
     {ROLE_FINAL_NORM, "final_layernorm", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},

@@ -141,9 +141,17 @@ static void naive_gate(device_t *device, act_t *out, const act_t *in, const act_
   }
 }
 
+static void naive_scale(device_t *device, act_t *x, const vector_t *factors, int32_t width,
+                        int32_t rows) {
+  (void)device;
+  for (int64_t i = 0; i < (int64_t)rows * width; i++)
+    FLOATS(x)[i] *= naive_values(factors)[i % width];
+}
+
 const state_ops_t naive_state_ops = {.values = naive_state_values,
                                      .bytes = naive_state_bytes,
                                      .make = naive_make,
                                      .conv = naive_conv,
                                      .recur = naive_recur,
-                                     .gate = naive_gate};
+                                     .gate = naive_gate,
+                                     .scale = naive_scale};

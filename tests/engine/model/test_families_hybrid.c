@@ -58,3 +58,31 @@ Test(families_hybrid, nemotron_h_has_one_block_a_layer) {
                                            "\"moe_latent_size\":512}",
       "moe_latent_size");
 }
+
+Test(families_hybrid, falcon_h1_has_attention_beside_a_state) {
+  good(ARCHITECTURE("FalconH1ForCausalLM") ",\"num_hidden_layers\":2,\"mamba_d_ssm\":1536,\"mamba_"
+                                           "n_heads\":24,\"mamba_d_head\":64,"
+                                           "\"embedding_multiplier\":5.5,\"lm_head_multiplier\":0."
+                                           "25,\"attention_in_multiplier\":2,"
+                                           "\"key_multiplier\":0.5,\"attention_out_multiplier\":0."
+                                           "75,\"mlp_multipliers\":[0.8,0.4],"
+                                           "\"ssm_multipliers\":[1,2,3,4,5],\"ssm_in_multiplier\":"
+                                           "3,\"ssm_out_multiplier\":0.5}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){LAYER_MIXER, LAYER_MIXER}), 2);
+  cr_assert_arr_eq(blueprint.mixer.qkv_factors, ((double[]){2, 1, 1.5}), 3 * sizeof(double));
+  cr_assert_arr_eq(blueprint.mixer.mlp_factors, ((double[]){0.8, 0.4}), 2 * sizeof(double));
+  cr_assert_arr_eq(blueprint.mixer.in_factors, ((double[]){3, 6, 9, 12, 15}), 5 * sizeof(double));
+  ASSERT_EQ(blueprint.mixer.out_factor, 0.5);
+  ASSERT_EQ(blueprint.embed_scale, 5.5);
+  ASSERT_EQ(blueprint.head_scale, 0.25);
+  cr_assert(!blueprint.mixer.norm && !blueprint.mixer.gate_first);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("FalconH1ForCausalLM") ",\"mamba_n_heads\":24,\"mamba_d_head\":64}",
+      "mamba_n_heads");
+  bad(ARCHITECTURE("FalconH1ForCausalLM") ",\"mamba_d_ssm\":1536,\"mamba_n_heads\":24,\"ssm_"
+                                          "multipliers\":[1,2]}",
+      "ssm_multipliers");
+  bad(ARCHITECTURE("FalconH1ForCausalLM") ",\"mamba_d_ssm\":1536,\"mamba_n_heads\":24,\"attention_"
+                                          "bias\":true}",
+      "attention_bias");
+}
