@@ -39,6 +39,7 @@ import torch  # noqa: E402
 import decoder_cases  # noqa: E402
 import gemma4_cases  # noqa: E402
 import state_cases  # noqa: E402
+import mixture_cases  # noqa: E402
 import model_cases  # noqa: E402
 import models  # noqa: E402
 from model_files import save  # noqa: E402
@@ -78,7 +79,7 @@ def compare_vectors(score, only):
                  **{n: (None, c) for n, (_, c) in adapters.items()},
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
                  **model_cases.LATER_CASES, **state_cases.STATE_CASES,
-                 **gemma4_cases.CASES}
+                 **gemma4_cases.CASES, **mixture_cases.CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
@@ -307,6 +308,8 @@ def random_config(rng, kind, dtype):
         return state_cases.STATE_DRAWS[kind](rng, dtype)
     if kind in gemma4_cases.DRAWS:
         return gemma4_cases.DRAWS[kind](rng, dtype)
+    if kind in mixture_cases.DRAWS:
+        return mixture_cases.DRAWS[kind](rng, dtype)
     if kind in decoder_cases.DRAWS:
         return decoder_cases.DRAWS[kind](rng, dtype)
     if kind == "opt":
@@ -417,7 +420,7 @@ def main():
     kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3",
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
              "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS, *SCORED,
-             *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS]
+             *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *mixture_cases.DRAWS]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

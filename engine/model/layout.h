@@ -123,7 +123,7 @@ extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2, 
 extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
 extern const layout_t layout_gemma, layout_phi3, layout_olmo, layout_olmo2, layout_nomic_bert;
 extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
-extern const layout_t layout_nemotron_h;
+extern const layout_t layout_nemotron_h, layout_flex_olmo, layout_hunyuan_moe;
 extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss, layout_bamba;
 extern const layout_t layout_deepseek2, layout_deepseek3, layout_gemma4, layout_routed;
 extern const layout_t layout_ernie_moe, layout_minimax, layout_gpt_neox, layout_falcon;

@@ -93,7 +93,7 @@ def experts_of(model, name, shape, seed):
             made = unpack(*blocks(name, shape[0], shape[2], shape[1], seed))
             return made.transpose(0, 2, 1).copy()
         return values(name, shape, shape[1], seed)
-    if kind == "granitemoehybrid":
+    if kind.startswith("granitemoe"):
         part = "output_linear" if name.endswith("down_proj") else "input_linear"
         return values(name.split(".experts.")[0] + f".{part}.weight", shape, shape[2], seed)
     if kind.startswith("gemma4"):
@@ -151,7 +151,7 @@ def fill(model, seed, dtype):
             name, shape = stored_name(model, full), tuple(parameter.shape)
             if name.endswith("e_score_correction_bias"):
                 continue
-            if model.config.model_type == "granitemoehybrid":
+            if model.config.model_type.startswith("granitemoe"):
                 name = name.replace(".router.weight", ".router.layer.weight")
             if ".experts." in name:
                 made = torch.from_numpy(experts_of(model, name, shape, seed))

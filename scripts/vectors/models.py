@@ -37,6 +37,7 @@ from gemma4_cases import CASES as GEMMA4_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
 from state_cases import STATE_CASES
+from mixture_cases import CASES as MIXTURE_CASES
 from model_weights import fill
 from model_files import save
 
@@ -206,7 +207,8 @@ def all_cases():
     rows = [(i, name, *case) for i, (name, case) in enumerate(cases.items())]
     rows += [(500 + i, name, *case) for i, (name, case) in enumerate(DECODER_CASES.items())]
     rows += [(700 + i, name, *case) for i, (name, case) in enumerate(STATE_CASES.items())]
-    return rows + [(800 + i, name, *case) for i, (name, case) in enumerate(GEMMA4_CASES.items())]
+    rows += [(800 + i, name, *case) for i, (name, case) in enumerate(GEMMA4_CASES.items())]
+    return rows + [(900 + i, name, *case) for i, (name, case) in enumerate(MIXTURE_CASES.items())]
 
 
 def main():

@@ -34,6 +34,8 @@ typedef enum expert_keys {
   EXPERTS_MINIMAX,  /* as Mixtral, scored by a sigmoid */
   EXPERTS_LFM2,     /* num_experts behind num_dense_layers, scored by a sigmoid */
   EXPERTS_GEMMA4,   /* enable_moe_block; beside a dense MLP */
+  EXPERTS_GRANITE,  /* as Mixtral, with shared_intermediate_size */
+  EXPERTS_HUNYUAN,  /* num_experts, moe_topk: numbers, or lists of one for each layer */
   EXPERTS_NEMOTRON  /* as DeepSeek, without gates; the layers that config_mixer.c marks */
 } expert_keys_t;
 

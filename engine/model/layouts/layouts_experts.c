@@ -51,6 +51,28 @@ static const tensor_pattern_t minimax_patterns[] = {
     EXPERT(ROLE_EXPERT_DOWN, "block_sparse_moe.experts.*.w2", DIM_HIDDEN, DIM_EXPERT),
 };
 
+static const tensor_pattern_t flex_olmo_patterns[] = {
+    DECODER_ROWS,
+    LAYER_NORM(ROLE_ATTN_OUT_NORM, "post_attention_layernorm"),
+    LAYER_NORM(ROLE_MLP_OUT_NORM, "post_feedforward_layernorm"),
+    ATTENTION_ROWS,
+    ROUTER("mlp.gate", WHEN_NEVER),
+    NUMBERED_EXPERTS,
+};
+
+static const tensor_pattern_t hunyuan_moe_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    PROJECTION_ROWS,
+    HEAD_NORM(ROLE_Q_NORM, "query_layernorm", DIM_Q_NORM),
+    HEAD_NORM(ROLE_K_NORM, "key_layernorm", DIM_K_NORM),
+    ROUTER("mlp.gate.wg", WHEN_NEVER),
+    NUMBERED_EXPERTS,
+    SHARED(ROLE_SHARED_GATE, "shared_mlp.gate_proj", DIM_SHARED, DIM_HIDDEN),
+    SHARED(ROLE_SHARED_UP, "shared_mlp.up_proj", DIM_SHARED, DIM_HIDDEN),
+    SHARED(ROLE_SHARED_DOWN, "shared_mlp.down_proj", DIM_HIDDEN, DIM_SHARED),
+};
+
 /* DeepSeek and its kin: attention by way of a latent row. */
 #define LATENT(role, name, rows, cols, when, bias)                                                 \
   { role, "layers.#.self_attn." name, rows, cols, when, bias, FORM_PLAIN }
@@ -83,6 +105,8 @@ static const tensor_pattern_t deepseek3_patterns[] = {
 
 const layout_t layout_deepseek2 = LLAMA_LIKE(deepseek2_patterns);
 const layout_t layout_deepseek3 = LLAMA_LIKE(deepseek3_patterns);
+const layout_t layout_flex_olmo = LLAMA_LIKE(flex_olmo_patterns);
+const layout_t layout_hunyuan_moe = LLAMA_LIKE(hunyuan_moe_patterns);
 const layout_t layout_routed = LLAMA_LIKE(routed_patterns);
 const layout_t layout_minimax = LLAMA_LIKE(minimax_patterns);
 const layout_t layout_ernie_moe = LLAMA_LIKE(ernie_patterns);

@@ -86,3 +86,19 @@ Test(families_hybrid, falcon_h1_has_attention_beside_a_state) {
                                           "bias\":true}",
       "attention_bias");
 }
+
+Test(families_hybrid, hunyuan_counts_experts_for_every_layer) {
+  good(ARCHITECTURE("HunYuanMoEV1ForCausalLM") ",\"num_hidden_layers\":2,\"num_experts\":64,"
+                                               "\"moe_topk\":[8,8],\"intermediate_size\":3072}");
+  ASSERT_EQ(blueprint.num_experts, 64);
+  ASSERT_EQ(blueprint.experts_top, 8);
+  ASSERT_EQ(blueprint.shared_size, 3072);
+  cr_assert(blueprint.experts_normalise && blueprint.qk_norm_late);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("HunYuanMoEV1ForCausalLM") ",\"num_experts\":64,\"moe_topk\":[8,4]}",
+      "moe_topk");
+  bad(ARCHITECTURE("HunYuanMoEV1ForCausalLM") ",\"num_experts\":64,\"moe_topk\":[]}", "moe_topk");
+  bad(ARCHITECTURE("HunYuanMoEV1ForCausalLM") ",\"num_experts\":4,\"moe_topk\":8}",
+      "more than the 4 experts");
+  bad(ARCHITECTURE("HunYuanMoEV1ForCausalLM") ",\"num_experts\":4,\"use_cla\":true}", "use_cla");
+}
