@@ -8,11 +8,13 @@
  */
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/pools.h"
 #include "tests/sim/states.h"
 
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +29,10 @@ typedef struct drawn {
 
 typedef struct flying {
   int32_t num_tokens, num_rows, num_drawn;
-  track_t **rows; /* [rows_max] */
-  drawn_t *drawn; /* [tokens_max], by selected row */
+  track_t **rows;     /* [rows_max] */
+  drawn_t *drawn;     /* [tokens_max], by selected row */
+  float *hidden;      /* SIM_POOLS: where the selected rows go at its `end`; NULL = it has none */
+  uint64_t *prefixes; /* [tokens_max] hash behind each of them; 0 = the row is broken */
 } flying_t;
 
 struct device {
@@ -90,6 +94,7 @@ static void sim_close(device_t *d) {
   for (int i = 0; i < 2; i++) {
     free(d->flying[i].rows);
     free(d->flying[i].drawn);
+    free(d->flying[i].prefixes);
   }
   if (!d->is_drafter) states_close();
   if (d == device) device = NULL;
@@ -152,7 +157,8 @@ static int sim_prepare(device_t *d, const step_limits_t *limits, inferd_error_t 
     flying_t *f = &d->flying[i];
     f->rows = calloc((size_t)limits->reqs_max, sizeof(track_t *));
     f->drawn = calloc((size_t)d->drawn_max, sizeof *f->drawn);
-    if (!f->rows || !f->drawn) return no_memory(error);
+    f->prefixes = calloc((size_t)d->drawn_max, sizeof *f->prefixes);
+    if (!f->rows || !f->drawn || !f->prefixes) return no_memory(error);
   }
   return 0;
 }
@@ -364,6 +370,34 @@ static void draw(const device_t *d, const sample_row_t *row, int32_t index, cons
   }
 }
 
+/* The selected rows of an engine that makes vectors. Nothing is there before `end`. */
+static void sim_read_rows(device_t *d, float *out, const act_t *in, int32_t width, int32_t rows) {
+  (void)in;
+  const batch_t *b = d->batch;
+  flying_t *f = &d->flying[d->launched % 2];
+  REQUIRE(width == SIM_POOLED && rows == b->num_selected && rows <= d->drawn_max,
+          "%d rows of %d values are read, %d are selected", rows, width, b->num_selected);
+  f->hidden = out;
+  f->num_drawn = rows;
+  for (int32_t i = 0; i < rows; i++) {
+    int32_t token = b->selected_token_indices[i];
+    const script_t *script = f->rows[b->selected_row[i]]->script;
+    bool breaks = pools_breaks(script, b->positions[token]);
+    f->prefixes[i] = breaks ? 0 : d->shadow[b->slot_mapping[token]];
+    for (int32_t c = 0; c < width; c++) out[i * width + c] = NAN;
+  }
+}
+
+static void end_rows(flying_t *f) {
+  for (int32_t i = 0; i < f->num_drawn; i++) {
+    float *row = &f->hidden[i * SIM_POOLED];
+    for (int32_t c = 0; c < SIM_POOLED; c++) row[c] = pools_value(f->prefixes[i], c);
+    if (f->prefixes[i] == 0) row[i % SIM_POOLED] = i % 2 ? NAN : INFINITY;
+  }
+  f->hidden = NULL;
+  f->num_drawn = 0;
+}
+
 /* Without an oracle: letters in the order of the alphabet. */
 static void draw_letters(const sample_row_t *rows, int32_t num_rows) {
   for (int32_t i = 0; i < num_rows; i++) {
@@ -443,6 +477,7 @@ static int sim_end(device_t *d, inferd_error_t *error) {
   REQUIRE(d->ended < d->launched, "a step is ended that was not launched");
   flying_t *f = &d->flying[++d->ended % 2];
   sim.now_ns += vary(c, d->ended, c->step_ns + c->token_ns * (uint64_t)f->num_tokens);
+  if (f->hidden != NULL) end_rows(f);
   for (int32_t i = 0; i < f->num_drawn; i++) copy_result(f->drawn[i].result, &f->drawn[i].value);
   for (int32_t r = 0; r < f->num_rows; r++) f->rows[r]->was_landed = true;
   sim.steps++;
@@ -486,6 +521,7 @@ ops_t ops_sim = {
     .attention = no_attention,
     .activation = no_activation,
     .gather = no_gather,
+    .read_rows = sim_read_rows,
     .logits = sim_logits,
     .sample = sim_sample,
     .end = sim_end,

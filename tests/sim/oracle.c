@@ -8,6 +8,8 @@
  */
 #include "tests/sim/oracle.h"
 
+#include "tests/sim/pools.h"
+
 #include "engine/base/random.h"
 #include "engine/base/utf8.h"
 
@@ -254,6 +256,10 @@ void oracle_prepare(const scenario_t *c, int index, const tokenizer_t *tokenizer
   for (int32_t j = 0; j < (beams ? 2 * SIM_STREAMS_MAX : k->num_streams); j++) {
     begin_stream(r, &k->streams[j], prompt, num_prompt);
     if (k->error_code == 0 && !beams) expect_stream(c, k, j, tokenizer);
+  }
+  if (scenario_has(c, SIM_POOLS)) {
+    k->error_code = pools_error(c, r, num_prompt);
+    k->streams[0].finish = FINISH_STOP;
   }
   rank_streams(k);
   if (beams) oracle_search(c, k, tokenizer);

@@ -6,6 +6,7 @@
  */
 #include "tests/sim/kv_listener.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/pools.h"
 #include "tests/sim/web.h"
 
 #include "engine/base/clock.h"
@@ -182,6 +183,7 @@ static void check_natural_end(track_t *k, const event_t *event) {
   } else {
     check_choice_end(k, first, event);
   }
+  if (scenario_has(sim.scenario, SIM_POOLS)) pools_check(sim.scenario, k);
   bool scores = k->script->params.num_prompt_logprobs >= 0;
   REQUIRE(k->num_scores == (scores ? k->num_prompt - 1 : 0), "request %lld: %d scores", name_of(k),
           k->num_scores);
@@ -443,6 +445,10 @@ static void submit(int index) {
                            .adapter = r->adapter,
                            .arrival_ns = sim.now_ns};
   if (r->language >= 0) k->request.grammar = language_grammar(r->language);
+  if (scenario_has(sim.scenario, SIM_POOLS)) {
+    k->request.pooling = sim.scenario->options.embedding.pooling;
+    k->request.pooled = pools_room(index);
+  }
   if (params_collect(&r->params)) {
     k->request.room = calloc(1, engine_room_bytes(&r->params));
     REQUIRE(k->request.room, "no memory");

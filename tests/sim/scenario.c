@@ -78,11 +78,15 @@ static void draw_features(scenario_t *c) {
   /* What the engine refuses to such a model, or turns off. */
   static const int no_states[] = {SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
   static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP};
+  static const int no_pools[] = {SIM_DRAFTS,   SIM_DRAFT_MODEL, SIM_CHOICES, SIM_BEAMS,
+                                 SIM_GRAMMARS, SIM_LOGPROBS,    SIM_SCORES,  SIM_API};
   for (size_t i = 0; scenario_has(c, SIM_WINDOWS) && i < sizeof no_windows / sizeof *no_windows;
        i++)
     c->features &= ~(UINT64_C(1) << no_windows[i]);
   for (size_t i = 0; scenario_has(c, SIM_STATES) && i < sizeof no_states / sizeof *no_states; i++)
     c->features &= ~(UINT64_C(1) << no_states[i]);
+  for (size_t i = 0; scenario_has(c, SIM_POOLS) && i < sizeof no_pools / sizeof *no_pools; i++)
+    c->features &= ~(UINT64_C(1) << no_pools[i]);
 }
 
 /* The fixture has a window of WINDOW and this many groups of layers with it; a smaller window is
@@ -194,6 +198,15 @@ static void draw_snapshots(scenario_t *c) {
   int32_t few = between(&s, 0, 4), many = between(&s, 4, 40), blocks = between(&s, 1, 4);
   c->options.num_snapshots = chance(&s, 50) ? few : many;
   c->snapshot_blocks = blocks;
+}
+
+/* An engine that makes vectors has one way of pooling for all requests. */
+static void draw_pooling(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 13);
+  int32_t pooling = between(&s, POOLING_LAST, POOLING_SQRT);
+  if (!scenario_has(c, SIM_POOLS)) return;
+  c->options.embedding.task = TASK_EMBED;
+  c->options.embedding.pooling = (pooling_t)pooling;
 }
 
 /* From one awaited row of all to one of ten. */
@@ -354,6 +367,15 @@ static void draw_hostile(const scenario_t *c, int index, script_t *r) {
   if (leaves) r->cancel_after_ns = delay;
 }
 
+/* Nothing is generated: one row is broken anywhere in the prompt, and clients go by time alone. */
+static void draw_pooled(const scenario_t *c, source_t *s, script_t *r) {
+  int32_t broken = between(s, 0, r->num_prompt - 1);
+  if (!scenario_has(c, SIM_POOLS)) return;
+  r->params.max_tokens = r->params.min_tokens = 0;
+  if (r->nan_at >= 0) r->nan_at = broken;
+  r->cancel_after_tokens = -1;
+}
+
 /* How the request travels through the API; nothing of it matters without. */
 static void draw_client(const scenario_t *c, source_t *s, script_t *r) {
   r->stream = chance(s, 70);
@@ -397,6 +419,7 @@ static void draw_request(scenario_t *c, int index) {
   draw_hostile(c, index, r);
   if (scenario_has(c, SIM_API)) r->domain += SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * r->tenant;
   draw_beams(c, &s, r);
+  draw_pooled(c, &s, r);
 }
 
 /* Arrivals are a load between half and three times what the engine can do, roughly. */
@@ -430,6 +453,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_slices(c);
   draw_snapshots(c);
   draw_awaited(c);
+  draw_pooling(c);
   draw_pace(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);

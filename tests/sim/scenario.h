@@ -75,7 +75,8 @@ enum {
   X(STATES, 5, "the model keeps a state per sequence")                                             \
   X(SEATS, 6, "with PACE: admission stops before decodes alone take a step")                       \
   X(SLO, 5, "short prompts go first, and first tokens have a deadline")                            \
-  X(WINDOWS, 6, "layers with a window free their blocks")
+  X(WINDOWS, 6, "layers with a window free their blocks")                                          \
+  X(POOLS, 3, "prompts become vectors, and nothing is generated")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -104,7 +105,7 @@ typedef struct script {
   int32_t cancel_after_tokens; /* cancelled when so many tokens were seen; -1 = not so */
   uint64_t cancel_after_ns;    /* cancelled this long after it came; 0 = not so */
   bool fault;
-  int32_t nan_at; /* the row of this output position is NaN; -1 = none */
+  int32_t nan_at; /* the row of this output position (POOLS: of the prompt) is NaN; -1 = none */
 } script_t;
 
 typedef struct scenario {
@@ -118,14 +119,13 @@ typedef struct scenario {
   int32_t client_step_ms;     /* SIM_PACE: of ops_t */
   int32_t jitter;             /* SIM_PACE: steps take up to so many times as long, or as short */
   int32_t pipeline_depth;
-  int32_t lose_device_at; /* step; 0 = never */
-  int32_t lose_drafter_at;
-  int32_t awaited_one_in;          /* SIM_AWAITED: of engine_t; 0 = as it is */
-  int32_t slice_blocks;            /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
-  int32_t snapshot_blocks;         /* SIM_STATES: of scheduler_options_t */
-  int32_t window;                  /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
-  double swap_rate;                /* bytes per second */
-  quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
+  int32_t lose_device_at, lose_drafter_at; /* step; 0 = never */
+  int32_t awaited_one_in;                  /* SIM_AWAITED: of engine_t; 0 = as it is */
+  int32_t slice_blocks;                    /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
+  int32_t snapshot_blocks;                 /* SIM_STATES: of scheduler_options_t */
+  int32_t window;                          /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
+  double swap_rate;                        /* bytes per second */
+  quota_t quotas[SIM_TENANTS + 1];         /* SIM_QUOTAS: limits, by tenant */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */
