@@ -25,7 +25,15 @@ BASES = {
     "/tokenize": {"prompt": "a"},
     "/detokenize": {"tokens": [1, 2]},
     "/v1/embeddings": {"input": "a"},
+    "/rerank": {"query": "a", "documents": ["b", "a b"]},
+    "/v2/rerank": {"query": "a", "documents": ["b", "a b"]},
+    "/score": {"queries": "a", "documents": ["b", "a b"]},
+    "/classify": {"input": "a"},
+    "/pooling": {"input": "a"},
 }
+# Who serves a route that the demo model does not.
+ENCODERS = {"/rerank": "bert-rank", "/v2/rerank": "bert-rank", "/score": "bert-rank",
+            "/classify": "bert-labels", "/pooling": "bert-labels"}
 VALUES = [
     None, True, False, 0, 1, 1.0, -1, 2, 5, 0.5, 1.5, -0.5, 128, 129, 2.0001, -2, 2 ** 70, -101,
     "", "a", "left", "right", "auto", "none", "required", "float", "base64", "never", "disabled",
@@ -40,6 +48,8 @@ VALUES = [
     {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "integer"}}},
     {"json_object": True}, {"json_object": False, "other": False}, {"other": 1},
     {"choice": ["a"]}, {"choice": []}, {"regex": 1},
+    [{"text": "a"}], [{"text": "a"}, "b"], [{"text": 1}], [{"text": ""}], ["a"] * 1025, "Left",
+    "Right", "embed", "classify", "token_embed",
     MESSAGES, [{"role": "user"}], [{"role": "tool", "content": "a"}], [{"role": 1}],
     [{"role": "user", "content": []}], [{"role": "user", "content": [{"type": "text"}]}],
     [{"role": "user", "content": [{"type": "text", "text": "a"}]}], [{"content": "a"}],
@@ -57,7 +67,10 @@ BEYOND = "|".join([
     # the model, its template and the limits of the server
     "model `.*` does not exist", "maximum context length", "prompt is too long",
     "prompt tokens fit beside", "at once; this server runs at most 64",
-    "does not take documents", "its vocabulary has no tokens for", "was not trained for shorter",
+    "does not take documents", "not supported for the served model, which takes none",
+    "not supported for a model that classifies", "but the served model classifies",
+    "choices were given; at most", "its vocabulary has no tokens for",
+    "was not trained for shorter",
     "Expected a value <= 20", "is more than the 20 alternatives", "tokenizer_config.json, line",
     "out of vocabulary",
     # rules between numbers, between fields, and what is cut to nothing
@@ -65,6 +78,7 @@ BEYOND = "|".join([
     "must be provided and non-empty", "must be equal to 'n'", "Only one constraint",
     "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
     "Beam search", "'prompt_logprobs' are not available", "no tool is left",
+    "cannot both be given", "what cannot be cut of them", "or as many as second ones",
     # parts of messages and items, which the routes of other dialects translate
     r"Missing required parameter: '(input|tools)\[", r"Invalid( type for)? '(input|tools)\[",
     r"Items of type", r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
@@ -107,7 +121,8 @@ def judged(server, connection, route, validator, body):
 @pytest.mark.parametrize("route", sorted(BASES))
 def test_schema_and_server_judge_alike(start, route):
     task = "embed" if route == "/v1/embeddings" else "generate"
-    server = start(DEMO, "--task", task, "--max-model-len", 128)
+    server = start(ROOT / "tests/vectors/encoders" / ENCODERS[route]) if route in ENCODERS else \
+        start(DEMO, "--task", task, "--max-model-len", 128)
     schema = schema_of(route)
     validator = Draft202012Validator(schema)
     component = schema["$ref"].rsplit("/", 1)[1]
