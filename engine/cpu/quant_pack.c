@@ -1,9 +1,8 @@
 /* quant_pack.c: quantised rows into panels, and back for the rows of an embedding table.
  *
  * Called on the engine thread while a model loads; pool workers read and pack panels. A panel of 64
- * rows takes the layout that is smallest for their formats: codes of 4 bits, or codes of 8 bits for
- * the formats of 2, 3, 5, 6 and 8 bits and for panels in which formats mix. quant_layout.h says how
- * a panel lies in memory. No value changes by a bit.
+ * rows keeps codes in as many bits as their format has, or in 8 bits if formats mix in it.
+ * quant_layout.h says how a panel lies in memory. No value changes by a bit.
  */
 #include "engine/base/check.h"
 #include "engine/base/half.h"
@@ -42,13 +41,22 @@ static int64_t first_row(const weight_t *weight, int64_t panel, int32_t *count) 
   return start + panel / weight->stack_panels * weight->stack_rows;
 }
 
+/* Bits of a code in a panel of this format. */
+static int32_t code_bits(const quant_format_t *format) {
+  if (format->table != NULL) return 4;
+  for (int32_t bits = 2; bits <= 6; bits++)
+    if (format->num_codes <= 1 << bits) return bits;
+  return 8;
+}
+
 /* The layout of a panel whose rows are all of one format. */
 static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int64_t cols) {
   quant_layout_t layout = {.scales = QUANT_SCALES_F16,
-                           .bits = format->num_codes <= NIBBLE_CODES ? 4 : 8,
+                           .bits = code_bits(format),
                            .group = format->group,
                            .offset = format->table != NULL ? LEVEL_OFFSET : format->offset,
-                           .has_min = format->has_min};
+                           .has_min = format->has_min,
+                           .has_table = format->table != NULL};
   for (int i = 0; i < NIBBLE_CODES; i++)
     layout.table[i] = (uint8_t)(format->table != NULL ? format->table[i] + LEVEL_OFFSET : i);
   if (format->is_two_level) layout.scales = QUANT_SCALES_TWO_LEVEL;
@@ -88,21 +96,31 @@ static uint8_t wide_code(const quant_format_t *format, int32_t offset, uint8_t c
   return (uint8_t)(level + offset);
 }
 
-static void pack_codes(const quant_layout_t *layout, const quant_format_t *format,
-                       const quant_chunk_t *chunk, int32_t padded, uint8_t *out) {
-  if (layout->bits == 4) {
-    for (int32_t k = 0; k < padded; k += 8, out += PANEL_COLS * 4)
-      for (int32_t i = 0; i < 4; i++)
-        out[i] = (uint8_t)(chunk->codes[k + i] | chunk->codes[k + 4 + i] << 4);
-    return;
-  }
-  bool same = format->table == NULL && format->offset == layout->offset;
-  for (int32_t k = 0; k < padded; k += 4, out += PANEL_COLS * 4) {
-    if (same) {
-      memcpy(out, chunk->codes + k, 4);
-      continue;
+/* Writes `bits` bits, from bit `shift` on, of 32 codes of one column. Returns the end of the plane.
+ */
+static uint8_t *pack_plane(const uint8_t *codes, int32_t bits, int32_t shift, uint8_t *out) {
+  const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
+  for (int32_t line = 0; line < bits; line++, out += QUANT_LINE) {
+    uint32_t packed = 0;
+    for (int32_t at = 0; at < 8; at += bits, codes += 4) {
+      uint32_t four;
+      memcpy(&four, codes, sizeof four);
+      packed |= (four >> shift & mask) << at;
     }
-    for (int32_t i = 0; i < 4; i++) out[i] = wide_code(format, layout->offset, chunk->codes[k + i]);
+    memcpy(out, &packed, sizeof packed);
+  }
+  return out;
+}
+
+static void pack_codes(const quant_layout_t *layout, const quant_format_t *format,
+                       quant_chunk_t *chunk, int32_t padded, uint8_t *out) {
+  const int32_t low = quant_low_bits(layout->bits);
+  if (layout->bits == 8 && (format->table != NULL || format->offset != layout->offset))
+    for (int32_t k = 0; k < padded; k++)
+      chunk->codes[k] = wide_code(format, layout->offset, chunk->codes[k]);
+  for (int32_t k = 0; k < padded; k += QUANT_DEPTH_ALIGN) {
+    out = pack_plane(chunk->codes + k, low, 0, out);
+    out = pack_plane(chunk->codes + k, layout->bits - low, low, out);
   }
 }
 
@@ -220,6 +238,24 @@ int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight
   return 0;
 }
 
+/* Bits of row `k` of a plane, which begins at the column's first byte. */
+static int32_t plane_bits(const uint8_t *plane, int32_t bits, int32_t k) {
+  if (bits == 0) return 0;
+  int32_t row = k % (QUANT_DEPTH_ALIGN / bits);
+  const uint8_t *line = plane + k / (QUANT_DEPTH_ALIGN / bits) * QUANT_LINE;
+  return line[row % 4] >> row / 4 * bits & ((1 << bits) - 1);
+}
+
+/* The code of column `lane` in row `k` of a chunk, whose codes begin at `codes`. */
+static int32_t unpack_code(const quant_layout_t *layout, const uint8_t *codes, int64_t lane,
+                           int32_t k) {
+  const int32_t low = quant_low_bits(layout->bits), row = k % QUANT_DEPTH_ALIGN;
+  const uint8_t *block = codes + k / QUANT_DEPTH_ALIGN * layout->bits * QUANT_LINE + lane * 4;
+  int32_t high = plane_bits(block + low * QUANT_LINE, layout->bits - low, row);
+  int32_t code = plane_bits(block, low, row) | high << low;
+  return layout->has_table ? layout->table[code] : code;
+}
+
 /* The scale and the minimum of column `lane` in group `group` of a chunk. */
 static void read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t groups,
                        int32_t group, int64_t lane, float *scale, float *min) {
@@ -251,17 +287,10 @@ void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float 
   const uint8_t *codes = chunk + quant_scale_bytes(layout, padded);
   float scale = 0, min = 0;
   for (int32_t k = 0; k < cols; k++) {
-    int32_t code;
-    if (layout->bits == 8) {
-      code = codes[(k / 4 * PANEL_COLS + lane) * 4 + k % 4];
-    } else {
-      code = codes[(k / 8 * PANEL_COLS + lane) * 4 + k % 4] >> (k % 8 / 4 * 4) & 15;
-      code = layout->table[code];
-    }
     if (k % layout->group == 0)
       read_scale(layout, chunk, DIV_UP(padded, layout->group), k / layout->group, lane, &scale,
                  &min);
-    float value = scale * (float)(code - layout->offset);
+    float value = scale * (float)(unpack_code(layout, codes, lane, k) - layout->offset);
     out[k] = layout->has_min ? value - min : value;
   }
 }

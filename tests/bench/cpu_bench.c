@@ -155,7 +155,8 @@ typedef struct quant_rows {
 /* Random codes with scales of about 1. */
 static const void *quant_row(void *context, int64_t row, void *scratch) {
   static const int halves[][3] = {
-      {WEIGHT_Q4_0, 0, 0}, {WEIGHT_Q8_0, 0, 0}, {WEIGHT_Q4_K, 0, 2}, {WEIGHT_Q6_K, 208, 208}};
+      {WEIGHT_Q4_0, 0, 0},     {WEIGHT_Q5_0, 0, 0}, {WEIGHT_Q8_0, 0, 0}, {WEIGHT_Q2_K, 80, 82},
+      {WEIGHT_Q3_K, 108, 108}, {WEIGHT_Q4_K, 0, 2}, {WEIGHT_Q5_K, 0, 2}, {WEIGHT_Q6_K, 208, 208}};
   const quant_rows_t *rows = context;
   size_t bytes = quant_row_bytes(rows->format, 0, rows->cols);
   uint8_t *out = scratch;
@@ -233,7 +234,8 @@ static void bench_quant(device_t *device, weight_format_t format, int64_t n, int
 
 /* Two levels need columns in multiples of 256. */
 static void bench_quantised(device_t *device, double bandwidth, int rounds) {
-  static const weight_format_t formats[] = {WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_Q4_K, WEIGHT_Q6_K};
+  static const weight_format_t formats[] = {WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_Q4_K, WEIGHT_Q5_0,
+                                            WEIGHT_Q5_K, WEIGHT_Q6_K, WEIGHT_Q3_K, WEIGHT_Q2_K};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     bench_quant(device, formats[i], 2 * FFN, 1024, bandwidth, rounds);
     bench_quant(device, formats[i], 1024, FFN, bandwidth, rounds);

@@ -122,12 +122,13 @@ INLINE void amx_columns(amx_work_t *work, int32_t col, amx_dots_t *dots, const i
 /* Codes of a chunk as the tiles take them: bytes, and signed levels if there is an offset. */
 static const uint8_t *amx_codes(const quant_layout_t *layout, const uint8_t *codes, int32_t cols,
                                 uint8_t *out) {
-  if (layout->bits == 4) {
+  if (layout->bits < 8) {
     uint8_t levels[sizeof layout->table];
     for (size_t i = 0; i < sizeof levels; i++)
       levels[i] = (uint8_t)(layout->table[i] - layout->offset);
-    quant_unpack(out, codes, cols, levels);
-    return out;
+    quant_unpack(out, codes, cols, layout->bits, levels);
+    if (layout->bits == 4) return out; /* the table gave signed levels */
+    codes = out;
   }
   if (layout->offset == 0) return codes;
   const __m512i offset = _mm512_set1_epi8((char)layout->offset);

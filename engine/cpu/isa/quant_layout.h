@@ -5,11 +5,13 @@
  *
  *   scales f16 or f32   scale[groups][64], then min[groups][64]
  *   scales two-level    f16 d[64], f16 dmin[64], int8 scale[groups][64], uint8 min[groups][64]
- *   codes of 8 bits     [depth / 4][64][4]
- *   codes of 4 bits     [depth / 8][64][4]: byte i has row i in its low and row 4 + i in its high
- *                       nibble; a table gives the code of a nibble
+ *   codes               for each 32 rows of depth a plane of the low bits, then one of the high
+ * bits a plane of n bits   [n][64][4]: byte i of line l has row l * 32 / n + i in its lowest n
+ * bits, row 4 + i of the line in the next n, and so on
  *
- * Minima are stored only if the layout has them. weight = scale * (code - offset) - min.
+ * Codes of 8 and 4 bits have one plane, those of 5 and 6 bits planes of 4 and of 1 or 2, those of 2
+ * and 3 bits planes of 2 and of 0 or 1. A table may give the code of a number of 4 bits. Minima are
+ * stored only if the layout has them. weight = scale * (code - offset) - min.
  *
  * A row of activations is quantised by itself: 32 columns share scale = max |x| / 127, and q =
  * round(x / scale). Columns of very small numbers (max |x| < 2^-100) become zeros; if one of the
@@ -25,6 +27,7 @@
 enum {
   QUANT_DEPTH_ALIGN = 32, /* columns of activations that share a scale; depth is padded to it */
   PANEL_COLS = 64,        /* output columns of a weight panel */
+  QUANT_LINE = 4 * PANEL_COLS, /* bytes of a line of a plane */
   QUANT_GROUPS = QUANT_CHUNK / QUANT_GROUP_MIN,
   QUANT_X_EIGHTHS = 11,     /* eighths of a byte, times depth: q, scales and sums of a row */
   QUANT_X_WIDE_EIGHTHS = 27 /* the same with pairs of 16-bit numbers */
@@ -38,12 +41,17 @@ typedef enum quant_scales {
 
 typedef struct quant_layout {
   quant_scales_t scales;
-  int32_t bits;   /* of a code in memory: 4 or 8 */
+  int32_t bits;   /* of a code in memory: 2, 3, 4, 5, 6 or 8 */
   int32_t group;  /* rows of depth that share a scale: 16, 32, 64, 128 or 256 */
   int32_t offset; /* subtracted from codes, after the look-up in the table */
-  bool has_min;
-  uint8_t table[16]; /* the code of each nibble, if bits is 4 */
+  bool has_min, has_table;
+  uint8_t table[16]; /* the code of each number of 4 bits; the number itself without has_table */
 } quant_layout_t;
+
+/* Bits of the plane of low bits; the others of a code are in the plane of high bits. */
+static inline int32_t quant_low_bits(int32_t bits) {
+  return bits == 8 ? 8 : bits < 4 ? 2 : 4;
+}
 
 /* Bytes of the scales of a chunk of `cols` rows of depth, and of the whole chunk. */
 static inline size_t quant_scale_bytes(const quant_layout_t *layout, int32_t cols) {

@@ -4,6 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
+#include "engine/cpu/weight.h"
 #include "engine/quant/quant.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
@@ -264,14 +265,35 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
 }
 
 Test(quant, bits_do_not_depend_on_rows_or_threads) {
-  static const weight_format_t some[] = {WEIGHT_Q8_0,      WEIGHT_Q4_0,       WEIGHT_Q4_K,
-                                         WEIGHT_Q6_K,      WEIGHT_IQ4_XS,     WEIGHT_GROUPED,
-                                         WEIGHT_GROUPED_4, WEIGHT_GROUPED_FP4};
+  static const weight_format_t some[] = {WEIGHT_Q8_0,    WEIGHT_Q4_0,      WEIGHT_Q4_K,
+                                         WEIGHT_Q6_K,    WEIGHT_Q5_0,      WEIGHT_Q5_K,
+                                         WEIGHT_Q3_K,    WEIGHT_Q2_K,      WEIGHT_IQ4_XS,
+                                         WEIGHT_GROUPED, WEIGHT_GROUPED_4, WEIGHT_GROUPED_FP4};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   random_state_t random = random_start(43);
   for (int t = 0; t < count; t++)
     for (size_t i = 0; i < ARRAY_LEN(some); i++) check_bits(tiers[t], some[i], &random);
+}
+
+/* Panels take little more than the rows of the file: codes keep their bits. What is above 1 are
+ * scales: bytes for the 4 and 6 bits of K formats, f16 for e4m3, f32 for the exponents of MXFP4. */
+Test(quant, panels_are_as_small_as_the_file) {
+  static const struct {
+    weight_format_t format;
+    double ratio_max;
+  } cases[] = {{WEIGHT_Q4_0, 1.002},      {WEIGHT_Q4_1, 1.002},   {WEIGHT_Q5_0, 1.002},
+               {WEIGHT_Q5_1, 1.002},      {WEIGHT_Q8_0, 1.002},   {WEIGHT_Q2_K, 1.2},
+               {WEIGHT_Q3_K, 1.04},       {WEIGHT_Q4_K, 1.03},    {WEIGHT_Q5_K, 1.03},
+               {WEIGHT_Q6_K, 1.002},      {WEIGHT_IQ4_NL, 1.002}, {WEIGHT_IQ4_XS, 1.02},
+               {WEIGHT_GGUF_MXFP4, 1.18}, {WEIGHT_NVFP4, 1.12}};
+  enum { ROWS = 640, COLS = 4096 };
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    const weight_source_t source = {.rows = ROWS, .cols = COLS, .format = cases[i].format};
+    const quant_format_t *format = quant_format(cases[i].format);
+    double file = (double)(ROWS * quant_row_bytes(format, 0, COLS));
+    ASSERT_LE_FOR((double)cpu_weight_bytes(&source) / file, cases[i].ratio_max, "%s", format->name);
+  }
 }
 
 /* A NaN or an infinity spoils its own row, and no other. Very small rows become zeros. */
@@ -303,15 +325,10 @@ Test(quant, rows_do_not_leak) {
 
 /* Rows of an embedding table are the values of the format, rounded to the type of the table, to the
  * bit; and it may be the head. */
-Test(quant, tables_and_heads) {
-  enum { K = 512, TOKENS = 24 };
-  static const weight_format_t formats[] = {WEIGHT_Q6_K, WEIGHT_Q4_K,       WEIGHT_IQ4_XS,
-                                            WEIGHT_Q8_0, WEIGHT_GGUF_MXFP4, WEIGHT_Q4_1};
-  random_state_t random = random_start(45);
-  device_t *device = device_prepared("auto", 2, &limits);
-  matrix_t matrix = {VOCAB, K, formats, ARRAY_LEN(formats), 45, 0, NULL, NULL};
-  matrix_make(&random, &matrix);
-  weight_t *table = matrix_weight(device, &matrix, 1);
+static void check_table(device_t *device, matrix_t *matrix) {
+  enum { TOKENS = 24 };
+  const int64_t k = matrix->cols;
+  weight_t *table = matrix_weight(device, matrix, 1);
   int32_t ids[TOKENS], starts[2] = {0, TOKENS};
   for (int i = 0; i < TOKENS; i++) ids[i] = (i * 13) % VOCAB;
   batch_t batch = {.num_tokens = TOKENS,
@@ -319,23 +336,41 @@ Test(quant, tables_and_heads) {
                    .block_size = 16,
                    .input_ids = ids,
                    .query_start_loc = starts};
-  float x[TOKENS * K], logits[VOCAB];
-  double seen[K];
+  float *x = malloc(sizeof(float) * (size_t)(TOKENS * k)), logits[VOCAB];
+  double *seen = malloc(sizeof(double) * (size_t)k);
   ops_cpu.begin(device, &batch);
   ops_cpu.embed(device, ACT(x), table, 1);
-  for (int i = 0; i < TOKENS * K; i++) {
-    float value = matrix.values[(int64_t)ids[i / K] * K + i % K];
-    ASSERT_EQ_FOR(x[i], float_from_bf16(bf16_from_float(value)), "row %d", ids[i / K]);
+  for (int64_t i = 0; i < TOKENS * k; i++) {
+    float value = matrix->values[(int64_t)ids[i / k] * k + i % k];
+    ASSERT_EQ_FOR(x[i], float_from_bf16(bf16_from_float(value)), "%s row %d",
+                  quant_format(format_of(matrix, ids[i / k]))->name, ids[i / k]);
   }
   ops_cpu.logits(device, ACT(x), table, NULL, 0, 3, 1);
   ops_cpu.read_logits(device, logits, 1);
-  quantise(x + 3 * K, K, seen);
+  quantise(x + 3 * k, k, seen);
   for (int c = 0; c < VOCAB; c++) {
     double sum = 0, size = 0;
-    for (int k = 0; k < K; k++) sum += seen[k] * (double)matrix.values[c * K + k];
-    for (int k = 0; k < K; k++) size += fabs(seen[k] * (double)matrix.values[c * K + k]);
+    for (int64_t i = 0; i < k; i++) sum += seen[i] * (double)matrix->values[c * k + i];
+    for (int64_t i = 0; i < k; i++) size += fabs(seen[i] * (double)matrix->values[c * k + i]);
     ASSERT_LE_FOR(fabs(logits[c] - sum), size * 0x1p-18, "logit %d", c);
   }
+  free(x), free(seen);
+}
+
+Test(quant, tables_and_heads) {
+  static const weight_format_t mixed[] = {WEIGHT_Q6_K, WEIGHT_Q4_K,       WEIGHT_IQ4_XS,
+                                          WEIGHT_Q8_0, WEIGHT_GGUF_MXFP4, WEIGHT_Q4_1};
+  random_state_t random = random_start(45);
+  device_t *device = device_prepared("auto", 2, &limits);
+  matrix_t matrix = {VOCAB, 512, mixed, ARRAY_LEN(mixed), 45, 0, NULL, NULL};
+  matrix_make(&random, &matrix);
+  check_table(device, &matrix);
   matrix_free(&matrix);
+  for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+    matrix = (matrix_t){VOCAB, 768, &all[i], 1, 1, 64, NULL, NULL};
+    matrix_make(&random, &matrix);
+    check_table(device, &matrix);
+    matrix_free(&matrix);
+  }
   ops_cpu.close(device);
 }
