@@ -1,9 +1,10 @@
 """bench_goals: part `goals` of scripts/bench_cpu: inferd beside each peer, and the goals.
 
 Engines take turns: one measures all that is asked of it, then the next; the table has medians of
-the repeats. inferd and vLLM answer over HTTP, to one client (inferd-bench) with prompts of token
-ids; llama.cpp by llama-batched-bench, whose figures are those of its decode phase alone, and
-OpenVINO GenAI as a library (bench_openvino.py). The models are those of bench_models.py.
+the repeats, and a ratio is the median of the ratios within each repeat. inferd and vLLM answer over
+HTTP, to one client (inferd-bench) with prompts of token ids; llama.cpp by llama-batched-bench,
+whose figures are those of its decode phase alone, and OpenVINO GenAI as a library
+(bench_openvino.py). The models are those of bench_models.py.
 """
 
 import contextlib
@@ -244,16 +245,18 @@ class Goals:
         return median(values) if values else None
 
     def best(self, names, metric):
-        """(value, name) of the best of those that were measured."""
-        found = [(self.value(name, metric), name) for name in names]
-        return max(((v, n) for v, n in found if v is not None), default=(None, ""))
+        """(value, name, metric) of the best of those that were measured."""
+        found = [(self.value(name, metric), name, metric) for name in names]
+        return max((one for one in found if one[0] is not None), default=(None, "", metric))
 
     def add(self, what, ours, peer, factor):
-        (a, name), (b, other) = ours, peer
+        (a, name, one), (b, other, two) = ours, peer
         if a is None or b is None:
             return
-        self.rows.append([what, f"{name} {a:.1f}", f"{other} {b:.1f}", f"{a / b:.2f}",
-                          f">= {factor:g}", "met" if a / b >= factor else "missed"])
+        ratio = median(left[one] / right[two] for left, right in
+                       zip(self.results[name], self.results[other]))
+        self.rows.append([what, f"{name} {a:.1f}", f"{other} {b:.1f}", f"{ratio:.2f}",
+                          f">= {factor:g}", "met" if ratio >= factor else "missed"])
 
     def four_bits(self):
         ours = [f"inferd {name}" for name in FOUR_BITS]
