@@ -262,7 +262,8 @@ static int run_program(const char *name, char **argv) {
   snprintf(plain, sizeof plain, "%s", name);
   argv[0] = plain;
   execvp(name, argv);
-  fprintf(stderr, "inferd: %s is neither beside inferd nor in PATH; `make all` builds it\n", name);
+  fprintf(stderr, "%sinferd: %s is neither beside inferd nor in PATH; `make all` builds it\n",
+          log_priority(LOG_ERROR), name);
   return EXIT_USAGE;
 }
 
@@ -327,7 +328,7 @@ static int refuse_command(const char *word) {
   located_t model;
   inferd_error_t error;
   error_quote(quoted, sizeof quoted, word, strlen(word));
-  fprintf(stderr, "inferd: '%s' is not a command; ", quoted);
+  fprintf(stderr, "%sinferd: '%s' is not a command; ", log_priority(LOG_ERROR), quoted);
   for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
     if (error_distance(word, commands[i].name) > 2) continue;
     fprintf(stderr, "did you mean inferd %s?\n", commands[i].name);

@@ -649,7 +649,7 @@ int serve_run(config_t *config, int argc, char *const *argv) {
   daemon.server.start_ns = clock_now_ns();
   daemon.server.start_time = (int64_t)time(NULL);
   if (log_open(config, &error) != 0) {
-    fprintf(stderr, "inferd: %s\n", error.message);
+    fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_ERROR), error.message);
     return error_exit_code(error.code);
   }
   log_line(LOG_INFO, "start", "inferd %s (%s)", INFERD_VERSION, INFERD_COMMIT);

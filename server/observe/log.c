@@ -16,7 +16,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,7 +35,6 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO, .access = true};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
-static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
 
 /* "2026-01-31T12:00:00.000000Z" */
 static void timestamp_now(char out[32]) {
@@ -75,16 +73,6 @@ static void append_locked(const char *line, size_t length) {
   if (sink.used + length > sizeof sink.buffer) flush_locked();
   memcpy(sink.buffer + sink.used, line, length);
   sink.used += length;
-}
-
-const char *log_priority(log_level_t level) {
-  unsigned long long device, inode;
-  struct stat status;
-  const char *stream = getenv("JOURNAL_STREAM"); /* systemd.exec(5): DEVICE:INODE */
-  bool journal = stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
-                 fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device &&
-                 status.st_ino == inode;
-  return journal ? priorities[level] : "";
 }
 
 static int open_file(const char *path) {
@@ -182,7 +170,7 @@ void log_line(log_level_t level, const char *event, const char *format, ...) {
   timestamp_now(timestamp);
   pthread_mutex_lock(&sink.lock);
   if (log_wanted(level)) {
-    const char *priority = sink.journal ? priorities[level] : "";
+    const char *priority = sink.journal ? priority_of(level) : "";
     if (sink.json) {
       /* Zeroed, because json_escape writes only the whole characters that fit and no NUL. */
       memset(escaped, 0, sizeof escaped);
@@ -279,7 +267,7 @@ void log_access(const access_t *access) {
     timestamp_now(timestamp);
     const char *time = sink.journal && !sink.json ? "" : timestamp; /* the journal has its own */
     int n = log_access_format(access, sink.json, time, line, sizeof line);
-    if (sink.journal) append_locked(priorities[level], strlen(priorities[level]));
+    if (sink.journal) append_locked(priority_of(level), strlen(priority_of(level)));
     append_locked(line, (size_t)n);
   }
   pthread_mutex_unlock(&sink.lock);

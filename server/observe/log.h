@@ -7,12 +7,11 @@
 #define INFERD_SERVER_OBSERVE_LOG_H
 
 #include "config/config.h"
+#include "server/observe/priority.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } log_level_t;
 
 enum { LOG_ACCESS_BYTES_MAX = 648, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
 
@@ -33,10 +32,6 @@ bool log_wanted(log_level_t level);
 bool log_is_json(void); /* whether lines are JSON */
 void log_line(log_level_t level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* "<3>" to "<7>" (sd-daemon(3)) if systemd's journal reads standard error, else "". A line that
- * begins with it gets that priority, so that `journalctl -p warning` finds it. */
-const char *log_priority(log_level_t level);
 
 /* Parts of the access line that the transport does not know. Handlers set those that they know. */
 typedef struct exchange_log {

@@ -4,6 +4,7 @@
  * believed: a range must be the one that was asked for, of a file of the size that the hub tells.
  */
 #include "engine/base/clock.h"
+#include "server/observe/priority.h"
 #include "server/pull/fetch_internal.h"
 
 #include <stdio.h>
@@ -152,8 +153,8 @@ static int try_again(piece_t *piece, CURLcode result) {
   piece->due_ns = clock_now_ns() + (uint64_t)pause * 1000000;
   if (pause >= 4000) { /* short pauses are not worth a line */
     progress_clear(piece->fetch->progress);
-    fprintf(stderr, "inferd: %s: %s: %s; next try in %ld s\n", settings->id,
-            piece->file->repo->name,
+    fprintf(stderr, "%sinferd: %s: %s: %s; next try in %ld s\n", log_priority(LOG_WARN),
+            settings->id, piece->file->repo->name,
             result == CURLE_OK ? "the server is busy" : curl_easy_strerror(result), pause / 1000);
   }
   return 0;

@@ -4,6 +4,8 @@
  */
 #include "server/pull/hub.h"
 
+#include "server/observe/priority.h"
+
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,7 +283,7 @@ static int request(const pull_settings_t *settings, const char *url, const char 
     }
     long pause = good ? -1 : hub_pause_ms(settings, easy, result, answer, tries);
     if (pause < 0) break;
-    fprintf(stderr, "inferd: %s: %s; next try in %.1f s\n", settings->id,
+    fprintf(stderr, "%sinferd: %s: %s; next try in %.1f s\n", log_priority(LOG_WARN), settings->id,
             result == CURLE_OK ? "the hub is busy" : curl_easy_strerror(result),
             (double)pause / 1000);
     (void)poll(NULL, 0, (int)pause); /* a signal ends it */

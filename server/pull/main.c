@@ -3,6 +3,7 @@
  * Main thread. A program of its own, so that the daemon carries no HTTP client. Exit statuses are
  * those of engine/base/error.def; SIGINT and SIGTERM end it by the signal, with what has come kept.
  */
+#include "server/observe/priority.h"
 #include "server/pull/fetch.h"
 #include "server/pull/hub.h"
 
@@ -166,7 +167,7 @@ int main(int argc, char **argv) {
     curl_global_cleanup();
   }
   if (code == 0 && !settings.dry_run) print_end(&settings, store, &repo);
-  if (code != 0) fprintf(stderr, "inferd: %s\n", error.message);
+  if (code != 0) fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_ERROR), error.message);
   repo_free(&repo);
   free(store);
   if (code != 0 && hub_interrupted) {

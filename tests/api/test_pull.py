@@ -603,6 +603,19 @@ def test_serve_pulls_what_does_not_exist(hub, pull):
     assert done.returncode == 66 and "no such model" in done.stdout, done
 
 
+def test_a_journal_gets_the_priority_of_a_pull(hub, pull, tmp_path):
+    """`pull = true` in the file of a service: why it failed is in `journalctl -p warning`."""
+    with open(tmp_path / "journal", "w+", encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        environment = pull.environment(JOURNAL_STREAM=f"{status.st_dev}:{status.st_ino}")
+        done = subprocess.run([pull.program, "serve", "someone/nothing", "--pull"], check=False,
+                              stderr=file, env=environment, timeout=60 * PATIENCE)
+        file.seek(0)
+        last = file.read().splitlines()[-1]
+    assert done.returncode == 66 and last.startswith("<3>inferd: "), last
+    assert "no such model" in last
+
+
 def test_sums_of_the_double():
     """The double's git sha1 is git's: `printf hello | git hash-object --stdin`."""
     assert git_sha1(b"hello") == "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0"

@@ -1,5 +1,7 @@
-"""Starts that fail by a common mistake: the last line on standard error names the cause and what to
-do, and the exit status tells a supervisor not to try again."""
+"""Starts that fail by a common mistake: the last line on standard error, on a terminal, in a
+container and in the journal, names the cause and what to do, and the exit status tells a supervisor
+not to try again.
+"""
 
 import json
 import os
@@ -162,23 +164,59 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
 }
 
 
-def last_line(inferd, *arguments):
-    """(exit status, the text of the last line on standard error). Root gets no rights beyond those
-    of the files."""
+def read_terminal(descriptor):
+    """What was written to a terminal, until nobody has it open any more."""
+    text = b""
+    while True:
+        try:
+            text += os.read(descriptor, 1 << 16)
+        except OSError:  # EIO: the other side is closed
+            return text.decode()
+
+
+def standard_error(where, folder, command):
+    """(exit status, lines) of a command whose standard error is a pipe, as in a container, a
+    terminal, or the journal of systemd. Root gets no rights beyond those of the files."""
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
-    done = subprocess.run([*powerless, ROOT / inferd, *arguments], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE)
-    line = done.stderr.strip().splitlines()[-1]
-    if line.startswith("{"):
-        line = json.loads(line)
-        assert line["level"] == "error", done.stderr
-        return done.returncode, line["msg"]
-    assert line.startswith("inferd: "), done.stderr
-    return done.returncode, line
+    command, options = [*powerless, *command], {"stdout": subprocess.DEVNULL}
+    if where == "pipe":
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE,
+                              **options)
+        return done.returncode, done.stderr.splitlines()
+    if where == "terminal":
+        ours, theirs = os.openpty()
+        with subprocess.Popen(command, stderr=theirs, **options) as process:
+            os.close(theirs)
+            text = read_terminal(ours)
+        os.close(ours)
+        return process.returncode, text.splitlines()
+    with open(folder / "journal", "w+", encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        stream = f"{status.st_dev}:{status.st_ino}"
+        done = subprocess.run(command, stderr=file, timeout=60 * PATIENCE,
+                              env={**os.environ, "JOURNAL_STREAM": stream}, **options)
+        file.seek(0)
+        return done.returncode, file.read().splitlines()
 
 
+def message(where, lines):
+    """The text of the last line, which has the form of its place and says that it is an error."""
+    line = lines[-1]
+    if where == "journal":
+        assert line.startswith("<3>"), lines
+        assert not [other for other in lines[:-1] if other.startswith("<3>inferd: ")], lines
+        return line
+    if where == "pipe" and line.startswith("{"):
+        entry = json.loads(line)
+        assert entry["level"] == "error", lines
+        return entry["msg"]
+    assert not line.startswith(("{", "<")), lines
+    return line
+
+
+@pytest.mark.parametrize("where", ["pipe", "terminal", "journal"])
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named(inferd, tmp_path, name):
+def test_a_mistake_is_named(inferd, tmp_path, name, where):
     make, arguments, status, words = MISTAKES[name]
     if make is not None:
         make(tmp_path)
@@ -186,7 +224,8 @@ def test_a_mistake_is_named(inferd, tmp_path, name):
     def fill(text):
         return text.format(here=tmp_path, name=tmp_path.name, demo=DEMO)
 
-    found, line = last_line(inferd, *map(fill, arguments))
+    found, lines = standard_error(where, tmp_path, [ROOT / inferd, *map(fill, arguments)])
+    line = message(where, lines)
     assert found == status, line
     for word in map(fill, words):
         assert word in line, (word, line)
@@ -195,6 +234,8 @@ def test_a_mistake_is_named(inferd, tmp_path, name):
 def test_a_port_in_use_is_named(inferd):
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        status, line = last_line(inferd, "serve", DEMO, "--port", str(port))
+        status, lines = standard_error("pipe", None, [ROOT / inferd, "serve", DEMO, "--port",
+                                                      str(port)])
+    line = message("pipe", lines)
     assert status == 69, line
     assert f"127.0.0.1:{port}: Address already in use; stop the process" in line
