@@ -33,9 +33,14 @@ static void cuda_close(device_t *device) {
 
 /* Makes the error message: it distinguishes an old driver, no driver and no device. */
 static int count_devices(int index, inferd_error_t *error) {
-  int count = 0, status = (int)cudaGetDeviceCount(&count);
+  int count = 0, driver = 0, status = (int)cudaGetDeviceCount(&count);
   if (status != 0) {
     (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver); /* 0 without one */
+    if (driver == 0) {
+      return error_set(error, ERR_CONFIGURATION, "device",
+                       "no NVIDIA driver is found; a container gets it by --gpus all");
+    }
     return error_set(error, ERR_CONFIGURATION, "device", "no CUDA device can be used: %s",
                      cudaGetErrorString((cudaError_t)status));
   }

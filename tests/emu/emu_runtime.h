@@ -2,9 +2,9 @@
  *
  * Every entry point takes one lock, and work runs on whichever host thread waits for it. Streams
  * are queues of closures, graphs are closures with dependencies. EMU_STREAM=lazy (the default: work
- * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90;
- * EMU_FAIL=function:call[:error] makes that call fail, counting from 1; with `hang` in the place of
- * the error it never returns.
+ * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90; EMU_DRIVER=0 for
+ * none, or its version as 13000; EMU_FAIL=function:call[:error] makes that call fail, counting from
+ * 1; with `hang` in the place of the error it never returns.
  */
 #ifndef EMU_RUNTIME_H
 #define EMU_RUNTIME_H
@@ -68,7 +68,7 @@ struct Runtime {
   std::map<std::string, Failure> failure;
   std::map<std::string, int> calls;
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
-  int capability = 90, captures = 0;
+  int capability = 90, driver = CUDART_VERSION, captures = 0;
   Runtime();
 };
 Runtime &runtime();

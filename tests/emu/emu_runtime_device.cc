@@ -31,6 +31,7 @@ Runtime::Runtime() {
   if (order == "random") mode = STREAM_RANDOM;
   memory_total = memory.empty() ? (size_t)1 << 30 : strtoull(memory.c_str(), nullptr, 0);
   if (!sm.empty()) capability = atoi(sm.c_str());
+  if (!setting("EMU_DRIVER").empty()) driver = atoi(setting("EMU_DRIVER").c_str());
   const size_t colon = fail_at.find(':');
   if (colon == std::string::npos) return;
   const size_t second = fail_at.find(':', colon + 1);
@@ -152,8 +153,11 @@ using namespace emu;
 
 cudaError_t cudaGetDeviceCount(int *count) {
   Call call("cudaGetDeviceCount");
-  *count = call.error ? 0 : 1;
-  return call.error;
+  *count = 0;
+  if (call.error) return call.error;
+  if (runtime().driver < CUDART_VERSION) return set_error(cudaErrorInsufficientDriver);
+  *count = 1;
+  return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
@@ -204,11 +208,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version) {
-  *version = 13000;
+  *version = CUDART_VERSION;
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int *version) {
-  return cudaRuntimeGetVersion(version);
+  *version = runtime().driver;
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {

@@ -134,6 +134,8 @@ def test_auto_says_which_back_end_and_why(program):
     assert text.count("backend ") == 1, text
     reasons = [({"EMU_SM": "75"}, "compute capability 7.5; 8.0 is the least"),
                ({"EMU_FAIL": "cudaStreamCreate:1:2"}, "opening the device"),
+               ({"EMU_DRIVER": "0"}, "no NVIDIA driver is found"),
+               ({"EMU_DRIVER": "12040"}, "no CUDA device can be used"),
                ({"EMU_FAIL": "cudaGetDeviceCount:2:35"}, "no CUDA device can be used")]
     for settings, reason in reasons:
         status, text = check(program, "auto", **settings)
