@@ -348,6 +348,12 @@ check:
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation image fleet
 
+# The image with the CUDA back end: nvcc takes 10 to 30 minutes.
+.PHONY: check-cuda-image
+check-cuda-image:
+	@scripts/bootstrap image
+	@$(RUN_TESTS) image-cuda
+
 # What to run while you work: a minute and a half on two processors, after the build.
 .PHONY: quick
 quick:
