@@ -69,6 +69,7 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
       .group_pairs = moe->group_pairs,
       .share_floor = moe->share_floor,
       .share_factor = moe->share_factor,
+      .share_more = moe->share_more,
       .activation = activation_of(moe->activation),
       .workspace = device->experts,
   };

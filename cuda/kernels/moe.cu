@@ -141,7 +141,8 @@ GPU_FN void route_by_scores(const gpu_moe_t &args, const gpu_moe_space_t &space,
   __syncwarp();
   choose_experts(args, choice, chosen);
   for (int j = 0; j < args.top_k; j++) total += scores[chosen[j]];
-  total = args.normalise ? fmaxf(total, args.share_floor) + GPU_SHARE_EPSILON : 1.0f;
+  total =
+      args.normalise ? fmaxf(total, args.share_floor) + GPU_SHARE_EPSILON + args.share_more : 1.0f;
   list_experts(args, space, row, chosen, 0.0f, total, scores);
 }
 

@@ -37,7 +37,7 @@ typedef struct gpu_moe {
   const float *choice_bias;       /* [experts] or NULL */
   int32_t num_groups, groups_top; /* at most GPU_GROUPS_MAX */
   int group_pairs;
-  float share_floor, share_factor;
+  float share_floor, share_factor, share_more;
   gpu_activation_t activation; /* a gated one */
   void *workspace; /* gpu_moe_workspace_bytes of these sizes; contents never matter between calls */
 } gpu_moe_t;

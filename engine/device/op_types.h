@@ -125,7 +125,7 @@ typedef struct moe {
   int32_t num_groups, groups_top;
   bool group_pairs;
   float share_floor, share_factor;
-  float share_more;              /* 0 but for LFM2-MoE, which runs on a CPU alone */
+  float share_more;              /* 0 but for LFM2-MoE */
   activation_t activation;       /* must be gated, but on a CPU */
   const weight_t *router;        /* [E, h] */
   const vector_t *router_bias;   /* [E] or NULL */

@@ -9,6 +9,7 @@ struct moe_case_t {
   gpu_routing_t routing = GPU_ROUTING_LOGITS;
   int groups = 1, groups_top = 1;
   float floor = 0;
+  float more = 0; /* share_more */
 };
 
 template <class T> struct moe_device {
@@ -41,7 +42,7 @@ template <class T> struct moe_device {
     args.num_experts = c.experts, args.top_k = c.top_k, args.normalise = c.normalise;
     args.routing = c.routing, args.num_groups = c.groups, args.groups_top = c.groups_top;
     args.group_pairs = c.routing == GPU_ROUTING_SIGMOID;
-    args.share_floor = c.floor, args.share_factor = 1.75f;
+    args.share_floor = c.floor, args.share_more = c.more, args.share_factor = 1.75f;
     if (c.biases) args.choice_bias = choice_bias.p;
     args.activation = c.activation, args.workspace = workspace.p;
   }
@@ -136,7 +137,7 @@ static routed_t route_reference(const moe_case_t &c, const moe_device<T> &d, int
   for (int j = 0; j < c.top_k; j++) chosen += made.shares[made.order[j]];
   for (int j = 0; j < c.top_k; j++) {
     double &share = made.shares[made.order[j]];
-    if (c.normalise) share /= scored ? std::max(chosen, (double)c.floor) : chosen;
+    if (c.normalise) share /= scored ? std::max(chosen, (double)c.floor) + (double)c.more : chosen;
     if (scored) share *= 1.75;
   }
   return made;
@@ -186,6 +187,8 @@ TEST(moe_experts) {
 /* DeepSeek V3 and V2, ERNIE 4.5. */
 TEST(moe_routers_that_score) {
   moe_case<bf16_t>({11, 64, 40, 12, 3, true, true, GPU_SILU_MUL, GPU_ROUTING_SIGMOID, 4, 2});
+  moe_case<bf16_t>(
+      {7, 64, 24, 8, 3, true, true, GPU_SILU_MUL, GPU_ROUTING_SIGMOID, 1, 1, 0, 0.25f});
   moe_case<f16_t>({9, 64, 16, 8, 2, false, false, GPU_SILU_MUL, GPU_ROUTING_SIGMOID});
   moe_case<bf16_t>({9, 64, 16, 12, 2, false, false, GPU_SILU_MUL, GPU_ROUTING_SOFTMAX, 3, 1});
   moe_case<f16_t>({9, 64, 16, 70, 6, true, true, GPU_SILU_MUL, GPU_ROUTING_SOFTMAX, 1, 1, 0.9f});
