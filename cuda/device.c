@@ -135,6 +135,7 @@ const ops_t ops_cuda = {
     .step_ms = 40,
     .bounds_admission = true,
     .swap = &cuda_swap,
+    .state = &cuda_state,
     .available = cuda_available,
     .open = cuda_open,
     .close = cuda_close,

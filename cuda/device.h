@@ -8,9 +8,9 @@
 #define INFERD_CUDA_DEVICE_H
 
 #include "cuda/kernels/attention.h"
-#include "cuda/kernels/inputs.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/sample.h"
+#include "cuda/kernels/state/state.h"
 #include "engine/device/ops.h"
 
 #include <cuda_runtime_api.h>
@@ -92,7 +92,9 @@ struct device {
   bool is_batch_invariant, has_dtype, has_hopper_prefill /* _prefill_sm90 may run */;
   dtype_t dtype; /* of weights, activations and cache: 16 bits */
   gpu_kv_t kv;
-  struct swap_state *swap; /* NULL = no host pool */
+  struct swap_state *swap;      /* NULL = no host pool */
+  state_desc_t state;           /* num_slots 0 = the model has no states */
+  float *states, *conv_borders; /* [num_slots][num_layers][of a layer, aligned]; of gpu_conv_t */
   step_limits_t limits;
   bool is_prepared;
 
@@ -110,21 +112,19 @@ struct device {
   int32_t *tickets;
   struct blas *blas; /* NULL = the own kernels do all products */
   float *partial, *partial_state, *logits /* [logits_rows_max, vocab] */;
-  float *host_logits;           /* pinned, [vocab] a row that the host sorts */
-  float *lora_low;              /* [tokens_max, lora_stride] */
-  int32_t lora_stride;          /* widest rank of an adapter's layer; 0 = no adapters */
-  void *experts, *scratch;      /* of gpu_moe; of the sampler, [logits_rows_max] rows */
-  gpu_sample_result_t *results; /* [tokens_max] of the newest step */
+  float *host_logits, *lora_low; /* pinned, [vocab] of a row; [tokens_max, lora_stride] */
+  int32_t lora_stride;           /* widest rank of an adapter's layer; 0 = no adapters */
+  void *experts, *scratch;       /* of gpu_moe; of the sampler, [logits_rows_max] rows */
+  gpu_sample_result_t *results;  /* [tokens_max] of the newest step */
   gpu_sample_top_t *tops;
-
   /* the step being launched */
   const batch_t *batch;
   cuda_step_t steps[STEPS_IN_FLIGHT_MAX];
   cuda_step_t *step;
   uint64_t num_begun, num_ended;
   size_t packed;     /* bytes of the packet in use */
+  size_t sent;       /* bytes of it that were sent */
   size_t samples_at; /* byte of the first gpu_sample_row_t */
-  size_t sent;       /* bytes of the packet that were sent */
   step_mode_t mode;
   int32_t rows;              /* rows of the step: those of the batch, or of the graph */
   int32_t num_prefill_tiles; /* query tiles of the batch */

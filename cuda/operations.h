@@ -96,6 +96,11 @@ void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, c
 void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
                    int32_t column, int32_t width);
 
+/* state.c: device->state and what it takes; the entries of cuda_state are in state_ops.h. */
+extern const state_ops_t cuda_state;
+int states_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
+void cuda_state_copies(device_t *device, const gpu_state_copy_t *copies, int32_t num_copies);
+
 /* attend.c */
 void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
 void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);

@@ -67,6 +67,25 @@ static void pack_padding(device_t *device, int32_t num_selected) {
   }
 }
 
+/* The slots of all rows, and where the saves of each begin. */
+static void pack_states(device_t *device, const batch_t *batch, gpu_packet_t *header) {
+  const size_t reqs = (size_t)batch->num_reqs, count = (size_t)batch->num_state_saves;
+  CHECK_LE(batch->num_state_saves, device->state.num_slots);
+  size_t offset;
+  header->state_slots = packet_array(device, batch->state_slots, reqs, sizeof(int32_t));
+  int32_t *first = packet_room(device, (reqs + 1) * sizeof *first, &offset), next = 0;
+  header->first_save = (int32_t)offset;
+  gpu_save_t *saves = packet_room(device, count * sizeof *saves, &offset);
+  header->saves = (int32_t)offset;
+  for (int32_t r = 0; r < batch->num_reqs; r++) {
+    first[r] = next;
+    for (; next < batch->num_state_saves && batch->state_saves[next].row == r; next++)
+      saves[next] = (gpu_save_t){batch->state_saves[next].behind, batch->state_saves[next].slot};
+  }
+  first[reqs] = next;
+  CHECK_EQ(next, batch->num_state_saves); /* they are in the order of rows */
+}
+
 void packet_build(device_t *device, const batch_t *batch) {
   const size_t tokens = (size_t)batch->num_tokens, reqs = (size_t)batch->num_reqs;
   size_t offset;
@@ -85,6 +104,7 @@ void packet_build(device_t *device, const batch_t *batch) {
   header->selected = packet_array(device, batch->selected_token_indices, rows, sizeof(int32_t));
   if (batch->num_adapted > 0)
     header->adapters = packet_array(device, batch->adapters, tokens, sizeof(int32_t));
+  if (device->state.num_slots > 0) pack_states(device, batch, header);
   pack_updates(device, batch, header);
 }
 

@@ -115,8 +115,10 @@ static size_t largest_packet(const device_t *device) {
   size_t table = device_product(reqs, (size_t)device->block_table_stride, sizeof(gpu_update_t));
   size_t rows = device_product(tokens, sizeof(gpu_sample_row_t) + 4 * 4 + 8 + PACKET_ALIGN, 1);
   size_t payload = device_product(reqs, device->payload_max + 8 + sizeof(block_copy_t), 1);
+  size_t states = reqs * (2 * sizeof(int32_t) + sizeof(gpu_state_copy_t)) +
+                  (size_t)device->state.num_slots * sizeof(gpu_save_t);
   if (table > INT32_MAX || rows > INT32_MAX || payload > INT32_MAX) return SIZE_MAX;
-  size_t bytes = sizeof(gpu_packet_t) + table + rows + payload + 64 * PACKET_ALIGN;
+  size_t bytes = sizeof(gpu_packet_t) + table + rows + payload + states + 64 * PACKET_ALIGN;
   return bytes > INT32_MAX ? SIZE_MAX : bytes; /* offsets in a packet are int32 */
 }
 
@@ -254,6 +256,7 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
          items * (size_t)limits->heads_max * ((size_t)limits->head_dim_max + 2) * sizeof(float) +
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
          BLAS_WORKSPACE + graph_bytes(limits->reqs_max, rank > 0) +
+         (size_t)gpu_conv_borders() * (size_t)limits->conv_values_max * sizeof(float) +
          gpu_moe_workspace_bytes(limits->hidden_max, limits->expert_width_max, limits->experts_max,
                                  limits->experts_top_max);
 }
@@ -275,6 +278,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *
   if (status) return device_error(status, "loading weights", error);
   int code = take_inputs(device, error);
   if (!code) code = take_steps(device, error);
+  if (!code) code = states_prepare(device, error);
   if (!code) code = take_attention(device, error);
   if (!code) code = take_linear(device, error);
   if (!code) code = experts_prepare(device, error);

@@ -53,6 +53,18 @@ static void copy_pages(device_t *device, const batch_t *batch) {
               "page copies");
 }
 
+/* Copies of slots, in their order. */
+static void copy_states(device_t *device, const batch_t *batch) {
+  if (batch->num_state_copies == 0 || device->state.num_slots == 0) return;
+  size_t offset, bytes = (size_t)batch->num_state_copies * sizeof(gpu_state_copy_t);
+  gpu_state_copy_t *copies = packet_room(device, bytes, &offset);
+  for (int32_t i = 0; i < batch->num_state_copies; i++)
+    copies[i] = (gpu_state_copy_t){batch->state_copies[i].src, batch->state_copies[i].dst};
+  packet_send(device);
+  cuda_state_copies(device, (const gpu_state_copy_t *)(const void *)(device->packet + offset),
+                    batch->num_state_copies);
+}
+
 static void spread_inputs(device_t *device, const batch_t *batch) {
   device->inputs.tokens = batch->num_tokens;
   device->inputs.reqs = batch->num_reqs;
@@ -95,6 +107,7 @@ void cuda_begin(device_t *device, const batch_t *batch) {
     graph_begin_capture(device);
   } else {
     copy_pages(device, batch);
+    copy_states(device, batch);
   }
   if (device->mode == STEP_EAGER) packet_send(device);
   if (device_is_live(device)) spread_inputs(device, batch);

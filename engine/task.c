@@ -225,7 +225,7 @@ int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *erro
       .has_states = true, .max_num_seqs = options->max_num_seqs, .draft = options->draft};
   *out = model_states(engine->ops, &engine->blueprint, scheduler_state_slots(&slots) + 1);
   if (engine->blueprint.mixer.kind == MIXER_NONE) return 0;
-  if (engine->ops->state == NULL)
+  if (!model_states_run(engine->ops, &engine->blueprint))
     return error_set(error, ERR_CONFIGURATION, "device",
                      "the model (%s) has layers with a state, which do not run on device %s yet; "
                      "they do with --device cpu",

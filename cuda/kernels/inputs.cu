@@ -31,6 +31,19 @@ GPU_FN void spread_token(const gpu_inputs_t &args, const gpu_packet_t &packet, i
   if (packet.adapters) args.adapters[i] = packet_array<int32_t>(args, packet.adapters)[i];
 }
 
+GPU_FN void spread_states(const gpu_inputs_t &args, const gpu_packet_t &packet, int first,
+                          int step) {
+  const int32_t *slots = packet_array<int32_t>(args, packet.state_slots);
+  const int32_t *saves = packet_array<int32_t>(args, packet.first_save);
+  const int32_t num_saves = saves[packet.num_reqs];
+  for (int i = first; i < args.reqs; i += step)
+    args.state_slots[i] = i < packet.num_reqs ? slots[i] : 0;
+  for (int i = first; i <= args.reqs; i += step)
+    args.first_save[i] = i <= packet.num_reqs ? saves[i] : num_saves;
+  for (int i = first; i < num_saves; i += step)
+    args.saves[i] = packet_array<gpu_save_t>(args, packet.saves)[i];
+}
+
 __global__ void __launch_bounds__(INPUT_THREADS) inputs_kernel(const gpu_inputs_t args) {
   const gpu_packet_t packet = *args.packet;
   const int first = blockIdx.x * INPUT_THREADS + threadIdx.x, step = gridDim.x * INPUT_THREADS;
@@ -47,6 +60,7 @@ __global__ void __launch_bounds__(INPUT_THREADS) inputs_kernel(const gpu_inputs_
     args.selected[i] = i < packet.num_selected ? selected[i] : -1;
   for (int i = first; i < packet.num_updates; i += step)
     args.block_table[updates[i].index] = updates[i].block;
+  if (packet.state_slots) spread_states(args, packet, first, step);
 }
 
 __global__ void history_copy_kernel(int32_t *history, int32_t block_size,

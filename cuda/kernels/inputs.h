@@ -19,6 +19,11 @@ typedef struct gpu_update {
   int32_t index, block;
 } gpu_update_t;
 
+/* The state of a row behind the first `behind` tokens of its chunk is stored in `slot`, too. */
+typedef struct gpu_save {
+  int32_t behind, slot;
+} gpu_save_t;
+
 /* The first bytes of a packet. Offsets are in bytes from its begin, multiples of 16. */
 typedef struct gpu_packet {
   int32_t num_tokens, num_reqs, num_selected, num_updates;
@@ -30,6 +35,9 @@ typedef struct gpu_packet {
   int32_t selected;        /* [S] int32 */
   int32_t updates;         /* [num_updates] gpu_update_t */
   int32_t adapters;        /* [T] int32; 0 = the step has none */
+  int32_t state_slots;     /* [R] int32; 0 = the model has no states */
+  int32_t first_save;      /* [R + 1] int32 */
+  int32_t saves;           /* [first_save[R]] gpu_save_t */
 } gpu_packet_t;
 
 typedef struct gpu_inputs {
@@ -41,6 +49,9 @@ typedef struct gpu_inputs {
   int32_t *seq_lens;                   /* [reqs] padding: 0 */
   int32_t *selected;                   /* [selected_rows] padding: -1 */
   int32_t *adapters;                   /* [tokens] padding: 0; written when the packet has some */
+  int32_t *state_slots;                /* [reqs] padding: 0; written when the model has states */
+  int32_t *first_save;                 /* [reqs + 1] padding: the last; likewise */
+  gpu_save_t *saves;                   /* no padding; likewise */
   int32_t *block_table;                /* only the updates are written */
   int32_t *history;                    /* [slots of the cache] the token id in each */
   int32_t tokens, reqs, selected_rows; /* padded counts, at least those of the packet */

@@ -354,7 +354,8 @@ static void cpu_scale_columns(device_t *device, act_t *values, const vector_t *f
   pool_run(device->pool, scale_task, &job, rows, INLINE_ELEMENTS / width + 1);
 }
 
-const state_ops_t cpu_state_ops = {.values = state_values,
+const state_ops_t cpu_state_ops = {.key_dim_max = INT32_MAX,
+                                   .values = state_values,
                                    .bytes = state_bytes,
                                    .make = make_states,
                                    .conv = cpu_conv,

@@ -14,6 +14,7 @@ typedef struct step_limits {
   int32_t vocab_size, max_model_len, heads_max, head_dim_max;
   int32_t experts_max, experts_top_max, expert_width_max; /* experts: E, k, I; 0 = none */
   int32_t adapter_rank_max;                               /* 0 = no low-rank adapters */
+  int32_t conv_values_max; /* numbers of a state that belong to a convolution; 0 = none */
 } step_limits_t;
 
 #endif

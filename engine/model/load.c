@@ -574,7 +574,7 @@ static void set_embed_scale(model_t *model) {
 
 /* Refuses a family that needs operations which the back end lacks. */
 static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
-  if (bp->mixer.kind != MIXER_NONE && ops->state == NULL)
+  if (!model_states_run(ops, bp))
     return error_set(error, ERR_CONFIGURATION, "device",
                      "device %s cannot run the layers of %s that keep a state; use --device cpu",
                      ops->name, bp->architecture);

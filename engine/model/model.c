@@ -39,6 +39,11 @@ static int32_t up_width(const blueprint_t *bp) {
   return mlp_width(bp) * (bp->gated_mlp ? 2 : 1);
 }
 
+/* Numbers of a layer's convolution in a slot. */
+static int32_t conv_values(const mixer_config_t *mixer, int32_t hidden) {
+  return (mixer->taps - 1) * mixer_channels(mixer, hidden);
+}
+
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   int32_t width = MAX(bp->hidden_size, bp->embed_size);
   width = MAX(width, qkv_width(bp));
@@ -51,6 +56,8 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->heads_max = bp->num_heads;
   limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim);
   limits->experts_max = bp->num_experts;
+  limits->conv_values_max =
+      bp->mixer.kind == MIXER_NONE ? 0 : conv_values(&bp->mixer, bp->hidden_size);
   limits->experts_top_max = bp->experts_top;
   limits->expert_width_max = bp->expert_size;
 }
@@ -95,13 +102,19 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
   return made;
 }
 
+bool model_states_run(const ops_t *ops, const blueprint_t *bp) {
+  const mixer_config_t *mixer = &bp->mixer;
+  return mixer->kind == MIXER_NONE ||
+         (ops->state != NULL && mixer->key_dim <= ops->state->key_dim_max);
+}
+
 state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
   const mixer_config_t *mixer = &bp->mixer;
-  if (mixer->kind == MIXER_NONE || ops->state == NULL) return (state_desc_t){0};
+  if (mixer->kind == MIXER_NONE || !model_states_run(ops, bp)) return (state_desc_t){0};
   state_desc_t desc = {.num_slots = num_slots};
   for (int32_t i = 0; i < bp->num_layers; i++)
     desc.num_layers += (bp->layer_flags[i] & LAYER_MIXER) != 0;
-  desc.values = (int64_t)(mixer->taps - 1) * mixer_channels(mixer, bp->hidden_size);
+  desc.values = conv_values(mixer, bp->hidden_size);
   if (mixer->num_heads > 0)
     desc.values += ops->state->values(mixer->num_heads, mixer->key_dim, mixer->value_dim);
   return desc;

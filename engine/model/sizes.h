@@ -16,6 +16,8 @@ int32_t model_window_groups(const blueprint_t *blueprint);
 /* The cache of a model: everything but num_blocks, block_size and fp8. Layers without attention
  * have no part in it. With window_groups its layers are those of a group. */
 kv_cache_desc_t model_kv(const blueprint_t *blueprint);
+/* False if the model has layers with a state that the back end does not run. */
+bool model_states_run(const ops_t *ops, const blueprint_t *blueprint);
 /* The states of `num_slots` slots; all 0 if no layer has a state, or the back end runs none. */
 state_desc_t model_states(const ops_t *ops, const blueprint_t *blueprint, int32_t num_slots);
 

@@ -27,7 +27,7 @@ EMU_CFLAGS_plain := $(CFLAGS)
 EMU_CFLAGS_asan  := $(CFLAGS_BASE) -fPIE $(EMU_FLAGS_asan)
 
 EMU_ENGINE_SRC  := $(wildcard tests/emu/emu_*.cc)
-EMU_KERNEL_SRC  := $(wildcard cuda/kernels/*.cu)
+EMU_KERNEL_SRC  := $(wildcard cuda/kernels/*.cu cuda/kernels/*/*.cu)
 EMU_TEST_SRC    := $(filter-out tests/emu/test_check.cu,$(wildcard tests/emu/test_*.cu)) \
                    tests/cuda/main.cc
 EMU_TEST_check  := tests/emu/test_check.cu

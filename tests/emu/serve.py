@@ -24,6 +24,7 @@ import serve_default
 import serve_faults
 import serve_fp8
 import serve_lora
+import serve_states
 from serving import FEW, REAL_GPU, SEED, Server, check_logprobs, compare, prompts
 
 
@@ -189,7 +190,7 @@ def main():
         first, step = map(int, wanted[1].split("/"))
         wanted = wanted[2:]
     everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults),
-                  **vars(serve_default)}
+                  **vars(serve_default), **vars(serve_states)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
     tests = tests[first - 1::step]

@@ -101,7 +101,8 @@ static void no_scale(device_t *d, act_t *x, const vector_t *factors, int32_t wid
   (void)d, (void)x, (void)factors, (void)width, (void)rows;
 }
 
-const state_ops_t sim_state_ops = {.values = sim_values,
+const state_ops_t sim_state_ops = {.key_dim_max = INT32_MAX,
+                                   .values = sim_values,
                                    .bytes = sim_bytes,
                                    .make = sim_make,
                                    .conv = no_conv,

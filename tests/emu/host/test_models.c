@@ -19,6 +19,8 @@ static void run_case(rig_t *rig, const vector_case_t *c, int32_t num_greedy, flo
   const size_t vocab = (size_t)rig->blueprint.vocab_size;
   const int32_t half = c->num_prompt / 2;
   int status = rig_run(rig, c->ids, c->num_prompt, 0, c->num_prompt, logits, &error);
+  if (status == 0 && rig->blueprint.mixer.kind != MIXER_NONE) /* the state is behind the prompt */
+    status = rig_run(rig, c->ids, half, 0, half, logits, &error);
   if (status == 0) {
     status = rig_run(rig, c->ids + half, c->num_prompt - half, half, c->num_prompt - half,
                      logits + (size_t)half * vocab, &error);
@@ -155,6 +157,8 @@ FAMILY(gemma3, "gemma3", SHORT)
 FAMILY(olmo_norms_of_whole_tokens, "olmo", SHORT)
 FAMILY(phi3, "phi3", SHORT)
 FAMILY(decoders, "decoder-", SHORT)
+FAMILY(short_convolutions, "state-lfm2", MIDDLE)
+FAMILY(short_convolutions_from_files, "state-files-lfm2", SHORT)
 
 /* What the back end lacks is refused by the name of the family, before a weight is read. */
 static void check_refused(const char *prefix) {
@@ -176,7 +180,11 @@ static void check_refused(const char *prefix) {
 }
 
 Test(models, what_the_back_end_lacks_is_refused_by_name) {
-  check_refused("state-");
+  check_refused("state-bamba");
+  check_refused("state-falcon");
+  check_refused("state-granite");
+  check_refused("state-nemotron");
+  check_refused("state-qwen3");
   check_refused("latent-");
   check_refused("gemma4-");
 }

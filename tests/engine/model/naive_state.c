@@ -148,7 +148,8 @@ static void naive_scale(device_t *device, act_t *x, const vector_t *factors, int
     FLOATS(x)[i] *= naive_values(factors)[i % width];
 }
 
-const state_ops_t naive_state_ops = {.values = naive_state_values,
+const state_ops_t naive_state_ops = {.key_dim_max = INT32_MAX,
+                                     .values = naive_state_values,
                                      .bytes = naive_state_bytes,
                                      .make = naive_make,
                                      .conv = naive_conv,

@@ -1,0 +1,211 @@
+/* test_state.cc: convolutions of layers with a state against double; the same bits however the
+ * sequences are cut into chunks and whatever stands beside them; saved states, and copies of slots.
+ */
+#include "cuda/kernels/state/state.h"
+#include "tests/cuda/check.h"
+
+static const int SEQUENCES = 3, SAVE_SLOT = SEQUENCES + 1, SLOTS = SEQUENCES + 2;
+
+/* Rows of a step: row r goes on with counts[r] tokens of sequence sequences[r] behind done[r]. */
+struct step_rows {
+  std::vector<int32_t> sequences, done, counts;
+  gpu_save_t save = {0, 0}; /* of the last row */
+};
+
+/* A step's arrays on the device. */
+struct step_device {
+  std::vector<int32_t> start, lens, slots, first;
+  device_array<int32_t> d_start, d_lens, d_slots, d_first;
+  device_array<gpu_save_t> save;
+  gpu_states_t states = {};
+
+  static std::vector<int32_t> sums(const std::vector<int32_t> &counts) {
+    std::vector<int32_t> made(1, 0);
+    for (int32_t n : counts) made.push_back(made.back() + n);
+    return made;
+  }
+  static std::vector<int32_t> lengths(const step_rows &rows) {
+    std::vector<int32_t> made;
+    for (size_t r = 0; r < rows.done.size(); r++) made.push_back(rows.done[r] + rows.counts[r]);
+    return made;
+  }
+  static std::vector<int32_t> slots_of(const step_rows &rows) {
+    std::vector<int32_t> made;
+    for (int32_t s : rows.sequences) made.push_back(SEQUENCES - s);
+    return made;
+  }
+  static std::vector<int32_t> saves_of(const step_rows &rows) {
+    std::vector<int32_t> made(rows.counts.size() + 1, 0);
+    made.back() = rows.save.slot > 0;
+    return made;
+  }
+  explicit step_device(const step_rows &rows)
+      : start(sums(rows.counts)), lens(lengths(rows)), slots(slots_of(rows)), first(saves_of(rows)),
+        d_start(start), d_lens(lens), d_slots(slots), d_first(first),
+        save(std::vector<gpu_save_t>(1, rows.save)) {
+    states.slots = d_slots.p, states.query_start_loc = d_start.p, states.seq_lens = d_lens.p;
+    states.first_save = d_first.p, states.saves = save.p;
+    states.reqs = (int32_t)rows.counts.size(), states.tokens = start.back();
+    states.decodes = *std::max_element(rows.counts.begin(), rows.counts.end()) <= 1;
+  }
+};
+
+struct conv_case_t {
+  int channels, taps, length;
+  bool gates; /* LFM2: * before, * after; else in place, with silu and a bias */
+};
+
+/* A layer, its states and the inputs of all sequences, [SEQUENCES * length, width]. */
+template <class T> struct conv_layer {
+  conv_case_t c;
+  int width, values;
+  std::vector<T> in;
+  std::vector<float> weight, bias;
+  device_array<float> d_weight, d_bias, slots, borders;
+
+  explicit conv_layer(const conv_case_t &a)
+      : c(a), width(a.channels * (a.gates ? 3 : 1) + 16),
+        values(((a.taps - 1) * a.channels + 7) / 4 * 4),
+        in(random_values<T>((size_t)SEQUENCES * a.length * width, 2)),
+        weight(random_values<float>((size_t)a.taps * a.channels, 1)),
+        bias(random_values<float>(a.channels, 1)), d_weight(weight), d_bias(bias),
+        slots(std::vector<float>((size_t)SLOTS * values, NAN)), /* what is fresh is not read */
+        borders((size_t)gpu_conv_borders() * (a.taps - 1) * a.channels) {}
+
+  /* Runs rows of a step; `out` of all sequences is [SEQUENCES * length, channels]. */
+  void run(const step_rows &rows, std::vector<T> &out) {
+    step_device step(rows);
+    const int tokens = step.states.tokens, out_width = c.gates ? c.channels : width;
+    std::vector<T> x((size_t)tokens * width);
+    for (size_t r = 0; r < rows.counts.size(); r++)
+      for (int t = 0; t < rows.counts[r]; t++)
+        std::copy_n(&in[(size_t)(rows.sequences[r] * c.length + rows.done[r] + t) * width], width,
+                    &x[(size_t)(step.start[r] + t) * width]);
+    device_array<T> d_x(x), y((size_t)tokens * out_width);
+    gpu_conv_t args = {};
+    args.states = step.states, args.states.base = slots.p, args.states.stride = values;
+    args.in = d_x.p, args.out = c.gates ? y.p : d_x.p;
+    args.channels = c.channels, args.taps = c.taps, args.in_width = width;
+    args.in_column = c.gates ? 2 * c.channels : 8, args.before = c.gates ? 0 : -1;
+    args.after = c.gates ? c.channels : -1, args.silu = !c.gates;
+    args.out_width = out_width, args.out_column = c.gates ? 0 : 8;
+    args.weight = d_weight.p, args.bias = c.gates ? nullptr : d_bias.p, args.borders = borders.p;
+    MUST(gpu_conv(dtype_of<T>(), &args, nullptr));
+    const std::vector<T> got = c.gates ? y.get() : d_x.get();
+    for (size_t r = 0; r < rows.counts.size(); r++)
+      for (int t = 0; t < rows.counts[r]; t++)
+        std::copy_n(&got[(size_t)(step.start[r] + t) * out_width + args.out_column], c.channels,
+                    &out[(size_t)(rows.sequences[r] * c.length + rows.done[r] + t) * c.channels]);
+  }
+
+  double x_of(int sequence, int token, int channel) const {
+    if (token < 0) return 0;
+    const T *row = &in[(size_t)(sequence * c.length + token) * width];
+    if (!c.gates) return (double)to_float(row[8 + channel]);
+    return (double)to_float(row[2 * c.channels + channel]) * (double)to_float(row[channel]);
+  }
+
+  std::vector<double> exact() const {
+    std::vector<double> made;
+    for (int s = 0; s < SEQUENCES; s++)
+      for (int t = 0; t < c.length; t++)
+        for (int i = 0; i < c.channels; i++) {
+          double sum = c.gates ? 0 : (double)bias[i];
+          for (int k = 0; k < c.taps; k++)
+            sum += (double)weight[(size_t)k * c.channels + i] * x_of(s, t - (c.taps - 1) + k, i);
+          const T *row = &in[(size_t)(s * c.length + t) * width];
+          made.push_back(c.gates ? sum * (double)to_float(row[c.channels + i])
+                                 : sum / (1 + std::exp(-sum)));
+        }
+    return made;
+  }
+  std::vector<float> state(int slot) const {
+    const auto all = slots.get();
+    return std::vector<float>(all.begin() + (long)slot * values,
+                              all.begin() + (long)slot * values + (c.taps - 1) * c.channels);
+  }
+};
+
+/* All sequences from their begin to their end, in chunks of random sizes, `most` tokens at most. */
+template <class L, class T> static void run_chunks(L &layer, int length, int most, T &out) {
+  std::vector<int32_t> done(SEQUENCES, 0);
+  for (;;) {
+    step_rows rows;
+    for (int s = SEQUENCES - 1; s >= 0; s--) {
+      if (done[s] == length || random_below(4) == 0) continue;
+      rows.sequences.push_back(s);
+      rows.done.push_back(done[s]);
+      rows.counts.push_back(std::min(1 + random_below(most), length - done[s]));
+      done[s] += rows.counts.back();
+    }
+    if (!rows.counts.empty()) layer.run(rows, out);
+    if (std::all_of(done.begin(), done.end(), [&](int n) { return n == length; })) return;
+  }
+}
+
+template <class T> static bool same_bits(const std::vector<T> &a, const std::vector<T> &b) {
+  return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+template <class T> static void conv_case(const conv_case_t &c) {
+  conv_layer<T> layer(c);
+  const size_t count = (size_t)SEQUENCES * c.length * c.channels;
+  std::vector<T> whole(count), parts(count);
+  const std::string what = "convolution of " + std::to_string(c.channels) + ", " +
+                           std::to_string(c.taps) + " taps, " + name_of<T>();
+  layer.run({{0, 1, 2}, {0, 0, 0}, {c.length, c.length, c.length}, {0, 0}}, whole);
+  check_close(what, layer.exact(), as_double(whole), rounding_of<T>() * 1.1, 0.02);
+  const auto behind = layer.state(1);
+  for (int most : {1, 7, 2 * c.length / 3}) {
+    run_chunks(layer, c.length, most, parts);
+    check_that(same_bits(whole, parts), what + " in chunks of up to " + std::to_string(most));
+    check_that(same_bits(behind, layer.state(1)), what + ": the state behind the chunks");
+  }
+  const int half = c.length / 2;
+  layer.run({{0, 2}, {0, 0}, {1, half}, {0, 0}}, parts);
+  const auto state = layer.state(1);
+  layer.run({{1, 2}, {0, 0}, {3, c.length}, {half, SAVE_SLOT}}, parts);
+  check_that(same_bits(state, layer.state(SAVE_SLOT)), what + ": the saved state");
+  check_that(same_bits(behind, layer.state(1)), what + ": the state behind a save");
+}
+
+TEST(convolutions_with_a_state) {
+  conv_case<bf16_t>({256, 3, 37, true});
+  conv_case<f16_t>({1032, 4, 9, false});
+  conv_case<bf16_t>({24, 4, 150, false});
+  conv_case<bf16_t>({40, 3, 130, true});
+  conv_case<bf16_t>({13, 4, 70, false}); /* no 16-byte accesses */
+  conv_case<f16_t>({16, 6, 41, true});
+  conv_case<bf16_t>({8, 2, 5, false});
+}
+
+TEST(a_row_without_a_slot_begins_with_zeros_and_stores_nothing) {
+  conv_layer<bf16_t> layer({16, 3, 4, true});
+  std::vector<bf16_t> out((size_t)SEQUENCES * 4 * 16), null(out);
+  layer.run({{1}, {0}, {1}, {0, 0}}, out);
+  const auto before = layer.slots.get();
+  /* sequence SEQUENCES would have slot 0: its inputs are those of sequence 1 */
+  layer.in.insert(layer.in.end(), layer.in.begin() + (long)4 * layer.width,
+                  layer.in.begin() + (long)8 * layer.width);
+  null.resize((size_t)(SEQUENCES + 1) * 4 * 16);
+  layer.run({{SEQUENCES}, {0}, {1}, {0, 0}}, null);
+  check_that(same_bits(before, layer.slots.get()), "slots after a row without one");
+  check_that(std::equal(out.begin() + 4 * 16, out.begin() + 5 * 16, null.begin() + 12 * 16,
+                        [](bf16_t a, bf16_t b) { return to_float(a) == to_float(b); }),
+             "outputs of a row without a slot");
+}
+
+TEST(slots_are_copied_in_order) {
+  const int values = 2000;
+  const auto before = random_values<float>((size_t)4 * values, 1);
+  device_array<float> slots(before);
+  device_array<gpu_state_copy_t> copies(std::vector<gpu_state_copy_t>{{1, 2}, {2, 3}, {0, 1}});
+  MUST(gpu_state_copies(slots.p, values, copies.p, 3, nullptr));
+  const auto got = slots.get();
+  for (int s = 0; s < 4; s++) {
+    const int from = (const int[]){0, 0, 1, 1}[s];
+    check_that(memcmp(&got[(size_t)s * values], &before[(size_t)from * values],
+                      values * sizeof(float)) == 0,
+               "slot " + std::to_string(s) + " after copies");
+  }
+}
