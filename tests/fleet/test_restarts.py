@@ -105,6 +105,20 @@ def test_restarts_lose_nothing(fleet, texts, request, example):
     assert load.begun >= count
 
 
+@pytest.mark.parametrize("example", ["haproxy.cfg", "haproxy-retries.cfg"])
+def test_busy_servers_are_not_left(fleet, texts, example):
+    """All servers answer a check late, as on a host that is busy: they stay in use."""
+    group = fleet(example)
+    load = Load(group.port, texts, 500)
+    for _ in range(3):
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for server in group.servers:
+                server.process.send_signal(number)
+            time.sleep(0.8)
+    load.finish()
+    assert load.outcomes == {"right": load.begun}, load.failures[:20]
+
+
 def test_a_killed_server_loses_no_answer(fleet, texts, request):
     """kill -9 behind HAProxy with retries: what is not streamed reaches another server."""
     count = request.config.getoption("--requests") // 5
