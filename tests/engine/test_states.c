@@ -38,14 +38,18 @@ static void check_model(const char *model) {
   const struct {
     const char *name;
     int threads, seqs, budget, blocks, snapshots, drafts;
+    const char *drafter; /* NULL = prompt lookup */
   } variants[] = {
-      {"16 at once", 2, 16, 128, 600, 0, 0},
-      {"chunks of 5", 1, 4, 5, 600, 3, 0},
-      {"three threads, chunks of 67", 3, 32, 67, 900, 40, 0},
-      {"preempted", 2, 16, 64, 60, 0, 0},
-      {"preempted, with snapshots", 2, 16, 64, 60, 20, 0},
-      {"draft tokens", 2, 3, 64, 600, 0, 4},
-      {"draft tokens, few snapshots", 2, 2, 32, 600, 2, 3},
+      {"16 at once", 2, 16, 128, 600, 0, 0, NULL},
+      {"chunks of 5", 1, 4, 5, 600, 3, 0, NULL},
+      {"three threads, chunks of 67", 3, 32, 67, 900, 40, 0, NULL},
+      {"preempted", 2, 16, 64, 60, 0, 0, NULL},
+      {"preempted, with snapshots", 2, 16, 64, 60, 20, 0, NULL},
+      {"draft tokens", 2, 3, 64, 600, 0, 4, NULL},
+      {"draft tokens, few snapshots", 2, 2, 32, 600, 2, 3, NULL},
+      {"a draft model", 2, 4, 64, 600, 0, 4, "tests/fixtures/tiny"},
+      {"a draft model, few snapshots", 1, 3, 32, 600, 2, 3, "tests/fixtures/tiny"},
+      {"a draft model, preempted", 2, 16, 64, 60, 20, 2, "tests/fixtures/tiny"},
   };
   engine_options_t o = state_options(model);
   o.num_threads = o.max_num_seqs = 1;
@@ -61,6 +65,7 @@ static void check_model(const char *model) {
     o.enable_prefix_caching = variants[v].snapshots > 0;
     o.num_snapshots = variants[v].snapshots;
     o.draft = (draft_options_t){variants[v].drafts, 1, 3};
+    o.draft_model_dir = variants[v].drafter;
     client_t *c = client_run_all(&o, make_jobs);
     client_expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);

@@ -76,7 +76,7 @@ static void draw_features(scenario_t *c) {
   }
   c->features &= ~c->removed;
   /* What the engine refuses to such a model, or turns off. */
-  static const int no_states[] = {SIM_DRAFT_MODEL, SIM_ADAPTERS, SIM_SWAP};
+  static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP};
   static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP};
   static const int no_pools[] = {SIM_DRAFTS,   SIM_DRAFT_MODEL, SIM_CHOICES, SIM_BEAMS,
                                  SIM_GRAMMARS, SIM_LOGPROBS,    SIM_SCORES,  SIM_API};
@@ -159,8 +159,8 @@ static void draw_engine(scenario_t *c) {
   draw_window(c, &s);
   if (!scenario_has(c, SIM_DRAFT_MODEL)) return;
   o->draft = (draft_options_t){.tokens_max = ahead, .match_min = 1, .match_max = 1};
-  o->draft_model_dir = o->model_dir;
-  c->pipeline_depth = 1; /* a draft model needs it */
+  o->draft_model_dir = "tests/fixtures/tiny"; /* it keeps no state */
+  c->pipeline_depth = 1;                      /* a draft model needs it */
   c->lose_drafter_at = drafter;
 }
 
