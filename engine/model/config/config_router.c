@@ -46,6 +46,10 @@ static void read_groups(config_reader_t *reader, const family_t *family, bluepri
   bp->num_groups = bp->groups_top = 1;
   if (!grouped) return;
   bp->num_groups = (int32_t)config_int(reader, KEYS("n_group"), family->num_groups, 1, GROUPS_MAX);
+  if (bp->num_groups == 0) { /* DeepSeek V2 has no default */
+    config_refuse(reader, "n_group", NULL, "is missing beside topk_method group_limited_greedy");
+    return;
+  }
   bp->groups_top =
       (int32_t)config_int(reader, KEYS("topk_group"), family->groups_top, 1, bp->num_groups);
   if (bp->num_experts % bp->num_groups != 0 || (sigmoid && bp->num_experts < 2 * bp->num_groups)) {

@@ -163,6 +163,9 @@ Test(families, latent_attention_is_read_or_refused) {
   bad(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"num_key_value_heads\":8}", "num_key_value_heads");
   bad(ARCHITECTURE("DeepseekV3ForCausalLM") ",\"head_dim\":128}", "head_dim");
   bad(ARCHITECTURE("DeepseekV2ForCausalLM") "}", "num_experts_per_tok");
+  bad(ARCHITECTURE("DeepseekV2ForCausalLM") ",\"num_experts_per_tok\":6,"
+                                            "\"topk_method\":\"group_limited_greedy\"}",
+      "n_group");
   bad(ARCHITECTURE("DeepseekV2ForCausalLM") ",\"num_experts_per_tok\":6,\"norm_topk_prob\":true}",
       "norm_topk_prob");
   bad(ARCHITECTURE("DeepseekV2ForCausalLM") ",\"num_experts_per_tok\":6,\"mlp_bias\":true}",
