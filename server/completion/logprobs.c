@@ -168,15 +168,20 @@ static size_t count_items(const logprob_entry_t *entry) {
   return 1 + (size_t)MIN(entry->num_top, entry->num_best);
 }
 
+/* An empty buffer has no data to point into. */
+static void put_part(cord_t *out, const buffer_t *text, size_t from, size_t end) {
+  if (end > from) cord_bytes(out, text->data + from, end - from);
+}
+
 void logprob_splice(cord_t *out, const buffer_t *text, const buffer_t *gaps) {
   const gap_t *gap = (const gap_t *)(const void *)gaps->data;
   size_t count = gaps->length / sizeof *gap, from = 0;
   for (size_t i = 0; i < count; i++) {
-    cord_bytes(out, text->data + from, gap[i].at - from);
+    put_part(out, text, from, gap[i].at);
     cord_joined(out, gap[i].item, gap[i].row, gap[i].count);
     from = gap[i].at;
   }
-  cord_bytes(out, text->data + from, text->length - from);
+  put_part(out, text, from, text->length);
 }
 
 /* ---- positions ---- */
