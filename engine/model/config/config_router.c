@@ -52,6 +52,7 @@ static void read_groups(config_reader_t *reader, const family_t *family, bluepri
   }
   bp->groups_top =
       (int32_t)config_int(reader, KEYS("topk_group"), family->groups_top, 1, bp->num_groups);
+  if (reader->code != 0) return; /* what was refused is 0 */
   if (bp->num_experts % bp->num_groups != 0 || (sigmoid && bp->num_experts < 2 * bp->num_groups)) {
     config_refuse(reader, "n_group", NULL, "is %d, which must divide the %d experts%s",
                   bp->num_groups, bp->num_experts, sigmoid ? " into groups of 2 or more" : "");

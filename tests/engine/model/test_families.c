@@ -140,6 +140,10 @@ Test(families, routers_are_read_or_refused) {
   bad(GLM ",\"num_experts_per_tok\":9,\"n_routed_experts\":8}", "num_experts_per_tok");
   bad(GLM ",\"scoring_func\":\"softmax\"}", "scoring_func");
   bad(GLM ",\"moe_layer_freq\":2}", "moe_layer_freq");
+  /* what follows a refusal divides by nothing */
+  bad(ARCHITECTURE("DeepseekV2ForCausalLM") ",\"norm_topk_prob\":true,\"n_group\":2,"
+                                            "\"topk_method\":\"group_limited_greedy\"}",
+      "norm_topk_prob");
   bad(ARCHITECTURE("Dots1ForCausalLM") "}", "n_routed_experts");
   bad(ARCHITECTURE("Ernie4_5_MoeForCausalLM") ",\"use_bias\":true}", "use_bias");
 }
