@@ -88,6 +88,7 @@ typedef enum form {
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
   FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
+  FORM_EACH_HEAD,        /* one vector per head; '*' is the head */
   FORM_STACK,            /* [E, rows] or [E, rows, cols] */
   FORM_STACK_TRANSPOSED, /* [E, cols, rows] */
   FORM_STACK_BLOCKS,     /* U8 [E, rows, cols / 32, 16]: nibbles of MXFP4 */

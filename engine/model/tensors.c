@@ -264,17 +264,18 @@ static void write_shape(expected_tensor_t *tensor, int32_t taps, int32_t head_di
       [FORM_HEADS] = {tensor->rows / MAX(head_dim, 1), head_dim},
       [FORM_CONV] = {tensor->rows / MAX(taps, 1), 1, taps},
       [FORM_EACH] = {tensor->rows, tensor->cols},
+      [FORM_EACH_HEAD] = {tensor->rows},
       [FORM_STACK] = {tensor->stack, tensor->rows, tensor->cols},
       [FORM_STACK_TRANSPOSED] = {tensor->stack, tensor->cols, tensor->rows},
       [FORM_STACK_BLOCKS] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS,
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
-  static const int ranks[] = {[FORM_PLAIN] = 2,        [FORM_ROW] = 3,
-                              [FORM_HEADS] = 3,        [FORM_TRANSPOSED] = 2,
-                              [FORM_CONV] = 4,         [FORM_EACH] = 2,
-                              [FORM_STACK] = 3,        [FORM_STACK_TRANSPOSED] = 3,
-                              [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
+  static const int ranks[] = {
+      [FORM_PLAIN] = 2,        [FORM_ROW] = 3,         [FORM_HEADS] = 3,
+      [FORM_TRANSPOSED] = 2,   [FORM_CONV] = 4,        [FORM_EACH] = 2,
+      [FORM_EACH_HEAD] = 2,    [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3,
+      [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }
@@ -309,11 +310,18 @@ static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp) {
   }
 }
 
+/* Tensors that a pattern of a layer stands for. */
+static int32_t count_copies(const blueprint_t *bp, const tensor_pattern_t *pattern) {
+  if (pattern->form == FORM_EACH) return bp->num_experts;
+  if (pattern->form != FORM_EACH_HEAD) return 1;
+  return pattern->role == ROLE_Q_NORM ? bp->num_heads : bp->num_kv_heads;
+}
+
 static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layout,
                 const tensor_pattern_t *pattern, int32_t layer, bool bias) {
   if (!applies(bias ? pattern->bias : pattern->weight, bp, layer)) return;
   if (!has_block(bp, layer, pattern->role)) return;
-  int32_t copies = pattern->form == FORM_EACH ? bp->num_experts : 1;
+  const int32_t copies = count_copies(bp, pattern);
   for (int32_t expert = 0; expert < copies; expert++) {
     expected_tensor_t *tensor = &list->tensors[list->count++];
     *tensor =
@@ -323,6 +331,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
                             .around_zero = bp->norm_plus_one && pattern->role != ROLE_MIX_NORM,
                             .rows = resolve(pattern->rows, bp, layer),
                             .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
+                            .copies = copies,
                             .row_dim = pattern->rows};
     tensor->order = find_order(bp, layout, pattern->role);
     if (!bias) {
@@ -356,8 +365,8 @@ static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",   DIM_
 static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
   size_t most = 1; /* the score of a decoder */
   for (int i = 0; i < layout->num_patterns; i++) {
-    bool each = layout->patterns[i].form == FORM_EACH;
-    most += each ? (size_t)bp->num_experts : 2;
+    int32_t copies = count_copies(bp, &layout->patterns[i]);
+    most += MAX((size_t)copies, 2);
   }
   return most;
 }

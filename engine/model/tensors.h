@@ -40,6 +40,7 @@ typedef struct expected_tensor {
   head_order_t order;
   segment_order_t segments;
   int64_t stack;          /* matrices in the tensor: experts, else 1 */
+  int32_t copies;         /* tensors of this role, one behind the other: experts, heads, else 1 */
   dim_t row_dim, col_dim; /* where the sizes come from, for messages */
   int rank;               /* as stored */
   int64_t shape[EXPECTED_RANK_MAX];
@@ -56,7 +57,7 @@ typedef struct tensor_list {
 int tensors_expect(const blueprint_t *blueprint, tensor_list_t *out, inferd_error_t *error);
 void tensors_free(tensor_list_t *list);
 /* The tensor of a role, or NULL when the blueprint has none. `layer` is ignored outside layers. For
- * a role with one tensor per expert it is the first; the others follow it. */
+ * a role with one tensor per expert or head it is the first; the others follow it. */
 const expected_tensor_t *tensors_get(const tensor_list_t *list, tensor_role_t role, int32_t layer,
                                      bool bias);
 /* True when one tensor of the file holds all experts. */

@@ -331,7 +331,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
     const expected_tensor_t *tensor = tensors_get(&loader->list, roles[i], layer, bias);
     if (tensor == NULL) continue;
     found[count++] = tensor;
-    if (tensor->form == FORM_EACH) copies = loader->num_experts;
+    copies = tensor->copies;
     matrix->stack = tensor->stack > 1 ? tensor->stack : copies;
     matrix->rows += tensor->rows * matrix->stack;
     matrix->cols = tensor->cols;

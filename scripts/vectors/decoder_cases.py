@@ -157,6 +157,7 @@ def draw_stablelm(rng, dtype):
     hidden, heads, kv_heads, mlp, _ = sizes(rng)
     return stablelm(hidden, heads, kv_heads, mlp, dtype, **common(rng),
                     use_qkv_bias=rng.random() < 0.5, use_parallel_residual=rng.random() < 0.5,
+                    qk_layernorm=rng.random() < 0.5,
                     partial_rotary_factor=rng.choice([0.25, 0.5, 1.0]),
                     tie_word_embeddings=rng.random() < 0.3)
 
@@ -359,6 +360,10 @@ CASES = {
     "lora-gpt-neox": (None, gpt_neox(64, 2, 96, rotary_pct=0.5, **TINY)),
     # OLMo 1: LayerNorms without weights
     "decoder-olmo": (None, olmo(96, 4, 2, 136)),
+    # StableLM 2 12B: a norm of every head
+    "decoder-stablelm-heads": (None, stablelm(96, 4, 2, 136, head_dim=24, qk_layernorm=True,
+                                              use_parallel_residual=True)),
+    "decoder-stablelm-heads-files": ("plain", stablelm(48, 3, 1, 64, qk_layernorm=True, **TINY)),
 }
 ADAPTERS = {
     "lora-glm": {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj"]},

@@ -49,7 +49,7 @@ def values(name, shape, columns, seed, around_zero=False):
     deviation = 0.1 if columns == 0 else 1.0 / math.sqrt(columns)
     scale = np.float32(deviation / math.sqrt(21845.0))
     out = (sums - 510).astype(np.float32) * scale
-    if columns == 0 and name.endswith(NORMS) and not around_zero:
+    if columns == 0 and (name.endswith(NORMS) or ".norms." in name) and not around_zero:
         out = out + np.float32(1.0)
     return out.reshape(shape)
 

@@ -44,6 +44,7 @@ enum {
   FOR_EXPERTS,
   FOR_SHARED_EXPERTS,
   FOR_QK_NORM,
+  FOR_QK_LAYERNORM,
   FOR_NO_ROPE,
   FOR_LOCAL_THETA,
   FOR_NESTED,
@@ -72,7 +73,7 @@ static const struct {
     {"rope_local_base_freq", 0, FOR_LOCAL_THETA},
     {"use_mrope", 0, FOR_NONE},
     {"use_qk_norm", 0, FOR_QK_NORM},
-    {"qk_layernorm", 0, FOR_NONE},
+    {"qk_layernorm", 0, FOR_QK_LAYERNORM},
     {"clip_qkv", 0, FOR_NONE},
     {"alibi", 0, FOR_NONE},
     {"num_experts", 0, FOR_EXPERTS},
@@ -102,6 +103,8 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_SHARED_EXPERTS:
     return family->expert_keys == EXPERTS_DEEPSEEK || family->expert_keys == EXPERTS_NEMOTRON;
   case FOR_QK_NORM: return family->qk_norm_key != NULL || family->qk_norm_whole;
+  case FOR_QK_LAYERNORM: /* StableLM */
+    return family->qk_norm_key != NULL && strcmp(family->qk_norm_key, "qk_layernorm") == 0;
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_NESTED: return family->nested;

@@ -35,13 +35,22 @@ static const tensor_pattern_t falcon_patterns[] = {
     ROW(ROLE_DOWN, "h.#.mlp.dense_4h_to_h", DIM_HIDDEN, DIM_MLP, WHEN_ALWAYS, WHEN_MLP_BIAS),
 };
 
+/* LayerNorms of each head, a tensor for every one (StableLM 2 12B). */
+#define EACH_HEAD_NORM(role, name)                                                                 \
+  {                                                                                                \
+    role, "layers.#.self_attn." name ".norms.*", DIM_HEAD, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER,     \
+        FORM_EACH_HEAD                                                                             \
+  }
+
 static const tensor_pattern_t stablelm_patterns[] = {
     ROW(ROLE_EMBED, "embed_tokens", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER),
     BIASED_NORM(ROLE_FINAL_NORM, "norm", WHEN_ALWAYS),
     ROW(ROLE_HEAD, "/lm_head", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER),
     BIASED_NORM(ROLE_ATTN_NORM, "layers.#.input_layernorm", WHEN_ALWAYS),
     BIASED_NORM(ROLE_MLP_NORM, "layers.#.post_attention_layernorm", WHEN_MLP_NORM),
-    ATTENTION_ROWS,
+    PROJECTION_ROWS,
+    EACH_HEAD_NORM(ROLE_Q_NORM, "q_layernorm"),
+    EACH_HEAD_NORM(ROLE_K_NORM, "k_layernorm"),
     DENSE_ROWS,
 };
 

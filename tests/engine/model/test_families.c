@@ -616,7 +616,6 @@ Test(families, parallel_blocks_read_one_norm_or_two) {
   ASSERT_EQ(blueprint.rope.dims, 20);
   blueprint_free(&blueprint);
   bad(ARCHITECTURE("FalconForCausalLM") ",\"alibi\":true}", "alibi");
-  bad(ARCHITECTURE("StableLmForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
   bad(ARCHITECTURE("GPTNeoXForCausalLM") ",\"head_dim\":32}", "head_dim");
   bad(ARCHITECTURE("FalconForCausalLM") ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor");
 }

@@ -102,3 +102,10 @@ Test(families_hybrid, hunyuan_counts_experts_for_every_layer) {
       "more than the 4 experts");
   bad(ARCHITECTURE("HunYuanMoEV1ForCausalLM") ",\"num_experts\":4,\"use_cla\":true}", "use_cla");
 }
+
+Test(families_hybrid, norms_of_each_head) {
+  good(ARCHITECTURE("StableLmForCausalLM") ",\"qk_layernorm\":true}");
+  cr_assert(blueprint.qk_norm && blueprint.qk_norm_each);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("PhiForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
+}
