@@ -18,8 +18,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-const json_limits_t json_limits_request = {64, 1000000, 256, false};
-const json_limits_t json_limits_model = {128, 64000000, 65536, true};
+const json_limits_t json_limits_request = {64, 1000000, 256, false, false};
+const json_limits_t json_limits_model = {128, 64000000, 65536, false, true};
 
 struct json_doc {
   json_t *nodes;
@@ -348,9 +348,9 @@ static int read_number(json_parser_t *json_parser, json_t *node) {
 static int read_word(json_parser_t *json_parser, json_t *node, const char *word, json_type_t type) {
   size_t length = strlen(word);
   if ((size_t)(json_parser->end - json_parser->at) < length ||
-      memcmp(json_parser->at, word, length) != 0) {
+      memcmp(json_parser->at, word, length) != 0)
     return fail(json_parser, "a value was expected");
-  }
+  if (type == JSON_STRING) node->text = word, node->length = (uint32_t)length;
   json_parser->at += length;
   node->type = (uint8_t)type;
   return 0;
@@ -363,6 +363,8 @@ static int read_scalar(json_parser_t *json_parser, json_t *node) {
   case 't': return read_word(json_parser, node, "true", JSON_TRUE);
   case 'f': return read_word(json_parser, node, "false", JSON_FALSE);
   default:
+    if (*json_parser->at == 'I' && json_parser->limits->allow_infinity)
+      return read_word(json_parser, node, "Infinity", JSON_STRING);
     if (*json_parser->at == '-' || (*json_parser->at >= '0' && *json_parser->at <= '9'))
       return read_number(json_parser, node);
     return fail(json_parser, "a value was expected");

@@ -2,9 +2,10 @@
  *
  * RFC 8259 without exceptions: invalid UTF-8, duplicate keys, lone surrogates, trailing bytes, raw
  * control characters and numbers such as `01` or `1.` are errors. Strings have a length, because
- * they may contain NUL with `allow_nul`. Numbers keep their source text, so no digit is lost. The
- * parser is iterative: nesting is bounded by a limit and cannot overflow the stack. A document does
- * not change after it is parsed; any thread may read it.
+ * they may contain NUL with `allow_nul`. `Infinity`, which Python writes, is the string of that
+ * name with `allow_infinity`. Numbers keep their source text, so no digit is lost. The parser is
+ * iterative: nesting is bounded by a limit and cannot overflow the stack. A document does not
+ * change after it is parsed; any thread may read it.
  */
 #ifndef INFERD_ENGINE_BASE_JSON_H
 #define INFERD_ENGINE_BASE_JSON_H
@@ -28,6 +29,7 @@ typedef struct json_limits {
   uint32_t depth_max;  /* nesting of arrays and objects; 64 for requests, 128 for tokenizer.json */
   uint32_t values_max; /* values in the whole document */
   uint32_t key_bytes_max;
+  bool allow_infinity;
   bool allow_nul; /* accept \u0000 in strings (vocabularies have it, requests may not) */
 } json_limits_t;
 

@@ -136,7 +136,8 @@ static void read_delta(config_reader_t *reader, blueprint_t *bp) {
 
 /* ---- Mamba-2: Granite 4, Bamba ---- */
 
-/* Bounds of the steps: absent, null, or a list of two; transformers 5 writes infinity as a dict. */
+/* Bounds of the steps: absent, null, or a list of two. Infinity is the word in older files, and in
+ * those of transformers 5 a dict. */
 static void read_step_limit(config_reader_t *reader, mixer_config_t *mixer) {
   const json_t *limit = config_get(reader, "time_step_limit");
   mixer->step_min = 0;
@@ -146,7 +147,8 @@ static void read_step_limit(config_reader_t *reader, mixer_config_t *mixer) {
   double *out = &mixer->step_min;
   if (good) {
     JSON_EACH(bound, limit) {
-      bool infinite = bound->type == JSON_OBJECT && out == &mixer->step_max;
+      bool infinite =
+          (bound->type == JSON_OBJECT || json_equals(bound, "Infinity")) && out == &mixer->step_max;
       if (!infinite) good = good && json_double(bound, out);
       out = &mixer->step_max;
     }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const json_limits_t wide = {1000, 1000000, 65536, true};
+static const json_limits_t wide = {1000, 1000000, 65536, false, true};
 
 /* Parses a copy of exactly `length` bytes, so that the sanitizer sees a read behind the end. */
 static int parse_bytes(const char *text, size_t length, const json_limits_t *limits,
@@ -212,15 +212,28 @@ Test(json, depth_is_a_limit) {
 }
 
 Test(json, values_and_keys_are_limited) {
-  json_limits_t few = {8, 5, 3, false};
+  json_limits_t few = {8, 5, 3, false, false};
   ASSERT_EQ(parse_with("[1,2,3,4]", &few), 0);
   ASSERT_EQ(parse_with("[1,2,3,4,5]", &few), ERR_INVALID_JSON);
   ASSERT_EQ(parse_with("{\"abc\":1}", &few), 0);
   ASSERT_EQ(parse_with("{\"abcd\":1}", &few), ERR_INVALID_JSON);
   ASSERT_EQ(parse_with("{\"\\u4e2d\":1}", &few), 0); /* decoded bytes count */
-  json_limits_t flat = {0, 5, 3, false};
+  json_limits_t flat = {0, 5, 3, false, false};
   ASSERT_EQ(parse_with("1", &flat), 0);
   ASSERT_EQ(parse_with("[]", &flat), ERR_INVALID_JSON);
+}
+
+Test(json, infinity_is_the_string_of_its_name_where_allowed) {
+  const json_limits_t lenient = {8, 5, 8, true, false};
+  inferd_error_t error = {0};
+  json_doc_t *doc = NULL;
+  ASSERT_EQ(json_parse("[0.0, Infinity]", 15, &lenient, &doc, &error), 0);
+  const json_t *last = json_first(json_root(doc)) + 1;
+  cr_assert(json_equals(last, "Infinity"));
+  json_free(doc);
+  ASSERT_EQ(parse_with("Infinit", &lenient), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_with("-Infinity", &lenient), ERR_INVALID_JSON);
+  ASSERT_EQ(parse_with("[Infinity]", &wide), ERR_INVALID_JSON);
 }
 
 Test(json, duplicates_are_found_in_large_objects) {

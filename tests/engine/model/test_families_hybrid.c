@@ -4,6 +4,7 @@
 #include "tests/engine/model/maker.h"
 #include "tests/expect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,6 +48,13 @@ Test(families_hybrid, nemotron_h_has_one_block_a_layer) {
                                             "\"full_attention\",\"mlp\"]}");
   cr_assert_arr_eq(blueprint.layer_flags, flags, 4);
   blueprint_free(&blueprint);
+  good(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*\","
+                                            "\"time_step_limit\":[0.0,Infinity]}");
+  cr_assert(isinf(blueprint.mixer.step_max));
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*\","
+                                           "\"layer_norm_epsilon\":Infinity}",
+      "layer_norm_epsilon");
   bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*X\"}",
       "hybrid_override_pattern");
   bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*\","
