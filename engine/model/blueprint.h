@@ -85,7 +85,7 @@ typedef struct blueprint {
   bool final_norm;
   bool shared_norm; /* BLOCK_PARALLEL: attention and MLP read the same norm */
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
-  bool qkv_fused; /* GGUF: of families whose files may have q, k and v in one tensor or in three */
+  bool qkv_fused, latent_split; /* GGUF: q, k, v in one tensor; K, V of latent rows apart */
   bool qk_norm_whole, qk_norm_each, qk_norm_late, sinks; /* attention_t */
   bool attn_gate;                     /* attention's output is times sigmoid of a projection */
   mixer_config_t mixer;               /* of the layers with a state */

@@ -45,6 +45,8 @@ typedef enum dim {
   DIM_LATENT_ROW, /* R + r */
   DIM_LATENT_UP,  /* Hq (n + v) */
   DIM_LATENT_OUT, /* Hq v */
+  DIM_LATENT_KEY, /* Hq R */
+  DIM_NOPE,       /* n */
   DIM_PER_LAYER,  /* P: embeddings of a layer */
   DIM_PER_LAYERS,
   DIM_ONE
@@ -83,6 +85,8 @@ typedef enum when {
   WHEN_Q_RANK, /* queries have a rank */
   WHEN_Q_RANK_BIAS,
   WHEN_Q_WHOLE, /* they have none */
+  WHEN_LATENT_WHOLE,
+  WHEN_LATENT_SPLIT,
   WHEN_MIXER_BIAS,
   WHEN_CONV_BIAS,
   WHEN_MIXER_NORM,
@@ -136,5 +140,7 @@ extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, la
 extern const layout_t layout_gguf_starcoder2, layout_gguf_gpt_neox, layout_gguf_falcon;
 extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm, layout_gguf_glm4;
 extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee;
+extern const layout_t layout_gguf_olmo, layout_gguf_routed, layout_gguf_glm4_moe;
+extern const layout_t layout_gguf_deepseek2, layout_gguf_deepseek3;
 
 #endif

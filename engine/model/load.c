@@ -151,14 +151,28 @@ static const void *value_row(void *context, int64_t row, void *scratch) {
   return from->rows + (size_t)((first + at) * from->rank) * from->size;
 }
 
-static void load_head_matrices(model_load_t *load, latent_t *latent, int32_t i) {
+/* Of a file with K and V of every head apart, K turned: each row stands for itself. */
+static weight_t *load_split(model_load_t *load, tensor_role_t role, weight_source_t source,
+                            int32_t i) {
+  weight_t *weight = NULL;
+  latent_rows_t from = {
+      .value_dim = 1, .rank = (int32_t)source.cols, .size = dtype_size(source.dtype)};
+  source.row = value_row;
+  source.context = &from;
+  if (load->code != 0) return NULL;
+  load->code = weight_loader_rows(&load->loader, role, i, source.dtype, 0, 0, (void **)&from.rows,
+                                  load->error);
+  if (load->code == 0)
+    load->code = weight_loader_pass(&load->loader, &source, &weight, load->error);
+  free((void *)(uintptr_t)from.rows);
+  return weight;
+}
+
+static void load_head_matrices(model_load_t *load, latent_t *latent, int32_t i, bool split) {
   void *rows = NULL;
   weight_t *key = NULL, *value = NULL;
   if (load->code != 0) return;
-  load->code = weight_loader_rows(&load->loader, ROLE_LATENT_UP, i, load->loader.dtype, 0, 0, &rows,
-                                  load->error);
-  latent_rows_t from = {.rows = rows,
-                        .size = dtype_size(load->loader.dtype),
+  latent_rows_t from = {.size = dtype_size(load->loader.dtype),
                         .heads = latent->num_heads,
                         .rank = latent->rank,
                         .nope_dim = latent->nope_dim,
@@ -170,11 +184,18 @@ static void load_head_matrices(model_load_t *load, latent_t *latent, int32_t i) 
                             .dtype = load->loader.dtype,
                             .row = key_row,
                             .context = &from};
+  weight_source_t values = source;
+  values.rows = (int64_t)from.heads * from.value_dim;
+  values.cols = from.rank;
+  values.row = value_row;
+  if (split) latent->key = load_split(load, ROLE_LATENT_KEY, source, i);
+  if (split) latent->value = load_split(load, ROLE_LATENT_VALUE, values, i);
+  if (split) return;
+  load->code = weight_loader_rows(&load->loader, ROLE_LATENT_UP, i, load->loader.dtype, 0, 0, &rows,
+                                  load->error);
+  from.rows = rows;
   if (load->code == 0) load->code = weight_loader_pass(&load->loader, &source, &key, load->error);
-  source.rows = (int64_t)from.heads * from.value_dim;
-  source.cols = from.rank;
-  source.row = value_row;
-  if (load->code == 0) load->code = weight_loader_pass(&load->loader, &source, &value, load->error);
+  if (load->code == 0) load->code = weight_loader_pass(&load->loader, &values, &value, load->error);
   free(rows);
   latent->key = key;
   latent->value = value;
@@ -204,7 +225,7 @@ static void load_latent(model_load_t *load, const model_t *model, layer_t *layer
       .norm = vector(load, i, false, 1, &norm_of_row),
       .rope = &model->rope,
   };
-  load_head_matrices(load, &latent->attention, i);
+  load_head_matrices(load, &latent->attention, i, bp->latent_split);
 }
 
 static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {

@@ -38,6 +38,8 @@ typedef enum tensor_role {
   ROLE_LATENT,                /* [R + r, h]: the row of the cache */
   ROLE_LATENT_NORM,           /* [R] */
   ROLE_LATENT_UP,             /* [Hq (n + v), R]: K and V of every head */
+  ROLE_LATENT_KEY,            /* GGUF, in its place: [Hq R, n], K turned; */
+  ROLE_LATENT_VALUE,          /* [Hq v, R] */
   ROLE_GATE,                  /* [f, h] */
   ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
   ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */
@@ -87,6 +89,7 @@ typedef enum form {
   FORM_ROW,              /* [1, rows] of a vector */
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
   FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head */
+  FORM_BY_HEAD,          /* [Hq, rows / Hq, cols] */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
   FORM_EACH_HEAD,        /* one vector per head; '*' is the head */
   FORM_STACK,            /* [E, rows] or [E, rows, cols] */

@@ -52,6 +52,8 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_LATENT_ROW: return bp->kv_rank + bp->rope_dim;
   case DIM_LATENT_UP: return bp->num_heads * (head - bp->rope_dim + bp->value_dim);
   case DIM_LATENT_OUT: return (int64_t)bp->num_heads * bp->value_dim;
+  case DIM_LATENT_KEY: return (int64_t)bp->num_heads * bp->kv_rank;
+  case DIM_NOPE: return head - bp->rope_dim;
   case DIM_PER_LAYER: return bp->per_layer_size;
   case DIM_PER_LAYERS: return (int64_t)bp->num_layers * bp->per_layer_size;
   case DIM_ONE: return 1;
@@ -93,6 +95,8 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_LATENT_ROW] = "kv_lora_rank + qk_rope_head_dim",
       [DIM_LATENT_UP] = "num_attention_heads x (qk_nope_head_dim + v_head_dim)",
       [DIM_LATENT_OUT] = "num_attention_heads x v_head_dim",
+      [DIM_LATENT_KEY] = "num_attention_heads x kv_lora_rank",
+      [DIM_NOPE] = "qk_nope_head_dim",
       [DIM_PER_LAYER] = "hidden_size_per_layer_input",
       [DIM_PER_LAYERS] = "num_hidden_layers x hidden_size_per_layer_input",
       [DIM_ONE] = "1",
@@ -131,6 +135,8 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_Q_RANK: return bp->q_rank > 0;
   case WHEN_Q_RANK_BIAS: return bp->q_rank > 0 && bp->qkv_bias;
   case WHEN_Q_WHOLE: return bp->q_rank == 0;
+  case WHEN_LATENT_WHOLE: return !bp->latent_split;
+  case WHEN_LATENT_SPLIT: return bp->latent_split;
   case WHEN_EXPERTS_EACH: return experts && !bp->experts_stacked;
   case WHEN_EXPERTS_STACKED: return experts && bp->experts_stacked;
   case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
@@ -256,12 +262,15 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
 }
 
 /* Shape in the file. */
-static void write_shape(expected_tensor_t *tensor, int32_t taps, int32_t head_dim) {
+static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
+  const int32_t taps = bp->mixer.taps, head_dim = bp->head_dim;
+  const int64_t heads = MAX(bp->num_heads, 1);
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
       [FORM_TRANSPOSED] = {tensor->cols, tensor->rows},
       [FORM_ROW] = {1, tensor->rows},
       [FORM_HEADS] = {tensor->rows / MAX(head_dim, 1), head_dim},
+      [FORM_BY_HEAD] = {heads, tensor->rows / heads, tensor->cols},
       [FORM_CONV] = {tensor->rows / MAX(taps, 1), 1, taps},
       [FORM_EACH] = {tensor->rows, tensor->cols},
       [FORM_EACH_HEAD] = {tensor->rows},
@@ -271,11 +280,12 @@ static void write_shape(expected_tensor_t *tensor, int32_t taps, int32_t head_di
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
-  static const int ranks[] = {
-      [FORM_PLAIN] = 2,        [FORM_ROW] = 3,         [FORM_HEADS] = 3,
-      [FORM_TRANSPOSED] = 2,   [FORM_CONV] = 4,        [FORM_EACH] = 2,
-      [FORM_EACH_HEAD] = 2,    [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3,
-      [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
+  static const int ranks[] = {[FORM_PLAIN] = 2,        [FORM_ROW] = 3,
+                              [FORM_HEADS] = 3,        [FORM_TRANSPOSED] = 2,
+                              [FORM_CONV] = 4,         [FORM_EACH] = 2,
+                              [FORM_EACH_HEAD] = 2,    [FORM_BY_HEAD] = 3,
+                              [FORM_STACK] = 3,        [FORM_STACK_TRANSPOSED] = 3,
+                              [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }
@@ -342,7 +352,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
     tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
     if (bias && pattern->form == FORM_CONV) tensor->rows /= bp->mixer.taps; /* one per channel */
     write_name(tensor, pattern->name, expert);
-    write_shape(tensor, bp->mixer.taps, bp->head_dim);
+    write_shape(tensor, bp);
     write_segments(tensor, bp);
   }
 }

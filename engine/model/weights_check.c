@@ -163,9 +163,11 @@ enum { TOWER_COUNT = ARRAY_LEN(towers), SKIP_SHARED = TOWER_COUNT + 1, SKIP_KIND
  * one, SKIP_SHARED for K and V of a layer that reads those of another; -1 for none of these. */
 static int find_tower(const char *name, const char *prefix, const blueprint_t *bp) {
   size_t length = strlen(prefix);
-  if (strncmp(name, prefix, length) == 0 && strncmp(name + length, "layers.", 7) == 0) {
+  const char *layers = bp->gguf ? "blk." : "layers.";
+  const size_t before = length + strlen(layers);
+  if (strncmp(name, prefix, length) == 0 && strncmp(name + length, layers, before - length) == 0) {
     char *end;
-    long layer = strtol(name + length + 7, &end, 10);
+    long layer = strtol(name + before, &end, 10);
     if (*end == '.' && layer >= bp->num_layers) return TOWER_COUNT;
     bool shared = *end == '.' && layer >= 0 && layer_reads_only(bp, (int32_t)layer);
     if (shared && strncmp(end, ".self_attn.k_", 13) == 0) return SKIP_SHARED;

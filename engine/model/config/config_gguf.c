@@ -8,30 +8,13 @@
 #include "engine/model/config/config_gguf.h"
 
 #include "engine/base/util.h"
+#include "engine/model/config/metadata.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { KEY_TEXT_MAX = 96, EXPERTS_MAX = 1024 };
-
-/* What a family of GGUF files needs beside the common keys. */
-enum {
-  NEEDS_NOTHING = 0,
-  LAYER_NORMS = 1,     /* layer_norm_epsilon */
-  GEMMA_SCALE = 2,     /* query_pre_attn_scalar, which follows from the sizes */
-  NORMALISES = 4,      /* the weights of the chosen experts sum to 1 unless a key says otherwise */
-  WINDOWED = 8,        /* attention.sliding_window is used; other families ignore the key */
-  YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
-  POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
-  QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
-  PARALLEL = 256,      /* attention and MLP may stand side by side */
-  LOGIT_SCALE = 512,
-  WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
-  TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
-};
 
 static const struct {
   const char *name, *architecture;
@@ -73,6 +56,12 @@ static const struct {
     {"exaone4", "Exaone4ForCausalLM", WINDOWED | WINDOW_OR_NONE, 0},
     {"ernie4_5", "Ernie4_5ForCausalLM", NEEDS_NOTHING, 0},
     {"internlm2", "InternLM2ForCausalLM", NEEDS_NOTHING, 0},
+    {"olmo", "OlmoForCausalLM", LAYER_NORMS, 0},
+    {"glm4moe", "Glm4MoeForCausalLM", SCORED_EXPERTS, 0},
+    {"dots1", "Dots1ForCausalLM", SCORED_EXPERTS, 0},
+    {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", SCORED_EXPERTS, 0},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", SCORED_EXPERTS, 0},
+    {"deepseek2", "DeepseekV3ForCausalLM", SCORED_EXPERTS | LATENT, 0},
 };
 
 /* Where the value of a key of config.json comes from; "%" is the architecture. */
@@ -112,6 +101,19 @@ static const struct {
     {"num_experts_per_tok", "%.expert_used_count"},
     {"moe_intermediate_size", "%.expert_feed_forward_length"},
     {"partial_rotary_factor", "%.rope.dimension_count"},
+    {"n_routed_experts", "%.expert_count"},
+    {"moe_num_experts", "%.expert_count"},
+    {"moe_k", "%.expert_used_count"},
+    {"routed_scaling_factor", "%.expert_weights_scale"},
+    {"n_group", "%.expert_group_count"},
+    {"topk_group", "%.expert_group_used_count"},
+    {"moe_layer_interval", "%.interleave_moe_layer_step"},
+    {"rotary_dim", "%.rope.dimension_count"},
+    {"kv_lora_rank", "%.attention.kv_lora_rank"},
+    {"q_lora_rank", "%.attention.q_lora_rank"},
+    {"qk_rope_head_dim", "%.rope.dimension_count"},
+    {"qk_nope_head_dim", "%.attention.key_length_mla"},
+    {"v_head_dim", "%.attention.value_length_mla"},
     {"short_factor", "rope_factors_short.weight"},
     {"long_factor", "rope_factors_long.weight"},
     {"eos_token_id", "tokenizer.ggml.eos_token_id"},
@@ -119,17 +121,7 @@ static const struct {
     {"vocab_size", "the rows of token_embd.weight"},
 };
 
-typedef struct writer {
-  const gguf_t *gguf;
-  const char *arch; /* row of `architectures` */
-  int needs, wide_layers;
-  buffer_t *json;
-  int code;
-  inferd_error_t *error;
-} writer_t;
-
-__attribute__((format(printf, 3, 4))) static void refuse(writer_t *writer, const char *key,
-                                                         const char *format, ...) {
+void metadata_refuse(metadata_t *writer, const char *key, const char *format, ...) {
   char reason[ERROR_MESSAGE_MAX - 160];
   va_list arguments;
   if (writer->code != 0) return;
@@ -140,7 +132,7 @@ __attribute__((format(printf, 3, 4))) static void refuse(writer_t *writer, const
                            gguf_path(writer->gguf, 0), key, reason);
 }
 
-static const char *source_key(const char *arch, const char *source, char *out, size_t capacity) {
+const char *metadata_key(const char *arch, const char *source, char *out, size_t capacity) {
   bool own = source[0] == '%';
   snprintf(out, capacity, "%s%s", own ? arch : "", source + own);
   return out;
@@ -148,168 +140,213 @@ static const char *source_key(const char *arch, const char *source, char *out, s
 
 const char *config_gguf_key(const char *arch, const char *key, char *out, size_t capacity) {
   for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
-    if (strcmp(sources[i].key, key) == 0) return source_key(arch, sources[i].source, out, capacity);
+    if (strcmp(sources[i].key, key) == 0)
+      return metadata_key(arch, sources[i].source, out, capacity);
   }
   return key;
 }
 
-static const gguf_value_t *find(const writer_t *writer, const char *source, char *key) {
-  return gguf_get(writer->gguf, source_key(writer->arch, source, key, KEY_TEXT_MAX));
+const gguf_value_t *metadata_find(const metadata_t *writer, const char *source, char *key) {
+  return gguf_get(writer->gguf, metadata_key(writer->arch, source, key, KEY_TEXT_MAX));
 }
 
-static void name(writer_t *writer, const char *key) {
+void metadata_name(metadata_t *writer, const char *key) {
   if (writer->json->length > 1) buffer_char(writer->json, ',');
   buffer_quote(writer->json, key, strlen(key));
   buffer_char(writer->json, ':');
 }
 
-static void put_text(writer_t *writer, const char *key, const char *text) {
-  name(writer, key);
+void metadata_put_text(metadata_t *writer, const char *key, const char *text) {
+  metadata_name(writer, key);
   buffer_quote(writer->json, text, strlen(text));
 }
 
-static void put_int(writer_t *writer, const char *key, int64_t number) {
-  name(writer, key);
+void metadata_put_int(metadata_t *writer, const char *key, int64_t number) {
+  metadata_name(writer, key);
   buffer_int(writer->json, number);
 }
 
-static void put_plain_double(writer_t *writer, double number) {
+static void put_plain_double(metadata_t *writer, double number) {
   char text[40];
   snprintf(text, sizeof(text), "%.17g", isfinite(number) ? number : 0.0);
   buffer_text(writer->json, text);
 }
 
-static void put_double(writer_t *writer, const char *key, double number) {
-  name(writer, key);
+void metadata_put_double(metadata_t *writer, const char *key, double number) {
+  metadata_name(writer, key);
   put_plain_double(writer, number);
 }
 
-static void put_bool(writer_t *writer, const char *key, bool flag) {
-  name(writer, key);
+void metadata_put_bool(metadata_t *writer, const char *key, bool flag) {
+  metadata_name(writer, key);
   buffer_text(writer->json, flag ? "true" : "false");
 }
 
 /* The integer of a key. A list with one number for every layer counts if they are all the same. */
-static bool take_int(writer_t *writer, const char *source, int64_t *out) {
+bool metadata_take_int(metadata_t *writer, const char *source, int64_t *out) {
   char key[KEY_TEXT_MAX];
-  const gguf_value_t *value = find(writer, source, key);
+  const gguf_value_t *value = metadata_find(writer, source, key);
   int64_t other;
   if (value == NULL || writer->code != 0) return false;
   if (!gguf_int(value, 0, out)) {
-    refuse(writer, key, "is no integer");
+    metadata_refuse(writer, key, "is no integer");
     return false;
   }
   for (uint32_t i = 1; i < value->count; i++) {
     if (gguf_int(value, i, &other) && other == *out) continue;
-    refuse(writer, key,
-           "differs between layers: %" PRId64 " at layer 0, %" PRId64 " at layer %u; "
-           "supported: the same in all",
-           *out, other, i);
+    metadata_refuse(writer, key,
+                    "differs between layers: %" PRId64 " at layer 0, %" PRId64 " at layer %u; "
+                    "supported: the same in all",
+                    *out, other, i);
     return false;
   }
   return true;
 }
 
-static bool take_double(writer_t *writer, const char *source, double *out) {
+bool metadata_take_double(metadata_t *writer, const char *source, double *out) {
   char key[KEY_TEXT_MAX];
-  const gguf_value_t *value = find(writer, source, key);
+  const gguf_value_t *value = metadata_find(writer, source, key);
   if (value == NULL || writer->code != 0) return false;
   if (value->kind != GGUF_ARRAY && gguf_double(value, 0, out) && isfinite(*out)) return true;
-  refuse(writer, key, "is no finite number");
+  metadata_refuse(writer, key, "is no finite number");
   return false;
 }
 
-static void copy_int(writer_t *writer, const char *key, const char *source) {
+void metadata_copy_int(metadata_t *writer, const char *key, const char *source) {
   int64_t number;
-  if (take_int(writer, source, &number)) put_int(writer, key, number);
+  if (metadata_take_int(writer, source, &number)) metadata_put_int(writer, key, number);
 }
 
-static bool copy_double(writer_t *writer, const char *key, const char *source) {
+static bool metadata_copy_double(metadata_t *writer, const char *key, const char *source) {
   double number;
-  if (!take_double(writer, source, &number)) return false;
-  put_double(writer, key, number);
+  if (!metadata_take_double(writer, source, &number)) return false;
+  metadata_put_double(writer, key, number);
   return true;
 }
 
 /* The tensor blk.LAYER.NAME, or NULL. */
-static const gguf_tensor_t *layer_tensor(const writer_t *writer, int64_t layer, const char *part) {
+const gguf_tensor_t *metadata_layer_tensor(const metadata_t *writer, int64_t layer,
+                                           const char *part) {
   char text[GGUF_NAME_MAX];
   snprintf(text, sizeof(text), "blk.%" PRId64 ".%s", layer, part);
   return gguf_tensor(writer->gguf, text);
 }
 
-static void need_int(writer_t *writer, const char *source, int64_t *out) {
+void metadata_need_int(metadata_t *writer, const char *source, int64_t *out) {
   char key[KEY_TEXT_MAX];
-  if (take_int(writer, source, out) || writer->code != 0) return;
-  refuse(writer, source_key(writer->arch, source, key, sizeof(key)), "is missing");
+  if (metadata_take_int(writer, source, out) || writer->code != 0) return;
+  metadata_refuse(writer, metadata_key(writer->arch, source, key, sizeof(key)), "is missing");
 }
 
-static void write_sizes(writer_t *writer) {
+int64_t metadata_layers(metadata_t *writer) {
+  int64_t layers = 0, further = 0;
+  metadata_need_int(writer, "%.block_count", &layers);
+  if (metadata_take_int(writer, "%.nextn_predict_layers", &further) && further > 0)
+    layers -= further;
+  return layers;
+}
+
+/* The parts of the heads of latent attention. Older files have them as lengths of a key and of a
+ * value, where younger ones have the lengths of what the cache holds. */
+static void write_latent(metadata_t *writer) {
+  int64_t heads = 1, turned = 0, key = 0, value = 0;
+  metadata_need_int(writer, "%.attention.head_count", &heads);
+  metadata_put_int(writer, "num_key_value_heads", heads);
+  metadata_copy_int(writer, "kv_lora_rank", "%.attention.kv_lora_rank");
+  metadata_name(writer, "q_lora_rank");
+  int64_t rank = 0;
+  if (metadata_take_int(writer, "%.attention.q_lora_rank", &rank))
+    buffer_int(writer->json, rank);
+  else
+    buffer_text(writer->json, "null");
+  metadata_need_int(writer, "%.rope.dimension_count", &turned);
+  if (!metadata_take_int(writer, "%.attention.key_length_mla", &key))
+    metadata_need_int(writer, "%.attention.key_length", &key);
+  if (!metadata_take_int(writer, "%.attention.value_length_mla", &value))
+    metadata_need_int(writer, "%.attention.value_length", &value);
+  metadata_put_int(writer, "qk_rope_head_dim", turned);
+  metadata_put_int(writer, "qk_nope_head_dim", key - turned);
+  metadata_put_int(writer, "v_head_dim", value);
+}
+
+static void write_sizes(metadata_t *writer) {
   int64_t hidden = 0, heads = 1, kv_heads, head_dim = 0, values, rotated;
   const gguf_tensor_t *embed = gguf_tensor(writer->gguf, "token_embd.weight");
   if (embed == NULL || embed->rank != 2) {
-    refuse(writer, "token_embd.weight", embed == NULL ? "is missing" : "is no matrix");
+    metadata_refuse(writer, "token_embd.weight", embed == NULL ? "is missing" : "is no matrix");
     return;
   }
-  put_int(writer, "vocab_size", embed->shape[0]);
-  need_int(writer, "%.embedding_length", &hidden);
-  need_int(writer, "%.attention.head_count", &heads);
+  metadata_put_int(writer, "vocab_size", embed->shape[0]);
+  metadata_need_int(writer, "%.embedding_length", &hidden);
+  metadata_need_int(writer, "%.attention.head_count", &heads);
   if (writer->code != 0) return;
-  put_int(writer, "hidden_size", hidden);
-  put_int(writer, "num_attention_heads", heads);
-  if (!take_int(writer, "%.attention.head_count_kv", &kv_heads)) kv_heads = heads;
-  put_int(writer, "num_key_value_heads", kv_heads);
-  put_bool(writer, "multi_query", kv_heads == 1);
-  if (!take_int(writer, "%.attention.key_length", &head_dim) && heads > 0)
-    head_dim = hidden / heads;
-  put_int(writer, "head_dim", head_dim);
-  if (take_int(writer, "%.attention.value_length", &values) && values != head_dim) {
-    char key[KEY_TEXT_MAX];
-    refuse(writer, source_key(writer->arch, "%.attention.value_length", key, sizeof(key)),
-           "is %" PRId64 ", supported: as the key's, %" PRId64, values, head_dim);
+  metadata_put_int(writer, "hidden_size", hidden);
+  metadata_put_int(writer, "num_attention_heads", heads);
+  metadata_copy_int(writer, "max_position_embeddings", "%.context_length");
+  if (writer->needs & LATENT) {
+    write_latent(writer);
+    return;
   }
-  bool partial = take_int(writer, "%.rope.dimension_count", &rotated) && head_dim > 0;
+  if (!metadata_take_int(writer, "%.attention.head_count_kv", &kv_heads)) kv_heads = heads;
+  metadata_put_int(writer, "num_key_value_heads", kv_heads);
+  metadata_put_bool(writer, "multi_query", kv_heads == 1);
+  if (!metadata_take_int(writer, "%.attention.key_length", &head_dim) && heads > 0)
+    head_dim = hidden / heads;
+  metadata_put_int(writer, "head_dim", head_dim);
+  if (metadata_take_int(writer, "%.attention.value_length", &values) && values != head_dim) {
+    char key[KEY_TEXT_MAX];
+    metadata_refuse(writer,
+                    metadata_key(writer->arch, "%.attention.value_length", key, sizeof(key)),
+                    "is %" PRId64 ", supported: as the key's, %" PRId64, values, head_dim);
+  }
+  bool partial = metadata_take_int(writer, "%.rope.dimension_count", &rotated) && head_dim > 0;
   if (!(writer->needs & POSITION_TABLE)) {
     double factor = partial ? (double)rotated / (double)head_dim : 1.0;
-    put_double(writer, "partial_rotary_factor", factor);
+    metadata_put_double(writer, "partial_rotary_factor", factor);
+    metadata_put_int(writer, "rotary_dim", partial ? rotated : head_dim);
   }
-  copy_int(writer, "max_position_embeddings", "%.context_length");
 }
 
 /* The tensors say which norms a layer has; a key says whether two norms are those of a parallel
  * block. */
-static void write_blocks(writer_t *writer) {
+static void write_blocks(metadata_t *writer) {
   char key[KEY_TEXT_MAX];
-  bool parallel = layer_tensor(writer, 0, "ffn_norm.weight") == NULL;
+  bool parallel = metadata_layer_tensor(writer, 0, "ffn_norm.weight") == NULL;
   if (strcmp(writer->arch, "gptneox") == 0) {
     parallel = true;
-    gguf_bool(find(writer, "%.use_parallel_residual", key), 0, &parallel);
+    gguf_bool(metadata_find(writer, "%.use_parallel_residual", key), 0, &parallel);
   }
-  put_bool(writer, "use_parallel_residual", parallel);
-  put_bool(writer, "new_decoder_architecture", true); /* the number of K/V heads is the key's */
-  put_int(writer, "num_ln_in_parallel_attn",
-          layer_tensor(writer, 0, "attn_norm_2.weight") != NULL ? 2 : 1);
+  metadata_put_bool(writer, "use_parallel_residual", parallel);
+  metadata_put_bool(writer, "new_decoder_architecture",
+                    true); /* the number of K/V heads is the key's */
+  metadata_put_int(writer, "num_ln_in_parallel_attn",
+                   metadata_layer_tensor(writer, 0, "attn_norm_2.weight") != NULL ? 2 : 1);
 }
 
-static void write_norms(writer_t *writer) {
+static void write_norms(metadata_t *writer) {
   const bool layer_norms = writer->needs & LAYER_NORMS;
   const char *source =
       layer_norms ? "%.attention.layer_norm_epsilon" : "%.attention.layer_norm_rms_epsilon";
   char key[KEY_TEXT_MAX];
-  if (copy_double(writer, layer_norms ? "layer_norm_epsilon" : "rms_norm_eps", source)) return;
-  refuse(writer, source_key(writer->arch, source, key, sizeof(key)), "is missing");
+  /* EXAONE 3 calls the epsilon of its RMSNorm layer_norm_epsilon, and so do its files. */
+  if (!layer_norms && metadata_find(writer, source, key) == NULL &&
+      metadata_copy_double(writer, "rms_norm_eps", "%.attention.layer_norm_epsilon"))
+    return;
+  if (metadata_copy_double(writer, layer_norms ? "layer_norm_epsilon" : "rms_norm_eps", source))
+    return;
+  metadata_refuse(writer, metadata_key(writer->arch, source, key, sizeof(key)), "is missing");
 }
 
 /* A list of the divisors of the angles. */
-static void write_factors(writer_t *writer, const char *key, const gguf_tensor_t *tensor) {
+static void write_factors(metadata_t *writer, const char *key, const gguf_tensor_t *tensor) {
   if (tensor->type != GGUF_TYPE_F32 || tensor->rank != 1 || tensor->shape[0] > ROPE_FACTORS_MAX) {
-    refuse(writer, tensor->name,
-           "is %s of %" PRId64 " elements, supported: F32, a vector of at "
-           "most %d",
-           gguf_type_name(tensor->type), tensor->shape[0], ROPE_FACTORS_MAX);
+    metadata_refuse(writer, tensor->name,
+                    "is %s of %" PRId64 " elements, supported: F32, a vector of at "
+                    "most %d",
+                    gguf_type_name(tensor->type), tensor->shape[0], ROPE_FACTORS_MAX);
     return;
   }
-  name(writer, key);
+  metadata_name(writer, key);
   buffer_char(writer->json, '[');
   for (int64_t i = 0; i < tensor->shape[0]; i++) {
     float factor;
@@ -321,58 +358,65 @@ static void write_factors(writer_t *writer, const char *key, const gguf_tensor_t
 }
 
 /* `scaled`: divisors of every angle, whatever the length: rope_freqs.weight of Llama 3. */
-static void write_longrope(writer_t *writer, const gguf_tensor_t *short_one,
+static void write_longrope(metadata_t *writer, const gguf_tensor_t *short_one,
                            const gguf_tensor_t *long_one, bool scaled) {
   double factor = 1;
-  put_text(writer, "rope_type", "longrope");
+  metadata_put_text(writer, "rope_type", "longrope");
   write_factors(writer, "short_factor", short_one);
   write_factors(writer, "long_factor", long_one);
-  if (scaled && !take_double(writer, "%.rope.scaling.attn_factor", &factor)) return;
-  put_double(writer, "attention_factor", factor);
+  if (scaled && !metadata_take_double(writer, "%.rope.scaling.attn_factor", &factor)) return;
+  metadata_put_double(writer, "attention_factor", factor);
 }
 
-static void write_yarn(writer_t *writer) {
-  put_text(writer, "rope_type", "yarn");
-  copy_double(writer, "factor", "%.rope.scaling.factor");
-  copy_int(writer, "original_max_position_embeddings", "%.rope.scaling.original_context_length");
-  copy_double(writer, "attn_factor", "%.rope.scaling.attn_factor");
-  copy_double(writer, "beta_fast", "%.rope.scaling.yarn_beta_fast");
-  copy_double(writer, "beta_slow", "%.rope.scaling.yarn_beta_slow");
+static void write_yarn(metadata_t *writer) {
+  double multiplier;
+  metadata_put_text(writer, "rope_type", "yarn");
+  metadata_copy_double(writer, "factor", "%.rope.scaling.factor");
+  metadata_copy_int(writer, "original_max_position_embeddings",
+                    "%.rope.scaling.original_context_length");
+  metadata_copy_double(writer, "attn_factor", "%.rope.scaling.attn_factor");
+  metadata_copy_double(writer, "beta_fast", "%.rope.scaling.yarn_beta_fast");
+  metadata_copy_double(writer, "beta_slow", "%.rope.scaling.yarn_beta_slow");
   if (writer->needs & QUERY_GROWTH) {
     /* One number for mscale and mscale_all_dim, which are the same; 0 stands for neither. */
-    copy_double(writer, "mscale", "%.rope.scaling.yarn_log_multiplier");
-    copy_double(writer, "mscale_all_dim", "%.rope.scaling.yarn_log_multiplier");
-    copy_double(writer, "llama_4_scaling_beta", "%.attention.temperature_scale");
+    metadata_copy_double(writer, "mscale", "%.rope.scaling.yarn_log_multiplier");
+    metadata_copy_double(writer, "mscale_all_dim", "%.rope.scaling.yarn_log_multiplier");
+    metadata_copy_double(writer, "llama_4_scaling_beta", "%.attention.temperature_scale");
   }
-  if (writer->needs & YARN_IS_EXACT) put_bool(writer, "truncate", false);
+  if (writer->needs & LATENT &&
+      metadata_take_double(writer, "%.rope.scaling.yarn_log_multiplier", &multiplier)) {
+    metadata_put_double(writer, "mscale", 10 * multiplier); /* a tenth of it is in the file */
+    metadata_put_double(writer, "mscale_all_dim", 10 * multiplier);
+  }
+  if (writer->needs & YARN_IS_EXACT) metadata_put_bool(writer, "truncate", false);
 }
 
 /* The kind of scaling, "none" when there is no such key. */
-static void scaling_type(writer_t *writer, char *out, size_t capacity) {
+static void scaling_type(metadata_t *writer, char *out, size_t capacity) {
   char key[KEY_TEXT_MAX];
-  const gguf_value_t *value = find(writer, "%.rope.scaling.type", key);
+  const gguf_value_t *value = metadata_find(writer, "%.rope.scaling.type", key);
   const char *text = "none";
   size_t at = 0, length = 4;
   if (value != NULL && !gguf_next_string(value, &at, &text, &length)) {
     text = "none", length = 4;
-    refuse(writer, key, "is no text");
+    metadata_refuse(writer, key, "is no text");
   }
   error_quote(out, (unsigned)capacity, text, length);
 }
 
-static void write_rope(writer_t *writer) {
+static void write_rope(metadata_t *writer) {
   const gguf_tensor_t *freqs = gguf_tensor(writer->gguf, "rope_freqs.weight");
   const gguf_tensor_t *short_one = gguf_tensor(writer->gguf, "rope_factors_short.weight");
   const gguf_tensor_t *long_one = gguf_tensor(writer->gguf, "rope_factors_long.weight");
   char type[32];
   double theta = 1e4, factor = 1;
   if (writer->needs & POSITION_TABLE) return;
-  take_double(writer, "%.rope.freq_base", &theta);
-  put_double(writer, "rope_theta", theta);
+  metadata_take_double(writer, "%.rope.freq_base", &theta);
+  metadata_put_double(writer, "rope_theta", theta);
   if (writer->needs & TWO_ROPES)
-    copy_double(writer, "rope_local_base_freq", "%.rope.freq_base_swa");
+    metadata_copy_double(writer, "rope_local_base_freq", "%.rope.freq_base_swa");
   scaling_type(writer, type, sizeof(type));
-  name(writer, "rope_scaling");
+  metadata_name(writer, "rope_scaling");
   buffer_char(writer->json, '{');
   buffer_text(writer->json, "\"rope_theta\":");
   put_plain_double(writer, theta);
@@ -382,48 +426,50 @@ static void write_rope(writer_t *writer) {
     write_yarn(writer);
   } else if (freqs != NULL) {
     write_longrope(writer, freqs, freqs, false);
-    copy_int(writer, "original_max_position_embeddings", "%.context_length");
+    metadata_copy_int(writer, "original_max_position_embeddings", "%.context_length");
   } else if (strcmp(type, "linear") == 0) {
-    put_text(writer, "rope_type", "linear");
-    copy_double(writer, "factor", "%.rope.scaling.factor");
-  } else if (take_double(writer, "%.rope.scale_linear", &factor) && factor > 1) {
-    put_text(writer, "rope_type", "linear"); /* as files were written before 2024 */
-    put_double(writer, "factor", factor);
+    metadata_put_text(writer, "rope_type", "linear");
+    metadata_copy_double(writer, "factor", "%.rope.scaling.factor");
+  } else if (metadata_take_double(writer, "%.rope.scale_linear", &factor) && factor > 1) {
+    metadata_put_text(writer, "rope_type", "linear"); /* as files were written before 2024 */
+    metadata_put_double(writer, "factor", factor);
   } else if (strcmp(type, "none") != 0) {
     char key[KEY_TEXT_MAX];
-    refuse(writer, source_key(writer->arch, "%.rope.scaling.type", key, sizeof(key)),
-           "is \"%s\", supported: none, linear, yarn, and longrope with its factors", type);
+    metadata_refuse(writer, metadata_key(writer->arch, "%.rope.scaling.type", key, sizeof(key)),
+                    "is \"%s\", supported: none, linear, yarn, and longrope with its factors",
+                    type);
   }
   buffer_char(writer->json, '}');
   if (short_one != NULL)
-    copy_int(writer, "original_max_position_embeddings", "%.rope.scaling.original_context_length");
+    metadata_copy_int(writer, "original_max_position_embeddings",
+                      "%.rope.scaling.original_context_length");
 }
 
 /* Writes the sliding window; 0 means none. Its pattern is one flag for each layer, or a number N:
  * every N-th layer sees the whole context. */
-static void write_window(writer_t *writer) {
+static void write_window(metadata_t *writer) {
   char key[KEY_TEXT_MAX];
   int64_t window, every;
-  const gguf_value_t *pattern = find(writer, "%.attention.sliding_window_pattern", key);
-  bool given = take_int(writer, "%.attention.sliding_window", &window);
+  const gguf_value_t *pattern = metadata_find(writer, "%.attention.sliding_window_pattern", key);
+  bool given = metadata_take_int(writer, "%.attention.sliding_window", &window);
   if (!given && !(writer->needs & (TWO_ROPES | WINDOW_OR_NONE))) return; /* the family's default */
-  name(writer, "sliding_window");
+  metadata_name(writer, "sliding_window");
   if (given && window > 0)
     buffer_int(writer->json, window);
   else
     buffer_text(writer->json, "null");
   if (!given || window <= 0 || pattern == NULL) return;
   if (pattern->kind != GGUF_ARRAY && gguf_int(pattern, 0, &every)) {
-    put_int(writer, "sliding_window_pattern", every);
+    metadata_put_int(writer, "sliding_window_pattern", every);
     return;
   }
-  name(writer, "layer_types");
+  metadata_name(writer, "layer_types");
   buffer_char(writer->json, '[');
   for (uint32_t i = 0; i < pattern->count && i < MODEL_LAYERS_MAX; i++) {
     bool slides = false;
     int64_t number = 0;
     if (!gguf_bool(pattern, i, &slides) && !gguf_int(pattern, i, &number))
-      refuse(writer, key, "is no list of flags");
+      metadata_refuse(writer, key, "is no list of flags");
     if (i > 0) buffer_char(writer->json, ',');
     buffer_text(writer->json,
                 slides || number != 0 ? "\"sliding_attention\"" : "\"full_attention\"");
@@ -432,86 +478,33 @@ static void write_window(writer_t *writer) {
 }
 
 /* The scale of the scores, and other factors. Absent keys of Gemma follow from its sizes. */
-static void write_scales(writer_t *writer, bool is_granite) {
+static void write_scales(metadata_t *writer, bool is_granite) {
   int64_t layers = 0, hidden = 0, heads = 1, head_dim = 0;
   double scale = 0;
-  copy_double(writer, "attn_logit_softcapping", "%.attn_logit_softcapping");
-  copy_double(writer, "final_logit_softcapping", "%.final_logit_softcapping");
-  bool given = take_double(writer, "%.attention.scale", &scale) && scale > 0;
-  take_int(writer, "%.block_count", &layers);
-  take_int(writer, "%.embedding_length", &hidden);
-  take_int(writer, "%.attention.head_count", &heads);
+  metadata_copy_double(writer, "attn_logit_softcapping", "%.attn_logit_softcapping");
+  metadata_copy_double(writer, "final_logit_softcapping", "%.final_logit_softcapping");
+  bool given = metadata_take_double(writer, "%.attention.scale", &scale) && scale > 0;
+  metadata_take_int(writer, "%.block_count", &layers);
+  metadata_take_int(writer, "%.embedding_length", &hidden);
+  metadata_take_int(writer, "%.attention.head_count", &heads);
   if (heads < 1) return; /* refused with the sizes */
-  if (!take_int(writer, "%.attention.key_length", &head_dim)) head_dim = hidden / heads;
+  if (!metadata_take_int(writer, "%.attention.key_length", &head_dim)) head_dim = hidden / heads;
   if (writer->needs & GEMMA_SCALE) {
     int64_t divided = layers == writer->wide_layers ? hidden / heads : head_dim;
-    put_double(writer, "query_pre_attn_scalar", given ? 1 / (scale * scale) : (double)divided);
+    metadata_put_double(writer, "query_pre_attn_scalar",
+                        given ? 1 / (scale * scale) : (double)divided);
   }
-  if (writer->needs & LOGIT_SCALE) copy_double(writer, "logit_scale", "%.logit_scale");
+  if (writer->needs & LOGIT_SCALE) metadata_copy_double(writer, "logit_scale", "%.logit_scale");
   if (!is_granite) return;
-  put_double(writer, "attention_multiplier", given ? scale : 1 / sqrt((double)head_dim));
-  copy_double(writer, "embedding_multiplier", "%.embedding_scale");
-  copy_double(writer, "residual_multiplier", "%.residual_scale");
-  copy_double(writer, "logits_scaling", "%.logit_scale");
-}
-
-/* Layers without a router are dense. Returns true when there is one. */
-static bool write_dense_layers(writer_t *writer, int64_t layers) {
-  const char *comma = "";
-  name(writer, "mlp_only_layers");
-  buffer_char(writer->json, '[');
-  for (int64_t i = 0; i < layers && i < MODEL_LAYERS_MAX; i++) {
-    if (layer_tensor(writer, i, "ffn_gate_inp.weight") != NULL) continue;
-    buffer_text(writer->json, comma);
-    buffer_int(writer->json, i);
-    comma = ",";
-  }
-  buffer_char(writer->json, ']');
-  return comma[0] != '\0';
-}
-
-/* Refuses routers that this program does not compute: all take a softmax, none scales. */
-static void check_router(writer_t *writer) {
-  int64_t gating = 1;
-  double scale = 1;
-  char key[KEY_TEXT_MAX];
-  if (take_int(writer, "%.expert_gating_func", &gating) && gating != 1 && gating != 3) {
-    refuse(writer, source_key(writer->arch, "%.expert_gating_func", key, sizeof(key)),
-           "is %" PRId64 ", supported: 1 and 3, softmax", gating);
-  }
-  if (take_double(writer, "%.expert_weights_scale", &scale) && scale != 0 && scale != 1) {
-    refuse(writer, source_key(writer->arch, "%.expert_weights_scale", key, sizeof(key)),
-           "is %g, supported: 1", scale);
-  }
-}
-
-static void write_experts(writer_t *writer, int64_t experts) {
-  int64_t layers = 0, width = 0, shared = 0, dense_width;
-  bool normalises = writer->needs & NORMALISES;
-  char key[KEY_TEXT_MAX];
-  check_router(writer);
-  put_int(writer, "num_experts", experts);
-  copy_int(writer, "num_experts_per_tok", "%.expert_used_count");
-  need_int(writer, "%.block_count", &layers);
-  for (int64_t i = layers; i-- > 0 && layers <= MODEL_LAYERS_MAX;) {
-    const gguf_tensor_t *up = layer_tensor(writer, i, "ffn_up_exps.weight");
-    const gguf_tensor_t *shared_up = layer_tensor(writer, i, "ffn_up_shexp.weight");
-    if (up != NULL && up->rank == 3) width = up->shape[1];
-    if (shared_up != NULL && shared_up->rank == 2) shared = shared_up->shape[0];
-  }
-  if (width == 0) need_int(writer, "%.expert_feed_forward_length", &width);
-  put_int(writer, "moe_intermediate_size", width);
-  put_int(writer, "shared_expert_intermediate_size", shared);
-  gguf_bool(find(writer, "%.expert_weights_norm", key), 0, &normalises);
-  put_bool(writer, "norm_topk_prob", normalises);
-  bool dense = write_dense_layers(writer, layers);
-  if (!dense || !take_int(writer, "%.feed_forward_length", &dense_width)) dense_width = width;
-  put_int(writer, "intermediate_size", dense_width);
+  metadata_put_double(writer, "attention_multiplier", given ? scale : 1 / sqrt((double)head_dim));
+  metadata_copy_double(writer, "embedding_multiplier", "%.embedding_scale");
+  metadata_copy_double(writer, "residual_multiplier", "%.residual_scale");
+  metadata_copy_double(writer, "logits_scaling", "%.logit_scale");
 }
 
 /* Returns true for a token that ends a generation although no key names it: older files name only
  * one such token. */
-static bool ends_by_spelling(const writer_t *writer, const char *text, size_t length) {
+static bool ends_by_spelling(const metadata_t *writer, const char *text, size_t length) {
   static const char *const of_all[] = {"<|eot_id|>",   "<|eom_id|>",    "<|im_end|>",
                                        "<|end|>",      "<|endoftext|>", "<|end_of_text|>",
                                        "<end_of_turn>"};
@@ -525,7 +518,7 @@ static bool ends_by_spelling(const writer_t *writer, const char *text, size_t le
   return false;
 }
 
-static void write_ids(writer_t *writer) {
+static void write_ids(metadata_t *writer) {
   static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                      "tokenizer.ggml.eom_token_id"};
   const gguf_value_t *tokens = gguf_get(writer->gguf, "tokenizer.ggml.tokens");
@@ -536,8 +529,8 @@ static void write_ids(writer_t *writer) {
   size_t at = 0, length;
   if (gguf_int(gguf_get(writer->gguf, "tokenizer.ggml.bos_token_id"), 0, &id) && id >= 0 &&
       id < rows)
-    put_int(writer, "bos_token_id", id);
-  name(writer, "eos_token_id");
+    metadata_put_int(writer, "bos_token_id", id);
+  metadata_name(writer, "eos_token_id");
   buffer_char(writer->json, '[');
   for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
     /* An id past the embedding matrix cannot be sampled. */
@@ -566,13 +559,13 @@ static const char *type_of_weights(const gguf_t *gguf, bool is_gemma) {
   return type == GGUF_TYPE_F16 && !is_gemma ? "float16" : "bfloat16";
 }
 
-static bool find_architecture(writer_t *writer, const char **architecture) {
+static bool find_architecture(metadata_t *writer, const char **architecture) {
   const gguf_value_t *value = gguf_get(writer->gguf, "general.architecture");
   const char *text;
   size_t at = 0, length;
-  char quoted[64] = "", list[320] = "";
+  char quoted[64] = "", list[512] = "";
   if (!gguf_next_string(value, &at, &text, &length)) {
-    refuse(writer, "general.architecture", "is missing or no text");
+    metadata_refuse(writer, "general.architecture", "is missing or no text");
     return false;
   }
   for (size_t i = 0; i < ARRAY_LEN(architectures); i++) {
@@ -586,44 +579,50 @@ static bool find_architecture(writer_t *writer, const char **architecture) {
     *architecture = architectures[i].architecture;
     return true;
   }
-  refuse(writer, "general.architecture", "is \"%s\", supported: %s",
-         error_quote(quoted, sizeof(quoted), text, length), list);
+  metadata_refuse(writer, "general.architecture", "is \"%s\", supported: %s",
+                  error_quote(quoted, sizeof(quoted), text, length), list);
   return false;
 }
 
 int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, inferd_error_t *error) {
-  writer_t writer = {.gguf = gguf, .json = json, .error = error};
+  metadata_t writer = {.gguf = gguf, .json = json, .error = error};
   const char *architecture;
   int64_t experts = 0, number;
   if (!find_architecture(&writer, &architecture)) return writer.code;
   *arch = writer.arch;
   /* Two names stand for two families each: llama with experts is Mixtral, olmo2 with a window is
    * OLMo 3. */
-  take_int(&writer, "%.expert_count", &experts);
+  metadata_take_int(&writer, "%.expert_count", &experts);
   if (experts > 0 && strcmp(writer.arch, "llama") == 0) architecture = "MixtralForCausalLM";
   if (strcmp(writer.arch, "olmo2") == 0 &&
-      take_int(&writer, "%.attention.sliding_window", &number)) {
+      metadata_take_int(&writer, "%.attention.sliding_window", &number)) {
     architecture = "Olmo3ForCausalLM";
     writer.needs |= WINDOWED;
   }
+  if (strcmp(writer.arch, "deepseek2") == 0 && !metadata_scores_by_sigmoid(&writer))
+    architecture = "DeepseekV2ForCausalLM";
   buffer_char(json, '{');
-  name(&writer, "architectures");
+  metadata_name(&writer, "architectures");
   buffer_char(json, '[');
   buffer_quote(json, architecture, strlen(architecture));
   buffer_char(json, ']');
-  put_text(&writer, "torch_dtype", type_of_weights(gguf, writer.needs & GEMMA_SCALE));
-  need_int(&writer, "%.block_count", &number);
-  if (writer.code == 0) put_int(&writer, "num_hidden_layers", number);
-  if (experts == 0) copy_int(&writer, "intermediate_size", "%.feed_forward_length");
+  metadata_put_text(&writer, "torch_dtype", type_of_weights(gguf, writer.needs & GEMMA_SCALE));
+  number = metadata_layers(&writer);
+  if (writer.code == 0) metadata_put_int(&writer, "num_hidden_layers", number);
+  if (experts == 0 || writer.needs & SCORED_EXPERTS)
+    metadata_copy_int(&writer, "intermediate_size", "%.feed_forward_length");
   write_sizes(&writer);
   if (writer.needs & PARALLEL) write_blocks(&writer);
   write_norms(&writer);
   write_rope(&writer);
   if (writer.needs & WINDOWED) write_window(&writer);
   write_scales(&writer, strcmp(writer.arch, "granite") == 0);
-  if (experts != 0) write_experts(&writer, experts);
+  if (writer.needs & SCORED_EXPERTS)
+    metadata_write_router(&writer, experts);
+  else if (experts != 0)
+    metadata_write_experts(&writer, experts);
   write_ids(&writer);
-  put_bool(&writer, "tie_word_embeddings", gguf_tensor(gguf, "output.weight") == NULL);
+  metadata_put_bool(&writer, "tie_word_embeddings", gguf_tensor(gguf, "output.weight") == NULL);
   buffer_char(json, '}');
   if (writer.code == 0 && json->failed)
     writer.code = error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", gguf_path(gguf, 0));
@@ -635,7 +634,9 @@ static bool has(const gguf_t *gguf, const char *tensor) {
 }
 
 void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint) {
-  blueprint->qkv_bias = has(gguf, "blk.0.attn_q.bias") || has(gguf, "blk.0.attn_qkv.bias");
+  blueprint->qkv_bias = has(gguf, "blk.0.attn_q.bias") || has(gguf, "blk.0.attn_qkv.bias") ||
+                        has(gguf, "blk.0.attn_kv_a_mqa.bias");
+  blueprint->latent_split = has(gguf, "blk.0.attn_k_b.weight");
   blueprint->qkv_fused = has(gguf, "blk.0.attn_qkv.weight");
   blueprint->o_bias = has(gguf, "blk.0.attn_output.bias");
   blueprint->mlp_bias = has(gguf, "blk.0.ffn_up.bias");

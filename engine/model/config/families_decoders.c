@@ -150,6 +150,7 @@ static const family_t families[] = {
     {.name = "olmo",
      .architecture = "OlmoForCausalLM",
      .layout = &layout_olmo,
+     .gguf_layout = &layout_gguf_olmo,
      .vocab_size = 50304,
      .hidden_size = 4096,
      .intermediate_size = 11008,

@@ -218,6 +218,68 @@ static const tensor_pattern_t glm4_patterns[] = {
     GATE_UP_ROWS,
 };
 
+/* LayerNorms without weights. */
+static const tensor_pattern_t olmo_patterns[] = {
+    {ROLE_EMBED, "token_embd", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},
+    {ROLE_HEAD, "output", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER, FORM_PLAIN},
+    PROJECTION_ROWS,
+    DENSE_ROWS,
+};
+
+/* Experts that are scored, beside shared ones; of DeepSeek V2 without a bias of the choice. */
+#define CHOICE_ROW                                                                                 \
+  {                                                                                                \
+    ROLE_CHOICE_BIAS, "blk.#.exp_probs_b.bias!", DIM_EXPERTS, DIM_NONE, WHEN_SCORED, WHEN_NEVER,   \
+        FORM_PLAIN                                                                                 \
+  }
+#define SCORED_ROWS                                                                                \
+  DENSE_ROWS, EXPERT_ROWS(WHEN_NEVER),                                                             \
+      SHARED(ROLE_SHARED_GATE, "ffn_gate_shexp", DIM_SHARED, DIM_HIDDEN),                          \
+      SHARED(ROLE_SHARED_UP, "ffn_up_shexp", DIM_SHARED, DIM_HIDDEN),                              \
+      SHARED(ROLE_SHARED_DOWN, "ffn_down_shexp", DIM_HIDDEN, DIM_SHARED)
+
+/* dots.llm1, ERNIE 4.5, MiniMax M2. */
+static const tensor_pattern_t routed_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
+    ATTENTION_ROWS,
+    SCORED_ROWS,
+    CHOICE_ROW,
+};
+
+/* GLM-4.5 and Solar Open: the norm before the MLP is called post_attention_norm. */
+static const tensor_pattern_t glm4_moe_patterns[] = {
+    OUTER_ROWS(WHEN_NEVER),
+    NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
+    NORM_ROW(ROLE_MLP_NORM, "post_attention_norm"),
+    ATTENTION_ROWS,
+    SCORED_ROWS,
+    CHOICE_ROW,
+};
+
+/* Latent attention. Files of 2024 have K and V of all heads in one tensor, attn_kv_b. */
+#define DEEPSEEK_ROWS                                                                              \
+  OUTER_ROWS(WHEN_NEVER), NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),                                   \
+      NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),                                                         \
+      MATRIX(ROLE_Q, "attn_q", DIM_Q, DIM_HIDDEN, WHEN_Q_WHOLE, WHEN_NEVER),                       \
+      MATRIX(ROLE_Q_DOWN, "attn_q_a", DIM_Q_RANK, DIM_HIDDEN, WHEN_Q_RANK, WHEN_Q_RANK_BIAS),      \
+      MATRIX(ROLE_Q_DOWN_NORM, "attn_q_a_norm", DIM_Q_RANK, DIM_NONE, WHEN_Q_RANK, WHEN_NEVER),    \
+      MATRIX(ROLE_Q_UP, "attn_q_b", DIM_Q, DIM_Q_RANK, WHEN_Q_RANK, WHEN_NEVER),                   \
+      MATRIX(ROLE_LATENT, "attn_kv_a_mqa", DIM_LATENT_ROW, DIM_HIDDEN, WHEN_ALWAYS,                \
+             WHEN_QKV_BIAS),                                                                       \
+      MATRIX(ROLE_LATENT_NORM, "attn_kv_a_norm", DIM_LATENT, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER),   \
+      MATRIX(ROLE_LATENT_UP, "attn_kv_b", DIM_LATENT_UP, DIM_LATENT, WHEN_LATENT_WHOLE,            \
+             WHEN_NEVER),                                                                          \
+      {ROLE_LATENT_KEY,   "blk.#.attn_k_b", DIM_LATENT_KEY, DIM_NOPE,                              \
+       WHEN_LATENT_SPLIT, WHEN_NEVER,       FORM_BY_HEAD},                                         \
+      {ROLE_LATENT_VALUE, "blk.#.attn_v_b", DIM_LATENT_OUT, DIM_LATENT,                            \
+       WHEN_LATENT_SPLIT, WHEN_NEVER,       FORM_BY_HEAD},                                         \
+      MATRIX(ROLE_O, "attn_output", DIM_HIDDEN, DIM_LATENT_OUT, WHEN_ALWAYS, WHEN_O_BIAS)
+
+static const tensor_pattern_t deepseek2_patterns[] = {DEEPSEEK_ROWS, SCORED_ROWS};
+static const tensor_pattern_t deepseek3_patterns[] = {DEEPSEEK_ROWS, SCORED_ROWS, CHOICE_ROW};
+
 /* The divisors of the angles are read with the metadata. */
 #define GGUF_LAYOUT(array, zipped)                                                                 \
   {                                                                                                \
@@ -248,3 +310,8 @@ const layout_t layout_gguf_glm4 = GGUF_LAYOUT(glm4_patterns, false);
 const layout_t layout_gguf_phi2 = GGUF_LAYOUT(phi2_patterns, false);
 const layout_t layout_gguf_nemotron = GGUF_LAYOUT(nemotron_patterns, false);
 const layout_t layout_gguf_arcee = GGUF_LAYOUT(arcee_patterns, true);
+const layout_t layout_gguf_olmo = GGUF_LAYOUT(olmo_patterns, true);
+const layout_t layout_gguf_routed = GGUF_LAYOUT(routed_patterns, false);
+const layout_t layout_gguf_glm4_moe = GGUF_LAYOUT(glm4_moe_patterns, false);
+const layout_t layout_gguf_deepseek2 = GGUF_LAYOUT(deepseek2_patterns, false);
+const layout_t layout_gguf_deepseek3 = GGUF_LAYOUT(deepseek3_patterns, false);

@@ -1,0 +1,83 @@
+/* metadata.h: the metadata of a GGUF file while they are written as config.json.
+ *
+ * Of config_gguf.c and config_gguf_experts.c alone. A source is a key of the metadata, in which "%"
+ * stands for the architecture. The first refusal sets `code`, and what follows is not kept. Any
+ * thread, no state.
+ */
+#ifndef INFERD_ENGINE_MODEL_CONFIG_METADATA_H
+#define INFERD_ENGINE_MODEL_CONFIG_METADATA_H
+
+#include "engine/base/buffer.h"
+#include "engine/file/gguf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { KEY_TEXT_MAX = 96 };
+
+/* What a family of GGUF files needs beside the common keys. */
+enum {
+  NEEDS_NOTHING = 0,
+  LAYER_NORMS = 1,     /* layer_norm_epsilon */
+  GEMMA_SCALE = 2,     /* query_pre_attn_scalar, which follows from the sizes */
+  NORMALISES = 4,      /* the weights of the chosen experts sum to 1 unless a key says otherwise */
+  WINDOWED = 8,        /* attention.sliding_window is used; other families ignore the key */
+  YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
+  POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
+  QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
+  PARALLEL = 256,      /* attention and MLP may stand side by side */
+  LOGIT_SCALE = 512,
+  WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
+  SCORED_EXPERTS = 2048, /* routers that score, config_router.c */
+  LATENT = 4096,         /* latent attention */
+  TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
+};
+
+typedef struct metadata {
+  const gguf_t *gguf;
+  const char *arch; /* row of `architectures` */
+  int needs;        /* of the enumeration above */
+  int wide_layers;
+  buffer_t *json; /* not owned */
+  int code;
+  inferd_error_t *error;
+} metadata_t;
+
+/* Sets the error: file, key, and the reason in the format. */
+__attribute__((format(printf, 3, 4))) void metadata_refuse(metadata_t *writer, const char *key,
+                                                           const char *format, ...);
+/* The key of a source, in `out`, which is returned. */
+const char *metadata_key(const char *arch, const char *source, char *out, size_t capacity);
+/* The value of a source or NULL; its key in `key`, of KEY_TEXT_MAX bytes. */
+const gguf_value_t *metadata_find(const metadata_t *writer, const char *source, char *key);
+/* The tensor blk.LAYER.PART, or NULL. */
+const gguf_tensor_t *metadata_layer_tensor(const metadata_t *writer, int64_t layer,
+                                           const char *part);
+
+/* A member of the JSON object. */
+void metadata_name(metadata_t *writer, const char *key);
+void metadata_put_text(metadata_t *writer, const char *key, const char *text);
+void metadata_put_int(metadata_t *writer, const char *key, int64_t number);
+void metadata_put_double(metadata_t *writer, const char *key, double number);
+void metadata_put_bool(metadata_t *writer, const char *key, bool flag);
+
+/* The number of a source; false when the key is absent or refused. A list with one integer for
+ * every layer counts if they are all the same. */
+bool metadata_take_int(metadata_t *writer, const char *source, int64_t *out);
+bool metadata_take_double(metadata_t *writer, const char *source, double *out);
+/* An absent key is refused. */
+void metadata_need_int(metadata_t *writer, const char *source, int64_t *out);
+/* Takes and puts, if the key is there. */
+void metadata_copy_int(metadata_t *writer, const char *key, const char *source);
+
+/* The layers of the model: without those that predict further tokens. */
+int64_t metadata_layers(metadata_t *writer);
+
+/* What the keys and tensors say about `experts` experts: those of Qwen, Mixtral and gpt-oss, and
+ * those of routers that score. */
+void metadata_write_experts(metadata_t *writer, int64_t experts);
+/* Files that do not say so have a bias of the choice with a sigmoid alone. */
+bool metadata_scores_by_sigmoid(metadata_t *writer);
+void metadata_write_router(metadata_t *writer, int64_t experts);
+
+#endif
