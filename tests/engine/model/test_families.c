@@ -3,6 +3,7 @@
  */
 #include "engine/model/safetensors.h"
 #include "engine/model/sizes.h"
+#include "tests/engine/model/config_checks.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/rig.h"
 #include "tests/engine/model/vectors.h"
@@ -13,38 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static blueprint_t blueprint;
-static inferd_error_t error;
-
-/* The status of reading a config of these members. */
-static int read_text(const char *text) {
-  maker_t maker;
-  maker_open(&maker);
-  snprintf(maker.config, sizeof(maker.config), "%s", text);
-  maker_write_config(&maker);
-  error = (inferd_error_t){0};
-  int status = blueprint_read(maker.dir, 0, -1, &blueprint, &error);
-  maker_close(&maker);
-  return status;
-}
-
-static void good(const char *text) {
-  ASSERT_EQ_FOR(read_text(text), 0, "%s: %s", text, error.message);
-}
-
-static void bad(const char *text, const char *part) {
-  ASSERT_EQ_FOR(read_text(text), ERR_MODEL_MALFORMED, "%s: %s", text, error.message);
-  cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
-}
-
 static void parameters(const char *text, int64_t count) {
   good(text);
   ASSERT_EQ_FOR(blueprint.num_parameters, count, "%s: %lld, published %lld", blueprint.architecture,
                 (long long)blueprint.num_parameters, (long long)count);
   blueprint_free(&blueprint);
 }
-
-#define ARCHITECTURE(name) "{\"architectures\":[\"" name "\"]"
 
 /* Parameter counts of published models, which the tensor list must reproduce. */
 Test(families, published_sizes) {
