@@ -95,13 +95,18 @@ static void read_layers(config_reader_t *reader, const family_t *family, bluepri
   }
 }
 
-static void read_deepseek(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+/* Number and size of the experts that a router chooses from. */
+static void read_routed(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->num_experts = (int32_t)config_int(reader, KEYS("n_routed_experts", "num_local_experts"),
                                         family->num_experts, 1, EXPERTS_MAX);
   bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok"), family->experts_top, 1,
                                         EXPERTS_TOP_MAX);
   bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), family->expert_size,
                                         1, EXPERT_SIZE_MAX);
+}
+
+static void read_deepseek(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  read_routed(reader, family, bp);
   int64_t shared = config_int(reader, KEYS("n_shared_experts"), family->num_shared, 0, SHARED_MAX);
   bp->shared_size = (int32_t)(shared * bp->expert_size);
   bp->share_factor =
@@ -173,12 +178,7 @@ static void read_nemotron(config_reader_t *reader, const family_t *family, bluep
   bool any = false;
   for (int32_t i = 0; i < bp->num_layers; i++) any |= (bp->layer_flags[i] & LAYER_EXPERTS) != 0;
   if (!any) return;
-  bp->num_experts = (int32_t)config_int(reader, KEYS("n_routed_experts", "num_local_experts"),
-                                        family->num_experts, 1, EXPERTS_MAX);
-  bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok"), family->experts_top, 1,
-                                        EXPERTS_TOP_MAX);
-  bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), family->expert_size,
-                                        1, EXPERT_SIZE_MAX);
+  read_routed(reader, family, bp);
   bp->shared_size = (int32_t)config_int(reader, KEYS("moe_shared_expert_intermediate_size"),
                                         family->shared_size, 1, EXPERT_SIZE_MAX);
   bp->share_factor =
