@@ -74,6 +74,7 @@ static void publish_stats(engine_t *engine) {
   stats->prefix_queries_tokens = scheduler->prefix_queries_tokens;
   stats->prefix_hits_tokens = scheduler->prefix_hits_tokens;
   stats->sat_out = scheduler->num_sat_out;
+  stats->queue_visits = scheduler->waiting.num_visited;
   for (int t = 0; t < COST_TERMS; t++) stats->step_cost_ns[t] = scheduler->cost.ns[t];
   stats->busy = engine->num_live > 0;
   /* Sequence lock: the words are copied as relaxed atomics, so a concurrent read is not a data

@@ -133,10 +133,11 @@ static uint64_t make_key(scheduler_t *scheduler, const group_t *group) {
   return group->request->arrival_ns + (uint64_t)(scheduler->options.ageing * ns);
 }
 
-group_t *scheduler_find_late(const scheduler_t *scheduler, uint64_t now_ns, double limit_ns) {
+group_t *scheduler_find_late(scheduler_t *scheduler, uint64_t now_ns, double limit_ns) {
   for (group_t *group = scheduler->waiting.oldest; group != NULL; group = group->newer) {
     const sequence_t *seq = &group->sequence;
     uint64_t arrival_ns = group->request->arrival_ns;
+    scheduler->waiting.num_visited++;
     /* It is later than now_ns if it was posted since the iteration began. */
     double waited_ns = now_ns > arrival_ns ? (double)(now_ns - arrival_ns) : 0;
     if (waited_ns < limit_ns) return NULL;

@@ -81,7 +81,7 @@ typedef struct scheduler {
   /* totals since start */
   uint64_t num_sat_out; /* decodes that a bound of time has put off, counted in each step */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
-  /* for tests: sequences met in searches for a filler, ids hashed, looks at waiting groups, blocks
+  /* work: sequences met in searches for a filler, ids hashed, looks at waiting groups, blocks
    * looked up, added to a table or keyed */
   uint64_t num_visited, num_hashed, num_looks, num_walked;
   uint64_t num_claims; /* admissions that have keyed blocks: a waiting group may share them */
@@ -96,7 +96,7 @@ void scheduler_free(scheduler_t *scheduler);
 void scheduler_add(scheduler_t *scheduler, group_t *group);
 /* The oldest group that has waited `limit_ns` for its first admission; with ageing, for its first
  * token beyond the time that its prompt takes alone. NULL = none has. */
-group_t *scheduler_find_late(const scheduler_t *scheduler, uint64_t now_ns, double limit_ns);
+group_t *scheduler_find_late(scheduler_t *scheduler, uint64_t now_ns, double limit_ns);
 /* The first token of the group has come. */
 void scheduler_note_first(scheduler_t *scheduler, group_t *group);
 /* Makes the plan of the next step in scheduler->plan: takes blocks, preempts, admits, and raises

@@ -20,7 +20,7 @@ typedef struct waiting {
   group_t *first[WAITING_LEVELS]; /* first group of each level of the skip list */
   group_t *oldest, *newest;       /* groups that have not begun, in order of arrival */
   bool fair_share;                /* false: no tenant is charged */
-  uint64_t num_visited; /* groups that insertions and removals have looked at, since the start */
+  uint64_t num_visited; /* groups met by insertions, removals, deadlines, since the start */
   int32_t num_held;     /* groups in the queue of tenants that are held */
   int64_t weights;      /* of the tenants that have a group in the queue, their sum */
   group_t *current;     /* in a walk: the group met last, if it is still there */

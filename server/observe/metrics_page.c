@@ -458,6 +458,8 @@ static void print_pace(page_t *page) {
   own_sample(page, METRIC_awaited_rows, "", (double)page->stats.awaited_rows);
   own_family(page, METRIC_sat_out);
   own_sample(page, METRIC_sat_out, "", (double)page->stats.sat_out);
+  own_family(page, METRIC_queue_visits);
+  own_sample(page, METRIC_queue_visits, "", (double)page->stats.queue_visits);
   own_family(page, METRIC_step_cost);
   for (size_t i = 0; i < ARRAY_LEN(parts); i++)
     own_sample(page, METRIC_step_cost, parts[i], page->stats.step_cost_ns[i] * 1e-9);

@@ -9,7 +9,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 # pylint: disable=wrong-import-position
 import vocabulary  # noqa: E402
 from fixtures import pytest_addoption  # noqa: E402,F401
-from harness import Server, wait_until  # noqa: E402
+from harness import Background, Server, wait_until  # noqa: E402
+from victim import STREAM, ids  # noqa: E402
 
 HONEST, ATTACKER = "sk-honest-0123456789abcdef", "sk-attacker-0123456789abcdef"
 
@@ -56,6 +57,14 @@ def shared(make):
     server = make()
     yield server
     assert server.stop() == 0, server.log()
+
+
+@pytest.fixture(scope="session")
+def alone(shared):
+    """The tokens of the honest stream on a server that does nothing else."""
+    stream = Background(shared, STREAM).join()
+    assert stream.failure is None and len(ids(stream)) == STREAM["max_tokens"]
+    return ids(stream)
 
 
 @pytest.fixture

@@ -13,23 +13,10 @@ from attacks import ATTACKS, Attack, side_by_side
 from conftest import ATTACKER
 from crowd import Crowd
 from harness import Background, wait_until
+from victim import CHAT, ids
+from victim import STREAM as VICTIM
 
-VICTIM = {"prompt": [1000, 2000, 3000], "max_tokens": 800, "ignore_eos": True, "temperature": 0.8,
-          "seed": 11, "return_token_ids": True}
-CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 CHATS = 8
-
-
-def ids(stream):
-    return [token for chunk in stream.chunks_seen for choice in chunk["choices"]
-            for token in choice.get("token_ids") or []]
-
-
-@pytest.fixture(scope="module")
-def alone(shared):
-    stream = Background(shared, VICTIM).join()
-    assert stream.failure is None and len(ids(stream)) == VICTIM["max_tokens"]
-    return ids(stream)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
