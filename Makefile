@@ -329,24 +329,24 @@ TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
-	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package || true # tests/package/boot says what it lacks
+	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package image || true # their tests say what they lack
 	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package boot page api hostile clients
+	@$(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package boot image shipped page \
+	  api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
 environments:
-	@scripts/bootstrap build test
+	@scripts/bootstrap build test fleet
 
 # The long half: every sanitizer, the checker of races, the simulator's long runs.
 check:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all $(BUILD)/sim emu-check-build
-	@scripts/bootstrap evaluation fleet
-	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap image || true # tests/package/image says what it lacks
+	@scripts/bootstrap evaluation
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation image fleet
+	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation fleet
 
 # The image with the CUDA back end: nvcc takes 10 to 30 minutes.
 .PHONY: check-cuda-image
