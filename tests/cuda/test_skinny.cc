@@ -85,6 +85,12 @@ static std::string describe(const skinny_case_t &c) {
          (c.activation >= 0 ? " activation " + std::to_string(c.activation) : "");
 }
 
+/* How many roundings of the type may add up: the sum (twice, where it is squared), the activation,
+ * the product with a gate. */
+static double roundings_of(const skinny_case_t &c) {
+  return c.gated() ? 4 : c.activation == GPU_RELU2 ? 3 : 2;
+}
+
 template <class T> static void skinny_case(const skinny_case_t &c) {
   linear_device<T> d(c);
   MUST(gpu_linear(dtype_of<T>(), &d.args, nullptr));
@@ -92,8 +98,8 @@ template <class T> static void skinny_case(const skinny_case_t &c) {
   const std::string what = "linear " + describe(c);
   if (c.logits)
     check_close(what, expected, as_double(d.logits.get()), 1e-5, std::sqrt((double)c.k));
-  else if (c.activation >= 0 || c.norm) /* up to two roundings; gated, three */
-    check_rows(what, expected, as_double(d.out.get()), c.n, rounding_of<T>() * (c.gated() ? 4 : 2));
+  else if (c.activation >= 0 || c.norm)
+    check_rows(what, expected, as_double(d.out.get()), c.n, rounding_of<T>() * roundings_of(c));
   else
     check_close(what, expected, as_double(d.out.get()), rounding_of<T>() * 1.1, 0.05);
   for (int32_t ticket : d.tickets.get()) check_that(ticket == 0, what + ": tickets stay zero");
