@@ -95,7 +95,7 @@ def converter(place):
     import torch
     conversion.logger.disabled = True
 
-    def convert(directory, out):
+    def convert(directory, out, kind="ALL_F32"):
         with torch.inference_mode():
             hparams = json.loads((directory / "config.json").read_text()) | \
                 conversion.ModelBase.load_hparams(directory, False)
@@ -103,7 +103,7 @@ def converter(place):
             made = conversion.get_model_class(name)
             bare = type(made.__name__, (made,), {"model_arch": made.model_arch,
                                                  "set_vocab": made._set_vocab_none, "no_mtp": True})
-            bare(directory, gguf.LlamaFileType.ALL_F32, out, hparams=hparams).write()
+            bare(directory, gguf.LlamaFileType[kind], out, hparams=hparams).write()
     return convert
 
 
@@ -167,10 +167,46 @@ def compare(parity, convert, score, options, index, kind):
         score.add(not why, f"{directory.name} {backend}: {why or f'{worst:.1e}'}")
 
 
+def round_to_blocks(torch, model):
+    """Gives matrices the values of Q8_0 blocks: a converter that is asked for Q8_0 makes the same
+    blocks of them again. Files have K of latent attention with the latent row as its rows."""
+    from gguf import GGMLQuantizationType as Type
+    from gguf.quants import dequantize, quantize
+
+    def rounded(values):
+        blocks = quantize(values.contiguous().numpy(), Type.Q8_0)
+        return torch.from_numpy(dequantize(blocks, Type.Q8_0).reshape(values.shape))
+
+    with torch.no_grad():
+        for name, matrix in model.named_parameters():
+            if matrix.dim() < 2 or name.endswith("mlp.gate.weight"):
+                continue
+            if "kv_b_proj" in name:
+                nope = model.config.qk_nope_head_dim
+                heads = matrix.view(model.config.num_attention_heads, -1, matrix.shape[1])
+                heads[:, :nope] = rounded(heads[:, :nope].mT).mT
+                heads[:, nope:] = rounded(heads[:, nope:])
+            else:
+                matrix.copy_(rounded(matrix))
+
+
+def same_values(path, exact):
+    """Fails unless a file of blocks has the values of a file in float32."""
+    import gguf
+    from gguf.quants import dequantize
+    for a, b in zip(gguf.GGUFReader(path).tensors, gguf.GGUFReader(exact).tensors):
+        assert a.name == b.name
+        assert (dequantize(a.data, a.tensor_type).reshape(-1) == b.data.reshape(-1)).all(), a.name
+
+
 def write_vectors(parity, convert, out):
-    """A small file of the converter for each architecture whose rows or experts stand otherwise."""
+    """A small file of the converter for each architecture whose rows or experts stand otherwise,
+    and two whose matrices it made Q8_0 blocks of."""
     cases, wide = parity.model_cases, parity.decoder_cases.WIDE
     small = wide | {"num_hidden_layers": 2, "first_k_dense_replace": 1}
+    # Every expert is taken: rounded activations cannot send a token to another one
+    blocks = small | {"n_group": 1, "topk_group": 1, "n_routed_experts": 4,
+                      "num_experts_per_tok": 4, "moe_intermediate_size": 32}
     rope = {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
                                 "original_max_position_embeddings": 32, "mscale": 0.7,
                                 "mscale_all_dim": 0.7}}
@@ -185,7 +221,10 @@ def write_vectors(parity, convert, out):
             "moe_layer_interval": 1, "num_hidden_layers": 2}),
         "minimax-m2": cases.minimax_m2(32, 4, 2, 24, **wide | {"head_dim": 8, "rotary_dim": 4}),
         "deepseek-v2": cases.deepseek_v2(32, 2, 48, **small | heads | {"q_lora_rank": None}),
-        "deepseek-v3": cases.deepseek_v3(32, 2, 48, **small | heads | rope)}
+        "deepseek-v3": cases.deepseek_v3(32, 2, 48, **small | heads | rope),
+        "deepseek-v3-q8": cases.deepseek_v3(64, 2, 64, **blocks, kv_lora_rank=32, q_lora_rank=32,
+                                            qk_nope_head_dim=32, v_head_dim=32),
+        "glm4-moe-q8": cases.glm4_moe(64, 4, 2, 64, use_qk_norm=True, head_dim=16, **blocks)}
     for i, (name, config) in enumerate(configs.items()):
         directory, seed = out / f"gguf-converted-{name}", 9000 + i
         shutil.rmtree(directory, ignore_errors=True)
@@ -195,10 +234,17 @@ def write_vectors(parity, convert, out):
             (source / "config.json").write_text(json.dumps(config))
             model = parity.models.build(source, config)
             parity.fill(model, seed, parity.torch.float32)
+            packed = name.endswith("-q8")
+            if packed:
+                round_to_blocks(parity.torch, model)
+                config = {**config, "torch_dtype": "bfloat16"}
             facts = parity.models.expected(config, model, parity.np.random.default_rng(seed), seed)
             parity.save(model, config, source, "plain", parity.torch.float32)
             directory.mkdir()
-            convert(source, directory / "model.gguf")
+            convert(source, directory / "model.gguf", "MOSTLY_Q8_0" if packed else "ALL_F32")
+            if packed:
+                convert(source, source / "exact.gguf")
+                same_values(directory / "model.gguf", source / "exact.gguf")
         (directory / "expected.json").write_text(json.dumps({**facts, "weights": True}) + "\n")
         print(f"{directory}: error {facts['error']}")
 

@@ -561,4 +561,5 @@ LATER_CASES = {
     "files-minimax-m2": ("plain", minimax_m2(48, 2, 1, 64, num_local_experts=4, **TINY)),
     "files-gemma": ("plain", gemma(64, 4, 2, 96, head_dim=16, tie_word_embeddings=True,
                                    **GGUF_TINY)),
+    "gguf-llama-mins": ({"attn": "Q4_1", "": "Q5_1"}, llama(64, 4, 2, 96, **GGUF_TINY)),
 }
