@@ -2,9 +2,9 @@
  * quantised weights.
  *
  * As test_determinism.c, with shorter requests: blocks of 4 and 8 bits of GGUF files, panels in
- * which formats mix, groups with and without an order of the columns, floats of 4 bits, stacks of
- * experts in these formats, latent attention, 16-bit weights rounded to Q8_0, and a KV cache of 8
- * bits.
+ * which formats mix, groups with and without an order of the columns, floats of 4 and 8 bits,
+ * stacks of experts in these formats, latent attention, 16-bit weights rounded to Q8_0, and a KV
+ * cache of 8 bits.
  */
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/swap_double.h"
@@ -109,6 +109,7 @@ Test(determinism_formats, blocks_of_gguf_files, .timeout = 600) {
   check_model("gguf-llama-iq", false);   /* 4 bits through a table, tied */
   check_model("gguf-qwen3", false);      /* Q4_0 */
   check_model("gguf-qwen2-yarn", false); /* Q8_0 */
+  check_model("gguf-llama-mins", false); /* Q4_1 and Q5_1 */
 }
 
 Test(determinism_formats, groups_of_safetensors, .timeout = 600) {
@@ -117,14 +118,23 @@ Test(determinism_formats, groups_of_safetensors, .timeout = 600) {
   check_model("packed-w4a16-actorder", false);
   check_model("packed-gptq-8-bits", false);
   check_model("packed-w8a8", false);
-  check_model("packed-fp8-blocks", false);
+  check_model("packed-w4a16-asym", false);
   check_model("packed-nvfp4", false);
   check_model("packed-mxfp4", false);
+}
+
+Test(determinism_formats, floats_of_8_bits, .timeout = 600) {
+  check_model("packed-fp8-blocks", false);
+  check_model("packed-fp8-channel", false);
+  check_model("packed-fp8-tensor", false);
+  check_model("packed-fp8-modelopt", false);
 }
 
 Test(determinism_formats, stacks_of_experts, .timeout = 600) {
   check_model("gguf-qwen3-moe-k", false);
   check_model("gguf-gpt-oss", false);
+  check_model("gguf-mixtral", false);   /* Q5_1 */
+  check_model("gguf-qwen2-moe", false); /* Q4_1 */
   check_model("packed-awq-moe", false);
   check_model("packed-nvfp4-moe", false);
   check_model("packed-mxfp4-moe", false);
@@ -135,11 +145,17 @@ Test(determinism_formats, latent_rows, .timeout = 600) {
   check_model("files-deepseek-v3", false);
   check_model("files-glm4-moe-lite", false);
   check_model("packed-fp8-deepseek-v3", false);
+  check_model("gguf-converted-deepseek-v2", false);
+  check_model("gguf-converted-deepseek-v3-q8", false);
 }
 
 Test(determinism_formats, experts_that_are_scored, .timeout = 600) {
   check_model("files-glm4-moe", false);
   check_model("files-ernie-moe", false);
+  check_model("gguf-converted-glm4-moe", false); /* chosen by groups */
+  check_model("gguf-converted-glm4-moe-q8", false);
+  check_model("gguf-converted-ernie4-5-moe", false);
+  check_model("gguf-converted-minimax-m2", false);
 }
 
 Test(determinism_formats, weights_rounded_while_they_load, .timeout = 600) {
