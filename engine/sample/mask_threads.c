@@ -22,7 +22,7 @@ enum {
   SLICE_UNITS = 50000, /* a fraction of a millisecond */
   CPUS_PER_THREAD = 4, /* the others compute */
   DEFAULT_MAX = 8,
-  NICE = 5 /* of nice(2): on a CPU the model's own threads go first */
+  NICE = 10 /* of nice(2): on a CPU the model's own threads go first */
 };
 
 typedef struct job_queue {

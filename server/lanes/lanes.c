@@ -21,7 +21,7 @@
 
 enum {
   BUCKETS = 1024,
-  NICE = 5,              /* priority of the pool's threads, as of nice(2) */
+  NICE = 10,             /* priority of the pool's threads, as of nice(2) */
   FIRST_COST_NS = 100000 /* charged when a job starts; its CPU time replaces it at the end */
 };
 
