@@ -172,7 +172,7 @@ static int cpu_end(device_t *device, inferd_error_t *error) {
 const ops_t ops_cpu = {
     .name = "cpu",
     .step_ms = 60,
-    .client_step_ms = 5,
+    .client_step_ms = 4,
     .bidirectional = true,
     .kv_int8 = true,
     .kv_groups = true,
