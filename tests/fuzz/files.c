@@ -41,3 +41,16 @@ void fuzz_remove(const char *name) {
   path_of(path, name);
   (void)unlink(path);
 }
+
+void fuzz_write_parts(const char *const *names, size_t count, const uint8_t *data, size_t size) {
+  while (size > 0) {
+    size_t length;
+    const uint8_t *part = fuzz_part(&data, &size, 0xFF, &length);
+    if (length > 0 && part[0] >= 'a' && part[0] - 'a' < (int)count)
+      fuzz_write(names[part[0] - 'a'], part + 1, length - 1);
+  }
+}
+
+void fuzz_remove_parts(const char *const *names, size_t count) {
+  for (size_t i = 0; i < count; i++) fuzz_remove(names[i]);
+}

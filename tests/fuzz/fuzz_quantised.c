@@ -2,8 +2,9 @@
  *
  * gguf: a file. split: the length of the first file (u16, little endian), that file, the second.
  * packed: config.json, a 0xFF byte, the JSON of the header of model.safetensors; the data are the
- * bytes of the header again and again. What passes the checks is loaded, every row of it, on a back
- * end that keeps nothing; the tokenizer of a GGUF file encodes a text.
+ * bytes of the header again and again, or those behind a second 0xFF byte. Behind a third stand the
+ * files that some programs write beside config.json. What passes the checks is loaded, every row of
+ * it, on a back end that keeps nothing; the tokenizer of a GGUF file encodes a text.
  */
 #include "engine/base/json.h"
 #include "engine/base/util.h"
@@ -65,7 +66,7 @@ static void load(const char *path) {
   memset(&blueprint, 0, sizeof blueprint);
   if (blueprint_read(path, 0, -1, &blueprint, &error) != 0) return;
   ops_t ops = {.name = "fuzz",
-               .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2,
+               .weight_formats = (2U << WEIGHT_GROUPED_FP8) - 2,
                .weight = take_rows,
                .vector = take_vector,
                .moe = no_moe,
@@ -162,19 +163,26 @@ static size_t data_bytes(const uint8_t *header, size_t size) {
 }
 
 void fuzz_packed(const uint8_t *data, size_t size) {
-  size_t length;
+  static const char *const beside[] = {"quantize_config.json", "quant_config.json",
+                                       "hf_quant_config.json"};
+  size_t length, header_length, period;
   const uint8_t *config = fuzz_part(&data, &size, 0xFF, &length);
   if (size == 0 || size > 1 << 16) return;
-  size_t more = data_bytes(data, size);
-  uint8_t *file = malloc(8 + size + more);
+  const uint8_t *header = fuzz_part(&data, &size, 0xFF, &header_length);
+  const uint8_t *stored = fuzz_part(&data, &size, 0xFF, &period);
+  if (period == 0) stored = header, period = header_length;
+  size_t more = header_length > 0 ? data_bytes(header, header_length) : 0;
+  uint8_t *file = malloc(8 + header_length + more);
   if (file == NULL) return;
-  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(size >> (8 * i));
-  memcpy(file + 8, data, size);
-  for (size_t i = 0; i < more; i++) file[8 + size + i] = data[i % size];
+  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(header_length >> (8 * i));
+  memcpy(file + 8, header, header_length);
+  for (size_t i = 0; i < more; i++) file[8 + header_length + i] = stored[i % period];
   fuzz_write("config.json", config, length);
-  fuzz_write("model.safetensors", file, 8 + size + more);
+  fuzz_write("model.safetensors", file, 8 + header_length + more);
+  fuzz_write_parts(beside, ARRAY_LEN(beside), data, size);
   load(fuzz_directory());
   free(file);
   fuzz_remove("config.json");
   fuzz_remove("model.safetensors");
+  fuzz_remove_parts(beside, ARRAY_LEN(beside));
 }

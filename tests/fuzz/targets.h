@@ -59,6 +59,10 @@ extern uint64_t fuzz_cost;
 const char *fuzz_directory(void);
 void fuzz_write(const char *name, const uint8_t *data, size_t size);
 void fuzz_remove(const char *name);
+/* Further files of that directory: what stands between 0xFF bytes, each led by a letter: 'a' is
+ * names[0], 'b' names[1] and so on. A part with no such letter is left out. */
+void fuzz_write_parts(const char *const *names, size_t count, const uint8_t *data, size_t size);
+void fuzz_remove_parts(const char *const *names, size_t count);
 
 /* The part of data[0..size) up to `separator` (the whole when it does not occur); moves data and
  * size behind it. */
