@@ -1,33 +1,82 @@
-/* fuzz_adapter.c: a directory with a low-rank adapter, read for a small model.
+/* fuzz_adapter.c: a directory with a low-rank adapter, read for a small model and put into a slot.
  *
  * adapter_config.json, a 0xFF byte, the JSON of the header of adapter_model.safetensors. The data
  * behind it are numbers of our own, as many as the largest offset in the header needs; a first byte
- * of 0x01 in the header is dropped and makes them infinities, which must be refused.
+ * of 0x01 in the header is dropped and makes them infinities, which must be refused. A first byte
+ * below MODELS in the config is dropped and chooses the model.
  */
+#include "engine/base/util.h"
 #include "engine/model/adapter.h"
+#include "engine/model/internal.h"
 #include "tests/fuzz/targets.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANK_MAX = 16, DATA_BYTES_MAX = 65536 };
+enum { RANK_MAX = 16, DATA_BYTES_MAX = 65536, SLOT = 1, MODELS = 5 };
 
-static const char config_text[] =
-    "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":12,\"hidden_size\":8,"
-    "\"intermediate_size\":12,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
-    "\"num_key_value_heads\":1,\"max_position_embeddings\":64,\"torch_dtype\":\"bfloat16\","
-    "\"tie_word_embeddings\":true}";
+#define SIZES(kv_heads)                                                                            \
+  "\"vocab_size\":12,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,"          \
+  "\"num_attention_heads\":2,\"num_key_value_heads\":" #kv_heads ",\"torch_dtype\":\"bfloat16\","  \
+  "\"max_position_embeddings\":64,\"tie_word_embeddings\":true}"
 
-static blueprint_t blueprint;
+/* Rows as they come, rows in another order, and two that take no adapters. The last is the first on
+ * a device without them. */
+static const char *const config_texts[MODELS] = {
+    "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES(1),
+    "{\"architectures\":[\"Ernie4_5ForCausalLM\"],\"head_dim\":4," SIZES(1),
+    "{\"architectures\":[\"DeepseekV2ForCausalLM\"],\"kv_lora_rank\":4,\"qk_rope_head_dim\":4,"
+    "\"qk_nope_head_dim\":4,\"v_head_dim\":4,\"first_k_dense_replace\":2,\"num_experts_per_tok\":"
+    "2," SIZES(2),
+    "{\"architectures\":[\"Gemma4ForCausalLM\"],\"attention_k_eq_v\":true,"
+    "\"vocab_size_per_layer_input\":12," SIZES(1),
+    "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES(1)};
 
-static void make_once(void) {
-  static bool made;
+struct lora {
+  int64_t rows, cols;
+};
+
+static model_t models[MODELS];
+static bool takes_adapters[MODELS];
+
+static int new_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
+                    lora_t **out, inferd_error_t *error) {
+  (void)device, (void)error;
+  if (rows < 1 || cols < 1 || slots != SLOT || rank_max != RANK_MAX) abort();
+  *out = malloc(sizeof **out);
+  if (*out == NULL) abort();
+  **out = (lora_t){rows, cols};
+  return 0;
+}
+
+/* Reads every number: the matrices have the sizes of the contract and nothing that is no number. */
+static void set_lora(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
+                     const float *b) {
+  (void)device;
+  if (slot != SLOT || rank < 0 || rank > RANK_MAX) abort();
+  for (int64_t i = 0; i < rank * lora->cols; i++)
+    if (!isfinite(a[i])) abort();
+  for (int64_t i = 0; i < rank * lora->rows; i++)
+    if (!isfinite(b[i])) abort();
+}
+
+static model_t *make_once(int which) {
+  static const ops_t with = {.name = "fuzz", .lora = new_lora, .lora_set = set_lora};
+  static const ops_t without = {.name = "fuzz"};
+  model_t *model = &models[which];
   inferd_error_t error = {0};
-  if (made) return;
-  made = true;
-  fuzz_write("config.json", (const uint8_t *)config_text, sizeof config_text - 1);
-  if (blueprint_read(fuzz_directory(), 0, -1, &blueprint, &error) != 0) abort();
+  if (model->ops != NULL) return model;
+  model->ops = which == MODELS - 1 ? &without : &with;
+  fuzz_write("config.json", (const uint8_t *)config_texts[which], strlen(config_texts[which]));
+  if (blueprint_read(fuzz_directory(), 0, -1, &model->blueprint, &error) != 0) abort();
   fuzz_remove("config.json");
+  model->layers = calloc((size_t)model->blueprint.num_layers, sizeof *model->layers);
+  if (model->layers == NULL) abort();
+  takes_adapters[which] = model_adapters(model, SLOT, RANK_MAX, &error) == 0;
+  if (takes_adapters[which] != (which < 2)) abort();
+  if (model_adapter_bytes(&model->blueprint, SLOT, RANK_MAX) == 0) abort();
+  return model;
 }
 
 /* The largest number in the text, as far as the data may be long. */
@@ -59,14 +108,20 @@ void fuzz_adapter(const uint8_t *data, size_t size) {
   adapter_t *adapter = NULL;
   inferd_error_t error = {0};
   size_t length;
-  make_once();
+  int which = 0;
   const uint8_t *config = fuzz_part(&data, &size, 0xFF, &length);
+  if (length > 0 && config[0] < MODELS) which = *config++, length--;
   bool infinite = size > 0 && data[0] == 0x01;
-  fuzz_write("adapter_config.json", config, length);
+  model_t *model = make_once(which);
+  if (length > 0) fuzz_write("adapter_config.json", config, length);
   write_tensors(data, size);
-  int code = adapter_read(&blueprint, fuzz_directory(), RANK_MAX, &adapter, &error);
+  int code = adapter_read(&model->blueprint, fuzz_directory(), RANK_MAX, &adapter, &error);
   if ((code == 0) != (adapter != NULL) || (code != 0) != (error.message[0] != '\0')) abort();
   if (code == 0 && infinite) abort(); /* an adapter has tensors, and these hold NaN */
+  if (code == 0 && takes_adapters[which]) {
+    model_set_adapter(model, SLOT, adapter);
+    model_set_adapter(model, SLOT, NULL);
+  }
   adapter_free(adapter);
   fuzz_remove("adapter_config.json");
   fuzz_remove("adapter_model.safetensors");
