@@ -3,9 +3,11 @@
  * tokenizer: the file, a 0xFF byte, a text to encode. pattern: the same with a pre-tokenizer's
  * pattern, which must cut the text within its bounds. charsmap: the bytes of a blob. safetensors:
  * the header's JSON; its length and a few zero bytes of data are put around it. Behind a 0xFF byte
- * may stand model.safetensors.index.json; then the file is a.safetensors.
+ * may stand model.safetensors.index.json; then the file is a.safetensors. Behind another one, files
+ * as they are; without a header there are only these. What begins with GGUF is one such file.
  */
 #include "engine/base/utf8.h"
+#include "engine/base/util.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 #include "engine/text/normalize/charsmap.h"
@@ -128,30 +130,53 @@ void fuzz_config(const uint8_t *data, size_t size) {
   fuzz_remove("generation_config.json");
 }
 
-void fuzz_safetensors(const uint8_t *data, size_t size) {
+/* Reads every byte, and gives it back. Without raw files the data is all zero. */
+static void read_weights(bool all_zero) {
   weight_files_t *files;
   inferd_error_t error = {0};
-  if (size > 1 << 20) return;
-  size_t length;
-  const uint8_t *header = fuzz_part(&data, &size, 0xFF, &length);
+  uint64_t sum = 0;
+  if (weight_files_open(fuzz_directory(), &files, &error) != 0) return;
+  for (size_t i = 0; i < weight_files_count(files); i++) {
+    const stored_tensor_t *tensor = weight_files_at(files, i);
+    if (weight_files_find(files, tensor->name) == NULL) abort();
+    for (size_t k = 0; k < tensor->bytes; k++) sum += tensor->data[k];
+    weight_files_done(files, tensor);
+  }
+  if ((all_zero && sum != 0) || weight_files_intact(files, &error) != 0) abort();
+  weight_files_close(files);
+}
+
+/* The header of a file of tensors, around which its length and a few zero bytes are put. */
+static void write_header(const char *name, const uint8_t *header, size_t length) {
   size_t total = 8 + length + 64;
   uint8_t *file = calloc(1, total);
-  if (file == NULL) return;
+  if (file == NULL) abort();
   for (int i = 0; i < 8; i++) file[i] = (uint8_t)(length >> (8 * i));
   if (length > 0) memcpy(file + 8, header, length);
-  fuzz_write(size > 0 ? "a.safetensors" : "model.safetensors", file, total);
-  if (size > 0) fuzz_write("model.safetensors.index.json", data, size);
-  if (weight_files_open(fuzz_directory(), &files, &error) == 0) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < weight_files_count(files); i++) {
-      const stored_tensor_t *tensor = weight_files_at(files, i);
-      for (size_t k = 0; k < tensor->bytes; k++) sum += tensor->data[k];
-    }
-    if (sum != 0) abort(); /* the data is all zero */
-    weight_files_close(files);
-  }
+  fuzz_write(name, file, total);
   free(file);
-  fuzz_remove("model.safetensors");
+}
+
+void fuzz_safetensors(const uint8_t *data, size_t size) {
+  static const char index_name[] = "model.safetensors.index.json";
+  static const char *const beside[] = {"model.safetensors", "b.safetensors", "pytorch_model.bin",
+                                       "consolidated.safetensors"};
+  if (size > 1 << 20) return;
+  if (size > 4 && memcmp(data, "GGUF", 4) == 0) {
+    fuzz_write("model.gguf", data, size);
+    read_weights(false);
+    fuzz_remove("model.gguf");
+    return;
+  }
+  size_t length, index_length;
+  const uint8_t *header = fuzz_part(&data, &size, 0xFF, &length);
+  const uint8_t *index = fuzz_part(&data, &size, 0xFF, &index_length);
+  if (length > 0 || size == 0)
+    write_header(index_length > 0 ? "a.safetensors" : "model.safetensors", header, length);
+  if (index_length > 0) fuzz_write(index_name, index, index_length);
+  fuzz_write_parts(beside, ARRAY_LEN(beside), data, size);
+  read_weights(size == 0);
   fuzz_remove("a.safetensors");
-  fuzz_remove("model.safetensors.index.json");
+  fuzz_remove(index_name);
+  fuzz_remove_parts(beside, ARRAY_LEN(beside));
 }
