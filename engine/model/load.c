@@ -568,6 +568,7 @@ static model_t *make_model(const ops_t *ops, device_t *device, const blueprint_t
   model->ops = ops;
   model->device = device;
   model->blueprint = *blueprint;
+  model->blueprint.scheme.plain = NULL; /* of what loads, which has its own blueprint */
   model->layers = calloc(count, sizeof(layer_t));
   model->blueprint.layer_flags = calloc(count, 1);
   if (model->layers == NULL || model->blueprint.layer_flags == NULL) {

@@ -533,6 +533,14 @@ const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index
   return &files->tensors[index];
 }
 
+const char *weight_files_path(const weight_files_t *files, const stored_tensor_t *tensor, char *out,
+                              size_t capacity) {
+  if (files->gguf == NULL)
+    return model_file_path(out, capacity, files->dir, files->shards[tensor->shard].name);
+  snprintf(out, capacity, "%s", files->dir);
+  return out;
+}
+
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor) {
   const mapping_t *mapping = files->gguf != NULL ? gguf_mapping(files->gguf, tensor->shard)
                                                  : files->shards[tensor->shard].mapping;

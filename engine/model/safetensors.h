@@ -50,6 +50,10 @@ size_t weight_files_count(const weight_files_t *files);
 /* In order of names. */
 const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index);
 
+/* Writes the path of the file that holds a tensor, for messages. Returns `out`. */
+const char *weight_files_path(const weight_files_t *files, const stored_tensor_t *tensor, char *out,
+                              size_t capacity);
+
 /* Tells the kernel that the bytes of a tensor were read and need not stay in memory. */
 void weight_files_done(const weight_files_t *files, const stored_tensor_t *tensor);
 /* 0, or ERR_IO when a file shrank or could not be read while it was mapped. */

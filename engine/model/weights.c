@@ -277,7 +277,9 @@ static size_t source_bytes(const ops_t *ops, const weight_source_t *source) {
 static int close_parts(weight_loader_t *loader, matrix_t *matrix, int code, inferd_error_t *error) {
   for (int i = 0; i < matrix->num_parts; i++) {
     weight_part_t *part = &matrix->parts[i];
-    if (code == 0 && atomic_load(&part->bad)) {
+    if (code == 0 && atomic_load(&part->bad) && part->packed != NULL) {
+      code = packed_not_finite(part->packed, loader->files, error);
+    } else if (code == 0 && atomic_load(&part->bad)) {
       bool blocks = part->tensor->form == FORM_STACK_BLOCKS;
       bool narrowed = !blocks && part->type == DTYPE_F32 && loader->dtype != DTYPE_F32;
       code = error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s: holds NaN or infinity%s",

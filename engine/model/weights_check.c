@@ -94,7 +94,28 @@ static const char *find_prefix(const weight_files_t *files, const tensor_list_t 
   return layout->prefixes[0];
 }
 
-static int missing(const expected_tensor_t *tensor, const char *name, inferd_error_t *error) {
+/* The codes of a quantised layer whose weight is missing, or NULL. */
+static const stored_tensor_t *find_quantised(const weight_files_t *files, const char *name) {
+  static const char *const parts[] = {".qweight", ".weight_packed"};
+  const char *suffix = strrchr(name, '.');
+  char full[TENSOR_NAME_MAX];
+  for (size_t i = 0; i < ARRAY_LEN(parts) && suffix != NULL; i++) {
+    snprintf(full, sizeof(full), "%.*s%s", (int)(suffix - name), name, parts[i]);
+    const stored_tensor_t *found = weight_files_find(files, full);
+    if (found != NULL) return found;
+  }
+  return NULL;
+}
+
+static int missing(const weight_files_t *files, const expected_tensor_t *tensor, const char *name,
+                   inferd_error_t *error) {
+  const stored_tensor_t *codes = find_quantised(files, name);
+  if (codes != NULL) {
+    return error_set(error, ERR_MODEL_MALFORMED, "quantization_config",
+                     "tensor %s is missing; %s is there, but config.json has no "
+                     "quantization_config",
+                     name, codes->name);
+  }
   if (tensor->role == ROLE_HEAD) {
     return error_set(error, ERR_MODEL_MALFORMED, "tie_word_embeddings",
                      "tie_word_embeddings is false but %s is missing", name);
@@ -264,7 +285,7 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
     const stored_tensor_t *stored =
         tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
     loader->stored[i] = stored;
-    if (stored == NULL) return missing(tensor, name, error);
+    if (stored == NULL) return missing(files, tensor, name, error);
     int code = loader->is_gguf ? check_gguf_type(stored, tensor->cols == 0, error)
                                : weights_check_type(stored, tensor->form, error);
     if (code == 0) code = check_shape(stored, tensor, loader->is_gguf, error);
@@ -274,18 +295,19 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
   return 0;
 }
 
-/* Refuses plain weights under a configuration that says GPTQ or AWQ: transformers would look for
- * quantised layers, find none and draw random ones. */
+/* Refuses plain weights under a configuration that says that all layers are quantised: transformers
+ * would look for quantised layers, find none and draw random ones. */
 static int check_any_packed(const weight_loader_t *loader, const scheme_t *scheme,
                             inferd_error_t *error) {
   if (!scheme->expected) return 0;
   for (int32_t i = 0; i < loader->list.count; i++) {
     if (loader->packed[i].packing != PACKING_NONE) return 0;
   }
-  return error_set(error, ERR_MODEL_MALFORMED, "quantization_config",
-                   "config.json: \"quantization_config\" says %s, but no layer has a tensor "
-                   "qweight: the weights are plain. Without it they are served as they are",
-                   scheme->kind == SCHEME_AWQ ? "awq" : "gptq");
+  return error_set(
+      error, ERR_MODEL_MALFORMED, "quantization_config",
+      "config.json: \"quantization_config\" says %s, but no layer is stored quantised. "
+      "Without it the weights are served as they are",
+      scheme->says);
 }
 
 int weights_check(weight_loader_t *loader, const layout_t *layout, const blueprint_t *blueprint,
@@ -304,6 +326,7 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   }
   int code = match(loader, &blueprint->scheme, prefix, taken, error);
   if (code == 0) code = check_any_packed(loader, &blueprint->scheme, error);
+  if (code == 0) code = packed_check_plain(files, &blueprint->scheme, taken, error);
   if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
   if (code == 0) skip_towers(loader, prefix, blueprint, taken);
   if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);

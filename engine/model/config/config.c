@@ -620,4 +620,6 @@ int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
 void blueprint_free(blueprint_t *blueprint) {
   free(blueprint->layer_flags);
   blueprint->layer_flags = NULL;
+  free(blueprint->scheme.plain);
+  blueprint->scheme.plain = NULL;
 }

@@ -16,16 +16,6 @@
 
 #include <stdbool.h>
 
-typedef enum packing {
-  PACKING_NONE, /* the layer is stored as plain numbers */
-  PACKING_FP8,  /* F8_E4M3 [N, K] */
-  PACKING_INT8, /* I8 [N, K] */
-  PACKING_ROWS, /* I32 [N, K * bits / 32]: the bits of a row one after the other */
-  PACKING_GPTQ, /* I32 [K * bits / 32, N]: words along K */
-  PACKING_AWQ,  /* I32 [K, N / 8]: words along N, nibbles in the order of AWQ */
-  PACKING_FP4   /* U8 [N, K / 2]: two e2m1 numbers a byte, the even column in the low nibble */
-} packing_t;
-
 /* Where the scale of row n and column group g stands: element n / row_div * row_step +
  * g * group_step of its tensor. */
 typedef struct scale_grid {
@@ -47,9 +37,9 @@ typedef struct packed {
 } packed_t;
 
 /* Looks for the quantised tensors of the layer `stem` ("model.layers.0.mlp.up_proj", with prefix,
- * without ".weight") and checks their types and shapes. out->packing is PACKING_NONE if the files
- * have none. Marks what belongs to the layer in `taken` [files' tensors]. 0 or ERR_MODEL_MALFORMED.
- */
+ * without ".weight") and checks their types and shapes, and that they are what the scheme says.
+ * out->packing is PACKING_NONE if the files have none. Marks what belongs to the layer in `taken`
+ * [files' tensors]. 0 or ERR_MODEL_MALFORMED. */
 int packed_find(const weight_files_t *files, const scheme_t *scheme, const char *stem, int64_t rows,
                 int64_t cols, uint8_t *taken, packed_t *out, inferd_error_t *error);
 
@@ -67,6 +57,14 @@ weight_format_t packed_format(const packed_t *packed, int32_t *group);
  */
 bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t format, int32_t group,
                         uint8_t *out);
+
+/* Refuses a layer that the scheme's list of plain layers names and whose quantised tensors are
+ * `taken`. 0 or ERR_MODEL_MALFORMED. */
+int packed_check_plain(const weight_files_t *files, const scheme_t *scheme, const uint8_t *taken,
+                       inferd_error_t *error);
+/* Of a layer of which a row was not finite: ERR_MODEL_MALFORMED with the first scale or code that
+ * is no number, or with the numbers that are too large in fp32. */
+int packed_not_finite(const packed_t *packed, const weight_files_t *files, inferd_error_t *error);
 
 /* Returns true for an extra tensor that the scheme allows: a bias of zeros that AutoGPTQ writes for
  * layers that have none. */

@@ -8,10 +8,12 @@
 #include "engine/base/half.h"
 #include "engine/base/util.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
-enum { WORD_BITS = 32, AWQ_COLS = 8, GROUP_ALIGN = 16, WIDE_GROUP = 256 };
+/* LEVEL_MAX: no code, or number of fp8, is larger. */
+enum { WORD_BITS = 32, AWQ_COLS = 8, GROUP_ALIGN = 16, WIDE_GROUP = 256, LEVEL_MAX = 448 };
 /* Codes of e2m1 numbers: twice the number, plus 12. */
 enum { FP4_OFFSET = 12 };
 
@@ -197,9 +199,40 @@ bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t for
     }
     float min = as_stored ? 0.0f : scale / step * (float)offset;
     scale /= step;
-    good = good && isfinite(scale) && isfinite(min);
+    good = good && isfinite(scale * LEVEL_MAX) && isfinite(min);
     memcpy(numbers + (size_t)g * sizeof(float), &scale, sizeof(float));
     memcpy(numbers + (size_t)(num_groups + g) * sizeof(float), &min, sizeof(float));
   }
   return good;
+}
+
+/* The first element of a tensor of scales, or of fp8 codes, that is no number; -1 = none. */
+static int64_t find_bad(const stored_tensor_t *tensor, float *value) {
+  int64_t count = 1;
+  for (int i = 0; i < tensor->rank; i++) count *= tensor->shape[i];
+  for (int64_t i = 0; i < count; i++) {
+    *value = read_scale(tensor, i);
+    if (!isfinite(*value)) return i;
+  }
+  return -1;
+}
+
+int packed_not_finite(const packed_t *packed, const weight_files_t *files, inferd_error_t *error) {
+  const stored_tensor_t *tensor = packed->scales;
+  char path[PATH_MAX];
+  float value = 0;
+  int64_t at = find_bad(tensor, &value);
+  if (at < 0 && packed->packing == PACKING_FP8) {
+    tensor = packed->codes;
+    at = find_bad(tensor, &value);
+  }
+  if (at >= 0)
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s: tensor %s: element %lld is %g, which is no number that a weight may have",
+                     weight_files_path(files, tensor, path, sizeof(path)), tensor->name,
+                     (long long)at, (double)value);
+  return error_set(
+      error, ERR_MODEL_MALFORMED, NULL,
+      "%s: tensor %s: with its scales holds a number that the chosen dtype cannot hold",
+      weight_files_path(files, packed->codes, path, sizeof(path)), packed->codes->name);
 }

@@ -87,7 +87,10 @@ void maker_reshape(maker_tensor_t *tensor, const char *type, int rank, int64_t r
   tensor->shape[1] = cols;
   tensor->elements = rank == 0 ? 1 : rank == 1 ? rows : rows * cols;
   bool is_byte = strcmp(type, "I8") == 0 || strcmp(type, "U8") == 0 || strncmp(type, "F8", 2) == 0;
-  tensor->element_size = is_byte ? 1 : strstr(type, "16") != NULL ? 2 : 4;
+  tensor->element_size = is_byte                      ? 1
+                         : strstr(type, "16") != NULL ? 2
+                         : strstr(type, "64") != NULL ? 8
+                                                      : 4;
 }
 
 maker_tensor_t *maker_add(maker_t *maker, const char *name, const char *type, int rank,
@@ -150,18 +153,26 @@ static size_t write_header(const maker_t *maker, int first, int count, char *out
   return used;
 }
 
+/* Bytes are 56, which is 1 as F8_E4M3 and small as an exponent. */
+static void write_element(const maker_tensor_t *t, int64_t k, uint8_t *out) {
+  const bool poisoned = t->poison != 0 && k == t->elements / 2;
+  const float value = poisoned ? (float)t->poison : 0.01F * (float)(k % 17 - 8);
+  uint16_t half = strcmp(t->type, "F16") == 0 ? f16_from_float(value) : bf16_from_float(value);
+  int64_t integer = poisoned ? (int64_t)t->poison : t->per > 0 ? t->base + k / t->per : 56;
+  if (t->element_size == 1 || t->element_size == 8 || t->per > 0)
+    memcpy(out, &integer, (size_t)t->element_size);
+  else if (t->element_size == 2)
+    memcpy(out, &half, 2);
+  else
+    memcpy(out, &value, 4);
+}
+
 static size_t write_data(const maker_t *maker, int first, int count, uint8_t *out) {
   size_t used = 0;
   for (int i = first; i < first + count; i++) {
     const maker_tensor_t *t = &maker->tensors[i];
     for (int64_t k = 0; k < t->elements; k++) {
-      bool poisoned = t->poison != 0 && k == t->elements / 2;
-      float value = poisoned ? (float)t->poison : 0.01F * (float)(k % 17 - 8);
-      uint16_t half = strcmp(t->type, "F16") == 0 ? f16_from_float(value) : bf16_from_float(value);
-      if (t->element_size == 4)
-        memcpy(out + used, &value, 4);
-      else
-        memcpy(out + used, &half, (size_t)t->element_size);
+      write_element(t, k, out + used);
       used += (size_t)t->element_size;
     }
   }
@@ -189,7 +200,7 @@ void maker_write(const maker_t *maker) {
   maker_write_tensors(maker, "model.safetensors", 0, maker->num_tensors);
 }
 
-int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error) {
+static int load_on(const ops_t *ops, const maker_t *maker, int32_t dtype, inferd_error_t *error) {
   blueprint_t blueprint;
   *error = (inferd_error_t){0};
   int status = blueprint_read(maker->dir, 0, -1, &blueprint, error);
@@ -198,13 +209,20 @@ int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error) {
   model_t *model = NULL;
   model_options_t options = {.dir = maker->dir, .dtype = dtype};
   device_options_t device_options = {.num_threads = 1, .isa = "auto"};
-  ASSERT_EQ(ops_naive.open(&device_options, &device, error), 0);
-  status =
-      model_load(&ops_naive, device, &blueprint, blueprint.max_model_len, &options, &model, error);
+  ASSERT_EQ(ops->open(&device_options, &device, error), 0);
+  status = model_load(ops, device, &blueprint, blueprint.max_model_len, &options, &model, error);
   model_free(model);
-  ops_naive.close(device);
+  ops->close(device);
   blueprint_free(&blueprint);
   return status;
+}
+
+int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error) {
+  return load_on(&ops_naive, maker, dtype, error);
+}
+
+int maker_load_on_cpu(const maker_t *maker, int32_t dtype, inferd_error_t *error) {
+  return load_on(&ops_cpu, maker, dtype, error);
 }
 
 void maker_finish(maker_t *maker) {

@@ -16,7 +16,8 @@ typedef struct maker_tensor {
   int64_t shape[10];
   int rank;
   int64_t elements, element_size;
-  double poison; /* value of the element in the middle; 0 = as the others */
+  double poison;     /* value of the element in the middle; 0 = as the others */
+  int64_t base, per; /* per > 0: element k of an integer type is base + k / per */
 } maker_tensor_t;
 
 typedef struct maker {
@@ -53,6 +54,8 @@ void maker_write_file(const maker_t *maker, const char *name, const void *bytes,
 
 /* Reads the directory as the engine would, on plain-loop ops. 0 or the first error. */
 int maker_load(const maker_t *maker, int32_t dtype, inferd_error_t *error);
+/* The same on the CPU back end, which takes quantised rows as they are stored. */
+int maker_load_on_cpu(const maker_t *maker, int32_t dtype, inferd_error_t *error);
 /* Removes the directory, and asserts that a good one loads after it: the bad one left no handler,
  * lock or list in a bad state. */
 void maker_finish(maker_t *maker);
