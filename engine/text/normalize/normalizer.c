@@ -118,7 +118,9 @@ static bool run_steps(const normalizer_t *normalizer, normalizer_scratch_t *scra
     out->length = 0;
     if (!run_step(&normalizer->steps[i], scratch, *text, *length, out, &changed)) return false;
     if (!changed) continue;
-    *text = out->bytes, *length = out->length, *limit = out->bytes + out->capacity;
+    *length = out->length;
+    if (*length == 0) break; /* the buffer may have no bytes at all */
+    *text = out->bytes, *limit = out->bytes + out->capacity;
     target = 1 - target;
   }
   return true;
