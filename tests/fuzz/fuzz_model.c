@@ -1,10 +1,11 @@
 /* fuzz_model.c: the files of a model directory: tokenizer.json, config.json, safetensors headers.
  *
- * tokenizer: the file, a 0xFF byte, a text to encode. pattern: the same with a pre-tokenizer's
- * pattern, which must cut the text within its bounds. charsmap: the bytes of a blob. safetensors:
- * the header's JSON; its length and a few zero bytes of data are put around it. Behind a 0xFF byte
- * may stand model.safetensors.index.json; then the file is a.safetensors. Behind another one, files
- * as they are; without a header there are only these. What begins with GGUF is one such file.
+ * tokenizer: the file, a 0xFF byte, a text to encode, and behind another 0xFF byte the files beside
+ * it, or instead of it. pattern: the same with a pre-tokenizer's pattern, which must cut the text
+ * within its bounds. charsmap: the bytes of a blob. safetensors: the header's JSON; its length and
+ * a few zero bytes of data are put around it. Behind a 0xFF byte may stand
+ * model.safetensors.index.json; then the file is a.safetensors. Behind another one, files as they
+ * are; without a header there are only these. What begins with GGUF is one such file.
  */
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
@@ -65,17 +66,27 @@ void fuzz_tekken(const uint8_t *data, size_t size) {
 
 void fuzz_tokenizer(const uint8_t *data, size_t size) {
   static const char sample[] = "Hello, W\xC3\xB6rld 123  \n\t\xE4\xB8\xAD\xF0\x9F\x98\x80 <s>";
+  static const char *const beside[] = {"tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "tokenizer.model",
+                                       "tekken.json"};
   tokenizer_t *t;
   inferd_error_t error = {0};
-  size_t length;
+  size_t length, text_length;
   const uint8_t *file = fuzz_part(&data, &size, 0xFF, &length);
-  fuzz_write("tokenizer.json", file, length);
+  const uint8_t *text = fuzz_part(&data, &size, 0xFF, &text_length);
+  if (length > 0 || size == 0) fuzz_write("tokenizer.json", file, length);
+  fuzz_write_parts(beside, ARRAY_LEN(beside), data, size);
   if (tokenizer_load(fuzz_directory(), &t, &error) == 0) {
     encode(t, (const uint8_t *)sample, sizeof sample - 1);
-    if (size > 0 && is_utf8(data, size)) encode(t, data, size);
+    if (text_length > 0 && is_utf8(text, text_length)) encode(t, text, text_length);
     tokenizer_free(t);
   }
   fuzz_remove("tokenizer.json");
+  fuzz_remove_parts(beside, ARRAY_LEN(beside));
 }
 
 void fuzz_pattern(const uint8_t *data, size_t size) {
