@@ -1,12 +1,17 @@
 /* fuzz_text.c: JSON, templates and chat requests.
  *
  * template: the template, a 0xFF byte, a JSON object of variables. chat: the same with a JSON array
- * of messages. Fuel is scarce, so that inputs stay fast.
+ * of messages; behind a second 0xFF byte an object of what else a request has (tools, documents,
+ * kwargs, effort; "path": the operator names a template), behind a third the other files that may
+ * hold templates. Fuel is scarce, so that inputs stay fast.
  */
+#include "engine/base/buffer.h"
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 #include "engine/template/chat/chat_template.h"
 #include "tests/fuzz/targets.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,20 +86,61 @@ void fuzz_template(const uint8_t *data, size_t size) {
   jinja_free(jinja);
 }
 
-void fuzz_chat(const uint8_t *data, size_t size) {
+static const json_t *member_of(const json_t *object, const char *name, json_type_t type) {
+  const json_t *member = json_get(object, name);
+  return member != NULL && member->type == type ? member : NULL;
+}
+
+/* What a client gets to render by itself is JSON. */
+static void describe(const chat_templates_t *templates) {
+  buffer_t out = {0};
+  inferd_error_t error = {0};
+  if (chat_templates_describe(templates, fuzz_directory(), &out, &error) == 0) {
+    json_doc_t *doc = NULL;
+    if (json_parse((char *)out.bytes, out.length, &json_limits_model, &doc, &error) != 0) abort();
+    json_free(doc);
+  }
+  buffer_free(&out);
+}
+
+static void render(const char *path, const chat_input_t *input) {
   chat_templates_t *templates;
   jinja_output_t out;
   inferd_error_t error = {0};
-  size_t length;
+  if (chat_templates_load(fuzz_directory(), path, &templates, &error) != 0) return;
+  describe(templates);
+  bool usable = chat_templates_any(templates) && chat_templates_problem(templates) == NULL;
+  int code = chat_template_render(templates, input, &out, &error);
+  if (code == 0 && !usable && input->tools == NULL) abort(); /* a template for tools stands alone */
+  if (code == 0) jinja_output_free(&out);
+  chat_templates_free(templates);
+}
+
+void fuzz_chat(const uint8_t *data, size_t size) {
+  static const char *const beside[] = {"tokenizer_config.json", "chat_template.json", "model.gguf",
+                                       "given.jinja", "special_tokens_map.json"};
+  char path[256];
+  size_t length, messages_length, request_length;
   const uint8_t *source = fuzz_part(&data, &size, 0xFF, &length);
-  json_doc_t *doc = parse_object(data, size, JSON_ARRAY);
+  const uint8_t *messages = fuzz_part(&data, &size, 0xFF, &messages_length);
+  const uint8_t *members = fuzz_part(&data, &size, 0xFF, &request_length);
+  json_doc_t *doc = parse_object(messages, messages_length, JSON_ARRAY);
   if (doc == NULL) return;
-  fuzz_write("chat_template.jinja", source, length);
-  chat_input_t input = {.messages = json_root(doc), .continue_final_message = length % 2 == 1};
-  if (chat_templates_load(fuzz_directory(), NULL, &templates, &error) == 0) {
-    if (chat_template_render(templates, &input, &out, &error) == 0) jinja_output_free(&out);
-    chat_templates_free(templates);
-  }
+  json_doc_t *more = parse_object(members, request_length, JSON_OBJECT);
+  const json_t *request = more != NULL ? json_root(more) : NULL;
+  chat_input_t input = {.messages = json_root(doc),
+                        .tools = member_of(request, "tools", JSON_ARRAY),
+                        .documents = member_of(request, "documents", JSON_ARRAY),
+                        .kwargs = member_of(request, "kwargs", JSON_OBJECT),
+                        .effort = member_of(request, "effort", JSON_STRING),
+                        .add_generation_prompt = size % 2 == 1,
+                        .continue_final_message = length % 2 == 1};
+  if (length > 0 || size == 0) fuzz_write("chat_template.jinja", source, length);
+  fuzz_write_parts(beside, ARRAY_LEN(beside), data, size);
+  snprintf(path, sizeof path, "%s/given.jinja", fuzz_directory());
+  render(json_get(request, "path") != NULL ? path : NULL, &input);
   fuzz_remove("chat_template.jinja");
+  fuzz_remove_parts(beside, ARRAY_LEN(beside));
+  json_free(more);
   json_free(doc);
 }
