@@ -118,18 +118,20 @@ static bool step_header(channels_t *channels, bool ended) {
   static const char end[] = "<|message|>";
   const char *text = channels->pending.data + channels->at;
   size_t length = channels->pending.length - channels->at;
+  size_t most = channels->given + HEADER_BYTES_MAX + sizeof end - 1; /* with its end */
+  bool endless = length > most + 1;
+  length = MIN(length, most);
   const char *hit = memmem(text, length, end, sizeof end - 1);
-  if (hit != NULL && (size_t)(hit - text) <= channels->given + HEADER_BYTES_MAX) {
+  if (hit != NULL) {
     open_message(channels, text, (size_t)(hit - text));
     channels->at += (size_t)(hit - text) + sizeof end - 1;
     channels->given = 0;
     return true;
   }
-  bool endless = length > channels->given + HEADER_BYTES_MAX + sizeof end;
   if (!endless && !ended) return false;
   size_t size, mark = find_mark(text + channels->given, length - channels->given, &size);
   if (endless || (!channels->any && (mark > 0 || size == 0))) { /* no header at all */
-    channels->at += channels->given;
+    channels->at += channels->given + (mark == 0 ? size : 0);   /* a mark is no text */
     channels->stage = CHANNEL_BODY;
     channels->kind = OUTPUT_CONTENT;
   } else {

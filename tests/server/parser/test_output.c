@@ -183,6 +183,26 @@ Test(output, long_runs_are_linear) {
   }
 }
 
+/* A header that does not end is content without its mark, and ends the parser's work on it. */
+Test(output, channel_header_without_end) {
+  static const char *const units[] = {"x", "<|end|>"};
+  for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+    output_options_t options = {.tools = tool_format_find("harmony"),
+                                .reasoning = reasoning_format_find("harmony")};
+    buffer_t text = {0}, expected = {0};
+    buffer_text(&text, "<|channel|>");
+    buffer_text(&expected, "C(");
+    for (int j = 0; j < 600; j++) {
+      buffer_text(&text, units[i]);
+      buffer_text(&expected, units[i]);
+    }
+    buffer_append(&expected, ")", 2);
+    story_expect(&options, text.data, text.length, i == 0 ? expected.data : "");
+    buffer_free(&text);
+    buffer_free(&expected);
+  }
+}
+
 /* What random texts are made of: the words of the formats. */
 static const char *const bits[] = {"<tool_call>",
                                    "</tool_call>",
