@@ -86,18 +86,19 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
   size_t element = kv_element(&device->kv), size = (size_t)device->kv.block_size;
   size_t key_head = (size_t)job->kind->head_dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)job->kind->head_stride * element;
-  const int32_t *table = device->batch->block_table[item->request] +
-                         job->attention->group * device->batch->block_table_stride;
-  if (job->rank > 0) kv_head = 0;
+  const kv_place_t place = kv_place(device, job->attention, job->rank > 0 ? 0 : kv_head);
+  const int32_t *table =
+      device->batch->block_table[item->request] + place.group * device->batch->block_table_stride;
+  const size_t head = (size_t)place.head;
   for (int32_t s = first; s < last; s++) {
     size_t key = (size_t)(base + s * strip->segment_keys);
     int32_t block = table[key / size];
     CHECK_RANGE(block, 0, device->kv.num_blocks);
     size_t offset = key % size;
-    const uint8_t *at = kv_block(device, job->attention->layer, block);
-    strip->k[s] = at + (size_t)kv_head * key_head + offset * element;
-    strip->v[s] = at + job->kind->key_bytes + ((size_t)kv_head * size + offset) * value_row;
-    if (device->kv.int8) widen_segment(job, at, kv_head, (int32_t)offset, s, scratch);
+    const uint8_t *at = place.first + (size_t)block * place.stride;
+    strip->k[s] = at + head * key_head + offset * element;
+    strip->v[s] = at + job->kind->key_bytes + (head * size + offset) * value_row;
+    if (device->kv.int8) widen_segment(job, at, place.head, (int32_t)offset, s, scratch);
   }
   /* Scores are computed for whole groups of segments; no code reads those past the last key. */
   for (int32_t s = last; s % SEGMENT_GROUP != 0; s++) strip->k[s] = strip->k[last - 1];
@@ -419,9 +420,7 @@ static void run(attending_t *job) {
 }
 
 static void check(const device_t *device, const attention_t *attention) {
-  CHECK(device->kv_base);
-  CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
-  CHECK_EQ(attention->head_dim, kv_kind(device, attention->layer)->head_dim);
+  kv_check(device, attention);
   CHECK_EQ(attention->num_heads % attention->num_kv_heads, 0);
   CHECK_LE(attention->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
@@ -433,7 +432,7 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
   CHECK(device->kv.latent);
   attending_t job = {.device = device,
                      .attention = attention,
-                     .kind = kv_kind(device, attention->layer),
+                     .kind = kv_place(device, attention, 0).kind,
                      .qkv = q,
                      .out = out,
                      .group = attention->num_heads / attention->num_kv_heads,
@@ -446,13 +445,12 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
 
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention) {
   check(device, attention);
-  CHECK_EQ(attention->num_kv_heads, kv_kind(device, attention->layer)->num_heads);
   CHECK(!device->kv.latent);
   dtype_t dtype = device->kv.int8 ? device->kernels->kv8_type : device->kv.dtype;
   bool at_once = dtype == DTYPE_BF16 && device->kernels->attend != NULL;
   attending_t job = {.device = device,
                      .attention = attention,
-                     .kind = kv_kind(device, attention->layer),
+                     .kind = kv_place(device, attention, 0).kind,
                      .qkv = FLOATS(qkv),
                      .out = FLOATS(out),
                      .group = attention->num_heads / attention->num_kv_heads,

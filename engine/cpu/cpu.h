@@ -60,8 +60,9 @@ struct device {
   uint8_t *kv_base;
   size_t kv_mapped;
   populate_t kv_populate;
-  kv_kind_t kv_kinds[2];          /* of most layers, of the others */
+  kv_kind_t kv_kinds[2];          /* of most layers, or of a head of window_heads; of the others */
   size_t kv_first[KV_LAYERS_MAX]; /* where the blocks of a layer begin */
+  size_t kv_block_bytes;          /* of a block in all layers */
   int32_t key_stride;             /* lanes of a K row: block_size, at least SEGMENT_KEYS */
   /* a strip of a pool in 8 bits as numbers: [threads] of K [widened_keys bytes], then V */
   uint8_t *widened;

@@ -6,7 +6,9 @@
  *   V part [kv_head][block_size][head_stride]: head_stride = head_dim padded to 16 with zeros
  *   scales of a pool in 8 bits, fp32: of K [kv_head][key_stride], of V [kv_head][block_size]
  * A pool of latent rows has no V part. Layers of two kinds differ in heads and head_dim; the blocks
- * of a layer lie side by side, and the layers behind each other.
+ * of a layer lie side by side, and the layers behind each other. With window_heads (kv_desc.h) the
+ * layers of a block lie side by side, and the blocks behind each other: a block has either all
+ * layers of the one kind or single heads of the other.
  * Block 0 is zeroed like the others and never written: no batch has a slot of it.
  */
 #include "engine/base/check.h"
@@ -30,6 +32,7 @@ static bool kind_of(const kv_cache_desc_t *desc, bool other, kv_kind_t *out) {
   int32_t size = desc->block_size, key_stride = MAX(size, SEGMENT_KEYS);
   *out = (kv_kind_t){.num_heads = other ? desc->other_kv_heads : desc->num_kv_heads,
                      .head_dim = other ? desc->other_head_dim : desc->head_dim};
+  if (!other && desc->window_heads > 0) out->num_heads = 1;
   if (size < 1 || size > BLOCK_SIZE_MAX || (size & (size - 1)) != 0) return false;
   if (out->head_dim < 1 || out->head_dim > HEAD_DIM_MAX || out->num_heads < 1) return false;
   if (desc->latent && desc->int8) return false;
@@ -55,19 +58,27 @@ static bool find_kinds(const kv_cache_desc_t *desc, kv_kind_t out[2]) {
   return desc->other_head_dim == 0 || kind_of(desc, true, &out[1]);
 }
 
+/* Bytes of a block in all layers, whatever it holds. False when it would be too large. */
+static bool whole_block(const kv_cache_desc_t *desc, const kv_kind_t kinds[2], size_t *out) {
+  size_t heads, bytes = 0;
+  if (desc->window_heads < 0 ||
+      !size_product(&heads, (size_t)desc->window_heads, kinds[0].block_bytes, 1))
+    return false;
+  for (int32_t layer = 0; layer < desc->num_layers; layer++) {
+    size_t own = kinds[kv_layer_is_other(desc, layer)].block_bytes;
+    if (__builtin_add_overflow(bytes, own, &bytes)) return false;
+  }
+  *out = MAX(bytes, heads);
+  return true;
+}
+
 size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks) {
   kv_kind_t kinds[2];
-  size_t bytes = 0;
+  size_t one, bytes;
   if (num_blocks < 0 || desc->num_layers < 0 || desc->num_layers > KV_LAYERS_MAX ||
-      !find_kinds(desc, kinds))
+      !find_kinds(desc, kinds) || !whole_block(desc, kinds, &one) ||
+      !size_product(&bytes, (size_t)num_blocks, one, 1))
     return SIZE_MAX;
-  for (int32_t layer = 0; layer < desc->num_layers; layer++) {
-    size_t own;
-    const kv_kind_t *kind = &kinds[kv_layer_is_other(desc, layer)];
-    if (!size_product(&own, (size_t)num_blocks, kind->block_bytes, 1) ||
-        __builtin_add_overflow(bytes, own, &bytes))
-      return SIZE_MAX;
-  }
   return bytes;
 }
 
@@ -98,9 +109,12 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *
   device->kv = *desc;
   device->key_stride = MAX(desc->block_size, SEGMENT_KEYS);
   memcpy(device->kv_kinds, kinds, sizeof kinds);
+  CHECK(whole_block(desc, kinds, &device->kv_block_bytes));
   for (int32_t layer = 0; layer < desc->num_layers; layer++) {
+    CHECK(desc->window_heads == 0 || kv_layer_is_other(desc, layer));
     device->kv_first[layer] = first;
-    first += (size_t)desc->num_blocks * kv_kind(device, layer)->block_bytes;
+    first += (size_t)(desc->window_heads > 0 ? 1 : desc->num_blocks) *
+             kv_kind(device, layer)->block_bytes;
   }
   populate_start(&device->kv_populate, device->kv_base, device->kv_mapped);
   return desc->int8 ? take_widened(device, desc, error) : 0;
@@ -110,9 +124,42 @@ const kv_kind_t *kv_kind(const device_t *device, int32_t layer) {
   return &device->kv_kinds[kv_layer_is_other(&device->kv, layer)];
 }
 
+/* Bytes from a block to the next. */
+static size_t stride_of(const device_t *device, const kv_kind_t *kind) {
+  return device->kv.window_heads > 0 ? device->kv_block_bytes : kind->block_bytes;
+}
+
 uint8_t *kv_block(const device_t *device, int32_t layer, int32_t block) {
   return device->kv_base + device->kv_first[layer] +
-         (size_t)block * kv_kind(device, layer)->block_bytes;
+         (size_t)block * stride_of(device, kv_kind(device, layer));
+}
+
+/* Whether blocks of the layer have single heads. */
+static bool by_heads(const device_t *device, const attention_t *attention) {
+  return attention->group > 0 && device->kv.window_heads > 0;
+}
+
+kv_place_t kv_place(const device_t *device, const attention_t *attention, int32_t kv_head) {
+  if (by_heads(device, attention)) {
+    const kv_kind_t *kind = &device->kv_kinds[0];
+    int32_t at = attention->layer + kv_head, heads = device->kv.window_heads;
+    return (kv_place_t){kind, attention->group + at / heads, 0,
+                        device->kv_base + (size_t)(at % heads) * kind->block_bytes,
+                        stride_of(device, kind)};
+  }
+  const kv_kind_t *kind = kv_kind(device, attention->layer);
+  return (kv_place_t){kind, attention->group, kv_head, kv_block(device, attention->layer, 0),
+                      stride_of(device, kind)};
+}
+
+void kv_check(const device_t *device, const attention_t *attention) {
+  bool heads = by_heads(device, attention);
+  CHECK(device->kv_base);
+  CHECK_RANGE(attention->layer, 0, heads ? device->kv.window_heads : device->kv.num_layers);
+  CHECK_EQ(attention->head_dim, kv_place(device, attention, 0).kind->head_dim);
+  if (device->kv.latent) return;
+  CHECK_EQ(attention->num_kv_heads,
+           heads ? device->kv.num_kv_heads : kv_kind(device, attention->layer)->num_heads);
 }
 
 float *kv_scales(const device_t *device, const kv_kind_t *kind, const uint8_t *block,
@@ -128,6 +175,17 @@ typedef struct copying {
   const batch_t *batch;
 } copying_t;
 
+/* Layer number `layer` of num_layers equal parts of blocks that are copied whole: which of the two
+ * kinds they have, no one knows. */
+static void copy_part(const device_t *device, const batch_t *batch, int64_t layer) {
+  size_t all = device->kv_block_bytes, parts = (size_t)device->kv.num_layers;
+  size_t begin = all * (size_t)layer / parts, end = all * ((size_t)layer + 1) / parts;
+  for (int32_t i = 0; i < batch->num_copies; i++) {
+    size_t src = (size_t)batch->copies[i].src * all, dst = (size_t)batch->copies[i].dst * all;
+    memcpy(device->kv_base + dst + begin, device->kv_base + src + begin, end - begin);
+  }
+}
+
 static void copy_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const copying_t *job = context;
@@ -135,6 +193,10 @@ static void copy_task(void *context, int64_t first, int64_t last, int worker) {
   size_t element = kv_element(&device->kv);
   size_t key_row = (size_t)device->key_stride * element;
   for (int64_t layer = first; layer < last; layer++) {
+    if (device->kv.window_heads > 0) {
+      copy_part(device, job->batch, layer);
+      continue;
+    }
     const kv_kind_t *kind = kv_kind(device, (int32_t)layer);
     size_t value_row = (size_t)kind->head_stride * element;
     size_t value_head = value_row * (size_t)device->kv.block_size;
@@ -233,28 +295,27 @@ static void store_codes(const device_t *device, const kv_kind_t *kind, uint8_t *
       device->kernels->kv8_narrow(values + row * kind->head_stride, v, dim);
 }
 
-/* k and v: (kv_heads, head_dim) of one token. */
-static void store_token(const device_t *device, const attention_t *attention, int64_t slot,
-                        const float *k, const float *v) {
-  int64_t size = device->kv.block_size;
-  int64_t block = slot / size, offset = slot % size;
+/* k and v: (head_dim) of a token of the batch, of a head whose place is given. */
+static void store_head(const device_t *device, const kv_place_t *place, int64_t token,
+                       const float *k, const float *v) {
+  const kv_kind_t *kind = place->kind;
+  int64_t slot =
+      device->batch->slot_mapping[(int64_t)place->group * device->batch->slots_stride + token];
+  if (slot < 0) return;
+  int64_t size = device->kv.block_size, block = slot / size, offset = slot % size;
   CHECK_RANGE(block, 1, device->kv.num_blocks);
-  const kv_kind_t *kind = kv_kind(device, attention->layer);
-  size_t element = dtype_size(device->kv.dtype), dim = (size_t)attention->head_dim;
-  uint8_t *base = kv_block(device, attention->layer, (int32_t)block);
-  size_t key_head = dim * (size_t)device->key_stride * element;
-  size_t value_row = (size_t)kind->head_stride * element;
-  for (int32_t h = 0; h < attention->num_kv_heads; h++) {
-    size_t head = (size_t)h;
-    if (device->kv.int8) {
-      store_codes(device, kind, base, h, offset, k + head * dim, v + head * dim);
-      continue;
-    }
-    uint8_t *keys = base + head * key_head + (size_t)offset * element;
-    uint8_t *values = base + kind->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
-    store_elements(keys, k + head * dim, attention->head_dim, device->key_stride, device->kv.dtype);
-    store_elements(values, v + head * dim, attention->head_dim, 1, device->kv.dtype);
+  uint8_t *base = place->first + (size_t)block * place->stride;
+  if (device->kv.int8) {
+    store_codes(device, kind, base, place->head, offset, k, v);
+    return;
   }
+  size_t element = dtype_size(device->kv.dtype), head = (size_t)place->head;
+  size_t key_head = (size_t)kind->head_dim * (size_t)device->key_stride * element;
+  size_t value_row = (size_t)kind->head_stride * element;
+  uint8_t *keys = base + head * key_head + (size_t)offset * element;
+  uint8_t *values = base + kind->key_bytes + (head * (size_t)size + (size_t)offset) * value_row;
+  store_elements(keys, k, kind->head_dim, device->key_stride, device->kv.dtype);
+  store_elements(values, v, kind->head_dim, 1, device->kv.dtype);
 }
 
 void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row) {
@@ -306,19 +367,16 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
       kernels->rotate(row + (int64_t)h * dim, job->table->cosine + t * half,
                       job->table->sine + t * half, half);
     if (attention->norm_late) norm_heads(job, row);
-    const batch_t *batch = job->device->batch;
-    int64_t slot = batch->slot_mapping[(int64_t)attention->group * batch->slots_stride + t];
-    if (slot < 0 || attention->reads_only) continue;
     const float *k = row + (int64_t)attention->num_heads * dim;
-    store_token(job->device, attention, slot, k, k + (int64_t)attention->num_kv_heads * dim);
+    for (int32_t h = 0; !attention->reads_only && h < attention->num_kv_heads; h++, k += dim) {
+      kv_place_t place = kv_place(job->device, attention, h);
+      store_head(job->device, &place, t, k, k + (int64_t)attention->num_kv_heads * dim);
+    }
   }
 }
 
 void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
-  CHECK(device->kv_base);
-  CHECK_RANGE(attention->layer, 0, device->kv.num_layers);
-  CHECK_EQ(attention->head_dim, kv_kind(device, attention->layer)->head_dim);
-  CHECK_EQ(attention->num_kv_heads, kv_kind(device, attention->layer)->num_heads);
+  kv_check(device, attention);
   storing_t job = {device, FLOATS(qkv), attention, NULL};
   if (attention->rope != NULL && attention->rope->dims > 0) {
     CHECK_LE(attention->rope->dims, attention->head_dim);

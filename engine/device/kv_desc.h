@@ -18,6 +18,11 @@ typedef struct kv_cache_desc {
    * the back end needs ops_t.per_layer. */
   int32_t other_kv_heads, other_head_dim;
   uint64_t others[KV_LAYERS_MAX / 64];
+  /* With groups of layers (attention_t.group) whose sizes differ: all num_layers are of the other
+   * kind, those of group 0, and a block of another group has K and V of so many heads of head_dim
+   * in their place. They belong to layers of num_kv_heads in order; a layer may begin in one group
+   * and end in the next. 0 = a block of any group has num_layers layers. */
+  int32_t window_heads;
   int32_t num_blocks; /* block 0 is the null block: zeroed, never written */
   int32_t block_size;
   dtype_t dtype;

@@ -35,7 +35,8 @@ typedef struct rope {
 } rope_t;
 
 typedef struct attention {
-  int32_t layer; /* of the K/V pool */
+  int32_t layer; /* of the K/V pool; with kv_cache_desc_t.window_heads and group > 0: of a block's
+                  * heads the first one of the layer; the rest follow, also in the next groups */
   int32_t group; /* of layers: which of the block tables of a row is its own */
   int32_t num_heads, num_kv_heads, head_dim;
   float scale;        /* factor of q.k before the softmax */

@@ -2,8 +2,9 @@
  * scalar and kinds of their own.
  *
  * A back end has all functions or none (ops_t.per_layer is NULL). One that has them also takes KV
- * pools with layers of two kinds (kv_desc.h), attention_t.v_norm and reads_only, and
- * moe_t.router_in and share_factors. The promises are those of ops.h.
+ * pools with layers of two kinds (kv_desc.h; with ops_t.kv_groups also window_heads),
+ * attention_t.v_norm and reads_only, and moe_t.router_in and share_factors. The promises are those
+ * of ops.h.
  */
 #ifndef INFERD_ENGINE_DEVICE_PER_LAYER_OPS_H
 #define INFERD_ENGINE_DEVICE_PER_LAYER_OPS_H

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_MAX = 700, LENGTH_MAX = 8192, BLOCKS_EXTRA = 5 };
+enum { TOKENS_MAX = 700, LENGTH_MAX = 8192, BLOCKS_EXTRA = 5, GROUP_HEADS = 2, GROUPS_MAX = 8 };
 
 static void make_sequences(world_t *w, uint64_t block_order) {
   random_state_t random = random_start(40), order = random_start(41 + block_order);
@@ -17,7 +17,8 @@ static void make_sequences(world_t *w, uint64_t block_order) {
     q->length = w->s.lengths[i];
     if (q->length == 0) continue;
     q->num_blocks = (q->length + w->s.block_size - 1) / w->s.block_size;
-    total += q->num_blocks;
+    total += q->num_blocks * w->groups;
+    w->blocks_stride = q->num_blocks > w->blocks_stride ? q->num_blocks : w->blocks_stride;
     q->qkv = random_floats(&random, q->length * w->width, 2);
     q->out = calloc((size_t)(q->length * w->s.heads * w->s.dim), sizeof(float));
   }
@@ -30,8 +31,11 @@ static void make_sequences(world_t *w, uint64_t block_order) {
   int32_t used = 1;
   for (int i = 0; i < SEQUENCES_MAX; i++) {
     sequence_rows_t *q = &w->seq[i];
-    q->blocks = calloc((size_t)q->num_blocks + 1, sizeof *q->blocks);
-    for (int32_t b = 0; b < q->num_blocks; b++) q->blocks[b] = blocks[used++];
+    q->blocks = calloc((size_t)(w->blocks_stride * w->groups) + 1, sizeof *q->blocks);
+    for (int32_t g = w->by_heads; g < w->groups; g++) {
+      for (int32_t b = 0; b < q->num_blocks; b++)
+        q->blocks[g * w->blocks_stride + b] = blocks[used++];
+    }
   }
   free(blocks);
   kv_cache_desc_t desc = {.num_layers = 2,
@@ -44,14 +48,22 @@ static void make_sequences(world_t *w, uint64_t block_order) {
                           .block_size = w->s.block_size,
                           .dtype = w->s.kv_dtype,
                           .int8 = w->s.int8};
+  if (w->by_heads) {
+    desc.num_layers = 1; /* group 0, of which no sequence has a block */
+    desc.others[0] = 1;
+    desc.other_kv_heads = w->s.kv_heads + 1, desc.other_head_dim = w->s.dim + 3;
+    desc.num_kv_heads = w->s.kv_heads, desc.head_dim = w->s.dim;
+    desc.window_heads = GROUP_HEADS;
+  }
   inferd_error_t error;
   ASSERT_EQ_FOR(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
 }
 
-void world_open(world_t *w, const setting_t *setting, const char *isa, int threads,
-                uint64_t block_order) {
-  memset(w, 0, sizeof *w);
+static void open_world(world_t *w, const setting_t *setting, const char *isa, int threads,
+                       uint64_t block_order) {
   w->s = *setting;
+  w->groups = w->by_heads ? 1 + (1 + setting->kv_heads + GROUP_HEADS - 1) / GROUP_HEADS : 1;
+  ASSERT_LE(w->groups, GROUPS_MAX);
   w->width = (int64_t)(setting->heads + 2 * setting->kv_heads) * setting->dim;
   step_limits_t limits = {.tokens_max = TOKENS_MAX,
                           .reqs_max = SEQUENCES_MAX,
@@ -79,6 +91,7 @@ void world_open(world_t *w, const setting_t *setting, const char *isa, int threa
                                .window = setting->window,
                                .bidirectional = setting->bidirectional,
                                .norm_eps = 1e-6f};
+  if (w->by_heads) w->attention.group = 1; /* `layer` 1: the second head of a block */
   if (setting->rope_dims) w->attention.rope = &w->rope;
   if (setting->sinks) w->attention.sinks = vector_make(w->device, w->sinks, setting->heads);
   if (setting->qk_norm) {
@@ -92,6 +105,19 @@ void world_open(world_t *w, const setting_t *setting, const char *isa, int threa
   make_sequences(w, block_order);
 }
 
+void world_open(world_t *w, const setting_t *setting, const char *isa, int threads,
+                uint64_t block_order) {
+  memset(w, 0, sizeof *w);
+  open_world(w, setting, isa, threads, block_order);
+}
+
+void world_open_by_heads(world_t *w, const setting_t *setting, const char *isa, int threads,
+                         uint64_t block_order) {
+  memset(w, 0, sizeof *w);
+  w->by_heads = true;
+  open_world(w, setting, isa, threads, block_order);
+}
+
 void world_close(world_t *w) {
   for (int i = 0; i < SEQUENCES_MAX; i++)
     free(w->seq[i].blocks), free(w->seq[i].qkv), free(w->seq[i].out);
@@ -101,7 +127,7 @@ void world_close(world_t *w) {
 
 void world_run(world_t *w, const piece_t *pieces, int32_t count) {
   static int32_t positions[TOKENS_MAX], rows[TOKENS_MAX], starts[SEQUENCES_MAX * 8 + 1];
-  static int64_t slots[TOKENS_MAX];
+  static int64_t slots[GROUPS_MAX * TOKENS_MAX];
   static const int32_t *tables[SEQUENCES_MAX * 8];
   static int32_t computed[SEQUENCES_MAX * 8], lens[SEQUENCES_MAX * 8];
   int32_t tokens = 0;
@@ -117,7 +143,10 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
       ASSERT_LT(tokens, TOKENS_MAX);
       positions[tokens] = position;
       rows[tokens] = i;
-      slots[tokens] = p->replay ? -1 : (int64_t)q->blocks[position / size] * size + position % size;
+      for (int32_t g = 0; g < w->groups; g++) {
+        int64_t block = q->blocks[g * w->blocks_stride + position / size];
+        slots[g * TOKENS_MAX + tokens] = p->replay ? -1 : block * size + position % size;
+      }
       memcpy(w->qkv + tokens * w->width, q->qkv + position * w->width,
              (size_t)w->width * sizeof(float));
     }
@@ -129,6 +158,9 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
                    .positions = positions,
                    .request_row = rows,
                    .slot_mapping = slots,
+                   .slots_stride = TOKENS_MAX,
+                   .num_groups = w->groups,
+                   .block_table_stride = w->blocks_stride,
                    .query_start_loc = starts,
                    .num_computed_tokens = computed,
                    .seq_lens = lens,

@@ -22,9 +22,9 @@ typedef struct setting {
 
 typedef struct sequence_rows {
   int32_t length, num_blocks;
-  int32_t *blocks;
-  float *qkv; /* [length, (Hq + 2 Hk) D] before norm and rope */
-  float *out; /* [length, Hq D] as the device gave it */
+  int32_t *blocks; /* [groups, blocks_stride] */
+  float *qkv;      /* [length, (Hq + 2 Hk) D] before norm and rope */
+  float *out;      /* [length, Hq D] as the device gave it */
 } sequence_rows_t;
 
 typedef struct piece {
@@ -39,6 +39,8 @@ typedef struct world {
   rope_t rope;
   float *inv_freq, *sinks, *q_norm, *k_norm;
   int64_t width;
+  bool by_heads;
+  int32_t groups, blocks_stride;
   sequence_rows_t seq[SEQUENCES_MAX];
   float *qkv, *out; /* of a step */
   int32_t tokens_max;
@@ -47,6 +49,9 @@ typedef struct world {
 /* The same inputs for the same setting and seed, whatever tier, threads or block order. */
 void world_open(world_t *w, const setting_t *setting, const char *isa, int threads,
                 uint64_t block_order);
+/* The same with blocks of two heads, in groups beside one of other sizes (window_heads). */
+void world_open_by_heads(world_t *w, const setting_t *setting, const char *isa, int threads,
+                         uint64_t block_order);
 void world_close(world_t *w);
 void world_run(world_t *w, const piece_t *pieces, int32_t count);
 void world_prefill(world_t *w, int32_t chunk); /* all sequences together, `chunk` tokens each */

@@ -1,5 +1,6 @@
 /* test_attention.c: rope_store and attention of every tier against double precision, and the bits
  * of a row against each other however it was computed. */
+#include "engine/cpu/cpu.h"
 #include "tests/engine/cpu/paged.h"
 #include "tests/expect.h"
 
@@ -153,6 +154,29 @@ Test(attention, bits_do_not_depend_on_chunks_mates_blocks_or_threads) {
         expect_same(&all, &other, tiers[t], i, "another way of running");
         world_close(&other);
       }
+      world_close(&all);
+    }
+  }
+}
+
+/* The heads of a layer may stand in blocks of several groups, beside others and beside none. What
+ * layers of another size have left there, also where heads are padded, does not matter. */
+Test(attention, bits_do_not_depend_on_the_groups_that_heads_stand_in) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  random_state_t random = random_start(51);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+      world_t all, other;
+      world_open(&all, &settings[i], tiers[t], 1, 0);
+      world_prefill(&all, 170);
+      world_open_by_heads(&other, &settings[i], tiers[t], 2, 1);
+      size_t null_block = other.device->kv_block_bytes;
+      memset(other.device->kv_base + null_block, 0xff,
+             ops_cpu.kv_bytes(&other.device->kv, other.device->kv.num_blocks) - null_block);
+      run_alone(&other, &random, 40);
+      expect_same(&all, &other, tiers[t], i, "heads in groups");
+      world_close(&other);
       world_close(&all);
     }
   }
@@ -327,6 +351,34 @@ Test(attention, page_copies) {
   }
 }
 
+/* The same where a block may have layers or heads: it is copied whole. */
+Test(attention, copies_of_blocks_of_heads) {
+  setting_t s = {2, 2, 24, 16, 0, 24, 0, false, false, DTYPE_BF16, {40, 16, 0, 0}, false, false};
+  for (int t = 0; t < 2; t++) {
+    world_t w;
+    s.int8 = t == 1;
+    world_open_by_heads(&w, &s, "portable", 2, 0);
+    world_prefill(&w, 40);
+    float kept[48];
+    memcpy(kept, w.seq[0].out + 39 * 48, sizeof kept);
+    block_copy_t copies[2];
+    for (int g = 0; g < 2; g++) { /* the two heads are in groups 1 and 2 */
+      int32_t *from = &w.seq[0].blocks[(1 + g) * w.blocks_stride + 2];
+      copies[g] = (block_copy_t){*from, w.seq[1].blocks[(1 + g) * w.blocks_stride], 8};
+      *from = copies[g].dst;
+    }
+    batch_t batch = {.block_size = 16, .num_copies = 1, .copies = copies};
+    ops_cpu.begin(w.device, &batch);
+    world_run(&w, &(piece_t){0, 39, 1, true}, 1);
+    ASSERT_NE(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0);
+    batch.num_copies = 2;
+    ops_cpu.begin(w.device, &batch);
+    world_run(&w, &(piece_t){0, 39, 1, true}, 1);
+    ASSERT_EQ(memcmp(kept, w.seq[0].out + 39 * 48, sizeof kept), 0);
+    world_close(&w);
+  }
+}
+
 Test(attention, pools_that_cannot_be) {
   device_t *device = device_open("portable", 1);
   inferd_error_t error;
@@ -342,6 +394,12 @@ Test(attention, pools_that_cannot_be) {
   desc.latent = true;
   ASSERT_EQ_FOR(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION, "latent rows");
   desc.int8 = desc.latent = false;
+  desc.window_heads = 9; /* more than the place of two layers with heads twice as wide */
+  desc.other_kv_heads = 2, desc.other_head_dim = 128, desc.others[0] = 3;
+  ASSERT_EQ(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 9 * (2 * 16 * 64 * 2));
+  desc.window_heads = 8;
+  ASSERT_EQ(ops_cpu.kv_bytes(&desc, 10), (size_t)10 * 2 * (2 * 2 * 16 * 128 * 2));
+  desc.window_heads = desc.other_head_dim = 0;
   desc.block_size = 24;
   ASSERT_EQ(ops_cpu.kv_cache(device, &desc, &error), ERR_CONFIGURATION);
   desc.block_size = 16;
