@@ -15,9 +15,9 @@
 /* Sticky: after the first error nothing more is loaded. */
 typedef struct model_load {
   weight_loader_t loader;
-  int32_t num_attention, num_mixers;  /* layers so far */
-  int32_t stored[2];                  /* the last layer of the cache that is full, that slides */
-  int32_t num_windowed, group_layers; /* layers in groups with a window so far; layers of a group */
+  int32_t num_attention, num_mixers; /* layers so far */
+  int32_t stored[2];                 /* the last layer of the cache that is full, that slides */
+  int32_t num_windowed, layer_parts, group_parts; /* layers, or heads: of all groups so far */
   int code;
   inferd_error_t *error;
 } model_load_t;
@@ -76,22 +76,19 @@ static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, ten
   return made;
 }
 
-/* The layer of the cache that holds K and V of layer i. */
-static int32_t cache_layer(model_load_t *load, const blueprint_t *bp, int32_t i) {
-  if (bp->encoder.bidirectional) return 0; /* K, V go with a step */
-  int32_t *stored = &load->stored[!layer_is_full(bp, i)];
-  if (!layer_reads_only(bp, i)) *stored = load->num_attention++;
-  return *stored;
-}
-
-/* In a group with a window: which one, and the place among the layers of a block. */
+/* Where K and V of layer i are: the layer of the cache, or the group with a window and the place
+ * among the layers, or the heads, of its blocks. */
 static void place(model_load_t *load, attention_t *attention, const blueprint_t *bp, int32_t i) {
-  if (bp->window_groups == 0 || attention->window == 0) {
-    attention->layer = cache_layer(load, bp, i);
-    return;
+  const bool grouped = bp->window_groups > 0 && attention->window > 0;
+  int32_t *stored = &load->stored[!layer_is_full(bp, i)];
+  int32_t *used = grouped ? &load->num_windowed : &load->num_attention;
+  if (bp->encoder.bidirectional) return; /* layer 0: K, V go with a step */
+  if (!layer_reads_only(bp, i)) {
+    *stored = *used;
+    *used += grouped ? load->layer_parts : 1;
   }
-  attention->group = 1 + load->num_windowed / load->group_layers;
-  attention->layer = load->num_windowed++ % load->group_layers;
+  attention->layer = grouped ? *stored % load->group_parts : *stored;
+  attention->group = grouped ? 1 + *stored / load->group_parts : 0;
 }
 
 static attention_t attention(model_load_t *load, const model_t *model, int32_t i) {
@@ -522,7 +519,9 @@ static void load_all(model_load_t *load, model_t *model) {
   model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
   model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
-  load->group_layers = model_kv(bp).num_layers;
+  const kv_cache_desc_t kv = model_kv(bp);
+  load->layer_parts = kv.window_heads > 0 ? kv.num_kv_heads : 1;
+  load->group_parts = kv.window_heads > 0 ? kv.window_heads : kv.num_layers;
   model->project_in = matrix(load, -1, 1, &project_in);
   load_inputs(load, model);
   for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);

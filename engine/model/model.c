@@ -62,25 +62,33 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->expert_width_max = bp->expert_size;
 }
 
-/* Layers with attention; those of them that see everything, or (slides) have a window. */
+/* Layers with K and V of their own; those that see everything, or (slides) have a window. */
 static int32_t count_layers(const blueprint_t *bp, bool slides) {
   int32_t count = 0;
   for (int32_t i = 0; i < bp->num_layers; i++) {
-    bool attends = !(bp->layer_flags[i] & LAYER_NO_ATTENTION);
-    count += attends && slides == ((bp->layer_flags[i] & LAYER_SLIDES) != 0);
+    bool stores = !(bp->layer_flags[i] & LAYER_NO_ATTENTION) && !layer_reads_only(bp, i);
+    count += stores && slides == ((bp->layer_flags[i] & LAYER_SLIDES) != 0);
   }
   return count;
 }
 
+/* Where layers that see everything have sizes of their own: the heads of the other layers that take
+ * the place of `full` of them. */
+static int32_t window_heads(const blueprint_t *bp, int32_t full) {
+  return (int32_t)((int64_t)full * bp->full_kv_heads * bp->full_head_dim / bp->head_dim);
+}
+
 int32_t model_window_groups(const blueprint_t *bp) {
   int32_t full = count_layers(bp, false), windowed = count_layers(bp, true);
-  bool plain = bp->mixer.kind == MIXER_NONE && bp->kv_rank == 0 && !bp->encoder.bidirectional &&
-               bp->full_kv_heads == 0 && bp->full_head_dim == 0; /* the bytes of layers are equal */
-  for (int32_t i = 0; i < bp->num_layers; i++) plain = plain && !layer_reads_only(bp, i);
-  if (!plain || full == 0 || windowed == 0) return 0;
-  int32_t groups = DIV_UP(windowed, full), layers = full + windowed;
-  return 4 * (1 + groups) * full <= 5 * layers ? groups
-                                               : 0; /* a fifth of a block is empty at most */
+  if (bp->mixer.kind != MIXER_NONE || bp->kv_rank > 0 || bp->encoder.bidirectional) return 0;
+  if (full == 0 || windowed == 0) return 0;
+  const bool by_heads = bp->full_head_dim > 0;
+  int32_t block = by_heads ? window_heads(bp, full) : full;
+  int32_t parts = by_heads ? windowed * bp->num_kv_heads : windowed;
+  if (block == 0) return 0;
+  int32_t groups = DIV_UP(parts, block);
+  /* a fifth of the blocks is empty at most */
+  return 4 * (1 + groups) * (int64_t)block <= 5 * ((int64_t)block + parts) ? groups : 0;
 }
 
 kv_cache_desc_t model_kv(const blueprint_t *bp) {
@@ -89,6 +97,8 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
                           .head_dim = latent ? bp->kv_rank + bp->rope_dim : bp->head_dim,
                           .other_kv_heads = bp->full_kv_heads,
                           .other_head_dim = bp->full_head_dim,
+                          .window_heads =
+                              bp->window_groups > 0 ? window_heads(bp, count_layers(bp, false)) : 0,
                           .latent = latent,
                           .dtype = bp->dtype};
   for (int32_t i = 0; i < bp->num_layers; i++) {

@@ -10,8 +10,9 @@
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
 /* Layers with a window can have blocks of their own, which are freed when no token sees them. All
  * blocks have as many layers as see everything; so the layers with a window make one or several
- * such groups, the last of which may have fewer. Returns how many; 0 if all layers are of one kind,
- * or the part of the last group that stays empty is too large. */
+ * such groups, the last of which may have fewer. If those that see everything have other sizes, the
+ * groups have as many heads as fit (kv_cache_desc_t.window_heads). Returns how many; 0 if all
+ * layers are of one kind, or the part of the last group that stays empty is too large. */
 int32_t model_window_groups(const blueprint_t *blueprint);
 /* The cache of a model: everything but num_blocks, block_size and fp8. Layers without attention
  * have no part in it. With window_groups its layers are those of a group. */

@@ -493,12 +493,15 @@ static void no_logits(device_t *d, float *out, int32_t rows) {
   (void)d, (void)out, (void)rows;
 }
 
+static const per_layer_ops_t no_per_layer = {.gate = no_gate, .scale = no_scale};
+
 ops_t ops_sim = {
     .name = "simulated",
     .pipeline_depth = 1,
     .kv_groups = true,
     .swap = &sim_swap_ops,
     .state = &sim_state_ops,
+    .per_layer = &no_per_layer,
     .open = sim_open,
     .close = sim_close,
     .describe = sim_describe,
@@ -520,6 +523,8 @@ ops_t ops_sim = {
     .rope_store = no_rope,
     .attention = no_attention,
     .activation = no_activation,
+    .moe = no_moe,
+    .gated_add = no_gated_add,
     .gather = no_gather,
     .read_rows = sim_read_rows,
     .logits = sim_logits,

@@ -32,6 +32,16 @@ static inline void no_gated_add(device_t *d, act_t *o, const act_t *i, const act
                                 const act_t *r, int32_t w, int32_t rows) {
   (void)d, (void)o, (void)i, (void)g, (void)r, (void)w, (void)rows;
 }
+static inline void no_gate(device_t *d, act_t *out, const act_t *in, const act_t *factors,
+                           const input_gate_t *gate, int32_t rows) {
+  (void)d, (void)out, (void)in, (void)factors, (void)gate, (void)rows;
+}
+
+static inline void no_scale(device_t *d, act_t *x, const vector_t *factor, int32_t width,
+                            int32_t rows) {
+  (void)d, (void)x, (void)factor, (void)width, (void)rows;
+}
+
 static inline void no_moe(device_t *d, act_t *o, const act_t *i, const act_t *r, const moe_t *m,
                           int32_t rows) {
   (void)d, (void)o, (void)i, (void)r, (void)m, (void)rows;

@@ -89,17 +89,27 @@ static void draw_features(scenario_t *c) {
     c->features &= ~(UINT64_C(1) << no_pools[i]);
 }
 
-/* The fixture has a window of WINDOW and this many groups of layers with it; a smaller window is
- * drawn. */
-enum { WINDOW = 24, WINDOW_GROUPS = 2 };
+/* Models with groups of layers that have a window; a smaller window is drawn. */
+static const struct {
+  const char *dir;
+  int32_t window, groups;
+} WINDOW_MODELS[] = {
+    {"tests/fixtures/windows", 24, 2}, /* a block of any group has one layer */
+    {"tests/fixtures/gemma4", 37, 4},  /* a layer that sees everything, or three heads of four */
+};
+enum { WINDOW = 24 };
 
 static void draw_window(scenario_t *c, source_t *s) {
   engine_options_t *o = &c->options;
   c->window = 0;
   int32_t window = between(s, 1, WINDOW), context = (int32_t)o->max_model_len;
+  bool by_heads = chance(s, 50);
   if (!scenario_has(c, SIM_WINDOWS) || context <= WINDOW) return;
+  by_heads = by_heads && context > WINDOW_MODELS[1].window && !scenario_has(c, SIM_ADAPTERS);
   int32_t tokens = MIN(o->max_num_batched_tokens, context) * c->pipeline_depth;
-  o->num_blocks += WINDOW_GROUPS * window_blocks(o->block_size, WINDOW, context, tokens);
+  o->model_dir = WINDOW_MODELS[by_heads].dir;
+  o->num_blocks += WINDOW_MODELS[by_heads].groups *
+                   window_blocks(o->block_size, WINDOW_MODELS[by_heads].window, context, tokens);
   c->window = window;
 }
 

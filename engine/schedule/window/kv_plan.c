@@ -95,10 +95,12 @@ void kv_say_windows(const engine_t *engine, const kv_cache_desc_t *kv, int32_t m
   const blueprint_t *bp = &engine->blueprint;
   if (bp->window_groups == 0) return;
   int64_t all = context_blocks(bp, kv->block_size, max_model_len, 1);
+  const bool by_heads = kv->window_heads > 0;
   engine_say(
       engine,
-      "windows   %d groups of %d layers keep %d tokens: a full context takes %lld blocks, %lld of "
+      "windows   %d groups of %d %s keep %d tokens: a full context takes %lld blocks, %lld of "
       "them in windows",
-      bp->window_groups, kv->num_layers, bp->window, (long long)all,
+      bp->window_groups, by_heads ? kv->window_heads : kv->num_layers,
+      by_heads ? "heads" : "layers", bp->window, (long long)all,
       (long long)(all - DIV_UP(max_model_len, kv->block_size)));
 }

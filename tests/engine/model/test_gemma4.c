@@ -80,6 +80,39 @@ Test(gemma4, the_last_layer_is_full) {
             33);
 }
 
+/* Groups and what a block of one holds, for these keys. */
+static void expect_groups(const char *keys, int32_t groups, int32_t heads, int32_t layers) {
+  ASSERT_EQ_FOR(read_keys(keys), 0, "%s: %s", keys, error.message);
+  ASSERT_EQ_FOR(model_window_groups(&blueprint), groups, "%s", keys);
+  blueprint.window_groups = groups;
+  kv_cache_desc_t kv = model_kv(&blueprint);
+  ASSERT_EQ_FOR(kv.window_heads, heads, "%s", keys);
+  ASSERT_EQ_FOR(kv.num_layers, layers, "%s", keys);
+  blueprint_free(&blueprint);
+}
+
+#define ONE_FULL                                                                                   \
+  ",\"layer_types\":[\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","           \
+  "\"sliding_attention\",\"sliding_attention\",\"full_attention\"]"
+#define GLOBAL(heads, dim)                                                                         \
+  ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":" #heads ",\"global_head_dim\":" #dim
+
+/* The six layers have 4 KV heads of 16 values, where they slide. */
+Test(gemma4, groups_take_the_heads_that_fit) {
+  expect_groups(TYPES GLOBAL(4, 16), 1, 12, 3);
+  expect_groups(TYPES GLOBAL(4, 32), 0, 0, 6); /* half of the second block would be empty */
+  expect_groups(ONE_FULL GLOBAL(2, 32), 5, 4, 1);
+  expect_groups(ONE_FULL GLOBAL(1, 32), 10, 2, 1);
+  expect_groups(ONE_FULL GLOBAL(2, 40), 4, 5, 1); /* a layer and a head */
+  expect_groups(ONE_FULL GLOBAL(2, 64), 3, 8, 1); /* two layers, two layers, one */
+  expect_groups(ONE_FULL GLOBAL(2, 46), 4, 5, 1); /* of 5.75 */
+  expect_groups(ONE_FULL GLOBAL(1, 12), 0, 0, 6); /* not one head */
+  expect_groups(",\"layer_types\":[\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+                "\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"
+                "\"num_kv_shared_layers\":3" GLOBAL(2, 32),
+                2, 4, 1);
+}
+
 Test(gemma4, what_is_not_computed_is_refused) {
   bad(",\"num_kv_shared_layers\":5", "num_kv_shared_layers");
   bad(",\"num_kv_shared_layers\":1", "no full_attention layer before");
