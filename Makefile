@@ -293,7 +293,10 @@ TEST_ROOMS := $(sort $(foreach f,$(TEST_FOLDERS),$(call test_room,$(f))))
 $(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f)))
 TSAN_ROOMS := cpu engine grammar http template # as TSAN_SUITES of scripts/test: tests with threads
 test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/disk/*.c)) \
-            $(if $(filter fuzz,$(1)),server/bench/answer.c server/bench/response.c)
+            $(if $(filter fuzz,$(1)),server/bench/answer.c server/bench/response.c) \
+            $(if $(filter file model,$(1)),tests/heap.c)
+HEAP_WRAPPED := malloc calloc realloc reallocarray aligned_alloc strdup strndup
+HEAP_LINK = $(if $(filter file model,$(1)),$(HEAP_WRAPPED:%=-Wl,--wrap=%))
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
 define test_rule
@@ -301,7 +304,7 @@ $(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(S
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_TEST) -lcriterion $$(LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) $(HEAP_LINK) -o $$@ $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $$(LINK_TEST) -lcriterion $$(LIBS)
 .PHONY: test-$(1)
 test-$(1): $(BUILD)/tests/$(1)/run
 	$$<

@@ -15,6 +15,9 @@
 #include <string.h>
 
 enum { FIRST_READ = 1 << 16, DIMENSION_MAX_BITS = 40, ALIGNMENT_DEFAULT = 32, FIELD_MAX = 96 };
+/* A name of one byte with its length; rank, one dimension, type, offset; type and value of a key.
+ */
+enum { TENSOR_BYTES_MIN = 9 + 4 + 8 + 4 + 8, PAIR_BYTES_MIN = 9 + 4 + 1, COUNT_FREE = 16 };
 
 /* The types of tensors: elements and bytes of a block. A type of 0 bytes was withdrawn from the
  * format.
@@ -388,6 +391,15 @@ static int place_tensors(const gguf_cursor_t *cursor, const gguf_file_t *file,
   return 0;
 }
 
+/* Refuses a count that the rest of the file cannot hold, `each` bytes at least for one: nothing of
+ * that size is allocated. What is wrong with a few is said of the first that is wrong. */
+static int check_count(const gguf_cursor_t *cursor, const char *field, uint64_t count,
+                       size_t each) {
+  if (count <= COUNT_FREE + (cursor->file_bytes - cursor->at) / each) return 0;
+  return refuse(cursor, "%s is %llu, for which the file has too few bytes: %zu", field,
+                (unsigned long long)count, cursor->file_bytes);
+}
+
 static int take_start(gguf_cursor_t *cursor, uint64_t *tensors, uint64_t *pairs) {
   uint64_t magic, version;
   int code = take_number(cursor, 4, "the magic number", &magic);
@@ -405,6 +417,8 @@ static int take_start(gguf_cursor_t *cursor, uint64_t *tensors, uint64_t *pairs)
   }
   if (code == 0) code = take_count(cursor, 8, "the number of tensors", GGUF_TENSORS_MAX, tensors);
   if (code == 0) code = take_count(cursor, 8, "the number of keys", GGUF_PAIRS_MAX, pairs);
+  if (code == 0) code = check_count(cursor, "the number of tensors", *tensors, TENSOR_BYTES_MIN);
+  if (code == 0) code = check_count(cursor, "the number of keys", *pairs, PAIR_BYTES_MIN);
   return code;
 }
 

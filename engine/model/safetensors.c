@@ -139,13 +139,13 @@ static int check_metadata(const char *path, const json_t *metadata, inferd_error
 }
 
 static int grow(weight_files_t *files, size_t more, inferd_error_t *error) {
-  size_t wanted, bytes;
-  if (!checked_add(files->num_tensors, more, &wanted) ||
-      !checked_mul(wanted, sizeof(stored_tensor_t), &bytes)) {
+  size_t wanted;
+  if (!checked_add(files->num_tensors, more, &wanted)) {
     return error_set(error, ERR_NO_MEMORY, NULL, "%s: too many tensors", files->dir);
   }
   if (wanted <= files->capacity) return 0;
-  stored_tensor_t *tensors = realloc(files->tensors, bytes);
+  wanted = MAX(wanted, 2 * files->capacity); /* of memory that is there already: no overflow */
+  stored_tensor_t *tensors = reallocarray(files->tensors, wanted, sizeof(stored_tensor_t));
   if (tensors == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
   files->tensors = tensors;
   files->capacity = wanted;
@@ -191,7 +191,7 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
                        size_t data_start, inferd_error_t *error) {
   const mapping_t *mapping = files->shards[shard].mapping;
   size_t first = files->num_tensors;
-  int code = grow(files, root->count, error);
+  int code = 0;
   for (const json_t *json = json_first(root); code == 0 && json != NULL; json = json_next(json)) {
     if (json->key_length == 12 && memcmp(json->key, "__metadata__", 12) == 0) {
       code = check_metadata(path, json, error);
@@ -202,6 +202,7 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
     }
     stored_tensor_t tensor = {.shard = shard};
     code = read_entry(path, json, &tensor, error);
+    if (code == 0) code = grow(files, 1, error);
     if (code != 0) break;
     tensor.name = strndup(json->key, json->key_length);
     if (tensor.name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);

@@ -3,6 +3,7 @@
  */
 #include "tests/engine/file/gguf_maker.h"
 #include "tests/expect.h"
+#include "tests/heap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The files have a few hundred bytes, whatever their counts say. */
+enum { HEAP_BYTES_MAX = 16 << 10 };
+
 static void expect_code(const char *path, int code, const char *part) {
   gguf_t *gguf = NULL;
   inferd_error_t error = {0};
+  heap_restart();
   int found = gguf_open(path, true, &gguf, &error);
+  ASSERT_LE_FOR(heap_asked(), (size_t)HEAP_BYTES_MAX, "%s", part);
   ASSERT_EQ_FOR(found, code, "expected \"%s\", found \"%s\"", part, error.message);
   cr_assert_not_null(strstr(error.message, part), "\"%s\" is not in \"%s\"", part, error.message);
   cr_assert_not_null(strstr(error.message, ".gguf"), "no file in \"%s\"", error.message);
@@ -60,8 +66,13 @@ static void counts(gguf_maker_t *m) {
   expect(m, "the number of tensors is 18446744073709551615");
   m->tensor_count = GGUF_TENSORS_MAX + 1;
   expect(m, "the number of tensors is");
-  m->tensor_count = 1000; /* within the limit, but padding follows */
+  m->tensor_count = GGUF_TENSORS_MAX;
+  expect(m, "the number of tensors is 1048576, for which the file has too few bytes: 32");
+  m->tensor_count = 1; /* padding follows */
+  gguf_put(&m->data, 0, 8);
   expect(m, "the name of tensor 0 is empty");
+  m->pair_count = GGUF_PAIRS_MAX;
+  expect(m, "the number of keys is 65536, for which the file has too few bytes: 32");
   m->pair_count = 1ULL << 63;
   expect(m, "the number of keys is");
   m->pair_count = GGUF_PAIRS_MAX + 1;

@@ -7,12 +7,16 @@
 #include "engine/text/tokenizer.h"
 #include "tests/engine/file/gguf_maker.h"
 #include "tests/expect.h"
+#include "tests/heap.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { HIDDEN = 32, MLP = 64, VOCAB = 8, HEADS = 4, KV_HEADS = 2, TYPE_F16 = 1, TYPE_Q8_0 = 8 };
+
+/* What the metadata say costs no more than what the file holds, some 100 KiB. */
+enum { HEAP_BYTES_MAX = 1 << 20 };
 
 #define DIMS(...) ((const uint64_t[]){__VA_ARGS__, 0})
 
@@ -113,7 +117,9 @@ static int plan(gguf_maker_t *m, inferd_error_t *error) {
 
 static void expect_refusal(gguf_maker_t *m, const char *name, const char *message) {
   inferd_error_t error = {0};
+  heap_restart();
   int code = plan(m, &error);
+  ASSERT_LE_FOR(heap_asked(), (size_t)HEAP_BYTES_MAX, "%s", name);
   ASSERT_EQ_FOR(code, ERR_MODEL_MALFORMED, "%s: \"%s\", expected \"%s\"", name, error.message,
                 message);
   cr_assert_not_null(strstr(error.message, message), "%s: \"%s\" is not in \"%s\"", name, message,

@@ -6,6 +6,7 @@
  */
 #include "tests/engine/model/maker.h"
 #include "tests/expect.h"
+#include "tests/heap.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@
 #define INT4 "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 32"
 #define FP8_OF(strategy) "\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"" strategy "\""
 
-enum { SIZE = 160 };
+/* The files have 200 to 350 KB; the model in fp32 has 400. */
+enum { SIZE = 160, HEAP_BYTES_MAX = 1 << 20 };
 
 /* A tensor of the layer; rank -1: it is left out, name NULL: the end of a list. */
 typedef struct part {
@@ -172,6 +174,46 @@ Test(bad_quantised, the_good_ones_load) {
   }
 }
 
+/* Entries that are no tensors: what is kept of each is made when it is read, not when it is
+ * counted. */
+Test(bad_quantised, a_header_of_entries_without_a_tensor) {
+  static char header[480 << 10];
+  size_t used = (size_t)snprintf(header, sizeof header, "{");
+  maker_t maker;
+  inferd_error_t error;
+  for (int i = 0; used < sizeof header - 16; i++)
+    used += (size_t)snprintf(header + used, 16, "%s\"%x\":{}", i > 0 ? "," : "", (unsigned)i);
+  snprintf(header + used, 2, "}");
+  open_form(&maker, &forms[0]);
+  maker.header = header;
+  maker.num_tensors = 0;
+  maker_write(&maker);
+  heap_restart();
+  ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "tensor 0: needs dtype"), "%s", error.message);
+  ASSERT_LE(heap_asked(), 24 * sizeof header);
+  maker_close(&maker);
+}
+
+/* As many layers and experts as a config.json may say, of a file that has none of them. */
+Test(bad_quantised, counts_of_tensors_that_are_not_there) {
+  maker_t maker;
+  inferd_error_t error;
+  open_form(&maker, form_by_name("fp8 blocks"));
+  maker_set(&maker, "architectures", "[\"Qwen3MoeForCausalLM\"]");
+  maker_set(&maker, "model_type", "\"qwen3_moe\"");
+  maker_set(&maker, "num_experts", "1024");
+  maker_set(&maker, "num_experts_per_tok", "8");
+  maker_set(&maker, "moe_intermediate_size", "16");
+  maker_set(&maker, "num_hidden_layers", "128");
+  maker_write(&maker);
+  heap_restart();
+  ASSERT_EQ(maker_load(&maker, -1, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "is missing"), "%s", error.message);
+  ASSERT_LE(heap_asked(), (size_t)320 << 20);
+  maker_close(&maker);
+}
+
 /* One mistake: a part in place of the good one, or another configuration, or both. */
 typedef struct mistake {
   const char *form, *config;
@@ -187,8 +229,10 @@ static void check(const mistake_t *c, size_t number) {
   if (c->part.name != NULL) add_part(&maker, &c->part);
   maker_write(&maker);
   for (int i = 0; i < 2; i++) {
+    heap_restart();
     int code =
         i == 0 ? maker_load(&maker, -1, &error) : maker_load_on_cpu(&maker, DTYPE_BF16, &error);
+    ASSERT_LE_FOR(heap_asked(), (size_t)HEAP_BYTES_MAX, "%s, mistake %zu", c->form, number);
     ASSERT_EQ_FOR(code, ERR_MODEL_MALFORMED, "%s, mistake %zu (%s): %s", c->form, number,
                   c->message, error.message);
     cr_assert_not_null(strstr(error.message, c->message),
