@@ -241,9 +241,9 @@ void metadata_need_int(metadata_t *writer, const char *source, int64_t *out) {
 int64_t metadata_layers(metadata_t *writer) {
   int64_t layers = 0, further = 0;
   metadata_need_int(writer, "%.block_count", &layers);
-  if (metadata_take_int(writer, "%.nextn_predict_layers", &further) && further > 0)
+  if (metadata_take_int(writer, "%.nextn_predict_layers", &further) && further > 0 && layers > 0)
     layers -= further;
-  return layers;
+  return layers; /* refused by the reader of the JSON unless it is 1..MODEL_LAYERS_MAX */
 }
 
 /* The parts of the heads of latent attention. Older files have them as lengths of a key and of a
@@ -265,7 +265,8 @@ static void write_latent(metadata_t *writer) {
   if (!metadata_take_int(writer, "%.attention.value_length_mla", &value))
     metadata_need_int(writer, "%.attention.value_length", &value);
   metadata_put_int(writer, "qk_rope_head_dim", turned);
-  metadata_put_int(writer, "qk_nope_head_dim", key - turned);
+  /* A negative number is refused as it is. */
+  metadata_put_int(writer, "qk_nope_head_dim", key < 0 || turned < 0 ? key : key - turned);
   metadata_put_int(writer, "v_head_dim", value);
 }
 

@@ -48,9 +48,9 @@ void metadata_write_experts(metadata_t *writer, int64_t experts) {
   metadata_put_int(writer, "num_experts", experts);
   metadata_copy_int(writer, "num_experts_per_tok", "%.expert_used_count");
   metadata_need_int(writer, "%.block_count", &layers);
-  for (int64_t i = layers; i-- > 0 && layers <= MODEL_LAYERS_MAX;) {
-    const gguf_tensor_t *up = metadata_layer_tensor(writer, i, "ffn_up_exps.weight");
-    const gguf_tensor_t *shared_up = metadata_layer_tensor(writer, i, "ffn_up_shexp.weight");
+  for (int64_t n = layers <= MODEL_LAYERS_MAX ? layers : 0; n > 0; n--) {
+    const gguf_tensor_t *up = metadata_layer_tensor(writer, n - 1, "ffn_up_exps.weight");
+    const gguf_tensor_t *shared_up = metadata_layer_tensor(writer, n - 1, "ffn_up_shexp.weight");
     if (up != NULL && up->rank == 3) width = up->shape[1];
     if (shared_up != NULL && shared_up->rank == 2) shared = shared_up->shape[0];
   }
@@ -94,7 +94,8 @@ static int64_t shared_experts(metadata_t *writer, int64_t layer, int64_t width) 
 static int64_t first_routed(metadata_t *writer) {
   const int64_t layers = metadata_layers(writer);
   int64_t first = 0;
-  while (first < layers && metadata_layer_tensor(writer, first, "ffn_gate_inp.weight") == NULL)
+  while (first < layers && first < MODEL_LAYERS_MAX &&
+         metadata_layer_tensor(writer, first, "ffn_gate_inp.weight") == NULL)
     first++;
   return first;
 }
