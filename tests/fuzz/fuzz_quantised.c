@@ -1,6 +1,7 @@
 /* fuzz_quantised.c: GGUF files, single and split, and quantised safetensors.
  *
- * gguf: a file. split: the length of the first file (u16, little endian), that file, the second.
+ * gguf: a file. split: the length of the first file (u16, little endian), that file, the second;
+ * by the top two bits of the length the second continues the first or has another name.
  * packed: config.json, a 0xFF byte, the JSON of the header of model.safetensors; the data are the
  * bytes of the header again and again, or those behind a second 0xFF byte. Behind a third stand the
  * files that some programs write beside config.json. What passes the checks is loaded, every row of
@@ -101,7 +102,24 @@ static void encode(const char *path) {
   tokenizer_free(t);
 }
 
-/* Reads every byte of every tensor. */
+/* Reads every element of a value as every kind of value. */
+static void read_value(const gguf_value_t *value) {
+  int64_t whole;
+  double number;
+  bool flag;
+  const char *text;
+  size_t at = 0, length;
+  uint64_t sum = 0;
+  for (uint32_t i = 0; value != NULL && i < value->count; i++) {
+    bool is_int = gguf_int(value, i, &whole), is_number = gguf_double(value, i, &number);
+    if ((is_int && !is_number) || (is_number && gguf_bool(value, i, &flag))) abort();
+  }
+  while (gguf_next_string(value, &at, &text, &length))
+    for (size_t i = 0; i < length; i++) sum += (uint8_t)text[i];
+  if (sum > (uint64_t)UINT32_MAX) abort();
+}
+
+/* Reads every byte of every tensor, and the value "x". */
 static void open_tensors(const char *path) {
   gguf_t *gguf;
   inferd_error_t error = {0};
@@ -112,6 +130,10 @@ static void open_tensors(const char *path) {
     for (size_t k = 0; k < tensor->bytes; k++) sum += tensor->data[k];
   }
   if (sum > (uint64_t)UINT32_MAX << 16) abort(); /* more than a small file can hold */
+  read_value(gguf_get(gguf, "x"));
+  for (int32_t i = 0; i < gguf_num_files(gguf); i++)
+    if (gguf_mapping(gguf, i) == NULL) abort();
+  if (gguf_intact(gguf, &error) != 0) abort();
   gguf_close(gguf);
 }
 
@@ -127,16 +149,34 @@ void fuzz_gguf(const uint8_t *data, size_t size) {
   open_tensors(path);
   encode(path);
   load(path);
+  encode(fuzz_directory()); /* finds the only file */
   fuzz_remove("model.gguf");
 }
 
+/* What the directory holds is one of the two files, or refused; a file is itself. */
+static void find(const char *first, const char *second) {
+  char found[PATH_MAX], path[PATH_MAX];
+  inferd_error_t error = {0};
+  int code = gguf_find(fuzz_directory(), found, sizeof found, &error);
+  bool known = code != 1 || strcmp(found, path_of(path, first)) == 0 ||
+               strcmp(found, path_of(path, second)) == 0;
+  if (!known || (code < 0) != (error.message[0] != '\0')) abort();
+  if (gguf_find(path_of(path, second), found, sizeof found, &error) == 1 &&
+      strcmp(found, path) != 0)
+    abort();
+}
+
 void fuzz_split(const uint8_t *data, size_t size) {
-  static const char first[] = "m-00001-of-00002.gguf", second[] = "m-00002-of-00002.gguf";
+  static const char first[] = "m-00001-of-00002.gguf";
+  static const char *const names[] = {"m-00002-of-00002.gguf", "model.safetensors", "x.gguf",
+                                      "file"};
   char path[PATH_MAX];
   if (size < 2) return;
-  size_t length = MIN((size_t)(data[0] | data[1] << 8), size - 2);
+  const char *second = names[data[1] >> 6];
+  size_t length = MIN((size_t)(data[0] | (data[1] & 0x3F) << 8), size - 2);
   fuzz_write(first, data + 2, length);
   fuzz_write(second, data + 2 + length, size - 2 - length);
+  find(first, second);
   open_tensors(path_of(path, first));
   load(path);
   open_tensors(path_of(path, second));
