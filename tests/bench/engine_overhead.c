@@ -1,7 +1,8 @@
 /* engine_overhead.c: what a step costs besides the model: receive, plan, prepare and commit.
  *
  * The whole engine over the fake device, N sequences decoding; the loop side drains in this thread.
- * Prints microseconds per step for the engine thread, mean over the steady part of the run.
+ * Prints microseconds per step for the engine thread over the steady part of the run: the mean, and
+ * the median over the times between two looks, which a pause of the machine does not move.
  * Usage: engine_overhead [sequences] [tokens]
  */
 #include "engine/base/clock.h"
@@ -13,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STEPS = 1500 };
+
 static int num_done;
 
 static void handle(void *context, const event_t *event) {
@@ -22,6 +25,11 @@ static void handle(void *context, const event_t *event) {
 
 static void nap(long ns) {
   nanosleep(&(struct timespec){0, ns}, NULL);
+}
+
+static int compare(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
+  return (a > b) - (a < b);
 }
 
 static engine_t *start(int sequences) {
@@ -77,22 +85,28 @@ int main(int argc, char **argv) {
   for (int i = 0; i < sequences; i += SUBMIT_MAX) {
     if (engine_submit(engine, requests + i, MIN(sequences - i, SUBMIT_MAX), NULL) != 0) return 1;
   }
-  engine_stats_t a, b;
+  static double looks[STEPS];
+  int num_looks = 0;
+  engine_stats_t a, b, last;
   do {
     nap(200000);
     engine_drain(engine, handle, NULL);
     engine_stats(engine, &a);
   } while (a.num_running < sequences || a.num_waiting > 0 || a.steps < 100);
-  do {
+  for (b = last = a; b.steps < a.steps + STEPS && num_done == 0; last = b) {
     nap(200000);
     engine_drain(engine, handle, NULL);
     engine_stats(engine, &b);
-  } while (b.steps < a.steps + 1500 && num_done == 0);
-  double steps = (double)(b.steps - a.steps);
-  printf("engine overhead: %d sequences, %.0f steps, %.1f us per step (%.0f ns per token)\n",
-         sequences, steps, (double)(b.overhead_ns - a.overhead_ns) / steps / 1e3,
-         (double)(b.overhead_ns - a.overhead_ns) /
-             (double)(b.scheduled_tokens - a.scheduled_tokens));
+    if (b.steps == last.steps) continue;
+    looks[num_looks++] =
+        (double)(b.overhead_ns - last.overhead_ns) / (double)(b.steps - last.steps);
+  }
+  qsort(looks, (size_t)num_looks, sizeof *looks, compare);
+  double steps = (double)(b.steps - a.steps), median = looks[num_looks / 2];
+  printf("engine overhead: %d sequences, %.0f steps, %.1f us per step, median %.1f (%.0f ns per "
+         "token)\n",
+         sequences, steps, (double)(b.overhead_ns - a.overhead_ns) / steps / 1e3, median / 1e3,
+         median / sequences);
   engine_destroy(engine);
   for (int i = 0; i < sequences; i++) {
     free((void *)(uintptr_t)requests[i]->prompt_ids);
