@@ -102,6 +102,17 @@ static void take_byte(detokenizer_t *detokenizer, output_t *out, char byte, bool
   }
 }
 
+/* Emits the leading bytes that are characters by themselves, if nothing is searched in them.
+ * Returns how many these are. */
+static size_t take_ascii(detokenizer_t *detokenizer, output_t *out, const char *bytes,
+                         size_t length, bool search) {
+  size_t count = 0;
+  if (detokenizer->num_pending > 0 || (search && detokenizer->stops != NULL)) return 0;
+  while (count < length && (uint8_t)bytes[count] < 0x80) count++;
+  if (count > 0) emit(detokenizer, out, bytes, (int)count, false);
+  return count;
+}
+
 static bool is_skipped(const detokenizer_t *detokenizer, int32_t id) {
   if (!detokenizer->skip_special_tokens ||
       !(tokenizer_flags(detokenizer->tokenizer, id) & TOKEN_SPECIAL))
@@ -118,7 +129,8 @@ detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool sear
   size_t length;
   bool skip = is_skipped(detokenizer, id);
   const char *bytes = tokenizer_bytes(detokenizer->tokenizer, id, &length);
-  for (size_t i = 0; !skip && i < length && output.stop_index < 0; i++)
+  size_t first = skip ? length : take_ascii(detokenizer, &output, bytes, length, search_stops);
+  for (size_t i = first; i < length && output.stop_index < 0; i++)
     take_byte(detokenizer, &output, bytes[i], search_stops);
   return (detokenized_t){.text = out, .length = output.length, .stop_index = output.stop_index};
 }
