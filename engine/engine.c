@@ -150,6 +150,7 @@ static void accept_request(engine_t *engine, request_t *request) {
   seq->detokenizer.num_shown_ids = request->num_shown_ids;
   engine->num_live++;
   activity_for(&engine->activity, request->id);
+  constrain_arrives(engine, group);
   scheduler_add(engine->scheduler, group);
 }
 

@@ -433,8 +433,13 @@ void constrain_finish(engine_t *engine) {
   collect(engine);
 }
 
+void constrain_arrives(engine_t *engine, const group_t *group) {
+  engine->constrain.num_groups += group->request->grammar != NULL;
+}
+
 void constrain_end(engine_t *engine, const group_t *group) {
   constrain_t *constrain = &engine->constrain;
+  constrain->num_groups -= group->request->grammar != NULL;
   for (const sequence_t *seq = &group->sequence; seq != NULL && constrain->num_away > 0;
        seq = seq->next) {
     if (seq->row < 0 || seq->grammar_row != seq->row || !state_of(engine, seq)->away) continue;
@@ -542,6 +547,7 @@ static bool go_on_helped(engine_t *engine, uint64_t now_ns) {
 
 bool constrain_go_on(engine_t *engine, uint64_t now_ns) {
   constrain_t *constrain = &engine->constrain;
+  if (constrain->num_groups == 0 && constrain->num_away == 0) return false;
   if (constrain->threads != NULL) return go_on_helped(engine, now_ns);
   uint64_t end = end_of(engine, 0), part = constrain->units / PARTS;
   bool waited = false;
