@@ -131,10 +131,11 @@ static void save_states(batch_t *batch, const plan_entry_t *entry, int32_t row) 
 }
 
 static void set_slots(batch_t *batch, int32_t token, int32_t row, int32_t position) {
-  const int32_t *entry = &batch->block_table[row][position / batch->block_size];
+  int32_t shift = __builtin_ctz((unsigned)batch->block_size); /* a power of two */
+  const int32_t *entry = &batch->block_table[row][position >> shift];
   int64_t *slot = &batch->slot_mapping[token];
   for (int32_t g = 0; g < batch->num_groups; g++) {
-    *slot = (int64_t)*entry * batch->block_size + position % batch->block_size;
+    *slot = ((int64_t)*entry << shift) + (position & (batch->block_size - 1));
     entry += batch->block_table_stride;
     slot += batch->slots_stride;
   }
@@ -146,6 +147,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_reqs = plan->num_entries;
   batch->max_query_len = batch->max_seq_len = 0;
   for (int32_t r = 0; r < plan->num_entries; r++) {
+    prefetch_entry(plan, r);
     const plan_entry_t *entry = &plan->entries[r];
     const sequence_t *seq = entry->sequence;
     int32_t first = batch->num_tokens, second = seq->group->request->second_text;

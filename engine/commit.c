@@ -403,9 +403,8 @@ static void finish_pooled(engine_t *engine, const step_t *step, uint64_t now_ns)
     engine_finish(engine, step->pooled[i]->group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
 }
 
-static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *planned,
+static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *entry,
                          row_range_t rows, uint64_t now_ns) {
-  plan_entry_t kept = *planned, *entry = &kept;
   sequence_t *seq = entry->sequence;
   atomic_store_explicit(&engine->activity.request_id, seq->group->request->id,
                         memory_order_relaxed);
@@ -420,7 +419,7 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *pla
   }
   if (entry->late) drop_late(engine, step, entry, &rows);
   int late_error = verify_drafts(engine, step, entry, &rows);
-  if (entry->num_drafts > 0) states_pick(engine->scheduler, planned, entry->num_tokens);
+  if (entry->num_drafts > 0) states_pick(engine->scheduler, entry, entry->num_tokens);
   int error_code = first_error(step, rows);
   if (entry->late && !error_code) error_code = seq->group->masks.code;
   count_prefill(engine, entry);
@@ -443,6 +442,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   engine->num_pooled = 0;
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     plan_entry_t *entry = &step->plan.entries[r];
+    prefetch_entry(&step->plan, r);
     rows.first = rows.last;
     while (rows.last < step->batch->num_selected && step->batch->selected_row[rows.last] == r) {
       rows.last++;

@@ -14,25 +14,8 @@ enum { KNOWN_STEPS = 16, MEMORY_STEPS = 32, AGE_STEPS = 1024, NEW_STEPS = 4, SWE
 /* A step counts as at most, and at least, this multiple of what was expected. */
 static const double SURPRISE = 2, SURPRISE_NEW = 16;
 
-cost_work_t cost_of_tokens(int32_t start, int32_t tokens) {
-  double n = tokens, keys = n * start + n * (n + 1) / 2;
-  cost_work_t work = {.of = {[COST_TOKEN] = n}};
-  work.of[tokens > 1 ? COST_PAIR : COST_KEY] = keys;
-  return work;
-}
-
-void cost_add(cost_work_t *sum, const cost_work_t *work, int times) {
-  for (int t = 0; t < COST_TERMS; t++) sum->of[t] += times * work->of[t];
-}
-
 bool cost_is_known(const cost_t *cost) {
   return cost->num_steps >= KNOWN_STEPS;
-}
-
-double cost_ns(const cost_t *cost, const cost_work_t *work) {
-  double ns = 0;
-  for (int t = 0; t < COST_TERMS; t++) ns += cost->ns[t] * work->of[t];
-  return ns;
 }
 
 static int kind_of(const cost_work_t *work) {

@@ -43,16 +43,31 @@ typedef struct cost {
 } cost_t;
 
 /* The work of `tokens` tokens behind `start` others, without rows. */
-cost_work_t cost_of_tokens(int32_t start, int32_t tokens);
+static inline cost_work_t cost_of_tokens(int32_t start, int32_t tokens) {
+  double n = tokens, keys = n * start + n * (n + 1) / 2;
+  return (cost_work_t){.of = {[COST_TOKEN] = n,
+                              [COST_KEY] = tokens > 1 ? 0 : keys,
+                              [COST_PAIR] = tokens > 1 ? keys : 0}};
+}
 /* Adds `times` times the work; -1 takes it back. */
-void cost_add(cost_work_t *sum, const cost_work_t *work, int times);
+static inline void cost_add(cost_work_t *sum, const cost_work_t *work, int times) {
+  for (int t = 0; t < COST_TERMS; t++) sum->of[t] += times * work->of[t];
+}
 
 /* A step of this work, COST_STEP included, took `ns`. */
 void cost_learn(cost_t *cost, const cost_work_t *work, double ns);
 /* Whether enough steps were learned from for the two functions below to mean anything. */
 bool cost_is_known(const cost_t *cost);
 /* The time that this work takes. */
-double cost_ns(const cost_t *cost, const cost_work_t *work);
+static inline double cost_ns(const cost_t *cost, const cost_work_t *work) {
+  double ns = 0;
+  for (int t = 0; t < COST_TERMS; t++) ns += cost->ns[t] * work->of[t];
+  return ns;
+}
+/* The time of the next token of a sequence behind `start` others, its row included. */
+static inline double cost_next_ns(const cost_t *cost, int32_t start) {
+  return cost->ns[COST_ROW] + cost->ns[COST_TOKEN] + cost->ns[COST_KEY] * (start + 1.0);
+}
 /* Most tokens behind `start` others that take at most `ns`, if each is a selected row (or none but
  * the last is); 0 if ns <= 0. */
 int32_t cost_tokens(const cost_t *cost, int32_t start, bool rows, double ns);

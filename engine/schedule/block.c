@@ -48,7 +48,7 @@ static void free_queue_remove(block_pool_t *pool, int32_t block) {
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
                    block_pool_t **out, inferd_error_t *error) {
   CHECK_GE(num_blocks, 2);
-  CHECK_GE(block_size, 1);
+  CHECK(block_size >= 1 && (block_size & (block_size - 1)) == 0);
   uint32_t num_buckets = 1;
   while (num_buckets < (uint32_t)num_blocks) num_buckets *= 2;
   block_pool_t *pool = calloc(1, sizeof *pool);
@@ -68,6 +68,7 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   }
   pool->num_blocks = num_blocks;
   pool->block_size = block_size;
+  pool->block_shift = __builtin_ctz((unsigned)block_size);
   pool->caching = caching;
   pool->bucket_mask = num_buckets - 1;
   pool->secret[0] = secret[0];

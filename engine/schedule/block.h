@@ -65,14 +65,14 @@ typedef struct block {
 } block_t;
 
 typedef struct block_pool {
-  int32_t num_blocks, block_size, num_free; /* num_free: empty and cached blocks */
-  int32_t num_cached;
+  int32_t num_blocks, num_free;    /* num_free: empty and cached blocks */
+  int32_t block_size, block_shift; /* tokens of a block: 2^block_shift */
+  int32_t num_cached, free_head, free_tail;
   bool caching;              /* false: a released block loses its identity */
   block_t *blocks;           /* [num_blocks] */
   int32_t *sides, num_sides; /* [num_blocks, num_sides]: side_blocks.h; 0 = none */
   int32_t *token_ids;        /* [num_blocks, block_size] token ids of findable blocks */
   int32_t *saved_ids;        /* [num_blocks, block_size] token ids of saved identities */
-  int32_t free_head, free_tail;
   int32_t *buckets; /* [bucket_mask + 1] hash map: key -> first block of the chain, 0 = none */
   uint32_t bucket_mask;
   int32_t *roots; /* [bucket_mask + 1] heads of the lists of first blocks, by domain */

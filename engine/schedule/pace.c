@@ -21,11 +21,9 @@ static int32_t count_scores(const plan_entry_t *entry) {
   return MAX(end - MAX(entry->num_computed, seq->num_scored), 0);
 }
 
-static cost_work_t work_of(const plan_entry_t *entry) {
-  cost_work_t work = cost_of_tokens(entry->num_computed, entry->num_tokens);
+static int32_t count_rows(const plan_entry_t *entry) {
   int32_t draws = entry->do_sample ? group_num_draws(entry->sequence->group) : 0;
-  work.of[COST_ROW] = draws + entry->num_drafts + count_scores(entry);
-  return work;
+  return draws + entry->num_drafts + count_scores(entry);
 }
 
 void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns) {
@@ -39,9 +37,7 @@ void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double devi
 
 /* The time of the next token of a sequence. */
 static double sequence_ns(const scheduler_t *scheduler, const sequence_t *seq) {
-  cost_work_t work = cost_of_tokens(seq->num_computed_tokens, 1);
-  work.of[COST_ROW] = 1;
-  return cost_ns(&scheduler->cost, &work);
+  return cost_next_ns(&scheduler->cost, seq->num_computed_tokens);
 }
 
 /* The time of the next token of each sequence of a group. */
@@ -62,8 +58,10 @@ static tenant_pace_t *pace_of(scheduler_t *scheduler, const group_t *group) {
 }
 
 void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
-  cost_work_t work = work_of(entry);
+  int32_t rows = count_rows(entry);
+  cost_work_t work = cost_of_tokens(entry->num_computed, entry->num_tokens);
   tenant_pace_t *pace = pace_of(scheduler, entry->sequence->group);
+  work.of[COST_ROW] = rows;
   cost_add(&scheduler->plan.work, &work, times);
   pace->spent_ns += times * cost_ns(&scheduler->cost, &work);
   pace->num_planned += times;
@@ -71,9 +69,8 @@ void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
 
 /* The time of a step that a group takes once it decodes. */
 static double seat_ns(const scheduler_t *scheduler, const group_t *group) {
-  cost_work_t one = cost_of_tokens(sequence_num_tokens(&group->sequence), 1);
-  one.of[COST_ROW] = 1;
-  return group_num_running(group) * cost_ns(&scheduler->cost, &one);
+  double one_ns = cost_next_ns(&scheduler->cost, sequence_num_tokens(&group->sequence));
+  return group_num_running(group) * one_ns;
 }
 
 void plan_note_begun(scheduler_t *scheduler, const group_t *group) {
@@ -90,16 +87,22 @@ void plan_pace(scheduler_t *scheduler) {
   const pace_options_t *options = &scheduler->options.pace;
   step_pace_t *pace = &scheduler->pace;
   *pace = (step_pace_t){.number = pace->number + 1, .step_ns = NO_BOUND, .client_ns = NO_BOUND};
-  if (options->step_ns + options->client_ns <= 0 || !cost_is_known(&scheduler->cost)) return;
-  if (options->bounds_admission && options->step_ns > 0)
+  bool is_bounded = options->step_ns + options->client_ns > 0 && cost_is_known(&scheduler->cost);
+  if (is_bounded && options->bounds_admission && options->step_ns > 0)
     pace->seats_ns = MAX(scheduler->cost.ns[COST_STEP], 1);
-  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+  for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    prefetch_group(group->next);
     plan_note_begun(scheduler, group);
-    if (plan_is_prefill(group)) continue;
+    if (plan_is_prefill(group)) {
+      if (pace->prefills == NULL) pace->prefills = group;
+      continue;
+    }
+    if (!is_bounded) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
     pace->num_decoding += client->num_decodes++ == 0;
     client->decodes_ns += decode_ns(scheduler, group);
   }
+  if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
   if (options->step_ns > 0) pace->step_ns = options->step_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
@@ -135,7 +138,8 @@ int32_t plan_part(scheduler_t *scheduler, const group_t *group) {
   if (!scheduler->pace.is_on || plan_has_beams(group)) return INT32_MAX;
   const tenant_pace_t *client = pace_of(scheduler, group);
   double bound = client_bound(scheduler, client), largest = 0;
-  if (client->spent_ns + decode_ns(scheduler, group) <= bound) return INT32_MAX;
+  if (bound >= NO_BOUND || client->spent_ns + decode_ns(scheduler, group) <= bound)
+    return INT32_MAX;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) largest = MAX(largest, sequence_ns(scheduler, seq));
   }
@@ -178,7 +182,7 @@ bool plan_next_round(scheduler_t *scheduler) {
 /* ---- prompts ---- */
 
 void plan_choose_first(scheduler_t *scheduler) {
-  group_t *group = scheduler->pace.is_on ? scheduler->running.head : NULL;
+  group_t *group = scheduler->pace.is_on ? plan_first_prefill(scheduler) : NULL;
   while (group != NULL && (!plan_is_prefill(group) || group->masks.wait ||
                            !(group->forked || table_advance(scheduler, &group->sequence))))
     group = group->next;

@@ -11,7 +11,9 @@
 /* ---- scheduler.c ---- */
 
 /* Tokens of the step that are not planned yet. */
-int32_t plan_budget_left(const scheduler_t *scheduler);
+static inline int32_t plan_budget_left(const scheduler_t *scheduler) {
+  return scheduler->budget - scheduler->plan.num_tokens;
+}
 /* Tokens that one sequence may compute in this step, `budget` at most. */
 int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget);
 /* Plans the next n tokens of a sequence, whose blocks are taken. */
@@ -25,11 +27,18 @@ bool plan_is_prefill(const group_t *group);
 /* Whether the group has beams, which draw in the same step. */
 bool plan_has_beams(const group_t *group);
 
+/* The first group of `running` that may be a prefill, at the time of plan_pace or later in the same
+ * plan; the groups before it decode. NULL = none is. */
+static inline group_t *plan_first_prefill(const scheduler_t *scheduler) {
+  return scheduler->pace.prefills;
+}
+
 /* ---- pace.c ---- */
 
 /* An entry is added (times 1), or taken back (times -1). */
 void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times);
-/* Before the walk over `running`: how much time the step has, and each client. */
+/* Before the walk over `running`: how much time the step has, and each client; and which groups are
+ * prefills. */
 void plan_pace(scheduler_t *scheduler);
 /* Whether a group that decodes does so in this step. If those of its client take more than its
  * time, they take turns; at least one of them goes. */

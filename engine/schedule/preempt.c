@@ -61,6 +61,7 @@ static void leave_running(scheduler_t *scheduler, group_t *victim, bool swaps) {
     if (!swaps) forget_computed(scheduler, seq);
     sequence_set_status(seq, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
   }
+  if (scheduler->pace.prefills == victim) scheduler->pace.prefills = victim->next;
   queue_remove(&scheduler->running, victim);
   if (swaps) {
     insert_swapped(scheduler, victim);

@@ -160,10 +160,6 @@ void scheduler_add(scheduler_t *scheduler, group_t *group) {
   waiting_add(&scheduler->waiting, group);
 }
 
-int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens) {
-  return (int32_t)DIV_UP(num_tokens, scheduler->pool->block_size);
-}
-
 /* ---- planning ---- */
 
 void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
@@ -171,22 +167,23 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   int32_t charged = MAX(seq->num_computed_tokens, seq->num_charged);
   int32_t num_charged = MAX(seq->num_computed_tokens + n - charged, 0);
   waiting_charge(&scheduler->waiting, seq->group, num_charged);
-  plan->entries[plan->num_entries++] = (plan_entry_t){
-      .sequence = seq,
-      .arrival = seq->group->arrival,
-      .num_computed = seq->num_computed_tokens,
-      .num_tokens = n,
-      .do_sample = seq->num_computed_tokens + n - seq->num_drafts == sequence_num_planned(seq) &&
-                   !sequence_scores_only(seq),
-      .output_position = seq->num_output_tokens + seq->num_output_placeholders,
-      .num_drafts = seq->num_drafts,
-      .num_charged = num_charged,
-      .charged_before = seq->num_charged,
-  };
+  plan_entry_t *entry = &plan->entries[plan->num_entries++];
+  entry->sequence = seq;
+  entry->arrival = seq->group->arrival;
+  entry->num_computed = seq->num_computed_tokens;
+  entry->num_tokens = n;
+  entry->do_sample = seq->num_computed_tokens + n - seq->num_drafts == sequence_num_planned(seq) &&
+                     !sequence_scores_only(seq);
+  entry->output_position = seq->num_output_tokens + seq->num_output_placeholders;
+  entry->num_drafts = seq->num_drafts;
+  entry->num_charged = num_charged;
+  entry->charged_before = seq->num_charged;
+  entry->late = false;
+  entry->num_snapshots = 0;
   seq->num_charged = charged + num_charged;
   seq->num_drafts = 0;
   plan->num_tokens += n;
-  plan_spend(scheduler, &plan->entries[plan->num_entries - 1], 1);
+  plan_spend(scheduler, entry, 1);
   table_written(scheduler, seq, n);
 }
 
@@ -230,10 +227,6 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   return MIN(n, budget);
 }
 
-int32_t plan_budget_left(const scheduler_t *scheduler) {
-  return scheduler->budget - scheduler->plan.num_tokens;
-}
-
 /* Adds lookahead slots: draft tokens after the one token of a decode, as many as the step can
  * verify at little extra cost (DRAFT_STEP_TOKENS). */
 static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
@@ -265,17 +258,29 @@ static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
   seq->num_wanted += seq->num_drafts;
 }
 
-static void drop_drafts(group_t *group) {
+/* Returns how many it dropped. */
+static int32_t drop_drafts(group_t *group) {
+  int32_t count = 0;
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    count += seq->num_drafts;
     seq->num_wanted -= seq->num_drafts;
     seq->num_drafts = 0;
   }
+  return count;
+}
+
+static bool has_drafts(const group_t *group) {
+  bool any = false;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    any = any || seq->num_drafts > 0;
+  return any;
 }
 
 /* Sets what the sequences of a group want whose index is at least `first`, or (before) below it, as
- * long as `part` lets more of them go. */
-static void want_part(scheduler_t *scheduler, group_t *group, int32_t first, bool before,
-                      int32_t *part) {
+ * long as `part` lets more of them go. Returns the sum. */
+static int32_t want_part(scheduler_t *scheduler, group_t *group, int32_t first, bool before,
+                         int32_t *part) {
+  int32_t total = 0;
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if ((seq->index < first) != before) continue;
     seq->num_drafts = seq->num_wanted = 0;
@@ -284,30 +289,26 @@ static void want_part(scheduler_t *scheduler, group_t *group, int32_t first, boo
     group->yield.part = seq->index + 1;
     seq->num_wanted = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
     add_drafts(scheduler, seq);
+    total += seq->num_wanted;
   }
+  return total;
 }
 
 /* Plans the next tokens of every sequence of the group, or of a part of them (plan_part), or of
  * none if the budget is too small. Returns false if the group itself was preempted. */
 bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
-  int32_t part = plan_part(scheduler, group), total = 0;
+  int32_t part = plan_part(scheduler, group);
   int32_t first = part < INT32_MAX ? group->yield.part : 0;
   group->beams_wait = false;
-  want_part(scheduler, group, first, false, &part);
-  want_part(scheduler, group, first, true, &part);
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    total += seq->num_wanted;
+  int32_t total = want_part(scheduler, group, first, false, &part);
+  if (first > 0) total += want_part(scheduler, group, first, true, &part);
   /* Drafts must leave one token for each sequence that may still decode in this step. */
   int32_t others =
       scheduler->options.max_num_seqs - scheduler->plan.num_entries - group_num_running(group);
-  if (total + others > plan_budget_left(scheduler) ||
-      table_need_group(scheduler, group) > slices_num_free(scheduler) ||
-      !plan_takes_drafts(scheduler, group)) {
-    drop_drafts(group);
-  }
-  total = 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    total += seq->num_wanted;
+  if (has_drafts(group) && (total + others > plan_budget_left(scheduler) ||
+                            table_need_group(scheduler, group) > slices_num_free(scheduler) ||
+                            !plan_takes_drafts(scheduler, group)))
+    total -= drop_drafts(group);
   if (total > plan_budget_left(scheduler)) return true;
   if (!plan_make_room(scheduler, group, table_need_group(scheduler, group), next)) return false;
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -369,7 +370,7 @@ static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool p
 /* Plans the prefills of `running`, without the groups that this plan has planned already. Returns
  * false if a group had to preempt itself. */
 static bool plan_prefills(scheduler_t *scheduler) {
-  for (group_t *group = scheduler->running.head, *next;
+  for (group_t *group = plan_first_prefill(scheduler), *next;
        group != NULL && plan_budget_left(scheduler) > 0 &&
        (plan_has_time(scheduler) || scheduler->pace.first != NULL);
        group = next) {
@@ -385,6 +386,7 @@ static bool plan_turns(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head, *next;
        group != NULL && plan_budget_left(scheduler) > 0; group = next) {
     next = group->next;
+    prefetch_group(next);
     if (is_passed(scheduler, group, false) || !plan_takes_turn(scheduler, group)) continue;
     group->planned_in = scheduler->num_plans;
     if (!plan_decode(scheduler, group, &next)) return false;
@@ -436,7 +438,7 @@ static void plan_swapped(scheduler_t *scheduler) {
 
 /* The first prefill of `running` that can compute in this step. */
 static group_t *first_prefill(scheduler_t *scheduler) {
-  for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+  for (group_t *group = plan_first_prefill(scheduler); group != NULL; group = group->next) {
     if (!group->forked && plan_is_prefill(group) && !group->masks.wait &&
         table_advance(scheduler, &group->sequence))
       return group;
@@ -508,6 +510,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   states_plan(scheduler);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *seq = plan->entries[i].sequence;
+    prefetch_entry(plan, i);
     waiting_note_served(&scheduler->waiting, seq->group);
     seq->num_computed_tokens += plan->entries[i].num_tokens;
     seq->num_in_flight_tokens += plan->entries[i].num_tokens;

@@ -59,15 +59,13 @@ typedef struct scheduler {
   int32_t table_stride, row_stride; /* ceil(max_model_len / block_size); times groups of layers */
   int32_t *token_table;             /* [num_rows, max_model_len], pages are touched lazily */
   int32_t *block_table;             /* [num_rows, row_stride] */
-  char *held_text;    /* [num_rows, STOP_STRING_BYTES_MAX] text that detokenizers hold back */
-  int32_t *free_rows; /* [num_free_rows] */
-  int32_t num_free_rows;
-  sequence_t *sequences;      /* [num_rows] sequences other than the first of a group */
-  sequence_t *free_sequences; /* linked by `next` */
+  char *held_text; /* [num_rows, STOP_STRING_BYTES_MAX] text that detokenizers hold back */
+  int32_t num_free_rows, *free_rows; /* [num_free_rows] */
+  sequence_t *sequences;             /* [num_rows] sequences other than the first of a group */
+  sequence_t *free_sequences;        /* linked by `next` */
   swap_t swap;
   /* Slots of states: one for each sequence that holds blocks, and one for each draft token. */
-  int32_t *free_states; /* [num_free_states] slots from 1 on; none without has_states */
-  int32_t num_free_states;
+  int32_t num_free_states, *free_states; /* [num_free_states] from 1 on; none without has_states */
   struct snapshots *snapshots; /* the prefix cache's, in slots behind these; NULL = none */
   slices_sum_t slices;
   cost_t cost;               /* of the steps that have ended */
@@ -144,7 +142,5 @@ void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
 /* Tokens whose blocks seq takes when it is admitted or swapped in: its known tokens, or, if its
  * group is protected, all that it may ever have. */
 int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *seq);
-/* Blocks that a sequence of `num_tokens` tokens needs. */
-int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens);
 
 #endif

@@ -11,6 +11,8 @@
 #include "engine/device/swap_ops.h"
 #include "engine/schedule/sequence.h"
 
+#include <stddef.h>
+
 typedef struct plan_entry {
   sequence_t *sequence;
   uint64_t arrival;        /* of its group: at commit the group object may serve another request */
@@ -68,6 +70,7 @@ typedef struct step_pace {
   double step_ns;       /* time of the step, less what plan_shorter sets aside */
   double client_ns;     /* time of a client, if another one decodes */
   int32_t num_decoding; /* clients that decode */
+  group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */
   double seats_ns;    /* of a step in which all of `running` decode; 0 = admission is not bounded */
   int32_t num_chunks; /* of prompts, so far */
   const group_t
@@ -75,5 +78,35 @@ typedef struct step_pace {
   uint64_t number; /* of the pace: each plan has another one */
   int32_t num_sat_out; /* groups that decode and do not in this step */
 } step_pace_t;
+
+/* ---- the processor's cache ---- */
+
+/* Thousands of sequences do not fit into the cache of a core, so a walk over them would wait for
+ * memory at each one. What it will read soon is brought there; nothing but the time changes. */
+enum { CACHE_LINE = 64, PREFETCH_FAR = 6, PREFETCH_NEAR = 3 }; /* bytes; entries ahead */
+
+static inline void prefetch_bytes(const void *first, size_t num_bytes) {
+  for (size_t i = 0; i < num_bytes; i += CACHE_LINE) __builtin_prefetch((const char *)first + i);
+}
+
+/* The next group of a queue; NULL is allowed. */
+static inline void prefetch_group(const group_t *group) {
+  prefetch_bytes(group, group != NULL ? offsetof(group_t, skip) : 0);
+}
+
+/* Before entry i of a plan is worked on: sequences of later entries and, once these are there, what
+ * they point to. */
+static inline void prefetch_entry(const plan_t *plan, int32_t i) {
+  if (i + PREFETCH_FAR < plan->num_entries)
+    prefetch_bytes(plan->entries[i + PREFETCH_FAR].sequence, sizeof(sequence_t));
+  if (i + PREFETCH_NEAR >= plan->num_entries) return;
+  const plan_entry_t *entry = &plan->entries[i + PREFETCH_NEAR];
+  const sequence_t *seq = entry->sequence;
+  const group_t *group = seq->group;
+  if (seq->row < 0) return; /* it has ended since */
+  __builtin_prefetch(&seq->tokens[entry->num_computed]);
+  prefetch_bytes(&group->arrival, offsetof(group_t, skip) - offsetof(group_t, arrival));
+  prefetch_bytes(group->request, sizeof(request_t));
+}
 
 #endif

@@ -388,7 +388,7 @@ static void validate(scheduler_t *scheduler, const plan_entry_t *entry) {
   int32_t block_size = scheduler->pool->block_size;
   const sequence_t *seq = entry->sequence;
   int32_t end = entry->num_computed + entry->num_tokens;
-  for (int32_t i = entry->num_computed / block_size; i * block_size < end; i++) {
+  for (int32_t i = block_index(scheduler->pool, entry->num_computed); i * block_size < end; i++) {
     block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
     if (block->filler != seq) continue;
     prefix_validate(scheduler->pool, seq->blocks[i], MIN(end - i * block_size, block_size));
@@ -413,7 +413,7 @@ static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int
 static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   block_pool_t *pool = scheduler->pool;
   sequence_t *seq = entry->sequence;
-  int32_t end = entry->num_computed + entry->num_tokens, num_full = end / pool->block_size;
+  int32_t end = entry->num_computed + entry->num_tokens, num_full = block_index(pool, end);
   while (seq->num_published < num_full) {
     int32_t i = seq->num_published, block = seq->blocks[i];
     if (!pool->blocks[block].identity.keyed) { /* else a fork has keyed it already */
@@ -433,7 +433,7 @@ static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
     }
     seq->num_published++;
   }
-  int32_t rows = end % pool->block_size;
+  int32_t rows = block_offset(pool, end);
   if (seq->num_published > num_full || rows == 0 || !pool->caching ||
       scheduler->options.has_states) /* no state stands behind a part of a block */
     return;
@@ -501,7 +501,7 @@ bool table_advance(scheduler_t *scheduler, sequence_t *seq) {
 /* Returns the block of the next position if a fork shares it, so that it must be copied before seq
  * writes; NO_BLOCK = no such block. */
 static int32_t shared_block(const scheduler_t *scheduler, const sequence_t *seq) {
-  int32_t block_size = scheduler->pool->block_size, i = seq->num_computed_tokens / block_size;
+  int32_t i = block_index(scheduler->pool, seq->num_computed_tokens);
   if (i >= seq->num_blocks) return NO_BLOCK;
   const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
   return block->ref_count > 1 && block->filler == NULL ? seq->blocks[i] : NO_BLOCK;
@@ -514,6 +514,9 @@ int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
 }
 
 int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
+  const sequence_t *only = &group->sequence;
+  if (only->next == NULL)
+    return only->num_wanted > 0 ? table_need(scheduler, only, only->num_wanted) : 0;
   int32_t need = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (seq->num_wanted == 0) continue;
@@ -540,7 +543,7 @@ static void unshare(scheduler_t *scheduler, sequence_t *seq, int32_t *entry) {
 }
 
 void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
-  int32_t i = seq->num_computed_tokens / scheduler->pool->block_size;
+  int32_t i = block_index(scheduler->pool, seq->num_computed_tokens);
   if (shared_block(scheduler, seq) != NO_BLOCK) {
     unshare(scheduler, seq, &seq->blocks[i]);
     for (int32_t s = 0; s < scheduler->pool->num_sides; s++)
@@ -552,7 +555,8 @@ void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
 
 void table_written(scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
   int32_t block_size = scheduler->pool->block_size, end = seq->num_computed_tokens + n;
-  for (int32_t i = seq->num_computed_tokens / block_size; i * block_size < end; i++) {
+  for (int32_t i = block_index(scheduler->pool, seq->num_computed_tokens); i * block_size < end;
+       i++) {
     block_written(scheduler->pool, seq->blocks[i]);
   }
 }

@@ -11,6 +11,21 @@
 
 #include "engine/schedule/scheduler.h"
 
+/* ---- tokens to blocks: by a shift, because it is done several times for each token ---- */
+/* Index, in a block table, of the block of a position. */
+static inline int32_t block_index(const block_pool_t *pool, int32_t position) {
+  return position >> pool->block_shift;
+}
+/* Place of a position in its block. */
+static inline int32_t block_offset(const block_pool_t *pool, int32_t position) {
+  return position & (pool->block_size - 1);
+}
+/* Blocks that a sequence of `num_tokens` tokens needs. */
+static inline int32_t scheduler_blocks_for(const scheduler_t *scheduler, int64_t num_tokens) {
+  const block_pool_t *pool = scheduler->pool;
+  return (int32_t)((num_tokens + pool->block_size - 1) >> pool->block_shift);
+}
+
 /* ---- rows ---- */
 /* Takes, at the first admission of a group, the rows and sequences that it will ever need. A row
  * has the ids of the output, behind the place of the prompt, and of the prompt those that lie in

@@ -10,10 +10,6 @@ static bool stands_before(const waiting_t *waiting, const group_t *left, const g
   return tenants_precedes(&waiting->tenants, left, right);
 }
 
-tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group) {
-  return &waiting->tenants.all[group->tenant];
-}
-
 /* ---- the skip list ---- */
 
 /* Level l + 1 holds a quarter of the groups of level l; all groups are in the list itself, below
@@ -168,11 +164,6 @@ void waiting_charge(waiting_t *waiting, const group_t *group, int32_t num_tokens
   tenant_t *tenant = waiting_tenant(waiting, group);
   tenant->served += (uint64_t)((int64_t)num_tokens * (SERVED_TOKEN / (int64_t)tenant->weight));
   tenants_update(&waiting->tenants, tenant);
-}
-
-void waiting_note_served(waiting_t *waiting, const group_t *group) {
-  uint64_t served = waiting_tenant(waiting, group)->served;
-  if (served > waiting->tenants.most_served) waiting->tenants.most_served = served;
 }
 
 static void lift(waiting_t *waiting, tenant_t *tenant) {

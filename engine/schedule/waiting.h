@@ -28,7 +28,9 @@ typedef struct waiting {
   tenants_t tenants;
 } waiting_t;
 
-tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group);
+static inline tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group) {
+  return &waiting->tenants.all[group->tenant];
+}
 
 /* Inserts a group that has just arrived. If no other group of its tenant waits, the tenant is
  * lifted to what the tenant whose turn is next was served, or, if none waits, to the most that any
@@ -48,7 +50,10 @@ void waiting_end(waiting_t *waiting, group_t *group);
 /* Tokens were planned for a group that are computed for the first time; below 0: not after all. */
 void waiting_charge(waiting_t *waiting, const group_t *group, int32_t num_tokens);
 /* The plan with tokens of the group is complete. */
-void waiting_note_served(waiting_t *waiting, const group_t *group);
+static inline void waiting_note_served(waiting_t *waiting, const group_t *group) {
+  uint64_t served = waiting_tenant(waiting, group)->served;
+  if (served > waiting->tenants.most_served) waiting->tenants.most_served = served;
+}
 
 /* A walk over the groups in their order. In between, groups may leave the queue and be inserted,
  * and tenants charged; a group that was met is not met again. NULL = no group is left. Each walk

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/table.h"
 #include "engine/schedule/window/side_blocks.h"
 #include "engine/schedule/window/window.h"
 
