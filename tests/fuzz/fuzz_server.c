@@ -132,14 +132,14 @@ static void check_piece(buffer_t *text, detokenized_t piece) {
 /* Stop strings, each behind its length, then a zero byte, then ids. A text that ends within a
  * character ends in U+FFFD, which is not searched. */
 void fuzz_stops(const uint8_t *data, size_t size) {
-  const char *strings[STOP_STRINGS_MAX];
-  size_t lengths[STOP_STRINGS_MAX];
+  const char *strings[STOP_STRINGS_MAX + 1];
+  size_t lengths[STOP_STRINGS_MAX + 1];
   int count = 0;
   inferd_error_t error = {0};
   if (bytes_tokenizer == NULL && tokenizer_load("models/demo", &bytes_tokenizer, &error) != 0) {
     abort();
   }
-  while (size > 1 && data[0] > 0 && count < STOP_STRINGS_MAX && data[0] < size) {
+  while (size > 1 && data[0] > 0 && count <= STOP_STRINGS_MAX && data[0] < size) {
     strings[count] = (const char *)data + 1;
     lengths[count++] = data[0];
     size -= 1u + data[0];
@@ -165,6 +165,12 @@ void fuzz_stops(const uint8_t *data, size_t size) {
   for (int i = 0; i < count && text.length > behind; i++) { /* no stop string is ever sent */
     if (memmem(text.data, text.length - behind, strings[i], lengths[i]) != NULL) abort();
   }
+  size_t length;
+  const char *string = stop_set_string(stops, stopped, &length);
+  if ((string != NULL) != (stopped >= 0)) abort();
+  if (string != NULL &&
+      (length != lengths[stopped] || memcmp(string, strings[stopped], length) != 0))
+    abort();
   buffer_free(&text);
   stop_set_free(stops);
   free(held);

@@ -15,27 +15,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A member is found by its name, which is the first of that name: names are not repeated. */
+static void look_up(const json_t *object, const json_t *member) {
+  char *name = strndup(member->key, member->key_length);
+  if (name == NULL || json_member(object, member->key, member->key_length) != member) abort();
+  bool whole = strlen(name) == member->key_length;
+  if (whole && (json_get(object, name) != member || !json_named(member, name))) abort();
+  free(name);
+}
+
 /* Visits every value, so that a bad pointer is used. */
 static uint64_t visit(const json_t *value) {
   uint64_t sum = value->type + value->length + value->key_length;
   int64_t whole;
   double real;
+  bool flag;
+  sum += (uint64_t)json_type_name(value)[0] + json_bool(value, &flag) + json_equals(value, "a");
   for (uint32_t i = 0; i < value->length && value->text != NULL; i++)
     sum += (uint8_t)value->text[i];
   for (uint32_t i = 0; i < value->key_length; i++) sum += (uint8_t)value->key[i];
   sum += json_int64(value, &whole) + (json_double(value, &real) ? 1u : 0u);
-  if (value->type == JSON_ARRAY || value->type == JSON_OBJECT)
-    JSON_EACH(child, value) sum += visit(child);
+  if (value->type == JSON_ARRAY || value->type == JSON_OBJECT) JSON_EACH(child, value) {
+      if (value->type == JSON_OBJECT) look_up(value, child);
+      sum += visit(child);
+    }
   return sum;
 }
 
 void fuzz_json(const uint8_t *data, size_t size) {
-  const json_limits_t *limits[] = {&json_limits_request, &json_limits_model};
+  static const json_limits_t loose = {.depth_max = 8,
+                                      .values_max = 64,
+                                      .key_bytes_max = 16,
+                                      .allow_infinity = true,
+                                      .allow_nul = true};
+  const json_limits_t *limits[] = {&json_limits_request, &json_limits_model, &loose};
   inferd_error_t error;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     json_doc_t *doc = NULL;
     if (json_parse((const char *)data, size, limits[i], &doc, &error) != 0) continue;
     (void)visit(json_root(doc));
+    if (json_memory(doc) > json_memory_bound((const char *)data, size, limits[i])) abort();
     json_free(doc);
   }
   char escaped[64];
