@@ -1,5 +1,7 @@
 /* fuzz_model.c: the files of a model directory: tokenizer.json, config.json, safetensors headers.
  *
+ * config: config.json, a 0xFF byte, generation_config.json, a 0xFF byte, the header of
+ * model.safetensors as below; of odd length there is a tokenizer, too. Or a GGUF file.
  * tokenizer: the file, a 0xFF byte, a text to encode, and behind another 0xFF byte the files beside
  * it, or instead of it. pattern: the same with a pre-tokenizer's pattern, which must cut the text
  * within its bounds. charsmap: the bytes of a blob. safetensors: the header's JSON; its length and
@@ -128,17 +130,36 @@ void fuzz_charsmap(const uint8_t *data, size_t size) {
   charsmap_free(map);
 }
 
+/* The header of a file of tensors, around which its length and a few zero bytes are put. */
+static void write_header(const char *name, const uint8_t *header, size_t length) {
+  size_t total = 8 + length + 64;
+  uint8_t *file = calloc(1, total);
+  if (file == NULL) abort();
+  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(length >> (8 * i));
+  if (length > 0) memcpy(file + 8, header, length);
+  fuzz_write(name, file, total);
+  free(file);
+}
+
 void fuzz_config(const uint8_t *data, size_t size) {
+  static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors",
+                                      "model.gguf"};
   blueprint_t blueprint;
   inferd_error_t error = {0};
-  size_t length;
+  size_t length[3];
   memset(&blueprint, 0, sizeof blueprint);
-  const uint8_t *config = fuzz_part(&data, &size, 0xFF, &length);
-  fuzz_write("config.json", config, length);
-  if (size > 0) fuzz_write("generation_config.json", data, size);
-  if (blueprint_read(fuzz_directory(), 0, -1, &blueprint, &error) == 0) blueprint_free(&blueprint);
-  fuzz_remove("config.json");
-  fuzz_remove("generation_config.json");
+  bool is_gguf = size > 4 && memcmp(data, "GGUF", 4) == 0, has_tokenizer = false;
+  if (is_gguf) fuzz_write(names[3], data, size);
+  for (int i = 0; i < 3 && !is_gguf; i++) {
+    const uint8_t *part = fuzz_part(&data, &size, 0xFF, &length[i]);
+    if (length[i] > 0 && i < 2) fuzz_write(names[i], part, length[i]);
+    if (length[i] > 0 && i == 2) write_header(names[2], part, length[2]);
+    has_tokenizer = i == 2 && length[2] % 2 == 1;
+  }
+  if (blueprint_read(fuzz_directory(), has_tokenizer ? 4096 : 0, has_tokenizer ? 2 : -1, &blueprint,
+                     &error) == 0)
+    blueprint_free(&blueprint);
+  fuzz_remove_parts(names, ARRAY_LEN(names));
 }
 
 /* Reads every byte, and gives it back. Without raw files the data is all zero. */
@@ -155,17 +176,6 @@ static void read_weights(bool all_zero) {
   }
   if ((all_zero && sum != 0) || weight_files_intact(files, &error) != 0) abort();
   weight_files_close(files);
-}
-
-/* The header of a file of tensors, around which its length and a few zero bytes are put. */
-static void write_header(const char *name, const uint8_t *header, size_t length) {
-  size_t total = 8 + length + 64;
-  uint8_t *file = calloc(1, total);
-  if (file == NULL) abort();
-  for (int i = 0; i < 8; i++) file[i] = (uint8_t)(length >> (8 * i));
-  if (length > 0) memcpy(file + 8, header, length);
-  fuzz_write(name, file, total);
-  free(file);
 }
 
 void fuzz_safetensors(const uint8_t *data, size_t size) {
