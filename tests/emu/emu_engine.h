@@ -43,16 +43,27 @@ struct LaunchShape {
   bool cooperative, may_overlap;
 };
 
+struct Argument {
+  const void *value;
+  size_t size;
+};
+enum { ARGUMENTS_MAX = 16 };
+
 /* A whole launch: `run(argument)` is called once on every CUDA thread. */
 struct Launch {
   LaunchShape shape;
   void (*run)(void *argument);
   void *argument;
   size_t argument_bytes;
+  const void *kernel; /* what cudaFuncSetAttribute was told */
+  /* The arguments one by one, at most ARGUMENTS_MAX; returns their number. */
+  unsigned (*list)(void *argument, Argument *places);
 };
 
 /* Runs a grid to its end, on the host; false after a fault, whose text is on stderr. */
 bool run_grid(const Launch &launch);
+/* What a stream does with a launch: run_grid, unless a test puts something else there. */
+extern bool (*launch_runner)(const Launch &launch);
 /* On the host: faults so far, and the text of the last one ("" without one). */
 unsigned fault_count();
 const char *fault_text();

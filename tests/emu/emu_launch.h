@@ -12,8 +12,8 @@
 namespace emu {
 
 /* Checks the configuration as the driver does and queues the launch; `release(argument)` is called
- * once, when nothing can run it any more. `kernel` is what cudaFuncSetAttribute was told. */
-cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch, const void *kernel,
+ * once, when nothing can run it any more. */
+cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch,
                            void (*release)(void *argument));
 
 template <class... P> struct KernelCall {
@@ -22,6 +22,16 @@ template <class... P> struct KernelCall {
   static void run(void *call) {
     KernelCall *c = static_cast<KernelCall *>(call);
     std::apply(c->kernel, c->arguments);
+  }
+  static unsigned list(void *call, Argument *places) {
+    KernelCall *c = static_cast<KernelCall *>(call);
+    unsigned count = 0;
+    std::apply(
+        [&](auto &...value) {
+          ((places[count++] = {&value, sizeof value}), ...);
+        },
+        c->arguments);
+    return count;
   }
   static void release(void *call) { delete static_cast<KernelCall *>(call); }
 };
@@ -32,8 +42,10 @@ cudaError_t launch(const LaunchShape &shape, cudaStream_t stream, void (*kernel)
   typedef KernelCall<P...> Call;
   Call *call =
       new Call{kernel, std::tuple<std::decay_t<P>...>(static_cast<std::decay_t<P>>(arguments)...)};
-  return enqueue_launch(stream, Launch{shape, Call::run, call, sizeof *call},
-                        reinterpret_cast<const void *>(kernel), Call::release);
+  static_assert(sizeof...(P) <= ARGUMENTS_MAX, "a kernel of so many parameters");
+  const void *address = reinterpret_cast<const void *>(kernel);
+  return enqueue_launch(stream, Launch{shape, Call::run, call, sizeof *call, address, Call::list},
+                        Call::release);
 }
 
 } // namespace emu

@@ -99,17 +99,16 @@ static const char *launch_refusal(const LaunchShape &s, const void *kernel) {
   return nullptr;
 }
 
-cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch, const void *kernel,
-                           void (*release)(void *)) {
+cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch, void (*release)(void *)) {
   std::shared_ptr<void> arguments(launch.argument, release);
   Call call("launch");
   if (call.error) return call.error;
-  if (const char *why = launch_refusal(launch.shape, kernel)) {
+  if (const char *why = launch_refusal(launch.shape, launch.kernel)) {
     fprintf(stderr, "emu: launch of %s refused: %s\n", launch.shape.name, why);
     return set_error(cudaErrorInvalidConfiguration);
   }
   return set_error(enqueue(stream, [launch, arguments] {
-    if (!run_grid(launch)) set_error(cudaErrorLaunchFailure);
+    if (!launch_runner(launch)) set_error(cudaErrorLaunchFailure);
     check_guards(launch.shape.name);
   }));
 }

@@ -18,6 +18,7 @@ namespace emu {
 
 __thread Thread *current;
 Engine &engine = *new Engine;
+bool (*launch_runner)(const Launch &launch) = run_grid;
 
 enum { POLLS_MAX = 3000000, THREADS_MAX = 1024 };
 
