@@ -479,6 +479,7 @@ parity:
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk
+include tests/ptx/ptx.mk
 include cuda/dev/bundle.mk
 include config/package/package.mk
 
