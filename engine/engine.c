@@ -112,6 +112,14 @@ void engine_activity(const engine_t *engine, engine_activity_t *out) {
   out->request_id = atomic_load_explicit(&activity->request_id, memory_order_relaxed);
 }
 
+static void publish_forecast(engine_t *engine) {
+  int requests = atomic_load(&engine->queued_requests);
+  double mean = (double)atomic_load(&engine->queued_tokens) / MAX(requests, 1);
+  forecast_t forecast = scheduler_forecast(engine->scheduler, mean);
+  atomic_store(&engine->wait_token_ns, (long long)fmin(forecast.token_ns, 1e15));
+  atomic_store(&engine->wait_base_us, (long long)fmin(forecast.base_ns / 1e3, 1e15));
+}
+
 /* Updates the smoothed rate of finished requests, over windows of at least a second, from which
  * Retry-After is computed. */
 static void update_rate(engine_t *engine, uint64_t now_ns) {
@@ -292,6 +300,7 @@ static void commit(engine_t *engine) {
   count_step(stats->steps_by_results, count_results(stats) - results_before);
   stats->last_step_ns = engine->lap_ns;
   update_rate(engine, engine->lap_ns);
+  publish_forecast(engine);
   publish_stats(engine);
   wake_loop(engine, false);
 }

@@ -87,8 +87,7 @@ struct engine {
   int32_t num_groups;
   uint64_t next_arrival;
   int32_t num_live; /* groups in use */
-
-  share_t *share; /* who waits, and who makes room; made by engine_new */
+  share_t *share;   /* who waits, and who makes room; made by engine_new */
   /* Loop thread only: requests submitted whose EVENT_DONE was not drained; slots without one. */
   int32_t loop_live;
   int32_t *free_slots; /* [num_groups - loop_live] */
@@ -100,6 +99,7 @@ struct engine {
   unsigned adapter_epoch_seen;
   uint64_t queue_check_ns;      /* when the deadlines of waiting requests were checked last */
   atomic_int finish_rate_milli; /* requests per 1000 seconds, smoothed; 0 = unknown */
+  atomic_llong wait_token_ns, wait_base_us; /* of scheduler_forecast */
   uint64_t rate_window_ns;
   int32_t rate_window_count;
 

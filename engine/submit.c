@@ -249,10 +249,14 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
   return 0;
 }
 
+/* Until what waits now has begun: by the rate at which requests end, which says how fast seats
+ * become free, and by the costs of their prompts, which are known before any has ended. */
 int engine_retry_after_s(const engine_t *engine) {
   int rate = atomic_load(&engine->finish_rate_milli);
-  if (rate <= 0) return 1;
-  double wait_s = (atomic_load(&engine->queued_requests) + 1) * 1000.0 / rate;
+  double prompts_us = (double)atomic_load(&engine->queued_tokens) *
+                      (double)atomic_load(&engine->wait_token_ns) / 1e3;
+  double wait_s = (prompts_us + (double)atomic_load(&engine->wait_base_us)) / 1e6;
+  if (rate > 0) wait_s = fmax(wait_s, (atomic_load(&engine->queued_requests) + 1) * 1000.0 / rate);
   return wait_s < 1 ? 1 : wait_s > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)ceil(wait_s);
 }
 

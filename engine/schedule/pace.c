@@ -95,12 +95,15 @@ void plan_pace(scheduler_t *scheduler) {
     plan_note_begun(scheduler, group);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;
+      if (!group->forked) pace->prompt_tokens += plan_tokens_left(group);
       continue;
     }
     if (!is_bounded) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
+    double ns = decode_ns(scheduler, group);
     pace->num_decoding += client->num_decodes++ == 0;
-    client->decodes_ns += decode_ns(scheduler, group);
+    client->decodes_ns += ns;
+    pace->decodes_ns += ns;
   }
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
@@ -243,4 +246,25 @@ void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_t
   pace_of(scheduler, seq->group)->aside_ns += ns;
   scheduler->pace.step_ns -= ns;
   scheduler->pace.num_chunks += times;
+}
+
+/* ---- what is to come ---- */
+
+/* A step has the time for prompts that decodes leave, or all its tokens; at least a block. */
+forecast_t scheduler_forecast(const scheduler_t *scheduler, double mean_tokens) {
+  const cost_t *cost = &scheduler->cost;
+  const step_pace_t *pace = &scheduler->pace;
+  double token_ns = cost->ns[COST_TOKEN] + cost->ns[COST_PAIR] * mean_tokens / 2;
+  double beside_ns = cost->ns[COST_STEP] + pace->decodes_ns;
+  double most_ns = scheduler->options.max_num_batched_tokens * token_ns;
+  double bound_ns = scheduler->options.pace.step_ns;
+  if (!cost_is_known(cost) || token_ns <= 0) return (forecast_t){0};
+  if (bound_ns > 0 && pace->is_on)
+    most_ns = MIN(most_ns, bound_ns - beside_ns - cost->ns[COST_ROW]);
+  most_ns = MAX(most_ns, scheduler->pool->block_size * token_ns);
+  double each_ns = token_ns * (1 + beside_ns / most_ns);
+  double queries = (double)scheduler->prefix_queries_tokens;
+  double cached = queries > 0 ? (double)scheduler->prefix_hits_tokens / queries : 0;
+  return (forecast_t){.base_ns = pace->prompt_tokens * each_ns,
+                      .token_ns = each_ns * MAX(1 - cached, 0)};
 }

@@ -71,13 +71,25 @@ typedef struct step_pace {
   double client_ns;     /* time of a client, if another one decodes */
   int32_t num_decoding; /* clients that decode */
   group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */
-  double seats_ns;    /* of a step in which all of `running` decode; 0 = admission is not bounded */
-  int32_t num_chunks; /* of prompts, so far */
+  double seats_ns;   /* of a step in which all of `running` decode; 0 = admission is not bounded */
+  double decodes_ns; /* of a step in which every group decodes that can; 0 = costs are unknown */
+  double prompt_tokens; /* that the prefills of `running` have left */
+  int32_t num_chunks;   /* of prompts, so far */
   const group_t
       *first;      /* the prefill of `running` that gets a block whatever it costs; NULL = none */
   uint64_t number; /* of the pace: each plan has another one */
   int32_t num_sat_out; /* groups that decode and do not in this step */
 } step_pace_t;
+
+/* How long prompts wait, by the learned costs and what runs now: a prompt that comes behind n
+ * tokens of prompts in the queue is computed after base_ns + (n + its own) * token_ns. */
+typedef struct forecast {
+  double base_ns;  /* for prompts that are being computed */
+  double token_ns; /* for a token of a prompt; the steps' decodes and cached tokens count in it */
+} forecast_t;
+struct scheduler;
+/* As of the last plan. `mean_tokens`: of a prompt. All 0 while no cost is known. */
+forecast_t scheduler_forecast(const struct scheduler *scheduler, double mean_tokens);
 
 /* ---- the processor's cache ---- */
 

@@ -189,6 +189,22 @@ TEST_DEPTHS(a_full_queue_refuses_and_recovers) {
   client_free(c);
 }
 
+/* Before any request has ended, the costs of the prompts alone say how long it takes. */
+Test(engine, the_time_of_a_retry_is_that_of_the_prompts_that_wait) {
+  engine_options_t options = client_options(&ops_fake);
+  client_t *c = client_new(&options);
+  EXPECT_EQ(engine_retry_after_s(c->engine), 1);
+  atomic_store(&c->engine->queued_tokens, 40000);
+  atomic_store(&c->engine->wait_token_ns, 500000);
+  EXPECT_EQ(engine_retry_after_s(c->engine), 20);
+  atomic_store(&c->engine->wait_base_us, 2000000);
+  EXPECT_EQ(engine_retry_after_s(c->engine), 22);
+  atomic_store(&c->engine->finish_rate_milli, 10); /* seats become free more slowly than that */
+  EXPECT_EQ(engine_retry_after_s(c->engine), 100);
+  atomic_store(&c->engine->queued_tokens, 0);
+  client_free(c);
+}
+
 /* One client fills the queue; another, which has less, takes places of it. */
 TEST_DEPTHS(a_client_that_fills_the_queue_makes_room_for_another) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 500000};

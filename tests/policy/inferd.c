@@ -43,6 +43,16 @@ static void end(server_t *server, group_t *group, sequence_status_t status) {
   free(served);
 }
 
+/* What engine_retry_after_s takes from the costs, for a request that enters. */
+static double forecast_s(const server_t *server, const job_t *job) {
+  const group_queue_t *queue = &server->scheduler->waiting.queue;
+  double tokens = job->prompt;
+  for (const group_t *group = queue->head; group != NULL; group = group->next)
+    tokens += group->sequence.num_prompt_tokens;
+  forecast_t forecast = scheduler_forecast(server->scheduler, tokens / (queue->count + 1));
+  return (forecast.base_ns + tokens * forecast.token_ns) * 1e-9;
+}
+
 static void receive(server_t *server, job_t *job) {
   const policy_t *policy = server->policy;
   if (policy->queue_max > 0 && server->scheduler->waiting.queue.count >= policy->queue_max) {
@@ -52,6 +62,7 @@ static void receive(server_t *server, job_t *job) {
   served_t *served = calloc(1, sizeof *served);
   if (served == NULL) exit(1);
   served->job = job;
+  job->forecast_s = forecast_s(server, job);
   served->request = (request_t){.prompt_ids = job->ids,
                                 .num_prompt_tokens = job->prompt,
                                 .prompt_keys = job->keys,

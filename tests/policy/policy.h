@@ -24,6 +24,7 @@ typedef struct job {
   struct job *later;      /* in the list of those that come later */
   /* what it got; times since the start, 0 = never */
   double came_s, first_s, last_s;
+  double forecast_s; /* of the first token, when it came; 0 = none */
   int32_t num_tokens, num_cached;
   bool refused;
 } job_t;
@@ -86,10 +87,11 @@ typedef struct result {
   double first_p50_s, first_p99_s; /* time to the first token, of those that got one */
   double token_s;                  /* time of an output token, mean over requests */
   double gap_p99_s;
-  double hits;           /* share of the prompt tokens that came from the cache */
-  double longest_wait_s; /* for the first token, or for the refusal */
-  double smallest;       /* share in time of the client with the fewest requests */
-  double fairness;       /* Jain's index of the tenants' shares in time */
+  double hits;             /* share of the prompt tokens that came from the cache */
+  double longest_wait_s;   /* for the first token, or for the refusal */
+  double off_p50, off_p90; /* forecasts of waits of half a second or more: relative errors */
+  double smallest;         /* share in time of the client with the fewest requests */
+  double fairness;         /* Jain's index of the tenants' shares in time */
   int count, refused;
 } result_t;
 

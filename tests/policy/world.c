@@ -4,12 +4,14 @@
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* In time: the first token within a second, in more for a prompt above 8,192 tokens; and 50 ms for
  * each further one, on average. */
 static const double FIRST_S = 1, TOKEN_S = 0.05, LONG_TOKENS = 8192, DRAIN_S = 60;
+static const double WAIT_S = 0.5; /* shorter waits are no test of a forecast */
 
 void world_begin(world_t *world, const load_t *load, uint64_t seed,
                  const coefficients_t *coefficients) {
@@ -141,6 +143,20 @@ static bool is_good(const job_t *job) {
          token_time(job) <= TOKEN_S;
 }
 
+/* The quantiles of the relative errors of forecasts; 0 where none was due. */
+static void rate_forecasts(const world_t *world, double *errors, result_t *result) {
+  int count = 0;
+  for (int i = 0; i < world->trace.count; i++) {
+    const job_t *job = &world->trace.jobs[i];
+    double wait_s = job->first_s - job->came_s;
+    if (job->first_s == 0 || job->forecast_s == 0 || wait_s < WAIT_S) continue;
+    errors[count++] = fabs(job->forecast_s / wait_s - 1);
+  }
+  qsort(errors, (size_t)count, sizeof *errors, compare);
+  result->off_p50 = quantile(errors, count, 0.5);
+  result->off_p90 = quantile(errors, count, 0.9);
+}
+
 static double jain(const double *good, const int *count) {
   double sum = 0, squares = 0;
   int tenants = 0;
@@ -186,6 +202,7 @@ result_t world_result(const world_t *world) {
   result.good /= MAX(result.count, 1);
   result.first_p50_s = quantile(firsts, num_firsts, 0.5);
   result.first_p99_s = quantile(firsts, num_firsts, 0.99);
+  rate_forecasts(world, firsts, &result);
   result.token_s = token_s / MAX(num_long, 1);
   result.gap_p99_s = gap_quantile(world, 0.99);
   result.fairness = jain(good, of);

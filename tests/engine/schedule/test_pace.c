@@ -223,3 +223,71 @@ Test(pace, costs_are_learned_from_the_plans_that_ran) {
   cr_assert_float_eq(cost_ns(&rig->scheduler->cost, &decode), 2.1e6, 0.1e6);
   rig_free(rig);
 }
+
+/* ---- how long what waits will wait ---- */
+
+static double ns_until(rig_t *rig, const group_t *last) {
+  double ns = 0;
+  while (sequence_in_prefill(&last->sequence)) {
+    rig_step(rig);
+    ns += cost_ns(&rig->scheduler->cost, &rig->scheduler->plan.work);
+    rig_commit(rig, 1);
+  }
+  return ns;
+}
+
+static double forecast_ns(const rig_t *rig, double tokens) {
+  forecast_t forecast = scheduler_forecast(rig->scheduler, 0);
+  return forecast.base_ns + tokens * forecast.token_ns;
+}
+
+Test(pace, prompts_that_wait_are_computed_when_the_forecast_says) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6}, false);
+  add(rig, 1, 8);
+  run(rig, 2);
+  double forecast = forecast_ns(rig, 1600);
+  add(rig, 1, 800);
+  group_t *last = add(rig, 1, 800);
+  double took = ns_until(rig, last); /* the first of the two decodes beside the second by then */
+  EXPECT_GE(forecast, 0.9 * took);
+  EXPECT_LE(forecast, took);
+  rig_free(rig);
+}
+
+Test(pace, a_forecast_counts_what_prompts_that_run_have_left) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6}, false);
+  add(rig, 1, 8);
+  run(rig, 1);
+  group_t *last = add(rig, 1, 900);
+  run(rig, 3);
+  rig_step(rig);
+  double forecast = forecast_ns(rig, 0);
+  double took = cost_ns(&rig->scheduler->cost, &rig->scheduler->plan.work);
+  rig_commit(rig, 1);
+  took += ns_until(rig, last);
+  EXPECT_GE(forecast, 0.95 * took);
+  EXPECT_LE(forecast, 1.05 * took);
+  rig_free(rig);
+}
+
+Test(pace, without_known_costs_nothing_is_forecast) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6}, false);
+  rig->scheduler->cost.num_steps = 0;
+  add(rig, 1, 8);
+  run(rig, 1);
+  EXPECT_EQ(forecast_ns(rig, 1000), 0);
+  rig_free(rig);
+}
+
+Test(pace, what_the_cache_usually_has_is_not_waited_for) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6}, false);
+  add(rig, 1, 8);
+  run(rig, 2);
+  double all = forecast_ns(rig, 1000);
+  rig->scheduler->prefix_queries_tokens = 4000;
+  rig->scheduler->prefix_hits_tokens = 3000;
+  double quarter = forecast_ns(rig, 1000);
+  EXPECT_GE(quarter, 0.249 * all);
+  EXPECT_LE(quarter, 0.251 * all);
+  rig_free(rig);
+}
