@@ -64,7 +64,7 @@ typedef struct encoder {
   activation_t pooler;
   bool mean_pooled; /* it reads the mean over all tokens, not the first (of a decoder: the last) */
   /* A score is the logit of the second token minus that of the first: rows of the head. */
-  bool judges;
+  bool judges, answer_rows; /* GGUF: the file has those rows alone, that of the second first */
   int32_t answer_ids[2];
 } encoder_t;
 

@@ -49,7 +49,8 @@ typedef enum dim {
   DIM_NOPE,       /* n */
   DIM_PER_LAYER,  /* P: embeddings of a layer */
   DIM_PER_LAYERS,
-  DIM_ONE
+  DIM_ONE,
+  DIM_ANSWERS /* rows of the head that a model which judges reads */
 } dim_t;
 
 /* When a tensor, or its bias, is expected. */
@@ -97,6 +98,7 @@ typedef enum when {
   WHEN_LABELS, /* the model classifies */
   WHEN_POOLER_BIAS,
   WHEN_LABELS_NORM_BIAS,
+  WHEN_ANSWERS,
   WHEN_PER_LAYER /* layers have embeddings of their own */
 } when_t;
 
@@ -142,5 +144,6 @@ extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm,
 extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee;
 extern const layout_t layout_gguf_olmo, layout_gguf_routed, layout_gguf_glm4_moe;
 extern const layout_t layout_gguf_deepseek2, layout_gguf_deepseek3;
+extern const layout_t layout_gguf_bert, layout_gguf_nomic_bert, layout_gguf_modern_bert;
 
 #endif

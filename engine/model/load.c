@@ -471,13 +471,14 @@ static const void *given_row(void *context, int64_t row, void *scratch) {
 /* One layer, from a hidden row to the difference of two logits. */
 static void load_judge(model_load_t *load, model_t *model) {
   const blueprint_t *bp = &model->blueprint;
-  const tensor_role_t role = bp->tied ? ROLE_EMBED : ROLE_HEAD;
+  const bool apart = bp->encoder.answer_rows;
+  const tensor_role_t role = bp->tied && !apart ? ROLE_EMBED : ROLE_HEAD;
   const int32_t width = bp->embed_size;
   float *rows[2] = {0};
   weight_t *weight = NULL;
   if (!bp->encoder.judges || load->code != 0) return;
   for (int i = 0; i < 2 && load->code == 0; i++) {
-    const int64_t row = bp->encoder.answer_ids[i];
+    const int64_t row = apart ? 1 - i : bp->encoder.answer_ids[i];
     load->code = weight_loader_rows(&load->loader, role, -1, DTYPE_F32, row, 1, (void **)&rows[i],
                                     load->error);
   }

@@ -57,6 +57,7 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_PER_LAYER: return bp->per_layer_size;
   case DIM_PER_LAYERS: return (int64_t)bp->num_layers * bp->per_layer_size;
   case DIM_ONE: return 1;
+  case DIM_ANSWERS: return 2;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
   }
   return 0;
@@ -100,6 +101,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_PER_LAYER] = "hidden_size_per_layer_input",
       [DIM_PER_LAYERS] = "num_hidden_layers x hidden_size_per_layer_input",
       [DIM_ONE] = "1",
+      [DIM_ANSWERS] = "yes and no",
       [DIM_POSITIONS] = "max_position_embeddings",
   };
   return names[dim];
@@ -150,6 +152,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_NOT_FIRST_BIAS:
     return !bp->encoder.plain_norms && (layer > 0 || !bp->encoder.first_unnormed);
   case WHEN_PER_LAYER: return bp->per_layer_size > 0;
+  case WHEN_ANSWERS: return bp->encoder.answer_rows;
   case WHEN_LABELS: return bp->encoder.num_labels > 0;
   case WHEN_POOLER_BIAS: return bp->encoder.num_labels > 0 && bp->encoder.pooler_bias;
   case WHEN_LABELS_NORM_BIAS: return bp->encoder.num_labels > 0 && !bp->encoder.plain_norms;

@@ -13,7 +13,7 @@ import struct
 import tempfile
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type, GGUFWriter
+from gguf import GGMLQuantizationType as Type, GGUFWriter, PoolingType
 from gguf.quants import quantize
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests/fuzz/corpus")
@@ -84,6 +84,46 @@ def gguf(arch="llama", kind=Type.Q8_0, spm=False, experts=False, split=0, bare=F
         return [open(os.path.join(scratch, name), "rb").read() for name in files]
 
 
+def encoder(unigram):
+    """BERT with a classifier, and the vocabulary of WordPiece or of SentencePiece's Unigram."""
+    with tempfile.TemporaryDirectory() as scratch:
+        w = GGUFWriter(os.path.join(scratch, "m.gguf"), "bert")
+        w.add_block_count(LAYERS)
+        w.add_context_length(16)
+        w.add_embedding_length(H)
+        w.add_feed_forward_length(F)
+        w.add_head_count(2)
+        w.add_layer_norm_eps(1e-12)
+        w.add_pooling_type(PoolingType.MEAN)
+        w.add_array("bert.classifier.output_labels", ["a", "b"])
+        w.add_tokenizer_model("t5" if unigram else "bert")
+        marked = ["<unk>", "<s>", "</s>", "\u2581a", "b", "\u2581", "ab", "\u2581A"]
+        w.add_token_list(marked if unigram else ["[UNK]", "[CLS]", "[SEP]", *marked[3:]])
+        w.add_token_types([2 if unigram else 3, 3, 3, 1, 1, 1, 1, 5])
+        if unigram:
+            w.add_token_scores([0.0] * 3 + [-1.0, -2.0, -2.5, -3.0, -4.0])
+            w.add_precompiled_charsmap(b"\0\x04\0\0" + bytes(1024) + b"a\0")
+        shapes = {"token_embd.weight": (8, H), "token_types.weight": (2, H),
+                  "position_embd.weight": (16, H), "cls.weight": (H, H), "cls.bias": (H,),
+                  "cls.output.weight": (2, H), "cls.output.bias": (2,)}
+        sizes = {"attn_q": (H, H), "attn_k": (H, H), "attn_v": (H, H), "attn_output": (H, H),
+                 "ffn_up": (F, H), "ffn_down": (H, F)}
+        for name in ("token_embd_norm", "blk.0.attn_output_norm", "blk.0.layer_output_norm"):
+            shapes |= {f"{name}.weight": (H,), f"{name}.bias": (H,)}
+        for name, shape in sizes.items():
+            shapes |= {f"blk.0.{name}.weight": shape, f"blk.0.{name}.bias": shape[:1]}
+        for name, shape in shapes.items():
+            kind = Type.Q8_0 if len(shape) == 2 else Type.F32
+            values = np.full(shape, 0.5, np.float32)
+            w.add_tensor(name, quantize(values, kind), raw_dtype=kind)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+        with open(os.path.join(scratch, "m.gguf"), "rb") as file:
+            return file.read()
+
+
 SIZES = {"F32": 4, "F16": 2, "I32": 4, "U8": 1, "I8": 1, "F8_E4M3": 1, "I64": 8}
 G, N = 16, H  # group size, rows of q_proj
 QUANTISED = {
@@ -141,6 +181,8 @@ def main():
     save("gguf", "olmo2", gguf(arch="olmo2", kind=Type.Q5_1, spm=True)[0])
     save("gguf", "numbers", gguf(arch="gemma3", kind=Type.F16)[0][:6000])
     save("gguf", "bare", gguf(bare=True)[0])
+    save("gguf", "wordpiece", encoder(False))
+    save("gguf", "unigram", encoder(True))
     first, second = gguf(kind=Type.Q4_0, split=7)[:2]
     pairs = {"two": (first, second), "ring": (first, first), "reversed": (second, first),
              "cut": (first, second[:200]), "one": (first, b""), "bare": (first[:64], second)}

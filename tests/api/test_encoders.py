@@ -66,6 +66,9 @@ def check(inferd, directory, *flags):
     ("llama-labels", [], "classifies pooling last, 3 labels, sigmoid"),
     ("qwen3-judge", ["--task", "rerank"], "of yes or no to a question"),
     ("qwen3-judge-untied-bf16", [], "of yes or no to a question"),
+    ("gguf-bert-mean", [], "embeds    pooling mean"),
+    ("gguf-xlmr-rank", [], "reranks   pooling cls, 1 label, sigmoid"),
+    ("gguf-qwen3-judge", [], "of yes or no to a question"),
 ])
 def test_check_says_the_task(inferd, name, flags, says):
     status, text = check(inferd, ROOT / "tests/vectors/encoders" / name, *flags)
@@ -82,6 +85,7 @@ def test_check_says_the_task(inferd, name, flags, says):
     ("bert-mean", ["--task", "classify"], "has no classifier"),
     ("bert-mean", ["--task", "rerank"], "is no Qwen3 that answers yes or no"),
     ("qwen3-rank", ["--skip-tokenizer-init"], "which needs texts"),
+    ("gguf-bert-labels", [], "\"cls.weight\" is missing: converters leave the pooler"),
 ])
 def test_a_task_that_the_model_cannot_do_is_refused_by_name(inferd, name, flags, says):
     status, text = check(inferd, ROOT / "tests/vectors/encoders" / name, *flags)

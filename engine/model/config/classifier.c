@@ -1,10 +1,12 @@
-/* classifier.c: config.json: names of labels, and what makes probabilities of scores.
+/* classifier.c: config.json, or a GGUF file: names of labels, and what makes probabilities of
+ * scores.
  *
  * Reference: vLLM, whose order this is: the kind of problem, then what sentence-transformers wrote,
  * then sigmoid for one label and softmax for more. Any thread, no state.
  */
 #include "engine/model/config/classifier.h"
 
+#include "engine/base/buffer.h"
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
 #include "engine/model/config/config.h"
@@ -83,6 +85,43 @@ static void read_labels(config_reader_t *reader, int32_t num_labels, classifier_
   }
 }
 
+/* The same of a GGUF file. */
+static int read_gguf(const char *path, int32_t num_labels, classifier_files_t *out,
+                     inferd_error_t *error) {
+  gguf_t *gguf;
+  buffer_t json = {0};
+  json_doc_t *doc = NULL;
+  char key[128], index[24];
+  const char *text = "";
+  size_t at = 0, length;
+  int code = gguf_open(path, false, &gguf, error);
+  if (code != 0) return code;
+  const gguf_value_t *architecture = gguf_get(gguf, "general.architecture");
+  bool named = gguf_next_string(architecture, &at, &text, &length) && length < 64;
+  snprintf(key, sizeof key, "%.*s.classifier.output_labels", named ? (int)length : 0, text);
+  const gguf_value_t *names = gguf_get(gguf, key);
+  buffer_text(&json, "{\"id2label\":{");
+  at = 0;
+  for (int32_t i = 0; i < num_labels && gguf_next_string(names, &at, &text, &length); i++) {
+    snprintf(index, sizeof index, "%s\"%d\":", i > 0 ? "," : "", i);
+    buffer_text(&json, index);
+    buffer_quote(&json, text, length);
+  }
+  buffer_text(&json, "}}");
+  if (json.failed) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for labels");
+  if (code == 0) code = json_parse(json.data, json.length, &limits, &doc, error);
+  if (code == 0) {
+    config_reader_t reader = {.file = path, .root = json_root(doc), .error = error};
+    read_activation(&reader, num_labels, out);
+    if (num_labels > 0) read_labels(&reader, num_labels, out);
+    code = reader.code;
+  }
+  json_free(doc);
+  buffer_free(&json);
+  gguf_close(gguf);
+  return code;
+}
+
 /* [no, yes]. */
 static void read_answers(config_reader_t *reader, classifier_files_t *out) {
   const json_t *given = config_get(reader, "classifier_from_token");
@@ -106,7 +145,7 @@ int classifier_read(const char *dir, int32_t num_labels, classifier_files_t *out
   model_file_t file;
   *out = (classifier_files_t){.activation = SCORE_SIGMOID, .answers = {"no", "yes"}};
   int code = gguf_find(dir, path, sizeof path, error);
-  if (code != 0) return code < 0 ? code : 0;
+  if (code != 0) return code < 0 ? code : read_gguf(path, num_labels, out, error);
   code = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &limits, &file, error);
   if (code != 0 || file.doc == NULL) return error_within(error, code, dir);
   config_reader_t reader = {.file = "config.json", .root = json_root(file.doc), .error = error};

@@ -9,7 +9,7 @@
 
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
-#include "engine/model/config/config_gguf.h"
+#include "engine/model/gguf/config_gguf.h"
 #include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tensors.h"

@@ -228,6 +228,7 @@ static int read_directory(const char *dir, embedding_files_t *out, inferd_error_
 
 static int read_gguf(const char *path, embedding_files_t *out, inferd_error_t *error) {
   static const pooling_t poolings[] = {POOLING_NONE, POOLING_MEAN, POOLING_CLS, POOLING_LAST};
+  enum { RANK = 4 };
   gguf_t *gguf;
   char key[128];
   int64_t number = 0;
@@ -239,7 +240,12 @@ static int read_gguf(const char *path, embedding_files_t *out, inferd_error_t *e
   snprintf(key, sizeof key, "%.*s.pooling_type", length,
            length > 0 ? (const char *)architecture->data : "");
   bool given = gguf_int(gguf_get(gguf, key), 0, &number);
-  if (given && (number < 0 || number >= (int64_t)ARRAY_LEN(poolings))) {
+  if (given && number == RANK) { /* a file with its classifier is never asked for its pooling */
+    code = error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s is 4 (rank), but the file has no classifier (cls.output.weight); take the "
+                     "model as safetensors",
+                     key);
+  } else if (given && (number < 0 || number >= (int64_t)ARRAY_LEN(poolings))) {
     code = error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "%s is %lld, supported: 0 (none), 1 (mean), 2 (cls), 3 (last)", key,
                      (long long)number);

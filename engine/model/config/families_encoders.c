@@ -8,10 +8,11 @@
 
 /* What BERT and those that only renamed it have in common. */
 #define BERT_LIKE(names)                                                                           \
-  .layout = &(names), .hidden_size = 768, .intermediate_size = 3072, .num_layers = 12,             \
-  .num_heads = 12, .max_positions = 512, .eos_id = -1, .bos_id = -1, .norm_eps = 1e-12,            \
-  .activation = "gelu", .norm = NORM_LAYER, .qkv_bias = true, .o_bias = true, .mlp_bias = true,    \
-  .block = BLOCK_POST_NORM, .encoder = true, .embed_norm = true, .token_types = 2
+  .layout = &(names), .gguf_layout = &layout_gguf_bert, .hidden_size = 768,                        \
+  .intermediate_size = 3072, .num_layers = 12, .num_heads = 12, .max_positions = 512,              \
+  .eos_id = -1, .bos_id = -1, .norm_eps = 1e-12, .activation = "gelu", .norm = NORM_LAYER,         \
+  .qkv_bias = true, .o_bias = true, .mlp_bias = true, .block = BLOCK_POST_NORM, .encoder = true,   \
+  .embed_norm = true, .token_types = 2
 #define ROBERTA_LIKE BERT_LIKE(layout_roberta), .padded_positions = true, .pad_id = 1
 #define GTE_LIKE                                                                                   \
   .layout = &layout_gte, .vocab_size = 250048, .hidden_size = 768, .intermediate_size = 3072,      \
@@ -28,6 +29,7 @@ static const family_t families[] = {
     {.name = "distilbert",
      .architecture = "DistilBertModel",
      .layout = &layout_distilbert,
+     .gguf_layout = &layout_gguf_bert,
      .vocab_size = 30522,
      .hidden_size = 768,
      .intermediate_size = 3072,
@@ -48,6 +50,7 @@ static const family_t families[] = {
     {.name = "modernbert",
      .architecture = "ModernBertModel",
      .layout = &layout_modernbert,
+     .gguf_layout = &layout_gguf_modern_bert,
      .vocab_size = 50368,
      .hidden_size = 768,
      .intermediate_size = 1152,
@@ -75,6 +78,7 @@ static const family_t families[] = {
     {.name = "nomic_bert",
      .architecture = "NomicBertModel",
      .layout = &layout_nomic_bert,
+     .gguf_layout = &layout_gguf_nomic_bert,
      .vocab_size = 30528,
      .hidden_size = 768,
      .intermediate_size = 3072,

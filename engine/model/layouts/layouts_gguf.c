@@ -4,46 +4,14 @@
  * experts are stacks, gpt-oss's gate and up are apart, GPT-2's layers are not transposed. Constant
  * data; any thread may read it.
  */
-#include "engine/model/layout.h"
+#include "engine/model/layouts/layout_gguf_rows.h"
 
 #include <stddef.h>
-
-#define OUTER_ROWS(bias)                                                                           \
-  {ROLE_EMBED, "token_embd", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},           \
-      {ROLE_FINAL_NORM, "output_norm", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, bias, FORM_PLAIN}, {     \
-    ROLE_HEAD, "output", DIM_VOCAB, DIM_EMBED, WHEN_UNTIED, WHEN_NEVER, FORM_PLAIN                 \
-  }
-#define NORM_ROW(role, name)                                                                       \
-  { role, "blk.#." name, DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
-#define LAYER_NORM_ROW(role, name)                                                                 \
-  { role, "blk.#." name, DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_ALWAYS, FORM_PLAIN }
-#define MATRIX(role, name, rows, cols, when, bias)                                                 \
-  { role, "blk.#." name, rows, cols, when, bias, FORM_PLAIN }
-#define OUT_ROW MATRIX(ROLE_O, "attn_output", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS, WHEN_O_BIAS)
-#define PROJECTION_ROWS                                                                            \
-  MATRIX(ROLE_Q, "attn_q", DIM_Q, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                         \
-      MATRIX(ROLE_K, "attn_k", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS),                    \
-      MATRIX(ROLE_V, "attn_v", DIM_KV, DIM_HIDDEN, WHEN_ALWAYS, WHEN_QKV_BIAS), OUT_ROW
-#define ATTENTION_ROWS                                                                             \
-  PROJECTION_ROWS,                                                                                 \
-      MATRIX(ROLE_Q_NORM, "attn_q_norm", DIM_Q_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER),          \
-      MATRIX(ROLE_K_NORM, "attn_k_norm", DIM_K_NORM, DIM_NONE, WHEN_QK_NORM, WHEN_NEVER)
-#define UP_ROW MATRIX(ROLE_UP, "ffn_up", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS)
-#define DOWN_ROW MATRIX(ROLE_DOWN, "ffn_down", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_DENSE_BIAS)
-#define DENSE_ROWS                                                                                 \
-  MATRIX(ROLE_GATE, "ffn_gate", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS), UP_ROW, DOWN_ROW
-#define EXPERT(role, name, rows, cols, bias)                                                       \
-  { role, "blk.#." name, rows, cols, WHEN_EXPERTS, bias, FORM_STACK }
-#define EXPERT_ROWS(bias)                                                                          \
-  MATRIX(ROLE_ROUTER, "ffn_gate_inp", DIM_EXPERTS, DIM_HIDDEN, WHEN_EXPERTS, bias),                \
-      EXPERT(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EXPERT, DIM_HIDDEN, bias),                     \
-      EXPERT(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EXPERT, DIM_HIDDEN, bias),                         \
-      EXPERT(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_HIDDEN, DIM_EXPERT, bias)
-#define SHARED(role, name, rows, cols) MATRIX(role, name, rows, cols, WHEN_SHARED, WHEN_NEVER)
 
 /* Of Llama, Qwen and others, dense or with experts. */
 static const tensor_pattern_t llama_patterns[] = {
     OUTER_ROWS(WHEN_NEVER),
+    {ROLE_HEAD, "cls.output", DIM_ANSWERS, DIM_EMBED, WHEN_ANSWERS, WHEN_NEVER, FORM_PLAIN},
     NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
     NORM_ROW(ROLE_MLP_NORM, "ffn_norm"),
     ATTENTION_ROWS,
@@ -162,13 +130,6 @@ static const tensor_pattern_t cohere_patterns[] = {
     DENSE_ROWS,
 };
 
-/* Converters of the first files fused q, k and v, younger ones keep the three tensors. */
-#define FUSED_OR_APART                                                                             \
-  MATRIX(ROLE_QKV, "attn_qkv", DIM_QKV, DIM_HIDDEN, WHEN_QKV_FUSED, WHEN_QKV_BIAS_FUSED),          \
-      MATRIX(ROLE_Q, "attn_q", DIM_Q, DIM_HIDDEN, WHEN_QKV_APART, WHEN_QKV_BIAS_APART),            \
-      MATRIX(ROLE_K, "attn_k", DIM_KV, DIM_HIDDEN, WHEN_QKV_APART, WHEN_QKV_BIAS_APART),           \
-      MATRIX(ROLE_V, "attn_v", DIM_KV, DIM_HIDDEN, WHEN_QKV_APART, WHEN_QKV_BIAS_APART), OUT_ROW
-
 static const tensor_pattern_t phi2_patterns[] = {
     {ROLE_EMBED, "token_embd", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},
     {ROLE_FINAL_NORM, "output_norm", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS, WHEN_ALWAYS, FORM_PLAIN},
@@ -197,9 +158,6 @@ static const tensor_pattern_t arcee_patterns[] = {
     DOWN_ROW,
 };
 
-/* As in Phi-3, ffn_up holds gate and up. */
-#define GATE_UP_ROWS                                                                               \
-  MATRIX(ROLE_GATE_UP, "ffn_up", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS), DOWN_ROW
 static const tensor_pattern_t glm_patterns[] = {
     OUTER_ROWS(WHEN_NEVER),
     NORM_ROW(ROLE_ATTN_NORM, "attn_norm"),
@@ -225,18 +183,6 @@ static const tensor_pattern_t olmo_patterns[] = {
     PROJECTION_ROWS,
     DENSE_ROWS,
 };
-
-/* Experts that are scored, beside shared ones; of DeepSeek V2 without a bias of the choice. */
-#define CHOICE_ROW                                                                                 \
-  {                                                                                                \
-    ROLE_CHOICE_BIAS, "blk.#.exp_probs_b.bias!", DIM_EXPERTS, DIM_NONE, WHEN_SCORED, WHEN_NEVER,   \
-        FORM_PLAIN                                                                                 \
-  }
-#define SCORED_ROWS                                                                                \
-  DENSE_ROWS, EXPERT_ROWS(WHEN_NEVER),                                                             \
-      SHARED(ROLE_SHARED_GATE, "ffn_gate_shexp", DIM_SHARED, DIM_HIDDEN),                          \
-      SHARED(ROLE_SHARED_UP, "ffn_up_shexp", DIM_SHARED, DIM_HIDDEN),                              \
-      SHARED(ROLE_SHARED_DOWN, "ffn_down_shexp", DIM_HIDDEN, DIM_SHARED)
 
 /* dots.llm1, ERNIE 4.5, MiniMax M2. */
 static const tensor_pattern_t routed_patterns[] = {
@@ -279,18 +225,6 @@ static const tensor_pattern_t glm4_moe_patterns[] = {
 
 static const tensor_pattern_t deepseek2_patterns[] = {DEEPSEEK_ROWS, SCORED_ROWS};
 static const tensor_pattern_t deepseek3_patterns[] = {DEEPSEEK_ROWS, SCORED_ROWS, CHOICE_ROW};
-
-/* The divisors of the angles are read with the metadata. */
-#define GGUF_LAYOUT(array, zipped)                                                                 \
-  {                                                                                                \
-    .patterns = (array), .num_patterns = (int)(sizeof(array) / sizeof((array)[0])),                \
-    .prefixes = {""}, .heads_zipped = (zipped), .ignored = {                                       \
-      "rope_freqs.weight",                                                                         \
-      "rope_factors_short.weight",                                                                 \
-      "rope_factors_long.weight",                                                                  \
-      "$.attn_rot_embd.weight"                                                                     \
-    }                                                                                              \
-  }
 
 const layout_t layout_gguf_llama = GGUF_LAYOUT(llama_patterns, true);
 const layout_t layout_gguf_qwen = GGUF_LAYOUT(llama_patterns, false);

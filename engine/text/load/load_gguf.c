@@ -6,16 +6,11 @@
  */
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
-#include "engine/text/load/load.h"
+#include "engine/text/load/load_gguf_parts.h"
 #include "engine/text/load/load_gguf_pre.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-/* Numbers of tokenizer.ggml.token_type. */
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
-
-#define KEY(name) "tokenizer.ggml." name
 
 static const char normalizer_spaced[] =
     "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},"
@@ -32,8 +27,8 @@ static const char decoder_plain[] =
 static const char decoder_bytes[] = "{\"type\":\"ByteLevel\"}";
 
 /* Gives a component of tokenizer.json to its reader; the text is one of ours. */
-static int component(tokenizer_load_t *load, const char *text,
-                     int (*reader)(tokenizer_load_t *load, const json_t *value)) {
+int load_gguf_component(tokenizer_load_t *load, const char *text,
+                        int (*reader)(tokenizer_load_t *load, const json_t *value)) {
   json_doc_t *doc = NULL;
   inferd_error_t reason = {0};
   if (text == NULL) return reader(load, NULL);
@@ -44,31 +39,49 @@ static int component(tokenizer_load_t *load, const char *text,
   return code;
 }
 
-static bool flag_of(const gguf_t *gguf, const char *key, bool absent) {
+bool load_gguf_flag(const gguf_t *gguf, const char *key, bool absent) {
   gguf_bool(gguf_get(gguf, key), 0, &absent);
   return absent;
 }
 
 /* An id of the vocabulary, or -1. */
-static int32_t id_of(const tokenizer_load_t *load, const gguf_t *gguf, const char *key) {
+int32_t load_gguf_id(const tokenizer_load_t *load, const gguf_t *gguf, const char *key) {
   int64_t id;
   if (!gguf_int(gguf_get(gguf, key), 0, &id) || id < 0 || id >= load->tokenizer->bpe.vocab.num_ids)
     return -1;
   return (int32_t)id;
 }
 
-static int64_t type_of(const gguf_t *gguf, uint32_t id) {
+int64_t load_gguf_type(const gguf_t *gguf, uint32_t id) {
   int64_t type = TYPE_NORMAL;
   gguf_int(gguf_get(gguf, KEY("token_type")), id, &type);
   return type;
 }
 
-static int read_tokens(tokenizer_load_t *load, const gguf_t *gguf) {
+int load_gguf_put(tokenizer_load_t *load, const char *text, size_t length, uint32_t id) {
+  char quoted[96];
+  vocab_result_t result = vocab_put(&load->tokenizer->bpe.vocab, text, length, id);
+  if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
+  if (result == VOCAB_DUPLICATE)
+    return load_fail(load, KEY("tokens"), "token %u, \"%s\", is there twice", id,
+                     error_quote(quoted, sizeof quoted, text, length));
+  return 0;
+}
+
+/* As it stands in the file. */
+static int put_token(tokenizer_load_t *load, int64_t type, const char *text, size_t length,
+                     uint32_t id) {
+  (void)type;
+  return load_gguf_put(load, text, length, id);
+}
+
+int load_gguf_tokens(tokenizer_load_t *load, const gguf_t *gguf,
+                     int (*put)(tokenizer_load_t *load, int64_t type, const char *text,
+                                size_t length, uint32_t id)) {
   const gguf_value_t *tokens = gguf_get(gguf, KEY("tokens"));
   const gguf_value_t *types = gguf_get(gguf, KEY("token_type"));
   vocab_t *vocab = &load->tokenizer->bpe.vocab;
   const char *text;
-  char quoted[96];
   size_t at = 0, length;
   if (tokens == NULL || tokens->kind != GGUF_ARRAY || tokens->element != GGUF_STRING)
     return load_fail(load, KEY("tokens"), "a list of texts is needed");
@@ -84,12 +97,9 @@ static int read_tokens(tokenizer_load_t *load, const gguf_t *gguf) {
       return load_fail(load, KEY("tokens"), "token %u is longer than %d bytes", id,
                        VOCAB_PIECE_BYTES_MAX);
     /* Ids that only fill up the embedding stay holes. */
-    if (length == 0 || type_of(gguf, id) == TYPE_UNUSED) continue;
-    vocab_result_t result = vocab_put(vocab, text, length, id);
-    if (result == VOCAB_NO_MEMORY) return load_no_memory(load);
-    if (result == VOCAB_DUPLICATE)
-      return load_fail(load, KEY("tokens"), "token %u, \"%s\", is there twice", id,
-                       error_quote(quoted, sizeof quoted, text, length));
+    if (length == 0 || load_gguf_type(gguf, id) == TYPE_UNUSED) continue;
+    int code = put(load, load_gguf_type(gguf, id), text, length, id);
+    if (code != 0) return code;
   }
   return 0;
 }
@@ -125,7 +135,7 @@ static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
   scored_piece_t *order = calloc(num_ids, sizeof *order);
   int code = order == NULL ? load_no_memory(load) : 0;
   for (uint32_t id = 0; code == 0 && id < num_ids; id++) {
-    if (type_of(gguf, id) != TYPE_NORMAL) continue;
+    if (load_gguf_type(gguf, id) != TYPE_NORMAL) continue;
     scored_piece_t *entry = &order[count++];
     *entry = (scored_piece_t){.id = id};
     if (!gguf_double(scores, id, &entry->score) || isnan(entry->score))
@@ -139,17 +149,17 @@ static int read_scores(tokenizer_load_t *load, const gguf_t *gguf) {
 /* Reads the added tokens: those that are matched in a text before it is split. In Phi-3 an added
  * token also removes the spaces after it, with three exceptions. The file has no key for this, so
  * the caller sets `strips` by the architecture. */
-static int read_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
+int load_gguf_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
   static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
   vocab_t *vocab = &load->tokenizer->bpe.vocab;
   uint32_t count = 0;
   for (uint32_t id = 0; id < vocab->num_ids; id++) {
-    int64_t type = type_of(gguf, id);
+    int64_t type = load_gguf_type(gguf, id);
     count += type == TYPE_CONTROL || type == TYPE_USER_DEFINED || type == TYPE_UNKNOWN;
   }
   int code = load_added_begin(load, count);
   for (uint32_t id = 0; code == 0 && id < vocab->num_ids; id++) {
-    int64_t type = type_of(gguf, id);
+    int64_t type = load_gguf_type(gguf, id);
     size_t length = 0;
     const char *text = (const char *)vocab_string(vocab, id, &length);
     if (text == NULL || (type != TYPE_CONTROL && type != TYPE_USER_DEFINED && type != TYPE_UNKNOWN))
@@ -165,11 +175,11 @@ static int read_added(tokenizer_load_t *load, const gguf_t *gguf, bool strips) {
 
 static void read_affixes(tokenizer_load_t *load, const gguf_t *gguf, bool bos_absent) {
   tokenizer_t *tokenizer = load->tokenizer;
-  tokenizer->bos_id = id_of(load, gguf, KEY("bos_token_id"));
-  tokenizer->eos_id = id_of(load, gguf, KEY("eos_token_id"));
-  if (tokenizer->bos_id >= 0 && flag_of(gguf, KEY("add_bos_token"), bos_absent))
+  tokenizer->bos_id = load_gguf_id(load, gguf, KEY("bos_token_id"));
+  tokenizer->eos_id = load_gguf_id(load, gguf, KEY("eos_token_id"));
+  if (tokenizer->bos_id >= 0 && load_gguf_flag(gguf, KEY("add_bos_token"), bos_absent))
     tokenizer->prefix[tokenizer->num_prefix++] = tokenizer->bos_id;
-  if (tokenizer->eos_id >= 0 && flag_of(gguf, KEY("add_eos_token"), false))
+  if (tokenizer->eos_id >= 0 && load_gguf_flag(gguf, KEY("add_eos_token"), false))
     tokenizer->suffix[tokenizer->num_suffix++] = tokenizer->eos_id;
 }
 
@@ -195,34 +205,38 @@ static int read_gpt2(tokenizer_load_t *load, const gguf_t *gguf) {
                      "\"%s\" is not known, so its ids would be wrong; take the model as "
                      "safetensors with its tokenizer.json",
                      error_quote(quoted, sizeof quoted, text, length));
-  int code = component(load, pre->normalizer, load_normalizer);
-  if (code == 0) code = component(load, pre->pre_tokenizer, load_pretokenizer);
+  int code = load_gguf_component(load, pre->normalizer, load_normalizer);
+  if (code == 0) code = load_gguf_component(load, pre->pre_tokenizer, load_pretokenizer);
   load->tokenizer->bpe.byte_level = true;
   load->tokenizer->bpe.ignore_merges = pre->ignore_merges;
-  if (code == 0) code = read_tokens(load, gguf);
+  if (code == 0) code = load_gguf_tokens(load, gguf, put_token);
   if (code == 0) code = read_merges(load, gguf);
-  if (code == 0) code = read_added(load, gguf, false);
-  if (code == 0) code = component(load, decoder_bytes, load_decoder);
+  if (code == 0) code = load_gguf_added(load, gguf, false);
+  if (code == 0) code = load_gguf_component(load, decoder_bytes, load_decoder);
+  if (code == 0 && pre->separators > 0)
+    return load_gguf_ends(load, gguf, "<s>", "</s>", pre->separators);
   if (code == 0) read_affixes(load, gguf, pre->adds_bos);
   return code;
 }
 
 /* SentencePiece's BPE. */
 static int read_llama(tokenizer_load_t *load, const gguf_t *gguf) {
-  bool spaced = flag_of(gguf, KEY("add_space_prefix"), true);
+  bool spaced = load_gguf_flag(gguf, KEY("add_space_prefix"), true);
   bool strips = text_is(gguf, "general.architecture", "phi3");
-  int code = component(load, spaced ? normalizer_spaced : normalizer_plain, load_normalizer);
-  if (code == 0) code = component(load, NULL, load_pretokenizer);
-  if (code == 0) code = read_tokens(load, gguf);
+  int code =
+      load_gguf_component(load, spaced ? normalizer_spaced : normalizer_plain, load_normalizer);
+  if (code == 0) code = load_gguf_component(load, NULL, load_pretokenizer);
+  if (code == 0) code = load_gguf_tokens(load, gguf, put_token);
   load->tokenizer->bpe.byte_fallback = load->tokenizer->bpe.fuse_unk = true;
-  int32_t unknown = id_of(load, gguf, KEY("unknown_token_id"));
+  int32_t unknown = load_gguf_id(load, gguf, KEY("unknown_token_id"));
   for (uint32_t id = 0; unknown < 0 && id < load->tokenizer->bpe.vocab.num_ids; id++) {
-    if (type_of(gguf, id) == TYPE_UNKNOWN) unknown = (int32_t)id;
+    if (load_gguf_type(gguf, id) == TYPE_UNKNOWN) unknown = (int32_t)id;
   }
   load->tokenizer->bpe.unk = unknown < 0 ? NO_ID : (uint32_t)unknown;
   if (code == 0) code = read_scores(load, gguf);
-  if (code == 0) code = read_added(load, gguf, strips);
-  if (code == 0) code = component(load, spaced ? decoder_spaced : decoder_plain, load_decoder);
+  if (code == 0) code = load_gguf_added(load, gguf, strips);
+  if (code == 0)
+    code = load_gguf_component(load, spaced ? decoder_spaced : decoder_plain, load_decoder);
   if (code == 0) read_affixes(load, gguf, true);
   return code;
 }
@@ -239,9 +253,13 @@ int load_gguf(tokenizer_load_t *load, const char *path) {
     code = read_gpt2(load, gguf);
   } else if (text_is(gguf, KEY("model"), "llama")) {
     code = read_llama(load, gguf);
+  } else if (text_is(gguf, KEY("model"), "bert")) {
+    code = load_gguf_wordpiece(load, gguf);
+  } else if (text_is(gguf, KEY("model"), "t5")) {
+    code = load_gguf_unigram(load, gguf);
   } else {
     gguf_next_string(gguf_get(gguf, KEY("model")), &at, &text, &length);
-    code = load_fail(load, KEY("model"), "is \"%s\", supported: gpt2, llama",
+    code = load_fail(load, KEY("model"), "is \"%s\", supported: gpt2, llama, bert, t5",
                      error_quote(quoted, sizeof quoted, text, length));
   }
   gguf_close(gguf);

@@ -16,6 +16,17 @@ static const gguf_pre_t rows[] = {
      .pre_tokenizer =
          "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
          "\":true}"},
+    {.names = "roberta-bpe ",
+     .pre_tokenizer =
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
+         "\":true}",
+     .separators = 2},
+    {.names = "modern-bert ",
+     .normalizer = nfc,
+     .pre_tokenizer =
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
+         "\":true}",
+     .separators = 1},
     {.names = "olmo mpt ",
      .normalizer = nfc,
      .pre_tokenizer =

@@ -11,6 +11,7 @@ typedef struct gguf_pre {
   const char *pre_tokenizer; /* the same */
   bool ignore_merges;        /* a piece that is a token is not merged */
   bool adds_bos;             /* unless tokenizer.ggml.add_bos_token says otherwise */
+  int separators;            /* of an encoder: tokens between two texts; 0 = it is none */
 } gguf_pre_t;
 
 /* The row of a name, or NULL. */

@@ -5,10 +5,10 @@
  * does. What only the tensors tell (biases, experts, a tied head) is taken from their list. Any
  * thread; reads no weights.
  */
-#include "engine/model/config/config_gguf.h"
+#include "engine/model/gguf/config_gguf.h"
 
 #include "engine/base/util.h"
-#include "engine/model/config/metadata.h"
+#include "engine/model/gguf/metadata.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,6 +62,10 @@ static const struct {
     {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", SCORED_EXPERTS, 0},
     {"minimax-m2", "MiniMaxM2ForCausalLM", SCORED_EXPERTS, 0},
     {"deepseek2", "DeepseekV3ForCausalLM", SCORED_EXPERTS | LATENT, 0},
+    {"bert", "BertModel", LAYER_NORMS | POSITION_TABLE | ENCODER, 0},
+    {"nomic-bert", "NomicBertModel", LAYER_NORMS | ENCODER, 0},
+    {"modern-bert", "ModernBertModel", LAYER_NORMS | TWO_ROPES | ENCODER, 0},
+    {"gemma-embedding", "Gemma3TextModel", GEMMA_SCALE | WINDOWED | TWO_ROPES | ENCODER, 0},
 };
 
 /* Where the value of a key of config.json comes from; "%" is the architecture. */
@@ -88,6 +92,11 @@ static const struct {
     {"llama_4_scaling_beta", "%.attention.temperature_scale"},
     {"mscale", "%.rope.scaling.yarn_log_multiplier"},
     {"sliding_window", "%.attention.sliding_window"},
+    {"local_attention", "%.attention.sliding_window"},
+    {"global_attn_every_n_layers", "%.attention.sliding_window_pattern"},
+    {"hidden_activation", "%.hidden_activation"},
+    {"type_vocab_size", "the rows of token_types.weight"},
+    {"num_labels", "the rows of cls.output.weight"},
     {"sliding_window_pattern", "%.attention.sliding_window_pattern"},
     {"layer_types", "%.attention.sliding_window_pattern"},
     {"attn_logit_softcapping", "%.attn_logit_softcapping"},
@@ -166,7 +175,7 @@ void metadata_put_int(metadata_t *writer, const char *key, int64_t number) {
   buffer_int(writer->json, number);
 }
 
-static void put_plain_double(metadata_t *writer, double number) {
+void metadata_plain_double(metadata_t *writer, double number) {
   char text[40];
   snprintf(text, sizeof(text), "%.17g", isfinite(number) ? number : 0.0);
   buffer_text(writer->json, text);
@@ -174,7 +183,7 @@ static void put_plain_double(metadata_t *writer, double number) {
 
 void metadata_put_double(metadata_t *writer, const char *key, double number) {
   metadata_name(writer, key);
-  put_plain_double(writer, number);
+  metadata_plain_double(writer, number);
 }
 
 void metadata_put_bool(metadata_t *writer, const char *key, bool flag) {
@@ -217,7 +226,7 @@ void metadata_copy_int(metadata_t *writer, const char *key, const char *source) 
   if (metadata_take_int(writer, source, &number)) metadata_put_int(writer, key, number);
 }
 
-static bool metadata_copy_double(metadata_t *writer, const char *key, const char *source) {
+bool metadata_copy_double(metadata_t *writer, const char *key, const char *source) {
   double number;
   if (!metadata_take_double(writer, source, &number)) return false;
   metadata_put_double(writer, key, number);
@@ -333,117 +342,13 @@ static void write_norms(metadata_t *writer) {
   if (!layer_norms && metadata_find(writer, source, key) == NULL &&
       metadata_copy_double(writer, "rms_norm_eps", "%.attention.layer_norm_epsilon"))
     return;
+  /* ModernBERT calls that of its LayerNorms norm_eps, which files may have as an RMSNorm's. */
+  if (layer_norms && metadata_find(writer, source, key) == NULL &&
+      metadata_copy_double(writer, "layer_norm_epsilon", "%.attention.layer_norm_rms_epsilon"))
+    return;
   if (metadata_copy_double(writer, layer_norms ? "layer_norm_epsilon" : "rms_norm_eps", source))
     return;
   metadata_refuse(writer, metadata_key(writer->arch, source, key, sizeof(key)), "is missing");
-}
-
-/* A list of the divisors of the angles. */
-static void write_factors(metadata_t *writer, const char *key, const gguf_tensor_t *tensor) {
-  if (tensor->type != GGUF_TYPE_F32 || tensor->rank != 1 || tensor->shape[0] > ROPE_FACTORS_MAX) {
-    metadata_refuse(writer, tensor->name,
-                    "is %s of %" PRId64 " elements, supported: F32, a vector of at "
-                    "most %d",
-                    gguf_type_name(tensor->type), tensor->shape[0], ROPE_FACTORS_MAX);
-    return;
-  }
-  metadata_name(writer, key);
-  buffer_char(writer->json, '[');
-  for (int64_t i = 0; i < tensor->shape[0]; i++) {
-    float factor;
-    memcpy(&factor, tensor->data + 4 * i, sizeof(factor));
-    if (i > 0) buffer_char(writer->json, ',');
-    put_plain_double(writer, (double)factor); /* 0 for NaN, which the reader refuses */
-  }
-  buffer_char(writer->json, ']');
-}
-
-/* `scaled`: divisors of every angle, whatever the length: rope_freqs.weight of Llama 3. */
-static void write_longrope(metadata_t *writer, const gguf_tensor_t *short_one,
-                           const gguf_tensor_t *long_one, bool scaled) {
-  double factor = 1;
-  metadata_put_text(writer, "rope_type", "longrope");
-  write_factors(writer, "short_factor", short_one);
-  write_factors(writer, "long_factor", long_one);
-  if (scaled && !metadata_take_double(writer, "%.rope.scaling.attn_factor", &factor)) return;
-  metadata_put_double(writer, "attention_factor", factor);
-}
-
-static void write_yarn(metadata_t *writer) {
-  double multiplier;
-  metadata_put_text(writer, "rope_type", "yarn");
-  metadata_copy_double(writer, "factor", "%.rope.scaling.factor");
-  metadata_copy_int(writer, "original_max_position_embeddings",
-                    "%.rope.scaling.original_context_length");
-  metadata_copy_double(writer, "attn_factor", "%.rope.scaling.attn_factor");
-  metadata_copy_double(writer, "beta_fast", "%.rope.scaling.yarn_beta_fast");
-  metadata_copy_double(writer, "beta_slow", "%.rope.scaling.yarn_beta_slow");
-  if (writer->needs & QUERY_GROWTH) {
-    /* One number for mscale and mscale_all_dim, which are the same; 0 stands for neither. */
-    metadata_copy_double(writer, "mscale", "%.rope.scaling.yarn_log_multiplier");
-    metadata_copy_double(writer, "mscale_all_dim", "%.rope.scaling.yarn_log_multiplier");
-    metadata_copy_double(writer, "llama_4_scaling_beta", "%.attention.temperature_scale");
-  }
-  if (writer->needs & LATENT &&
-      metadata_take_double(writer, "%.rope.scaling.yarn_log_multiplier", &multiplier)) {
-    metadata_put_double(writer, "mscale", 10 * multiplier); /* a tenth of it is in the file */
-    metadata_put_double(writer, "mscale_all_dim", 10 * multiplier);
-  }
-  if (writer->needs & YARN_IS_EXACT) metadata_put_bool(writer, "truncate", false);
-}
-
-/* The kind of scaling, "none" when there is no such key. */
-static void scaling_type(metadata_t *writer, char *out, size_t capacity) {
-  char key[KEY_TEXT_MAX];
-  const gguf_value_t *value = metadata_find(writer, "%.rope.scaling.type", key);
-  const char *text = "none";
-  size_t at = 0, length = 4;
-  if (value != NULL && !gguf_next_string(value, &at, &text, &length)) {
-    text = "none", length = 4;
-    metadata_refuse(writer, key, "is no text");
-  }
-  error_quote(out, (unsigned)capacity, text, length);
-}
-
-static void write_rope(metadata_t *writer) {
-  const gguf_tensor_t *freqs = gguf_tensor(writer->gguf, "rope_freqs.weight");
-  const gguf_tensor_t *short_one = gguf_tensor(writer->gguf, "rope_factors_short.weight");
-  const gguf_tensor_t *long_one = gguf_tensor(writer->gguf, "rope_factors_long.weight");
-  char type[32];
-  double theta = 1e4, factor = 1;
-  if (writer->needs & POSITION_TABLE) return;
-  metadata_take_double(writer, "%.rope.freq_base", &theta);
-  metadata_put_double(writer, "rope_theta", theta);
-  if (writer->needs & TWO_ROPES)
-    metadata_copy_double(writer, "rope_local_base_freq", "%.rope.freq_base_swa");
-  scaling_type(writer, type, sizeof(type));
-  metadata_name(writer, "rope_scaling");
-  buffer_char(writer->json, '{');
-  buffer_text(writer->json, "\"rope_theta\":");
-  put_plain_double(writer, theta);
-  if (short_one != NULL && long_one != NULL) {
-    write_longrope(writer, short_one, long_one, true);
-  } else if (strcmp(type, "yarn") == 0) {
-    write_yarn(writer);
-  } else if (freqs != NULL) {
-    write_longrope(writer, freqs, freqs, false);
-    metadata_copy_int(writer, "original_max_position_embeddings", "%.context_length");
-  } else if (strcmp(type, "linear") == 0) {
-    metadata_put_text(writer, "rope_type", "linear");
-    metadata_copy_double(writer, "factor", "%.rope.scaling.factor");
-  } else if (metadata_take_double(writer, "%.rope.scale_linear", &factor) && factor > 1) {
-    metadata_put_text(writer, "rope_type", "linear"); /* as files were written before 2024 */
-    metadata_put_double(writer, "factor", factor);
-  } else if (strcmp(type, "none") != 0) {
-    char key[KEY_TEXT_MAX];
-    metadata_refuse(writer, metadata_key(writer->arch, "%.rope.scaling.type", key, sizeof(key)),
-                    "is \"%s\", supported: none, linear, yarn, and longrope with its factors",
-                    type);
-  }
-  buffer_char(writer->json, '}');
-  if (short_one != NULL)
-    metadata_copy_int(writer, "original_max_position_embeddings",
-                      "%.rope.scaling.original_context_length");
 }
 
 /* Writes the sliding window; 0 means none. Its pattern is one flag for each layer, or a number N:
@@ -602,6 +507,7 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   }
   if (strcmp(writer.arch, "deepseek2") == 0 && !metadata_scores_by_sigmoid(&writer))
     architecture = "DeepseekV2ForCausalLM";
+  if (writer.needs & ENCODER) architecture = metadata_encoder(&writer, architecture);
   buffer_char(json, '{');
   metadata_name(&writer, "architectures");
   buffer_char(json, '[');
@@ -615,13 +521,15 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   write_sizes(&writer);
   if (writer.needs & PARALLEL) write_blocks(&writer);
   write_norms(&writer);
-  write_rope(&writer);
+  metadata_write_rope(&writer);
   if (writer.needs & WINDOWED) write_window(&writer);
   write_scales(&writer, strcmp(writer.arch, "granite") == 0);
   if (writer.needs & SCORED_EXPERTS)
     metadata_write_router(&writer, experts);
   else if (experts != 0)
     metadata_write_experts(&writer, experts);
+  if (writer.needs & ENCODER) metadata_write_encoder(&writer);
+  if (metadata_judges(&writer)) metadata_put_bool(&writer, "is_original_qwen3_reranker", true);
   write_ids(&writer);
   metadata_put_bool(&writer, "tie_word_embeddings", gguf_tensor(gguf, "output.weight") == NULL);
   buffer_char(json, '}');
@@ -642,6 +550,7 @@ void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint) {
   blueprint->o_bias = has(gguf, "blk.0.attn_output.bias");
   blueprint->mlp_bias = has(gguf, "blk.0.ffn_up.bias");
   blueprint->qk_norm = has(gguf, "blk.0.attn_q_norm.weight");
+  blueprint->encoder.answer_rows = blueprint->encoder.judges && !has(gguf, "output.weight");
 }
 
 static void take_float(const gguf_t *gguf, const char *key, double most, float *out) {

@@ -1,11 +1,11 @@
 /* metadata.h: the metadata of a GGUF file while they are written as config.json.
  *
- * Of config_gguf.c and config_gguf_experts.c alone. A source is a key of the metadata, in which "%"
+ * Of the files config_gguf*.c alone. A source is a key of the metadata, in which "%"
  * stands for the architecture. The first refusal sets `code`, and what follows is not kept. Any
  * thread, no state.
  */
-#ifndef INFERD_ENGINE_MODEL_CONFIG_METADATA_H
-#define INFERD_ENGINE_MODEL_CONFIG_METADATA_H
+#ifndef INFERD_ENGINE_MODEL_GGUF_METADATA_H
+#define INFERD_ENGINE_MODEL_GGUF_METADATA_H
 
 #include "engine/base/buffer.h"
 #include "engine/file/gguf.h"
@@ -30,6 +30,7 @@ enum {
   WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
   SCORED_EXPERTS = 2048, /* routers that score, config_router.c */
   LATENT = 4096,         /* latent attention */
+  ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
 
@@ -60,6 +61,7 @@ void metadata_put_text(metadata_t *writer, const char *key, const char *text);
 void metadata_put_int(metadata_t *writer, const char *key, int64_t number);
 void metadata_put_double(metadata_t *writer, const char *key, double number);
 void metadata_put_bool(metadata_t *writer, const char *key, bool flag);
+void metadata_plain_double(metadata_t *writer, double number); /* without a name */
 
 /* The number of a source; false when the key is absent or refused. A list with one integer for
  * every layer counts if they are all the same. */
@@ -69,6 +71,10 @@ bool metadata_take_double(metadata_t *writer, const char *source, double *out);
 void metadata_need_int(metadata_t *writer, const char *source, int64_t *out);
 /* Takes and puts, if the key is there. */
 void metadata_copy_int(metadata_t *writer, const char *key, const char *source);
+bool metadata_copy_double(metadata_t *writer, const char *key, const char *source);
+
+/* Theta, and the scaling of the angles. */
+void metadata_write_rope(metadata_t *writer);
 
 /* The layers of the model: without those that predict further tokens. */
 int64_t metadata_layers(metadata_t *writer);
@@ -79,5 +85,11 @@ void metadata_write_experts(metadata_t *writer, int64_t experts);
 /* Files that do not say so have a bias of the choice with a sigmoid alone. */
 bool metadata_scores_by_sigmoid(metadata_t *writer);
 void metadata_write_router(metadata_t *writer, int64_t experts);
+
+/* The architecture of an encoder, by its tensors: that of a classifier if it has one. */
+const char *metadata_encoder(metadata_t *writer, const char *architecture);
+void metadata_write_encoder(metadata_t *writer);
+/* A Qwen3-Reranker: rows of the head stand as a classifier. */
+bool metadata_judges(metadata_t *writer);
 
 #endif

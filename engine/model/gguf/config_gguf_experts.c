@@ -4,7 +4,7 @@
  * of converters differ. Any thread; reads no weights.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/metadata.h"
+#include "engine/model/gguf/metadata.h"
 #include "engine/model/model.h"
 
 #include <inttypes.h>

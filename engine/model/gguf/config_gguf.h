@@ -1,6 +1,6 @@
 /* config_gguf.h: the metadata of a GGUF file in the place of config.json. Any thread, no state. */
-#ifndef INFERD_ENGINE_MODEL_CONFIG_CONFIG_GGUF_H
-#define INFERD_ENGINE_MODEL_CONFIG_CONFIG_GGUF_H
+#ifndef INFERD_ENGINE_MODEL_GGUF_CONFIG_GGUF_H
+#define INFERD_ENGINE_MODEL_GGUF_CONFIG_GGUF_H
 
 #include "engine/base/buffer.h"
 #include "engine/file/gguf.h"
