@@ -73,8 +73,9 @@ static int put_piece(tokenizer_load_t *load, int64_t type, const char *text, siz
   if (length > width && memcmp(text, mark, width) == 0 &&
       vocab_find(&load->tokenizer->bpe.vocab, text + width, length - width) == NO_ID)
     return load_gguf_put(load, text + width, length - width, id);
-  int n = snprintf(joined, sizeof joined, "%s%.*s", going_on, (int)length, text);
-  return load_gguf_put(load, joined, (size_t)n, id);
+  memcpy(joined, going_on, sizeof going_on - 1);
+  memcpy(joined + sizeof going_on - 1, text, length);
+  return load_gguf_put(load, joined, length + sizeof going_on - 1, id);
 }
 
 /* Whether pieces have capitals: such a vocabulary is for texts as they are. Some pieces have them

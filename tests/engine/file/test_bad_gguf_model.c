@@ -268,8 +268,12 @@ Test(bad_gguf_model, tokens_that_are_too_long_to_split) {
 Test(bad_gguf_model, vocabularies) {
   static const vocabulary_t cases[] = {
       {NULL, NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"\", supported: gpt2, llama"},
-      {"t5", NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"t5\", supported: gpt2, llama"},
-      {"bert", NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"bert\", supported"},
+      {"rwkv", NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"rwkv\", supported: gpt2, llama, bert, t5"},
+      {"bert", NULL, {"a", "b", "ab"}, {NULL}, 3, 0, "unknown_token_id: is missing"},
+      {"bert", NULL, {"a", "b", "a"}, {NULL}, 3, 0, "token 2, \"##a\", is there twice"},
+      {"t5", NULL, {"a", "b", "ab"}, {NULL}, 3, 0, "0 scores for 3 tokens"},
+      {"t5", NULL, {"a", "b", "ab"}, {NULL}, 3, 9, "the score of token 2 is no number"},
+      {"t5", NULL, {"a", "b", "ab"}, {NULL}, 3, 3, "unknown_token_id: is missing"},
       {"gpt2", NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "is missing: the file is older than"},
       {"gpt2", "magic", {"a", "b", "ab"}, {"a b"}, 3, 0, "\"magic\" is not known"},
       {"gpt2", "gpt-2", {NULL}, {"a b"}, 3, 0, "tokens: a list of texts is needed"},
