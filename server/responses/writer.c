@@ -115,14 +115,16 @@ static void print_rest(responses_answer_t *response, const char *name, size_t fr
   buffer_text(out, ",\"");
   buffer_text(out, name);
   buffer_text(out, "\":\"");
-  cord_escape(response->out, response->text.data + from, response->text.length - from);
+  if (from < response->text.length) /* an empty text may have no bytes at all */
+    cord_escape(response->out, response->text.data + from, response->text.length - from);
   buffer_char(out, '"');
 }
 
 static void print_scores(responses_answer_t *response, size_t from) {
   buffer_t *out = &response->out->own;
   buffer_text(out, ",\"logprobs\":[");
-  cord_bytes(response->out, response->logprobs.data + from, response->logprobs.length - from);
+  if (from < response->logprobs.length)
+    cord_bytes(response->out, response->logprobs.data + from, response->logprobs.length - from);
   buffer_char(out, ']');
 }
 
