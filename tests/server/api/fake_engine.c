@@ -161,7 +161,8 @@ static void add_top(queued_t *q, float logprob, const token_logprob_t *top, int3
   q->event.logprob = logprob;
   q->event.rank = 1;
   q->event.num_top = num_top;
-  for (int32_t i = 0; i < num_top; i++) q->top[i] = top[i];
+  if (num_top > SAMPLE_TOP_MAX) q->event.top = top; /* the caller's, as the engine's lent memory */
+  for (int32_t i = 0; i < num_top && num_top <= SAMPLE_TOP_MAX; i++) q->top[i] = top[i];
 }
 
 void fake_choice_token_logprob(request_t *request, int32_t choice, int32_t id, const char *text,

@@ -1,10 +1,10 @@
 /* fuzz_api.c: a request's body and what the engine makes of it -> a whole answer.
  *
- * Byte 0 chooses the handler, byte 1 the formats of calls and reasoning; then the body, a 0xFF
- * byte, and one byte a step: a token of some choice, its end, a turn of the loop, the client's
- * departure. Covers completion_build, the tree of tools, replies and streams. Every answer must be
- * JSON, whole or event by event, and no request may stay with the engine. One server for all
- * inputs.
+ * Byte 0 chooses the handler and the circumstances, byte 1 the formats of calls and reasoning; then
+ * the body, a 0xFF byte, and two bytes a step: a token of some choice, its end, a turn of the loop,
+ * an hour that passes, the client's departure. Covers completion_build, the tree of tools, replies
+ * and streams. Every answer must be JSON, whole or event by event, and no request may stay with the
+ * engine. One server for all inputs.
  */
 #include "server/parser/output.h"
 #include "tests/fuzz/targets.h"
@@ -13,12 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOPS_MAX = SAMPLE_TOP_MAX, CHOICES_MAX = 8, STEPS_MAX = 400 };
+enum { TOPS_MAX = 512, CHOICES_MAX = 8, STEPS_MAX = 400 };
+static const uint64_t HOUR_NS = 3600000000000u;
+enum { MANY_LOGPROBS = 1, FILLS_IN = 2, CLOSED = 4, FULL = 8, MARKS_ARE_TOKENS = 16 };
+/* Two that exclude each other are another circumstance. */
+enum {
+  NO_TEMPLATE = FULL | MANY_LOGPROBS,
+  BROKEN_TEMPLATE = FULL | FILLS_IN,
+  NO_TOOLS = FULL | CLOSED,
+  LOADING = MARKS_ARE_TOKENS | FILLS_IN,
+  DRAINING = MARKS_ARE_TOKENS | CLOSED,
+  KEYED = MARKS_ARE_TOKENS | FILLS_IN | MANY_LOGPROBS
+};
 
 static void (*const handlers[])(exchange_t *) = {
     api_chat_completions,  api_completions, api_tokenize,  api_detokenize,
     api_load_lora,         api_unload_lora, api_responses, api_responses_input_tokens,
-    api_render_completion, api_render_chat, api_messages};
+    api_render_completion, api_render_chat, api_messages,  api_count_tokens};
 static const char *const texts[] = {"a",
                                     " the",
                                     "",
@@ -42,6 +53,7 @@ static void start_once(void) {
   started = true;
   setenv("UV_THREADPOOL_SIZE", "1", 1);
   fake_start();
+  if (!chat_tries_late_system(server.live)) abort(); /* the fake shows every content */
 }
 
 static void choose_formats(uint8_t byte) {
@@ -55,12 +67,45 @@ static void choose_formats(uint8_t byte) {
       reasoning_formats[thoughts].name != NULL ? &reasoning_formats[thoughts] : NULL;
 }
 
+static api_key_t *key_without_grammars(void) {
+  static api_key_t *key;
+  if (key != NULL) return key;
+  key = api_key_new((uint8_t[KEY_DIGEST_BYTES]){1}, false);
+  if (key == NULL) abort();
+  api_key_set(key, "label", &(key_limits_t){.grammar_off = true}, uv_hrtime());
+  return key;
+}
+
+/* What the operator has set, and how the engine does. */
+static void choose_circumstances(unsigned bits) {
+  static char *closed[] = {"regex", "grammar", "schema"};
+  const tool_format_t *format = server.live->tool_format;
+  config.max_logprobs = bits & MANY_LOGPROBS ? FAKE_VOCAB : 20;
+  fake_engine.scores_bytes = bits & MANY_LOGPROBS ? 64 : 0;
+  fake_template.fim = (bits & FILLS_IN) != 0;
+  fake_engine.info.max_model_len = bits & FILLS_IN ? 2048 : FAKE_CONTEXT;
+  fake_engine.keys_per_token = bits & FILLS_IN ? 1 : 0;
+  config.disable_grammar.items = closed;
+  config.disable_grammar.count = bits & CLOSED ? 3 : 0;
+  fake_engine.refuse = bits & FULL ? ERR_QUEUE_FULL : 0;
+  fake_engine.state = bits == LOADING ? ENGINE_LOADING : ENGINE_READY;
+  server.phase = bits == DRAINING ? SERVER_DRAINING : SERVER_SERVING;
+  fake_template.none = bits == NO_TEMPLATE;
+  fake_template.broken = bits == BROKEN_TEMPLATE;
+  fake_template.tools = bits != NO_TOOLS;
+  fake_template.marks = bits & MARKS_ARE_TOKENS && format != NULL ? format->marks : NULL;
+}
+
 /* ---- the engine's side ---- */
 
-static void fill_top(token_logprob_t *top, int32_t count) {
-  for (int32_t i = 0; i < count; i++) {
+/* The best tokens of every position. */
+static const token_logprob_t *best(int32_t count) {
+  static token_logprob_t top[TOPS_MAX];
+  if (count > TOPS_MAX) abort();
+  for (int32_t i = TOPS_MAX - 1; top[1].id == 0 && i > 0; i--) {
     top[i] = (token_logprob_t){.id = i * 7 % FAKE_VOCAB, .logprob = -0.5f * (float)i};
   }
+  return top;
 }
 
 static int32_t done_tokens(const request_t *request, int32_t choice) {
@@ -70,7 +115,6 @@ static int32_t done_tokens(const request_t *request, int32_t choice) {
 /* One token, with the scores that the request asked for; behind the last allowed one, nothing. */
 static void token(request_t *request, int32_t choice, uint8_t byte) {
   const sampling_params_t *params = &request->params;
-  token_logprob_t top[TOPS_MAX];
   const input_t *input = request->owner;
   if (input->choices[choice].done || done_tokens(request, choice) >= params->max_tokens) return;
   if (params->num_logprobs < 0) {
@@ -78,18 +122,15 @@ static void token(request_t *request, int32_t choice, uint8_t byte) {
     return;
   }
   int32_t count = params->num_logprobs + params->num_logprob_token_ids;
-  fill_top(top, count);
-  fake_choice_token_logprob(request, choice, byte, texts[byte % 16], -1.5f, top, count);
+  fake_choice_token_logprob(request, choice, byte, texts[byte % 16], -1.5f, best(count), count);
 }
 
 /* The scores of a prompt come before its first token. */
 static void prompt_scores(request_t *request) {
-  token_logprob_t top[TOPS_MAX];
   int32_t count = request->params.num_prompt_logprobs;
   if (count < 0) return;
-  fill_top(top, count);
   for (int32_t i = 1; i < request->num_prompt_tokens; i++) {
-    fake_prompt_logprob(request, i, -2.5f, 1, top, count);
+    fake_prompt_logprob(request, i, -2.5f, 1, best(count), count);
   }
   fake_deliver();
 }
@@ -98,7 +139,9 @@ static void prompt_scores(request_t *request) {
 static void end_choice(request_t *request, int32_t choice, uint8_t byte) {
   finish_reason_t finish = byte % 2 == 1 ? FINISH_STOP : FINISH_LENGTH;
   const input_t *input = request->owner;
-  if (!params_multiple(&request->params)) {
+  if (!params_multiple(&request->params) && byte >= 0xE0) {
+    fake_done_stop(request, byte % 2 == 1 ? 7 : -1, request->stops != NULL ? 0 : -1);
+  } else if (!params_multiple(&request->params)) {
     fake_done(request, finish, texts[byte / 2 % 16]);
   } else if (!input->choices[choice].done) {
     fake_choice_done(request, choice, finish, texts[byte / 2 % 16]);
@@ -129,7 +172,10 @@ static void play(fake_exchange_t *exchange, const uint8_t *steps, size_t count) 
     int32_t choice = steps[i] / 8 % (choices < CHOICES_MAX ? choices : CHOICES_MAX);
     bool open = !exchange->answered && !exchange->ended && !exchange->gone;
     switch (steps[i] % 8) {
-    case 0: fake_run(); break;
+    case 0:
+      fake_run();
+      if (steps[i + 1] == 0xF) completions_tick(&server, uv_hrtime() + (i + 1) * HOUR_NS);
+      break;
     case 1: end_choice(request, choice, steps[i + 1]); break;
     case 2:
       if (open && steps[i + 1] % 16 == 0) fake_exchange_gone(exchange, "client_disconnect");
@@ -204,9 +250,14 @@ void fuzz_api(const uint8_t *data, size_t size) {
   start_once();
   void (*handle)(exchange_t *) = handlers[data[0] % (sizeof handlers / sizeof *handlers)];
   choose_formats(data[1]);
+  const unsigned bits = data[0] / (sizeof handlers / sizeof *handlers);
+  choose_circumstances(bits);
   data += 2, size -= 2;
   const uint8_t *body = fuzz_part(&data, &size, 0xFF, &length);
   fake_exchange_t *exchange = fake_exchange_new((const char *)body, length);
+  if (bits & FILLS_IN)
+    memcpy(exchange->request_headers[0], (char[2][64]){"X-Vllm-Priority", "7"}, 128);
+  exchange->public.key = bits == KEYED ? key_without_grammars() : NULL;
   handle(&exchange->public);
   fake_run();
   play(exchange, data, size);
