@@ -27,12 +27,17 @@ void plan_remove(scheduler_t *scheduler, const group_t *group) {
   plan->num_entries = kept;
 }
 
+/* Tokens of the sequence are lost if it is computed again. The last one may have been computed and
+ * taken back, because its mask was late. */
+static bool has_computed(const sequence_t *seq) {
+  return seq->recomputes ||
+         MAX(seq->num_computed_tokens, seq->num_charged) > seq->num_cached_tokens;
+}
+
 /* Resets the sequence so that all its tokens are computed again. */
 static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   scheduler->num_recomputed_tokens += (uint64_t)seq->num_computed_tokens;
-  /* The last token may have been computed and taken back, because its mask was late. */
-  seq->recomputes =
-      seq->recomputes || MAX(seq->num_computed_tokens, seq->num_charged) > seq->num_cached_tokens;
+  seq->recomputes = has_computed(seq);
   seq->num_computed_tokens = 0;
   seq->num_prefill_tokens = sequence_num_planned(seq);
 }
@@ -77,12 +82,20 @@ void plan_send_back(scheduler_t *scheduler, group_t *group) {
   leave_running(scheduler, group, false);
 }
 
+/* Who was admitted in this very plan has computed nothing: it goes back to its place. */
+static bool is_begun(const group_t *group) {
+  bool any = group->forked;
+  for (const sequence_t *seq = &group->sequence; seq != NULL && !any; seq = seq->next)
+    any = sequence_is_live(seq) && has_computed(seq);
+  return any;
+}
+
 void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
   plan_remove(scheduler, victim);
   /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
    * prefill finds these blocks again. */
   bool catches_up = victim->forked && plan_is_prefill(victim);
-  victim->key = 0;
+  if (is_begun(victim)) victim->key = 0;
   leave_running(scheduler, victim, may_swap && !catches_up && swap_chosen(scheduler, victim));
   victim->num_preemptions++;
   scheduler->num_preemptions++;

@@ -62,12 +62,16 @@ static bool precedes(const group_t *a, const group_t *b) {
 }
 
 /* The time at which it came, and more for the tokens that must be computed; those that were
- * preempted come first. */
+ * preempted when they had computed some come first. */
 static void check_key(const group_t *g) {
   const track_t *k = check_track(&g->sequence);
-  bool ages = sim.scenario->options.slo_policy && g->num_preemptions == 0;
-  REQUIRE(ages ? g->key >= k->submitted_ns : g->key == 0, "request %lld has the key %llu",
-          name_of(k), (unsigned long long)g->key);
+  bool begun =
+      g->was_admitted || g->sequence.recomputes || g->queue == &sim.engine->scheduler->swapped;
+  bool preempted = g->num_preemptions > 0 && begun;
+  bool first = preempted && g->sequence.recomputes && sim.engine->scheduler->pool->num_sides == 0;
+  if (!sim.scenario->options.slo_policy) first = preempted = true;
+  REQUIRE(g->key == 0 ? preempted : g->key >= k->submitted_ns && !first,
+          "request %lld has the key %llu", name_of(k), (unsigned long long)g->key);
 }
 
 void check_submitted(track_t *k, const request_t *request) {

@@ -129,3 +129,40 @@ Test(slo, one_always_runs) {
   EXPECT_EQ(rig->scheduler->running.count, 1);
   rig_free(rig);
 }
+
+/* The pool has blocks for the short prompt when it is let in, but not for the next chunk of the
+ * long one as well. So it leaves again in the same plan, and has computed nothing. */
+Test(slo, who_is_admitted_in_vain_keeps_its_place) {
+  scheduler_options_t options = rig_options(8, 64, 1000);
+  options.ageing = 10;
+  options.short_prompts_pass = true;
+  options.reserve_full = false;
+  rig_t *rig = rig_new(&options, 1000, 4, false);
+  rig->scheduler->cost = (cost_t){.ns = {[COST_TOKEN] = 1 * MS}, .num_steps = 1000};
+  add(rig, 0, 200);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  while (rig->pool->num_free > 15) block_allocate(rig->pool);
+  group_t *in_vain = add(rig, 1, 32);
+  rig_step(rig);
+  ASSERT_EQ(rig->scheduler->plan.num_preempted, 1);
+  ASSERT_EQ(in_vain->sequence.status, SEQUENCE_WAITING);
+  EXPECT_EQ(in_vain->key, (uint64_t)(321 * MS));
+  rig_free(rig);
+}
+
+Test(slo, who_is_preempted_after_it_computed_comes_first) {
+  rig_t *rig = rig_with(2, 0);
+  group_t *first = add(rig, 0, 500), *second = add(rig, 1, 8);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  while (rig->pool->num_free > 0) block_allocate(rig->pool);
+  for (int i = 0; i < 5 && rig->scheduler->num_preemptions == 0; i++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+  }
+  const group_t *victim = first->num_preemptions > 0 ? first : second;
+  ASSERT_EQ(rig->scheduler->num_preemptions, 1);
+  EXPECT_EQ(victim->key, 0);
+  rig_free(rig);
+}
