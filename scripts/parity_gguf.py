@@ -78,10 +78,11 @@ PUBLISHED = {
         "rope_interleave": True, "mlp_layer_types": ["dense"] + ["sparse"] * c["num_hidden_layers"],
         "num_hidden_layers": c["num_hidden_layers"] + 1},
     "olmo": {"attention_bias": False}, "lfm2": {"conv_bias": False},
-    "lfm2_moe": {"conv_bias": False, "tie_word_embeddings": True},
+    "lfm2_moe": {"conv_bias": False, "tie_word_embeddings": True, "norm_topk_prob": True,
+                 "routed_scaling_factor": 1.0},
     "hunyuan": {"rope_scaling": None},
 }
-REFUSED = ("lfm2", "lfm2_moe", "granite_hybrid", "bamba", "qwen3_next", "qwen3_5", "qwen3_5_moe",
+REFUSED = ("granite_hybrid", "bamba", "qwen3_next", "qwen3_5", "qwen3_5_moe",
            "gemma4_small", "gemma4_large", "gemma4_experts")  # by name
 NOT_CONVERTED = ("helium", "gptj")
 OWN_KEYS = ("gpt_neox", "cohere2")  # saved with the keys of published files, not transformers' own
@@ -199,7 +200,7 @@ def same_values(path, exact):
         assert (dequantize(a.data, a.tensor_type).reshape(-1) == b.data.reshape(-1)).all(), a.name
 
 
-def write_vectors(parity, convert, out):
+def write_vectors(parity, convert, out, only):
     """A small file of the converter for each architecture whose rows or experts stand otherwise,
     and two whose matrices it made Q8_0 blocks of."""
     cases, wide = parity.model_cases, parity.decoder_cases.WIDE
@@ -224,8 +225,11 @@ def write_vectors(parity, convert, out):
         "deepseek-v3": cases.deepseek_v3(32, 2, 48, **small | heads | rope),
         "deepseek-v3-q8": cases.deepseek_v3(64, 2, 64, **blocks, kv_lora_rank=32, q_lora_rank=32,
                                             qk_nope_head_dim=32, v_head_dim=32),
-        "glm4-moe-q8": cases.glm4_moe(64, 4, 2, 64, use_qk_norm=True, head_dim=16, **blocks)}
+        "glm4-moe-q8": cases.glm4_moe(64, 4, 2, 64, use_qk_norm=True, head_dim=16, **blocks),
+        "lfm2-moe": parity.state_cases.lfm2_moe(32, 4, 2, 48, **parity.state_cases.STATE_TINY)}
     for i, (name, config) in enumerate(configs.items()):
+        if not name.startswith(only):
+            continue
         directory, seed = out / f"gguf-converted-{name}", 9000 + i
         shutil.rmtree(directory, ignore_errors=True)
         with tempfile.TemporaryDirectory() as temporary:
@@ -258,6 +262,7 @@ def main():
     parser.add_argument("--backend", default="naive,cpu")
     parser.add_argument("--kind", help="families to draw from, with commas")
     parser.add_argument("--keep", type=Path, help="directory for the models")
+    parser.add_argument("--only", default="", help="of these, those whose names begin so")
     parser.add_argument("--vectors", type=Path, help="write the committed files here")
     parser.add_argument("--verbose", action="store_true", help="where the converter ends")
     options = parser.parse_args()
@@ -265,7 +270,7 @@ def main():
     import parity
     parity.torch.set_num_threads(1)
     if options.vectors:
-        write_vectors(parity, convert, options.vectors)
+        write_vectors(parity, convert, options.vectors, options.only)
         return
     score = parity.Score()
     print(f"seed {options.seed}", flush=True)

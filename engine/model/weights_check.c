@@ -59,17 +59,26 @@ const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape,
   return out;
 }
 
+/* Dimensions without those of 1. Returns their number. */
+static int squeeze(const int64_t *shape, int rank, int64_t *out) {
+  int count = 0;
+  for (int i = 0; i < rank; i++) {
+    if (shape[i] != 1) out[count++] = shape[i];
+  }
+  return count;
+}
+
 static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *tensor, bool is_gguf,
                        inferd_error_t *error) {
-  /* Converters to GGUF drop dimensions of 1, so these do not count. */
-  int skip = 0, skip_stored = 0;
-  while (skip < tensor->rank - 1 && tensor->shape[skip] == 1) skip++;
-  while (skip_stored < stored->rank - 1 && stored->shape[skip_stored] == 1) skip_stored++;
-  if (!is_gguf) skip = skip_stored = 0;
-  bool same = stored->rank - skip_stored == tensor->rank - skip;
-  for (int i = skip; same && i < tensor->rank; i++)
-    same = stored->shape[i - skip + skip_stored] == tensor->shape[i];
-  if (same) return 0;
+  int64_t there[TENSOR_RANK_MAX], needed[EXPECTED_RANK_MAX];
+  int rank = stored->rank, needed_rank = tensor->rank;
+  memcpy(there, stored->shape, (size_t)rank * sizeof(int64_t));
+  memcpy(needed, tensor->shape, sizeof(needed));
+  if (is_gguf) { /* converters drop dimensions of 1, so these do not count */
+    rank = squeeze(stored->shape, rank, there);
+    needed_rank = squeeze(tensor->shape, needed_rank, needed);
+  }
+  if (rank == needed_rank && memcmp(there, needed, (size_t)rank * sizeof(int64_t)) == 0) return 0;
   const char *rows = tensor_dim_name(tensor->row_dim), *cols = tensor_dim_name(tensor->col_dim);
   bool transposed = tensor->form == FORM_TRANSPOSED || tensor->form == FORM_STACK_TRANSPOSED;
   char found[160], wanted[96];

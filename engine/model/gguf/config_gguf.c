@@ -62,6 +62,8 @@ static const struct {
     {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", SCORED_EXPERTS, 0},
     {"minimax-m2", "MiniMaxM2ForCausalLM", SCORED_EXPERTS, 0},
     {"deepseek2", "DeepseekV3ForCausalLM", SCORED_EXPERTS | LATENT, 0},
+    {"lfm2", "Lfm2ForCausalLM", STATES, 0},
+    {"lfm2moe", "Lfm2MoeForCausalLM", STATES | SCORED_EXPERTS, 0},
     {"bert", "BertModel", LAYER_NORMS | POSITION_TABLE | ENCODER, 0},
     {"nomic-bert", "NomicBertModel", LAYER_NORMS | ENCODER, 0},
     {"modern-bert", "ModernBertModel", LAYER_NORMS | TWO_ROPES | ENCODER, 0},
@@ -127,6 +129,7 @@ static const struct {
     {"long_factor", "rope_factors_long.weight"},
     {"eos_token_id", "tokenizer.ggml.eos_token_id"},
     {"bos_token_id", "tokenizer.ggml.bos_token_id"},
+    {"conv_L_cache", "%.shortconv.l_cache"},
     {"vocab_size", "the rows of token_embd.weight"},
 };
 
@@ -297,7 +300,10 @@ static void write_sizes(metadata_t *writer) {
     write_latent(writer);
     return;
   }
-  if (!metadata_take_int(writer, "%.attention.head_count_kv", &kv_heads)) kv_heads = heads;
+  if (writer->needs & STATES)
+    kv_heads = metadata_most_kv_heads(writer, heads);
+  else if (!metadata_take_int(writer, "%.attention.head_count_kv", &kv_heads))
+    kv_heads = heads;
   metadata_put_int(writer, "num_key_value_heads", kv_heads);
   metadata_put_bool(writer, "multi_query", kv_heads == 1);
   if (!metadata_take_int(writer, "%.attention.key_length", &head_dim) && heads > 0)
@@ -528,6 +534,7 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
     metadata_write_router(&writer, experts);
   else if (experts != 0)
     metadata_write_experts(&writer, experts);
+  if (writer.needs & STATES) metadata_write_states(&writer);
   if (writer.needs & ENCODER) metadata_write_encoder(&writer);
   if (metadata_judges(&writer)) metadata_put_bool(&writer, "is_original_qwen3_reranker", true);
   write_ids(&writer);
@@ -538,19 +545,25 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   return writer.code;
 }
 
-static bool has(const gguf_t *gguf, const char *tensor) {
-  return gguf_tensor(gguf, tensor) != NULL;
+static bool has(const gguf_t *gguf, int32_t layer, const char *part) {
+  char name[GGUF_NAME_MAX];
+  snprintf(name, sizeof(name), "blk.%d.%s", layer, part);
+  return gguf_tensor(gguf, name) != NULL;
 }
 
 void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint) {
-  blueprint->qkv_bias = has(gguf, "blk.0.attn_q.bias") || has(gguf, "blk.0.attn_qkv.bias") ||
-                        has(gguf, "blk.0.attn_kv_a_mqa.bias");
-  blueprint->latent_split = has(gguf, "blk.0.attn_k_b.weight");
-  blueprint->qkv_fused = has(gguf, "blk.0.attn_qkv.weight");
-  blueprint->o_bias = has(gguf, "blk.0.attn_output.bias");
-  blueprint->mlp_bias = has(gguf, "blk.0.ffn_up.bias");
-  blueprint->qk_norm = has(gguf, "blk.0.attn_q_norm.weight");
-  blueprint->encoder.answer_rows = blueprint->encoder.judges && !has(gguf, "output.weight");
+  int32_t first = 0; /* layer with attention */
+  while (first + 1 < blueprint->num_layers && blueprint->layer_flags[first] & LAYER_NO_ATTENTION)
+    first++;
+  blueprint->qkv_bias = has(gguf, first, "attn_q.bias") || has(gguf, first, "attn_qkv.bias") ||
+                        has(gguf, first, "attn_kv_a_mqa.bias");
+  blueprint->latent_split = has(gguf, first, "attn_k_b.weight");
+  blueprint->qkv_fused = has(gguf, first, "attn_qkv.weight");
+  blueprint->o_bias = has(gguf, first, "attn_output.bias");
+  blueprint->mlp_bias = has(gguf, 0, "ffn_up.bias");
+  blueprint->qk_norm = has(gguf, first, "attn_q_norm.weight");
+  blueprint->encoder.answer_rows =
+      blueprint->encoder.judges && gguf_tensor(gguf, "output.weight") == NULL;
 }
 
 static void take_float(const gguf_t *gguf, const char *key, double most, float *out) {

@@ -155,6 +155,14 @@ void metadata_write_router(metadata_t *writer, int64_t experts) {
   metadata_put_int(writer, "num_experts_per_tok", top);
   metadata_put_int(writer, "moe_intermediate_size", width);
   if (is_minimax) metadata_put_int(writer, "num_local_experts", experts);
+  if (strcmp(writer->arch, "lfm2moe") == 0) {
+    double factor = 1;
+    metadata_take_double(writer, "%.expert_weights_scale", &factor);
+    metadata_put_int(writer, "num_experts", experts);
+    metadata_put_int(writer, "num_dense_layers", first);
+    metadata_put_double(writer, "routed_scaling_factor", factor);
+    return;
+  }
   if (is_ernie) write_ernie(writer, experts, top, first, shared);
   if (!is_ernie && !is_minimax) write_deepseek(writer, experts, first, shared);
 }

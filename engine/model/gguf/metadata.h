@@ -30,6 +30,7 @@ enum {
   WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
   SCORED_EXPERTS = 2048, /* routers that score, config_router.c */
   LATENT = 4096,         /* latent attention */
+  STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
   ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
@@ -85,6 +86,10 @@ void metadata_write_experts(metadata_t *writer, int64_t experts);
 /* Files that do not say so have a bias of the choice with a sigmoid alone. */
 bool metadata_scores_by_sigmoid(metadata_t *writer);
 void metadata_write_router(metadata_t *writer, int64_t experts);
+
+/* The heads of K and V where a layer has attention. */
+int64_t metadata_most_kv_heads(metadata_t *writer, int64_t absent);
+void metadata_write_states(metadata_t *writer);
 
 /* The architecture of an encoder, by its tensors: that of a classifier if it has one. */
 const char *metadata_encoder(metadata_t *writer, const char *architecture);
