@@ -90,8 +90,8 @@ static bool read_costs(const char *path, coefficients_t *out) {
 
 static void print(const row_t *row) {
   const result_t *r = &row->result;
-  printf("%-34s %6d %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %8d %9.1f %8.2f %6.1f %5.0f %5.0f\n",
-         row->name, r->count, 100 * r->good, r->first_p50_s * 1e3, r->first_p99_s * 1e3,
+  printf("%-34s %6d %5.2f %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %8d %9.1f %8.2f %6.1f %5.0f %5.0f\n",
+         row->name, r->count, r->load, 100 * r->good, r->first_p50_s * 1e3, r->first_p99_s * 1e3,
          r->token_s * 1e3, r->gap_p99_s * 1e3, 100 * r->hits, r->refused, r->longest_wait_s,
          r->fairness, 100 * r->smallest, 100 * r->off_p50, 100 * r->off_p90);
   fflush(stdout);
@@ -172,9 +172,9 @@ int main(int argc, char **argv) {
                     "[--costs FILE] [--floors FILE]\n");
     return 2;
   }
-  printf("%-34s %6s %7s %8s %8s %7s %7s %6s %8s %9s %8s %6s %5s %5s\n", "trace, a second: policy",
-         "number", "in time", "TTFT p50", "p99, ms", "TPOT", "gap p99", "hits", "refused",
-         "longest, s", "fairness", "least", "off", "p90");
+  printf("%-34s %6s %5s %7s %8s %8s %7s %7s %6s %8s %9s %8s %6s %5s %5s\n",
+         "trace, a second: policy", "number", "load", "in time", "TTFT p50", "p99, ms", "TPOT",
+         "gap p99", "hits", "refused", "longest, s", "fairness", "least", "off", "p90");
   for (size_t i = 0; i < ARRAY_LEN(loads); i++) {
     if (run.trace == NULL || strstr(loads[i].kind, run.trace) != NULL)
       serve(&run, &loads[i], &coefficients);

@@ -83,6 +83,8 @@ void world_note_token(world_t *world, job_t *job);
 void world_note_end(world_t *world, job_t *job, bool refused);
 
 typedef struct result {
+  double
+      load; /* device time that the requests ask for, of each second; without what every step has */
   double good;                     /* share of the requests with all tokens in time */
   double first_p50_s, first_p99_s; /* time to the first token, of those that got one */
   double token_s;                  /* time of an output token, mean over requests */

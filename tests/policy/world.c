@@ -143,6 +143,14 @@ static bool is_good(const job_t *job) {
          token_time(job) <= TOKEN_S;
 }
 
+/* The time of a request alone in large steps, in seconds, less what the cache had. */
+static double work_s(const coefficients_t *c, const job_t *job) {
+  double prompt = job->prompt, output = job->output, cached = job->num_cached;
+  double pairs = (prompt * prompt - cached * cached) / 2;
+  double keys = output * (prompt + output / 2);
+  return (c->token * (prompt - cached + output) + c->key * keys + c->pair * pairs) * 1e-9;
+}
+
 /* The quantiles of the relative errors of forecasts; 0 where none was due. */
 static void rate_forecasts(const world_t *world, double *errors, result_t *result) {
   int count = 0;
@@ -189,6 +197,7 @@ result_t world_result(const world_t *world) {
     if (job->came_s == 0) continue;
     double until_s = job->first_s > 0 ? job->first_s : job->refused ? job->last_s : world->end_s;
     result.count++;
+    result.load += work_s(&world->coefficients, job) / (world->end_s - DRAIN_S);
     result.refused += job->refused;
     result.longest_wait_s = MAX(result.longest_wait_s, until_s - job->came_s);
     of[job->tenant]++;
