@@ -345,11 +345,11 @@ environments:
 # The long half: every sanitizer, the checker of races, the simulator's long runs.
 check:
 	@scripts/bootstrap build unit
-	@$(SUBMAKE) environments all $(BUILD)/sim emu-check-build
+	@$(SUBMAKE) environments all $(BUILD)/sim emu-check-build $(if $(NVCC_GOOD),ptx-build)
 	@scripts/bootstrap evaluation
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check api-asan api-tsan hostile-asan evaluation fleet
+	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check $(if $(NVCC_GOOD),ptx) api-asan api-tsan hostile-asan evaluation fleet
 
 # The image with the CUDA back end: nvcc takes 10 to 30 minutes.
 .PHONY: check-cuda-image

@@ -4,7 +4,7 @@ import json
 import re
 
 ENGINE = "tests/sim/mutants.txt"
-KERNELS = "tests/cuda/mutants.json"
+KERNELS = ("tests/cuda/mutants.json", "tests/ptx/mutants.json")
 
 
 def edits_of_engine(text):
@@ -42,8 +42,8 @@ def check_mutants(tree):
             found = places(tree, name, "^" + re.escape("\n".join(old)))
             if found != 1 or not old:
                 yield complaint(f"{ENGINE}:{number}", mutant, name, found)
-    if KERNELS in tree.names:
-        for mutant in json.loads((tree.root / KERNELS).read_text("utf-8")):
+    for kernels in (name for name in KERNELS if name in tree.names):
+        for mutant in json.loads((tree.root / kernels).read_text("utf-8")):
             found = places(tree, mutant["file"], re.escape(mutant["from"]))
             if found != 1:
-                yield complaint(KERNELS, mutant["name"], mutant["file"], found)
+                yield complaint(kernels, mutant["name"], mutant["file"], found)

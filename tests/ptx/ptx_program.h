@@ -27,6 +27,7 @@ struct Lane {
   size_t shared_bytes;     /* so many belong to the kernel */
   char *local;
   Launched *launch;
+  bool has_tried; /* to wait for an mbarrier: every other try ends too early */
 };
 typedef void Step(Lane &lane, const Instruction &i);
 

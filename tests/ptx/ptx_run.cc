@@ -54,8 +54,13 @@ static void run_lane(void *launched) {
   LaneMemory &memory = memory_of(f);
   memory.words = program.begin;
   memory.local.assign(program.local_bytes, (char)0xff);
-  Lane lane = {
-      memory.words.data(), program.code.data(), f->owner->shared, 0, memory.local.data(), &launch};
+  Lane lane = {memory.words.data(),
+               program.code.data(),
+               f->owner->shared,
+               0,
+               memory.local.data(),
+               &launch,
+               false};
   set_specials(lane.words, f);
   for (const SymbolPlace &symbol : program.symbols) {
     const uint64_t value = value_of(symbol, lane);

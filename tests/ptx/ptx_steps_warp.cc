@@ -97,6 +97,14 @@ static uint64_t *mbarrier_at(const Lane &lane, const Instruction &i, uint32_t pl
   return reinterpret_cast<uint64_t *>(const_cast<char *>(shared_at(lane, i, place)));
 }
 
+/* A try may end before the phase does, and then says so: every other one does at once. */
+static void try_wait(Lane &lane, const Instruction &i) {
+  lane.has_tried = !lane.has_tried;
+  put<uint32_t>(lane, i.at[0], !lane.has_tried);
+  if (lane.has_tried) return;
+  emu::mbarrier_wait(mbarrier_at(lane, i, i.at[1]), get<uint32_t>(lane, i.at[2]), site_of(i));
+}
+
 static void bulk_copy(Lane &lane, const Instruction &i) {
   emu::bulk_copy(const_cast<char *>(shared_at(lane, i, i.at[0])),
                  reinterpret_cast<const void *>(get<uint64_t>(lane, i.at[1])),
@@ -191,11 +199,7 @@ static const Rule rules[] = {
        const uint32_t bytes = get<uint32_t>(lane, i.at[2]);
        emu::mbarrier_arrive(mbarrier_at(lane, i, i.at[1]), bytes, site_of(i));
      }},
-    {"mbarrier.try_wait.parity.shared::cta.b64", "psW",
-     [](Lane &lane, const Instruction &i) {
-       emu::mbarrier_wait(mbarrier_at(lane, i, i.at[1]), get<uint32_t>(lane, i.at[2]), site_of(i));
-       put<uint32_t>(lane, i.at[0], 1);
-     }},
+    {"mbarrier.try_wait.parity.shared::cta.b64", "psW", try_wait},
     {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "smWs", bulk_copy},
     {"fence.proxy.async.shared::cta", "", [](Lane &, const Instruction &) { emu::proxy_fence(); }},
     {"griddepcontrol.wait", "", [](Lane &, const Instruction &) { emu::dependency_wait(); }},
