@@ -82,8 +82,7 @@ PUBLISHED = {
                  "routed_scaling_factor": 1.0},
     "hunyuan": {"rope_scaling": None},
 }
-REFUSED = ("granite_hybrid", "bamba", "qwen3_next", "qwen3_5", "qwen3_5_moe",
-           "gemma4_small", "gemma4_large", "gemma4_experts")  # by name
+REFUSED = ("granite_hybrid", "bamba", "qwen3_next", "qwen3_5", "qwen3_5_moe")  # by name
 NOT_CONVERTED = ("helium", "gptj")
 OWN_KEYS = ("gpt_neox", "cohere2")  # saved with the keys of published files, not transformers' own
 
@@ -122,6 +121,13 @@ def draw(parity, rng, kind):
     return config | (more(config) if callable(more) else more)
 
 
+def write_words(directory, config):
+    """A tokenizer.json, because the converter's class of Gemma counts its words."""
+    words = {f"w{i}": i for i in range(config["vocab_size"])}
+    (directory / "tokenizer.json").write_text(json.dumps(
+        {"model": {"vocab": words}, "added_tokens": []}))
+
+
 def compare(parity, convert, score, options, index, kind):
     rng = random.Random(f"{options.seed}-{index}")
     config = draw(parity, rng, kind)
@@ -142,9 +148,7 @@ def compare(parity, convert, score, options, index, kind):
                 parity.torch.float32)
     if kind in OWN_KEYS:
         (directory / "hf/config.json").write_text(json.dumps(config, indent=1))
-    words = {f"w{i}": i for i in range(config["vocab_size"])}  # Gemma's class counts them
-    (directory / "hf/tokenizer.json").write_text(json.dumps(
-        {"model": {"vocab": words}, "added_tokens": []}))
+    write_words(directory / "hf", config)
     try:
         convert(directory / "hf", directory / "model.gguf")
     except Exception as fault:  # pylint: disable=broad-except
@@ -226,7 +230,9 @@ def write_vectors(parity, convert, out, only):
         "deepseek-v3-q8": cases.deepseek_v3(64, 2, 64, **blocks, kv_lora_rank=32, q_lora_rank=32,
                                             qk_nope_head_dim=32, v_head_dim=32),
         "glm4-moe-q8": cases.glm4_moe(64, 4, 2, 64, use_qk_norm=True, head_dim=16, **blocks),
-        "lfm2-moe": parity.state_cases.lfm2_moe(32, 4, 2, 48, **parity.state_cases.STATE_TINY)}
+        "lfm2-moe": parity.state_cases.lfm2_moe(32, 4, 2, 48, **parity.state_cases.STATE_TINY),
+        "gemma4-small": parity.gemma4_cases.small(32, 4, 2, 48, **parity.gemma4_cases.TINY),
+        "gemma4-experts": parity.gemma4_cases.experts(32, 4, 2, 48, **parity.gemma4_cases.TINY)}
     for i, (name, config) in enumerate(configs.items()):
         if not name.startswith(only):
             continue
@@ -244,6 +250,7 @@ def write_vectors(parity, convert, out, only):
                 config = {**config, "torch_dtype": "bfloat16"}
             facts = parity.models.expected(config, model, parity.np.random.default_rng(seed), seed)
             parity.save(model, config, source, "plain", parity.torch.float32)
+            write_words(source, config)
             directory.mkdir()
             convert(source, directory / "model.gguf", "MOSTLY_Q8_0" if packed else "ALL_F32")
             if packed:

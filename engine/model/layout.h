@@ -144,7 +144,7 @@ extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm,
 extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee;
 extern const layout_t layout_gguf_olmo, layout_gguf_routed, layout_gguf_glm4_moe;
 extern const layout_t layout_gguf_deepseek2, layout_gguf_deepseek3;
-extern const layout_t layout_gguf_lfm2;
+extern const layout_t layout_gguf_lfm2, layout_gguf_gemma4;
 extern const layout_t layout_gguf_bert, layout_gguf_nomic_bert, layout_gguf_modern_bert;
 
 #endif

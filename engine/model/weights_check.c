@@ -202,6 +202,8 @@ static int find_tower(const char *name, const char *prefix, const blueprint_t *b
     bool shared = *end == '.' && layer >= 0 && layer_reads_only(bp, (int32_t)layer);
     if (shared && strncmp(end, ".self_attn.k_", 13) == 0) return SKIP_SHARED;
     if (shared && strncmp(end, ".self_attn.v_", 13) == 0) return SKIP_SHARED;
+    if (shared && bp->gguf && strncmp(end, ".attn_k", 7) == 0) return SKIP_SHARED;
+    if (shared && bp->gguf && strncmp(end, ".attn_v", 7) == 0) return SKIP_SHARED;
   }
   if (strncmp(name, "model.", 6) == 0) name += 6;
   for (int i = 0; i < TOWER_COUNT; i++) {

@@ -83,6 +83,24 @@ def write_spm(path, model_path):
     finish(writer)
 
 
+def write_gemma(path, document):
+    """BPE with bytes for what is left, as Gemma 4 has it."""
+    pieces = {i: p for p, i in document["model"]["vocab"].items()} | \
+        {t["id"]: t["content"] for t in document["added_tokens"]}
+    special = {t["id"]: t["special"] for t in document["added_tokens"]}
+    ids = {p: i for i, p in pieces.items()}
+    writer = GGUFWriter(path, "gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list([pieces[i] for i in range(len(pieces))])
+    writer.add_token_types([(CONTROL if special[i] else USER_DEFINED) if i in special else NORMAL
+                            for i in range(len(pieces))])
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m)
+                             for m in document["model"]["merges"]])
+    writer.add_bos_token_id(ids["<s>"])
+    writer.add_unk_token_id(ids["<unk>"])
+    finish(writer)
+
+
 def main():
     strings = base.texts()
     os.makedirs(OUT, exist_ok=True)
@@ -99,6 +117,9 @@ def main():
         assert flagged or not other, name
         base.write(os.path.join(OUT, name + ".json"), other)
         print(f"{name}: {len(other)} of {len(strings)} texts differ from tokenizer.json")
+    with open(os.path.join(base.OUT, "gemma", "tokenizer.json"), encoding="utf-8") as file:
+        write_gemma(os.path.join(OUT, "gemma.gguf"), json.load(file))
+    base.write(os.path.join(OUT, "gemma.json"), {})
     for name in SPM:
         write_spm(os.path.join(OUT, name + ".gguf"),
                   os.path.join(base.OUT, name, "tokenizer.model"))

@@ -6,13 +6,14 @@
 #include "engine/model/config/family.h"
 
 #define GEMMA4                                                                                     \
-  .layout = &layout_gemma4, .vocab_size = 262144, .hidden_size = 2304, .intermediate_size = 9216,  \
-  .num_layers = 30, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256, .max_positions = 131072,   \
-  .window = 512, .eos_id = 1, .bos_id = 2, .norm_eps = 1e-6, .rope_theta = 1e6,                    \
-  .activation = "gelu_pytorch_tanh", .norm = NORM_RMS, .rotary = true, .gated_mlp = true,          \
-  .grouped = true, .block = BLOCK_SANDWICH, .gemma4_keys = true, .tied = true,                     \
-  .attention_bias_key = "attention_bias", .qk_norm = true, .window_rule = WINDOW_PATTERN,          \
-  .window_pattern = 6, .local_theta = 1e4, .expert_keys = EXPERTS_GEMMA4
+  .layout = &layout_gemma4, .gguf_layout = &layout_gguf_gemma4, .vocab_size = 262144,              \
+  .hidden_size = 2304, .intermediate_size = 9216, .num_layers = 30, .num_heads = 8,                \
+  .num_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .window = 512, .eos_id = 1,         \
+  .bos_id = 2, .norm_eps = 1e-6, .rope_theta = 1e6, .activation = "gelu_pytorch_tanh",             \
+  .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true, .block = BLOCK_SANDWICH,   \
+  .gemma4_keys = true, .tied = true, .attention_bias_key = "attention_bias", .qk_norm = true,      \
+  .window_rule = WINDOW_PATTERN, .window_pattern = 6, .local_theta = 1e4,                          \
+  .expert_keys = EXPERTS_GEMMA4
 
 static const family_t families[] = {
     {.name = "gemma4_text", .architecture = "Gemma4ForCausalLM", GEMMA4},

@@ -62,6 +62,7 @@ static const struct {
     {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", SCORED_EXPERTS, 0},
     {"minimax-m2", "MiniMaxM2ForCausalLM", SCORED_EXPERTS, 0},
     {"deepseek2", "DeepseekV3ForCausalLM", SCORED_EXPERTS | LATENT, 0},
+    {"gemma4", "Gemma4ForCausalLM", WINDOWED | GEMMA4, 0},
     {"lfm2", "Lfm2ForCausalLM", STATES, 0},
     {"lfm2moe", "Lfm2MoeForCausalLM", STATES | SCORED_EXPERTS, 0},
     {"bert", "BertModel", LAYER_NORMS | POSITION_TABLE | ENCODER, 0},
@@ -496,6 +497,20 @@ static bool find_architecture(metadata_t *writer, const char **architecture) {
   return false;
 }
 
+/* Sizes, angles, experts and states. */
+static void write_architecture(metadata_t *writer, int64_t experts) {
+  if (experts == 0 || writer->needs & SCORED_EXPERTS)
+    metadata_copy_int(writer, "intermediate_size", "%.feed_forward_length");
+  write_sizes(writer);
+  if (writer->needs & PARALLEL) write_blocks(writer);
+  metadata_write_rope(writer);
+  if (writer->needs & SCORED_EXPERTS)
+    metadata_write_router(writer, experts);
+  else if (experts != 0)
+    metadata_write_experts(writer, experts);
+  if (writer->needs & STATES) metadata_write_states(writer);
+}
+
 int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, inferd_error_t *error) {
   metadata_t writer = {.gguf = gguf, .json = json, .error = error};
   const char *architecture;
@@ -519,22 +534,17 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   buffer_char(json, '[');
   buffer_quote(json, architecture, strlen(architecture));
   buffer_char(json, ']');
-  metadata_put_text(&writer, "torch_dtype", type_of_weights(gguf, writer.needs & GEMMA_SCALE));
+  metadata_put_text(&writer, "torch_dtype",
+                    type_of_weights(gguf, writer.needs & (GEMMA_SCALE | GEMMA4)));
   number = metadata_layers(&writer);
   if (writer.code == 0) metadata_put_int(&writer, "num_hidden_layers", number);
-  if (experts == 0 || writer.needs & SCORED_EXPERTS)
-    metadata_copy_int(&writer, "intermediate_size", "%.feed_forward_length");
-  write_sizes(&writer);
-  if (writer.needs & PARALLEL) write_blocks(&writer);
+  if (writer.needs & GEMMA4)
+    metadata_write_gemma4(&writer, experts);
+  else
+    write_architecture(&writer, experts);
   write_norms(&writer);
-  metadata_write_rope(&writer);
   if (writer.needs & WINDOWED) write_window(&writer);
   write_scales(&writer, strcmp(writer.arch, "granite") == 0);
-  if (writer.needs & SCORED_EXPERTS)
-    metadata_write_router(&writer, experts);
-  else if (experts != 0)
-    metadata_write_experts(&writer, experts);
-  if (writer.needs & STATES) metadata_write_states(&writer);
   if (writer.needs & ENCODER) metadata_write_encoder(&writer);
   if (metadata_judges(&writer)) metadata_put_bool(&writer, "is_original_qwen3_reranker", true);
   write_ids(&writer);

@@ -31,6 +31,7 @@ enum {
   SCORED_EXPERTS = 2048, /* routers that score, config_router.c */
   LATENT = 4096,         /* latent attention */
   STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
+  GEMMA4 = 32768,        /* config_gguf_gemma4.c */
   ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
@@ -90,6 +91,9 @@ void metadata_write_router(metadata_t *writer, int64_t experts);
 /* The heads of K and V where a layer has attention. */
 int64_t metadata_most_kv_heads(metadata_t *writer, int64_t absent);
 void metadata_write_states(metadata_t *writer);
+
+/* Sizes, angles and `experts` experts of Gemma 4. */
+void metadata_write_gemma4(metadata_t *writer, int64_t experts);
 
 /* The architecture of an encoder, by its tensors: that of a classifier if it has one. */
 const char *metadata_encoder(metadata_t *writer, const char *architecture);

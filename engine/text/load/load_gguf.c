@@ -219,6 +219,22 @@ static int read_gpt2(tokenizer_load_t *load, const gguf_t *gguf) {
   return code;
 }
 
+/* BPE with merges over texts whose spaces are U+2581, and bytes for what is left: Gemma 4. */
+static int read_gemma(tokenizer_load_t *load, const gguf_t *gguf) {
+  bpe_t *bpe = &load->tokenizer->bpe;
+  int code = load_gguf_component(load, normalizer_plain, load_normalizer);
+  if (code == 0) code = load_gguf_component(load, NULL, load_pretokenizer);
+  if (code == 0) code = load_gguf_tokens(load, gguf, put_token);
+  bpe->byte_fallback = bpe->fuse_unk = true;
+  int32_t unknown = load_gguf_id(load, gguf, KEY("unknown_token_id"));
+  bpe->unk = unknown < 0 ? NO_ID : (uint32_t)unknown;
+  if (code == 0) code = read_merges(load, gguf);
+  if (code == 0) code = load_gguf_added(load, gguf, false);
+  if (code == 0) code = load_gguf_component(load, decoder_plain, load_decoder);
+  if (code == 0) read_affixes(load, gguf, true);
+  return code;
+}
+
 /* SentencePiece's BPE. */
 static int read_llama(tokenizer_load_t *load, const gguf_t *gguf) {
   bool spaced = load_gguf_flag(gguf, KEY("add_space_prefix"), true);
@@ -253,13 +269,15 @@ int load_gguf(tokenizer_load_t *load, const char *path) {
     code = read_gpt2(load, gguf);
   } else if (text_is(gguf, KEY("model"), "llama")) {
     code = read_llama(load, gguf);
+  } else if (text_is(gguf, KEY("model"), "gemma4")) {
+    code = read_gemma(load, gguf);
   } else if (text_is(gguf, KEY("model"), "bert")) {
     code = load_gguf_wordpiece(load, gguf);
   } else if (text_is(gguf, KEY("model"), "t5")) {
     code = load_gguf_unigram(load, gguf);
   } else {
     gguf_next_string(gguf_get(gguf, KEY("model")), &at, &text, &length);
-    code = load_fail(load, KEY("model"), "is \"%s\", supported: gpt2, llama, bert, t5",
+    code = load_fail(load, KEY("model"), "is \"%s\", supported: gpt2, llama, gemma4, bert, t5",
                      error_quote(quoted, sizeof quoted, text, length));
   }
   gguf_close(gguf);

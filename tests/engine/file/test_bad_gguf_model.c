@@ -268,7 +268,13 @@ Test(bad_gguf_model, tokens_that_are_too_long_to_split) {
 Test(bad_gguf_model, vocabularies) {
   static const vocabulary_t cases[] = {
       {NULL, NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"\", supported: gpt2, llama"},
-      {"rwkv", NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"rwkv\", supported: gpt2, llama, bert, t5"},
+      {"rwkv",
+       NULL,
+       {"a", "b", "ab"},
+       {"a b"},
+       3,
+       0,
+       "\"rwkv\", supported: gpt2, llama, gemma4, bert, t5"},
       {"bert", NULL, {"a", "b", "ab"}, {NULL}, 3, 0, "unknown_token_id: is missing"},
       {"bert", NULL, {"a", "b", "a"}, {NULL}, 3, 0, "token 2, \"##a\", is there twice"},
       {"t5", NULL, {"a", "b", "ab"}, {NULL}, 3, 0, "0 scores for 3 tokens"},

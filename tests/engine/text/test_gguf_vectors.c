@@ -96,6 +96,10 @@ Test(gguf_vectors, flags_of_added_tokens_are_not_in_the_file) {
   ASSERT_EQ(check("qwen2", false), 24);
 }
 
+Test(gguf_vectors, merges_over_marked_spaces_give_the_reference_ids) {
+  ASSERT_EQ(check("gemma", true), 0);
+}
+
 Test(gguf_vectors, scores_give_the_ids_of_sentencepiece) {
   ASSERT_EQ(check("spm_llama", true), 0);
   ASSERT_EQ(check("spm_gemma", true), 0);
