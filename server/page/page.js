@@ -123,10 +123,11 @@ async function run(path, body, take, failed) {
   running = null;
   showRunning();
   const words = [];
-  const seconds = (performance.now() - first) / 1000;
+  const ms = performance.now() - first;
   if (usage) {
     words.push(`${count(usage.prompt_tokens)} + ${count(usage.completion_tokens)} tokens`);
-    if (usage.completion_tokens > 1 && seconds > 0) words.push(`${rate((usage.completion_tokens - 1) / seconds)} tokens/s`);
+    // Of fewer ms the browser has seen one piece, whatever the model did.
+    if (usage.completion_tokens > 1 && ms >= 100) words.push(`${rate((usage.completion_tokens - 1) * 1000 / ms)} tokens/s`);
   }
   if (first) words.push(`first after ${Math.round(first - begin)} ms`);
   if (reason && reason !== 'stop') words.push(reason === 'length' ? 'ended at the most tokens' : reason.replace('_', ' '));

@@ -30,6 +30,11 @@ def answered(page, count=1):
     return page.wait(ENDED)
 
 
+def clock_of(page, step_ms):
+    """From now on each look at the clock finds it that much later."""
+    page.js(f"let now = 0; performance.now = () => now += {step_ms}")
+
+
 # The page as a file
 
 def test_it_is_one_file_with_a_policy(demo):
@@ -81,6 +86,7 @@ def test_the_file_needs_no_key_and_no_known_host(start):
 
 def test_a_chat_with_reasoning(scripted, tab):
     page = tab(scripted)
+    clock_of(page, 1000)
     say(page, "Hello")
     assert answered(page) == "Regenerate"
     assert page.text(".turn.assistant .text") == "Good morning."
@@ -88,6 +94,16 @@ def test_a_chat_with_reasoning(scripted, tab):
     page.click(".reasoning summary")
     page.wait_text(".reasoning div", THOUGHT)
     assert re.search(r"\d+ \+ \d+ tokens · [\d.,]+ tokens/s", page.text(".turn .meta"))
+
+
+def test_an_answer_in_one_piece_has_no_rate(scripted, tab):
+    page = tab(scripted)
+    clock_of(page, 1)
+    say(page, "Hello")
+    assert answered(page) == "Regenerate"
+    said = page.text(".turn .meta")
+    assert "tokens/s" not in said
+    assert re.search(r"\d+ \+ \d+ tokens · first after \d+ ms", said), said
 
 
 def test_output_stays_text(scripted, tab):
