@@ -479,7 +479,10 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
   const char *equals = strchr(flag, '=');
   size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
   char name[NAME_BYTES_MAX];
-  if (strncmp(flag, "--", 2) != 0 || !plain_name(flag + 2, length - 2, name)) {
+  const char *meant = spelled_flag_find(flag, length);
+  if (meant != NULL) {
+    snprintf(name, sizeof name, "%s", meant);
+  } else if (strncmp(flag, "--", 2) != 0 || !plain_name(flag + 2, length - 2, name)) {
     return refuse_flag(NULL, flag, length, error);
   }
   const option_t *option = find_option(name);
@@ -505,8 +508,8 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
     value = argv[(*at)++];
   }
   int code = assign(config, option, value, origin, error);
-  bool words =
-      option == &options[OPTION_served_model_name] || option == &options[OPTION_lora_modules];
+  bool words = option == &options[OPTION_served_model_name] || option == &options[OPTION_api_key] ||
+               option == &options[OPTION_lora_modules];
   return code == 0 && words && equals == NULL ? load_words(config, option, argc, argv, at, error)
                                               : code;
 }

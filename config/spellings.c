@@ -10,8 +10,20 @@
 
 static const foreign_flag_t flags[] = {
 #define FOREIGN(name, has_value, kind) {#name, has_value, FLAG_##kind},
+#define SPELLED(word, name)
 #include "config/foreign.def"
 #undef FOREIGN
+#undef SPELLED
+};
+
+static const struct {
+  const char *word, *name;
+} spellings[] = {
+#define FOREIGN(name, has_value, kind)
+#define SPELLED(word, name) {word, #name},
+#include "config/foreign.def"
+#undef FOREIGN
+#undef SPELLED
 };
 
 static const moved_flag_t moved[] = {
@@ -20,9 +32,19 @@ static const moved_flag_t moved[] = {
 #undef MOVED
 };
 
+const char *spelled_flag_find(const char *word, size_t length) {
+  for (size_t i = 0; i < ARRAY_LEN(spellings); i++) {
+    bool same = strlen(spellings[i].word) == length && memcmp(spellings[i].word, word, length) == 0;
+    if (same) return spellings[i].name;
+  }
+  return NULL;
+}
+
 const foreign_flag_t *foreign_flag_find(const char *name) {
+  bool negated = strncmp(name, "no_", 3) == 0;
   for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
     if (strcmp(flags[i].name, name) == 0) return &flags[i];
+    if (negated && !flags[i].has_value && strcmp(flags[i].name, name + 3) == 0) return &flags[i];
   }
   return NULL;
 }
@@ -37,12 +59,14 @@ int foreign_flag_check(const foreign_flag_t *flag, const char *value, inferd_err
                    "%s is '%s'; inferd runs on one device, so only 1 is possible", spelled, quoted);
 }
 
-/* Whether `word` is one of `words`, which | separates. */
+/* Whether `word` is one of `words`, which | separates, or begins as one that ends in *. */
 static bool is_one_of(const char *words, const char *word) {
   size_t length = strlen(word);
   for (const char *at = words;; at++) {
     size_t own = strcspn(at, "|");
-    if (own == length && memcmp(at, word, length) == 0) return true;
+    bool open = own > 0 && at[own - 1] == '*';
+    size_t same = open ? own - 1 : own;
+    if ((open ? same <= length : same == length) && memcmp(at, word, same) == 0) return true;
     at += own;
     if (*at == '\0') return false;
   }
@@ -52,7 +76,10 @@ const moved_flag_t *moved_flag_find(const char *word) {
   for (size_t i = 0; i < ARRAY_LEN(moved); i++) {
     if (is_one_of(moved[i].words, word)) return &moved[i];
   }
-  return NULL;
+  if (strncmp(word, "--no-", 5) != 0) return NULL;
+  char positive[64];
+  snprintf(positive, sizeof positive, "--%s", word + 5);
+  return moved_flag_find(positive);
 }
 
 const char *moved_flag_program(const moved_flag_t *flag) {
@@ -64,6 +91,8 @@ static const struct {
   enum config_option option;
   const char *word, *meaning, *refusal;
 } values[] = {
+    {OPTION_max_model_len, "-1", "auto", NULL},
+    {OPTION_generation_config, "vllm", "none", NULL},
     {OPTION_kv_cache_dtype, "fp8_e4m3", "fp8", NULL},
     {OPTION_kv_cache_dtype, "fp8_e5m2", NULL, "the 8-bit cache is E4M3 only: fp8 or fp8_e4m3"},
     {OPTION_kv_cache_dtype, "int8_per_token_head", "int8", NULL},

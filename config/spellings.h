@@ -30,13 +30,18 @@ typedef struct moved_flag {
   const char *note;          /* what differs, or what takes its place; "" = nothing */
 } moved_flag_t;
 
-/* Returns the row of a flag (`name` with _), or NULL. */
+/* Returns the name (with _) of the option or flag that a further spelling of vLLM stands for, or
+ * NULL: `word` is "-tp", of `length` bytes. */
+const char *spelled_flag_find(const char *word, size_t length);
+/* Returns the row of a flag (`name` with _), or of one without an argument its row for --no-name;
+ * else NULL. */
 const foreign_flag_t *foreign_flag_find(const char *name);
 /* Checks the argument of such a flag; `value` NULL = the flag has none. Returns 0, or ERR_USAGE
  * with a message that names the flag, the value and the limit. */
 int foreign_flag_check(const foreign_flag_t *flag, const char *value, inferd_error_t *error);
 
-/* Returns the row that has the word (`word` as it was typed, "--ctx-size"), or NULL. */
+/* Returns the row that has the word (`word` as it was typed, "--ctx-size"), or, for --no-NAME, that
+ * of --NAME; else NULL. */
 const moved_flag_t *moved_flag_find(const char *word);
 /* Returns the name of the program whose flag it is: "llama-server". */
 const char *moved_flag_program(const moved_flag_t *flag);

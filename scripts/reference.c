@@ -146,8 +146,19 @@ static const struct {
   const char *name, *kind;
 } foreign[] = {
 #define FOREIGN(name, has_value, kind) {#name, #kind},
+#define SPELLED(word, name)
 #include "config/foreign.def"
 #undef FOREIGN
+#undef SPELLED
+};
+static const struct {
+  const char *word, *name;
+} spelled[] = {
+#define FOREIGN(name, has_value, kind)
+#define SPELLED(word, name) {word, #name},
+#include "config/foreign.def"
+#undef FOREIGN
+#undef SPELLED
 };
 
 /* An option as code: max_model_len as `--max-model-len`. */
@@ -187,9 +198,11 @@ static void print_moving(void) {
   print_head("config/moving.def, config/foreign.def and config/options.def");
   printf("# Moving from another server\n\n"
          "Clients of the OpenAI API change the base URL and nothing else. What follows is about\n"
-         "the command line. A flag that does not stand here and that inferd knows under the same\n"
-         "name means the same: [options.md](options.md). The start is ended by a flag that\n"
-         "stands in a table below, with the name that it has here.\n\n"
+         "the command line: every flag of vLLM 0.33 and of llama-server (that of llama-cpp-python\n"
+         "0.3.36) was looked up. A flag that does not stand here and that inferd knows under the\n"
+         "same name means the same: [options.md](options.md). A flag that stands in a table below\n"
+         "ends the start, and the message has the name that it has here. `--spec-ngram-*` stands\n"
+         "for all that begin so, and `--no-NAME` is answered as `--NAME`.\n\n"
          "## From vLLM\n\n"
          "A command line of `vllm serve` starts inferd as it is in most cases: the model comes\n"
          "first, and these names of vLLM are second names here:\n\n"
@@ -200,6 +213,11 @@ static void print_moving(void) {
     print_name(options[i].alias);
     printf(" | ");
     print_name(options[i].name);
+    printf(" |\n");
+  }
+  for (size_t i = 0; i < LENGTH(spelled); i++) {
+    printf("| `%s` | ", spelled[i].word);
+    print_name(spelled[i].name);
     printf(" |\n");
   }
   printf("\nTaken, because the daemon always behaves so:");
@@ -214,7 +232,8 @@ static void print_moving(void) {
   print_moved("LLAMA_SERVER");
   printf("\n## From Ollama\n\n"
          "Ollama's own API (`/api/chat`, `/api/generate`) is answered with 404 and the route to\n"
-         "use; its clients speak the OpenAI API too. A model of Ollama is a GGUF file.\n\n");
+         "use; its clients speak the OpenAI API too. A model of Ollama is a GGUF file. The table\n"
+         "has variables of the environment, then words of a Modelfile and of `options`.\n\n");
   print_moved("OLLAMA");
 }
 

@@ -152,7 +152,8 @@ Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--dtype int3", ERR_USAGE, "auto|half");
   expect_error("--any-model=perhaps", ERR_USAGE, "true or false");
   expect_error("one two", ERR_USAGE, "more than one model");
-  expect_error("-p 1", ERR_USAGE, "not a flag");
+  expect_error("-p 1", ERR_USAGE, "a port is given by --port");
+  expect_error("-y 1", ERR_USAGE, "not a flag");
   expect_error("--no-access-log=1", ERR_USAGE, "--no-access-log takes no value");
   expect_error(
       "--block-size 24", ERR_CONFIGURATION,

@@ -39,11 +39,12 @@ static void flag_of(const char *option, char flag[64]) {
 
 Test(moving, every_flag_is_named_with_its_place_here) {
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-    char words[256], *rest = words, here[64] = "";
+    char words[1024], *rest = words, here[64] = "";
     if (rows[i].words[0] != '-') continue; /* a variable of Ollama */
     snprintf(words, sizeof words, "%s", rows[i].words);
     if (strcmp(rows[i].option, "NO_OPTION") != 0) flag_of(rows[i].option, here);
     for (char *word; (word = strsep(&rest, "|")) != NULL;) {
+      word[strcspn(word, "*")] = '\0';
       const char *message = refusal(word);
       cr_expect(strstr(message, " is a flag of ") != NULL, "%s: '%s'", word, message);
       cr_expect(strstr(message, here) != NULL, "%s: no '%s' in '%s'", word, here, message);
@@ -62,12 +63,73 @@ Test(moving, no_row_is_an_option) {
   }
 }
 
+/* A second row would never be reached. */
+Test(moving, no_word_stands_twice) {
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    char words[1024], *rest = words;
+    snprintf(words, sizeof words, "%s", rows[i].words);
+    for (char *word; (word = strsep(&rest, "|")) != NULL;) {
+      const moved_flag_t *found = moved_flag_find(word);
+      cr_expect(found != NULL && strcmp(found->words, rows[i].words) == 0, "%s", word);
+    }
+  }
+}
+
+/* Every flag in a list that scripts/peer_flags.py has made is an option, taken, or answered. */
+static void expect_all_known(const char *path, int at_least) {
+  FILE *file = fopen(path, "r");
+  cr_assert_not_null(file, "%s", path);
+  char flag[128];
+  int count = 0;
+  while (fgets(flag, sizeof flag, file) != NULL) {
+    flag[strcspn(flag, "\n")] = '\0';
+    if (flag[0] == '#' || strcmp(flag, "--help") == 0 || strcmp(flag, "-h") == 0 ||
+        strcmp(flag, "--version") == 0)
+      continue; /* commands here */
+    const char *message = refusal(flag);
+    cr_expect(strstr(message, "is unknown") == NULL && strstr(message, "is not a flag") == NULL,
+              "%s: '%s'", flag, message);
+    count++;
+  }
+  fclose(file);
+  ASSERT_LE(at_least, count);
+}
+
+Test(moving, every_flag_of_vllm_is_known) {
+  expect_all_known("tests/config/flags_vllm.txt", 300);
+}
+
+Test(moving, every_flag_of_llama_server_is_known) {
+  expect_all_known("tests/config/flags_llama_server.txt", 400);
+}
+
+Test(moving, a_command_line_of_vllm) {
+  char words[] = "m -tp 1 -dp=1 --max-model-len -1 --generation-config vllm --spec-tokens 3 "
+                 "--device-memory-utilization 0.5 --no-use-tqdm-on-load --api-key a b";
+  char *arguments[32], *rest = words;
+  int count = 0;
+  for (char *word; (word = strsep(&rest, " ")) != NULL;) arguments[count++] = word;
+  config_t config;
+  inferd_error_t error = {0};
+  ASSERT_EQ_FOR(config_load(&config, count, arguments, &error), 0, "%s", error.message);
+  EXPECT_STR_EQ(config.model, "m");
+  EXPECT_STR_EQ(config.generation_config, "none");
+  EXPECT_EQ(config.max_model_len, 0);
+  EXPECT_EQ(config.num_speculative_tokens, 3);
+  cr_expect(config.memory == 0.5);
+  EXPECT_EQ(config.api_key.count, 2);
+  EXPECT_EQ(config.notices.count, 3);
+  config_free(&config);
+}
+
 Test(moving, what_users_type) {
+  EXPECT_STR_EQ(refusal("--no-mmap"), "--no-mmap is a flag of llama-server; here: weights are read "
+                                      "once into memory of the engine");
   EXPECT_STR_EQ(refusal("-np"), "-np is a flag of llama-server; here: --max-num-seqs");
   EXPECT_STR_EQ(refusal("--download-dir=/x"),
                 "--download-dir is a flag of vLLM; here: the variable HF_HUB_CACHE");
   EXPECT_STR_EQ(refusal("-ngl"),
                 "-ngl is a flag of llama-server; here: --device, a model runs whole on one device");
-  EXPECT_STR_EQ(refusal("-q"), "'-q' is not a flag; see --help");
+  EXPECT_STR_EQ(refusal("-y"), "'-y' is not a flag; see --help");
   EXPECT_STR_EQ(refusal("--nonsense"), "--nonsense is unknown");
 }
