@@ -70,8 +70,8 @@ struct input {
   choice_t *choices;            /* [num_choices], the completion's */
   int32_t num_choices;
   int32_t num_cached_tokens;
-  bool done;
-  uint64_t scheduled_ns; /* by the engine's stamp, once DONE; 0 = never */
+  bool prompt_counted, done; /* counted: in the use of the key */
+  uint64_t scheduled_ns;     /* by the engine's stamp, once DONE; 0 = never */
 };
 
 struct completion {

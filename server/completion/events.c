@@ -128,11 +128,22 @@ static void note_begun(completions_t *live, completion_t *completion) {
   if (completion->lora != NULL) lora_begin(live, completion->lora);
 }
 
+/* The prompt of an input that the engine has begun, once, in the use of its key. */
+static void count_prompt(input_t *input) {
+  const completion_t *completion = input->completion;
+  if (input->prompt_counted) return;
+  input->prompt_counted = true;
+  metrics_key_tokens(completion->server->metrics, completion->key, input->request.num_prompt_tokens,
+                     0);
+}
+
 static void on_token(completions_t *live, choice_t *choice, const event_t *event) {
   completion_t *completion = choice->input->completion;
   const params_t *params = &completion->params;
   observe_token(live, choice);
   note_begun(live, completion);
+  count_prompt(choice->input);
+  metrics_key_tokens(live->server->metrics, completion->key, 0, 1);
   if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
     completion->dialect->chunk(choice, false);
   }
@@ -238,7 +249,10 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   choice->stop_token_id = event->stop_token_id;
   choice->stop_string = event->stop_string;
   if (!failed || !params_multiple(&choice->input->request.params)) {
+    int32_t told = choice->num_tokens; /* none of them where beams end */
     choice->num_tokens = event->num_output_tokens;
+    metrics_key_tokens(completion->server->metrics, completion->key, 0,
+                       MAX(choice->num_tokens - told, 0));
   }
   if (event->first_token_ns != 0) { /* the times of the engine are exact */
     choice->first_token_ns = event->first_token_ns;
@@ -256,16 +270,12 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
 }
 
 /* What a request that never began has not used goes back to the rate of its key. */
-static void count_usage(const input_t *input, const event_t *event) {
-  const completion_t *completion = input->completion;
-  int64_t prompt_tokens = input->request.num_prompt_tokens, generated_tokens = 0;
-  if (completion->key == NULL) return;
-  for (int32_t i = 0; i < input->num_choices; i++) generated_tokens += input->choices[i].num_tokens;
+static void count_usage(input_t *input, const event_t *event) {
   if (event->first_scheduled_ns == 0) {
-    api_key_take_tokens(completion->key, -prompt_tokens);
-    prompt_tokens = 0;
+    api_key_take_tokens(input->completion->key, -(int64_t)input->request.num_prompt_tokens);
+  } else {
+    count_prompt(input);
   }
-  metrics_key_tokens(completion->server->metrics, completion->key, prompt_tokens, generated_tokens);
 }
 
 static void on_done(completions_t *live, input_t *input, const event_t *event) {

@@ -186,6 +186,32 @@ def test_who_waits_for_a_limit_of_its_key_is_deferred(start, tmp_path):
     assert waiting() == (0, 0, 0)
 
 
+def test_tokens_of_a_key_are_counted_as_they_come(start, slow_model, tmp_path):
+    """While a stream runs, so that its key has a rate, and each of them once."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one one\n")
+    keys.chmod(0o600)
+    server = start(slow_model, "--load-format", "dummy", "--api-key-file", keys, key="sk-one")
+
+    def used():
+        return [server.metric(f"inferd_key_{kind}_tokens_total", key="one")
+                for kind in ("prompt", "generation")]
+
+    prompt = server.tokens("Once upon a time")
+    stream = Stream(server, {"prompt": prompt, "max_tokens": 8000, "ignore_eos": True})
+    next(stream.events())
+    before = used()
+    assert before[0] == len(prompt) and 0 < before[1] < 8000, "it has not ended"
+    stream.close()
+    wait_until(server.idle, "idle", context=server.usage)
+    assert used() == [len(prompt), server.metric("inferd_generation_tokens_total")]
+    for body in ({"n": 3, "max_tokens": 5}, {"use_beam_search": True, "n": 2, "max_tokens": 5}):
+        before = used()
+        answer = server.post("/v1/completions", {"prompt": prompt, "ignore_eos": True, **body})
+        told = answer.json["usage"]
+        assert used() == [before[0] + len(prompt), before[1] + told["completion_tokens"]], body
+
+
 def test_block_states_add_up(server):
     stream = Stream(server, {"prompt": "Once", "max_tokens": 200, "ignore_eos": True})
     events = stream.events()
