@@ -9,6 +9,7 @@
 #include "engine/text/tokenizer.h"
 #include "server/client.h"
 #include "server/observe/log.h"
+#include "server/reload_answer.h"
 #include "server/serve.h"
 #include "server/top/top.h"
 
@@ -352,6 +353,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "serve") == 0) return serve_command(argc, argv);
   if (strcmp(command, "check") == 0) return check_command(argc - 2, argv + 2);
   if (strcmp(command, "tokenize") == 0) return tokenize_command(argc - 2, argv + 2);
+  if (strcmp(command, "reload") == 0) return reload_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
   if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);

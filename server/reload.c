@@ -12,6 +12,7 @@
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/notify.h"
+#include "server/reload_answer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -98,9 +99,12 @@ static void report(const server_t *server, const option_names_t *changed,
   if (waiting->count > 0) {
     log_line(LOG_WARN, "reload", "the new values of these need a restart: %s", waiting->text);
   }
-  notify_send("STATUS=Reloaded; changed: %.300s%s%.300s",
-              changed->count > 0 ? changed->text : "nothing",
-              waiting->count > 0 ? "; needs a restart: " : "", waiting->text);
+  char text[640];
+  snprintf(text, sizeof text, "changed: %.300s%s%.300s",
+           changed->count > 0 ? changed->text : "nothing",
+           waiting->count > 0 ? "; needs a restart: " : "", waiting->text);
+  notify_send("STATUS=Reloaded; %s", text);
+  reload_answer_write(true, text);
 }
 
 void serve_reload(server_t *server, int argc, char *const *argv) {
@@ -123,8 +127,11 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
     if (engine_state(server->engine) == ENGINE_READY) loras_reload(server);
   } else {
     auth_free(auth);
-    log_line(LOG_ERROR, "reload-rejected", "%s; the old values stay", error.message);
+    char text[sizeof error.message + 32];
+    snprintf(text, sizeof text, "%s; the old values stay", error.message);
+    log_line(LOG_ERROR, "reload-rejected", "%s", text);
     notify_send("STATUS=Reload rejected, the old values stay: %.400s", error.message);
+    reload_answer_write(false, text);
   }
   config_free(&fresh);
 }

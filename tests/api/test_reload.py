@@ -1,6 +1,8 @@
 """SIGHUP: what a running server takes over from its configuration, and what it names."""
 
-from harness import DEMO, Stream, free_port, reload_text, wait_until
+import subprocess
+
+from harness import DEMO, ROOT, Stream, free_port, reload_text, wait_until
 
 KEY = "secret-key-1"
 
@@ -66,6 +68,34 @@ def test_a_wrong_file_changes_nothing(start, tmp_path):
         assert server.post("/v1/completions", asked).status == 200
     assert "changed: max_logprobs;" in reload_text(server, "max_logprobs = 1\n", file)
     assert server.post("/v1/completions", asked).status == 400
+
+
+def test_the_command_waits_for_the_answer(start, inferd, tmp_path, monkeypatch):
+    """As the unit of systemd runs it: its status is that of the reload."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    file = tmp_path / "inferd.conf"
+    file.write_text("\n")
+    server = start(DEMO, "--config", file)
+
+    def reload(text, *words):
+        file.write_text(text)
+        done = subprocess.run([ROOT / inferd, "reload", *words], text=True, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return done.returncode, done.stdout, done.stderr
+
+    pid = str(server.process.pid)
+    status, out, _ = reload("max_logprobs = 1\nblock_size = 32\n", pid)
+    assert status == 0 and out == "changed: max_logprobs; needs a restart: block_size\n", out
+    status, _, said = reload("prot = 1\n", pid)
+    assert status == 78 and "line 1: prot is unknown" in said and "the old values stay" in said
+    assert reload("max_logprobs = 2\n", pid)[:2] == (0, "changed: max_logprobs\n")
+    monkeypatch.delenv("RUNTIME_DIRECTORY")
+    status, out, _ = reload("max_logprobs = 3\n", pid)
+    assert status == 0 and "the log alone" in out
+    wait_until(lambda: server.log().count("changed: max_logprobs") == 3, "the line of the log")
+    assert reload("", "999999999")[0] == 69
+    for words in ((), ("x",), ("0",), ("-1",), (pid, pid)):
+        assert reload("", *words)[0] == 64, words
 
 
 def test_a_reload_does_not_open_a_server_to_the_world(start, tmp_path):
