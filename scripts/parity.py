@@ -42,6 +42,7 @@ import state_cases  # noqa: E402
 import mixture_cases  # noqa: E402
 import model_cases  # noqa: E402
 import models  # noqa: E402
+import recent_cases  # noqa: E402
 from model_files import save  # noqa: E402
 from model_weights import fill  # noqa: E402
 
@@ -79,7 +80,7 @@ def compare_vectors(score, only):
                  **{n: (None, c) for n, (_, c) in adapters.items()},
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
                  **model_cases.LATER_CASES, **state_cases.STATE_CASES,
-                 **gemma4_cases.CASES, **mixture_cases.CASES}
+                 **gemma4_cases.CASES, **mixture_cases.CASES, **recent_cases.CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
@@ -310,6 +311,8 @@ def random_config(rng, kind, dtype):
         return gemma4_cases.DRAWS[kind](rng, dtype)
     if kind in mixture_cases.DRAWS:
         return mixture_cases.DRAWS[kind](rng, dtype)
+    if kind in recent_cases.DRAWS:
+        return recent_cases.DRAWS[kind](rng, dtype)
     if kind in decoder_cases.DRAWS:
         return decoder_cases.DRAWS[kind](rng, dtype)
     if kind == "opt":
@@ -420,7 +423,8 @@ def main():
     kinds = ["llama", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gemma2", "gemma3", "phi3",
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
              "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS, *SCORED,
-             *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *mixture_cases.DRAWS]
+             *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *mixture_cases.DRAWS,
+             *recent_cases.DRAWS]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

@@ -36,6 +36,7 @@ from decoder_cases import ADAPTERS, CASES as DECODER_CASES
 from gemma4_cases import CASES as GEMMA4_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
+from recent_cases import CASES as RECENT_CASES
 from state_cases import STATE_CASES
 from mixture_cases import CASES as MIXTURE_CASES
 from model_weights import fill
@@ -208,7 +209,8 @@ def all_cases():
     rows += [(500 + i, name, *case) for i, (name, case) in enumerate(DECODER_CASES.items())]
     rows += [(700 + i, name, *case) for i, (name, case) in enumerate(STATE_CASES.items())]
     rows += [(800 + i, name, *case) for i, (name, case) in enumerate(GEMMA4_CASES.items())]
-    return rows + [(900 + i, name, *case) for i, (name, case) in enumerate(MIXTURE_CASES.items())]
+    rows += [(900 + i, name, *case) for i, (name, case) in enumerate(MIXTURE_CASES.items())]
+    return rows + [(950 + i, name, *case) for i, (name, case) in enumerate(RECENT_CASES.items())]
 
 
 def main():

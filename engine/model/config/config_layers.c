@@ -49,7 +49,9 @@ static void check_layer_types(config_reader_t *reader, const family_t *family, c
 static bool slides_by_rule(config_reader_t *reader, const family_t *family, int32_t layer) {
   int64_t from, pattern;
   switch (family->window_rule) {
-  case WINDOW_ALL: return true;
+  case WINDOW_ALL:
+  case WINDOW_LISTED: return true;
+  case WINDOW_BEHIND: return layer % family->window_pattern != 0;
   case WINDOW_EVEN: return layer % 2 == 0;
   case WINDOW_UPPER:
   case WINDOW_FROM:
