@@ -15,7 +15,7 @@ import time
 
 import numpy
 from optimum.intel import OVModelForFeatureExtraction
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
 
 BATCH = 32
 
@@ -32,10 +32,16 @@ def main():
         args.model, export=True, compile=True, load_in_8bit=False,
         ov_config={"INFERENCE_NUM_THREADS": str(args.threads), "INFERENCE_PRECISION_HINT": hint,
                    "PERFORMANCE_HINT": "LATENCY"})
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    # not AutoTokenizer: optimum-intel holds an older transformers than the one that saved the files
+    tokenizer = Tokenizer.from_file(f"{args.model}/tokenizer.json")
+    tokenizer.no_padding()  # the texts are of equal length
 
     def embed(texts):
-        inputs = tokenizer(texts, padding=True, return_tensors="np")
+        rows = tokenizer.encode_batch(texts)
+        inputs = {"input_ids": numpy.array([r.ids for r in rows]),
+                  "attention_mask": numpy.array([r.attention_mask for r in rows])}
+        if "token_type_ids" in model.input_names:
+            inputs["token_type_ids"] = numpy.array([r.type_ids for r in rows])
         hidden = numpy.asarray(model(**inputs).last_hidden_state, "float32")
         pooled = hidden[:, -1] if args.pooling == "last" else hidden.mean(1)  # of equal lengths
         return pooled / numpy.linalg.norm(pooled, axis=1, keepdims=True)
