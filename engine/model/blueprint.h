@@ -80,14 +80,14 @@ typedef struct blueprint {
   dtype_t dtype;      /* run dtype of weights */
   norm_kind_t norm;
   float norm_eps;
-  bool norm_affine;
+  bool norm_affine, final_norm;
   block_kind_t block;
-  bool final_norm;
   bool shared_norm; /* BLOCK_PARALLEL: attention and MLP read the same norm */
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
   bool qkv_fused, latent_split; /* GGUF: q, k, v in one tensor; K, V of latent rows apart */
   bool qk_norm_whole, qk_norm_each, qk_norm_late, sinks; /* attention_t */
-  bool attn_gate;                     /* attention's output is times sigmoid of a projection */
+  bool attn_gate, attn_gate_apart;    /* attention's output is times sigmoid of a projection, whose
+                                       * rows stand behind each q or in a tensor apart */
   mixer_config_t mixer;               /* of the layers with a state */
   bool norm_plus_one;                 /* the stored norm weights are w of (1 + w) */
   double embed_scale;                 /* of the embeddings; 1 = none */

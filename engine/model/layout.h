@@ -135,7 +135,7 @@ extern const layout_t layout_deepseek2, layout_deepseek3, layout_gemma4, layout_
 extern const layout_t layout_ernie_moe, layout_minimax, layout_gpt_neox, layout_falcon;
 extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_glm4, layout_exaone;
 extern const layout_t layout_internlm2, layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj;
-extern const layout_t layout_nemotron, layout_arcee;
+extern const layout_t layout_nemotron, layout_arcee, layout_exaone_moe, layout_hy3, layout_afmoe;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;

@@ -594,26 +594,21 @@ static void set_embed_scale(model_t *model) {
   model->layer_embed_scale = rounded_scale(bp, sqrt(bp->per_layer_size)) * sqrtf(0.5f);
 }
 
-/* Refuses a family that needs operations which the back end lacks. */
-static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
-  if (!model_states_run(ops, bp))
-    return error_set(error, ERR_CONFIGURATION, "device",
-                     "device %s cannot run the layers of %s that keep a state; use --device cpu",
-                     ops->name, bp->architecture);
-  if (bp->kv_rank > 0 && ops->latent == NULL) {
-    return error_set(error, ERR_CONFIGURATION, "device",
-                     "device %s cannot run the latent attention of %s; use --device cpu", ops->name,
-                     bp->architecture);
-  }
-  if (bp->layer_scalars && ops->per_layer == NULL) {
-    return error_set(error, ERR_CONFIGURATION, "device",
-                     "device %s cannot run the layers of %s; use --device cpu", ops->name,
-                     bp->architecture);
-  }
+/* The part of a family for which the back end lacks operations, or NULL. */
+static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
+  if (!model_states_run(ops, bp)) return "layers with a state";
+  if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
+  if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
+  if (bp->attn_gate && (ops->state == NULL || ops->state->gate == NULL)) return "gated attention";
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
-  if (!missing) return 0;
+  return missing ? "experts" : NULL;
+}
+
+static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
+  const char *lack = find_lack(ops, bp);
+  if (lack == NULL) return 0;
   return error_set(error, ERR_CONFIGURATION, "device",
-                   "device %s cannot run the experts of %s; use --device cpu", ops->name,
+                   "device %s cannot run the %s of %s; use --device cpu", ops->name, lack,
                    bp->architecture);
 }
 

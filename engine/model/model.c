@@ -39,6 +39,11 @@ static int32_t up_width(const blueprint_t *bp) {
   return mlp_width(bp) * (bp->gated_mlp ? 2 : 1);
 }
 
+/* A norm behind the experts comes before the sum, and their input must last until they are done. */
+static bool experts_normed(const blueprint_t *bp) {
+  return bp->num_experts > 0 && bp->block == BLOCK_SANDWICH;
+}
+
 /* Numbers of a layer's convolution in a slot. */
 static int32_t conv_values(const mixer_config_t *mixer, int32_t hidden) {
   return (mixer->taps - 1) * mixer_channels(mixer, hidden);
@@ -178,7 +183,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->act, mlp_width(bp)},
       {&model->shared, bp->shared_size > 0 || bp->experts_beside ? bp->hidden_size : 0},
       {&model->router_in, bp->experts_beside ? bp->hidden_size : 0},
-      {&model->expert_out, bp->experts_beside ? bp->hidden_size : 0},
+      {&model->expert_out, experts_normed(bp) ? bp->hidden_size : 0},
       {&model->inputs, bp->num_layers * bp->per_layer_size},
       {&model->input_sums, bp->num_layers * bp->per_layer_size},
       {&model->input, bp->per_layer_size},
@@ -483,6 +488,7 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
   const block_input_t attn_normed = {hidden, normed ? &layer->attn_norm : NULL,
                                      normed ? scratch : NULL};
   const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
+  act_t *out;
   switch (model->blueprint.block) {
   case BLOCK_PRE_NORM: /* of Nemotron-H a layer has one of the two */
     token_block(model, layer, hidden, &attn_normed, hidden, rows);
@@ -497,11 +503,13 @@ static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t
   case BLOCK_SANDWICH:
     attention_block(model, layer, scratch, &attn_normed, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
+    out = layer->moe.num_experts > 0 && !model->blueprint.experts_beside ? model->expert_out
+                                                                         : scratch;
     if (model->blueprint.experts_beside)
-      beside_block(model, layer, scratch, &mlp_normed, rows);
+      beside_block(model, layer, out, &mlp_normed, rows);
     else
-      mlp_block(model, layer, scratch, &mlp_normed, NULL, rows);
-    ops->norm(device, hidden, scratch, hidden, &layer->mlp_out_norm, rows);
+      mlp_block(model, layer, out, &mlp_normed, NULL, rows);
+    ops->norm(device, hidden, out, hidden, &layer->mlp_out_norm, rows);
     finish_layer(model, layer, hidden, scratch, rows);
     break;
   case BLOCK_OUT_NORM:

@@ -297,12 +297,13 @@ static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
 static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp) {
   const mixer_config_t *mixer = &bp->mixer;
   segment_order_t *order = &tensor->segments;
-  bool is_query = tensor->role == ROLE_Q || tensor->role == ROLE_ATTN_GATE;
+  bool has_gate = tensor->role == ROLE_Q || tensor->role == ROLE_ATTN_GATE;
   if (tensor->form == FORM_CONV) { /* taps of a channel: one row each */
     *order = (segment_order_t){
         .groups = tensor->shape[0], .num_segments = mixer->taps, .count = mixer->taps};
     for (int32_t i = 0; i < mixer->taps; i++) order->segments[i] = 1;
-  } else if (is_query && bp->attn_gate) { /* q and gate of a head stand together */
+  } else if (has_gate && bp->attn_gate &&
+             !bp->attn_gate_apart) { /* q and gate of a head stand together */
     *order = (segment_order_t){.groups = bp->num_heads,
                                .segments = {bp->head_dim, bp->head_dim},
                                .num_segments = 2,

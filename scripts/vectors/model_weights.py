@@ -18,9 +18,13 @@ PLAIN_NORMS = ("gemma4", "nemotron_h")  # but not these
 NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expert_scale",
          "norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
          "ln_f.weight", "norm_f.weight", "ln_attn.weight", "ln_mlp.weight")
+CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias")
 # Parts of names that transformers writes otherwise into files.
 STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
           "minimax_m2": {".mlp.": ".block_sparse_moe."},
+          "exaone_moe": {".gate.e_score_correction_bias": ".e_score_correction_bias"},
+          "hy_v3": {".mlp.gate.": ".mlp.router.gate.", ".shared_experts.": ".shared_mlp.",
+                    ".mlp.e_score_correction_bias": ".mlp.expert_bias"},
           "ernie4_5_moe": {".gate.moe_statics.": ".moe_statics."}}
 
 
@@ -138,7 +142,7 @@ def fill_buffers(model, seed, dtype):
             if full.endswith("layer_scalar"):
                 made = torch.from_numpy(values(stored_name(model, full), (1,), 0, seed))
                 tensor.copy_(made.to(dtype).float())
-            if full.endswith(("e_score_correction_bias", "feed_forward.expert_bias")):
+            if full.endswith(CHOICE_BIASES):
                 made = values(stored_name(model, full), tuple(tensor.shape), 0, seed)
                 tensor.copy_(torch.from_numpy(made))
 
@@ -149,7 +153,7 @@ def fill(model, seed, dtype):
     with torch.no_grad():
         for full, parameter in model.named_parameters():
             name, shape = stored_name(model, full), tuple(parameter.shape)
-            if name.endswith("e_score_correction_bias"):
+            if full.endswith(CHOICE_BIASES):
                 continue
             if model.config.model_type.startswith("granitemoe"):
                 name = name.replace(".router.weight", ".router.layer.weight")

@@ -4,7 +4,7 @@ As decoder_cases.py: `DRAWS` draws a random config.json of a family, `CASES` are
 """
 
 from decoder_cases import common, sizes
-from model_cases import LLAMA3, TINY, llama_like, v5
+from model_cases import LLAMA3, TINY, llama_like, v5, without
 
 WINDOWS = ("full_attention", "sliding_attention")
 
@@ -29,6 +29,66 @@ def youtu(hidden, heads, mlp, dtype="float32", **more):
     return llama_like("YoutuForCausalLM", "youtu", hidden, heads, heads, mlp, dtype, **{
         "rope_theta": 1e6, "kv_lora_rank": 40, "q_lora_rank": 48, "qk_nope_head_dim": 24,
         "qk_rope_head_dim": 16, "v_head_dim": 20, "tie_word_embeddings": True, **more})
+
+
+def scored(architecture, kind, *args, **more):
+    """Experts whose router scores, behind one dense layer."""
+    return llama_like(architecture, kind, *args, **{
+        "rope_theta": 1e6, "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
+        "moe_intermediate_size": 48, "head_dim": 32, "num_hidden_layers": 3, **more})
+
+
+def exaone_moe(*args, **more):
+    return scored("ExaoneMoeForCausalLM", "exaone_moe", *args, **{
+        "sliding_window": 16, "sliding_window_pattern": 3, "routed_scaling_factor": 2.5, **more})
+
+
+def hy_v3(*args, **more):
+    return scored("HYV3ForCausalLM", "hy_v3", *args, **{"router_scaling_factor": 2.5, **more})
+
+
+def afmoe(*args, **more):
+    return scored("AfmoeForCausalLM", "afmoe", *args, **{
+        "sliding_window": 16, "global_attn_every_n_layers": 3, "num_dense_layers": 1,
+        "route_scale": 1.5, "mup_enabled": True, **more})
+
+
+def mellum(*args, **more):
+    made = scored("MellumForCausalLM", "mellum", *args, **{
+        "sliding_window": 16, "norm_topk_prob": True, "layer_types": [
+            WINDOWS[1], WINDOWS[1], WINDOWS[0]], **more})
+    full = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0,
+            "original_max_position_embeddings": 32}
+    made = without(made, "rope_theta", "num_shared_experts")
+    return {**made, "rope_parameters": {
+        "full_attention": full,
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
+
+
+def draw_scored(make):
+    """A run of 16 bits takes all experts, as in parity.py."""
+    def drawn(rng, dtype):
+        hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+        count, layers = rng.randint(2, 7), rng.randint(1, 5)
+        more = {"num_hidden_layers": layers, "head_dim": head_dim + 2 * rng.randint(0, 4),
+                "num_experts": count, "moe_intermediate_size": 8 * rng.randint(2, 20),
+                "num_experts_per_tok": rng.randint(1, count) if dtype == "float32" else count,
+                "tie_word_embeddings": rng.random() < 0.3}
+        if make is not hy_v3:
+            more |= {"sliding_window": rng.choice([5, 16, 30]),
+                     "layer_types": [rng.choice(WINDOWS) for _ in range(layers)]}
+        if make is not mellum:
+            more["num_shared_experts"] = rng.randint(1, 3)
+        if make is afmoe:
+            more |= {"num_dense_layers": rng.randint(0, layers), "mup_enabled": rng.random() < 0.5}
+        elif rng.random() < 0.6:
+            more["mlp_layer_types"] = [rng.choice(["dense", "sparse"]) for _ in range(layers)]
+        elif make is exaone_moe:
+            more["first_k_dense_replace"] = rng.randint(0, layers)
+        if make is exaone_moe and count % 2 == 0 and count > 3:
+            more |= {"n_group": 2, "topk_group": 2}
+        return make(hidden, heads, kv_heads, mlp, dtype, **more)
+    return drawn
 
 
 def draw_jais2(rng, dtype):
@@ -62,7 +122,8 @@ def draw_youtu(rng, dtype):
                  tie_word_embeddings=rng.random() < 0.6)
 
 
-DRAWS = {"jais2": draw_jais2, "ministral": draw_ministral, "cwm": draw_cwm, "youtu": draw_youtu}
+DRAWS = {"jais2": draw_jais2, "ministral": draw_ministral, "cwm": draw_cwm, "youtu": draw_youtu,
+         **{make.__name__: draw_scored(make) for make in (exaone_moe, hy_v3, afmoe, mellum)}}
 
 CASES = {
     "recent-jais2": (None, jais2(96, 4, 2, 136)),
@@ -73,4 +134,13 @@ CASES = {
     "recent-youtu": (None, youtu(64, 4, 96)),
     "recent-files-youtu": ("plain", youtu(48, 2, 64, q_lora_rank=None, attention_bias=True,
                                           **TINY)),
+    "recent-exaone-moe": (None, exaone_moe(96, 4, 2, 136)),
+    "recent-files-exaone-moe": ("plain", exaone_moe(48, 2, 1, 40, n_group=2, topk_group=1,
+                                                    **TINY)),
+    "recent-hy3": (None, hy_v3(96, 4, 2, 136)),
+    "recent-files-hy3": ("plain", hy_v3(48, 2, 1, 40, **TINY)),
+    "recent-afmoe": (None, afmoe(96, 4, 2, 136)),
+    "recent-files-afmoe": ("plain", afmoe(48, 2, 1, 40, **TINY)),
+    "recent-mellum": (None, mellum(96, 4, 2, 136)),
+    "recent-files-mellum": ("plain", mellum(48, 2, 1, 40, **{**TINY, "num_hidden_layers": 3})),
 }

@@ -79,7 +79,7 @@ static const struct {
     {"num_experts", 0, FOR_EXPERTS},
     {"num_local_experts", 0, FOR_EXPERTS},
     {"n_routed_experts", 0, FOR_SHARED_EXPERTS},
-    {"num_shared_experts", 0, FOR_NONE},
+    {"num_shared_experts", 0, FOR_SHARED_EXPERTS},
     {"n_shared_experts", 0, FOR_SHARED_EXPERTS},
     {"embedding_multiplier", 1, FOR_GRANITE},
     {"residual_multiplier", 1, FOR_GRANITE},
@@ -259,6 +259,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->qk_norm_whole = family->qk_norm_whole;
   bp->norm_plus_one = family->gemma_keys || family->norm_plus_one;
   bp->attn_gate = family->attn_gate;
+  bp->attn_gate_apart = family->attn_gate_apart;
   bp->qk_norm = family->qk_norm;
   bp->qk_norm_each = family->qk_norm_each;
   bp->qk_norm_late = family->qk_norm_late;
@@ -355,6 +356,8 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
       bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", family->attn_softcap);
     bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   }
+  if (family->embed_root_key != NULL && config_bool(reader, KEYS(family->embed_root_key), false))
+    bp->embed_scale = sqrt((double)bp->hidden_size);
   if (family->logit_scale != 0)
     bp->head_scale = config_double(reader, KEYS("logit_scale"), family->logit_scale, 0, 1e6, true);
   if (family->granite_keys) {

@@ -59,6 +59,9 @@ void config_read_latent(config_reader_t *reader, const family_t *family, bluepri
 void config_scale_latent(blueprint_t *blueprint);
 /* The same for experts that are scored by a router with a rule of its own. config_router.c. */
 void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Marks the layers that are not dense, by the rule of the family. config_router.c. */
+void config_read_dense_layers(config_reader_t *reader, const family_t *family,
+                              blueprint_t *blueprint);
 /* How the weights are quantised, from config.json or the file beside it that older programs write;
  * refuses what packed.h does not read. config_quantization.c. */
 void config_read_quantization(config_reader_t *reader, const char *dir, const family_t *family,

@@ -119,6 +119,8 @@ void config_read_experts(config_reader_t *reader, const family_t *family, bluepr
     if (family->expert_keys != EXPERTS_QWEN && family->mixer_keys != MIXERS_GRANITE) {
       config_refuse(reader, "num_experts", NULL, "is 0, %s needs some", family->architecture);
     }
+  } else if (family->dense_rule == DENSE_LISTED) {
+    config_read_dense_layers(reader, family, blueprint);
   } else if (family->expert_keys == EXPERTS_QWEN) {
     read_sparse_layers(reader, blueprint);
   } else {

@@ -64,8 +64,10 @@ static bool slides_by_rule(config_reader_t *reader, const family_t *family, int3
                          MODEL_LAYERS_MAX);
     return layer % pattern != 0;
   case WINDOW_PATTERN:
-    pattern = config_int(reader, KEYS("sliding_window_pattern", "_sliding_window_pattern"),
-                         family->window_pattern, 1, MODEL_LAYERS_MAX);
+    pattern = config_int(
+        reader,
+        KEYS("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"),
+        family->window_pattern, 1, MODEL_LAYERS_MAX);
     return (layer + 1) % pattern != 0;
   default: return false;
   }

@@ -71,13 +71,13 @@ static void mark_layers(blueprint_t *bp, int64_t first, int64_t last, int64_t st
   }
 }
 
-/* mlp_layer_types of GLM-4.7-Flash; without them the first layers are dense. */
-static void read_layers(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+void config_read_dense_layers(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   const json_t *types = config_get(reader, "mlp_layer_types");
-  if (!family->mlp_types || !json_is_given(types)) {
+  if (family->dense_rule == DENSE_FIRST || !json_is_given(types)) {
     int64_t first = family->dense_first;
-    if (!family->mlp_types)
-      first = config_int(reader, KEYS("first_k_dense_replace"), first, 0, MODEL_LAYERS_MAX);
+    if (family->dense_rule != DENSE_LISTED)
+      first = config_int(reader, KEYS("first_k_dense_replace", "num_dense_layers"), first, 0,
+                         MODEL_LAYERS_MAX);
     mark_layers(bp, first, bp->num_layers, 1);
     return;
   }
@@ -97,8 +97,9 @@ static void read_layers(config_reader_t *reader, const family_t *family, bluepri
 
 /* Number and size of the experts that a router chooses from. */
 static void read_routed(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  bp->num_experts = (int32_t)config_int(reader, KEYS("n_routed_experts", "num_local_experts"),
-                                        family->num_experts, 1, EXPERTS_MAX);
+  bp->num_experts =
+      (int32_t)config_int(reader, KEYS("n_routed_experts", "num_local_experts", "num_experts"),
+                          family->num_experts, 1, EXPERTS_MAX);
   bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok"), family->experts_top, 1,
                                         EXPERTS_TOP_MAX);
   bp->expert_size = (int32_t)config_int(reader, KEYS("moe_intermediate_size"), family->expert_size,
@@ -107,10 +108,12 @@ static void read_routed(config_reader_t *reader, const family_t *family, bluepri
 
 static void read_deepseek(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   read_routed(reader, family, bp);
-  int64_t shared = config_int(reader, KEYS("n_shared_experts"), family->num_shared, 0, SHARED_MAX);
+  int64_t shared = config_int(reader, KEYS("n_shared_experts", "num_shared_experts"),
+                              family->num_shared, 0, SHARED_MAX);
   bp->shared_size = (int32_t)(shared * bp->expert_size);
   bp->share_factor =
-      config_double(reader, KEYS("routed_scaling_factor"), family->share_factor, 0, 1e4, true);
+      config_double(reader, KEYS("routed_scaling_factor", "router_scaling_factor", "route_scale"),
+                    family->share_factor, 0, 1e4, true);
   bp->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
   if (bp->routing == ROUTING_SOFTMAX && bp->experts_normalise) {
     config_refuse(reader, "norm_topk_prob", config_get(reader, "norm_topk_prob"), "false for %s",
@@ -119,7 +122,7 @@ static void read_deepseek(config_reader_t *reader, const family_t *family, bluep
   need_word(reader, "scoring_func",
             bp->routing == ROUTING_SIGMOID ? KEYS("sigmoid", "noaux_tc") : KEYS("softmax"));
   need_number(reader, "moe_layer_freq", 1);
-  read_layers(reader, family, bp);
+  config_read_dense_layers(reader, family, bp);
   if (bp->num_experts > 0) read_groups(reader, family, bp);
 }
 

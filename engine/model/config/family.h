@@ -8,45 +8,9 @@
 #ifndef INFERD_ENGINE_MODEL_CONFIG_FAMILY_H
 #define INFERD_ENGINE_MODEL_CONFIG_FAMILY_H
 
+#include "engine/model/config/rules.h"
 #include "engine/model/layout.h"
 #include "engine/model/model.h"
-
-typedef enum window_rule {
-  WINDOW_NEVER,   /* keys about windows are ignored, as the reference does */
-  WINDOW_ALL,     /* every layer, when `sliding_window` is not null */
-  WINDOW_UPPER,   /* layers from `max_window_layers`, when `use_sliding_window` */
-  WINDOW_EVEN,    /* layers 0, 2, 4 ... */
-  WINDOW_PATTERN, /* all but every `sliding_window_pattern`th layer */
-  WINDOW_FROM,    /* layers from `max_window_layers`, when `sliding_window` is not null */
-  WINDOW_LISTED,  /* every layer; layer_types goes before that */
-  WINDOW_BEHIND,  /* all but layers 0, `window_pattern`, twice that ... */
-  WINDOW_LOCAL,   /* all but every `global_attn_every_n_layers`th, from 0 on: `local_attention` */
-  WINDOW_REFUSED  /* `use_sliding_window` true is refused */
-} window_rule_t;
-
-/* Which keys describe the experts. */
-typedef enum expert_keys {
-  EXPERTS_NONE,
-  EXPERTS_MIXTRAL,  /* num_local_experts; width intermediate_size; always normalised */
-  EXPERTS_QWEN,     /* num_experts, moe_intermediate_size, norm_topk_prob, dense layers between */
-  EXPERTS_OLMOE,    /* num_experts; width intermediate_size; norm_topk_prob */
-  EXPERTS_GPT_OSS,  /* as Mixtral, with biases, interleaved, MXFP4 */
-  EXPERTS_DEEPSEEK, /* n_routed_experts, groups, shared experts behind the first dense layers */
-  EXPERTS_ERNIE,    /* moe_num_experts, moe_k ... */
-  EXPERTS_MINIMAX,  /* as Mixtral, scored by a sigmoid */
-  EXPERTS_LFM2,     /* num_experts behind num_dense_layers, scored by a sigmoid */
-  EXPERTS_GEMMA4,   /* enable_moe_block; beside a dense MLP */
-  EXPERTS_GRANITE,  /* as Mixtral, with shared_intermediate_size */
-  EXPERTS_HUNYUAN,  /* num_experts, moe_topk: numbers, or lists of one for each layer */
-  EXPERTS_NEMOTRON  /* as DeepSeek, without gates; the layers that config_mixer.c marks */
-} expert_keys_t;
-
-/* Which full-attention layers of a family with windows do without rotation. */
-typedef enum full_rule {
-  FULL_ROTATED,
-  FULL_UNROTATED,               /* all, even in a model without windows */
-  FULL_UNROTATED_BESIDE_WINDOWS /* all, but in a model without windows none */
-} full_rule_t;
 
 typedef struct family {
   const char *name;         /* model_type */
@@ -102,7 +66,8 @@ typedef struct family {
   bool flat_too;                      /* nested, but in older files they stand outside */
   bool mrope;                         /* knows mrope keys, which change nothing for text */
   bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
-  bool attn_gate;                     /* of blueprint_t */
+  bool attn_gate, attn_gate_apart;    /* of blueprint_t */
+  const char *embed_root_key;         /* true: embeddings times sqrt(h); NULL = no such key */
   mixer_keys_t mixer_keys;
   /* encoders: attention in both directions, no head */
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
@@ -116,7 +81,7 @@ typedef struct family {
   bool rope_interleave_key; /* rope_interleave says what rope_pairs is */
   /* Of experts that are scored: their rule, and class defaults. */
   routing_t routing;
-  bool mlp_types; /* mlp_layer_types name the layers with experts, not first_k_dense_replace */
+  dense_rule_t dense_rule;
   int32_t num_shared, dense_first, num_groups, groups_top;
   bool shares_sum;     /* norm_topk_prob */
   double share_factor; /* routed_scaling_factor */

@@ -14,6 +14,10 @@
   SHARED(ROLE_SHARED_GATE, "shared_experts.gate_proj", DIM_SHARED, DIM_HIDDEN),                    \
       SHARED(ROLE_SHARED_UP, "shared_experts.up_proj", DIM_SHARED, DIM_HIDDEN),                    \
       SHARED(ROLE_SHARED_DOWN, "shared_experts.down_proj", DIM_HIDDEN, DIM_SHARED)
+#define SHARED_MLP_ROWS                                                                            \
+  SHARED(ROLE_SHARED_GATE, "shared_mlp.gate_proj", DIM_SHARED, DIM_HIDDEN),                        \
+      SHARED(ROLE_SHARED_UP, "shared_mlp.up_proj", DIM_SHARED, DIM_HIDDEN),                        \
+      SHARED(ROLE_SHARED_DOWN, "shared_mlp.down_proj", DIM_HIDDEN, DIM_SHARED)
 #define CHOICE_BIAS(name, form)                                                                    \
   { ROLE_CHOICE_BIAS, "layers.#." name "!", DIM_EXPERTS, DIM_NONE, WHEN_SCORED, WHEN_NEVER, form }
 
@@ -25,6 +29,43 @@ static const tensor_pattern_t routed_patterns[] = {
     DENSE_ROWS,
     ROUTER("mlp.gate", WHEN_NEVER),
     CHOICE_BIAS("mlp.gate.e_score_correction_bias", FORM_PLAIN),
+    NUMBERED_EXPERTS,
+    SHARED_ROWS,
+};
+
+static const tensor_pattern_t exaone_moe_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+    ROUTER("mlp.gate", WHEN_NEVER),
+    CHOICE_BIAS("mlp.e_score_correction_bias", FORM_PLAIN),
+    NUMBERED_EXPERTS,
+    SHARED_ROWS,
+};
+
+static const tensor_pattern_t hy3_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+    ROUTER("mlp.router.gate", WHEN_NEVER),
+    CHOICE_BIAS("mlp.expert_bias", FORM_PLAIN),
+    NUMBERED_EXPERTS,
+    SHARED_MLP_ROWS,
+};
+
+static const tensor_pattern_t afmoe_patterns[] = {
+    DECODER_ROWS,
+    LAYER_NORM(ROLE_ATTN_NORM, "input_layernorm"),
+    LAYER_NORM(ROLE_ATTN_OUT_NORM, "post_attention_layernorm"),
+    LAYER_NORM(ROLE_MLP_NORM, "pre_mlp_layernorm"),
+    LAYER_NORM(ROLE_MLP_OUT_NORM, "post_mlp_layernorm"),
+    ATTENTION_ROWS,
+    ATTENTION(ROLE_ATTN_GATE, "gate_proj", DIM_Q, DIM_HIDDEN, WHEN_NEVER),
+    DENSE_ROWS,
+    ROUTER("mlp.router.gate", WHEN_NEVER),
+    CHOICE_BIAS("mlp.expert_bias", FORM_PLAIN),
     NUMBERED_EXPERTS,
     SHARED_ROWS,
 };
@@ -68,9 +109,7 @@ static const tensor_pattern_t hunyuan_moe_patterns[] = {
     HEAD_NORM(ROLE_K_NORM, "key_layernorm", DIM_K_NORM),
     ROUTER("mlp.gate.wg", WHEN_NEVER),
     NUMBERED_EXPERTS,
-    SHARED(ROLE_SHARED_GATE, "shared_mlp.gate_proj", DIM_SHARED, DIM_HIDDEN),
-    SHARED(ROLE_SHARED_UP, "shared_mlp.up_proj", DIM_SHARED, DIM_HIDDEN),
-    SHARED(ROLE_SHARED_DOWN, "shared_mlp.down_proj", DIM_HIDDEN, DIM_SHARED),
+    SHARED_MLP_ROWS,
 };
 
 /* DeepSeek and its kin: attention by way of a latent row. */
@@ -108,5 +147,8 @@ const layout_t layout_deepseek3 = LLAMA_LIKE(deepseek3_patterns);
 const layout_t layout_flex_olmo = LLAMA_LIKE(flex_olmo_patterns);
 const layout_t layout_hunyuan_moe = LLAMA_LIKE(hunyuan_moe_patterns);
 const layout_t layout_routed = LLAMA_LIKE(routed_patterns);
+const layout_t layout_exaone_moe = LLAMA_LIKE(exaone_moe_patterns);
+const layout_t layout_hy3 = LLAMA_LIKE(hy3_patterns);
+const layout_t layout_afmoe = LLAMA_LIKE(afmoe_patterns);
 const layout_t layout_minimax = LLAMA_LIKE(minimax_patterns);
 const layout_t layout_ernie_moe = LLAMA_LIKE(ernie_patterns);

@@ -68,12 +68,13 @@ static bool is_odd(const vector_case_t *c) {
   return odd;
 }
 
-/* Whether the model has latent attention, or Gemma 4's layers: the back end lacks both. */
+/* Whether the model has latent attention, Gemma 4's layers or a gate behind attention, all of which
+ * the back end lacks. */
 static bool is_lacking(const vector_case_t *c) {
   blueprint_t bp;
   inferd_error_t error = {0};
   cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
-  bool lacking = bp.kv_rank > 0 || bp.layer_scalars;
+  bool lacking = bp.kv_rank > 0 || bp.layer_scalars || bp.attn_gate;
   blueprint_free(&bp);
   return lacking;
 }
