@@ -435,6 +435,7 @@ static void on_tick(uv_timer_t *timer) {
   uint64_t now_ns = clock_now_ns();
   completions_tick(&daemon->server, now_ns);
   pet_watchdog(daemon, now_ns);
+  http_identity_refresh(daemon->server.http, now_ns);
   report_verdict(daemon, now_ns);
   if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED) {
     on_failed(daemon);

@@ -92,7 +92,9 @@ struct http {
   hand_over_t hand_over;
   struct tls *tls; /* NULL = TCP connections are plain */
   uv_async_t tls_wake;
-  int32_t handshakes; /* connections that tls.h has, and that are counted by `limit` */
+  int32_t handshakes;     /* connections that tls.h has, and that are counted by `limit` */
+  uint64_t tls_looked_ns; /* when http_identity_refresh looked at the files, and what it saw: */
+  uint64_t tls_seen, tls_read, tls_known; /* read: before the last read; known: served, refused */
   uint64_t tls_done, tls_failed, tls_late;
   bool check_host; /* every TCP listener is bound to loopback */
   int watch_epoll; /* reports EPOLLRDHUP: clients that disconnect */

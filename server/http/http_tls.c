@@ -9,6 +9,7 @@
 #include "server/tls/tls.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Loop thread: handshakes have ended. */
@@ -50,10 +51,25 @@ static int read_identity(const config_t *config, tls_identity_t **out, inferd_er
   return tls_identity_read(config->tls_cert, key, config->tls_client_ca, out, error);
 }
 
+/* A number that changes with the files: of inode, size and time of each. */
+static uint64_t look_at_files(const config_t *config) {
+  const char *const paths[] = {config->tls_cert, config->tls_key, config->tls_client_ca};
+  uint64_t sum = 0;
+  for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+    struct stat file;
+    if (paths[i][0] == '\0' || stat(paths[i], &file) != 0) continue;
+    const uint64_t parts[] = {i, (uint64_t)file.st_ino, (uint64_t)file.st_size,
+                              (uint64_t)file.st_mtim.tv_sec, (uint64_t)file.st_mtim.tv_nsec};
+    for (size_t j = 0; j < ARRAY_LEN(parts); j++) sum = (sum ^ parts[j]) * 0x100000001b3U;
+  }
+  return sum;
+}
+
 int http_tls_start(http_t *http, inferd_error_t *error) {
   const config_t *config = http->server->config;
   tls_identity_t *identity = NULL;
   if (config->tls_cert[0] == '\0') return 0;
+  http->tls_known = http->tls_seen = look_at_files(config);
   int code = read_identity(config, &identity, error);
   if (code != 0) return code;
   if (uv_async_init(http->loop, &http->tls_wake, on_wake) != 0) {
@@ -96,14 +112,35 @@ bool http_has_tls(const http_t *http) {
   return http->tls != NULL;
 }
 
-int http_identity_read(const http_t *http, const config_t *config, tls_identity_t **out,
+int http_identity_read(http_t *http, const config_t *config, tls_identity_t **out,
                        inferd_error_t *error) {
   *out = NULL;
   if (http->tls == NULL || config->tls_cert[0] == '\0') return 0;
+  http->tls_read = look_at_files(config);
   return read_identity(config, out, error);
 }
 
 void http_identity_replace(http_t *http, tls_identity_t *identity) {
+  http->tls_known = http->tls_read;
   tls_replace(http->tls, identity);
   say(identity);
+}
+
+/* Certificate and key are two files: they are read when nothing has changed since the last look. */
+void http_identity_refresh(http_t *http, uint64_t now_ns) {
+  const config_t *config = http->server->config;
+  uint64_t every_ns = (uint64_t)(config->tls_refresh * 1e9);
+  if (http->tls == NULL || every_ns == 0 || now_ns - http->tls_looked_ns < every_ns) return;
+  uint64_t before = http->tls_seen;
+  http->tls_looked_ns = now_ns;
+  http->tls_seen = look_at_files(config);
+  if (http->tls_seen != before || before == http->tls_known) return;
+  tls_identity_t *identity = NULL;
+  inferd_error_t error = {0};
+  if (http_identity_read(http, config, &identity, &error) == 0) {
+    http_identity_replace(http, identity);
+  } else {
+    http->tls_known = before;
+    log_line(LOG_ERROR, "tls", "%s; the old certificate stays", error.message);
+  }
 }

@@ -58,9 +58,11 @@ void hand_over_close(struct http *http); /* the caller closes the handle */
 bool http_has_tls(const struct http *http);
 /* A reload in two steps: reads the files that `config` names, and serves them to new connections.
  * *out is NULL, and 0 comes back, where TLS is off, or would be with `config`. */
-int http_identity_read(const struct http *http, const config_t *config, struct tls_identity **out,
+int http_identity_read(struct http *http, const config_t *config, struct tls_identity **out,
                        inferd_error_t *error);
 void http_identity_replace(struct http *http,
                            struct tls_identity *identity); /* owns it; not NULL */
+/* Does both if the files have changed, at most every --tls-refresh. */
+void http_identity_refresh(struct http *http, uint64_t now_ns);
 
 #endif

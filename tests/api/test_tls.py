@@ -264,7 +264,7 @@ def test_a_reload_serves_the_new_certificate(tls, keys):
     file is said, and the old certificate stays."""
     file = keys / "inferd.conf"
     file.write_text("\n")
-    server = tls(keys, "--config", file, "--max-model-len", 8192)
+    server = tls(keys, "--config", file, "--max-model-len", 8192, "--tls-refresh", 0)
     old = peer_serial(server)
     stream = Stream(server, {**LONG, "max_tokens": 300})
     events = stream.events()
@@ -286,6 +286,22 @@ def test_a_reload_serves_the_new_certificate(tls, keys):
     reload_text(server, "\n", file)
     assert server.metric("inferd_tls_certificate_expiry_timestamp_seconds") == \
         new.not_valid_after_utc.timestamp()
+
+
+def test_new_files_are_served_without_a_signal(tls, keys):
+    """--tls-refresh: as programs that renew certificates, and mounted Secrets, replace them."""
+    server = tls(keys, "--tls-refresh", "50ms")
+    server.context = ssl._create_unverified_context()  # pylint: disable=protected-access
+    new, _ = certificate(keys)
+    wait_until(lambda: peer_serial(server) == new.serial_number, "the new certificate")
+    (keys / "localhost.key").write_text("no key")
+    wait_until(lambda: "the old certificate stays" in server.log(), "the broken key")
+    assert peer_serial(server) == new.serial_number
+    newer, _ = certificate(keys, stem="fresh")
+    for kind in ("key", "pem"):
+        (keys / f"fresh.{kind}").rename(keys / f"localhost.{kind}")
+    wait_until(lambda: peer_serial(server) == newer.serial_number, "the third certificate")
+    assert server.log().count("certificate: CN=localhost") == 3, server.log()
 
 
 def test_resumed_sessions_end_with_the_certificate(tls, keys):
