@@ -214,8 +214,8 @@ bool plan_has_time(const scheduler_t *scheduler) {
 /* None for prompts if its decodes alone take more than it has. */
 bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group) {
   const tenant_pace_t *client = client_of(scheduler, group);
-  return !bounds_prompts(scheduler) ||
-         MAX(client->spent_ns, client->decodes_ns) < client_bound(scheduler, client);
+  return !bounds_prompts(scheduler) || MAX(client->spent_ns + client->aside_ns,
+                                           client->decodes_ns) < client_bound(scheduler, client);
 }
 
 int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
@@ -245,7 +245,6 @@ void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_t
   if (num_tokens == 0) return;
   pace_of(scheduler, seq->group)->aside_ns += ns;
   scheduler->pace.step_ns -= ns;
-  scheduler->pace.num_chunks += times;
 }
 
 /* ---- what is to come ---- */

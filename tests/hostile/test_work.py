@@ -11,7 +11,7 @@ from attacks import Attack
 from conftest import ATTACKER
 from crowd import Crowd
 from harness import http_post, wait_until
-from victim import beside
+from victim import CHAT, beside
 
 LISTS, PROMPTS = 12, 128  # of 12 clients, each a list of prompts in one body
 WAITING = LISTS * PROMPTS
@@ -128,5 +128,30 @@ def test_bodies_that_never_end(start, alone):
         for connection in connections:
             connection.close()
         wait_until(lambda: held(server, "body") == 0, "the bodies to be free", 60)
+    nothing_is_held(server)
+    assert server.stop() == 0, server.log()
+
+
+class Scores(Attack):
+    """A prompt of which every token is scored: a block of it alone takes longer than a step may."""
+    connections = 1
+
+    def bodies(self, i):
+        yield "/v1/completions", {"prompt": [300 + (i + k) % 9973 for k in range(24000)],
+                                  "max_tokens": 1, "prompt_logprobs": 1}
+
+
+def test_chats_pass_a_prompt_whose_blocks_are_slow(start, alone):
+    """They are answered meanwhile, not behind it."""
+    server = start("--max-step-ms", 1)
+    with beside(server, alone):
+        crowd = Crowd(server, Scores(), ATTACKER)
+        wait_until(lambda: server.metric("inferd_requests_running") == 2, "the prompt to begin")
+        for _ in range(8):
+            answer = server.post("/v1/chat/completions", CHAT)
+            assert answer.status == 200, answer
+        assert not crowd.answers and not crowd.failures
+        crowd.leave()
+        empty(server)
     nothing_is_held(server)
     assert server.stop() == 0, server.log()

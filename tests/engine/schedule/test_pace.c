@@ -65,14 +65,39 @@ Test(pace, a_prompt_gets_a_block_where_decodes_leave_nothing) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 1e6}, true);
   group_t *stream = add(rig, 1, 8);
   run(rig, 1);
-  group_t *first = add(rig, 1, 600), *second = add(rig, 1, 300);
+  group_t *first = add(rig, 1, 600), *second = add(rig, 1, 300), *third = add(rig, 1, 400);
+  run(rig, 1);
   for (int i = 0; i < 10; i++) {
     rig_step(rig);
-    ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(first, BLOCK));
-    ASSERT_EQ(rig_chunk(rig, second), 0);
+    ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(second, BLOCK), CHUNK(first, BLOCK));
+    ASSERT_EQ(rig_chunk(rig, third), 0);
     rig_commit(rig, 1);
   }
   rig_free(rig);
+}
+
+/* A block of the long prompt alone takes more than a step may. What comes behind it must not wait
+ * for its end: first tokens of other clients would take as long as one client likes. */
+Test(pace, a_prompt_whose_blocks_are_slow_lets_short_ones_pass) {
+  for (int own = 0; own < 2; own++) {
+    rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6, .client_ns = 4e6}, true);
+    rig->scheduler->cost.ns[COST_TOKEN] = 5e6;
+    group_t *stream = add(rig, 1, 8);
+    run(rig, 1);
+    group_t *slow = add(rig, 2, 600);
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(stream, 1), CHUNK(slow, BLOCK));
+    rig_commit(rig, 1);
+    group_t *shorter = add(rig, own ? 2 : 3, 2 * BLOCK);
+    /* Beside the block of its own client it gets nothing: that would be twice what it may have. */
+    for (int i = 0; i < 2; i++) {
+      rig_step(rig);
+      ASSERT_EQ_FOR(rig_chunk(rig, shorter), (own ? 0 : BLOCK), "own %d, step %d", own, i);
+      ASSERT_EQ_FOR(rig_chunk(rig, slow), BLOCK, "own %d, step %d", own, i);
+      rig_commit(rig, 1);
+    }
+    rig_free(rig);
+  }
 }
 
 Test(pace, a_client_gets_less_beside_the_decode_of_another) {
