@@ -110,5 +110,7 @@ bool tokenizer_interprets_patterns(const tokenizer_t *tokenizer);
  * U+FFFD). */
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, inferd_error_t *error);
+/* Bytes that tokenizer_decode holds at most for these ids, the text that it returns among them. */
+size_t tokenizer_decode_memory(const tokenizer_t *tokenizer, const int32_t *ids, size_t count);
 
 #endif

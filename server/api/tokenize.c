@@ -182,15 +182,18 @@ static int decode(tokenize_job_t *job, const tokenize_fields_t *fields) {
     return error_set(&job->error, ERR_MISSING_PARAMETER, "tokens",
                      "The 'tokens' must be provided.");
   }
-  size_t length = 0;
-  int code = tokenizer_decode(job->tokenizer, fields->tokens.ids, (size_t)fields->tokens.count,
-                              false, &job->text, &length, &job->error);
+  const int32_t *ids = fields->tokens.ids;
+  size_t count = (size_t)fields->tokens.count, length = 0;
+  size_t before = job->ids.bytes;
+  int code = charge(job, &job->ids, before + tokenizer_decode_memory(job->tokenizer, ids, count));
+  if (code != 0) return code;
+  code = tokenizer_decode(job->tokenizer, ids, count, false, &job->text, &length, &job->error);
   if (code != 0) return code;
   buffer_text(&job->reply.own, "{\"prompt\":\"");
   cord_escape(&job->reply, job->text, length);
   buffer_text(&job->reply.own, "\"}");
   job->held = length + 1;
-  return charge(job, &job->ids, job->ids.bytes + job->held);
+  return charge(job, &job->ids, before + job->held);
 }
 
 static int run(tokenize_job_t *job) {

@@ -248,7 +248,8 @@ static int take_id_prompt(completion_t *completion, input_t *input, const prompt
 }
 
 /* Makes the text of a prompt of ids, with its special tokens, as they stand in a prompt of text. A
- * BOS that the tokenizer put before a text is no part of this text. The caller frees *text. */
+ * BOS that the tokenizer put before a text is no part of this text. The caller frees *text, and
+ * takes it from what the ids are charged with. */
 static int decode_prompt(completion_t *completion, const request_t *request, bool from_text,
                          char **text, size_t *length) {
   const int32_t *ids = request->prompt_ids;
@@ -258,6 +259,9 @@ static int decode_prompt(completion_t *completion, const request_t *request, boo
   if (may_have_bos && ids[0] == bos) {
     ids++, count--;
   }
+  int code =
+      completion_charge_ids(completion, tokenizer_decode_memory(completion->tokenizer, ids, count));
+  if (code != 0) return code;
   return tokenizer_decode(completion->tokenizer, ids, count, false, text, length,
                           &completion->intake->error);
 }
@@ -285,6 +289,7 @@ static int take_echo(completion_t *completion, input_t *input, const prompt_t *p
     text_offset_prompt(&input->offset, &style, first.id, text, length);
   }
   free(decoded);
+  (void)completion_charge_ids(completion, 0);
   if (!input->echo.failed && !input->echo_text.failed) return 0;
   return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
 }

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-enum { DECODED_BYTES_MAX = 1 << 30 };
+enum { DECODED_BYTES_MAX = 1 << 30, LOSSY_BYTES = 3 }; /* LOSSY: of a U+FFFD */
 
 /* A token spelled <0xHH> stands for that byte. */
 static int fallback_byte_of(const uint8_t *text, size_t n) {
@@ -171,12 +171,23 @@ int decoder_compile(tokenizer_t *tokenizer) {
   return ok ? 0 : ERR_NO_MEMORY;
 }
 
+/* Bytes that append_lossy appends. */
+static size_t lossy_length(const uint8_t *text, size_t n) {
+  size_t length = 0;
+  for (size_t at = 0; at < n;) {
+    int span = utf8_span((const char *)text + at, n - at);
+    length += span > 0 ? (size_t)span : LOSSY_BYTES;
+    at += (size_t)(span > 0 ? span : -span);
+  }
+  return length;
+}
+
 /* Appends the bytes as UTF-8, one U+FFFD for each ill-formed part. */
 static bool append_lossy(buffer_t *out, const uint8_t *text, size_t n) {
   for (size_t at = 0; at < n;) {
     int span = utf8_span((const char *)text + at, n - at);
     if (span > 0 ? !buffer_append(out, text + at, (size_t)span)
-                 : !buffer_append(out, "\xEF\xBF\xBD", 3))
+                 : !buffer_append(out, "\xEF\xBF\xBD", LOSSY_BYTES))
       return false;
     at += (size_t)(span > 0 ? span : -span);
   }
@@ -209,18 +220,37 @@ static bool join_ids(const tokenizer_t *tokenizer, const int32_t *ids, size_t co
   return ok;
 }
 
+/* The bytes of the ids; the first token, which may differ, is no longer than the longest. */
+static size_t joined_max(const tokenizer_t *tokenizer, const int32_t *ids, size_t count) {
+  size_t sum = tokenizer->longest_token + 1;
+  for (size_t i = 0; i < count; i++) {
+    size_t length = 0;
+    (void)tokenizer_bytes(tokenizer, ids[i], &length);
+    sum += length;
+  }
+  return sum;
+}
+
+/* Of ill-formed bytes, each may become a U+FFFD. */
+size_t tokenizer_decode_memory(const tokenizer_t *tokenizer, const int32_t *ids, size_t count) {
+  if (tokenizer_is_none(tokenizer)) return 0;
+  return (1 + LOSSY_BYTES) * joined_max(tokenizer, ids, count);
+}
+
 int tokenizer_decode(const tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, inferd_error_t *error) {
   if (tokenizer_is_none(tokenizer)) return tokenizer_refuse(NULL, error);
   buffer_t joined = {0}, out = {0};
-  bool ok = join_ids(tokenizer, ids, count, skip_special_tokens, &joined);
+  bool ok = buffer_reserve(&joined, joined_max(tokenizer, ids, count)) &&
+            join_ids(tokenizer, ids, count, skip_special_tokens, &joined);
   size_t at = 0, n = tokenizer->decoder.strip_length;
   for (uint32_t i = 0; ok && n > 0 && i < tokenizer->decoder.strip_start && joined.length - at >= n;
        i++) {
     if (memcmp(joined.data + at, tokenizer->decoder.strip_text, n) != 0) break;
     at += n;
   }
-  ok = ok && buffer_reserve(&out, 1) && append_lossy(&out, joined.bytes + at, joined.length - at);
+  ok = ok && buffer_reserve(&out, lossy_length(joined.bytes + at, joined.length - at) + 1) &&
+       append_lossy(&out, joined.bytes + at, joined.length - at);
   buffer_free(&joined);
   if (!ok) {
     buffer_free(&out);
