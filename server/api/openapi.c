@@ -5,17 +5,6 @@
 #include "server/api/openapi.h"
 #include "server/server.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 void api_openapi(exchange_t *exchange) {
-  char *body = malloc(openapi_length);
-  if (body == NULL) {
-    inferd_error_t error;
-    error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
-    exchange_error(exchange, &error);
-    return;
-  }
-  memcpy(body, openapi_bytes, openapi_length);
-  exchange_reply(exchange, 200, "application/json", body, openapi_length);
+  exchange_reply_fixed(exchange, 200, "application/json", openapi_bytes, openapi_length);
 }

@@ -6,7 +6,6 @@
 #include "server/page/page.h"
 #include "server/server.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The header is a list of tags or `*`. An intermediary may have made our tag weak (W/"..."), which
@@ -23,14 +22,6 @@ void api_page(exchange_t *exchange) {
   exchange_header(exchange, "X-Content-Type-Options", "nosniff");
   exchange_header(exchange, "Referrer-Policy", "no-referrer");
   bool has = client_has_it(exchange);
-  size_t length = has ? 0 : page_length;
-  char *body = calloc(1, length + 1);
-  if (body == NULL) {
-    inferd_error_t error;
-    error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
-    exchange_error(exchange, &error);
-    return;
-  }
-  memcpy(body, page_bytes, length);
-  exchange_reply(exchange, has ? 304 : 200, has ? NULL : "text/html; charset=utf-8", body, length);
+  exchange_reply_fixed(exchange, has ? 304 : 200, has ? NULL : "text/html; charset=utf-8",
+                       page_bytes, has ? 0 : page_length);
 }

@@ -10,8 +10,11 @@
 #include "server/observe/health.h"
 #include "server/observe/metrics.h"
 
+#include "engine/base/util.h"
+
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void reply_not_ready(exchange_t *exchange, const char *status) {
@@ -60,6 +63,48 @@ void api_readyz(exchange_t *exchange) {
   }
 }
 
+/* A page on its way to a client. */
+typedef struct page_reply {
+  char *text;
+  size_t length, given;
+  charge_t charge;
+} page_reply_t;
+
+static bool print_page(void *owner, buffer_t *out, size_t room) {
+  page_reply_t *reply = owner;
+  size_t n = MIN(room, reply->length - reply->given);
+  buffer_append(out, reply->text + reply->given, n);
+  reply->given += n;
+  return reply->given < reply->length;
+}
+
+static void free_page(void *owner) {
+  page_reply_t *reply = owner;
+  free(reply->text);
+  charge_drop(&reply->charge);
+  free(reply);
+}
+
+/* The page may need no key, and a client may take it as slowly as any answer. */
+static void reply_page(exchange_t *exchange, const char *type, char *text, size_t length) {
+  page_reply_t *reply = text != NULL ? calloc(1, sizeof *reply) : NULL;
+  inferd_error_t error;
+  if (reply == NULL) {
+    free(text);
+    reply_no_memory(exchange);
+    return;
+  }
+  *reply = (page_reply_t){text, length, 0,
+                          charge_open(exchange->server->ledger, exchange->source, LEDGER_reply)};
+  if (charge_resize(&reply->charge, length)) {
+    exchange_reply_pieces(exchange, type, (pieces_t){print_page, free_page, reply});
+    return;
+  }
+  (void)ledger_refuse(&reply->charge, &error);
+  free_page(reply);
+  exchange_error(exchange, &error);
+}
+
 void api_metrics(exchange_t *exchange) {
   bool open = metrics_wants_open(exchange_request_header(exchange, "Accept"));
   grammar_cache_stats_t grammars = grammar_cache_stats(exchange->server->live->grammars);
@@ -68,17 +113,11 @@ void api_metrics(exchange_t *exchange) {
   size_t length = 0;
   if (live->loras != NULL) lora_usage(live, &loras);
   char *page = metrics_render(exchange->server, &grammars, live->loras != NULL ? &loras : NULL,
-                              open, &length);
+                              open, exchange_turn(exchange), &length);
   buffer_free(&loras.running);
   buffer_free(&loras.waiting);
-  if (page == NULL) {
-    inferd_error_t error;
-    error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
-    exchange_error(exchange, &error);
-    return;
-  }
-  exchange_reply(exchange, 200,
-                 open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                      : "text/plain; version=0.0.4; charset=utf-8",
-                 page, length);
+  reply_page(exchange,
+             open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                  : "text/plain; version=0.0.4; charset=utf-8",
+             page, length);
 }

@@ -68,6 +68,11 @@ void exchange_header(exchange_t *exchange, const char *name, const char *value);
  * HEAD sends the headers only. */
 void exchange_reply(exchange_t *exchange, int status, const char *content_type, char *body,
                     size_t length);
+/* The same with bytes that stay as they are until the program ends: no answer has a copy. */
+void exchange_reply_fixed(exchange_t *exchange, int status, const char *type, const void *bytes,
+                          size_t length);
+/* The number of the loop's turn, from 1: answers of one turn may share what they print. */
+uint64_t exchange_turn(const exchange_t *exchange);
 /* Answers with the OpenAI error object and the headers that belong to the code (Retry-After, Allow,
  * WWW-Authenticate, x-should-retry). The one function that writes error bodies; see error_body. */
 void exchange_error(exchange_t *exchange, const inferd_error_t *error);
@@ -100,20 +105,17 @@ void exchange_stream(exchange_t *exchange);
  * of `print` means nothing more until exchange_stream_more. `free` comes at its end. */
 void exchange_stream_pieces(exchange_t *exchange, pieces_t pieces);
 void exchange_stream_more(exchange_t *exchange);
-/* Queues bytes for the client, to be sent at the end of the loop iteration. Returns false if the
- * buffer of a client that reads too slowly is full: on_gone is called in the same iteration. */
+/* Queues bytes for the client, sent at the end of the turn. Returns false if the buffer of a client
+ * that reads too slowly is full: on_gone is called in the same turn. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
-/* Ends the stream behind the queued bytes. The exchange is the transport's then. */
-void exchange_end(exchange_t *exchange);
+void exchange_end(exchange_t *exchange); /* behind the queued bytes; then the transport's */
 
 /* {"error":{...}} as malloc'ed text, also inside a stream; NULL when memory is short. */
 char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length);
-/* The same in the words of Anthropic: {"type":"error","error":{"type":..,"message":..},
- * "request_id":..}. For routes with ROUTE_MESSAGES, and for errors inside their streams. */
+/* The same in the words of Anthropic, for routes with ROUTE_MESSAGES and inside their streams. */
 char *error_body_messages(const inferd_error_t *error, const char *request_id, size_t *length);
 
-/* The transport itself, used by serve.c. http_start opens the listeners. */
-typedef struct http http_t;
+typedef struct http http_t; /* the transport itself, used by serve.c */
 int http_start(struct server *server, http_t **out, inferd_error_t *error);
 /* Starts to drain; the caller has set server->phase. Requests in flight finish. New requests get
  * 503 and their connections close, but probes are still answered. Calls server_drained once, when
@@ -126,16 +128,14 @@ void http_leave(http_t *http);  /* takes no new connection of the service manage
 /* Ends every live exchange now: calls its on_gone with the cause "shutdown", then answers 503, or
  * writes an error event into a stream that has begun. */
 void http_abort(http_t *http);
-/* Frees everything. Call outside uv_run, then run the loop once more for the close callbacks. */
-void http_stop(http_t *http);
-/* Returns the address of listener `index`: "127.0.0.1:8000", "[::1]:8000" or "unix:/path"; NULL if
- * there are not that many. */
+void http_stop(http_t *http); /* call outside uv_run, then run the loop once for the callbacks */
+/* The address of listener `index`: "127.0.0.1:8000", "[::1]:8000", "unix:/path"; NULL = none. */
 const char *http_address(const http_t *http, int index);
 bool http_is_open(const http_t *http); /* true if other machines can reach a listener */
 void http_reload(http_t *http);        /* takes over max_connections_per_ip */
 enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6, DOOR_MS = 300 };
-/* Splits a listen address: "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT". Sets host to "" if none
- * was given. Returns false if `text` has none of these forms. */
+/* Splits "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT"; no host: "". Returns false if `text` has
+ * none of these forms. */
 bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]);
 
 typedef struct http_stats {

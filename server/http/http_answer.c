@@ -80,6 +80,18 @@ void exchange_reply(exchange_t *public, int status, const char *content_type, ch
                     EXCHANGE_ANSWERED);
 }
 
+void exchange_reply_fixed(exchange_t *public, int status, const char *type, const void *bytes,
+                          size_t length) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
+  exchange_answered(exchange, reply_make_fixed(exchange, status, type, bytes, length),
+                    EXCHANGE_ANSWERED);
+}
+
+uint64_t exchange_turn(const exchange_t *exchange) {
+  return ((const http_exchange_t *)exchange)->http->turn;
+}
+
 void exchange_error(exchange_t *public, const inferd_error_t *error) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);

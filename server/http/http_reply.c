@@ -93,6 +93,15 @@ bool reply_make(http_exchange_t *exchange, int status, const char *content_type,
   return finish(exchange, response, status, content_type);
 }
 
+bool reply_make_fixed(http_exchange_t *exchange, int status, const char *type, const void *bytes,
+                      size_t length) {
+  /* The library's type for bytes that it does not change has no const. */
+  struct MHD_Response *response =
+      MHD_create_response_from_buffer(length, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT);
+  exchange->bytes_out = length;
+  return finish(exchange, response, status, type);
+}
+
 bool reply_make_out(http_exchange_t *exchange, const char *content_type) {
   size_t length = exchange->out_end - exchange->out_start;
   struct MHD_Response *response = MHD_create_response_from_buffer(

@@ -83,7 +83,7 @@ void metrics_free(struct metrics *metrics) {
   free(metrics->vllm_labels);
   free(metrics->http);
   free(metrics->usage);
-  buffer_free(&metrics->page);
+  for (int i = 0; i < 2; i++) buffer_free(&metrics->pages[i].text);
   free(metrics);
 }
 

@@ -61,10 +61,11 @@ typedef struct lora_usage {
 } lora_usage_t;
 
 /* Prints the page in the Prometheus text format, or as OpenMetrics 1.0. `grammars` is the state of
- * the cache of compiled constraints, `loras` is NULL without adapters. Returns malloc'ed text, NULL
- * if memory is short. */
+ * the cache of compiled constraints, `loras` is NULL without adapters. The page that was printed in
+ * the same turn of the loop (exchange_turn; 0 = none) is not printed again, however many ask for
+ * it. Returns malloc'ed text, NULL if memory is short. */
 char *metrics_render(struct server *server, const grammar_cache_stats_t *grammars,
-                     const lora_usage_t *loras, bool open_metrics, size_t *length);
+                     const lora_usage_t *loras, bool open_metrics, uint64_t turn, size_t *length);
 /* Returns true if the Accept header (NULL = none) prefers OpenMetrics. */
 bool metrics_wants_open(const char *accept);
 

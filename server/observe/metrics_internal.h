@@ -80,7 +80,10 @@ struct metrics {
   usage_t *usage; /* [num_usage], grows on demand; the last of USAGE_LABELS_MAX + 1 is "other" */
   int num_usage, usage_capacity;
   char *labels, *vllm_labels; /* model="..." and model_name="...",engine="0", escaped */
-  buffer_t page;              /* reused from scrape to scrape */
+  struct {
+    buffer_t text;
+    uint64_t turn; /* of the loop in which it was printed; 0 = it must not be used again */
+  } pages[2];      /* plain, OpenMetrics; reused from scrape to scrape */
 };
 
 /* metrics.c: appends the value of a label: backslash, quote and line feed are escaped. */

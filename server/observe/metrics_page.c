@@ -641,12 +641,11 @@ static void print_build(page_t *page) {
   bare_sample(page, METRIC_build_info, label, 1);
 }
 
-char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars,
-                     const lora_usage_t *loras, bool open_metrics, size_t *length) {
-  metrics_t *metrics = server->metrics;
+static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
+                       const lora_usage_t *loras, bool open_metrics, buffer_t *out) {
   const char *names = server->config->metrics_names;
-  page_t page = {.metrics = metrics,
-                 .out = &metrics->page,
+  page_t page = {.metrics = server->metrics,
+                 .out = out,
                  .open = open_metrics,
                  .own = strcmp(names, "vllm") != 0,
                  .vllm = strcmp(names, "inferd") != 0,
@@ -679,12 +678,18 @@ char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars,
   print_http(&page);
   print_process(&page);
   if (open_metrics) buffer_text(page.out, "# EOF\n");
-  char *copy = page.out->failed ? NULL : malloc(page.out->length + 1);
-  if (copy != NULL) {
-    memcpy(copy, page.out->data, page.out->length);
-    copy[page.out->length] = '\0';
-    *length = page.out->length;
-  }
-  page.out->failed = false;
-  return copy;
+  buffer_char(page.out, '\0');
+}
+
+char *metrics_render(server_t *server, const grammar_cache_stats_t *grammars,
+                     const lora_usage_t *loras, bool open_metrics, uint64_t turn, size_t *length) {
+  buffer_t *text = &server->metrics->pages[open_metrics].text;
+  uint64_t *made_in = &server->metrics->pages[open_metrics].turn;
+  if (turn == 0 || *made_in != turn) print_page(server, grammars, loras, open_metrics, text);
+  char *copy = text->failed ? NULL : malloc(text->length);
+  *made_in = text->failed ? 0 : turn;
+  text->failed = false;
+  if (copy == NULL) return NULL;
+  *length = text->length - 1;
+  return memcpy(copy, text->data, text->length);
 }

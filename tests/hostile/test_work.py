@@ -5,14 +5,12 @@ Places in the queue are found in logarithmic time, so an event meets some tens o
 walk over all of them would meet a thousand and more."""
 
 import json
-from pathlib import Path
 
 import pytest
-import vocabulary
 from attacks import Attack
-from conftest import ATTACKER, HONEST
+from conftest import ATTACKER
 from crowd import Crowd
-from harness import Server, http_post, wait_until
+from harness import http_post, wait_until
 from victim import CHAT, beside
 
 LISTS, PROMPTS = 12, 128  # of 12 clients, each a list of prompts in one body
@@ -157,32 +155,3 @@ def test_chats_pass_a_prompt_whose_blocks_are_slow(start, alone):
         empty(server)
     nothing_is_held(server)
     assert server.stop() == 0, server.log()
-
-
-def test_ids_that_stand_for_long_texts(request, tmp_path, keys):
-    """What /detokenize and an echo make of ids counts before it is made: 400 KB of ids would be
-    400 MB of text, and as much again while it is written as UTF-8."""
-    size, long, most = 4096, 8192, 64 * MIB
-    folder = vocabulary.model(tmp_path / "model", size, vocab_size=size + 1)
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": size, "special": False,
-                                      "content": "x" * long})
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    server = Server(request.config.getoption("--inferd"), folder, "--load-format", "dummy",
-                    "--max-request-memory", most, "--api-key-file", keys, "--metrics-auth", "off",
-                    key=HONEST)
-    ids_ = [size] * 50_000
-    assert server.post("/detokenize", {"tokens": ids_[:10]}).json["prompt"] == "x" * 10 * long
-    before = peak(server)
-    assert server.post("/detokenize", {"tokens": ids_}).status == 503
-    assert server.post("/v1/completions", {"prompt": ids_[:30_000], "echo": True,
-                                           "max_tokens": 1}).status == 503
-    assert peak(server) - before < most
-    nothing_is_held(server)
-    assert server.stop() == 0, server.log()
-
-
-def peak(server):
-    """Most bytes of memory that the process has had."""
-    text = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(text.split("VmHWM:")[1].split()[0]) * 1024

@@ -199,6 +199,18 @@ void exchange_reply(exchange_t *exchange, int status, const char *content_type, 
   fake->body_length = length;
 }
 
+void exchange_reply_fixed(exchange_t *exchange, int status, const char *type, const void *bytes,
+                          size_t length) {
+  char *body = calloc(1, length + 1);
+  memcpy(body, bytes, length);
+  exchange_reply(exchange, status, type, body, length);
+}
+
+uint64_t exchange_turn(const exchange_t *exchange) {
+  (void)exchange;
+  return 0;
+}
+
 size_t (*fake_held)(const void *owner);
 size_t fake_held_max;
 

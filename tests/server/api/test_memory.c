@@ -40,7 +40,7 @@ static size_t held(ledger_kind_t kind) {
 static void expect_sample(const char *line) {
   grammar_cache_stats_t grammars = {0};
   size_t length;
-  char *page = metrics_render(&server, &grammars, NULL, false, &length);
+  char *page = metrics_render(&server, &grammars, NULL, false, 0, &length);
   cr_assert_not_null(strstr(page, line), "no line '%s' in %s", line, page);
   free(page);
 }

@@ -119,7 +119,7 @@ static parsed_t *parse(const char *page, bool open) {
 static char *page(bool open) {
   grammar_cache_stats_t grammars = grammar_cache_stats(server.live->grammars);
   size_t length;
-  char *text = metrics_render(&server, &grammars, NULL, open, &length);
+  char *text = metrics_render(&server, &grammars, NULL, open, 0, &length);
   ASSERT_EQ(strlen(text), length);
   return text;
 }
