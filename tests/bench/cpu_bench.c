@@ -347,12 +347,14 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
   act_t *out = ops_cpu.buffer(device, tokens, HEADS * DIM);
   int32_t *positions = calloc((size_t)tokens, sizeof *positions);
   int32_t *starts = calloc((size_t)requests + 1, sizeof *starts);
+  int32_t *lengths = calloc((size_t)requests, sizeof *lengths);
   int32_t *blocks = calloc((size_t)(requests * per_request), sizeof *blocks);
   const int32_t **table = calloc((size_t)requests, sizeof *table);
-  if (!qkv || !out || !positions || !starts || !blocks || !table) exit(1);
+  if (!qkv || !out || !positions || !starts || !lengths || !blocks || !table) exit(1);
   for (int32_t r = 0; r < requests; r++) {
     table[r] = blocks + r * per_request;
     starts[r + 1] = (r + 1) * chunk;
+    lengths[r] = context;
     for (int32_t i = 0; i < chunk; i++) positions[r * chunk + i] = context - chunk + i;
     for (int32_t b = 0; b < per_request; b++) blocks[r * per_request + b] = 1 + b * requests + r;
   }
@@ -361,6 +363,7 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
                    .block_size = BLOCK,
                    .positions = positions,
                    .query_start_loc = starts,
+                   .seq_lens = lengths,
                    .block_table = table};
   attention_t a = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.125f};
   double best = 1e9;
@@ -378,7 +381,7 @@ static void bench_attention(device_t *device, int32_t requests, int32_t chunk, i
          "GFLOP/s\n",
          requests, chunk, context, best * 1e6, bytes / best * 1e-9, bytes / best / bandwidth,
          keys * HEADS * DIM * 4 / best * 1e-9);
-  free(positions), free(starts), free(blocks), free(table);
+  free(positions), free(starts), free(lengths), free(blocks), free(table);
 }
 
 static void bench_products(device_t *device, double bandwidth, double peak, int rounds) {
