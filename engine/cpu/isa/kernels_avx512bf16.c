@@ -6,7 +6,7 @@
  * by pool workers; see kernels.h. An accumulator lane takes two products per step, in the order of
  * k; a tile is up to 6 rows x 4 vectors, in a linear layer all 64 columns of a panel. vdpbf16ps
  * flushes subnormals to zero. Attention rounds queries and weights to bf16, sums stay fp32; a step
- * takes two dimensions of the head or two keys, the pairs lie at even positions.
+ * takes two dimensions of the head or two keys, the pairs lie at even positions (attend.inc).
  */
 #include "engine/cpu/isa/kernels.h"
 
@@ -153,11 +153,11 @@ static void gemm_pairs(const gemm_t *gemm) {
   }
 }
 
-/* ---- attention ---- */
+/* ---- scores of latent rows ---- */
 
 enum { HEAD_DIM_MAX = 1024, VALUE_VECS = 4, SCORE_SEGMENTS = 4 };
 
-/* Rows of a tile in bf16: queries (head_dim) or weights (keys of the strip). */
+/* Rows of a tile of queries in bf16. */
 typedef struct staged_rows {
   _Alignas(64) uint16_t at[TILE_ROWS][HEAD_DIM_MAX];
 } staged_rows_t;
@@ -225,72 +225,106 @@ static void scores_pairs(float *scores, const float *q, int64_t ldq, int32_t row
   }
 }
 
-/* Where the values of `key` of a strip begin. */
-INLINE const uint16_t *value_row(const strip_t *strip, int32_t key, int32_t shift, int64_t stride) {
-  int32_t segment = key >> shift;
-  return (const uint16_t *)strip->v[segment] + (key - (segment << shift)) * stride;
+/* ---- attention of a strip in one call ---- */
+
+#include "engine/cpu/isa/attend.inc"
+
+/* Scores of `vecs` tiles of keys, from the dimensions in pairs. */
+INLINE void strip_score_tile(const attend_t *attend, const space_t *space, int32_t row, float *out,
+                             int32_t key, const int rows, const int vecs) {
+  vf acc[TILE_ROWS][PAIR_VECS];
+  vu k[PAIR_VECS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) acc[r][v] = vf_set(0);
+  const uint16_t *q = attend->q + row * attend->depth;
+  const uint16_t *keys = space->keys + key * attend->depth;
+  for (int64_t d = 0; d < attend->strip->head_dim; d += 2) {
+    UNROLL for (int v = 0; v < vecs; v++) k[v] =
+        (vu) * (const vu_memory *)(keys + v * KEY_TILE * attend->depth + d * KEY_TILE);
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu a = (vu){0} + load_pair(q + r * attend->depth + d);
+      UNROLL for (int v = 0; v < vecs; v++) acc[r][v] = dot_pairs(acc[r][v], a, k[v]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
+      vf_store(out + r * SCORE_STRIDE + v * KEY_TILE, acc[r][v]);
 }
 
-INLINE void value_tile(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
-                       int32_t first, int32_t last, int32_t dim, const int rows, const int vecs) {
+INLINE void strip_score_rows(const attend_t *attend, const space_t *space, int32_t row, float *out,
+                             int32_t from, int32_t to, const int rows) {
+  int32_t key = from;
+  for (; key + 2 * STEP_KEYS <= to; key += 2 * STEP_KEYS)
+    strip_score_tile(attend, space, row, out + key, key, rows, PAIR_VECS);
+  if (key < to) strip_score_tile(attend, space, row, out + key, key, rows, PAIR_VECS / 2);
+}
+
+/* acc += weights . values, from the keys in pairs; `vecs` tiles of dimensions. */
+INLINE void strip_value_tile(const attend_t *attend, const space_t *space, int32_t row,
+                             const uint16_t *weights, int64_t dim, int32_t from, int32_t to,
+                             const int rows, const int vecs) {
   vf acc[TILE_ROWS][VALUE_VECS];
   vu v[VALUE_VECS];
-  const int64_t stride = ROUND_UP(strip->head_dim, HEAD_ALIGN);
-  const int32_t shift = __builtin_ctz((unsigned)strip->segment_keys);
+  float *out = attend->acc + row * attend->ldo + dim;
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++) acc[r][i] =
-      vf_load(out + r * ldo + dim + i * VW);
-  for (int32_t j = first / 2 * 2; j < last; j += 2) {
-    const uint16_t *low = j >= first ? value_row(strip, j, shift, stride) + dim : NULL;
-    const uint16_t *high = j + 1 < last ? value_row(strip, j + 1, shift, stride) + dim : NULL;
-    if (low != NULL && high != NULL) {
-      UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
-    } else { /* a key outside the range is not multiplied: its memory may hold NaN */
+      vf_load(out + r * attend->ldo + i * VW);
+  for (int32_t step = from; step < to; step += STEP_KEYS) {
+    const uint16_t *values = space->values + step * attend->ldo + dim * STEP_KEYS;
+    for (int32_t key = step; key < step + STEP_KEYS; key += 2, values += 2 * KEY_TILE) {
       UNROLL for (int i = 0; i < vecs; i++) v[i] =
-          interleave(low != NULL ? low + i * VW : NULL, high != NULL ? high + i * VW : NULL);
-    }
-    UNROLL for (int r = 0; r < rows; r++) {
-      vu w = (vu){0} + load_pair(&weights->at[r][j]);
-      UNROLL for (int i = 0; i < vecs; i++) acc[r][i] = dot_pairs(acc[r][i], w, v[i]);
+          (vu) * (const vu_memory *)(values + i * VALUE_TILE);
+      UNROLL for (int r = 0; r < rows; r++) {
+        vu w = (vu){0} + load_pair(weights + r * STRIP_KEYS + key);
+        UNROLL for (int i = 0; i < vecs; i++) acc[r][i] = dot_pairs(acc[r][i], w, v[i]);
+      }
     }
   }
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++)
-      vf_store(out + r * ldo + dim + i * VW, acc[r][i]);
+      vf_store(out + r * attend->ldo + i * VW, acc[r][i]);
 }
 
-INLINE void value_rows(float *out, int64_t ldo, const staged_rows_t *weights, const strip_t *strip,
-                       int32_t first, int32_t last, const int rows) {
-  int32_t dims = ROUND_UP(strip->head_dim, HEAD_ALIGN), d = 0;
-  for (; d + VALUE_VECS * VW <= dims; d += VALUE_VECS * VW)
-    value_tile(out, ldo, weights, strip, first, last, d, rows, VALUE_VECS);
-  for (; d < dims; d += VW) value_tile(out, ldo, weights, strip, first, last, d, rows, 1);
+INLINE void strip_value_rows(const attend_t *attend, const space_t *space, int32_t row,
+                             const uint16_t *weights, int32_t from, int32_t to, const int rows) {
+  int64_t dim = 0;
+  for (; dim + VALUE_VECS * VW <= attend->ldo; dim += VALUE_VECS * VW)
+    strip_value_tile(attend, space, row, weights, dim, from, to, rows, VALUE_VECS);
+  for (; dim < attend->ldo; dim += VW)
+    strip_value_tile(attend, space, row, weights, dim, from, to, rows, 1);
 }
 
-/* Writes the weights of keys [first, last) as bf16, with zeros around them up to whole vectors. */
-INLINE void stage_weights(uint16_t *out, const float *weights, int32_t first, int32_t last) {
-  for (int32_t j = first / VW * VW; j < last; j += VW) {
-    int32_t from = first > j ? first - j : 0, to = last < j + VW ? last - j : VW;
-    __mmask16 mask = (__mmask16)((1u << to) - (1u << from));
-    __m256bh half = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, weights + j));
-    memcpy(out + j, &half, sizeof half);
+/* Calls `function(attend, space, row, memory, from, to, rows)` with the number of rows as a
+ * constant. */
+#define FOR_ROWS(function, memory, rows)                                                           \
+  switch (rows) {                                                                                  \
+  case 1: function(attend, space, row, memory, from, to, 1); break;                                \
+  case 2: function(attend, space, row, memory, from, to, 2); break;                                \
+  case 3: function(attend, space, row, memory, from, to, 3); break;                                \
+  case 4: function(attend, space, row, memory, from, to, 4); break;                                \
+  case 5: function(attend, space, row, memory, from, to, 5); break;                                \
+  default: function(attend, space, row, memory, from, to, 6); break;                               \
+  }
+
+static void attend_scores(const attend_t *attend, const space_t *space, int32_t row, int32_t end,
+                          int32_t from, int32_t to) {
+  float *out = space->scores;
+  for (int32_t passes = DIV_UP(end - row, TILE_ROWS); passes > 0; passes--) {
+    int32_t rows = DIV_UP(end - row, passes);
+    FOR_ROWS(strip_score_rows, out, rows)
+    row += rows;
+    out += rows * SCORE_STRIDE;
   }
 }
 
-static void values_pairs(float *out, int64_t ldo, const float *weights, int32_t rows,
-                         const strip_t *strip, int32_t first, int32_t last) {
-  staged_rows_t staged;
-  for (int32_t row = 0; row < rows;) {
-    int32_t n = tile_height(rows - row);
-    float *to = out + row * ldo;
-    for (int32_t r = 0; r < n; r++)
-      stage_weights(staged.at[r], weights + (int64_t)(row + r) * SCORE_STRIDE, first, last);
-    switch (n) {
-    case 1: value_rows(to, ldo, &staged, strip, first, last, 1); break;
-    case 3: value_rows(to, ldo, &staged, strip, first, last, 3); break;
-    default: value_rows(to, ldo, &staged, strip, first, last, TILE_ROWS); break;
-    }
-    row += n;
+static void attend_values(const attend_t *attend, const space_t *space, int32_t row, int32_t end,
+                          int32_t from, int32_t to) {
+  const uint16_t *weights = space->weights;
+  for (int32_t passes = DIV_UP(end - row, TILE_ROWS); passes > 0; passes--) {
+    int32_t rows = DIV_UP(end - row, passes);
+    FOR_ROWS(strip_value_rows, weights, rows)
+    row += rows;
+    weights += rows * STRIP_KEYS;
   }
 }
+
+static void attend_release(void) {}
 
 /* ---- keys and values in 8 bits ---- */
 
@@ -320,7 +354,7 @@ __attribute__((constructor(1001))) static void fill(void) {
   table.stage = stage_bf16;
   table.gemm[DTYPE_BF16] = gemm_pairs;
   table.scores[DTYPE_BF16] = scores_pairs;
-  table.values[DTYPE_BF16] = values_pairs;
+  table.attend = attend_strip;
   table.kv8_type = KV8_TYPE;
   table.kv8_narrow = kv8_narrow;
   table.kv8_widen_keys = kv8_widen_keys;
