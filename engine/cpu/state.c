@@ -262,7 +262,7 @@ static void recur_task(void *context, int64_t first, int64_t last, int worker) {
   const int64_t each = state_values(1, r->key_dim, r->value_dim);
   for (int64_t unit = first; unit < last; unit++) {
     int64_t row = unit / r->num_heads, head = unit % r->num_heads;
-    int64_t token = batch->query_start_loc[row], group = head / (r->num_heads / r->num_groups);
+    int64_t token = batch->query_start_loc[row], group = recurrence_group(r, (int32_t)head);
     const float *in = job->in + token * r->width;
     const float *factors = job->factors + token * 2 * r->num_heads + head;
     recur_run_t run = {

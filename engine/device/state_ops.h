@@ -59,14 +59,20 @@ typedef struct recurrence {
   int32_t layer;  /* of the states */
   int64_t offset; /* of S in the layer's state: the numbers of the convolution before it */
   int32_t num_heads, num_groups, key_dim, value_dim; /* H, G, Dk, Dv */
-  int32_t width;                                     /* columns of `in` */
-  int32_t q, k, v;                                   /* first columns: G Dk, G Dk, H Dv */
+  bool tiled;               /* head h is of group h mod G; else neighbours share a group */
+  int32_t width;            /* columns of `in` */
+  int32_t q, k, v;          /* first columns: G Dk, G Dk, H Dv */
   int32_t rate, step;       /* first columns: H each; no `rate` in a SCAN */
   float step_min, step_max; /* SCAN */
   const vector_t *decay;    /* [H] A, below 0 */
   const vector_t *bias;     /* [H] */
   const vector_t *skip;     /* [H], SCAN; NULL = 0 */
 } recurrence_t;
+
+/* The group of a head. */
+static inline int32_t recurrence_group(const recurrence_t *of, int32_t head) {
+  return of->tiled ? head % of->num_groups : head / (of->num_heads / of->num_groups);
+}
 
 /* out = norm(in) act(gate), or, with gate_first, norm(in act(gate)). */
 typedef struct gating {

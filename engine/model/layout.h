@@ -126,14 +126,13 @@ typedef struct layout {
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2, layout_bert;
-extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
-extern const layout_t layout_gemma, layout_phi3, layout_olmo, layout_olmo2, layout_nomic_bert;
-extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
-extern const layout_t layout_nemotron_h, layout_flex_olmo, layout_hunyuan_moe;
-extern const layout_t layout_mixtral, layout_qwen_moe, layout_gpt_oss, layout_bamba;
-extern const layout_t layout_deepseek2, layout_deepseek3, layout_gemma4, layout_routed;
-extern const layout_t layout_ernie_moe, layout_minimax, layout_gpt_neox, layout_falcon;
-extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_glm4, layout_exaone;
+extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte, layout_phi3;
+extern const layout_t layout_gemma, layout_olmo, layout_olmo2, layout_nomic_bert, layout_lfm2;
+extern const layout_t layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid, layout_nemotron_h;
+extern const layout_t layout_flex_olmo, layout_hunyuan_moe, layout_mixtral, layout_qwen_moe;
+extern const layout_t layout_gpt_oss, layout_bamba, layout_deepseek2, layout_deepseek3, layout_glm4;
+extern const layout_t layout_gemma4, layout_routed, layout_ernie_moe, layout_minimax, layout_falcon;
+extern const layout_t layout_gpt_neox, layout_stablelm, layout_cohere, layout_glm, layout_exaone;
 extern const layout_t layout_internlm2, layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj;
 extern const layout_t layout_nemotron, layout_arcee, layout_exaone_moe, layout_hy3, layout_afmoe;
 /* Of GGUF files: layouts/layouts_gguf.c. */
@@ -141,10 +140,11 @@ extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, lay
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;
 extern const layout_t layout_gguf_starcoder2, layout_gguf_gpt_neox, layout_gguf_falcon;
 extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm, layout_gguf_glm4;
-extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee;
-extern const layout_t layout_gguf_olmo, layout_gguf_routed, layout_gguf_glm4_moe;
-extern const layout_t layout_gguf_deepseek2, layout_gguf_deepseek3;
-extern const layout_t layout_gguf_lfm2, layout_gguf_gemma4;
-extern const layout_t layout_gguf_bert, layout_gguf_nomic_bert, layout_gguf_modern_bert;
+extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee, layout_gguf_olmo;
+extern const layout_t layout_gguf_routed, layout_gguf_glm4_moe, layout_gguf_deepseek2;
+extern const layout_t layout_gguf_deepseek3, layout_gguf_lfm2, layout_gguf_gemma4, layout_gguf_bert;
+extern const layout_t layout_gguf_nomic_bert, layout_gguf_modern_bert, layout_gguf_qwen3_next;
+extern const layout_t layout_gguf_qwen3_5, layout_gguf_granite_hybrid, layout_gguf_falcon_h1;
+extern const layout_t layout_gguf_nemotron_h;
 
 #endif

@@ -332,6 +332,7 @@ static void describe_mixer(const blueprint_t *bp, mixer_t *made, int32_t index) 
   r->offset = (int64_t)(mixer->taps - 1) * conv->channels;
   r->num_heads = mixer->num_heads;
   r->num_groups = mixer->num_groups;
+  r->tiled = mixer->tiled;
   r->key_dim = mixer->key_dim;
   r->value_dim = mixer->value_dim;
   r->width = width;
@@ -377,7 +378,7 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
   static const tensor_role_t in[4] = {ROLE_MIX_IN, ROLE_MIX_Z, ROLE_MIX_RATE, ROLE_MIX_STEP};
   static const tensor_role_t conv = ROLE_MIX_CONV, out = ROLE_MIX_OUT, decay = ROLE_MIX_DECAY;
   static const tensor_role_t bias = ROLE_MIX_BIAS, skip = ROLE_MIX_SKIP, norm = ROLE_MIX_NORM;
-  const vector_change_t below_zero = {.factor = -1.0f, .is_logarithm = true};
+  const vector_change_t below_zero = {.factor = bp->gguf ? 1.0f : -1.0f, .is_logarithm = !bp->gguf};
   describe_mixer(bp, mixer, load->num_mixers++);
   mixer->in = matrix(load, i, 4, in);
   mixer->in_bias = vector(load, i, true, 1, in);

@@ -34,6 +34,8 @@ typedef struct mixer_config {
   bool conv_bias, bias;                              /* of the convolution; of both projections */
   int32_t num_heads, num_groups, key_dim, value_dim; /* as recurrence_t; 0 for CONV */
   bool by_group; /* DELTA: the rows of q, k, v, z stand together by group, so do rate and step */
+  bool z_apart;  /* of these only rate and step do */
+  bool tiled;    /* head h is of group h mod num_groups */
   double step_min, step_max; /* MAMBA2 */
   bool norm, gate_first;     /* of the gate behind the recurrence */
   int32_t norm_group;        /* columns that share a mean square */

@@ -74,7 +74,7 @@ typedef enum tensor_role {
   ROLE_MIX_RATE,  /* [heads, h] */
   ROLE_MIX_STEP,  /* [heads, h] */
   ROLE_MIX_CONV,  /* [C, 1, taps] */
-  ROLE_MIX_DECAY, /* [heads] logarithms */
+  ROLE_MIX_DECAY, /* [heads] logarithms; in GGUF files what follows from them, below 0 */
   ROLE_MIX_BIAS,  /* [heads] of the steps */
   ROLE_MIX_SKIP,  /* [heads] */
   ROLE_MIX_NORM,  /* [head dim], or [inner] */
@@ -88,7 +88,7 @@ typedef enum form {
   FORM_TRANSPOSED,       /* [cols, rows] */
   FORM_ROW,              /* [1, rows] of a vector */
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
-  FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head */
+  FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head, or group */
   FORM_BY_HEAD,          /* [Hq, rows / Hq, cols] */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
   FORM_EACH_HEAD,        /* one vector per head; '*' is the head */

@@ -13,7 +13,8 @@
 static int64_t mix_rows(const blueprint_t *bp) {
   const mixer_config_t *mixer = &bp->mixer;
   if (mixer->kind != MIXER_DELTA) return mixer_width(mixer, bp->hidden_size);
-  return mixer_channels(mixer, bp->hidden_size) + (mixer->by_group ? mixer_inner(mixer, 0) : 0);
+  const bool has_z = mixer->by_group && !mixer->z_apart;
+  return mixer_channels(mixer, bp->hidden_size) + (has_z ? mixer_inner(mixer, 0) : 0);
 }
 
 static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
@@ -266,7 +267,8 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
 
 /* Shape in the file. */
 static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
-  const int32_t taps = bp->mixer.taps, head_dim = bp->head_dim;
+  const bool mixes = tensor->role == ROLE_MIX_NORM;
+  const int32_t taps = bp->mixer.taps, head_dim = mixes ? bp->mixer.norm_group : bp->head_dim;
   const int64_t heads = MAX(bp->num_heads, 1);
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
@@ -310,7 +312,7 @@ static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp) {
                                .first = tensor->role == ROLE_ATTN_GATE,
                                .count = 1};
     tensor->shape[0] = 2 * tensor->rows;
-  } else if (mixer->by_group && tensor->role == ROLE_MIX_IN) {
+  } else if (mixer->by_group && !mixer->z_apart && tensor->role == ROLE_MIX_IN) {
     const int64_t key = mixer->key_dim,
                   value = mixer->num_heads / mixer->num_groups * (int64_t)mixer->value_dim;
     *order = (segment_order_t){.groups = mixer->num_groups,

@@ -140,6 +140,16 @@ Test(determinism_formats, stacks_of_experts, .timeout = 600) {
   check_model("packed-mxfp4-moe", false);
 }
 
+/* States, of which heads in the file stand group by group or tile by tile. */
+Test(determinism_formats, states_of_gguf_files, .timeout = 600) {
+  static const how_t how = {.states = true};
+  check("gguf-converted-qwen3-next", how);
+  check("gguf-converted-qwen3-5-moe", how);
+  check("gguf-converted-granite-hybrid", how);
+  check("gguf-converted-falcon-h1", how);
+  check("gguf-converted-nemotron-h", how);
+}
+
 /* One latent row a token, in the cache, in copies and in host memory. */
 Test(determinism_formats, latent_rows, .timeout = 600) {
   check_model("files-deepseek-v3", false);

@@ -12,7 +12,8 @@
   .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true, .qk_norm = true,           \
   .norm_plus_one = true, .attn_gate = true
 #define QWEN3_5                                                                                    \
-  DELTA, .layout = &layout_qwen3_5, .vocab_size = 248320, .mrope = true, .mixer_keys = MIXERS_DELTA
+  DELTA, .layout = &layout_qwen3_5, .gguf_layout = &layout_gguf_qwen3_5, .vocab_size = 248320,     \
+         .mrope = true, .mixer_keys = MIXERS_DELTA
 #define QWEN3_5_DENSE                                                                              \
   QWEN3_5, .hidden_size = 4096, .intermediate_size = 12288, .num_layers = 32, .num_kv_heads = 4
 #define QWEN3_5_EXPERTS                                                                            \
@@ -79,6 +80,7 @@ static const family_t families[] = {
      .architecture = "Qwen3NextForCausalLM",
      DELTA,
      .layout = &layout_qwen3_next,
+     .gguf_layout = &layout_gguf_qwen3_next,
      .vocab_size = 151936,
      .hidden_size = 2048,
      .intermediate_size = 5632,
@@ -94,6 +96,7 @@ static const family_t families[] = {
     {.name = "granitemoehybrid",
      .architecture = "GraniteMoeHybridForCausalLM",
      .layout = &layout_granite_hybrid,
+     .gguf_layout = &layout_gguf_granite_hybrid,
      .vocab_size = 32000,
      .hidden_size = 4096,
      .intermediate_size = 11008,
@@ -141,6 +144,7 @@ static const family_t families[] = {
     {.name = "falcon_h1",
      .architecture = "FalconH1ForCausalLM",
      .layout = &layout_bamba,
+     .gguf_layout = &layout_gguf_falcon_h1,
      .vocab_size = 128000,
      .hidden_size = 4096,
      .intermediate_size = 14336,
@@ -161,6 +165,7 @@ static const family_t families[] = {
     {.name = "nemotron_h",
      .architecture = "NemotronHForCausalLM",
      .layout = &layout_nemotron_h,
+     .gguf_layout = &layout_gguf_nemotron_h,
      .vocab_size = 131072,
      .hidden_size = 4096,
      .intermediate_size = 21504,

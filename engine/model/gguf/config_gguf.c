@@ -65,6 +65,13 @@ static const struct {
     {"gemma4", "Gemma4ForCausalLM", WINDOWED | GEMMA4, 0},
     {"lfm2", "Lfm2ForCausalLM", STATES, 0},
     {"lfm2moe", "Lfm2MoeForCausalLM", STATES | SCORED_EXPERTS, 0},
+    {"qwen3next", "Qwen3NextForCausalLM", STATES | NORMALISES, 0},
+    {"qwen35", "Qwen3_5ForCausalLM", STATES, 0},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", STATES | NORMALISES, 0},
+    {"granitehybrid", "GraniteMoeHybridForCausalLM", STATES, 0},
+    {"falcon-h1", "FalconH1ForCausalLM", STATES, 0},
+    {"nemotron_h", "NemotronHForCausalLM", STATES | NO_ROPE, 0},
+    {"nemotron_h_moe", "NemotronHForCausalLM", STATES | NO_ROPE | SCORED_EXPERTS, 0},
     {"bert", "BertModel", LAYER_NORMS | POSITION_TABLE | ENCODER, 0},
     {"nomic-bert", "NomicBertModel", LAYER_NORMS | ENCODER, 0},
     {"modern-bert", "ModernBertModel", LAYER_NORMS | TWO_ROPES | ENCODER, 0},
@@ -131,6 +138,23 @@ static const struct {
     {"eos_token_id", "tokenizer.ggml.eos_token_id"},
     {"bos_token_id", "tokenizer.ggml.bos_token_id"},
     {"conv_L_cache", "%.shortconv.l_cache"},
+    {"linear_conv_kernel_dim", "%.ssm.conv_kernel"},
+    {"mamba_d_conv", "%.ssm.conv_kernel"},
+    {"conv_kernel", "%.ssm.conv_kernel"},
+    {"linear_key_head_dim", "%.ssm.state_size"},
+    {"mamba_d_state", "%.ssm.state_size"},
+    {"ssm_state_size", "%.ssm.state_size"},
+    {"linear_num_key_heads", "%.ssm.group_count"},
+    {"mamba_n_groups", "%.ssm.group_count"},
+    {"n_groups", "%.ssm.group_count"},
+    {"linear_num_value_heads", "%.ssm.time_step_rank"},
+    {"mamba_n_heads", "%.ssm.time_step_rank"},
+    {"mamba_num_heads", "%.ssm.time_step_rank"},
+    {"linear_value_head_dim", "%.ssm.inner_size"},
+    {"mamba_d_head", "%.ssm.inner_size"},
+    {"mamba_head_dim", "%.ssm.inner_size"},
+    {"mamba_expand", "%.ssm.inner_size"},
+    {"mamba_d_ssm", "%.ssm.inner_size"},
     {"vocab_size", "the rows of token_embd.weight"},
 };
 
@@ -302,7 +326,7 @@ static void write_sizes(metadata_t *writer) {
     return;
   }
   if (writer->needs & STATES)
-    kv_heads = metadata_most_kv_heads(writer, heads);
+    kv_heads = metadata_take_most(writer, "%.attention.head_count_kv", heads);
   else if (!metadata_take_int(writer, "%.attention.head_count_kv", &kv_heads))
     kv_heads = heads;
   metadata_put_int(writer, "num_key_value_heads", kv_heads);
@@ -317,7 +341,7 @@ static void write_sizes(metadata_t *writer) {
                     "is %" PRId64 ", supported: as the key's, %" PRId64, values, head_dim);
   }
   bool partial = metadata_take_int(writer, "%.rope.dimension_count", &rotated) && head_dim > 0;
-  if (!(writer->needs & POSITION_TABLE)) {
+  if (!(writer->needs & (POSITION_TABLE | NO_ROPE))) {
     double factor = partial ? (double)rotated / (double)head_dim : 1.0;
     metadata_put_double(writer, "partial_rotary_factor", factor);
     metadata_put_int(writer, "rotary_dim", partial ? rotated : head_dim);
@@ -499,7 +523,9 @@ static bool find_architecture(metadata_t *writer, const char **architecture) {
 
 /* Sizes, angles, experts and states. */
 static void write_architecture(metadata_t *writer, int64_t experts) {
-  if (experts == 0 || writer->needs & SCORED_EXPERTS)
+  if (writer->needs & STATES)
+    metadata_write_mlp(writer, experts);
+  else if (experts == 0 || writer->needs & SCORED_EXPERTS)
     metadata_copy_int(writer, "intermediate_size", "%.feed_forward_length");
   write_sizes(writer);
   if (writer->needs & PARALLEL) write_blocks(writer);
@@ -508,7 +534,7 @@ static void write_architecture(metadata_t *writer, int64_t experts) {
     metadata_write_router(writer, experts);
   else if (experts != 0)
     metadata_write_experts(writer, experts);
-  if (writer->needs & STATES) metadata_write_states(writer);
+  if (writer->needs & STATES) metadata_write_states(writer, experts);
 }
 
 int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, inferd_error_t *error) {
@@ -544,7 +570,7 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
     write_architecture(&writer, experts);
   write_norms(&writer);
   if (writer.needs & WINDOWED) write_window(&writer);
-  write_scales(&writer, strcmp(writer.arch, "granite") == 0);
+  write_scales(&writer, strncmp(writer.arch, "granite", strlen("granite")) == 0);
   if (writer.needs & ENCODER) metadata_write_encoder(&writer);
   if (metadata_judges(&writer)) metadata_put_bool(&writer, "is_original_qwen3_reranker", true);
   write_ids(&writer);
@@ -565,12 +591,18 @@ void config_from_gguf_tensors(const gguf_t *gguf, blueprint_t *blueprint) {
   int32_t first = 0; /* layer with attention */
   while (first + 1 < blueprint->num_layers && blueprint->layer_flags[first] & LAYER_NO_ATTENTION)
     first++;
+  int32_t mlp = 0; /* layer with an MLP */
+  while (mlp + 1 < blueprint->num_layers && blueprint->layer_flags[mlp] & LAYER_NO_MLP) mlp++;
   blueprint->qkv_bias = has(gguf, first, "attn_q.bias") || has(gguf, first, "attn_qkv.bias") ||
                         has(gguf, first, "attn_kv_a_mqa.bias");
   blueprint->latent_split = has(gguf, first, "attn_k_b.weight");
   blueprint->qkv_fused = has(gguf, first, "attn_qkv.weight");
   blueprint->o_bias = has(gguf, first, "attn_output.bias");
-  blueprint->mlp_bias = has(gguf, 0, "ffn_up.bias");
+  blueprint->mlp_bias = has(gguf, mlp, "ffn_up.bias");
+  if (blueprint->mixer.kind == MIXER_DELTA) {
+    blueprint->mixer.z_apart = blueprint->mixer.by_group;
+    blueprint->mixer.tiled = !blueprint->mixer.by_group; /* Qwen3.5, for ggml's broadcasts */
+  }
   blueprint->qk_norm = has(gguf, first, "attn_q_norm.weight");
   blueprint->encoder.answer_rows =
       blueprint->encoder.judges && gguf_tensor(gguf, "output.weight") == NULL;

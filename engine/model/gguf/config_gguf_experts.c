@@ -41,13 +41,13 @@ static void check_router(metadata_t *writer) {
 }
 
 void metadata_write_experts(metadata_t *writer, int64_t experts) {
-  int64_t layers = 0, width = 0, shared = 0, dense_width;
+  const int64_t layers = metadata_layers(writer);
+  int64_t width = 0, shared = 0, dense_width;
   bool normalises = writer->needs & NORMALISES;
   char key[KEY_TEXT_MAX];
   check_router(writer);
   metadata_put_int(writer, "num_experts", experts);
   metadata_copy_int(writer, "num_experts_per_tok", "%.expert_used_count");
-  metadata_need_int(writer, "%.block_count", &layers);
   for (int64_t n = layers <= MODEL_LAYERS_MAX ? layers : 0; n > 0; n--) {
     const gguf_tensor_t *up = metadata_layer_tensor(writer, n - 1, "ffn_up_exps.weight");
     const gguf_tensor_t *shared_up = metadata_layer_tensor(writer, n - 1, "ffn_up_shexp.weight");
@@ -142,6 +142,14 @@ static void write_deepseek(metadata_t *writer, int64_t experts, int64_t first, i
   write_groups(writer);
 }
 
+/* The shared expert has a width of its own. */
+static void write_nemotron(metadata_t *writer, int64_t experts, int64_t first) {
+  const gguf_tensor_t *up = metadata_layer_tensor(writer, first, "ffn_up_shexp.weight");
+  if (up != NULL && up->rank == 2)
+    metadata_put_int(writer, "moe_shared_expert_intermediate_size", up->shape[0]);
+  write_deepseek(writer, experts, first, up != NULL);
+}
+
 void metadata_write_router(metadata_t *writer, int64_t experts) {
   const bool is_deepseek = strcmp(writer->arch, "deepseek2") == 0;
   const bool is_ernie = strcmp(writer->arch, "ernie4_5-moe") == 0;
@@ -151,7 +159,6 @@ void metadata_write_router(metadata_t *writer, int64_t experts) {
   metadata_need_int(writer, "%.expert_used_count", &top);
   metadata_need_int(writer, "%.expert_feed_forward_length", &width);
   if (writer->code != 0) return;
-  const int64_t shared = shared_experts(writer, first, width);
   metadata_put_int(writer, "num_experts_per_tok", top);
   metadata_put_int(writer, "moe_intermediate_size", width);
   if (is_minimax) metadata_put_int(writer, "num_local_experts", experts);
@@ -163,6 +170,11 @@ void metadata_write_router(metadata_t *writer, int64_t experts) {
     metadata_put_double(writer, "routed_scaling_factor", factor);
     return;
   }
+  if (strcmp(writer->arch, "nemotron_h_moe") == 0) {
+    write_nemotron(writer, experts, first);
+    return;
+  }
+  const int64_t shared = shared_experts(writer, first, width);
   if (is_ernie) write_ernie(writer, experts, top, first, shared);
   if (!is_ernie && !is_minimax) write_deepseek(writer, experts, first, shared);
 }

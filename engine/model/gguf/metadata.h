@@ -32,6 +32,7 @@ enum {
   LATENT = 4096,         /* latent attention */
   STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
   GEMMA4 = 32768,        /* config_gguf_gemma4.c */
+  NO_ROPE = 65536,       /* no layer rotates, whatever the keys of the rotation say */
   ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };
@@ -88,9 +89,10 @@ void metadata_write_experts(metadata_t *writer, int64_t experts);
 bool metadata_scores_by_sigmoid(metadata_t *writer);
 void metadata_write_router(metadata_t *writer, int64_t experts);
 
-/* The heads of K and V where a layer has attention. */
-int64_t metadata_most_kv_heads(metadata_t *writer, int64_t absent);
-void metadata_write_states(metadata_t *writer);
+/* Of layers with a state: the number of a source where it is not 0, `absent` without the key. */
+int64_t metadata_take_most(metadata_t *writer, const char *source, int64_t absent);
+void metadata_write_mlp(metadata_t *writer, int64_t experts);
+void metadata_write_states(metadata_t *writer, int64_t experts);
 
 /* Sizes, angles and `experts` experts of Gemma 4. */
 void metadata_write_gemma4(metadata_t *writer, int64_t experts);

@@ -68,13 +68,14 @@ static bool is_odd(const vector_case_t *c) {
   return odd;
 }
 
-/* Whether the model has latent attention, Gemma 4's layers or a gate behind attention, all of which
- * the back end lacks. */
+/* Whether the model has latent attention, Gemma 4's layers, a gate behind attention or a
+ * recurrence, all of which the back end lacks. */
 static bool is_lacking(const vector_case_t *c) {
   blueprint_t bp;
   inferd_error_t error = {0};
   cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
-  bool lacking = bp.kv_rank > 0 || bp.layer_scalars || bp.attn_gate;
+  const bool recurs = bp.mixer.kind != MIXER_NONE && bp.mixer.kind != MIXER_CONV;
+  bool lacking = bp.kv_rank > 0 || bp.layer_scalars || bp.attn_gate || recurs;
   blueprint_free(&bp);
   return lacking;
 }

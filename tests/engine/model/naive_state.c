@@ -75,7 +75,7 @@ static void naive_conv(device_t *device, act_t *out, const act_t *in, const conv
 static void recur_one(const recurrence_t *r, float *state, const float *in, int32_t head,
                       float *out) {
   const bool delta = r->kind == RECURRENCE_DELTA;
-  const int32_t group = head / (r->num_heads / r->num_groups), rows = r->key_dim;
+  const int32_t group = recurrence_group(r, head), rows = r->key_dim;
   const float *q = in + r->q + group * rows, *k = in + r->k + group * rows;
   const float *v = in + r->v + head * r->value_dim;
   double step = log1p(exp((double)in[r->step + head] + naive_values(r->bias)[head]));
