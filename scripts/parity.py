@@ -43,6 +43,7 @@ import mixture_cases  # noqa: E402
 import model_cases  # noqa: E402
 import models  # noqa: E402
 import recent_cases  # noqa: E402
+import wrapped_cases  # noqa: E402
 from model_files import save  # noqa: E402
 from model_weights import fill  # noqa: E402
 
@@ -80,7 +81,8 @@ def compare_vectors(score, only):
                  **{n: (None, c) for n, (_, c) in adapters.items()},
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
                  **model_cases.LATER_CASES, **state_cases.STATE_CASES,
-                 **gemma4_cases.CASES, **mixture_cases.CASES, **recent_cases.CASES}
+                 **gemma4_cases.CASES, **mixture_cases.CASES, **recent_cases.CASES,
+                 **wrapped_cases.CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
@@ -311,6 +313,8 @@ def random_config(rng, kind, dtype):
         return gemma4_cases.DRAWS[kind](rng, dtype)
     if kind in mixture_cases.DRAWS:
         return mixture_cases.DRAWS[kind](rng, dtype)
+    if kind in wrapped_cases.DRAWS:
+        return wrapped_cases.DRAWS[kind](rng, dtype)
     if kind in recent_cases.DRAWS:
         return recent_cases.DRAWS[kind](rng, dtype)
     if kind in decoder_cases.DRAWS:
@@ -378,7 +382,8 @@ def compare_random(score, options, seed, index, kind, full):
     fill(model, rng.getrandbits(62), models.TYPES[dtype])
     long = kind in state_cases.STATE_DRAWS or kind in gemma4_cases.DRAWS
     length = LONG_PROMPT if long else PROMPT
-    prompt = [rng.randrange(3, config["vocab_size"]) for _ in range(length)]
+    vocabulary = config.get("text_config", config)["vocab_size"]
+    prompt = [rng.randrange(3, vocabulary) for _ in range(length)]
     ids = prompt + models.continue_greedily(model, prompt, STEPS)
     exact = models.run(model, ids)
     fine = TOLERANCE
@@ -424,7 +429,7 @@ def main():
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
              "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS, *SCORED,
              *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *mixture_cases.DRAWS,
-             *recent_cases.DRAWS]
+             *recent_cases.DRAWS, *wrapped_cases.DRAWS]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

@@ -112,7 +112,7 @@ typedef struct tensor_pattern {
   form_t form;
 } tensor_pattern_t;
 
-enum { LAYOUT_PREFIXES_MAX = 6 };
+enum { LAYOUT_PREFIXES_MAX = 8 };
 
 typedef struct layout {
   const tensor_pattern_t *patterns;

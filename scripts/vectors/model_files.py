@@ -4,7 +4,7 @@ import json
 import struct
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from model_weights import blocks, short_name
 from twin_files import TWINS, save_twin
@@ -48,6 +48,15 @@ def flat_images(tensors, config, directory):
     return rename(tensors, "model.language_model.", "model.")
 
 
+def name_layers(directory):
+    """transformers 5.23 saves the layers of Kimi's text as blocks; published files have layers."""
+    old, new = "language_model.model.blocks.", "language_model.model.layers."
+    for path in directory.glob("*.safetensors"):
+        save_file(rename(load_file(path), old, new), path, metadata={"format": "pt"})
+    for path in directory.glob("*.index.json"):
+        path.write_text(path.read_text().replace(old, new))
+
+
 OUTSIDE = ("architectures", "torch_dtype", "eos_token_id", "bos_token_id")
 
 
@@ -58,6 +67,8 @@ def save(model, config, directory, how, dtype, seed=0):
         # transformers itself, with its own config.json and generation_config.json
         model.generation_config.pad_token_id = None
         model.save_pretrained(directory, max_shard_size="60KB" if how == "sharded" else "1GB")
+        if config["model_type"] == "kimi_k25":
+            name_layers(directory)
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)
         return

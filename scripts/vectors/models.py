@@ -39,6 +39,7 @@ from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASE
 from recent_cases import CASES as RECENT_CASES
 from state_cases import STATE_CASES
 from mixture_cases import CASES as MIXTURE_CASES
+from wrapped_cases import CASES as WRAPPER_CASES
 from model_weights import fill
 from model_files import save
 
@@ -210,7 +211,8 @@ def all_cases():
     rows += [(700 + i, name, *case) for i, (name, case) in enumerate(STATE_CASES.items())]
     rows += [(800 + i, name, *case) for i, (name, case) in enumerate(GEMMA4_CASES.items())]
     rows += [(900 + i, name, *case) for i, (name, case) in enumerate(MIXTURE_CASES.items())]
-    return rows + [(950 + i, name, *case) for i, (name, case) in enumerate(RECENT_CASES.items())]
+    rows += [(950 + i, name, *case) for i, (name, case) in enumerate(RECENT_CASES.items())]
+    return rows + [(980 + i, name, *case) for i, (name, case) in enumerate(WRAPPER_CASES.items())]
 
 
 def main():

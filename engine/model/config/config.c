@@ -107,7 +107,6 @@ static bool family_knows(const family_t *family, int families) {
     return family->qk_norm_key != NULL && strcmp(family->qk_norm_key, "qk_layernorm") == 0;
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
-  case FOR_NESTED: return family->nested;
   case FOR_BIDIRECTIONAL: /* Gemma 3 and 4 */ return family->local_theta > 0;
   default: return false;
   }
@@ -118,6 +117,8 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
     const json_t *value = config_get(reader, refused_keys[i].key);
     double number;
     if (family_knows(family, refused_keys[i].families)) continue;
+    if (refused_keys[i].families == FOR_NESTED && (family->nested || reader->outer != NULL))
+      continue;
     if (!json_is_given(value) || value->type == JSON_FALSE) continue;
     if (json_double(value, &number) && (number == 0 || number == refused_keys[i].neutral)) continue;
     if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
@@ -132,8 +133,10 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   }
 }
 
-/* *headless: the files hold no head; *classifies: but one that scores labels. */
-static const family_t *find_family(config_reader_t *reader, bool *headless, bool *classifies) {
+/* *headless: the files hold no head; *classifies: but one that scores labels. *wrapper: of the text
+ * model that is read from now on, NULL = none. */
+static const family_t *find_family(config_reader_t *reader, bool *headless, bool *classifies,
+                                   const wrapper_t **wrapper) {
   const json_t *list = json_get(reader->root, "architectures");
   const json_t *name = list != NULL && list->type == JSON_ARRAY ? json_first(list) : NULL;
   const json_t *type = json_get(reader->root, "model_type");
@@ -142,7 +145,10 @@ static const family_t *find_family(config_reader_t *reader, bool *headless, bool
     return NULL;
   }
   const family_t *family = NULL;
+  *wrapper = NULL;
   if (name != NULL && name->type == JSON_STRING) {
+    *wrapper = family_wrapper(name->text, name->length);
+    if (*wrapper != NULL) return config_enter_wrapper(reader, *wrapper);
     family = family_by_architecture(name->text, name->length);
     *headless = family == NULL || family->encoder;
     if (family == NULL) family = family_by_body(name->text, name->length, classifies);
@@ -507,11 +513,13 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
                        int32_t tokenizer_eos, blueprint_t *bp) {
   config_reader_t reader = *start;
   bool classifies = false;
-  const family_t *family = find_family(&reader, &bp->headless, &classifies);
+  const wrapper_t *wrapper;
+  const family_t *family = find_family(&reader, &bp->headless, &classifies, &wrapper);
   if (family == NULL) return reader.code;
-  family = enter_text_config(&reader, family);
+  if (wrapper == NULL) family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
-  snprintf(bp->architecture, sizeof(bp->architecture), "%s", family->architecture);
+  snprintf(bp->architecture, sizeof(bp->architecture), "%s",
+           wrapper != NULL ? wrapper->architecture : family->architecture);
   if (start->gguf == NULL) config_read_quantization(&reader, dir, family, bp);
   refuse_semantic_keys(&reader, family);
   read_sizes(&reader, family, bp);
@@ -519,7 +527,8 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   read_activation(&reader, family, bp);
   read_biases(&reader, family, bp);
   read_scales(&reader, family, bp);
-  bp->tied = config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
+  bp->tied = wrapper != NULL ? config_wrapper_ties(&reader, wrapper, family->tied)
+                             : config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
   if (reader.code == 0) config_read_layers(&reader, family, bp);
   if (reader.code == 0) config_read_gemma4(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);

@@ -41,6 +41,12 @@ void config_refuse(config_reader_t *reader, const char *key, const json_t *value
 /* As json_get on the root, then on the outer object. */
 const json_t *config_get(const config_reader_t *reader, const char *key);
 
+/* Of a wrapper: looks into its text_config from now on. Returns the family of the text model, or
+ * NULL. wrappers.c. */
+const family_t *config_enter_wrapper(config_reader_t *reader, const wrapper_t *wrapper);
+/* Whether its head is the embedding, of a text model whose family has this default. */
+bool config_wrapper_ties(config_reader_t *reader, const wrapper_t *wrapper, bool text_default);
+
 /* Finds the layers with a sliding window and those without rotation; allocates
  * blueprint->layer_flags. config_layers.c. */
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);

@@ -559,6 +559,15 @@ const family_t *family_by_name(const char *name, size_t length) {
   return row;
 }
 
+const family_t *family_by_text_type(const char *type, size_t length) {
+  size_t table;
+  const family_t *row = next_family(NULL, &table);
+  while (row != NULL && !same(row->name, type, length) &&
+         (row->text_type == NULL || !same(row->text_type, type, length)))
+    row = next_family(row, &table);
+  return row;
+}
+
 const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length) {
   size_t table;
   const family_t *row = next_family(NULL, &table);

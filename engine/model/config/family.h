@@ -88,6 +88,14 @@ typedef struct family {
   bool rotary_dim_key; /* rotary_dim instead of partial_rotary_factor (MiniMax M2) */
 } family_t;
 
+/* A model around the text model of any family. */
+typedef struct wrapper {
+  const char *architecture;
+  const char *text_type; /* model_type of a text_config that names none */
+  bool tied;             /* class default of tie_word_embeddings, which stands outside */
+  bool text_ties;        /* the key of text_config ties, too */
+} wrapper_t;
+
 /* Rows of one file. */
 typedef struct family_table {
   const family_t *rows;
@@ -107,6 +115,10 @@ const family_t *family_by_text(const family_t *wrapper, const char *type, size_t
  * Gemma3TextModel, BertForMaskedLM, Qwen3ForSequenceClassification. *classifies: the last of these.
  * NULL = none. */
 const family_t *family_by_body(const char *architecture, size_t length, bool *classifies);
+/* By the architecture of a wrapper, or NULL. wrappers.c. */
+const wrapper_t *family_wrapper(const char *architecture, size_t length);
+/* By model_type, as a model of its own or as the text part of one, or NULL. */
+const family_t *family_by_text_type(const char *type, size_t length);
 /* By model_type, or NULL. */
 const family_t *family_by_name(const char *name, size_t length);
 /* Why an unknown architecture is not served, or what is instead; a sentence without its end. */

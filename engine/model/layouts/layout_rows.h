@@ -58,7 +58,8 @@
 #define ROTARY_BUFFERS "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
 /* A model of its own, without its head as for embeddings, and inside a model that sees images. */
 #define DECODER_PREFIXES                                                                           \
-  "model.", "", "model.language_model.", "language_model.model.", "language_model."
+  "model.", "", "model.language_model.", "language_model.model.", "language_model.",               \
+      "model.text_model."
 #define LLAMA_LIKE(array)                                                                          \
   {                                                                                                \
     PATTERNS(array), .prefixes = {DECODER_PREFIXES}, .ignored = { ROTARY_BUFFERS }                 \

@@ -160,6 +160,7 @@ FAMILY(olmo_norms_of_whole_tokens, "olmo", SHORT)
 FAMILY(phi3, "phi3", SHORT)
 FAMILY(decoders, "decoder-", SHORT)
 FAMILY(recent_decoders, "recent-", SHORT)
+FAMILY(wrapped_text, "wrapped-", SHORT)
 FAMILY(short_convolutions, "state-lfm2", MIDDLE)
 FAMILY(short_convolutions_from_files, "state-files-lfm2", SHORT)
 

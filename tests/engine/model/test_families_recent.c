@@ -73,3 +73,51 @@ Test(families_recent, youtu_is_latent_and_dense) {
   cr_assert(blueprint.tied);
   blueprint_free(&blueprint);
 }
+
+#define WRAPPED(architecture, outside, text)                                                       \
+  ARCHITECTURE(architecture) outside ",\"text_config\":{" text "}}"
+
+Test(families_recent, a_wrapper_has_a_text_model_of_any_family) {
+  good(WRAPPED("InternVLForConditionalGeneration", ",\"vision_config\":{\"hidden_size\":8}",
+               "\"model_type\":\"qwen3\",\"hidden_size\":1024,\"rope_theta\":1000000.0"));
+  cr_assert_str_eq(blueprint.family, "qwen3");
+  cr_assert_str_eq(blueprint.architecture, "InternVLForConditionalGeneration");
+  ASSERT_EQ(blueprint.hidden_size, 1024);
+  cr_assert(blueprint.tied && blueprint.qk_norm);
+  blueprint_free(&blueprint);
+  good(WRAPPED("KimiK25ForConditionalGeneration", ",\"tie_word_embeddings\":false",
+               "\"model_type\":\"kimi_k2\""));
+  cr_assert_str_eq(blueprint.family, "deepseek_v3");
+  cr_assert(!blueprint.tied);
+  blueprint_free(&blueprint);
+}
+
+Test(families_recent, a_wrapper_says_whether_the_head_is_the_embedding) {
+  const char *const keys[] = {"", ",\"tie_word_embeddings\":true",
+                              ",\"tie_word_embeddings\":false"};
+  /* [outside][in text_config] */
+  const bool llava[3][3] = {{false, true, false}, {true, true, true}, {false, true, false}};
+  for (int i = 0; i < 9; i++) {
+    char text[512];
+    snprintf(text, sizeof(text),
+             ARCHITECTURE("LlavaForConditionalGeneration") "%s,\"text_config\":{\"model_type\":"
+                                                           "\"llama\"%s}}",
+             keys[i / 3], keys[i % 3]);
+    good(text);
+    ASSERT_EQ_FOR(blueprint.tied, llava[i / 3][i % 3], "%s", text);
+    blueprint_free(&blueprint);
+  }
+  good(WRAPPED("Lfm2VlForConditionalGeneration", ",\"tie_embedding\":false",
+               "\"model_type\":\"lfm2\",\"tie_word_embeddings\":true"));
+  cr_assert(!blueprint.tied);
+  blueprint_free(&blueprint);
+}
+
+Test(families_recent, a_wrapper_of_an_unknown_text_model_is_refused) {
+  bad(ARCHITECTURE("InternVLForConditionalGeneration") "}", "text_config");
+  bad(ARCHITECTURE("InternVLForConditionalGeneration") ",\"text_config\":[]}", "text_config");
+  bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"bloom\""), "bloom");
+  bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"bert\""), "bert");
+  /* factors of the logits that the reference leaves out there */
+  bad(WRAPPED("LlavaNextForConditionalGeneration", "", "\"model_type\":\"granite\""), "granite");
+}

@@ -138,6 +138,7 @@ FAMILY(states, "state-")
 FAMILY(gemma4, "gemma4-")
 FAMILY(mixtures, "mixture-")
 FAMILY(recent, "recent-")
+FAMILY(wrapped, "wrapped-")
 
 /* Quantised layers as the CPU takes them in a 16-bit run: activations of 8 bits, codes as stored.
  * The logits of these models are about 1; rounding activations to 1 / 127 moves them by less than
@@ -161,7 +162,7 @@ Test(parity, every_reference_model_is_run) {
       "llama-v5", "mistral",  "qwen2",      "qwen3",     "opt",        "gpt2",         "files-",
       "gemma2",   "gemma3",   "phi3",       "moe-",      "gpt-oss",    "olmo",         "granite",
       "smollm3",  "seed-oss", "starcoder2", "lora-",     "packed-",    "decoder-",     "routed-",
-      "state-",   "latent-",  "gemma4-",    "mixture-",  "recent-"};
+      "state-",   "latent-",  "gemma4-",    "mixture-",  "recent-",    "wrapped-"};
   vector_list_t all = vectors_open("");
   int32_t covered = 0;
   for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {

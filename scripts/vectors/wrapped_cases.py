@@ -1,0 +1,75 @@
+"""Models that see images around text models of several families, for the reference vectors and
+`make parity`. Their towers are tiny: only the text part is compared.
+
+As decoder_cases.py: `DRAWS` draws a random config.json, `CASES` are the committed ones.
+"""
+
+from model_cases import TINY, deepseek_v3, llama, qwen2, qwen3, with_tower
+from decoder_cases import exaone4
+from state_cases import lfm2
+
+SIGHT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+TURNED = {"depth": 1, "hidden_size": 16, "num_heads": 2, "num_key_value_heads": 2,
+          "intermediate_size": 16, "patch_size": 2, "window_size": 8, "fullatt_block_indexes": [0]}
+
+
+def wrap(architecture, kind, tower):
+    """A maker of such models: of a text config, and whether the head is the embedding."""
+    def wrapped(text, tied=False, dtype="float32", **more):
+        sight = {**tower, **({"out_hidden_size": text["hidden_size"]} if "depth" in tower else {})}
+        made = with_tower(architecture, kind, {**text, "tie_word_embeddings": tied}, dtype, **sight)
+        return {**made, "tie_word_embeddings": tied, **more}
+    return wrapped
+
+
+internvl = wrap("InternVLForConditionalGeneration", "internvl", {
+    **SIGHT, "model_type": "internvl_vision", "image_size": [8, 8], "patch_size": [4, 4]})
+lfm2_vl = wrap("Lfm2VlForConditionalGeneration", "lfm2_vl", {
+    **SIGHT, "model_type": "siglip2_vision_model", "num_patches": 4})
+llava = wrap("LlavaForConditionalGeneration", "llava", {
+    **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
+smolvlm = wrap("SmolVLMForConditionalGeneration", "smolvlm", SIGHT)
+exaone4_5 = wrap("Exaone4_5_ForConditionalGeneration", "exaone4_5", {
+    **TURNED, "model_type": "exaone4_5_vision"})
+kimi_k25 = wrap("Kimi_K25ForConditionalGeneration", "kimi_k25", {
+    "model_type": "kimi_k25_vision", "hidden_size": 16, "intermediate_size": 16,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4,
+    "pos_emb_width": 4})
+
+def draw(make, text_of, **more):
+    """Around a text model of sizes that are drawn; a run of 16 bits takes all experts."""
+    def drawn(rng, dtype):
+        heads, width = rng.choice([1, 2, 3]), rng.choice([16, 32, 48])
+        own = {**TINY, "num_hidden_layers": rng.randint(1, 3)}
+        if text_of is deepseek_v3:
+            own |= {} if dtype == "float32" else {"num_experts_per_tok": 8, "topk_group": 4}
+            text = text_of(heads * width, heads, 8 * rng.randint(4, 20), **own)
+        elif text_of is lfm2:
+            del own["num_hidden_layers"]
+            text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), **own)
+        else:
+            text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), **own)
+        return make(text, rng.random() < 0.5, dtype, **more)
+    return drawn
+
+
+DRAWS = {
+    "internvl_qwen2": draw(internvl, qwen2), "internvl_qwen3": draw(internvl, qwen3),
+    "lfm2_vl": draw(lfm2_vl, lfm2, projector_hidden_size=16), "llava": draw(llava, llama),
+    "smolvlm": draw(smolvlm, llama), "exaone4_5": draw(exaone4_5, exaone4),
+    "kimi_k25": draw(kimi_k25, deepseek_v3, projection_hidden_size=16),
+}
+
+CASES = {
+    "wrapped-internvl": ("plain", internvl(qwen3(48, 2, 1, 64, head_dim=32, **TINY))),
+    "wrapped-internvl-tied-bf16": ("plain", internvl(qwen2(48, 2, 1, 64, **TINY), True,
+                                                     "bfloat16")),
+    "wrapped-lfm2-vl": ("plain", lfm2_vl(lfm2(48, 2, 1, 64, **TINY), True,
+                                          projector_hidden_size=16)),
+    "wrapped-llava": ("plain", llava(llama(48, 2, 1, 64, **TINY))),
+    "wrapped-smolvlm": ("plain", smolvlm(llama(48, 3, 1, 64, **TINY))),
+    "wrapped-exaone4-5": ("plain", exaone4_5(exaone4(48, 2, 1, 64, **TINY))),
+    "wrapped-kimi-k25": ("plain", kimi_k25(deepseek_v3(48, 2, 64, **TINY),
+                                           projection_hidden_size=16)),
+}
