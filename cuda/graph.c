@@ -16,16 +16,19 @@ enum {
   FINE_STEP = 8,
   FINE_MAX = 256,
   COARSE_STEP = 16,
-  SIZE_MAX_ROWS = 512,
+  COARSE_MAX = 512,
+  WIDE_STEP = 64, /* finer ones, doubled for adapters, would be more than GRAPHS_MAX */
+  SIZE_MAX_ROWS = 1024,
   GRAPH_BYTES = 4 << 20 /* of one graph on the device, for the plan */
 };
 
-/* The sizes: 1, 2, 4, 8, 16, ... 256 by 8, then by 16 up to 512, none above reqs_max, and reqs_max
- * itself. `size` 0 gives the smallest. */
+/* The sizes: 1, 2, 4, 8, 16, ... 256 by 8, then by 16 up to 512, by 64 up to 1,024, none above
+ * reqs_max, and reqs_max itself. `size` 0 gives the smallest. */
 static int32_t next_size(int32_t size, int32_t most) {
-  int32_t next = size < FINE_STEP  ? (size == 0 ? 1 : 2 * size)
-                 : size < FINE_MAX ? size + FINE_STEP
-                                   : size + COARSE_STEP;
+  int32_t next = size < FINE_STEP    ? (size == 0 ? 1 : 2 * size)
+                 : size < FINE_MAX   ? size + FINE_STEP
+                 : size < COARSE_MAX ? size + COARSE_STEP
+                                     : size + WIDE_STEP;
   return MIN(next, most);
 }
 
