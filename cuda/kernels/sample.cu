@@ -1,85 +1,23 @@
 /* sample.cu: masks, penalties, temperature, min_p, top_k, top_p, the draw and logprobs of one row.
  *
  * logits (S, V) fp32 -> results (S). One block computes one row, in passes over the row, which
- * stays in L2: a pass reads 4 V bytes; a greedy row takes one pass, a row with top_k and top_p
- * about 12. A filter is a threshold on the logits. Radix selection finds it: the bits of a float
- * are mapped to an unsigned integer of the same order, whose four bytes are decided one after the
- * other. Probabilities are summed as integers (the largest is 2^40), so no sum depends on the order
- * of the threads. The draw is the argmax of l / T - log(e), e exponentially distributed
- * (engine/sample/sampler.h); 16 random bits rule out nearly all ids before a logarithm is computed.
- * Measured: not yet.
+ * stays in L2: a pass reads 4 V bytes; a greedy row takes one pass, any other two where its
+ * candidates decide (sample_list.h): they are the ids that top_k and top_p may leave, and only they
+ * are looked at further. Where they do not, radix selection finds the thresholds in about ten
+ * passes more (sample_select.h): the bits of a float are mapped to an unsigned integer of the same
+ * order, whose four bytes are decided one after the other. The draw is the argmax of
+ * l / T - log(e), e exponentially distributed (engine/sample/sampler.h); 16 random bits rule out
+ * nearly all ids before a logarithm is computed. Measured: not yet.
  */
-#include "cuda/device_code/lanes.h"
 #include "cuda/device_code/random.h"
-#include "cuda/kernels/sample.h"
+#include "cuda/kernels/sample_list.h"
+#include "cuda/kernels/sample_select.h"
 
-enum { SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / WARP, DIGITS = 256 };
 #define GREEDY_BELOW 1e-5f
 #define LOGPROB_MIN (-9999.0f)
-#define ONE_WEIGHT 0x1p40
-
-/* What a block knows of its row. Every thread has a copy, and the copies are equal. */
-typedef struct sample_work {
-  float *logits, *raw;
-  int32_t *counts;
-  uint32_t *mask;
-  int32_t vocab;
-  float max;
-  int32_t best_id; /* lowest id that has max; -1 when a logit is NaN */
-} sample_work_t;
-
-typedef struct best {
-  double score;
-  int32_t id;
-} best_t;
 
 GPU_FN bool valid_id(const sample_work_t &work, int32_t id) {
   return id >= 0 && id < work.vocab;
-}
-
-/* Returns the highest score among the threads of the block, to every thread; the lowest id wins
- * ties. */
-GPU_FN best_t block_best(best_t mine) {
-  SHARED(bests, best_t[SAMPLE_WARPS]);
-  for (int offset = WARP / 2; offset > 0; offset /= 2) {
-    const double score = __shfl_xor_sync(FULL_WARP, mine.score, offset);
-    const int32_t id = __shfl_xor_sync(FULL_WARP, mine.id, offset);
-    if (score > mine.score || (score == mine.score && id < mine.id)) mine = {score, id};
-  }
-  if (threadIdx.x % WARP == 0) bests[threadIdx.x / WARP] = mine;
-  __syncthreads();
-  best_t best = bests[0];
-  for (int i = 1; i < SAMPLE_WARPS; i++)
-    if (bests[i].score > best.score || (bests[i].score == best.score && bests[i].id < best.id))
-      best = bests[i];
-  __syncthreads();
-  return best;
-}
-
-template <class N> GPU_FN N block_total(N mine) {
-  SHARED(totals, N[SAMPLE_WARPS]);
-  for (int offset = WARP / 2; offset > 0; offset /= 2)
-    mine += __shfl_xor_sync(FULL_WARP, mine, offset);
-  if (threadIdx.x % WARP == 0) totals[threadIdx.x / WARP] = mine;
-  __syncthreads();
-  N total = 0;
-  for (int i = 0; i < SAMPLE_WARPS; i++) total += totals[i];
-  __syncthreads();
-  return total;
-}
-
-/* Sets max and best_id from the present logits. */
-GPU_FN void scan_row(sample_work_t &work) {
-  best_t mine = {-INFINITY, INT32_MAX};
-  int has_nan = 0;
-  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
-    const float l = work.logits[i];
-    if (l != l) has_nan = 1;
-    if ((double)l > mine.score || mine.id == INT32_MAX) mine = {(double)l, i};
-  }
-  const best_t best = block_best(mine);
-  work.max = (float)best.score;
-  work.best_id = block_total<int32_t>(has_nan) > 0 ? -1 : best.id;
 }
 
 /* If logits are +infinity, their ids share all probability evenly. No barrier is needed: a thread
@@ -213,74 +151,9 @@ GPU_FN void apply_changes(sample_work_t &work, const gpu_sample_row_t &row) {
 
 /* ---- filters ---- */
 
-/* The tokens that remain: l > cut, or l == cut and id <= last_tie. */
-typedef struct gpu_filter {
-  float cut;
-  int32_t last_tie;
-} gpu_filter_t;
-
-/* Maps a float to an unsigned number of the same order, and back; -0 and +0 are equal. */
-GPU_FN uint32_t order_key(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0f);
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-GPU_FN float order_value(uint32_t key) {
-  return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
-}
-
-GPU_FN unsigned long long weight_of(const sample_work_t &work, float logit, float scale) {
-  return (unsigned long long)(expf((logit - work.max) * scale) * (float)ONE_WEIGHT);
-}
-
-/* The result of a selection: a logit, and the sum of the weights of all logits above it. */
-typedef struct gpu_selection {
-  float value;
-  unsigned long long above;
-} gpu_selection_t;
-
-/* Returns the largest logit for which the logits that are at least as large have a sum of weights
- * of at least `target`. Logits below `cut` do not count. If the sum of all is below `target`, the
- * result is the smallest logit that counts. With scale 0 the weight of each logit is 1. A pass over
- * the row decides one byte of the key, the highest byte first. */
-GPU_FN gpu_selection_t select_weight(const sample_work_t &work, float cut, float scale,
-                                     double target) {
-  SHARED(digits, unsigned long long[DIGITS]);
-  SHARED(chosen, uint32_t);
-  SHARED(weight, unsigned long long);
-  uint32_t prefix = 0;
-  unsigned long long above = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    for (int i = threadIdx.x; i < DIGITS; i += SAMPLE_THREADS) digits[i] = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
-      const float l = work.logits[i];
-      const uint32_t key = order_key(l);
-      if (l < cut || (shift < 24 && key >> (shift + 8) != prefix)) continue;
-      atomicAdd(&digits[key >> shift & (DIGITS - 1)], scale == 0 ? 1 : weight_of(work, l, scale));
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      unsigned long long sum = above, last_above = above;
-      int last = 0;
-      for (int digit = DIGITS - 1; digit >= 0; digit--) {
-        if (digits[digit] == 0) continue;
-        last = digit, last_above = sum;
-        sum += digits[digit];
-        if ((double)sum >= target) break;
-      }
-      chosen = (uint32_t)last;
-      weight = last_above;
-    }
-    __syncthreads();
-    prefix = prefix << 8 | chosen; /* safe to read: two barriers stand before the next write */
-    above = weight;
-  }
-  return {order_value(prefix), above};
-}
-
-/* Of the ids whose logit equals `value` the first `kept` remain, in order of id. Returns the last
- * of them, or INT32_MAX if all remain. */
-GPU_FN int32_t find_tie(const sample_work_t &work, float value, double kept) {
+/* The last of the ids of the logit `value` that remain, in order of id. */
+GPU_FN int32_t find_tie(const sample_work_t &work, float value, double target,
+                        unsigned long long above, unsigned long long weight) {
   SHARED(ties, int32_t[SAMPLE_THREADS]);
   SHARED(found, int32_t);
   const int each = (work.vocab + SAMPLE_THREADS - 1) / SAMPLE_THREADS;
@@ -289,47 +162,75 @@ GPU_FN int32_t find_tie(const sample_work_t &work, float value, double kept) {
   int32_t mine = 0, before = 0;
   for (int i = first; i < last; i++) mine += work.logits[i] == value;
   ties[threadIdx.x] = mine;
-  if (threadIdx.x == 0) found = INT32_MAX;
   __syncthreads();
   for (int i = 0; i < (int)threadIdx.x; i++) before += ties[i];
-  int32_t total = block_total<int32_t>(mine);
-  if (kept < (double)total) {
-    const int32_t wanted = kept < 1 ? 1 : (int32_t)kept;
-    if (before < wanted && before + mine >= wanted) {
-      for (int i = first; i < last; i++) {
-        if (work.logits[i] != value || ++before < wanted) continue;
-        found = i;
-        break;
-      }
+  const int32_t wanted = ties_kept(target, above, weight, block_total<int32_t>(mine));
+  if (before < wanted && before + mine >= wanted) {
+    for (int i = first; i < last; i++) {
+      if (work.logits[i] != value || ++before < wanted) continue;
+      found = i;
+      break;
     }
   }
   __syncthreads();
   return found;
 }
 
-GPU_FN gpu_filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &row) {
+/* top_k if k > 0, and top_p, by passes over the row. */
+GPU_FN void select_filter(const sample_work_t &work, const gpu_sample_row_t &row, int k,
+                          gpu_filter_t *filter) {
+  const float scale = 1.0f / row.temperature;
+  int32_t left = 0;
+  unsigned long long mine = 0;
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+    left += work.logits[i] >= filter->cut;
+  if (k > 0 && block_total<int32_t>(left) >= k)
+    filter->cut = select_weight(work, filter->cut, 0, k).value;
+  if (row.top_p >= 1.0f) return;
+  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
+    if (work.logits[i] >= filter->cut) mine += weight_of(work, work.logits[i], scale);
+  const double target = (double)row.top_p * (double)block_total<unsigned long long>(mine);
+  const gpu_selection_t edge = select_weight(work, filter->cut, scale, target);
+  filter->cut = edge.value;
+  filter->last_tie =
+      find_tie(work, edge.value, target, edge.above, weight_of(work, edge.value, scale));
+}
+
+/* top_k if k > 0, and top_p, by the list. False if the list does not decide. */
+GPU_FN bool list_filter(const sample_work_t &work, const gpu_sample_row_t &row, int k,
+                        sample_list_t &list, gpu_filter_t *filter) {
+  const float scale = 1.0f / row.temperature;
+  const bool sums = k == 0 && row.top_p < 1.0f;
+  gpu_filter_t found = *filter;
+  bound_list(work, k > 0 ? k : (int)LIST_RANK, list);
+  unsigned long long total = fill_list(work, found.cut, scale, sums, list);
+  if (list.count > LIST_MAX) return false;
+  if (k > 0) found.cut = fmaxf(found.cut, list_highest(k, list));
+  if (row.top_p < 1.0f) {
+    const unsigned long long listed = weigh_list(work, found.cut, scale, list);
+    if (!sums) total = listed;
+    const double target = (double)row.top_p * (double)total;
+    if (!cut_list(target, found.cut >= list.bound, list)) return false;
+    found.cut = list.cut;
+    found.last_tie = list_tie(found.cut, target, weight_of(work, found.cut, scale), list);
+  }
+  *filter = found;
+  return true;
+}
+
+/* Returns the filters of a row; *is_listed tells that every id that remains is in the list. */
+GPU_FN gpu_filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &row,
+                                sample_list_t &list, bool *is_listed) {
   gpu_filter_t filter = {-INFINITY, INT32_MAX};
+  const int k = row.top_k > 0 && row.top_k < work.vocab ? row.top_k : 0;
+  *is_listed = false;
   if (row.min_p > 0.0f) {
     const float cut = (float)((double)work.max + (double)row.temperature * log((double)row.min_p));
     filter.cut = cut < work.max ? cut : work.max;
   }
-  if (row.top_k > 0 && row.top_k < work.vocab) {
-    int32_t left = 0;
-    for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
-      left += work.logits[i] >= filter.cut;
-    if (block_total<int32_t>(left) >= row.top_k)
-      filter.cut = select_weight(work, filter.cut, 0, row.top_k).value;
-  }
-  if (row.top_p >= 1.0f) return filter;
-  const float scale = 1.0f / row.temperature;
-  unsigned long long mine = 0;
-  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
-    if (work.logits[i] >= filter.cut) mine += weight_of(work, work.logits[i], scale);
-  const double target = (double)row.top_p * (double)block_total<unsigned long long>(mine);
-  const gpu_selection_t edge = select_weight(work, filter.cut, scale, target);
-  const double weight = (double)weight_of(work, edge.value, scale);
-  filter.cut = edge.value;
-  filter.last_tie = find_tie(work, edge.value, ceil((target - (double)edge.above) / weight));
+  if (k == 0 && row.top_p >= 1.0f) return filter;
+  if (k <= LIST_RANK) *is_listed = list_filter(work, row, k, list, &filter);
+  if (!*is_listed) select_filter(work, row, k, &filter);
   return filter;
 }
 
@@ -341,26 +242,59 @@ GPU_FN double draw_score(const sample_work_t &work, uint64_t stream, double inve
   return ((double)work.logits[id] - (double)work.max) * inverse_t - log(e);
 }
 
-/* Draws an id among those that the filters leave. Because e >= u, an id can beat a score only if
- * u < exp(-score) * weight, weight = exp((l - max) / T); so most ids need no logarithm. Every
- * thread begins with the score of the best id. The factor 1.0001 covers the rounding of the weight.
- */
-GPU_FN int32_t draw_id(const sample_work_t &work, const gpu_sample_row_t &row) {
-  const gpu_filter_t filter = make_filter(work, row);
-  const uint64_t stream = device_random_stream(row.rng_key, row.rng_position);
-  const double inverse_t = 1.0 / (double)row.temperature;
-  const float scale = (float)inverse_t;
-  best_t mine = {draw_score(work, stream, inverse_t, work.best_id), work.best_id};
+/* What the threads of a draw share. */
+typedef struct gpu_draw {
+  gpu_filter_t filter;
+  uint64_t stream;
+  double inverse_t;
+} gpu_draw_t;
+
+/* False if id i cannot win. Because e >= u, an id can beat a score only if
+ * u < exp(-score) * weight, weight = exp((l - max) / T); so most ids need no logarithm. `win` is
+ * exp(-score) with 1.0001 times as much for the rounding of the weight. */
+GPU_FN bool may_win(const sample_work_t &work, const gpu_draw_t &draw, float l, int32_t i,
+                    double win) {
+  if (!remains(draw.filter, l, i)) return false;
+  const double bound = win * (double)expf((l - work.max) * (float)draw.inverse_t) * 65536.0;
+  return (double)device_random_coarse(draw.stream, (uint32_t)i) <= bound;
+}
+
+/* Keeps id i in `best` if it wins. */
+GPU_FN void try_id(const sample_work_t &work, const gpu_draw_t &draw, int32_t i, best_t *best,
+                   double *win) {
+  if (!may_win(work, draw, work.logits[i], i, *win)) return;
+  const double score = draw_score(work, draw.stream, draw.inverse_t, i);
+  if (score < best->score || (score == best->score && i >= best->id)) return;
+  *best = {score, i};
+  *win = exp(-score) * 1.0001;
+}
+
+/* Draws an id among those that the filters leave; every thread begins with the score of the best
+ * id. */
+GPU_FN int32_t draw_id(const sample_work_t &work, const gpu_sample_row_t &row,
+                       sample_list_t &list) {
+  bool is_listed;
+  const gpu_filter_t filter = make_filter(work, row, list, &is_listed);
+  const gpu_draw_t draw = {filter, device_random_stream(row.rng_key, row.rng_position),
+                           1.0 / (double)row.temperature};
+  best_t mine = {draw_score(work, draw.stream, draw.inverse_t, work.best_id), work.best_id};
   double win = exp(-mine.score) * 1.0001;
-  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) {
-    const float l = work.logits[i];
-    if (l < filter.cut || (l == filter.cut && i > filter.last_tie)) continue;
-    const double bound = win * (double)expf((l - work.max) * scale) * 65536.0;
-    if ((double)device_random_coarse(stream, (uint32_t)i) > bound) continue;
-    const double score = draw_score(work, stream, inverse_t, i);
-    if (score < mine.score || (score == mine.score && i >= mine.id)) continue;
-    mine = {score, i};
-    win = exp(-score) * 1.0001;
+  if (is_listed) {
+    for (int c = threadIdx.x; c < list.count; c += SAMPLE_THREADS)
+      try_id(work, draw, list.ids[c], &mine, &win);
+    return block_best(mine).id;
+  }
+  for (int at = threadIdx.x; at < work.vocab; at += CHUNK) {
+    float l[AHEAD];
+    unsigned left = 0;
+    load_chunk(work, work.logits, at, l);
+    UNROLL
+    for (int j = 0; j < AHEAD; j++) {
+      const int i = at + j * SAMPLE_THREADS;
+      if (i < work.vocab && may_win(work, draw, l[j], i, win)) left |= 1u << j;
+    }
+    for (; left != 0; left &= left - 1)
+      try_id(work, draw, at + (__ffs((int)left) - 1) * SAMPLE_THREADS, &mine, &win);
   }
   return block_best(mine).id;
 }
@@ -375,17 +309,18 @@ GPU_FN float logprob_of(float logit, double log_sum) {
 /* Returns the logarithm of the sum of exp(l). The terms are fp32, the sum is a double. */
 GPU_FN double log_sum_of(const sample_work_t &work) {
   double mine = 0;
-  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS)
-    mine += (double)expf(work.logits[i] - work.max);
+  for (int at = threadIdx.x; at < work.vocab; at += CHUNK) {
+    float l[AHEAD];
+    load_chunk(work, work.logits, at, l);
+    UNROLL
+    for (int j = 0; j < AHEAD; j++) mine += (double)expf(l[j] - work.max); /* + 0 beyond the end */
+  }
   return (double)work.max + log(block_total<double>(mine));
 }
 
-/* Writes the ids with the highest logits, best first, then the requested ids that are not among
- * them. The row has not been changed yet. */
-GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, double log_sum,
-                     gpu_sample_result_t *result, gpu_sample_top_t *top) {
-  const int limit = row.num_top < GPU_SAMPLE_TOP_MAX ? row.num_top : GPU_SAMPLE_TOP_MAX;
-  int count = limit < work.vocab ? limit : work.vocab;
+/* Writes the `count` ids with the highest logits by a pass over the row for each. */
+GPU_FN void search_top(const sample_work_t &work, int count, double log_sum,
+                       gpu_sample_top_t *top) {
   best_t last = {INFINITY, -1};
   for (int n = 0; n < count; n++) {
     best_t mine = {-INFINITY, INT32_MAX};
@@ -398,6 +333,33 @@ GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, dou
     if (threadIdx.x > 0) continue;
     top->ids[n] = last.id;
     top->logprobs[n] = logprob_of((float)last.score, log_sum);
+  }
+}
+
+/* The same from the list of candidates. */
+GPU_FN void rank_top(int count, double log_sum, const sample_list_t &list, gpu_sample_top_t *top) {
+  for (int c = threadIdx.x; c < list.count; c += SAMPLE_THREADS) {
+    const int rank = list_rank(list, c);
+    if (rank >= count) continue;
+    top->ids[rank] = list.ids[c];
+    top->logprobs[rank] = logprob_of(list.logits[c], log_sum);
+  }
+  __syncthreads(); /* one thread adds the requested ids */
+}
+
+/* Writes the ids with the highest logits, best first, then the requested ids that are not among
+ * them. The row has not been changed yet. */
+GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, double log_sum,
+                     sample_list_t &list, gpu_sample_result_t *result, gpu_sample_top_t *top) {
+  const int limit = row.num_top < GPU_SAMPLE_TOP_MAX ? row.num_top : GPU_SAMPLE_TOP_MAX;
+  int count = limit < work.vocab ? limit : work.vocab;
+  if (count > 0) {
+    bound_list(work, count, list);
+    fill_list(work, 0.0f, 0.0f, false, list);
+    if (list.count <= LIST_MAX)
+      rank_top(count, log_sum, list, top);
+    else
+      search_top(work, count, log_sum, top);
   }
   if (threadIdx.x > 0) return;
   const int extra = row.score_id < 0 ? row.num_logprob_ids : 0;
@@ -417,7 +379,12 @@ GPU_FN void fill_top(const sample_work_t &work, const gpu_sample_row_t &row, dou
 GPU_FN void finish_logprobs(const sample_work_t &work, const float *raw, int32_t id, double log_sum,
                             gpu_sample_result_t *result) {
   int32_t larger = 0;
-  for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) larger += raw[i] > raw[id];
+  for (int at = threadIdx.x; at < work.vocab; at += CHUNK) {
+    float l[AHEAD];
+    load_chunk(work, raw, at, l);
+    UNROLL
+    for (int j = 0; j < AHEAD; j++) larger += l[j] > raw[id]; /* none beyond the end */
+  }
   larger = block_total<int32_t>(larger);
   if (threadIdx.x > 0) return;
   result->logprob = logprob_of(raw[id], log_sum);
@@ -435,6 +402,7 @@ GPU_FN void finish_row(gpu_sample_result_t *result, int32_t id, int32_t status) 
 
 GPU_FN void sample_row(sample_work_t &work, const gpu_sample_row_t &row,
                        gpu_sample_result_t *result, gpu_sample_top_t *top) {
+  SHARED(list, sample_list_t);
   if (row.score_id == GPU_SAMPLE_PADDING) return finish_row(result, 0, GPU_SAMPLE_OK);
   scan_row(work);
   if (work.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
@@ -448,7 +416,7 @@ GPU_FN void sample_row(sample_work_t &work, const gpu_sample_row_t &row,
   double log_sum = 0;
   if (row.num_top >= 0) {
     log_sum = log_sum_of(work);
-    fill_top(work, row, log_sum, result, top);
+    fill_top(work, row, log_sum, list, result, top);
     if (row.score_id < 0 && has_changes(row)) {
       for (int i = threadIdx.x; i < work.vocab; i += SAMPLE_THREADS) work.raw[i] = work.logits[i];
       raw = work.raw;
@@ -460,7 +428,7 @@ GPU_FN void sample_row(sample_work_t &work, const gpu_sample_row_t &row,
     if (has_changes(row)) apply_changes(work, row);
     if (work.best_id < 0) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
     if (work.max == -INFINITY) return finish_row(result, 0, GPU_SAMPLE_NO_CHOICE);
-    id = row.temperature < GREEDY_BELOW ? work.best_id : draw_id(work, row);
+    id = row.temperature < GREEDY_BELOW ? work.best_id : draw_id(work, row, list);
   }
   if (row.num_top >= 0) finish_logprobs(work, raw, id, log_sum, result);
   finish_row(result, id, GPU_SAMPLE_OK);
@@ -470,7 +438,7 @@ GPU_BOTH_FN size_t mask_words(int32_t vocab) {
   return ((size_t)vocab + 31) / 32;
 }
 
-__global__ void __launch_bounds__(SAMPLE_THREADS)
+__global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     sample_kernel(float *logits, int32_t vocab, const gpu_sample_row_t *__restrict__ rows,
                   uint32_t *scratch, gpu_sample_result_t *results, gpu_sample_top_t *tops) {
   const size_t words = 2 * (size_t)vocab + mask_words(vocab);
@@ -481,7 +449,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
                         mine + 2 * (size_t)vocab,
                         vocab,
                         -INFINITY,
-                        -1};
+                        -1,
+                        -INFINITY};
   gpu_sample_result_t *result = &results[blockIdx.x];
   if (threadIdx.x == 0) {
     result->num_top = 0;

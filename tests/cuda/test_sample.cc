@@ -233,6 +233,33 @@ TEST(sample_ties) { /* bf16 logits: many equal ones at the edge of top_p and top
   }
 }
 
+/* Rows longer than one round of loads. With many candidates, or with none that decide, thresholds
+ * are found by passes over the row: top_k above those of the list, top_p of flat rows, and more
+ * equal logits than the list holds. */
+TEST(sample_long_rows) {
+  for (int round = 0; round < 12; round++) {
+    sample_case c(8000 + random_below(12000), round % 2 ? 0.02f : 9.0f);
+    c.row.temperature = 0.5f + 0.1f * (float)round;
+    if (round % 3 != 0) c.row.top_p = 0.2f + 0.06f * (float)round;
+    if (round % 3 != 1) c.row.top_k = round % 4 < 2 ? 40 : 257 + random_below(2000);
+    if (round % 4 == 3)
+      for (float &l : c.logits) l = std::floor(l * 2) / 2;
+    c.row.num_top = round % 5 == 0 ? 20 : -1;
+    check_sample(c, "long row " + std::to_string(round));
+  }
+}
+
+TEST(sample_more_ties_than_listed) {
+  for (int round = 0; round < 6; round++) {
+    sample_case c(3000, 0);
+    for (int i = 0; i < 40; i++) c.logits[random_below(3000)] = 0.25f * (float)(i % 3);
+    c.row.num_top = 4 * round;
+    c.row.top_p = round % 2 ? 0.4f : 1;
+    c.row.top_k = round % 3 ? 10 + round : 0;
+    check_sample(c, "equal logits " + std::to_string(round));
+  }
+}
+
 TEST(sample_changes) {
   for (int round = 0; round < 16; round++) {
     sample_case c(700, 4);

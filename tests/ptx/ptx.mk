@@ -26,6 +26,7 @@ $(PTX)/tests_cuda: $(call ptx_objects,tests/ptx/ptx_witness.cc $(EMU_KERNEL_SRC)
 $(PTX)/tests_ptx: $(call ptx_objects,$(wildcard tests/ptx/test_*.cc) tests/cuda/main.cc)
 $(PTX)/ptx_list: $(call ptx_objects,tests/ptx/list.cc)
 $(PTX)/tests_cuda $(PTX)/tests_ptx $(PTX)/ptx_list:
+	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CXX) -rdynamic -o $@ $^ -lpthread -lm -ldl
 .PHONY: ptx ptx-build
