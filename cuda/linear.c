@@ -52,9 +52,7 @@ void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *
 }
 
 static bool can_norm_inside(const fused_linear_t *linear, int32_t rows) {
-  const bool is_packed = linear->weight->packed.codes != GPU_CODES_PLAIN;
-  const int32_t rows_max = is_packed ? GPU_PACKED_NORM_ROWS_MAX : GPU_SKINNY_ROWS_MAX;
-  return linear->norm != NULL && linear->norm->kind == NORM_RMS && rows <= rows_max;
+  return linear->norm != NULL && linear->norm->kind == NORM_RMS && rows <= GPU_NORM_ROWS_MAX;
 }
 
 static bool can_activate_inside(const fused_linear_t *linear, int32_t rows) {

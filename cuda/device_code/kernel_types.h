@@ -13,7 +13,7 @@
 typedef struct CUstream_st *gpu_stream_t; /* a cudaStream_t */
 
 enum { GPU_HEAD_DIM_MAX = 256, GPU_ROW_ALIGN = 8, GPU_SKINNY_ROWS_MAX = 32 };
-enum { GPU_PACKED_NORM_ROWS_MAX = 8 };
+enum { GPU_NORM_ROWS_MAX = 8 /* of a layer that norms its inputs */ };
 
 /* The paged KV cache: [layer][block][K|V][kv_head][part][slot][row of 128 bytes]. A head of D is
  * padded to 64, 128 or 256 elements; a row holds 64 of them, or 128 when they are stored as e4m3

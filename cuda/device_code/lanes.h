@@ -29,6 +29,17 @@ template <class T> GPU_FN void load_8(float (&values)[VECTOR], const T *from) {
   }
 }
 
+/* Eight floats, two 16-byte accesses. */
+GPU_FN void load_8_floats(float (&values)[VECTOR], const float *from) {
+  for (int i = 0; i < VECTOR; i += 4) {
+    const uint4 bits = load_16(from + i);
+    values[i] = __uint_as_float(bits.x);
+    values[i + 1] = __uint_as_float(bits.y);
+    values[i + 2] = __uint_as_float(bits.z);
+    values[i + 3] = __uint_as_float(bits.w);
+  }
+}
+
 template <class T> GPU_FN void store_8(T *to, const float (&values)[VECTOR]) {
   store_16(to, make_uint4(pack<T>(values[0], values[1]), pack<T>(values[2], values[3]),
                           pack<T>(values[4], values[5]), pack<T>(values[6], values[7])));

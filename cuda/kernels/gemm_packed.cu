@@ -103,7 +103,7 @@ template <class T> static cudaError_t linear(const gpu_skinny_t &args, gpu_strea
 }
 
 int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
-  if (!linear_supported(*args) || (args->norm && args->rows > GPU_PACKED_NORM_ROWS_MAX))
+  if (!linear_supported(*args) || (args->norm && args->rows > GPU_NORM_ROWS_MAX))
     return cudaErrorInvalidValue;
   if (args->rows == 0) return cudaSuccess;
   return FOR_DTYPE(dtype, linear, *args, stream);

@@ -37,16 +37,13 @@ static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
                      (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
 }
 
-/* With more tokens a block takes more weight rows, or it would read more inputs than weights. */
-template <class T, bool NORM>
-static cudaError_t skinny_rows(const gpu_skinny_t &args, gpu_stream_t stream) {
-  if (args.rows <= 8) return launch<T, 1, 1, NORM>(args, stream);
-  if (args.rows <= 16) return launch<T, 2, 2, NORM>(args, stream);
-  return launch<T, 4, 2, NORM>(args, stream);
-}
-
+/* With more tokens a block takes more weight rows, or it would read more inputs than weights. It
+ * would norm them once for every 32 weight rows, too: then a kernel of its own is faster. */
 template <class T> static cudaError_t skinny(const gpu_skinny_t &args, gpu_stream_t stream) {
-  return args.norm ? skinny_rows<T, true>(args, stream) : skinny_rows<T, false>(args, stream);
+  if (args.norm) return launch<T, 1, 1, true>(args, stream);
+  if (args.rows <= 8) return launch<T, 1, 1, false>(args, stream);
+  if (args.rows <= 16) return launch<T, 2, 2, false>(args, stream);
+  return launch<T, 4, 2, false>(args, stream);
 }
 
 size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n) {
@@ -55,7 +52,9 @@ size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n) {
 }
 
 int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
-  if (!linear_supported(*args) || args->rows > GPU_SKINNY_ROWS_MAX) return cudaErrorInvalidValue;
+  if (!linear_supported(*args)) return cudaErrorInvalidValue;
+  if (args->rows > (args->norm ? (int32_t)GPU_NORM_ROWS_MAX : (int32_t)GPU_SKINNY_ROWS_MAX))
+    return cudaErrorInvalidValue;
   if (args->packed.codes != GPU_CODES_PLAIN) return gpu_packed_linear(dtype, args, stream);
   if (args->rows == 0) return cudaSuccess;
   return FOR_DTYPE(dtype, skinny, *args, stream);

@@ -84,17 +84,17 @@ int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_
 
 /* A linear layer: out = act(norm(in) . weight^T (+ bias)) (+ residual). */
 typedef struct gpu_skinny {
-  const void *in;           /* [rows, k] */
-  const int32_t *row_map;   /* [rows]: row i of the inputs is row row_map[i] of in; NULL = i */
-  const void *weight;       /* [n, k] of the same dtype; [2 n, k] for the MUL activations */
-  gpu_packed_t packed;      /* how `weight` is packed, if it is */
-  const float *bias;        /* [n], or [2 n], or NULL */
-  const void *residual;     /* [rows, n] or NULL; may alias out. Not with an activation */
-  void *out;                /* [rows, n] of dtype, or fp32 when `logits` */
-  int32_t rows, n, k;       /* k a multiple of 8 */
-  int logits;               /* fp32 output */
-  float softcap;            /* logits only: cap * tanh(l / cap), 0 = none */
-  int norm;                 /* 1 = the inputs are RMS-normed first, as gpu_norm does; rows <= 32 */
+  const void *in;         /* [rows, k] */
+  const int32_t *row_map; /* [rows]: row i of the inputs is row row_map[i] of in; NULL = i */
+  const void *weight;     /* [n, k] of the same dtype; [2 n, k] for the MUL activations */
+  gpu_packed_t packed;    /* how `weight` is packed, if it is */
+  const float *bias;      /* [n], or [2 n], or NULL */
+  const void *residual;   /* [rows, n] or NULL; may alias out. Not with an activation */
+  void *out;              /* [rows, n] of dtype, or fp32 when `logits` */
+  int32_t rows, n, k;     /* k a multiple of 8 */
+  int logits;             /* fp32 output */
+  float softcap;          /* logits only: cap * tanh(l / cap), 0 = none */
+  int norm;               /* 1 = the inputs are RMS-normed first, as gpu_norm does; rows as below */
   const float *norm_weight; /* [k] or NULL */
   float norm_eps;
   int activate; /* 1 = `activation` of the rounded sums, as gpu_activate does */
@@ -104,13 +104,13 @@ typedef struct gpu_skinny {
   float *partial;
   int32_t *tickets, workers;
 } gpu_skinny_t;
-/* The layer for rows <= 32, streaming the weights once. Rows do not influence each other's bits. */
+/* The layer for rows <= 32 (norm: GPU_NORM_ROWS_MAX), streaming the weights once. Rows do not
+ * influence each other's bits. */
 int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
-/* The layer for any number of rows (norm: <= 32), with the bits that gpu_skinny gives each. */
+/* The layer for any number of rows (norm: as there), with the bits that gpu_skinny gives each. */
 int gpu_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
 size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n);
-/* Both for packed weights, called by them: the bits are those of the weights unpacked. norm: rows
- * <= GPU_PACKED_NORM_ROWS_MAX. */
+/* Both for packed weights, called by them: the bits are those of the weights unpacked. */
 int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
 /* gpu_embed, and gpu_embed_positions if it adds, for a packed table; called by them. */
 typedef struct gpu_packed_rows {

@@ -31,13 +31,15 @@ __global__ void __launch_bounds__(256)
   const float squares = block_sum(thread_row_squares(in + at, width, threadIdx.x, mean));
   const float inverse = inverse_rms(squares, width, args.eps);
   for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
-    float x[VECTOR], r[VECTOR] = {};
+    float x[VECTOR], r[VECTOR] = {}, weight[VECTOR], bias[VECTOR];
     load_8(x, in + at + i);
+    if (args.weight != nullptr) load_8_floats(weight, args.weight + i);
+    if (args.bias != nullptr) load_8_floats(bias, args.bias + i);
     if (residual != nullptr) load_8(r, residual + at + i);
     for (int j = 0; j < VECTOR; j++) {
       float y = mul_rn(x[j] - mean, inverse);
-      if (args.weight != nullptr) y = mul_rn(y, args.weight[i + j]);
-      if (args.bias != nullptr) y = add_rn(y, args.bias[i + j]);
+      if (args.weight != nullptr) y = mul_rn(y, weight[j]);
+      if (args.bias != nullptr) y = add_rn(y, bias[j]);
       x[j] = add_rn(y, r[j]);
     }
     store_8(out + at + i, x);

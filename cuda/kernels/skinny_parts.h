@@ -49,9 +49,11 @@ GPU_FN uint4 load_input(const gpu_skinny_t &args, int token, int at, int end, fl
   if (!NORM) return load_16(from);
   float x[VECTOR];
   load_8(x, from);
-  for (int j = 0; j < VECTOR; j++) {
-    x[j] = mul_rn(x[j], inverse);
-    if (args.norm_weight != nullptr) x[j] = mul_rn(x[j], args.norm_weight[at + j]);
+  for (int j = 0; j < VECTOR; j++) x[j] = mul_rn(x[j], inverse);
+  if (args.norm_weight != nullptr) {
+    float weight[VECTOR];
+    load_8_floats(weight, args.norm_weight + at);
+    for (int j = 0; j < VECTOR; j++) x[j] = mul_rn(x[j], weight[j]);
   }
   return make_uint4(pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(x[4], x[5]),
                     pack<T>(x[6], x[7]));

@@ -140,6 +140,6 @@ TEST(packed_embeddings) {
 TEST(packed_refuses) {
   gpu_skinny_t args = {};
   args.packed.codes = GPU_CODES_8;
-  args.rows = GPU_PACKED_NORM_ROWS_MAX + 1, args.n = 16, args.k = 64, args.norm = 1;
+  args.rows = GPU_NORM_ROWS_MAX + 1, args.n = 16, args.k = 64, args.norm = 1;
   check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "normed rows");
 }
