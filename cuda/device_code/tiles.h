@@ -31,44 +31,48 @@ GPU_FN void even_odd(uint32_t first, uint32_t second, uint32_t &even, uint32_t &
   odd = first >> 16 | (second & 0xffff0000u);
 }
 
-/* low, high += q . keys of 16 rows of the tile from `first`. */
+/* A product of queries and keys goes in steps of 32 bytes of a key; a step has FRAGMENTS. */
+template <class S, int D> struct score_t {
+  static constexpr int STEPS = D * (int)sizeof(S) / (2 * KV_CHUNK), FRAGMENTS = D / 16 / STEPS;
+};
+
+/* low, high += step k of q . keys of 16 rows of the tile from `first`. */
 template <class T, class S, int D, int ROWS>
-GPU_FN void score_keys(float (&low)[4], float (&high)[4], const uint32_t (&query)[D / 16][4],
-                       const uint8_t *keys, int first) {
-  constexpr int SLOT = D * (int)sizeof(S), STEPS = SLOT / (2 * KV_CHUNK);
+GPU_FN void score_step(float (&low)[4], float (&high)[4], const uint32_t (*query)[4],
+                       const uint8_t *keys, int first, int k) {
+  constexpr int SLOT = D * (int)sizeof(S);
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
   const int row = first + (matrix >> 1) * 8 + lane % 8;
-  UNROLL
-  for (int k = 0; k < STEPS; k++) {
-    uint32_t b[4];
-    ldmatrix_x4(b, keys + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix & 1)));
-    if constexpr (sizeof(S) == 2) {
-      mma_16816<T>(low, query[k], b[0], b[1]);
-      mma_16816<T>(high, query[k], b[2], b[3]);
-    } else {
-      UNROLL
-      for (int i = 0; i < 2; i++) {
-        uint32_t even, odd;
-        e4m3_pairs<T>(b[i], even, odd);
-        mma_16816<T>(low, query[2 * k + i], even, odd);
-        e4m3_pairs<T>(b[2 + i], even, odd);
-        mma_16816<T>(high, query[2 * k + i], even, odd);
-      }
+  uint32_t b[4];
+  ldmatrix_x4(b, keys + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix & 1)));
+  if constexpr (sizeof(S) == 2) {
+    mma_16816<T>(low, query[0], b[0], b[1]);
+    mma_16816<T>(high, query[0], b[2], b[3]);
+  } else {
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+      uint32_t even, odd;
+      e4m3_pairs<T>(b[i], even, odd);
+      mma_16816<T>(low, query[i], even, odd);
+      e4m3_pairs<T>(b[2 + i], even, odd);
+      mma_16816<T>(high, query[i], even, odd);
     }
   }
 }
 
-/* acc += weights (16 keys, fragment a) . values of 16 rows of the tile from `first`. */
-template <class T, class S, int D, int ROWS>
-GPU_FN void add_values(attention_rows_t<D> &rows, const uint32_t (&weights)[4],
-                       const uint8_t *values, int first) {
-  constexpr int SLOT = D * (int)sizeof(S), STEPS = SLOT / (2 * KV_CHUNK);
+/* acc += weights (16 keys, fragment a) . values of 16 rows of the tile from `first`: columns
+ * [part * OUT, part * OUT + OUT). */
+template <class T, class S, int D, int ROWS, int OUT>
+GPU_FN void add_values(attention_rows_t<OUT> &rows, const uint32_t (&weights)[4],
+                       const uint8_t *values, int first, int part) {
+  constexpr int SLOT = D * (int)sizeof(S), STEPS = OUT * (int)sizeof(S) / (2 * KV_CHUNK);
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
   const int row = first + (matrix & 1) * 8 + lane % 8;
   UNROLL
   for (int j = 0; j < STEPS; j++) {
     uint32_t b[4];
-    ldmatrix_x4_trans(b, values + kv_chunk_at<SLOT>(ROWS, row, j * 2 + (matrix >> 1)));
+    const int chunk = (part * STEPS + j) * 2 + (matrix >> 1);
+    ldmatrix_x4_trans(b, values + kv_chunk_at<SLOT>(ROWS, row, chunk));
     if constexpr (sizeof(S) == 2) {
       mma_16816<T>(rows.acc[2 * j], weights, b[0], b[1]);
       mma_16816<T>(rows.acc[2 * j + 1], weights, b[2], b[3]);

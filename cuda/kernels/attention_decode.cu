@@ -63,38 +63,60 @@ GPU_FN void load_slab(const gpu_attention_t &args, const decode_work_t &work, in
   cp_async_commit();
 }
 
-/* Query fragments straight from memory: 16 rows of heads, zero beyond the group and the head. */
+/* The queries of a warp: kept in registers, but for large heads, where the sums take all of them.
+ */
+template <class T, int D> struct query_t {
+  static constexpr bool KEPT = D <= 128;
+  const T *from; /* [rows][dim] */
+  int rows, dim;
+  uint32_t fragment[KEPT ? D / 16 : 1][4];
+};
+
+/* Query fragment k straight from memory: 16 rows of heads, zero beyond the group and the head. */
 template <class T, class S, int D>
-GPU_FN void load_query(const T *query, int rows, int dim, uint32_t (&fragment)[D / 16][4]) {
+GPU_FN void load_query(const query_t<T, D> &query, int k, uint32_t (&fragment)[4]) {
   const int lane = threadIdx.x % WARP;
+  for (int i = 0; i < 2; i++) {
+    const int row = lane / 4 + i * 8;
+    const int step = sizeof(S) == 2 ? 8 : 2;
+    const int column = k * 16 + lane % 4 * (sizeof(S) == 2 ? 2 : 4);
+    const T *from = query.from + (size_t)row * query.dim + column;
+    uint32_t words[2] = {0, 0};
+    if (row < query.rows && column < query.dim) words[0] = *(const uint32_t *)from;
+    if (row < query.rows && column + step < query.dim) words[1] = *(const uint32_t *)(from + step);
+    if (sizeof(S) == 2)
+      fragment[i] = words[0], fragment[2 + i] = words[1];
+    else
+      even_odd(words[0], words[1], fragment[i], fragment[2 + i]);
+  }
+}
+
+/* logits += q . keys of the slab. */
+template <class T, class S, int D>
+GPU_FN void score_slab(const query_t<T, D> &query, const uint8_t *keys, float (&logits)[2][4]) {
+  constexpr int FRAGMENTS = score_t<S, D>::FRAGMENTS;
   UNROLL
-  for (int k = 0; k < D / 16; k++) {
-    for (int i = 0; i < 2; i++) {
-      const int row = lane / 4 + i * 8;
-      const int step = sizeof(S) == 2 ? 8 : 2;
-      const int column = k * 16 + lane % 4 * (sizeof(S) == 2 ? 2 : 4);
-      const T *from = query + (size_t)row * dim + column;
-      uint32_t words[2] = {0, 0};
-      if (row < rows && column < dim) words[0] = *(const uint32_t *)from;
-      if (row < rows && column + step < dim) words[1] = *(const uint32_t *)(from + step);
-      if (sizeof(S) == 2)
-        fragment[k][i] = words[0], fragment[k][2 + i] = words[1];
-      else
-        even_odd(words[0], words[1], fragment[k][i], fragment[k][2 + i]);
+  for (int k = 0; k < score_t<S, D>::STEPS; k++) {
+    if constexpr (query_t<T, D>::KEPT) {
+      score_step<T, S, D, SLAB>(logits[0], logits[1], &query.fragment[k * FRAGMENTS], keys, 0, k);
+    } else {
+      uint32_t fragment[FRAGMENTS][4];
+      for (int i = 0; i < FRAGMENTS; i++)
+        load_query<T, S, D>(query, k * FRAGMENTS + i, fragment[i]);
+      score_step<T, S, D, SLAB>(logits[0], logits[1], fragment, keys, 0, k);
     }
   }
 }
 
 template <class T, class S, int D>
 GPU_FN void attend_slab(const decode_work_t &work, int i, const logit_rule_t &rule,
-                        const uint32_t (&query)[D / 16][4],
-                        const typename decode_t<S, D>::shared_t *shared,
+                        const query_t<T, D> &query, const typename decode_t<S, D>::shared_t *shared,
                         attention_rows_t<D> &rows) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const auto &tile = shared->ring[warp][i % decode_t<S, D>::STAGES];
   const int key = (work.first_slab + i) * SLAB;
   float logits[2][4] = {};
-  score_keys<T, S, D, SLAB>(logits[0], logits[1], query, tile[0], 0);
+  score_slab<T, S, D>(query, tile[0], logits);
   UNROLL
   for (int n = 0; n < 2; n++) {
     for (int j = 0; j < 4; j++) {
@@ -106,7 +128,7 @@ GPU_FN void attend_slab(const decode_work_t &work, int i, const logit_rule_t &ru
   softmax_step<D>(rows, logits[0], logits[1]);
   uint32_t weights[4];
   pack_weights<T>(weights, logits[0], logits[1]);
-  add_values<T, S, D, SLAB>(rows, weights, tile[1], 0);
+  add_values<T, S, D, SLAB, D>(rows, weights, tile[1], 0, 0);
 }
 
 /* The item's state while its pieces are folded; their outputs wait in the partial results, where a
@@ -155,15 +177,18 @@ GPU_FN void fold_piece(const gpu_attention_t &args, const decode_work_t &work, b
 }
 
 template <class T, class S, int D>
-GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, const T *query,
+GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, const T *from,
                         typename decode_t<S, D>::shared_t *shared) {
   constexpr int STAGES = decode_t<S, D>::STAGES;
   const logit_rule_t rule = {mul_rn(args.scale, kv_scale(args.kv, args.layer, 0, work.kv_head)),
                              args.softcap};
   int block = 0;
   for (int i = 0; i < STAGES - 1; i++) load_slab<S, D>(args, work, i, &block, shared);
-  uint32_t fragment[D / 16][4];
-  load_query<T, S, D>(query, work.heads, args.kv.head_dim, fragment);
+  query_t<T, D> query = {from, work.heads, args.kv.head_dim, {}};
+  if constexpr (query_t<T, D>::KEPT) {
+    UNROLL
+    for (int k = 0; k < D / 16; k++) load_query<T, S, D>(query, k, query.fragment[k]);
+  }
   attention_rows_t<D> rows;
   rows_reset<D>(rows);
   item_state_t state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, false};
@@ -172,7 +197,7 @@ GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, 
     load_slab<S, D>(args, work, i + STAGES - 1, &block, shared);
     cp_async_wait<STAGES - 1>();
     __syncwarp(); /* all lanes' copies of slab i are complete */
-    attend_slab<T, S, D>(work, i, rule, fragment, shared, rows);
+    attend_slab<T, S, D>(work, i, rule, query, shared, rows);
     __syncwarp(); /* all lanes have read slab i before its stage is written again */
     const int next = (work.first_slab + i + 1) * SLAB;
     const bool last = i + 1 == work.count;
@@ -183,24 +208,37 @@ GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, 
   cp_async_wait<0>();
 }
 
+/* How the units of a launch, (item, KV head, tile of query heads), are counted: query heads of a KV
+ * head, their tiles, units of an item, all units; and the unit that the warp is at. It lies in
+ * shared memory, because large heads take all registers. */
+typedef struct decode_units {
+  int group, tiles, heads, count, at;
+} decode_units_t;
+
 template <class T, class S, int D>
 __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
     decode_kernel(const gpu_attention_t args) {
   typedef decode_t<S, D> shape;
   typedef typename shape::shared_t shared_t;
   DYN_SMEM(shared_t, shared);
+  SHARED(all_units, decode_units_t[shape::WARPS]);
   grid_dependency_wait();
-  const int group = args.num_heads / args.kv.num_kv_heads, warp = threadIdx.x / WARP;
-  const int tiles = (group + MMA_ROWS - 1) / MMA_ROWS, heads_units = args.kv.num_kv_heads * tiles;
-  const int64_t units = (int64_t)args.plan.counts[0] * heads_units;
-  const size_t width = (size_t)(args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim;
-  /* Few units go to as many blocks: unit u to block u % blocks. */
-  for (int64_t unit = blockIdx.x + (int64_t)gridDim.x * warp; unit < units;
-       unit += (int64_t)gridDim.x * shape::WARPS) {
-    const int index = (int)(unit / heads_units), skipped = (int)(unit % tiles) * MMA_ROWS;
+  decode_units_t &units = all_units[threadIdx.x / WARP];
+  if (threadIdx.x % WARP == 0) {
+    const int group = args.num_heads / args.kv.num_kv_heads;
+    const int tiles = (group + MMA_ROWS - 1) / MMA_ROWS, heads = args.kv.num_kv_heads * tiles;
+    /* Few units go to as many blocks: unit u to block u % blocks. */
+    units = {group, tiles, heads, args.plan.counts[0] * heads,
+             (int)(blockIdx.x + gridDim.x * (threadIdx.x / WARP))};
+  }
+  __syncwarp();
+  while (units.at < units.count) {
+    const size_t width = (size_t)(args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim;
+    const int unit = units.at, index = unit / units.heads, skipped = unit % units.tiles * MMA_ROWS;
+    const int group = units.group;
     decode_work_t work;
     work.item = args.plan.items[index];
-    work.kv_head = (int)(unit % heads_units) / tiles;
+    work.kv_head = unit % units.heads / units.tiles;
     work.head = work.kv_head * group + skipped;
     work.heads = group - skipped < MMA_ROWS ? group - skipped : MMA_ROWS;
     work.blocks = args.block_table + (size_t)work.item.row * args.block_table_stride;
@@ -211,6 +249,9 @@ __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
     const T *query =
         (const T *)args.qkv + work.token * width + (size_t)work.head * args.kv.head_dim;
     attend_item<T, S, D>(args, work, query, shared);
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) units.at += gridDim.x * shape::WARPS;
+    __syncwarp();
   }
   grid_launch_dependents();
 }

@@ -2,22 +2,33 @@
  * number of cached keys before them.
  *
  * q (T, Hq, D) of all requests packed, cache (kernels.h) -> out (T, Hq, D). Grid (tiles of the
- * plan, Hq): a block takes 128 query tokens of one head (64 at D = 256), a warp 16 of them, and
- * walks the keys in tiles of 64, aligned to key 0, from the first that its window shows to the last
- * that causality shows: FlashAttention-2 (Dao 2023) on mma.sync. K of the next tile and V of this
- * one are in flight during the arithmetic. Bound by the tensor cores: 4 * D flop per query, key and
- * head. A query's bits depend on its own keys only, not on the tile or chunk it came in, and are
- * those that attention_decode.cu gives it (softmax.h). Measured: not yet.
+ * plan, Hq): a block takes 128 query tokens of one head (64 at D = 256), a warp 16 of them (at
+ * D = 256 two warps, each half of the output), and walks the keys in tiles of 64, aligned to key 0,
+ * from the first that its window shows to the last that causality shows: FlashAttention-2 (Dao
+ * 2023) on mma.sync. K of the next tile and V of this one are in flight during the arithmetic.
+ * Bound by the tensor cores: 4 * D flop per query, key and head. A query's bits depend on its own
+ * keys only, not on the tile or chunk it came in, and are those that attention_decode.cu gives it
+ * (softmax.h). Measured: not yet.
  */
 #include "cuda/device_code/tiles.h"
 #include "cuda/kernels/prefill_parts.h"
 
 enum { KEYS = 64 };
 
-/* Warps of a block: D = 256 has room for half the queries in 99 KB. */
+/* D = 256 has room for half the queries in 99 KB, and a warp for the sums of half the columns: two
+ * warps have the same rows, PARTS of OUT columns. */
 template <int D> struct prefill_t {
-  static constexpr int WARPS = D <= 128 ? 8 : 4, THREADS = WARPS * WARP, ROWS = WARPS * MMA_ROWS;
+  static constexpr int WARPS = 8, THREADS = WARPS * WARP, PARTS = D <= 128 ? 1 : 2, OUT = D / PARTS;
+  static constexpr int ROW_WARPS = WARPS / PARTS, ROWS = ROW_WARPS * MMA_ROWS;
 };
+
+/* First row of this warp in the tile, and its part of the columns. */
+template <int D> GPU_FN int warp_row() {
+  return threadIdx.x / WARP % prefill_t<D>::ROW_WARPS * MMA_ROWS;
+}
+template <int D> GPU_FN int warp_part() {
+  return threadIdx.x / WARP / prefill_t<D>::ROW_WARPS;
+}
 
 template <class S, int D> struct prefill_shared_t { /* all [part][row][128 bytes], mixed */
   static constexpr int SLOT = D * (int)sizeof(S);
@@ -43,34 +54,48 @@ GPU_FN void load_tile(const gpu_attention_t &args, const prefill_work_t &work, i
   }
 }
 
-/* This warp's 16 rows of queries as fragments. */
-template <class T, class S, int D>
-GPU_FN void query_fragments(const uint8_t *query, uint32_t (&fragment)[D / 16][4]) {
+/* Fragment k of this warp's 16 rows of queries. */
+template <class S, int D>
+GPU_FN void query_fragment(const uint8_t *query, int k, uint32_t (&fragment)[4]) {
   constexpr int ROWS = prefill_t<D>::ROWS, SLOT = D * 2;
   const int lane = threadIdx.x % WARP, matrix = lane / 8;
-  const int warp_row = threadIdx.x / WARP * MMA_ROWS;
-  UNROLL
-  for (int k = 0; k < D / 16; k++) {
-    if constexpr (sizeof(S) == 2) {
-      const int row = warp_row + (matrix & 1) * 8 + lane % 8;
-      ldmatrix_x4(fragment[k], query + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix >> 1)));
-    } else {
-      UNROLL
-      for (int i = 0; i < 2; i++) { /* four neighbours: half of a chunk */
-        const int row = warp_row + lane / 4 + i * 8;
-        const int chunk = kv_chunk_at<SLOT>(ROWS, row, k * 2 + lane % 4 / 2);
-        const uint32_t *words = (const uint32_t *)(query + chunk + lane % 2 * 8);
-        even_odd(words[0], words[1], fragment[k][i], fragment[k][2 + i]);
-      }
+  if constexpr (sizeof(S) == 2) {
+    const int row = warp_row<D>() + (matrix & 1) * 8 + lane % 8;
+    ldmatrix_x4(fragment, query + kv_chunk_at<SLOT>(ROWS, row, k * 2 + (matrix >> 1)));
+  } else {
+    UNROLL
+    for (int i = 0; i < 2; i++) { /* four neighbours: half of a chunk */
+      const int row = warp_row<D>() + lane / 4 + i * 8;
+      const int chunk = kv_chunk_at<SLOT>(ROWS, row, k * 2 + lane % 4 / 2);
+      const uint32_t *words = (const uint32_t *)(query + chunk + lane % 2 * 8);
+      even_odd(words[0], words[1], fragment[i], fragment[2 + i]);
     }
   }
 }
 
+/* logits += q . keys of the tile; queries are read again for each tile: registers are worth more.
+ */
+template <class T, class S, int D>
+GPU_FN void score_tile(const prefill_shared_t<S, D> &shared, float (&logits)[KEYS / 8][4]) {
+  constexpr int FRAGMENTS = score_t<S, D>::FRAGMENTS;
+  UNROLL
+  for (int k = 0; k < score_t<S, D>::STEPS; k++) {
+    uint32_t query[FRAGMENTS][4];
+    UNROLL
+    for (int i = 0; i < FRAGMENTS; i++)
+      query_fragment<S, D>(shared.query, k * FRAGMENTS + i, query[i]);
+    UNROLL
+    for (int n = 0; n < KEYS / 16; n++)
+      score_step<T, S, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, shared.keys, n * 16, k);
+  }
+}
+
 /* Scores -> masked base-2 logits. */
+template <int D>
 GPU_FN void mask_logits(const gpu_attention_t &args, const prefill_work_t &work,
                         const logit_rule_t &rule, int tile, float (&logits)[KEYS / 8][4]) {
   const int lane = threadIdx.x % WARP;
-  const int first = work.position + threadIdx.x / WARP * MMA_ROWS + lane / 4;
+  const int first = work.position + warp_row<D>() + lane / 4;
   UNROLL
   for (int n = 0; n < KEYS / 8; n++) {
     for (int i = 0; i < 4; i++) {
@@ -99,16 +124,18 @@ template <int D> GPU_FN void fold_rows(attention_rows_t<D> &total, attention_row
 /* Walks the key tiles [first, last). */
 template <class T, class S, int D>
 GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work, int first,
-                         int last, prefill_shared_t<S, D> *shared, attention_rows_t<D> &total) {
+                         int last, prefill_shared_t<S, D> *shared,
+                         attention_rows_t<prefill_t<D>::OUT> &total) {
+  constexpr int OUT = prefill_t<D>::OUT;
   const logit_rule_t rule = {mul_rn(args.scale, kv_scale(args.kv, args.layer, 0, work.kv_head)),
                              args.softcap};
   load_queries<T, D, prefill_t<D>::ROWS>(args, work, 0, threadIdx.x, prefill_t<D>::THREADS,
                                          shared->query);
   load_tile<S, D>(args, work, first, 0, shared->keys);
   cp_async_commit();
-  attention_rows_t<D> piece;
-  rows_reset<D>(piece);
-  rows_reset<D>(total);
+  attention_rows_t<OUT> piece;
+  rows_reset<OUT>(piece);
+  rows_reset<OUT>(total);
   int end = piece_end(first * KEYS);
   for (int tile = first; tile < last; tile++) {
     load_tile<S, D>(args, work, tile, 1, shared->values);
@@ -116,29 +143,23 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
     cp_async_wait<1>();
     __syncthreads(); /* this tile's keys, and before the first the queries, are complete */
     float logits[KEYS / 8][4] = {};
-    {
-      uint32_t query[D / 16][4]; /* again for each tile: registers are worth more */
-      query_fragments<T, S, D>(shared->query, query);
-      UNROLL
-      for (int n = 0; n < KEYS / 16; n++)
-        score_keys<T, S, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, shared->keys, n * 16);
-    }
+    score_tile<T, S, D>(*shared, logits);
     __syncthreads(); /* the keys have been read */
     if (tile + 1 < last) load_tile<S, D>(args, work, tile + 1, 0, shared->keys);
     cp_async_commit();
-    mask_logits(args, work, rule, tile, logits);
+    mask_logits<D>(args, work, rule, tile, logits);
     cp_async_wait<1>();
     __syncthreads(); /* this tile's values are complete */
     UNROLL
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t weights[4];
-      softmax_step<D>(piece, logits[2 * n], logits[2 * n + 1]);
+      softmax_step<OUT>(piece, logits[2 * n], logits[2 * n + 1]);
       pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
-      add_values<T, S, D, KEYS>(piece, weights, shared->values, n * 16);
+      add_values<T, S, D, KEYS, OUT>(piece, weights, shared->values, n * 16, warp_part<D>());
     }
     __syncthreads(); /* the values have been read */
     if ((tile + 1) * KEYS != end && tile + 1 != last) continue;
-    fold_rows<D>(total, piece);
+    fold_rows<OUT>(total, piece);
     end = piece_end((tile + 1) * KEYS);
   }
   cp_async_wait<0>();
@@ -146,21 +167,22 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
 
 template <class T, class S, int D>
 GPU_FN void write_rows(const gpu_attention_t &args, const prefill_work_t &work,
-                       attention_rows_t<D> &rows) {
+                       attention_rows_t<prefill_t<D>::OUT> &rows) {
+  constexpr int OUT = prefill_t<D>::OUT;
   const int lane = threadIdx.x % WARP, dim = args.kv.head_dim;
   const float scale = kv_scale(args.kv, args.layer, 1, work.kv_head);
   UNROLL
   for (int h = 0; h < 2; h++) {
-    const int row = threadIdx.x / WARP * MMA_ROWS + lane / 4 + h * 8;
+    const int row = warp_row<D>() + lane / 4 + h * 8;
     if (row >= work.queries) continue;
     const float inverse = inverse_sum(rows.max[h], rows.sum[h], args.sinks, work.head, scale);
     T *out = (T *)args.out + ((work.token + row) * args.num_heads + work.head) * dim;
     UNROLL
-    for (int p = 0; p < D / 8; p++) {
-      const int column = pair_column<S>(p);
+    for (int p = 0; p < OUT / 8; p++) {
+      const int column = warp_part<D>() * OUT + pair_column<S>(p);
       if (column >= dim) continue;
-      *(uint32_t *)(out + column) = pack<T>(mul_rn(pair_low<S, D>(rows, p, h), inverse),
-                                            mul_rn(pair_high<S, D>(rows, p, h), inverse));
+      *(uint32_t *)(out + column) = pack<T>(mul_rn(pair_low<S, OUT>(rows, p, h), inverse),
+                                            mul_rn(pair_high<S, OUT>(rows, p, h), inverse));
     }
   }
 }
@@ -175,7 +197,7 @@ __global__ void __launch_bounds__(prefill_t<D>::THREADS)
   const int index = tiles - 1 - blockIdx.x; /* the last tiles of a request have the most keys */
   const prefill_work_t work = prefill_work(args, index, blockIdx.y, prefill_t<D>::ROWS);
   const int last = (work.position + work.queries + KEYS - 1) / KEYS;
-  attention_rows_t<D> rows;
+  attention_rows_t<prefill_t<D>::OUT> rows;
   attend_tiles<T, S, D>(args, work, prefill_low(args, work) / KEYS, last, shared, rows);
   write_rows<T, S, D>(args, work, rows);
 }
