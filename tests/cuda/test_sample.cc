@@ -233,6 +233,19 @@ TEST(sample_ties) { /* bf16 logits: many equal ones at the edge of top_p and top
   }
 }
 
+/* A draw that would take id k if top_k left one more: numbers are tried until it does. */
+TEST(sample_top_k_leaves_no_more) {
+  for (int k : {3, 40, 256, 257, 300}) {
+    sample_case c(700, 0);
+    for (int i = 0; i < c.vocab(); i++) c.logits[i] = -0.001f * (float)i;
+    c.row.top_k = k + 1;
+    std::vector<double> l(c.logits.begin(), c.logits.end());
+    while (reference_draws(c, l) != ids_t{k, k}) c.row.rng_position++;
+    c.row.top_k = k;
+    check_sample(c, "top_k of " + std::to_string(k));
+  }
+}
+
 /* Rows longer than one round of loads. With many candidates, or with none that decide, thresholds
  * are found by passes over the row: top_k above those of the list, top_p of flat rows, and more
  * equal logits than the list holds. */
