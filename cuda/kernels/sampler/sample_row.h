@@ -3,8 +3,8 @@
  * Device functions of sample.cu and what it includes. A pass over the row has AHEAD loads of each
  * thread in flight; id i is always thread i % SAMPLE_THREADS's.
  */
-#ifndef INFERD_CUDA_KERNELS_SAMPLE_ROW_H
-#define INFERD_CUDA_KERNELS_SAMPLE_ROW_H
+#ifndef INFERD_CUDA_KERNELS_SAMPLER_SAMPLE_ROW_H
+#define INFERD_CUDA_KERNELS_SAMPLER_SAMPLE_ROW_H
 
 #include "cuda/device_code/lanes.h"
 #include "cuda/kernels/sample.h"

@@ -6,10 +6,10 @@
  * ids reach, and rarely many more. When more than the list holds reach it, or the list does not
  * decide, the caller selects by passes over the row (sample_select.h), with the same result.
  */
-#ifndef INFERD_CUDA_KERNELS_SAMPLE_LIST_H
-#define INFERD_CUDA_KERNELS_SAMPLE_LIST_H
+#ifndef INFERD_CUDA_KERNELS_SAMPLER_SAMPLE_LIST_H
+#define INFERD_CUDA_KERNELS_SAMPLER_SAMPLE_LIST_H
 
-#include "cuda/kernels/sample_row.h"
+#include "cuda/kernels/sampler/sample_row.h"
 
 enum { LIST_MAX = 1024, LIST_RANK = 256 /* of the bound, unless top_k says less */ };
 
@@ -63,12 +63,13 @@ GPU_FN unsigned long long fill_list(const sample_work_t &work, float cut, float 
   return sums ? block_total<unsigned long long>(mine) : 0;
 }
 
-/* How many of the list come before candidate c: higher logits, and equal ones of lower ids. */
-GPU_FN int list_rank(const sample_list_t &list, int c) {
-  const float own = list.logits[c];
+/* How many of the list come before a place of it: higher logits, and equal ones of lower ids. */
+GPU_FN int list_rank(const sample_list_t &list, int place) {
+  const float own = list.logits[place];
+  const int32_t id = list.ids[place];
   int rank = 0;
   for (int i = 0; i < list.count; i++)
-    rank += list.logits[i] > own || (list.logits[i] == own && list.ids[i] < list.ids[c]);
+    rank += list.logits[i] > own || (list.logits[i] == own && list.ids[i] < id);
   return rank;
 }
 

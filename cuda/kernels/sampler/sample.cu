@@ -10,8 +10,8 @@
  * nearly all ids before a logarithm is computed. Measured: not yet.
  */
 #include "cuda/device_code/random.h"
-#include "cuda/kernels/sample_list.h"
-#include "cuda/kernels/sample_select.h"
+#include "cuda/kernels/sampler/sample_list.h"
+#include "cuda/kernels/sampler/sample_select.h"
 
 #define GREEDY_BELOW 1e-5f
 #define LOGPROB_MIN (-9999.0f)
@@ -252,10 +252,10 @@ typedef struct gpu_draw {
 /* False if id i cannot win. Because e >= u, an id can beat a score only if
  * u < exp(-score) * weight, weight = exp((l - max) / T); so most ids need no logarithm. `win` is
  * exp(-score) with 1.0001 times as much for the rounding of the weight. */
-GPU_FN bool may_win(const sample_work_t &work, const gpu_draw_t &draw, float l, int32_t i,
+GPU_FN bool may_win(const sample_work_t &work, const gpu_draw_t &draw, float logit, int32_t i,
                     double win) {
-  if (!remains(draw.filter, l, i)) return false;
-  const double bound = win * (double)expf((l - work.max) * (float)draw.inverse_t) * 65536.0;
+  if (!remains(draw.filter, logit, i)) return false;
+  const double bound = win * (double)expf((logit - work.max) * (float)draw.inverse_t) * 65536.0;
   return (double)device_random_coarse(draw.stream, (uint32_t)i) <= bound;
 }
 

@@ -6,10 +6,10 @@
  * because additions of 64 bits in shared memory are loops. There are four copies, each of four
  * warps: sums are exact for vocabularies up to 2^20.
  */
-#ifndef INFERD_CUDA_KERNELS_SAMPLE_SELECT_H
-#define INFERD_CUDA_KERNELS_SAMPLE_SELECT_H
+#ifndef INFERD_CUDA_KERNELS_SAMPLER_SAMPLE_SELECT_H
+#define INFERD_CUDA_KERNELS_SAMPLER_SAMPLE_SELECT_H
 
-#include "cuda/kernels/sample_row.h"
+#include "cuda/kernels/sampler/sample_row.h"
 
 enum { DIGITS = 256, COPIES = 4, PARTS = 3, PART_BITS = 14 };
 
