@@ -114,12 +114,18 @@ Test(determinism_formats, blocks_of_gguf_files, .timeout = 600) {
 
 Test(determinism_formats, groups_of_safetensors, .timeout = 600) {
   check_model("packed-awq", false);
+  check_model("packed-gptq-2-bits", false);
+  check_model("packed-gptq-v1", false);
+  check_model("packed-gptq-v1-sym", false);
   check_model("packed-gptq-v2-desc-act", false);
+  check_model("packed-w4a16", false);
   check_model("packed-w4a16-actorder", false);
   check_model("packed-gptq-8-bits", false);
+  check_model("packed-w8a16", false);
   check_model("packed-w8a8", false);
   check_model("packed-w4a16-asym", false);
   check_model("packed-nvfp4", false);
+  check_model("packed-nvfp4-modelopt", false);
   check_model("packed-mxfp4", false);
 }
 
