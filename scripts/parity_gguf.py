@@ -212,7 +212,7 @@ def same_values(path, exact):
 
 def write_vectors(parity, convert, out, only):
     """A small file of the converter for each architecture whose rows or experts stand otherwise,
-    and two whose matrices it made Q8_0 blocks of."""
+    two whose matrices it made Q8_0 blocks of, and one of NVFP4 blocks with their factors."""
     cases, wide, states = parity.model_cases, parity.decoder_cases.WIDE, parity.state_cases
     tiny = states.STATE_TINY
     brief = tiny | {"num_hidden_layers": 2, "full_attention_interval": 2}
@@ -248,6 +248,11 @@ def write_vectors(parity, convert, out, only):
         "falcon-h1": states.falcon_h1(32, 2, 1, 48, **tiny, num_hidden_layers=2,
                                       tie_word_embeddings=False),
         "nemotron-h": states.nemotron_h(32, 2, 1, 48, **tiny, mamba_head_dim=16, n_groups=2)}
+    if "nvfp4-moe".startswith(only):  # of a checkpoint of packed.py, with its logits
+        directory, source = out / "gguf-converted-nvfp4-moe", out / "packed-nvfp4-moe"
+        directory.mkdir(exist_ok=True)
+        convert(source, directory / "model.gguf")
+        shutil.copy(source / "expected.json", directory)
     for i, (name, config) in enumerate(configs.items()):
         if not name.startswith(only):
             continue

@@ -36,6 +36,7 @@ typedef struct weight_part {
   const packed_t *packed;        /* rows are made from this, as DTYPE_F32; NULL = from `data` */
   dtype_t type;
   const quant_format_t *quant; /* rows of blocks; `type` is then that of the values, float32 */
+  const float *factors;        /* of these blocks, one of each matrix of a stack; NULL = none */
   dummy_t dummy;
   void *transposed; /* owned copy of a transposed tensor, or NULL */
   atomic_bool bad;  /* some element is not finite */
@@ -67,6 +68,8 @@ static void open_part(const weight_loader_t *loader, const expected_tensor_t *te
   part->data = part->stored->data;
   part->type = weights_stored_dtype(part->stored);
   part->quant = part->stored->quant;
+  const stored_tensor_t *factors = loader->factors[tensor - loader->list.tensors];
+  if (factors != NULL) part->factors = (const float *)(const void *)factors->data;
   if (loader->packed == NULL) return;
   const packed_t *packed = &loader->packed[tensor - loader->list.tensors];
   if (packed->packing == PACKING_NONE) return;
@@ -89,6 +92,30 @@ static void fill_part(const weight_part_t *part, uint8_t *out, dtype_t dtype, in
   }
 }
 
+static float factor_of(const weight_part_t *part, int64_t row) {
+  return part->factors != NULL ? part->factors[row / part->tensor->rows] : 1.0f;
+}
+
+/* Writes row `row` of NVFP4 blocks, whose scales have no room for a factor, as WEIGHT_GROUPED_FP4.
+ */
+static void fp4_row(weight_part_t *part, int64_t row, int64_t cols, uint8_t *out) {
+  const int32_t group = part->quant->group;
+  const float factor = factor_of(part, row);
+  const uint8_t *data = part->data + (size_t)row * quant_row_bytes(part->quant, 0, cols);
+  float *scales = (float *)(void *)(out + ROUND_UP((size_t)cols, sizeof(float)));
+  memset(scales, 0, 2 * (size_t)(cols / group) * sizeof(float)); /* with minima of zero */
+  for (int64_t first = 0; first < cols; first += QUANT_CHUNK) {
+    quant_chunk_t chunk;
+    quant_read(part->quant, 0, data, cols, first, &chunk);
+    memcpy(out + first, chunk.codes, (size_t)chunk.cols);
+    for (int32_t g = 0; g < chunk.cols / group; g++) {
+      float scale = chunk.scale[g] * factor;
+      if (!isfinite(scale)) atomic_store(&part->bad, true);
+      scales[first / group + g] = scale;
+    }
+  }
+}
+
 /* Returns row `row` of blocks as it is, or its values in the run type in `scratch`. */
 static const void *blocks_row(weight_part_t *part, bool keep, dtype_t dtype, int64_t row,
                               int64_t cols, void *scratch) {
@@ -96,6 +123,8 @@ static const void *blocks_row(weight_part_t *part, bool keep, dtype_t dtype, int
   bool good = quant_is_finite(part->quant, 0, data, cols);
   if (good && !keep) {
     quant_decode(part->quant, 0, data, cols, scratch);
+    float *values = scratch;
+    for (int64_t i = 0; i < cols && part->factors != NULL; i++) values[i] *= factor_of(part, row);
     convert_row(scratch, dtype, scratch, DTYPE_F32, cols); /* in place: no type is wider */
     good = convert_finite(scratch, dtype, cols);
   }
@@ -190,6 +219,10 @@ static const void *matrix_row(void *context, int64_t row, void *scratch) {
   matrix_t *matrix = context;
   weight_part_t *part = find_part(matrix, &row);
   if (matrix->exponents != NULL) return block_row(matrix, row, scratch);
+  if (part->quant != NULL && matrix->format == WEIGHT_GROUPED_FP4) {
+    fp4_row(part, row, matrix->cols, scratch);
+    return scratch;
+  }
   if (part->quant != NULL)
     return blocks_row(part, matrix->keeps_blocks, matrix->dtype, row, matrix->cols, scratch);
   if (matrix->format != WEIGHT_PLAIN) {
@@ -367,8 +400,20 @@ static bool takes_all(const weight_loader_t *loader, const matrix_t *matrix) {
   for (int i = 0; i < matrix->num_parts; i++) {
     const quant_format_t *quant = matrix->parts[i].quant;
     if (quant == NULL || !(loader->ops->weight_formats & 1U << quant->format)) return false;
+    if (matrix->parts[i].factors != NULL) return false;
   }
   return matrix->dtype == loader->dtype && matrix->dtype != DTYPE_F32; /* products in 8 bits */
+}
+
+/* True when every part is of NVFP4 blocks, with factors or without, and the device takes their
+ * codes. */
+static bool takes_fp4(const weight_loader_t *loader, const matrix_t *matrix) {
+  for (int i = 0; i < matrix->num_parts; i++) {
+    const quant_format_t *quant = matrix->parts[i].quant;
+    if (quant == NULL || quant->format != WEIGHT_NVFP4) return false;
+  }
+  return matrix->dtype == loader->dtype && matrix->dtype != DTYPE_F32 &&
+         loader->ops->weight_formats & 1U << WEIGHT_GROUPED_FP4;
 }
 
 int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, int num_roles,
@@ -380,7 +425,12 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
   if (code <= 0) return code;
   code = 0;
   matrix.keeps_blocks = keep_blocks && takes_all(loader, &matrix);
-  if (matrix.keeps_blocks) matrix.format = matrix.parts[0].quant->format;
+  if (matrix.keeps_blocks) {
+    matrix.format = matrix.parts[0].quant->format;
+  } else if (keep_blocks && takes_fp4(loader, &matrix)) {
+    matrix.format = WEIGHT_GROUPED_FP4;
+    matrix.group = matrix.parts[0].quant->group;
+  }
   for (int i = 0; i < matrix.num_parts && code == 0 && loader->planned == NULL; i++) {
     form_t form = matrix.parts[i].tensor->form;
     bool transposed = form == FORM_TRANSPOSED || form == FORM_STACK_TRANSPOSED;
@@ -519,7 +569,8 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint,
   int code = weight_files_open(loader->options->dir, &loader->files, error);
   if (code != 0) return code;
   loader->stored = calloc((size_t)loader->list.count, sizeof(stored_tensor_t *));
-  if (loader->stored == NULL) {
+  loader->factors = calloc((size_t)loader->list.count, sizeof(stored_tensor_t *));
+  if (loader->stored == NULL || loader->factors == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
   }
   code = weights_check(loader, family_layout(family, blueprint), blueprint, error);
@@ -552,6 +603,7 @@ int weight_loader_finish(weight_loader_t *loader, inferd_error_t *error) {
 void weight_loader_close(weight_loader_t *loader) {
   weight_files_close(loader->files);
   free(loader->stored);
+  free(loader->factors);
   free(loader->packed);
   free(loader->kv_scales);
   tensors_free(&loader->list);

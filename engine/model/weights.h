@@ -22,6 +22,8 @@ typedef struct weight_loader {
   weight_files_t *files;          /* owned; NULL for dummy weights */
   const stored_tensor_t **stored; /* [list.count], owned; NULL for dummy weights */
   packed_t *packed; /* [list.count], owned: quantised layers; NULL = the checkpoint has none */
+  /* [list.count], owned: factors of NVFP4 blocks in GGUF files, one of each matrix of a stack */
+  const stored_tensor_t **factors;
   float *kv_scales; /* [layers][K, V], owned; NULL = the files have none */
   int64_t elements_done, elements_total;
   size_t *planned; /* NULL, or the loader only adds here what the tensors will take on the device */

@@ -281,6 +281,33 @@ static int match_packed(const weight_files_t *files, const scheme_t *scheme,
   return packed_find(files, scheme, stem, tensor->shape[0], tensor->cols, taken, out, error);
 }
 
+/* Finds what GGUF files keep beside a tensor of NVFP4 blocks: NAME.scale, a factor of each matrix,
+ * and NAME.input_scale, which is not used: activations keep their own scales. */
+static int match_factors(const weight_files_t *files, const stored_tensor_t *blocks,
+                         const expected_tensor_t *tensor, uint8_t *taken,
+                         const stored_tensor_t **out, inferd_error_t *error) {
+  static const char *const parts[] = {"scale", "input_scale"};
+  const size_t stem = strlen(blocks->name) - strlen("weight");
+  for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%.*s%s", (int)stem, blocks->name, parts[i]);
+    const stored_tensor_t *found = weight_files_find(files, name);
+    if (found == NULL) continue;
+    taken[found - weight_files_at(files, 0)] = 1;
+    if (i > 0) continue;
+    const float *values = (const float *)(const void *)found->data;
+    bool good = strcmp(found->type, "F32") == 0 && found->rank <= 1 &&
+                found->bytes == (size_t)tensor->stack * sizeof(float) &&
+                convert_finite(values, DTYPE_F32, tensor->stack);
+    if (!good)
+      return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                       "tensor %s: is not %lld finite numbers of F32, factors of %s", name,
+                       (long long)tensor->stack, blocks->name);
+    *out = found;
+  }
+  return 0;
+}
+
 /* Finds every expected tensor and marks it as taken. */
 static int match(weight_loader_t *loader, const scheme_t *scheme, const char *prefix,
                  uint8_t *taken, inferd_error_t *error) {
@@ -303,6 +330,8 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
     int code = loader->is_gguf ? check_gguf_type(stored, tensor->cols == 0, error)
                                : weights_check_type(stored, tensor->form, error);
     if (code == 0) code = check_shape(stored, tensor, loader->is_gguf, error);
+    if (code == 0 && stored->quant != NULL && stored->quant->format == WEIGHT_NVFP4)
+      code = match_factors(files, stored, tensor, taken, &loader->factors[i], error);
     if (code != 0) return code;
     taken[stored - weight_files_at(files, 0)] = 1;
   }

@@ -139,6 +139,7 @@ Test(determinism_formats, floats_of_8_bits, .timeout = 600) {
 Test(determinism_formats, stacks_of_experts, .timeout = 600) {
   check_model("gguf-qwen3-moe-k", false);
   check_model("gguf-gpt-oss", false);
+  check_model("gguf-converted-nvfp4-moe", false);
   check_model("gguf-mixtral", false);   /* Q5_1 */
   check_model("gguf-qwen2-moe", false); /* Q4_1 */
   check_model("packed-awq-moe", false);

@@ -4,6 +4,7 @@
  * groups of 32. A mistake must be named with the file, the tensor or the key, and what was found.
  * test_bad_packed.c has the same for a layer of 8 columns.
  */
+#include "engine/file/gguf.h"
 #include "tests/engine/model/maker.h"
 #include "tests/expect.h"
 #include "tests/heap.h"
@@ -508,3 +509,65 @@ MISTAKES(configurations, {"gptq", "7", NO_PART, "quant_method"},
           "\"ignore\" is \"lm_head\""},
          {"w4a16", METHOD("compressed-tensors", ", \"ignore\": [\"lm_head\", 4]"), NO_PART,
           "\"ignore\" is an array, supported: a list of names"})
+
+/* ---- factors beside the NVFP4 blocks of a GGUF file ---- */
+
+#define FACTORS "blk.0.ffn_up_exps.scale"
+
+/* Loads a copy of the file with `length` bytes at `at` replaced. Returns the error. */
+static int load_changed(const uint8_t *good, size_t bytes, size_t at, const void *with,
+                        size_t length, inferd_error_t *error) {
+  static uint8_t copy[1 << 17];
+  maker_t maker;
+  maker_open(&maker);
+  memcpy(copy, good, bytes);
+  memcpy(copy + at, with, length);
+  maker_write_file(&maker, "model.gguf", copy, bytes);
+  int code = maker_load_on_cpu(&maker, DTYPE_BF16, error);
+  maker_finish(&maker);
+  return code;
+}
+
+/* Where the name of the factors stands in the file. */
+static size_t find_name(const uint8_t *bytes, size_t count) {
+  size_t at = 0, length = strlen(FACTORS);
+  while (at + length < count && memcmp(bytes + at, FACTORS, length) != 0) at++;
+  ASSERT_LT(at + length, count);
+  return at;
+}
+
+Test(bad_quantised, factors_of_nvfp4_blocks) {
+  static const char path[] = "tests/vectors/models/gguf-converted-nvfp4-moe/model.gguf";
+  static uint8_t good[1 << 17];
+  inferd_error_t error = {0};
+  gguf_t *gguf;
+  ASSERT_EQ(gguf_open(path, false, &gguf, &error), 0);
+  const gguf_tensor_t *factors = gguf_tensor(gguf, FACTORS);
+  cr_assert_not_null(factors);
+  const size_t begin = factors->begin;
+  FILE *file = fopen(path, "rb");
+  cr_assert_not_null(file);
+  const size_t bytes = fread(good, 1, sizeof(good), file), name = find_name(good, bytes);
+  const struct {
+    size_t at;
+    const void *with;
+    size_t length;
+    const char *message; /* NULL = a good file */
+  } cases[] = {
+      {begin, good + begin, 4, NULL},
+      {begin + 4, &(float){NAN}, 4, FACTORS ": is not 4 finite numbers of F32, factors of blk.0"},
+      {begin, &(float){INFINITY}, 4, "is not 4 finite numbers"},
+      {begin, &(float){3e38f}, 4, "blk.0.ffn_up_exps.weight: holds NaN or infinity"},
+      {name + strlen(FACTORS) + 4, &(uint64_t){3}, 8, "is not 4 finite numbers"},
+      {name, "blk.0.ffn_op_exps.scale", 23, "1 unexpected tensor, first: blk.0.ffn_op_exps.scale"},
+  };
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    int code = load_changed(good, bytes, cases[i].at, cases[i].with, cases[i].length, &error);
+    ASSERT_EQ_FOR(code, (cases[i].message == NULL ? 0 : ERR_MODEL_MALFORMED), "case %zu: %s", i,
+                  error.message);
+    cr_assert(code == 0 || strstr(error.message, cases[i].message) != NULL,
+              "case %zu: \"%s\" is not in \"%s\"", i, cases[i].message, error.message);
+  }
+  fclose(file);
+  gguf_close(gguf);
+}
