@@ -305,6 +305,8 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
   if ((code = check_site(exchange, route, error)) != 0) return code;
   if ((code = check_key(exchange, route, error)) != 0) return code;
   public->source = source_of(exchange);
+  if (public->tenant != 0 || exchange->connection->peer.counted)
+    exchange->connection->client = public->source;
   if (route == NULL) {
     if (exchange->allow == NULL) {
       if ((code = route_refuse(path, error)) != 0) return code;

@@ -8,6 +8,8 @@
 #include "server/http/http_read.h"
 #include "server/tls/tls.h"
 
+#include "engine/base/util.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -72,6 +74,59 @@ static void linger_read(http_t *http, lingerer_t *lingerer) {
       return;
     }
   }
+}
+
+/* ---- room for new connections ---- */
+
+enum { ROOM_CLIENTS = 256, ROOM_MADE = 16, ROOM_IDLE_MS = 1000 };
+
+/* Clients are told apart by a part of their hash. Connections that have shown no key, and those
+ * whose request never came, are one client. */
+static unsigned room_client(const connection_t *connection) {
+  return connection->client == 0 ? 0 : 1 + (unsigned)(connection->client % (ROOM_CLIENTS - 1));
+}
+
+/* Nothing of a request has come, or not the whole head of it, for a second. */
+static bool is_idle(const connection_t *connection) {
+  const config_t *config = connection->http->server->config;
+  double timeout_s =
+      connection->request_begun ? config->header_timeout : config->keep_alive_timeout;
+  uint64_t since_ms = connection->deadline_ms - config_ms(timeout_s);
+  return connection->current == NULL && !connection->killed && !connection->unix_socket &&
+         uv_now(connection->http->loop) - since_ms >= ROOM_IDLE_MS;
+}
+
+static void yield(connection_t *connection) {
+  int unread = 0;
+  if (ioctl(connection->fd, FIONREAD, &unread) != 0 || unread > 0) return; /* a request has come */
+  connection->yields = true;
+  connection->http->yielding++;
+  connection_kill(connection);
+}
+
+/* Every connection that is open may serve its client again, so none is closed unless others are
+ * shut out. Then who has most idle ones loses the oldest of them; one alone is nobody's excess. */
+static void make_room(http_t *http) {
+  int32_t counts[ROOM_CLIENTS] = {0};
+  connection_t *oldest[ROOM_MADE];
+  unsigned most = 0;
+  size_t found = 0;
+  for (connection_t *c = http->connections; c != NULL; c = c->next) {
+    if (is_idle(c)) counts[room_client(c)]++;
+  }
+  for (unsigned i = 1; i < ROOM_CLIENTS; i++) most = counts[i] > counts[most] ? i : most;
+  if (counts[most] < 2) return;
+  for (connection_t *c = http->connections; c != NULL; c = c->next) {
+    if (room_client(c) == most && is_idle(c)) oldest[found++ % ROOM_MADE] = c;
+  }
+  for (size_t i = 0; i < MIN(found, (size_t)ROOM_MADE); i++) yield(oldest[i]);
+}
+
+bool connections_have_room(http_t *http) {
+  int32_t most = http->connections_max - http->handshakes;
+  if (http->connection_count - http->yielding < most) return true;
+  make_room(http);
+  return http->connection_count - http->yielding < most;
 }
 
 /* ---- clients that disconnect ---- */
@@ -198,6 +253,7 @@ static void connection_free(connection_t *connection) {
   }
   if (connection->next != NULL) connection->next->previous = connection->previous;
   http->connection_count--;
+  http->yielding -= connection->yields;
   http->closed_some = true;
   limit_peer_remove(http->limit, &connection->peer);
   read_forget(connection);

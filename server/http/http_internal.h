@@ -59,16 +59,16 @@ struct connection {
   peer_t peer;
   char peer_name[48];
   bool unix_socket;
-  bool tls;           /* fd is one end of a pair, behind which tls.h speaks with the client */
-  bool request_begun; /* a request line has arrived */
-  bool peer_closed;   /* the peer will send nothing more */
-  bool killed;        /* shutdown() was called: libmicrohttpd closes it */
-  bool linger;        /* refused before its body ended: read on after the close */
-  int unread;         /* UNIX sockets: bytes that were not read at the last look; */
-  uint64_t moved;     /* the sum of their changes */
-  strict_t strict;    /* where each request ends */
-  bool refused;       /* the error of the request that strict refused has been written */
-  uint64_t requests;  /* that libmicrohttpd has begun */
+  bool tls;            /* fd is one end of a pair, behind which tls.h speaks with the client */
+  bool request_begun;  /* a request line has arrived */
+  bool peer_closed;    /* the peer will send nothing more */
+  bool killed, yields; /* shutdown() was called: libmicrohttpd closes it; to make room */
+  bool linger;         /* refused before its body ended: read on after the close */
+  int unread;          /* UNIX sockets: bytes that were not read at the last look; */
+  uint64_t moved;      /* the sum of their changes */
+  strict_t strict;     /* where each request ends */
+  bool refused;        /* the error of the request that strict refused has been written */
+  uint64_t requests, client; /* begun by libmicrohttpd; of the last: key, else peer; 0 = unknown */
   struct MHD_Connection *mhd;
   connection_t *next_due;
 };
@@ -110,8 +110,8 @@ struct http {
   connection_t **by_fd; /* [by_fd_size] NULL where no connection has the descriptor */
   int by_fd_size;
   connection_t *due; /* their last answer is sent: the refusal of the next request may follow */
-  int32_t connection_count, connections_max;
-  uint64_t connections_made;
+  int32_t connection_count, connections_max, yielding; /* yielding: how many yield */
+  uint64_t connections_made, accepted, refused;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
   int32_t suspended, lingerer_count;
   http_exchange_t *doomed;
@@ -120,7 +120,6 @@ struct http {
   size_t turn_bytes, reply_turn_max, replies_turn_max; /* printed in this turn; http_stats_t */
   int probe_status[3]; /* of the last answer about readiness, liveness, metrics; 0 = none yet */
   lingerer_t *lingerers;
-  uint64_t accepted, refused;
 };
 
 /* http.c */
@@ -141,6 +140,7 @@ void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_
                        enum MHD_ConnectionNotificationCode code);
 void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd);
 void connection_kill(connection_t *connection);
+bool connections_have_room(http_t *http); /* may close idle ones of the client that has most */
 /* Writes a whole error response to the socket, where libmicrohttpd can no longer do it. */
 void connection_raw_error(connection_t *connection, const inferd_error_t *error,
                           const char *request_id);

@@ -94,7 +94,7 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
     }
     peer_t peer;
     peer_from((struct sockaddr *)&address, &peer);
-    bool full = http->connection_count + http->handshakes >= http->connections_max;
+    bool full = !connections_have_room(http);
     if (full || limit_peer_full(http->limit, &peer)) {
       refuse(http, fd, full);
       continue;

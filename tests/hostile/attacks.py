@@ -156,5 +156,15 @@ class LongPrompts(Attack):
             itertools.cycle(range(start, start + 9973)), 30000)), "max_tokens": 1}
 
 
+class ScoredPrompts(Attack):
+    name, connections = "prefill: 6,000 tokens with scores of each, never the same", 2
+    rounds, clients = 1, 2
+
+    def bodies(self, i):
+        start = 300 + i * 137 % 20000
+        yield "/v1/completions", {"prompt": [start + k % 9973 for k in range(6000)],
+                                  "max_tokens": 1, "prompt_logprobs": 3}
+
+
 ATTACKS = [kind() for kind in (Chain, SideBySide, Union, Regex, Tools, LongText, Tokenize, Echo,
-                               Scores, Flood, LongPrompts)]
+                               Scores, Flood, LongPrompts, ScoredPrompts)]
