@@ -11,6 +11,9 @@
 
 #include <string.h>
 
+/* A byte eight times. */
+#define EACH(byte) (0x0101010101010101u * (byte))
+
 static uint16_t load_u16(const uint8_t *from) {
   return (uint16_t)(from[0] | from[1] << 8);
 }
@@ -19,11 +22,19 @@ static float load_f16(const uint8_t *from) {
   return float_from_f16(load_u16(from));
 }
 
-/* 2 * count nibbles: the low ones of `count` bytes, then the high ones. */
+/* Eight codes at a time, one in each byte. */
+static uint64_t load_eight(const uint8_t *from) {
+  uint64_t eight;
+  memcpy(&eight, from, sizeof eight);
+  return eight;
+}
+
+/* 2 * count nibbles: the low ones of `count` bytes, a multiple of 8, then the high ones. */
 static void nibbles(const uint8_t *from, int32_t count, uint8_t *codes) {
-  for (int32_t i = 0; i < count; i++) {
-    codes[i] = from[i] & 15;
-    codes[count + i] = from[i] >> 4;
+  for (int32_t i = 0; i < count; i += 8) {
+    uint64_t eight = load_eight(from + i), low = eight & EACH(15), high = eight >> 4 & EACH(15);
+    memcpy(codes + i, &low, sizeof low);
+    memcpy(codes + count + i, &high, sizeof high);
   }
 }
 
@@ -69,8 +80,11 @@ static void read_q45_k(const uint8_t *block, bool five, quant_chunk_t *out) {
   unpack_scales(block + 4, out);
   const uint8_t *high = block + 16, *qs = high + (five ? 32 : 0);
   for (int i = 0; i < 4; i++) nibbles(qs + 32 * i, 32, out->codes + 64 * i);
-  for (int i = 0; five && i < 256; i++)
-    out->codes[i] = (uint8_t)(out->codes[i] | (high[i % 32] >> i / 32 & 1) << 4);
+  for (int i = 0; five && i < 256; i += 8) {
+    uint64_t fifth = load_eight(high + i % 32) >> i / 32 & EACH(1);
+    uint64_t eight = load_eight(out->codes + i) | fifth << 4;
+    memcpy(out->codes + i, &eight, sizeof eight);
+  }
 }
 
 /* Q2_K: 16 bytes of scale and minimum, 64 bytes of 2-bit codes, d, dmin. */
