@@ -29,6 +29,14 @@ template <class T> static T most(T a, T b) {
   return b > a ? b : a;
 }
 
+static float add_to_zero(float a, float b) {
+  volatile float x = a, y = b;
+  fesetround(FE_TOWARDZERO);
+  volatile float sum = x + y;
+  fesetround(FE_TONEAREST);
+  return sum;
+}
+
 static float fma_down(float a, float b, float c) {
   volatile float x = a, y = b, z = c;
   fesetround(FE_DOWNWARD);
@@ -119,6 +127,7 @@ static const Rule rules[] = {
     PTX_REAL_1("f64", "dD", double),
     PTX_REAL_ORDER("f32", "pWW", float),
     PTX_REAL_ORDER("f64", "pDD", double),
+    PTX_2("add.rz.f32", "wWW", float, float, add_to_zero(a, b)),
     PTX_3("fma.rn.f32", "wWWW", float, float, fmaf(a, b, c)),
     PTX_3("fma.rn.f64", "dDDD", double, double, fma(a, b, c)),
     PTX_3("fma.rm.f32", "wWWW", float, float, fma_down(a, b, c)),

@@ -123,6 +123,9 @@ TEST(ptx_real_numbers) {
   expect_real("fma.rm.f32 %f0, 0fBF800000, 0f3F800000, 0f33000000;", 0xbf800000);
   expect_real("fma.rm.f32 %f0, 0fBF800000, 0f3F800000, 0fB1000000;", 0xbf800001);
   expect_real("fma.rn.f32 %f0, 0fBF800000, 0f3F800000, 0fB1000000;", 0xbf800000);
+  expect_real("add.rz.f32 %f0, 0f3F800000, 0f33C00000;", 0x3f800000);
+  expect_real("add.rz.f32 %f0, 0fBF800000, 0fB3C00000;", 0xbf800000);
+  expect_real("add.rn.f32 %f0, 0f3F800000, 0f33C00000;", 0x3f800001);
   expect_real("max.f32 %f0, " + nan + ", 0f3F800000;", 0x3f800000);
   expect_real("min.f32 %f0, 0f00000000, " + minus_0 + ";", 0x80000000);
   expect_real("max.f32 %f0, " + minus_0 + ", 0f00000000;", 0);
