@@ -310,17 +310,21 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
     latent_attend(model, layer, in->norm != NULL ? in->normed : in->rows, rows);
     return;
   }
+  block_input_t input = *in;
+  if (layer->attn_gate != NULL && in->norm != NULL) { /* two products read the norm */
+    ops->norm(device, in->normed, in->rows, NULL, in->norm, rows);
+    input = (block_input_t){.rows = in->normed};
+  }
   const fused_linear_t qkv = {
-      .norm = in->norm, .normed = in->normed, .weight = layer->qkv, .bias = layer->qkv_bias};
-  fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, in->rows, &qkv, rows);
+      .norm = input.norm, .normed = input.normed, .weight = layer->qkv, .bias = layer->qkv_bias};
+  fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, input.rows, &qkv, rows);
   multiply(model, model->qkv, layer->qkv_factors, attention_width(&layer->attention), rows);
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, model->attn, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
     const int32_t width = layer->attention.num_heads * layer->attention.head_dim;
     const gating_t gating = {.width = width, .gate_width = width, .sigmoid = true};
-    ops->linear(device, model->attn_gate, in->norm != NULL ? in->normed : in->rows,
-                layer->attn_gate, NULL, NULL, rows);
+    ops->linear(device, model->attn_gate, input.rows, layer->attn_gate, NULL, NULL, rows);
     ops->state->gate(device, model->attn, model->attn, model->attn_gate, &gating, rows);
   }
 }
