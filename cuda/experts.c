@@ -5,12 +5,18 @@
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
+
+size_t experts_bytes(const step_limits_t *limits) {
+  const int32_t hidden = ROUND_UP(limits->hidden_max, GPU_ROW_ALIGN); /* may be of another layer */
+  return gpu_moe_workspace_bytes(hidden, limits->expert_width_max, limits->experts_max,
+                                 limits->experts_top_max);
+}
 
 int experts_prepare(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   if (limits->experts_max == 0) return 0;
-  size_t bytes = gpu_moe_workspace_bytes(limits->hidden_max, limits->expert_width_max,
-                                         limits->experts_max, limits->experts_top_max);
+  size_t bytes = experts_bytes(limits);
   if (bytes == 0) {
     return error_set(error, ERR_CONFIGURATION, NULL,
                      "%d experts of width %d, %d a row, do not run on cuda: at most %d and %d a "

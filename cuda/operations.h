@@ -81,6 +81,7 @@ void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, co
                  float softcap, int32_t first, int32_t rows);
 
 /* experts.c */
+size_t experts_bytes(const step_limits_t *limits); /* of the workspace; 0 = none, or out of range */
 int experts_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
 void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                     const act_t *residual, int32_t width, int32_t rows);

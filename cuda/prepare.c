@@ -3,7 +3,6 @@
  * Engine thread, before READY. All sizes are functions of step_limits_t; a step never allocates.
  */
 #include "cuda/blas.h"
-#include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -257,8 +256,7 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
          BLAS_WORKSPACE + graph_bytes(limits->reqs_max, rank > 0) +
          (size_t)gpu_conv_borders() * (size_t)limits->conv_values_max * sizeof(float) +
-         gpu_moe_workspace_bytes(limits->hidden_max, limits->expert_width_max, limits->experts_max,
-                                 limits->experts_top_max);
+         experts_bytes(limits);
 }
 
 int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *error) {

@@ -293,8 +293,8 @@ __global__ void __launch_bounds__(TILED_THREADS)
 template <class T> __global__ void mix_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
   const size_t row = blockIdx.x;
   for (int i = threadIdx.x * VECTOR; i < args.hidden; i += blockDim.x * VECTOR) {
-    float sum[VECTOR], x[VECTOR];
-    load_8(sum, (const T *)args.residual + row * args.hidden + i);
+    float sum[VECTOR] = {}, x[VECTOR];
+    if (args.residual != nullptr) load_8(sum, (const T *)args.residual + row * args.hidden + i);
     for (int j = 0; j < args.top_k; j++) {
       const size_t pair = row * args.top_k + j;
       const float share = space.shares[pair];
@@ -415,7 +415,7 @@ template <class T> static cudaError_t mix(const gpu_moe_t &all, gpu_stream_t str
     gpu_moe_t args = all;
     args.rows = all.rows - row < GPU_MOE_ROWS ? all.rows - row : GPU_MOE_ROWS;
     args.in = (const T *)all.in + at;
-    args.residual = (const T *)all.residual + at;
+    args.residual = all.residual != nullptr ? (const T *)all.residual + at : nullptr;
     args.out = (T *)all.out + at;
     const cudaError_t status = mix_rows<T>(args, stream);
     if (status != cudaSuccess) return status;
@@ -431,6 +431,6 @@ size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_expert
 }
 
 int gpu_moe(dtype_t dtype, const gpu_moe_t *args, gpu_stream_t stream) {
-  if (!moe_supported(*args) || !activation_gated(args->activation)) return cudaErrorInvalidValue;
+  if (!moe_supported(*args)) return cudaErrorInvalidValue;
   return FOR_DTYPE(dtype, mix, *args, stream);
 }

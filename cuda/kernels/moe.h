@@ -23,13 +23,13 @@ typedef enum gpu_routing {
 } gpu_routing_t;
 
 typedef struct gpu_moe {
-  const void *in, *residual;           /* [rows, hidden] */
-  void *out;                           /* [rows, hidden], may alias residual */
-  const float *router;                 /* [experts, hidden], fp32 */
-  const float *router_bias;            /* [experts] or NULL */
-  const void *up, *down;               /* [experts, 2 width, hidden], [experts, hidden, width] */
+  const void *in, *residual; /* [rows, hidden]; residual may be NULL, for 0 */
+  void *out;                 /* [rows, hidden], may alias residual */
+  const float *router;       /* [experts, hidden], fp32 */
+  const float *router_bias;  /* [experts] or NULL */
+  const void *up, *down;     /* [experts, 2 width or width, hidden], [experts, hidden, width] */
   gpu_packed_t up_packed, down_packed; /* how they are packed, if they are */
-  const float *up_bias, *down_bias;    /* [experts, 2 width], [experts, hidden], or NULL */
+  const float *up_bias, *down_bias;    /* [experts, 2 width or width], [experts, hidden], or NULL */
   int32_t rows, hidden, width, num_experts, top_k; /* hidden and width multiples of 8 */
   int normalise;
   gpu_routing_t routing;
@@ -38,7 +38,7 @@ typedef struct gpu_moe {
   int32_t num_groups, groups_top; /* at most GPU_GROUPS_MAX */
   int group_pairs;
   float share_floor, share_factor, share_more;
-  gpu_activation_t activation; /* a gated one */
+  gpu_activation_t activation; /* with a gated one, the rows of gate and up are 2 width */
   void *workspace; /* gpu_moe_workspace_bytes of these sizes; contents never matter between calls */
 } gpu_moe_t;
 

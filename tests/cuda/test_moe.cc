@@ -9,7 +9,11 @@ struct moe_case_t {
   gpu_routing_t routing = GPU_ROUTING_LOGITS;
   int groups = 1, groups_top = 1;
   float floor = 0;
-  float more = 0; /* share_more */
+  float more = 0;   /* share_more */
+  bool adds = true; /* to a residual */
+
+  bool gated() const { return activation != GPU_RELU2; }
+  size_t up_rows() const { return (size_t)experts * (gated() ? 2 : 1) * width; }
 };
 
 template <class T> struct moe_device {
@@ -23,19 +27,19 @@ template <class T> struct moe_device {
   explicit moe_device(const moe_case_t &c)
       : h_in(random_values<T>((size_t)c.rows * c.hidden, 1)),
         h_residual(random_values<T>((size_t)c.rows * c.hidden, 1)),
-        h_up(random_values<T>((size_t)c.experts * 2 * c.width * c.hidden, 0.2f)),
+        h_up(random_values<T>(c.up_rows() * c.hidden, 0.2f)),
         h_down(random_values<T>((size_t)c.experts * c.hidden * c.width, 0.2f)),
         h_router(random_values<float>((size_t)c.experts * c.hidden, 0.5f)),
         h_router_bias(random_values<float>(c.experts, 1)),
         h_choice_bias(random_values<float>(c.experts, 0.4f)),
-        h_up_bias(random_values<float>((size_t)c.experts * 2 * c.width, 1)),
+        h_up_bias(random_values<float>(c.up_rows(), 1)),
         h_down_bias(random_values<float>((size_t)c.experts * c.hidden, 1)), in(h_in),
         residual(h_residual), up(h_up), down(h_down), out((size_t)c.rows * c.hidden),
         router(h_router), router_bias(h_router_bias), choice_bias(h_choice_bias),
         up_bias(h_up_bias), down_bias(h_down_bias),
         workspace(gpu_moe_workspace_bytes(c.hidden, c.width, c.experts, c.top_k)) {
-    args.in = in.p, args.residual = residual.p, args.out = out.p, args.router = router.p;
-    args.up = up.p, args.down = down.p;
+    args.in = in.p, args.residual = c.adds ? residual.p : nullptr, args.out = out.p;
+    args.router = router.p, args.up = up.p, args.down = down.p;
     if (c.biases)
       args.router_bias = router_bias.p, args.up_bias = up_bias.p, args.down_bias = down_bias.p;
     args.rows = c.rows, args.hidden = c.hidden, args.width = c.width;
@@ -49,6 +53,7 @@ template <class T> struct moe_device {
 };
 
 static double gate_of(gpu_activation_t kind, double gate, double up) {
+  if (kind == GPU_RELU2) return gate > 0 ? gate * gate : 0;
   if (kind == GPU_SILU_MUL) return gate / (1 + std::exp(-gate)) * up;
   if (kind == GPU_CLAMPED_SWIGLU) {
     gate = std::min(gate, 7.0);
@@ -64,9 +69,10 @@ static std::vector<double> expert_reference(const moe_case_t &c, const moe_devic
                                             int e) {
   std::vector<double> act(c.width), out(c.hidden);
   for (int i = 0; i < c.width; i++) {
-    double sums[2];
-    for (int u = 0; u < 2; u++) {
-      const size_t row = ((size_t)e * 2 + u) * c.width + i;
+    double sums[2] = {};
+    const int parts = c.gated() ? 2 : 1;
+    for (int u = 0; u < parts; u++) {
+      const size_t row = ((size_t)e * parts + u) * c.width + i;
       sums[u] = c.biases ? (double)d.h_up_bias[row] : 0;
       for (int k = 0; k < c.hidden; k++)
         sums[u] += (double)to_float(d.h_in[(size_t)r * c.hidden + k]) *
@@ -163,7 +169,7 @@ template <class T> static void moe_case(const moe_case_t &c) {
     double margin;
     const routed_t routed = route_reference(c, d, r, &margin);
     for (int i = 0; i < c.hidden; i++)
-      row[i] = (double)to_float(d.h_residual[(size_t)r * c.hidden + i]);
+      row[i] = c.adds ? (double)to_float(d.h_residual[(size_t)r * c.hidden + i]) : 0;
     for (int j = 0; j < c.top_k; j++) {
       const auto out = expert_reference(c, d, r, routed.order[j]);
       const double share = routed.shares[routed.order[j]];
@@ -182,6 +188,14 @@ TEST(moe_experts) {
   moe_case<bf16_t>({40, 64, 32, 3, 1, false, true, GPU_GELU_TANH_MUL}); /* many rows an expert */
   moe_case<f16_t>({130, 32, 16, 2, 2, true, true});                     /* tiled */
   moe_case<bf16_t>({9, 32, 16, 70, 8, true, false});                    /* most have no row */
+}
+
+/* Nemotron-H; and without a residual. */
+TEST(moe_experts_without_a_gate) {
+  moe_case<bf16_t>({5, 64, 40, 8, 2, true, false, GPU_RELU2});
+  moe_case_t many = {130, 32, 24, 2, 1, true, true, GPU_RELU2}; /* tiled */
+  many.adds = false;
+  moe_case<f16_t>(many);
 }
 
 /* DeepSeek V3 and V2, ERNIE 4.5. */
