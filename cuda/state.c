@@ -87,4 +87,72 @@ static void cuda_conv(device_t *device, act_t *out, const act_t *in, const conv_
   device_note(device, gpu_conv(device->dtype, &args, device->stream), "convolution");
 }
 
-const state_ops_t cuda_state = {.bytes = state_bytes, .make = make_states, .conv = cuda_conv};
+/* With the few by which S moves, so that it begins where a vector may. */
+static int64_t recur_values(int32_t num_heads, int32_t key_dim, int32_t value_dim) {
+  return gpu_recur_values(num_heads, key_dim, value_dim) + GPU_STATE_ALIGN;
+}
+
+static void cuda_recur(device_t *device, act_t *out, act_t *in, act_t *scratch,
+                       const recurrence_t *recurrence) {
+  (void)scratch;
+  const recurrence_t *r = recurrence;
+  if (!device_is_live(device)) return;
+  const gpu_recur_t args = {.states =
+                                states_of(device, r->layer, ROUND_UP(r->offset, GPU_STATE_ALIGN)),
+                            .in = in,
+                            .out = out,
+                            .width = r->width,
+                            .q = r->q,
+                            .k = r->k,
+                            .v = r->v,
+                            .rate = r->rate,
+                            .step = r->step,
+                            .heads = r->num_heads,
+                            .groups = r->num_groups,
+                            .key_dim = r->key_dim,
+                            .value_dim = r->value_dim,
+                            .tiled = r->tiled,
+                            .corrects = r->kind == RECURRENCE_DELTA,
+                            .step_min = r->step_min,
+                            .step_max = r->step_max,
+                            .decay = r->decay->values,
+                            .bias = r->bias->values,
+                            .skip = r->skip != NULL ? r->skip->values : NULL};
+  device_note(device, gpu_recur(device->dtype, &args, device->stream), "recurrence");
+}
+
+static void cuda_gate(device_t *device, act_t *out, const act_t *in, const act_t *gate,
+                      const gating_t *gating, int32_t rows) {
+  if (!device_is_live(device)) return;
+  const gpu_gate_t args = {.in = in,
+                           .gate = gate,
+                           .out = out,
+                           .width = gating->width,
+                           .gate_width = gating->gate_width,
+                           .gate_column = gating->gate_column,
+                           .sigmoid = gating->sigmoid,
+                           .gate_first = gating->gate_first,
+                           .group = gating->group,
+                           .eps = gating->eps,
+                           .weight = gating->weight != NULL ? gating->weight->values : NULL,
+                           .weight_repeats = gating->weight_repeats};
+  device_note(device, gpu_gate(device->dtype, &args, rows, device->stream), "gate");
+}
+
+static void cuda_scale_columns(device_t *device, act_t *values, const vector_t *factors,
+                               int32_t width, int32_t rows) {
+  if (!device_is_live(device)) return;
+  device_note(
+      device,
+      gpu_scale_columns(device->dtype, values, factors->values, width, rows, device->stream),
+      "factors of columns");
+}
+
+const state_ops_t cuda_state = {.key_dim_max = GPU_KEY_DIM_MAX,
+                                .values = recur_values,
+                                .bytes = state_bytes,
+                                .make = make_states,
+                                .conv = cuda_conv,
+                                .recur = cuda_recur,
+                                .gate = cuda_gate,
+                                .scale = cuda_scale_columns};

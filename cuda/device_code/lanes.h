@@ -45,6 +45,20 @@ template <class T> GPU_FN void store_8(T *to, const float (&values)[VECTOR]) {
                           pack<T>(values[4], values[5]), pack<T>(values[6], values[7])));
 }
 
+/* Eight elements, or one where a column does not allow 16-byte accesses. */
+template <class T> GPU_FN void load_some(float (&x)[VECTOR], const T *from) {
+  load_8(x, from);
+}
+template <class T> GPU_FN void load_some(float (&x)[1], const T *from) {
+  x[0] = to_float(*from);
+}
+template <class T> GPU_FN void store_some(T *to, const float (&x)[VECTOR]) {
+  store_8(to, x);
+}
+template <class T> GPU_FN void store_some(T *to, const float (&x)[1]) {
+  *to = from_float<T>(x[0]);
+}
+
 GPU_FN float warp_sum(float value) {
   for (int offset = WARP / 2; offset > 0; offset /= 2)
     value += __shfl_xor_sync(FULL_WARP, value, offset);

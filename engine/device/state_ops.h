@@ -1,13 +1,12 @@
 /* state_ops.h: the part of the back end interface for layers that keep a state of fixed size per
  * sequence beside the KV blocks: short convolutions, gated DeltaNet, Mamba-2.
  *
- * A back end has all functions, those of convolutions alone (key_dim_max), or none (ops_t.state is
- * NULL). A slot holds the states of all such layers of one sequence, in fp32; slot 0 is the null
- * slot, for rows that store nothing. Row r of a batch reads and writes slot state_slots[r]. It
- * starts from a state of zeros if num_computed_tokens is 0, whatever the slot holds; else the slot
- * holds the state behind that many tokens. `begin` runs the copies of slots, in their order, before
- * the forward. Each of state_saves stores the state that a row has behind some token of its chunk
- * in a slot that no row has.
+ * A back end has all functions or none (ops_t.state is NULL). A slot holds the states of all such
+ * layers of one sequence, in fp32; slot 0 is the null slot, for rows that store nothing. Row r of a
+ * batch reads and writes slot state_slots[r]. It starts from a state of zeros if
+ * num_computed_tokens is 0, whatever the slot holds; else the slot holds the state behind that many
+ * tokens. `begin` runs the copies of slots, in their order, before the forward. Each of state_saves
+ * stores the state that a row has behind some token of its chunk in a slot that no row has.
  *
  * `conv` and `recur` are recurrences that go from token to token in one fixed order. So their bits
  * depend neither on the batch nor on how a sequence is cut into chunks, and tokens that were
@@ -87,14 +86,14 @@ typedef struct gating {
 } gating_t;
 
 typedef struct state_ops {
-  int32_t key_dim_max; /* of recurrences; 0 = none: all but bytes, make and conv are NULL */
+  int32_t key_dim_max; /* of recurrences */
   /* Set-up. Numbers of S in the state of a layer: a back end may pad them. */
   int64_t (*values)(int32_t num_heads, int32_t key_dim, int32_t value_dim);
   size_t (*bytes)(const state_desc_t *desc, int32_t num_slots);
   int (*make)(struct device *device, const state_desc_t *desc, inferd_error_t *error);
   /* Step. out[T, out_width]; `out` may be `in` if the columns are the same. */
   void (*conv)(struct device *device, act_t *out, const act_t *in, const conv_t *conv);
-  /* out[T, H Dv]; q and k of `in` are overwritten. `scratch` has [T, 2 H]. */
+  /* out[T, H Dv]; q and k of `in` may be overwritten. `scratch` has [T, 2 H]. */
   void (*recur)(struct device *device, act_t *out, act_t *in, act_t *scratch,
                 const recurrence_t *recurrence);
   /* out[rows, width]; may be `in`. */

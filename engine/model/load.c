@@ -600,7 +600,7 @@ static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (!model_states_run(ops, bp)) return "layers with a state";
   if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
   if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
-  if (bp->attn_gate && (ops->state == NULL || ops->state->gate == NULL)) return "gated attention";
+  if (bp->attn_gate && ops->state == NULL) return "gated attention";
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   return missing ? "experts" : NULL;
 }

@@ -1,54 +1,7 @@
 /* test_state.cc: convolutions of layers with a state against double; the same bits however the
  * sequences are cut into chunks and whatever stands beside them; saved states, and copies of slots.
  */
-#include "cuda/kernels/state/state.h"
-#include "tests/cuda/check.h"
-
-static const int SEQUENCES = 3, SAVE_SLOT = SEQUENCES + 1, SLOTS = SEQUENCES + 2;
-
-/* Rows of a step: row r goes on with counts[r] tokens of sequence sequences[r] behind done[r]. */
-struct step_rows {
-  std::vector<int32_t> sequences, done, counts;
-  gpu_save_t save = {0, 0}; /* of the last row */
-};
-
-/* A step's arrays on the device. */
-struct step_device {
-  std::vector<int32_t> start, lens, slots, first;
-  device_array<int32_t> d_start, d_lens, d_slots, d_first;
-  device_array<gpu_save_t> save;
-  gpu_states_t states = {};
-
-  static std::vector<int32_t> sums(const std::vector<int32_t> &counts) {
-    std::vector<int32_t> made(1, 0);
-    for (int32_t n : counts) made.push_back(made.back() + n);
-    return made;
-  }
-  static std::vector<int32_t> lengths(const step_rows &rows) {
-    std::vector<int32_t> made;
-    for (size_t r = 0; r < rows.done.size(); r++) made.push_back(rows.done[r] + rows.counts[r]);
-    return made;
-  }
-  static std::vector<int32_t> slots_of(const step_rows &rows) {
-    std::vector<int32_t> made;
-    for (int32_t s : rows.sequences) made.push_back(SEQUENCES - s);
-    return made;
-  }
-  static std::vector<int32_t> saves_of(const step_rows &rows) {
-    std::vector<int32_t> made(rows.counts.size() + 1, 0);
-    made.back() = rows.save.slot > 0;
-    return made;
-  }
-  explicit step_device(const step_rows &rows)
-      : start(sums(rows.counts)), lens(lengths(rows)), slots(slots_of(rows)), first(saves_of(rows)),
-        d_start(start), d_lens(lens), d_slots(slots), d_first(first),
-        save(std::vector<gpu_save_t>(1, rows.save)) {
-    states.slots = d_slots.p, states.query_start_loc = d_start.p, states.seq_lens = d_lens.p;
-    states.first_save = d_first.p, states.saves = save.p;
-    states.reqs = (int32_t)rows.counts.size(), states.tokens = start.back();
-    states.decodes = *std::max_element(rows.counts.begin(), rows.counts.end()) <= 1;
-  }
-};
+#include "tests/cuda/state_case.h"
 
 struct conv_case_t {
   int channels, taps, length;
@@ -125,27 +78,6 @@ template <class T> struct conv_layer {
                               all.begin() + (long)slot * values + (c.taps - 1) * c.channels);
   }
 };
-
-/* All sequences from their begin to their end, in chunks of random sizes, `most` tokens at most. */
-template <class L, class T> static void run_chunks(L &layer, int length, int most, T &out) {
-  std::vector<int32_t> done(SEQUENCES, 0);
-  for (;;) {
-    step_rows rows;
-    for (int s = SEQUENCES - 1; s >= 0; s--) {
-      if (done[s] == length || random_below(4) == 0) continue;
-      rows.sequences.push_back(s);
-      rows.done.push_back(done[s]);
-      rows.counts.push_back(std::min(1 + random_below(most), length - done[s]));
-      done[s] += rows.counts.back();
-    }
-    if (!rows.counts.empty()) layer.run(rows, out);
-    if (std::all_of(done.begin(), done.end(), [&](int n) { return n == length; })) return;
-  }
-}
-
-template <class T> static bool same_bits(const std::vector<T> &a, const std::vector<T> &b) {
-  return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 template <class T> static void conv_case(const conv_case_t &c) {
   conv_layer<T> layer(c);

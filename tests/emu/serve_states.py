@@ -30,10 +30,10 @@ def conversations(count):
              "logprobs": 2, "seed": i, "temperature": 0.8 * (i % 2)} for i in range(count)]
 
 
-def check_states(program, name):
+def check_states(program, name, *more):
     """Bits of both devices are near each other; on one they are the same however it computes."""
     bodies = conversations(6)
-    servers = [serve(program, "cpu", name), serve(program, "cuda", name)]
+    servers = [serve(program, device, name, *more) for device in ("cpu", "cuda")]
     expected, got = (server.all(bodies) for server in servers)
     differences = [d for pair in list(zip(expected, got))[::2] for d in compare(*pair)]
     alone = [servers[1].all([body])[0] for body in bodies]
@@ -50,7 +50,7 @@ def check_states(program, name):
     small = ["--block-size", 16, "--num-blocks", 20, "--max-num-batched-tokens", 40,
              "--max-model-len", 128]
     for flags in (whole, small, [*small, *whole]):
-        server = serve(program, "cuda", name, *flags)
+        server = serve(program, "cuda", name, *more, *flags)
         got = answers(server.all(bodies))
         preempted = server.preemptions()
         assert server.stop() == 0, server.text()
@@ -80,3 +80,12 @@ def test_forks_copy_their_state(program):
 
 def test_short_convolutions(program):
     check_states(program, "states")
+
+
+def test_gated_delta_nets(program):
+    check_states(program, "delta")
+
+
+def test_mamba2_and_experts_without_a_gate(program):
+    """In float16: rounding to bfloat16 often changes which experts are chosen."""
+    check_states(program, "scan", "--dtype", "float16")

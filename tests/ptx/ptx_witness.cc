@@ -42,7 +42,9 @@ static const struct Approximate {
 } approximate[] = {
     {"activation_kernel", "erff, tanhf and expf of the toolkit"},
     {"decode_kernel", "tanhf of a capped logit"},
+    {"gate_kernel", "expf of the toolkit"},
     {"prefill_kernel", "tanhf of a capped logit"},
+    {"recur_kernel", "expf and log1pf of the toolkit"},
     {"rope_store_kernel", "multiply and add in one"},
     {"rope_table_kernel", "sinf and cosf of the toolkit"},
     {"route_kernel", "expf of the toolkit"},

@@ -50,19 +50,6 @@ GPU_FN conv_piece_t piece_of(const gpu_states_t &states, const state_row_t &row,
   return made;
 }
 
-template <class T> GPU_FN void load_some(float (&x)[VECTOR], const T *from) {
-  load_8(x, from);
-}
-template <class T> GPU_FN void load_some(float (&x)[1], const T *from) {
-  x[0] = to_float(*from);
-}
-template <class T> GPU_FN void store_some(T *to, const float (&x)[VECTOR]) {
-  store_8(to, x);
-}
-template <class T> GPU_FN void store_some(T *to, const float (&x)[1]) {
-  *to = from_float<T>(x[0]);
-}
-
 /* x of a token; `at` is the first channel. */
 template <class T, int N>
 GPU_FN void load_input(float (&x)[N], const gpu_conv_t &args, int64_t token, int at) {

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { GPU_CONV_TAPS_MAX = 8, GPU_STATE_ALIGN = 4 /* numbers */ };
+enum { GPU_CONV_TAPS_MAX = 8, GPU_KEY_DIM_MAX = 256, GPU_STATE_ALIGN = 4 /* numbers */ };
 
 /* The states of one layer, and the rows of the step that have them. */
 typedef struct gpu_states {
@@ -42,6 +42,40 @@ typedef struct gpu_conv {
 } gpu_conv_t;
 int gpu_conv(dtype_t dtype, const gpu_conv_t *args, gpu_stream_t stream);
 int32_t gpu_conv_borders(void);
+
+/* A recurrence, as recurrence_t. S of a head lies as the threads of recur.cu read it: value columns
+ * padded to a multiple of 32, key rows to 64, 128 or 256, with zeros in the padding. */
+typedef struct gpu_recur {
+  gpu_states_t states; /* of a layer, at S of the first head: a multiple of 16 bytes */
+  const void *in;      /* [T, width]; only read */
+  void *out;           /* [T, heads * value_dim] */
+  int32_t width, q, k, v, rate, step;
+  int32_t heads, groups, key_dim, value_dim;
+  int tiled;    /* 1 = head h is of group h mod groups, else neighbours share a group */
+  int corrects; /* 1 = gated DeltaNet, else Mamba-2 */
+  float step_min, step_max;
+  const float *decay, *bias, *skip; /* [heads]; skip may be NULL */
+} gpu_recur_t;
+int gpu_recur(dtype_t dtype, const gpu_recur_t *args, gpu_stream_t stream);
+/* Numbers of S of all heads; -1 if key_dim is above GPU_KEY_DIM_MAX. */
+int64_t gpu_recur_values(int32_t heads, int32_t key_dim, int32_t value_dim);
+
+/* As gating_t. */
+typedef struct gpu_gate {
+  const void *in, *gate; /* [rows, width], [rows, gate_width] */
+  void *out;             /* [rows, width]; may be `in` */
+  int32_t width, gate_width, gate_column;
+  int sigmoid, gate_first;
+  int32_t group; /* divides width; 0 = no norm */
+  float eps;
+  const float *weight; /* [width], or [group] if it repeats */
+  int weight_repeats;
+} gpu_gate_t;
+int gpu_gate(dtype_t dtype, const gpu_gate_t *args, int32_t rows, gpu_stream_t stream);
+
+/* values[rows, width] *= factors[width] */
+int gpu_scale_columns(dtype_t dtype, void *values, const float *factors, int32_t width,
+                      int32_t rows, gpu_stream_t stream);
 
 /* Copies whole slots, `values` numbers each, one copy after another. */
 typedef struct gpu_state_copy {
