@@ -107,7 +107,7 @@ typedef struct blueprint {
   uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
-  bool experts_stacked; /* Qwen3.5: the files have one tensor for all experts, not one for each */
+  bool experts_stacked; /* one tensor for all experts: not one for each, or (Qwen3-VL) not turned */
   routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
   double share_floor, share_factor, share_more;

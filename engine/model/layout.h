@@ -104,8 +104,7 @@ typedef enum when {
 
 typedef struct tensor_pattern {
   tensor_role_t role;
-  /* Without prefix and ".weight"; '#' is the layer; leading '/' = no prefix, trailing '!' = the
-   * name has no ".weight" or ".bias". */
+  /* Without prefix and ".weight"; '#': the layer; first '/': no prefix; last '!': no ".weight". */
   const char *name;
   dim_t rows, cols;
   when_t weight, bias;
@@ -118,23 +117,24 @@ typedef struct layout {
   const tensor_pattern_t *patterns;
   int num_patterns;
   const char *prefixes[LAYOUT_PREFIXES_MAX]; /* tried in order; NULL ends */
-  const char *ignored[6]; /* names that hold or, after '$', end in one of these; NULL ends */
-  /* Rows i and i + D / 2 of every head of q and k lie side by side: 0, D / 2, 1, D / 2 + 1 ... */
-  bool heads_zipped;
-  /* Fused q, k, v in groups: the heads of q that share a head of k, that head, its head of v. */
-  bool qkv_grouped;
+  const char *ignored[6];   /* names that hold or, after '$', end in one of these; NULL ends */
+  bool heads_zipped;        /* rows i and i + D / 2 of every head of q and k lie side by side */
+  bool experts_interleaved; /* gate and up of stacked experts alternate, row by row */
+  bool qkv_grouped; /* fused q, k, v: heads of q that share a head of k, that head, its head of v */
 } layout_t;
 
 extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2, layout_bert;
-extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte, layout_phi3;
-extern const layout_t layout_gemma, layout_olmo, layout_olmo2, layout_nomic_bert, layout_lfm2;
-extern const layout_t layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid, layout_nemotron_h;
-extern const layout_t layout_flex_olmo, layout_hunyuan_moe, layout_mixtral, layout_qwen_moe;
-extern const layout_t layout_gpt_oss, layout_bamba, layout_deepseek2, layout_deepseek3, layout_glm4;
-extern const layout_t layout_gemma4, layout_routed, layout_ernie_moe, layout_minimax, layout_falcon;
-extern const layout_t layout_gpt_neox, layout_stablelm, layout_cohere, layout_glm, layout_exaone;
-extern const layout_t layout_internlm2, layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj;
-extern const layout_t layout_nemotron, layout_arcee, layout_exaone_moe, layout_hy3, layout_afmoe;
+extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
+extern const layout_t layout_phi3, layout_gemma, layout_olmo, layout_olmo2, layout_nomic_bert;
+extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
+extern const layout_t layout_nemotron_h, layout_flex_olmo, layout_hunyuan_moe, layout_mixtral;
+extern const layout_t layout_qwen_moe, layout_gpt_oss, layout_bamba, layout_deepseek2;
+extern const layout_t layout_deepseek3, layout_glm4, layout_gemma4, layout_routed;
+extern const layout_t layout_ernie_moe, layout_minimax, layout_falcon, layout_gpt_neox;
+extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_exaone, layout_internlm2;
+extern const layout_t layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj;
+extern const layout_t layout_qwen3_vl_moe, layout_nemotron, layout_arcee, layout_exaone_moe;
+extern const layout_t layout_hy3, layout_afmoe;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;

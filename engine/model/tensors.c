@@ -340,15 +340,16 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
   const int32_t copies = count_copies(bp, pattern);
   for (int32_t expert = 0; expert < copies; expert++) {
     expected_tensor_t *tensor = &list->tensors[list->count++];
-    *tensor =
-        (expected_tensor_t){.role = pattern->role,
-                            .layer = layer,
-                            .bias = bias,
-                            .around_zero = bp->norm_plus_one && pattern->role != ROLE_MIX_NORM,
-                            .rows = resolve(pattern->rows, bp, layer),
-                            .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
-                            .copies = copies,
-                            .row_dim = pattern->rows};
+    *tensor = (expected_tensor_t){
+        .role = pattern->role,
+        .layer = layer,
+        .bias = bias,
+        .around_zero = bp->norm_plus_one && pattern->role != ROLE_MIX_NORM,
+        .rows = resolve(pattern->rows, bp, layer),
+        .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
+        .copies = copies,
+        .interleaved = layout->experts_interleaved && pattern->role == ROLE_EXPERT_GATE_UP,
+        .row_dim = pattern->rows};
     tensor->order = find_order(bp, layout, pattern->role);
     if (!bias) {
       tensor->cols = resolve(pattern->cols, bp, layer);

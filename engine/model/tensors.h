@@ -39,6 +39,7 @@ typedef struct expected_tensor {
   int64_t rows, cols; /* of the matrix in use, of each expert; cols = 0: a vector of `rows` */
   head_order_t order;
   segment_order_t segments;
+  bool interleaved;       /* gate and up rows of a stack alternate */
   int64_t stack;          /* matrices in the tensor: experts, else 1 */
   int32_t copies;         /* tensors of this role, one behind the other: experts, heads, else 1 */
   dim_t row_dim, col_dim; /* where the sizes come from, for messages */

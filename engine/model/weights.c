@@ -370,9 +370,7 @@ static int gather_parts(weight_loader_t *loader, const tensor_role_t *roles, int
     matrix->stack = tensor->stack > 1 ? tensor->stack : copies;
     matrix->rows += tensor->rows * matrix->stack;
     matrix->cols = tensor->cols;
-    /* gpt-oss; a stack of plain matrices has all gate rows first */
-    bool plain = tensor->form == FORM_STACK && !tensor->bias;
-    matrix->interleaved = tensor->role == ROLE_EXPERT_GATE_UP && !plain;
+    matrix->interleaved = tensor->interleaved;
     matrix->swapped = tensor->role == ROLE_UP_GATE;
   }
   if (count == 0) return 0;

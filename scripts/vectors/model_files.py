@@ -57,6 +57,14 @@ def name_layers(directory):
         path.write_text(path.read_text().replace(old, new))
 
 
+def turn_experts(directory):
+    """Published files of Qwen3-VL have [experts, in, out], those of transformers [.., out, in]."""
+    for path in directory.glob("*.safetensors"):
+        tensors = {n: t.transpose(1, 2).contiguous() if ".mlp.experts." in n else t
+                   for n, t in load_file(path).items()}
+        save_file(tensors, path, metadata={"format": "pt"})
+
+
 OUTSIDE = ("architectures", "torch_dtype", "eos_token_id", "bos_token_id")
 
 
@@ -69,6 +77,8 @@ def save(model, config, directory, how, dtype, seed=0):
         model.save_pretrained(directory, max_shard_size="60KB" if how == "sharded" else "1GB")
         if config["model_type"] == "kimi_k25":
             name_layers(directory)
+        if config["model_type"] == "qwen3_vl_moe" and how == "plain":
+            turn_experts(directory)
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)
         return

@@ -4,7 +4,8 @@
 As decoder_cases.py: `DRAWS` draws a random config.json, `CASES` are the committed ones.
 """
 
-from model_cases import TINY, deepseek_v3, llama, qwen2, qwen3, with_tower
+from model_cases import (TINY, deepseek_v3, glm4_moe, llama, llama_like, qwen2, qwen3, qwen3_moe,
+                         with_tower, without)
 from decoder_cases import exaone4
 from state_cases import lfm2
 
@@ -12,6 +13,10 @@ SIGHT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
          "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
 TURNED = {"depth": 1, "hidden_size": 16, "num_heads": 2, "num_key_value_heads": 2,
           "intermediate_size": 16, "patch_size": 2, "window_size": 8, "fullatt_block_indexes": [0]}
+
+
+def glm4v_text(*args, **more):
+    return llama_like("", "glm4v_text", *args, **{"rope_theta": 1e4, **more})
 
 
 def wrap(architecture, kind, tower):
@@ -37,6 +42,37 @@ kimi_k25 = wrap("Kimi_K25ForConditionalGeneration", "kimi_k25", {
     "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4,
     "pos_emb_width": 4})
 
+def turned(architecture, kind, dims):
+    """The same of text models whose rope counts in three directions; `dims` of a head turn."""
+    around = wrap(architecture, kind, {"depth": 1, "hidden_size": 16, "num_heads": 2,
+                                       "intermediate_size": 16, "patch_size": 2, "image_size": 8})
+
+    def wrapped(text, tied=False, dtype="float32", **more):
+        half = dims(text) // 2
+        rope = {"rope_type": "default", "rope_theta": text["rope_theta"],
+                "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]}
+        if kind == "qwen3_vl_moe":
+            rope["mrope_interleaved"] = True
+        if kind == "glm4v_moe":
+            rope["partial_rotary_factor"] = 0.5
+        made = around({**without(text, "rope_theta"), "rope_parameters": rope,
+                       "model_type": f"{kind}_text"}, tied, dtype, **more)
+        if kind == "qwen3_vl_moe":
+            made["vision_config"] |= {"num_position_embeddings": 16,
+                                      "deepstack_visual_indexes": [0]}
+        return made
+    return wrapped
+
+
+def head_of(text):
+    return text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+
+
+qwen3_vl_moe = turned("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", head_of)
+glm4v = turned("Glm4vForConditionalGeneration", "glm4v", head_of)
+glm4v_moe = turned("Glm4vMoeForConditionalGeneration", "glm4v_moe", lambda t: head_of(t) // 2)
+
+
 def draw(make, text_of, **more):
     """Around a text model of sizes that are drawn; a run of 16 bits takes all experts."""
     def drawn(rng, dtype):
@@ -48,6 +84,10 @@ def draw(make, text_of, **more):
         elif text_of is lfm2:
             del own["num_hidden_layers"]
             text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), **own)
+        elif text_of in (glm4_moe, qwen3_moe):
+            more_own = {} if dtype == "float32" else {"num_experts_per_tok": 8}
+            text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), head_dim=width,
+                           **own, **more_own)
         else:
             text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), **own)
         return make(text, rng.random() < 0.5, dtype, **more)
@@ -58,6 +98,8 @@ DRAWS = {
     "internvl_qwen2": draw(internvl, qwen2), "internvl_qwen3": draw(internvl, qwen3),
     "lfm2_vl": draw(lfm2_vl, lfm2, projector_hidden_size=16), "llava": draw(llava, llama),
     "smolvlm": draw(smolvlm, llama), "exaone4_5": draw(exaone4_5, exaone4),
+    "qwen3_vl_moe": draw(qwen3_vl_moe, qwen3_moe), "glm4v": draw(glm4v, glm4v_text),
+    "glm4v_moe": draw(glm4v_moe, glm4_moe),
     "kimi_k25": draw(kimi_k25, deepseek_v3, projection_hidden_size=16),
 }
 
@@ -72,4 +114,7 @@ CASES = {
     "wrapped-exaone4-5": ("plain", exaone4_5(exaone4(48, 2, 1, 64, **TINY))),
     "wrapped-kimi-k25": ("plain", kimi_k25(deepseek_v3(48, 2, 64, **TINY),
                                            projection_hidden_size=16)),
+    "wrapped-qwen3-vl-moe": ("plain", qwen3_vl_moe(qwen3_moe(48, 2, 1, 64, head_dim=32, **TINY))),
+    "wrapped-glm4v": ("plain", glm4v(glm4v_text(64, 2, 1, 64, **TINY))),
+    "wrapped-glm4v-moe": ("plain", glm4v_moe(glm4_moe(48, 2, 1, 64, head_dim=32, **TINY))),
 }

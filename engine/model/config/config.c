@@ -449,16 +449,23 @@ static dtype_t stored_dtype(const char *dir, const family_t *family) {
   return dtype;
 }
 
-/* Whether the files have one tensor for all experts of the first layer; false without files. */
-static bool are_stacked(const char *dir, const family_t *family) {
+/* Whether the files have one tensor for all experts of a layer and, of Qwen3-VL, whether its rows
+ * stand as in other matrices; false without files. */
+static bool are_stacked(const char *dir, const family_t *family, const blueprint_t *bp) {
   weight_files_t *files = NULL;
   bool found = false;
   if (weight_files_open(dir, &files, NULL) != 0) return false;
+  int32_t layer = 0;
+  while (layer + 1 < bp->num_layers && !(bp->layer_flags[layer] & LAYER_EXPERTS)) layer++;
+  /* where one matrix is square, the other is not */
+  const char *part = bp->expert_size == bp->hidden_size ? "gate_up_proj" : "down_proj";
+  int64_t rows = bp->expert_size == bp->hidden_size ? 2LL * bp->expert_size : bp->hidden_size;
   for (int i = 0; i < LAYOUT_PREFIXES_MAX && family->layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
-    snprintf(name, sizeof(name), "%slayers.0.mlp.experts.gate_up_proj",
-             family->layout->prefixes[i]);
-    found |= weight_files_find(files, name) != NULL;
+    snprintf(name, sizeof(name), "%slayers.%d.mlp.experts.%s", family->layout->prefixes[i], layer,
+             part);
+    const stored_tensor_t *stored = weight_files_find(files, name);
+    found |= stored != NULL && stored->rank == 3 && stored->shape[1] == rows;
   }
   weight_files_close(files);
   return found;
@@ -540,8 +547,8 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
-  bp->experts_stacked =
-      family->layout == &layout_qwen3_5 && bp->num_experts > 0 && are_stacked(dir, family);
+  bool may_stack = family->layout == &layout_qwen3_5 || family->layout == &layout_qwen3_vl_moe;
+  bp->experts_stacked = may_stack && bp->num_experts > 0 && are_stacked(dir, family, bp);
   return 0;
 }
 

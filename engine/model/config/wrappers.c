@@ -10,6 +10,9 @@
 
 static const wrapper_t wrappers[] = {
     {.architecture = "Exaone4_5_ForConditionalGeneration", .text_type = "exaone4"},
+    {.architecture = "Glm46VForConditionalGeneration",
+     .text_type = "glm4v_text",
+     .text_ties = true},
     {.architecture = "Idefics3ForConditionalGeneration", .text_type = "llama"},
     {.architecture = "InternVLForConditionalGeneration", .text_type = "qwen2", .tied = true},
     {.architecture = "KimiK25ForConditionalGeneration", .text_type = "deepseek_v3", .tied = true},

@@ -154,7 +154,8 @@ const layout_t layout_phi3 = LLAMA_LIKE(phi3_patterns);
 const layout_t layout_olmo2 = LLAMA_LIKE(olmo2_patterns);
 const layout_t layout_mixtral = LLAMA_LIKE(mixtral_patterns);
 const layout_t layout_qwen_moe = LLAMA_LIKE(qwen_moe_patterns);
-const layout_t layout_gpt_oss = LLAMA_LIKE(gpt_oss_patterns);
+const layout_t layout_gpt_oss = {PATTERNS(gpt_oss_patterns), .prefixes = {DECODER_PREFIXES},
+                                 .ignored = {ROTARY_BUFFERS}, .experts_interleaved = true};
 const layout_t layout_starcoder2 = LLAMA_LIKE(starcoder2_patterns);
 const layout_t layout_opt = {
     PATTERNS(opt_patterns),

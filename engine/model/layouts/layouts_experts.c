@@ -21,6 +21,25 @@
 #define CHOICE_BIAS(name, form)                                                                    \
   { ROLE_CHOICE_BIAS, "layers.#." name "!", DIM_EXPERTS, DIM_NONE, WHEN_SCORED, WHEN_NEVER, form }
 
+/* The experts of Qwen3-VL stand in stacks: turned as published, in rows as transformers saves them.
+ */
+#define STACK(role, name, rows, cols, when, form)                                                  \
+  { role, "layers.#.mlp.experts." name "!", rows, cols, when, WHEN_NEVER, form }
+static const tensor_pattern_t qwen3_vl_moe_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+    ROUTER("mlp.gate", WHEN_NEVER),
+    STACK(ROLE_EXPERT_GATE_UP, "gate_up_proj", DIM_EXPERT_UP, DIM_HIDDEN, WHEN_EXPERTS_EACH,
+          FORM_STACK_TRANSPOSED),
+    STACK(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT, WHEN_EXPERTS_EACH,
+          FORM_STACK_TRANSPOSED),
+    STACK(ROLE_EXPERT_GATE_UP, "gate_up_proj", DIM_EXPERT_UP, DIM_HIDDEN, WHEN_EXPERTS_STACKED,
+          FORM_STACK),
+    STACK(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT, WHEN_EXPERTS_STACKED, FORM_STACK),
+};
+
 /* GLM-4.5, dots.llm1, Solar Open. */
 static const tensor_pattern_t routed_patterns[] = {
     DECODER_ROWS,
@@ -146,6 +165,7 @@ const layout_t layout_deepseek2 = LLAMA_LIKE(deepseek2_patterns);
 const layout_t layout_deepseek3 = LLAMA_LIKE(deepseek3_patterns);
 const layout_t layout_flex_olmo = LLAMA_LIKE(flex_olmo_patterns);
 const layout_t layout_hunyuan_moe = LLAMA_LIKE(hunyuan_moe_patterns);
+const layout_t layout_qwen3_vl_moe = LLAMA_LIKE(qwen3_vl_moe_patterns);
 const layout_t layout_routed = LLAMA_LIKE(routed_patterns);
 const layout_t layout_exaone_moe = LLAMA_LIKE(exaone_moe_patterns);
 const layout_t layout_hy3 = LLAMA_LIKE(hy3_patterns);

@@ -92,6 +92,21 @@ Test(families_recent, a_wrapper_has_a_text_model_of_any_family) {
   blueprint_free(&blueprint);
 }
 
+Test(families_recent, text_models_of_glm_stand_in_two_wrappers) {
+  good(WRAPPED("Glm46VForConditionalGeneration", "",
+               "\"model_type\":\"glm4v_moe_text\",\"head_dim\":128,\"num_hidden_layers\":2"));
+  cr_assert_str_eq(blueprint.family, "glm4v_moe");
+  cr_assert(blueprint.qkv_bias && !blueprint.qk_norm && !blueprint.rope_pairs);
+  ASSERT_EQ(blueprint.num_experts, 128);
+  blueprint_free(&blueprint);
+  good(WRAPPED("Glm4vForConditionalGeneration", "",
+               "\"model_type\":\"glm4v_text\",\"rope_parameters\":{\"rope_type\":\"default\","
+               "\"rope_theta\":10000.0,\"mrope_section\":[8,12,12]}"));
+  ASSERT_EQ(blueprint.rope.dims, 128);
+  cr_assert(blueprint.rope_pairs);
+  blueprint_free(&blueprint);
+}
+
 Test(families_recent, a_wrapper_says_whether_the_head_is_the_embedding) {
   const char *const keys[] = {"", ",\"tie_word_embeddings\":true",
                               ",\"tie_word_embeddings\":false"};
