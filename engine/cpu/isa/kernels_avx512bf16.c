@@ -326,6 +326,106 @@ static void attend_values(const attend_t *attend, const space_t *space, int32_t 
 
 static void attend_release(void) {}
 
+/* ---- a decode: few rows, which all see the same keys, read K and V where they are ---- */
+
+/* The products are those of attend_strip in the same order, so the bits are, too: pairs of keys
+ * that no row sees, which are left out here, add zeros there. */
+enum { DIRECT_ROWS = 2 * TILE_ROWS };
+
+INLINE void direct_score_rows(const attend_t *attend, const space_t *space, int32_t row, float *out,
+                              int32_t from, int32_t to, const int rows) {
+  const strip_t *strip = attend->strip;
+  const int32_t first = attend->seen[0].first / KEY_TILE;
+  const int64_t stride = strip->k_stride;
+  const uint16_t *q = attend->q + row * attend->depth;
+  (void)space;
+  for (int32_t s = from / KEY_TILE / PAIR_VECS * PAIR_VECS; s * KEY_TILE < to; s += PAIR_VECS) {
+    vf acc[TILE_ROWS][PAIR_VECS];
+    vu k[PAIR_VECS];
+    const uint16_t *keys[PAIR_VECS];
+    for (int v = 0; v < PAIR_VECS; v++) keys[v] = strip->k[MAX(s + v, first)];
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] =
+        vf_set(0);
+    for (int32_t d = 0; d < strip->head_dim; d += 2) {
+      const bool both = d + 1 < strip->head_dim;
+      UNROLL for (int v = 0; v < PAIR_VECS; v++) {
+        const uint16_t *low = keys[v] + d * stride;
+        k[v] = interleave(low, both ? low + stride : NULL);
+      }
+      UNROLL for (int r = 0; r < rows; r++) {
+        vu a = (vu){0} + load_pair(q + r * attend->depth + d);
+        UNROLL for (int v = 0; v < PAIR_VECS; v++) acc[r][v] = dot_pairs(acc[r][v], a, k[v]);
+      }
+    }
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < PAIR_VECS; v++)
+        vf_store(out + r * SCORE_STRIDE + (s + v) * KEY_TILE, acc[r][v]);
+  }
+}
+
+INLINE void direct_value_tile(const attend_t *attend, int32_t row, const uint16_t *weights,
+                              int64_t dim, const int rows, const int vecs) {
+  const key_range_t seen = attend->seen[0];
+  vf acc[TILE_ROWS][VALUE_VECS];
+  vu v[VALUE_VECS];
+  float *out = attend->acc + row * attend->ldo + dim;
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++) acc[r][i] =
+      vf_load(out + r * attend->ldo + i * VW);
+  for (int32_t j = seen.first / 2 * 2; j < seen.last; j += 2) {
+    const uint16_t *at = (const uint16_t *)attend->strip->v[j / KEY_TILE];
+    const uint16_t *low = at + j % KEY_TILE * attend->ldo + dim, *high = low + attend->ldo;
+    if (j >= seen.first && j + 1 < seen.last) {
+      UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
+    } else { /* a key outside the range is not multiplied: its memory may hold NaN */
+      UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(
+          j >= seen.first ? low + i * VW : NULL, j + 1 < seen.last ? high + i * VW : NULL);
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+      vu w = (vu){0} + load_pair(weights + r * STRIP_KEYS + j);
+      UNROLL for (int i = 0; i < vecs; i++) acc[r][i] = dot_pairs(acc[r][i], w, v[i]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < vecs; i++)
+      vf_store(out + r * attend->ldo + i * VW, acc[r][i]);
+}
+
+INLINE void direct_value_rows(const attend_t *attend, const space_t *space, int32_t row,
+                              const uint16_t *weights, int32_t from, int32_t to, const int rows) {
+  int64_t dim = 0;
+  (void)space, (void)from, (void)to;
+  for (; dim + VALUE_VECS * VW <= attend->ldo; dim += VALUE_VECS * VW)
+    direct_value_tile(attend, row, weights, dim, rows, VALUE_VECS);
+  for (; dim < attend->ldo; dim += VW) direct_value_tile(attend, row, weights, dim, rows, 1);
+}
+
+static void attend_direct(const attend_t *attend) {
+  const space_t own = cut_space(attend), *space = &own;
+  const key_range_t seen = attend->seen[0];
+  const int32_t from = seen.first / STEP_KEYS * STEP_KEYS, to = ROUND_UP(seen.last, STEP_KEYS);
+  const unsigned int control = _mm_getcsr();
+  if (seen.first >= seen.last) return;
+  _mm_setcsr(control | MXCSR_FLUSH);
+  for (int32_t row = 0, rows; row < attend->group; row += rows) {
+    rows = DIV_UP(attend->group - row, DIV_UP(attend->group - row, TILE_ROWS));
+    FOR_ROWS(direct_score_rows, space->scores + row * SCORE_STRIDE, rows)
+  }
+  for (int32_t row = 0; row < attend->group; row++)
+    softmax_row(attend, space->scores + row * SCORE_STRIDE, space->weights + row * STRIP_KEYS, row,
+                from, to);
+  for (int32_t row = 0, rows; row < attend->group; row += rows) {
+    rows = DIV_UP(attend->group - row, DIV_UP(attend->group - row, TILE_ROWS));
+    FOR_ROWS(direct_value_rows, space->weights + row * STRIP_KEYS, rows)
+  }
+  _mm_setcsr(control);
+}
+
+static void attend_pairs(const attend_t *attend) {
+  if (attend->positions == 1 && attend->group <= DIRECT_ROWS &&
+      attend->strip->segment_keys == KEY_TILE)
+    attend_direct(attend);
+  else
+    attend_strip(attend);
+}
+
 /* ---- keys and values in 8 bits ---- */
 
 INLINE void store_bf16(uint16_t *to, vf value) {
@@ -354,7 +454,7 @@ __attribute__((constructor(1001))) static void fill(void) {
   table.stage = stage_bf16;
   table.gemm[DTYPE_BF16] = gemm_pairs;
   table.scores[DTYPE_BF16] = scores_pairs;
-  table.attend = attend_strip;
+  table.attend = attend_pairs;
   table.kv8_type = KV8_TYPE;
   table.kv8_narrow = kv8_narrow;
   table.kv8_widen_keys = kv8_widen_keys;
