@@ -464,6 +464,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_scores.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_embeddings.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_encoders.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_served.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf
