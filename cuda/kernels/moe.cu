@@ -11,7 +11,14 @@
 #include "cuda/kernels/packed_skinny_parts.h"
 #include "cuda/kernels/packed_tiled_parts.h"
 
-enum { ROUTE_WARPS = 8, ROUTE_ROWS = 8, PLACE_THREADS = GPU_EXPERTS_MAX, FEW_ROWS = 32 };
+enum {
+  ROUTE_WARPS = 32,
+  ROUTE_ROWS = 8 /* of a block */,
+  ROUTE_ROWS_FEW = 2,
+  ROUTE_FEW = 256,
+  PLACE_THREADS = GPU_EXPERTS_MAX,
+  FEW_ROWS = 32
+};
 
 /* Workspace of one call; pairs = rows * top_k. */
 typedef struct gpu_moe_space {
@@ -24,22 +31,24 @@ typedef struct gpu_moe_space {
 
 /* ---- routing ---- */
 
-/* Logits of eight rows for one expert, by one warp; the order of sums does not depend on the rows.
+/* Logits of some rows for one expert, by one warp; the order of sums does not depend on the rows.
  */
-template <class T>
-GPU_FN void expert_logits(const gpu_moe_t &args, int first, int expert, float (&sum)[ROUTE_ROWS]) {
+template <class T, int ROWS>
+GPU_FN void expert_logits(const gpu_moe_t &args, int first, int expert, float (&sum)[ROWS]) {
   const float *router = args.router + (size_t)expert * args.hidden;
-  for (int r = 0; r < ROUTE_ROWS; r++) sum[r] = 0.0f;
+  for (int r = 0; r < ROWS; r++) sum[r] = 0.0f;
   for (int i = threadIdx.x % WARP * VECTOR; i < args.hidden; i += WARP * VECTOR) {
+    float weight[VECTOR];
+    load_8_floats(weight, router + i);
     UNROLL
-    for (int r = 0; r < ROUTE_ROWS; r++) {
+    for (int r = 0; r < ROWS; r++) {
       float x[VECTOR];
       if (first + r >= args.rows) continue;
       load_8(x, (const T *)args.in + (size_t)(first + r) * args.hidden + i);
-      for (int j = 0; j < VECTOR; j++) sum[r] = fma_rn(x[j], router[i + j], sum[r]);
+      for (int j = 0; j < VECTOR; j++) sum[r] = fma_rn(x[j], weight[j], sum[r]);
     }
   }
-  for (int r = 0; r < ROUTE_ROWS; r++) {
+  for (int r = 0; r < ROWS; r++) {
     sum[r] = warp_sum(sum[r]);
     if (args.router_bias != nullptr) sum[r] = add_rn(sum[r], args.router_bias[expert]);
   }
@@ -162,26 +171,25 @@ GPU_FN void route_by_logits(const gpu_moe_t &args, const gpu_moe_space_t &space,
   list_experts(args, space, row, chosen, highest, total, logits);
 }
 
-template <class T>
-__global__ void __launch_bounds__(ROUTE_WARPS *WARP)
+template <class T, int ROWS>
+__global__ void __launch_bounds__(ROUTE_WARPS *WARP, 1)
     route_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
-  DYN_SMEM(float, logits); /* [ROUTE_ROWS][experts]; the same for what scores are chosen by */
-  SHARED(chosen, int[ROUTE_WARPS][GPU_EXPERTS_TOP_MAX]);
-  const int warp = threadIdx.x / WARP, first = blockIdx.x * ROUTE_ROWS;
+  DYN_SMEM(float, logits); /* [ROWS][experts]; the same for what scores are chosen by */
+  SHARED(chosen, int[ROWS][GPU_EXPERTS_TOP_MAX]);
+  const int warp = threadIdx.x / WARP, first = blockIdx.x * ROWS;
   for (int expert = warp; expert < args.num_experts; expert += ROUTE_WARPS) {
-    float sum[ROUTE_ROWS];
-    expert_logits<T>(args, first, expert, sum);
+    float sum[ROWS];
+    expert_logits<T, ROWS>(args, first, expert, sum);
     if (threadIdx.x % WARP == 0)
-      for (int r = 0; r < ROUTE_ROWS; r++) logits[r * args.num_experts + expert] = sum[r];
+      for (int r = 0; r < ROWS; r++) logits[r * args.num_experts + expert] = sum[r];
   }
   __syncthreads();
   float *own = logits + warp * args.num_experts;
-  if (first + warp >= args.rows) return;
+  if (warp >= ROWS || first + warp >= args.rows) return;
   if (args.routing == GPU_ROUTING_LOGITS)
     route_by_logits(args, space, first + warp, own, chosen[warp]);
   else
-    route_by_scores(args, space, first + warp, own, own + ROUTE_ROWS * args.num_experts,
-                    chosen[warp]);
+    route_by_scores(args, space, first + warp, own, own + ROWS * args.num_experts, chosen[warp]);
 }
 
 /* ---- places ---- */
@@ -381,6 +389,20 @@ static cudaError_t expert_layer(const gpu_skinny_t &layer, const gpu_moe_space_t
   }
 }
 
+/* A block has two rows while there are multiprocessors for all, else eight, which share what is
+ * read of the router. No bits depend on it. */
+template <class T, int ROWS>
+static cudaError_t route(const gpu_moe_t &args, const gpu_moe_space_t &space, gpu_stream_t stream) {
+  const unsigned blocks = (unsigned)((args.rows + ROWS - 1) / ROWS);
+  const size_t arrays = args.routing == GPU_ROUTING_LOGITS ? 1 : 2;
+  const size_t bytes = arrays * ROWS * (size_t)args.num_experts * sizeof(float);
+  const cudaError_t status = cudaFuncSetAttribute(
+      (const void *)route_kernel<T, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status != cudaSuccess) return status;
+  return LAUNCH((route_kernel<T, ROWS>), (blocks), (ROUTE_WARPS * WARP), bytes, stream, args,
+                space);
+}
+
 template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {
   gpu_moe_space_t space;
   const int32_t pairs = args.rows * args.top_k, experts = args.num_experts;
@@ -392,13 +414,8 @@ template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream
   up.n = args.width, up.k = args.hidden, up.activate = 1, up.activation = args.activation;
   down.in = space.act, down.weight = args.down, down.bias = args.down_bias, down.out = space.sums;
   down.n = args.hidden, down.k = args.width;
-  const unsigned blocks = (unsigned)((args.rows + ROUTE_ROWS - 1) / ROUTE_ROWS);
-  const size_t arrays = args.routing == GPU_ROUTING_LOGITS ? 1 : 2;
-  const size_t bytes = arrays * ROUTE_ROWS * (size_t)experts * sizeof(float);
-  cudaError_t status = cudaFuncSetAttribute(
-      (const void *)route_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (status == cudaSuccess)
-    status = LAUNCH(route_kernel<T>, (blocks), (ROUTE_WARPS * WARP), bytes, stream, args, space);
+  cudaError_t status = args.rows <= ROUTE_FEW ? route<T, ROUTE_ROWS_FEW>(args, space, stream)
+                                              : route<T, ROUTE_ROWS>(args, space, stream);
   if (status == cudaSuccess)
     status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, args.top_k,
                     experts, group);

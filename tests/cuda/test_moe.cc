@@ -211,7 +211,7 @@ TEST(moe_routers_that_score) {
 
 /* Rows alone, and among others: few rows an expert and many take different kernels. */
 TEST(moe_bits_do_not_depend_on_the_batch) {
-  const moe_case_t c = {140, 136, 40, 4, 2, true, true};
+  const moe_case_t c = {300, 136, 40, 4, 2, true, true};
   moe_device<bf16_t> d(c);
   MUST(gpu_moe(DTYPE_BF16, &d.args, nullptr));
   const auto expected = d.out.get();
@@ -223,7 +223,7 @@ TEST(moe_bits_do_not_depend_on_the_batch) {
     args.in = d.in.p + at, args.residual = d.residual.p + at, args.out = out.p, args.rows = rows;
     MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
     check_that(memcmp(out.get().data(), &expected[at], out.count * sizeof(bf16_t)) == 0,
-               std::to_string(rows) + " of 140 rows");
+               std::to_string(rows) + " of 300 rows");
   }
 }
 
