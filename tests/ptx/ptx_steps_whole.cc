@@ -32,6 +32,17 @@ static uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
   return out;
 }
 
+static uint32_t reverse_bits(uint32_t a) {
+  uint32_t out = 0;
+  for (int i = 0; i < 32; i++) out |= (a >> i & 1) << (31 - i);
+  return out;
+}
+
+/* By how much `a` is shifted left for its highest bit to be the first; all ones for 0. */
+static uint32_t find_shift(uint32_t a) {
+  return a != 0 ? (uint32_t)__builtin_clz(a) : UINT32_MAX;
+}
+
 template <class T> static T insert_bits(T from, T into, uint32_t at, uint32_t count) {
   at &= 0xff, count &= 0xff;
   const uint32_t width = sizeof(T) * 8;
@@ -127,6 +138,8 @@ static const Rule rules[] = {
     PTX_1("not.b32", "wW", uint32_t, uint32_t, ~a),
     PTX_1("not.b64", "dD", uint64_t, uint64_t, ~a),
     PTX_1("not.pred", "pP", uint32_t, uint32_t, !a),
+    PTX_1("brev.b32", "wW", uint32_t, uint32_t, reverse_bits(a)),
+    PTX_1("bfind.shiftamt.u32", "wW", uint32_t, uint32_t, find_shift(a)),
     PTX_SHIFT("shl.b16", "hHW", uint16_t, shift_left),
     PTX_SHIFT("shl.b32", "wWW", uint32_t, shift_left),
     PTX_SHIFT("shl.b64", "dDW", uint64_t, shift_left),

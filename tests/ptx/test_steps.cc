@@ -75,6 +75,9 @@ TEST(ptx_whole_numbers) {
   expect("shf.l.wrap.b32 %r0, 0x80000001, 0x7, 33;", 0xf);
   expect("bfi.b32 %r0, 5, -1, 3, 2;", 0xffffffefu);
   expect("bfi.b64 %rd0, 1, 2, 32, 32;", 0x100000002u);
+  expect("brev.b32 %r0, 0x80000006;", 0x60000001);
+  expect("bfind.shiftamt.u32 %r0, 0x00012345;", 15);
+  expect("bfind.shiftamt.u32 %r0, 0;", 0xffffffffu);
   expect("prmt.b32 %r0, 0x33221100, 0x77665544, 0x7250;", 0x77225500);
   expect("prmt.b32 %r0, 0x80, 0x7f00, 0xd8d8;", 0x00ff00ff);
   expect("mov.u16 %rs1, 128; cvt.s16.s8 %rs2, %rs1; mov.b32 %r0, {%rs2, 1};", 0x1ff80);
