@@ -121,7 +121,7 @@ tier_flags = $(foreach t,avx2 avxvnni avx512 avx512vnni avx512bf16 amx neondot n
 JOBS    := $(shell nproc 2>/dev/null || echo 1)
 SUBMAKE  = $(MAKE) --no-print-directory $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 
-.PHONY: all run test check tidy bench parity clean ptxas-report test-programs bench-programs
+.PHONY: all run test check tidy bench parity clean ptxas-report gpu-report test-programs bench-programs
 all: $(BUILD)/inferd $(BUILD)/inferd-bench $(BUILD)/inferd-pull
 
 run:
@@ -494,6 +494,15 @@ compile_commands.json:
 .PHONY: docs
 docs:
 	@scripts/reference
+
+# What can be known of speed without a GPU: fails when a kernel is worse than tests/cuda/performance.md
+# says. REPORT=--write writes the page anew.
+gpu-report:
+	$(if $(NVCC_GOOD),,$(error make gpu-report needs nvcc $(NVCC_MIN) or later))
+	@scripts/bootstrap sass
+	@$(SUBMAKE) CUDA=1 $(filter %.cu.o,$(GPU_OBJECTS))
+	scripts/gpu_report --nvcc "$(NVCC)" --objects $(BUILD)/gpu/cuda/kernels \
+	  --tools $(BUILD)/venv-sass/lib/python3*/site-packages/nvidia/cu13/bin $(REPORT)
 
 ptxas-report:
 	scripts/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas 80 86 89 90a

@@ -198,14 +198,15 @@ static Difference compare(const Snapshot &expected) {
 
 /* ---- Launches ---- */
 
-static void log_line(const std::string &name, const char *state, uint64_t steps,
-                     const std::string &more) {
+static void log_line(const std::string &name, const emu::LaunchShape &shape, const char *state,
+                     uint64_t steps, const std::string &more) {
   static FILE *log = [] {
     const std::string path = setting("PTX_LOG", "");
     return path.empty() ? nullptr : fopen(path.c_str(), "a");
   }();
   if (!log) return;
-  fprintf(log, "%s\t%s\t%llu\t%s\n", name.c_str(), state, (unsigned long long)steps, more.c_str());
+  fprintf(log, "%s\t%s\t%llu\t%s\t%u\t%zu\n", name.c_str(), state, (unsigned long long)steps,
+          more.c_str(), shape.block.x * shape.block.y * shape.block.z, shape.shared_bytes);
   fflush(log);
 }
 
@@ -244,7 +245,7 @@ static bool compare_launch(const emu::Launch &launch, const Program &program) {
     text += ", " + std::to_string(d.words) + " words differ, " + std::to_string(d.close) +
             " by rounding";
   if (d.words && same) text = why;
-  log_line(program.name,
+  log_line(program.name, launch.shape,
            !good     ? "fault"
            : !same   ? "differs"
            : d.words ? "close"
@@ -258,7 +259,8 @@ static bool compare_launch(const emu::Launch &launch, const Program &program) {
 static bool run_alone(const emu::Launch &launch, const Program &program) {
   uint64_t steps;
   const bool good = run_program(program, launch, &steps);
-  log_line(program.name, good ? "alone" : "fault", steps, good ? "" : emu::fault_text());
+  log_line(program.name, launch.shape, good ? "alone" : "fault", steps,
+           good ? "" : emu::fault_text());
   return good;
 }
 
@@ -276,9 +278,9 @@ static bool run_twice(const emu::Launch &launch) {
     const bool small = is_small(launch.shape);
     if (is_alone) return run_alone(launch, *program);
     if (small && !has_had_enough(name)) return compare_launch(launch, *program);
-    log_line(name, small ? "enough" : "large", 0, "");
+    log_line(name, launch.shape, small ? "enough" : "large", 0, "");
   } catch (const Error &e) {
-    log_line(name, "unknown", 0, e.what());
+    log_line(name, launch.shape, "unknown", 0, e.what());
     check_that(false, std::string("ptx of ") + launch.shape.name + ": " + e.what());
   }
   return emu::run_grid(launch);

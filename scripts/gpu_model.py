@@ -1,0 +1,278 @@
+"""gpu_model: a small model of three GPUs, for scripts/gpu_report: times of kernels and steps.
+
+A kernel takes the longest of what bounds it: bytes of device memory, bytes in flight over the
+latency, instructions issued, products, shared memory; and a start. Counts are those of the machine
+code (gpu_sass). Figures rank the kernels and show a change of one; none was ever measured. What is
+assumed stands in MACHINES and in the constants below it.
+"""
+
+import math
+
+# Data sheets: 16-bit flop a clock and multiprocessor (dense), memory in bytes/s.
+MACHINES = {
+    "A100": {"target": "sm_80", "sms": 108, "clock": 1.41e9, "memory": 2.039e12, "flop": 2048,
+             "shared": 164 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
+    "L40S": {"target": "sm_89", "sms": 142, "clock": 2.52e9, "memory": 0.864e12, "flop": 1024,
+             "shared": 100 << 10, "threads": 1536, "blocks": 24, "gap": 1.0},
+    "H100": {"target": "sm_90a", "sms": 132, "clock": 1.755e9, "memory": 3.35e12, "flop": 4096,
+             "shared": 228 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
+}
+READ_SHARE = 0.92     # of the data sheet's bandwidth that a read stream gets
+MMA_SHARE = {"sm_80": 1.0, "sm_89": 1.0, "sm_90a": 0.62}  # of the flop that mma.sync reaches
+LIBRARY_SHARE = 0.80  # of the flop or bytes, of cuBLASLt
+LATENCY = 0.75        # us, device memory under load
+L2_LATENCY = 0.30     # us
+OVERLAPPED = 0.4      # us between dependent kernels that overlap (H100), else `gap`
+SHARED_A_CLOCK = 128  # bytes
+L2_A_CLOCK = 64       # bytes that one multiprocessor reads
+RESERVED = 1024       # bytes of shared memory of a block that the driver takes
+SM_REGISTERS, GRAIN = 65536, 256
+
+MODELS = {
+    "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv": 8, "dim": 64, "width": 8192,
+           "vocab": 128256},
+    "8B": {"layers": 32, "hidden": 4096, "heads": 32, "kv": 8, "dim": 128, "width": 14336,
+           "vocab": 128256},
+    "30B-A3B": {"layers": 48, "hidden": 2048, "heads": 32, "kv": 4, "dim": 128, "width": 768,
+                "vocab": 151936, "experts": 128, "top_k": 8},
+}
+CONTEXT, PREFILL = 1024, 8192
+HALF = "__nv_bfloat16"
+
+
+# ---- one kernel ----
+
+def occupancy(kernel, machine):
+    """Blocks of a kernel that a multiprocessor holds."""
+    warps = kernel["block"] // 32
+    of_warp = -(-kernel["registers"] * 32 // GRAIN) * GRAIN
+    by_registers = SM_REGISTERS // of_warp // 4 * 4 // warps
+    shared = kernel["static"] + kernel["dynamic"] + (0 if kernel["static"] else RESERVED)
+    return max(0, min(by_registers, machine["threads"] // kernel["block"], machine["blocks"],
+                      machine["shared"] // shared))
+
+
+def in_flight(kernel, machine, blocks=None):
+    """Bytes of a multiprocessor that are on their way, with `blocks` blocks in the grid."""
+    held = occupancy(kernel, machine)
+    if blocks is not None:
+        held = min(held, max(1, blocks // machine["sms"]))
+    return held * (kernel["block"] // 32) * kernel["hot"]["streamed"] * kernel.get("stages", 1)
+
+
+def start(kernel, machine):
+    """From the end of the kernel before to the first work of this one."""
+    overlaps = machine["target"] == "sm_90a" and kernel["dependent"]
+    return OVERLAPPED if overlaps else machine["gap"]
+
+
+def issue_us(instructions, machine, sms):
+    return instructions / (4 * machine["clock"] * sms) * 1e6
+
+
+def stream_us(kernel, machine, nbytes, blocks):
+    """A kernel that reads `nbytes` once; blocks beyond those that fit take further turns."""
+    hot, sms = kernel["hot"], min(machine["sms"], blocks)
+    trips = nbytes / hot["streamed"]
+    return start(kernel, machine) + LATENCY + max(
+        nbytes / (machine["memory"] * READ_SHARE) * 1e6,
+        nbytes / (sms * in_flight(kernel, machine, blocks)) * LATENCY,
+        issue_us(trips * hot["instructions"], machine, sms),
+        trips * hot["shared"] / (SHARED_A_CLOCK * machine["clock"] * sms) * 1e6)
+
+
+def product_us(kernel, machine, flop, blocks):
+    """A kernel of `flop` flop on the tensor cores, shared evenly by `blocks`."""
+    hot, wgmma = kernel["hot"], kernel["hgmma"] > 0
+    held = occupancy(kernel, machine) * machine["sms"]
+    full = max(1.0, math.ceil(blocks / held) * held / blocks)  # the last turn is not full
+    rate = machine["flop"] * (1 if wgmma else MMA_SHARE[machine["target"]])
+    trips = flop / hot["flop"]
+    seconds = max(flop / rate, trips * hot["instructions"] / 4,
+                  trips * hot["shared"] / SHARED_A_CLOCK) / (machine["clock"] * machine["sms"])
+    return start(kernel, machine) + LATENCY + seconds * full * 1e6
+
+
+def chain_us(kernel, machine, trips):
+    """A small kernel: so many dependent loads of what lies in L2."""
+    return start(kernel, machine) + trips * L2_LATENCY
+
+
+def library_us(machine, rows, n, k):
+    flop, nbytes = 2 * rows * n * k, 2 * (n * k + rows * (n + k))
+    return machine["gap"] + LATENCY + max(
+        flop / (machine["flop"] * machine["clock"] * machine["sms"]),
+        nbytes / (machine["memory"] * READ_SHARE)) / LIBRARY_SHARE * 1e6
+
+
+# ---- the kernels of a step ----
+
+class Step:
+    """The launches of one step: [(name, us, times)]."""
+
+    def __init__(self, kernels, machine, model):
+        self.kernels, self.machine, self.model = kernels, machine, model
+        self.launches = []
+
+    @staticmethod
+    def normed(rows):
+        """Whether a layer of so many rows norms its inputs itself."""
+        return rows <= NORM_ROWS
+
+    def add(self, name, us, times=1):
+        self.launches.append((name, us, times))
+
+    def kernel(self, name):
+        return self.kernels[name]
+
+    def small(self, name, trips, times=1):
+        self.add(name, chain_us(self.kernel(name), self.machine, trips), times)
+
+    def linear(self, what, rows, n, k, norm, times):
+        """A layer of n outputs (gate and up count) of k inputs."""
+        if rows > 32:
+            return self.add(what, library_us(self.machine, rows, n, k), times)
+        groups, tiles = (1, 1) if rows <= 8 else (2, 2) if rows <= 16 else (4, 2)
+        kernel = self.kernel(f"skinny_kernel<{HALF}, {groups}, {tiles}, {str(norm).lower()}>")
+        blocks = -(-n // (16 * tiles))
+        split = 1
+        while split < 4 and blocks * split < self.machine["sms"]:
+            split *= 2
+        us = stream_us(kernel, self.machine, 2 * n * k, blocks * split)
+        if norm:  # each warp walks its rows, a row's loads at once
+            us += -(-rows // 8) * L2_LATENCY * max(1, k * 2 // 4096)
+        self.add(what, us, times)
+        return None
+
+    def norms(self, rows, times):
+        self.small(f"norm_kernel<{HALF}>", 3 + rows * self.model["hidden"] / 4e6, times)
+
+    def total(self):
+        return sum(us * times for _, us, times in self.launches)
+
+    def count(self):
+        return sum(times for _, _, times in self.launches)
+
+
+def attention(step, rows, queries):
+    """Plan, rotation and attention of one layer; queries 1 is a decode."""
+    model, machine, layers = step.model, step.machine, step.model["layers"]
+    tokens = rows * queries
+    step.small(f"rope_store_kernel<{HALF}>",
+               4 + tokens * (model["heads"] + 2 * model["kv"]) / (machine["sms"] * 64), layers)
+    if queries == 1:
+        kernel = step.kernel(f"decode_kernel<{HALF}, {HALF}, {model['dim']}>")
+        nbytes = rows * CONTEXT * 2 * model["kv"] * model["dim"] * 2
+        pieces = rows * model["kv"] * CONTEXT // 128
+        us = stream_us(kernel, machine, nbytes, max(1, pieces // (kernel["block"] // 32)))
+        step.add("attention", us + 4 * L2_LATENCY, layers)
+        if f"combine_kernel<{HALF}>" in step.kernels:
+            step.small(f"combine_kernel<{HALF}>", 2 + CONTEXT // 128 / 4, layers)
+        return
+    hopper = machine["target"] == "sm_90a"
+    kernel = step.kernel(f"hopper_prefill_kernel<{HALF}, {model['dim']}>" if hopper else
+                         f"prefill_kernel<{HALF}, {HALF}, {model['dim']}>")
+    flop = 2 * queries * queries * model["heads"] * model["dim"]
+    step.add("attention", product_us(kernel, machine, flop, model["heads"] * queries // 128),
+             layers)
+
+
+def dense_block(step, rows, layers):
+    model = step.model
+    step.linear("gate and up", rows, 2 * model["width"], model["hidden"], step.normed(rows), layers)
+    if rows > 32:
+        step.small(f"activation_kernel<{HALF}, 4>", 2 + rows * model["width"] / 4e6, layers)
+    step.linear("down", rows, model["hidden"], model["width"], False, layers)
+
+
+def expert_block(step, rows, layers):
+    """Router, places, experts, their sum."""
+    model, machine = step.model, step.machine
+    experts, top_k, hidden, width = (model[k] for k in ("experts", "top_k", "hidden", "width"))
+    pairs = rows * top_k
+    met = experts * (1 - (1 - top_k / experts) ** rows)
+    step.norms(rows, layers)
+    step.add("route", route_us(step, rows), layers)
+    step.small("place_kernel", 6 + pairs / 256 * 2, layers)
+    name = "expert_skinny_kernel" if pairs / experts <= 32 else "expert_tiled_kernel"
+    kernel = step.kernel(f"{name}<{HALF}, 0>")
+    for what, n, k in (("expert up", 2 * width, hidden), ("expert down", hidden, width)):
+        blocks = int(met * n / 16) if name == "expert_skinny_kernel" else int(met * n / 128)
+        if name == "expert_skinny_kernel":
+            us = stream_us(kernel, machine, met * n * k * 2, max(1, blocks))
+        else:
+            us = max(product_us(kernel, machine, 2 * pairs * n * k, blocks),
+                     met * n * k * 2 / (machine["memory"] * READ_SHARE) * 1e6)
+        step.add(what, us, layers)
+    step.small(f"mix_kernel<{HALF}>", 3 + rows * top_k * hidden / 1e7, layers)
+
+
+NORM_ROWS = 8      # rows up to which a norm is part of the layer's kernel (GPU_NORM_ROWS_MAX)
+SAMPLE_PASSES = 2  # over a row with top_k and top_p
+SAMPLE_LIST = 4.0  # us for the list: bound, ranks, barriers, the draw
+
+
+def route_us(step, rows):
+    """A block has 2 or 8 rows; a warp has experts / warps of them, 256 columns a trip."""
+    model, machine = step.model, step.machine
+    few = 2 if rows <= 256 else 8
+    kernel = step.kernel(f"route_kernel<{HALF}, {few}>")
+    warps = kernel["block"] // 32
+    trips = -(-model["experts"] // warps) * (model["hidden"] // 256)
+    hot = kernel["hot"]  # the compiler may have made one trip of several
+    of_one = max(1, (hot["loads"] - hot["narrow"]) // (2 + few))
+    issued = trips * warps * hot["instructions"] / of_one
+    read = model["experts"] * model["hidden"] * 4 / (L2_A_CLOCK * machine["clock"]) * 1e6
+    turns = -(-rows // (few * machine["sms"]))
+    return (start(kernel, machine) + model["top_k"] * L2_LATENCY +
+            turns * max(trips * L2_LATENCY, issue_us(issued, machine, 1), read))
+
+
+def sample_us(step, rows):
+    """A block a row: passes over the row, which lies in L2, then its list."""
+    kernel, machine, vocab = step.kernel("sample_kernel"), step.machine, step.model["vocab"]
+    ahead = kernel["hot"]["loads"]
+    one = max(vocab * 4 / (L2_A_CLOCK * machine["clock"]) * 1e6,
+              vocab / (kernel["block"] * ahead) * L2_LATENCY)
+    turns = -(-rows // machine["sms"])
+    return start(kernel, machine) + turns * (SAMPLE_PASSES * one + SAMPLE_LIST)
+
+
+def make_step(kernels, machine, model, rows, queries):
+    """The step of `rows` requests of `queries` tokens each."""
+    step = Step(kernels, machine, model)
+    layers, hidden, tokens = model["layers"], model["hidden"], rows * queries
+    qkv = (model["heads"] + 2 * model["kv"]) * model["dim"]
+    step.small("inputs_kernel", 4)
+    step.small("rope_table_kernel", 3)
+    step.small("plan_kernel", 8)
+    step.small(f"embed_kernel<{HALF}>", 2 + tokens * hidden / 4e6)
+    if not step.normed(tokens):
+        step.norms(tokens, 2 * layers if "experts" not in model else layers)
+    step.linear("q, k, v", tokens, qkv, hidden, step.normed(tokens), layers)
+    attention(step, rows, queries)
+    step.linear("o", tokens, hidden, model["heads"] * model["dim"], False, layers)
+    (expert_block if "experts" in model else dense_block)(step, tokens, layers)
+    step.linear("logits", rows, model["vocab"], hidden, step.normed(rows), 1)
+    step.add("sample", sample_us(step, rows))
+    return step
+
+
+def floor_us(machine, model, rows, queries):
+    """What the memory or the tensor cores take at least."""
+    layers, hidden, dim, tokens = (model["layers"], model["hidden"], model["dim"], rows * queries)
+    inner = (model["heads"] + 2 * model["kv"]) * dim * hidden + model["heads"] * dim * hidden
+    expert = 3 * hidden * model["width"]
+    if "experts" in model:
+        share = 1 - (1 - model["top_k"] / model["experts"]) ** tokens
+        read = inner + expert * model["experts"] * share
+        used = inner + expert * model["top_k"]
+    else:
+        read = used = inner + expert
+    head = model["vocab"] * hidden
+    keys = rows * (CONTEXT if queries == 1 else 0) * 2 * model["kv"] * dim * layers
+    nbytes = 2 * (read * layers + head + keys)
+    flop = 2 * tokens * used * layers + 2 * rows * head
+    flop += 2 * queries * queries * model["heads"] * dim * layers if queries > 1 else 0
+    return max(nbytes / (machine["memory"] * READ_SHARE),
+               flop / (machine["flop"] * machine["clock"] * machine["sms"])) * 1e6
