@@ -103,6 +103,14 @@ Test(moving, every_flag_of_llama_server_is_known) {
   expect_all_known("tests/config/flags_llama_server.txt", 400);
 }
 
+/* Flags that were accepted without effect. Variables of the environment have notices too. */
+static int ignored_flags(const config_t *config) {
+  int count = 0;
+  for (int i = 0; i < (int)config->notices.count; i++)
+    count += strstr(config->notices.items[i], "has no meaning here") != NULL;
+  return count;
+}
+
 Test(moving, a_command_line_of_vllm) {
   char words[] = "m -tp 1 -dp=1 --max-model-len -1 --generation-config vllm --spec-tokens 3 "
                  "--device-memory-utilization 0.5 --no-use-tqdm-on-load --api-key a b";
@@ -118,7 +126,7 @@ Test(moving, a_command_line_of_vllm) {
   EXPECT_EQ(config.num_speculative_tokens, 3);
   cr_expect(config.memory == 0.5);
   EXPECT_EQ(config.api_key.count, 2);
-  EXPECT_EQ(config.notices.count, 3);
+  EXPECT_EQ(ignored_flags(&config), 3);
   config_free(&config);
 }
 

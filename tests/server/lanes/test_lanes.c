@@ -124,7 +124,7 @@ Test(lanes, a_new_client_comes_next) {
 Test(lanes, turns_are_paid_in_time) {
   enum { EACH = 20 };
   for (int i = 0; i < EACH; i++) {
-    submit('a', 1, LANE_HEAVY, false)->spins = 400;
+    submit('a', 1, LANE_HEAVY, false)->spins = 2000;
     submit('b', 2, LANE_HEAVY, false)->spins = 4;
   }
   uv_run(&loop, UV_RUN_DEFAULT);
