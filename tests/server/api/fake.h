@@ -39,7 +39,7 @@ typedef struct fake_exchange {
   inferd_error_t error;                /* when exchange_error answered */
   char content_type[96], headers[512]; /* "name: value\n" */
   char *body; /* of a reply, or all bytes of the stream so far; NUL behind */
-  size_t body_length;
+  size_t body_length, body_capacity;
   int writes;
   size_t largest_write;
   pieces_t pieces;                /* of a stream that is printed when it is taken */

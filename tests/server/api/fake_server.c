@@ -248,7 +248,11 @@ void exchange_stream(exchange_t *exchange) {
 }
 
 static void add_body(fake_exchange_t *fake, const char *bytes, size_t length) {
-  fake->body = realloc(fake->body, fake->body_length + length + 1);
+  size_t need = fake->body_length + length + 1;
+  if (need > fake->body_capacity) { /* by half: streams of megabytes come in pieces of 50 bytes */
+    fake->body_capacity = need + need / 2;
+    fake->body = realloc(fake->body, fake->body_capacity);
+  }
   memcpy(fake->body + fake->body_length, bytes, length);
   fake->body_length += length;
   fake->body[fake->body_length] = '\0';
