@@ -129,7 +129,8 @@ static int open_stream(swap_state_t *swap) {
   return status ? status : (int)cudaEventCreate(&swap->done);
 }
 
-static int swap_pool(device_t *device, int32_t num_blocks, inferd_error_t *error) {
+static int swap_pool(device_t *device, int32_t num_blocks, void *memory, inferd_error_t *error) {
+  CHECK(memory == NULL);
   CHECK(device->swap == NULL);
   CHECK(device->kv.base);
   CHECK_GT(num_blocks, 0);

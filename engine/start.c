@@ -158,7 +158,8 @@ static int64_t swap_space(const engine_t *engine) {
 }
 
 static int check_swap(const engine_t *engine, inferd_error_t *error) {
-  if (swap_space(engine) > 0 && engine->ops->swap == NULL) {
+  bool swaps = engine->ops->swap != NULL && !engine->ops->swap->is_lent;
+  if (swap_space(engine) > 0 && !swaps) {
     return error_set(error, ERR_CONFIGURATION, "swap_space",
                      "swap_space is %g GiB; it must be 0, because %s cannot swap",
                      (double)swap_space(engine) / GIB, engine->ops->name);
@@ -412,7 +413,7 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
         "swap_space is %lld bytes; it must be 0, or hold a block of %d tokens, %zu bytes",
         (long long)bytes, plan->kv.block_size, one);
   }
-  int code = engine->ops->swap->pool(engine->device, (int32_t)count, error);
+  int code = engine->ops->swap->pool(engine->device, (int32_t)count, NULL, error);
   if (!code) code = drafter_swap_pool(engine, (int32_t)count, error);
   if (code == ERR_NO_MEMORY && !asked) {
     engine_say(engine, "warning: no host memory to swap to: %s", error->message);

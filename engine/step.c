@@ -89,15 +89,24 @@ static void note_swap_rate(engine_t *engine) {
   swap->block_ns = engine->host_block_bytes * 1e9 / engine->ops->swap->rate(engine->device);
 }
 
+typedef void swap_function_t(device_t *device, const block_swap_t *swaps, int32_t count);
+
+static void launch(engine_t *engine, swap_function_t *copy, const block_swap_t *swaps,
+                   int32_t count) {
+  if (count == 0) return;
+  activity_enter(&engine->activity, ENGINE_LAUNCHES);
+  copy(engine->device, swaps, count);
+  device_t *drafter = drafter_device(engine);
+  if (drafter != NULL) copy(drafter, swaps, count);
+}
+
 static void launch_swaps(engine_t *engine) {
   const plan_t *plan = &engine->scheduler->plan;
-  if (plan->num_swap_out == 0 && plan->num_swap_in == 0) return;
-  activity_enter(&engine->activity, ENGINE_LAUNCHES);
+  const swap_ops_t *ops = engine->ops->swap;
+  if (ops == NULL) return;
   CHECK(plan->num_swap_out == 0 || plan->num_swap_in == 0);
-  if (plan->num_swap_out > 0)
-    engine->ops->swap->out(engine->device, plan->swaps, plan->num_swap_out);
-  if (plan->num_swap_in > 0) engine->ops->swap->in(engine->device, plan->swaps, plan->num_swap_in);
-  drafter_swap(engine);
+  launch(engine, ops->out, plan->swaps, plan->num_swap_out);
+  launch(engine, ops->in, plan->swaps, plan->num_swap_in);
 }
 
 step_t *engine_plan(engine_t *engine, uint64_t now_ns) {

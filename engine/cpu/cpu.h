@@ -67,6 +67,10 @@ struct device {
   /* a strip of a pool in 8 bits as numbers: [threads] of K [widened_keys bytes], then V */
   uint8_t *widened;
   size_t widened_bytes, widened_keys;
+  /* blocks of a mapped file, swap.c */
+  uint8_t *swap_base;
+  int32_t swap_blocks;
+  double swap_rate;
   /* states of sequences, state.c */
   state_desc_t state;
   float *states;
@@ -134,6 +138,7 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
 
 /* latent.c */
 extern const latent_ops_t cpu_latent_ops;
+extern const swap_ops_t cpu_swap_ops; /* swap.c */
 
 /* per_layer.c */
 extern const per_layer_ops_t cpu_per_layer_ops;

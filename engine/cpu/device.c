@@ -178,6 +178,7 @@ const ops_t ops_cpu = {
     .kv_groups = true,
     .weight_formats = (2U << WEIGHT_GROUPED_FP4) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .state = &cpu_state_ops,
+    .swap = &cpu_swap_ops,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

@@ -156,7 +156,7 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
 
 int drafter_swap_pool(engine_t *engine, int32_t num_blocks, inferd_error_t *error) {
   return engine->drafter != NULL
-             ? engine->ops->swap->pool(engine->drafter->device, num_blocks, error)
+             ? engine->ops->swap->pool(engine->drafter->device, num_blocks, NULL, error)
              : 0;
 }
 
@@ -235,13 +235,10 @@ static void give_up(engine_t *engine) {
     engine->options.log(engine->options.context, "the draft model failed: no more draft tokens");
 }
 
-void drafter_swap(engine_t *engine) {
-  const plan_t *plan = &engine->scheduler->plan;
+device_t *drafter_device(const engine_t *engine) {
   const drafter_t *drafter = engine->drafter;
-  if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
-  if (plan->num_swap_out > 0)
-    engine->ops->swap->out(drafter->device, plan->swaps, plan->num_swap_out);
-  if (plan->num_swap_in > 0) engine->ops->swap->in(drafter->device, plan->swaps, plan->num_swap_in);
+  bool works = drafter != NULL && engine->scheduler->options.draft.tokens_max > 0;
+  return works ? drafter->device : NULL;
 }
 
 void drafter_propose(engine_t *engine, step_t *step) {

@@ -34,8 +34,8 @@ int drafter_load(struct engine *engine, const kv_cache_desc_t *kv, const step_li
 int drafter_swap_pool(struct engine *engine, int32_t num_blocks, inferd_error_t *error);
 void drafter_free(struct engine *engine);
 
-/* Launches the swaps of the plan that was just made, for the pools of the draft model. */
-void drafter_swap(struct engine *engine);
+/* The device whose pool of KV blocks holds what the large model's holds; NULL = there is none. */
+struct device *drafter_device(const struct engine *engine);
 /* Between plan and batch: draws the draft tokens of the step's plan and writes them into the
  * `tokens` of the sequences. Waits for the draft model's device. */
 void drafter_propose(struct engine *engine, struct step *step);

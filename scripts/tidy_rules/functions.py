@@ -23,7 +23,6 @@ FOR_OTHERS = {
     "float_print": "a test compares it with printf over a million floats",
     "token_quote": "a test of how the strings of tokens are written",
     "log_access_format": "a test reads the line that the access log would have",
-    "kv_block": "a double of the back end swaps blocks of the pool",
     "gguf_has_quant": "a test of which names mean which quantisation",
     "bench_percentile": "a test of inferd-bench's figures",
     "auth_comparisons": "a test counts the digests that a check of a key compares",

@@ -158,7 +158,8 @@ static int fake_kv_cache(device_t *d, const kv_cache_desc_t *desc, inferd_error_
   return 0;
 }
 
-static int fake_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
+static int fake_pool(device_t *d, int32_t num_blocks, void *memory, inferd_error_t *error) {
+  (void)memory;
   d->host = calloc((size_t)num_blocks * (size_t)d->block_size, sizeof *d->host);
   return d->host ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
 }

@@ -13,7 +13,8 @@ static int32_t references[SIM_HOST_BLOCKS_MAX];
 
 /* ---- the device's part ---- */
 
-static int sim_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
+static int sim_pool(device_t *d, int32_t num_blocks, void *memory, inferd_error_t *error) {
+  (void)memory;
   sim_host_t *host = device_host(d);
   host->slots = calloc((size_t)num_blocks * (size_t)host->block_size, sizeof *host->slots);
   if (!host->slots) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the host pool");

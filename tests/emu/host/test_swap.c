@@ -139,7 +139,7 @@ static void open_bench(bench_t *t, bool fp8) {
     cr_assert_eq(ops_cuda.weight(t->device, &source, &t->tables[l], &error), 0);
   }
   cr_assert_eq(ops_cuda.kv_cache(t->device, &desc, &error), 0, "%s", error.message);
-  cr_assert_eq(ops_cuda.swap->pool(t->device, HOST_BLOCKS, &error), 0, "%s", error.message);
+  cr_assert_eq(ops_cuda.swap->pool(t->device, HOST_BLOCKS, NULL, &error), 0, "%s", error.message);
   cr_assert(ops_cuda.swap->rate(t->device) > 0);
   cr_assert_eq(ops_cuda.prepare(t->device, &limits, &error), 0, "%s", error.message);
   t->qkv = ops_cuda.buffer(t->device, TOKENS, WIDTH);
@@ -345,9 +345,9 @@ Test(swap, no_pool) {
       setenv("EMU_FAIL", calls[i], 1);
       bool good = ops_cuda.open(&options, &d, &error) == 0 &&
                   ops_cuda.kv_cache(d, &desc, &error) == 0 &&
-                  ops_cuda.swap->pool(d, HOST_BLOCKS, &error) < 0 && d->swap == NULL &&
+                  ops_cuda.swap->pool(d, HOST_BLOCKS, NULL, &error) < 0 && d->swap == NULL &&
                   strstr(error.message, "host pool") && d->fault == 0 &&
-                  ops_cuda.swap->pool(d, HOST_BLOCKS, &error) == 0;
+                  ops_cuda.swap->pool(d, HOST_BLOCKS, NULL, &error) == 0;
       if (good) ops_cuda.close(d);
       _exit(good ? 0 : 1);
     }

@@ -40,7 +40,8 @@ static uint8_t *at(const device_t *d, int32_t host, int32_t layer) {
   return pool_of(d)->bytes + index * widest(d);
 }
 
-static int double_pool(device_t *d, int32_t num_blocks, inferd_error_t *error) {
+static int double_pool(device_t *d, int32_t num_blocks, void *memory, inferd_error_t *error) {
+  CHECK(memory == NULL);
   host_pool_t *pool = pool_of(NULL);
   pool->bytes = malloc((size_t)num_blocks * layers(d) * widest(d));
   if (!pool->bytes) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the host pool");
