@@ -52,6 +52,7 @@ static event_t end_event(const sequence_t *seq, event_kind_t kind, finish_reason
       .num_output_tokens = seq->num_output_tokens,
       .cumulative_logprob = seq->cumulative_logprob,
       .num_cached_tokens = first->num_cached_tokens,
+      .num_floor_tokens = first->num_floor_tokens,
       .first_scheduled_ns = first->first_scheduled_ns,
       .first_token_ns = first->first_token_ns,
   };
@@ -219,6 +220,7 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   event.kind = EVENT_TOKEN;
   event.position = seq->num_output_tokens - 1;
   event.num_cached_tokens = seq->group->sequence.num_cached_tokens;
+  event.num_floor_tokens = seq->group->sequence.num_floor_tokens;
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
   if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;

@@ -44,6 +44,7 @@ void engine_options_default(engine_options_t *options) {
       .max_skips = DEFAULT_MAX_SKIPS,
       .max_preemptions = DEFAULT_MAX_PREEMPTIONS,
       .swap_space_bytes = -1,
+      .prefix_cache_bytes = -1,
       .max_logprobs = LOGPROBS_MAX,
       .max_queue_requests = DEFAULT_MAX_QUEUE_REQUESTS,
       .max_queue_time_s = DEFAULT_MAX_QUEUE_TIME_S,
@@ -65,6 +66,12 @@ static void publish_stats(engine_t *engine) {
   stats->blocks_used = pool->num_blocks - 1 - pool->num_free;
   stats->host_blocks_free = scheduler->swap.num_free;
   stats->host_blocks_used = scheduler->options.swap.num_blocks - scheduler->swap.num_free;
+  if (pool->floor != NULL) {
+    const floor_t *floor = pool->floor;
+    stats->floor_out_blocks = floor->num_stored;
+    stats->floor_in_blocks = floor->num_brought;
+    stats->floor_damaged_blocks = floor->num_damaged;
+  }
   stats->waiting_tokens = atomic_load(&engine->queued_tokens);
   stats->preemptions = scheduler->num_preemptions;
   stats->preemptions_swap = scheduler->swap.num_groups_out;
@@ -330,6 +337,8 @@ static int run_step(engine_t *engine) {
     publish_stats(engine);
     constrain_next_step(engine);
     if (engine->scheduler->slices.num_open > 0) return 0; /* an admission goes on */
+    const floor_t *floor = engine->pool->floor;
+    if (floor != NULL && floor->num_leaving > 0) return 0; /* blocks leave */
     /* masks are still being made, here or by threads that wake this one, or are ready to be used */
     if (waited) return engine->constrain.rests ? HELPED_SLEEP_MS : 0;
     if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
@@ -370,6 +379,7 @@ int engine_iterate(engine_t *engine) {
 void engine_end(engine_t *engine) {
   engine_complete_all(engine);
   refuse_rest(engine, 0);
+  if (atomic_load(&engine->state) == ENGINE_READY) engine_flush_floor(engine);
 }
 
 static void *engine_main(void *context) {
@@ -463,7 +473,8 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
  * memory: NULL would mean the default. */
 static bool copy_strings(engine_t *engine) {
   engine_options_t *to = &engine->options;
-  const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->isa, &to->dtype};
+  const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->isa, &to->dtype,
+                            &to->prefix_cache_file};
   bool complete = true;
   _Static_assert(ARRAY_LEN(strings) == ARRAY_LEN(engine->strings), "a copy of each");
   for (size_t i = 0; i < ARRAY_LEN(strings); i++) {

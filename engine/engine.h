@@ -35,7 +35,7 @@ typedef struct engine_options {
   int32_t max_num_batched_tokens;       /* tokens of a step; 0: 512, on a GPU 4096 */
   int32_t long_prefill_token_threshold; /* scheduler.h; 0 = off */
   draft_options_t draft;                /* speculative decoding; tokens_max 0 = off */
-  const char *draft_model_dir;          /* the draft model; NULL = prompt lookup */
+  const char *draft_model_dir, *prefix_cache_file; /* NULL = prompt lookup; = host memory */
   /* Low-rank adapters: slots (0 = none, at most LORAS_MAX), largest rank, and the adapters that are
    * loaded at start into slots 1.. . The strings of lora_dirs must live as long as the engine. */
   int32_t max_loras, max_lora_rank;
@@ -44,7 +44,7 @@ typedef struct engine_options {
   bool enable_chunked_prefill, enable_prefix_caching;
   bool short_prompts_pass, priority_policy, fair_share, slo_policy; /* scheduler.h; slo: ageing */
   int32_t max_skips, max_preemptions, max_step_ms; /* scheduler.h; ms -1 = the back end's */
-  int64_t swap_space_bytes; /* of the host pool; -1 = 4 GiB on a GPU that can swap, else 0 */
+  int64_t swap_space_bytes, prefix_cache_bytes;    /* -1 = 4 GiB: on a GPU, with a file; else 0 */
   preemption_mode_t preemption_mode;
   double watermark;                         /* share of the pool kept free at admission, [0, 1) */
   int32_t max_queue_requests, max_logprobs; /* that wait; that a request may ask for */
@@ -71,13 +71,13 @@ typedef enum engine_state {
 
 /* Known once the state is READY; constant afterwards. */
 typedef struct engine_info {
-  int32_t max_model_len; /* effective context, in tokens */
-  int32_t vocab_size;    /* prompt ids are below it: rows of the embedding */
-  int32_t block_size, num_blocks, num_host_blocks; /* with the null block; 0 = no swapping */
+  int32_t max_model_len;                     /* effective context, in tokens */
+  int32_t vocab_size;                        /* prompt ids are below it: rows of the embedding */
+  int32_t block_size, num_blocks;            /* with the null block */
+  int32_t num_host_blocks, num_floor_blocks; /* 0 = no swapping; no floor (floor.h) */
   int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
   int32_t max_num_seqs, max_num_batched_tokens;
-  int32_t primary_eos;
-  int32_t num_stop_ids; /* the model's further EOS ids */
+  int32_t primary_eos, num_stop_ids; /* num_stop_ids: the model's further EOS ids */
   const int32_t *stop_ids;
   /* generation_config defaults; NaN / -1 = not given */
   float temperature, top_p, min_p, repetition_penalty;

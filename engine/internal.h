@@ -21,7 +21,7 @@
 #include "engine/sample/beam.h"
 #include "engine/sample/constrain.h"
 #include "engine/schedule/drafter.h"
-#include "engine/schedule/scheduler.h"
+#include "engine/schedule/floor/floor_file.h"
 #include "engine/share.h"
 #include "engine/step.h"
 
@@ -37,7 +37,7 @@ _Static_assert(sizeof(engine_stats_t) % sizeof(uint64_t) == 0, "the seqlock copi
 
 struct engine {
   engine_options_t options;
-  char *strings[4]; /* owned copies of the strings in `options` */
+  char *strings[5]; /* owned copies of the strings in `options` */
   backend_choice_t backend;
   pthread_t thread;
   bool thread_started;
@@ -56,12 +56,12 @@ struct engine {
   engine_info_t info;
   embedding_info_t embedding;     /* of `info`, if prompts become vectors */
   dense_layer_t dense[DENSE_MAX]; /* behind the pooling */
-  int32_t num_dense;
-  int32_t num_pooled; /* entries of step->pooled, while a step is committed */
+  int32_t num_dense, num_pooled;  /* num_pooled: of step->pooled, while a step is committed */
   bool embeds;
   const char **labels;             /* of `embedding`, owned */
   int32_t stop_ids[MODEL_EOS_MAX]; /* EOS ids except the primary one */
   block_pool_t *pool;
+  floor_file_t floor_file; /* of pool->floor; zeroed = none */
   scheduler_t *scheduler;
   int32_t logits_rows_max;
   constrain_t constrain;

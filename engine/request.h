@@ -79,7 +79,7 @@ typedef struct event {
   bool top_lent;    /* `top` lies in the memory of the request: it stays until that is freed */
   const char *text; /* [text_length] bytes that may be sent now; the last event has the held text */
   uint32_t text_length;
-  int32_t num_cached_tokens; /* of the prompt; also of TOKEN */
+  int32_t num_cached_tokens, num_floor_tokens; /* of the prompt; also of TOKEN */
   /* Fields of DONE and CHOICE_DONE. */
   finish_reason_t finish;
   int32_t error_code;        /* ERR_ when finish is FINISH_ERROR */

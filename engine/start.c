@@ -7,6 +7,7 @@
 #include "engine/file/gguf.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
+#include "engine/schedule/floor/floor_start.h"
 #include "engine/schedule/window/kv_plan.h"
 #include "engine/schedule/window/side_blocks.h"
 
@@ -145,6 +146,7 @@ typedef struct memory_plan {
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
   int32_t max_model_len;
   int32_t in_flight; /* most tokens of a sequence, with window groups */
+  floor_plan_t floor;
 } memory_plan_t;
 
 /* Bytes of host memory for the blocks of swapped requests. If the KV pool is in host memory, there
@@ -397,37 +399,6 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   return code;
 }
 
-/* Makes the host pool. If the user did not set swap_space, failing to allocate the default pool is
- * not an error. */
-static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
-  int64_t bytes = swap_space(engine);
-  if (bytes == 0) return 0;
-  size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
-  int64_t count = bytes / (int64_t)one;
-  bool asked = engine->options.swap_space_bytes > 0;
-  if (!asked && count > plan->kv.num_blocks) count = plan->kv.num_blocks;
-  if (count > INT32_MAX / 2) count = INT32_MAX / 2;
-  if (count == 0) {
-    return error_set(
-        error, ERR_CONFIGURATION, "swap_space",
-        "swap_space is %lld bytes; it must be 0, or hold a block of %d tokens, %zu bytes",
-        (long long)bytes, plan->kv.block_size, one);
-  }
-  int code = engine->ops->swap->pool(engine->device, (int32_t)count, NULL, error);
-  if (!code) code = drafter_swap_pool(engine, (int32_t)count, error);
-  if (code == ERR_NO_MEMORY && !asked) {
-    engine_say(engine, "warning: no host memory to swap to: %s", error->message);
-    return 0;
-  }
-  if (code) return code;
-  plan->num_host_blocks = (int32_t)count;
-  engine->host_block_bytes = (double)one;
-  engine_say(engine, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
-             (double)one * (double)count / GIB, (int)count,
-             engine->ops->swap->rate(engine->device) / 1e9);
-  return 0;
-}
-
 static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_t *error) {
   if (engine->options.seed) {
     secret[0] = engine->options.seed;
@@ -436,6 +407,49 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_
   }
   if (getrandom(secret, 2 * sizeof *secret, 0) == (ssize_t)(2 * sizeof *secret)) return 0;
   return error_set(error, ERR_IO, NULL, "getrandom gives no random numbers: %s", strerror(errno));
+}
+
+/* Host blocks for preempted requests. */
+static int plan_swap_space(const engine_t *engine, const memory_plan_t *plan, size_t one,
+                           int32_t *out, inferd_error_t *error) {
+  int64_t bytes = swap_space(engine), count = bytes / (int64_t)one;
+  bool asked = engine->options.swap_space_bytes > 0;
+  if (!asked && count > plan->kv.num_blocks) count = plan->kv.num_blocks;
+  *out = (int32_t)MIN(count, INT32_MAX / 4);
+  if (count > 0 || bytes == 0) return 0;
+  return error_set(
+      error, ERR_CONFIGURATION, "swap_space",
+      "swap_space is %lld bytes; it must be 0, or hold a block of %d tokens, %zu bytes",
+      (long long)bytes, plan->kv.block_size, one);
+}
+
+/* Makes the host pool: blocks of preempted requests, and behind them the floor of the prefix cache.
+ * If the user asked for neither, failing to allocate the default pool is not an error. */
+static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
+  size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
+  floor_plan_t *floor = &plan->floor;
+  bool asked = engine->options.swap_space_bytes > 0 || floor_wanted(engine);
+  int32_t count = 0;
+  floor->block_bytes = one;
+  int code = plan_swap_space(engine, plan, one, &count, error);
+  if (!code) code = draw_secret(engine, floor->secret, error);
+  if (!code) code = floor_plan(engine, plan->kv.block_size, plan->max_model_len, floor, error);
+  int32_t all = count + floor->num_places;
+  if (code != 0 || all == 0) return code;
+  void *memory = (void *)(uintptr_t)floor->memory.content;
+  code = engine->ops->swap->pool(engine->device, all, memory, error);
+  if (!code) code = drafter_swap_pool(engine, all, error);
+  if (code == ERR_NO_MEMORY && !asked) {
+    engine_say(engine, "warning: no host memory to swap to: %s", error->message);
+    return 0;
+  }
+  if (code != 0 || count == 0) return code;
+  plan->num_host_blocks = count;
+  engine->host_block_bytes = (double)one;
+  engine_say(engine, "swap      %.2f GiB of host memory (%d blocks), %.1f GB/s",
+             (double)one * (double)count / GIB, (int)count,
+             engine->ops->swap->rate(engine->device) / 1e9);
+  return 0;
 }
 
 /* Bounds of the time of a step: those of the back end, unless told. Without the first there is no
@@ -452,12 +466,10 @@ static pace_options_t choose_pace(const engine_t *engine) {
  * buffers. */
 static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
   const engine_options_t *given = &engine->options;
-  uint64_t secret[2];
-  int code = draw_secret(engine, secret, error);
-  if (code) return code;
-  code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
-                        secret, &engine->pool, error);
+  int code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
+                            plan->floor.secret, &engine->pool, error);
   if (!code) code = block_pool_add_sides(engine->pool, engine->blueprint.window_groups, error);
+  if (!code) code = floor_start(engine, &plan->floor, plan->num_host_blocks, error);
   if (code) return code;
   if (given->kv_events != NULL && given->enable_prefix_caching) {
     code = kv_events_start(given->kv_events, plan->kv.block_size, error);
@@ -550,6 +562,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
           (int64_t)(kv_concurrency(engine, &plan->kv, plan->max_model_len) * plan->max_model_len +
                     0.5),
       .num_host_blocks = plan->num_host_blocks,
+      .num_floor_blocks = plan->floor.num_places,
       .max_num_seqs = engine->options.max_num_seqs,
       .max_num_batched_tokens = engine->options.max_num_batched_tokens,
       .primary_eos = bp->primary_eos,
@@ -622,6 +635,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) code = check_model(engine, error);
   if (!code) code = engine_plan_states(engine, &plan->states, error);
   if (!code) code = check_swap(engine, error);
+  if (!code) code = floor_check(engine, error);
   if (!code) code = check_logprobs(engine, error);
   if (!code) code = choose_dtype(engine, dtype, error);
   if (!code) code = drafter_read(engine, error);
@@ -668,6 +682,7 @@ void engine_release(engine_t *engine) {
   mailbox_free(engine->mailbox);
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) step_free(&engine->steps[i]);
   scheduler_free(engine->scheduler);
+  floor_end(engine);
   block_pool_free(engine->pool);
   free(engine->labels);
   drafter_free(engine);

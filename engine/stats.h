@@ -28,6 +28,8 @@ typedef struct engine_stats {
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
   uint64_t preemptions, preemptions_swap, recomputed_tokens; /* preemptions: of both modes */
   uint64_t swapped_out_blocks, swapped_in_blocks;
+  uint64_t floor_out_blocks, floor_in_blocks,
+      floor_damaged_blocks;                             /* of the prefix cache's floor */
   uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
   uint64_t draft_accepted_at[STATS_DRAFTS_MAX]; /* by the place among the drafts of a step */
   uint64_t finished_stop, finished_length, finished_abort, finished_error;

@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/sample/scores.h"
+#include "engine/schedule/floor/floor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,13 +101,32 @@ static void launch(engine_t *engine, swap_function_t *copy, const block_swap_t *
   if (drafter != NULL) copy(drafter, swaps, count);
 }
 
+/* First what leaves, as it is before the step; then what enters, also into blocks that have left.
+ * A block that entered and was given to a swapped group in the same plan is the group's. */
 static void launch_swaps(engine_t *engine) {
-  const plan_t *plan = &engine->scheduler->plan;
+  plan_t *plan = &engine->scheduler->plan;
   const swap_ops_t *ops = engine->ops->swap;
+  floor_t *floor = engine->pool->floor;
   if (ops == NULL) return;
   CHECK(plan->num_swap_out == 0 || plan->num_swap_in == 0);
   launch(engine, ops->out, plan->swaps, plan->num_swap_out);
+  plan->copies_floor = floor != NULL && floor->num_outs + floor->num_ins > 0;
+  if (plan->copies_floor) {
+    launch(engine, ops->out, floor->outs, floor->num_outs);
+    launch(engine, ops->in, floor->ins, floor->num_ins);
+    floor_launched(floor);
+  }
   launch(engine, ops->in, plan->swaps, plan->num_swap_in);
+}
+
+void engine_flush_floor(engine_t *engine) {
+  const floor_t *floor = engine->pool != NULL ? engine->pool->floor : NULL;
+  if (floor == NULL || !floor->options.persists) return;
+  do {
+    floor_collect(engine->pool, FLOOR_BLOCKS_IDLE);
+    engine->scheduler->plan.num_swap_out = engine->scheduler->plan.num_swap_in = 0;
+    launch_swaps(engine);
+  } while (floor->num_leaving > 0);
 }
 
 step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
@@ -169,7 +189,7 @@ static void note_time(engine_t *engine, const step_t *step) {
   uint64_t begun_ns = step->launched_ns > before_ns ? step->launched_ns : before_ns;
   uint64_t calls_ns = engine->stats.device_ns - step->device_before_ns + now_ns - engine->lap_ns;
   engine->completed_ns = now_ns;
-  if (plan->num_swap_in > 0 || plan->num_swap_out > 0) return;
+  if (plan->num_swap_in > 0 || plan->num_swap_out > 0 || plan->copies_floor) return;
   uint64_t device_ns = engine->steps_most == 1 ? calls_ns : now_ns - begun_ns;
   scheduler_note_time(engine->scheduler, plan, (double)device_ns);
 }

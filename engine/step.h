@@ -39,6 +39,8 @@ void engine_forward(struct engine *engine, step_t *step);
 /* Waits for the oldest in-flight step, of which there must be one. Returns it, valid until the next
  * launch; NULL, with *error set, if the device is lost. */
 step_t *engine_complete(struct engine *engine, inferd_error_t *error);
+/* At the end: copies to a floor that persists what was to leave the pool. No step is in flight. */
+void engine_flush_floor(struct engine *engine);
 /* Waits for all in-flight steps and drops their results. */
 void engine_complete_all(struct engine *engine);
 /* Allocates the arrays of a zeroed step for the engine's limits. Returns 0, or -1 without memory;

@@ -7,6 +7,7 @@
 #include "engine/activity.h"
 #include "engine/base/util.h"
 #include "engine/quota.h"
+#include "engine/schedule/floor/floor.h"
 #include "engine/schedule/table.h"
 #include "engine/schedule/window/side_blocks.h"
 #include "engine/schedule/window/sides.h"
@@ -72,6 +73,8 @@ bool plan_is_unfit(const scheduler_t *scheduler, const group_t *group) {
 /* Takes the blocks of one sequence and plans its first chunk. Returns false, and takes nothing, if
  * they do not fit. */
 static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies) {
+  bool slices = slices_wanted(scheduler, seq);
+  floor_bring(scheduler, seq, 0, slices ? scheduler->options.slice_blocks : INT32_MAX);
   prefix_match_t match = table_match(scheduler, seq);
   if (!copies) table_match_whole(scheduler, &match);
   if (!fits(scheduler, seq, &match)) {
@@ -80,7 +83,7 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
   }
   int32_t left = plan_budget_left(scheduler);
   int32_t reserved = scheduler_tokens_reserved(scheduler, seq), n = 0;
-  if (slices_wanted(scheduler, seq)) {
+  if (slices) {
     slices_begin(scheduler, seq, &match, reserved);
     if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
     if (table_advance(scheduler, seq)) n = plan_prompt_chunk(scheduler, seq, left, false);

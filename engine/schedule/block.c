@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/floor/floor.h"
 #include "engine/schedule/window/side_blocks.h"
 
 #include <stdlib.h>
@@ -236,6 +237,7 @@ int32_t block_allocate(block_pool_t *pool) {
   }
   if (entry->identity.unique_id) {
     pool->num_cached--;
+    if (pool->floor != NULL) floor_evict(pool, block);
     entry->saved = entry->identity;
     copy_ids(pool->saved_ids, pool->token_ids, pool, block);
     prefix_withdraw(pool, block);
@@ -304,6 +306,7 @@ static void let_go(block_pool_t *pool, int32_t block) {
   pool->num_cached++;
   free_queue_insert(pool, block, 0);
   move_parents(pool, block, false); /* a copy may have pinned it after they became free */
+  if (pool->floor != NULL) floor_offer(pool, block);
 }
 
 void block_release(block_pool_t *pool, int32_t block) {

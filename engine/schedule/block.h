@@ -79,9 +79,9 @@ typedef struct block_pool {
   uint64_t secret[2], next_unique_id; /* key of the hash, one per process */
   struct kv_events *events;    /* hears of full blocks; of the owner of the pool; NULL = nobody */
   struct snapshots *snapshots; /* of states behind blocks, of the scheduler; NULL = none */
-  uint64_t num_reverted;       /* times that an unwritten block got its saved identity back */
+  struct floor *floor;         /* where full blocks go when they are free; NULL = nowhere */
   int32_t moves_left;          /* blocks that may still be spared; of longer chains none is */
-  uint64_t num_spared;         /* blocks that got a second chance, since start */
+  uint64_t num_reverted, num_spared; /* since start: identities given back; second chances */
 } block_pool_t;
 
 /* Makes a pool of num_blocks >= 2 blocks, the null block included. `secret` keys the hash: random,

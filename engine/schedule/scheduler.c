@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/floor/floor.h"
 #include "engine/schedule/plan.h"
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/state/states.h"
@@ -496,6 +497,9 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
+  if (scheduler->pool->floor != NULL)
+    floor_collect(scheduler->pool,
+                  scheduler->running.count > 0 ? FLOOR_BLOCKS_A_STEP : FLOOR_BLOCKS_IDLE);
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   slices_go_on(scheduler);
   plan_all_running(scheduler, now_ns);

@@ -45,12 +45,12 @@ typedef struct sequence {
   sequence_state_t state;
   /* Counters, in tokens; engine/README.md has their rules. */
   int32_t num_prompt_tokens, num_output_tokens;
-  int32_t num_prefill_tokens;      /* PREFILL while num_computed < this */
-  int32_t num_computed_tokens;     /* K/V exists or is in flight for [0, num_computed) */
-  int32_t num_cached_tokens;       /* of the first prefill: tokens this request did not compute */
-  int32_t num_output_placeholders; /* tokens that the in-flight steps will draw */
-  int32_t num_in_flight_tokens;    /* tokens planned in the in-flight steps */
-  int32_t sampled_index;           /* selected row of its last sample in the step planned last */
+  int32_t num_prefill_tokens;  /* PREFILL while num_computed < this */
+  int32_t num_computed_tokens; /* K/V exists or is in flight for [0, num_computed) */
+  int32_t num_cached_tokens, num_floor_tokens; /* not computed in the first prefill; by floor.h */
+  int32_t num_output_placeholders;             /* tokens that the in-flight steps will draw */
+  int32_t num_in_flight_tokens;                /* tokens planned in the in-flight steps */
+  int32_t sampled_index;              /* selected row of its last sample in the step planned last */
   int32_t num_published, num_charged; /* leading blocks with a key; leading tokens charged */
   int32_t num_scored, num_pooled;     /* prompt logprobs emitted; leading prompt tokens pooled */
   int32_t grammar_row;                /* row whose matcher follows this sequence; -1 = none yet */

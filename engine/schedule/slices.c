@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/floor/floor.h"
 #include "engine/schedule/table.h"
 
 int32_t slices_num_free(const scheduler_t *scheduler) {
@@ -76,6 +77,7 @@ static bool take_next(scheduler_t *scheduler, sequence_t *seq) {
 static int32_t extend(scheduler_t *scheduler, sequence_t *seq, int32_t count) {
   int32_t taken = 0;
   bool more = true;
+  if (seq->slices.matches) floor_bring(scheduler, seq, seq->num_blocks, seq->num_blocks + count);
   while (more && taken < count && seq->num_blocks < seq->slices.total) {
     more = take_next(scheduler, seq);
     taken += more;

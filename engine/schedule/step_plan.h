@@ -53,6 +53,7 @@ typedef struct plan {
   int32_t num_state_copies;
   block_swap_t *swaps;               /* [swap.num_blocks of the options]: run before the copies */
   int32_t num_swap_out, num_swap_in; /* at least one of them is 0 */
+  bool copies_floor;                 /* blocks leave or enter by the floor (floor.h) before it */
   int32_t num_tokens;                /* sum of chunks <= max_num_batched_tokens */
   cost_work_t work;                  /* of all entries, and of the step */
   int32_t num_preempted;             /* groups that this plan moved to waiting or swapped */

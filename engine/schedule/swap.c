@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/floor/floor.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -81,7 +82,10 @@ static int32_t count_distinct(const scheduler_t *scheduler, const group_t *group
 bool swap_chosen(const scheduler_t *scheduler, const group_t *group) {
   const swap_t *swap = &scheduler->swap;
   preemption_mode_t mode = scheduler->options.swap.mode;
+  const struct floor *floor = scheduler->pool->floor;
   if (swap->num_free == 0 || mode == PREEMPT_RECOMPUTE) return false;
+  /* Copies to the host run first: a block that enters in this plan has no content yet. */
+  if (floor != NULL && floor->num_ins > 0) return false;
   int32_t count = count_distinct(scheduler, group);
   if (count == 0 || count > swap->num_free) return false;
   if (mode == PREEMPT_SWAP || group_num_running(group) > 1) return true;

@@ -134,13 +134,20 @@ static block_key_t key_at(scheduler_t *scheduler, const sequence_t *seq, int32_t
 }
 
 /* The last token is never taken from the cache: it yields the logits. */
-int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent) {
-  const block_pool_t *pool = scheduler->pool;
+bool table_wanted(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent,
+                  block_wanted_t *out) {
   int32_t last = sequence_num_tokens(seq) - 1;
-  if (!may_match(scheduler, seq) || (index + 1) * pool->block_size > last) return NO_BLOCK;
-  prefix_place_t place = place_behind(scheduler, seq, parent);
-  block_key_t key = key_at(scheduler, seq, index, place);
-  int32_t block = prefix_find(pool, &key, place, ids_at(scheduler, seq, index));
+  if (!may_match(scheduler, seq) || (index + 1) * scheduler->pool->block_size > last) return false;
+  out->place = place_behind(scheduler, seq, parent);
+  out->key = key_at(scheduler, seq, index, out->place);
+  out->token_ids = ids_at(scheduler, seq, index);
+  return true;
+}
+
+int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent) {
+  block_wanted_t wanted;
+  if (!table_wanted(scheduler, seq, index, parent, &wanted)) return NO_BLOCK;
+  int32_t block = prefix_find(scheduler->pool, &wanted.key, wanted.place, wanted.token_ids);
   scheduler->num_walked++;
   return block < 0 ? NO_BLOCK : block;
 }

@@ -60,6 +60,15 @@ typedef struct prefix_match {
  * never includes the last token, whose forward yields the logits. With states it ends at the last
  * snapshot. Returns an empty match if the request still has to score its prompt. */
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
+/* What the full block of seq at `index` after the block `parent` is found by. Returns false if it
+ * must not be taken from others: it has the last token, or a token that is still to be scored. */
+typedef struct block_wanted {
+  block_key_t key;
+  prefix_place_t place;
+  const int32_t *token_ids; /* [block_size] */
+} block_wanted_t;
+bool table_wanted(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent,
+                  block_wanted_t *out);
 /* Returns the known full block of seq at `index` after the block `parent` (NO_BLOCK at index 0),
  * whether or not it is computed; NO_BLOCK = none. Writes nothing. */
 int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent);

@@ -44,20 +44,22 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
   const struct {
     const char *name;
     int threads, seqs, budget, blocks, drafts;
-    bool cache, swap;
+    bool cache, swap, floor;
   } variants[] = {
-      {"16 at once", 2, 16, 128, 600, 0, false, false},
-      {"with the prefix cache", 2, 16, 128, 600, 0, true, false},
-      {"chunks of 17", 1, 16, 17, 600, 0, true, false},
-      {"three threads, 64 at once", 3, 64, 256, 900, 0, true, false},
-      {"preempted", 2, 16, 64, 80, 3, true, false},
-      {"swapped", 2, 16, 64, 80, 3, true, true},
-      {"swapped without a cache", 2, 16, 64, 70, 0, false, true},
-      {"two at a time, drafting", 7, 2, 33, 600, 7, true, false},
+      {"16 at once", 2, 16, 128, 600, 0, false, false, false},
+      {"with the prefix cache", 2, 16, 128, 600, 0, true, false, false},
+      {"chunks of 17", 1, 16, 17, 600, 0, true, false, false},
+      {"three threads, 64 at once", 3, 64, 256, 900, 0, true, false, false},
+      {"preempted", 2, 16, 64, 80, 3, true, false, false},
+      {"swapped", 2, 16, 64, 80, 3, true, true, false},
+      {"swapped without a cache", 2, 16, 64, 70, 0, false, true, false},
+      {"two at a time, drafting", 7, 2, 33, 600, 7, true, false, false},
+      {"swapped, with a floor", 2, 16, 64, 80, 3, true, true, true},
   };
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     engine_options_t o = client_options(variants[v].swap ? swap_double_ops() : &ops_cpu);
     if (variants[v].swap) o.swap_space_bytes = (int64_t)1 << 26, o.preemption_mode = PREEMPT_SWAP;
+    if (variants[v].floor) o.prefix_cache_bytes = (int64_t)1 << 21;
     o.num_threads = variants[v].threads;
     o.max_num_seqs = variants[v].seqs;
     o.max_num_batched_tokens = variants[v].budget;
@@ -69,8 +71,9 @@ Test(determinism, tokens_do_not_depend_on_company, .timeout = 600) {
     client_expect_same(alone, c, variants[v].name);
     engine_stats_t s = client_stats(c);
     cr_assert(s.preemptions > 0 || variants[v].blocks > 80);
-    ASSERT_EQ(s.preemptions_swap, (variants[v].swap ? s.preemptions : 0));
-    cr_assert(!variants[v].swap || s.recomputed_tokens == 0);
+    cr_assert(variants[v].floor || s.preemptions_swap == (variants[v].swap ? s.preemptions : 0));
+    cr_assert(!variants[v].swap || variants[v].floor || s.recomputed_tokens == 0);
+    ASSERT_EQ((s.floor_in_blocks > 0), variants[v].floor);
     ASSERT_EQ((s.draft_tokens > 0), (variants[v].drafts > 0));
     client_check_idle(c);
     client_free(c);

@@ -6,6 +6,7 @@
  * because a change of one chain can lose another key of it. One thread.
  */
 #include "engine/schedule/window/side_blocks.h"
+#include "tests/sim/floor.h"
 #include "tests/sim/oracle.h"
 
 #include <string.h>
@@ -200,6 +201,7 @@ void check_pool(const engine_t *e) {
   count_references(&e->scheduler->swapped);
   check_free_queue(pool);
   check_promises(e->scheduler);
+  floor_check_all(e);
   REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&
               !pool->blocks[0].identity.unique_id,
           "I1: the null block is in use");

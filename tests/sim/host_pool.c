@@ -58,7 +58,8 @@ static void sim_in(device_t *d, const block_swap_t *swaps, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     uint64_t *from = host_slots(host, swaps[i].host);
     memcpy(device_slots(d, swaps[i].device), from, bytes);
-    memset(from, 0, bytes); /* nobody may come back for it */
+    /* nobody may come back for it, unless it is of the prefix cache's floor */
+    if (swaps[i].host < sim.engine->scheduler->options.swap.num_blocks) memset(from, 0, bytes);
   }
 }
 
@@ -118,7 +119,7 @@ static void check_head(const scheduler_t *s) {
 void host_pool_check(const engine_t *e) {
   const scheduler_t *s = e->scheduler;
   const swap_t *w = &s->swap;
-  const int32_t num_blocks = device_host(NULL)->num_blocks;
+  const int32_t num_blocks = s->options.swap.num_blocks;
   const group_queue_t *queues[] = {&s->running, &s->waiting.queue};
   memset(references, 0, (size_t)num_blocks * sizeof *references);
   for (const group_t *g = s->swapped.head; g; g = g->next) {

@@ -76,13 +76,14 @@ static void draw_features(scenario_t *c) {
   }
   c->features &= ~c->removed;
   /* What the engine refuses to such a model, or turns off. */
-  static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP};
-  static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP};
+  static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP, SIM_FLOOR};
+  static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR};
   static const int no_pools[] = {SIM_DRAFTS,   SIM_DRAFT_MODEL, SIM_CHOICES, SIM_BEAMS,
                                  SIM_GRAMMARS, SIM_LOGPROBS,    SIM_SCORES,  SIM_API};
   for (size_t i = 0; scenario_has(c, SIM_WINDOWS) && i < sizeof no_windows / sizeof *no_windows;
        i++)
     c->features &= ~(UINT64_C(1) << no_windows[i]);
+  if (!scenario_has(c, SIM_CACHING)) c->features &= ~(UINT64_C(1) << SIM_FLOOR);
   for (size_t i = 0; scenario_has(c, SIM_STATES) && i < sizeof no_states / sizeof *no_states; i++)
     c->features &= ~(UINT64_C(1) << no_states[i]);
   for (size_t i = 0; scenario_has(c, SIM_POOLS) && i < sizeof no_pools / sizeof *no_pools; i++)
@@ -186,6 +187,17 @@ static void draw_swap(scenario_t *c) {
   o->swap_space_bytes = (int64_t)blocks * models * o->block_size * (int64_t)sizeof(uint64_t);
   o->preemption_mode = mode == 3 ? PREEMPT_RECOMPUTE : mode == 2 ? PREEMPT_AUTO : PREEMPT_SWAP;
   c->swap_rate = between(&s, 1, 1000) * 1e4;
+}
+
+/* A floor from one block on, which is at times smaller than a prompt. */
+static void draw_floor(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 14);
+  engine_options_t *o = &c->options;
+  int32_t blocks = between(&s, 1, chance(&s, 30) ? 8 : SIM_HOST_BLOCKS_MAX);
+  int32_t models = scenario_has(c, SIM_DRAFT_MODEL) ? 2 : 1;
+  o->prefix_cache_bytes = 0;
+  if (!scenario_has(c, SIM_FLOOR)) return;
+  o->prefix_cache_bytes = (int64_t)blocks * models * o->block_size * (int64_t)sizeof(uint64_t);
 }
 
 /* Work for masks so small that many are late. */
@@ -458,6 +470,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_features(c);
   draw_engine(c);
   draw_swap(c);
+  draw_floor(c);
   draw_masks(c);
   draw_quotas(c);
   draw_slices(c);

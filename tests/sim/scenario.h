@@ -76,7 +76,8 @@ enum {
   X(SEATS, 6, "with PACE: admission stops before decodes alone take a step")                       \
   X(SLO, 5, "short prompts go first, and first tokens have a deadline")                            \
   X(WINDOWS, 6, "layers with a window free their blocks")                                          \
-  X(POOLS, 3, "prompts become vectors, and nothing is generated")
+  X(POOLS, 3, "prompts become vectors, and nothing is generated")                                  \
+  X(FLOOR, 7, "blocks that leave the prefix cache go to the host")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -121,11 +122,10 @@ typedef struct scenario {
   int32_t pipeline_depth;
   int32_t lose_device_at, lose_drafter_at; /* step; 0 = never */
   int32_t awaited_one_in;                  /* SIM_AWAITED: of engine_t; 0 = as it is */
-  int32_t slice_blocks;                    /* SIM_SLICES: of scheduler_options_t; 0 = as it is */
-  int32_t snapshot_blocks;                 /* SIM_STATES: of scheduler_options_t */
-  int32_t window;                          /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
-  double swap_rate;                        /* bytes per second */
-  quota_t quotas[SIM_TENANTS + 1];         /* SIM_QUOTAS: limits, by tenant */
+  int32_t slice_blocks, snapshot_blocks; /* SIM_SLICES, 0 = as it is; SIM_STATES: of the options */
+  int32_t window;                        /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
+  double swap_rate;                      /* bytes per second */
+  quota_t quotas[SIM_TENANTS + 1];       /* SIM_QUOTAS: limits, by tenant */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */

@@ -3,6 +3,7 @@
 
 #include "engine/base/util.h"
 #include "engine/internal.h"
+#include "engine/schedule/floor/floor_start.h"
 #include "engine/schedule/window/window.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@ const char *kv_choose_groups(engine_t *engine, int32_t max_model_len) {
   if (engine->drafter != NULL) return "a draft model";
   if (options->kv_fp8) return "an fp8 cache";
   if (options->swap_space_bytes > 0) return "swap space";
+  if (floor_wanted(engine)) return "a floor of the prefix cache";
   if (!engine->ops->kv_groups) return engine->ops->name;
   bp->window_groups = groups;
   return NULL;
