@@ -282,6 +282,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->max_skips = (int32_t)config->max_skips;
   options->max_preemptions = (int32_t)config->max_preemptions;
   options->swap_space_bytes = config->swap_space;
+  options->prefix_cache_bytes = config->prefix_cache_space;
+  if (config->prefix_cache_file[0] != '\0') options->prefix_cache_file = config->prefix_cache_file;
   options->preemption_mode = mode_of(config->preemption_mode);
   options->max_logprobs = (int32_t)config->max_logprobs;
   options->max_queue_requests = (int32_t)config->max_queue_requests;

@@ -69,7 +69,7 @@ struct input {
   size_t held_output;           /* bytes of these buffers, as the ledger was told */
   choice_t *choices;            /* [num_choices], the completion's */
   int32_t num_choices;
-  int32_t num_cached_tokens;
+  int32_t num_cached_tokens, num_floor_tokens;
   bool prompt_counted, done; /* counted: in the use of the key */
   uint64_t scheduled_ns;     /* by the engine's stamp, once DONE; 0 = never */
 };

@@ -92,6 +92,7 @@ void sse_send_buffer(completion_t *completion, buffer_t *frames);
 /* Sums over prompts and choices, as `usage` of chat has them. */
 typedef struct usage {
   int64_t prompt, cached; /* cached < prompt: the last token is always computed */
+  int64_t floor;          /* of `cached`: what the floor of the prefix cache had */
   int64_t generated, reasoning;
 } token_usage_t;
 token_usage_t completion_usage(const completion_t *completion);

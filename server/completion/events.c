@@ -153,6 +153,7 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   choice->num_reasoning_tokens += chat_is_reasoning(choice);
   if (choice->num_tokens == 1) {
     choice->input->num_cached_tokens = event->num_cached_tokens;
+    choice->input->num_floor_tokens = event->num_floor_tokens;
     begin_offset(choice);
   }
   if (params->logprobs != ABSENT) {
@@ -245,6 +246,7 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
   choice->done = true;
   choice->input->num_cached_tokens = event->num_cached_tokens;
+  choice->input->num_floor_tokens = event->num_floor_tokens;
   choice->finish = event->finish;
   choice->stop_token_id = event->stop_token_id;
   choice->stop_string = event->stop_string;

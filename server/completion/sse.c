@@ -61,6 +61,7 @@ token_usage_t completion_usage(const completion_t *completion) {
     int32_t tokens = input->request.num_prompt_tokens, hit = input->num_cached_tokens;
     usage.prompt += tokens;
     usage.cached += hit >= tokens ? tokens - 1 : hit;
+    usage.floor += input->num_floor_tokens;
   }
   for (int32_t i = 0; i < completion->num_choices; i++) {
     usage.generated += completion->choices[i].num_tokens;
@@ -87,6 +88,10 @@ static void print_usage(buffer_t *out, const completion_t *completion, bool seen
   buffer_int(out, usage.prompt + usage.generated);
   buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
   buffer_int(out, usage.cached);
+  if (usage.floor > 0) {
+    buffer_text(out, ",\"floor_cached_tokens\":");
+    buffer_int(out, usage.floor);
+  }
   buffer_text(out, "},\"completion_tokens_details\":");
   if (completion->reasoning_format != NULL) {
     buffer_text(out, "{\"reasoning_tokens\":");

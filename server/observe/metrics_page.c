@@ -406,6 +406,11 @@ static void print_tokens(page_t *page) {
   value_of(page, METRIC_prefix_hits, (double)stats->prefix_hits_tokens);
   value_of(page, METRIC_gpu_prefix_queries, (double)stats->prefix_queries_tokens);
   value_of(page, METRIC_gpu_prefix_hits, (double)stats->prefix_hits_tokens);
+  if (page->info != NULL && page->info->num_floor_blocks > 0) {
+    value_of(page, METRIC_floor_hits, (double)stats->floor_in_blocks * page->info->block_size);
+    value_of(page, METRIC_floor_stored, (double)stats->floor_out_blocks);
+    value_of(page, METRIC_floor_damaged, (double)stats->floor_damaged_blocks);
+  }
   value_of(page, METRIC_drafts, (double)stats->drafts);
   value_of(page, METRIC_draft_tokens, (double)stats->draft_tokens);
   value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);

@@ -59,6 +59,8 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(max_skips);
   SAME(max_preemptions);
   SAME(swap_space_bytes);
+  SAME(prefix_cache_bytes);
+  SAME(prefix_cache_file);
   SAME(preemption_mode);
   SAME(watermark);
   SAME(mask_threads);

@@ -396,6 +396,19 @@ Test(metrics, engine_numbers) {
   free(text);
 }
 
+Test(metrics, the_floor_of_the_prefix_cache_shows_only_where_there_is_one) {
+  fake_engine.stats =
+      (engine_stats_t){.floor_out_blocks = 9, .floor_in_blocks = 4, .floor_damaged_blocks = 1};
+  fake_engine.info.num_floor_blocks = 20;
+  ASSERT_EQ(value("inferd_prefix_cache_floor_hits_total" OWN), 4 * fake_engine.info.block_size);
+  ASSERT_EQ(value("inferd_prefix_cache_floor_stored_blocks_total" OWN), 9);
+  ASSERT_EQ(value("inferd_prefix_cache_floor_damaged_blocks_total" OWN), 1);
+  fake_engine.info.num_floor_blocks = 0;
+  char *text = page(false);
+  cr_assert(!strstr(text, "floor_hits"));
+  free(text);
+}
+
 Test(metrics, swapping_shows_only_where_there_is_a_host_pool) {
   fake_engine.stats = (engine_stats_t){.num_running = 1,
                                        .num_waiting = 2,
