@@ -1,6 +1,8 @@
 /* inferd.c: the scheduler of the product, its pool and its cache, over a trace. One thread. */
 #include "tests/policy/policy.h"
 
+#include "engine/schedule/floor/floor.h"
+
 #include <stdlib.h>
 
 typedef struct server {
@@ -34,6 +36,10 @@ static void begin(server_t *server, world_t *world, const policy_t *policy) {
       scheduler_new(&policy->options, server->pool, &server->scheduler, &error))
     exit(1);
   world->pool = server->pool;
+  floor_options_t floor = {.num_places = policy->floor_times * (POOL_TOKENS / BLOCK_SIZE),
+                           .block_size = BLOCK_SIZE,
+                           .num_blocks = POOL_TOKENS / BLOCK_SIZE};
+  if (floor.num_places > 0 && floor_new(&floor, &server->pool->floor, &error) != 0) exit(1);
 }
 
 static void end(server_t *server, group_t *group, sequence_status_t status) {
@@ -109,7 +115,12 @@ static bool step(server_t *server) {
   scheduler_t *scheduler = server->scheduler;
   int32_t count = scheduler_plan(scheduler, ns_of(server->world->now_s));
   const plan_t *plan = &scheduler->plan;
+  floor_t *floor = server->pool->floor;
   double keys = 0, pairs = 0;
+  if (floor != NULL) {
+    world_copy(server->world, floor->num_ins); /* what leaves is copied beside a step */
+    floor_launched(floor);
+  }
   for (int32_t i = 0; i < count; i++) {
     double start = plan->entries[i].num_computed, n = plan->entries[i].num_tokens;
     if (n == 1) {
@@ -118,7 +129,8 @@ static bool step(server_t *server) {
       pairs += n * start + n * (n + 1) / 2;
     }
   }
-  if (count == 0) return scheduler->slices.num_open > 0;
+  if (count == 0)
+    return scheduler->slices.num_open > 0 || (floor != NULL && floor->num_leaving > 0);
   double ns = world_step(server->world, plan->num_tokens, keys, pairs);
   scheduler_note_time(scheduler, plan, ns);
   for (int32_t i = 0; i < count; i++) commit(server, &plan->entries[i]);
@@ -143,5 +155,6 @@ void serve_inferd(world_t *world, const policy_t *policy) {
   free_queue(&server.scheduler->running);
   free_queue(&server.scheduler->waiting.queue);
   scheduler_free(server.scheduler);
+  floor_free(server.pool->floor);
   block_pool_free(server.pool);
 }

@@ -10,13 +10,14 @@
 
 #include "engine/schedule/scheduler.h"
 
-enum { BLOCK_SIZE = 16, POOL_TOKENS = 440000, CONTEXT = 65536, TENANTS = 16 };
+enum { BLOCK_SIZE = 16, POOL_TOKENS = 440000, CONTEXT = 65536, TENANTS = 16, SYSTEMS = 64 };
 
 typedef struct job {
   double due_s;           /* when it comes; of a later turn: how long after the end of the first */
   uint64_t system, text;  /* ids below num_system are a function of `system`, others of `text` */
   int32_t num_system;     /* tokens */
   int32_t prompt, output; /* tokens; prompt includes num_system */
+  int32_t num_before;     /* leading tokens that the turn before had, with its answer */
   int32_t tenant;         /* 0 .. TENANTS - 1 */
   struct job *next_turn;  /* comes when this one has ended; NULL = none */
   int32_t *ids;           /* [prompt + output]; while it is served */
@@ -40,9 +41,10 @@ typedef struct load {
   double rate, seconds;
 } load_t;
 
-/* ns: of a step, a token, a key read by a decode, a pair of query and key of a chunk. */
+/* ns: of a step, a token, a key read by a decode, a pair of query and key of a chunk, a block that
+ * comes from the host. */
 typedef struct coefficients {
-  double step, token, key, pair;
+  double step, token, key, pair, block;
 } coefficients_t;
 
 enum { GAP_BINS = 20000 }; /* of 0.1 ms; the last has all that are longer */
@@ -57,6 +59,8 @@ typedef struct world {
   uint64_t gaps[GAP_BINS];              /* between tokens of one request */
   double busy_s;                        /* in steps */
   int64_t prompt_tokens, cached_tokens; /* of requests that were begun */
+  int64_t best_tokens;                  /* of these, what a cache without bounds would have had */
+  bool system_was_seen[SYSTEMS + 1];
 } world_t;
 
 /* ---- trace.c ---- */
@@ -77,6 +81,8 @@ bool world_wait(world_t *world);
 bool world_is_over(const world_t *world);
 /* A step has ended: moves the clock by what it takes, and returns that, in ns. */
 double world_step(world_t *world, double tokens, double keys, double pairs);
+/* Blocks come from the host before a step. */
+void world_copy(world_t *world, int32_t num_blocks);
 /* A request was begun; a token came; it has ended; or it was refused or ended for its wait. */
 void world_note_begun(world_t *world, job_t *job, int32_t num_cached);
 void world_note_token(world_t *world, job_t *job);
@@ -89,7 +95,7 @@ typedef struct result {
   double first_p50_s, first_p99_s; /* time to the first token, of those that got one */
   double token_s;                  /* time of an output token, mean over requests */
   double gap_p99_s;
-  double hits;             /* share of the prompt tokens that came from the cache */
+  double hits, best_hits;  /* share of the prompt tokens from the cache; without bounds */
   double longest_wait_s;   /* for the first token, or for the refusal */
   double off_p50, off_p90; /* forecasts of waits of half a second or more: relative errors */
   double smallest;         /* share in time of the client with the fewest requests */
@@ -107,6 +113,7 @@ typedef struct policy {
   scheduler_options_t options; /* inferd.c */
   double queue_s;              /* inferd.c: max_queue_time; 0 = none */
   int32_t queue_max;           /* inferd.c: requests that may wait; 0 = any number */
+  int32_t floor_times; /* inferd.c: the floor of the cache, in sizes of the pool; 0 = none */
 } policy_t;
 
 /* inferd.c: the scheduler of the product. */

@@ -4,7 +4,8 @@
  * traces (Patel et al., Splitwise, ISCA 2024: medians of 1,020 and 129 tokens, of 1,500 and 13);
  * ShareGPT (Kwon et al., PagedAttention, SOSP 2023: means of 161 and 338 tokens). Arrivals are a
  * Poisson process; bursts come as in BurstGPT (Wang et al., 2024): all that a Poisson process
- * brings in some seconds comes at once. Agents and documents are our own guess.
+ * brings in some seconds comes at once. Agents, dialogues and
+ * documents are our own guess.
  */
 #include "tests/policy/policy.h"
 
@@ -84,21 +85,32 @@ static void fill_documents(source_t *source, job_t *job) {
   job->output = draw_length(source, 129, 211, 1024);
 }
 
-/* A conversation with tools: each turn has all that came before, and some more. */
-static void add_agent(source_t *source, double due_s) {
+/* Conversations: each turn has all that came before, and some more. */
+typedef struct conversation {
+  int32_t num_system;   /* tokens, of eight texts */
+  int32_t median, mean; /* of what a turn adds */
+  int32_t answer_median, answer_mean;
+  double pause_s; /* between turns, on average */
+} conversation_t;
+/* With tools, which take seconds; and with people, who read and think. */
+static const conversation_t agents = {2000, 150, 300, 80, 120, 2};
+static const conversation_t dialogues = {1500, 250, 400, 200, 300, 30};
+
+static void add_conversation(source_t *source, const conversation_t *kind, double due_s) {
   job_t *before = NULL;
-  int32_t length = 2000, turns = 4 + draw_below(source, 9);
+  int32_t length = kind->num_system, turns = 4 + draw_below(source, 9);
   uint64_t system = 1 + (uint64_t)draw_below(source, 8);
   for (int32_t turn = 0; turn < turns; turn++) {
     job_t *job = add(source);
     job->system = system;
-    job->num_system = 2000;
-    job->prompt = length + draw_length(source, 150, 300, 4096);
-    job->output = draw_length(source, 80, 120, 512);
-    job->due_s = turn == 0 ? due_s : -log(draw(source)) * 2;
+    job->num_system = kind->num_system;
+    job->prompt = length + draw_length(source, kind->median, kind->mean, 4096);
+    job->output = draw_length(source, kind->answer_median, kind->answer_mean, 512);
+    job->due_s = turn == 0 ? due_s : -log(draw(source)) * kind->pause_s;
     length = job->prompt + job->output;
     if (before != NULL) {
       job->text = before->text;
+      job->num_before = before->prompt + before->output;
       job->tenant = before->tenant;
       before->next_turn = job;
     }
@@ -114,17 +126,15 @@ static void fill_two_tenants(source_t *source, job_t *job) {
 
 static const struct kind {
   const char *name;
-  void (*fill)(source_t *source, job_t *job); /* NULL: agents */
+  void (*fill)(source_t *source, job_t *job); /* NULL: conversations */
   double burst_s;                             /* 0 = requests come one by one */
+  const conversation_t *conversation;
 } kinds[] = {
-    {"chat", fill_chat, 0},
-    {"code", fill_code, 0},
-    {"sharegpt", fill_sharegpt, 0},
-    {"sharegpt+long", fill_mixed, 0},
-    {"agents", NULL, 0},
-    {"documents", fill_documents, 0},
-    {"two clients", fill_two_tenants, 0},
-    {"bursts", fill_chat, 4},
+    {"chat", fill_chat, 0, NULL},           {"code", fill_code, 0, NULL},
+    {"sharegpt", fill_sharegpt, 0, NULL},   {"sharegpt+long", fill_mixed, 0, NULL},
+    {"agents", NULL, 0, &agents},           {"dialogues", NULL, 0, &dialogues},
+    {"documents", fill_documents, 0, NULL}, {"two clients", fill_two_tenants, 0, NULL},
+    {"bursts", fill_chat, 4, NULL},
 };
 
 static int compare(const void *left, const void *right) {
@@ -132,9 +142,9 @@ static int compare(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static void make_agents(source_t *source, const load_t *load) {
+static void make_conversations(source_t *source, const load_t *load, const conversation_t *kind) {
   for (double due_s = 0; (due_s += -log(draw(source)) / load->rate) < load->seconds;)
-    add_agent(source, due_s);
+    add_conversation(source, kind, due_s);
 }
 
 static void make_each(source_t *source, const load_t *load, const struct kind *kind) {
@@ -185,7 +195,7 @@ bool trace_make(const load_t *load, uint64_t seed, trace_t *trace) {
   if (trace->jobs == NULL) exit(1);
   source_t source = {.state = random_mix(seed), .trace = trace};
   if (kind->fill == NULL) {
-    make_agents(&source, load);
+    make_conversations(&source, load, kind->conversation);
     sort_turns(trace);
   } else {
     make_each(&source, load, kind);

@@ -84,7 +84,16 @@ double world_step(world_t *world, double tokens, double keys, double pairs) {
   return ns;
 }
 
+void world_copy(world_t *world, int32_t num_blocks) {
+  world->now_s += world->coefficients.block * num_blocks * 1e-9;
+  world->busy_s += world->coefficients.block * num_blocks * 1e-9;
+}
+
 void world_note_begun(world_t *world, job_t *job, int32_t num_cached) {
+  bool *seen = &world->system_was_seen[job->system];
+  int32_t best = *seen ? MAX(job->num_before, job->num_system) : job->num_before;
+  *seen = true;
+  world->best_tokens += MAX(MIN(best, job->prompt - 1), num_cached);
   job->num_cached = num_cached;
   world->prompt_tokens += job->prompt;
   world->cached_tokens += num_cached;
@@ -187,7 +196,9 @@ static double share_of_smallest(const double *good, const int *count) {
 }
 
 result_t world_result(const world_t *world) {
-  result_t result = {.hits = (double)world->cached_tokens / (double)MAX(world->prompt_tokens, 1)};
+  double prompts = (double)MAX(world->prompt_tokens, 1);
+  result_t result = {.hits = (double)world->cached_tokens / prompts,
+                     .best_hits = (double)world->best_tokens / prompts};
   double *firsts = calloc((size_t)world->trace.count + 1, sizeof *firsts);
   double good[TENANTS] = {0}, token_s = 0;
   int num_firsts = 0, num_long = 0, of[TENANTS] = {0};
