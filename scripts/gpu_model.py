@@ -12,13 +12,13 @@ import math
 MACHINES = {
     "A100": {"target": "sm_80", "sms": 108, "clock": 1.41e9, "memory": 2.039e12, "flop": 2048,
              "shared": 164 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
-    "L40S": {"target": "sm_89", "sms": 142, "clock": 2.52e9, "memory": 0.864e12, "flop": 1024,
+    "L40S": {"target": "sm_80", "sms": 142, "clock": 2.52e9, "memory": 0.864e12, "flop": 1024,
              "shared": 100 << 10, "threads": 1536, "blocks": 24, "gap": 1.0},
     "H100": {"target": "sm_90a", "sms": 132, "clock": 1.755e9, "memory": 3.35e12, "flop": 4096,
              "shared": 228 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
 }
 READ_SHARE = 0.92     # of the data sheet's bandwidth that a read stream gets
-MMA_SHARE = {"sm_80": 1.0, "sm_89": 1.0, "sm_90a": 0.62}  # of the flop that mma.sync reaches
+MMA_SHARE = {"sm_80": 1.0, "sm_90a": 0.62}  # of the flop that mma.sync reaches
 LIBRARY_SHARE = 0.80  # of the flop or bytes, of cuBLASLt
 LATENCY = 0.75        # us, device memory under load
 L2_LATENCY = 0.30     # us

@@ -48,8 +48,8 @@ def merged(rows):
             if "__half" not in name and CHOSEN.match(name)}
 
 
-def kernel_table(target, rows):
-    lines = [f"## Kernels, {target}", "",
+def kernel_table(gpu, rows):
+    lines = [f"## Kernels, {gpu}, code for {model.MACHINES[gpu]['target']}", "",
              "| kernel | registers | local bytes | blocks an SM | KB in flight | instructions a KB "
              "| a product |", "|---|---|---|---|---|---|---|"]
     for name, row in merged(rows).items():
@@ -98,7 +98,9 @@ enough for its latency. `local bytes` are loads and stores of local memory in th
 def changes(data):
     """The slow places, before and after; data["changes"] is written by hand."""
     lines = ["## Slow places, before and after", "",
-             "Estimates for an H100, in us, of kernels as they were and as they are.", "",
+             "Estimates for an H100 of kernels as they were and as they are. Those of before were "
+             "computed by hand", "from the older machine code, and not all by today's formulas: "
+             "a ratio is rough.", "",
              "| place | what | before | after | how |", "|---|---|---|---|---|"]
     for row in data["changes"]:
         lines.append("| " + " | ".join(str(cell) for cell in row) + " |")
@@ -107,7 +109,7 @@ def changes(data):
 
 def missing(rows):
     """A sentence on the machines whose code was not at hand."""
-    names = [name for name, machine in model.MACHINES.items() if not rows[machine["target"]]]
+    names = [name for name in model.MACHINES if not rows[name]]
     text = ", ".join(names)
     return f"\nNot at hand when this was written: the code for {text}.\n" if names else ""
 
@@ -115,6 +117,6 @@ def missing(rows):
 def page(found, rows, _, data):
     head = HEAD.format(nvcc=data["nvcc"], missing=missing(rows))
     lines = [head] + changes(data) + step_table(found)
-    for target, kernels in rows.items():
-        lines += kernel_table(target, kernels)
+    for gpu, kernels in rows.items():
+        lines += kernel_table(gpu, kernels)
     return "\n".join(lines).rstrip() + "\n"
