@@ -334,13 +334,13 @@ test:
 	@scripts/bootstrap build unit
 	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package image || true # their tests say what they lack
 	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
-	@$(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package boot image shipped page \
-	  api hostile clients
+	@NVCC="$(NVCC)" $(RUN_TESTS) tidy tidy-rules unit sim policy emu $(if $(WITH_CUDA),gpu-report) \
+	  rehearsal package boot image shipped page api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
 environments:
-	@scripts/bootstrap build test fleet
+	@scripts/bootstrap build test fleet $(if $(WITH_CUDA),sass)
 
 # The long half: every sanitizer, the checker of races, the simulator's long runs.
 check:
@@ -501,8 +501,7 @@ gpu-report:
 	$(if $(NVCC_GOOD),,$(error make gpu-report needs nvcc $(NVCC_MIN) or later))
 	@scripts/bootstrap sass
 	@$(SUBMAKE) CUDA=1 $(filter %.cu.o,$(GPU_OBJECTS))
-	scripts/gpu_report --nvcc "$(NVCC)" --objects $(BUILD)/gpu/cuda/kernels \
-	  --tools $(BUILD)/venv-sass/lib/python3*/site-packages/nvidia/cu13/bin $(REPORT)
+	NVCC="$(NVCC)" scripts/gpu_report --objects $(BUILD)/gpu/cuda/kernels $(REPORT)
 
 ptxas-report:
 	scripts/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas 80 86 89 90a
