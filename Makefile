@@ -27,6 +27,8 @@ CC      := $(if $(filter default,$(origin CC)),cc,$(CC))
 VERSION := $(or $(patsubst v%,%,$(shell git describe --exact-match --tags --match 'v[0-9]*' 2>/dev/null)),0.1.0)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 ARCH    := $(shell uname -m)
+MPICC   ?= $(shell command -v mpicc 2>/dev/null)
+MPI_PLUGIN := $(if $(MPICC),$(BUILD)/inferd-mpi.so)
 
 # Where nvcc is found, the daemon has the CUDA back end beside the CPU's; without it, and in tests
 # and sanitizer builds, cuda/none.c stands in and its `open` says why not. CUDA_TARGETS are the
@@ -90,7 +92,7 @@ grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
 template_SRC := $(call sources_in,engine/template engine/template/*)
 model_SRC  := $(call sources_in,engine/model engine/model/*)
 cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
-engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/schedule engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample)
+engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/ranks engine/schedule engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http keys kv_events lanes ledger fields completion dialect embeddings messages responses api observe tls trace top)))
@@ -122,7 +124,7 @@ JOBS    := $(shell nproc 2>/dev/null || echo 1)
 SUBMAKE  = $(MAKE) --no-print-directory $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 
 .PHONY: all run test check tidy bench parity clean ptxas-report gpu-report test-programs bench-programs
-all: $(BUILD)/inferd $(BUILD)/inferd-bench $(BUILD)/inferd-pull
+all: $(BUILD)/inferd $(BUILD)/inferd-bench $(BUILD)/inferd-pull $(MPI_PLUGIN)
 
 run:
 	@scripts/bootstrap build
@@ -183,6 +185,13 @@ PULL_ARCHIVES := $(foreach r,base model server pull,$(call archive,$(r)))
 $(BUILD)/inferd-pull: $(call objects,server/pull/main.c) $(PULL_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(PULL_ARCHIVES) -Wl,--end-group -lcurl -lcrypto -lm
+
+# Ranks that mpirun starts: a shared object that the daemon opens then, where mpicc is installed.
+$(BUILD)/inferd-mpi.so: engine/ranks/mpi/mpi.c engine/ranks/mpi/mpi_open.h engine/device/comm.h \
+                         engine/base/error.h
+	@mkdir -p $(@D)
+	@echo "  MPICC $@"
+	$(Q)$(MPICC) -std=c11 -D_GNU_SOURCE -O2 -g -I. $(WARN) -fPIC -shared -o $@ $<
 
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed

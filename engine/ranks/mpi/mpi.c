@@ -1,0 +1,141 @@
+/* mpi.c: collectives by MPI: a shared object of its own, inferd-mpi.so, beside the daemon.
+ *
+ * mpicc makes it, so the daemon needs no MPI: mpi_open.c opens it at run time. It uses no function
+ * of the daemon. Calls are those of comm.h, from one thread at a time. Every collective is one that
+ * does not block: this file tests whether it has ended, and gives up at the limit. What MPI itself
+ * finds ends the process through its own handler, and mpirun ends the other ranks.
+ */
+#include "engine/ranks/mpi/mpi_open.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { TESTS = 2000, YIELDS = 2000, PAUSE_NS = 50000 };
+
+typedef struct ranks_of_mpi {
+  comm_t comm; /* first */
+  MPI_Comm world;
+} ranks_of_mpi_t;
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int fail(comm_t *comm, const char *what) {
+  comm->error.code = ERR_DEVICE_FAILED;
+  snprintf(comm->error.message, sizeof comm->error.message, "rank %d of %d: %s", comm->rank,
+           comm->size, what);
+  return ERR_DEVICE_FAILED;
+}
+
+/* Waits for a collective: tests, then yields, then sleeps between the tests. */
+static int finish(comm_t *comm, int code, MPI_Request request) {
+  const struct timespec pause = {.tv_nsec = PAUSE_NS};
+  int done = 0;
+  if (code != MPI_SUCCESS) return fail(comm, "MPI refuses a collective");
+  for (int i = 0; i < TESTS && !done; i++) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  for (int i = 0; i < YIELDS && !done; i++) {
+    sched_yield();
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  }
+  const uint64_t began_ns = done ? 0 : now_ns();
+  while (!done) {
+    if (comm->limit_ns > 0 && now_ns() - began_ns > comm->limit_ns)
+      return fail(comm, "a rank does not answer");
+    nanosleep(&pause, NULL);
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  }
+  return 0;
+}
+
+static int mpi_gather(comm_t *comm, void *data, const size_t *cuts, int32_t root) {
+  ranks_of_mpi_t *ranks = (ranks_of_mpi_t *)comm;
+  int counts[RANKS_MAX], places[RANKS_MAX];
+  char *bytes = data;
+  MPI_Request request;
+  if (cuts[comm->size] > INT_MAX) return fail(comm, "a part is larger than MPI counts");
+  for (int32_t r = 0; r < comm->size; r++) {
+    places[r] = (int)cuts[r];
+    counts[r] = (int)(cuts[r + 1] - cuts[r]);
+  }
+  int code;
+  if (root < 0)
+    code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, bytes, counts, places, MPI_BYTE, ranks->world,
+                           &request);
+  else if (root == comm->rank)
+    code = MPI_Igatherv(MPI_IN_PLACE, 0, MPI_BYTE, bytes, counts, places, MPI_BYTE, root,
+                        ranks->world, &request);
+  else
+    code = MPI_Igatherv(bytes + cuts[comm->rank], counts[comm->rank], MPI_BYTE, NULL, NULL, NULL,
+                        MPI_BYTE, root, ranks->world, &request);
+  return finish(comm, code, request);
+}
+
+static int mpi_broadcast(comm_t *comm, void *data, size_t bytes, int32_t root) {
+  MPI_Request request;
+  if (bytes > INT_MAX) return fail(comm, "a packet is larger than MPI counts");
+  int code =
+      MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, ((ranks_of_mpi_t *)comm)->world, &request);
+  return finish(comm, code, request);
+}
+
+static int mpi_barrier(comm_t *comm) {
+  MPI_Request request;
+  int code = MPI_Ibarrier(((ranks_of_mpi_t *)comm)->world, &request);
+  return finish(comm, code, request);
+}
+
+/* The others find out at their limit, or are ended by mpirun when this process ends. */
+static void mpi_abandon(comm_t *comm) {
+  (void)comm;
+}
+
+/* After a failure MPI_Finalize would wait for ranks that do not answer. */
+static void mpi_close(comm_t *comm) {
+  ranks_of_mpi_t *ranks = (ranks_of_mpi_t *)comm;
+  if (comm->error.code == 0) {
+    MPI_Comm_free(&ranks->world);
+    MPI_Finalize();
+  }
+  free(ranks);
+}
+
+static const comm_ops_t mpi_ops = {.name = "MPI",
+                                   .gather = mpi_gather,
+                                   .broadcast = mpi_broadcast,
+                                   .barrier = mpi_barrier,
+                                   .abandon = mpi_abandon,
+                                   .close = mpi_close};
+
+int inferd_mpi_open(comm_t **out, char *why, size_t capacity) {
+  int has, size, rank, local_size;
+  MPI_Comm host;
+  ranks_of_mpi_t *ranks = calloc(1, sizeof *ranks);
+  if (ranks == NULL || MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &has) != MPI_SUCCESS ||
+      has < MPI_THREAD_SERIALIZED) {
+    free(ranks);
+    snprintf(why, capacity, "MPI does not start, or not for programs with threads");
+    return -1;
+  }
+  MPI_Comm_dup(MPI_COMM_WORLD, &ranks->world);
+  MPI_Comm_size(ranks->world, &size);
+  MPI_Comm_rank(ranks->world, &rank);
+  MPI_Comm_split_type(ranks->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
+  MPI_Comm_size(host, &local_size);
+  MPI_Comm_free(&host);
+  if (size > RANKS_MAX) {
+    snprintf(why, capacity, "%d ranks; at most %d", size, RANKS_MAX);
+    MPI_Finalize();
+    free(ranks);
+    return -1;
+  }
+  ranks->comm = (comm_t){.ops = &mpi_ops, .rank = rank, .size = size, .local_size = local_size};
+  *out = &ranks->comm;
+  return 0;
+}
