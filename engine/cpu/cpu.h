@@ -96,6 +96,9 @@ struct device {
   void **sample_scratch;  /* [threads] */
   size_t sample_scratch_size;
   const batch_t *batch; /* of the step */
+  comm_t *comm;         /* NULL = one rank */
+  float *gathered;      /* of all ranks: [tokens, hidden_max] or [logits rows, V], ranks.c */
+  int32_t *places;      /* [tokens] */
 };
 
 /* memory.c: returns zeroed memory, aligned to 64 bytes; NULL if memory is short. */
@@ -125,8 +128,7 @@ void cpu_read_rows(device_t *device, float *out, const act_t *in, int32_t width,
 void cpu_write_rows(device_t *device, act_t *out, const float *in, int32_t width, int32_t rows);
 void cpu_gather(device_t *device, act_t *out, const act_t *in, int32_t width);
 
-/* kv.c; see kv.h */
-/* Cos and sin of the positions of the step. */
+/* kv.c; see kv.h. Cos and sin of the positions of the step. */
 const rope_table_t *rope_table(device_t *device, const rope_t *rope);
 
 /* attention.c */
@@ -136,11 +138,9 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
 void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
                       int32_t rank);
 
-/* latent.c */
+/* latent.c, swap.c, per_layer.c */
 extern const latent_ops_t cpu_latent_ops;
-extern const swap_ops_t cpu_swap_ops; /* swap.c */
-
-/* per_layer.c */
+extern const swap_ops_t cpu_swap_ops;
 extern const per_layer_ops_t cpu_per_layer_ops;
 
 /* sample.c */

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/lora.h"
+#include "engine/cpu/ranks.h"
 
 #include "engine/base/util.h"
 #include "engine/cpu/isa/attend.h"
@@ -38,6 +39,7 @@ static int cpu_open(const device_options_t *options, device_t **out, inferd_erro
   device_t *device = calloc(1, sizeof *device);
   if (device == NULL) return no_memory(error, "a device", sizeof *device);
   device->kernels = kernels;
+  device->comm = options->comm;
   device->pool = pool_new(threads);
   if (device->pool == NULL) {
     cpu_close(device);
@@ -140,6 +142,7 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, inferd_err
   }
   int code = prepare_attention(device, error);
   if (code == 0) code = moe_prepare(device, error);
+  if (code == 0) code = ranks_prepare(device, error);
   device->prepared = code == 0;
   return code;
 }
@@ -163,10 +166,11 @@ static void cpu_begin(device_t *device, const batch_t *batch) {
   state_copy_slots(device, batch);
 }
 
+/* Without other ranks nothing can fail. */
 static int cpu_end(device_t *device, inferd_error_t *error) {
-  (void)device;
-  (void)error;
-  return 0;
+  if (device->comm == NULL || device->comm->error.code == 0) return 0;
+  *error = device->comm->error;
+  return ERR_DEVICE_FAILED;
 }
 
 const ops_t ops_cpu = {
@@ -213,4 +217,5 @@ const ops_t ops_cpu = {
     .read_logits = cpu_read_logits,
     .latent = &cpu_latent_ops,
     .per_layer = &cpu_per_layer_ops,
+    .ranks = &cpu_rank_ops,
 };

@@ -6,6 +6,9 @@
  * only on its own logits and pairs, and its experts are added in ascending order: its bits do not
  * depend on other rows.
  *
+ * On one of several ranks it computes the pairs of its own experts, which stand together, and gets
+ * the outputs of the others (moe_t.cuts).
+ *
  * Bytes moved: the weights of every expert that any row chose, once per MOE_ROWS rows; bound by
  * memory bandwidth until about ten rows share an expert.
  */
@@ -13,6 +16,7 @@
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/ranks.h"
 
 #include <string.h>
 
@@ -26,6 +30,8 @@ typedef struct mixing {
   const float *residual;       /* [rows, h] or NULL */
   float *out;                  /* [rows, h] */
   int32_t rows, num_active;
+  int32_t first_expert, end_expert; /* that this rank has */
+  int64_t first_pair;               /* of these experts */
   int64_t hidden;
 } mixing_t;
 
@@ -46,7 +52,8 @@ static void place_pairs(mixing_t *job) {
   for (int32_t i = 0; i < pairs; i++) space->first[space->chosen[i] + 1]++;
   job->num_active = 0;
   for (int32_t e = 0; e < experts; e++) {
-    if (space->first[e + 1] > 0) space->active[job->num_active++] = e;
+    const bool own = e >= job->first_expert && e < job->end_expert;
+    if (space->first[e + 1] > 0 && own) space->active[job->num_active++] = e;
     space->first[e + 1] += space->first[e];
     space->next[e] = space->first[e];
   }
@@ -79,7 +86,7 @@ static void expert_panel(const mixing_t *job, const weight_t *weight, const vect
   int32_t expert = job->space->active[unit / weight->stack_panels];
   int64_t panel = unit % weight->stack_panels, col = panel * PANEL_COLS,
           left = weight->stack_rows - col;
-  int64_t index = expert * weight->stack_panels + panel;
+  int64_t place = expert - job->first_expert, index = place * weight->stack_panels + panel;
   int32_t row = job->space->first[expert], end = job->space->first[expert + 1];
   while (row < end) {
     int32_t rows = MIN(end - row, ROWS_PER_PART);
@@ -89,7 +96,7 @@ static void expert_panel(const mixing_t *job, const weight_t *weight, const vect
         .cols = (int32_t)MIN(left, PANEL_COLS),
         .out = out + row * weight->stack_rows + col,
         .ldo = weight->stack_rows,
-        .bias = bias != NULL ? bias->values + expert * weight->stack_rows + col : NULL,
+        .bias = bias != NULL ? bias->values + place * weight->stack_rows + col : NULL,
     };
     weight_multiply(job->device, weight, index, left > PANEL_COLS && row + rows == end, worker,
                     &gemm);
@@ -114,7 +121,7 @@ static void activate_task(void *context, int64_t first, int64_t last, int worker
   const mixing_t *job = context;
   const int32_t width = job->moe->width;
   const bool gated = activation_is_gated(job->moe->activation);
-  for (int64_t pair = first; pair < last; pair++) {
+  for (int64_t pair = job->first_pair + first; pair < job->first_pair + last; pair++) {
     float *up = job->space->up + pair * job->moe->up->stack_rows;
     job->device->kernels->activation(up, up, gated ? up + width : NULL, job->moe->activation,
                                      width);
@@ -143,15 +150,17 @@ static void add_task(void *context, int64_t first, int64_t last, int worker) {
 static void mix(mixing_t *job) {
   const moe_t *moe = job->moe;
   pool_t *pool = job->device->pool;
-  int64_t pairs = (int64_t)job->rows * moe->top_k;
   cpu_linear(job->device, ACT(job->space->logits), ACT(job->router_in), moe->router,
              moe->router_bias, NULL, job->rows);
   pool_run(pool, route_task, job, job->rows, 1 + INLINE_ELEMENTS / moe->num_experts / 4);
   place_pairs(job);
   pool_run(pool, stage_task, job, job->rows, 1 + INLINE_ELEMENTS / (job->hidden * moe->top_k));
   pool_run(pool, up_task, job, job->num_active * moe->up->stack_panels, 1);
+  job->first_pair = job->space->first[job->first_expert];
+  int64_t pairs = job->space->first[job->end_expert] - job->first_pair;
   pool_run(pool, activate_task, job, pairs, 1 + INLINE_ELEMENTS / 4 / moe->width);
   pool_run(pool, down_task, job, job->num_active * moe->down->stack_panels, 1);
+  if (moe->cuts != NULL) ranks_gather_pairs(job->device, job->space->first, moe->cuts, job->hidden);
   pool_run(pool, add_task, job, job->rows, 1 + INLINE_ELEMENTS / (job->hidden * moe->top_k));
 }
 
@@ -165,8 +174,11 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
         (moe->num_experts <= ROUTED_MAX && moe->num_groups <= GROUPS_MAX));
   CHECK_LE(moe->top_k, limits->experts_top_max);
   CHECK_LE(moe->top_k, moe->num_experts);
-  CHECK_EQ(moe->up->stack, moe->num_experts);
-  CHECK_EQ(moe->down->stack, moe->num_experts);
+  const int32_t *cuts = moe->cuts;
+  const int32_t first = cuts != NULL ? cuts[device->comm->rank] : 0;
+  const int32_t end = cuts != NULL ? cuts[device->comm->rank + 1] : moe->num_experts;
+  CHECK_EQ(moe->up->stack, end - first);
+  CHECK_EQ(moe->down->stack, end - first);
   CHECK_EQ(moe->up->stack_rows,
            (activation_is_gated(moe->activation) ? 2 : 1) * (int64_t)moe->width);
   CHECK_EQ(moe->down->cols, moe->width);
@@ -185,6 +197,8 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
                     .residual = residual != NULL ? FLOATS(residual) + row * hidden : NULL,
                     .out = FLOATS(out) + row * hidden,
                     .rows = MIN(rows - row, MOE_ROWS),
+                    .first_expert = first,
+                    .end_expert = end,
                     .hidden = hidden};
     mix(&job);
   }

@@ -16,12 +16,11 @@
 #include "engine/device/batch.h"
 #include "engine/device/latent_ops.h"
 #include "engine/device/per_layer_ops.h"
+#include "engine/device/rank_ops.h"
 #include "engine/device/sample.h"
 #include "engine/device/state_ops.h"
 #include "engine/device/step_limits.h"
 #include "engine/device/swap_ops.h"
-
-#include <stddef.h>
 
 typedef struct device device_t; /* one opened back end */
 
@@ -30,6 +29,7 @@ typedef struct device_options {
   const char *isa; /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
   int32_t device_index;
   bool batch_invariant; /* GPU: a row's bits never depend on its batch, at some cost in speed */
+  comm_t *comm;         /* the ranks that run the model together; NULL = this one alone */
 } device_options_t;
 
 /* In-flight steps. The calls begin ... sample launch a step; `end` waits for the oldest step that
@@ -56,6 +56,7 @@ typedef struct ops {
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */
+  const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
@@ -135,8 +136,7 @@ typedef struct ops {
   /* Copies in[rows, width] to host memory, as fp32, by the `end` of the step; instead of `logits`
    * where prompts become vectors. NULL = they cannot. */
   void (*read_rows)(device_t *device, float *out, const act_t *in, int32_t width, int32_t rows);
-  /* out[rows, width] = `in`, of host memory: between two steps, for what follows the pooling. NULL
-   * = pooled vectors are complete. */
+  /* out[rows, width] = `in`, of host memory: between two steps. NULL = no layers behind pooling */
   void (*write_rows)(device_t *device, act_t *out, const float *in, int32_t width, int32_t rows);
   /* Waits for the oldest in-flight step. Returns 0, or ERR_DEVICE_FAILED: the device is lost. */
   int (*end)(device_t *device, inferd_error_t *error);
@@ -144,7 +144,6 @@ typedef struct ops {
   void (*read_logits)(device_t *device, float *out, int32_t rows);
 } ops_t;
 
-extern const ops_t ops_cpu;
-extern const ops_t ops_cuda; /* without CUDA it is cuda/none.c, whose `open` fails and says why */
+extern const ops_t ops_cpu, ops_cuda; /* without CUDA: cuda/none.c, whose `open` says why */
 
 #endif

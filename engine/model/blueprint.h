@@ -127,12 +127,12 @@ typedef struct blueprint {
   int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */
   int32_t primary_eos;       /* -1 = none */
   int32_t num_eos;           /* union of config and generation_config, primary included */
-  int32_t eos_ids[MODEL_EOS_MAX];
-  int32_t bos_id;
+  int32_t eos_ids[MODEL_EOS_MAX], bos_id;
   /* generation_config.json sampling defaults; NaN / -1 = not given */
   float temperature, top_p, min_p, repetition_penalty;
   int32_t top_k, max_new_tokens;
   int64_t num_parameters; /* filled by model_load */
+  model_part_t shard;     /* what of it this process has; all 0 but for the engine of a rank */
   char notes[512];        /* for the log: lines between '\n', "" = none */
 } blueprint_t;
 

@@ -7,6 +7,7 @@
 #define INFERD_ENGINE_MODEL_INTERNAL_H
 
 #include "engine/model/model.h"
+#include "engine/model/shard/shard.h"
 
 /* A linear layer that an adapter may add to: columns [column, column + rows) of an output of
  * `width` columns. */
@@ -92,7 +93,9 @@ typedef struct head_layer {
 struct model {
   const ops_t *ops;
   device_t *device;
-  blueprint_t blueprint;                       /* own copy */
+  blueprint_t blueprint; /* own copy */
+  bool is_cut;           /* several ranks run it: */
+  shard_cuts_t cuts;
   const weight_t *embed;                       /* [V, E] */
   const weight_t *positions;                   /* [positions + offset, h] or NULL */
   const weight_t *types;                       /* [token types, h] or NULL */
@@ -117,6 +120,7 @@ struct model {
   act_t *attn;                   /* [T, Hq D] */
   act_t *up;                     /* [T, 2 f] or [T, f] */
   act_t *act;                    /* [T, f] */
+  act_t *own;                    /* [T, the widest part] what this rank has of these, or NULL */
   act_t *q_down;                 /* latent attention: [T, q rank] */
   act_t *latent_rows;            /* [T, R + r] */
   act_t *latent_q;               /* [T, Hq (R + r)] */

@@ -101,8 +101,8 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   attention_t made = {
       .bidirectional = bp->encoder.bidirectional,
-      .num_heads = bp->num_heads,
-      .num_kv_heads = layer_kv_heads(bp, i),
+      .num_heads = shard_heads(bp),
+      .num_kv_heads = shard_kv_heads(bp, layer_kv_heads(bp, i)),
       .head_dim = layer_head_dim(bp, i),
       .reads_only = layer_reads_only(bp, i),
       .v_norm = bp->v_norm,
@@ -234,7 +234,7 @@ static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {
   layer->down_bias = vector(load, i, true, 1, &down);
 }
 
-static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+static void load_experts(model_load_t *load, const model_t *model, layer_t *layer, int32_t i) {
   static const tensor_role_t up[3] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_GATE_UP};
   static const tensor_role_t down = ROLE_EXPERT_DOWN, router = ROLE_ROUTER;
   static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
@@ -242,7 +242,9 @@ static void load_experts(model_load_t *load, const blueprint_t *bp, layer_t *lay
   static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
   static const tensor_role_t choice_bias = ROLE_CHOICE_BIAS;
   const vector_change_t exactly = {.factor = 1.0f, .exact = true};
+  const blueprint_t *bp = &model->blueprint;
   layer->moe = (moe_t){
+      .cuts = model->is_cut ? model->cuts.experts : NULL,
       .num_experts = bp->num_experts,
       .top_k = bp->experts_top,
       .width = bp->expert_size,
@@ -432,7 +434,7 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   layer->mlp_norm = bp->shared_norm ? layer->attn_norm : norm(load, bp, i, ROLE_MLP_NORM);
   layer->mlp_width = layer_mlp_width(bp, i);
   if (bp->layer_flags[i] & LAYER_EXPERTS)
-    load_experts(load, bp, layer, i);
+    load_experts(load, model, layer, i);
   else if (!(bp->layer_flags[i] & LAYER_NO_MLP))
     load_mlp(load, layer, i);
   const int32_t widths[2] = {layer->mlp_width, layer->mlp_width};
@@ -570,6 +572,8 @@ static model_t *make_model(const ops_t *ops, device_t *device, const blueprint_t
   model->device = device;
   model->blueprint = *blueprint;
   model->blueprint.scheme.plain = NULL; /* of what loads, which has its own blueprint */
+  model->is_cut = !shard_is_whole(blueprint);
+  if (model->is_cut) shard_cut(blueprint, &model->cuts);
   model->layers = calloc(count, sizeof(layer_t));
   model->blueprint.layer_flags = calloc(count, 1);
   if (model->layers == NULL || model->blueprint.layer_flags == NULL) {

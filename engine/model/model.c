@@ -98,7 +98,7 @@ int32_t model_window_groups(const blueprint_t *bp) {
 
 kv_cache_desc_t model_kv(const blueprint_t *bp) {
   const bool latent = bp->kv_rank > 0;
-  kv_cache_desc_t made = {.num_kv_heads = latent ? 1 : bp->num_kv_heads,
+  kv_cache_desc_t made = {.num_kv_heads = latent ? 1 : shard_kv_heads(bp, bp->num_kv_heads),
                           .head_dim = latent ? bp->kv_rank + bp->rope_dim : bp->head_dim,
                           .other_kv_heads = bp->full_kv_heads,
                           .other_head_dim = bp->full_head_dim,
@@ -157,6 +157,17 @@ static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
   return 0;
 }
 
+/* Columns of the widest part that this rank computes, 0 = it has all. */
+static int32_t own_width(const model_t *model) {
+  const shard_cuts_t *cuts = &model->cuts;
+  const int32_t rank = model->blueprint.shard.rank;
+  int32_t width = cuts->hidden[rank + 1] - cuts->hidden[rank];
+  if (!model->is_cut) return 0;
+  width = MAX(width, cuts->mlp[rank + 1] - cuts->mlp[rank]);
+  width = MAX(width, cuts->shared[rank + 1] - cuts->shared[rank]);
+  return MAX(width, cuts->heads[rank + 1] - cuts->heads[rank]);
+}
+
 /* Rows of the largest step that are pooled, and what the layers behind the pooling make of them. */
 static bool take_head_buffers(model_t *model, int32_t num_reqs) {
   int32_t width = MAX(model->blueprint.encoder.head_width, model->blueprint.embed_size);
@@ -181,6 +192,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->attn, bp->num_heads * (bp->kv_rank > 0 ? bp->value_dim : widest_head(bp))},
       {&model->up, up_width(bp)},
       {&model->act, mlp_width(bp)},
+      {&model->own, own_width(model)},
       {&model->shared, bp->shared_size > 0 || bp->experts_beside ? bp->hidden_size : 0},
       {&model->router_in, bp->experts_beside ? bp->hidden_size : 0},
       {&model->expert_out, experts_normed(bp) ? bp->hidden_size : 0},
@@ -206,6 +218,27 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
   return bp->kv_rank > 0 ? latent_prepare(model, rows, error) : 0;
 }
 
+/* out[T, E] = embeddings of the batch. */
+static void look_up(model_t *model, act_t *out) {
+  if (model->is_cut)
+    model->ops->ranks->embed(model->device, out, model->embed, model->embed_scale,
+                             model->cuts.vocab);
+  else
+    model->ops->embed(model->device, out, model->embed, model->embed_scale);
+}
+
+/* out[rows, h] = a linear layer, of whose columns each rank computes some. */
+static void cut_linear(model_t *model, act_t *out, const act_t *in, const weight_t *weight,
+                       const vector_t *bias, const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  if (!model->is_cut) {
+    ops->linear(model->device, out, in, weight, bias, residual, rows);
+    return;
+  }
+  ops->linear(model->device, model->own, in, weight, bias, NULL, rows);
+  ops->ranks->gather(model->device, out, model->own, residual, model->cuts.hidden, rows);
+}
+
 /* x[T, h] = embeddings of the batch, with learned positions and types of tokens, and normed, where
  * the family has these. A family with project_in has no norm. */
 static void embed_tokens(model_t *model, int32_t rows) {
@@ -213,10 +246,10 @@ static void embed_tokens(model_t *model, int32_t rows) {
   device_t *device = model->device;
   act_t *sum = model->embed_norm.width > 0 ? model->y : model->x;
   if (model->project_in != NULL) {
-    ops->embed(device, model->y, model->embed, model->embed_scale);
+    look_up(model, model->y);
     ops->linear(device, model->x, model->y, model->project_in, NULL, NULL, rows);
   } else {
-    ops->embed(device, sum, model->embed, model->embed_scale);
+    look_up(model, sum);
   }
   if (model->positions != NULL)
     ops->embed_positions(device, sum, model->positions, model->blueprint.position_offset);
@@ -319,20 +352,22 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
       .norm = input.norm, .normed = input.normed, .weight = layer->qkv, .bias = layer->qkv_bias};
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, input.rows, &qkv, rows);
   multiply(model, model->qkv, layer->qkv_factors, attention_width(&layer->attention), rows);
+  act_t *out = model->is_cut ? model->own : model->attn;
   ops->rope_store(device, model->qkv, &layer->attention);
-  ops->attention(device, model->attn, model->qkv, &layer->attention);
+  ops->attention(device, out, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
     const int32_t width = layer->attention.num_heads * layer->attention.head_dim;
     const gating_t gating = {.width = width, .gate_width = width, .sigmoid = true};
     ops->linear(device, model->attn_gate, input.rows, layer->attn_gate, NULL, NULL, rows);
-    ops->state->gate(device, model->attn, model->attn, model->attn_gate, &gating, rows);
+    ops->state->gate(device, out, out, model->attn_gate, &gating, rows);
   }
+  if (model->is_cut) ops->ranks->gather(device, model->attn, out, NULL, model->cuts.heads, rows);
 }
 
 /* out[T, h] = residual[T, h] + projection of attn; NULL = no residual. */
 static void project_attention(model_t *model, const layer_t *layer, act_t *out,
                               const act_t *residual, int32_t rows) {
-  model->ops->linear(model->device, out, model->attn, layer->o, layer->o_bias, residual, rows);
+  cut_linear(model, out, model->attn, layer->o, layer->o_bias, residual, rows);
   adapt(model, layer, LORA_O, LORA_O, out, model->attn);
 }
 
@@ -383,6 +418,11 @@ static void token_block(model_t *model, const layer_t *layer, act_t *out, const 
 /* act[T, width] = the inner values of the MLP of the input. */
 static void widen(model_t *model, const layer_t *layer, const block_input_t *in, int32_t width,
                   int32_t rows) {
+  const shard_cuts_t *all = &model->cuts;
+  const int32_t *cuts = layer->moe.num_experts > 0 ? all->shared : all->mlp;
+  const int32_t rank = model->blueprint.shard.rank;
+  act_t *out = model->is_cut ? model->own : model->act;
+  if (model->is_cut) width = cuts[rank + 1] - cuts[rank];
   if (layer->up_factors != NULL) { /* between the projection and the activation */
     const fused_linear_t plain = {
         .norm = in->norm, .normed = in->normed, .weight = layer->up, .bias = layer->up_bias};
@@ -400,13 +440,14 @@ static void widen(model_t *model, const layer_t *layer, const block_input_t *in,
                              .activation = model->blueprint.activation,
                              .width = width,
                              .sums = model->up};
-  fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, model->act, in->rows, &up, rows);
+  fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, out, in->rows, &up, rows);
+  if (model->is_cut) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
 }
 
 /* out[T, h] = residual[T, h] + projection of act; NULL = no residual. */
 static void narrow(model_t *model, const layer_t *layer, act_t *out, const act_t *residual,
                    int32_t rows) {
-  model->ops->linear(model->device, out, model->act, layer->down, layer->down_bias, residual, rows);
+  cut_linear(model, out, model->act, layer->down, layer->down_bias, residual, rows);
   adapt(model, layer, LORA_DOWN, LORA_DOWN, out, model->act);
 }
 
@@ -587,4 +628,5 @@ void model_logits(model_t *model, int32_t first, int32_t rows) {
   float softcap = (float)model->blueprint.final_softcap;
   model->ops->logits(model->device, model->head_in, model->head, model->head_bias, softcap, first,
                      rows);
+  if (model->is_cut) model->ops->ranks->logits(model->device, model->cuts.vocab, rows);
 }

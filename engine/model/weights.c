@@ -18,6 +18,7 @@
 #include "engine/model/convert.h"
 #include "engine/model/dummy.h"
 #include "engine/model/quantise.h"
+#include "engine/model/shard/shard.h"
 
 #include <limits.h>
 #include <math.h>
@@ -445,15 +446,19 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                               .row_format = matrix.keeps_blocks ? matrix_row_format : NULL,
                               .row = matrix_row,
                               .context = &matrix};
+    shard_source_t whole;
+    const shard_rows_t rows = shard_rows_of(loader->blueprint, roles[0], matrix.rows);
     weight_source_t quantised = source;
     if (loader->options->quantise_q8 && quantise_suits(loader->ops, &source))
       quantised = quantise_q8_0(&source);
-    if (loader->planned != NULL) {
+    if (rows.num_pieces > 0)
+      code = shard_source_cut(&rows, loader->ops->ranks->panel_rows, &whole, &quantised, error);
+    if (code == 0 && loader->planned != NULL) {
       *loader->planned += source_bytes(loader->ops, &quantised);
       free(matrix.parts);
       return 0;
     }
-    code = loader->ops->weight(loader->device, &quantised, out, error);
+    if (code == 0) code = loader->ops->weight(loader->device, &quantised, out, error);
   }
   return close_parts(loader, &matrix, code, error);
 }
@@ -512,7 +517,7 @@ static size_t add_elements(const matrix_t *matrix, const expected_tensor_t *tens
 /* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. Those of GGUF
  * files are float32 beside blocks, and stay so. */
 static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_t change,
-                       vector_t **out, inferd_error_t *error) {
+                       const shard_rows_t *rows, vector_t **out, inferd_error_t *error) {
   size_t count = (size_t)matrix->rows, filled = 0;
   float *values = calloc(count, sizeof(float)), *stored = calloc(count, sizeof(float));
   float *scratch = calloc(count, sizeof(float));
@@ -537,7 +542,8 @@ static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_
       }
     }
     CHECK_EQ(filled, count);
-    code = loader->ops->vector(loader->device, values, (int64_t)count, out, error);
+    code = loader->ops->vector(loader->device, values,
+                               shard_vector_cut(rows, (int64_t)count, values), out, error);
   }
   free(values);
   free(stored);
@@ -552,12 +558,14 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
   *out = NULL;
   int code = gather_parts(loader, roles, num_roles, layer, bias, &matrix, error);
   if (code <= 0) return code;
+  const shard_rows_t rows = shard_rows_of(loader->blueprint, roles[0], matrix.rows);
   if (loader->planned != NULL) {
-    *loader->planned += (size_t)matrix.rows * sizeof(float);
+    const int64_t count = rows.num_pieces > 0 ? shard_rows_count(&rows) : matrix.rows;
+    *loader->planned += (size_t)count * sizeof(float);
     free(matrix.parts);
     return 0;
   }
-  code = make_vector(loader, &matrix, change, out, error);
+  code = make_vector(loader, &matrix, change, &rows, out, error);
   return close_parts(loader, &matrix, code, error);
 }
 
@@ -582,7 +590,8 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint,
 int weight_loader_open(weight_loader_t *loader, const ops_t *ops, device_t *device,
                        const blueprint_t *blueprint, const model_options_t *options,
                        inferd_error_t *error) {
-  *loader = (weight_loader_t){.ops = ops, .device = device, .options = options};
+  *loader =
+      (weight_loader_t){.ops = ops, .device = device, .options = options, .blueprint = blueprint};
   loader->dtype = options->dtype >= 0 ? (dtype_t)options->dtype : blueprint->dtype;
   loader->hash = random_mix((uint64_t)loader->dtype | (uint64_t)options->quantise_q8 << 8);
   loader->elements_total = blueprint->num_parameters;

@@ -15,8 +15,9 @@ typedef struct weight_loader {
   const ops_t *ops;
   device_t *device;
   const model_options_t *options;
-  dtype_t dtype;      /* run type */
-  tensor_list_t list; /* owned */
+  const blueprint_t *blueprint; /* which part of the model, too */
+  dtype_t dtype;                /* run type */
+  tensor_list_t list;           /* owned */
   int32_t num_experts;
   bool is_gguf;
   weight_files_t *files;          /* owned; NULL for dummy weights */

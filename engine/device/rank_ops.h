@@ -1,0 +1,34 @@
+/* rank_ops.h: the part of the back end interface for a model that several ranks run together.
+ *
+ * A back end has all functions or none (ops_t.ranks is NULL). Each rank has some rows of a weight,
+ * so it computes some columns of an output, its own; the functions exchange them over the comm_t
+ * of device_options_t. They are step functions: a rank that fails is reported by `end`. `cuts`
+ * [ranks + 1]: rank r has columns, or rows of a table, [cuts[r], cuts[r + 1]).
+ */
+#ifndef INFERD_ENGINE_DEVICE_RANK_OPS_H
+#define INFERD_ENGINE_DEVICE_RANK_OPS_H
+
+#include "engine/device/comm.h"
+#include "engine/device/op_types.h"
+
+/* Which part of a model this process has. */
+typedef struct model_part {
+  int32_t rank, size; /* size 0 or 1 = all of it */
+} model_part_t;
+
+typedef struct rank_ops {
+  /* Rows of a weight of which one panel is made: where formats of rows mix, a cut at a multiple of
+   * it leaves every panel as it is without cuts. */
+  int32_t panel_rows;
+  /* out[rows, width] = own[rows, own columns] of every rank (+ residual[rows, width]; may be out),
+   * bit for bit what one `linear` with the whole weight writes */
+  void (*gather)(struct device *device, act_t *out, const act_t *own, const act_t *residual,
+                 const int32_t *cuts, int32_t rows);
+  /* As ops_t.embed, of a table that has the rows of this rank. */
+  void (*embed)(struct device *device, act_t *out, const weight_t *table, float scale,
+                const int32_t *cuts);
+  /* Behind ops_t.logits of a head with the rows of this rank: rank 0 gets the logits of all. */
+  void (*logits)(struct device *device, const int32_t *cuts, int32_t rows);
+} rank_ops_t;
+
+#endif

@@ -1,0 +1,248 @@
+/* shard.c: the arithmetic of the cuts, and sources that have some rows of another.
+ *
+ * Engine thread while a model loads, and the back end's threads in row(). Reads nothing itself.
+ */
+#include "engine/model/shard/shard.h"
+
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+
+#include <string.h>
+
+/* A cut at a multiple of it fills whole panels on every back end; a smaller unit where there are
+ * few columns for the ranks. */
+enum { CUT_UNIT = 256 };
+
+static void cut(int64_t total, int32_t size, int32_t *cuts) {
+  int64_t unit = CUT_UNIT;
+  while (unit > 1 && (total % unit != 0 || total / unit < 4 * (int64_t)size)) unit /= 2;
+  for (int32_t r = 0; r <= size; r++) cuts[r] = (int32_t)(total / unit * r / size * unit);
+}
+
+/* The KV heads of a rank: [*first, *first + *count). */
+static void cut_kv_heads(const blueprint_t *bp, int32_t rank, int32_t *first, int32_t *count) {
+  const int32_t heads = bp->num_kv_heads, size = bp->shard.size;
+  *first = (int32_t)((int64_t)heads * rank / size);
+  *count = heads >= size ? (int32_t)((int64_t)heads * (rank + 1) / size) - *first : 1;
+}
+
+/* The first query head of a rank. Those of a KV head that several ranks have are shared out. */
+static int32_t first_head(const blueprint_t *bp, int32_t rank) {
+  const int32_t heads = bp->num_kv_heads, size = bp->shard.size, group = bp->num_heads / heads;
+  if (heads >= size) return (int32_t)((int64_t)heads * rank / size) * group;
+  const int32_t kv = (int32_t)((int64_t)heads * rank / size);
+  const int32_t from = DIV_UP(kv * size, heads), to = DIV_UP((kv + 1) * size, heads);
+  return kv * group + group * (rank - from) / (to - from);
+}
+
+int32_t shard_heads(const blueprint_t *bp) {
+  if (shard_is_whole(bp)) return bp->num_heads;
+  const int32_t rank = bp->shard.rank;
+  const int32_t end = rank + 1 < bp->shard.size ? first_head(bp, rank + 1) : bp->num_heads;
+  return end - first_head(bp, rank);
+}
+
+int32_t shard_kv_heads(const blueprint_t *bp, int32_t kv_heads) {
+  int32_t first, count;
+  if (shard_is_whole(bp)) return kv_heads;
+  cut_kv_heads(bp, bp->shard.rank, &first, &count);
+  return count;
+}
+
+void shard_cut(const blueprint_t *bp, shard_cuts_t *out) {
+  const int32_t size = bp->shard.size;
+  cut(bp->hidden_size, size, out->hidden);
+  cut(bp->intermediate_size, size, out->mlp);
+  cut(bp->shared_size, size, out->shared);
+  cut(bp->vocab_size, size, out->vocab);
+  for (int32_t r = 0; r < size; r++) {
+    out->heads[r] = first_head(bp, r) * bp->head_dim;
+    out->experts[r] = (int32_t)((int64_t)bp->num_experts * r / size);
+  }
+  out->heads[size] = bp->num_heads * bp->head_dim;
+  out->experts[size] = bp->num_experts;
+}
+
+static int refuse(const blueprint_t *bp, const char *what, inferd_error_t *error) {
+  return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                   "tensor_parallel_size is %d; %s of %s run on one rank only: use 1",
+                   bp->shard.size, what, bp->architecture);
+}
+
+static int too_many(const blueprint_t *bp, const char *what, int32_t most, inferd_error_t *error) {
+  return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                   "tensor_parallel_size is %d; the model has %d %s, so it must be at most %d",
+                   bp->shard.size, most, what, most);
+}
+
+/* The largest number of ranks of which each has a query head. */
+static int32_t ranks_most(const blueprint_t *bp) {
+  blueprint_t trial = *bp;
+  for (trial.shard.size = bp->num_heads; trial.shard.size > 1; trial.shard.size--) {
+    bool all = true;
+    for (trial.shard.rank = 0; trial.shard.rank < trial.shard.size; trial.shard.rank++)
+      all = all && shard_heads(&trial) > 0;
+    if (all) break;
+  }
+  return MAX(trial.shard.size, 1);
+}
+
+int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
+  const int32_t size = bp->shard.size;
+  if (shard_is_whole(bp)) return 0;
+  if (ops->ranks == NULL)
+    return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                     "tensor_parallel_size is %d; %s runs a model on one rank only: use 1, or "
+                     "--device cpu",
+                     size, ops->name);
+  if (bp->mixer.kind != MIXER_NONE) return refuse(bp, "layers with a state", error);
+  if (bp->kv_rank > 0) return refuse(bp, "layers of latent attention", error);
+  if (bp->full_head_dim > 0 || bp->layer_scalars) return refuse(bp, "layers of two kinds", error);
+  if (bp->qk_norm_whole) return refuse(bp, "norms over all heads together", error);
+  if (size > ranks_most(bp)) {
+    const int32_t most = ranks_most(bp);
+    return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                     "tensor_parallel_size is %d; the model has %d query and %d KV heads, so it "
+                     "must be at most %d",
+                     size, bp->num_heads, bp->num_kv_heads, most);
+  }
+  if (bp->intermediate_size > 0 && size > bp->intermediate_size)
+    return too_many(bp, "columns", bp->intermediate_size, error);
+  if (bp->num_experts > 0 && size > bp->num_experts)
+    return too_many(bp, "experts", bp->num_experts, error);
+  if (bp->shared_size > 0 && size > bp->shared_size)
+    return too_many(bp, "columns of shared experts", bp->shared_size, error);
+  return 0;
+}
+
+/* ---- rows of a tensor ---- */
+
+static void add_piece(shard_rows_t *rows, int64_t first, int64_t count) {
+  rows->first[rows->num_pieces] = first;
+  rows->count[rows->num_pieces++] = count;
+}
+
+/* Rows of q, then of k, then of v. */
+static void add_heads(const blueprint_t *bp, shard_rows_t *rows) {
+  const int64_t dim = bp->head_dim, heads = bp->num_heads;
+  int32_t first, count;
+  cut_kv_heads(bp, bp->shard.rank, &first, &count);
+  add_piece(rows, first_head(bp, bp->shard.rank) * dim, shard_heads(bp) * dim);
+  add_piece(rows, (heads + first) * dim, count * dim);
+  add_piece(rows, (heads + bp->num_kv_heads + first) * dim, count * dim);
+}
+
+/* Rows of gate, then of up; or of one matrix. */
+static void add_columns(const blueprint_t *bp, const int32_t *cuts, int64_t rows_all,
+                        shard_rows_t *rows) {
+  const int32_t rank = bp->shard.rank;
+  const int64_t count = cuts[rank + 1] - cuts[rank], width = cuts[bp->shard.size];
+  add_piece(rows, cuts[rank], count);
+  if (rows_all == 2 * width) add_piece(rows, width + cuts[rank], count);
+}
+
+static void add_stack(const blueprint_t *bp, const int32_t *cuts, int64_t rows_all,
+                      shard_rows_t *rows) {
+  const int32_t rank = bp->shard.rank;
+  const int64_t each = rows_all / bp->num_experts;
+  rows->stack = cuts[rank + 1] - cuts[rank];
+  add_piece(rows, cuts[rank] * each, rows->stack * each);
+}
+
+shard_rows_t shard_rows_of(const blueprint_t *bp, tensor_role_t role, int64_t all) {
+  shard_rows_t rows = {0};
+  shard_cuts_t cuts;
+  int32_t first, count;
+  if (shard_is_whole(bp)) return rows;
+  shard_cut(bp, &cuts);
+  switch (role) {
+  case ROLE_EMBED:
+  case ROLE_HEAD: add_columns(bp, cuts.vocab, 0, &rows); break;
+  case ROLE_Q:
+  case ROLE_QKV: add_heads(bp, &rows); break;
+  case ROLE_ATTN_GATE: add_columns(bp, cuts.heads, 0, &rows); break;
+  case ROLE_O:
+  case ROLE_DOWN:
+  case ROLE_SHARED_DOWN: add_columns(bp, cuts.hidden, 0, &rows); break;
+  case ROLE_GATE: add_columns(bp, cuts.mlp, all, &rows); break;
+  case ROLE_SHARED_GATE: add_columns(bp, cuts.shared, all, &rows); break;
+  case ROLE_EXPERT_GATE:
+  case ROLE_EXPERT_DOWN: add_stack(bp, cuts.experts, all, &rows); break;
+  case ROLE_SINKS: add_piece(&rows, first_head(bp, bp->shard.rank), shard_heads(bp)); break;
+  case ROLE_Q_NORM: /* of each head its own */
+    if (bp->qk_norm_each) add_columns(bp, cuts.heads, 0, &rows);
+    break;
+  case ROLE_K_NORM:
+    cut_kv_heads(bp, bp->shard.rank, &first, &count);
+    if (bp->qk_norm_each)
+      add_piece(&rows, (int64_t)first * bp->head_dim, (int64_t)count * bp->head_dim);
+    break;
+  default: break;
+  }
+  return rows;
+}
+
+int64_t shard_rows_count(const shard_rows_t *rows) {
+  int64_t count = 0;
+  for (int32_t i = 0; i < rows->num_pieces; i++) count += rows->count[i];
+  return count;
+}
+
+/* ---- sources ---- */
+
+static int64_t whole_row(const shard_rows_t *rows, int64_t row) {
+  int32_t i = 0;
+  while (row >= rows->count[i]) row -= rows->count[i++];
+  return rows->first[i] + row;
+}
+
+static const void *part_of_row(void *context, int64_t row, void *scratch) {
+  const shard_source_t *part = context;
+  return part->whole.row(part->whole.context, whole_row(&part->rows, row), scratch);
+}
+
+static weight_format_t part_of_format(void *context, int64_t row) {
+  const shard_source_t *part = context;
+  return part->whole.row_format(part->whole.context, whole_row(&part->rows, row));
+}
+
+/* True when formats change inside of a panel. */
+static bool mixes(const weight_source_t *source, int32_t panel_rows) {
+  if (source->row_format == NULL) return false;
+  weight_format_t before = source->row_format(source->context, 0);
+  for (int64_t row = 1; row < source->rows; row++) {
+    weight_format_t format = source->row_format(source->context, row);
+    if (format != before && row % panel_rows != 0) return true;
+    before = format;
+  }
+  return false;
+}
+
+int shard_source_cut(const shard_rows_t *rows, int32_t panel_rows, shard_source_t *space,
+                     weight_source_t *source, inferd_error_t *error) {
+  if (rows->num_pieces == 0) return 0;
+  const bool mixed = source->stack <= 1 && mixes(source, panel_rows);
+  space->whole = *source;
+  space->rows = *rows;
+  source->rows = shard_rows_count(rows);
+  if (rows->stack > 0) source->stack = rows->stack;
+  source->row = part_of_row;
+  if (source->row_format != NULL) source->row_format = part_of_format;
+  source->context = space;
+  if (!mixed && (source->stack > 1 || !mixes(source, panel_rows))) return 0;
+  return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                   "%s: its rows are of several quantised formats, which change inside of %d rows; "
+                   "several ranks would not have the same bits: use tensor_parallel_size 1",
+                   source->name, panel_rows);
+}
+
+int64_t shard_vector_cut(const shard_rows_t *rows, int64_t count, float *values) {
+  int64_t kept = 0;
+  if (rows->num_pieces == 0) return count;
+  for (int32_t i = 0; i < rows->num_pieces; i++) {
+    CHECK_LE(rows->first[i] + rows->count[i], count);
+    memmove(values + kept, values + rows->first[i], (size_t)rows->count[i] * sizeof *values);
+    kept += rows->count[i];
+  }
+  return kept;
+}

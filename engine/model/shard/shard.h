@@ -1,0 +1,56 @@
+/* shard.h: which rows of which tensor a rank has, of a model that several ranks run together.
+ *
+ * Every linear layer is cut by its rows, so a rank computes whole sums: their bits are those of one
+ * rank. Attention is cut by heads, a mixture by experts, embedding and head by the vocabulary.
+ * Norms, routers and what is small stand in every rank. All follows from the blueprint, whose
+ * `shard` says which part; engine thread.
+ */
+#ifndef INFERD_ENGINE_MODEL_SHARD_SHARD_H
+#define INFERD_ENGINE_MODEL_SHARD_SHARD_H
+
+#include "engine/model/blueprint.h"
+#include "engine/model/roles.h"
+
+/* Columns of outputs, rows of tables, heads and experts: [cuts[r], cuts[r + 1]) are of rank r. */
+typedef struct shard_cuts {
+  int32_t hidden[RANKS_MAX + 1], mlp[RANKS_MAX + 1], shared[RANKS_MAX + 1];
+  int32_t heads[RANKS_MAX + 1]; /* columns of the output of attention */
+  int32_t vocab[RANKS_MAX + 1], experts[RANKS_MAX + 1];
+} shard_cuts_t;
+
+/* The rows of a matrix or vector that this rank has, as it uses them: one piece behind another. */
+enum { SHARD_PIECES_MAX = 3 };
+typedef struct shard_rows {
+  int64_t first[SHARD_PIECES_MAX], count[SHARD_PIECES_MAX];
+  int32_t num_pieces; /* 0 = all rows */
+  int32_t stack;      /* of the experts that it has */
+} shard_rows_t;
+
+static inline bool shard_is_whole(const blueprint_t *bp) {
+  return bp->shard.size <= 1;
+}
+
+/* Refuses by name what does not run on several ranks, or on this back end. 0 or ERR_CONFIGURATION.
+ */
+int shard_check(const ops_t *ops, const blueprint_t *blueprint, inferd_error_t *error);
+/* Heads of this rank. With more ranks than KV heads some have the same one. */
+int32_t shard_heads(const blueprint_t *blueprint);
+int32_t shard_kv_heads(const blueprint_t *blueprint, int32_t kv_heads);
+void shard_cut(const blueprint_t *blueprint, shard_cuts_t *out);
+/* Of the tensor, or the fused ones, that begin with `role`, `rows` in all. */
+shard_rows_t shard_rows_of(const blueprint_t *blueprint, tensor_role_t role, int64_t rows);
+int64_t shard_rows_count(const shard_rows_t *rows);
+
+/* The rows of `whole` that this rank has, as a source of its own. *whole must stay. */
+typedef struct shard_source {
+  weight_source_t whole;
+  shard_rows_t rows;
+} shard_source_t;
+/* *source becomes a part of itself; `space` keeps what it was. Rows of several formats are refused
+ * unless panels of `panel_rows` stay as they are. 0 or ERR_CONFIGURATION. */
+int shard_source_cut(const shard_rows_t *rows, int32_t panel_rows, shard_source_t *space,
+                     weight_source_t *source, inferd_error_t *error);
+/* Moves the elements of this rank to the front. Returns how many. */
+int64_t shard_vector_cut(const shard_rows_t *rows, int64_t count, float *values);
+
+#endif
