@@ -13,6 +13,7 @@
 #include "engine/base/util.h"
 #include "engine/defaults.h"
 #include "engine/kv_events/kv_events.h"
+#include "engine/ranks/follow.h"
 #include "engine/sample/choices.h"
 #include "engine/sample/scores.h"
 
@@ -359,6 +360,7 @@ static void refuse_rest(engine_t *engine, int error_code) {
 void engine_load(engine_t *engine) {
   inferd_error_t error = {0};
   if (engine_start(engine, &error) != 0) {
+    if (engine->options.comm != NULL) comm_abandon(engine->options.comm, error.message);
     fail(engine, &error);
     wake_loop(engine, true);
     return;
@@ -371,7 +373,12 @@ void engine_load(engine_t *engine) {
 }
 
 int engine_iterate(engine_t *engine) {
-  if (atomic_load(&engine->state) != ENGINE_FAILED) return run_step(engine);
+  inferd_error_t error = {0};
+  if (atomic_load(&engine->state) != ENGINE_FAILED) {
+    int idle_ms = run_step(engine);
+    if (idle_ms == 0 || engine_send_idle(engine, &error) == 0) return idle_ms;
+    fail(engine, &error);
+  }
   refuse_rest(engine, ERR_DEVICE_FAILED);
   return IDLE_SLEEP_MS;
 }
@@ -380,6 +387,7 @@ void engine_end(engine_t *engine) {
   engine_complete_all(engine);
   refuse_rest(engine, 0);
   if (atomic_load(&engine->state) == ENGINE_READY) engine_flush_floor(engine);
+  engine_send_stop(engine);
 }
 
 static void *engine_main(void *context) {

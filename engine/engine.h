@@ -19,6 +19,8 @@ typedef struct engine_options {
   const char *device;            /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
   const char *isa;               /* CPU instruction set, or "auto" */
   int num_threads;               /* CPU workers; 0 = all */
+  struct comm *comm;             /* device/comm.h: other ranks of this model; NULL = none */
+  uint64_t rank_limit_ns;        /* to wait for one of them; 0 = while it lives */
   bool batch_invariant;          /* ops.h; a CPU always is */
   bool dummy_weights;            /* --load-format dummy */
   bool skip_tokenizer;           /* read none: tokenizer_none */
@@ -83,10 +85,8 @@ typedef struct engine_info {
   float temperature, top_p, min_p, repetition_penalty;
   int32_t top_k, max_new_tokens;
   uint64_t weights_hash; /* of names, shapes and a sample of the data: for system_fingerprint */
-  const char *backend;   /* "cpu" */
-  const char *device;    /* "2 threads, avx512bf16" */
-  const char *dtype;     /* "bfloat16" */
-  const char *architecture;
+  const char *backend, *device;      /* "cpu"; "2 threads, avx512bf16" */
+  const char *dtype, *architecture;  /* "bfloat16" */
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
 } engine_info_t;
 

@@ -1,8 +1,6 @@
-/* internal.h: the engine's own state, shared by the files of the step: engine.c, start.c,
- * step.c, sampling.c, commit.c and their helpers.
- *
- * Once the engine thread runs, all fields belong to it, except the atomics, the mailbox, and the
- * fields that are marked as the loop thread's.
+/* internal.h: the engine's own state, shared by engine.c, start.c, step.c, sampling.c, commit.c and
+ * their helpers. Once the engine thread runs, all fields belong to it, except the atomics, the
+ * mailbox, and the fields that are marked as the loop thread's.
  */
 #ifndef INFERD_ENGINE_INTERNAL_H
 #define INFERD_ENGINE_INTERNAL_H
@@ -18,6 +16,7 @@
 #include "engine/model/adapter.h"
 #include "engine/model/model.h"
 #include "engine/model/sizes.h"
+#include "engine/ranks/packet.h"
 #include "engine/sample/beam.h"
 #include "engine/sample/constrain.h"
 #include "engine/schedule/drafter.h"
@@ -53,6 +52,7 @@ struct engine {
   tokenizer_t *tokenizer;
   model_t *model;
   drafter_t *drafter; /* NULL = no draft model */
+  packets_t packets;  /* to or from other ranks; comm NULL = none */
   engine_info_t info;
   embedding_info_t embedding;     /* of `info`, if prompts become vectors */
   dense_layer_t dense[DENSE_MAX]; /* behind the pooling */
@@ -130,8 +130,8 @@ __attribute__((format(printf, 2, 3))) void engine_say(const engine_t *engine, co
 int engine_choose_task(engine_t *engine, inferd_error_t *error);
 /* task.c: an encoder sees a prompt of up to `longest` tokens in one step: no chunks, no cache. */
 void engine_take_whole_prompts(engine_t *engine, int32_t longest);
-/* The same, when blueprint and device are there: the states that the model keeps,
- * num_layers 0 = none; turns off what does not go with them. ERR_CONFIGURATION with the option. */
+/* The same: the states that the model keeps, num_layers 0 = none; turns off what does not go with
+ * them. ERR_CONFIGURATION with the option. */
 int engine_plan_states(engine_t *engine, state_desc_t *out, inferd_error_t *error);
 /* task.c, when the bytes of the other parts are known: adds slots for snapshots of states, by
  * default one a sequence, in a quarter of what is left; 0 = no prefix cache. Returns all bytes. */

@@ -7,6 +7,8 @@
 #include "engine/file/gguf.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
+#include "engine/ranks/follow.h"
+#include "engine/ranks/ranks.h"
 #include "engine/schedule/floor/floor_start.h"
 #include "engine/schedule/window/kv_plan.h"
 #include "engine/schedule/window/side_blocks.h"
@@ -70,6 +72,7 @@ static int open_device(engine_t *engine, inferd_error_t *error) {
   const backend_choice_t *choice = &engine->backend;
   device_options_t device = {.num_threads = options->num_threads,
                              .isa = options->isa,
+                             .comm = options->comm,
                              .device_index = choice->device_index,
                              .batch_invariant = options->batch_invariant};
   engine->ops = choice->ops[0];
@@ -110,6 +113,8 @@ static int choose_dtype(engine_t *engine, int32_t *dtype, inferd_error_t *error)
 static int check_model(const engine_t *engine, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   const char *what = NULL;
+  int code = engine_check_ranks(engine, error);
+  if (code) return code;
   if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
   if (bp->encoder.bidirectional && !engine->ops->bidirectional)
     what = "attention in both directions";
@@ -150,10 +155,10 @@ typedef struct memory_plan {
 } memory_plan_t;
 
 /* Bytes of host memory for the blocks of swapped requests. If the KV pool is in host memory, there
- * is no default swap space. */
+ * is no default swap space; nor on several ranks, of which each has blocks of its own. */
 static int64_t swap_space(const engine_t *engine) {
   if (engine->options.swap_space_bytes >= 0) return engine->options.swap_space_bytes;
-  if (engine->blueprint.window_groups > 0) return 0;
+  if (engine->blueprint.window_groups > 0 || engine->options.comm != NULL) return 0;
   bool useful = engine->ops->swap != NULL && engine->ops->separate_memory &&
                 engine->options.preemption_mode != PREEMPT_RECOMPUTE;
   return useful ? SWAP_SPACE_DEFAULT : 0;
@@ -312,12 +317,15 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
+  if (engine->options.comm != NULL) plan->free_bytes /= (size_t)engine->options.comm->local_size;
   plan->state_bytes = engine_plan_snapshots(engine, plan->weight_bytes + plan->workspace_bytes,
                                             plan->free_bytes, &plan->states, &plan->num_snapshots);
   code = check_weights_fit(engine, plan, error);
   if (code) return code;
   plan->kv.num_blocks =
       options->num_blocks > 0 ? options->num_blocks : blocks_from_budget(engine, plan);
+  code = ranks_least(engine->options.comm, &plan->kv.num_blocks, error);
+  if (code) return code;
   code = kv_fit_context(engine, &plan->kv, plan->in_flight, &plan->max_model_len, error);
   if (code) return code;
   plan->limits.max_model_len = plan->max_model_len;
@@ -360,23 +368,9 @@ static int load_adapters(engine_t *engine, inferd_error_t *error) {
   return code;
 }
 
-static void say_scales(engine_t *engine, const float *scales, int32_t count) {
-  if (scales == NULL) {
-    engine_say(engine, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
-    return;
-  }
-  float least = scales[0], most = scales[0];
-  for (int32_t i = 1; i < count; i++) {
-    if (scales[i] < least) least = scales[i];
-    if (scales[i] > most) most = scales[i];
-  }
-  engine_say(engine, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least,
-             (double)most);
-}
-
 static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, inferd_error_t *error) {
   kv.scales = model_kv_scales(engine->model);
-  if (kv.fp8) say_scales(engine, kv.scales, 2 * kv.num_layers);
+  if (kv.fp8) kv_say_scales(engine, kv.scales, 2 * kv.num_layers);
   if (kv.int8) engine_say(engine, "kv cache  8 bits, a scale for each head of a token");
   return engine->ops->kv_cache(engine->device, &kv, error);
 }
@@ -629,6 +623,9 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                           tokenizer_eos_id(engine->tokenizer), &engine->blueprint, error);
   }
   if (code) return code;
+  if (engine->options.comm != NULL)
+    engine->blueprint.shard =
+        (model_part_t){engine->options.comm->rank, engine->options.comm->size};
   say_notes(engine);
   code = open_device(engine, error);
   if (!code) code = engine_choose_task(engine, error);
@@ -667,8 +664,11 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
   int code = plan_model(engine, &dtype, &plan, error);
   if (!code) code = load_model(engine, &plan, dtype, error);
   if (!code) code = make_swap_space(engine, &plan, error);
-  if (!code) code = make_tables(engine, &plan, error);
-  if (!code) code = engine_warm_up(engine, error);
+  const bool follows = engine->blueprint.shard.rank > 0; /* it needs the model alone */
+  if (!code && !follows) code = make_tables(engine, &plan, error);
+  if (!code) code = engine_join_ranks(engine, &plan.kv, plan.max_model_len, error);
+  if (code || follows) return code;
+  code = engine_warm_up(engine, error);
   if (!code && engine->ops->report != NULL && engine->options.log != NULL) {
     engine->ops->report(engine->device, engine->options.log, engine->options.context);
   }
@@ -687,6 +687,7 @@ void engine_release(engine_t *engine) {
   free(engine->labels);
   drafter_free(engine);
   model_free(engine->model);
+  packets_free(&engine->packets);
   if (engine->device != NULL) engine->ops->close(engine->device);
   blueprint_free(&engine->blueprint);
   tokenizer_free(engine->tokenizer);

@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/ranks/follow.h"
 #include "engine/sample/scores.h"
 #include "engine/schedule/floor/floor.h"
 
@@ -174,6 +175,7 @@ void engine_forward(engine_t *engine, step_t *step) {
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
   bool at_once = engine->steps_most == 1; /* the device computes in the call */
   if (at_once) constrain_begin(engine, step);
+  engine_send_step(engine, step->batch);
   engine->ops->begin(engine->device, step->batch);
   model_forward(engine->model, step->batch);
   if (!at_once) constrain_begin(engine, step);

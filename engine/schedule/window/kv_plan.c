@@ -106,3 +106,17 @@ void kv_say_windows(const engine_t *engine, const kv_cache_desc_t *kv, int32_t m
       by_heads ? "heads" : "layers", bp->window, (long long)all,
       (long long)(all - DIV_UP(max_model_len, kv->block_size)));
 }
+
+void kv_say_scales(const engine_t *engine, const float *scales, int32_t count) {
+  if (scales == NULL) {
+    engine_say(engine, "kv cache  e4m3 by scale 1: the checkpoint has no k_scale and v_scale");
+    return;
+  }
+  float least = scales[0], most = scales[0];
+  for (int32_t i = 1; i < count; i++) {
+    if (scales[i] < least) least = scales[i];
+    if (scales[i] > most) most = scales[i];
+  }
+  engine_say(engine, "kv cache  e4m3 by the checkpoint's scales, %g to %g", (double)least,
+             (double)most);
+}

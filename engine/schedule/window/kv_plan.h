@@ -33,5 +33,7 @@ int kv_fit_context(const struct engine *engine, const kv_cache_desc_t *kv, int32
                    int32_t *max_model_len, inferd_error_t *error);
 /* A line for the log, if there are window groups. */
 void kv_say_windows(const struct engine *engine, const kv_cache_desc_t *kv, int32_t max_model_len);
+/* A line for the log: which scales an fp8 cache has. `scales` NULL = none of its own. */
+void kv_say_scales(const struct engine *engine, const float *scales, int32_t count);
 
 #endif

@@ -1,0 +1,107 @@
+/* follow.c: an engine over several ranks: what rank 0 sends, and how the others follow.
+ *
+ * Rank 0: engine thread. A follower has one thread and no server: it loads its part of the model,
+ * then runs the forward of each packet. It schedules nothing, draws nothing, and knows of requests
+ * what the batch holds.
+ */
+#include "engine/ranks/follow.h"
+
+#include "engine/base/clock.h"
+#include "engine/model/shard/shard.h"
+#include "engine/ranks/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const uint64_t IDLE_PACKET_NS = 500000000;
+
+static int refuse(const engine_t *engine, const char *param, const char *what,
+                  inferd_error_t *error) {
+  return error_set(error, ERR_CONFIGURATION, param,
+                   "tensor_parallel_size is %d; %s run on one rank only: use 1",
+                   engine->options.comm->size, what);
+}
+
+int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
+  const engine_options_t *options = &engine->options;
+  if (options->comm == NULL) return 0;
+  if (options->max_loras > 0) return refuse(engine, "enable_lora", "adapters", error);
+  if (options->draft_model_dir != NULL)
+    return refuse(engine, "speculative_model", "draft models", error);
+  if (options->swap_space_bytes > 0) return refuse(engine, "swap_space", "swapped requests", error);
+  return shard_check(engine->ops, &engine->blueprint, error);
+}
+
+int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
+                      inferd_error_t *error) {
+  comm_t *comm = engine->options.comm;
+  const scheduler_t *scheduler = engine->scheduler; /* of rank 0 */
+  ranks_view_t view = {
+      .weights_hash = model_hash(engine->model),
+      .max_model_len = max_model_len,
+      .num_blocks = kv->num_blocks,
+      .limits = {.tokens_max = engine->options.max_num_batched_tokens,
+                 .reqs_max = engine->options.max_num_seqs,
+                 .num_groups = 1 + engine->blueprint.window_groups,
+                 .block_size = kv->block_size,
+                 .block_table_stride = scheduler != NULL ? scheduler->table_stride : 0}};
+  if (comm == NULL) return 0;
+  int code = ranks_agree(comm, &view, error);
+  if (code == 0) code = packets_new(comm, &view.limits, &engine->packets, error);
+  if (code != 0) return code;
+  comm->limit_ns = engine->options.rank_limit_ns;
+  engine_say(engine, "ranks     %d over %s, heads %d/%d of %d/%d here; exact: each has whole sums",
+             comm->size, comm->ops->name, shard_heads(&engine->blueprint),
+             shard_kv_heads(&engine->blueprint, engine->blueprint.num_kv_heads),
+             engine->blueprint.num_heads, engine->blueprint.num_kv_heads);
+  return 0;
+}
+
+/* ---- rank 0 ---- */
+
+void engine_send_step(engine_t *engine, const batch_t *batch) {
+  if (engine->packets.comm == NULL) return;
+  (void)packets_send(&engine->packets, PACKET_STEP, batch); /* `end` reports what fails */
+  engine->packets.sent_ns = clock_now_ns();
+}
+
+int engine_send_idle(engine_t *engine, inferd_error_t *error) {
+  const uint64_t now_ns = clock_now_ns();
+  if (engine->packets.comm == NULL || now_ns - engine->packets.sent_ns < IDLE_PACKET_NS) return 0;
+  engine->packets.sent_ns = now_ns;
+  int code = packets_send(&engine->packets, PACKET_IDLE, NULL);
+  if (code != 0) *error = engine->packets.comm->error;
+  return code;
+}
+
+void engine_send_stop(engine_t *engine) {
+  if (engine->packets.comm != NULL && engine->packets.comm->rank == 0)
+    (void)packets_send(&engine->packets, PACKET_STOP, NULL);
+}
+
+/* ---- the other ranks ---- */
+
+static int run_packet(engine_t *engine, inferd_error_t *error) {
+  const batch_t *batch = engine->packets.batch;
+  const int32_t total = engine->embeds ? 0 : batch->num_selected, most = engine->logits_rows_max;
+  engine->ops->begin(engine->device, batch);
+  model_forward(engine->model, batch);
+  for (int32_t first = 0; first < total; first += most) /* as engine_draw */
+    model_logits(engine->model, first, total - first < most ? total - first : most);
+  return engine->ops->end(engine->device, error);
+}
+
+int engine_follow(const engine_options_t *options, inferd_error_t *error) {
+  engine_t *engine = NULL;
+  packet_kind_t kind = PACKET_IDLE;
+  int code = engine_new(options, &engine, error);
+  if (code == 0) code = engine_start(engine, error);
+  while (code == 0 && kind != PACKET_STOP) {
+    code = packets_receive(&engine->packets, &kind);
+    if (code != 0) *error = options->comm->error;
+    if (code == 0 && kind == PACKET_STEP) code = run_packet(engine, error);
+  }
+  if (code != 0) comm_abandon(options->comm, error->message);
+  engine_destroy(engine);
+  return code;
+}

@@ -1,0 +1,19 @@
+/* follow.h: what an engine does besides where several ranks run its model: engine thread. Without
+ * other ranks every function does nothing.
+ */
+#ifndef INFERD_ENGINE_RANKS_FOLLOW_H
+#define INFERD_ENGINE_RANKS_FOLLOW_H
+
+#include "engine/internal.h"
+
+/* At start: refuses by name what runs on one rank only. */
+int engine_check_ranks(const engine_t *engine, inferd_error_t *error);
+/* Waits for the other ranks, and makes the packets. */
+int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
+                      inferd_error_t *error);
+/* Rank 0, nothing without others: each launch; that it has none; that it ends. */
+void engine_send_step(engine_t *engine, const batch_t *batch);
+int engine_send_idle(engine_t *engine, inferd_error_t *error);
+void engine_send_stop(engine_t *engine);
+
+#endif

@@ -1,0 +1,176 @@
+/* packet.c: a batch as bytes, and back.
+ *
+ * The engine thread of rank 0 sends, the one thread of a follower receives. A packet travels in one
+ * broadcast if it fits into the first piece, else in two. All ranks run the same program, so the
+ * bytes are those of the machine.
+ */
+#include "engine/ranks/packet.h"
+
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_BYTES = 8192, PACKET_MAGIC = 0x494e4652 };
+
+/* In front of the arrays. */
+typedef struct packet_head {
+  int32_t magic, kind;
+  uint64_t bytes; /* of the whole packet */
+  int32_t num_tokens, num_reqs, max_query_len, max_seq_len, num_groups, num_selected, num_copies;
+  int32_t table_width; /* block numbers of a row and group */
+} packet_head_t;
+
+/* A place in a packet: its arrays are written to it, or read from it. */
+typedef struct packet_place {
+  uint8_t *at;
+  bool writes;
+} packet_place_t;
+
+static void pass(packet_place_t *cursor, void *values, size_t bytes) {
+  if (cursor->writes)
+    memcpy(cursor->at, values, bytes);
+  else
+    memcpy(values, cursor->at, bytes);
+  cursor->at += bytes;
+}
+
+static void pass_numbers(packet_place_t *cursor, int32_t *values, int32_t count) {
+  pass(cursor, values, (size_t)count * sizeof *values);
+}
+
+/* The arrays, in one order for both directions. Slots are 8 bytes wide and stand first. */
+static void pass_arrays(packet_place_t *cursor, batch_t *batch, int32_t table_width) {
+  const int32_t tokens = batch->num_tokens, reqs = batch->num_reqs;
+  for (int32_t g = 0; g < batch->num_groups; g++)
+    pass(cursor, batch->slot_mapping + (int64_t)g * batch->slots_stride,
+         (size_t)tokens * sizeof *batch->slot_mapping);
+  pass_numbers(cursor, batch->input_ids, tokens);
+  pass_numbers(cursor, batch->positions, tokens);
+  pass_numbers(cursor, batch->request_row, tokens);
+  pass_numbers(cursor, batch->token_types, tokens);
+  pass_numbers(cursor, batch->query_start_loc, reqs + 1);
+  pass_numbers(cursor, batch->num_computed_tokens, reqs);
+  pass_numbers(cursor, batch->seq_lens, reqs);
+  pass_numbers(cursor, batch->selected_token_indices, batch->num_selected);
+  pass(cursor, batch->copies, (size_t)batch->num_copies * sizeof *batch->copies);
+  for (int32_t r = 0; r < reqs; r++)
+    for (int32_t g = 0; g < batch->num_groups; g++)
+      pass_numbers(cursor,
+                   (int32_t *)(uintptr_t)batch->block_table[r] + g * batch->block_table_stride,
+                   table_width);
+}
+
+static size_t arrays_bytes(int64_t tokens, int64_t reqs, int64_t groups, int64_t selected,
+                           int64_t copies, int64_t table_width) {
+  const int64_t numbers = 4 * tokens + 3 * reqs + 1 + selected + reqs * groups * table_width;
+  return (size_t)(groups * tokens * 8 + copies * (int64_t)sizeof(block_copy_t) + 4 * numbers);
+}
+
+static size_t batch_bytes(const batch_t *batch, int32_t table_width) {
+  return arrays_bytes(batch->num_tokens, batch->num_reqs, batch->num_groups, batch->num_selected,
+                      batch->num_copies, table_width);
+}
+
+int packets_new(comm_t *comm, const packet_limits_t *limits, packets_t *out,
+                inferd_error_t *error) {
+  const int64_t tokens = limits->tokens_max, reqs = limits->reqs_max, groups = limits->num_groups;
+  *out = (packets_t){.comm = comm, .limits = *limits};
+  out->capacity = sizeof(packet_head_t) + arrays_bytes(tokens, reqs, groups, tokens + reqs,
+                                                       groups * reqs, limits->block_table_stride);
+  out->capacity = MAX(out->capacity, (size_t)FIRST_BYTES);
+  out->bytes = calloc(out->capacity, 1);
+  int code = out->bytes == NULL;
+  if (code == 0 && comm->rank != 0) {
+    const size_t table = (size_t)groups * (size_t)limits->block_table_stride;
+    out->tables = calloc((size_t)reqs * table, sizeof *out->tables);
+    code = batch_new(limits->tokens_max, limits->reqs_max, limits->block_size,
+                     limits->block_table_stride, limits->num_groups, &out->batch);
+    for (int64_t r = 0; r < reqs && code == 0 && out->tables != NULL; r++)
+      out->batch->block_table[r] = out->tables + (size_t)r * table;
+    if (out->tables == NULL) code = -1;
+  }
+  if (code == 0) return 0;
+  packets_free(out);
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for packets between ranks");
+}
+
+void packets_free(packets_t *packets) {
+  free(packets->bytes);
+  free(packets->tables);
+  batch_free(packets->batch);
+  *packets = (packets_t){0};
+}
+
+/* Block numbers that the step reads of a row: those of its tokens. */
+static int32_t table_width(const batch_t *batch) {
+  return MIN(DIV_UP(batch->max_seq_len, batch->block_size), batch->block_table_stride);
+}
+
+int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
+  packet_head_t head = {.magic = PACKET_MAGIC, .kind = (int32_t)kind, .bytes = sizeof head};
+  if (batch != NULL) {
+    CHECK_EQ(batch->num_adapted, 0);
+    CHECK_EQ(batch->num_state_copies + batch->num_state_saves, 0);
+    head.num_tokens = batch->num_tokens;
+    head.num_reqs = batch->num_reqs;
+    head.max_query_len = batch->max_query_len;
+    head.max_seq_len = batch->max_seq_len;
+    head.num_groups = batch->num_groups;
+    head.num_selected = batch->num_selected;
+    head.num_copies = batch->num_copies;
+    head.table_width = table_width(batch);
+    head.bytes += batch_bytes(batch, head.table_width);
+    CHECK_LE(head.bytes, packets->capacity);
+    packet_place_t cursor = {packets->bytes + sizeof head, true};
+    pass_arrays(&cursor, (batch_t *)(uintptr_t)batch, head.table_width);
+  }
+  memcpy(packets->bytes, &head, sizeof head);
+  int code = comm_broadcast(packets->comm, packets->bytes, FIRST_BYTES, 0);
+  if (code != 0 || head.bytes <= FIRST_BYTES) return code;
+  return comm_broadcast(packets->comm, packets->bytes + FIRST_BYTES, head.bytes - FIRST_BYTES, 0);
+}
+
+/* False for a packet that no rank 0 of this program sends. */
+static bool fits(const packets_t *packets, const packet_head_t *head) {
+  const packet_limits_t *limits = &packets->limits;
+  return head->magic == PACKET_MAGIC && head->bytes >= sizeof *head &&
+         head->bytes <= packets->capacity && head->num_tokens >= 0 &&
+         head->num_tokens <= limits->tokens_max && head->num_reqs >= 0 &&
+         head->num_reqs <= limits->reqs_max && head->num_groups <= limits->num_groups &&
+         head->num_selected >= 0 && head->num_selected <= limits->tokens_max + limits->reqs_max &&
+         head->num_copies >= 0 && head->num_copies <= limits->num_groups * limits->reqs_max &&
+         head->table_width >= 0 && head->table_width <= limits->block_table_stride &&
+         (head->kind != PACKET_STEP ||
+          head->bytes == sizeof *head + arrays_bytes(head->num_tokens, head->num_reqs,
+                                                     head->num_groups, head->num_selected,
+                                                     head->num_copies, head->table_width));
+}
+
+int packets_receive(packets_t *packets, packet_kind_t *kind) {
+  packet_head_t head;
+  batch_t *batch = packets->batch;
+  int code = comm_broadcast(packets->comm, packets->bytes, FIRST_BYTES, 0);
+  if (code != 0) return code;
+  memcpy(&head, packets->bytes, sizeof head);
+  if (!fits(packets, &head)) {
+    comm_abandon(packets->comm, "rank 0 sends no packet of this program");
+    return packets->comm->error.code;
+  }
+  if (head.bytes > FIRST_BYTES)
+    code = comm_broadcast(packets->comm, packets->bytes + FIRST_BYTES, head.bytes - FIRST_BYTES, 0);
+  if (code != 0) return code;
+  *kind = (packet_kind_t)head.kind;
+  if (*kind != PACKET_STEP) return 0;
+  batch->num_tokens = head.num_tokens;
+  batch->num_reqs = head.num_reqs;
+  batch->max_query_len = head.max_query_len;
+  batch->max_seq_len = head.max_seq_len;
+  batch->num_groups = head.num_groups;
+  batch->num_selected = head.num_selected;
+  batch->num_copies = head.num_copies;
+  packet_place_t cursor = {packets->bytes + sizeof head, false};
+  pass_arrays(&cursor, batch, head.table_width);
+  return 0;
+}

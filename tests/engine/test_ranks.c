@@ -1,0 +1,384 @@
+/* test_ranks.c: a model over several ranks: the same tokens and logprobs as one, bit for bit.
+ *
+ * The ranks are threads, each with its own device, its own part of the model and its own KV cache;
+ * collectives are those of one host. The truth is the same engine on one rank, whose numbers are
+ * compared with transformers elsewhere (make parity).
+ */
+#include "engine/internal.h"
+#include "engine/model/shard/shard.h"
+#include "engine/ranks/ranks.h"
+#include "engine/ranks/shared.h"
+#include "tests/engine/client.h"
+#include "tests/engine/schedule/swap_double.h"
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { JOBS = 12, VOCAB = 64, SIZE_MAX_TESTED = 4 };
+
+typedef struct follower {
+  pthread_t thread;
+  engine_options_t options;
+  int code;
+  inferd_error_t error;
+} follower_t;
+
+static void *follow(void *context) {
+  follower_t *follower = context;
+  follower->code = engine_follow(&follower->options, &follower->error);
+  return NULL;
+}
+
+static void make_jobs(client_t *c) {
+  const int context = engine_info(c->engine)->max_model_len,
+            longest = context < 100 ? context : 100;
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % (longest / 2), 1 + (i * 7) % (longest / 4), i % 6);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
+    sampling_params_t *p = &job->request.params;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 5 == 0) p->repetition_penalty = 1.3f;
+    if (i % 4 == 0) p->num_prompt_logprobs = 0;
+    p->ignore_eos = true;
+  }
+}
+
+typedef struct crew {
+  comm_t *comms[SIZE_MAX_TESTED];
+  follower_t followers[SIZE_MAX_TESTED];
+  int32_t size;
+} crew_t;
+
+/* Starts the ranks from 1 on. Returns the options of rank 0. */
+static engine_options_t crew_start(crew_t *crew, engine_options_t options, int32_t size) {
+  inferd_error_t error = {0};
+  int fd = -1;
+  *crew = (crew_t){.size = size};
+  ASSERT_EQ_FOR(shared_make(size, &fd, &error), 0, "%s", error.message);
+  for (int32_t r = 0; r < size; r++)
+    ASSERT_EQ_FOR(shared_join(fd, r, &crew->comms[r], &error), 0, "%s", error.message);
+  close(fd);
+  options.num_threads = 1;
+  options.rank_limit_ns = 60000000000u;
+  for (int32_t r = 1; r < size; r++) {
+    follower_t *follower = &crew->followers[r];
+    follower->options = options;
+    follower->options.comm = crew->comms[r];
+    ASSERT_EQ(pthread_create(&follower->thread, NULL, follow, follower), 0);
+  }
+  options.comm = crew->comms[0];
+  return options;
+}
+
+/* When the engine of rank 0 has stopped: what each follower returned is `code`. */
+static void crew_end(crew_t *crew, int code, const char *name) {
+  for (int32_t r = 1; r < crew->size; r++) {
+    pthread_join(crew->followers[r].thread, NULL);
+    if (code == 0)
+      ASSERT_EQ_FOR(crew->followers[r].code, 0, "%s, rank %d: %s", name, r,
+                    crew->followers[r].error.message);
+    else
+      cr_assert(crew->followers[r].code != 0, "%s: rank %d has not failed", name, r);
+  }
+  for (int32_t r = 0; r < crew->size; r++) comm_close(crew->comms[r]);
+}
+
+/* The jobs by `size` ranks. */
+static client_t *run_on(engine_options_t options, int32_t size, const char *name) {
+  crew_t crew;
+  options = crew_start(&crew, options, size);
+  client_t *client = client_run_all(&options, make_jobs);
+  client_check_idle(client);
+  engine_stop(client->engine);
+  cr_assert(crew.comms[0]->num_calls > 0, "%s: the ranks exchanged nothing", name);
+  crew_end(&crew, 0, name);
+  return client;
+}
+
+/* With the weights of its files, or random ones where only config.json is kept. */
+static engine_options_t options_of(const char *model, bool as_bf16) {
+  static char dir[256], file[300];
+  engine_options_t o = client_options(&ops_cpu);
+  snprintf(dir, sizeof dir, "tests/vectors/models/%s", model);
+  snprintf(file, sizeof file, "%s/model.safetensors", dir);
+  o.model_dir = dir;
+  o.dummy_weights = strncmp(model, "gguf", 4) != 0 && access(file, R_OK) != 0;
+  o.skip_tokenizer = true;
+  if (as_bf16) o.dtype = "bfloat16"; /* quantised panels: a float32 run decodes them */
+  o.max_num_batched_tokens = 40;
+  return o;
+}
+
+static void check_options(engine_options_t o, const char *model, int32_t least, int32_t most) {
+  o.num_threads = 1;
+  client_t *alone = client_run_all(&o, make_jobs);
+  for (int32_t size = least; size <= most; size++) {
+    char name[320];
+    snprintf(name, sizeof name, "%s on %d ranks", model, size);
+    client_t *client = run_on(o, size, name);
+    client_expect_same(alone, client, name);
+    client_free(client);
+  }
+  client_free(alone);
+}
+
+static void check_sizes(const char *model, int32_t least, int32_t most, bool as_bf16) {
+  check_options(options_of(model, as_bf16), model, least, most);
+}
+
+/* By 2 to `most` ranks, as far as the heads reach. */
+static void check(const char *model, int32_t most, bool as_bf16) {
+  check_sizes(model, 2, most, as_bf16);
+}
+
+Test(ranks, dense_layers, .timeout = 600) {
+  check("llama-g7-d128", 4, false); /* 7 heads on one KV head: all have the same one */
+  check("llama-bf16-g3-d80", 3, false);
+  check("llama-f16", 2, false);
+  check("qwen3-g8-bf16", 4, false);
+  check("llama-tied-bf16", 2, false);
+  check("gpt2-bf16-d80", 2, false); /* transposed in the file, LayerNorms, learned positions */
+  check("phi3-gqa-bf16", 4, false); /* q, k, v and gate, up in one tensor each */
+  check("gemma3", 4, false);        /* norms around both parts, windows */
+  check("decoder-cohere-norms", 4, false); /* a norm of its own for each head, parallel parts */
+  check("decoder-internlm2", 4, false);    /* rows of heads in groups */
+  check("opt-350m-shape", 2, false);       /* projections around the embedding */
+  check("seed-oss", 3, false);             /* biases */
+}
+
+Test(ranks, mixtures_of_experts, .timeout = 600) {
+  check("moe-mixtral", 2, false);
+  check("moe-qwen2-moe", 2, false); /* a shared expert with a gate */
+  check("moe-qwen3-moe", 2, false);
+  check("gpt-oss-mxfp4-bf16", 4, false); /* sinks, biases of experts, blocks of 4 bits */
+  check("routed-glm4-moe", 3, false);    /* scores by groups, dense layers before */
+  check("mixture-granitemoe", 4, false);
+}
+
+Test(ranks, quantised_weights, .timeout = 600) {
+  check("gguf-qwen3", 2, true);
+  check("gguf-qwen2-yarn", 2, true);
+  check("packed-awq", 4, true);
+  check("packed-gptq-v2-desc-act", 3, true);
+  check("packed-fp8-blocks", 3, true);
+  check("packed-nvfp4", 4, true);
+  check("packed-w8a8", 2, true);
+  check("packed-mxfp4-moe", 2, true);
+}
+
+/* What changes the steps, the weights or the cache, and is not refused. */
+Test(ranks, options_of_one_rank, .timeout = 300) {
+  engine_options_t o = options_of("qwen3-g8-bf16", false);
+  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3};
+  check_options(o, "drafts", 2, 3);
+  o = options_of("qwen3-g8-bf16", false);
+  o.num_blocks = 24, o.max_model_len = 128;
+  check_options(o, "few blocks", 2, 3);
+  o = options_of("qwen3-g8-bf16", false);
+  o.kv_int8 = true;
+  check_options(o, "a cache of 8 bits", 2, 3);
+  o = options_of("qwen3-g8-bf16", false);
+  o.quantise_q8 = true;
+  check_options(o, "weights of 8 bits", 2, 3);
+}
+
+/* A back end that swaps by itself, as a GPU does: each rank has blocks of its own, and only rank 0
+ * would copy them. */
+Test(ranks, automatic_swap_space_stays_off, .timeout = 60) {
+  static ops_t ops;
+  crew_t crew;
+  ops = *swap_double_ops();
+  ops.separate_memory = true;
+  engine_options_t o = options_of("llama-f16", false);
+  o.ops = &ops;
+  client_t *client = client_new(&o);
+  cr_assert(engine_info(client->engine)->num_host_blocks > 0, "one rank has no swap space");
+  client_free(client);
+  o = crew_start(&crew, o, 2);
+  client = client_new(&o);
+  ASSERT_EQ(engine_info(client->engine)->num_host_blocks, 0);
+  engine_stop(client->engine);
+  client_free(client);
+  crew_end(&crew, 0, "swap space");
+}
+
+/* Why `size` ranks refuse the options; "" = they do not. The text is valid until the next call. */
+static const char *refusal(engine_options_t options, int32_t size) {
+  static inferd_error_t error;
+  engine_t *engine = NULL;
+  crew_t crew;
+  error = (inferd_error_t){0};
+  options = crew_start(&crew, options, size);
+  ASSERT_EQ_FOR(engine_create(&options, &engine, &error), 0, "%s", error.message);
+  while (engine_state(engine) == ENGINE_LOADING) usleep(500);
+  if (engine_state(engine) == ENGINE_FAILED) engine_failure(engine, &error);
+  engine_destroy(engine);
+  crew_end(&crew, error.code, options.model_dir);
+  return error.message;
+}
+
+static void expect_refusal(engine_options_t options, const char *what) {
+  const char *message = refusal(options, 2);
+  cr_assert(strstr(message, what) != NULL, "%s; expected: %s", message, what);
+}
+
+Test(ranks, what_runs_on_one_rank_only_is_refused_by_name, .timeout = 60) {
+  expect_refusal(options_of("state-lfm2", false), "layers with a state");
+  expect_refusal(options_of("latent-deepseek-v3", false), "latent attention");
+  expect_refusal(options_of("gemma4-e", false), "layers of two kinds");
+  expect_refusal(options_of("olmo2", false), "norms over all heads together");
+  expect_refusal(options_of("gguf-llama-iq", true), "several quantised formats");
+  engine_options_t o = options_of("llama-f16", false);
+  o.max_loras = 1, o.max_lora_rank = 8;
+  expect_refusal(o, "adapters");
+  o = options_of("llama-f16", false);
+  o.draft_model_dir = o.model_dir, o.draft.tokens_max = 3;
+  expect_refusal(o, "draft models");
+  o = options_of("llama-f16", false);
+  o.swap_space_bytes = 1 << 20;
+  expect_refusal(o, "swapped requests");
+  o = options_of("llama-f16", false);
+  o.prefix_cache_file = "/tmp/no_such_prefix_cache";
+  expect_refusal(o, "floors of the prefix cache");
+  o = options_of("llama-f16", false);
+  o.prefix_cache_bytes = 1 << 20;
+  expect_refusal(o, "floors of the prefix cache");
+  static ops_t without; /* as a GPU */
+  without = ops_cpu;
+  without.ranks = NULL;
+  o = options_of("llama-f16", false);
+  o.ops = &without;
+  expect_refusal(o, "cpu runs a model on one rank only");
+}
+
+/* Every model of the vectors, with the weights of its files or random ones: the same bits, or a
+ * refusal that names the option. */
+Test(ranks, every_model_is_exact_or_refused_by_name, .timeout = 900) {
+  DIR *models = opendir("tests/vectors/models");
+  int num_exact = 0;
+  cr_assert(models != NULL);
+  for (struct dirent *entry; (entry = readdir(models)) != NULL;) {
+    if (entry->d_name[0] == '.') continue;
+    const bool quantised =
+        strncmp(entry->d_name, "gguf", 4) == 0 || strncmp(entry->d_name, "packed", 6) == 0;
+    engine_options_t o = options_of(entry->d_name, quantised);
+    int32_t size = SIZE_MAX_TESTED;
+    const char *why = refusal(o, size);
+    while (why[0] != '\0' && --size > 1) {
+      cr_assert(strstr(why, "tensor_parallel_size") != NULL, "%s: %s", entry->d_name, why);
+      why = refusal(o, size);
+    }
+    if (size > 1) check_sizes(entry->d_name, size, size, quantised);
+    num_exact += size > 1;
+  }
+  closedir(models);
+  cr_assert(num_exact > 150, "%d models are exact", num_exact);
+}
+
+/* One request of 5 tokens that gets 7: 11 tokens are computed, in 7 steps. */
+static void seven_tokens(client_t *c) {
+  job_t *job = client_job(c, 5, 7, 1);
+  for (int k = 0; k < 5; k++) job->prompt[k] %= VOCAB;
+  job->request.params.ignore_eos = true;
+}
+
+/* docs/ranks.md. Rank 0 sends the packets, so it gets no bytes by them. */
+Test(ranks, what_is_exchanged_is_what_the_page_says, .timeout = 60) {
+  enum { TOKENS = 11, STEPS = 7 };
+  crew_t crew;
+  engine_options_t options = options_of("llama-f16", false);
+  options.enable_prefix_caching = false;
+  options = crew_start(&crew, options, 2);
+  client_t *client = client_new(&options);
+  const blueprint_t *bp = &client->engine->blueprint;
+  shard_cuts_t cuts;
+  shard_cut(bp, &cuts); /* rank 1 has what is behind cuts[1] */
+  const int64_t layers = bp->num_layers, hidden = cuts.hidden[2];
+  const int64_t columns =
+      cuts.heads[2] - cuts.heads[1] + 2 * (hidden - cuts.hidden[1]) + cuts.mlp[2] - cuts.mlp[1];
+  const uint64_t calls = crew.comms[0]->num_calls, bytes = crew.comms[0]->num_bytes;
+  seven_tokens(client);
+  ASSERT_EQ(client_submit(client, &client->jobs[0]), 0);
+  client_run(client);
+  engine_stop(client->engine);
+  const uint64_t logits = (uint64_t)(cuts.vocab[2] - cuts.vocab[1]) * sizeof(float) * STEPS;
+  const uint64_t gathered = crew.comms[0]->num_bytes - bytes - logits;
+  const uint64_t of_layers = (uint64_t)(layers * columns * TOKENS) * sizeof(float);
+  const uint64_t of_rows = (uint64_t)hidden * sizeof(float); /* embeddings that rank 1 has */
+  cr_assert(gathered >= of_layers && (gathered - of_layers) % of_rows == 0 &&
+                (gathered - of_layers) / of_rows <= TOKENS,
+            "%llu bytes, of which layers should have %llu", (unsigned long long)gathered,
+            (unsigned long long)of_layers);
+  const uint64_t made = crew.comms[0]->num_calls - calls;
+  cr_assert(made >= (uint64_t)(STEPS * (3 + 4 * layers)) &&
+                made <= (uint64_t)(STEPS * (3 + 4 * layers)) + 4, /* signs of life, the end */
+            "%llu calls", (unsigned long long)made);
+  client_free(client);
+  crew_end(&crew, 0, "bytes");
+}
+
+/* ---- ranks that fail ---- */
+
+/* A rank that joins, and fails before it has loaded anything. */
+typedef struct deserter {
+  pthread_t thread;
+  comm_t *comm;
+} deserter_t;
+
+static void *desert(void *context) {
+  deserter_t *deserter = context;
+  usleep(20000);
+  comm_abandon(deserter->comm, "planted failure");
+  return NULL;
+}
+
+Test(ranks, a_rank_that_fails_while_the_others_load_fails_the_start, .timeout = 60) {
+  engine_options_t options = options_of("llama-f16", false);
+  engine_t *engine = NULL;
+  inferd_error_t error = {0};
+  comm_t *comms[2] = {0};
+  int fd = -1;
+  ASSERT_EQ(shared_make(2, &fd, &error), 0);
+  for (int32_t r = 0; r < 2; r++) ASSERT_EQ(shared_join(fd, r, &comms[r], &error), 0);
+  close(fd);
+  deserter_t deserter = {.comm = comms[1]};
+  ASSERT_EQ(pthread_create(&deserter.thread, NULL, desert, &deserter), 0);
+  options.comm = comms[0];
+  ASSERT_EQ(engine_create(&options, &engine, &error), 0);
+  while (engine_state(engine) == ENGINE_LOADING) usleep(1000);
+  engine_failure(engine, &error);
+  ASSERT_EQ_FOR(engine_state(engine), ENGINE_FAILED, "%s", error.message);
+  ASSERT_EQ_FOR(error.code, ERR_DEVICE_FAILED, "%s", error.message);
+  cr_assert(strstr(error.message, "rank 1 has failed") != NULL, "%s", error.message);
+  pthread_join(deserter.thread, NULL);
+  engine_destroy(engine);
+  for (int32_t r = 0; r < 2; r++) comm_close(comms[r]);
+}
+
+static void one_job(client_t *c) {
+  job_t *job = client_job(c, 5, 400, 1);
+  for (int k = 0; k < 5; k++) job->prompt[k] %= VOCAB;
+  job->request.params.ignore_eos = true;
+}
+
+Test(ranks, requests_fail_when_a_rank_is_lost, .timeout = 60) {
+  crew_t crew;
+  engine_options_t options = crew_start(&crew, options_of("llama-f16", false), 2);
+  client_t *client = client_new(&options);
+  one_job(client);
+  job_t *job = &client->jobs[0];
+  ASSERT_EQ(client_submit(client, job), 0);
+  client_wait_output(client, job, 3);
+  crew.comms[1]->ops->abandon(crew.comms[1]);
+  client_run(client);
+  ASSERT_EQ(job->num_done, 1);
+  ASSERT_EQ(job->done.error_code, ERR_DEVICE_FAILED);
+  ASSERT_EQ(engine_state(client->engine), ENGINE_FAILED);
+  client_free(client);
+  crew_end(&crew, ERR_DEVICE_FAILED, "a lost rank");
+}
