@@ -187,6 +187,7 @@ $(BUILD)/inferd-pull: $(call objects,server/pull/main.c) $(PULL_ARCHIVES)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(PULL_ARCHIVES) -Wl,--end-group -lcurl -lcrypto -lm
 
 # Ranks that mpirun starts: a shared object that the daemon opens then, where mpicc is installed.
+$(BUILD)/inferd: | $(MPI_PLUGIN)
 $(BUILD)/inferd-mpi.so: engine/ranks/mpi/mpi.c engine/ranks/mpi/mpi_open.h engine/device/comm.h \
                          engine/base/error.h
 	@mkdir -p $(@D)

@@ -56,7 +56,8 @@ int foreign_flag_check(const foreign_flag_t *flag, const char *value, inferd_err
   for (char *p = spelled; *p != '\0'; p++) *p = *p == '_' ? '-' : *p;
   if (value != NULL) error_quote(quoted, sizeof quoted, value, strlen(value));
   return error_set(error, ERR_USAGE, NULL,
-                   "%s is '%s'; inferd runs on one device, so only 1 is possible", spelled, quoted);
+                   "%s is '%s'; only 1 is possible: inferd has --tensor-parallel-size alone",
+                   spelled, quoted);
 }
 
 /* Whether `word` is one of `words`, which | separates, or begins as one that ends in *. */

@@ -224,7 +224,7 @@ static void print_moving(void) {
   print_foreign("ALWAYS");
   printf("\nTaken with a line in the log, because they change nothing here:");
   print_foreign("IGNORED");
-  printf("\nTaken with the value 1 only, because inferd runs on one device:");
+  printf("\nTaken with the value 1 only, because `--tensor-parallel-size` is the one that runs:");
   print_foreign("ONLY_ONE");
   printf("\nCalled otherwise, or not there:\n\n");
   print_moved("VLLM");

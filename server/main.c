@@ -9,6 +9,7 @@
 #include "engine/text/tokenizer.h"
 #include "server/client.h"
 #include "server/observe/log.h"
+#include "server/ranks.h"
 #include "server/reload_answer.h"
 #include "server/serve.h"
 #include "server/top/top.h"
@@ -297,6 +298,21 @@ static bool must_pull(const config_t *config) {
   return code == ERR_MODEL_MISSING;
 }
 
+/* Serves alone, as the first of several ranks, or as one that follows it. */
+static int serve_by_ranks(config_t *config, int argc, char **argv) {
+  inferd_error_t error = {0};
+  comm_t *comm = NULL;
+  int code = ranks_start(config, argv, &comm, &error);
+  if (code != 0) {
+    config_explain(config, &error);
+    return fail(&error, code);
+  }
+  if (comm != NULL && comm->rank > 0) return ranks_follow(config, comm);
+  int status = serve_run(config, argc - 2, argv + 2, comm);
+  ranks_end(comm);
+  return status;
+}
+
 /* `argv` is that of the process, with "serve" in argv[1]. */
 static int serve_command(int argc, char **argv) {
   config_t config;
@@ -307,7 +323,7 @@ static int serve_command(int argc, char **argv) {
     status = fail(&error, code);
   } else {
     status = must_pull(&config) ? pull_then_serve(&config, argc, argv)
-                                : serve_run(&config, argc - 2, argv + 2);
+                                : serve_by_ranks(&config, argc, argv);
   }
   config_free(&config);
   return status;

@@ -59,6 +59,7 @@ typedef struct daemon {
   uint64_t watchdog_ns, watchdog_sent_ns;
   uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
   double progress_seen;
+  struct comm *comm; /* other ranks of the model, NULL = none */
   int exit_status;
   int argc; /* what config_load read, for a reload */
   char *const *argv;
@@ -536,6 +537,8 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if (code == 0) code = serve_engine_options(config, &options, error);
   if (code != 0) return code;
   log_line(LOG_INFO, "start", "model %.400s", config->model);
+  options.comm = daemon->comm;
+  options.rank_limit_ns = (uint64_t)(config->watchdog_interval * 1e9);
   options.wake = engine_woke;
   options.log = engine_says;
   options.context = daemon;
@@ -640,13 +643,14 @@ static void return_large_blocks(void) {
   (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
 }
 
-int serve_run(config_t *config, int argc, char *const *argv) {
+int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
   raise_limits();
   return_large_blocks();
   crash_install();
   daemon.server.config = config;
+  daemon.comm = comm;
   daemon.argc = argc;
   daemon.argv = argv;
   daemon.server.start_ns = clock_now_ns();

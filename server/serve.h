@@ -5,8 +5,8 @@
 #include "server/server.h"
 
 /* Runs `inferd serve` until the daemon ends. Returns the exit status of the process. A reload reads
- * `argv[0..argc)`, the arguments of config_load, again. */
-int serve_run(config_t *config, int argc, char *const *argv);
+ * `argv[0..argc)`, the arguments of config_load, again. `comm`: the other ranks, or NULL. */
+int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm);
 
 /* fingerprint.c: fills in server->system_fingerprint; the engine is READY. */
 void serve_set_fingerprint(server_t *server);

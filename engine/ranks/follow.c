@@ -29,6 +29,8 @@ int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
   if (options->draft_model_dir != NULL)
     return refuse(engine, "speculative_model", "draft models", error);
   if (options->swap_space_bytes > 0) return refuse(engine, "swap_space", "swapped requests", error);
+  if (options->prefix_cache_bytes > 0 || options->prefix_cache_file != NULL)
+    return refuse(engine, "prefix_cache_file", "floors of the prefix cache", error);
   return shard_check(engine->ops, &engine->blueprint, error);
 }
 

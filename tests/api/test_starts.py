@@ -159,8 +159,8 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a draft model that is not there": (NOTHING, [*SERVE, "--speculative-model", "/no/such",
                                                   "--num-speculative-tokens", "3"], 66,
                                         ["/no/such: No such file", "--speculative-model"]),
-    "two devices": (NOTHING, [*SERVE, "--tensor-parallel-size", "2"], 64,
-                    ["one device, so only 1 is possible"]),
+    "two stages": (NOTHING, [*SERVE, "--pipeline-parallel-size", "2"], 64,
+                   ["--pipeline-parallel-size is '2'; only 1 is possible"]),
 }
 
 

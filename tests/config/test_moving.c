@@ -121,12 +121,13 @@ Test(moving, a_command_line_of_vllm) {
   inferd_error_t error = {0};
   ASSERT_EQ_FOR(config_load(&config, count, arguments, &error), 0, "%s", error.message);
   EXPECT_STR_EQ(config.model, "m");
+  EXPECT_EQ(config.tensor_parallel_size, 1);
   EXPECT_STR_EQ(config.generation_config, "none");
   EXPECT_EQ(config.max_model_len, 0);
   EXPECT_EQ(config.num_speculative_tokens, 3);
   cr_expect(config.memory == 0.5);
   EXPECT_EQ(config.api_key.count, 2);
-  EXPECT_EQ(ignored_flags(&config), 3);
+  EXPECT_EQ(ignored_flags(&config), 2);
   config_free(&config);
 }
 

@@ -1,0 +1,308 @@
+"""A model over several processes: the same bits as one, by our own start, by mpirun, and on two
+hosts that are network namespaces; and what happens when one of them dies or hangs."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from harness import PATIENCE, ROOT, Server, dummy_model, run, wait_until
+
+SMALL = ("--load-format", "dummy", "--seed", "5", "--kv-cache-bytes", "64MiB",
+         "--max-num-batched-tokens", "64", "--skip-tokenizer-init")
+MPIRUN = "mpirun --allow-run-as-root --oversubscribe -n"
+EMBEDDINGS = sorted(p.parent for p in (ROOT / "tests/vectors/embeddings").glob("*/expected.json"))
+KILLS = int(os.environ.get("INFERD_TEST_KILLS", "6"))
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """Heads that 3 ranks cannot share evenly."""
+    return dummy_model(tmp_path_factory.mktemp("ranks") / "dense", num_attention_heads=10,
+                       num_key_value_heads=5, head_dim=64, hidden_size=320,
+                       intermediate_size=544, num_hidden_layers=3)
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    return dummy_model(tmp_path_factory.mktemp("ranks") / "mixture", model_type="qwen3_moe",
+                       architectures=["Qwen3MoeForCausalLM"], num_experts=10,
+                       num_experts_per_tok=3, moe_intermediate_size=96, norm_topk_prob=True,
+                       decoder_sparse_step=1, mlp_only_layers=[1], hidden_size=256,
+                       intermediate_size=512, num_attention_heads=8, num_key_value_heads=2,
+                       head_dim=32, num_hidden_layers=3)
+
+
+def answers(server):
+    """What twelve requests of all kinds get, several at a time: ids and logprobs."""
+    bodies = []
+    for i in range(12):
+        source = random.Random(i)
+        bodies.append({"prompt": [source.randrange(4000) for _ in range(1 + i * 17 % 90)],
+                       "max_tokens": 8 + i, "seed": i, "temperature": i % 3 / 2, "logprobs": 3,
+                       "n": 1 + i % 2, "ignore_eos": True, "return_token_ids": True,
+                       **({"prompt_logprobs": 1} if i % 4 == 0 else {})})
+    found = [None] * len(bodies)
+
+    def ask(i):
+        answer = server.post("/v1/completions", bodies[i])
+        assert answer.status == 200, answer
+        found[i] = answer.json["choices"]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert None not in found
+    return json.dumps(found)
+
+
+@pytest.fixture(scope="module")
+def alone(inferd, dense, mixture):
+    """The answers of one process."""
+    found = {}
+    for model in (dense, mixture):
+        server = Server(inferd, model, *SMALL)
+        found[model] = answers(server)
+        assert server.stop() == 0, server.log()
+    assert len(set(found.values())) == 2
+    return found
+
+
+def children(pid):
+    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children")
+            for child in path.read_text().split()]
+
+
+def rank_of(pid):
+    """None of a process that is no rank, such as mpirun's helper for another host."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((int(e.split(b"=")[1]) for e in entries
+                 if e.startswith((b"OMPI_COMM_WORLD_RANK=", b"_INFERD_RANK="))), None)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("kind", ["dense", "mixture"])
+def test_ranks_of_one_command_have_the_same_bits(start, alone, dense, mixture, kind, size):
+    model = dense if kind == "dense" else mixture
+    server = start(model, *SMALL, "--tensor-parallel-size", size)
+    assert answers(server) == alone[model]
+    ranks = children(server.process.pid)
+    assert sorted(map(rank_of, ranks)) == list(range(1, size))
+    shares = [os.sched_getaffinity(pid) for pid in (server.process.pid, *ranks)]
+    everything = os.sched_getaffinity(0)
+    if size <= len(everything):
+        assert set().union(*shares) == everything and sum(map(len, shares)) == len(everything)
+    else:
+        assert {len(share) for share in shares} == {1}
+    assert server.stop() == 0, server.log()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("kind", ["dense", "mixture"])
+def test_ranks_of_mpirun_have_the_same_bits(inferd, alone, dense, mixture, kind, size):
+    model = dense if kind == "dense" else mixture
+    server = Server(inferd, model, *SMALL, shell=f'exec {MPIRUN} {size} "$@"')
+    assert answers(server) == alone[model]
+    assert f"{size} over MPI" in server.log()
+    first = next(pid for pid in children(server.process.pid) if rank_of(pid) == 0)
+    os.kill(first, signal.SIGTERM)
+    assert server.wait_exit(60) == 0, server.log()
+
+
+def test_constraints_and_beams_have_the_same_bits(start):
+    bodies = [{"guided_regex": "[a-z]{6,9}", "seed": 4},
+              {"guided_json": {"type": "object"}, "seed": 2},
+              {"use_beam_search": True, "n": 3}, {"n": 2, "best_of": 4, "seed": 9}]
+    found = []
+    for size in (1, 2):
+        server = start(ROOT / "tests/fixtures/tiny", "--load-format", "dummy", "--seed", 5,
+                       "--kv-cache-bytes", "64MiB", "--tensor-parallel-size", size)
+        of_size = []
+        for body in bodies:
+            answer = server.post("/v1/completions", {"prompt": "One", "max_tokens": 24,
+                                                     "logprobs": 1, **body})
+            assert answer.status == 200, answer
+            of_size.append(answer.json["choices"])
+        assert server.stop() == 0, server.log()
+        found.append(of_size)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("case", EMBEDDINGS, ids=lambda case: case.name)
+def test_vectors_have_the_same_bits(inferd, case):
+    """Of encoders and decoders, with what follows the pooling."""
+    expected = json.loads((case / "expected.json").read_text())
+    flags = ("--load-format", "dummy", "--seed", str(expected["seed"]))
+    texts = [f"A text of {n} numbers: " + " ".join(map(str, range(n))) for n in (1, 5, 17)]
+    found = []
+    for size in (1, 2):
+        server = Server(inferd, case, *flags, "--tensor-parallel-size", size)
+        answer = server.post("/v1/embeddings", {"input": texts})
+        assert answer.status == 200, answer
+        found.append(answer.json["data"])
+        assert server.stop() == 0, server.log()
+    assert found[0] == found[1]
+
+
+def ip(*words):
+    subprocess.run(["ip", *map(str, words)], check=True)
+
+
+@pytest.fixture
+def two_hosts(tmp_path):
+    """Two network namespaces with a cable between them. What mpirun runs where ssh would be."""
+    names = [f"ranks{os.getpid()}{side}" for side in "ab"]
+    for name in names:
+        ip("netns", "add", name)
+    ip("link", "add", "cable0", "netns", names[0], "type", "veth", "peer", "name", "cable1",
+       "netns", names[1])
+    for i, name in enumerate(names):
+        ip("-n", name, "addr", "add", f"10.99.77.{i + 1}/24", "dev", f"cable{i}")
+        ip("-n", name, "link", "set", f"cable{i}", "up")
+        ip("-n", name, "link", "set", "lo", "up")
+    shell = tmp_path / "rsh"
+    shell.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {names[1]} '
+                     'unshare -u sh -c "hostname secondhost; $*"\n')
+    shell.chmod(0o755)
+    yield (f"exec ip netns exec {names[0]} mpirun --allow-run-as-root -n 2 "
+           f"--host 10.99.77.1:1,10.99.77.2:1 --mca plm_rsh_agent {shell} --mca btl tcp,self "
+           "--mca btl_tcp_if_include 10.99.77.0/24 --mca oob_tcp_if_include 10.99.77.0/24 \"$@\"")
+    for name in names:
+        ip("netns", "del", name)
+
+
+def test_two_hosts_have_the_same_bits(inferd, alone, dense, two_hosts, tmp_path):
+    server = Server(inferd, dense, *SMALL, uds=tmp_path / "socket", shell=two_hosts)
+    assert answers(server) == alone[dense]
+    assert "2 over MPI" in server.log()
+    first = next(pid for pid in children(server.process.pid) if rank_of(pid) == 0)
+    os.kill(first, signal.SIGTERM)
+    assert server.wait_exit(60) == 0, server.log()
+
+
+def test_what_does_not_go_with_ranks_is_named(inferd, dense):
+    answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 11, "--port", 0)
+    assert answer.returncode == 78 and "at most 10" in answer.stdout, answer.stdout
+    answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 2, "--enable-lora",
+                 "--port", 0)
+    assert answer.returncode == 78 and "adapters run on one rank only" in answer.stdout
+    answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 65, "--port", 0)
+    assert answer.returncode == 64, answer.stdout
+
+
+class Load:
+    """Clients that ask again and again; each notes how its requests end."""
+
+    def __init__(self, server, count=4):
+        self.server, self.stopped, self.ends, self.open = server, False, [], 0
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def ask(self, i):
+        while not self.stopped:
+            try:
+                answer = self.server.post("/v1/completions", {
+                    "prompt": [i, 7, 9], "max_tokens": 100, "ignore_eos": True})
+                end = answer.status
+            except OSError:
+                end = "closed"
+            with self.lock:
+                self.ends.append(end)
+            if end != 200:
+                return
+
+    def finish(self, limit_s):
+        """Every client has an answer or an error within the limit."""
+        deadline = time.monotonic() + limit_s * PATIENCE
+        self.stopped = True
+        for thread in self.threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            assert not thread.is_alive(), "a client still waits"
+
+
+def test_a_killed_rank_ends_all_and_a_restart_serves(inferd, dense, alone):
+    source = random.Random(os.environ.get("INFERD_TEST_SEED", "ranks"))
+    for _ in range(KILLS):
+        server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 3)
+        everyone = [server.process.pid, *children(server.process.pid)]
+        victim = source.randrange(3)
+        load = Load(server)
+        time.sleep(source.random())
+        os.kill(everyone[victim], signal.SIGKILL)
+        load.finish(4)
+        status = server.wait_exit(10)
+        assert status == (-signal.SIGKILL if victim == 0 else 71), (victim, server.log()[-3000:])
+        assert set(load.ends) <= {200, 500, 503, "closed"}, load.ends
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in everyone[1:]),
+                   "the other ranks to end")
+    server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 3)  # as a supervisor does
+    assert answers(server) == alone[dense]
+    assert server.stop() == 0
+
+
+def test_a_rank_that_hangs_fails_requests_within_the_watchdog(inferd, dense):
+    server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 2, "--watchdog-interval", "2s")
+    other = children(server.process.pid)[0]
+    load = Load(server, 2)
+    time.sleep(0.3)
+    os.kill(other, signal.SIGSTOP)
+    began = time.monotonic()
+    load.finish(6)
+    assert server.wait_exit(12) == 71, server.log()[-3000:]
+    assert time.monotonic() - began >= 1, "the limit was not waited for"
+    assert load.ends[-1] in (500, 503, "closed") and 500 in load.ends, load.ends
+    assert "rank 1 does not answer" in server.log()
+    assert not Path(f"/proc/{other}").exists()
+
+
+def test_mpirun_ends_all_when_a_rank_is_killed(inferd, dense):
+    server = Server(inferd, dense, *SMALL, shell=f'exec {MPIRUN} 3 "$@"')
+    ranks = children(server.process.pid)
+    load = Load(server, 2)
+    time.sleep(0.3)
+    os.kill(next(pid for pid in ranks if rank_of(pid) == 2), signal.SIGKILL)
+    load.finish(10)
+    assert server.wait_exit(20) != 0, server.log()[-3000:]
+    assert load.ends[-1] in (500, 503, "closed"), load.ends
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks),
+               "all ranks to end")
+
+
+def test_an_idle_rank_that_dies_is_noticed(inferd, dense):
+    server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 2)
+    os.kill(children(server.process.pid)[0], signal.SIGKILL)
+    assert server.wait_exit(10) == 71
+    assert "rank 1 has ended" in server.log()
+
+
+def makes_namespaces():
+    name = f"ranks{os.getpid()}"
+    if os.geteuid() != 0:
+        return False
+    made = subprocess.run(["ip", "netns", "add", name], check=False).returncode == 0
+    able = made and subprocess.run(["ip", "netns", "exec", name, "unshare", "-u", "true"],
+                                   check=False).returncode == 0
+    if made:
+        ip("netns", "del", name)
+    return able
+
+
+if os.environ.get("INFERD_TEST_FLAVOUR", "plain") != "plain":  # MPI itself has no sanitizers
+    del test_ranks_of_mpirun_have_the_same_bits, test_two_hosts_have_the_same_bits
+    del test_mpirun_ends_all_when_a_rank_is_killed
+elif not makes_namespaces():
+    warnings.warn("no network namespaces (not root, or a container): two hosts are not tested",
+                  stacklevel=1)
+    del test_two_hosts_have_the_same_bits
