@@ -85,7 +85,8 @@ static void free_page(void *owner) {
   free(reply);
 }
 
-/* The page may need no key, and a client may take it as slowly as any answer. */
+/* The page may need no key, and a client may take it as slowly as any answer. Operators look at it
+ * when requests hold all the memory that they may hold, so a few go out all the same. */
 static void reply_page(exchange_t *exchange, const char *type, char *text, size_t length) {
   page_reply_t *reply = text != NULL ? calloc(1, sizeof *reply) : NULL;
   inferd_error_t error;
@@ -96,7 +97,9 @@ static void reply_page(exchange_t *exchange, const char *type, char *text, size_
   }
   *reply = (page_reply_t){text, length, 0,
                           charge_open(exchange->server->ledger, exchange->source, LEDGER_reply)};
-  if (charge_resize(&reply->charge, length)) {
+  /* Its text, and what is charged while the first piece of it is printed. */
+  if (charge_resize(&reply->charge, length + 2 * REPLY_TURN_BYTES) || exchange_spare(exchange)) {
+    (void)charge_resize(&reply->charge, MIN(reply->charge.bytes, length));
     exchange_reply_pieces(exchange, type, (pieces_t){print_page, free_page, reply});
     return;
   }

@@ -73,18 +73,18 @@ void exchange_reply_fixed(exchange_t *exchange, int status, const char *type, co
                           size_t length);
 /* The number of the loop's turn, from 1: answers of one turn may share what they print. */
 uint64_t exchange_turn(const exchange_t *exchange);
+/* Lets pieces go out uncounted while memory is short. False: SPARE_ANSWERS others do so already. */
+bool exchange_spare(exchange_t *exchange);
 /* Answers with the OpenAI error object and the headers that belong to the code (Retry-After, Allow,
  * WWW-Authenticate, x-should-retry). The one function that writes error bodies; see error_body. */
 void exchange_error(exchange_t *exchange, const inferd_error_t *error);
 
-/* An answer that is printed while it is sent, so that no turn of the loop prints much of it and no
- * memory holds all of it. */
+/* An answer that is printed while it is sent: no turn prints, and no memory holds, all of it. */
 typedef struct pieces {
   /* Prints on from where the last call ended: appends `room` bytes to `out`, or up to
    * PIECE_EXCESS_MAX more. Returns false when that was all. */
   bool (*print)(void *owner, struct buffer *out, size_t room);
-  /* Called once, when all was printed or the client has left: the last use of the owner. */
-  void (*free)(void *owner);
+  void (*free)(void *owner); /* once, all is printed or the client left: the owner's last use */
   void *owner;
 } pieces_t;
 

@@ -92,6 +92,16 @@ uint64_t exchange_turn(const exchange_t *exchange) {
   return ((const http_exchange_t *)exchange)->http->turn;
 }
 
+enum { SPARE_ANSWERS = 4 };
+
+bool exchange_spare(exchange_t *public) {
+  http_exchange_t *exchange = exchange_of(public);
+  if (exchange->http->spare_answers == SPARE_ANSWERS) return false;
+  exchange->spare = true;
+  exchange->http->spare_answers++;
+  return true;
+}
+
 void exchange_error(exchange_t *public, const inferd_error_t *error) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);

@@ -469,6 +469,7 @@ static void exchange_free(http_exchange_t *exchange) {
     }
   }
   if (exchange->response != NULL) MHD_destroy_response(exchange->response);
+  if (exchange->spare) exchange->http->spare_answers--;
   for (int i = 0; i < exchange->header_count; i++) {
     free(exchange->headers[i].name);
     free(exchange->headers[i].value);

@@ -57,6 +57,7 @@ struct http_exchange {
   char *out; /* stream, pieces: bytes out_start..out_end wait for the socket */
   size_t out_start, out_end, out_capacity;
   charge_t out_charge;         /* of out_capacity */
+  bool spare;                  /* counts in http->spare_answers, and its output in no charge */
   pieces_t pieces;             /* print NULL: none, or all was printed */
   bool waits_for_turn;         /* in the list http->next_turn, and suspended */
   http_exchange_t *turn_after; /* in that list */

@@ -113,7 +113,7 @@ struct http {
   int32_t connection_count, connections_max, yielding; /* yielding: how many yield */
   uint64_t connections_made, accepted, refused;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
-  int32_t suspended, lingerer_count;
+  int32_t suspended, lingerer_count, spare_answers; /* spare: exchange_spare */
   http_exchange_t *doomed;
   uint64_t turn; /* of the loop: one pump, and what happens until the next */
   http_exchange_t *next_turn, **last_turn; /* replies that wait for a turn, oldest first */

@@ -130,7 +130,8 @@ void exchange_reply_pieces(exchange_t *public, const char *content_type, pieces_
   http_exchange_t *exchange = (http_exchange_t *)public;
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   exchange->pieces = pieces;
-  exchange->out_charge = charge_open(exchange->http->server->ledger, public->source, LEDGER_reply);
+  ledger_t *ledger = exchange->spare ? NULL : exchange->http->server->ledger;
+  exchange->out_charge = charge_open(ledger, public->source, LEDGER_reply);
   bool small = exchange->http->turn_bytes + REPLY_TURN_BYTES > REPLIES_TURN_BYTES;
   int code = print_piece(exchange, small ? SMALL_BYTES : FIRST_BYTES);
   if (code != 0) {

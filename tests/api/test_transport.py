@@ -355,6 +355,19 @@ def test_memory_of_clients_that_left(start):
     assert 0 < server.metric("inferd_reply_turn_bytes_max", scope="one") <= 256 << 10
 
 
+def test_metrics_while_requests_hold_all_memory(start):
+    """A body that is on its way leaves less than a page of metrics; the page comes all the same."""
+    most = 128 << 10
+    server = start(DEMO, "--max-request-memory", most, "--max-body-bytes", most)
+    with server.socket() as connection:
+        connection.sendall(http_post("/v1/completions", b" " * most)[:-(8 << 10)])
+        wait_until(lambda: server.metric("inferd_request_memory_bytes", kind="body") > most / 2,
+                   "the body to be counted", 60, server.usage)
+        for _ in range(8):  # one after the other: each page gives back what it took
+            assert server.get("/metrics").status == 200
+        assert server.metric("inferd_request_memory_bytes") <= most
+
+
 def test_many_connections_at_once(server):
     """256 idle connections and a probe; none of them is refused."""
     connections = [server.socket() for _ in range(256)]

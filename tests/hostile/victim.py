@@ -27,7 +27,7 @@ def beside(server, alone, chats=4):
         assert answer.status == 200, answer
         assert server.get("/livez").status == 200
     wait_until(lambda: len(ids(stream)) >= len(alone) or stream.failure, "the stream")
-    assert stream.failure is None, stream.failure
+    assert stream.failure is None, f"{stream.failure}: {server.log()}"
     with contextlib.suppress(OSError, AttributeError):  # it has ended
         stream.stream.connection.sock.shutdown(socket.SHUT_RDWR)
     stream.join()
