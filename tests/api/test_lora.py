@@ -247,8 +247,9 @@ def test_the_adapters_in_use_are_a_metric(start, tmp_path):
     """Under both names; routers that know vLLM send a request where its adapter is already."""
     model = dummy_model(tmp_path / "model")
     first = write_adapter(tmp_path / "first", model, 1)
-    server = start(model, *FLAGS, "--lora-modules", f"one={first}", "--max-loras", 2)
-    stream = Stream(server, {**BODY, "model": "one", "max_tokens": 4000})
+    server = start(model, *FLAGS, "--lora-modules", f"one={first}", "--max-loras", 2,
+                   "--max-model-len", 8192)
+    stream = Stream(server, {**BODY, "model": "one", "max_tokens": 8000})
     events = stream.events()
     next(events)
     for name in ("inferd_lora_requests_info", "vllm:lora_requests_info"):
