@@ -189,11 +189,12 @@ static void draw_swap(scenario_t *c) {
   c->swap_rate = between(&s, 1, 1000) * 1e4;
 }
 
-/* A floor from one block on, which is at times smaller than a prompt. */
+/* A floor from one block on, which is mostly smaller than a prompt: then what leaves for a block
+ * that comes back finds no place but the one that this block comes from. */
 static void draw_floor(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 14);
   engine_options_t *o = &c->options;
-  int32_t blocks = between(&s, 1, chance(&s, 30) ? 8 : SIM_HOST_BLOCKS_MAX);
+  int32_t blocks = between(&s, 1, chance(&s, 60) ? 4 : SIM_HOST_BLOCKS_MAX);
   int32_t models = scenario_has(c, SIM_DRAFT_MODEL) ? 2 : 1;
   o->prefix_cache_bytes = 0;
   if (!scenario_has(c, SIM_FLOOR)) return;
