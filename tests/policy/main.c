@@ -1,11 +1,12 @@
 /* main.c: policies side by side over the same traces, and floors that must hold.
  *
- * Usage: policy [--policy TEXT] [--trace TEXT] [--seconds N] [--seed N] [--costs FILE]
- *               [--floors FILE]
- * Prints a row for each trace and policy. With --floors, a line `good hits trace: policy` of the
- * file is the least that this policy must reach there, and a policy with a floor of the cache must
- * reach nine tenths of the hits that a cache without bounds had: the exit status is 1 if one does
- * not, or was not run. One thread.
+ * Usage: policy [--policy TEXT] [--trace TEXT] [--seconds N] [--seed N] [--step-ms N] [--queue-s N]
+ *               [--costs FILE] [--floors FILE]
+ * Prints a row for each trace and policy. --step-ms and --queue-s replace the bounds of those
+ * policies that have one. With --floors, a line `good hits trace: policy` of the file is the least
+ * that this policy must reach there, and a policy with a floor of the cache must reach nine tenths
+ * of the hits that a cache without bounds had: the exit status is 1 if one does not, or was not
+ * run. One thread.
  */
 #include "tests/policy/policy.h"
 
@@ -73,13 +74,14 @@ static const load_t loads[] = {
 
 typedef struct run {
   const char *policy, *trace, *costs, *floors;
-  double seconds;
+  double seconds, step_ms, queue_s; /* 0 = as the load and the policy have it */
   uint64_t seed;
 } run_t;
 
 typedef struct row {
   char name[96];
   bool has_floor; /* of the cache */
+  double bound;   /* of the trace, see world_bound */
   result_t result;
 } row_t;
 
@@ -99,32 +101,51 @@ static bool read_costs(const char *path, coefficients_t *out) {
 
 static void print(const row_t *row) {
   const result_t *r = &row->result;
-  printf("%-34s %6d %5.2f %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %5.1f %8d %9.1f %8.2f %6.1f %5.0f "
-         "%5.0f\n",
-         row->name, r->count, r->load, 100 * r->good, r->first_p50_s * 1e3, r->first_p99_s * 1e3,
-         r->token_s * 1e3, r->gap_p99_s * 1e3, 100 * r->hits, 100 * r->best_hits, r->refused,
-         r->longest_wait_s, r->fairness, 100 * r->smallest, 100 * r->off_p50, 100 * r->off_p90);
+  printf("%-34s %6d %5.2f %6.1f %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %5.1f %8d %9.1f %8.2f %6.1f "
+         "%5.0f %5.0f\n",
+         row->name, r->count, r->load, 100 * row->bound, 100 * r->good, r->first_p50_s * 1e3,
+         r->first_p99_s * 1e3, r->token_s * 1e3, r->gap_p99_s * 1e3, 100 * r->hits,
+         100 * r->best_hits, r->refused, r->longest_wait_s, r->fairness, 100 * r->smallest,
+         100 * r->off_p50, 100 * r->off_p90);
   fflush(stdout);
 }
 
 static void serve(const run_t *run, const load_t *load, const coefficients_t *coefficients) {
   world_t *world = malloc(sizeof *world);
   load_t cut = *load;
+  double bound = 0;
   if (world == NULL) exit(1);
   if (run->seconds > 0) cut.seconds = MIN(run->seconds, load->seconds);
   for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
-    const policy_t *policy = &policies[i];
-    if (run->policy != NULL && strstr(policy->name, run->policy) == NULL) continue;
+    policy_t policy = policies[i];
+    if (run->policy != NULL && strstr(policy.name, run->policy) == NULL) continue;
+    double *step_ns = &policy.options.pace.step_ns;
+    if (run->step_ms > 0 && *step_ns > 0) *step_ns = 1e6 * run->step_ms;
+    if (run->queue_s > 0 && policy.queue_s > 0) policy.queue_s = run->queue_s;
     row_t *row = &rows[num_rows++];
-    row->has_floor = policy->floor_times > 0;
-    snprintf(row->name, sizeof row->name, "%s %g: %s", load->kind, load->rate, policy->name);
+    row->has_floor = policy.floor_times > 0;
+    snprintf(row->name, sizeof row->name, "%s %g: %s", load->kind, load->rate, policy.name);
     world_begin(world, &cut, run->seed, coefficients);
-    policy->serve(world, policy);
+    if (bound == 0) bound = world_bound(world);
+    policy.serve(world, &policy);
+    row->bound = bound;
     row->result = world_result(world);
     world_end(world);
     print(row);
   }
   free(world);
+}
+
+/* Returns the number of rows that pass the bound of their trace: then the bound is wrong. */
+static int check_bounds(void) {
+  int failed = 0;
+  for (int i = 0; i < num_rows; i++) {
+    if (rows[i].result.good <= rows[i].bound) continue;
+    failed++;
+    printf("%s: %.1f %% in time, the bound is %.1f\n", rows[i].name, 100 * rows[i].result.good,
+           100 * rows[i].bound);
+  }
+  return failed;
 }
 
 /* Returns the number of floors that are not reached. */
@@ -163,6 +184,10 @@ static bool read_arguments(run_t *run, int argc, char **argv) {
       run->trace = value;
     } else if (strcmp(argv[i], "--seconds") == 0) {
       run->seconds = atof(value);
+    } else if (strcmp(argv[i], "--step-ms") == 0) {
+      run->step_ms = atof(value);
+    } else if (strcmp(argv[i], "--queue-s") == 0) {
+      run->queue_s = atof(value);
     } else if (strcmp(argv[i], "--seed") == 0) {
       run->seed = strtoull(value, NULL, 10);
     } else if (strcmp(argv[i], "--costs") == 0) {
@@ -181,15 +206,17 @@ int main(int argc, char **argv) {
   coefficients_t coefficients;
   if (!read_arguments(&run, argc, argv) || !read_costs(run.costs, &coefficients)) {
     fprintf(stderr, "usage: policy [--policy TEXT] [--trace TEXT] [--seconds N] [--seed N] "
-                    "[--costs FILE] [--floors FILE]\n");
+                    "[--step-ms N] [--queue-s N] [--costs FILE] [--floors FILE]\n");
     return 2;
   }
-  printf("%-34s %6s %5s %7s %8s %8s %7s %7s %6s %5s %8s %9s %8s %6s %5s %5s\n",
-         "trace, a second: policy", "number", "load", "in time", "TTFT p50", "p99, ms", "TPOT",
-         "gap p99", "hits", "best", "refused", "longest, s", "fairness", "least", "off", "p90");
+  printf("%-34s %6s %5s %6s %7s %8s %8s %7s %7s %6s %5s %8s %9s %8s %6s %5s %5s\n",
+         "trace, a second: policy", "number", "load", "bound", "in time", "TTFT p50", "p99, ms",
+         "TPOT", "gap p99", "hits", "best", "refused", "longest, s", "fairness", "least", "off",
+         "p90");
   for (size_t i = 0; i < ARRAY_LEN(loads); i++) {
     if (run.trace == NULL || strstr(loads[i].kind, run.trace) != NULL)
       serve(&run, &loads[i], &coefficients);
   }
+  if (check_bounds() > 0) return 1;
   return run.floors != NULL && check_floors(run.floors) > 0;
 }

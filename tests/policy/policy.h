@@ -10,6 +10,9 @@
 
 #include "engine/schedule/scheduler.h"
 
+/* In time: the first token within a second, in more for a prompt above 8,192 tokens; and 50 ms for
+ * each further one, on average. */
+enum { FIRST_MS = 1000, TOKEN_MS = 50, LONG_TOKENS = 8192 };
 enum { BLOCK_SIZE = 16, POOL_TOKENS = 440000, CONTEXT = 65536, TENANTS = 16, SYSTEMS = 64 };
 
 typedef struct job {
@@ -88,6 +91,9 @@ void world_note_begun(world_t *world, job_t *job, int32_t num_cached);
 void world_note_token(world_t *world, job_t *job);
 void world_note_end(world_t *world, job_t *job, bool refused);
 
+/* In seconds: how long the first token may take. */
+double world_first_limit_s(const job_t *job);
+
 typedef struct result {
   double
       load; /* device time that the requests ask for, of each second; without what every step has */
@@ -104,6 +110,12 @@ typedef struct result {
 } result_t;
 
 result_t world_result(const world_t *world);
+
+/* ---- bound.c ---- */
+
+/* The largest share of the requests of a trace that any order of serving may have in time, even if
+ * it knows all lengths beforehand; 1 for conversations, whose later turns come when others end. */
+double world_bound(const world_t *world);
 
 /* ---- policies ---- */
 

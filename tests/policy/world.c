@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In time: the first token within a second, in more for a prompt above 8,192 tokens; and 50 ms for
- * each further one, on average. */
-static const double FIRST_S = 1, TOKEN_S = 0.05, LONG_TOKENS = 8192, DRAIN_S = 60;
+static const double DRAIN_S = 60;
 static const double WAIT_S = 0.5; /* shorter waits are no test of a forecast */
 
 void world_begin(world_t *world, const load_t *load, uint64_t seed,
@@ -146,10 +144,13 @@ static double token_time(const job_t *job) {
   return job->num_tokens > 1 ? (job->last_s - job->first_s) / (job->num_tokens - 1) : 0;
 }
 
+double world_first_limit_s(const job_t *job) {
+  return 1e-3 * FIRST_MS * MAX(1, (double)job->prompt / LONG_TOKENS);
+}
+
 static bool is_good(const job_t *job) {
-  double limit_s = FIRST_S * MAX(1, job->prompt / LONG_TOKENS);
-  return job->num_tokens == job->output && job->first_s - job->came_s <= limit_s &&
-         token_time(job) <= TOKEN_S;
+  return job->num_tokens == job->output && job->first_s - job->came_s <= world_first_limit_s(job) &&
+         token_time(job) <= 1e-3 * TOKEN_MS;
 }
 
 /* The time of a request alone in large steps, in seconds, less what the cache had. */
