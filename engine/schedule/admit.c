@@ -291,7 +291,9 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
   lack_t lack = {.num_seqs = admission->num_seqs + count - scheduler->options.max_num_seqs,
                  .num_blocks = plan_blocks_wanted(scheduler, group) - slices_num_free(scheduler)};
   if (lack.num_seqs <= 0 && lack.num_blocks <= 0) return false; /* it lacks something else */
-  if (lack.num_blocks > 0 && !holds_rows(group) && may_fit(scheduler, group)) lack.num_blocks = 0;
+  if (lack.num_blocks > 0 && !holds_rows(group) && !plan_is_unfit(scheduler, group) &&
+      may_fit(scheduler, group))
+    lack.num_blocks = 0;
   if (!scheduler->options.chunked_prefill && !may_plan_whole(scheduler, group)) return false;
   if (!plan_make_way(scheduler, group, lack)) return false;
   group->yield.was_granted = true;

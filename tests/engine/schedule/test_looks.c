@@ -50,6 +50,26 @@ Test(looks, what_does_not_fit_is_looked_at_again_when_enough_is_free) {
   rig_free(rig);
 }
 
+/* Also not to see what others would have to give: the cache has 12 of its 15 blocks. */
+Test(looks, a_match_that_did_not_fit_is_not_made_again_for_fair_shares) {
+  scheduler_options_t options = rig_options(8, 128, 128);
+  options.fair_share = true;
+  rig_t *rig = rig_new(&options, 31, 4, true);
+  group_t *first = rig_add(rig, 48, 4, 9);
+  step(rig);
+  end(rig, first);
+  group_t *holder = rig_add(rig, 73, 8, 1);
+  step(rig);
+  group_t *head = rig_add(rig, 60, 8, 9);
+  step(rig);
+  cr_assert(runs(holder));
+  cr_assert(!runs(head));
+  uint64_t walked = rig->scheduler->num_walked;
+  for (int i = 0; i < 2; i++) step(rig);
+  ASSERT_LE(rig->scheduler->num_walked - walked, 1);
+  rig_free(rig);
+}
+
 /* A prompt is admitted behind the head, which shares 6 of its blocks and then needs 9, not 15. */
 Test(looks, an_admission_whose_blocks_it_may_share_is_a_reason_to_look) {
   scheduler_options_t options = rig_options(8, 128, 128);
