@@ -63,6 +63,9 @@ typedef struct scheduler {
   int32_t num_free_rows, *free_rows; /* [num_free_rows] */
   sequence_t *sequences;             /* [num_rows] sequences other than the first of a group */
   sequence_t *free_sequences;        /* linked by `next` */
+  /* Those whose table names a block that another one fills, in the order of their admission; some
+   * of them have passed it since. */
+  sequence_t *sharers, *last_sharer;
   swap_t swap;
   /* Slots of states: one for each sequence that holds blocks, and one for each draft token. */
   int32_t num_free_states, *free_states; /* [num_free_states] from 1 on; none without has_states */

@@ -29,11 +29,11 @@ typedef enum sequence_status {
 
 enum { WAITING_LEVELS = 10 }; /* of the skip list of waiting.h: 4^10 groups */
 struct group;
-
 typedef struct sequence {
   struct group *group;
   struct sequence *next; /* next sequence of the group, by index; or of scheduler.free_sequences */
-  int32_t index;         /* sample number: the random stream is (seed, index) */
+  struct sequence *sharer_prev, *sharer_next; /* neighbours in scheduler.sharers */
+  int32_t index; /* sample number: the random stream is (seed, index) */
   sequence_status_t status;
   int32_t row;     /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t *tokens; /* [max_model_len] its row of ids, see table_id; NULL while no row is held */
@@ -58,8 +58,8 @@ typedef struct sequence {
   bool ended_by_grammar;          /* the grammar allowed no further token: no stop token came */
   int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
   draft_history_t draft_history;
-  bool recomputes;           /* was preempted after it had computed tokens */
-  double cumulative_logprob; /* sum over the output tokens, of raw logprobs */
+  bool recomputes, is_sharer; /* was preempted after it had computed tokens; is in that list */
+  double cumulative_logprob;  /* sum over the output tokens, of raw logprobs */
   uint64_t rng_key;
   detokenizer_t detokenizer;
   /* Set when the sequence finishes; stop_token_id and stop_string are -1 if they do not apply. */
@@ -94,7 +94,7 @@ typedef struct group_queue {
   int32_t count;
 } group_queue_t;
 
-/* Linked lists. A group is in one queue at most. Position NULL = the tail. */
+/* A group is in one queue at most. Position NULL = the tail. */
 void queue_push_tail(group_queue_t *queue, group_t *group);
 void queue_insert_before(group_queue_t *queue, group_t *position, group_t *group);
 void queue_remove(group_queue_t *queue, group_t *group);
@@ -143,8 +143,7 @@ static inline bool group_forks(const group_t *group) {
 
 /* Makes `child` the NEW sequence `index` of the group, without a row. Overwrites all fields. */
 void sequence_init(sequence_t *child, group_t *group, int32_t index);
-/* Resets a group for a request that has just arrived: one NEW sequence, in no queue. The request
- * is borrowed until its EVENT_DONE. */
+/* Resets a group for a request that it borrows until EVENT_DONE: one NEW sequence, in no queue. */
 void group_init(group_t *group, request_t *request, uint64_t arrival);
 
 #endif

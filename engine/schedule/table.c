@@ -288,6 +288,47 @@ void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match) {
   match->partial.rows = 0;
 }
 
+/* ---- who shares blocks that another one fills ---- */
+
+static void join_sharers(scheduler_t *scheduler, sequence_t *seq) {
+  if (seq->is_sharer) return;
+  seq->is_sharer = true;
+  seq->sharer_prev = scheduler->last_sharer;
+  seq->sharer_next = NULL;
+  *(seq->sharer_prev != NULL ? &seq->sharer_prev->sharer_next : &scheduler->sharers) = seq;
+  scheduler->last_sharer = seq;
+}
+
+static void leave_sharers(scheduler_t *scheduler, sequence_t *seq) {
+  sequence_t *prev = seq->sharer_prev, *next = seq->sharer_next;
+  if (!seq->is_sharer) return;
+  seq->is_sharer = false;
+  *(prev != NULL ? &prev->sharer_next : &scheduler->sharers) = next;
+  *(next != NULL ? &next->sharer_prev : &scheduler->last_sharer) = prev;
+}
+
+static bool shares(const sequence_t *seq, const sequence_t *other, int32_t index) {
+  return other != seq && other->num_blocks > index && other->blocks[index] == seq->blocks[index];
+}
+
+/* A sequence, other than seq, whose table names the block at this index, which is still to be
+ * filled: so it is in PREFILL. Who shares a block shares the blocks before it, too: so `heir`,
+ * which was found for a later block or is NULL, is tried first, and the list is searched once for
+ * all blocks of seq. Who has passed what it shared leaves the list here. */
+static sequence_t *find_sharer(scheduler_t *scheduler, const sequence_t *seq, sequence_t *heir,
+                               int32_t index) {
+  if (heir != NULL && shares(seq, heir, index)) return heir;
+  for (sequence_t *other = scheduler->sharers, *next; other != NULL; other = next) {
+    next = other->sharer_next;
+    scheduler->num_visited++;
+    if (shares(seq, other, index)) return other;
+    if (!sequence_in_prefill(other)) leave_sharers(scheduler, other);
+  }
+  return NULL;
+}
+
+/* ---- taking blocks ---- */
+
 static void plan_copy(scheduler_t *scheduler, sequence_t *seq, int32_t src, int32_t dst,
                       int32_t rows) {
   block_pin(scheduler->pool, src);
@@ -365,6 +406,7 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
   block_acquire(scheduler->pool, block);
   seq->blocks[i] = block;
   seq->num_blocks = seq->num_published = i + 1;
+  if (!valid) join_sharers(scheduler, seq);
   if (valid && seq->group->num_preemptions == 0)
     scheduler->prefix_hits_tokens += (uint64_t)block_size;
 }
@@ -377,6 +419,7 @@ void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *
   for (int32_t i = 0; i < match->num_blocks; i++) block_acquire(scheduler->pool, seq->blocks[i]);
   seq->num_blocks = seq->num_published = match->num_blocks;
   seq->num_computed_tokens = match->num_valid * block_size;
+  if (match->num_valid < match->num_blocks) join_sharers(scheduler, seq);
   sides_take(scheduler, seq, match->num_valid);
   bool copies = match->partial.rows > 0;
   if (copies) pin(scheduler->pool, match->partial.block, true); /* else it could be allocated */
@@ -587,26 +630,6 @@ void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *ch
 
 /* ---- giving back ---- */
 
-static bool shares(const sequence_t *seq, const sequence_t *other, int32_t index) {
-  return other != seq && sequence_is_live(other) && other->num_blocks > index &&
-         other->blocks[index] == seq->blocks[index];
-}
-
-/* A running sequence, other than seq, whose table names the same block at this index. Who shares a
- * block shares the blocks before it, too: so `heir`, which was found for a later block or is NULL,
- * is tried first, and the sequences are searched once for all blocks of seq. */
-static sequence_t *find_sharer(scheduler_t *scheduler, const sequence_t *seq, sequence_t *heir,
-                               int32_t index) {
-  if (heir != NULL && shares(seq, heir, index)) return heir;
-  for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    for (sequence_t *other = &group->sequence; other != NULL; other = other->next) {
-      scheduler->num_visited++;
-      if (shares(seq, other, index)) return other;
-    }
-  }
-  return NULL;
-}
-
 /* The copies of seq were planned but not executed: unpins their sources and removes them. */
 static void undo_copies(scheduler_t *scheduler, sequence_t *seq) {
   plan_t *plan = &scheduler->plan;
@@ -624,6 +647,7 @@ static void undo_copies(scheduler_t *scheduler, sequence_t *seq) {
 void table_release(scheduler_t *scheduler, sequence_t *seq) {
   sequence_t *heir = NULL;
   undo_copies(scheduler, seq);
+  leave_sharers(scheduler, seq);
   slices_stop(scheduler, seq);
   states_give(scheduler, seq);
   while (seq->num_blocks > 0) {

@@ -20,6 +20,7 @@ typedef struct checked {
 } checked_t;
 
 static int32_t references[BLOCKS_MAX]; /* table entries that name the block */
+static int32_t num_sharers;            /* sequences that say that they are listed */
 static int32_t pins[BLOCKS_MAX];       /* copies in flight that read it */
 static int32_t place[BLOCKS_MAX];      /* in the free queue, 0 = not there */
 static checked_t checked[BLOCKS_MAX];
@@ -43,10 +44,25 @@ static void count_sides(const sequence_t *q) {
 static void count_references(const group_queue_t *queue) {
   for (const group_t *g = queue->head; g; g = g->next) {
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
-      for (int32_t i = 0; i < q->num_blocks; i++) references[q->blocks[i]]++;
+      for (int32_t i = 0; i < q->num_blocks; i++) {
+        const sequence_t *filler = sim.engine->pool->blocks[q->blocks[i]].filler;
+        references[q->blocks[i]]++;
+        REQUIRE(!filler || filler == q || q->is_sharer,
+                "I1: who shares block %d, which another fills, is not listed", q->blocks[i]);
+      }
+      num_sharers += q->is_sharer;
       count_sides(q);
     }
   }
+}
+
+static void check_sharers(const scheduler_t *s) {
+  const sequence_t *last = NULL;
+  int32_t count = 0;
+  for (const sequence_t *q = s->sharers; q && count <= num_sharers; last = q, q = q->sharer_next)
+    count += q->is_sharer && q->sharer_prev == last;
+  REQUIRE(count == num_sharers && last == s->last_sharer,
+          "I1: %d sequences are listed as sharers, counted %d", count, num_sharers);
 }
 
 /* A copy pins its source until its step is committed. */
@@ -195,10 +211,12 @@ void check_pool(const engine_t *e) {
   memset(references, 0, bytes);
   memset(place, 0, bytes);
   memset(pins, 0, bytes);
+  num_sharers = 0;
   count_pins(e);
   count_references(&e->scheduler->running);
   count_references(&e->scheduler->waiting.queue);
   count_references(&e->scheduler->swapped);
+  check_sharers(e->scheduler);
   check_free_queue(pool);
   check_promises(e->scheduler);
   floor_check_all(e);

@@ -134,6 +134,31 @@ Test(looks, the_heir_of_a_prompt_is_searched_once) {
   rig_free(rig);
 }
 
+/* Of those that run, nobody is asked who shares no block that is still to be filled. */
+Test(looks, the_heir_of_a_prompt_is_not_searched_among_all_that_run) {
+  scheduler_options_t options = rig_options(64, 128, 1024);
+  options.long_prefill_token_threshold = 40;
+  rig_t *rig = rig_new(&options, 800, 4, true);
+  group_t *others[40];
+  for (int i = 0; i < 40; i++) others[i] = rig_add(rig, 5, 60, 100 + i);
+  for (int i = 0; i < 8; i++) step(rig);
+  group_t *filler = rig_add(rig, 1000, 4, 1);
+  step(rig);
+  group_t *passed = rig_add(rig, 9, 60, 1), *heir = rig_add(rig, 1000, 4, 1);
+  for (int i = 0; i < 4; i++) step(rig);
+  for (int i = 0; i < 40; i++) cr_assert(runs(others[i]));
+  cr_assert(runs(passed));
+  cr_assert(runs(heir));
+  uint64_t visited = rig->scheduler->num_visited;
+  end(rig, filler);
+  ASSERT_LE(rig->scheduler->num_visited - visited, 2);
+  for (int i = 0; i < 60; i++) step(rig);
+  ASSERT_GT(heir->sequence.num_output_tokens, 0);
+  end(rig, heir);
+  cr_assert(rig->scheduler->sharers == NULL, "who has ended is listed");
+  rig_free(rig);
+}
+
 /* The prompt of several choices is not copied for each of them, nor into the row of the first: a
  * row has its end alone, in the block where the output begins. */
 Test(looks, rows_have_no_ids_of_a_long_prompt) {
