@@ -133,6 +133,7 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   group->in_use = false;
   mailbox_emit(engine->mailbox, &event);
   engine->num_live--;
+  engine->num_reporting -= group->reports_many;
 }
 
 /* Whether `id` is a stop id of the request or, unless ignore_eos, a further EOS id of the model. */

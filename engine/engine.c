@@ -153,10 +153,11 @@ static void accept_request(engine_t *engine, request_t *request) {
   group_t *group = &engine->groups[request->slot];
   group_init(group, request, engine->next_arrival++);
   group->trace = engine->trace;
-  if (engine->ops->logprobs_max > 0 &&
-      scores_are_many(engine, scores_of_prompt(engine, &request->params))) {
-    group->chunk_max = SORTED_ROWS_MAX;
-  }
+  bool scores_many = scores_are_many(engine, scores_of_prompt(engine, &request->params));
+  if (engine->ops->logprobs_max > 0 && scores_many) group->chunk_max = SORTED_ROWS_MAX;
+  group->reports_many =
+      scores_many || scores_are_many(engine, scores_of_output(engine, &request->params));
+  engine->num_reporting += group->reports_many;
   if (engine->scheduler->options.has_states && request->grammar != NULL)
     group->masks.wait = group->masks.slow = true;
   sequence_t *seq = &group->sequence;

@@ -86,8 +86,8 @@ struct engine {
   group_t *groups;    /* [num_groups], made by engine_new; request.slot is the index */
   int32_t num_groups;
   uint64_t next_arrival;
-  int32_t num_live; /* groups in use */
-  share_t *share;   /* who waits, and who makes room; made by engine_new */
+  int32_t num_live, num_reporting; /* groups in use; those of them with reports_many */
+  share_t *share;                  /* who waits, and who makes room; made by engine_new */
   /* Loop thread only: requests submitted whose EVENT_DONE was not drained; slots without one. */
   int32_t loop_live;
   int32_t *free_slots; /* [num_groups - loop_live] */

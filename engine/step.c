@@ -149,14 +149,9 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
 }
 
 static bool reports_many(const engine_t *engine, const plan_t *plan) {
+  if (engine->num_reporting == 0) return false;
   for (int32_t i = 0; i < plan->num_entries; i++) {
-    const sampling_params_t *params = &plan->entries[i].sequence->group->request->params;
-    if (params->beam_width == 0 && params->num_logprobs <= 0 && params->num_prompt_logprobs <= 0)
-      continue;
-    if (scores_are_many(engine, scores_of_output(engine, params)) ||
-        scores_are_many(engine, scores_of_prompt(engine, params))) {
-      return true;
-    }
+    if (plan->entries[i].sequence->group->reports_many) return true;
   }
   return false;
 }

@@ -395,7 +395,7 @@ static void collect(engine_t *engine) {
 }
 
 void constrain_begin(engine_t *engine, const step_t *step) {
-  if (engine->constrain.threads == NULL) return;
+  if (engine->constrain.threads == NULL || engine->constrain.num_groups == 0) return;
   uint64_t part = engine->constrain.units / PARTS;
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     const plan_entry_t *entry = &step->plan.entries[i];

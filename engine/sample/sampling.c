@@ -90,20 +90,29 @@ static void mark_late(const step_t *step) {
   }
 }
 
-void engine_sample(engine_t *engine, step_t *step) {
-  if (engine->embeds) {
-    pooling_launch(engine, step);
-    return;
-  }
-  int32_t total = step->batch->num_selected;
+/* Before the rows are described: each group that draws waits for no mask yet. */
+static void finish_masks(engine_t *engine, const step_t *step) {
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     const plan_entry_t *entry = &step->plan.entries[i];
     if (entry->do_sample) entry->sequence->group->masks.wait = false;
   }
   activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
   constrain_finish(engine);
-  for (int32_t i = 0; i < total; i++) describe_row(engine, step, i);
-  mark_late(step);
+}
+
+void engine_sample(engine_t *engine, step_t *step) {
+  if (engine->embeds) {
+    pooling_launch(engine, step);
+    return;
+  }
+  int32_t total = step->batch->num_selected;
+  const bool is_constrained = engine->constrain.num_groups > 0;
+  if (is_constrained) finish_masks(engine, step);
+  for (int32_t i = 0; i < total; i++) {
+    prefetch_entry(&step->plan, step->batch->selected_row[i]);
+    describe_row(engine, step, i);
+  }
+  if (is_constrained) mark_late(step);
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
   engine_draw(engine, engine->device, engine->model, step->sample_rows, total);
   drafter_mirror(engine, step);

@@ -91,7 +91,7 @@ void plan_pace(scheduler_t *scheduler) {
   if (is_bounded && options->bounds_admission && options->step_ns > 0)
     pace->seats_ns = MAX(scheduler->cost.ns[COST_STEP], 1);
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    prefetch_group(group->next);
+    if (group->next != NULL) prefetch_group(group->next->next);
     plan_note_begun(scheduler, group);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;

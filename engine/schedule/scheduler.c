@@ -382,12 +382,23 @@ static bool plan_prefills(scheduler_t *scheduler) {
   return true;
 }
 
+/* Brings what planning the next group reads into the cache: the block that it writes, and the group
+ * behind it. Its own fields were brought at the group before. */
+static void prefetch_decode(const scheduler_t *scheduler, const group_t *next) {
+  if (next == NULL) return;
+  const sequence_t *seq = &next->sequence;
+  const block_pool_t *pool = scheduler->pool;
+  int32_t i = block_index(pool, seq->num_computed_tokens);
+  prefetch_group(next->next);
+  if (i < seq->num_blocks) prefetch_bytes(&pool->blocks[seq->blocks[i]], sizeof(block_t));
+}
+
 /* Plans the decodes whose turn it is. Returns false if a group had to preempt itself. */
 static bool plan_turns(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head, *next;
        group != NULL && plan_budget_left(scheduler) > 0; group = next) {
     next = group->next;
-    prefetch_group(next);
+    prefetch_decode(scheduler, next);
     if (is_passed(scheduler, group, false) || !plan_takes_turn(scheduler, group)) continue;
     group->planned_in = scheduler->num_plans;
     if (!plan_decode(scheduler, group, &next)) return false;

@@ -81,6 +81,7 @@ typedef struct group {
   uint64_t planned_in;          /* scheduler.num_plans of a plan that must not plan it again */
   unfit_t unfit;
   bool in_use, was_admitted; /* EVENT_DONE was not emitted; a step with a row was committed */
+  bool reports_many;         /* rows of it report more alternatives than a step has memory for */
   struct group *prev, *next; /* neighbours in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
