@@ -246,27 +246,30 @@ static void wake_loop(const engine_t *engine, bool anyway) {
     engine->options.wake(engine->options.context);
 }
 
+/* Returns true if the event ring has space for a step at its worst and the end of every request. */
+static bool has_room(const engine_t *engine) {
+  size_t ends_bytes = (size_t)engine->num_live * engine->done_bytes_max;
+  return mailbox_room(engine->mailbox) >= engine->step_bytes_max + ends_bytes;
+}
+
 /* Takes requests, adapters and cancellations from the loop. Requests that end here get their events
- * before the next step, not after it. */
-static void receive(engine_t *engine, uint64_t now_ns) {
+ * before the next step, not after it. Returns false if the loop must read events before that. */
+static bool receive(engine_t *engine, uint64_t now_ns) {
+  activity_enter(&engine->activity, ENGINE_RECEIVES);
   accept_posted(engine);
   int events = end_cancelled(engine, now_ns);
   receive_adapters(engine);
   events += expire_waiting(engine, now_ns);
-  if (events == 0) return;
-  publish_stats(engine);
-  wake_loop(engine, false);
+  bool room = has_room(engine);
+  if (!room) mailbox_want_room(engine->mailbox);
+  if (events > 0 || !room) publish_stats(engine);
+  if (events > 0) wake_loop(engine, false);
+  return room;
 }
 
 static void fail(engine_t *engine, const inferd_error_t *error) {
   engine->failure = *error;
   atomic_store(&engine->state, ENGINE_FAILED);
-}
-
-/* Returns true if the event ring has space for a step at its worst and the end of every request. */
-static bool has_room(const engine_t *engine) {
-  size_t ends_bytes = (size_t)engine->num_live * engine->done_bytes_max;
-  return mailbox_room(engine->mailbox) >= engine->step_bytes_max + ends_bytes;
 }
 
 /* Counts a step in the bucket of its number of tokens. */
@@ -314,38 +317,43 @@ static void commit(engine_t *engine) {
   wake_loop(engine, false);
 }
 
+/* Beside the step: masks that groups wait for, and the ends of what can never run. Returns whether
+ * a group waits for a mask. */
+static bool go_on(engine_t *engine, uint64_t now_ns) {
+  activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
+  bool waits = constrain_go_on(engine, now_ns);
+  end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
+  wake_loop(engine, false);
+  return waits;
+}
+
+/* No step is in flight. Returns for how many milliseconds there is nothing to do. */
+static int rest(engine_t *engine, bool waits_for_mask) {
+  const scheduler_t *scheduler = engine->scheduler;
+  const floor_t *floor = engine->pool->floor;
+  publish_stats(engine);
+  constrain_next_step(engine);
+  if (scheduler->slices.num_open > 0) return 0;          /* an admission goes on */
+  if (floor != NULL && floor->num_leaving > 0) return 0; /* blocks leave */
+  /* masks are still being made, here or by threads that wake this one, or are ready to be used */
+  if (waits_for_mask) return engine->constrain.rests ? HELPED_SLEEP_MS : 0;
+  if (scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
+  return scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
+}
+
 /* One step: receive, plan, prepare, forward, sample, commit. If two steps may be in flight, the
  * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
 static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
-  activity_enter(&engine->activity, ENGINE_RECEIVES);
-  receive(engine, now_ns);
-  if (!has_room(engine)) {
-    mailbox_want_room(engine->mailbox); /* the loop must read events before the next step */
-    publish_stats(engine);
-    return ROOM_SLEEP_MS;
-  }
+  if (!receive(engine, now_ns)) return ROOM_SLEEP_MS;
   step_t *step = engine_plan(engine, now_ns);
   if (step != NULL) {
     engine_prepare(engine, step);
     engine_forward(engine, step);
     engine_sample(engine, step);
   }
-  activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
-  bool waited = constrain_go_on(engine, now_ns);
-  end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
-  wake_loop(engine, false);
-  if (engine->num_steps == 0) {
-    publish_stats(engine);
-    constrain_next_step(engine);
-    if (engine->scheduler->slices.num_open > 0) return 0; /* an admission goes on */
-    const floor_t *floor = engine->pool->floor;
-    if (floor != NULL && floor->num_leaving > 0) return 0; /* blocks leave */
-    /* masks are still being made, here or by threads that wake this one, or are ready to be used */
-    if (waited) return engine->constrain.rests ? HELPED_SLEEP_MS : 0;
-    if (engine->scheduler->swapped.head != NULL) return 0; /* the next plan may swap it in */
-    return engine->scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
-  }
+  bool waits_for_mask = go_on(engine, now_ns);
+  if (engine->num_steps == 0) return rest(engine, waits_for_mask);
   if (step == NULL || engine->num_steps == engine->steps_most) commit(engine);
   return 0;
 }
