@@ -608,6 +608,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                       inferd_error_t *error) {
   int code = parse_dtype(engine->options.dtype, dtype, error);
   if (!code) code = check_directory(engine->options.model_dir, error);
+  if (!code) code = blueprint_check_family(engine->options.model_dir, error);
   if (!code && engine->options.skip_tokenizer) {
     code = tokenizer_none(&engine->tokenizer, error);
     engine_say(engine, "tokenizer none: prompts and answers are token ids");

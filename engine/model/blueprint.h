@@ -113,20 +113,18 @@ typedef struct blueprint {
   double share_floor, share_factor, share_more;
   /* Gemma 4. Layers that do not slide have heads of their own; 0 = they are as the others. */
   int32_t full_head_dim, full_kv_heads;
-  bool full_k_is_v, v_norm; /* V of those layers is K before its norm; V is normed, too */
-  int32_t num_kv_shared;    /* the last layers read K and V of the last one of their kind before */
-  bool kv_shared_wide;      /* MLPs of those are twice as wide */
-  int32_t per_layer_size;   /* embeddings of a layer: columns; 0 = none */
-  bool layer_scalars;       /* each layer multiplies the stream */
-  bool experts_beside;      /* experts stand beside a dense MLP, with norms of their own */
-  encoder_t encoder;        /* all 0 = a decoder that generates, or embeds, in one direction */
-  bool conv1d, gguf;        /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
-  scheme_t scheme;          /* of the quantised weights in safetensors files */
-  /* generation */
+  bool full_k_is_v, v_norm;  /* V of those layers is K before its norm; V is normed, too */
+  int32_t num_kv_shared;     /* the last layers read K and V of the last one of their kind before */
+  bool kv_shared_wide;       /* MLPs of those are twice as wide */
+  int32_t per_layer_size;    /* embeddings of a layer: columns; 0 = none */
+  bool layer_scalars;        /* each layer multiplies the stream */
+  bool experts_beside;       /* experts stand beside a dense MLP, with norms of their own */
+  encoder_t encoder;         /* all 0 = a decoder that generates, or embeds, in one direction */
+  bool conv1d, gguf;         /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
+  scheme_t scheme;           /* of the quantised weights in safetensors files */
   int32_t max_model_len;     /* longest sequence that the checkpoint allows */
   int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */
-  int32_t primary_eos;       /* -1 = none */
-  int32_t num_eos;           /* union of config and generation_config, primary included */
+  int32_t primary_eos, num_eos; /* -1 = none; union of config and generation_config, with it */
   int32_t eos_ids[MODEL_EOS_MAX], bos_id;
   /* generation_config.json sampling defaults; NaN / -1 = not given */
   float temperature, top_p, min_p, repetition_penalty;
@@ -140,6 +138,8 @@ typedef struct blueprint {
 void blueprint_note(blueprint_t *blueprint, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* 0, or the refusal of an architecture that is not served; asked before the tokenizer is read. */
+int blueprint_check_family(const char *dir, inferd_error_t *error);
 /* Reads config.json and generation_config.json, or the metadata of the GGUF file that `dir` is or
  * holds. `tokenizer_max` is the tokenizer's model_max_length (0 = unknown), `tokenizer_eos` its EOS
  * id or -1. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED with file, key, value found and supported. */

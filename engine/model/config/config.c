@@ -515,14 +515,15 @@ void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
   va_end(arguments);
 }
 
-/* `start` looks into the whole document. */
+/* `start` looks into the whole document. `bp` may be NULL: then only the family is found. */
 static int read_config(const char *dir, const config_reader_t *start, double tokenizer_max,
                        int32_t tokenizer_eos, blueprint_t *bp) {
   config_reader_t reader = *start;
-  bool classifies = false;
+  bool headless = false, classifies = false;
   const wrapper_t *wrapper;
-  const family_t *family = find_family(&reader, &bp->headless, &classifies, &wrapper);
-  if (family == NULL) return reader.code;
+  const family_t *family = find_family(&reader, &headless, &classifies, &wrapper);
+  if (family == NULL || bp == NULL) return reader.code;
+  bp->headless = headless;
   if (wrapper == NULL) family = enter_text_config(&reader, family);
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s",
@@ -576,7 +577,7 @@ static int read_directory(const char *dir, double tokenizer_max, int32_t tokeniz
   config_reader_t reader = {.file = "config.json", .root = json_root(file.doc), .error = error};
   result = read_config(dir, &reader, tokenizer_max, tokenizer_eos, out);
   model_file_free(&file);
-  if (result != 0) return result;
+  if (result != 0 || out == NULL) return result;
   const family_t *family = family_by_name(out->family, strlen(out->family));
   if (out->tied && weights_head_differs(dir, family->layout, out)) {
     blueprint_note(out, "tie_word_embeddings is true, but lm_head.weight differs from the "
@@ -600,7 +601,7 @@ static int read_gguf(const gguf_t *gguf, double tokenizer_max, int32_t tokenizer
   }
   json_free(doc);
   buffer_free(&json);
-  if (code != 0) return code;
+  if (code != 0 || out == NULL) return code;
   out->gguf = true;
   config_from_gguf_tensors(gguf, out);
   config_from_gguf_sampling(gguf, out);
@@ -608,17 +609,11 @@ static int read_gguf(const gguf_t *gguf, double tokenizer_max, int32_t tokenizer
   return 0;
 }
 
-int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
-                   inferd_error_t *error) {
+/* `out` may be NULL, as above. */
+static int read_model(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
+                      blueprint_t *out, inferd_error_t *error) {
   char path[PATH_MAX];
   gguf_t *gguf;
-  *out = (blueprint_t){.temperature = NAN,
-                       .top_p = NAN,
-                       .min_p = NAN,
-                       .repetition_penalty = NAN,
-                       .top_k = -1,
-                       .max_new_tokens = -1,
-                       .primary_eos = -1};
   int result = gguf_find(dir, path, sizeof(path), error);
   if (result == 0) {
     result = read_directory(dir, tokenizer_max, tokenizer_eos, out, error);
@@ -630,6 +625,23 @@ int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
       gguf_close(gguf);
     }
   }
+  return result;
+}
+
+int blueprint_check_family(const char *dir, inferd_error_t *error) {
+  return read_model(dir, NAN, -1, NULL, error);
+}
+
+int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
+                   inferd_error_t *error) {
+  *out = (blueprint_t){.temperature = NAN,
+                       .top_p = NAN,
+                       .min_p = NAN,
+                       .repetition_penalty = NAN,
+                       .top_k = -1,
+                       .max_new_tokens = -1,
+                       .primary_eos = -1};
+  int result = read_model(dir, tokenizer_max, tokenizer_eos, out, error);
   if (result == 0) result = tensors_count_parameters(out, &out->num_parameters, error);
   if (result == 0 && out->num_eos > 0) out->primary_eos = out->eos_ids[0];
   if (result != 0) blueprint_free(out);
