@@ -159,15 +159,17 @@ static const family_t *find_family(config_reader_t *reader, bool *headless, bool
   }
   if (family != NULL) return family;
   char quoted[96] = "";
-  const char *advice = "docs/models.md lists those that are";
+  const char *advice = NULL;
   if (name != NULL && name->type == JSON_STRING) {
     error_quote(quoted, sizeof(quoted), name->text, name->length);
     advice = family_advice(name->text, name->length);
   }
   reader->code = error_set(
       reader->error, ERR_MODEL_MALFORMED, "architectures",
-      "%s: architecture \"%s\" is not supported%s; %s", reader->file, quoted,
-      json_get(reader->root, "auto_map") != NULL ? " (remote code is never run)" : "", advice);
+      "%s: architecture \"%s\" is not supported%s%s%s; docs/models.md lists those that are",
+      reader->file, quoted,
+      json_get(reader->root, "auto_map") != NULL ? " (remote code is never run)" : "",
+      advice != NULL ? "; " : "", advice != NULL ? advice : "");
   return NULL;
 }
 

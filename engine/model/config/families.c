@@ -598,27 +598,48 @@ const family_t *family_by_body(const char *architecture, size_t length, bool *cl
 }
 
 const char *family_advice(const char *architecture, size_t length) {
+  static const char alibi[] = "it needs a bias of the scores by distance (ALiBi)";
+  static const char two[] = "encoders with decoders behind them are not";
+  static const char mamba[] = "it needs layers of Mamba-1";
+  static const char indexer[] = "it needs attention to tokens that an indexer chooses";
   static const struct {
-    const char *architecture, *advice;
+    const char *begin, *advice; /* of its name */
   } rows[] = {
       {"ChatGLMModel", "its files for transformers are (names end in -hf, GlmForCausalLM)"},
-      {"ChatGLMForConditionalGeneration", "GLM-4 is (GlmForCausalLM, Glm4ForCausalLM)"},
+      {"ChatGLM", "GLM-4 is (GlmForCausalLM, Glm4ForCausalLM)"},
       {"RWForCausalLM", "newer files of the same model are (FalconForCausalLM)"},
-      {"StableLMEpochForCausalLM", "newer files of the same model are (StableLmForCausalLM)"},
-      {"MixFormerSequentialForCausalLM", "newer files of the same model are (PhiForCausalLM)"},
-      {"BloomForCausalLM", "it needs a bias of the scores by distance (ALiBi)"},
-      {"MptForCausalLM", "it needs a bias of the scores by distance (ALiBi)"},
-      {"MPTForCausalLM", "it needs a bias of the scores by distance (ALiBi)"},
-      {"BaichuanForCausalLM", "it needs a norm of the head's rows, and ALiBi"},
-      {"Phi3SmallForCausalLM", "it needs attention to blocks of keys"},
-      {"PhimoeForCausalLM", "it needs the router SparseMixer"},
-      {"PhiMoEForCausalLM", "it needs the router SparseMixer"},
-      {"ApertusForCausalLM", "it needs the activation xIELU"},
-      {"BitNetForCausalLM", "it needs norms inside of the blocks"},
-      {"CodeGenForCausalLM", "it needs the order of its q, k and v"},
+      {"StableLMEpoch", "newer files of the same model are (StableLmForCausalLM)"},
+      {"MixFormerSequential", "newer files of the same model are (PhiForCausalLM)"},
+      {"Bloom", alibi},
+      {"Mpt", alibi},
+      {"MPT", alibi},
+      {"Baichuan", "it needs a norm of the head's rows, and ALiBi"},
+      {"Phi3Small", "it needs attention to blocks of keys"},
+      {"Phimoe", "it needs the router SparseMixer"},
+      {"PhiMoE", "it needs the router SparseMixer"},
+      {"Apertus", "it needs the activation xIELU"},
+      {"BitNet", "it needs norms inside of the blocks"},
+      {"CodeGen", "it needs the order of its q, k and v"},
+      {"DeepseekV32", indexer},
+      {"GlmMoeDsa", indexer},
+      {"Gemma3n", "it needs AltUp and LAuReL"},
+      {"Llama4", "it needs attention in chunks"},
+      {"KimiLinear", "it needs Kimi Delta Attention"},
+      {"FalconMamba", mamba},
+      {"Mamba2", "it needs layers of Mamba-2 without attention between them"},
+      {"Mamba", mamba},
+      {"Jamba", mamba},
+      {"MPNet", "it needs a bias of the scores by distance"},
+      {"Deberta", "it needs keys of distances"},
+      {"T5", two},
+      {"MT5", two},
+      {"Bart", two},
+      {"MBart", two},
+      {"Whisper", two},
   };
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-    if (same(rows[i].architecture, architecture, length)) return rows[i].advice;
+    size_t begin = strlen(rows[i].begin);
+    if (length >= begin && memcmp(rows[i].begin, architecture, begin) == 0) return rows[i].advice;
   }
-  return "docs/models.md lists those that are";
+  return NULL;
 }

@@ -121,7 +121,8 @@ const wrapper_t *family_wrapper(const char *architecture, size_t length);
 const family_t *family_by_text_type(const char *type, size_t length);
 /* By model_type, or NULL. */
 const family_t *family_by_name(const char *name, size_t length);
-/* Why an unknown architecture is not served, or what is instead; a sentence without its end. */
+/* Why an unknown architecture is not served, or what is instead: a sentence without its end, or
+ * NULL. */
 const char *family_advice(const char *architecture, size_t length);
 
 #endif
