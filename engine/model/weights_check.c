@@ -189,6 +189,7 @@ static const char *const towers[] = {"mtp.",
                                      "image_newline",
                                      "audio_tower.",
                                      "embed_vision.",
+                                     "vision_embedder.",
                                      "embed_audio."};
 enum { TOWER_COUNT = ARRAY_LEN(towers), SKIP_SHARED = TOWER_COUNT + 1, SKIP_KINDS };
 

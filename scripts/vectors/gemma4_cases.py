@@ -46,6 +46,24 @@ def experts(*args, **more):
                            "moe_intermediate_size": 40, **more})
 
 
+UNKNOWN = ("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block",
+           "num_experts", "top_k_experts", "moe_intermediate_size")  # to the model of 12B
+
+
+def unified_text(text):
+    return {**without(text, *UNKNOWN), "architectures": ["Gemma4UnifiedForCausalLM"],
+            "model_type": "gemma4_unified_text"}
+
+
+def unified(text, dtype="float32"):
+    """The model of 12B, whose images pass a projection instead of a tower."""
+    text = unified_text(text)
+    made = with_tower("Gemma4UnifiedForConditionalGeneration", "gemma4_unified", text, dtype,
+                      model_type="gemma4_unified_vision", patch_size=2, pooling_kernel_size=1,
+                      mm_embed_dim=16, mm_posemb_size=4, output_proj_dims=text["hidden_size"])
+    return {**made, "tie_word_embeddings": True}
+
+
 def draw_gemma4(rng, dtype, make):
     kv_heads, full_heads = rng.choice([1, 2, 3]), rng.choice([1, 2])
     heads = kv_heads * full_heads * rng.choice([1, 2, 3])
@@ -77,7 +95,15 @@ def draw_gemma4(rng, dtype, make):
     return make(8 * rng.randint(2, 20), heads, kv_heads, 8 * rng.randint(3, 24), dtype, **more)
 
 
-DRAWS = {"gemma4_small": lambda rng, dtype: draw_gemma4(rng, dtype, small),
+def with_images(text, dtype="float32"):
+    return {**with_tower("Gemma4ForConditionalGeneration", "gemma4", text, dtype, **TOWER),
+            "tie_word_embeddings": True}
+
+
+DRAWS = {"gemma4_images": lambda rng, dtype: with_images(draw_gemma4(rng, dtype, small), dtype),
+         "gemma4_unified": lambda rng, dtype: unified(draw_gemma4(rng, dtype, large), dtype),
+         "gemma4_unified_text": lambda rng, dtype: unified_text(draw_gemma4(rng, dtype, large)),
+         "gemma4_small": lambda rng, dtype: draw_gemma4(rng, dtype, small),
          "gemma4_large": lambda rng, dtype: draw_gemma4(rng, dtype, large),
          "gemma4_experts": lambda rng, dtype: draw_gemma4(rng, dtype, experts)}
 
@@ -93,7 +119,7 @@ CASES = {
     "gemma4-files-26b": ("plain", experts(40, 4, 2, 48, "bfloat16", top_k_experts=7,
                                           num_hidden_layers=2, layer_types=KINDS, head_dim=8,
                                           global_head_dim=16, **TINY)),
-    "gemma4-files-images": ("plain", {**with_tower(
-        "Gemma4ForConditionalGeneration", "gemma4", small(40, 2, 1, 48, **TINY), **TOWER),
-        "tie_word_embeddings": True}),
+    "gemma4-files-images": ("plain", with_images(small(40, 2, 1, 48, **TINY))),
+    "gemma4-files-12b": ("plain", unified(large(48, 4, 2, 56, num_hidden_layers=2,
+                                                layer_types=KINDS, **TINY), "bfloat16")),
 }

@@ -94,9 +94,9 @@ static void read_sharing(config_reader_t *reader, blueprint_t *bp) {
   }
 }
 
-static void read_embeddings(config_reader_t *reader, blueprint_t *bp) {
-  bp->per_layer_size = (int32_t)config_int_or_null(reader, KEYS("hidden_size_per_layer_input"), 256,
-                                                   0, 0, PER_LAYER_MAX);
+static void read_embeddings(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  bp->per_layer_size = (int32_t)config_int_or_null(reader, KEYS("hidden_size_per_layer_input"),
+                                                   family->per_layer_size, 0, 0, PER_LAYER_MAX);
   int64_t rows = config_int(reader, KEYS("vocab_size_per_layer_input"), 262144, 1, INT32_MAX);
   if (bp->per_layer_size > 0 && rows != bp->vocab_size)
     config_refuse(reader, "vocab_size_per_layer_input", NULL,
@@ -118,7 +118,7 @@ void config_read_gemma4(config_reader_t *reader, const family_t *family, bluepri
     bp->final_softcap = config_double(reader, KEYS("final_logit_softcapping"), 0, 0, 1e6, true);
   read_full_heads(reader, bp);
   if (reader->code == 0) read_sharing(reader, bp);
-  read_embeddings(reader, bp);
+  read_embeddings(reader, family, bp);
 }
 
 void config_read_beside(config_reader_t *reader, blueprint_t *bp) {

@@ -48,11 +48,12 @@ typedef struct family {
   block_kind_t block;
   bool qk_norm_whole, qk_norm_each, qk_norm_late; /* attention_t */
   bool sinks, no_rope_keys, longrope;
-  double local_theta;   /* of sliding layers; -1 = theta without scaling, 0 = as the others */
-  bool gemma_keys;      /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
-  bool gemma4_keys;     /* config_gemma4.c */
-  double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */
-  bool rope_pairs;      /* the files have the dimensions of a rotated pair side by side */
+  double local_theta;     /* of sliding layers; -1 = theta without scaling, 0 = as the others */
+  bool gemma_keys;        /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
+  bool gemma4_keys;       /* config_gemma4.c */
+  int32_t per_layer_size; /* class default of hidden_size_per_layer_input */
+  double rotary_factor;   /* default of partial_rotary_factor; 0 = all dimensions are rotated */
+  bool rope_pairs;        /* the files have the dimensions of a rotated pair side by side */
   const char *parallel_key; /* true: BLOCK_PARALLEL, false: BLOCK_PRE_NORM; absent: `block` */
   bool shared_norm;         /* attention and MLP of a parallel block read one norm */
   bool falcon_keys;         /* new_decoder_architecture and what it decides */

@@ -100,7 +100,7 @@ Test(plan, files_of_numbers) {
 Test(plan, experts) {
   check_all("moe-", 6);
   check_all("gpt-oss", 3);
-  check_all("gemma4-", 7);
+  check_all("gemma4-", 8);
 }
 
 Test(plan, transposed_tied_and_random_weights) {
