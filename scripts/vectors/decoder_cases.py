@@ -4,7 +4,7 @@ As model_cases.py. `DRAWS` has a function per family that draws a random config.
 the committed ones, which a number of their own keeps apart from those of model_cases.py.
 """
 
-from model_cases import GGUF_GPT2, LLAMA3, TINY, gpt2, llama, llama_like, v5
+from model_cases import GGUF_GPT2, LLAMA3, TINY, gemma, gpt2, llama, llama_like, v5
 
 LAYERS = {"vocab_size": 199, "num_hidden_layers": 2, "max_position_embeddings": 256}
 
@@ -258,6 +258,12 @@ def draw_olmo(rng, dtype):
                 tie_word_embeddings=rng.random() < 0.3)
 
 
+def draw_gemma(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    return gemma(hidden + 8 * rng.randint(0, 3), heads, kv_heads, mlp, dtype, **common(rng),
+                 head_dim=head_dim, attention_bias=rng.random() < 0.3, tie_word_embeddings=True)
+
+
 def draw_twin(rng, dtype):
     return llama(*sizes(rng)[:4], dtype, **common(rng), rms_norm_eps=rng.choice([1e-6, 1e-4]),
                  tie_word_embeddings=rng.random() < 0.3)
@@ -269,7 +275,8 @@ DRAWS = {**{kind: draw_twin for kind in TWINS}, "cohere": draw_cohere, "cohere2"
          "internlm3": draw_internlm3, "helium": draw_helium, "gpt_neox": draw_gpt_neox,
          "falcon": draw_falcon, "stablelm": draw_stablelm, "phi": draw_phi, "gptj": draw_gptj,
          "gpt_bigcode": draw_gpt_bigcode,
-         "hunyuan": draw_hunyuan, "olmo": draw_olmo, "nemotron": draw_nemotron, "arcee": draw_arcee}
+         "hunyuan": draw_hunyuan, "olmo": draw_olmo, "nemotron": draw_nemotron,
+         "arcee": draw_arcee, "gemma": draw_gemma}
 
 WIDE = {"vocab_size": 67, "max_position_embeddings": 128, "torch_dtype": "float32"}
 CASES = {

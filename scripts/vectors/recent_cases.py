@@ -4,7 +4,7 @@ As decoder_cases.py: `DRAWS` draws a random config.json of a family, `CASES` are
 """
 
 from decoder_cases import common, sizes
-from model_cases import LLAMA3, TINY, llama_like, v5, without
+from model_cases import LLAMA3, TINY, llama_like, ministral3, v5, without
 
 WINDOWS = ("full_attention", "sliding_attention")
 
@@ -106,6 +106,17 @@ def draw_ministral(rng, dtype):
     return config
 
 
+def draw_ministral3(rng, dtype):
+    """Short of the length from which the queries grow."""
+    hidden, heads, kv_heads, mlp, _ = sizes(rng)
+    rope = {"rope_type": "yarn", "rope_theta": rng.choice([1e4, 1e6]), "factor": 16.0,
+            "beta_fast": rng.choice([8.0, 32.0]), "beta_slow": 1.0, "mscale": 1.0,
+            "mscale_all_dim": rng.choice([0.5, 1.0]), "llama_4_scaling_beta": 0.1,
+            "original_max_position_embeddings": 128}
+    return ministral3(hidden, heads, kv_heads, mlp, dtype, **common(rng), rope_parameters=rope,
+                      tie_word_embeddings=rng.random() < 0.4, vocab_size=199)
+
+
 def draw_cwm(rng, dtype):
     hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
     return cwm(hidden, heads, kv_heads, mlp, dtype, num_hidden_layers=rng.randint(1, 6),
@@ -122,7 +133,8 @@ def draw_youtu(rng, dtype):
                  tie_word_embeddings=rng.random() < 0.6)
 
 
-DRAWS = {"jais2": draw_jais2, "ministral": draw_ministral, "cwm": draw_cwm, "youtu": draw_youtu,
+DRAWS = {"jais2": draw_jais2, "ministral": draw_ministral, "ministral3": draw_ministral3,
+         "cwm": draw_cwm, "youtu": draw_youtu,
          **{make.__name__: draw_scored(make) for make in (exaone_moe, hy_v3, afmoe, mellum)}}
 
 CASES = {

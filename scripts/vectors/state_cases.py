@@ -49,10 +49,12 @@ def qwen3_5_moe(*args, **more):
                              "model_type": "qwen3_5_moe_text", **MOE, **more})
 
 
-def qwen3_5_images(text):
-    return with_tower("Qwen3_5ForConditionalGeneration", "qwen3_5", text,
-                      **{**TOWER, "out_hidden_size": text["hidden_size"],
-                         "num_position_embeddings": 16})
+def qwen3_5_images(text, dtype="float32"):
+    moe = "Moe" if "num_experts" in text else ""
+    made = with_tower(f"Qwen3_5{moe}ForConditionalGeneration", "qwen3_5" + ("_moe" if moe else ""),
+                      text, dtype, **{**TOWER, "out_hidden_size": text["hidden_size"],
+                                      "num_position_embeddings": 16})
+    return {**made, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
 
 
 MAMBA = {"mamba_expand": 2, "mamba_n_groups": 2, "mamba_d_state": 24, "mamba_d_conv": 4}
@@ -215,7 +217,11 @@ STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe,
                "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
                "qwen3_next": lambda rng, dtype: draw_delta(rng, dtype, qwen3_next),
                "qwen3_5": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5),
-               "qwen3_5_moe": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5_moe)}
+               "qwen3_5_moe": lambda rng, dtype: draw_delta(rng, dtype, qwen3_5_moe),
+               "qwen3_5_images": lambda rng, dtype: qwen3_5_images(
+                   draw_delta(rng, dtype, qwen3_5), dtype),
+               "qwen3_5_moe_images": lambda rng, dtype: qwen3_5_images(
+                   draw_delta(rng, dtype, qwen3_5_moe), dtype)}
 
 STATE_CASES = {
     "state-lfm2": (None, lfm2(96, 6, 2, 150)),

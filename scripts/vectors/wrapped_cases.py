@@ -4,8 +4,8 @@
 As decoder_cases.py: `DRAWS` draws a random config.json, `CASES` are the committed ones.
 """
 
-from model_cases import (TINY, deepseek_v3, glm4_moe, llama, llama_like, qwen2, qwen3, qwen3_moe,
-                         with_tower, without)
+from model_cases import (TINY, deepseek_v3, gemma3, glm4_moe, llama, llama_like, ministral3,
+                         mistral, qwen2, qwen3, qwen3_moe, with_tower, without)
 from decoder_cases import exaone4
 from state_cases import lfm2
 
@@ -34,7 +34,16 @@ lfm2_vl = wrap("Lfm2VlForConditionalGeneration", "lfm2_vl", {
     **SIGHT, "model_type": "siglip2_vision_model", "num_patches": 4})
 llava = wrap("LlavaForConditionalGeneration", "llava", {
     **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
+llava_next = wrap("LlavaNextForConditionalGeneration", "llava_next", {
+    **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
+llava_onevision = wrap("LlavaOnevisionForConditionalGeneration", "llava_onevision", {
+    **SIGHT, "model_type": "siglip_vision_model"})
 smolvlm = wrap("SmolVLMForConditionalGeneration", "smolvlm", SIGHT)
+idefics3 = wrap("Idefics3ForConditionalGeneration", "idefics3", SIGHT)
+gemma3_images = wrap("Gemma3ForConditionalGeneration", "gemma3", {
+    **SIGHT, "model_type": "siglip_vision_model"})
+mistral3 = wrap("Mistral3ForConditionalGeneration", "mistral3", {
+    **SIGHT, "model_type": "pixtral", "head_dim": 8})
 exaone4_5 = wrap("Exaone4_5_ForConditionalGeneration", "exaone4_5", {
     **TURNED, "model_type": "exaone4_5_vision"})
 kimi_k25 = wrap("Kimi_K25ForConditionalGeneration", "kimi_k25", {
@@ -42,24 +51,29 @@ kimi_k25 = wrap("Kimi_K25ForConditionalGeneration", "kimi_k25", {
     "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4,
     "pos_emb_width": 4})
 
-def turned(architecture, kind, dims):
+def turned(architecture, kind, dims, text_kind=None):
     """The same of text models whose rope counts in three directions; `dims` of a head turn."""
-    around = wrap(architecture, kind, {"depth": 1, "hidden_size": 16, "num_heads": 2,
-                                       "intermediate_size": 16, "patch_size": 2, "image_size": 8})
+    tower = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16,
+             "patch_size": 2, "image_size": 8}
+    if kind == "qwen2_5_vl":
+        tower = {**TURNED, "model_type": "qwen2_5_vl"}
+    around = wrap(architecture, kind, tower)
 
     def wrapped(text, tied=False, dtype="float32", **more):
         half = dims(text) // 2
         rope = {"rope_type": "default", "rope_theta": text["rope_theta"],
                 "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]}
-        if kind == "qwen3_vl_moe":
+        if kind.startswith("qwen3_vl"):
             rope["mrope_interleaved"] = True
         if kind == "glm4v_moe":
             rope["partial_rotary_factor"] = 0.5
         made = around({**without(text, "rope_theta"), "rope_parameters": rope,
-                       "model_type": f"{kind}_text"}, tied, dtype, **more)
-        if kind == "qwen3_vl_moe":
+                       "model_type": text_kind or f"{kind}_text"}, tied, dtype, **more)
+        if kind.startswith("qwen3_vl"):
             made["vision_config"] |= {"num_position_embeddings": 16,
                                       "deepstack_visual_indexes": [0]}
+        if kind == "qwen2_vl":
+            made["vision_config"] |= {"embed_dim": 16, "hidden_size": text["hidden_size"]}
         return made
     return wrapped
 
@@ -69,6 +83,10 @@ def head_of(text):
 
 
 qwen3_vl_moe = turned("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", head_of)
+qwen2_vl = turned("Qwen2VLForConditionalGeneration", "qwen2_vl", head_of)
+qwen2_5_vl = turned("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", head_of)
+qwen3_vl = turned("Qwen3VLForConditionalGeneration", "qwen3_vl", head_of)
+glm46v = turned("Glm46VForConditionalGeneration", "glm46v", head_of, "glm4v_text")
 glm4v = turned("Glm4vForConditionalGeneration", "glm4v", head_of)
 glm4v_moe = turned("Glm4vMoeForConditionalGeneration", "glm4v_moe", lambda t: head_of(t) // 2)
 
@@ -88,6 +106,15 @@ def draw(make, text_of, **more):
             more_own = {} if dtype == "float32" else {"num_experts_per_tok": 8}
             text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), head_dim=width,
                            **own, **more_own)
+        elif text_of is gemma3:
+            text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), head_dim=width,
+                           sliding_window=rng.choice([5, 16, 30]), **own)
+        elif text_of is mistral:
+            text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), sliding_window=None,
+                           **own)
+        elif text_of is ministral3:
+            text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20),
+                           num_hidden_layers=own["num_hidden_layers"], vocab_size=67)
         else:
             text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), **own)
         return make(text, rng.random() < 0.5, dtype, **more)
@@ -97,6 +124,12 @@ def draw(make, text_of, **more):
 DRAWS = {
     "internvl_qwen2": draw(internvl, qwen2), "internvl_qwen3": draw(internvl, qwen3),
     "lfm2_vl": draw(lfm2_vl, lfm2, projector_hidden_size=16), "llava": draw(llava, llama),
+    "llava_next": draw(llava_next, llama), "llava_onevision": draw(llava_onevision, qwen2),
+    "idefics3": draw(idefics3, llama), "gemma3_images": draw(gemma3_images, gemma3),
+    "mistral3": draw(mistral3, mistral),
+    "mistral3_ministral": draw(mistral3, ministral3),
+    "qwen2_vl": draw(qwen2_vl, qwen2), "qwen2_5_vl": draw(qwen2_5_vl, qwen2),
+    "qwen3_vl": draw(qwen3_vl, qwen3), "glm46v": draw(glm46v, glm4v_text),
     "smolvlm": draw(smolvlm, llama), "exaone4_5": draw(exaone4_5, exaone4),
     "qwen3_vl_moe": draw(qwen3_vl_moe, qwen3_moe), "glm4v": draw(glm4v, glm4v_text),
     "glm4v_moe": draw(glm4v_moe, glm4_moe),
