@@ -29,6 +29,7 @@ typedef struct panel_rows {
   const quant_format_t *format[PANEL_COLS];
   const void *data[PANEL_COLS];
   int32_t count;
+  bool by_codes; /* grouped, or the formats differ: read code by code, not bit field by bit field */
 } panel_rows_t;
 
 static weight_format_t row_format(const weight_source_t *source, int64_t row) {
@@ -50,7 +51,7 @@ static int32_t code_bits(const quant_format_t *format) {
 }
 
 /* The layout of a panel whose rows are all of one format. */
-static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int64_t cols) {
+static quant_layout_t layout_of(const quant_format_t *format, const weight_source_t *source) {
   quant_layout_t layout = {.scales = QUANT_SCALES_F16,
                            .bits = code_bits(format),
                            .group = format->group,
@@ -60,11 +61,13 @@ static quant_layout_t layout_of(const quant_format_t *format, int32_t group, int
   for (int i = 0; i < NIBBLE_CODES; i++)
     layout.table[i] = (uint8_t)(format->table != NULL ? format->table[i] + LEVEL_OFFSET : i);
   if (format->is_two_level) layout.scales = QUANT_SCALES_TWO_LEVEL;
-  if (format->format == WEIGHT_GGUF_MXFP4 || quant_is_grouped(format))
-    layout.scales = QUANT_SCALES_F32;
+  if (format->format == WEIGHT_Q2_K) layout.scales = QUANT_SCALES_NIBBLES;
+  if (format->format == WEIGHT_GGUF_MXFP4) layout.scales = QUANT_SCALES_E8M0;
+  if (format->format == WEIGHT_NVFP4) layout.scales = QUANT_SCALES_E4M3;
   if (!quant_is_grouped(format)) return layout;
+  layout.scales = QUANT_SCALES_F32;
   for (int32_t wide = 2 * QUANT_GROUP_MIN; wide <= QUANT_CHUNK; wide *= 2)
-    if (group % wide == 0 || group >= cols) layout.group = wide;
+    if (source->group % wide == 0 || source->group >= source->cols) layout.group = wide;
   return layout;
 }
 
@@ -85,7 +88,7 @@ static quant_layout_t choose_layout(const weight_source_t *source, int64_t first
     CHECK(!quant_is_grouped(format) && !quant_is_grouped(other));
     return layout_of_mixture();
   }
-  return layout_of(format, source->group, source->cols);
+  return layout_of(format, source);
 }
 
 /* Converts a code of the format to the 8-bit code of a panel with this offset: the levels are the
@@ -96,16 +99,15 @@ static uint8_t wide_code(const quant_format_t *format, int32_t offset, uint8_t c
   return (uint8_t)(level + offset);
 }
 
-/* Writes `bits` bits, from bit `shift` on, of 32 codes of one column. Returns the end of the plane.
- */
-static uint8_t *pack_plane(const uint8_t *codes, int32_t bits, int32_t shift, uint8_t *out) {
+/* Writes 32 codes of one column, of 4 or 8 bits. Returns the end of the plane. */
+static uint8_t *pack_plane(const uint8_t *codes, int32_t bits, uint8_t *out) {
   const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
   for (int32_t line = 0; line < bits; line++, out += QUANT_LINE) {
     uint32_t packed = 0;
     for (int32_t at = 0; at < 8; at += bits, codes += 4) {
       uint32_t four;
       memcpy(&four, codes, sizeof four);
-      packed |= (four >> shift & mask) << at;
+      packed |= (four & mask) << at;
     }
     memcpy(out, &packed, sizeof packed);
   }
@@ -114,62 +116,67 @@ static uint8_t *pack_plane(const uint8_t *codes, int32_t bits, int32_t shift, ui
 
 static void pack_codes(const quant_layout_t *layout, const quant_format_t *format,
                        quant_chunk_t *chunk, int32_t padded, uint8_t *out) {
-  const int32_t low = quant_low_bits(layout->bits);
   if (layout->bits == 8 && (format->table != NULL || format->offset != layout->offset))
     for (int32_t k = 0; k < padded; k++)
       chunk->codes[k] = wide_code(format, layout->offset, chunk->codes[k]);
-  for (int32_t k = 0; k < padded; k += QUANT_DEPTH_ALIGN) {
-    out = pack_plane(chunk->codes + k, low, 0, out);
-    out = pack_plane(chunk->codes + k, layout->bits - low, low, out);
-  }
-}
-
-static void put_half(uint8_t *out, int32_t index, float value) {
-  uint16_t half = f16_from_float(value); /* exact, because the value was read from an f16 number */
-  memcpy(out + index * 2, &half, sizeof half);
+  for (int32_t k = 0; k < padded; k += QUANT_DEPTH_ALIGN)
+    out = pack_plane(chunk->codes + k, layout->bits, out);
 }
 
 static void put_float(uint8_t *out, int32_t index, float value) {
   memcpy(out + (size_t)index * sizeof value, &value, sizeof value);
 }
 
-/* Scales and minima of one row in the panel's chunk. */
+/* Scales and minima of one row in the panel's chunk, fp32. */
 static void pack_scales(const quant_layout_t *layout, const quant_format_t *format,
                         const quant_chunk_t *chunk, int32_t padded, int32_t row, uint8_t *out) {
   int32_t groups = DIV_UP(padded, layout->group);
-  if (layout->scales == QUANT_SCALES_TWO_LEVEL) {
-    uint8_t *sub = out + PANEL_COLS * 2 * (layout->has_min + 1);
-    put_half(out, row, chunk->super_scale);
-    if (layout->has_min) put_half(out, PANEL_COLS + row, chunk->super_min);
-    for (int32_t g = 0; g < groups; g++) {
-      sub[g * PANEL_COLS + row] = (uint8_t)chunk->sub_scale[g];
-      if (layout->has_min) sub[(groups + g) * PANEL_COLS + row] = chunk->sub_min[g];
-    }
-    return;
-  }
-  void (*put)(uint8_t *, int32_t, float) =
-      layout->scales == QUANT_SCALES_F16 ? put_half : put_float;
   for (int32_t g = 0; g * layout->group < chunk->cols; g++) {
     int32_t from = g * layout->group / format->group;
-    put(out, g * PANEL_COLS + row, chunk->scale[from]);
+    put_float(out, g * PANEL_COLS + row, chunk->scale[from]);
     if (layout->has_min)
-      put(out, (groups + g) * PANEL_COLS + row, format->has_min ? chunk->min[from] : 0);
+      put_float(out, (groups + g) * PANEL_COLS + row, format->has_min ? chunk->min[from] : 0);
+  }
+}
+
+/* The columns of one row, from `first` on, in the panel's chunk. */
+static void pack_row(const weight_t *weight, const panel_rows_t *rows, int32_t row, int64_t first,
+                     int32_t group, const panel_column_t *column) {
+  const quant_layout_t *layout = column->layout;
+  const quant_format_t *format = rows->format[row];
+  const int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
+  quant_chunk_t chunk;
+  if (rows->by_codes) {
+    quant_read(format, group, rows->data[row], weight->cols, first, &chunk);
+    /* Columns past K meet activations of zero, so any code will do. */
+    memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
+    pack_scales(layout, format, &chunk, padded, row, column->scales);
+    pack_codes(layout, format, &chunk, padded, column->codes);
+    return;
+  }
+  panel_column_t at = *column;
+  const size_t bytes = QUANT_CHUNK / (size_t)format->block_cols * (size_t)format->block_bytes;
+  const uint8_t *block = (const uint8_t *)rows->data[row] + (size_t)(first / QUANT_CHUNK) * bytes;
+  for (size_t i = 0; i < bytes; i += SCRATCH_ALIGN) __builtin_prefetch(block + bytes + i);
+  for (int32_t col = 0; col < padded; col += format->block_cols, block += format->block_bytes) {
+    at.codes = column->codes + col / QUANT_DEPTH_ALIGN * layout->bits * QUANT_LINE;
+    quant_repack(format, block, col, &at);
   }
 }
 
 static void pack_rows(const weight_t *weight, const quant_layout_t *layout, int32_t group,
                       const panel_rows_t *rows, uint8_t *out) {
-  quant_chunk_t chunk;
   for (int64_t first = 0; first < weight->depth; first += QUANT_CHUNK) {
     int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
     size_t codes = quant_scale_bytes(layout, padded), bytes = quant_chunk_bytes(layout, padded);
-    memset(out, 0, bytes);
+    if (rows->count < PANEL_COLS || rows->by_codes) memset(out, 0, bytes);
     for (int32_t r = 0; r < rows->count; r++) {
-      quant_read(rows->format[r], group, rows->data[r], weight->cols, first, &chunk);
-      /* Columns past K meet activations of zero, so any code will do. */
-      memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
-      pack_scales(layout, rows->format[r], &chunk, padded, r, out);
-      pack_codes(layout, rows->format[r], &chunk, padded, out + codes + r * 4);
+      const panel_column_t column = {.layout = layout,
+                                     .scales = out,
+                                     .codes = out + codes + r * 4,
+                                     .lane = r,
+                                     .groups = DIV_UP(padded, layout->group)};
+      pack_row(weight, rows, r, first, group, &column);
     }
     out += bytes;
   }
@@ -190,8 +197,9 @@ static void pack_task(void *context, int64_t first, int64_t last, int worker) {
       atomic_store(&job->failed, true);
       return;
     }
-    pack_rows(weight, &job->panels[panel].layout, job->source->group, &rows,
-              weight->panels + job->panels[panel].at);
+    const quant_layout_t *layout = &job->panels[panel].layout;
+    rows.by_codes = quant_is_grouped(rows.format[0]) || layout->scales == QUANT_SCALES_F32;
+    pack_rows(weight, layout, job->source->group, &rows, weight->panels + job->panels[panel].at);
   }
 }
 
@@ -256,23 +264,34 @@ static int32_t unpack_code(const quant_layout_t *layout, const uint8_t *codes, i
   return layout->has_table ? layout->table[code] : code;
 }
 
-/* The scale and the minimum of column `lane` in group `group` of a chunk. */
-static void read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t groups,
-                       int32_t group, int64_t lane, float *scale, float *min) {
-  float *out[2] = {scale, min};
-  for (int i = 0; i < 1 + layout->has_min; i++) {
-    int64_t at = (i * groups + group) * PANEL_COLS + lane;
-    uint16_t half;
-    if (layout->scales == QUANT_SCALES_F32) {
-      memcpy(out[i], chunk + at * 4, 4);
-    } else if (layout->scales == QUANT_SCALES_F16) {
-      memcpy(&half, chunk + at * 2, 2);
-      *out[i] = float_from_f16(half);
-    } else {
-      const uint8_t *sub = chunk + PANEL_COLS * 2 * (layout->has_min + 1);
-      memcpy(&half, chunk + (i * PANEL_COLS + lane) * 2, 2);
-      *out[i] = float_from_f16(half) * (float)(i == 0 ? (int8_t)sub[at] : sub[at]);
-    }
+static float read_half(const uint8_t *halves, int64_t at) {
+  uint16_t half;
+  memcpy(&half, halves + 2 * at, sizeof half);
+  return float_from_f16(half);
+}
+
+/* The scale of kind 0, or the minimum, kind 1, of column `lane` in group `group` of a chunk. */
+static float read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t groups,
+                        int32_t group, int64_t lane, int32_t kind) {
+  const int64_t at = (kind * groups + group) * PANEL_COLS + lane;
+  const uint8_t *sub = chunk + PANEL_COLS * 2 * (layout->has_min + 1);
+  uint32_t byte;
+  float value;
+  switch (layout->scales) {
+  case QUANT_SCALES_F16: return read_half(chunk, at);
+  case QUANT_SCALES_TWO_LEVEL:
+    value = kind == 0 ? (float)(int8_t)sub[at] : (float)sub[at];
+    return read_half(chunk, kind * PANEL_COLS + lane) * value;
+  case QUANT_SCALES_NIBBLES:
+    value = (float)(sub[group * PANEL_COLS + lane] >> 4 * kind & 15);
+    return read_half(chunk, kind * PANEL_COLS + lane) * value;
+  case QUANT_SCALES_E8M0:
+    byte = chunk[at];
+    return float_from_bits(byte < 2 ? (byte + 1) << 21 : (byte - 1) << 23);
+  case QUANT_SCALES_E4M3:
+    byte = chunk[at];
+    return byte < 8 ? (float)byte * 0x1p-10f : float_from_bits((byte << 20) + (119u << 23));
+  default: memcpy(&value, chunk + 4 * at, sizeof value); return value;
   }
 }
 
@@ -287,9 +306,11 @@ void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float 
   const uint8_t *codes = chunk + quant_scale_bytes(layout, padded);
   float scale = 0, min = 0;
   for (int32_t k = 0; k < cols; k++) {
-    if (k % layout->group == 0)
-      read_scale(layout, chunk, DIV_UP(padded, layout->group), k / layout->group, lane, &scale,
-                 &min);
+    const int32_t groups = DIV_UP(padded, layout->group), group = k / layout->group;
+    if (k % layout->group == 0) {
+      scale = read_scale(layout, chunk, groups, group, lane, 0);
+      min = layout->has_min ? read_scale(layout, chunk, groups, group, lane, 1) : 0;
+    }
     float value = scale * (float)(unpack_code(layout, codes, lane, k) - layout->offset);
     out[k] = layout->has_min ? value - min : value;
   }

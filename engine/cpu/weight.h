@@ -43,6 +43,17 @@ int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight
 /* Bytes of the panels, whose descriptions go to `panels` unless that is NULL. */
 size_t quant_layout_panels(const weight_source_t *source, const weight_t *weight,
                            quant_panel_t *panels);
+/* One column of a chunk of a panel, while it is packed. */
+typedef struct panel_column {
+  const quant_layout_t *layout;
+  uint8_t *scales, *codes; /* of the chunk; the first byte of this column among its codes */
+  int32_t lane, groups;    /* 0..63; groups of the chunk */
+} panel_column_t;
+
+/* quant_repack.c: packs a block of a format of GGUF files, columns [col, col + block) of the chunk,
+ * into a panel whose layout is that of the format. Any worker. */
+void quant_repack(const quant_format_t *format, const uint8_t *block, int32_t col,
+                  const panel_column_t *column);
 /* Writes columns [first, first + 256), as far as there are, of a row of a quantised weight. */
 void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float *out);
 

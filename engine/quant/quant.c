@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EXPONENT_MAX = 252, NUM_ALIGN = 4 };
+enum { EXPONENT_MAX = 252, NUM_ALIGN = 4, LINE_BYTES = 64, AHEAD_BYTES = 2048 };
 
 /* Levels of IQ4_NL and IQ4_XS, and of e2m1 numbers (OCP microscaling formats 1.0). The levels of
  * e2m1 are doubled to make them integers; the scales of MXFP4 and NVFP4 are halved in return. */
@@ -122,7 +122,10 @@ bool quant_is_finite(const quant_format_t *format, int32_t group, const void *ro
   if (format->format == WEIGHT_NVFP4)
     return true; /* every byte of e4m3 is read as a finite scale */
   int32_t halves[2], count = quant_block_halves(format->format, halves);
+  const uint8_t *ahead = block;
   for (int64_t i = 0; i < cols / format->block_cols; i++, block += format->block_bytes) {
+    /* Memory is read from here on: a processor does not look ahead across a page by itself. */
+    for (; ahead < block + AHEAD_BYTES; ahead += LINE_BYTES) __builtin_prefetch(ahead);
     if (format->format == WEIGHT_GGUF_MXFP4 && block[0] > EXPONENT_MAX) return false;
     for (int32_t j = 0; j < count; j++) {
       uint16_t half;

@@ -63,13 +63,54 @@ static void read_small(weight_format_t format, const uint8_t *block, uint8_t *co
   for (int i = 0; five && i < 32; i++) codes[i] = (uint8_t)(codes[i] | (high >> i & 1) << 4);
 }
 
-/* The eight 6-bit scales and minima of Q4_K and Q5_K, from 12 bytes. */
-static void unpack_scales(const uint8_t *bytes, quant_chunk_t *out) {
-  for (int j = 0; j < 4; j++) {
-    out->sub_scale[j] = (int8_t)(bytes[j] & 63);
-    out->sub_min[j] = bytes[j + 4] & 63;
-    out->sub_scale[j + 4] = (int8_t)((bytes[j + 8] & 15) | (bytes[j] >> 6) << 4);
-    out->sub_min[j + 4] = (uint8_t)(bytes[j + 8] >> 4 | (bytes[j + 4] >> 6) << 4);
+/* The eight 6-bit scales and minima of Q4_K and Q5_K, from 12 bytes, four at a time. */
+static void subs_q45_k(const uint8_t *bytes, int8_t *scale, uint8_t *min) {
+  uint32_t scales, mins, tops, four[4];
+  memcpy(&scales, bytes, sizeof scales);
+  memcpy(&mins, bytes + 4, sizeof mins);
+  memcpy(&tops, bytes + 8, sizeof tops);
+  four[0] = scales & 0x3f3f3f3f;
+  four[1] = (tops & 0x0f0f0f0f) | (scales >> 2 & 0x30303030);
+  four[2] = mins & 0x3f3f3f3f;
+  four[3] = (tops >> 4 & 0x0f0f0f0f) | (mins >> 2 & 0x30303030);
+  memcpy(scale, four, 8);
+  memcpy(min, four + 2, 8);
+}
+
+/* Q2_K: 16 bytes, the scale in the low nibble. */
+static void subs_q2_k(const uint8_t *bytes, int8_t *scale, uint8_t *min) {
+  for (int i = 0; i < 16; i++) {
+    scale[i] = (int8_t)(bytes[i] & 15);
+    min[i] = bytes[i] >> 4;
+  }
+}
+
+/* Q3_K: 16 scales of 6 bits from 12 bytes. */
+static void subs_q3_k(const uint8_t *bytes, int8_t *scale) {
+  for (int i = 0; i < 16; i++) {
+    int low = i < 8 ? bytes[i] & 15 : bytes[i - 8] >> 4;
+    int top = bytes[8 + i % 4] >> 2 * (i / 4) & 3;
+    scale[i] = (int8_t)((low | top << 4) - 32);
+  }
+}
+
+/* IQ4_XS: 8 scales of 6 bits; their high pairs of bits in a u16 stand before the low nibbles. */
+static void subs_iq4_xs(const uint8_t *bytes, int8_t *scale) {
+  int high = load_u16(bytes);
+  for (int i = 0; i < 8; i++) {
+    int low = bytes[2 + i / 2] >> (i % 2 * 4) & 15;
+    scale[i] = (int8_t)((low | (high >> 2 * i & 3) << 4) - 32);
+  }
+}
+
+void quant_block_subs(weight_format_t format, const uint8_t *block, int8_t *scale, uint8_t *min) {
+  switch (format) {
+  case WEIGHT_Q4_K:
+  case WEIGHT_Q5_K: subs_q45_k(block + 4, scale, min); return;
+  case WEIGHT_Q2_K: subs_q2_k(block, scale, min); return;
+  case WEIGHT_Q3_K: subs_q3_k(block + 96, scale); return;
+  case WEIGHT_Q6_K: memcpy(scale, block + 192, 16); return;
+  default: subs_iq4_xs(block + 2, scale); return;
   }
 }
 
@@ -77,7 +118,6 @@ static void unpack_scales(const uint8_t *bytes, quant_chunk_t *out) {
 static void read_q45_k(const uint8_t *block, bool five, quant_chunk_t *out) {
   out->super_scale = load_f16(block);
   out->super_min = load_f16(block + 2);
-  unpack_scales(block + 4, out);
   const uint8_t *high = block + 16, *qs = high + (five ? 32 : 0);
   for (int i = 0; i < 4; i++) nibbles(qs + 32 * i, 32, out->codes + 64 * i);
   for (int i = 0; five && i < 256; i += 8) {
@@ -92,10 +132,6 @@ static void read_q2_k(const uint8_t *block, quant_chunk_t *out) {
   const uint8_t *qs = block + 16;
   out->super_scale = load_f16(block + 80);
   out->super_min = load_f16(block + 82);
-  for (int i = 0; i < 16; i++) {
-    out->sub_scale[i] = (int8_t)(block[i] & 15);
-    out->sub_min[i] = block[i] >> 4;
-  }
   for (int i = 0; i < 256; i++) {
     int half = i / 128, part = i % 128 / 32;
     out->codes[i] = qs[32 * half + i % 32] >> 2 * part & 3;
@@ -104,12 +140,8 @@ static void read_q2_k(const uint8_t *block, quant_chunk_t *out) {
 
 /* Q3_K: 32 bytes of third bits, 64 bytes of 2-bit codes, 12 bytes of 6-bit scales, d. */
 static void read_q3_k(const uint8_t *block, quant_chunk_t *out) {
-  const uint8_t *high = block, *qs = block + 32, *b = block + 96;
+  const uint8_t *high = block, *qs = block + 32;
   out->super_scale = load_f16(block + 108);
-  for (int i = 0; i < 16; i++) {
-    int low = i < 8 ? b[i] & 15 : b[i - 8] >> 4, top = b[8 + i % 4] >> 2 * (i / 4) & 3;
-    out->sub_scale[i] = (int8_t)((low | top << 4) - 32);
-  }
   for (int i = 0; i < 256; i++) {
     int half = i / 128, part = i % 128 / 32, bit = high[i % 32] >> i / 32 & 1;
     out->codes[i] = (uint8_t)((qs[32 * half + i % 32] >> 2 * part & 3) | bit << 2);
@@ -118,7 +150,6 @@ static void read_q3_k(const uint8_t *block, quant_chunk_t *out) {
 
 /* Q6_K: 128 bytes of low nibbles, 64 bytes of high pairs of bits, 16 signed scales, d. */
 static void read_q6_k(const uint8_t *block, quant_chunk_t *out) {
-  memcpy(out->sub_scale, block + 192, 16);
   out->super_scale = load_f16(block + 208);
   for (int i = 0; i < 256; i++) {
     int half = i / 128, part = i % 128 / 32, l = i % 32;
@@ -130,13 +161,8 @@ static void read_q6_k(const uint8_t *block, quant_chunk_t *out) {
 
 /* IQ4_XS: d, u16 of high scale bits, 4 bytes of low scale nibbles, 128 bytes of nibbles. */
 static void read_iq4_xs(const uint8_t *block, quant_chunk_t *out) {
-  int high = load_u16(block + 2);
   out->super_scale = load_f16(block);
-  for (int i = 0; i < 8; i++) {
-    int low = block[4 + i / 2] >> (i % 2 * 4) & 15;
-    out->sub_scale[i] = (int8_t)((low | (high >> 2 * i & 3) << 4) - 32);
-    nibbles(block + 8 + 16 * i, 16, out->codes + 32 * i);
-  }
+  for (int i = 0; i < 8; i++) nibbles(block + 8 + 16 * i, 16, out->codes + 32 * i);
 }
 
 /* Half of an unsigned e4m3 number (bias 7), because the levels of NVFP4 are doubled. 0x7f is NaN
@@ -159,17 +185,18 @@ static void read_nvfp4(const uint8_t *block, uint8_t *codes, float *scale) {
 void quant_block_read(weight_format_t format, const uint8_t *block, int32_t col,
                       quant_chunk_t *out) {
   switch (format) {
-  case WEIGHT_Q4_K: read_q45_k(block, false, out); return;
-  case WEIGHT_Q5_K: read_q45_k(block, true, out); return;
-  case WEIGHT_Q2_K: read_q2_k(block, out); return;
-  case WEIGHT_Q3_K: read_q3_k(block, out); return;
-  case WEIGHT_Q6_K: read_q6_k(block, out); return;
-  case WEIGHT_IQ4_XS: read_iq4_xs(block, out); return;
+  case WEIGHT_Q4_K: read_q45_k(block, false, out); break;
+  case WEIGHT_Q5_K: read_q45_k(block, true, out); break;
+  case WEIGHT_Q2_K: read_q2_k(block, out); break;
+  case WEIGHT_Q3_K: read_q3_k(block, out); break;
+  case WEIGHT_Q6_K: read_q6_k(block, out); break;
+  case WEIGHT_IQ4_XS: read_iq4_xs(block, out); break;
   case WEIGHT_NVFP4: read_nvfp4(block, out->codes + col, out->scale + col / 16); return;
   default:
     read_small(format, block, out->codes + col, out->scale + col / 32, out->min + col / 32);
     return;
   }
+  quant_block_subs(format, block, out->sub_scale, out->sub_min);
 }
 
 int32_t quant_block_halves(weight_format_t format, int32_t *out) {

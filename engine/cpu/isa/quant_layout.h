@@ -5,6 +5,9 @@
  *
  *   scales f16 or f32   scale[groups][64], then min[groups][64]
  *   scales two-level    f16 d[64], f16 dmin[64], int8 scale[groups][64], uint8 min[groups][64]
+ *   scales nibbles      the same, but uint8 [groups][64]: scale in the low, min in the high nibble
+ *   scales e8m0         byte e [groups][64]: 2^(e - 128), because the levels are doubled
+ *   scales e4m3         byte [groups][64]: half of the number, unsigned, without NaN
  *   codes               for each 32 rows of depth a plane of the low bits, then one of the high
  * bits a plane of n bits   [n][64][4]: byte i of line l has row l * 32 / n + i in its lowest n
  * bits, row 4 + i of the line in the next n, and so on
@@ -36,7 +39,10 @@ enum {
 typedef enum quant_scales {
   QUANT_SCALES_F16,
   QUANT_SCALES_F32,
-  QUANT_SCALES_TWO_LEVEL
+  QUANT_SCALES_TWO_LEVEL,
+  QUANT_SCALES_NIBBLES, /* of two levels, too */
+  QUANT_SCALES_E8M0,
+  QUANT_SCALES_E4M3
 } quant_scales_t;
 
 typedef struct quant_layout {
@@ -45,7 +51,7 @@ typedef struct quant_layout {
   int32_t group;  /* rows of depth that share a scale: 16, 32, 64, 128 or 256 */
   int32_t offset; /* subtracted from codes, after the look-up in the table */
   bool has_min, has_table;
-  uint8_t table[16]; /* the code of each number of 4 bits; the number itself without has_table */
+  uint8_t table[16];    /* the code of each number of 4 bits; the number itself without has_table */
 } quant_layout_t;
 
 /* Bits of the plane of low bits; the others of a code are in the plane of high bits. */
@@ -56,9 +62,14 @@ static inline int32_t quant_low_bits(int32_t bits) {
 /* Bytes of the scales of a chunk of `cols` rows of depth, and of the whole chunk. */
 static inline size_t quant_scale_bytes(const quant_layout_t *layout, int32_t cols) {
   size_t groups = (size_t)((cols + layout->group - 1) / layout->group), kinds = layout->has_min + 1;
-  if (layout->scales == QUANT_SCALES_TWO_LEVEL)
-    return (sizeof(uint16_t) + groups) * PANEL_COLS * kinds;
-  size_t size = layout->scales == QUANT_SCALES_F16 ? sizeof(uint16_t) : sizeof(float);
+  switch (layout->scales) {
+  case QUANT_SCALES_TWO_LEVEL: return (sizeof(uint16_t) + groups) * PANEL_COLS * kinds;
+  case QUANT_SCALES_NIBBLES: return (sizeof(uint16_t) * kinds + groups) * PANEL_COLS;
+  case QUANT_SCALES_E8M0:
+  case QUANT_SCALES_E4M3: return groups * PANEL_COLS;
+  default: break;
+  }
+  size_t size = layout->scales == QUANT_SCALES_F32 ? sizeof(float) : sizeof(uint16_t);
   return size * groups * PANEL_COLS * kinds;
 }
 

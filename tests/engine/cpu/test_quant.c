@@ -73,8 +73,8 @@ static void fill_row(random_state_t *random, const quant_format_t *format, matri
   }
   for (int64_t b = 0; b < (int64_t)bytes && format->block_bytes > 0; b += format->block_bytes) {
     if (format->format == WEIGHT_GGUF_MXFP4) block[b] = (uint8_t)(122 + random_below(random, 4));
-    for (size_t i = 0; format->format == WEIGHT_NVFP4 && i < 4; i++)
-      block[b + (int64_t)i] = (uint8_t)(0x20 + random_below(random, 8));
+    for (size_t i = 0; format->format == WEIGHT_NVFP4 && i < 4; i++) /* most of them below 1 */
+      if (random_below(random, 8) > 0) block[b + (int64_t)i] %= 0x38;
     for (size_t i = 0; i < ARRAY_LEN(halves); i++) {
       if (halves[i].format != format->format) continue;
       for (int j = 0; j < 2; j++) {
@@ -265,10 +265,10 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
 }
 
 Test(quant, bits_do_not_depend_on_rows_or_threads) {
-  static const weight_format_t some[] = {WEIGHT_Q8_0,    WEIGHT_Q4_0,      WEIGHT_Q4_K,
-                                         WEIGHT_Q6_K,    WEIGHT_Q5_0,      WEIGHT_Q5_K,
-                                         WEIGHT_Q3_K,    WEIGHT_Q2_K,      WEIGHT_IQ4_XS,
-                                         WEIGHT_GROUPED, WEIGHT_GROUPED_4, WEIGHT_GROUPED_FP4};
+  static const weight_format_t some[] = {
+      WEIGHT_Q8_0,   WEIGHT_Q4_0,    WEIGHT_Q4_K,      WEIGHT_Q6_K,       WEIGHT_Q5_0,
+      WEIGHT_Q5_K,   WEIGHT_Q3_K,    WEIGHT_Q2_K,      WEIGHT_GGUF_MXFP4, WEIGHT_NVFP4,
+      WEIGHT_IQ4_XS, WEIGHT_GROUPED, WEIGHT_GROUPED_4, WEIGHT_GROUPED_FP4};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   random_state_t random = random_start(43);
@@ -276,23 +276,61 @@ Test(quant, bits_do_not_depend_on_rows_or_threads) {
     for (size_t i = 0; i < ARRAY_LEN(some); i++) check_bits(tiers[t], some[i], &random);
 }
 
-/* Panels take little more than the rows of the file: codes keep their bits. What is above 1 are
- * scales: bytes for the 4 and 6 bits of K formats, f16 for e4m3, f32 for the exponents of MXFP4. */
+/* Panels take little more than the rows of the file: codes keep their bits, and scales theirs but
+ * for the 4 and 6 bits of K formats, which become bytes. */
 Test(quant, panels_are_as_small_as_the_file) {
   static const struct {
     weight_format_t format;
     double ratio_max;
-  } cases[] = {{WEIGHT_Q4_0, 1.002},      {WEIGHT_Q4_1, 1.002},   {WEIGHT_Q5_0, 1.002},
-               {WEIGHT_Q5_1, 1.002},      {WEIGHT_Q8_0, 1.002},   {WEIGHT_Q2_K, 1.2},
-               {WEIGHT_Q3_K, 1.04},       {WEIGHT_Q4_K, 1.03},    {WEIGHT_Q5_K, 1.03},
-               {WEIGHT_Q6_K, 1.002},      {WEIGHT_IQ4_NL, 1.002}, {WEIGHT_IQ4_XS, 1.02},
-               {WEIGHT_GGUF_MXFP4, 1.18}, {WEIGHT_NVFP4, 1.12}};
+  } cases[] = {{WEIGHT_Q4_0, 1.002},       {WEIGHT_Q4_1, 1.002},   {WEIGHT_Q5_0, 1.002},
+               {WEIGHT_Q5_1, 1.002},       {WEIGHT_Q8_0, 1.002},   {WEIGHT_Q2_K, 1.002},
+               {WEIGHT_Q3_K, 1.04},        {WEIGHT_Q4_K, 1.03},    {WEIGHT_Q5_K, 1.03},
+               {WEIGHT_Q6_K, 1.002},       {WEIGHT_IQ4_NL, 1.002}, {WEIGHT_IQ4_XS, 1.02},
+               {WEIGHT_GGUF_MXFP4, 1.002}, {WEIGHT_NVFP4, 1.002}};
   enum { ROWS = 640, COLS = 4096 };
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     const weight_source_t source = {.rows = ROWS, .cols = COLS, .format = cases[i].format};
     const quant_format_t *format = quant_format(cases[i].format);
     double file = (double)(ROWS * quant_row_bytes(format, 0, COLS));
     ASSERT_LE_FOR((double)cpu_weight_bytes(&source) / file, cases[i].ratio_max, "%s", format->name);
+  }
+}
+
+/* Scales of every byte that a file may have: exponents of MXFP4 whose number is subnormal among
+ * them, and e4m3 with a sign, which has no meaning there, or all ones. */
+static void check_bytes(device_t *device, const char *tier, weight_format_t format, int32_t rows) {
+  enum { N = 256, K = 64 };
+  const quant_format_t *known = quant_format(format);
+  uint8_t *blocks = calloc(N, K * 4);
+  float values[K], *x = malloc(sizeof(float) * (size_t)rows * K),
+                   *out = malloc(sizeof(float) * (size_t)rows * N);
+  for (int i = 0; i < rows * K; i++) x[i] = 127; /* its scale is 1 */
+  for (int r = 0; r < N; r++) {
+    uint8_t *block = blocks + (size_t)r * K * 4;
+    block[0] = (uint8_t)(format == WEIGHT_GGUF_MXFP4 ? MIN(r, 240) : r);
+    block[format == WEIGHT_GGUF_MXFP4 ? 1 : 4] = 2; /* the first weight is one times its scale */
+  }
+  matrix_t matrix = {N, K, &format, 1, 1, 0, blocks, NULL};
+  weight_t *weight = matrix_weight(device, &matrix, 1);
+  ops_cpu.linear(device, ACT(out), ACT(x), weight, NULL, NULL, rows);
+  for (int i = 0; i < rows * N; i++) {
+    quant_decode(known, 0, blocks + (size_t)(i % N) * K * 4, K, values);
+    ASSERT_EQ_FOR(out[i], 127 * values[0], "%s %s: scale %d gives %g, not %g", tier, known->name,
+                  i % N, out[i], 127 * values[0]);
+  }
+  free(blocks), free(x), free(out);
+}
+
+Test(quant, scales_of_every_byte) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    device_t *device = device_prepared(tiers[t], 1, &limits);
+    for (int32_t rows = 1; rows < 60; rows += 29) {
+      check_bytes(device, tiers[t], WEIGHT_GGUF_MXFP4, rows);
+      check_bytes(device, tiers[t], WEIGHT_NVFP4, rows);
+    }
+    ops_cpu.close(device);
   }
 }
 
