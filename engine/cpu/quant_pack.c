@@ -9,6 +9,7 @@
 #include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,14 @@ static quant_layout_t layout_of(const quant_format_t *format, const weight_sourc
   if (format->format == WEIGHT_GGUF_MXFP4) layout.scales = QUANT_SCALES_E8M0;
   if (format->format == WEIGHT_NVFP4) layout.scales = QUANT_SCALES_E4M3;
   if (!quant_is_grouped(format)) return layout;
-  layout.scales = QUANT_SCALES_F32;
+  static const quant_scales_t scales[] = {[SCALES_ANY] = QUANT_SCALES_F32,
+                                          [SCALES_F16] = QUANT_SCALES_F16,
+                                          [SCALES_BF16] = QUANT_SCALES_BF16,
+                                          [SCALES_POWERS] = QUANT_SCALES_E8M0,
+                                          [SCALES_E4M3] = QUANT_SCALES_FACTOR};
+  layout.scales = scales[source->scales.kind];
+  if (layout.has_min) layout.zero_point = source->scales.zero_point;
+  if (layout.has_min && layout.zero_point == ZERO_POINT_NONE) layout.scales = QUANT_SCALES_F32;
   for (int32_t wide = 2 * QUANT_GROUP_MIN; wide <= QUANT_CHUNK; wide *= 2)
     if (source->group % wide == 0 || source->group >= source->cols) layout.group = wide;
   return layout;
@@ -123,19 +131,55 @@ static void pack_codes(const quant_layout_t *layout, const quant_format_t *forma
     out = pack_plane(chunk->codes + k, layout->bits, out);
 }
 
-static void put_float(uint8_t *out, int32_t index, float value) {
-  memcpy(out + (size_t)index * sizeof value, &value, sizeof value);
+static size_t scale_size(const quant_layout_t *layout) {
+  return layout->scales == QUANT_SCALES_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* Scales and minima of one row in the panel's chunk, fp32. */
-static void pack_scales(const quant_layout_t *layout, const quant_format_t *format,
-                        const quant_chunk_t *chunk, int32_t padded, int32_t row, uint8_t *out) {
-  int32_t groups = DIV_UP(padded, layout->group);
-  for (int32_t g = 0; g * layout->group < chunk->cols; g++) {
-    int32_t from = g * layout->group / format->group;
-    put_float(out, g * PANEL_COLS + row, chunk->scale[from]);
-    if (layout->has_min)
-      put_float(out, (groups + g) * PANEL_COLS + row, format->has_min ? chunk->min[from] : 0);
+/* Writes number `index` of the scales and minima. */
+static void put_number(const quant_layout_t *layout, uint8_t *out, int32_t index, float value) {
+  uint16_t half =
+      layout->scales == QUANT_SCALES_F16 ? f16_from_float(value) : bf16_from_float(value);
+  const size_t size = scale_size(layout);
+  memcpy(out + (size_t)index * size, size == sizeof half ? (void *)&half : (void *)&value, size);
+}
+
+/* The e4m3 number that this is but for rounding in fp32. */
+static uint8_t nearest_e4m3(float number) {
+  const uint32_t bits = float_bits(number), magnitude = bits & 0x7fffffff;
+  const uint32_t sign = bits >> 24 & 0x80;
+  if (magnitude < 121u << 23) return (uint8_t)(sign | (uint32_t)lrintf(fabsf(number) * 512));
+  return (uint8_t)(sign | (((magnitude + (1u << 19)) >> 20) - (120u << 3)));
+}
+
+/* The scale of group `group` of one column; `min` is its minimum, or the factor of its scale. */
+static void pack_scale(const panel_column_t *column, int32_t group, float scale, float min) {
+  const quant_layout_t *layout = column->layout;
+  const int32_t lane = column->lane, at = group * PANEL_COLS + lane,
+                all = column->groups * PANEL_COLS;
+  uint8_t *out = column->scales;
+  switch (layout->scales) {
+  case QUANT_SCALES_E8M0: out[at] = (uint8_t)(ilogbf(scale) + 128); return;
+  case QUANT_SCALES_FACTOR:
+    memcpy(out + 4 * lane, &min, sizeof min);
+    out[4 * PANEL_COLS + at] = min == 0 ? 0 : nearest_e4m3(2 * scale / min);
+    return;
+  default: break;
+  }
+  put_number(layout, out, at, scale);
+  if (layout->zero_point == ZERO_POINT_EACH)
+    out[scale_size(layout) * (size_t)all + (size_t)at] =
+        scale == 0 ? 0 : (uint8_t)lrintf(min / scale);
+  else if (layout->has_min && layout->zero_point == ZERO_POINT_NONE)
+    put_number(layout, out, all + at, min);
+}
+
+/* Scales and minima of one row in the panel's chunk. No value changes by a bit. */
+static void pack_scales(const panel_column_t *column, const quant_format_t *format,
+                        const quant_chunk_t *chunk) {
+  const bool has_factor = column->layout->scales == QUANT_SCALES_FACTOR;
+  for (int32_t g = 0; g * column->layout->group < chunk->cols; g++) {
+    int32_t from = g * column->layout->group / format->group;
+    pack_scale(column, g, chunk->scale[from], format->has_min || has_factor ? chunk->min[from] : 0);
   }
 }
 
@@ -150,7 +194,7 @@ static void pack_row(const weight_t *weight, const panel_rows_t *rows, int32_t r
     quant_read(format, group, rows->data[row], weight->cols, first, &chunk);
     /* Columns past K meet activations of zero, so any code will do. */
     memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
-    pack_scales(layout, format, &chunk, padded, row, column->scales);
+    pack_scales(column, format, &chunk);
     pack_codes(layout, format, &chunk, padded, column->codes);
     return;
   }
@@ -270,15 +314,30 @@ static float read_half(const uint8_t *halves, int64_t at) {
   return float_from_f16(half);
 }
 
+/* As the kernels read it, also where all bits are set, which is no NaN in NVFP4 of GGUF files. */
+static float number_of_e4m3(uint8_t byte) {
+  const uint32_t magnitude = byte & 0x7f, bits = (magnitude << 20) + (120u << 23);
+  const float number = magnitude < 8 ? (float)magnitude * 0x1p-9f : float_from_bits(bits);
+  return byte & 0x80 ? -number : number;
+}
+
 /* The scale of kind 0, or the minimum, kind 1, of column `lane` in group `group` of a chunk. */
 static float read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t groups,
                         int32_t group, int64_t lane, int32_t kind) {
   const int64_t at = (kind * groups + group) * PANEL_COLS + lane;
   const uint8_t *sub = chunk + PANEL_COLS * 2 * (layout->has_min + 1);
   uint32_t byte;
+  uint16_t half;
   float value;
+  if (kind == 1 && layout->zero_point != ZERO_POINT_NONE) {
+    const uint8_t *zeros = chunk + scale_size(layout) * (size_t)(groups * PANEL_COLS);
+    value = (float)layout->zero_point;
+    if (layout->zero_point == ZERO_POINT_EACH) value = (float)zeros[group * PANEL_COLS + lane];
+    return read_scale(layout, chunk, groups, group, lane, 0) * value;
+  }
   switch (layout->scales) {
   case QUANT_SCALES_F16: return read_half(chunk, at);
+  case QUANT_SCALES_BF16: memcpy(&half, chunk + 2 * at, 2); return float_from_bf16(half);
   case QUANT_SCALES_TWO_LEVEL:
     value = kind == 0 ? (float)(int8_t)sub[at] : (float)sub[at];
     return read_half(chunk, kind * PANEL_COLS + lane) * value;
@@ -288,9 +347,10 @@ static float read_scale(const quant_layout_t *layout, const uint8_t *chunk, int3
   case QUANT_SCALES_E8M0:
     byte = chunk[at];
     return float_from_bits(byte < 2 ? (byte + 1) << 21 : (byte - 1) << 23);
-  case QUANT_SCALES_E4M3:
-    byte = chunk[at];
-    return byte < 8 ? (float)byte * 0x1p-10f : float_from_bits((byte << 20) + (119u << 23));
+  case QUANT_SCALES_E4M3: return 0.5f * number_of_e4m3(chunk[at]);
+  case QUANT_SCALES_FACTOR:
+    memcpy(&value, chunk + lane * 4, sizeof value);
+    return number_of_e4m3(chunk[at + PANEL_COLS * 4]) * value * 0.5f;
   default: memcpy(&value, chunk + 4 * at, sizeof value); return value;
   }
 }

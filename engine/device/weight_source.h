@@ -25,7 +25,7 @@ static inline size_t dtype_size(dtype_t dtype) {
  * min[n], n = ceil(cols / group); value = scale * code - min, both of the group of the column.
  * WEIGHT_GROUPED_4: the same, and no code is above 15.
  * WEIGHT_GROUPED_FP4: the same, but a code is a nibble of MXFP4, value = scale * (twice the number
- * of the nibble), and the minima, which are 0, do not count.
+ * of the nibble), and the minima do not count.
  * WEIGHT_GROUPED_FP8: the same, but a code is an e4m3 number, no NaN, and value = scale * it. */
 typedef enum weight_format {
   WEIGHT_PLAIN,
@@ -51,6 +51,25 @@ typedef enum weight_format {
 } weight_format_t;
 enum { MXFP4_COLS = 32, MXFP4_BYTES = 17 };
 
+/* What is known of the scales of all grouped rows of a matrix, so that a back end may keep them in
+ * fewer bits. */
+typedef enum scale_kind {
+  SCALES_ANY,
+  SCALES_F16, /* numbers of that type */
+  SCALES_BF16,
+  SCALES_POWERS, /* powers of two, 2^-128 to 2^126 */
+  SCALES_E4M3    /* of WEIGHT_GROUPED_FP4: half of an e4m3 number times the min of the group */
+} scale_kind_t;
+
+enum { ZERO_POINT_NONE = 0, ZERO_POINT_EACH = -1 };
+
+typedef struct group_scales {
+  scale_kind_t kind;
+  /* Unless NONE, a min is its scale times an integer, rounded to fp32: this one, 1..255, or EACH
+   * group has its own, 0..255. */
+  int32_t zero_point;
+} group_scales_t;
+
 /* A matrix [rows, cols] as the loader offers it. `row` returns the `cols` elements (or the blocks)
  * of one row: a pointer into the mapped file, or into `scratch` (cols * 4 bytes, 64-byte aligned),
  * where it has gathered them. `row` is thread-safe, so a back end may pack with many threads. */
@@ -61,6 +80,7 @@ typedef struct weight_source {
   weight_format_t format; /* of every row if row_format is NULL */
   dtype_t dtype;          /* of the elements if WEIGHT_PLAIN, else the type that products run in */
   int32_t group;          /* of grouped rows: columns that share a scale, a multiple of 16 */
+  group_scales_t scales;  /* of grouped rows */
   /* NULL, or the format of one row: the rows of fused tensors may differ. WEIGHT_PLAIN and
    * WEIGHT_MXFP4 do not mix with another format. Thread-safe. */
   weight_format_t (*row_format)(void *context, int64_t row);

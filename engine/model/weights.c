@@ -55,6 +55,7 @@ typedef struct matrix {
   bool keeps_blocks;         /* rows of blocks are handed over as they are */
   weight_format_t format;    /* of the first row */
   int32_t group;             /* of grouped rows */
+  group_scales_t scales;     /* the same */
   dtype_t dtype;
 } matrix_t;
 
@@ -104,7 +105,6 @@ static void fp4_row(weight_part_t *part, int64_t row, int64_t cols, uint8_t *out
   const float factor = factor_of(part, row);
   const uint8_t *data = part->data + (size_t)row * quant_row_bytes(part->quant, 0, cols);
   float *scales = (float *)(void *)(out + ROUND_UP((size_t)cols, sizeof(float)));
-  memset(scales, 0, 2 * (size_t)(cols / group) * sizeof(float)); /* with minima of zero */
   for (int64_t first = 0; first < cols; first += QUANT_CHUNK) {
     quant_chunk_t chunk;
     quant_read(part->quant, 0, data, cols, first, &chunk);
@@ -113,6 +113,7 @@ static void fp4_row(weight_part_t *part, int64_t row, int64_t cols, uint8_t *out
       float scale = chunk.scale[g] * factor;
       if (!isfinite(scale)) atomic_store(&part->bad, true);
       scales[first / group + g] = scale;
+      scales[cols / group + first / group + g] = factor;
     }
   }
 }
@@ -350,6 +351,7 @@ static void choose_format(const weight_loader_t *loader, matrix_t *matrix) {
       return;
     format = i > 0 && own != format ? WEIGHT_GROUPED : own;
     group = own_group;
+    packed_scales(packed, i == 0, &matrix->scales);
   }
   if ((loader->ops->weight_formats & 1U << format) == 0) return;
   matrix->format = format;
@@ -429,6 +431,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
   } else if (keep_blocks && takes_fp4(loader, &matrix)) {
     matrix.format = WEIGHT_GROUPED_FP4;
     matrix.group = matrix.parts[0].quant->group;
+    matrix.scales.kind = SCALES_E4M3;
   }
   for (int i = 0; i < matrix.num_parts && code == 0 && loader->planned == NULL; i++) {
     form_t form = matrix.parts[i].tensor->form;
@@ -443,6 +446,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
                               .format = matrix.format,
                               .dtype = matrix.dtype,
                               .group = matrix.group,
+                              .scales = matrix.scales,
                               .row_format = matrix.keeps_blocks ? matrix_row_format : NULL,
                               .row = matrix_row,
                               .context = &matrix};

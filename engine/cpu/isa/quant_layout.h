@@ -3,14 +3,17 @@
  * A panel of 64 output columns is a sequence of chunks of 256 rows of depth (the last may be
  * shorter). A chunk is its scales, then its codes:
  *
- *   scales f16 or f32   scale[groups][64], then min[groups][64]
+ *   scales of numbers   f16, bf16 or f32 scale[groups][64], then min[groups][64]; or instead of
+ *                       these uint8 [groups][64] zero points: min = scale * zero point, unless
+ *                       one zero point serves for all
  *   scales two-level    f16 d[64], f16 dmin[64], int8 scale[groups][64], uint8 min[groups][64]
  *   scales nibbles      the same, but uint8 [groups][64]: scale in the low, min in the high nibble
  *   scales e8m0         byte e [groups][64]: 2^(e - 128), because the levels are doubled
- *   scales e4m3         byte [groups][64]: half of the number, unsigned, without NaN
- *   codes               for each 32 rows of depth a plane of the low bits, then one of the high
- * bits a plane of n bits   [n][64][4]: byte i of line l has row l * 32 / n + i in its lowest n
- * bits, row 4 + i of the line in the next n, and so on
+ *   scales e4m3         byte [groups][64]: half of the number, without NaN
+ *   scales factor       f32 factor[64], then byte [groups][64]: half of e4m3 number * factor
+ *   codes               for each 32 rows of depth a plane of low bits, then one of the high bits
+ *   plane of n bits     [n][64][4]: byte i of line l has row l * 32 / n + i in its lowest n bits,
+ *                       row 4 + i of the line in the next n, and so on
  *
  * Codes of 8 and 4 bits have one plane, those of 5 and 6 bits planes of 4 and of 1 or 2, those of 2
  * and 3 bits planes of 2 and of 0 or 1. A table may give the code of a number of 4 bits. Minima are
@@ -38,11 +41,13 @@ enum {
 
 typedef enum quant_scales {
   QUANT_SCALES_F16,
+  QUANT_SCALES_BF16,
   QUANT_SCALES_F32,
   QUANT_SCALES_TWO_LEVEL,
   QUANT_SCALES_NIBBLES, /* of two levels, too */
   QUANT_SCALES_E8M0,
-  QUANT_SCALES_E4M3
+  QUANT_SCALES_E4M3,
+  QUANT_SCALES_FACTOR
 } quant_scales_t;
 
 typedef struct quant_layout {
@@ -51,7 +56,8 @@ typedef struct quant_layout {
   int32_t group;  /* rows of depth that share a scale: 16, 32, 64, 128 or 256 */
   int32_t offset; /* subtracted from codes, after the look-up in the table */
   bool has_min, has_table;
-  uint8_t table[16];    /* the code of each number of 4 bits; the number itself without has_table */
+  int32_t zero_point; /* in place of minima, see group_scales_t; has_min, too */
+  uint8_t table[16];  /* the code of each number of 4 bits; the number itself without has_table */
 } quant_layout_t;
 
 /* Bits of the plane of low bits; the others of a code are in the plane of high bits. */
@@ -67,10 +73,12 @@ static inline size_t quant_scale_bytes(const quant_layout_t *layout, int32_t col
   case QUANT_SCALES_NIBBLES: return (sizeof(uint16_t) * kinds + groups) * PANEL_COLS;
   case QUANT_SCALES_E8M0:
   case QUANT_SCALES_E4M3: return groups * PANEL_COLS;
+  case QUANT_SCALES_FACTOR: return (sizeof(float) + groups) * PANEL_COLS;
   default: break;
   }
   size_t size = layout->scales == QUANT_SCALES_F32 ? sizeof(float) : sizeof(uint16_t);
-  return size * groups * PANEL_COLS * kinds;
+  if (layout->zero_point == ZERO_POINT_NONE) return size * kinds * groups * PANEL_COLS;
+  return (layout->zero_point == ZERO_POINT_EACH ? size + 1 : size) * groups * PANEL_COLS;
 }
 
 static inline size_t quant_chunk_bytes(const quant_layout_t *layout, int32_t cols) {

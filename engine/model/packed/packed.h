@@ -51,6 +51,9 @@ void packed_row(const packed_t *packed, int64_t row, float *out);
  * layer has none: columns whose groups are in another order than the columns. Sets *group to its
  * columns that share a scale. */
 weight_format_t packed_format(const packed_t *packed, int32_t *group);
+/* What holds of the scales of a layer that has such a format, and, unless it is the `first`, of
+ * those before it. */
+void packed_scales(const packed_t *packed, bool first, group_scales_t *scales);
 /* Writes row `row` in the format that packed_format returned, or in WEIGHT_GROUPED, which all of
  * these but fp8 have in common, for groups of `group` columns. Returns false if a scale or a code
  * is not finite.

@@ -158,6 +158,33 @@ weight_format_t packed_format(const packed_t *packed, int32_t *group) {
   return packed->bits <= 4 ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED;
 }
 
+static group_scales_t own_scales(const packed_t *packed) {
+  const char *type = packed->scales->type;
+  group_scales_t own = {SCALES_ANY, ZERO_POINT_NONE};
+  if (packed->packing == PACKING_FP8) return own;
+  if (packed->packing == PACKING_FP4) {
+    own.kind = strcmp(type, "F8_E4M3") == 0 ? SCALES_E4M3 : SCALES_POWERS;
+    own.zero_point = FP4_OFFSET;
+    return own;
+  }
+  if (packed->factor == 1.0f && strcmp(type, "F16") == 0) own.kind = SCALES_F16;
+  if (packed->factor == 1.0f && strcmp(type, "BF16") == 0) own.kind = SCALES_BF16;
+  if (packed->zeros == NULL)
+    own.zero_point = 1 << (packed->bits - 1);
+  else if (packed->bits < 8 || packed->zero_add == 0)
+    own.zero_point = ZERO_POINT_EACH;
+  return own;
+}
+
+void packed_scales(const packed_t *packed, bool first, group_scales_t *scales) {
+  const group_scales_t own = own_scales(packed);
+  if (first) *scales = own;
+  if (own.kind != scales->kind) scales->kind = SCALES_ANY;
+  if (own.zero_point == scales->zero_point) return;
+  const bool both = own.zero_point != ZERO_POINT_NONE && scales->zero_point != ZERO_POINT_NONE;
+  scales->zero_point = both ? ZERO_POINT_EACH : ZERO_POINT_NONE;
+}
+
 /* Columns [first, first + count) of a row as they are stored: bytes of e4m3, nibbles of FP4. False
  * if one is NaN. */
 static bool read_stored(const packed_t *packed, int64_t row, int64_t first, int64_t count,
@@ -197,7 +224,7 @@ bool packed_grouped_row(const packed_t *packed, int64_t row, weight_format_t for
       for (int64_t i = 0; i < count; i++)
         out[k + i] = (uint8_t)((int32_t)(levels[i] * step) + offset);
     }
-    float min = as_stored ? 0.0f : scale / step * (float)offset;
+    float min = as_stored ? packed->factor : scale / step * (float)offset;
     scale /= step;
     good = good && isfinite(scale * LEVEL_MAX) && isfinite(min);
     memcpy(numbers + (size_t)g * sizeof(float), &scale, sizeof(float));

@@ -34,6 +34,7 @@ typedef struct matrix {
   int32_t num_formats, run, group;
   uint8_t *blocks; /* [rows][4 cols] */
   float *values;   /* [rows][cols] as the format defines them */
+  group_scales_t scales;
 } matrix_t;
 
 static weight_format_t format_of(void *context, int64_t row) {
@@ -46,6 +47,24 @@ static const void *blocks_of(void *context, int64_t row, void *scratch) {
   size_t bytes = (size_t)matrix->cols * 4;
   if (row % 2) return matrix->blocks + (size_t)row * bytes;
   return memcpy(scratch, matrix->blocks + (size_t)row * bytes, bytes);
+}
+
+/* Scales and minima of the groups of a grouped row, as matrix->scales says. */
+static void fill_scales(random_state_t *random, const group_scales_t *known, int64_t groups,
+                        float *scale, float *min) {
+  const float factor = 0.003f * random_float(random);
+  for (int64_t g = 0; g < groups; g++) {
+    const float any = 0.01f * random_float(random);
+    const int32_t zero = known->zero_point < 0 ? random_below(random, 256) : known->zero_point;
+    const uint8_t byte = (uint8_t)random_below(random, 0x7f);
+    scale[g] = any;
+    if (known->kind == SCALES_F16) scale[g] = round_to(any, DTYPE_F16);
+    if (known->kind == SCALES_BF16) scale[g] = round_to(any, DTYPE_BF16);
+    if (known->kind == SCALES_POWERS) scale[g] = ldexpf(1, random_below(random, 9) - 12);
+    if (known->kind == SCALES_E4M3) scale[g] = float_from_e4m3(byte) * factor / 2;
+    min[g] = known->zero_point == ZERO_POINT_NONE ? random_float(random) : scale[g] * (float)zero;
+    if (known->kind == SCALES_E4M3) min[g] = factor;
+  }
 }
 
 /* Random bytes, with scales that give values of about 1. */
@@ -68,8 +87,7 @@ static void fill_row(random_state_t *random, const quant_format_t *format, matri
     float *scales = (float *)(void *)(block + ROUND_UP(matrix->cols, 4));
     int64_t groups = DIV_UP(matrix->cols, matrix->group);
     for (int64_t k = 0; k < matrix->cols; k++) block[k] = (uint8_t)(block[k] % format->num_codes);
-    for (int64_t g = 0; g < groups; g++) scales[g] = 0.01f * random_float(random);
-    for (int64_t g = 0; g < groups; g++) scales[groups + g] = random_float(random);
+    fill_scales(random, &matrix->scales, groups, scales, scales + groups);
   }
   for (int64_t b = 0; b < (int64_t)bytes && format->block_bytes > 0; b += format->block_bytes) {
     if (format->format == WEIGHT_GGUF_MXFP4) block[b] = (uint8_t)(122 + random_below(random, 4));
@@ -105,6 +123,7 @@ static weight_t *matrix_weight(device_t *device, matrix_t *matrix, int32_t stack
                             .format = matrix->formats[0],
                             .dtype = DTYPE_BF16,
                             .group = matrix->group,
+                            .scales = matrix->scales,
                             .row_format = matrix->num_formats > 1 ? format_of : NULL,
                             .row = blocks_of,
                             .context = matrix};
@@ -160,6 +179,8 @@ static void check_product(device_t *device, const char *tier, matrix_t *matrix, 
   free(x), free(out), free(bias), free(residual), free(seen);
 }
 
+static void check_table(device_t *device, matrix_t *matrix);
+
 static const weight_format_t all[] = {
     WEIGHT_Q8_0,      WEIGHT_Q4_0,       WEIGHT_Q4_K,  WEIGHT_Q6_K,       WEIGHT_Q5_K,
     WEIGHT_Q4_1,      WEIGHT_Q5_0,       WEIGHT_Q5_1,  WEIGHT_Q2_K,       WEIGHT_Q3_K,
@@ -204,7 +225,7 @@ Test(quant, groups_of_any_size) {
     random_state_t random = random_start(41);
     device_t *device = device_prepared(tiers[t], 2, &limits);
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-      matrix_t matrix = {70, shapes[i][0], &grouped, 1, 1, shapes[i][1], NULL, NULL};
+      matrix_t matrix = {70, shapes[i][0], &grouped, 1, 1, shapes[i][1], NULL, NULL, {0}};
       if (matrix.group > matrix.cols) matrix.group = (int32_t)ROUND_UP(matrix.cols, 16);
       if (matrix.group % 16 != 0) matrix.group = ROUND_UP(matrix.group, 16);
       matrix_make(&random, &matrix);
@@ -212,6 +233,62 @@ Test(quant, groups_of_any_size) {
       matrix_free(&matrix);
     }
     ops_cpu.close(device);
+  }
+}
+
+/* Scales in 16 or 8 bits, and zero points in place of minima, take less memory and change no bit.
+ */
+Test(quant, scales_of_groups) {
+  static const struct {
+    weight_format_t format;
+    group_scales_t scales;
+  } cases[] = {{WEIGHT_GROUPED, {SCALES_ANY, 128}},
+               {WEIGHT_GROUPED, {SCALES_F16, ZERO_POINT_EACH}},
+               {WEIGHT_GROUPED, {SCALES_BF16, ZERO_POINT_NONE}},
+               {WEIGHT_GROUPED_4, {SCALES_ANY, ZERO_POINT_EACH}},
+               {WEIGHT_GROUPED_4, {SCALES_F16, 8}},
+               {WEIGHT_GROUPED_4, {SCALES_BF16, ZERO_POINT_EACH}},
+               {WEIGHT_GROUPED_4, {SCALES_F16, ZERO_POINT_NONE}},
+               {WEIGHT_GROUPED_FP4, {SCALES_POWERS, ZERO_POINT_NONE}},
+               {WEIGHT_GROUPED_FP4, {SCALES_E4M3, ZERO_POINT_NONE}}};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    random_state_t random = random_start(46);
+    device_t *device = device_prepared(tiers[t], 2, &limits);
+    for (size_t i = 0; i < 3 * ARRAY_LEN(cases); i++) {
+      matrix_t matrix = {VOCAB, 528,  &cases[i / 3].format, 1, 1, 16 << i % 3,
+                         NULL,  NULL, cases[i / 3].scales};
+      matrix_make(&random, &matrix);
+      check_product(device, tiers[t], &matrix, i % 2 ? 2 : 30, &random);
+      check_table(device, &matrix);
+      matrix_free(&matrix);
+    }
+    ops_cpu.close(device);
+  }
+}
+
+/* Bits of a weight in the files of AWQ and GPTQ, compressed-tensors, W8A8, NVFP4 and MXFP4. */
+Test(quant, groups_are_as_small_as_the_file) {
+  static const struct {
+    weight_format_t format;
+    int32_t group;
+    group_scales_t scales;
+    double bits, ratio_max;
+  } cases[] = {{WEIGHT_GROUPED_4, 128, {SCALES_F16, ZERO_POINT_EACH}, 4 + 20.0 / 128, 1.01},
+               {WEIGHT_GROUPED_4, 32, {SCALES_BF16, 8}, 4 + 16.0 / 32, 1.002},
+               {WEIGHT_GROUPED, 4096, {SCALES_F16, 128}, 8 + 16.0 / 4096, 1.01},
+               {WEIGHT_GROUPED_FP4, 16, {SCALES_E4M3, ZERO_POINT_NONE}, 4 + 8.0 / 16, 1.03},
+               {WEIGHT_GROUPED_FP4, 32, {SCALES_POWERS, ZERO_POINT_NONE}, 4 + 8.0 / 32, 1.002}};
+  enum { ROWS = 640, COLS = 4096 };
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    const weight_source_t source = {.rows = ROWS,
+                                    .cols = COLS,
+                                    .format = cases[i].format,
+                                    .group = cases[i].group,
+                                    .scales = cases[i].scales};
+    double file = ROWS * COLS / 8.0 * cases[i].bits;
+    ASSERT_LE_FOR((double)cpu_weight_bytes(&source) / file, cases[i].ratio_max, "case %d", (int)i);
   }
 }
 
@@ -226,7 +303,7 @@ Test(quant, formats_mix_row_by_row) {
     random_state_t random = random_start(42);
     device_t *device = device_prepared(tiers[t], 2, &limits);
     for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
-      matrix_t matrix = {200, 512, mixed, ARRAY_LEN(mixed), runs[i], 0, NULL, NULL};
+      matrix_t matrix = {200, 512, mixed, ARRAY_LEN(mixed), runs[i], 0, NULL, NULL, {0}};
       matrix_make(&random, &matrix);
       check_product(device, tiers[t], &matrix, 3, &random);
       matrix_free(&matrix);
@@ -243,7 +320,7 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
   float *x = random_floats(random, ROWS_MAX * K, 1);
   float *expected = malloc(sizeof(float) * ROWS_MAX * N),
         *out = malloc(sizeof(float) * ROWS_MAX * N);
-  matrix_t matrix = {N, K, &format, 1, 1, 128, NULL, NULL};
+  matrix_t matrix = {N, K, &format, 1, 1, 128, NULL, NULL, {0}};
   matrix_make(random, &matrix);
   for (size_t i = 0; i < ARRAY_LEN(threads); i += SANITIZED ? 2 : 1) {
     device_t *device = device_prepared(tier, threads[i], &limits);
@@ -310,7 +387,7 @@ static void check_bytes(device_t *device, const char *tier, weight_format_t form
     block[0] = (uint8_t)(format == WEIGHT_GGUF_MXFP4 ? MIN(r, 240) : r);
     block[format == WEIGHT_GGUF_MXFP4 ? 1 : 4] = 2; /* the first weight is one times its scale */
   }
-  matrix_t matrix = {N, K, &format, 1, 1, 0, blocks, NULL};
+  matrix_t matrix = {N, K, &format, 1, 1, 0, blocks, NULL, {0}};
   weight_t *weight = matrix_weight(device, &matrix, 1);
   ops_cpu.linear(device, ACT(out), ACT(x), weight, NULL, NULL, rows);
   for (int i = 0; i < rows * N; i++) {
@@ -344,7 +421,7 @@ Test(quant, rows_do_not_leak) {
   for (int t = 0; t < count; t++) {
     device_t *device = device_prepared(tiers[t], 2, &limits);
     float *x = random_floats(&random, M * K, 1), clean[M * N], dirty[M * N];
-    matrix_t matrix = {N, K, &format, 1, 1, 0, NULL, NULL};
+    matrix_t matrix = {N, K, &format, 1, 1, 0, NULL, NULL, {0}};
     matrix_make(&random, &matrix);
     weight_t *weight = matrix_weight(device, &matrix, 1);
     ops_cpu.linear(device, ACT(clean), ACT(x), weight, NULL, NULL, M);
@@ -400,12 +477,12 @@ Test(quant, tables_and_heads) {
                                           WEIGHT_Q8_0, WEIGHT_GGUF_MXFP4, WEIGHT_Q4_1};
   random_state_t random = random_start(45);
   device_t *device = device_prepared("auto", 2, &limits);
-  matrix_t matrix = {VOCAB, 512, mixed, ARRAY_LEN(mixed), 45, 0, NULL, NULL};
+  matrix_t matrix = {VOCAB, 512, mixed, ARRAY_LEN(mixed), 45, 0, NULL, NULL, {0}};
   matrix_make(&random, &matrix);
   check_table(device, &matrix);
   matrix_free(&matrix);
   for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-    matrix = (matrix_t){VOCAB, 768, &all[i], 1, 1, 64, NULL, NULL};
+    matrix = (matrix_t){VOCAB, 768, &all[i], 1, 1, 64, NULL, NULL, {0}};
     matrix_make(&random, &matrix);
     check_table(device, &matrix);
     matrix_free(&matrix);
