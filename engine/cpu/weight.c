@@ -7,7 +7,9 @@
  * has the panels of one matrix after those of the other. MXFP4 panels are [depth/32] groups of
  * nibbles and exponents, a quarter of the bytes; workers unpack a panel just before they multiply
  * it. If an exponent is so large or small that a value is no normal bf16, the whole matrix is kept
- * as bf16. Quantised rows are packed by quant_pack.c.
+ * as bf16. Panels of fp8 are scale[groups][64] in fp32, then [depth/2][64][2] codes, which become
+ * bf16 in the same way; a run in f16 has them unpacked. Other quantised rows are packed by
+ * quant_pack.c.
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
@@ -28,7 +30,8 @@ typedef struct panel_packing {
   uint8_t *scratch; /* [threads][64][row_bytes] */
   size_t row_bytes;
   atomic_bool failed;
-  atomic_bool unsuited; /* an MXFP4 exponent is out of the range of the kernels */
+  atomic_bool unsuited;  /* an MXFP4 exponent is out of the range of the kernels */
+  atomic_bool too_large; /* a number of fp8 with its scale, for f16 */
 } panel_packing_t;
 
 /* Transposes units of `unit` bytes: dst[i][64] from 64 rows, i < count, in blocks that stay in L1.
@@ -82,6 +85,35 @@ static bool pack_mxfp4(const weight_t *weight, mxfp4_group_t *dst, const void *c
   return suits;
 }
 
+static void pack_fp8(const weight_t *weight, uint8_t *dst, const void *const *rows, int num_rows) {
+  const size_t groups = (size_t)DIV_UP(weight->cols, weight->group);
+  const size_t last = (size_t)weight->cols - 1;
+  uint8_t *codes = dst + groups * PANEL_COLS * sizeof(float);
+  memset(dst, 0, weight->panel_bytes);
+  for (int r = 0; r < num_rows; r++) {
+    const uint8_t *scales = (const uint8_t *)rows[r] + ROUND_UP(last + 1, sizeof(float));
+    for (size_t g = 0; g < groups; g++)
+      memcpy(dst + (g * PANEL_COLS + (size_t)r) * sizeof(float), scales + g * sizeof(float),
+             sizeof(float));
+    if (weight->cols % 2)
+      codes[last * PANEL_COLS + 2 * (size_t)r] = ((const uint8_t *)rows[r])[last];
+  }
+  pack_u16((uint16_t *)(void *)codes, rows, num_rows, weight->cols / 2);
+}
+
+/* Writes the numbers of a row of fp8 in f16. Returns false if one is too large for that. */
+static bool halve_row(uint16_t *out, const uint8_t *row, int64_t cols, int64_t group) {
+  const uint8_t *scales = row + ROUND_UP((size_t)cols, sizeof(float));
+  bool good = true;
+  for (int64_t k = 0; k < cols; k++) {
+    float scale;
+    memcpy(&scale, scales + (size_t)(k / group) * sizeof scale, sizeof scale);
+    out[k] = f16_from_float(scale * float_from_e4m3(row[k]));
+    good = good && (out[k] & 0x7fff) < 0x7c00;
+  }
+  return good;
+}
+
 /* Converts the blocks of a row to bf16 in place; `row` has room for the result. */
 static void widen_row(uint16_t *row, int64_t cols) {
   static const float codes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
@@ -110,12 +142,21 @@ static bool pack_panel(panel_packing_t *job, int64_t panel, uint8_t *scratch) {
     rows[r] = job->source->row(job->source->context, start + r, own);
     if (rows[r] == NULL) return false;
     if (job->source->format == weight->format) continue;
+    if (job->source->format == WEIGHT_GROUPED_FP8) { /* which takes at most 1.5 bytes a column */
+      uint16_t *halves = (uint16_t *)own + weight->cols;
+      if (!halve_row(halves, rows[r], weight->cols, weight->group))
+        atomic_store(&job->too_large, true);
+      rows[r] = halves;
+      continue;
+    }
     if (rows[r] != own) memcpy(own, rows[r], (size_t)(weight->cols / MXFP4_COLS) * MXFP4_BYTES);
     rows[r] = own;
     widen_row(own, weight->cols);
   }
   if (weight->format == WEIGHT_PLAIN)
     pack_plain(job, dst, rows, num_rows);
+  else if (weight->format == WEIGHT_GROUPED_FP8)
+    pack_fp8(weight, dst, rows, num_rows);
   else if (!pack_mxfp4(weight, (mxfp4_group_t *)(void *)dst, rows, num_rows))
     atomic_store(&job->unsuited, true);
   return true;
@@ -134,6 +175,11 @@ static void pack_task(void *context, int64_t first, int64_t last, int worker) {
 /* Writes the bytes of a panel in `format`. Returns false if they are more than a size_t holds. */
 static bool plain_panel_bytes(const weight_t *weight, weight_format_t format, size_t *out) {
   bool is_mxfp4 = format == WEIGHT_MXFP4;
+  if (format == WEIGHT_GROUPED_FP8) {
+    *out = ((size_t)DIV_UP(weight->cols, weight->group) * sizeof(float) + (size_t)weight->depth) *
+           PANEL_COLS;
+    return true;
+  }
   size_t step = is_mxfp4 ? sizeof(mxfp4_group_t) : PANEL_COLS * dtype_size(weight->dtype);
   return size_product(out, (size_t)(is_mxfp4 ? weight->depth / MXFP4_COLS : weight->depth), step,
                       1);
@@ -159,7 +205,18 @@ static int pack(device_t *device, const weight_source_t *source, weight_t *weigh
   free(packing.scratch);
   if (atomic_load(&packing.failed))
     return error_set(error, ERR_IO, NULL, "%s: its data cannot be read", source->name);
+  if (atomic_load(&packing.too_large))
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "%s: with its scales holds a number that float16 cannot hold; --dtype "
+                     "bfloat16 can",
+                     source->name);
   return atomic_load(&packing.unsuited) ? 1 : 0;
+}
+
+/* The format in which the panels are kept. */
+static weight_format_t kept_format(const weight_source_t *source) {
+  const bool is_fp8 = source->format == WEIGHT_GROUPED_FP8;
+  return is_fp8 && source->dtype != DTYPE_BF16 ? WEIGHT_PLAIN : source->format;
 }
 
 static bool is_quantised(const weight_source_t *source) {
@@ -174,6 +231,7 @@ static weight_t shape_weight(const weight_source_t *source) {
                     .cols = cols,
                     .depth = padded ? ROUND_UP(cols, DEPTH_ALIGN) : cols,
                     .dtype = source->dtype,
+                    .group = source->group,
                     .stack = stack,
                     .stack_rows = rows,
                     .stack_panels = DIV_UP(rows, PANEL_COLS)};
@@ -187,7 +245,7 @@ size_t cpu_weight_bytes(const weight_source_t *source) {
     own += ROUND_UP(count * sizeof(quant_panel_t), SCRATCH_ALIGN);
     return own + ROUND_UP(quant_layout_panels(source, &weight, NULL), SCRATCH_ALIGN);
   }
-  if (!plain_panel_bytes(&weight, source->format, &bytes) ||
+  if (!plain_panel_bytes(&weight, kept_format(source), &bytes) ||
       !size_product(&bytes, count, bytes, 1) || bytes > SIZE_MAX / 2)
     return SIZE_MAX / 2;
   return own + ROUND_UP(bytes, SCRATCH_ALIGN);
@@ -207,11 +265,11 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
   if (weight == NULL) return no_memory(error, source->name, sizeof *weight);
   *weight = shape_weight(source);
   int code = is_quantised(source) ? quant_pack(device, source, weight, error)
-                                  : pack(device, source, weight, source->format, error);
+                                  : pack(device, source, weight, kept_format(source), error);
   if (code == 1) code = pack(device, source, weight, WEIGHT_PLAIN, error);
   if (code != 0) return code;
   if (weight->depth > device->cols_max) device->cols_max = weight->depth;
-  if (weight->format == WEIGHT_MXFP4 && weight->depth > device->unpacked_depth)
+  if (weight->format != WEIGHT_PLAIN && weight->depth > device->unpacked_depth)
     device->unpacked_depth = weight->depth;
   *out = weight;
   return 0;
@@ -225,6 +283,14 @@ static const uint8_t *panel_data(const device_t *device, const weight_t *weight,
   if (weight->format == WEIGHT_PLAIN) return panel;
   size_t bytes = (size_t)device->unpacked_depth * PANEL_COLS * sizeof(uint16_t);
   uint8_t *out = device->unpacked + (size_t)worker * bytes;
+  if (weight->format == WEIGHT_GROUPED_FP8) {
+    const fp8_panel_t fp8 = {.scale = (const float *)(const void *)panel,
+                             .groups = DIV_UP(weight->cols, weight->group),
+                             .group = weight->group,
+                             .depth = weight->depth};
+    device->kernels->unpack_fp8((uint16_t *)(void *)out, &fp8);
+    return out;
+  }
   device->kernels->unpack_mxfp4((uint16_t *)(void *)out, (const mxfp4_group_t *)(const void *)panel,
                                 weight->depth / MXFP4_COLS);
   return out;
@@ -290,11 +356,17 @@ int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **
   return 0;
 }
 
-/* Columns [first, first + count) of one row of a plain panel. */
+/* Columns [first, first + count) of one row of a panel of numbers or of fp8. */
 static void plain_values(const weight_t *weight, const uint8_t *panel, int64_t lane, int64_t first,
                          int64_t count, float *out) {
+  const float *scale = (const float *)(const void *)panel;
+  const uint8_t *codes = panel + DIV_UP(weight->cols, MAX(weight->group, 1)) * PANEL_COLS * 4;
   for (int64_t k = first; k < first + count; k++) {
-    if (weight->dtype == DTYPE_F32) {
+    if (weight->format == WEIGHT_GROUPED_FP8) {
+      float number = float_from_e4m3(codes[(k / 2 * PANEL_COLS + lane) * 2 + k % 2]);
+      *out++ =
+          float_from_bf16(bf16_from_float(scale[k / weight->group * PANEL_COLS + lane] * number));
+    } else if (weight->dtype == DTYPE_F32) {
       *out++ = ((const float *)(const void *)panel)[k * PANEL_COLS + lane];
     } else if (weight->dtype == DTYPE_F16) {
       *out++ = float_from_f16(((const uint16_t *)(const void *)panel)[k * PANEL_COLS + lane]);
@@ -315,7 +387,7 @@ static void round_values(dtype_t dtype, int64_t count, float *values) {
 
 void weight_unpack_row(const weight_t *weight, int64_t row, float scale, bool add, float *out) {
   CHECK_EQ(weight->stack, 1);
-  CHECK_EQ(weight->format, WEIGHT_PLAIN);
+  CHECK_NE(weight->format, WEIGHT_MXFP4);
   const uint8_t *panel = weight->panels + (size_t)(row / PANEL_COLS) * weight->panel_bytes;
   int64_t lane = row % PANEL_COLS;
   const bool quantised = weight->quant != NULL;

@@ -17,7 +17,8 @@ struct weight {
   int64_t rows, cols; /* N, K */
   int64_t depth;      /* K, padded to DEPTH_ALIGN for bf16 and to QUANT_DEPTH_ALIGN if quantised */
   dtype_t dtype;      /* of the kernel that multiplies it, unless it is quantised */
-  weight_format_t format;                  /* WEIGHT_PLAIN, WEIGHT_MXFP4 */
+  weight_format_t format;                  /* WEIGHT_PLAIN, WEIGHT_MXFP4, WEIGHT_GROUPED_FP8 */
+  int32_t group;                           /* of fp8: columns that share a scale */
   int64_t stack, stack_rows, stack_panels; /* matrices, rows and panels of each; 1, N, ... */
   size_t panel_bytes;
   uint8_t *panels; /* [stack * stack_panels] panels, see gemm_t; MXFP4 ones see mxfp4_group_t */

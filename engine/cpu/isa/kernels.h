@@ -79,6 +79,8 @@ typedef struct kernels {
   void (*gemm_quant)(const gemm_t *gemm);
   /* out[count * 16][64][2] bf16 = the values of a panel, ready for gemm[BF16] */
   void (*unpack_mxfp4)(uint16_t *out, const mxfp4_group_t *groups, int64_t count);
+  /* out[depth / 2][64][2] bf16 = the same, each product of scale and number rounded once */
+  void (*unpack_fp8)(uint16_t *out, const fp8_panel_t *panel);
   /* out[width] = norm(in) (+ residual); out may alias in or residual */
   void (*norm)(float *out, const float *in, const float *residual, const norm_args_t *args);
   /* out[count] = act(in) or act(in) * up; out may alias in */

@@ -60,6 +60,12 @@ typedef struct quant_layout {
   uint8_t table[16];  /* the code of each number of 4 bits; the number itself without has_table */
 } quant_layout_t;
 
+/* A panel of fp8 with its scales; codes [depth / 2][64][2] of e4m3, no NaN, follow the scales. */
+typedef struct fp8_panel {
+  const float *scale;           /* [groups][64] */
+  int64_t groups, group, depth; /* scales of a column; rows of depth of each, even */
+} fp8_panel_t;
+
 /* Bits of the plane of low bits; the others of a code are in the plane of high bits. */
 static inline int32_t quant_low_bits(int32_t bits) {
   return bits == 8 ? 8 : bits < 4 ? 2 : 4;
