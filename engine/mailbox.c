@@ -23,6 +23,7 @@ typedef struct record {
 } record_t;
 
 enum { RECORD_ALIGN = 16, REWIND_BYTES = 65536 };
+enum { TOLD_BYTES = 4096 }; /* the loop gives space back in pieces of so much */
 
 static size_t round_up(size_t n) {
   return ROUND_UP(n, RECORD_ALIGN);
@@ -141,13 +142,22 @@ size_t mailbox_room(const mailbox_t *mailbox) {
  * the rewind finds no events; it is woken again when events are published. */
 static void rewind_when_empty(mailbox_t *mailbox) {
   size_t write = mailbox->event_write, offset = write & mailbox->event_mask;
-  if (offset < REWIND_BYTES) return;
+  bool all_published = write == atomic_load_explicit(&mailbox->event_head, memory_order_relaxed);
+  if (offset < REWIND_BYTES || !all_published) return; /* else it is not empty */
   if (write != atomic_load_explicit(&mailbox->event_tail, memory_order_acquire)) return;
   if (atomic_exchange_explicit(&mailbox->ends_held, true, memory_order_acquire)) return;
-  mailbox->event_write = write - offset + mailbox->event_mask + 1;
+  mailbox->event_write = mailbox->event_read = write - offset + mailbox->event_mask + 1;
   atomic_store_explicit(&mailbox->event_head, mailbox->event_write, memory_order_relaxed);
   atomic_store_explicit(&mailbox->event_tail, mailbox->event_write, memory_order_relaxed);
   atomic_store_explicit(&mailbox->ends_held, false, memory_order_release);
+}
+
+/* How far the loop has read is looked at only if the events that were there at the last look leave
+ * no room: while it reads, its counter is in its own processor's cache. */
+static bool fits(mailbox_t *mailbox, size_t size) {
+  if (mailbox->event_mask + 1 - (mailbox->event_write - mailbox->event_read) >= size) return true;
+  mailbox->event_read = atomic_load_explicit(&mailbox->event_tail, memory_order_acquire);
+  return mailbox_room(mailbox) >= size;
 }
 
 void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
@@ -157,13 +167,13 @@ void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
   size_t head = mailbox->event_write;
   size_t to_end = mailbox->event_mask + 1 - (head & mailbox->event_mask);
   if (to_end < size) {
-    CHECK_GE(mailbox_room(mailbox), to_end + size);
+    CHECK(fits(mailbox, to_end + size));
     record_t *filler = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
     filler->size = (uint32_t)to_end;
     filler->filler = 1;
     head += to_end;
   } else {
-    CHECK_GE(mailbox_room(mailbox), size);
+    CHECK(fits(mailbox, size));
   }
   record_t *record = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
   record->size = (uint32_t)size;
@@ -189,7 +199,7 @@ int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_
                   void *context) {
   if (atomic_exchange_explicit(&mailbox->ends_held, true, memory_order_acquire)) return 0;
   int count = 0;
-  size_t tail = atomic_load_explicit(&mailbox->event_tail, memory_order_relaxed);
+  size_t tail = atomic_load_explicit(&mailbox->event_tail, memory_order_relaxed), told = tail;
   size_t head = atomic_load_explicit(&mailbox->event_head, memory_order_acquire);
   while (tail != head) {
     const record_t *record =
@@ -199,6 +209,8 @@ int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_
       count++;
     }
     tail += record->size;
+    if (tail - told < TOLD_BYTES && tail != head) continue;
+    told = tail;
     atomic_store_explicit(&mailbox->event_tail, tail, memory_order_release);
   }
   atomic_store_explicit(&mailbox->ends_held, false, memory_order_release);

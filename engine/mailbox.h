@@ -32,7 +32,8 @@ typedef struct mailbox {
   unsigned char *events;              /* [event_mask + 1] bytes */
   size_t event_mask;
   _Alignas(64) atomic_size_t event_head; /* end of the published events; written by the engine */
-  size_t event_write;                    /* engine thread only: end of the emitted events */
+  size_t event_write, event_read; /* engine thread only: end of the emitted events, and event_tail
+                                   * when it was looked at last */
   _Alignas(64) atomic_size_t event_tail; /* written by the loop; by the engine when it rewinds */
   /* The engine thread sleeps here when it has nothing to do or no room for events. */
   pthread_mutex_t mutex;
