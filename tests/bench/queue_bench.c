@@ -145,7 +145,9 @@ static void bench_long(int32_t tokens) {
   bring_keys(pool, add(scheduler, ids, tokens));
   step(scheduler, &look);
   for (int i = 0; i < STEPS; i++) step(scheduler, &steps);
-  for (int i = 0; i < SEQS - 100; i++) add(scheduler, ids + tokens, tokens * 3 / 4);
+  for (int i = 0; i < SEQS - 100; i++)
+    add(scheduler, ids + tokens, tokens * 3 / 4)->request->prompt_keys =
+        holder->request->prompt_keys;
   printf("a prompt of %d tokens:\n", tokens);
   print("  plan that admits three quarters of it", &first);
   print("  plan that looks at it, and it does not fit", &look);
@@ -205,8 +207,7 @@ static void bench_shared(int32_t tokens, int others) {
 int main(int argc, char **argv) {
   int waiting = argc > 1 ? atoi(argv[1]) : 100000;
   int32_t tokens = argc > 2 ? atoi(argv[2]) : 1 << 20;
-  bench_waiting(waiting / 10);
-  bench_waiting(waiting);
+  for (int part = 100; part >= 1; part /= 10) bench_waiting(waiting / part);
   bench_long(tokens / 8);
   bench_long(tokens);
   bench_full_pool(tokens);
