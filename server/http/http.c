@@ -55,6 +55,7 @@ static void pump(http_t *http) {
   http->urgent = false;
   http->pumped_ns = uv_hrtime();
   pieces_begin_turn(http);
+  read_begin_turn(http);
   do {
     /* The timeout that the library reports does not cover a resume that happened inside its run
      * (need_pump). After a close the library needs one more run before it accepts again. */
@@ -64,7 +65,7 @@ static void pump(http_t *http) {
     more = run_daemons(http, &wait_ms);
     more |= http->need_pump || http->closed_some;
   } while (more && ++runs < RUNS_PER_PUMP);
-  if (more || http->next_turn != NULL) {
+  if (more || http->next_turn != NULL || http->next_read != NULL) {
     http_mark(http, true);
     uv_idle_start(&http->idle, on_idle);
   } else {
@@ -330,7 +331,8 @@ void http_stats(const http_t *http, http_stats_t *out) {
                         .tls_late = http->tls_late,
                         .tls_expires = http_tls_expires(http),
                         .reply_turn_max = http->reply_turn_max,
-                        .replies_turn_max = http->replies_turn_max};
+                        .replies_turn_max = http->replies_turn_max,
+                        .requests_turn_max = http->requests_turn_max};
   for (const connection_t *connection = http->connections; connection != NULL;
        connection = connection->next) {
     if (connection->current == NULL) {

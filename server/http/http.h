@@ -142,8 +142,8 @@ typedef struct http_stats {
   int32_t connections_idle, connections_reading, connections_waiting, connections_streaming;
   uint64_t accepted, refused, tls_done, tls_failed, tls_late; /* tls_: handshakes */
   int64_t tls_expires; /* unix seconds, of the certificate; 0 = no TLS */
-  /* Most bytes that were printed in one turn of the loop: of one reply, of all replies. */
-  size_t reply_turn_max, replies_turn_max;
+  /* Most in one turn of the loop: bytes printed, of one reply and of all; requests read. */
+  size_t reply_turn_max, replies_turn_max, requests_turn_max;
 } http_stats_t;
 void http_stats(const http_t *http, http_stats_t *out);
 

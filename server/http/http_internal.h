@@ -68,9 +68,11 @@ struct connection {
   uint64_t moved;      /* the sum of their changes */
   strict_t strict;     /* where each request ends */
   bool refused;        /* the error of the request that strict refused has been written */
+  bool read_turn;      /* has waited to be read, and may be read now */
   uint64_t requests, client; /* begun by libmicrohttpd; of the last: key, else peer; 0 = unknown */
   struct MHD_Connection *mhd;
   connection_t *next_due;
+  connection_t *read_after, **read_link; /* in http->next_read; link NULL: not there */
 };
 
 typedef struct lingerer {
@@ -110,6 +112,7 @@ struct http {
   connection_t **by_fd; /* [by_fd_size] NULL where no connection has the descriptor */
   int by_fd_size;
   connection_t *due; /* their last answer is sent: the refusal of the next request may follow */
+  connection_t *next_read, **last_read; /* connections that wait to be read, oldest first */
   int32_t connection_count, connections_max, yielding; /* yielding: how many yield */
   uint64_t connections_made, accepted, refused;
   int32_t in_flight; /* exchanges that a handler has seen and that have not ended */
@@ -117,21 +120,14 @@ struct http {
   http_exchange_t *doomed;
   uint64_t turn; /* of the loop: one pump, and what happens until the next */
   http_exchange_t *next_turn, **last_turn; /* replies that wait for a turn, oldest first */
-  size_t turn_bytes, reply_turn_max, replies_turn_max; /* printed in this turn; http_stats_t */
+  size_t turn_bytes, turn_requests, turn_read_bytes;          /* printed and read in this turn */
+  size_t reply_turn_max, replies_turn_max, requests_turn_max; /* http_stats_t */
   int probe_status[3]; /* of the last answer about readiness, liveness, metrics; 0 = none yet */
   lingerer_t *lingerers;
 };
 
 /* http.c */
 void http_mark(http_t *http, bool urgent); /* pump before the loop sleeps again */
-
-/* http_tls.c */
-int http_tls_start(http_t *http, inferd_error_t *error); /* does nothing without --tls-cert */
-/* Takes over a connection that was accepted. */
-void http_tls_accept(http_t *http, int fd, const peer_t *peer, const struct sockaddr *address,
-                     socklen_t length);
-int64_t http_tls_expires(const http_t *http); /* unix seconds; 0 = no TLS */
-void http_tls_stop(http_t *http);             /* after all connections are closed */
 
 /* http_connection.c */
 int watch_open(http_t *http, inferd_error_t *error);

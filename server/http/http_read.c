@@ -15,6 +15,48 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* ---- turns ---- */
+
+/* Nobody passes those who wait. */
+static bool may_read(const connection_t *connection) {
+  const http_t *http = connection->http;
+  return connection->read_turn ||
+         (http->next_read == NULL && http->turn_requests < READ_TURN_REQUESTS &&
+          http->turn_read_bytes < READ_TURN_BYTES);
+}
+
+static void wait_in_line(connection_t *connection) {
+  http_t *http = connection->http;
+  if (connection->read_link != NULL) return;
+  connection->read_after = NULL;
+  connection->read_link = http->next_read != NULL ? http->last_read : &http->next_read;
+  *connection->read_link = connection;
+  http->last_read = &connection->read_after;
+}
+
+static void leave_line(connection_t *connection) {
+  connection_t *after = connection->read_after;
+  if (connection->read_link == NULL) return;
+  *connection->read_link = after;
+  *(after != NULL ? &after->read_link : &connection->http->last_read) = connection->read_link;
+  connection->read_link = NULL;
+}
+
+/* `requests`: those that began with these bytes; a body that goes on counts like one. */
+static void count_read(connection_t *connection, uint64_t requests, size_t bytes) {
+  http_t *http = connection->http;
+  connection->read_turn = false;
+  if (bytes == 0) return;
+  http->turn_requests += MAX(requests, 1);
+  http->turn_read_bytes += bytes;
+  http->requests_turn_max = MAX(http->requests_turn_max, http->turn_requests);
+}
+
+void read_begin_turn(http_t *http) {
+  http->turn_requests = 0;
+  http->turn_read_bytes = 0;
+}
+
 /* ---- connections by descriptor ---- */
 
 bool read_register(connection_t *connection) {
@@ -36,6 +78,7 @@ bool read_register(connection_t *connection) {
 void read_forget(connection_t *connection) {
   http_t *http = connection->http;
   if (connection->fd < http->by_fd_size) http->by_fd[connection->fd] = NULL;
+  leave_line(connection);
   for (connection_t **link = &http->due; *link != NULL; link = &(*link)->next_due) {
     if (*link == connection) {
       *link = connection->next_due;
@@ -112,14 +155,31 @@ void read_answered(connection_t *connection) {
 
 /* After a short read the library looks at a socket again only when new bytes come, or when the
  * connection is resumed. */
+static void look_again(connection_t *connection) {
+  MHD_suspend_connection(connection->mhd);
+  MHD_resume_connection(connection->mhd);
+  http_mark(connection->http, true);
+}
+
+static void resume_line(http_t *http) {
+  for (size_t read = http->turn_requests; http->next_read != NULL && read < READ_TURN_REQUESTS &&
+                                          http->turn_read_bytes < READ_TURN_BYTES;
+       read++) {
+    connection_t *connection = http->next_read;
+    leave_line(connection);
+    connection->read_turn = true;
+    /* One that is suspended is read when it is resumed. */
+    if (connection->current == NULL || !connection->current->suspended) look_again(connection);
+  }
+}
+
 void read_resume_due(http_t *http) {
   while (http->due != NULL) {
     connection_t *connection = http->due;
     http->due = connection->next_due;
-    MHD_suspend_connection(connection->mhd);
-    MHD_resume_connection(connection->mhd);
-    http_mark(http, true);
+    look_again(connection);
   }
+  resume_line(http);
 }
 
 /* ---- reading ---- */
@@ -127,16 +187,12 @@ void read_resume_due(http_t *http) {
 /* Reads and checks until `bytes` is full or the socket is empty. strict.c drops some blanks, so a
  * full read may become a short one; the library would then wait for bytes that are already there.
  * Therefore the loop reads again. */
-static ssize_t connection_read(void *context, int fd, char *bytes, size_t length, int flags) {
-  http_t *http = context;
-  connection_t *connection = fd >= 0 && fd < http->by_fd_size ? http->by_fd[fd] : NULL;
-  if (connection == NULL) return 0; /* no strict_t could check its bytes: report the end of file */
+static ssize_t read_checked(connection_t *connection, char *bytes, size_t length, int flags) {
   strict_t *strict = &connection->strict;
-  if (strict->error != 0) return read_refused(connection);
   size_t used = 0, whole = 0;
   while (used < length) {
     size_t room = length - used;
-    ssize_t n = gate_receive(fd, bytes + used, room, flags);
+    ssize_t n = gate_receive(connection->fd, bytes + used, room, flags);
     if (n <= 0) return used > 0 ? (ssize_t)used : n;
     size_t kept = strict_read(strict, bytes + used, (size_t)n);
     if (strict->whole > 0) whole = used + strict->whole;
@@ -145,6 +201,24 @@ static ssize_t connection_read(void *context, int fd, char *bytes, size_t length
     if (used > 0 && (size_t)n < room) break;
   }
   return (ssize_t)used;
+}
+
+static ssize_t connection_read(void *context, int fd, char *bytes, size_t length, int flags) {
+  http_t *http = context;
+  connection_t *connection = fd >= 0 && fd < http->by_fd_size ? http->by_fd[fd] : NULL;
+  if (connection == NULL) return 0; /* no strict_t could check its bytes: report the end of file */
+  if (connection->strict.error != 0) return read_refused(connection);
+  if (!may_read(connection)) {
+    wait_in_line(connection);
+    errno = EAGAIN;
+    return -1;
+  }
+  uint64_t heads = connection->strict.heads;
+  ssize_t n = read_checked(connection, bytes, length, flags);
+  int code = errno;
+  count_read(connection, connection->strict.heads - heads, n > 0 ? (size_t)n : 0);
+  errno = code;
+  return n;
 }
 
 void read_run(http_t *http, struct MHD_Daemon *mhd) {

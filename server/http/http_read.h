@@ -14,6 +14,11 @@
  * library never answers with an error page of its own. */
 enum { ANSWER_HEAD_BYTES = 1536, POOL_MORE_BYTES = 2048 };
 
+/* What a turn of the loop reads: requests of many connections that come at once, or on one
+ * connection one behind the other, would else hold up all streams. Connections beyond it are read
+ * in the next turns, in the order in which they came. One read may pass the bounds. */
+enum { READ_TURN_REQUESTS = 128, READ_TURN_BYTES = 1 << 20 };
+
 /* How many headers, query fields and cookies a request may have: their records get the memory that
  * the read buffer leaves over. The library makes that buffer half of the memory, and enlarges it by
  * an eighth of the rest while this eighth is at least 1 KiB, so up to 7 KiB are left. */
@@ -31,9 +36,12 @@ void read_run(http_t *http, struct MHD_Daemon *mhd);
  * short. */
 bool read_register(connection_t *connection);
 void read_forget(connection_t *connection);
+/* Begins a turn: what it may read. Connections that wait are read in read_resume_due. */
+void read_begin_turn(http_t *http);
 /* An answer of the connection has been sent: a refusal that waited for it may be due. */
 void read_answered(connection_t *connection);
-/* Makes the library look at connections whose refusal is due. Call it before the library runs. */
+/* Makes the library look at connections whose refusal is due, and at those that waited to be read
+ * and whose turn it is. Call it before the library runs. */
 void read_resume_due(http_t *http);
 
 #endif

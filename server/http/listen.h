@@ -3,6 +3,7 @@
 #ifndef INFERD_SERVER_HTTP_LISTEN_H
 #define INFERD_SERVER_HTTP_LISTEN_H
 
+#include "server/http/limit.h"
 #include "server/server.h"
 
 enum { LISTENERS_MAX = 16, ADDRESS_BYTES = 128 };
@@ -53,7 +54,13 @@ int hand_over_take(struct http *http, int fds[LISTENERS_MAX], int *count, inferd
 void hand_over_ready(struct http *http);
 void hand_over_close(struct http *http); /* the caller closes the handle */
 
-/* http_tls.c */
+/* http_tls.c: connections that speak TLS. */
+int http_tls_start(struct http *http, inferd_error_t *error); /* does nothing without --tls-cert */
+/* Takes over a connection that was accepted. */
+void http_tls_accept(struct http *http, int fd, const peer_t *peer, const struct sockaddr *address,
+                     socklen_t length);
+int64_t http_tls_expires(const struct http *http); /* unix seconds; 0 = no TLS */
+void http_tls_stop(struct http *http);             /* after all connections are closed */
 /* Whether TCP connections speak TLS, which was decided at start. */
 bool http_has_tls(const struct http *http);
 /* A reload in two steps: reads the files that `config` names, and serves them to new connections.

@@ -3,7 +3,8 @@
  * The fakes stand in for server/api and server/completion, server/observe/metrics.c and the engine
  * under their real names, so the route table and every check under test are the real ones. The body
  * of a completion says what the fake does:
- * {"mode":"reply|later|wait|stream|flood|pieces|bursts","n":5,"ms":10,"size":100}. With "drop" the
+ * {"mode":"reply|nap|later|wait|stream|flood|pieces|bursts","n":5,"ms":10,"size":100}. "nap" holds
+ * the loop's thread up. With "drop" the
  * body is taken and freed before the answer begins; with "keep" it is taken and kept until
  * harness_let_go, as by a job that still runs when the client has left.
  */
@@ -218,6 +219,8 @@ void api_completions(exchange_t *exchange) {
     stream_bursts(exchange, lines);
     return;
   }
+  if (strstr(body, "\"mode\":\"nap\"") != NULL)
+    usleep(1000 * (useconds_t)number_in(body, "\"ms\":", 10));
   if (!stream && !flood && !wait && !later) {
     char text[200];
     snprintf(text, sizeof text, "{\"length\":%zu,\"tenant\":%d,\"id\":\"%.64s\"}",
@@ -363,6 +366,7 @@ static void on_command(uv_async_t *async) {
     atomic_store(&seen.held, bytes_held(&h.server));
     atomic_store(&seen.reply_turn_max, (long long)stats.reply_turn_max);
     atomic_store(&seen.replies_turn_max, (long long)stats.replies_turn_max);
+    atomic_store(&seen.requests_turn_max, (long long)stats.requests_turn_max);
     break;
   case COMMAND_LET_GO: let_go(); break;
   case COMMAND_DRAIN:

@@ -21,6 +21,7 @@ typedef struct seen {
   atomic_int connections, streaming, waiting;    /* transport's gauges, after harness_stats */
   atomic_llong held;                             /* bytes of the ledger, after harness_stats */
   atomic_llong reply_turn_max, replies_turn_max; /* of http_stats_t, after harness_stats */
+  atomic_llong requests_turn_max;                /* likewise */
   atomic_llong kept;                             /* bytes of the bodies that "keep" has kept */
 } seen_t;
 extern seen_t seen;
