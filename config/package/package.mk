@@ -34,9 +34,10 @@ pages: $(PAGES)
 paths = sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' -e 's|/usr/share/inferd|$(PREFIX)/share/inferd|g' \
   -e 's|/etc/inferd|$(SYSCONFDIR)/inferd|g'
 PROGRAMS := inferd inferd-bench inferd-pull
+PLUGINS := $(notdir $(MPI_PLUGIN))
 MONITORING := alerts.yml dashboard.json
 MODEL_FILES := $(notdir $(wildcard models/demo/*))
-INSTALLED = $(PROGRAMS:%=$(PREFIX)/bin/%) $(PROGRAMS:%=$(PREFIX)/share/man/man8/%.8) \
+INSTALLED = $(PROGRAMS:%=$(PREFIX)/bin/%) $(PLUGINS:%=$(PREFIX)/lib/inferd/%) $(PROGRAMS:%=$(PREFIX)/share/man/man8/%.8) \
   $(PREFIX)/share/man/man5/inferd.conf.5 $(PREFIX)/share/bash-completion/completions/inferd \
   $(ZSHDIR)/_inferd $(PREFIX)/share/fish/vendor_completions.d/inferd.fish \
   $(UNITDIR)/inferd.service $(UNITDIR)/inferd.socket $(SYSUSERSDIR)/inferd.conf \
@@ -48,6 +49,8 @@ install: all pages
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(sort $(dir $(INSTALLED)))) $(DESTDIR)$(SYSCONFDIR)/inferd
 	$(INSTALL) -m755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
 	$(STRIP) $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%)
+	$(if $(PLUGINS),$(INSTALL) -m644 $(MPI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/inferd)
+	$(if $(PLUGINS),$(STRIP) $(PLUGINS:%=$(DESTDIR)$(PREFIX)/lib/inferd/%))
 	$(INSTALL) -m644 $(BUILD)/pages/inferd.8 $(DESTDIR)$(PREFIX)/share/man/man8
 	for program in inferd-bench inferd-pull; do \
 	  echo '.so man8/inferd.8' > $(DESTDIR)$(PREFIX)/share/man/man8/$$program.8; done

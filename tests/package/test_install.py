@@ -65,6 +65,17 @@ def test_programs_run_and_carry_no_symbols(root):
     assert pull.returncode == 0 and "ORG/NAME" in pull.stdout
 
 
+def test_ranks_of_mpirun_find_the_plugin(root, tmp_path):
+    """An installed program, started by mpirun, opens lib/inferd/inferd-mpi.so."""
+    assert (root / "usr/lib/inferd/inferd-mpi.so").stat().st_mode & 0o777 == 0o644
+    model = tmp_path / "none"
+    done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2",
+                           root / "usr/bin/inferd", "serve", model], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert "inferd-mpi.so does not open" not in done.stdout
+    assert str(model) in done.stdout, done.stdout  # both ranks got as far as looking for it
+
+
 @pytest.mark.parametrize("page", ["man8/inferd.8", "man5/inferd.conf.5"])
 def test_every_option_is_once_in_each_manual_page(root, page):
     path = root / "usr/share/man" / page

@@ -23,13 +23,22 @@ int32_t mpi_world_size(void) {
   return 0;
 }
 
-int mpi_join(comm_t **out, inferd_error_t *error) {
-  char self[PATH_MAX], path[PATH_MAX + 32], why[256] = "";
+/* Beside the program, as the build leaves it, or where a package has it. */
+static void *open_plugin(void) {
+  static const char *const places[] = {"inferd-mpi.so", "../lib/inferd/inferd-mpi.so"};
+  char self[PATH_MAX], path[PATH_MAX + 32];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   self[n > 0 ? n : 0] = '\0';
-  snprintf(path, sizeof path, "%s/inferd-mpi.so", dirname(self));
-  void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-  if (library == NULL) library = dlopen("inferd-mpi.so", RTLD_NOW | RTLD_GLOBAL);
+  const char *folder = dirname(self);
+  size_t i = 0;
+  do snprintf(path, sizeof path, "%s/%s", folder, places[i]);
+  while (access(path, R_OK) != 0 && ++i < ARRAY_LEN(places));
+  return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+}
+
+int mpi_join(comm_t **out, inferd_error_t *error) {
+  char why[256] = "";
+  void *library = open_plugin();
   if (library == NULL)
     return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
                      "started by an MPI launcher, but inferd-mpi.so does not open: %.300s; `make` "
@@ -38,7 +47,7 @@ int mpi_join(comm_t **out, inferd_error_t *error) {
   int (*open_ranks)(comm_t **, char *, size_t);
   *(void **)&open_ranks = dlsym(library, "inferd_mpi_open");
   if (open_ranks == NULL)
-    return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size", "%s: %.200s", path,
+    return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size", "inferd-mpi.so: %.200s",
                      dlerror());
   if (open_ranks(out, why, sizeof why) == 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size", "%s", why);

@@ -6,7 +6,8 @@
 
 /* How many ranks a launcher of MPI has started, from the environment; 0 = none has. */
 int32_t mpi_world_size(void);
-/* Opens inferd-mpi.so, which stands beside the program, and takes part. Before any thread. */
+/* Opens inferd-mpi.so, beside the program or in ../lib/inferd, and takes part. Before any thread.
+ */
 int mpi_join(comm_t **out, inferd_error_t *error);
 
 /* What inferd-mpi.so exports: 0, or -1 with the reason in `why`. */
