@@ -99,7 +99,6 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   int code = check_source(device, source, error);
   if (code) return code;
   if (source->dtype != DTYPE_F32) device->has_dtype = true, device->dtype = source->dtype;
-  size_t cols = (size_t)source->cols;
   weight_items_t items;
   weight_t *weight;
   describe_items(source, &items);
@@ -111,7 +110,8 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   code = device_take(device, &weight->data, cuda_weight_bytes(source), source->name, error);
   if (!code) code = staging_take(device, items.bytes, error);
   if (code) return code;
-  size_t scratch_bytes = device_product(cols, sizeof(float), 1), all_bytes = 0;
+  const size_t stored = (size_t)MAX(source->cols, source->whole_cols);
+  size_t scratch_bytes = device_product(stored, sizeof(float), 1), all_bytes = 0;
   bool fits = checked_align(scratch_bytes, SCRATCH_ALIGN, &scratch_bytes) &&
               checked_mul(scratch_bytes, (size_t)device->num_threads, &all_bytes);
   uint8_t *scratch = fits ? aligned_alloc(SCRATCH_ALIGN, all_bytes) : NULL;

@@ -84,6 +84,10 @@ static void publish_stats(engine_t *engine) {
   stats->sat_out = scheduler->num_sat_out;
   stats->queue_visits = scheduler->waiting.num_visited;
   for (int t = 0; t < COST_TERMS; t++) stats->step_cost_ns[t] = scheduler->cost.ns[t];
+  if (engine->options.comm != NULL) {
+    stats->exchanges = engine->options.comm->num_calls;
+    stats->exchanged_bytes = engine->options.comm->num_bytes;
+  }
   stats->busy = engine->num_live > 0;
   /* Sequence lock: the words are copied as relaxed atomics, so a concurrent read is not a data
    * race, and the reader detects a torn copy by the version. */

@@ -15,23 +15,23 @@ typedef struct engine engine_t;
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;         /* device/ops.h, of tests; NULL = chosen by `device` */
-  const char *device;            /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
-  const char *isa;               /* CPU instruction set, or "auto" */
-  int num_threads;               /* CPU workers; 0 = all */
-  struct comm *comm;             /* device/comm.h: other ranks of this model; NULL = none */
-  uint64_t rank_limit_ns;        /* to wait for one of them; 0 = while it lives */
-  bool batch_invariant;          /* ops.h; a CPU always is */
-  bool dummy_weights;            /* --load-format dummy */
-  bool skip_tokenizer;           /* read none: tokenizer_none */
-  const char *dtype;             /* "auto", "float32", "float16", "bfloat16" */
-  embedding_options_t embedding; /* what prompts become */
-  bool quantise_q8;              /* 16-bit matrices are quantised while they load */
-  int64_t max_model_len;         /* tokens; 0 = the model's, fitted to memory */
-  int64_t kv_cache_bytes;        /* 0 = memory_fraction of the free memory */
-  double memory_fraction;        /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
-  bool kv_fp8, kv_int8;          /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
-  int32_t block_size;            /* tokens, a power of two; 0 = back end's default */
+  const struct ops *ops;              /* device/ops.h, of tests; NULL = chosen by `device` */
+  const char *device;                 /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
+  const char *isa;                    /* CPU instruction set, or "auto" */
+  int num_threads;                    /* CPU workers; 0 = all */
+  struct comm *comm;                  /* device/comm.h: other ranks of this model; NULL = none */
+  uint64_t rank_limit_ns;             /* to wait for one of them; 0 = while it lives */
+  int32_t planned_ranks;              /* of engine_survey, which has no comm; 0 = one */
+  bool batch_invariant, add_ranks;    /* ops.h; a CPU always is. model_part_t.sums */
+  bool dummy_weights, skip_tokenizer; /* --load-format dummy; read none: tokenizer_none */
+  const char *dtype;                  /* "auto", "float32", "float16", "bfloat16" */
+  embedding_options_t embedding;      /* what prompts become */
+  bool quantise_q8;                   /* 16-bit matrices are quantised while they load */
+  int64_t max_model_len;              /* tokens; 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes;             /* 0 = memory_fraction of the free memory */
+  double memory_fraction;             /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
+  bool kv_fp8, kv_int8; /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
+  int32_t block_size;   /* tokens, a power of two; 0 = back end's default */
   int32_t num_blocks, num_snapshots;    /* 0 = from the memory; tests force small pools */
   int32_t max_num_seqs;                 /* sequences that run at once; 0: 64, on a GPU 256 */
   int32_t max_num_batched_tokens;       /* tokens of a step; 0: 512, on a GPU 4096 */
@@ -78,7 +78,7 @@ typedef struct engine_info {
   int32_t block_size, num_blocks;            /* with the null block */
   int32_t num_host_blocks, num_floor_blocks; /* 0 = no swapping; no floor (floor.h) */
   int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
-  int32_t max_num_seqs, max_num_batched_tokens;
+  int32_t max_num_seqs, max_num_batched_tokens, num_ranks;
   int32_t primary_eos, num_stop_ids; /* num_stop_ids: the model's further EOS ids */
   const int32_t *stop_ids;
   /* generation_config defaults; NaN / -1 = not given */

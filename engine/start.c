@@ -317,7 +317,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
-  if (engine->options.comm != NULL) plan->free_bytes /= (size_t)engine->options.comm->local_size;
+  plan->free_bytes /= engine_local_ranks(engine);
   plan->state_bytes = engine_plan_snapshots(engine, plan->weight_bytes + plan->workspace_bytes,
                                             plan->free_bytes, &plan->states, &plan->num_snapshots);
   code = check_weights_fit(engine, plan, error);
@@ -333,6 +333,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
                    drafter_kv_bytes(engine, &plan->kv, plan->kv.num_blocks);
   code = check_kv_fits(engine, plan, error);
   if (code) return code;
+  engine_say_ranks(engine);
   engine_say(engine, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s",
              bp->architecture, bp->family, bp->num_layers, bp->hidden_size, bp->num_heads,
              bp->num_kv_heads, bp->head_dim, bp->vocab_size, dtype_name(bp->dtype));
@@ -559,6 +560,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .num_floor_blocks = plan->floor.num_places,
       .max_num_seqs = engine->options.max_num_seqs,
       .max_num_batched_tokens = engine->options.max_num_batched_tokens,
+      .num_ranks = MAX(bp->shard.size, 1),
       .primary_eos = bp->primary_eos,
       .num_stop_ids = num_stop_ids,
       .stop_ids = engine->stop_ids,
@@ -624,9 +626,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                           tokenizer_eos_id(engine->tokenizer), &engine->blueprint, error);
   }
   if (code) return code;
-  if (engine->options.comm != NULL)
-    engine->blueprint.shard =
-        (model_part_t){engine->options.comm->rank, engine->options.comm->size};
+  engine_take_part(engine);
   say_notes(engine);
   code = open_device(engine, error);
   if (!code) code = engine_choose_task(engine, error);

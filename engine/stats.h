@@ -46,10 +46,11 @@ typedef struct engine_stats {
   uint64_t
       awaited_rows; /* left out of such a step: their last token, which they need, was in flight */
   uint64_t sat_out; /* times that a request which decodes sat a step out for another client */
-  uint64_t queue_visits;           /* waiting requests met by arrivals, ends, deadlines */
-  double step_cost_ns[STEP_PARTS]; /* learned, by cost_term_t (cost.h) */
-  uint64_t last_step_ns;           /* end of the last step, monotonic clock; 0 = none yet */
-  bool busy;                       /* a request is in the engine */
+  uint64_t queue_visits;               /* waiting requests met by arrivals, ends, deadlines */
+  double step_cost_ns[STEP_PARTS];     /* learned, by cost_term_t (cost.h) */
+  uint64_t last_step_ns;               /* end of the last step, monotonic clock; 0 = none yet */
+  uint64_t exchanges, exchanged_bytes; /* between ranks: collectives, what rank 0 got by them */
+  bool busy;                           /* a request is in the engine */
 } engine_stats_t;
 
 /* What the engine thread is doing. In the last two phases the device works, or the call of the back

@@ -94,6 +94,12 @@ int ranks_start(const config_t *config, char *const *argv, comm_t **out, inferd_
   const char *rank = getenv(OWN_RANK);
   *out = NULL;
   if (rank != NULL) return join_started(rank, out, error);
+  const char *world = getenv("WORLD_SIZE"); /* torchrun brings no transport between its processes */
+  if (getenv("TORCHELASTIC_RUN_ID") != NULL && world != NULL && atoi(world) > 1)
+    return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                     "started by torchrun with WORLD_SIZE %d; ranks are started by "
+                     "--tensor-parallel-size on one host, or by mpirun",
+                     atoi(world));
   if (launched > 1 || (launched == 1 && asked > 1)) {
     if (asked != 0 && asked != launched)
       return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",

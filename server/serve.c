@@ -248,6 +248,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->model_dir = config->model;
   options->device = config->device;
   options->batch_invariant = config->batch_invariant;
+  options->add_ranks = strcmp(config->tensor_parallel_mode, "fast") == 0;
   options->isa = config->cpu_isa;
   options->num_threads = (int)config->threads;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;

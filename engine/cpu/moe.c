@@ -7,7 +7,7 @@
  * depend on other rows.
  *
  * On one of several ranks it computes the pairs of its own experts, which stand together, and gets
- * the outputs of the others (moe_t.cuts).
+ * the outputs of the others (moe_t.cuts), or leaves these out (moe_t.sums_own).
  *
  * Bytes moved: the weights of every expert that any row chose, once per MOE_ROWS rows; bound by
  * memory bandwidth until about ten rows share an expert.
@@ -31,7 +31,7 @@ typedef struct mixing {
   float *out;                  /* [rows, h] */
   int32_t rows, num_active;
   int32_t first_expert, end_expert; /* that this rank has */
-  int64_t first_pair;               /* of these experts */
+  int64_t first_pair, end_pair;     /* of these experts */
   int64_t hidden;
 } mixing_t;
 
@@ -141,6 +141,7 @@ static void add_task(void *context, int64_t first, int64_t last, int worker) {
       memcpy(out, residual, (size_t)job->hidden * sizeof *out);
     for (int32_t j = 0; j < top_k; j++) {
       int64_t pair = job->space->place[row * top_k + j];
+      if (job->moe->sums_own && (pair < job->first_pair || pair >= job->end_pair)) continue;
       job->device->kernels->add_scaled(out, job->space->down + pair * job->hidden,
                                        job->space->shares[row * top_k + j], job->hidden);
     }
@@ -157,10 +158,12 @@ static void mix(mixing_t *job) {
   pool_run(pool, stage_task, job, job->rows, 1 + INLINE_ELEMENTS / (job->hidden * moe->top_k));
   pool_run(pool, up_task, job, job->num_active * moe->up->stack_panels, 1);
   job->first_pair = job->space->first[job->first_expert];
-  int64_t pairs = job->space->first[job->end_expert] - job->first_pair;
+  job->end_pair = job->space->first[job->end_expert];
+  int64_t pairs = job->end_pair - job->first_pair;
   pool_run(pool, activate_task, job, pairs, 1 + INLINE_ELEMENTS / 4 / moe->width);
   pool_run(pool, down_task, job, job->num_active * moe->down->stack_panels, 1);
-  if (moe->cuts != NULL) ranks_gather_pairs(job->device, job->space->first, moe->cuts, job->hidden);
+  if (moe->cuts != NULL && !moe->sums_own)
+    ranks_gather_pairs(job->device, job->space->first, moe->cuts, job->hidden);
   pool_run(pool, add_task, job, job->rows, 1 + INLINE_ELEMENTS / (job->hidden * moe->top_k));
 }
 

@@ -270,7 +270,7 @@ size_t quant_layout_panels(const weight_source_t *source, const weight_t *weight
 int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight,
                inferd_error_t *error) {
   size_t count = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
-  size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
+  size_t row_bytes = weight_scratch(source);
   if (!size_product(&scratch_bytes, (size_t)pool_num_threads(device->pool), PANEL_COLS, row_bytes))
     return no_memory(error, source->name, SIZE_MAX);
   quant_packing_t job = {.source = source, .weight = weight, .row_bytes = row_bytes};

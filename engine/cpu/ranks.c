@@ -69,6 +69,18 @@ static void cpu_gather_columns(device_t *device, act_t *out, const act_t *own,
   pool_run(device->pool, spread_task, &job, rows, 1 + INLINE_ELEMENTS / width);
 }
 
+static void cpu_reduce(device_t *device, act_t *out, act_t *sums, const act_t *residual,
+                       int32_t width, int32_t rows) {
+  const int64_t count = (int64_t)rows * width;
+  const float *from = FLOATS(residual), *whole = FLOATS(sums);
+  float *to = FLOATS(out);
+  if (comm_reduce(device->comm, FLOATS(sums), (size_t)count) != 0) return;
+  if (from == NULL)
+    memcpy(to, whole, (size_t)count * sizeof *to);
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = whole[i] + from[i];
+}
+
 /* Tokens stand in `gathered` by the rank that has their row, then in their order. */
 static void cpu_embed_rows(device_t *device, act_t *out, const weight_t *table, float scale,
                            const int32_t *cuts) {
@@ -120,5 +132,6 @@ void ranks_gather_pairs(device_t *device, const int32_t *first, const int32_t *c
 
 const rank_ops_t cpu_rank_ops = {.panel_rows = PANEL_COLS,
                                  .gather = cpu_gather_columns,
+                                 .reduce = cpu_reduce,
                                  .embed = cpu_embed_rows,
                                  .logits = cpu_gather_logits};

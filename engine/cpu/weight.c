@@ -185,12 +185,16 @@ static bool plain_panel_bytes(const weight_t *weight, weight_format_t format, si
                       1);
 }
 
+size_t weight_scratch(const weight_source_t *source) {
+  return ROUND_UP((size_t)MAX(source->cols, source->whole_cols) * 4, SCRATCH_ALIGN);
+}
+
 /* Allocates the panels of `weight` in `format` and fills them. Returns 0, an error, or 1 if the
  * values do not fit the format. */
 static int pack(device_t *device, const weight_source_t *source, weight_t *weight,
                 weight_format_t format, inferd_error_t *error) {
   size_t panels = (size_t)(weight->stack * weight->stack_panels), bytes, scratch_bytes;
-  size_t row_bytes = ROUND_UP((size_t)weight->cols * 4, SCRATCH_ALIGN);
+  size_t row_bytes = weight_scratch(source);
   weight->format = format;
   if (!plain_panel_bytes(weight, format, &weight->panel_bytes) ||
       !size_product(&bytes, panels, weight->panel_bytes, 1) ||

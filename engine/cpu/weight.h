@@ -38,6 +38,8 @@ size_t cpu_weight_bytes(const weight_source_t *source);
 int cpu_vector(device_t *device, const float *values, int64_t count, vector_t **out,
                inferd_error_t *error);
 
+/* Bytes that the loader may write for one row. */
+size_t weight_scratch(const weight_source_t *source);
 /* quant_pack.c: fills panels, size and layouts of a quantised weight whose shape is set. */
 int quant_pack(device_t *device, const weight_source_t *source, weight_t *weight,
                inferd_error_t *error);

@@ -3,7 +3,7 @@
  * Each rank makes the same calls in the same order, with the same sizes. A call moves host memory
  * and returns when its data may be used. Nobody waits for ever: a call fails when a rank has ended,
  * or after `limit_ns`. After the first failure every call fails at once with the same error, and
- * the other ranks' calls fail too. One thread at a time; no call allocates but comm_reduce's first.
+ * the other ranks' calls fail too. One thread at a time; no call allocates.
  * NULL stands for a process that runs alone.
  */
 #ifndef INFERD_ENGINE_DEVICE_COMM_H
@@ -24,6 +24,8 @@ typedef struct comm_ops {
   /* Rank r has bytes [cuts[r], cuts[r + 1]) of `data`; afterwards rank `root` has all, -1: each. */
   int (*gather)(comm_t *comm, void *data, const size_t *cuts, int32_t root);
   int (*broadcast)(comm_t *comm, void *data, size_t bytes, int32_t root);
+  /* As comm_reduce; adds to comm->num_bytes what this rank gets of others. */
+  int (*reduce)(comm_t *comm, float *values, size_t count);
   int (*barrier)(comm_t *comm);
   /* The other ranks hear that this one fails. */
   void (*abandon)(comm_t *comm);
@@ -38,14 +40,13 @@ struct comm {
   uint64_t limit_ns;             /* of one call; 0 = as long as every rank lives */
   uint64_t num_calls, num_bytes; /* collectives so far, and what this rank got of others by them */
   inferd_error_t error;          /* code 0 = none has failed */
-  float *sums;                   /* of comm_reduce, owned */
 };
 
 int comm_gather(comm_t *comm, void *data, const size_t *cuts, int32_t root);
 int comm_broadcast(comm_t *comm, void *data, size_t bytes, int32_t root);
 int comm_barrier(comm_t *comm);
-/* values[i] = the sum over the ranks, added in their order: the same bits on each, and in each run.
- */
+/* values[i] = the sum over the ranks, added in their order: the same bits on each rank, in each run
+ * and over each implementation. */
 int comm_reduce(comm_t *comm, float *values, size_t count);
 /* Makes every later call of any rank fail, with this reason on this one. */
 void comm_abandon(comm_t *comm, const char *why);

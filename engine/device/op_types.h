@@ -132,8 +132,9 @@ typedef struct moe {
   const vector_t *router_bias;   /* [E] or NULL */
   const act_t *router_in;        /* [rows, h] what the router reads; NULL = what the experts read */
   const vector_t *share_factors; /* [E] of the shares of ROUTING_LOGITS, or NULL */
-  const int32_t *cuts;       /* rank_ops.h: up and down have the experts of this rank; or NULL */
-  const weight_t *up;        /* E x [2 I, h]: gate rows, then up rows; [I, h] if it is not gated */
+  const int32_t *cuts; /* rank_ops.h: up and down have the experts of this rank; or NULL */
+  bool sums_own;       /* with cuts: out has the sums over the experts of this rank, for `reduce` */
+  const weight_t *up;  /* E x [2 I, h]: gate rows, then up rows; [I, h] if it is not gated */
   const vector_t *up_bias;   /* [E, 2 I] or NULL */
   const weight_t *down;      /* E x [h, I] */
   const vector_t *down_bias; /* [E, h] or NULL */

@@ -1,9 +1,10 @@
 /* rank_ops.h: the part of the back end interface for a model that several ranks run together.
  *
- * A back end has all functions or none (ops_t.ranks is NULL). Each rank has some rows of a weight,
- * so it computes some columns of an output, its own; the functions exchange them over the comm_t
- * of device_options_t. They are step functions: a rank that fails is reported by `end`. `cuts`
- * [ranks + 1]: rank r has columns, or rows of a table, [cuts[r], cuts[r + 1]).
+ * A back end has all functions or none (ops_t.ranks is NULL). A rank has some rows of a weight, so
+ * it computes some columns of an output, its own; or some columns, so it computes a part of each
+ * sum. The functions exchange these over the comm_t of device_options_t. They are step functions: a
+ * rank that fails is reported by `end`. `cuts` [ranks + 1]: rank r has columns, or rows of a table,
+ * [cuts[r], cuts[r + 1]).
  */
 #ifndef INFERD_ENGINE_DEVICE_RANK_OPS_H
 #define INFERD_ENGINE_DEVICE_RANK_OPS_H
@@ -14,6 +15,7 @@
 /* Which part of a model this process has. */
 typedef struct model_part {
   int32_t rank, size; /* size 0 or 1 = all of it */
+  bool sums; /* what reads heads, inner values or experts is cut by columns: ranks add up sums */
 } model_part_t;
 
 typedef struct rank_ops {
@@ -24,6 +26,10 @@ typedef struct rank_ops {
    * bit for bit what one `linear` with the whole weight writes */
   void (*gather)(struct device *device, act_t *out, const act_t *own, const act_t *residual,
                  const int32_t *cuts, int32_t rows);
+  /* out[rows, width] = sums[rows, width] of every rank, added in the order of the ranks
+   * (+ residual[rows, width]; may be out). `sums` is overwritten. */
+  void (*reduce)(struct device *device, act_t *out, act_t *sums, const act_t *residual,
+                 int32_t width, int32_t rows);
   /* As ops_t.embed, of a table that has the rows of this rank. */
   void (*embed)(struct device *device, act_t *out, const weight_t *table, float scale,
                 const int32_t *cuts);

@@ -71,11 +71,13 @@ typedef struct group_scales {
 } group_scales_t;
 
 /* A matrix [rows, cols] as the loader offers it. `row` returns the `cols` elements (or the blocks)
- * of one row: a pointer into the mapped file, or into `scratch` (cols * 4 bytes, 64-byte aligned),
- * where it has gathered them. `row` is thread-safe, so a back end may pack with many threads. */
+ * of one row: a pointer into the mapped file, or into `scratch` (max(cols, whole_cols) * 4 bytes,
+ * 64-byte aligned), where it has gathered them. `row` is thread-safe, so a back end may pack with
+ * many threads. */
 typedef struct weight_source {
   const char *name; /* for messages */
   int64_t rows, cols;
+  int64_t whole_cols; /* of the stored rows where the matrix is some of their columns, else 0 */
   int32_t stack; /* number of stacked matrices (experts), of rows / stack rows each; 0 means 1 */
   weight_format_t format; /* of every row if row_format is NULL */
   dtype_t dtype;          /* of the elements if WEIGHT_PLAIN, else the type that products run in */

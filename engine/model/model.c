@@ -157,12 +157,14 @@ static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
   return 0;
 }
 
-/* Columns of the widest part that this rank computes, 0 = it has all. */
+/* Columns of the widest part that this rank computes, 0 = it has all. Parts of sums are as wide as
+ * the sums. */
 static int32_t own_width(const model_t *model) {
   const shard_cuts_t *cuts = &model->cuts;
   const int32_t rank = model->blueprint.shard.rank;
   int32_t width = cuts->hidden[rank + 1] - cuts->hidden[rank];
   if (!model->is_cut) return 0;
+  if (model->blueprint.shard.sums) return model->blueprint.hidden_size;
   width = MAX(width, cuts->mlp[rank + 1] - cuts->mlp[rank]);
   width = MAX(width, cuts->shared[rank + 1] - cuts->shared[rank]);
   return MAX(width, cuts->heads[rank + 1] - cuts->heads[rank]);
@@ -227,12 +229,34 @@ static void look_up(model_t *model, act_t *out) {
     model->ops->embed(model->device, out, model->embed, model->embed_scale);
 }
 
-/* out[rows, h] = a linear layer, of whose columns each rank computes some. */
+/* True when the ranks add up sums: a rank goes on with the heads and inner values that it has. */
+static bool adds_up(const model_t *model) {
+  return model->blueprint.shard.sums;
+}
+
+/* out[rows, h] = own of every rank (+ residual). */
+static void add_up(model_t *model, act_t *out, const act_t *residual, int32_t rows) {
+  model->ops->ranks->reduce(model->device, out, model->own, residual, model->blueprint.hidden_size,
+                            rows);
+}
+
+/* The bias of a layer of whose sums each rank has a part: one of them adds it. */
+static const vector_t *bias_once(const model_t *model, const vector_t *bias) {
+  return model->blueprint.shard.rank == 0 ? bias : NULL;
+}
+
+/* out[rows, h] = a linear layer, of which each rank computes some columns, or a part of the sums.
+ */
 static void cut_linear(model_t *model, act_t *out, const act_t *in, const weight_t *weight,
                        const vector_t *bias, const act_t *residual, int32_t rows) {
   const ops_t *ops = model->ops;
   if (!model->is_cut) {
     ops->linear(model->device, out, in, weight, bias, residual, rows);
+    return;
+  }
+  if (adds_up(model)) {
+    ops->linear(model->device, model->own, in, weight, bias_once(model, bias), NULL, rows);
+    add_up(model, out, residual, rows);
     return;
   }
   ops->linear(model->device, model->own, in, weight, bias, NULL, rows);
@@ -334,7 +358,7 @@ static void latent_attend(model_t *model, const layer_t *layer, const act_t *nor
                       &latent->attention);
 }
 
-/* attn[T, Hq D] = attention of the input. */
+/* attn[T, Hq D] = attention of the input; where ranks add up sums, of the heads of this rank. */
 static void attend(model_t *model, const layer_t *layer, const block_input_t *in, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
@@ -352,7 +376,8 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
       .norm = input.norm, .normed = input.normed, .weight = layer->qkv, .bias = layer->qkv_bias};
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, input.rows, &qkv, rows);
   multiply(model, model->qkv, layer->qkv_factors, attention_width(&layer->attention), rows);
-  act_t *out = model->is_cut ? model->own : model->attn;
+  const bool gathers = model->is_cut && !adds_up(model);
+  act_t *out = gathers ? model->own : model->attn;
   ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, out, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
@@ -361,7 +386,7 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
     ops->linear(device, model->attn_gate, input.rows, layer->attn_gate, NULL, NULL, rows);
     ops->state->gate(device, out, out, model->attn_gate, &gating, rows);
   }
-  if (model->is_cut) ops->ranks->gather(device, model->attn, out, NULL, model->cuts.heads, rows);
+  if (gathers) ops->ranks->gather(device, model->attn, out, NULL, model->cuts.heads, rows);
 }
 
 /* out[T, h] = residual[T, h] + projection of attn; NULL = no residual. */
@@ -415,13 +440,14 @@ static void token_block(model_t *model, const layer_t *layer, act_t *out, const 
     attention_block(model, layer, out, in, residual, rows);
 }
 
-/* act[T, width] = the inner values of the MLP of the input. */
+/* act[T, width] = the inner values of the MLP of the input; or those of this rank. */
 static void widen(model_t *model, const layer_t *layer, const block_input_t *in, int32_t width,
                   int32_t rows) {
   const shard_cuts_t *all = &model->cuts;
   const int32_t *cuts = layer->moe.num_experts > 0 ? all->shared : all->mlp;
   const int32_t rank = model->blueprint.shard.rank;
-  act_t *out = model->is_cut ? model->own : model->act;
+  const bool gathers = model->is_cut && !adds_up(model);
+  act_t *out = gathers ? model->own : model->act;
   if (model->is_cut) width = cuts[rank + 1] - cuts[rank];
   if (layer->up_factors != NULL) { /* between the projection and the activation */
     const fused_linear_t plain = {
@@ -441,7 +467,7 @@ static void widen(model_t *model, const layer_t *layer, const block_input_t *in,
                              .width = width,
                              .sums = model->up};
   fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, out, in->rows, &up, rows);
-  if (model->is_cut) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
+  if (gathers) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
 }
 
 /* out[T, h] = residual[T, h] + projection of act; NULL = no residual. */
@@ -457,9 +483,29 @@ static void dense_block(model_t *model, const layer_t *layer, act_t *out, const 
   narrow(model, layer, out, residual, rows);
 }
 
+/* own[T, h] = what this rank has of the sums of its experts and of the shared ones. */
+static void expert_sums(model_t *model, const layer_t *layer, const act_t *in, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const block_input_t input = {.rows = in};
+  const vector_t *bias = bias_once(model, layer->down_bias);
+  moe_t moe = layer->moe;
+  moe.sums_own = true;
+  ops->moe(device, model->own, in, NULL, &moe, rows);
+  if (layer->up == NULL) return;
+  widen(model, layer, &input, model->blueprint.shared_size, rows);
+  if (layer->shared == NULL) {
+    ops->linear(device, model->own, model->act, layer->down, bias, model->own, rows);
+    return;
+  }
+  ops->linear(device, model->shared, model->act, layer->down, bias, NULL, rows);
+  ops->linear(device, model->gate, in, layer->shared, NULL, NULL, rows);
+  ops->gated_add(device, model->own, model->shared, model->gate, model->own,
+                 model->blueprint.hidden_size, rows);
+}
+
 /* The same for a mixture of experts; the output of shared experts, which may be gated, is added
- * first. Several
- * operations read the norm of the input, so the norm is an operation of its own. */
+ * first. Several operations read the norm of the input, so the norm is an operation of its own. */
 static void expert_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                          const act_t *residual, int32_t rows) {
   const ops_t *ops = model->ops;
@@ -467,6 +513,11 @@ static void expert_block(model_t *model, const layer_t *layer, act_t *out, const
   const blueprint_t *bp = &model->blueprint;
   const block_input_t normed = {.rows = in->norm != NULL ? in->normed : in->rows};
   if (in->norm != NULL) ops->norm(device, in->normed, in->rows, NULL, in->norm, rows);
+  if (adds_up(model)) {
+    expert_sums(model, layer, normed.rows, rows);
+    add_up(model, out, residual, rows);
+    return;
+  }
   if (layer->shared != NULL) {
     dense_block(model, layer, model->shared, &normed, NULL, bp->shared_size, rows);
     ops->linear(device, model->gate, normed.rows, layer->shared, NULL, NULL, rows);

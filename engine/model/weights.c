@@ -455,7 +455,7 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
     weight_source_t quantised = source;
     if (loader->options->quantise_q8 && quantise_suits(loader->ops, &source))
       quantised = quantise_q8_0(&source);
-    if (rows.num_pieces > 0)
+    if (!shard_is_whole(loader->blueprint))
       code = shard_source_cut(&rows, loader->ops->ranks->panel_rows, &whole, &quantised, error);
     if (code == 0 && loader->planned != NULL) {
       *loader->planned += source_bytes(loader->ops, &quantised);

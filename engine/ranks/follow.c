@@ -7,6 +7,7 @@
 #include "engine/ranks/follow.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/util.h"
 #include "engine/model/shard/shard.h"
 #include "engine/ranks/ranks.h"
 
@@ -19,12 +20,25 @@ static int refuse(const engine_t *engine, const char *param, const char *what,
                   inferd_error_t *error) {
   return error_set(error, ERR_CONFIGURATION, param,
                    "tensor_parallel_size is %d; %s run on one rank only: use 1",
-                   engine->options.comm->size, what);
+                   engine->blueprint.shard.size, what);
+}
+
+size_t engine_local_ranks(const engine_t *engine) {
+  const comm_t *comm = engine->options.comm;
+  return (size_t)MAX(comm != NULL ? comm->local_size : engine->options.planned_ranks, 1);
+}
+
+void engine_take_part(engine_t *engine) {
+  const comm_t *comm = engine->options.comm;
+  const int32_t ranks = comm != NULL ? comm->size : engine->options.planned_ranks;
+  if (ranks > 1)
+    engine->blueprint.shard = (model_part_t){
+        .rank = comm != NULL ? comm->rank : 0, .size = ranks, .sums = engine->options.add_ranks};
 }
 
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
-  if (options->comm == NULL) return 0;
+  if (shard_is_whole(&engine->blueprint)) return 0;
   if (options->max_loras > 0) return refuse(engine, "enable_lora", "adapters", error);
   if (options->draft_model_dir != NULL)
     return refuse(engine, "speculative_model", "draft models", error);
@@ -42,6 +56,7 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
       .weights_hash = model_hash(engine->model),
       .max_model_len = max_model_len,
       .num_blocks = kv->num_blocks,
+      .sums = engine->options.add_ranks,
       .limits = {.tokens_max = engine->options.max_num_batched_tokens,
                  .reqs_max = engine->options.max_num_seqs,
                  .num_groups = 1 + engine->blueprint.window_groups,
@@ -52,11 +67,17 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
   if (code == 0) code = packets_new(comm, &view.limits, &engine->packets, error);
   if (code != 0) return code;
   comm->limit_ns = engine->options.rank_limit_ns;
-  engine_say(engine, "ranks     %d over %s, heads %d/%d of %d/%d here; exact: each has whole sums",
-             comm->size, comm->ops->name, shard_heads(&engine->blueprint),
-             shard_kv_heads(&engine->blueprint, engine->blueprint.num_kv_heads),
-             engine->blueprint.num_heads, engine->blueprint.num_kv_heads);
   return 0;
+}
+
+void engine_say_ranks(engine_t *engine) {
+  const comm_t *comm = engine->options.comm;
+  const blueprint_t *bp = &engine->blueprint;
+  if (shard_is_whole(bp)) return;
+  engine_say(engine, "ranks     %d over %s, heads %d/%d of %d/%d here; %s", bp->shard.size,
+             comm != NULL ? comm->ops->name : "shared memory or MPI", shard_heads(bp),
+             shard_kv_heads(bp, bp->num_kv_heads), bp->num_heads, bp->num_kv_heads,
+             bp->shard.sums ? "fast: each has parts of sums" : "exact: each has whole sums");
 }
 
 /* ---- rank 0 ---- */

@@ -6,11 +6,17 @@
 
 #include "engine/internal.h"
 
+/* When the blueprint is read: notes which part of the model this process has. */
+void engine_take_part(engine_t *engine);
 /* At start: refuses by name what runs on one rank only. */
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error);
+/* How many share the memory of this host; at least 1. */
+size_t engine_local_ranks(const engine_t *engine);
 /* Waits for the other ranks, and makes the packets. */
 int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
                       inferd_error_t *error);
+/* Logs how many ranks there are, their heads, and how they are cut. */
+void engine_say_ranks(engine_t *engine);
 /* Rank 0, nothing without others: each launch; that it has none; that it ends. */
 void engine_send_step(engine_t *engine, const batch_t *batch);
 int engine_send_idle(engine_t *engine, inferd_error_t *error);

@@ -197,6 +197,36 @@ static int shared_broadcast(comm_t *comm, void *data, size_t bytes, int32_t root
   return code;
 }
 
+static void add_part(float *restrict sums, const float *restrict part, size_t count, bool first) {
+  if (first)
+    memcpy(sums, part, count * sizeof *sums);
+  else
+    for (size_t i = 0; i < count; i++) sums[i] += part[i];
+}
+
+/* Each rank adds up what all have written, in the order of the ranks. */
+static int shared_reduce(comm_t *comm, float *values, size_t count) {
+  enum { PIECE = SLOT_BYTES / sizeof(float) };
+  shared_t *shared = (shared_t *)comm;
+  uint64_t began_ns = 0;
+  int code = 0;
+  comm->num_bytes += (size_t)(comm->size - 1) * count * sizeof *values;
+  for (size_t first = 0; first < count && code == 0; first += PIECE) {
+    const size_t some = MIN(count - first, (size_t)PIECE);
+    float *sums = values + first;
+    code = await_all(shared, shared->phase++, &began_ns);
+    if (code != 0) break;
+    memcpy(slot_of(shared, comm->rank), sums, some * sizeof *sums);
+    enter(shared);
+    for (int32_t r = 0; r < comm->size && code == 0; r++) {
+      const float *part = (const float *)(const void *)slot_of(shared, r);
+      if (r != comm->rank) code = await(shared, r, shared->phase, &began_ns);
+      if (code == 0) add_part(sums, part, some, r == 0);
+    }
+  }
+  return code;
+}
+
 static void shared_abandon(comm_t *comm) {
   shared_t *shared = (shared_t *)comm;
   int32_t none = 0;
@@ -214,6 +244,7 @@ static void shared_close(comm_t *comm) {
 static const comm_ops_t shared_ops = {.name = "shared memory",
                                       .gather = shared_gather,
                                       .broadcast = shared_broadcast,
+                                      .reduce = shared_reduce,
                                       .barrier = shared_barrier,
                                       .abandon = shared_abandon,
                                       .close = shared_close};

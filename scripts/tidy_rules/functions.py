@@ -27,7 +27,6 @@ FOR_OTHERS = {
     "bench_percentile": "a test of inferd-bench's figures",
     "auth_comparisons": "a test counts the digests that a check of a key compares",
     "comm_barrier": "tests of ranks that stay away or fail",
-    "comm_reduce": "of layers that are cut by columns, of which so far a test asks",
     "inferd_mpi_open": "the daemon looks it up in inferd-mpi.so by its name",
     "address_split": "a test of inferd-bench's addresses",
 }

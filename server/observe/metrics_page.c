@@ -175,18 +175,14 @@ static void histogram_samples(page_t *page, const char *name, const char *labels
 
 static void print_histogram(page_t *page, metric_id_t id, const histogram_t *histogram) {
   const metric_t *metric = &families[id];
-  double context = page->info != NULL ? page->info->max_model_len : 1;
-  if (page->own && metric->name != NULL) {
-    double most = metric->bounds == &bounds_tokens ? context : 1e300;
-    own_family(page, id);
-    histogram_samples(page, metric->name, page->metrics->labels, "", histogram, metric->bounds,
-                      most);
-  }
-  if (page->vllm && metric->alias != NULL) {
-    double most = metric->alias_bounds == &bounds_tokens ? context : 1e300;
-    vllm_family(page, id);
-    histogram_samples(page, metric->alias, page->metrics->vllm_labels, "", histogram,
-                      metric->alias_bounds, most);
+  const double context = page->info != NULL ? page->info->max_model_len : 1;
+  for (int vllm = 0; vllm < 2; vllm++) {
+    const char *name = vllm ? metric->alias : metric->name;
+    const bounds_t *bounds = vllm ? metric->alias_bounds : metric->bounds;
+    if (name == NULL || !(vllm ? page->vllm : page->own)) continue;
+    family(page, metric, name);
+    histogram_samples(page, name, vllm ? page->metrics->vllm_labels : page->metrics->labels, "",
+                      histogram, bounds, bounds == &bounds_tokens ? context : 1e300);
   }
 }
 
@@ -238,6 +234,15 @@ static void print_kv(page_t *page) {
   value_of(page, METRIC_cpu_usage, (double)stats->host_blocks_used / page->info->num_host_blocks);
 }
 
+static void print_ranks(page_t *page) {
+  const bool fast = strcmp(page->metrics->server->config->tensor_parallel_mode, "fast") == 0;
+  if (page->info->num_ranks == 1 || !page->own) return;
+  own_family(page, METRIC_ranks);
+  own_sample(page, METRIC_ranks, fast ? "mode=\"fast\"" : "mode=\"exact\"", page->info->num_ranks);
+  value_of(page, METRIC_rank_exchanges, (double)page->stats.exchanges);
+  value_of(page, METRIC_rank_bytes, (double)page->stats.exchanged_bytes);
+}
+
 static void print_lanes(page_t *page) {
   static const char *const names[LANE_KINDS] = {"light", "heavy"};
   char labels[64];
@@ -275,20 +280,19 @@ static void print_cache_config(page_t *page) {
   const engine_info_t *info = page->info;
   const config_t *config = page->metrics->server->config;
   char own[256], vllm[256];
-  int32_t usable = info->num_blocks - 1;
+  const int usable = info->num_blocks - 1;
   int64_t tokens = info->kv_tokens;
-  const char *caching = config->enable_prefix_caching ? "True" : "False";
   snprintf(own, sizeof own,
            "block_size=\"%d\",num_gpu_blocks=\"%d\",dtype=\"%s\",kv_cache_size_tokens=\"%lld\","
            "kv_cache_max_concurrency=\"%.2f\",prefix_caching=\"%s\"",
-           (int)info->block_size, (int)usable, info->dtype, (long long)tokens,
+           (int)info->block_size, usable, info->dtype, (long long)tokens,
            (double)tokens / info->max_model_len, config->enable_prefix_caching ? "true" : "false");
   snprintf(vllm, sizeof vllm,
            "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\","
            "enable_prefix_caching=\"%s\",gpu_memory_utilization=\"%g\"",
-           (int)info->block_size, (int)usable,
+           (int)info->block_size, usable,
            strcmp(config->kv_cache_dtype, "auto") == 0 ? info->dtype : config->kv_cache_dtype,
-           caching, config->memory);
+           config->enable_prefix_caching ? "True" : "False", config->memory);
   if (page->own) {
     own_family(page, METRIC_cache_config);
     own_sample(page, METRIC_cache_config, own, 1);
@@ -307,9 +311,8 @@ static void print_load(page_t *page) {
   values_of(page, METRIC_waiting_by_reason, 2,
             (const char *const[]){"reason=\"capacity\"", "reason=\"deferred\""},
             (const double[]){stats->num_waiting - stats->num_held, stats->num_held});
-  if (page->info != NULL && page->info->num_host_blocks > 0) {
+  if (page->info != NULL && page->info->num_host_blocks > 0)
     value_of(page, METRIC_swapped, stats->num_swapped);
-  }
   value_of(page, METRIC_waiting_tokens, (double)stats->waiting_tokens);
   value_of(page, METRIC_last_step_age,
            (double)health_stall_ns(page->metrics->server, page->now_ns) * 1e-9);
@@ -322,8 +325,7 @@ static void print_load(page_t *page) {
     snprintf(label, sizeof label, "verdict=\"%s\"", health_verdict_names[i]);
     own_sample(page, METRIC_watchdog, label, i == (int)verdict);
   }
-  int64_t tokens = config->max_queue_tokens;
-  if (tokens == 0) tokens = 4 * page->info->kv_tokens;
+  const int64_t most = config->max_queue_tokens, tokens = most ? most : 4 * page->info->kv_tokens;
   own_family(page, METRIC_queue_limit);
   own_sample(page, METRIC_queue_limit, "unit=\"requests\"", (double)config->max_queue_requests);
   own_sample(page, METRIC_queue_limit, "unit=\"tokens\"", (double)tokens);
@@ -345,9 +347,8 @@ static void print_loras(page_t *page, const lora_usage_t *loras) {
   add_label(&labels, ",waiting_lora_adapters", &loras->waiting);
   buffer_char(&labels, '\0');
   const double changed = (double)loras->changed_s;
-  if (!labels.failed) {
+  if (!labels.failed)
     values_of(page, METRIC_lora_requests, 1, (const char *const[]){labels.data}, &changed);
-  }
   buffer_free(&labels);
 }
 
@@ -363,15 +364,13 @@ static void print_finished(page_t *page) {
               {"finished_reason=\"repetition\"", 0}};
   if (page->own) {
     own_family(page, METRIC_finished);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
       own_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
-    }
   }
   if (page->vllm) { /* vLLM counts aborts and errors here too, and has a fifth reason */
     vllm_family(page, METRIC_finished);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++)
       vllm_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
-    }
   }
 }
 
@@ -663,6 +662,7 @@ static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
     engine_stats(server->engine, &page.stats);
     print_load(&page);
     print_loras(&page, loras);
+    print_ranks(&page);
     print_lanes(&page);
     print_memory(&page);
     print_kv(&page);

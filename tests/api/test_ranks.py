@@ -19,6 +19,7 @@ SMALL = ("--load-format", "dummy", "--seed", "5", "--kv-cache-bytes", "64MiB",
          "--max-num-batched-tokens", "64", "--skip-tokenizer-init")
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe -n"
 EMBEDDINGS = sorted(p.parent for p in (ROOT / "tests/vectors/embeddings").glob("*/expected.json"))
+WITH_MPI = os.environ.get("INFERD_TEST_FLAVOUR", "plain") == "plain"  # MPI has no sanitizers
 KILLS = int(os.environ.get("INFERD_TEST_KILLS", "6"))
 
 
@@ -119,6 +120,50 @@ def test_ranks_of_mpirun_have_the_same_bits(inferd, alone, dense, mixture, kind,
     assert server.wait_exit(60) == 0, server.log()
 
 
+def expect_near(one, many):
+    """Greedy tokens up to a near draw, with logprobs that rounding explains."""
+    compared = 0
+    for i in range(0, len(one), 3):
+        a, b = one[i][0]["logprobs"], many[i][0]["logprobs"]
+        for best, mine, other in zip(a["top_logprobs"], a["token_logprobs"], b["token_logprobs"]):
+            first, second = sorted(best.values(), reverse=True)[:2]
+            if first - second < 0.04:
+                break
+            assert abs(mine - other) < 0.02, (i, mine, other)
+            compared += 1
+    assert compared > 10, compared
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("kind", ["dense", "mixture"])
+def test_fast_ranks_have_the_same_bits_over_both_transports(inferd, alone, dense, mixture, kind,
+                                                            size):
+    model = dense if kind == "dense" else mixture
+    found = []
+    for by_mpi in (False, True)[:1 + WITH_MPI]:
+        shell = {"shell": f'exec {MPIRUN} {size} "$@"'} if by_mpi else {}
+        server = Server(inferd, model, *SMALL, "--tensor-parallel-mode", "fast",
+                        *(() if by_mpi else ("--tensor-parallel-size", size)), **shell)
+        found.append(answers(server))
+        assert "fast: each has parts of sums" in server.log()
+        assert f'mode="fast"}} {size}\n' in server.get("/metrics").body.decode()
+        ranks = children(server.process.pid)
+        first = next(pid for pid in ranks if rank_of(pid) == 0) if by_mpi else server.process.pid
+        os.kill(first, signal.SIGTERM)
+        assert server.wait_exit(60) == 0, server.log()
+    assert found[0] == found[-1]
+    expect_near(json.loads(alone[model]), json.loads(found[0]))
+
+
+def test_check_plans_for_ranks(inferd, dense):
+    answer = run(inferd, "check", dense, *SMALL, "--tensor-parallel-size", 3,
+                 "--tensor-parallel-mode", "fast")
+    assert answer.returncode == 0 and "ranks     3 over" in answer.stdout, answer.stdout
+    assert "fast: each has parts of sums" in answer.stdout
+    answer = run(inferd, "check", dense, *SMALL, "--tensor-parallel-size", 11)
+    assert answer.returncode == 78 and "at most 10" in answer.stdout, answer.stdout
+
+
 def test_constraints_and_beams_have_the_same_bits(start):
     bodies = [{"guided_regex": "[a-z]{6,9}", "seed": 4},
               {"guided_json": {"type": "object"}, "seed": 2},
@@ -198,6 +243,9 @@ def test_what_does_not_go_with_ranks_is_named(inferd, dense):
     assert answer.returncode == 78 and "adapters run on one rank only" in answer.stdout
     answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 65, "--port", 0)
     assert answer.returncode == 64, answer.stdout
+    torchrun = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0"}
+    answer = run(inferd, "serve", dense, *SMALL, "--port", 0, env=torchrun)
+    assert answer.returncode == 78 and "started by torchrun" in answer.stdout, answer.stdout
 
 
 class Load:
@@ -235,7 +283,8 @@ class Load:
 def test_a_killed_rank_ends_all_and_a_restart_serves(inferd, dense, alone):
     source = random.Random(os.environ.get("INFERD_TEST_SEED", "ranks"))
     for _ in range(KILLS):
-        server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 3)
+        server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 3,
+                        "--tensor-parallel-mode", source.choice(["exact", "fast"]))
         everyone = [server.process.pid, *children(server.process.pid)]
         victim = source.randrange(3)
         load = Load(server)

@@ -53,7 +53,7 @@ static void *exchange(void *context) {
 
 Test(comm, every_byte_arrives, .timeout = 120) {
   for (int32_t size = 2; size <= SIZES; size++) {
-    member_t members[SIZES];
+    static member_t members[SIZES];
     members_start(members, size, exchange);
     members_join(members, size);
     for (int32_t r = 0; r < size; r++) {
@@ -68,20 +68,24 @@ static float term(int32_t rank, size_t i) {
   return (float)((i * 37 + (size_t)rank * 101) % 1009) * 1e-3f + (rank == 1 ? 1e6f : 0.0f);
 }
 
+/* The first `count` values are summed, twice: no call reads what another left. */
 static void *add_up(void *context) {
+  static const size_t counts[] = {1000, SUMS};
   member_t *own = context;
-  for (size_t i = 0; i < 1000; i++) own->sums[i] = term(own->comm->rank, i);
-  own->code = comm_reduce(own->comm, own->sums, 1000);
+  for (int round = 0; round < 2; round++) {
+    for (size_t i = 0; i < counts[round]; i++) own->sums[i] = term(own->comm->rank, i);
+    own->code = comm_reduce(own->comm, own->sums, counts[round]);
+  }
   return NULL;
 }
 
 Test(comm, sums_are_added_in_the_order_of_the_ranks, .timeout = 60) {
-  member_t members[4];
+  static member_t members[4];
   members_start(members, 4, add_up);
   members_join(members, 4);
   for (int32_t r = 0; r < 4; r++) {
     ASSERT_EQ(members[r].code, 0);
-    for (size_t i = 0; i < 1000; i++) {
+    for (size_t i = 0; i < SUMS; i++) {
       float want = term(0, i);
       for (int32_t k = 1; k < 4; k++) want += term(k, i);
       cr_assert(memcmp(&members[r].sums[i], &want, sizeof want) == 0, "rank %d, sum %zu", r, i);
@@ -99,7 +103,7 @@ static void *stay_away(void *context) {
 }
 
 Test(comm, a_rank_that_does_not_answer_fails_the_call_at_the_limit, .timeout = 60) {
-  member_t members[3];
+  static member_t members[3];
   const uint64_t began_ns = clock_now_ns();
   members_start(members, 3, stay_away);
   members_join(members, 3);
@@ -124,7 +128,7 @@ static void *leave_early(void *context) {
 }
 
 Test(comm, a_failure_of_one_rank_reaches_all, .timeout = 60) {
-  member_t members[3];
+  static member_t members[3];
   members_start(members, 3, leave_early);
   members_join(members, 3);
   for (int32_t r = 0; r < 3; r++) {

@@ -8,7 +8,7 @@
 #include "engine/model/shard/shard.h"
 #include "engine/ranks/ranks.h"
 #include "engine/ranks/shared.h"
-#include "tests/engine/client.h"
+#include "tests/engine/crew.h"
 #include "tests/engine/schedule/swap_double.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -18,20 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { JOBS = 12, VOCAB = 64, SIZE_MAX_TESTED = 4 };
-
-typedef struct follower {
-  pthread_t thread;
-  engine_options_t options;
-  int code;
-  inferd_error_t error;
-} follower_t;
-
-static void *follow(void *context) {
-  follower_t *follower = context;
-  follower->code = engine_follow(&follower->options, &follower->error);
-  return NULL;
-}
+enum { JOBS = 12, VOCAB = 64 };
 
 static void make_jobs(client_t *c) {
   const int context = engine_info(c->engine)->max_model_len,
@@ -48,79 +35,13 @@ static void make_jobs(client_t *c) {
   }
 }
 
-typedef struct crew {
-  comm_t *comms[SIZE_MAX_TESTED];
-  follower_t followers[SIZE_MAX_TESTED];
-  int32_t size;
-} crew_t;
-
-/* Starts the ranks from 1 on. Returns the options of rank 0. */
-static engine_options_t crew_start(crew_t *crew, engine_options_t options, int32_t size) {
-  inferd_error_t error = {0};
-  int fd = -1;
-  *crew = (crew_t){.size = size};
-  ASSERT_EQ_FOR(shared_make(size, &fd, &error), 0, "%s", error.message);
-  for (int32_t r = 0; r < size; r++)
-    ASSERT_EQ_FOR(shared_join(fd, r, &crew->comms[r], &error), 0, "%s", error.message);
-  close(fd);
-  options.num_threads = 1;
-  options.rank_limit_ns = 60000000000u;
-  for (int32_t r = 1; r < size; r++) {
-    follower_t *follower = &crew->followers[r];
-    follower->options = options;
-    follower->options.comm = crew->comms[r];
-    ASSERT_EQ(pthread_create(&follower->thread, NULL, follow, follower), 0);
-  }
-  options.comm = crew->comms[0];
-  return options;
-}
-
-/* When the engine of rank 0 has stopped: what each follower returned is `code`. */
-static void crew_end(crew_t *crew, int code, const char *name) {
-  for (int32_t r = 1; r < crew->size; r++) {
-    pthread_join(crew->followers[r].thread, NULL);
-    if (code == 0)
-      ASSERT_EQ_FOR(crew->followers[r].code, 0, "%s, rank %d: %s", name, r,
-                    crew->followers[r].error.message);
-    else
-      cr_assert(crew->followers[r].code != 0, "%s: rank %d has not failed", name, r);
-  }
-  for (int32_t r = 0; r < crew->size; r++) comm_close(crew->comms[r]);
-}
-
-/* The jobs by `size` ranks. */
-static client_t *run_on(engine_options_t options, int32_t size, const char *name) {
-  crew_t crew;
-  options = crew_start(&crew, options, size);
-  client_t *client = client_run_all(&options, make_jobs);
-  client_check_idle(client);
-  engine_stop(client->engine);
-  cr_assert(crew.comms[0]->num_calls > 0, "%s: the ranks exchanged nothing", name);
-  crew_end(&crew, 0, name);
-  return client;
-}
-
-/* With the weights of its files, or random ones where only config.json is kept. */
-static engine_options_t options_of(const char *model, bool as_bf16) {
-  static char dir[256], file[300];
-  engine_options_t o = client_options(&ops_cpu);
-  snprintf(dir, sizeof dir, "tests/vectors/models/%s", model);
-  snprintf(file, sizeof file, "%s/model.safetensors", dir);
-  o.model_dir = dir;
-  o.dummy_weights = strncmp(model, "gguf", 4) != 0 && access(file, R_OK) != 0;
-  o.skip_tokenizer = true;
-  if (as_bf16) o.dtype = "bfloat16"; /* quantised panels: a float32 run decodes them */
-  o.max_num_batched_tokens = 40;
-  return o;
-}
-
 static void check_options(engine_options_t o, const char *model, int32_t least, int32_t most) {
   o.num_threads = 1;
   client_t *alone = client_run_all(&o, make_jobs);
   for (int32_t size = least; size <= most; size++) {
     char name[320];
     snprintf(name, sizeof name, "%s on %d ranks", model, size);
-    client_t *client = run_on(o, size, name);
+    client_t *client = crew_run(o, size, make_jobs, name);
     client_expect_same(alone, client, name);
     client_free(client);
   }
@@ -128,7 +49,7 @@ static void check_options(engine_options_t o, const char *model, int32_t least, 
 }
 
 static void check_sizes(const char *model, int32_t least, int32_t most, bool as_bf16) {
-  check_options(options_of(model, as_bf16), model, least, most);
+  check_options(crew_options(model, as_bf16), model, least, most);
 }
 
 /* By 2 to `most` ranks, as far as the heads reach. */
@@ -173,16 +94,16 @@ Test(ranks, quantised_weights, .timeout = 600) {
 
 /* What changes the steps, the weights or the cache, and is not refused. */
 Test(ranks, options_of_one_rank, .timeout = 300) {
-  engine_options_t o = options_of("qwen3-g8-bf16", false);
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
   o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3};
   check_options(o, "drafts", 2, 3);
-  o = options_of("qwen3-g8-bf16", false);
+  o = crew_options("qwen3-g8-bf16", false);
   o.num_blocks = 24, o.max_model_len = 128;
   check_options(o, "few blocks", 2, 3);
-  o = options_of("qwen3-g8-bf16", false);
+  o = crew_options("qwen3-g8-bf16", false);
   o.kv_int8 = true;
   check_options(o, "a cache of 8 bits", 2, 3);
-  o = options_of("qwen3-g8-bf16", false);
+  o = crew_options("qwen3-g8-bf16", false);
   o.quantise_q8 = true;
   check_options(o, "weights of 8 bits", 2, 3);
 }
@@ -194,7 +115,7 @@ Test(ranks, automatic_swap_space_stays_off, .timeout = 60) {
   crew_t crew;
   ops = *swap_double_ops();
   ops.separate_memory = true;
-  engine_options_t o = options_of("llama-f16", false);
+  engine_options_t o = crew_options("llama-f16", false);
   o.ops = &ops;
   client_t *client = client_new(&o);
   cr_assert(engine_info(client->engine)->num_host_blocks > 0, "one rank has no swap space");
@@ -228,30 +149,30 @@ static void expect_refusal(engine_options_t options, const char *what) {
 }
 
 Test(ranks, what_runs_on_one_rank_only_is_refused_by_name, .timeout = 60) {
-  expect_refusal(options_of("state-lfm2", false), "layers with a state");
-  expect_refusal(options_of("latent-deepseek-v3", false), "latent attention");
-  expect_refusal(options_of("gemma4-e", false), "layers of two kinds");
-  expect_refusal(options_of("olmo2", false), "norms over all heads together");
-  expect_refusal(options_of("gguf-llama-iq", true), "several quantised formats");
-  engine_options_t o = options_of("llama-f16", false);
+  expect_refusal(crew_options("state-lfm2", false), "layers with a state");
+  expect_refusal(crew_options("latent-deepseek-v3", false), "latent attention");
+  expect_refusal(crew_options("gemma4-e", false), "layers of two kinds");
+  expect_refusal(crew_options("olmo2", false), "norms over all heads together");
+  expect_refusal(crew_options("gguf-llama-iq", true), "several quantised formats");
+  engine_options_t o = crew_options("llama-f16", false);
   o.max_loras = 1, o.max_lora_rank = 8;
   expect_refusal(o, "adapters");
-  o = options_of("llama-f16", false);
+  o = crew_options("llama-f16", false);
   o.draft_model_dir = o.model_dir, o.draft.tokens_max = 3;
   expect_refusal(o, "draft models");
-  o = options_of("llama-f16", false);
+  o = crew_options("llama-f16", false);
   o.swap_space_bytes = 1 << 20;
   expect_refusal(o, "swapped requests");
-  o = options_of("llama-f16", false);
+  o = crew_options("llama-f16", false);
   o.prefix_cache_file = "/tmp/no_such_prefix_cache";
   expect_refusal(o, "floors of the prefix cache");
-  o = options_of("llama-f16", false);
+  o = crew_options("llama-f16", false);
   o.prefix_cache_bytes = 1 << 20;
   expect_refusal(o, "floors of the prefix cache");
   static ops_t without; /* as a GPU */
   without = ops_cpu;
   without.ranks = NULL;
-  o = options_of("llama-f16", false);
+  o = crew_options("llama-f16", false);
   o.ops = &without;
   expect_refusal(o, "cpu runs a model on one rank only");
 }
@@ -266,8 +187,8 @@ Test(ranks, every_model_is_exact_or_refused_by_name, .timeout = 900) {
     if (entry->d_name[0] == '.') continue;
     const bool quantised =
         strncmp(entry->d_name, "gguf", 4) == 0 || strncmp(entry->d_name, "packed", 6) == 0;
-    engine_options_t o = options_of(entry->d_name, quantised);
-    int32_t size = SIZE_MAX_TESTED;
+    engine_options_t o = crew_options(entry->d_name, quantised);
+    int32_t size = CREW_MAX;
     const char *why = refusal(o, size);
     while (why[0] != '\0' && --size > 1) {
       cr_assert(strstr(why, "tensor_parallel_size") != NULL, "%s: %s", entry->d_name, why);
@@ -291,7 +212,7 @@ static void seven_tokens(client_t *c) {
 Test(ranks, what_is_exchanged_is_what_the_page_says, .timeout = 60) {
   enum { TOKENS = 11, STEPS = 7 };
   crew_t crew;
-  engine_options_t options = options_of("llama-f16", false);
+  engine_options_t options = crew_options("llama-f16", false);
   options.enable_prefix_caching = false;
   options = crew_start(&crew, options, 2);
   client_t *client = client_new(&options);
@@ -338,7 +259,7 @@ static void *desert(void *context) {
 }
 
 Test(ranks, a_rank_that_fails_while_the_others_load_fails_the_start, .timeout = 60) {
-  engine_options_t options = options_of("llama-f16", false);
+  engine_options_t options = crew_options("llama-f16", false);
   engine_t *engine = NULL;
   inferd_error_t error = {0};
   comm_t *comms[2] = {0};
@@ -368,7 +289,7 @@ static void one_job(client_t *c) {
 
 Test(ranks, requests_fail_when_a_rank_is_lost, .timeout = 60) {
   crew_t crew;
-  engine_options_t options = crew_start(&crew, options_of("llama-f16", false), 2);
+  engine_options_t options = crew_start(&crew, crew_options("llama-f16", false), 2);
   client_t *client = client_new(&options);
   one_job(client);
   job_t *job = &client->jobs[0];

@@ -1,4 +1,4 @@
-/* shard.c: the arithmetic of the cuts, and sources that have some rows of another.
+/* shard.c: the arithmetic of the cuts, and sources that have some rows or columns of another.
  *
  * Engine thread while a model loads, and the back end's threads in row(). Reads nothing itself.
  */
@@ -6,17 +6,27 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/quant/quant.h"
 
 #include <string.h>
 
 /* A cut at a multiple of it fills whole panels on every back end; a smaller unit where there are
- * few columns for the ranks. */
-enum { CUT_UNIT = 256 };
+ * few columns for the ranks, as long as it holds whole blocks of weights. */
+enum { CUT_UNIT = 256, GGUF_COLS = 256, GROUP_COLS = 128 };
 
-static void cut(int64_t total, int32_t size, int32_t *cuts) {
+static void cut(int64_t total, int32_t size, int64_t block, int32_t *cuts) {
   int64_t unit = CUT_UNIT;
-  while (unit > 1 && (total % unit != 0 || total / unit < 4 * (int64_t)size)) unit /= 2;
+  while (unit > 1 && (total % unit != 0 || total / unit < size ||
+                      (unit > block && total / unit < 4 * (int64_t)size)))
+    unit /= 2;
   for (int32_t r = 0; r <= size; r++) cuts[r] = (int32_t)(total / unit * r / size * unit);
+}
+
+/* Columns that should stay together where a matrix is cut by columns. */
+static int64_t block_cols(const blueprint_t *bp) {
+  if (!bp->shard.sums) return 1;
+  if (bp->gguf) return GGUF_COLS;
+  return bp->scheme.kind != SCHEME_PLAIN ? GROUP_COLS : 1;
 }
 
 /* The KV heads of a rank: [*first, *first + *count). */
@@ -51,10 +61,11 @@ int32_t shard_kv_heads(const blueprint_t *bp, int32_t kv_heads) {
 
 void shard_cut(const blueprint_t *bp, shard_cuts_t *out) {
   const int32_t size = bp->shard.size;
-  cut(bp->hidden_size, size, out->hidden);
-  cut(bp->intermediate_size, size, out->mlp);
-  cut(bp->shared_size, size, out->shared);
-  cut(bp->vocab_size, size, out->vocab);
+  const int64_t block = block_cols(bp);
+  cut(bp->hidden_size, size, 1, out->hidden);
+  cut(bp->intermediate_size, size, block, out->mlp);
+  cut(bp->shared_size, size, block, out->shared);
+  cut(bp->vocab_size, size, 1, out->vocab);
   for (int32_t r = 0; r < size; r++) {
     out->heads[r] = first_head(bp, r) * bp->head_dim;
     out->experts[r] = (int32_t)((int64_t)bp->num_experts * r / size);
@@ -122,6 +133,18 @@ static void add_piece(shard_rows_t *rows, int64_t first, int64_t count) {
   rows->count[rows->num_pieces++] = count;
 }
 
+/* Of a matrix that reads what the ranks have in parts: its rows, or the columns of that part. */
+static void add_reader(const blueprint_t *bp, const int32_t *out_cuts, const int32_t *in_cuts,
+                       shard_rows_t *rows) {
+  const int32_t rank = bp->shard.rank;
+  if (!bp->shard.sums) {
+    add_piece(rows, out_cuts[rank], out_cuts[rank + 1] - out_cuts[rank]);
+    return;
+  }
+  rows->first_col = in_cuts[rank];
+  rows->num_cols = in_cuts[rank + 1] - in_cuts[rank];
+}
+
 /* Rows of q, then of k, then of v. */
 static void add_heads(const blueprint_t *bp, shard_rows_t *rows) {
   const int64_t dim = bp->head_dim, heads = bp->num_heads;
@@ -161,9 +184,9 @@ shard_rows_t shard_rows_of(const blueprint_t *bp, tensor_role_t role, int64_t al
   case ROLE_Q:
   case ROLE_QKV: add_heads(bp, &rows); break;
   case ROLE_ATTN_GATE: add_columns(bp, cuts.heads, 0, &rows); break;
-  case ROLE_O:
-  case ROLE_DOWN:
-  case ROLE_SHARED_DOWN: add_columns(bp, cuts.hidden, 0, &rows); break;
+  case ROLE_O: add_reader(bp, cuts.hidden, cuts.heads, &rows); break;
+  case ROLE_DOWN: add_reader(bp, cuts.hidden, cuts.mlp, &rows); break;
+  case ROLE_SHARED_DOWN: add_reader(bp, cuts.hidden, cuts.shared, &rows); break;
   case ROLE_GATE: add_columns(bp, cuts.mlp, all, &rows); break;
   case ROLE_SHARED_GATE: add_columns(bp, cuts.shared, all, &rows); break;
   case ROLE_EXPERT_GATE:
@@ -192,6 +215,7 @@ int64_t shard_rows_count(const shard_rows_t *rows) {
 
 static int64_t whole_row(const shard_rows_t *rows, int64_t row) {
   int32_t i = 0;
+  if (rows->num_pieces == 0) return row;
   while (row >= rows->count[i]) row -= rows->count[i++];
   return rows->first[i] + row;
 }
@@ -204,6 +228,81 @@ static const void *part_of_row(void *context, int64_t row, void *scratch) {
 static weight_format_t part_of_format(void *context, int64_t row) {
   const shard_source_t *part = context;
   return part->whole.row_format(part->whole.context, whole_row(&part->rows, row));
+}
+
+static weight_format_t format_of_row(const weight_source_t *source, int64_t row) {
+  return source->row_format != NULL ? source->row_format(source->context, row) : source->format;
+}
+
+/* Moves the groups of some columns to the front of a row: codes, then scales, then minima. */
+static void move_groups(const shard_source_t *part, const uint8_t *from, uint8_t *to) {
+  const int64_t all = part->whole.cols, some = part->rows.num_cols, group = part->whole.group;
+  const size_t num_all = (size_t)DIV_UP(all, group), count = (size_t)DIV_UP(some, group);
+  const size_t first = (size_t)(part->rows.first_col / group) * sizeof(float);
+  const uint8_t *scales = from + ROUND_UP((size_t)all, sizeof(float)) + first;
+  memmove(to, from + part->rows.first_col, (size_t)some);
+  to += ROUND_UP((size_t)some, sizeof(float));
+  for (int i = 0; i < 2; i++)
+    memmove(to + (size_t)i * count * sizeof(float), scales + (size_t)i * num_all * sizeof(float),
+            count * sizeof(float));
+}
+
+static const void *columns_of_row(void *context, int64_t row, void *scratch) {
+  const shard_source_t *part = context;
+  const weight_source_t *whole = &part->whole;
+  const int64_t first = part->rows.first_col, count = part->rows.num_cols;
+  const weight_format_t format = format_of_row(whole, row);
+  const quant_format_t *quant = quant_format(format);
+  const uint8_t *data = whole->row(whole->context, row, scratch);
+  if (data == NULL) return NULL;
+  if (quant != NULL && quant_is_grouped(quant)) {
+    move_groups(part, data, scratch);
+    return scratch;
+  }
+  size_t before = (size_t)first * dtype_size(whole->dtype);
+  size_t bytes = (size_t)count * dtype_size(whole->dtype);
+  if (format == WEIGHT_MXFP4) {
+    before = (size_t)(first / MXFP4_COLS) * MXFP4_BYTES;
+    bytes = (size_t)(count / MXFP4_COLS) * MXFP4_BYTES;
+  } else if (quant != NULL) {
+    before = first > 0 ? quant_row_bytes(quant, 0, first) : 0;
+    bytes = quant_row_bytes(quant, 0, count);
+  }
+  if (data != scratch) return data + before;
+  return memmove(scratch, data + before, bytes);
+}
+
+/* Columns of a block, or of a group with one scale, of any row. */
+static int64_t block_of(const weight_source_t *source) {
+  int64_t most = 1;
+  for (int64_t row = 0; row < (source->row_format != NULL ? source->rows : 1); row++) {
+    const weight_format_t format = format_of_row(source, row);
+    const quant_format_t *quant = quant_format(format);
+    if (format == WEIGHT_MXFP4) most = MXFP4_COLS;
+    if (quant == NULL) continue;
+    const bool many_groups = quant_is_grouped(quant) && source->group < source->cols;
+    most = MAX(most, many_groups ? source->group : quant->block_cols);
+  }
+  return most;
+}
+
+static int cut_columns(const shard_rows_t *rows, shard_source_t *space, weight_source_t *source,
+                       inferd_error_t *error) {
+  const int64_t block = block_of(source), end = rows->first_col + rows->num_cols;
+  space->whole = *source;
+  space->rows = *rows;
+  CHECK_LE(end, source->cols);
+  if (rows->first_col % block != 0 || (end % block != 0 && end != source->cols))
+    return error_set(error, ERR_CONFIGURATION, "tensor_parallel_mode",
+                     "tensor_parallel_mode is fast; %s would be cut at its columns %lld to %lld, "
+                     "inside of a quantised block of %lld: use exact",
+                     source->name, (long long)rows->first_col, (long long)end, (long long)block);
+  source->cols = rows->num_cols;
+  source->whole_cols = space->whole.cols;
+  source->row = columns_of_row;
+  if (source->row_format != NULL) source->row_format = part_of_format;
+  source->context = space;
+  return 0;
 }
 
 /* True when formats change inside of a panel. */
@@ -220,6 +319,7 @@ static bool mixes(const weight_source_t *source, int32_t panel_rows) {
 
 int shard_source_cut(const shard_rows_t *rows, int32_t panel_rows, shard_source_t *space,
                      weight_source_t *source, inferd_error_t *error) {
+  if (rows->num_cols > 0) return cut_columns(rows, space, source, error);
   if (rows->num_pieces == 0) return 0;
   const bool mixed = source->stack <= 1 && mixes(source, panel_rows);
   space->whole = *source;

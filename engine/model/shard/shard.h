@@ -1,9 +1,11 @@
-/* shard.h: which rows of which tensor a rank has, of a model that several ranks run together.
+/* shard.h: which rows and columns of which tensor a rank has, of a model that several ranks run
+ * together.
  *
- * Every linear layer is cut by its rows, so a rank computes whole sums: their bits are those of one
- * rank. Attention is cut by heads, a mixture by experts, embedding and head by the vocabulary.
- * Norms, routers and what is small stand in every rank. All follows from the blueprint, whose
- * `shard` says which part; engine thread.
+ * Exact: every linear layer is cut by its rows, so a rank computes whole sums: their bits are those
+ * of one rank. Fast (model_part_t.sums): what reads the output of attention or the inner values of
+ * an MLP is cut by its columns, and the ranks add up their sums. Attention is cut by heads, a
+ * mixture by experts, embedding and head by the vocabulary. Norms, routers and what is small stand
+ * in every rank. All follows from the blueprint, whose `shard` says which part; engine thread.
  */
 #ifndef INFERD_ENGINE_MODEL_SHARD_SHARD_H
 #define INFERD_ENGINE_MODEL_SHARD_SHARD_H
@@ -18,12 +20,14 @@ typedef struct shard_cuts {
   int32_t vocab[RANKS_MAX + 1], experts[RANKS_MAX + 1];
 } shard_cuts_t;
 
-/* The rows of a matrix or vector that this rank has, as it uses them: one piece behind another. */
+/* The rows of a matrix or vector that this rank has, as it uses them, one piece behind another; or
+ * some columns of all rows. */
 enum { SHARD_PIECES_MAX = 3 };
 typedef struct shard_rows {
   int64_t first[SHARD_PIECES_MAX], count[SHARD_PIECES_MAX];
-  int32_t num_pieces; /* 0 = all rows */
-  int32_t stack;      /* of the experts that it has */
+  int32_t num_pieces;          /* 0 = all rows */
+  int32_t stack;               /* of the experts that it has */
+  int64_t first_col, num_cols; /* num_cols 0 = all columns */
 } shard_rows_t;
 
 static inline bool shard_is_whole(const blueprint_t *bp) {
@@ -41,13 +45,14 @@ void shard_cut(const blueprint_t *blueprint, shard_cuts_t *out);
 shard_rows_t shard_rows_of(const blueprint_t *blueprint, tensor_role_t role, int64_t rows);
 int64_t shard_rows_count(const shard_rows_t *rows);
 
-/* The rows of `whole` that this rank has, as a source of its own. *whole must stay. */
+/* What this rank has of `whole`, as a source of its own. *whole must stay. */
 typedef struct shard_source {
   weight_source_t whole;
   shard_rows_t rows;
 } shard_source_t;
 /* *source becomes a part of itself; `space` keeps what it was. Rows of several formats are refused
- * unless panels of `panel_rows` stay as they are. 0 or ERR_CONFIGURATION. */
+ * unless panels of `panel_rows` stay as they are, and columns that begin or end inside of a block.
+ * 0 or ERR_CONFIGURATION. */
 int shard_source_cut(const shard_rows_t *rows, int32_t panel_rows, shard_source_t *space,
                      weight_source_t *source, inferd_error_t *error);
 /* Moves the elements of this rank to the front. Returns how many. */

@@ -10,15 +10,24 @@
 #include <limits.h>
 #include <mpi.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { TESTS = 2000, YIELDS = 2000, PAUSE_NS = 50000 };
+enum {
+  TESTS = 2000,
+  YIELDS = 2000,
+  PAUSE_NS = 50000,
+  PIECE = 1 << 20,      /* values that are added up at a time */
+  GATHER_VALUES = 16384 /* of all other ranks: fewer come whole, in one exchange instead of two */
+};
 
 typedef struct ranks_of_mpi {
   comm_t comm; /* first */
   MPI_Comm world;
+  float *sums; /* [2 PIECE]: values of two ranks, or a part of those of each; owned */
 } ranks_of_mpi_t;
 
 static uint64_t now_ns(void) {
@@ -85,6 +94,64 @@ static int mpi_broadcast(comm_t *comm, void *data, size_t bytes, int32_t root) {
   return finish(comm, code, request);
 }
 
+/* sums[0, count) = the rows of sums[size, count], added in order. */
+static void add_rows(float *sums, int size, int count) {
+  for (int r = 1; r < size; r++)
+    for (int i = 0; i < count; i++) sums[i] += sums[r * count + i];
+}
+
+/* Each rank gets the values of all, and adds them up. */
+static int reduce_whole(ranks_of_mpi_t *ranks, float *values, int count) {
+  comm_t *comm = &ranks->comm;
+  MPI_Request request;
+  int code = MPI_Iallgather(values, count, MPI_FLOAT, ranks->sums, count, MPI_FLOAT, ranks->world,
+                            &request);
+  code = finish(comm, code, request);
+  if (code != 0) return code;
+  add_rows(ranks->sums, comm->size, count);
+  memcpy(values, ranks->sums, (size_t)count * sizeof *values);
+  comm->num_bytes += (size_t)(comm->size - 1) * (size_t)count * sizeof *values;
+  return 0;
+}
+
+/* Each rank adds up a part of the values, and gets the other parts. */
+static int reduce_parts(ranks_of_mpi_t *ranks, float *values, int count) {
+  comm_t *comm = &ranks->comm;
+  const int size = comm->size;
+  int places[RANKS_MAX + 1] = {0}, counts[RANKS_MAX] = {0};
+  int own_places[RANKS_MAX] = {0}, own_counts[RANKS_MAX] = {0};
+  MPI_Request request;
+  for (int r = 0; r <= size; r++) places[r] = (int)((int64_t)count * r / size);
+  const int own = places[comm->rank + 1] - places[comm->rank];
+  for (int r = 0; r < size; r++) {
+    counts[r] = places[r + 1] - places[r];
+    own_places[r] = r * own;
+    own_counts[r] = own;
+  }
+  int code = MPI_Ialltoallv(values, counts, places, MPI_FLOAT, ranks->sums, own_counts, own_places,
+                            MPI_FLOAT, ranks->world, &request);
+  code = finish(comm, code, request);
+  if (code != 0) return code;
+  add_rows(ranks->sums, size, own);
+  memcpy(values + places[comm->rank], ranks->sums, (size_t)own * sizeof *values);
+  code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, values, counts, places, MPI_FLOAT,
+                         ranks->world, &request);
+  comm->num_bytes += ((size_t)(size - 1) * (size_t)own + (size_t)(count - own)) * sizeof *values;
+  return finish(comm, code, request);
+}
+
+static int mpi_reduce(comm_t *comm, float *values, size_t count) {
+  ranks_of_mpi_t *ranks = (ranks_of_mpi_t *)comm;
+  int code = 0;
+  for (size_t first = 0; first < count && code == 0; first += PIECE) {
+    const int some = count - first < PIECE ? (int)(count - first) : PIECE;
+    const bool whole = comm->size == 2 || (comm->size - 1) * some <= GATHER_VALUES;
+    code = whole ? reduce_whole(ranks, values + first, some)
+                 : reduce_parts(ranks, values + first, some);
+  }
+  return code;
+}
+
 static int mpi_barrier(comm_t *comm) {
   MPI_Request request;
   int code = MPI_Ibarrier(((ranks_of_mpi_t *)comm)->world, &request);
@@ -103,12 +170,14 @@ static void mpi_close(comm_t *comm) {
     MPI_Comm_free(&ranks->world);
     MPI_Finalize();
   }
+  free(ranks->sums);
   free(ranks);
 }
 
 static const comm_ops_t mpi_ops = {.name = "MPI",
                                    .gather = mpi_gather,
                                    .broadcast = mpi_broadcast,
+                                   .reduce = mpi_reduce,
                                    .barrier = mpi_barrier,
                                    .abandon = mpi_abandon,
                                    .close = mpi_close};
@@ -131,6 +200,13 @@ int inferd_mpi_open(comm_t **out, char *why, size_t capacity) {
   MPI_Comm_free(&host);
   if (size > RANKS_MAX) {
     snprintf(why, capacity, "%d ranks; at most %d", size, RANKS_MAX);
+    MPI_Finalize();
+    free(ranks);
+    return -1;
+  }
+  ranks->sums = calloc(2, PIECE * sizeof *ranks->sums);
+  if (ranks->sums == NULL) {
+    snprintf(why, capacity, "no memory for the sums of %d ranks", size);
     MPI_Finalize();
     free(ranks);
     return -1;
