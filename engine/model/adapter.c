@@ -171,6 +171,23 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
   return reorder(tensor, rank, &out->b, error);
 }
 
+/* Keeps what this rank has of a pair: some rows of B, some columns of A. */
+static void cut_pair(const blueprint_t *bp, const expected_tensor_t *tensor, adapter_pair_t *pair) {
+  const shard_rows_t part = shard_adapter_part(bp, tensor->role);
+  const int64_t rank = pair->rank;
+  int64_t kept = 0;
+  if (rank == 0) return;
+  for (int32_t i = 0; i < part.num_pieces; i++) {
+    CHECK_LE(part.first[i] + part.count[i], tensor->rows);
+    memmove(pair->b + kept * rank, pair->b + part.first[i] * rank,
+            (size_t)(part.count[i] * rank) * sizeof *pair->b);
+    kept += part.count[i];
+  }
+  for (int64_t r = 0; r < rank && part.num_cols > 0; r++)
+    memmove(pair->a + r * part.num_cols, pair->a + r * tensor->cols + part.first_col,
+            (size_t)part.num_cols * sizeof *pair->a);
+}
+
 /* Refuses tensors that no layer uses: the message has their number and the first name. */
 static int refuse_rest(const weight_files_t *files, const uint8_t *taken, inferd_error_t *error) {
   size_t count = weight_files_count(files), rest = 0;
@@ -222,6 +239,7 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
     if (tensor == NULL) continue;
     code =
         read_pair(files, family->layout, tensor, rank_max, scale, &adapter->pairs[i], taken, error);
+    if (code == 0) cut_pair(bp, tensor, &adapter->pairs[i]);
   }
   if (code == 0) code = refuse_rest(files, taken, error);
   if (code == 0) code = weight_files_intact(files, error);
@@ -236,18 +254,22 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   return 0;
 }
 
-/* Finds the columns of each part of the fused products of a layer. */
+/* Finds the columns of each part of the fused products of a layer, of those that this rank has. */
 static void find_targets(const blueprint_t *bp, int32_t i, layer_t *layer, bool dense) {
-  const int32_t dim = layer_head_dim(bp, i), all = layer_qkv_width(bp, i);
-  const int32_t q = bp->num_heads * dim, kv = layer_kv_heads(bp, i) * dim;
-  const int32_t h = bp->hidden_size, f = layer_mlp_width(bp, i);
+  const int32_t dim = layer_head_dim(bp, i), q_all = bp->num_heads * dim;
+  const int32_t q = shard_heads(bp) * dim, kv = shard_kv_heads(bp, layer_kv_heads(bp, i)) * dim;
+  const int32_t all = layer_reads_only(bp, i) ? q : q + 2 * kv;
+  const int32_t h = bp->hidden_size, f_all = layer_mlp_width(bp, i);
+  const shard_rows_t own = shard_adapter_part(bp, ROLE_UP);
+  const int32_t f = own.num_pieces > 0 ? (int32_t)own.count[0] : f_all;
   const int32_t up = bp->gated_mlp ? 2 * f : f;
+  const int32_t o_cols = bp->shard.sums ? q : q_all, down_cols = bp->shard.sums ? f : f_all;
   const lora_target_t targets[LORA_TARGETS] = {
-      [LORA_Q] = {NULL, q, h, 0, all},       [LORA_K] = {NULL, kv, h, q, all},
-      [LORA_V] = {NULL, kv, h, q + kv, all}, [LORA_QKV] = {NULL, all, h, 0, all},
-      [LORA_O] = {NULL, h, q, 0, h},         [LORA_GATE] = {NULL, f, h, 0, up},
-      [LORA_UP] = {NULL, f, h, up - f, up},  [LORA_GATE_UP] = {NULL, 2 * f, h, 0, up},
-      [LORA_DOWN] = {NULL, h, f, 0, h},
+      [LORA_Q] = {NULL, q, h, 0, all},          [LORA_K] = {NULL, kv, h, q, all},
+      [LORA_V] = {NULL, kv, h, q + kv, all},    [LORA_QKV] = {NULL, all, h, 0, all},
+      [LORA_O] = {NULL, h, o_cols, 0, h},       [LORA_GATE] = {NULL, f, h, 0, up},
+      [LORA_UP] = {NULL, f, h, up - f, up},     [LORA_GATE_UP] = {NULL, 2 * f, h, 0, up},
+      [LORA_DOWN] = {NULL, h, down_cols, 0, h},
   };
   for (int t = 0; t < LORA_TARGETS; t++) {
     layer->lora[t] = t < LORA_GATE || dense ? targets[t] : (lora_target_t){0};
@@ -297,7 +319,11 @@ size_t model_adapter_bytes(const blueprint_t *bp, int32_t slots, int32_t rank_ma
   for (int32_t i = 0; i < bp->num_layers * LORA_TARGETS; i++) {
     const expected_tensor_t *tensor =
         tensors_get(&list, roles[i % LORA_TARGETS], i / LORA_TARGETS, false);
-    if (tensor != NULL) bytes += (size_t)(tensor->rows + tensor->cols) * sizeof(float);
+    if (tensor == NULL) continue;
+    const shard_rows_t part = shard_adapter_part(bp, tensor->role);
+    const int64_t rows = part.num_pieces > 0 ? shard_rows_count(&part) : tensor->rows;
+    const int64_t cols = part.num_cols > 0 ? part.num_cols : tensor->cols;
+    bytes += (size_t)(rows + cols) * sizeof(float);
   }
   tensors_free(&list);
   return bytes * (size_t)slots * (size_t)rank_max;

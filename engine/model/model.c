@@ -245,24 +245,6 @@ static const vector_t *bias_once(const model_t *model, const vector_t *bias) {
   return model->blueprint.shard.rank == 0 ? bias : NULL;
 }
 
-/* out[rows, h] = a linear layer, of which each rank computes some columns, or a part of the sums.
- */
-static void cut_linear(model_t *model, act_t *out, const act_t *in, const weight_t *weight,
-                       const vector_t *bias, const act_t *residual, int32_t rows) {
-  const ops_t *ops = model->ops;
-  if (!model->is_cut) {
-    ops->linear(model->device, out, in, weight, bias, residual, rows);
-    return;
-  }
-  if (adds_up(model)) {
-    ops->linear(model->device, model->own, in, weight, bias_once(model, bias), NULL, rows);
-    add_up(model, out, residual, rows);
-    return;
-  }
-  ops->linear(model->device, model->own, in, weight, bias, NULL, rows);
-  ops->ranks->gather(model->device, out, model->own, residual, model->cuts.hidden, rows);
-}
-
 /* x[T, h] = embeddings of the batch, with learned positions and types of tokens, and normed, where
  * the family has these. A family with project_in has no norm. */
 static void embed_tokens(model_t *model, int32_t rows) {
@@ -302,6 +284,29 @@ static void adapt(model_t *model, const layer_t *layer, int first, int last, act
     if (target->lora != NULL)
       model->ops->lora_add(model->device, out, in, target->lora, target->column, target->width);
   }
+}
+
+/* out[rows, h] = a linear layer with the adapters of the tokens, of which each rank computes some
+ * columns, or a part of the sums. */
+static void cut_linear(model_t *model, const layer_t *layer, int target, act_t *out,
+                       const act_t *in, const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const weight_t *weight = target == LORA_O ? layer->o : layer->down;
+  const vector_t *bias = target == LORA_O ? layer->o_bias : layer->down_bias;
+  if (adds_up(model)) {
+    ops->linear(device, model->own, in, weight, bias_once(model, bias), NULL, rows);
+    adapt(model, layer, target, target, model->own, in);
+    add_up(model, out, residual, rows);
+    return;
+  }
+  if (model->is_cut) {
+    ops->linear(device, model->own, in, weight, bias, NULL, rows);
+    ops->ranks->gather(device, out, model->own, residual, model->cuts.hidden, rows);
+  } else {
+    ops->linear(device, out, in, weight, bias, residual, rows);
+  }
+  adapt(model, layer, target, target, out, in);
 }
 
 /* What a block reads: `rows`, or their norm, for which `normed` has room. */
@@ -392,8 +397,7 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
 /* out[T, h] = residual[T, h] + projection of attn; NULL = no residual. */
 static void project_attention(model_t *model, const layer_t *layer, act_t *out,
                               const act_t *residual, int32_t rows) {
-  cut_linear(model, out, model->attn, layer->o, layer->o_bias, residual, rows);
-  adapt(model, layer, LORA_O, LORA_O, out, model->attn);
+  cut_linear(model, layer, LORA_O, out, model->attn, residual, rows);
 }
 
 static void attention_block(model_t *model, const layer_t *layer, act_t *out,
@@ -473,8 +477,7 @@ static void widen(model_t *model, const layer_t *layer, const block_input_t *in,
 /* out[T, h] = residual[T, h] + projection of act; NULL = no residual. */
 static void narrow(model_t *model, const layer_t *layer, act_t *out, const act_t *residual,
                    int32_t rows) {
-  cut_linear(model, out, model->act, layer->down, layer->down_bias, residual, rows);
-  adapt(model, layer, LORA_DOWN, LORA_DOWN, out, model->act);
+  cut_linear(model, layer, LORA_DOWN, out, model->act, residual, rows);
 }
 
 static void dense_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,

@@ -39,7 +39,6 @@ void engine_take_part(engine_t *engine) {
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   if (shard_is_whole(&engine->blueprint)) return 0;
-  if (options->max_loras > 0) return refuse(engine, "enable_lora", "adapters", error);
   if (options->draft_model_dir != NULL)
     return refuse(engine, "speculative_model", "draft models", error);
   if (options->swap_space_bytes > 0) return refuse(engine, "swap_space", "swapped requests", error);

@@ -19,6 +19,7 @@ typedef struct packet_head {
   int32_t magic, kind;
   uint64_t bytes; /* of the whole packet */
   int32_t num_tokens, num_reqs, max_query_len, max_seq_len, num_groups, num_selected, num_copies;
+  int32_t num_adapted;
   int32_t table_width; /* block numbers of a row and group */
 } packet_head_t;
 
@@ -50,6 +51,7 @@ static void pass_arrays(packet_place_t *cursor, batch_t *batch, int32_t table_wi
   pass_numbers(cursor, batch->positions, tokens);
   pass_numbers(cursor, batch->request_row, tokens);
   pass_numbers(cursor, batch->token_types, tokens);
+  if (batch->num_adapted > 0) pass_numbers(cursor, batch->adapters, tokens);
   pass_numbers(cursor, batch->query_start_loc, reqs + 1);
   pass_numbers(cursor, batch->num_computed_tokens, reqs);
   pass_numbers(cursor, batch->seq_lens, reqs);
@@ -62,22 +64,24 @@ static void pass_arrays(packet_place_t *cursor, batch_t *batch, int32_t table_wi
                    table_width);
 }
 
-static size_t arrays_bytes(int64_t tokens, int64_t reqs, int64_t groups, int64_t selected,
-                           int64_t copies, int64_t table_width) {
-  const int64_t numbers = 4 * tokens + 3 * reqs + 1 + selected + reqs * groups * table_width;
+/* `per_token`: numbers of a token, without slots. */
+static size_t arrays_bytes(int64_t tokens, int64_t per_token, int64_t reqs, int64_t groups,
+                           int64_t selected, int64_t copies, int64_t table_width) {
+  const int64_t numbers =
+      per_token * tokens + 3 * reqs + 1 + selected + reqs * groups * table_width;
   return (size_t)(groups * tokens * 8 + copies * (int64_t)sizeof(block_copy_t) + 4 * numbers);
 }
 
-static size_t batch_bytes(const batch_t *batch, int32_t table_width) {
-  return arrays_bytes(batch->num_tokens, batch->num_reqs, batch->num_groups, batch->num_selected,
-                      batch->num_copies, table_width);
+static size_t batch_bytes(const packet_head_t *head) {
+  return arrays_bytes(head->num_tokens, head->num_adapted > 0 ? 5 : 4, head->num_reqs,
+                      head->num_groups, head->num_selected, head->num_copies, head->table_width);
 }
 
 int packets_new(comm_t *comm, const packet_limits_t *limits, packets_t *out,
                 inferd_error_t *error) {
   const int64_t tokens = limits->tokens_max, reqs = limits->reqs_max, groups = limits->num_groups;
   *out = (packets_t){.comm = comm, .limits = *limits};
-  out->capacity = sizeof(packet_head_t) + arrays_bytes(tokens, reqs, groups, tokens + reqs,
+  out->capacity = sizeof(packet_head_t) + arrays_bytes(tokens, 5, reqs, groups, tokens + reqs,
                                                        groups * reqs, limits->block_table_stride);
   out->capacity = MAX(out->capacity, (size_t)FIRST_BYTES);
   out->bytes = calloc(out->capacity, 1);
@@ -111,7 +115,6 @@ static int32_t table_width(const batch_t *batch) {
 int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
   packet_head_t head = {.magic = PACKET_MAGIC, .kind = (int32_t)kind, .bytes = sizeof head};
   if (batch != NULL) {
-    CHECK_EQ(batch->num_adapted, 0);
     CHECK_EQ(batch->num_state_copies + batch->num_state_saves, 0);
     head.num_tokens = batch->num_tokens;
     head.num_reqs = batch->num_reqs;
@@ -120,8 +123,9 @@ int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
     head.num_groups = batch->num_groups;
     head.num_selected = batch->num_selected;
     head.num_copies = batch->num_copies;
+    head.num_adapted = batch->num_adapted;
     head.table_width = table_width(batch);
-    head.bytes += batch_bytes(batch, head.table_width);
+    head.bytes += batch_bytes(&head);
     CHECK_LE(head.bytes, packets->capacity);
     packet_place_t cursor = {packets->bytes + sizeof head, true};
     pass_arrays(&cursor, (batch_t *)(uintptr_t)batch, head.table_width);
@@ -142,10 +146,7 @@ static bool fits(const packets_t *packets, const packet_head_t *head) {
          head->num_selected >= 0 && head->num_selected <= limits->tokens_max + limits->reqs_max &&
          head->num_copies >= 0 && head->num_copies <= limits->num_groups * limits->reqs_max &&
          head->table_width >= 0 && head->table_width <= limits->block_table_stride &&
-         (head->kind != PACKET_STEP ||
-          head->bytes == sizeof *head + arrays_bytes(head->num_tokens, head->num_reqs,
-                                                     head->num_groups, head->num_selected,
-                                                     head->num_copies, head->table_width));
+         (head->kind != PACKET_STEP || head->bytes == sizeof *head + batch_bytes(head));
 }
 
 int packets_receive(packets_t *packets, packet_kind_t *kind) {
@@ -170,6 +171,7 @@ int packets_receive(packets_t *packets, packet_kind_t *kind) {
   batch->num_groups = head.num_groups;
   batch->num_selected = head.num_selected;
   batch->num_copies = head.num_copies;
+  batch->num_adapted = head.num_adapted;
   packet_place_t cursor = {packets->bytes + sizeof head, false};
   pass_arrays(&cursor, batch, head.table_width);
   return 0;

@@ -36,7 +36,7 @@ void packets_free(packets_t *packets);
 /* Rank 0. `batch` is that of a step, else NULL. What fails is in comm->error, too. */
 int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch);
 /* The others: waits for the next packet. With a step packets->batch is filled: all that a forward
- * reads, without adapters, states, and what is drawn. */
+ * reads, without states, and what is drawn. */
 int packets_receive(packets_t *packets, packet_kind_t *kind);
 
 #endif

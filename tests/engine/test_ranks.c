@@ -14,6 +14,7 @@
 #include "tests/expect.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,6 +109,49 @@ Test(ranks, options_of_one_rank, .timeout = 300) {
   check_options(o, "weights of 8 bits", 2, 3);
 }
 
+/* Some requests of each step have the adapter, others not. */
+static void adapted_jobs(client_t *c) {
+  make_jobs(c);
+  for (int i = 0; i < c->count; i += 2) c->jobs[i].request.adapter = 1;
+}
+
+static void check_adapter(const char *model, int32_t size, bool fast) {
+  static char dir[300];
+  const char *const dirs[] = {dir};
+  snprintf(dir, sizeof dir, "tests/vectors/models/%s/adapter", model);
+  engine_options_t o = crew_options(model, false);
+  o.num_threads = 1;
+  o.max_loras = 2, o.max_lora_rank = 8;
+  o.lora_dirs = dirs, o.num_lora_dirs = 1;
+  client_t *alone = client_run_all(&o, adapted_jobs), *plain = client_run_all(&o, make_jobs);
+  cr_assert(memcmp(alone->jobs[0].prompt_logprobs, plain->jobs[0].prompt_logprobs,
+                   sizeof alone->jobs[0].prompt_logprobs) != 0 ||
+                memcmp(alone->jobs[4].prompt_logprobs, plain->jobs[4].prompt_logprobs,
+                       sizeof alone->jobs[4].prompt_logprobs) != 0,
+            "%s: the adapter changes nothing", model);
+  o.add_ranks = fast;
+  client_t *many = crew_run(o, size, adapted_jobs, model);
+  if (!fast) client_expect_same(alone, many, model);
+  for (int i = 0; i < alone->count; i++)
+    for (int k = 1; k <= alone->jobs[i].num_prompt_logprobs; k++) {
+      const float a = alone->jobs[i].prompt_logprobs[k], b = many->jobs[i].prompt_logprobs[k];
+      cr_assert(fabsf(a - b) < 0.02f, "%s: request %d, prompt token %d: %g, alone %g", model, i, k,
+                (double)b, (double)a);
+    }
+  client_free(alone);
+  client_free(plain);
+  client_free(many);
+}
+
+Test(ranks, adapters_are_cut_as_the_layers_are, .timeout = 300) {
+  static const char *const models[] = {"lora-llama", "lora-phi3", "lora-gpt2", "lora-mixtral",
+                                       "lora-qwen2-some"};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    check_adapter(models[i], 2, false);
+    check_adapter(models[i], 2, true);
+  }
+}
+
 /* A back end that swaps by itself, as a GPU does: each rank has blocks of its own, and only rank 0
  * would copy them. */
 Test(ranks, automatic_swap_space_stays_off, .timeout = 60) {
@@ -155,9 +199,6 @@ Test(ranks, what_runs_on_one_rank_only_is_refused_by_name, .timeout = 60) {
   expect_refusal(crew_options("olmo2", false), "norms over all heads together");
   expect_refusal(crew_options("gguf-llama-iq", true), "several quantised formats");
   engine_options_t o = crew_options("llama-f16", false);
-  o.max_loras = 1, o.max_lora_rank = 8;
-  expect_refusal(o, "adapters");
-  o = crew_options("llama-f16", false);
   o.draft_model_dir = o.model_dir, o.draft.tokens_max = 3;
   expect_refusal(o, "draft models");
   o = crew_options("llama-f16", false);

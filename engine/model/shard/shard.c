@@ -205,6 +205,35 @@ shard_rows_t shard_rows_of(const blueprint_t *bp, tensor_role_t role, int64_t al
   return rows;
 }
 
+shard_rows_t shard_adapter_part(const blueprint_t *bp, tensor_role_t role) {
+  const int32_t rank = bp->shard.rank;
+  shard_rows_t part = {0};
+  shard_cuts_t cuts;
+  int32_t first, count;
+  if (shard_is_whole(bp)) return part;
+  shard_cut(bp, &cuts);
+  cut_kv_heads(bp, rank, &first, &count);
+  switch (role) {
+  case ROLE_Q: add_columns(bp, cuts.heads, 0, &part); break;
+  case ROLE_K:
+  case ROLE_V:
+    add_piece(&part, (int64_t)first * bp->head_dim, (int64_t)count * bp->head_dim);
+    break;
+  case ROLE_QKV: add_heads(bp, &part); break;
+  case ROLE_GATE:
+  case ROLE_UP: add_columns(bp, cuts.mlp, 0, &part); break;
+  case ROLE_GATE_UP: add_columns(bp, cuts.mlp, 2 * (int64_t)bp->intermediate_size, &part); break;
+  case ROLE_O:
+    if (bp->shard.sums) add_reader(bp, cuts.hidden, cuts.heads, &part);
+    break;
+  case ROLE_DOWN:
+    if (bp->shard.sums) add_reader(bp, cuts.hidden, cuts.mlp, &part);
+    break;
+  default: break;
+  }
+  return part;
+}
+
 int64_t shard_rows_count(const shard_rows_t *rows) {
   int64_t count = 0;
   for (int32_t i = 0; i < rows->num_pieces; i++) count += rows->count[i];

@@ -44,6 +44,9 @@ void shard_cut(const blueprint_t *blueprint, shard_cuts_t *out);
 /* Of the tensor, or the fused ones, that begin with `role`, `rows` in all. */
 shard_rows_t shard_rows_of(const blueprint_t *blueprint, tensor_role_t role, int64_t rows);
 int64_t shard_rows_count(const shard_rows_t *rows);
+/* What this rank has of an adapter of the tensor `role`, fused with no other: rows of B, columns of
+ * A. Nothing is cut of what reads or writes all columns. */
+shard_rows_t shard_adapter_part(const blueprint_t *blueprint, tensor_role_t role);
 
 /* What this rank has of `whole`, as a source of its own. *whole must stay. */
 typedef struct shard_source {
