@@ -237,6 +237,14 @@ def test_missing_and_malformed_models(inferd, tmp_path):
     assert code == 65 and "safetensors" in text
 
 
+def test_infinity_in_a_config(inferd, tmp_path):
+    """Nemotron-H and Falcon-H1 write it as Python does."""
+    directory = dummy_model(tmp_path, time_step_limit=[0.0, float("inf")])
+    assert "Infinity" in (directory / "config.json").read_text()
+    done = run(inferd, "check", directory, "--load-format", "dummy")
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_journal_gets_priorities(inferd, tmp_path):
     """Under systemd standard error is the journal, and JOURNAL_STREAM is its device and inode: the
     reason of a failed start is an error there, not one more line of information."""

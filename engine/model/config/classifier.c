@@ -19,9 +19,6 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 24 };
 
-static const json_limits_t limits = {
-    .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
-
 /* The keys of older and of newer sentence-transformers. */
 static const json_t *find_function(const config_reader_t *reader) {
   const json_t *newer = config_get(reader, "sentence_transformers");
@@ -109,7 +106,7 @@ static int read_gguf(const char *path, int32_t num_labels, classifier_files_t *o
   }
   buffer_text(&json, "}}");
   if (json.failed) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for labels");
-  if (code == 0) code = json_parse(json.data, json.length, &limits, &doc, error);
+  if (code == 0) code = json_parse(json.data, json.length, &config_limits, &doc, error);
   if (code == 0) {
     config_reader_t reader = {.file = path, .root = json_root(doc), .error = error};
     read_activation(&reader, num_labels, out);
@@ -146,7 +143,7 @@ int classifier_read(const char *dir, int32_t num_labels, classifier_files_t *out
   *out = (classifier_files_t){.activation = SCORE_SIGMOID, .answers = {"no", "yes"}};
   int code = gguf_find(dir, path, sizeof path, error);
   if (code != 0) return code < 0 ? code : read_gguf(path, num_labels, out, error);
-  code = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &limits, &file, error);
+  code = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &config_limits, &file, error);
   if (code != 0 || file.doc == NULL) return error_within(error, code, dir);
   config_reader_t reader = {.file = "config.json", .root = json_root(file.doc), .error = error};
   read_activation(&reader, num_labels, out);

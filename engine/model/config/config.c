@@ -555,11 +555,11 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   return 0;
 }
 
-static const json_limits_t config_limits = {.depth_max = 32,
-                                            .values_max = 1000000,
-                                            .key_bytes_max = 1024,
-                                            .allow_nul = true,
-                                            .allow_infinity = true};
+const json_limits_t config_limits = {.depth_max = 32,
+                                     .values_max = 1000000,
+                                     .key_bytes_max = 1024,
+                                     .allow_nul = true,
+                                     .allow_infinity = true};
 
 static int read_directory(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
                           blueprint_t *out, inferd_error_t *error) {

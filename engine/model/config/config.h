@@ -19,6 +19,9 @@ typedef struct config_reader {
   inferd_error_t *error;
 } config_reader_t;
 
+/* Of every file that config_reader_t reads; config.json of Nemotron-H has an Infinity. */
+extern const json_limits_t config_limits;
+
 /* Alternative names of one key, first one wins; NULL ends. */
 #define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
 

@@ -16,9 +16,6 @@
 
 enum { FILE_BYTES_MAX = 1 << 24, MODULES_MAX = 16, TOKENS_MAX = 1 << 24, DENSE_WIDTH_MAX = 65536 };
 
-static const json_limits_t limits = {
-    .depth_max = 32, .values_max = 1000000, .key_bytes_max = 1024, .allow_nul = true};
-
 /* Each way of pooling, by its name in the files. */
 static const struct {
   const char *name, *key;
@@ -80,7 +77,7 @@ static int with_file(const char *dir, const char *name,
                      void (*read)(config_reader_t *reader, embedding_files_t *out),
                      embedding_files_t *out, inferd_error_t *error) {
   model_file_t file;
-  int code = model_file_read(dir, name, FILE_BYTES_MAX, &limits, &file, error);
+  int code = model_file_read(dir, name, FILE_BYTES_MAX, &config_limits, &file, error);
   if (code != 0 || file.doc == NULL) return code;
   config_reader_t reader = {.file = name, .root = json_root(file.doc), .error = error};
   read(&reader, out);
@@ -212,7 +209,7 @@ static void read_modules(const char *dir, config_reader_t *reader, embedding_fil
 static int read_directory(const char *dir, embedding_files_t *out, inferd_error_t *error) {
   static const char name[] = "modules.json";
   model_file_t file;
-  int code = model_file_read_list(dir, name, FILE_BYTES_MAX, &limits, &file, error);
+  int code = model_file_read_list(dir, name, FILE_BYTES_MAX, &config_limits, &file, error);
   if (code == 0 && file.doc != NULL) {
     config_reader_t reader = {.file = name, .root = json_root(file.doc), .error = error};
     if (reader.root->count > MODULES_MAX)
