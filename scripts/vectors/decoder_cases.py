@@ -4,7 +4,8 @@ As model_cases.py. `DRAWS` has a function per family that draws a random config.
 the committed ones, which a number of their own keeps apart from those of model_cases.py.
 """
 
-from model_cases import GGUF_GPT2, LLAMA3, TINY, gemma, gpt2, llama, llama_like, v5
+from model_cases import (GGUF_GPT2, LLAMA3, TINY, gemma, gpt2, llama, llama_like, qwen2, qwen3,
+                         qwen3_moe, v5)
 
 LAYERS = {"vocab_size": 199, "num_hidden_layers": 2, "max_position_embeddings": 256}
 
@@ -371,6 +372,12 @@ CASES = {
     "decoder-stablelm-heads": (None, stablelm(96, 4, 2, 136, head_dim=24, qk_layernorm=True,
                                               use_parallel_residual=True)),
     "decoder-stablelm-heads-files": ("plain", stablelm(48, 3, 1, 64, qk_layernorm=True, **TINY)),
+    # The text parts of models that see images
+    "gguf-qwen2vl": ({"architecture": "qwen2vl", "": "Q8_0"}, qwen2(64, 4, 2, 96, **WIDE)),
+    "gguf-qwen3vl": ({"architecture": "qwen3vl", "": "Q8_0"}, qwen3(64, 4, 2, 96, head_dim=32,
+                                                                    **WIDE)),
+    "gguf-qwen3vl-moe": ({"architecture": "qwen3vlmoe"}, qwen3_moe(
+        64, 2, 1, 64, head_dim=32, num_experts=4, moe_intermediate_size=32, **WIDE)),
 }
 ADAPTERS = {
     "lora-glm": {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj"]},

@@ -239,6 +239,10 @@ class File:
         dims = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
         dims = int(dims * rope.get("partial_rotary_factor", 1.0))
         w.add_rope_dimension_count(dims)
+        if "vl" in w.arch:  # of images; each counts in three directions
+            w.add_array(f"{w.arch}.rope.dimension_sections", [dims // 2 - 4, 2, 2, 0])
+        if w.arch.startswith("qwen3vl"):
+            w.add_uint32(f"{w.arch}.n_deepstack_layers", 3)
         if kind in ("linear", "yarn"):
             w.add_string(f"{w.arch}.rope.scaling.type", kind)
             w.add_rope_scaling_factor(rope["factor"])

@@ -28,6 +28,10 @@ static const struct {
     {"qwen2moe", "Qwen2MoeForCausalLM", NEEDS_NOTHING, 0},
     {"qwen3", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
     {"qwen3moe", "Qwen3MoeForCausalLM", NORMALISES, 0},
+    /* the text parts of models that see images */
+    {"qwen2vl", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3vl", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3vlmoe", "Qwen3MoeForCausalLM", NORMALISES, 0},
     {"gemma", "GemmaForCausalLM", GEMMA_SCALE, 0},
     {"gemma2", "Gemma2ForCausalLM", GEMMA_SCALE | WINDOWED, 46},
     {"gemma3", "Gemma3ForCausalLM", GEMMA_SCALE | WINDOWED | TWO_ROPES, 62},
