@@ -58,7 +58,7 @@ struct device {
   /* K/V pool: [layer][block][K part | V part] */
   kv_cache_desc_t kv;
   uint8_t *kv_base;
-  size_t kv_mapped;
+  size_t kv_mapped, states_mapped;
   populate_t kv_populate;
   kv_kind_t kv_kinds[2];          /* of most layers, or of a head of window_heads; of the others */
   size_t kv_first[KV_LAYERS_MAX]; /* where the blocks of a layer begin */
@@ -74,14 +74,12 @@ struct device {
   /* states of sequences, state.c */
   state_desc_t state;
   float *states;
-  size_t states_mapped;
   /* workspaces, taken in prepare */
   step_limits_t limits;
   bool prepared;
-  int64_t cols_max; /* widest weight */
-  uint8_t *staged;  /* [ROW_BLOCK, staged_cols + DEPTH_ALIGN] of 4 bytes */
-  int64_t staged_cols;
-  float *logits; /* [logits_rows_max, logits_stride] */
+  int64_t cols_max, staged_cols; /* of the widest weight; of staged */
+  uint8_t *staged;               /* [ROW_BLOCK, staged_cols + DEPTH_ALIGN] of 4 bytes */
+  float *logits;                 /* [logits_rows_max, logits_stride] */
   int64_t logits_stride, logits_cols;
   rope_table_t rope_tables[ROPE_TABLES];
   int32_t rope_next;              /* the table that the next new setting replaces */
@@ -112,6 +110,8 @@ int no_memory(inferd_error_t *error, const char *what, size_t bytes);
 /* linear.c */
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                 const vector_t *bias, const act_t *residual, int32_t rows);
+void cpu_fused_linear(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
+                      int32_t rows);
 void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,
                 float softcap, int32_t first, int32_t rows);
 void cpu_read_logits(device_t *device, float *out, int32_t rows);

@@ -200,6 +200,7 @@ const ops_t ops_cpu = {
     .embed_types = cpu_embed_types,
     .norm = cpu_norm,
     .linear = cpu_linear,
+    .fused_linear = cpu_fused_linear,
     .rope_store = cpu_rope_store,
     .attention = cpu_attention,
     .activation = cpu_activation,

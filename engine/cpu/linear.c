@@ -25,6 +25,7 @@ typedef struct product {
   int32_t rows;
   int32_t row_units; /* number of units into which the rows of a panel are divided */
   float softcap;
+  const activation_t *activation; /* of the sums, in place; NULL = none */
 } product_t;
 
 static void panel_task(void *context, int64_t first, int64_t last, int worker) {
@@ -44,8 +45,13 @@ static void panel_task(void *context, int64_t first, int64_t last, int worker) {
         .residual = job->residual != NULL ? job->residual + row * job->ldo + col : NULL,
     };
     weight_multiply(job->device, job->weight, panel, more, worker, &gemm);
+    const kernels_t *kernels = job->device->kernels;
     for (int32_t r = 0; job->softcap != 0 && r < gemm.rows; r++)
-      job->device->kernels->softcap(gemm.out + r * gemm.ldo, gemm.cols, job->softcap);
+      kernels->softcap(gemm.out + r * gemm.ldo, gemm.cols, job->softcap);
+    for (int32_t r = 0; job->activation != NULL && r < gemm.rows; r++) {
+      float *sums = gemm.out + r * gemm.ldo; /* which the cache still has */
+      kernels->activation(sums, sums, NULL, *job->activation, gemm.cols);
+    }
   }
 }
 
@@ -88,18 +94,36 @@ static void multiply(device_t *device, product_t *job, const float *in, int32_t 
   }
 }
 
+static void run(device_t *device, product_t *job, const act_t *in, const vector_t *bias,
+                int32_t rows) {
+  CHECK_LE(job->weight->depth, device->staged_cols);
+  CHECK_EQ(job->weight->stack, 1);
+  CHECK(bias == NULL || bias->count == job->weight->rows);
+  job->device = device;
+  job->ldo = job->weight->rows;
+  job->bias = bias != NULL ? bias->values : NULL;
+  multiply(device, job, FLOATS(in), rows);
+}
+
 void cpu_linear(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                 const vector_t *bias, const act_t *residual, int32_t rows) {
-  CHECK_LE(weight->depth, device->staged_cols);
-  CHECK_EQ(weight->stack, 1);
-  CHECK(bias == NULL || bias->count == weight->rows);
-  product_t job = {.device = device,
-                   .weight = weight,
-                   .out = FLOATS(out),
-                   .ldo = weight->rows,
-                   .bias = bias != NULL ? bias->values : NULL,
-                   .residual = FLOATS(residual)};
-  multiply(device, &job, FLOATS(in), rows);
+  product_t job = {.weight = weight, .out = FLOATS(out), .residual = FLOATS(residual)};
+  run(device, &job, in, bias, rows);
+}
+
+void cpu_fused_linear(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
+                      int32_t rows) {
+  bool gated = linear->has_activation && activation_is_gated(linear->activation);
+  product_t job = {.weight = linear->weight,
+                   .out = FLOATS(gated ? linear->sums : out),
+                   .activation = linear->has_activation && !gated ? &linear->activation : NULL};
+  if (linear->norm != NULL) {
+    cpu_norm(device, linear->normed, in, NULL, linear->norm, rows);
+    in = linear->normed;
+  }
+  run(device, &job, in, linear->bias, rows);
+  if (gated) /* its two halves come from two panels */
+    cpu_activation(device, out, linear->sums, linear->activation, linear->width, rows);
 }
 
 void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,

@@ -111,6 +111,50 @@ Test(linear, bits_do_not_depend_on_rows_or_threads) {
 }
 
 /* A NaN or an infinity in one row stays in that row. */
+/* A fused layer has the bits of norm, linear and activation one after another. */
+static void check_fused(device_t *device, const char *tier, shape_t s, activation_t kind,
+                        random_state_t *random) {
+  bool gated = activation_is_gated(kind);
+  int32_t width = gated ? s.n / 2 : s.n, n = gated ? 2 * width : s.n;
+  size_t outs = (size_t)(s.rows * n) * sizeof(float), ins = (size_t)(s.rows * s.k) * sizeof(float);
+  float *w = random_floats(random, (int64_t)n * s.k, 1), *b = random_floats(random, n, 1);
+  float *x = random_floats(random, (int64_t)s.rows * s.k, 1), *sums = malloc(outs);
+  float *out = malloc(outs), *expected = malloc(outs), *normed = malloc(ins);
+  norm_t norm = {.kind = NORM_RMS, .width = s.k, .eps = 1e-5f};
+  fused_linear_t fused = {.norm = &norm,
+                          .normed = ACT(normed),
+                          .weight = weight_make(device, w, n, s.k, DTYPE_F32),
+                          .bias = vector_make(device, b, n),
+                          .has_activation = true,
+                          .activation = kind,
+                          .width = width,
+                          .sums = ACT(sums)};
+  ops_cpu.norm(device, ACT(normed), ACT(x), NULL, &norm, s.rows);
+  ops_cpu.linear(device, ACT(sums), ACT(normed), fused.weight, fused.bias, NULL, s.rows);
+  ops_cpu.activation(device, ACT(expected), ACT(sums), kind, width, s.rows);
+  memset(normed, 0xff, ins), memset(sums, 0xff, outs), memset(out, 0xff, outs);
+  ops_cpu.fused_linear(device, ACT(out), ACT(x), &fused, s.rows);
+  for (int32_t i = 0; i < s.rows * width; i++)
+    ASSERT_EQ_FOR(memcmp(&out[i], &expected[i], sizeof *out), 0,
+                  "%s activation %d (%d, %d, %d) at %d: %.9g, expected %.9g", tier, kind, s.rows, n,
+                  s.k, i, out[i], expected[i]);
+  free(w), free(b), free(x), free(sums), free(out), free(expected), free(normed);
+}
+
+Test(linear, fused_layers_have_the_same_bits) {
+  static const activation_t kinds[] = {ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_GELU_TANH,
+                                       ACTIVATION_SILU_MUL};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int t = 0; t < count; t++) {
+    random_state_t random = random_start(6);
+    device_t *device = device_prepared(tiers[t], 3, &limits);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+      check_fused(device, tiers[t], shapes[i], i == 0 ? ACTIVATION_GELU : kinds[i % 4], &random);
+    ops_cpu.close(device);
+  }
+}
+
 Test(linear, rows_do_not_leak) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
