@@ -370,6 +370,11 @@ def forms_apart(model, ids, exact):
     return worst
 
 
+def double_apart(model, ids, exact):
+    """Largest difference of the fp32 run of transformers to the same in double precision."""
+    return float(np.abs(models.run(copy.deepcopy(model).double(), ids) - exact).max())
+
+
 def as_published(rng, path):
     """The architecture of a config.json; half of Kimi's files have another name than
     transformers."""
@@ -398,9 +403,9 @@ def compare_random(score, options, seed, index, kind, full):
     ids = prompt + models.continue_greedily(model, prompt, STEPS)
     exact = models.run(model, ids)
     fine = TOLERANCE
-    if long and kind not in models.CACHELESS:
-        # some of these amplify the rounding of fp32
-        fine = max(fine, 4 * forms_apart(model, ids, exact))
+    if long:  # some of these amplify the rounding of fp32
+        apart = double_apart if kind in models.CACHELESS else forms_apart
+        fine = max(fine, 4 * apart(model, ids, exact))
     half = torch.bfloat16 if dtype == "float32" else models.TYPES[dtype]
     own = float(np.abs(models.run(copy.deepcopy(model).to(half), ids) - exact).max())
     how = rng.choice(["plain", "sharded"])
