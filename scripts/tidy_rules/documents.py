@@ -75,3 +75,18 @@ def check_messages(tree):
         quoted = re.match(r"\| `([^`]+)` \|", line)
         if quoted and quoted[1] not in text:
             yield f"{name}:{number}: no message says '{quoted[1]}'"
+
+
+def check_families(tree):
+    """Every architecture that is served stands in the page of models and in a line of parity."""
+    pages = [name for name in ("docs/models.md", "tests/PARITY.md") if name in tree.names]
+    named = {page: set(re.findall(r"`(\w+)`", (tree.root / page).read_text("utf-8")))
+             for page in pages}
+    for f in tree:
+        if not f.name.startswith("engine/model/config/"):
+            continue
+        for row in re.finditer(r'\.architecture = "(\w+)"', f.text):
+            number = f.text.count("\n", 0, row.start()) + 1
+            for page in pages:
+                if row[1] not in named[page]:
+                    yield f"{f.name}:{number}: {row[1]} is not in {page}"
