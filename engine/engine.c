@@ -82,6 +82,8 @@ static void publish_stats(engine_t *engine) {
   stats->prefix_queries_tokens = scheduler->prefix_queries_tokens;
   stats->prefix_hits_tokens = scheduler->prefix_hits_tokens;
   stats->sat_out = scheduler->num_sat_out;
+  stats->drafts_paused = scheduler->drafts.num_paused;
+  stats->drafts_slow = scheduler->drafts.num_slow;
   stats->queue_visits = scheduler->waiting.num_visited;
   for (int t = 0; t < COST_TERMS; t++) stats->step_cost_ns[t] = scheduler->cost.ns[t];
   if (engine->options.comm != NULL) {

@@ -532,11 +532,11 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
 static int make_mailbox(engine_t *engine, inferd_error_t *error) {
   size_t seqs = (size_t)engine->options.max_num_seqs,
          rows = (size_t)engine->options.max_num_batched_tokens;
-  int32_t top = SAMPLE_TOP_MAX;
+  size_t drafts = engine->options.draft.tokens_max > 0 ? DRAFTS_IN_FLIGHT_MAX : 0;
   engine->done_bytes_max = mailbox_event_bytes(STOP_STRING_BYTES_MAX + 8, 0);
-  size_t largest = mailbox_event_bytes((uint32_t)engine->text_max, top);
-  engine->step_bytes_max = seqs * (largest + engine->done_bytes_max) + DRAFT_STEP_TOKENS * largest +
-                           rows * mailbox_event_bytes(0, top) + largest;
+  size_t largest = mailbox_event_bytes((uint32_t)engine->text_max, SAMPLE_TOP_MAX);
+  engine->step_bytes_max = seqs * (largest + engine->done_bytes_max) + (drafts + 1) * largest +
+                           rows * mailbox_event_bytes(0, SAMPLE_TOP_MAX);
   size_t bytes =
       2 * engine->step_bytes_max + ((size_t)engine->num_groups + 1) * engine->done_bytes_max;
   return mailbox_new((uint32_t)engine->num_groups, bytes, &engine->mailbox, error);

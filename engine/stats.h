@@ -31,6 +31,8 @@ typedef struct engine_stats {
   uint64_t floor_out_blocks, floor_in_blocks,
       floor_damaged_blocks;                             /* of the prefix cache's floor */
   uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
+  uint64_t drafts_paused,
+      drafts_slow; /* decodes without drafts: after misses; not worth the time */
   uint64_t draft_accepted_at[STATS_DRAFTS_MAX]; /* by the place among the drafts of a step */
   uint64_t finished_stop, finished_length, finished_abort, finished_error;
   uint64_t scheduled_tokens; /* tokens of all steps */

@@ -7,6 +7,10 @@
 #include "engine/base/util.h"
 
 enum { PAUSE_MAX = 64 };
+/* Before anything is known a token counts as right in so many of so many cases. */
+static const float RIGHT_AT_FIRST = 1.6f, TRIED_AT_FIRST = 2;
+/* What a draft counts after the next one, and after a step without one. */
+static const float KEPT = 0.9f, KEPT_IDLE = 0.99f;
 
 static int32_t id_at(const draft_text_t *text, int32_t position) {
   return (position < text->num_prompt ? text->prompt : text->tokens)[position];
@@ -40,21 +44,37 @@ int32_t draft_lookup(const draft_options_t *options, const draft_text_t *text, i
   return drafted;
 }
 
-int32_t draft_length(const draft_options_t *options, draft_history_t *history) {
-  if (history->pause > 0) {
-    history->pause--;
-    return 0;
-  }
-  return history->length > 0 ? history->length : options->tokens_max;
+static void forget(draft_history_t *history, float kept) {
+  history->right *= kept;
+  history->tried *= kept;
 }
 
-void draft_learn(const draft_options_t *options, draft_history_t *history, int32_t drafted,
-                 int32_t accepted) {
-  if (accepted == drafted) {
-    history->length = MIN(2 * drafted, options->tokens_max);
-  } else {
-    history->length = accepted + 1;
+bool draft_pauses(draft_history_t *history) {
+  if (history->pause == 0) return false;
+  history->pause--;
+  forget(history, KEPT_IDLE);
+  return true;
+}
+
+/* Token n of a draft is right if all before it are. */
+int32_t draft_length(const draft_options_t *options, draft_history_t *history,
+                     const draft_step_t *step) {
+  double right = (history->right + RIGHT_AT_FIRST) / (history->tried + TRIED_AT_FIRST);
+  double tokens = step->tokens, cost = step->cost, all_right = right;
+  int32_t length = 0;
+  for (; length < options->tokens_max && all_right * cost > tokens; length++) {
+    tokens += all_right;
+    cost += 1;
+    all_right *= right;
   }
+  if (length == 0) forget(history, KEPT_IDLE);
+  return length;
+}
+
+void draft_learn(draft_history_t *history, int32_t drafted, int32_t accepted) {
+  forget(history, KEPT);
+  history->right += (float)accepted;
+  history->tried += (float)(accepted + (accepted < drafted));
   if (accepted > 0) {
     history->misses = 0;
     return;

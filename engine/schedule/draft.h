@@ -8,28 +8,42 @@
 #ifndef INFERD_ENGINE_SCHEDULE_DRAFT_H
 #define INFERD_ENGINE_SCHEDULE_DRAFT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
   DRAFT_TOKENS_MAX = 15,
-  /* Tokens that a step with drafts may have, shared by the running groups. Up to about so many, one
-   * more token costs little, because a step reads the weights once for all its tokens. */
-  DRAFT_STEP_TOKENS = 16
+  /* Most draft tokens in flight, shared by the running groups; and where each takes a state. */
+  DRAFTS_IN_FLIGHT_MAX = 256,
+  DRAFT_STATES_MAX = 16
 };
 
 typedef struct draft_options {
   int32_t tokens_max; /* draft tokens per step and sequence; 0 = off, <= DRAFT_TOKENS_MAX */
   int32_t match_min, match_max; /* length in tokens of a usable match; 1 <= min <= max */
+  bool longest; /* always tokens_max, whatever was right and whatever it costs: for tests */
 } draft_options_t;
 
-/* Success of the drafts of one sequence; starts as all zeros. A sequence whose drafts are rejected
- * gets fewer of them and pauses for longer each time, so text without repetition costs almost
- * nothing. */
+/* Success of the drafts of one sequence; starts as all zeros. Old drafts count for less and less.
+ */
 typedef struct draft_history {
-  int32_t misses; /* consecutive drafts whose first token was rejected */
-  int32_t pause;  /* steps to skip before the next draft */
-  int32_t length; /* draft tokens per step at present; 0 = not yet chosen, i.e. tokens_max */
+  float right, tried; /* draft tokens that were right; that were verified behind right ones */
+  int32_t misses;     /* consecutive drafts whose first token was rejected */
+  int32_t pause;      /* steps to skip before the next draft */
 } draft_history_t;
+
+/* Of all sequences. */
+typedef struct draft_sums {
+  double model_ns;       /* in which a model makes a token for each sequence; 0 = there is none */
+  int32_t num_in_flight; /* draft tokens of plans that are not settled */
+  uint64_t num_paused, num_slow; /* decodes without drafts: draft_pauses; not worth the time */
+} draft_sums_t;
+
+/* A step without the draft tokens that are being chosen. */
+typedef struct draft_step {
+  double tokens; /* that it yields */
+  double cost;   /* its time, in those that one more draft token takes */
+} draft_step_t;
 
 /* A text in two parts: prompt[0, num_prompt), then tokens[num_prompt, count). */
 typedef struct draft_text {
@@ -43,11 +57,16 @@ typedef struct draft_text {
 int32_t draft_lookup(const draft_options_t *options, const draft_text_t *text, int32_t limit,
                      int32_t *out);
 
-/* Returns how many draft tokens a sequence may have in this step; during a pause 0, and the pause
- * becomes one step shorter. */
-int32_t draft_length(const draft_options_t *options, draft_history_t *history);
+/* Whether a sequence drafts nothing in this step because of drafts that were wrong; the pause
+ * becomes one step shorter. It doubles with each draft whose first token is wrong, up to 64 steps.
+ */
+bool draft_pauses(draft_history_t *history);
+/* Returns how many draft tokens a sequence may have: as long as one more makes the step yield more
+ * tokens in its time, if so many are right as were lately. So text without repetition costs almost
+ * nothing, and neither do drafts in a step that is full of rows. */
+int32_t draft_length(const draft_options_t *options, draft_history_t *history,
+                     const draft_step_t *step);
 /* Updates the history after a step: the first `accepted` of `drafted` > 0 tokens were right. */
-void draft_learn(const draft_options_t *options, draft_history_t *history, int32_t drafted,
-                 int32_t accepted);
+void draft_learn(draft_history_t *history, int32_t drafted, int32_t accepted);
 
 #endif

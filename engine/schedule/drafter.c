@@ -5,6 +5,7 @@
  */
 #include "engine/schedule/drafter.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/internal.h"
 #include "engine/schedule/table.h"
@@ -241,12 +242,18 @@ device_t *drafter_device(const engine_t *engine) {
   return works ? drafter->device : NULL;
 }
 
+static void note_time(scheduler_t *scheduler, double ns) {
+  double *mean_ns = &scheduler->drafts.model_ns;
+  *mean_ns = *mean_ns > 0 ? 0.9 * *mean_ns + 0.1 * ns : ns;
+}
+
 void drafter_propose(engine_t *engine, step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
   for (int32_t index = 0;; index++) {
     int32_t rows = build(drafter, &step->plan, index);
+    const uint64_t begun_ns = clock_now_ns();
     if (rows == 0) return;
     engine->ops->begin(drafter->device, drafter->batch);
     model_forward(drafter->model, drafter->batch);
@@ -258,6 +265,7 @@ void drafter_propose(engine_t *engine, step_t *step) {
       seq->tokens[sequence_num_tokens(seq) + index] = id;
     }
     if (failed) give_up(engine);
+    note_time(engine->scheduler, (double)(clock_now_ns() - begun_ns));
   }
 }
 

@@ -10,6 +10,8 @@
 #include "engine/schedule/table.h"
 
 static const double NO_BOUND = 1e18; /* ns */
+/* Before costs are known: tokens that take as long as reading the weights does. */
+static const double STEP_IN_TOKENS = 16;
 
 /* ---- what entries cost ---- */
 
@@ -98,12 +100,14 @@ void plan_pace(scheduler_t *scheduler) {
       if (!group->forked) pace->prompt_tokens += plan_tokens_left(group);
       continue;
     }
+    if (!is_bounded && scheduler->options.draft.tokens_max == 0) continue;
+    double ns = decode_ns(scheduler, group);
+    pace->num_draws += group_num_running(group);
+    pace->decodes_ns += ns;
     if (!is_bounded) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
-    double ns = decode_ns(scheduler, group);
     pace->num_decoding += client->num_decodes++ == 0;
     client->decodes_ns += ns;
-    pace->decodes_ns += ns;
   }
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
@@ -148,6 +152,17 @@ int32_t plan_part(scheduler_t *scheduler, const group_t *group) {
   }
   double fits = (bound - client->spent_ns) / largest;
   return fits < 1 ? 1 : (int32_t)MIN(fits, INT32_MAX);
+}
+
+draft_step_t plan_draft_step(const scheduler_t *scheduler, const sequence_t *seq) {
+  const cost_t *cost = &scheduler->cost;
+  const double draws = MAX(scheduler->pace.num_draws, 1);
+  if (!cost_is_known(cost)) return (draft_step_t){.tokens = draws, .cost = STEP_IN_TOKENS + draws};
+  double one_ns = cost->ns[COST_ROW] + cost->ns[COST_TOKEN] +
+                  cost->ns[COST_PAIR] * (seq->num_computed_tokens + 1.0) +
+                  scheduler->drafts.model_ns / draws;
+  double step_ns = cost->ns[COST_STEP] + scheduler->pace.decodes_ns;
+  return (draft_step_t){.tokens = draws, .cost = step_ns / MAX(one_ns, 1)};
 }
 
 bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group) {

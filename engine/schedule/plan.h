@@ -46,6 +46,9 @@ bool plan_takes_turn(scheduler_t *scheduler, group_t *group);
 /* How many sequences of a group whose turn it is decode in this step: if all cost more than its
  * client has, those that fit, at least one; beams go together. */
 int32_t plan_part(scheduler_t *scheduler, const group_t *group);
+/* The step as far as draft tokens of the sequence are concerned: what all decodes yield and take.
+ */
+draft_step_t plan_draft_step(const scheduler_t *scheduler, const sequence_t *seq);
 /* Whether the draft tokens that the group wants leave its client time for all its decodes; then
  * that time is theirs. */
 bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group);

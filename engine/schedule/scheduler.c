@@ -35,7 +35,7 @@ static size_t block_table_bytes(const scheduler_t *scheduler) {
 
 int32_t scheduler_state_slots(const scheduler_options_t *options) {
   if (!options->has_states) return 0;
-  return options->max_num_seqs + (options->draft.tokens_max > 0 ? DRAFT_STEP_TOKENS : 0);
+  return options->max_num_seqs + (options->draft.tokens_max > 0 ? DRAFT_STATES_MAX : 0);
 }
 
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
@@ -228,26 +228,40 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   return MIN(n, budget);
 }
 
-/* Adds lookahead slots: draft tokens after the one token of a decode, as many as the step can
- * verify at little extra cost (DRAFT_STEP_TOKENS). */
-static void add_drafts(const scheduler_t *scheduler, sequence_t *seq) {
+/* Draft tokens that the sequence can have: of the request, the context, the budget, and its share
+ * of those that may be in flight. */
+static int32_t drafts_room(const scheduler_t *scheduler, const sequence_t *seq) {
+  int32_t most = scheduler->options.has_states ? DRAFT_STATES_MAX : DRAFTS_IN_FLIGHT_MAX;
+  int32_t room = most / scheduler->running.count - 1;
+  room = MIN(room, seq->group->request->params.max_tokens - seq->num_output_tokens - 1);
+  room = MIN(room, scheduler->options.max_model_len - 1 - sequence_num_tokens(seq));
+  return MIN(room, plan_budget_left(scheduler) - 1);
+}
+
+/* Draft tokens that are worth their time. */
+static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
+  if (scheduler->options.draft.longest) return scheduler->options.draft.tokens_max;
+  if (draft_pauses(&seq->draft_history)) {
+    scheduler->drafts.num_paused++;
+    return 0;
+  }
+  const draft_step_t step = plan_draft_step(scheduler, seq);
+  int32_t length = draft_length(&scheduler->options.draft, &seq->draft_history, &step);
+  scheduler->drafts.num_slow += length == 0;
+  return length;
+}
+
+/* Adds lookahead slots: draft tokens after the one token of a decode. */
+static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
   const draft_options_t *options = &scheduler->options.draft;
   const request_t *request = seq->group->request;
   if (options->tokens_max == 0 || seq->num_wanted != 1 || seq->num_output_placeholders > 0 ||
       group_forks(seq->group) || request->grammar != NULL || seq->slices.total > 0 ||
-      (scheduler->options.has_states && seq->group->forked)) { /* DRAFT_STEP_TOKENS slots in all */
+      (scheduler->options.has_states && seq->group->forked)) { /* DRAFT_STATES_MAX slots in all */
     return;
   }
-  int32_t known = sequence_num_tokens(seq);
-  int32_t limit = DRAFT_STEP_TOKENS / scheduler->running.count - 1;
-  int32_t left = request->params.max_tokens - seq->num_output_tokens - 1;
-  int32_t room = scheduler->options.max_model_len - 1 - known;
-  int32_t budget = plan_budget_left(scheduler) - 1;
-  if (limit > left) limit = left;
-  if (limit > room) limit = room;
-  if (limit > budget) limit = budget;
-  int32_t length = limit > 0 ? draft_length(options, &seq->draft_history) : 0;
-  if (length < limit) limit = length;
+  const int32_t known = sequence_num_tokens(seq), room = drafts_room(scheduler, seq);
+  const int32_t wanted = room > 0 ? drafts_wanted(scheduler, seq) : 0, limit = MIN(room, wanted);
   if (limit <= 0) return;
   const draft_text_t text = {.prompt = request->prompt_ids,
                              .tokens = seq->tokens,

@@ -71,7 +71,8 @@ typedef struct scheduler {
   int32_t num_free_states, *free_states; /* [num_free_states] from 1 on; none without has_states */
   struct snapshots *snapshots; /* the prefix cache's, in slots behind these; NULL = none */
   slices_sum_t slices;
-  cost_t cost;               /* of the steps that have ended */
+  cost_t cost; /* of the steps that have ended */
+  draft_sums_t drafts;
   step_pace_t pace;          /* of the plan being made */
   struct activity *activity; /* of the engine; NULL = none */
   plan_t plan;

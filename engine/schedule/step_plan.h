@@ -71,9 +71,10 @@ typedef struct step_pace {
   double step_ns;       /* time of the step, less what plan_shorter sets aside */
   double client_ns;     /* time of a client, if another one decodes */
   int32_t num_decoding; /* clients that decode */
+  int32_t num_draws;    /* sequences that decode; counted where there are drafts or a bound */
   group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */
   double seats_ns;   /* of a step in which all of `running` decode; 0 = admission is not bounded */
-  double decodes_ns; /* of a step in which every group decodes that can; 0 = costs are unknown */
+  double decodes_ns; /* of the decodes that num_draws counts; 0 = costs are unknown */
   double prompt_tokens; /* that the prefills of `running` have left */
   int32_t num_chunks;   /* of prompts, so far */
   const group_t

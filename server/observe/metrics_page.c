@@ -129,25 +129,19 @@ static void bare_sample(page_t *page, metric_id_t id, const char *labels, double
   number(page, value);
 }
 
-/* A family under both names, of one sample for each of `labels`. */
+/* A family under the names that it has, of one sample for each of `labels`. */
 static void values_of(page_t *page, metric_id_t id, int count, const char *const *labels,
                       const double *values) {
-  if (page->own) own_family(page, id);
-  for (int i = 0; page->own && i < count; i++) own_sample(page, id, labels[i], values[i]);
-  if (page->vllm) vllm_family(page, id);
-  for (int i = 0; page->vllm && i < count; i++) vllm_sample(page, id, labels[i], values[i]);
+  const bool own = page->own && families[id].name != NULL;
+  const bool vllm = page->vllm && families[id].alias != NULL;
+  if (own) own_family(page, id);
+  for (int i = 0; own && i < count; i++) own_sample(page, id, labels[i], values[i]);
+  if (vllm) vllm_family(page, id);
+  for (int i = 0; vllm && i < count; i++) vllm_sample(page, id, labels[i], values[i]);
 }
 
-/* A family of one value, under the names that it has. */
 static void value_of(page_t *page, metric_id_t id, double value) {
-  if (page->own && families[id].name != NULL) {
-    own_family(page, id);
-    own_sample(page, id, "", value);
-  }
-  if (page->vllm && families[id].alias != NULL) {
-    vllm_family(page, id);
-    vllm_sample(page, id, "", value);
-  }
+  values_of(page, id, 1, (const char *const[]){""}, &value);
 }
 
 /* ---- histograms ---- */
@@ -374,7 +368,7 @@ static void print_finished(page_t *page) {
   }
 }
 
-static void print_draft_places(page_t *page) {
+static void print_drafts(page_t *page) {
   char texts[STATS_DRAFTS_MAX][24];
   const char *labels[STATS_DRAFTS_MAX];
   double values[STATS_DRAFTS_MAX];
@@ -386,6 +380,9 @@ static void print_draft_places(page_t *page) {
     values[i] = (double)page->stats.draft_accepted_at[i];
   }
   values_of(page, METRIC_draft_accepted_at, count, labels, values);
+  values_of(page, METRIC_drafts_withheld, 2,
+            (const char *const[]){"reason=\"misses\"", "reason=\"time\""},
+            (const double[]){(double)page->stats.drafts_paused, (double)page->stats.drafts_slow});
 }
 
 static void print_tokens(page_t *page) {
@@ -413,7 +410,7 @@ static void print_tokens(page_t *page) {
   value_of(page, METRIC_drafts, (double)stats->drafts);
   value_of(page, METRIC_draft_tokens, (double)stats->draft_tokens);
   value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);
-  print_draft_places(page);
+  print_drafts(page);
   if (page->own) {
     own_family(page, METRIC_preemptions);
     own_sample(page, METRIC_preemptions, "mode=\"recompute\"",

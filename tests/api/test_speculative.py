@@ -30,6 +30,9 @@ def test_answers_with_drafts_are_those_without(start, server, flags):
         places = [drafting.metric(name, position=str(i)) for i in range(5)]
         assert sum(places) == drafting.metric(name) == right
         assert places == sorted(places, reverse=True), "a place counts if those before it do"
+    withheld = [drafting.metric("inferd_spec_decode_withheld_total", reason=reason)
+                for reason in ("misses", "time")]
+    assert sum(withheld) == drafting.metric("inferd_spec_decode_withheld_total")
     assert server.metric("inferd_spec_decode_draft_tokens_total") == 0
 
 

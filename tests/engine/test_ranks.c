@@ -96,7 +96,7 @@ Test(ranks, quantised_weights, .timeout = 600) {
 /* What changes the steps, the weights or the cache, and is not refused. */
 Test(ranks, options_of_one_rank, .timeout = 300) {
   engine_options_t o = crew_options("qwen3-g8-bf16", false);
-  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3};
+  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3, .longest = true};
   check_options(o, "drafts", 2, 3);
   o = crew_options("qwen3-g8-bf16", false);
   o.num_blocks = 24, o.max_model_len = 128;

@@ -64,7 +64,8 @@ static void check_model(const char *model) {
     o.num_blocks = variants[v].blocks;
     o.enable_prefix_caching = variants[v].snapshots > 0;
     o.num_snapshots = variants[v].snapshots;
-    o.draft = (draft_options_t){variants[v].drafts, 1, 3};
+    o.draft = (draft_options_t){
+        .tokens_max = variants[v].drafts, .match_min = 1, .match_max = 3, .longest = true};
     o.draft_model_dir = variants[v].drafter;
     client_t *c = client_run_all(&o, make_jobs);
     client_expect_same(alone, c, variants[v].name);

@@ -7,6 +7,7 @@
 #include "tests/sim/pace.h"
 
 #include "engine/base/util.h"
+#include "engine/schedule/plan.h"
 #include "tests/sim/fair.h"
 
 #include <string.h>
@@ -185,8 +186,35 @@ static bool forks_are_behind(const plan_t *plan) {
   return false;
 }
 
+/* Each token of a draft makes the step better than it was without, by what was right and by the
+ * costs; but with LONGEST, or a draft model, whose time is another by now. */
+static void check_drafts(const scheduler_t *s) {
+  bool longest = s->options.draft.longest || s->options.draft_model;
+  int32_t most = s->options.has_states ? DRAFT_STATES_MAX : DRAFTS_IN_FLIGHT_MAX, sum = 0;
+  for (int32_t i = 0; i < s->plan.num_entries; i++) {
+    const plan_entry_t *entry = &s->plan.entries[i];
+    const draft_history_t *history = &entry->sequence->draft_history;
+    double right = (history->right + 1.6) / (history->tried + 2), each = 1;
+    sequence_t before = *entry->sequence;
+    before.num_computed_tokens = entry->num_computed;
+    draft_step_t step = plan_draft_step(s, &before);
+    sum += entry->num_drafts;
+    REQUIRE(entry->num_drafts <= sim.scenario->options.draft.tokens_max, "a draft of %d",
+            entry->num_drafts);
+    for (int32_t n = 0; n < entry->num_drafts && !longest; n++) {
+      each *= right;
+      REQUIRE(each * (step.cost + n) > step.tokens * (1 - 1e-6),
+              "draft token %d of %d is right by %.3f, the step yields %.3f in the time of %.3f", n,
+              entry->num_drafts, each, step.tokens, step.cost + n);
+      step.tokens += each;
+    }
+  }
+  REQUIRE(sum <= most, "%d draft tokens in a step", sum);
+}
+
 void pace_step(const scheduler_t *s) {
   const plan_t *plan = &s->plan;
+  check_drafts(s);
   bool tokens_only = sim.scenario->options.max_step_ms == 0;
   REQUIRE(!tokens_only || !s->pace.is_on, "a bound of time that nobody set");
   check_turns(s);

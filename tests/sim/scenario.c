@@ -168,8 +168,10 @@ static void draw_engine(scenario_t *c) {
   o->max_lora_rank = 4;
   int32_t ahead = between(&s, 1, 5), drafter = between(&s, 1, 400);
   draw_window(c, &s);
+  o->draft.longest = scenario_has(c, SIM_LONGEST);
   if (!scenario_has(c, SIM_DRAFT_MODEL)) return;
-  o->draft = (draft_options_t){.tokens_max = ahead, .match_min = 1, .match_max = 1};
+  o->draft.tokens_max = ahead;
+  o->draft.match_min = o->draft.match_max = 1;
   o->draft_model_dir = "tests/fixtures/tiny"; /* it keeps no state */
   c->pipeline_depth = 1;                      /* a draft model needs it */
   c->lose_drafter_at = drafter;

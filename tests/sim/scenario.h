@@ -77,7 +77,8 @@ enum {
   X(SLO, 5, "short prompts go first, and first tokens have a deadline")                            \
   X(WINDOWS, 6, "layers with a window free their blocks")                                          \
   X(POOLS, 3, "prompts become vectors, and nothing is generated")                                  \
-  X(FLOOR, 7, "blocks that leave the prefix cache go to the host")
+  X(FLOOR, 7, "blocks that leave the prefix cache go to the host")                                 \
+  X(LONGEST, 8, "drafts are as long as they may be, whatever they cost")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

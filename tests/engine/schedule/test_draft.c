@@ -73,23 +73,68 @@ Test(draft, random_sequences_agree_with_the_definition) {
   }
 }
 
+/* One sequence alone, whose step takes as long as 17 draft tokens; 64 with a step of 75. */
+static const draft_step_t alone = {.tokens = 1, .cost = 17}, full = {.tokens = 64, .cost = 75};
+
+/* Drafts as long as the history wants, of which tokens are right up to place `right`. Returns the
+ * draft tokens of `steps` steps. */
+static int draft_steps(draft_history_t *h, const draft_step_t *step, int steps, int32_t right) {
+  int drafted = 0;
+  for (int i = 0; i < steps; i++) {
+    int32_t n = draft_pauses(h) ? 0 : draft_length(&options, h, step);
+    drafted += n;
+    if (n > 0) draft_learn(h, n, right < n ? right : n);
+  }
+  return drafted;
+}
+
 Test(draft, failing_drafts_become_rare_and_right_ones_long) {
   draft_history_t h = {0};
-  int drafted = 0;
-  for (int step = 0; step < 1000; step++) {
-    int32_t n = draft_length(&options, &h);
-    if (n == 0) continue;
-    drafted++;
-    draft_learn(&options, &h, n, 0);
+  int drafted = draft_steps(&h, &alone, 1000, 0);
+  cr_assert(drafted < 60, "%d tokens drafted in vain in 1000 steps", drafted);
+  draft_steps(&h, &alone, 100, 4);
+  ASSERT_EQ_FOR(draft_length(&options, &h, &alone), 4, "never more than the option says");
+}
+
+/* Half of the tokens are right: in a step that is nearly empty a draft of some is worth it. */
+Test(draft, the_length_follows_the_share_that_is_right) {
+  draft_history_t often = {.right = 9, .tried = 10}, seldom = {.right = 1, .tried = 10};
+  const draft_options_t long_ones = {.tokens_max = 15, .match_min = 2, .match_max = 3};
+  int32_t many = draft_length(&long_ones, &often, &alone),
+          few = draft_length(&long_ones, &seldom, &alone);
+  cr_assert(many >= 6 && few == 1, "%d and %d", many, few);
+}
+
+Test(draft, a_step_that_is_full_of_rows_has_none_or_few) {
+  draft_history_t fresh = {0}, right = {.right = 10, .tried = 10}, wrong = {.tried = 10};
+  ASSERT_EQ(draft_length(&options, &fresh, &alone), 4);
+  ASSERT_EQ(draft_length(&options, &fresh, &full), 0);
+  ASSERT_EQ(draft_length(&options, &right, &full), 4);
+  ASSERT_EQ(draft_length(&options, &wrong, &full), 0);
+  /* a token costs as much as what the step yields in its time: even certain ones bring nothing */
+  const draft_step_t costly = {.tokens = 8, .cost = 8};
+  ASSERT_EQ(draft_length(&options, &right, &costly), 0);
+}
+
+/* The longest draft of which each further token makes the step better, against all lengths. */
+Test(draft, the_length_is_the_best_one) {
+  unsigned seed = 3;
+  const draft_options_t o = {.tokens_max = DRAFT_TOKENS_MAX, .match_min = 1, .match_max = 1};
+  for (int round = 0; round < 2000; round++) {
+    float tried = (float)(rand_r(&seed) % 100) / 10, share = (float)(rand_r(&seed) % 101) / 100;
+    draft_history_t h = {.right = tried * share, .tried = tried};
+    draft_step_t step = {.tokens = 1 + rand_r(&seed) % 64, .cost = 1 + rand_r(&seed) % 200};
+    double p = (h.right + 1.6) / (h.tried + 2), best = 0, each = 1;
+    int32_t best_length = 0;
+    double tokens = step.tokens;
+    for (int32_t n = 0; n <= DRAFT_TOKENS_MAX; n++) {
+      if (tokens / (step.cost + n) > best * (1 + 1e-9)) {
+        best = tokens / (step.cost + n);
+        best_length = n;
+      }
+      each *= p;
+      tokens += each;
+    }
+    ASSERT_EQ(draft_length(&o, &h, &step), best_length);
   }
-  cr_assert(drafted < 30, "%d of 1000 steps drafted in vain", drafted);
-  while (draft_length(&options, &h) == 0) continue;
-  draft_learn(&options, &h, 1, 1);
-  ASSERT_EQ(draft_length(&options, &h), 2);
-  draft_learn(&options, &h, 2, 2);
-  ASSERT_EQ(draft_length(&options, &h), 4);
-  draft_learn(&options, &h, 4, 4);
-  ASSERT_EQ_FOR(draft_length(&options, &h), 4, "never more than the option says");
-  draft_learn(&options, &h, 4, 1);
-  ASSERT_EQ(draft_length(&options, &h), 2);
 }

@@ -187,6 +187,7 @@ Test(pace, draft_tokens_take_no_time_of_decodes) {
   choices = rig_add_several(rig, 8, 100, 0, 3);
   run(rig, 2);
   rig->scheduler->options.draft.tokens_max = 4;
+  rig->scheduler->options.draft.longest = true;
   rig->scheduler->options.draft_model = true;
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(one, 1), CHUNK(stream, 5), CHUNK(choices, 1));
@@ -315,4 +316,55 @@ Test(pace, what_the_cache_usually_has_is_not_waited_for) {
   EXPECT_GE(quarter, 0.249 * all);
   EXPECT_LE(quarter, 0.251 * all);
   rig_free(rig);
+}
+
+/* The draft tokens of the next decode of each of `num_seqs` sequences, if so many tokens of their
+ * last drafts were right as were tried, or none. */
+static int32_t drafts_beside(int32_t num_seqs, float tried, bool right, double token_ns) {
+  scheduler_options_t options = rig_options(16, 512, 1000);
+  options.draft = (draft_options_t){.tokens_max = 4, .match_min = 1, .match_max = 1};
+  options.draft_model = true;
+  rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+  rig->scheduler->cost =
+      (cost_t){.ns = {[COST_STEP] = 1e6, [COST_TOKEN] = token_ns}, .num_steps = 1000};
+  for (int32_t i = 0; i < num_seqs; i++) add(rig, 0, 8);
+  run(rig, 1);
+  for (int32_t i = 0; i < num_seqs; i++) {
+    rig->groups[i].sequence.draft_history.tried = tried;
+    rig->groups[i].sequence.draft_history.right = right ? tried : 0;
+  }
+  rig_step(rig);
+  int32_t chunk = rig_chunk(rig, &rig->groups[num_seqs - 1]);
+  rig_free(rig);
+  return chunk - 1;
+}
+
+Test(pace, drafts_are_as_long_as_they_are_worth_their_time) {
+  /* A token takes a tenth of a step. */
+  ASSERT_EQ(drafts_beside(1, 0, true, 1e5), 4);
+  ASSERT_EQ(drafts_beside(1, 10, false, 1e5), 1);
+  /* Of sixteen a step yields 16 tokens in the time of 26. */
+  ASSERT_EQ(drafts_beside(16, 10, true, 1e5), 4);
+  ASSERT_EQ(drafts_beside(16, 2, false, 1e5), 0);
+  /* What nearly costs a step of its own is drafted if it is nearly certain. */
+  ASSERT_EQ(drafts_beside(1, 10, true, 9e5), 4);
+  ASSERT_EQ(drafts_beside(1, 4, false, 9e5), 0);
+}
+
+Test(pace, the_time_of_the_draft_model_counts) {
+  for (int slow = 0; slow < 2; slow++) {
+    scheduler_options_t options = rig_options(16, 512, 1000);
+    options.draft = (draft_options_t){.tokens_max = 4, .match_min = 1, .match_max = 1};
+    options.draft_model = true;
+    rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+    rig->scheduler->cost = (cost_t){.ns = {[COST_STEP] = 1e6, [COST_TOKEN] = 1e5}, .num_steps = 99};
+    rig->scheduler->drafts.model_ns = slow ? 2e6 : 1e4;
+    group_t *stream = add(rig, 0, 8);
+    run(rig, 1);
+    ASSERT_EQ(rig->scheduler->drafts.num_slow, 0u);
+    rig_step(rig);
+    ASSERT_EQ(rig_chunk(rig, stream), slow ? 1 : 5);
+    ASSERT_EQ(rig->scheduler->drafts.num_slow, (uint64_t)slow);
+    rig_free(rig);
+  }
 }

@@ -409,7 +409,7 @@ Test(swap, mixed_requests_without_a_cache, .timeout = 600) {
  * draft token. */
 Test(swap, a_draft_model_swaps_too, .timeout = 600) {
   engine_options_t o = tight(swap_double_ops());
-  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 2, .match_max = 4};
+  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 2, .match_max = 4, .longest = true};
   o.draft_model_dir = o.model_dir;
   client_t *c = run_mixed(&o);
   engine_stats_t s = client_stats(c);
