@@ -287,7 +287,7 @@ static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *ent
   sequence_t *seq = entry->sequence;
   if (entry->num_drafts == 0) return 0;
   int32_t accepted = count_accepted(step, entry, *rows);
-  draft_learn(&seq->draft_history, entry->num_drafts, accepted);
+  draft_learn(&seq->drafts.history, entry->num_drafts, accepted);
   scheduler_reject(entry, entry->num_drafts - accepted);
   rows->last = rows->first + accepted + 1;
   engine->stats.drafts++;

@@ -484,8 +484,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .reserve_full = true,
       .slice_blocks = SLICE_BLOCKS,
       .chunked_prefill = given->enable_chunked_prefill,
-      /* drafts need the last token on the host; a second in-flight step would not know it yet */
-      .draft = engine->ops->pipeline_depth < 2 ? given->draft : (draft_options_t){0},
+      .draft = given->draft,
       .draft_model = engine->drafter != NULL,
       .history_on_device = engine->ops->history_on_device,
       .priority_policy = given->priority_policy,

@@ -32,6 +32,13 @@ typedef struct draft_history {
   int32_t pause;      /* steps to skip before the next draft */
 } draft_history_t;
 
+/* Of a sequence. */
+typedef struct draft_state {
+  draft_history_t history;
+  bool waits;     /* no step is planned before the token in flight is known, for drafts behind it */
+  bool will_wait; /* the same behind the step being planned */
+} draft_state_t;
+
 /* Of all sequences. */
 typedef struct draft_sums {
   double model_ns;       /* in which a model makes a token for each sequence; 0 = there is none */

@@ -49,7 +49,13 @@ static int check_tokens(const engine_t *engine, const tokenizer_t *other, const 
 
 int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
-  if (dir == NULL || engine->options.draft.tokens_max == 0) return 0;
+  if (engine->options.draft.tokens_max == 0) return 0;
+  if (engine->ops->separate_memory && !engine->options.batch_invariant)
+    engine_say(engine,
+               "drafts    %s verifies them in other sums than it decodes, so last bits may differ; "
+               "with --batch-invariant no token does",
+               engine->ops->name);
+  if (dir == NULL) return 0;
   if (engine->ops->pipeline_depth > 1) {
     return error_set(
         error, ERR_CONFIGURATION, "speculative_model",

@@ -17,8 +17,9 @@ struct step;
 typedef struct drafter drafter_t;
 
 /* Reads the configuration in options.draft_model_dir and checks that both models have the same
- * tokens, and that the device runs one step at a time. Returns 0, ERR_CONFIGURATION (the message
- * says what differs), ERR_NO_MEMORY, or an error of tokenizer_load or blueprint_read. */
+ * tokens, and that the device runs one step at a time; logs what drafts may change. Returns 0,
+ * ERR_CONFIGURATION (the message says what differs), ERR_NO_MEMORY, or an error of tokenizer_load
+ * or blueprint_read. */
 int drafter_read(struct engine *engine, inferd_error_t *error);
 /* Bytes of the weights (*out; returns 0 or the errors of model_weight_bytes), and of a KV pool of
  * num_blocks blocks, for the memory plan; 0 without a draft model. */

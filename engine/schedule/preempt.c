@@ -17,6 +17,7 @@ void plan_remove(scheduler_t *scheduler, const group_t *group) {
     const plan_entry_t *entry = &plan->entries[i];
     if (entry->sequence->group == group) {
       plan->num_tokens -= entry->num_tokens;
+      plan->num_drafts -= entry->num_drafts;
       plan_spend(scheduler, entry, -1);
       entry->sequence->num_charged = entry->charged_before;
       waiting_charge(&scheduler->waiting, group, -entry->num_charged);

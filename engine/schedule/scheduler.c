@@ -182,6 +182,8 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   entry->late = false;
   entry->num_snapshots = 0;
   seq->num_charged = charged + num_charged;
+  entry->waits = seq->drafts.will_wait;
+  seq->drafts.will_wait = false;
   seq->num_drafts = 0;
   plan->num_tokens += n;
   plan_spend(scheduler, entry, 1);
@@ -232,7 +234,8 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
  * of those that may be in flight. */
 static int32_t drafts_room(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t most = scheduler->options.has_states ? DRAFT_STATES_MAX : DRAFTS_IN_FLIGHT_MAX;
-  int32_t room = most / scheduler->running.count - 1;
+  int32_t taken = scheduler->drafts.num_in_flight + scheduler->plan.num_drafts;
+  int32_t room = MIN(most / MAX(scheduler->pace.num_draws, 1) - 1, most - taken);
   room = MIN(room, seq->group->request->params.max_tokens - seq->num_output_tokens - 1);
   room = MIN(room, scheduler->options.max_model_len - 1 - sequence_num_tokens(seq));
   return MIN(room, plan_budget_left(scheduler) - 1);
@@ -241,25 +244,31 @@ static int32_t drafts_room(const scheduler_t *scheduler, const sequence_t *seq) 
 /* Draft tokens that are worth their time. */
 static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
   if (scheduler->options.draft.longest) return scheduler->options.draft.tokens_max;
-  if (draft_pauses(&seq->draft_history)) {
+  if (draft_pauses(&seq->drafts.history)) {
     scheduler->drafts.num_paused++;
     return 0;
   }
   const draft_step_t step = plan_draft_step(scheduler, seq);
-  int32_t length = draft_length(&scheduler->options.draft, &seq->draft_history, &step);
+  int32_t length = draft_length(&scheduler->options.draft, &seq->drafts.history, &step);
   scheduler->drafts.num_slow += length == 0;
   return length;
 }
 
-/* Adds lookahead slots: draft tokens after the one token of a decode. */
+static bool may_draft(const scheduler_t *scheduler, const sequence_t *seq) {
+  const group_t *group = seq->group;
+  bool one_by_one = !group_forks(group) && group->request->grammar == NULL;
+  bool has_slots = !(scheduler->options.has_states && group->forked); /* DRAFT_STATES_MAX in all */
+  return scheduler->options.draft.tokens_max > 0 && seq->num_wanted == 1 && one_by_one &&
+         has_slots && seq->slices.total == 0;
+}
+
+/* Adds lookahead slots: draft tokens after the one token of a decode. They follow the last token,
+ * which a step in flight may still draw. Then the next step waits for the token that this one
+ * draws, if the text as it is known repeats itself, and drafts behind it. */
 static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
   const draft_options_t *options = &scheduler->options.draft;
   const request_t *request = seq->group->request;
-  if (options->tokens_max == 0 || seq->num_wanted != 1 || seq->num_output_placeholders > 0 ||
-      group_forks(seq->group) || request->grammar != NULL || seq->slices.total > 0 ||
-      (scheduler->options.has_states && seq->group->forked)) { /* DRAFT_STATES_MAX slots in all */
-    return;
-  }
+  if (!may_draft(scheduler, seq)) return;
   const int32_t known = sequence_num_tokens(seq), room = drafts_room(scheduler, seq);
   const int32_t wanted = room > 0 ? drafts_wanted(scheduler, seq) : 0, limit = MIN(room, wanted);
   if (limit <= 0) return;
@@ -267,20 +276,27 @@ static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
                              .tokens = seq->tokens,
                              .num_prompt = seq->num_prompt_tokens,
                              .count = known};
-  seq->num_drafts = scheduler->options.draft_model
-                        ? limit
-                        : draft_lookup(options, &text, limit, &seq->tokens[known]);
-  seq->num_wanted += seq->num_drafts;
+  bool is_drawn = seq->num_output_placeholders == 0;
+  int32_t unused[DRAFT_TOKENS_MAX], count = limit;
+  if (!scheduler->options.draft_model)
+    count = draft_lookup(options, &text, limit, is_drawn ? &seq->tokens[known] : unused);
+  seq->drafts.will_wait = count > 0;
+  if (!is_drawn) return;
+  seq->num_drafts = count;
+  seq->num_wanted += count;
+  scheduler->plan.num_drafts += count;
 }
 
 /* Returns how many it dropped. */
-static int32_t drop_drafts(group_t *group) {
+static int32_t drop_drafts(scheduler_t *scheduler, group_t *group) {
   int32_t count = 0;
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     count += seq->num_drafts;
     seq->num_wanted -= seq->num_drafts;
     seq->num_drafts = 0;
+    seq->drafts.will_wait = false;
   }
+  scheduler->plan.num_drafts -= count;
   return count;
 }
 
@@ -299,6 +315,7 @@ static int32_t want_part(scheduler_t *scheduler, group_t *group, int32_t first, 
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if ((seq->index < first) != before) continue;
     seq->num_drafts = seq->num_wanted = 0;
+    seq->drafts.will_wait = false;
     if (!sequence_is_live(seq) || *part == 0) continue;
     --*part;
     group->yield.part = seq->index + 1;
@@ -323,7 +340,7 @@ bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
   if (has_drafts(group) && (total + others > plan_budget_left(scheduler) ||
                             table_need_group(scheduler, group) > slices_num_free(scheduler) ||
                             !plan_takes_drafts(scheduler, group)))
-    total -= drop_drafts(group);
+    total -= drop_drafts(scheduler, group);
   if (total > plan_budget_left(scheduler)) return true;
   if (!plan_make_room(scheduler, group, table_need_group(scheduler, group), next)) return false;
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -370,10 +387,13 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
 }
 
 bool scheduler_awaits(const group_t *group) {
-  bool draws = false;
-  for (const sequence_t *seq = &group->sequence; seq != NULL && !draws; seq = seq->next)
-    draws = sequence_is_live(seq) && seq->num_output_placeholders > 0;
-  return draws && (group->masks.by_history || group_forks(group));
+  bool draws = false, drafts = false;
+  for (const sequence_t *seq = &group->sequence; seq != NULL && !drafts; seq = seq->next) {
+    if (!sequence_is_live(seq) || seq->num_output_placeholders == 0) continue;
+    draws = true;
+    drafts = seq->drafts.waits;
+  }
+  return draws && (drafts || group->masks.by_history || group_forks(group));
 }
 
 /* Whether the group of `running` is left out of this plan, or is planned already. */
@@ -519,7 +539,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
   block_begin_plan(scheduler->pool);
-  plan->num_entries = plan->num_tokens = plan->num_preempted = 0;
+  plan->num_entries = plan->num_tokens = plan->num_preempted = plan->num_drafts = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
   if (scheduler->pool->floor != NULL)
@@ -544,6 +564,8 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
     seq->num_computed_tokens += plan->entries[i].num_tokens;
     seq->num_in_flight_tokens += plan->entries[i].num_tokens;
     seq->num_output_placeholders += plan->entries[i].do_sample;
+    seq->drafts.waits = plan->entries[i].waits;
+    scheduler->drafts.num_in_flight += plan->entries[i].num_drafts;
   }
   return plan->num_entries;
 }

@@ -107,8 +107,8 @@ void scheduler_note_first(scheduler_t *scheduler, group_t *group);
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns);
 
 /* Whether a token of the group is being drawn on which its next step depends: by a grammar,
- * penalties on the host, a fork, or beams. Until the commit of that token it is in no plan, and no
- * other group may preempt it. */
+ * penalties on the host, a fork, beams, or draft tokens in flight or to come. Until the commit of
+ * that token it is in no plan, and no other group may preempt it. */
 bool scheduler_awaits(const group_t *group);
 
 /* Moves the new plan, without its swaps, to `out`, whose owner must call scheduler_unpin. */
@@ -135,7 +135,7 @@ void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double devi
 
 /* Slots of states for sequences and draft tokens; snapshots have those behind them. */
 int32_t scheduler_state_slots(const scheduler_options_t *options);
-/* After the commit of an entry, or when its step failed: frees slots that it took. In states.c. */
+/* After the commit of an entry, or when its step failed: frees what it took. In states.c. */
 void scheduler_settle(scheduler_t *scheduler, plan_entry_t *entry);
 
 /* Before the tokens of a live entry are appended. */

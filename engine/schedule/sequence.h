@@ -57,7 +57,7 @@ typedef struct sequence {
   sequence_masks_t masks;
   bool ended_by_grammar;          /* the grammar allowed no further token: no stop token came */
   int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
-  draft_history_t draft_history;
+  draft_state_t drafts;
   bool recomputes, is_sharer; /* was preempted after it had computed tokens; is in that list */
   double cumulative_logprob;  /* sum over the output tokens, of raw logprobs */
   uint64_t rng_key;

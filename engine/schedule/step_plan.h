@@ -22,6 +22,7 @@ typedef struct plan_entry {
   int32_t output_position; /* of the token that is sampled: 0 = first output token */
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
   int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
+  bool waits;                          /* for the token that it draws (draft_state_t) */
   bool late; /* a mask of its group was not ready: what it draws is dropped */
   int32_t num_snapshots;
   snapshot_place_t snapshots[SNAPSHOTS_OF_ENTRY]; /* in order; the slots are taken */
@@ -55,6 +56,7 @@ typedef struct plan {
   int32_t num_swap_out, num_swap_in; /* at least one of them is 0 */
   bool copies_floor;                 /* blocks leave or enter by the floor (floor.h) before it */
   int32_t num_tokens;                /* sum of chunks <= max_num_batched_tokens */
+  int32_t num_drafts;                /* draft tokens among them, or that were wanted */
   cost_work_t work;                  /* of all entries, and of the step */
   int32_t num_preempted;             /* groups that this plan moved to waiting or swapped */
 } plan_t;

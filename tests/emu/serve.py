@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import serve_default
+import serve_drafts
 import serve_faults
 import serve_fp8
 import serve_lora
@@ -190,7 +191,7 @@ def main():
         first, step = map(int, wanted[1].split("/"))
         wanted = wanted[2:]
     everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults),
-                  **vars(serve_default), **vars(serve_states)}
+                  **vars(serve_default), **vars(serve_states), **vars(serve_drafts)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
     tests = tests[first - 1::step]

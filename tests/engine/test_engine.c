@@ -430,9 +430,9 @@ TEST_DEPTHS(a_missing_model_says_so) {
 
 /* The fake device repeats itself for no prompt; a few ids only make pairs repeat, and its streams
  * are functions of everything before, so that most drafts are wrong and some are right. */
-Test(engine, drafts_change_nothing_but_the_number_of_steps) {
+static void drafts_change_nothing(const ops_t *ops) {
   fake_settings = (fake_settings_t){.first_id = VOCAB - 3, .eos_one_in = 300, .eos_id = 0};
-  engine_options_t options = client_options(&ops_fake);
+  engine_options_t options = client_options(ops);
   options.draft = (draft_options_t){.tokens_max = 7, .match_min = 1, .match_max = 4};
   options.num_blocks = 120; /* some are preempted */
   client_t *c = client_new(&options);
@@ -453,9 +453,18 @@ Test(engine, drafts_change_nothing_but_the_number_of_steps) {
   ASSERT_GT(stats.draft_tokens_accepted, 0);
   ASSERT_GT(stats.draft_tokens, stats.draft_tokens_accepted);
   ASSERT_GT(stats.preemptions, 0);
+  ASSERT_EQ((stats.overlapped_steps > 0), (ops->pipeline_depth == 2));
   ASSERT_EQ(fake_violations(), 0);
   client_check_idle(c);
   client_free(c);
+}
+
+Test(engine, drafts_change_nothing_but_the_number_of_steps) {
+  drafts_change_nothing(&ops_fake);
+}
+
+Test(engine, drafts_beside_steps_that_overlap) {
+  drafts_change_nothing(fake_ops_deep());
 }
 
 /* The device draws one id for ever, so every draft is right. Rows fail from the 7th token on: the

@@ -17,7 +17,6 @@ enum { ROWS_MAX = 64 };
 static engine_stats_t before; /* of the iteration before: counters only grow */
 static int32_t num_states;    /* slots; a draft model that is lost leaves its own unused */
 static uint64_t recomputed_before;
-
 /* What waits, of each tenant, when the last iteration ended or since. */
 static int32_t tenant_waits[SIM_TENANTS + 1];
 static int64_t tenant_tokens[SIM_TENANTS + 1];
@@ -193,13 +192,14 @@ static bool caught_up(const sequence_t *q) {
 
 bool check_is_awaited(const group_t *g) {
   const track_t *k = check_track(&g->sequence);
-  const script_t *script = k->script;
-  bool in_flight = false;
-  for (const sequence_t *q = &g->sequence; q; q = q->next)
-    in_flight = in_flight || (sequence_is_live(q) &&
-                              q->num_output_placeholders > (check_stream(q)->in_plan ? 1 : 0));
-  bool forks = k->num_streams > 1 && !g->forked;
-  return in_flight && (script->language >= 0 || script->params.beam_width > 0 || forks);
+  bool forks = k->script->params.beam_width > 0 || (k->num_streams > 1 && !g->forked);
+  bool always = k->script->language >= 0 || forks;
+  for (const sequence_t *q = &g->sequence; q; q = q->next) {
+    int32_t planned = sequence_is_live(q) ? check_stream(q)->in_plan : INT32_MAX;
+    if (q->num_output_placeholders > planned && (always || (planned == 0 && q->drafts.waits)))
+      return true;
+  }
+  return false;
 }
 
 /* True when some sequence could run and is left out; *decodes: all lacked their last token only. */

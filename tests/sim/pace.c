@@ -193,7 +193,7 @@ static void check_drafts(const scheduler_t *s) {
   int32_t most = s->options.has_states ? DRAFT_STATES_MAX : DRAFTS_IN_FLIGHT_MAX, sum = 0;
   for (int32_t i = 0; i < s->plan.num_entries; i++) {
     const plan_entry_t *entry = &s->plan.entries[i];
-    const draft_history_t *history = &entry->sequence->draft_history;
+    const draft_history_t *history = &entry->sequence->drafts.history;
     double right = (history->right + 1.6) / (history->tried + 2), each = 1;
     sequence_t before = *entry->sequence;
     before.num_computed_tokens = entry->num_computed;

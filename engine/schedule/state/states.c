@@ -129,6 +129,7 @@ void states_pick(scheduler_t *scheduler, plan_entry_t *entry, int32_t num_tokens
 }
 
 void scheduler_settle(scheduler_t *scheduler, plan_entry_t *entry) {
+  scheduler->drafts.num_in_flight -= entry->num_drafts;
   if (!scheduler->options.has_states) return;
   for (int32_t i = 0; i < entry->num_drafts; i++) push_slot(scheduler, entry->draft_states[i]);
   for (int32_t i = 0; i < entry->num_snapshots; i++)

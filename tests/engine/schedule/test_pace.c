@@ -330,8 +330,8 @@ static int32_t drafts_beside(int32_t num_seqs, float tried, bool right, double t
   for (int32_t i = 0; i < num_seqs; i++) add(rig, 0, 8);
   run(rig, 1);
   for (int32_t i = 0; i < num_seqs; i++) {
-    rig->groups[i].sequence.draft_history.tried = tried;
-    rig->groups[i].sequence.draft_history.right = right ? tried : 0;
+    rig->groups[i].sequence.drafts.history.tried = tried;
+    rig->groups[i].sequence.drafts.history.right = right ? tried : 0;
   }
   rig_step(rig);
   int32_t chunk = rig_chunk(rig, &rig->groups[num_seqs - 1]);
@@ -367,4 +367,23 @@ Test(pace, the_time_of_the_draft_model_counts) {
     ASSERT_EQ(rig->scheduler->drafts.num_slow, (uint64_t)slow);
     rig_free(rig);
   }
+}
+
+/* Three plans while nothing is committed, as where steps overlap. */
+Test(pace, a_text_that_repeats_waits_for_its_token_and_no_other_does) {
+  scheduler_options_t options = rig_options(16, 512, 1000);
+  options.draft = (draft_options_t){.tokens_max = 4, .match_min = 2, .match_max = 3};
+  options.history_on_device = true;
+  rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+  group_t *reciting = add(rig, 0, 12), *other = add(rig, 0, 12);
+  for (int32_t t = 0; t < 12; t++) rig->ids[0][t] = t % 5;
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(reciting, 12), CHUNK(other, 12));
+  cr_assert(!scheduler_awaits(reciting) && !scheduler_awaits(other), "prompts wait for nothing");
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(reciting, 1), CHUNK(other, 1));
+  cr_assert(scheduler_awaits(reciting) && !scheduler_awaits(other));
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(reciting, 0), CHUNK(other, 1));
+  rig_free(rig);
 }

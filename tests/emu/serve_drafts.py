@@ -1,0 +1,86 @@
+"""Draft tokens on the emulated GPU: fewer steps, and every token and logprob as without.
+
+Run by serve.py.
+"""
+
+import random
+import re
+import subprocess
+
+from serving import FEW, ROOT, TINY, Server, compare
+
+DRAFTS = ["--num-speculative-tokens", 4, "--prompt-lookup-min", 1]
+
+
+def count(server, name):
+    return float(re.search(rf"^inferd_{name}_total\S* (\S+)", server.metrics(), re.M)[1])
+
+
+def reciting(number):
+    """Prompts of a few tokens again and again, greedy or drawn, with parts of the sampler that look
+    at the tokens so far."""
+    kinds = [{}, {}, {"temperature": 0.7}, {"repetition_penalty": 1.1},
+             {"presence_penalty": 0.5, "temperature": 0.5}, {"bad_words": ["the", "one two"]},
+             {"min_tokens": 20, "ignore_eos": False}, {"logit_bias": {"17": 3}}]
+    few = [random.randrange(2, 384) for _ in range(6)]
+    return [{"prompt": [random.choice(few) for _ in range(random.randrange(20, 90))],
+             "max_tokens": 40, "logprobs": 1, "seed": i, **kinds[i % len(kinds)]}
+            for i in range(number)]
+
+
+def answers(choices):
+    return [(choice["token_ids"], choice["logprobs"]) for choice in choices]
+
+
+def check_drafts(program, model, *flags):
+    """Alone a request drafts in nearly every step; among eight, steps overlap and some wait."""
+    bodies = reciting(16)
+    model = None if model is None else ROOT / "tests/fixtures" / model
+    load = [] if model is None else ["--load-format", "dummy", "--seed", "11"]
+    plain, drafting = (Server(program, "cuda", *load, *FEW, *flags, *more, model=model)
+                       for more in ([], DRAFTS))
+    expected = answers(plain.all(bodies))
+    together = answers(drafting.all(bodies))
+    alone = [answers(drafting.all([body]))[0] for body in bodies[:8]]
+    made, right = (count(drafting, f"spec_decode_{kind}_tokens") for kind in ("draft", "accepted"))
+    for server in (plain, drafting):
+        assert server.stop() == 0, server.text()
+    assert together == expected, "beside others"
+    assert alone == expected[:8], "alone"
+    assert made >= right > 0, (made, right)
+    assert made > right, "some drafts were to be wrong"
+
+
+def test_drafts_change_no_token(program):
+    check_drafts(program, None)
+
+
+def test_drafts_of_models_with_a_state(program):
+    check_drafts(program, "states", "--max-model-len", 256)
+
+
+def test_drafts_where_blocks_are_few(program):
+    """Requests with drafts are preempted, and swapped, and go on."""
+    check_drafts(program, None, "--block-size", 16, "--num-blocks", 24, "--max-model-len", 192)
+
+
+def test_drafts_on_both_devices(both):
+    cpu, cuda = both
+    bodies = [{"prompt": body["prompt"], "max_tokens": 16, "logprobs": 5,
+               "return_tokens_as_token_ids": True} for body in reciting(8)]
+    drafting = Server(cuda.process.args[0], "cuda", *FEW, *DRAFTS)
+    differences = [d for pair in zip(cpu.all(bodies), drafting.all(bodies)) for d in compare(*pair)]
+    assert drafting.stop() == 0, drafting.text()
+    assert len(differences) > 16, f"only {len(differences)} tokens could be compared"
+
+
+def test_a_draft_model_is_refused_by_name(program):
+    """It does not run on a GPU yet; and the log says when drafts may change the last bits."""
+    command = [program, "serve", str(TINY), "--load-format", "dummy", "--device", "cuda", "--port",
+               "0", "--num-speculative-tokens", "3"]
+    refused = subprocess.run([*command, "--speculative-model", str(TINY)], capture_output=True,
+                             text=True, timeout=60)
+    assert refused.returncode == 78 and "speculative_model" in refused.stdout + refused.stderr
+    server = Server(program, "cuda", *FEW, *DRAFTS, "--no-batch-invariant")
+    assert server.stop() == 0
+    assert "with --batch-invariant" in server.text()
