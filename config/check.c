@@ -73,7 +73,20 @@ static int check_speculation(const config_t *config, inferd_error_t *error) {
                      "prompt_lookup_min is %lld; it must be at most prompt_lookup_max, %lld",
                      (long long)config->prompt_lookup_min, (long long)config->prompt_lookup_max);
   }
-  if (config->speculative_model[0] == '\0' || config->num_speculative_tokens > 0) return 0;
+  const char *method = config->speculative_method;
+  bool has_model = config->speculative_model[0] != '\0',
+       drafts = strcmp(method, "draft_model") == 0;
+  if (strcmp(method, "auto") != 0 && drafts != has_model) {
+    return error_set(error, ERR_CONFIGURATION, "speculative_method",
+                     "speculative_method is %s and speculative_model is %s; it must be %s", method,
+                     has_model ? "given" : "not given", has_model ? "draft_model" : "ngram or mtp");
+  }
+  if (strcmp(method, "mtp") == 0 && config->num_speculative_tokens == 0) {
+    return error_set(
+        error, ERR_CONFIGURATION, "num_speculative_tokens",
+        "speculative_method is mtp and num_speculative_tokens is 0; it must be 1 to 15");
+  }
+  if (!has_model || config->num_speculative_tokens > 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "num_speculative_tokens",
                    "speculative_model is '%.100s' and num_speculative_tokens is 0; it must be 1 "
                    "to 15",

@@ -306,6 +306,7 @@ static void commit(engine_t *engine) {
   if (step != NULL) {
     num_tokens = (uint64_t)step->plan.num_tokens;
     engine_commit(engine, step, engine->lap_ns);
+    predictor_follow(engine, step);
     stats->scheduled_tokens += num_tokens;
   } else {
     fail(engine, &error);

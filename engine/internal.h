@@ -19,7 +19,8 @@
 #include "engine/ranks/packet.h"
 #include "engine/sample/beam.h"
 #include "engine/sample/constrain.h"
-#include "engine/schedule/drafter.h"
+#include "engine/schedule/draft/drafter.h"
+#include "engine/schedule/draft/predict.h"
 #include "engine/schedule/floor/floor_file.h"
 #include "engine/share.h"
 #include "engine/step.h"
@@ -51,8 +52,9 @@ struct engine {
   blueprint_t blueprint;
   tokenizer_t *tokenizer;
   model_t *model;
-  drafter_t *drafter; /* NULL = no draft model */
-  packets_t packets;  /* to or from other ranks; comm NULL = none */
+  drafter_t *drafter;     /* NULL = no draft model */
+  predictor_t *predictor; /* NULL = no layer of the model predicts */
+  packets_t packets;      /* to or from other ranks; comm NULL = none */
   engine_info_t info;
   embedding_info_t embedding;     /* of `info`, if prompts become vectors */
   dense_layer_t dense[DENSE_MAX]; /* behind the pooling */
@@ -66,12 +68,10 @@ struct engine {
   int32_t logits_rows_max;
   constrain_t constrain;
   step_t steps[STEPS_IN_FLIGHT_MAX];
-  int32_t num_steps;      /* steps that are planned and not committed */
-  int32_t next_step;      /* index in `steps` of the step that is planned next */
-  int32_t steps_most;     /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
+  int32_t num_steps, next_step; /* planned and not committed; index in `steps` of the next one */
+  int32_t steps_most;           /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
   int32_t awaited_one_in; /* steps overlap if at most one of so many rows must be left out for it */
-  uint64_t lap_ns;        /* when the part of the step began that is being timed */
-  uint64_t completed_ns;  /* when the last step was completed */
+  uint64_t lap_ns, completed_ns; /* when the timed part of the step began; the last step ended */
   double host_block_bytes;
   char *text; /* [text_max] text of one token, from the detokenizer */
   size_t text_max;

@@ -391,6 +391,7 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   if (!code) code = engine->ops->prepare(engine->device, &plan->limits, error);
   if (!code) code = model_prepare(engine->model, &plan->limits, error);
   if (!code) code = drafter_load(engine, &plan->kv, &plan->limits, error);
+  if (!code) code = predictor_new(engine, &plan->limits, plan->kv.block_size, error);
   return code;
 }
 
@@ -485,7 +486,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .slice_blocks = SLICE_BLOCKS,
       .chunked_prefill = given->enable_chunked_prefill,
       .draft = given->draft,
-      .draft_model = engine->drafter != NULL,
+      .draft_model = engine->drafter != NULL || engine->predictor != NULL,
       .history_on_device = engine->ops->history_on_device,
       .priority_policy = given->priority_policy,
       .fair_share = given->fair_share,
@@ -636,6 +637,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) code = check_logprobs(engine, error);
   if (!code) code = choose_dtype(engine, dtype, error);
   if (!code) code = drafter_read(engine, error);
+  if (!code) code = predictor_read(engine, error);
   return code ? code : plan_memory(engine, *dtype, plan, error);
 }
 
@@ -686,6 +688,7 @@ void engine_release(engine_t *engine) {
   block_pool_free(engine->pool);
   free(engine->labels);
   drafter_free(engine);
+  predictor_free(engine);
   model_free(engine->model);
   packets_free(&engine->packets);
   if (engine->device != NULL) engine->ops->close(engine->device);

@@ -159,6 +159,7 @@ static bool reports_many(const engine_t *engine, const plan_t *plan) {
 void engine_prepare(engine_t *engine, step_t *step) {
   activity_enter(&engine->activity, ENGINE_LAUNCHES); /* of the draft model, if there is one */
   drafter_propose(engine, step);
+  predictor_propose(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
   batch_build(step->batch, &step->plan);
   step->batch->reports_many = reports_many(engine, &step->plan);

@@ -73,6 +73,7 @@ typedef struct blueprint {
   char architecture[64]; /* config.json architectures[0] */
   int32_t vocab_size, hidden_size, intermediate_size, num_layers;
   int32_t num_heads, num_kv_heads, head_dim;
+  int32_t num_mtp, mtp; /* layers that predict (mtp.h): in the files, loaded (0 or 1) */
   /* Latent attention (latent_ops.h): ranks of the latent vector and of queries, 0 = none; rotated
    * dimensions of a head, which are its last; dimensions of a head's values. */
   int32_t kv_rank, q_rank, rope_dim, value_dim;
@@ -104,7 +105,7 @@ typedef struct blueprint {
   bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
   rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
   int32_t window, window_groups;  /* sliding window; model_window_groups, or all share blocks */
-  uint8_t *layer_flags;           /* [num_layers] LAYER_ bits; owned */
+  uint8_t *layer_flags;           /* [num_layers + 1] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
   bool experts_stacked; /* one tensor for all experts: not one for each, or (Qwen3-VL) not turned */
@@ -126,12 +127,11 @@ typedef struct blueprint {
   int32_t default_model_len; /* length without --max-model-len: short longrope, or the longest */
   int32_t primary_eos, num_eos; /* -1 = none; union of config and generation_config, with it */
   int32_t eos_ids[MODEL_EOS_MAX], bos_id;
-  /* generation_config.json sampling defaults; NaN / -1 = not given */
-  float temperature, top_p, min_p, repetition_penalty;
-  int32_t top_k, max_new_tokens;
-  int64_t num_parameters; /* filled by model_load */
-  model_part_t shard;     /* what of it this process has; all 0 but for the engine of a rank */
-  char notes[512];        /* for the log: lines between '\n', "" = none */
+  float temperature, top_p, min_p, repetition_penalty; /* generation_config.json; NaN = not given */
+  int32_t top_k, max_new_tokens;                       /* the same; -1 = not given */
+  int64_t num_parameters;                              /* filled by model_load */
+  model_part_t shard; /* what of it this process has; all 0 but for the engine of a rank */
+  char notes[512];    /* for the log: lines between '\n', "" = none */
 } blueprint_t;
 
 /* Adds a line to the notes; what does not fit is cut. */

@@ -6,7 +6,7 @@
 #ifndef INFERD_ENGINE_MODEL_INTERNAL_H
 #define INFERD_ENGINE_MODEL_INTERNAL_H
 
-#include "engine/model/model.h"
+#include "engine/model/mtp/mtp.h"
 #include "engine/model/shard/shard.h"
 
 /* A linear layer that an adapter may add to: columns [column, column + rows) of an output of
@@ -136,9 +136,14 @@ struct model {
   act_t *mix_out;                /* [T, I] */
   act_t *mix_factors;            /* [T, 2 heads] */
   const act_t *head_in;          /* x or y: [S, E] after model_forward */
+  mtp_t mtp;                     /* all 0 = none is loaded */
   head_layer_t heads[DENSE_MAX]; /* behind the pooling, in order */
   int32_t num_heads;
   act_t *head_rows, *head_sums; /* [R, widest of them] */
 };
+
+/* model.c: hidden[T, h] += output of the layer; scratch[T, h] is overwritten. */
+void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
+                     int32_t rows);
 
 #endif

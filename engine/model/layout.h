@@ -17,6 +17,7 @@ typedef enum dim {
   DIM_VOCAB,
   DIM_EMBED,
   DIM_HIDDEN,
+  DIM_HIDDEN_2, /* 2 h */
   DIM_MLP,
   DIM_Q,
   DIM_KV,
@@ -128,13 +129,12 @@ extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layo
 extern const layout_t layout_phi3, layout_gemma, layout_olmo, layout_olmo2, layout_nomic_bert;
 extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
 extern const layout_t layout_nemotron_h, layout_flex_olmo, layout_hunyuan_moe, layout_mixtral;
-extern const layout_t layout_qwen_moe, layout_gpt_oss, layout_bamba, layout_deepseek2;
+extern const layout_t layout_qwen_moe, layout_gpt_oss, layout_bamba, layout_deepseek2, layout_afmoe;
 extern const layout_t layout_deepseek3, layout_glm4, layout_gemma4, layout_routed;
 extern const layout_t layout_ernie_moe, layout_minimax, layout_falcon, layout_gpt_neox;
 extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_exaone, layout_internlm2;
-extern const layout_t layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj;
+extern const layout_t layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj, layout_hy3;
 extern const layout_t layout_qwen3_vl_moe, layout_nemotron, layout_arcee, layout_exaone_moe;
-extern const layout_t layout_hy3, layout_afmoe;
 /* Of GGUF files: layouts/layouts_gguf.c. */
 extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
 extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;

@@ -514,6 +514,16 @@ static void load_heads(model_load_t *load, model_t *model) {
   }
 }
 
+/* What layer i has beside those of a decoder layer. */
+static void load_mtp(model_load_t *load, model_t *model, int32_t i) {
+  static const tensor_role_t join = ROLE_MTP_JOIN;
+  const blueprint_t *bp = &model->blueprint;
+  model->mtp.embed_norm = norm(load, bp, i, ROLE_MTP_EMBED_NORM);
+  model->mtp.hidden_norm = norm(load, bp, i, ROLE_MTP_HIDDEN_NORM);
+  model->mtp.join = matrix(load, i, 1, &join);
+  model->mtp.norm = norm(load, bp, i, ROLE_MTP_NORM);
+}
+
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
@@ -528,7 +538,9 @@ static void load_all(model_load_t *load, model_t *model) {
   load->group_parts = kv.window_heads > 0 ? kv.window_heads : kv.num_layers;
   model->project_in = matrix(load, -1, 1, &project_in);
   load_inputs(load, model);
-  for (int32_t i = 0; i < bp->num_layers && load->code == 0; i++) load_layer(load, model, i);
+  for (int32_t i = 0; i < bp->num_layers + bp->mtp && load->code == 0; i++)
+    load_layer(load, model, i);
+  if (bp->mtp > 0) load_mtp(load, model, bp->num_layers);
   model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   model->project_out = matrix(load, -1, 1, &project_out);
   if (!bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
@@ -567,7 +579,7 @@ static int make_ropes(model_t *model, int32_t max_model_len, inferd_error_t *err
 static model_t *make_model(const ops_t *ops, device_t *device, const blueprint_t *blueprint) {
   model_t *model = calloc(1, sizeof(*model));
   if (model == NULL) return NULL;
-  size_t count = (size_t)blueprint->num_layers;
+  size_t count = (size_t)(blueprint->num_layers + blueprint->mtp);
   model->ops = ops;
   model->device = device;
   model->blueprint = *blueprint;
@@ -599,34 +611,6 @@ static void set_embed_scale(model_t *model) {
   model->layer_embed_scale = rounded_scale(bp, sqrt(bp->per_layer_size)) * sqrtf(0.5f);
 }
 
-/* The part of a family for which the back end lacks operations, or NULL. */
-static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
-  if (!model_states_run(ops, bp)) return "layers with a state";
-  if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
-  if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
-  if (bp->attn_gate && ops->state == NULL) return "gated attention";
-  bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
-  return missing ? "experts" : NULL;
-}
-
-static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
-  const char *lack = find_lack(ops, bp);
-  if (lack == NULL) return 0;
-  return error_set(error, ERR_CONFIGURATION, "device",
-                   "device %s cannot run the %s of %s; use --device cpu", ops->name, lack,
-                   bp->architecture);
-}
-
-/* Checks that need the run type. */
-static int check_dtype(const blueprint_t *bp, const model_options_t *options,
-                       inferd_error_t *error) {
-  dtype_t dtype = options->dtype >= 0 ? (dtype_t)options->dtype : bp->dtype;
-  if (!bp->embed_rounds || dtype != DTYPE_F16) return 0;
-  return error_set(error, ERR_CONFIGURATION, "dtype",
-                   "dtype is float16, in which %s overflows; use bfloat16 or float32",
-                   bp->architecture);
-}
-
 int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                int32_t max_model_len, const model_options_t *options, model_t **out,
                inferd_error_t *error) {
@@ -635,8 +619,7 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
                      "max_model_len is %d; the model allows 1 to %d", max_model_len,
                      blueprint->max_model_len);
   }
-  int code = check_dtype(blueprint, options, error);
-  if (code == 0) code = check_back_end(ops, blueprint, error);
+  int code = model_check_device(ops, blueprint, options->dtype, error);
   if (code != 0) return code;
   model_t *model = make_model(ops, device, blueprint);
   if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
@@ -668,6 +651,7 @@ void model_free(model_t *model) {
   free(model->inv_freq);
   free(model->local_inv_freq);
   free(model->kv_scales);
+  mtp_free(&model->mtp);
   blueprint_free(&model->blueprint);
   free(model);
 }

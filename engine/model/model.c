@@ -56,6 +56,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   width = MAX(width, bp->num_layers * bp->per_layer_size);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
+  if (bp->mtp > 0) width = MAX(width, 2 * bp->hidden_size);
   limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.head_width);
   limits->vocab_size = bp->vocab_size;
   limits->heads_max = bp->num_heads;
@@ -106,7 +107,7 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
                               bp->window_groups > 0 ? window_heads(bp, count_layers(bp, false)) : 0,
                           .latent = latent,
                           .dtype = bp->dtype};
-  for (int32_t i = 0; i < bp->num_layers; i++) {
+  for (int32_t i = 0; i < bp->num_layers + bp->mtp; i++) {
     if (bp->layer_flags[i] & LAYER_NO_ATTENTION || layer_reads_only(bp, i)) continue;
     if (bp->window_groups > 0 && bp->layer_flags[i] & LAYER_SLIDES) continue;
     int32_t layer = made.num_layers++;
@@ -217,6 +218,8 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
   }
   if (!take_head_buffers(model, limits->reqs_max))
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
+  if (bp->mtp > 0 && mtp_prepare(model, rows) != 0)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layer that predicts");
   return bp->kv_rank > 0 ? latent_prepare(model, rows, error) : 0;
 }
 
@@ -577,9 +580,8 @@ static void finish_layer(model_t *model, const layer_t *layer, act_t *hidden, ac
     ops->per_layer->scale(device, hidden, layer->scalar, bp->hidden_size, rows);
 }
 
-/* hidden[T, h] += output of the layer; scratch[T, h] is overwritten. */
-static void run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
-                      int32_t rows) {
+void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
+                     int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const block_input_t plain = {.rows = hidden};
@@ -637,7 +639,11 @@ void model_forward(model_t *model, const batch_t *batch) {
   embed_tokens(model, rows);
   embed_layers(model, rows);
   for (int32_t i = 0; i < bp->num_layers; i++)
-    run_layer(model, &model->layers[i], hidden, scratch, rows);
+    model_run_layer(model, &model->layers[i], hidden, scratch, rows);
+  if (bp->mtp > 0) { /* its layer reads every row */
+    ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);
+    ops->read_rows(device, model->mtp.rows, scratch, bp->hidden_size, rows);
+  }
   ops->gather(device, scratch, hidden, bp->hidden_size); /* scratch[S, h] */
   act_t *from = scratch, *to = hidden;
   if (bp->final_norm) {

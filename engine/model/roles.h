@@ -68,6 +68,11 @@ typedef enum tensor_role {
   ROLE_DENSE_OUT_NORM,  /* [h] of the dense MLP beside experts */
   ROLE_EXPERT_NORM,     /* [h] before the experts */
   ROLE_EXPERT_OUT_NORM, /* [h] */
+  /* Of a layer that predicts a further token (mtp.h) */
+  ROLE_MTP_EMBED_NORM,  /* [h] */
+  ROLE_MTP_HIDDEN_NORM, /* [h] */
+  ROLE_MTP_JOIN,        /* [h, 2 h] */
+  ROLE_MTP_NORM,        /* [h] */
   /* Of layers with a state (mixer.h); M columns behind the projection in all, C channels */
   ROLE_MIX_IN,    /* rows of [M, h], from the first on */
   ROLE_MIX_Z,     /* the next rows, if they stand in other tensors */

@@ -6,6 +6,10 @@
 
 #include "engine/model/model.h"
 
+/* Whether the back end and the type, -1 = the checkpoint's, can run the model: 0, or
+ * ERR_CONFIGURATION with what is missing. In survey.c. */
+int model_check_device(const ops_t *ops, const blueprint_t *blueprint, int32_t dtype,
+                       inferd_error_t *error);
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
 /* Layers with a window can have blocks of their own, which are freed when no token sees them. All
@@ -37,7 +41,7 @@ static inline int32_t layer_kv_heads(const blueprint_t *bp, int32_t layer) {
 
 /* The layer reads K and V that an earlier one has stored. */
 static inline bool layer_reads_only(const blueprint_t *bp, int32_t layer) {
-  return layer >= bp->num_layers - bp->num_kv_shared;
+  return layer >= bp->num_layers - bp->num_kv_shared && layer < bp->num_layers;
 }
 
 /* V of the layer is K before its norm. */

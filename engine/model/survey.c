@@ -4,6 +4,7 @@
  * passes is refused later only for what stands in the data itself.
  */
 #include "engine/base/util.h"
+#include "engine/model/sizes.h"
 #include "engine/model/weights.h"
 
 #include <stdio.h>
@@ -119,4 +120,36 @@ int model_survey(const ops_t *ops, const blueprint_t *blueprint, const model_opt
   if (options->log != NULL) say_all(&loader, blueprint);
   weight_loader_close(&loader);
   return 0;
+}
+
+/* The part of a family for which the back end lacks operations, or NULL. */
+static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
+  if (!model_states_run(ops, bp)) return "layers with a state";
+  if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
+  if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
+  if (bp->attn_gate && ops->state == NULL) return "gated attention";
+  bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
+  return missing ? "experts" : NULL;
+}
+
+static int check_back_end(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
+  const char *lack = find_lack(ops, bp);
+  if (lack == NULL) return 0;
+  return error_set(error, ERR_CONFIGURATION, "device",
+                   "device %s cannot run the %s of %s; use --device cpu", ops->name, lack,
+                   bp->architecture);
+}
+
+static int check_dtype(const blueprint_t *bp, int32_t asked, inferd_error_t *error) {
+  dtype_t dtype = asked >= 0 ? (dtype_t)asked : bp->dtype;
+  if (!bp->embed_rounds || dtype != DTYPE_F16) return 0;
+  return error_set(error, ERR_CONFIGURATION, "dtype",
+                   "dtype is float16, in which %s overflows; use bfloat16 or float32",
+                   bp->architecture);
+}
+
+int model_check_device(const ops_t *ops, const blueprint_t *blueprint, int32_t dtype,
+                       inferd_error_t *error) {
+  int code = check_dtype(blueprint, dtype, error);
+  return code == 0 ? check_back_end(ops, blueprint, error) : code;
 }

@@ -24,6 +24,7 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_VOCAB: return bp->vocab_size;
   case DIM_EMBED: return bp->embed_size;
   case DIM_HIDDEN: return bp->hidden_size;
+  case DIM_HIDDEN_2: return 2 * (int64_t)bp->hidden_size;
   case DIM_MLP: return layer_mlp_width(bp, layer);
   case DIM_Q: return bp->num_heads * head;
   case DIM_KV: return kv_heads * head;
@@ -70,6 +71,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_VOCAB] = "vocab_size",
       [DIM_EMBED] = "hidden_size (word_embed_proj_dim)",
       [DIM_HIDDEN] = "hidden_size",
+      [DIM_HIDDEN_2] = "2 x hidden_size",
       [DIM_MLP] = "intermediate_size",
       [DIM_Q] = "num_attention_heads x head_dim",
       [DIM_KV] = "num_key_value_heads x head_dim",
@@ -378,9 +380,19 @@ static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *
 static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",   DIM_LABELS, DIM_EMBED,
                                                WHEN_LABELS,     WHEN_NEVER, FORM_PLAIN};
 
+/* What a layer that predicts a further token has beside those of a decoder layer. */
+#define MTP(role, name, cols)                                                                      \
+  { role, "layers.#." name, DIM_HIDDEN, cols, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
+static const tensor_pattern_t mtp_patterns[] = {
+    MTP(ROLE_MTP_EMBED_NORM, "enorm", DIM_NONE),
+    MTP(ROLE_MTP_HIDDEN_NORM, "hnorm", DIM_NONE),
+    MTP(ROLE_MTP_JOIN, "eh_proj", DIM_HIDDEN_2),
+    MTP(ROLE_MTP_NORM, "shared_head.norm", DIM_NONE),
+};
+
 /* At least the number of tensors of a layer plus those outside of layers. */
 static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
-  size_t most = 1; /* the score of a decoder */
+  size_t most = 1 + ARRAY_LEN(mtp_patterns); /* the score of a decoder */
   for (int i = 0; i < layout->num_patterns; i++) {
     int32_t copies = count_copies(bp, &layout->patterns[i]);
     most += MAX((size_t)copies, 2);
@@ -393,16 +405,19 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
   CHECK(family != NULL);
   const layout_t *layout = family_layout(family, bp);
   CHECK(layout != NULL);
-  size_t most = most_tensors(layout, bp) * (size_t)(bp->num_layers + 1);
+  const int32_t num_layers = bp->num_layers + bp->mtp;
+  size_t most = most_tensors(layout, bp) * (size_t)(num_layers + 1);
   *out = (tensor_list_t){.tensors = calloc(most, sizeof(expected_tensor_t)),
-                         .first = calloc((size_t)bp->num_layers + 1, sizeof(int32_t)),
-                         .num_layers = bp->num_layers};
+                         .first = calloc((size_t)num_layers + 1, sizeof(int32_t)),
+                         .num_layers = num_layers};
   if (out->tensors == NULL || out->first == NULL) {
     tensors_free(out);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensors");
   }
-  for (int32_t layer = -1; layer < bp->num_layers; layer++) {
+  for (int32_t layer = -1; layer < num_layers; layer++) {
     add_all(out, bp, layout, layer);
+    for (size_t i = 0; layer >= bp->num_layers && i < ARRAY_LEN(mtp_patterns); i++)
+      add(out, bp, layout, &mtp_patterns[i], layer, false);
     if (layer < 0 && !bp->encoder.has_pooler) add(out, bp, layout, &score_pattern, layer, false);
     out->first[layer + 1] = out->count;
   }

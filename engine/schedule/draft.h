@@ -21,6 +21,7 @@ enum {
 typedef struct draft_options {
   int32_t tokens_max; /* draft tokens per step and sequence; 0 = off, <= DRAFT_TOKENS_MAX */
   int32_t match_min, match_max; /* length in tokens of a usable match; 1 <= min <= max */
+  bool mtp;     /* by the layer of the model that predicts (predict.h), not by lookup */
   bool longest; /* always tokens_max, whatever was right and whatever it costs: for tests */
 } draft_options_t;
 
@@ -30,6 +31,7 @@ typedef struct draft_history {
   float right, tried; /* draft tokens that were right; that were verified behind right ones */
   int32_t misses;     /* consecutive drafts whose first token was rejected */
   int32_t pause;      /* steps to skip before the next draft */
+  int32_t followed;   /* tokens known when the layer that predicts ran last (predict.h) */
 } draft_history_t;
 
 /* Of a sequence. */

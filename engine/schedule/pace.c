@@ -37,6 +37,11 @@ void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double devi
   *token_ns = *token_ns > 0 ? 0.9 * *token_ns + 0.1 * mean_ns : mean_ns;
 }
 
+void scheduler_note_drafts(scheduler_t *scheduler, double ns) {
+  double *mean_ns = &scheduler->drafts.model_ns;
+  *mean_ns = *mean_ns > 0 ? 0.9 * *mean_ns + 0.1 * ns : ns;
+}
+
 /* The time of the next token of a sequence. */
 static double sequence_ns(const scheduler_t *scheduler, const sequence_t *seq) {
   return cost_next_ns(&scheduler->cost, seq->num_computed_tokens);

@@ -259,7 +259,9 @@ static bool may_draft(const scheduler_t *scheduler, const sequence_t *seq) {
   bool one_by_one = !group_forks(group) && group->request->grammar == NULL;
   bool has_slots = !(scheduler->options.has_states && group->forked); /* DRAFT_STATES_MAX in all */
   return scheduler->options.draft.tokens_max > 0 && seq->num_wanted == 1 && one_by_one &&
-         has_slots && seq->slices.total == 0;
+         has_slots && seq->slices.total == 0 &&
+         (!scheduler->options.draft.mtp ||
+          seq->drafts.history.followed == sequence_num_tokens(seq));
 }
 
 /* Adds lookahead slots: draft tokens after the one token of a decode. They follow the last token,

@@ -94,6 +94,8 @@ typedef struct forecast {
 struct scheduler;
 /* As of the last plan. `mean_tokens`: of a prompt. All 0 while no cost is known. */
 forecast_t scheduler_forecast(const struct scheduler *scheduler, double mean_tokens);
+/* A model has drawn one draft token for each sequence that wants one, in so long. */
+void scheduler_note_drafts(struct scheduler *scheduler, double ns);
 
 /* ---- the processor's cache ---- */
 

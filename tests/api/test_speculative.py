@@ -41,3 +41,25 @@ def test_a_draft_model_of_other_tokens_is_refused(inferd, tmp_path):
                              "--num-speculative-tokens", "3", "--speculative-model",
                              "tests/fixtures/tiny"], capture_output=True, text=True, timeout=60)
     assert result.returncode == 78 and "same vocabulary" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--speculative-method", "mtp"], "num_speculative_tokens is 0"),
+    (["--speculative-method", "mtp", "--num-speculative-tokens", "3"], "num_nextn_predict_layers"),
+    (["--spec-method", "draft_model", "--num-speculative-tokens", "3"], "speculative_model is not"),
+    (["--spec-method", "ngram", "--spec-model", DEMO, "--spec-tokens", "3"], "must be draft_model"),
+])
+def test_a_method_that_does_not_work_is_refused_by_name(inferd, flags, words):
+    result = subprocess.run([inferd, "serve", DEMO, "--port", "0", *flags], capture_output=True,
+                            text=True, timeout=60)
+    assert result.returncode == 78 and words in result.stdout + result.stderr
+
+
+def test_a_layer_that_predicts_changes_no_answer(start):
+    """With random weights it is rarely right; the model is one of experts."""
+    flags = ["--load-format", "dummy", "--seed", 5, "--max-model-len", 512]
+    model = "tests/fixtures/predicts"
+    plain = start(model, *flags)
+    drafting = start(model, *flags, "--num-speculative-tokens", 3, "--speculative-method", "mtp")
+    assert answers(drafting) == answers(plain)
+    assert drafting.metric("inferd_spec_decode_draft_tokens_total") > 0

@@ -9,6 +9,7 @@
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
+#include "tests/sim/predicts.h"
 #include "tests/sim/states.h"
 
 #include "engine/base/random.h"
@@ -36,9 +37,10 @@ typedef struct flying {
 } flying_t;
 
 struct device {
-  bool is_drafter;   /* runs the draft model */
-  uint64_t *shadow;  /* [slots] */
-  uint64_t *written; /* [slots] step that wrote it last */
+  bool is_drafter;    /* runs the draft model */
+  bool is_predicting; /* in a batch of the layer that predicts */
+  uint64_t *shadow;   /* [slots] */
+  uint64_t *written;  /* [slots] step that wrote it last */
   int64_t num_slots;
   sim_host_t host;
   int32_t block_size, drawn_max;
@@ -302,6 +304,11 @@ static void run_state(const device_t *d, const batch_t *b, int32_t row, const se
 
 static void sim_begin(device_t *d, const batch_t *b) {
   d->batch = b;
+  d->is_predicting = predicts_runs(b);
+  if (d->is_predicting) {
+    predicts_begin(b);
+    return;
+  }
   d->launched++;
   if (d->is_drafter) {
     begin_draft(d, b);
@@ -370,10 +377,29 @@ static void draw(const device_t *d, const sample_row_t *row, int32_t index, cons
   }
 }
 
+/* All rows of a step for the layer that predicts, or what leaves it. */
+static void read_predicted(const device_t *d, float *out, int32_t width, int32_t rows) {
+  const batch_t *b = d->batch;
+  for (int32_t i = 0; i < rows; i++) {
+    uint64_t prefix = i < b->num_selected ? predicts_kept(i) : 0;
+    if (!d->is_predicting) prefix = d->shadow[b->slot_mapping[i]];
+    predicts_read(out + (size_t)i * (size_t)width, width, prefix);
+  }
+}
+
+static void sim_write_rows(device_t *d, act_t *out, const float *in, int32_t width, int32_t rows) {
+  (void)out, (void)rows;
+  if (d->is_predicting && width == SIM_POOLED) predicts_take(d->batch, in, width);
+}
+
 /* The selected rows of an engine that makes vectors. Nothing is there before `end`. */
 static void sim_read_rows(device_t *d, float *out, const act_t *in, int32_t width, int32_t rows) {
   (void)in;
   const batch_t *b = d->batch;
+  if (!sim.torture && scenario_has(sim.scenario, SIM_MTP)) {
+    read_predicted(d, out, width, rows);
+    return;
+  }
   flying_t *f = &d->flying[d->launched % 2];
   REQUIRE(width == SIM_POOLED && rows == b->num_selected && rows <= d->drawn_max,
           "%d rows of %d values are read, %d are selected", rows, width, b->num_selected);
@@ -414,7 +440,8 @@ static void draw_letters(const sample_row_t *rows, int32_t num_rows) {
 /* Right in three of four cases, wrong or not at all in the others. */
 static void draft(const device_t *d, const sample_row_t *row, int32_t index, sample_result_t *r) {
   const batch_t *b = d->batch;
-  uint64_t hash = d->shadow[b->slot_mapping[b->selected_token_indices[index]]];
+  uint64_t hash = d->is_predicting ? predicts_kept(index)
+                                   : d->shadow[b->slot_mapping[b->selected_token_indices[index]]];
   bool greedy = row->params->temperature == 0;
   REQUIRE(row->rng_position == (uint64_t)row->num_output,
           "a draft token is drawn for position %llu of %d", (unsigned long long)row->rng_position,
@@ -431,10 +458,11 @@ static void sim_sample(device_t *d, const sample_row_t *rows, int32_t num_rows) 
     draw_letters(rows, num_rows);
     return;
   }
-  for (int32_t i = 0; d->is_drafter && i < num_rows; i++) {
+  const bool drafts = d->is_drafter || d->is_predicting;
+  for (int32_t i = 0; drafts && i < num_rows; i++) {
     draft(d, &rows[i], d->logits_first + i, rows[i].result);
   }
-  if (d->is_drafter) return;
+  if (drafts) return;
   flying_t *f = &d->flying[d->launched % 2];
   for (int32_t i = 0; i < num_rows; i++) {
     int32_t index = d->logits_first + i;
@@ -471,6 +499,7 @@ static uint64_t vary(const scenario_t *c, uint64_t step, uint64_t ns) {
 
 static int sim_end(device_t *d, inferd_error_t *error) {
   if (d->is_drafter) return end_draft(d, error);
+  if (d->is_predicting) return 0;
   static const scenario_t none;
   const scenario_t *c = sim.torture ? &none : sim.scenario;
   sim.now_ns += sim.torture ? 1000000 : 0;
@@ -527,6 +556,7 @@ ops_t ops_sim = {
     .gated_add = no_gated_add,
     .gather = no_gather,
     .read_rows = sim_read_rows,
+    .write_rows = sim_write_rows,
     .logits = sim_logits,
     .sample = sim_sample,
     .end = sim_end,

@@ -84,6 +84,10 @@ static void draw_features(scenario_t *c) {
        i++)
     c->features &= ~(UINT64_C(1) << no_windows[i]);
   if (!scenario_has(c, SIM_CACHING)) c->features &= ~(UINT64_C(1) << SIM_FLOOR);
+  static const int no_mtp[] = {SIM_STATES, SIM_WINDOWS, SIM_POOLS, SIM_DRAFT_MODEL, SIM_ADAPTERS};
+  for (size_t i = 0; i < sizeof no_mtp / sizeof *no_mtp; i++) {
+    if (scenario_has(c, (sim_feature_t)no_mtp[i])) c->features &= ~(UINT64_C(1) << SIM_MTP);
+  }
   for (size_t i = 0; scenario_has(c, SIM_STATES) && i < sizeof no_states / sizeof *no_states; i++)
     c->features &= ~(UINT64_C(1) << no_states[i]);
   for (size_t i = 0; scenario_has(c, SIM_POOLS) && i < sizeof no_pools / sizeof *no_pools; i++)
@@ -169,6 +173,12 @@ static void draw_engine(scenario_t *c) {
   int32_t ahead = between(&s, 1, 5), drafter = between(&s, 1, 400);
   draw_window(c, &s);
   o->draft.longest = scenario_has(c, SIM_LONGEST);
+  if (scenario_has(c, SIM_MTP)) {
+    o->model_dir = "tests/fixtures/predicts";
+    o->draft.mtp = true;
+    o->draft.tokens_max = drafts;
+    c->pipeline_depth = 1; /* a CPU alone runs that layer */
+  }
   if (!scenario_has(c, SIM_DRAFT_MODEL)) return;
   o->draft.tokens_max = ahead;
   o->draft.match_min = o->draft.match_max = 1;

@@ -78,7 +78,8 @@ enum {
   X(WINDOWS, 6, "layers with a window free their blocks")                                          \
   X(POOLS, 3, "prompts become vectors, and nothing is generated")                                  \
   X(FLOOR, 7, "blocks that leave the prefix cache go to the host")                                 \
-  X(LONGEST, 8, "drafts are as long as they may be, whatever they cost")
+  X(LONGEST, 8, "drafts are as long as they may be, whatever they cost")                           \
+  X(MTP, 4, "a layer of the model predicts tokens, and drafts them")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,
@@ -112,10 +113,8 @@ typedef struct script {
 
 typedef struct scenario {
   uint64_t seed;
-  uint64_t features; /* bit set of sim_feature_t */
-  uint64_t removed;  /* features that shrinking took away */
+  uint64_t features, removed; /* bit sets of sim_feature_t; removed: shrinking took them away */
   bool dropped[SIM_REQUESTS_MAX];
-  /* the engine */
   engine_options_t options;
   uint64_t step_ns, token_ns; /* virtual duration of a step */
   int32_t client_step_ms;     /* SIM_PACE: of ops_t */

@@ -234,6 +234,9 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
       reader, KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim"),
       mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
+  if (family->mtp)
+    bp->num_mtp = (int32_t)config_int_or_null(reader, KEYS("num_nextn_predict_layers"), 0, 0, 0,
+                                              MODEL_LAYERS_MAX);
   read_heads(reader, family, bp);
 }
 

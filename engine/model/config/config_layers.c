@@ -151,7 +151,7 @@ static void read_no_rope(config_reader_t *reader, blueprint_t *bp) {
 }
 
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
-  blueprint->layer_flags = calloc((size_t)blueprint->num_layers, 1);
+  blueprint->layer_flags = calloc((size_t)blueprint->num_layers + 1, 1); /* with that of mtp.h */
   if (blueprint->layer_flags == NULL) {
     reader->code = error_set(reader->error, ERR_NO_MEMORY, NULL, "no memory for the layer list");
     return;

@@ -144,6 +144,7 @@ static const family_t families[] = {
      .experts_top = 8},
     {.name = "glm4_moe",
      .architecture = "Glm4MoeForCausalLM",
+     .mtp = true,
      .layout = &layout_routed,
      .gguf_layout = &layout_gguf_glm4_moe,
      .vocab_size = 151552,

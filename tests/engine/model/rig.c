@@ -3,6 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/model/adapter.h"
+#include "engine/model/mtp/mtp.h"
 #include "engine/model/sizes.h"
 
 #include <stdlib.h>
@@ -88,6 +89,8 @@ int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
                            .dtype = options->dtype};
   int status = blueprint_read(options->dir, 0, -1, &rig->blueprint, error);
   if (status != 0) return status;
+  if (options->mtp) status = mtp_choose(options->ops, &rig->blueprint, error);
+  if (status != 0) return status;
   if (options->dtype >= 0) rig->blueprint.dtype = (dtype_t)options->dtype;
   rig->max_len = options->max_model_len;
   if (rig->max_len == 0) {
@@ -128,8 +131,8 @@ void rig_close(rig_t *rig) {
   *rig = (rig_t){0};
 }
 
-int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
-            float *logits, inferd_error_t *error) {
+static void set_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start,
+                      int32_t wanted) {
   batch_t *batch = &rig->batch;
   CHECK_LE(count, rig->tokens_max);
   CHECK_LE(start + count, rig->max_len);
@@ -151,12 +154,31 @@ int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_
   batch->query_start_loc[1] = count;
   batch->num_selected = wanted;
   batch->do_sample[0] = wanted > 0;
-  rig->ops->begin(rig->device, batch);
-  model_forward(rig->model, batch);
+}
+
+static void read_logits(rig_t *rig, int32_t wanted, float *logits) {
   for (int32_t row = 0; row < wanted; row += ROWS_MAX) {
     int32_t rows = wanted - row < ROWS_MAX ? wanted - row : ROWS_MAX;
     model_logits(rig->model, row, rows);
     rig->ops->read_logits(rig->device, logits + (int64_t)row * rig->blueprint.vocab_size, rows);
   }
+}
+
+int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
+            float *logits, inferd_error_t *error) {
+  set_batch(rig, ids, count, start, wanted);
+  rig->ops->begin(rig->device, &rig->batch);
+  model_forward(rig->model, &rig->batch);
+  read_logits(rig, wanted, logits);
+  return rig->ops->end(rig->device, error);
+}
+
+int rig_predict(rig_t *rig, const int32_t *next, int32_t count, int32_t start, const float *rows,
+                float *out, float *logits, inferd_error_t *error) {
+  set_batch(rig, next, count, start, count);
+  rig->ops->begin(rig->device, &rig->batch);
+  mtp_forward(rig->model, &rig->batch, rows, out);
+  mtp_head(rig->model, out, count);
+  read_logits(rig, count, logits);
   return rig->ops->end(rig->device, error);
 }

@@ -18,6 +18,7 @@ typedef struct rig_options {
   int32_t max_model_len; /* 0 = the model's, at most 512 */
   int num_threads;
   bool kv_int8;        /* codes of 8 bits in the cache */
+  bool mtp;            /* with the layer that predicts */
   const char *adapter; /* directory of an adapter that every token takes; NULL = none */
 } rig_options_t;
 
@@ -38,5 +39,9 @@ void rig_close(rig_t *rig);
  * [wanted, vocab]. What stood before `start` must have been run. 0 or the device's error. */
 int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
             float *logits, inferd_error_t *error);
+/* Runs the layer that predicts: `next` are the tokens behind those at start.., `rows` [count, h].
+ * Writes what leaves it, `out` [count, h], and its logits [count, vocab]. */
+int rig_predict(rig_t *rig, const int32_t *next, int32_t count, int32_t start, const float *rows,
+                float *out, float *logits, inferd_error_t *error);
 
 #endif

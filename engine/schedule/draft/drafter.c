@@ -3,7 +3,7 @@
  * Engine thread. If the device of the draft model fails, no more draft tokens are made; the
  * requests continue without them.
  */
-#include "engine/schedule/drafter.h"
+#include "engine/schedule/draft/drafter.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
@@ -182,6 +182,22 @@ void drafter_free(engine_t *engine) {
 
 /* ---- steps ---- */
 
+sample_row_t drafter_row(const plan_entry_t *entry, int32_t index, sample_result_t *result) {
+  const sequence_t *seq = entry->sequence;
+  return (sample_row_t){
+      .params = &seq->group->request->params,
+      .score_id = -1,
+      .num_top = -1,
+      .rng_key = seq->rng_key,
+      .rng_position = (uint64_t)(entry->output_position + index),
+      .prompt_ids = seq->group->request->prompt_ids,
+      .num_prompt = seq->num_prompt_tokens,
+      .output_ids = seq->tokens + seq->num_prompt_tokens,
+      .num_output = seq->num_output_tokens + index,
+      .result = result,
+  };
+}
+
 /* Adds one token of one sequence to the batch: the token before draft token number `index`, which
  * is the last known token for index 0. */
 static void add_row(drafter_t *drafter, const plan_entry_t *entry, int32_t index) {
@@ -202,18 +218,7 @@ static void add_row(drafter_t *drafter, const plan_entry_t *entry, int32_t index
   batch->selected_target[r] = -1;
   batch->max_query_len = 1;
   if (position + 1 > batch->max_seq_len) batch->max_seq_len = position + 1;
-  drafter->rows[r] = (sample_row_t){
-      .params = &seq->group->request->params,
-      .score_id = -1,
-      .num_top = -1,
-      .rng_key = seq->rng_key,
-      .rng_position = (uint64_t)(entry->output_position + index),
-      .prompt_ids = seq->group->request->prompt_ids,
-      .num_prompt = seq->num_prompt_tokens,
-      .output_ids = seq->tokens + seq->num_prompt_tokens,
-      .num_output = seq->num_output_tokens + index,
-      .result = &drafter->results[r],
-  };
+  drafter->rows[r] = drafter_row(entry, index, &drafter->results[r]);
 }
 
 /* Builds the batch that draws draft token number `index` of every sequence which has so many.
@@ -248,11 +253,6 @@ device_t *drafter_device(const engine_t *engine) {
   return works ? drafter->device : NULL;
 }
 
-static void note_time(scheduler_t *scheduler, double ns) {
-  double *mean_ns = &scheduler->drafts.model_ns;
-  *mean_ns = *mean_ns > 0 ? 0.9 * *mean_ns + 0.1 * ns : ns;
-}
-
 void drafter_propose(engine_t *engine, step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
@@ -271,7 +271,7 @@ void drafter_propose(engine_t *engine, step_t *step) {
       seq->tokens[sequence_num_tokens(seq) + index] = id;
     }
     if (failed) give_up(engine);
-    note_time(engine->scheduler, (double)(clock_now_ns() - begun_ns));
+    scheduler_note_drafts(engine->scheduler, (double)(clock_now_ns() - begun_ns));
   }
 }
 

@@ -14,6 +14,7 @@
 
 struct engine;
 struct step;
+struct plan_entry;
 typedef struct drafter drafter_t;
 
 /* Reads the configuration in options.draft_model_dir and checks that both models have the same
@@ -37,6 +38,8 @@ void drafter_free(struct engine *engine);
 
 /* The device whose pool of KV blocks holds what the large model's holds; NULL = there is none. */
 struct device *drafter_device(const struct engine *engine);
+/* The row that draws draft token number `index` of an entry. */
+sample_row_t drafter_row(const struct plan_entry *entry, int32_t index, sample_result_t *result);
 /* Between plan and batch: draws the draft tokens of the step's plan and writes them into the
  * `tokens` of the sequences. Waits for the draft model's device. */
 void drafter_propose(struct engine *engine, struct step *step);

@@ -1,0 +1,108 @@
+/* test_predict.c: drafts by the layer of the model that predicts change the number of steps alone.
+ *
+ * Models of tests/vectors/mtp on the real CPU back end: one with random weights, whose layer is
+ * rarely right, and one that was made so that it is right always.
+ */
+#include "tests/engine/client.h"
+
+#include "engine/device/ops.h"
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { JOBS = 60 };
+
+static engine_options_t options_of(const char *dir, int32_t drafts) {
+  engine_options_t o = client_options(&ops_cpu);
+  o.model_dir = dir;
+  o.skip_tokenizer = true;
+  o.num_threads = 2;
+  o.num_blocks = 70; /* small: some are preempted */
+  o.max_model_len = 1024;
+  o.draft = (draft_options_t){
+      .tokens_max = drafts, .match_min = 2, .match_max = 4, .mtp = drafts > 0, .longest = true};
+  return o;
+}
+
+/* Greedy and drawn, with penalties, some with several choices or beams. */
+static client_t *run_all(const engine_options_t *options, int32_t vocab, bool mixed) {
+  client_t *c = client_new(options);
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 2 + (i * 29) % 180, 4 + (i * 11) % 60, i % 12);
+    sampling_params_t *p = &job->request.params;
+    for (int32_t t = 0; t < job->request.num_prompt_tokens; t++)
+      job->prompt[t] = 2 + job->prompt[t] % (vocab - 2);
+    p->ignore_eos = true;
+    if (mixed && i % 3 == 1) p->temperature = 0.9f;
+    if (mixed && i % 3 == 2) p->repetition_penalty = 1.2f;
+    ASSERT_EQ(client_submit(c, job), 0);
+  }
+  client_run(c);
+  return c;
+}
+
+static void expect_same(const client_t *a, const client_t *b) {
+  for (int i = 0; i < JOBS; i++) {
+    const job_t *x = &a->jobs[i], *y = &b->jobs[i];
+    ASSERT_EQ(x->num_output, y->num_output);
+    ASSERT_IDS_EQ(x->output, y->output, x->num_output);
+  }
+}
+
+Test(predict, a_layer_that_is_often_wrong_costs_no_token, .timeout = 300) {
+  static const char *const dirs[] = {"tests/vectors/mtp/glm4-moe", "tests/vectors/mtp/deepseek-v3"};
+  for (int d = 0; d < 2; d++) {
+    engine_options_t plain = options_of(dirs[d], 0), drafted = options_of(dirs[d], 4);
+    client_t *want = run_all(&plain, 384, true), *got = run_all(&drafted, 384, true);
+    engine_stats_t s = client_stats(got);
+    expect_same(want, got);
+    ASSERT_GT(s.draft_tokens, 200);
+    ASSERT_GT(s.draft_tokens, s.draft_tokens_accepted);
+    ASSERT_GT(s.preemptions, 0);
+    ASSERT_GT(s.prefix_hits_tokens, 0);
+    client_check_idle(got);
+    client_free(want);
+    client_free(got);
+  }
+}
+
+Test(predict, a_layer_that_is_right_has_every_token_accepted, .timeout = 300) {
+  engine_options_t plain = options_of("tests/vectors/mtp/right", 0);
+  engine_options_t drafted = options_of("tests/vectors/mtp/right", 4);
+  plain.dummy_weights = drafted.dummy_weights = false;
+  client_t *want = run_all(&plain, 64, false), *got = run_all(&drafted, 64, false);
+  engine_stats_t s = client_stats(got);
+  expect_same(want, got);
+  ASSERT_GT(s.draft_tokens, 1000);
+  cr_assert(s.draft_tokens_accepted == s.draft_tokens, "%llu of %llu",
+            (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
+  ASSERT_LT(2 * s.steps, client_stats(want).steps);
+  client_check_idle(got);
+  client_free(want);
+  client_free(got);
+}
+
+static void expect_refusal(engine_options_t options, const char *word) {
+  engine_t *engine;
+  inferd_error_t error = {0};
+  ASSERT_EQ(engine_create(&options, &engine, &error), 0);
+  while (engine_state(engine) == ENGINE_LOADING) usleep(1000);
+  ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
+  engine_failure(engine, &error);
+  cr_assert(error.code == ERR_CONFIGURATION && strstr(error.message, word), "%s", error.message);
+  ASSERT_STR_EQ(error.param, "speculative_method");
+  engine_destroy(engine);
+}
+
+Test(predict, what_does_not_go_together_is_refused) {
+  engine_options_t o = options_of("tests/fixtures/tiny", 3);
+  expect_refusal(o, "num_nextn_predict_layers");
+  o = options_of("tests/vectors/mtp/glm4-moe", 3);
+  o.draft.tokens_max = 0;
+  expect_refusal(o, "num_speculative_tokens");
+  o = options_of("tests/vectors/mtp/glm4-moe", 3);
+  o.draft_model_dir = "tests/vectors/mtp/glm4-moe";
+  expect_refusal(o, "speculative_model");
+}
