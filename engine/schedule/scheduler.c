@@ -241,6 +241,10 @@ static int32_t drafts_room(const scheduler_t *scheduler, const sequence_t *seq) 
   return MIN(room, plan_budget_left(scheduler) - 1);
 }
 
+/* Of so many decodes whose drafts are not worth their time one drafts a token all the same: or
+ * nothing would tell that more rows cost less than it seems. */
+enum { SLOW_TRIES = 64 };
+
 /* Draft tokens that are worth their time. */
 static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
   if (scheduler->options.draft.longest) return scheduler->options.draft.tokens_max;
@@ -250,8 +254,8 @@ static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
   }
   const draft_step_t step = plan_draft_step(scheduler, seq);
   int32_t length = draft_length(&scheduler->options.draft, &seq->drafts.history, &step);
-  scheduler->drafts.num_slow += length == 0;
-  return length;
+  if (length > 0) return length;
+  return scheduler->drafts.num_slow++ % SLOW_TRIES == 0 ? 1 : 0;
 }
 
 static bool may_draft(const scheduler_t *scheduler, const sequence_t *seq) {
