@@ -109,7 +109,8 @@ Test(ranks_fast, mixtures_of_experts, .timeout = 600) {
 Test(ranks_fast, quantised_weights, .timeout = 600) {
   check("packed-awq", 2, true);
   check("packed-gptq-v2-desc-act", 2, true);
-  check("packed-fp8-blocks", 2, true);
+  check("packed-fp8-channel", 2, true);
+  check("packed-fp8-tensor", 2, true);
   check("packed-nvfp4", 2, true);
   check("packed-w8a8", 2, true);
   engine_options_t o = crew_options("llama-tied-bf16", false);
@@ -125,6 +126,12 @@ static const char *refusal(engine_options_t options, int32_t size) {
   options.add_ranks = true;
   (void)engine_survey(&options, &error);
   return error.message;
+}
+
+/* 160 inner values in blocks of 128: one rank would end inside of a block. */
+Test(ranks_fast, a_cut_inside_of_a_block_is_refused, .timeout = 60) {
+  const char *why = refusal(crew_options("packed-fp8-blocks", true), 2);
+  cr_assert(strstr(why, "inside of a quantised block of 128: use exact") != NULL, "%s", why);
 }
 
 /* Every model of the vectors is near one rank, or is refused with the name of the option. */

@@ -263,6 +263,11 @@ static weight_format_t format_of_row(const weight_source_t *source, int64_t row)
   return source->row_format != NULL ? source->row_format(source->context, row) : source->format;
 }
 
+/* WEIGHT_GROUPED and what follows it: codes of a byte, then scales and minima of groups. */
+static bool is_grouped(weight_format_t format) {
+  return format >= WEIGHT_GROUPED;
+}
+
 /* Moves the groups of some columns to the front of a row: codes, then scales, then minima. */
 static void move_groups(const shard_source_t *part, const uint8_t *from, uint8_t *to) {
   const int64_t all = part->whole.cols, some = part->rows.num_cols, group = part->whole.group;
@@ -284,7 +289,7 @@ static const void *columns_of_row(void *context, int64_t row, void *scratch) {
   const quant_format_t *quant = quant_format(format);
   const uint8_t *data = whole->row(whole->context, row, scratch);
   if (data == NULL) return NULL;
-  if (quant != NULL && quant_is_grouped(quant)) {
+  if (is_grouped(format)) {
     move_groups(part, data, scratch);
     return scratch;
   }
@@ -308,9 +313,8 @@ static int64_t block_of(const weight_source_t *source) {
     const weight_format_t format = format_of_row(source, row);
     const quant_format_t *quant = quant_format(format);
     if (format == WEIGHT_MXFP4) most = MXFP4_COLS;
-    if (quant == NULL) continue;
-    const bool many_groups = quant_is_grouped(quant) && source->group < source->cols;
-    most = MAX(most, many_groups ? source->group : quant->block_cols);
+    if (quant != NULL) most = MAX(most, quant->block_cols);
+    if (is_grouped(format) && source->group < source->cols) most = MAX(most, source->group);
   }
   return most;
 }
