@@ -302,9 +302,10 @@ def test_the_reference_is_the_page(server):
     of_traces = {"inferd_traces_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}
+    of_ranks = {name for name in reference if name.startswith("inferd_rank")}
     assert (set(reference) - set(types) ==
             of_swapping | of_keys | of_drafts | of_adapters | of_events | of_traces | of_tls |
-            of_floors)
+            of_floors | of_ranks)
     seen = {}
     for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
         family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)
