@@ -541,6 +541,12 @@ static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
   if (plan_decodes(scheduler) && plan_shorter(scheduler, now_ns)) plan_prefills(scheduler);
 }
 
+static void collect_leaving(scheduler_t *scheduler) {
+  int32_t most = scheduler->pool->floor->options.step_blocks;
+  if (most == 0) most = scheduler->running.count > 0 ? FLOOR_BLOCKS_A_STEP : FLOOR_BLOCKS_IDLE;
+  floor_collect(scheduler->pool, most);
+}
+
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
@@ -548,9 +554,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan->num_entries = plan->num_tokens = plan->num_preempted = plan->num_drafts = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
-  if (scheduler->pool->floor != NULL)
-    floor_collect(scheduler->pool,
-                  scheduler->running.count > 0 ? FLOOR_BLOCKS_A_STEP : FLOOR_BLOCKS_IDLE);
+  if (scheduler->pool->floor != NULL) collect_leaving(scheduler);
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   slices_go_on(scheduler);
   plan_all_running(scheduler, now_ns);

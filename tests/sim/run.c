@@ -516,6 +516,8 @@ static void start(scenario_t *c) {
   if (c->window > 0) sim.engine->scheduler->options.window.tokens = c->window;
   if (c->slice_blocks > 0) sim.engine->scheduler->options.slice_blocks = c->slice_blocks;
   sim.engine->scheduler->options.snapshot_blocks = c->snapshot_blocks;
+  if (sim.engine->pool->floor != NULL)
+    sim.engine->pool->floor->options.step_blocks = c->floor_step_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();

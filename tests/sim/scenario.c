@@ -201,13 +201,17 @@ static void draw_swap(scenario_t *c) {
   c->swap_rate = between(&s, 1, 1000) * 1e4;
 }
 
-/* A floor from one block on, which is mostly smaller than a prompt: then what leaves for a block
- * that comes back finds no place but the one that this block comes from. */
+/* A floor from one block on, which is mostly smaller than a prompt, and of which few blocks leave
+ * at once: then what is evicted for a block that comes back finds no place but the one of this
+ * block.
+ */
 static void draw_floor(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 14);
   engine_options_t *o = &c->options;
   int32_t blocks = between(&s, 1, chance(&s, 60) ? 4 : SIM_HOST_BLOCKS_MAX);
   int32_t models = scenario_has(c, SIM_DRAFT_MODEL) ? 2 : 1;
+  int32_t few = between(&s, 1, 4);
+  c->floor_step_blocks = chance(&s, 70) ? few : 0;
   o->prefix_cache_bytes = 0;
   if (!scenario_has(c, SIM_FLOOR)) return;
   o->prefix_cache_bytes = (int64_t)blocks * models * o->block_size * (int64_t)sizeof(uint64_t);

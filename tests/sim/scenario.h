@@ -122,10 +122,10 @@ typedef struct scenario {
   int32_t pipeline_depth;
   int32_t lose_device_at, lose_drafter_at; /* step; 0 = never */
   int32_t awaited_one_in;                  /* SIM_AWAITED: of engine_t; 0 = as it is */
-  int32_t slice_blocks, snapshot_blocks; /* SIM_SLICES, 0 = as it is; SIM_STATES: of the options */
-  int32_t window;                        /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
-  double swap_rate;                      /* bytes per second */
-  quota_t quotas[SIM_TENANTS + 1];       /* SIM_QUOTAS: limits, by tenant */
+  int32_t slice_blocks, snapshot_blocks, floor_step_blocks; /* of the options; 0 = as it is */
+  int32_t window;                  /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
+  double swap_rate;                /* bytes per second */
+  quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */

@@ -23,7 +23,8 @@
 struct scheduler;
 struct sequence;
 
-/* Blocks that leave beside a step, and while nothing runs; more do if they are evicted before. */
+/* Blocks that leave beside a step, and while nothing runs, at most; more do if they are evicted
+ * before. */
 enum { FLOOR_BLOCKS_A_STEP = 64, FLOOR_BLOCKS_IDLE = 1024 };
 
 /* Of a place; [block_size] token ids follow. */
@@ -59,6 +60,7 @@ typedef struct floor_options {
   int32_t num_places; /* >= 1 */
   int32_t first_host; /* host block of the first place */
   int32_t block_size, num_blocks;
+  int32_t step_blocks; /* that leave in one plan; 0 = FLOOR_BLOCKS_A_STEP, or FLOOR_BLOCKS_IDLE */
   bool persists;
   floor_memory_t memory; /* of a floor that persists; lives as long as the floor */
 } floor_options_t;
