@@ -152,7 +152,7 @@ def write_tokenizer(directory, kind, context):
     (directory / "tokenizer.json").write_text(made)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad,
               "model_max_length": context, "cls_token": cls, "sep_token": sep}
-    if kind == "bert":
+    if kind in ("bert", "nomic"):  # as BertTokenizer, the class in their published files
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     return max(ids.values()) + 1, ids[pad], ids[cls], ids[sep]
