@@ -37,10 +37,12 @@ def way_of(lines, request_id):
 
 
 def test_lines_of_a_request_in_order(start, model, tmp_path):
-    """Two requests fit into the pool until they grow: the later one is preempted."""
+    """Two requests fit into the pool until they grow: the later one is preempted. They are long, so
+    that one does not end before the other begins on a machine with other work."""
     log_file = tmp_path / "log"
-    server = dummy(start, model, "--log-level", "debug", "--log-file", log_file, "--num-blocks", 12)
-    streams = [Background(server, {"prompt": PROMPT, "max_tokens": 120, "ignore_eos": True,
+    server = dummy(start, model, "--log-level", "debug", "--log-file", log_file,
+                   "--num-blocks", 115)
+    streams = [Background(server, {"prompt": PROMPT, "max_tokens": 1200, "ignore_eos": True,
                                    "seed": i, "request_id": f"way-{i}"}) for i in range(2)]
     texts = [stream.join().text() for stream in streams]
     wait_until(lambda: sum("reply written" in m for m in stage_lines(log_file)
@@ -50,7 +52,7 @@ def test_lines_of_a_request_in_order(start, model, tmp_path):
     order = [r"checked, id way-\d, \d+ prompt tokens, 1 choices", "queued",
              r"admitted with \d+ tokens", "first token",
              r"preempted with \d+ tokens, to be computed again", r"admitted with \d+ tokens",
-             "finished by length, 120 output tokens", r"reply written, status 200, \d+ bytes"]
+             "finished by length, 1200 output tokens", r"reply written, status 200, \d+ bytes"]
     preempted = next(way for way in ways if any("preempted" in line for line in way))
     rest = [line for line in preempted if not line.startswith(("preempted", "admitted"))]
     assert len(rest) == 5, rest
