@@ -230,7 +230,7 @@ static void print_kv(page_t *page) {
 
 static void print_ranks(page_t *page) {
   const bool fast = strcmp(page->metrics->server->config->tensor_parallel_mode, "fast") == 0;
-  if (page->info->num_ranks == 1 || !page->own) return;
+  if (page->info->num_ranks <= 1 || !page->own) return;
   own_family(page, METRIC_ranks);
   own_sample(page, METRIC_ranks, fast ? "mode=\"fast\"" : "mode=\"exact\"", page->info->num_ranks);
   value_of(page, METRIC_rank_exchanges, (double)page->stats.exchanges);
