@@ -21,10 +21,14 @@ def answers(server):
 def test_answers_with_drafts_are_those_without(start, server, flags):
     drafting = start(DEMO, "--max-model-len", 2048,
                      "--num-speculative-tokens", 5, *flags)
-    assert answers(drafting) == answers(server)
+    expected = answers(server)
+    for _ in range(30):  # how many drafts pay depends on the machine's time, so until one was right
+        assert answers(drafting) == expected
+        if drafting.metric("inferd_spec_decode_accepted_tokens_total") > 0:
+            break
     made, right = (drafting.metric(f"inferd_spec_decode_{name}_tokens_total")
                    for name in ("draft", "accepted"))
-    assert made >= right and made > 0  # how many pays depends on the machine's time
+    assert made >= right > 0
     for name in ("inferd_spec_decode_accepted_tokens_per_pos_total",
                  "vllm:spec_decode_num_accepted_tokens_per_pos_total"):
         places = [drafting.metric(name, position=str(i)) for i in range(5)]
