@@ -8,6 +8,8 @@ import http.client
 import json
 import multiprocessing
 import os
+import resource
+import socket
 import sys
 import time
 from pathlib import Path
@@ -62,6 +64,31 @@ def attacker(port, attack, number, answers):
         i += attack.connections
 
 
+class Together:
+    """One process with many connections, which all send a request that is refused at the same
+    moment, and again when all are answered."""
+
+    connections = 1
+
+    def __init__(self, count):
+        self.count, self.name = count, f"{count:,} connections that all ask at the same moment"
+
+    def run(self, port, answers):
+        os.nice(19)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        body = b'{"prompt": "a", "max_tokens": -1}'
+        request = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                   f"{ATTACKER}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+                   "\r\n\r\n").encode() + body
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(self.count)]
+        while True:
+            for client in clients:
+                client.sendall(request)
+            for client in clients:
+                answers[int(client.recv(65536).split()[1])] += 1
+
+
 def begin(port, attacks):
     """The processes of these attacks, and for each its answers counted by status. No lock: a
     process that is ended while it holds one would keep it."""
@@ -69,8 +96,10 @@ def begin(port, attacks):
     for attack in attacks:
         for number in range(attack.connections):
             answers.append(multiprocessing.RawArray("i", 600))
-            crowd.append(multiprocessing.Process(
-                target=attacker, args=(port, attack, number, answers[-1]), daemon=True))
+            target, arguments = attacker, (port, attack, number, answers[-1])
+            if isinstance(attack, Together):
+                target, arguments = attack.run, (port, answers[-1])
+            crowd.append(multiprocessing.Process(target=target, args=arguments, daemon=True))
     for process in crowd:
         process.start()
     return crowd, answers
