@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,11 +36,12 @@ typedef struct comm_ops {
 /* First member of an implementation's own struct, which `close` frees. */
 struct comm {
   const comm_ops_t *ops;
-  int32_t rank, size;            /* size >= 2 */
-  int32_t local_size;            /* ranks on this host */
-  uint64_t limit_ns;             /* of one call; 0 = as long as every rank lives */
-  uint64_t num_calls, num_bytes; /* collectives so far, and what this rank got of others by them */
-  inferd_error_t error;          /* code 0 = none has failed */
+  int32_t rank, size; /* size >= 2 */
+  int32_t local_size; /* ranks on this host */
+  uint64_t limit_ns;  /* of one call; 0 = as long as every rank lives */
+  /* Collectives so far, and bytes that this rank got of others by them; any thread may read. */
+  atomic_ullong num_calls, num_bytes;
+  inferd_error_t error; /* code 0 = none has failed */
 };
 
 int comm_gather(comm_t *comm, void *data, const size_t *cuts, int32_t root);
