@@ -5,6 +5,7 @@ not to try again.
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -239,3 +240,25 @@ def test_a_port_in_use_is_named(inferd):
     line = message("pipe", lines)
     assert status == 69, line
     assert f"127.0.0.1:{port}: Address already in use; stop the process" in line
+
+
+def output_of(*command):
+    return subprocess.run([str(word) for word in command], check=True, capture_output=True,
+                          text=True).stdout
+
+
+def test_what_runs_before_main_runs_on_every_processor(inferd):
+    """The tables of the tiers are completed by constructors, which no test of the processor guards.
+    """
+    sections = output_of("readelf", "-SW", ROOT / inferd)
+    start, size = (int(word, 16) for word in re.search(
+        r"\.init_array\s+INIT_ARRAY\s+(\w+)\s+\w+\s+(\w+)", sections).groups())
+    moved = re.findall(r"^(\w+)\s+\w+\s+R_\w+_RELATIV\w*\s+(\w+)$",
+                       output_of("readelf", "-rW", ROOT / inferd), re.M)
+    first = [int(target, 16) for at, target in moved if start <= int(at, 16) < start + size]
+    assert len(first) * 8 == size
+    for address in first:
+        code = output_of("objdump", "-d", f"--start-address={address}",
+                         f"--stop-address={address + 4096}", ROOT / inferd)
+        function = re.search(r"^\w+ <(\w+)>:\n((?:.+\n)+)", code, re.M)
+        assert not re.search(r"%[yz]mm|\tv[a-z]+", function[2]), function[0]

@@ -187,9 +187,10 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_amx = &table;
 
-/* Copies the avx512bf16 table and replaces the linear layers and attention. Its priority makes it
- * run after the constructor that fills that table. */
-__attribute__((constructor(1002))) static void fill(void) {
+/* Copies the avx512bf16 table and replaces the linear layers and attention. Runs before main, on
+ * every processor, so without AVX; its priority makes it run after the constructor that fills that
+ * table. */
+__attribute__((constructor(1002), target("no-avx"))) static void fill(void) {
   table = *kernels_avx512bf16;
   table.name = "amx";
   table.supported = supported;

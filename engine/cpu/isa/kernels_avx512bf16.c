@@ -444,9 +444,9 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_avx512bf16 = &table;
 
-/* Runs before main, after the constructor of avx512vnni: the table is the one of that tier with a
- * few entries replaced. */
-__attribute__((constructor(1001))) static void fill(void) {
+/* Runs before main, on every processor, so without AVX, and after the constructor of avx512vnni:
+ * the table is the one of that tier with a few entries replaced. */
+__attribute__((constructor(1001), target("no-avx"))) static void fill(void) {
   table = *kernels_avx512vnni;
   table.name = "avx512bf16";
   table.supported = supported;

@@ -16,8 +16,9 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_avx512vnni = &table;
 
-/* Runs before main: the table is the avx512 one with the quantised products replaced. */
-__attribute__((constructor(1000))) static void fill(void) {
+/* Runs before main, on every processor, so without AVX: the table is the avx512 one with the
+ * quantised products replaced. */
+__attribute__((constructor(1000), target("no-avx"))) static void fill(void) {
   table = *kernels_avx512;
   table.name = "avx512vnni";
   table.supported = supported;

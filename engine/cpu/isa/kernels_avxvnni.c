@@ -58,8 +58,9 @@ static bool supported(void) {
 static kernels_t table;
 const kernels_t *const kernels_avxvnni = &table;
 
-/* Runs before main: the table is the avx2 one with the quantised products replaced. */
-__attribute__((constructor(1000))) static void fill(void) {
+/* Runs before main, on every processor, so without AVX: the table is the avx2 one with the
+ * quantised products replaced. */
+__attribute__((constructor(1000), target("no-avx"))) static void fill(void) {
   table = *kernels_avx2;
   table.name = "avxvnni";
   table.supported = supported;
