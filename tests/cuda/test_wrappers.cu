@@ -194,7 +194,89 @@ TEST(wrapper_bulk_copy) {
   check_that(out.get() == expected, "bulk copies and the phases of an mbarrier");
 }
 
+/* The threads of warp 0 arrive one by one, those of warp 1 wait for all. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+GPU_FN void arrive_body(const int *in, int *out) {
+  struct area {
+    int cell[2][32];
+    uint64_t full;
+  };
+  DYN_SMEM(area, s);
+  if (threadIdx.x == 0) {
+    mbarrier_init(&s->full, 32);
+    mbarrier_fence_init();
+  }
+  __syncthreads();
+  const int lane = threadIdx.x % 32;
+  for (int round = 0; round < 2; round++) {
+    if (threadIdx.x < 32) {
+      s->cell[round][lane] = in[round * 32 + lane];
+      mbarrier_arrive(&s->full);
+    }
+    mbarrier_wait(&s->full, round);
+    if (threadIdx.x >= 32) out[round * 32 + lane] = s->cell[round][31 - lane];
+    __syncthreads(); /* nobody is a phase behind */
+  }
+}
+#else
+GPU_FN void arrive_body(const int *, int *) {}
+#endif
+__global__ void arrive_kernel(const int *in, int *out) {
+  arrive_body(in, out);
+}
+
+TEST(wrapper_mbarrier_arrivals) {
+  int major = 0;
+  MUST(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  std::vector<int> in(64), expected(64);
+  for (int &x : in) x = random_below(1000);
+  for (int i = 0; i < 64; i++) expected[i] = in[i / 32 * 32 + 31 - i % 32];
+  device_array<int> d_in(in), out((size_t)64);
+  MUST(LAUNCH(arrive_kernel, (1), (64), 512, nullptr, d_in.p, out.p));
+  const auto got = out.get();
+  check_that(major < 9 || got == expected, "arrivals of 32 threads, twice");
+}
+
+/* A kernel that may begin before the one before it has ended. */
+__global__ void first_kernel(int *value) {
+  grid_launch_dependents();
+  value[threadIdx.x] += 3;
+}
+__global__ void dependent_kernel(int *value) {
+  grid_dependency_wait();
+  value[threadIdx.x] *= 5;
+}
+
+TEST(wrapper_dependent_launch) {
+  device_array<int> value(std::vector<int>(32, 1));
+  launch_options_t overlap = {};
+  overlap.may_overlap = true;
+  MUST(LAUNCH(first_kernel, (1), (32), 0, nullptr, value.p));
+  MUST(LAUNCH_WITH(overlap, dependent_kernel, (1), (32), 0, nullptr, value.p));
+  check_that(value.get() == std::vector<int>(32, 20),
+             "the second kernel sees the first one's sums");
+}
+
 /* ---- Arithmetic ---- */
+
+__global__ void permute_kernel(const uint32_t *in, uint32_t *out) {
+  const int i = threadIdx.x;
+  out[i] = byte_perm(in[i], in[32 + i], in[64 + i]);
+}
+
+TEST(wrapper_byte_perm) {
+  std::vector<uint32_t> in(96), expected(32);
+  for (auto &x : in) x = (uint32_t)random_bits();
+  for (int i = 0; i < 32; i++) {
+    in[64 + i] &= 0x7777; /* beyond 7 the manual has other uses */
+    const uint64_t bytes = (uint64_t)in[32 + i] << 32 | in[i];
+    for (int j = 0; j < 4; j++)
+      expected[i] |= (uint32_t)(bytes >> (in[64 + i] >> 4 * j & 7) * 8 & 255) << 8 * j;
+  }
+  device_array<uint32_t> d_in(in), out((size_t)32);
+  MUST(LAUNCH(permute_kernel, (1), (32), 0, nullptr, d_in.p, out.p));
+  check_that(out.get() == expected, "bytes by the nibbles of a selector");
+}
 
 __global__ void arithmetic_kernel(const float *in, float *out) {
   const int i = threadIdx.x;

@@ -5,7 +5,8 @@
 #
 # build/ptx/code/*.ptx is what nvcc makes of each file of kernels for PTX_TARGET, with the flags of
 # the product. build/ptx/tests_ptx tests reader and instructions; build/ptx/tests_cuda is the kernel
-# tests over both (tests/ptx/README.md).
+# tests over both (tests/ptx/README.md). build/ptx/wrappers.ptx is that of the wrappers, one by one
+# (scripts/ptx_wrappers).
 
 PTX := $(BUILD)/ptx
 PTX_TARGET ?= 90a
@@ -13,11 +14,16 @@ PTX_KERNELS := $(EMU_KERNEL_SRC) $(wildcard tests/cuda/*.cu)
 PTX_CODE := $(patsubst %.cu,$(PTX)/code/%.ptx,$(notdir $(PTX_KERNELS)))
 vpath %.cu $(sort $(dir $(PTX_KERNELS)))
 
-$(PTX)/code/%.ptx: %.cu
+define PTX_COMPILE
 	@mkdir -p $(@D)
 	@echo "  PTX   $<"
 	$(Q)$(CCACHE) $(NVCC) -std=c++17 -O3 -I. -arch=compute_$(PTX_TARGET) -MD -MP -MF $(@:.ptx=.d) -MT $@ \
 	  -ptx $< -o $@.part && mv $@.part $@
+endef
+$(PTX)/code/%.ptx: %.cu
+	$(PTX_COMPILE)
+$(PTX)/wrappers.ptx: tests/ptx/wrappers.cu
+	$(PTX_COMPILE)
 
 PTX_ENGINE := $(EMU_ENGINE_SRC) $(filter-out %_witness.cc,$(wildcard tests/ptx/ptx_*.cc))
 ptx_objects = $(call emu_objects,plain,$(PTX_ENGINE) $(1))
@@ -30,7 +36,7 @@ $(PTX)/tests_cuda $(PTX)/tests_ptx $(PTX)/ptx_list:
 	@echo "  LD    $@"
 	$(Q)$(CXX) -rdynamic -o $@ $^ -lpthread -lm -ldl
 .PHONY: ptx ptx-build
-ptx-build: $(PTX)/tests_cuda $(PTX)/tests_ptx $(PTX)/ptx_list $(PTX_CODE)
+ptx-build: $(PTX)/tests_cuda $(PTX)/tests_ptx $(PTX)/ptx_list $(PTX_CODE) $(PTX)/wrappers.ptx
 ptx:
 	$(if $(NVCC_GOOD),,$(error make ptx needs nvcc $(NVCC_MIN) or later))
 	@$(SUBMAKE) ptx-build
