@@ -188,6 +188,7 @@ TEST(moe_experts) {
   moe_case<bf16_t>({40, 64, 32, 3, 1, false, true, GPU_GELU_TANH_MUL}); /* many rows an expert */
   moe_case<f16_t>({130, 32, 16, 2, 2, true, true});                     /* tiled */
   moe_case<bf16_t>({9, 32, 16, 70, 8, true, false});                    /* most have no row */
+  moe_case<f16_t>({300, 16, 8, 3, 1, true, false});                     /* 8 rows routed at once */
 }
 
 /* Nemotron-H; and without a residual. */

@@ -50,6 +50,7 @@ TEST(packed_few_rows) {
     layer_case<f16_t>(form, {9, 41, 2312, true, false, true});
     layer_case<bf16_t>(form, {32, 40, 520, false, true});
     layer_case<f16_t>(form, {5, 70, 8, true});
+    layer_case<bf16_t>(form, {11, 20, 264, false, true});
   }
 }
 
@@ -66,6 +67,7 @@ TEST(packed_fused) {
     layer_case<bf16_t>(form, {7, 36, 776, true, false, false, true, GPU_SILU_MUL});
     layer_case<f16_t>(form, {18, 21, 512, true, false, false, false, GPU_GELU_TANH_MUL});
     layer_case<bf16_t>(form, {1, 40, 264, false, false, false, true, GPU_RELU2, 9});
+    layer_case<f16_t>(form, {2, 24, 136, false, true, false, true});
   }
 }
 
@@ -85,55 +87,66 @@ TEST(packed_many_rows) {
 }
 
 /* Experts whose rows are no whole panels; few rows an expert, many, and tiles of them. */
-TEST(packed_experts) {
+template <class T>
+static void experts_case(const packed_form_t &form, const std::vector<int> &row_counts) {
   const int hidden = 136, width = 36 / 8 * 8 + 8, experts = 3, top = 2;
-  for (const packed_form_t &form : packed_forms) {
-    const packed_matrix_t<bf16_t> up(form, experts * 2 * width, hidden),
-        down(form, experts * hidden, width);
-    device_array<uint8_t> up_packed(up.bytes), down_packed(down.bytes);
-    device_array<bf16_t> up_plain(up.values), down_plain(down.values);
-    device_array<float> router(random_values<float>(experts * hidden, 0.5f));
-    device_array<uint8_t> space(gpu_moe_workspace_bytes(hidden, width, experts, top));
-    for (int rows : {1, 20, 60, 200}) {
-      const size_t count = (size_t)rows * hidden;
-      device_array<bf16_t> in(random_values<bf16_t>(count, 1)), out(count), other(count);
-      device_array<bf16_t> residual(random_values<bf16_t>(count, 1));
-      gpu_moe_t args = {};
-      args.in = in.p, args.residual = residual.p, args.out = out.p, args.router = router.p;
-      args.up = up_plain.p, args.down = down_plain.p, args.workspace = space.p;
-      args.rows = rows, args.hidden = hidden, args.width = width, args.num_experts = experts;
-      args.top_k = top, args.normalise = 1, args.activation = GPU_SILU_MUL;
-      MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
-      args.out = other.p, args.up = up_packed.p, args.up_packed = up.form;
-      MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
-      check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
-                 std::string(form.name) + " up, " + std::to_string(rows) + " rows");
-      args.down = down_packed.p, args.down_packed = down.form;
-      MUST(gpu_moe(DTYPE_BF16, &args, nullptr));
-      check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
-                 std::string(form.name) + " both, " + std::to_string(rows) + " rows");
-    }
+  const packed_matrix_t<T> up(form, experts * 2 * width, hidden),
+      down(form, experts * hidden, width);
+  device_array<uint8_t> up_packed(up.bytes), down_packed(down.bytes);
+  device_array<T> up_plain(up.values), down_plain(down.values);
+  device_array<float> router(random_values<float>(experts * hidden, 0.5f));
+  device_array<uint8_t> space(gpu_moe_workspace_bytes(hidden, width, experts, top));
+  for (int rows : row_counts) {
+    const size_t count = (size_t)rows * hidden;
+    device_array<T> in(random_values<T>(count, 1)), out(count), other(count);
+    device_array<T> residual(random_values<T>(count, 1));
+    gpu_moe_t args = {};
+    args.in = in.p, args.residual = residual.p, args.out = out.p, args.router = router.p;
+    args.up = up_plain.p, args.down = down_plain.p, args.workspace = space.p;
+    args.rows = rows, args.hidden = hidden, args.width = width, args.num_experts = experts;
+    args.top_k = top, args.normalise = 1, args.activation = GPU_SILU_MUL;
+    MUST(gpu_moe(dtype_of<T>(), &args, nullptr));
+    args.out = other.p, args.up = up_packed.p, args.up_packed = up.form;
+    MUST(gpu_moe(dtype_of<T>(), &args, nullptr));
+    check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+               std::string(form.name) + " up, " + std::to_string(rows) + " rows");
+    args.down = down_packed.p, args.down_packed = down.form;
+    MUST(gpu_moe(dtype_of<T>(), &args, nullptr));
+    check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+               std::string(form.name) + " both, " + std::to_string(rows) + " rows");
   }
 }
 
-TEST(packed_embeddings) {
+TEST(packed_experts) {
+  for (const packed_form_t &form : packed_forms) {
+    experts_case<bf16_t>(form, {1, 20, 60, 200});
+    experts_case<f16_t>(form, {20, 200});
+  }
+}
+
+template <class T> static void embeddings_case(const packed_form_t &form) {
   const int rows = 21, width = 264, tokens = 5;
   const std::vector<int32_t> wanted = {3, 20, -1, 0, 21};
   device_array<int32_t> ids(wanted);
+  const packed_matrix_t<T> matrix(form, rows, width);
+  device_array<uint8_t> packed(matrix.bytes);
+  device_array<T> plain(matrix.values), out((size_t)tokens * width), other(out.count);
+  const gpu_table_t table = {plain.p, rows, width, {}};
+  const gpu_table_t small = {packed.p, rows, width, matrix.form};
+  MUST(gpu_embed(dtype_of<T>(), out.p, &table, ids.p, 1.5f, tokens, nullptr));
+  MUST(gpu_embed(dtype_of<T>(), other.p, &small, ids.p, 1.5f, tokens, nullptr));
+  check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+             std::string(form.name) + " embedded");
+  MUST(gpu_embed_positions(dtype_of<T>(), out.p, &table, ids.p, 2, tokens, nullptr));
+  MUST(gpu_embed_positions(dtype_of<T>(), other.p, &small, ids.p, 2, tokens, nullptr));
+  check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
+             std::string(form.name) + " positions");
+}
+
+TEST(packed_embeddings) {
   for (const packed_form_t &form : packed_forms) {
-    const packed_matrix_t<bf16_t> matrix(form, rows, width);
-    device_array<uint8_t> packed(matrix.bytes);
-    device_array<bf16_t> plain(matrix.values), out((size_t)tokens * width), other(out.count);
-    const gpu_table_t table = {plain.p, rows, width, {}};
-    const gpu_table_t small = {packed.p, rows, width, matrix.form};
-    MUST(gpu_embed(DTYPE_BF16, out.p, &table, ids.p, 1.5f, tokens, nullptr));
-    MUST(gpu_embed(DTYPE_BF16, other.p, &small, ids.p, 1.5f, tokens, nullptr));
-    check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
-               std::string(form.name) + " embedded");
-    MUST(gpu_embed_positions(DTYPE_BF16, out.p, &table, ids.p, 2, tokens, nullptr));
-    MUST(gpu_embed_positions(DTYPE_BF16, other.p, &small, ids.p, 2, tokens, nullptr));
-    check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,
-               std::string(form.name) + " positions");
+    embeddings_case<bf16_t>(form);
+    embeddings_case<f16_t>(form);
   }
 }
 

@@ -47,9 +47,9 @@ TEST(embed_positions_outside_the_table) {
   check_close("rows outside add nothing", std::vector<double>(16), as_double(x.get()), 0, 0);
 }
 
-TEST(gather) {
+template <class T> static void gather_case() {
   const int width = 1032, tokens = 20, rows = 7;
-  const auto in = random_values<f16_t>((size_t)tokens * width, 3);
+  const auto in = random_values<T>((size_t)tokens * width, 3);
   std::vector<int32_t> indices(rows);
   for (int s = 0; s < rows; s++) indices[s] = s == 3 ? -1 : random_below(tokens);
   std::vector<double> expected((size_t)rows * width);
@@ -57,10 +57,15 @@ TEST(gather) {
     for (int i = 0; i < width; i++)
       if (indices[s] >= 0)
         expected[(size_t)s * width + i] = (double)to_float(in[(size_t)indices[s] * width + i]);
-  device_array<f16_t> d_in(in), out((size_t)rows * width);
+  device_array<T> d_in(in), out((size_t)rows * width);
   device_array<int32_t> d_indices(indices);
-  MUST(gpu_gather(DTYPE_F16, out.p, d_in.p, d_indices.p, width, rows, nullptr));
+  MUST(gpu_gather(dtype_of<T>(), out.p, d_in.p, d_indices.p, width, rows, nullptr));
   check_close("gather", expected, as_double(out.get()), 0, 0);
+}
+
+TEST(gather) {
+  gather_case<f16_t>();
+  gather_case<bf16_t>();
 }
 
 struct norm_case_t {
@@ -164,15 +169,20 @@ TEST(shapes_that_are_refused) {
   check_that(gpu_gather(DTYPE_BF16, x.p, x.p, nullptr, 8, 0, nullptr) == 0, "no rows at all");
 }
 
-TEST(gated_add) {
+template <class T> static void gated_add_case() {
   const int width = 264, rows = 3;
-  const auto in = random_values<bf16_t>(width * rows, 2), residual = in,
-             gate = random_values<bf16_t>(rows, 3);
+  const auto in = random_values<T>(width * rows, 2), residual = in,
+             gate = random_values<T>(rows, 3);
   std::vector<double> expected(width * rows);
   for (int i = 0; i < width * rows; i++)
     expected[i] = (double)to_float(residual[i]) +
                   (double)to_float(in[i]) / (1 + std::exp(-(double)to_float(gate[i / width])));
-  device_array<bf16_t> d_in(in), d_gate(gate), out(residual);
-  MUST(gpu_gated_add(DTYPE_BF16, out.p, d_in.p, d_gate.p, out.p, width, rows, nullptr));
-  check_close("gated add", expected, as_double(out.get()), 0x1p-8 * 1.1, 0.01);
+  device_array<T> d_in(in), d_gate(gate), out(residual);
+  MUST(gpu_gated_add(dtype_of<T>(), out.p, d_in.p, d_gate.p, out.p, width, rows, nullptr));
+  check_close("gated add", expected, as_double(out.get()), rounding_of<T>() * 1.1, 0.01);
+}
+
+TEST(gated_add) {
+  gated_add_case<bf16_t>();
+  gated_add_case<f16_t>();
 }

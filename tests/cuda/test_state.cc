@@ -109,6 +109,12 @@ TEST(convolutions_with_a_state) {
   conv_case<bf16_t>({13, 4, 70, false}); /* no 16-byte accesses */
   conv_case<f16_t>({16, 6, 41, true});
   conv_case<bf16_t>({8, 2, 5, false});
+  conv_case<f16_t>({24, 3, 9, true});
+  conv_case<bf16_t>({5, 3, 6, true});
+  conv_case<bf16_t>({5, 5, 6, false});
+  conv_case<f16_t>({13, 3, 40, true});
+  conv_case<f16_t>({5, 4, 6, false});
+  conv_case<f16_t>({5, 2, 6, true});
 }
 
 TEST(a_row_without_a_slot_begins_with_zeros_and_stores_nothing) {

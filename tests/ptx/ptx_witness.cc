@@ -42,6 +42,8 @@ static const struct Approximate {
 } approximate[] = {
     {"activation_kernel", "erff, tanhf and expf of the toolkit"},
     {"decode_kernel", "tanhf of a capped logit"},
+    {"expert_skinny_kernel", "expf of the toolkit"},
+    {"expert_tiled_kernel", "expf of the toolkit"},
     {"gate_kernel", "expf of the toolkit"},
     {"prefill_kernel", "tanhf of a capped logit"},
     {"recur_kernel", "expf and log1pf of the toolkit"},
