@@ -4,7 +4,8 @@
  *
  * Each test is a process of its own: a fault of the device, which CUDA never forgets, a crash or an
  * endless kernel fails one test, and the others still run. The parent calls nothing of CUDA.
- * INFERD_TEST_LIMIT_S (600) ends a test that hangs, INFERD_TEST_JOBS (1) runs so many at once.
+ * INFERD_TEST_LIMIT_S (600) ends a test that hangs, INFERD_TEST_JOBS (1) runs so many at once, and
+ * INFERD_TEST_STOP=1 ends the run at the first check that fails.
  * --no-fork keeps all tests in this process, for debuggers and compute-sanitizer.
  */
 #include "tests/cuda/check.h"
@@ -35,6 +36,7 @@ struct outcome_t {
 };
 
 static uint64_t random_state;
+static const bool stops_early = getenv("INFERD_TEST_STOP") != nullptr;
 static outcome_t in_this_process, *outcome = &in_this_process;
 
 test_registration::test_registration(const char *name, test_body_t body) {
@@ -46,6 +48,7 @@ void check_that(bool holds, const std::string &what) {
   if (holds) return;
   outcome->failures++;
   printf("FAIL %s\n", what.c_str());
+  if (stops_early) exit(2);
 }
 
 void must_succeed(int status, const char *call, const char *file, int line) {
@@ -219,6 +222,7 @@ static totals_t run_forked(const std::vector<test_t> &tests) {
   sigaddset(&ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &ended, nullptr); /* so that sigtimedwait gets it */
   for (const test_t &test : tests) {
+    if (stops_early && totals.failures > 0) break;
     while ((int)running.size() >= jobs) reap(&running, &totals);
     running.push_back(start(test, jobs > 1, limit_s));
   }
