@@ -296,8 +296,8 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   engine_take_whole_prompts(engine, plan->max_model_len);
   const char *keeps = kv_choose_groups(engine, plan->max_model_len);
   if (keeps != NULL) engine_say(engine, "windows   with %s all layers keep all tokens", keeps);
-  plan->in_flight = (engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX) *
-                    MIN(options->max_num_batched_tokens, plan->max_model_len);
+  plan->in_flight =
+      engine_depth(engine) * MIN(options->max_num_batched_tokens, plan->max_model_len);
   plan->kv = model_kv(bp);
   plan->kv.block_size = choose_block_size(engine);
   plan->kv.fp8 = options->kv_fp8;
@@ -308,6 +308,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       /* each draw is a selected row, and several draws may come from one row of logits */
       .tokens_max = options->max_num_batched_tokens + options->max_num_seqs,
       .reqs_max = options->max_num_seqs,
+      .ranks = bp->shard.size,
       .logits_rows_max = rows,
       .max_model_len = plan->max_model_len,
       .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0,
@@ -509,7 +510,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   engine_say(engine, "grammars  trie of %d tokens made in %.1f ms",
              tokenizer_vocab_size(engine->tokenizer), (double)trie_ns / 1e6);
   engine->awaited_one_in = AWAITED_ONE_IN;
-  engine->steps_most = engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX;
+  engine->steps_most = engine_depth(engine);
   for (int32_t i = 0; i < engine->steps_most; i++) {
     if (step_new(engine, &engine->steps[i]) == 0) continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
@@ -626,9 +627,9 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                           tokenizer_eos_id(engine->tokenizer), &engine->blueprint, error);
   }
   if (code) return code;
-  engine_take_part(engine);
   say_notes(engine);
   code = open_device(engine, error);
+  if (!code) engine_take_part(engine);
   if (!code) code = engine_choose_task(engine, error);
   if (!code) code = check_model(engine, error);
   if (!code) code = engine_plan_states(engine, &plan->states, error);
@@ -669,8 +670,8 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
   const bool follows = engine->blueprint.shard.rank > 0; /* it needs the model alone */
   if (!code && !follows) code = make_tables(engine, &plan, error);
   if (!code) code = engine_join_ranks(engine, &plan.kv, plan.max_model_len, error);
+  if (!code) code = engine_warm_up(engine, error);
   if (code || follows) return code;
-  code = engine_warm_up(engine, error);
   if (!code && engine->ops->report != NULL && engine->options.log != NULL) {
     engine->ops->report(engine->device, engine->options.log, engine->options.context);
   }

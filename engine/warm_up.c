@@ -2,17 +2,19 @@
  *
  * Engine thread, in engine_start, after memory is taken. A warm-up run is a step of some sequences
  * of one token each, without a plan: it writes to no slot, reads the null block and samples
- * greedily; the drawn tokens are not used. The first warm-up run is the first step of the device,
- * so a model that the device cannot run fails here and not in a request.
+ * greedily; the drawn tokens are not used. All ranks run the same ones, without packets. The first
+ * warm-up run is the first step of the device, so a model that the device cannot run fails here and
+ * not in a request.
  */
 #include "engine/internal.h"
 
 #include "engine/base/check.h"
+#include "engine/ranks/follow.h"
 
 #include <stdlib.h>
 
-/* Fills the batch with `rows` sequences of one token. `no_blocks` is a block table of null blocks.
- */
+/* Fills the batch with `rows` sequences of one token. `no_blocks` is a block table of null blocks;
+ * NULL = the batch has such tables. */
 static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
   batch->num_tokens = batch->num_reqs = batch->num_selected = rows;
   batch->num_copies = batch->num_adapted = 0;
@@ -26,7 +28,7 @@ static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
     batch->query_start_loc[r] = r;
     batch->num_computed_tokens[r] = 0;
     batch->seq_lens[r] = 1;
-    batch->block_table[r] = no_blocks;
+    if (no_blocks != NULL) batch->block_table[r] = no_blocks;
     batch->do_sample[r] = 1;
     batch->state_slots[r] = 0;
   }
@@ -39,6 +41,7 @@ static void adapt(batch_t *batch, int32_t rows) {
   batch->num_adapted = rows;
 }
 
+/* A step of rank 0, which draws. */
 static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t *error) {
   static const sampling_params_t greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   static const int32_t prompt[1] = {0};
@@ -57,23 +60,31 @@ static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t
   return engine->ops->end(engine->device, error);
 }
 
+static int run_rows(engine_t *engine, int32_t rows, inferd_error_t *error) {
+  const bool follows = engine->blueprint.shard.rank > 0;
+  return follows ? engine_follow_step(engine, error)
+                 : run_step(engine, &engine->steps[0], rows, error);
+}
+
 int engine_warm_up(engine_t *engine, inferd_error_t *error) {
   if (engine->ops->warm_up_rows == NULL) return 0;
-  step_t *step = &engine->steps[0];
-  int32_t *no_blocks = calloc((size_t)engine->scheduler->row_stride, sizeof *no_blocks);
-  if (no_blocks == NULL)
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a warm-up run");
+  const bool follows = engine->blueprint.shard.rank > 0;
+  batch_t *batch = follows ? engine->packets.batch : engine->steps[0].batch;
+  int32_t *no_blocks = NULL;
   int code = 0;
+  if (!follows) no_blocks = calloc((size_t)engine->scheduler->row_stride, sizeof *no_blocks);
+  if (!follows && no_blocks == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a warm-up run");
   for (int32_t index = 0; code == 0; index++) {
     int32_t rows = engine->ops->warm_up_rows(engine->device, index);
     if (rows == 0) break;
     CHECK_GE(rows, 1);
     CHECK_LE(rows, engine->options.max_num_seqs);
-    describe(step->batch, rows, no_blocks);
-    code = run_step(engine, step, rows, error);
+    describe(batch, rows, no_blocks);
+    code = run_rows(engine, rows, error);
     if (code || engine->options.max_loras == 0) continue;
-    adapt(step->batch, rows);
-    code = run_step(engine, step, rows, error);
+    adapt(batch, rows);
+    code = run_rows(engine, rows, error);
   }
   free(no_blocks);
   return code;

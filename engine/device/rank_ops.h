@@ -16,14 +16,20 @@
 typedef struct model_part {
   int32_t rank, size; /* size 0 or 1 = all of it */
   bool sums; /* what reads heads, inner values or experts is cut by columns: ranks add up sums */
+  int32_t cut_cols; /* rank_ops_t */
 } model_part_t;
 
 typedef struct rank_ops {
   /* Rows of a weight of which one panel is made: where formats of rows mix, a cut at a multiple of
    * it leaves every panel as it is without cuts. */
   int32_t panel_rows;
+  int32_t cut_cols; /* columns of activations are cut at multiples of it; 0 means 1 */
+  /* own[rows, own columns] = those columns of in[rows, width]. NULL = `gather` takes a residual */
+  void (*take)(struct device *device, act_t *own, const act_t *in, const int32_t *cuts,
+               int32_t rows);
   /* out[rows, width] = own[rows, own columns] of every rank (+ residual[rows, width]; may be out),
-   * bit for bit what one `linear` with the whole weight writes */
+   * bit for bit what one `linear` with the whole weight writes. With `take` the residual is NULL:
+   * that of a linear layer is added before its sums are rounded. */
   void (*gather)(struct device *device, act_t *out, const act_t *own, const act_t *residual,
                  const int32_t *cuts, int32_t rows);
   /* out[rows, width] = sums[rows, width] of every rank, added in the order of the ranks

@@ -303,7 +303,11 @@ static void cut_linear(model_t *model, const layer_t *layer, int target, act_t *
     add_up(model, out, residual, rows);
     return;
   }
-  if (model->is_cut) {
+  if (model->is_cut && residual != NULL && ops->ranks->take != NULL) {
+    ops->ranks->take(device, model->own, residual, model->cuts.hidden, rows);
+    ops->linear(device, model->own, in, weight, bias, model->own, rows);
+    ops->ranks->gather(device, out, model->own, NULL, model->cuts.hidden, rows);
+  } else if (model->is_cut) {
     ops->linear(device, model->own, in, weight, bias, NULL, rows);
     ops->ranks->gather(device, out, model->own, residual, model->cuts.hidden, rows);
   } else {

@@ -25,15 +25,25 @@ static int refuse(const engine_t *engine, const char *param, const char *what,
 
 size_t engine_local_ranks(const engine_t *engine) {
   const comm_t *comm = engine->options.comm;
+  if (engine->ops->separate_memory) return 1; /* each has a device of its own */
   return (size_t)MAX(comm != NULL ? comm->local_size : engine->options.planned_ranks, 1);
+}
+
+/* With several ranks one: what the step before has drawn, rank 0 alone knows. */
+int32_t engine_depth(const engine_t *engine) {
+  const bool alone = shard_is_whole(&engine->blueprint);
+  return engine->ops->pipeline_depth < 2 || !alone ? 1 : STEPS_IN_FLIGHT_MAX;
 }
 
 void engine_take_part(engine_t *engine) {
   const comm_t *comm = engine->options.comm;
   const int32_t ranks = comm != NULL ? comm->size : engine->options.planned_ranks;
   if (ranks > 1)
-    engine->blueprint.shard = (model_part_t){
-        .rank = comm != NULL ? comm->rank : 0, .size = ranks, .sums = engine->options.add_ranks};
+    engine->blueprint.shard =
+        (model_part_t){.rank = comm != NULL ? comm->rank : 0,
+                       .size = ranks,
+                       .sums = engine->options.add_ranks,
+                       .cut_cols = engine->ops->ranks != NULL ? engine->ops->ranks->cut_cols : 0};
 }
 
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
@@ -62,6 +72,7 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
                  .block_size = kv->block_size,
                  .block_table_stride = scheduler != NULL ? scheduler->table_stride : 0}};
   if (comm == NULL) return 0;
+  snprintf(view.backend, sizeof view.backend, "%s", engine->ops->name);
   int code = ranks_agree(comm, &view, error);
   if (code == 0) code = packets_new(comm, &view.limits, &engine->packets, error);
   if (code != 0) return code;
@@ -103,7 +114,7 @@ void engine_send_stop(engine_t *engine) {
 
 /* ---- the other ranks ---- */
 
-static int run_packet(engine_t *engine, inferd_error_t *error) {
+int engine_follow_step(engine_t *engine, inferd_error_t *error) {
   const batch_t *batch = engine->packets.batch;
   const int32_t total = engine->embeds ? 0 : batch->num_selected, most = engine->logits_rows_max;
   engine->ops->begin(engine->device, batch);
@@ -121,7 +132,7 @@ int engine_follow(const engine_options_t *options, inferd_error_t *error) {
   while (code == 0 && kind != PACKET_STOP) {
     code = packets_receive(&engine->packets, &kind);
     if (code != 0) *error = options->comm->error;
-    if (code == 0 && kind == PACKET_STEP) code = run_packet(engine, error);
+    if (code == 0 && kind == PACKET_STEP) code = engine_follow_step(engine, error);
   }
   if (code != 0) comm_abandon(options->comm, error->message);
   engine_destroy(engine);

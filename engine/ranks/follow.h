@@ -1,5 +1,5 @@
 /* follow.h: what an engine does besides where several ranks run its model: engine thread. Without
- * other ranks every function does nothing.
+ * other ranks the functions do nothing, and answer for one process.
  */
 #ifndef INFERD_ENGINE_RANKS_FOLLOW_H
 #define INFERD_ENGINE_RANKS_FOLLOW_H
@@ -12,11 +12,15 @@ void engine_take_part(engine_t *engine);
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error);
 /* How many share the memory of this host; at least 1. */
 size_t engine_local_ranks(const engine_t *engine);
+/* Steps in flight at most. */
+int32_t engine_depth(const engine_t *engine);
 /* Waits for the other ranks, and makes the packets. */
 int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
                       inferd_error_t *error);
 /* Logs how many ranks there are, their heads, and how they are cut. */
 void engine_say_ranks(engine_t *engine);
+/* Another rank than 0: runs the batch of its packets. 0 or what `end` says. */
+int engine_follow_step(engine_t *engine, inferd_error_t *error);
 /* Rank 0, nothing without others: each launch; that it has none; that it ends. */
 void engine_send_step(engine_t *engine, const batch_t *batch);
 int engine_send_idle(engine_t *engine, inferd_error_t *error);

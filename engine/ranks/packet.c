@@ -19,7 +19,7 @@ typedef struct packet_head {
   int32_t magic, kind;
   uint64_t bytes; /* of the whole packet */
   int32_t num_tokens, num_reqs, max_query_len, max_seq_len, num_groups, num_selected, num_copies;
-  int32_t num_adapted;
+  int32_t num_adapted, reports_many;
   int32_t table_width; /* block numbers of a row and group */
 } packet_head_t;
 
@@ -124,6 +124,7 @@ int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
     head.num_selected = batch->num_selected;
     head.num_copies = batch->num_copies;
     head.num_adapted = batch->num_adapted;
+    head.reports_many = batch->reports_many;
     head.table_width = table_width(batch);
     head.bytes += batch_bytes(&head);
     CHECK_LE(head.bytes, packets->capacity);
@@ -172,6 +173,7 @@ int packets_receive(packets_t *packets, packet_kind_t *kind) {
   batch->num_selected = head.num_selected;
   batch->num_copies = head.num_copies;
   batch->num_adapted = head.num_adapted;
+  batch->reports_many = head.reports_many != 0;
   packet_place_t cursor = {packets->bytes + sizeof head, false};
   pass_arrays(&cursor, batch, head.table_width);
   return 0;

@@ -34,6 +34,10 @@ int ranks_agree(comm_t *comm, ranks_view_t *view, inferd_error_t *error) {
   view->limits.block_table_stride = views[0].limits.block_table_stride;
   for (int32_t r = 1; r < comm->size; r++) {
     const ranks_view_t *other = &views[r];
+    if (strncmp(other->backend, views[0].backend, sizeof other->backend) != 0)
+      return error_set(error, ERR_CONFIGURATION, "device",
+                       "rank %d runs on %.8s, rank 0 on %.8s: set --device", r, other->backend,
+                       views[0].backend);
     if (other->weights_hash != views[0].weights_hash)
       return error_set(error, ERR_CONFIGURATION, NULL,
                        "rank %d has read other weights than rank 0: the files differ", r);

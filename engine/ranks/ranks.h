@@ -12,6 +12,7 @@
 /* What the ranks have to agree on before the first step. */
 typedef struct ranks_view {
   uint64_t weights_hash;
+  char backend[8]; /* ops_t.name */
   int32_t max_model_len, num_blocks;
   bool sums;              /* model_part_t */
   packet_limits_t limits; /* block_table_stride: what rank 0 says */

@@ -11,13 +11,15 @@
 #include <string.h>
 
 /* A cut at a multiple of it fills whole panels on every back end; a smaller unit where there are
- * few columns for the ranks, as long as it holds whole blocks of weights. */
+ * few columns for the ranks, as long as it holds whole blocks of weights. `least` is the smallest
+ * that the back end takes. */
 enum { CUT_UNIT = 256, GGUF_COLS = 256, GROUP_COLS = 128 };
 
-static void cut(int64_t total, int32_t size, int64_t block, int32_t *cuts) {
+static void cut(int64_t total, int32_t size, int64_t block, int64_t least, int32_t *cuts) {
   int64_t unit = CUT_UNIT;
-  while (unit > 1 && (total % unit != 0 || total / unit < size ||
-                      (unit > block && total / unit < 4 * (int64_t)size)))
+  if (total % least != 0) least = 1; /* the back end will refuse the width */
+  while (unit > least && (total % unit != 0 || total / unit < size ||
+                          (unit > block && total / unit < 4 * (int64_t)size)))
     unit /= 2;
   for (int32_t r = 0; r <= size; r++) cuts[r] = (int32_t)(total / unit * r / size * unit);
 }
@@ -62,10 +64,11 @@ int32_t shard_kv_heads(const blueprint_t *bp, int32_t kv_heads) {
 void shard_cut(const blueprint_t *bp, shard_cuts_t *out) {
   const int32_t size = bp->shard.size;
   const int64_t block = block_cols(bp);
-  cut(bp->hidden_size, size, 1, out->hidden);
-  cut(bp->intermediate_size, size, block, out->mlp);
-  cut(bp->shared_size, size, block, out->shared);
-  cut(bp->vocab_size, size, 1, out->vocab);
+  const int64_t least = MAX(bp->shard.cut_cols, 1);
+  cut(bp->hidden_size, size, 1, least, out->hidden);
+  cut(bp->intermediate_size, size, block, least, out->mlp);
+  cut(bp->shared_size, size, block, least, out->shared);
+  cut(bp->vocab_size, size, 1, 1, out->vocab);
   for (int32_t r = 0; r < size; r++) {
     out->heads[r] = first_head(bp, r) * bp->head_dim;
     out->experts[r] = (int32_t)((int64_t)bp->num_experts * r / size);
@@ -99,7 +102,8 @@ static int32_t ranks_most(const blueprint_t *bp) {
 }
 
 int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
-  const int32_t size = bp->shard.size;
+  const int32_t size = bp->shard.size, unit = MAX(bp->shard.cut_cols, 1);
+  const char *columns = unit > 1 ? "groups of 8 columns" : "columns";
   if (shard_is_whole(bp)) return 0;
   if (ops->ranks == NULL)
     return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
@@ -117,12 +121,15 @@ int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) 
                      "must be at most %d",
                      size, bp->num_heads, bp->num_kv_heads, most);
   }
-  if (bp->intermediate_size > 0 && size > bp->intermediate_size)
-    return too_many(bp, "columns", bp->intermediate_size, error);
+  if (bp->intermediate_size > 0 && size > bp->intermediate_size / unit)
+    return too_many(bp, columns, bp->intermediate_size / unit, error);
+  if (size > bp->hidden_size / unit) return too_many(bp, columns, bp->hidden_size / unit, error);
   if (bp->num_experts > 0 && size > bp->num_experts)
     return too_many(bp, "experts", bp->num_experts, error);
-  if (bp->shared_size > 0 && size > bp->shared_size)
-    return too_many(bp, "columns of shared experts", bp->shared_size, error);
+  if (bp->shared_size > 0 && size > bp->shared_size / unit)
+    return too_many(
+        bp, unit > 1 ? "groups of 8 columns of shared experts" : "columns of shared experts",
+        bp->shared_size / unit, error);
   return 0;
 }
 
