@@ -133,7 +133,7 @@ run:
 
 # The daemon with CUDA takes libgpu.a in the place of libcuda.a, which holds cuda/none.c.
 GPU_ARCHIVE := $(BUILD)/libgpu.a
-GPU_OBJECTS := $(patsubst %,$(BUILD)/gpu/%.o,$(filter-out cuda/none.c,$(wildcard cuda/*.c)) $(wildcard cuda/kernels/*.cu cuda/kernels/*/*.cu))
+GPU_OBJECTS := $(patsubst %,$(BUILD)/gpu/%.o,$(filter-out cuda/none.c,$(wildcard cuda/*.c cuda/ranks/*.c)) $(wildcard cuda/kernels/*.cu cuda/kernels/*/*.cu))
 DAEMON_ARCHIVES := $(if $(WITH_CUDA),$(filter-out $(call archive,cuda),$(ARCHIVES)) $(GPU_ARCHIVE),$(ARCHIVES))
 GPU_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -ldl -lrt \
             -static-libgcc -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic

@@ -5,6 +5,7 @@
 #include "cuda/blas.h"
 #include "cuda/operations.h"
 #include "cuda/packed.h"
+#include "cuda/ranks/exchange.h"
 #include "cuda/swap.h"
 
 #include <sched.h>
@@ -21,6 +22,7 @@ static void cuda_close(device_t *device) {
     device_swap_release(device);
     graph_release(device);
     blas_release(device);
+    exchange_close(device);
     weight_staging_release(device);
   }
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
@@ -89,18 +91,33 @@ static int count_threads(int wanted) {
   return wanted < 1 ? 1 : wanted < WEIGHT_THREADS_MAX ? wanted : WEIGHT_THREADS_MAX;
 }
 
+/* Each rank of a host has a device of its own, one behind the other. Every rank says so when there
+ * are too few. */
+static int count_for_ranks(int first, const comm_t *comm, inferd_error_t *error) {
+  int count = 0;
+  if (comm == NULL) return 0;
+  (void)cudaGetDeviceCount(&count);
+  if (first + comm->local_size <= count) return 0;
+  return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
+                   "%d ranks on this host need a CUDA device each from cuda:%d on; there are %d",
+                   comm->local_size, first, count);
+}
+
 static int cuda_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
+  comm_t *comm = options->comm;
   *out = NULL;
   int code = count_devices(options->device_index, error);
+  if (!code) code = count_for_ranks(options->device_index, comm, error);
   if (code) return code;
   device_t *device = calloc(1, sizeof *device);
   if (device == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a device");
-  device->index = options->device_index;
+  device->index = options->device_index + (comm != NULL ? comm->rank % comm->local_size : 0);
   device->is_batch_invariant = options->batch_invariant;
   device->num_threads = count_threads(options->num_threads);
   int status = (int)cudaSetDevice(device->index);
   if (!status) status = (int)cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
   code = status ? device_error(status, "opening the device", error) : inspect(device, error);
+  if (!code) code = exchange_new(device, comm, error);
   if (code) {
     cuda_close(device);
     return code;
@@ -136,6 +153,7 @@ const ops_t ops_cuda = {
     .bounds_admission = true,
     .swap = &cuda_swap,
     .state = &cuda_state,
+    .ranks = &cuda_ranks,
     .available = cuda_available,
     .open = cuda_open,
     .close = cuda_close,

@@ -93,11 +93,11 @@ struct device {
   dtype_t dtype; /* of weights, activations and cache: 16 bits */
   gpu_kv_t kv;
   struct swap_state *swap;      /* NULL = no host pool */
+  struct exchange *exchange;    /* NULL = no other ranks; ranks/exchange.h */
   state_desc_t state;           /* num_slots 0 = the model has no states */
   float *states, *conv_borders; /* [num_slots][num_layers][of a layer, aligned]; of gpu_conv_t */
   step_limits_t limits;
   bool is_prepared;
-
   /* inputs of the step on the device; sizes of step_limits_t */
   uint8_t *packet; /* [packet_max] */
   size_t packet_max, payload_max /* of one sampled row */;

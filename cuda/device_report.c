@@ -4,6 +4,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 
 #include <stdio.h>
 
@@ -53,5 +54,8 @@ void cuda_report(const device_t *device, void (*say)(void *context, const char *
   report_products(device, line);
   say(context, line);
   report_attention(device, line);
+  say(context, line);
+  if (device->exchange == NULL) return;
+  exchange_describe(device, line, sizeof line);
   say(context, line);
 }

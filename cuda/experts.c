@@ -4,6 +4,7 @@
  */
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
@@ -43,6 +44,30 @@ static gpu_routing_t routing_of(routing_t routing) {
   }
 }
 
+/* The ranks exchange what every expert gives for each row, so that the sum is that of one rank. */
+static void mix_of_ranks(device_t *device, const gpu_moe_t *all) {
+  const comm_t *comm = device->exchange->comm;
+  const size_t row = (size_t)all->hidden * sizeof(uint16_t), pairs = row * (size_t)all->top_k;
+  const size_t fitting = device->exchange->bytes / (pairs * (size_t)comm->size);
+  const int32_t most = (int32_t)MIN(fitting, (size_t)GPU_MOE_ROWS);
+  for (int32_t first = 0; first < all->rows && device_is_live(device); first += most) {
+    size_t cuts[RANKS_MAX + 1];
+    gpu_moe_t args = *all;
+    args.rows = MIN(all->rows - first, most);
+    args.in = (const uint8_t *)all->in + (size_t)first * row;
+    args.out = (uint8_t *)all->out + (size_t)first * row;
+    if (all->residual != NULL) args.residual = (const uint8_t *)all->residual + (size_t)first * row;
+    for (int32_t r = 0; r <= comm->size; r++) cuts[r] = (size_t)(r * args.rows) * pairs;
+    uint8_t *own = device->exchange->parts + cuts[comm->rank];
+    device_note(device, gpu_moe_pairs(device->dtype, &args, own, device->stream), "moe");
+    exchange_gather(device, own, cuts, -1);
+    if (device_is_live(device))
+      device_note(device,
+                  gpu_moe_mix(device->dtype, &args, device->exchange->parts, device->stream),
+                  "moe");
+  }
+}
+
 void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const moe_t *moe, int32_t rows) {
   CHECK_LE(moe->num_experts, device->limits.experts_max);
@@ -50,7 +75,7 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
   CHECK_LE(moe->top_k, device->limits.experts_top_max);
   CHECK_LE(moe->up->cols, device->limits.hidden_max);
   if (!device_is_live(device)) return;
-  const gpu_moe_t args = {
+  gpu_moe_t args = {
       .in = in,
       .residual = residual,
       .out = out,
@@ -79,5 +104,12 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
       .activation = activation_of(moe->activation),
       .workspace = device->experts,
   };
-  device_note(device, gpu_moe(device->dtype, &args, device->stream), "moe");
+  if (moe->cuts != NULL) {
+    args.experts = gpu_cuts_of(device->exchange->comm->size, moe->cuts);
+    args.rank = device->exchange->comm->rank;
+  }
+  if (moe->cuts != NULL && !moe->sums_own)
+    mix_of_ranks(device, &args);
+  else
+    device_note(device, gpu_moe(device->dtype, &args, device->stream), "moe");
 }

@@ -9,6 +9,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
@@ -53,8 +54,14 @@ size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
   return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES * (has_adapters ? 2 : 1);
 }
 
+/* Not if ranks exchange through the host. */
+static bool has_graphs(const device_t *device) {
+  return device->exchange == NULL || device->exchange->way->in_graphs;
+}
+
 int32_t cuda_warm_up_rows(device_t *device, int32_t index) {
   int32_t rows = size_from_top(device, index / 2);
+  if (!has_graphs(device) && index > 0) rows = 0; /* the largest loads every kernel */
   if (device->blas != NULL && !device->blas->is_tuned && index > 0)
     blas_tune(device); /* every shape is registered now */
   device->warm_up = index;

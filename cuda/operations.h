@@ -80,6 +80,9 @@ void cuda_fused_linear(device_t *device, act_t *out, const act_t *in, const fuse
 void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,
                  float softcap, int32_t first, int32_t rows);
 
+/* ranks.c */
+extern const rank_ops_t cuda_ranks;
+
 /* experts.c */
 size_t experts_bytes(const step_limits_t *limits); /* of the workspace; 0 = none, or out of range */
 int experts_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */

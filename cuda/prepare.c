@@ -4,6 +4,7 @@
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
@@ -256,7 +257,7 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
          BLAS_WORKSPACE + graph_bytes(limits->reqs_max, rank > 0) +
          (size_t)gpu_conv_borders() * (size_t)limits->conv_values_max * sizeof(float) +
-         experts_bytes(limits);
+         experts_bytes(limits) + exchange_bytes(limits);
 }
 
 int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *error) {
@@ -282,6 +283,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *
   if (!code) code = experts_prepare(device, error);
   if (!code) code = lora_prepare(device, error);
   if (!code) code = take_sampler(device, error);
+  if (!code) code = exchange_open(device, error);
   if (!code) code = blas_open(device, error);
   if (code) return code;
   status = (int)cudaStreamSynchronize(device->stream);

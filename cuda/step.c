@@ -4,6 +4,7 @@
  * cuda_end, the only function that waits, reports them.
  */
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 #include "cuda/swap.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -114,7 +115,10 @@ void cuda_begin(device_t *device, const batch_t *batch) {
 }
 
 static gpu_table_t table_of(const weight_t *weight) {
-  return (gpu_table_t){weight->data, (int32_t)weight->rows, (int32_t)weight->cols, weight->packed};
+  return (gpu_table_t){.values = weight->data,
+                       .rows = (int32_t)weight->rows,
+                       .width = (int32_t)weight->cols,
+                       .packed = weight->packed};
 }
 
 void cuda_embed(device_t *device, act_t *out, const weight_t *table, float scale) {
@@ -193,6 +197,10 @@ int cuda_end(device_t *device, inferd_error_t *error) {
   cuda_step_t *step = &device->steps[device->num_ended++ % STEPS_IN_FLIGHT_MAX];
   if (step == device->step) step_seal(device);
   if (device->fault == 0) device_note(device, (int)cudaEventSynchronize(step->done), "the step");
+  if (device->exchange != NULL && device->exchange->comm->error.code != 0) {
+    if (error != NULL) *error = device->exchange->comm->error;
+    return ERR_DEVICE_FAILED;
+  }
   if (device->fault != 0) {
     return error_set(error, ERR_DEVICE_FAILED, NULL, "the device failed at %s: %s",
                      device->fault_at, cudaGetErrorString((cudaError_t)device->fault));

@@ -9,8 +9,8 @@
 
 template <class T>
 __global__ void embed_kernel(T *out, const T *__restrict__ table, const int32_t *__restrict__ ids,
-                             float scale, int32_t table_rows, int32_t width) {
-  const int32_t id = ids[blockIdx.x];
+                             float scale, int32_t first, int32_t table_rows, int32_t width) {
+  const int32_t id = ids[blockIdx.x] < first ? -1 : ids[blockIdx.x] - first;
   const bool valid = id >= 0 && id < table_rows;
   const T *from = table + (size_t)(valid ? id : 0) * width;
   T *to = out + (size_t)blockIdx.x * width;
@@ -43,7 +43,8 @@ template <class T>
 static cudaError_t embed(void *out, const gpu_table_t &table, const int32_t *ids, float scale,
                          int32_t tokens, gpu_stream_t stream) {
   return LAUNCH(embed_kernel<T>, ((unsigned)tokens), (row_threads(table.width)), 0, stream,
-                (T *)out, (const T *)table.values, ids, scale, table.rows, table.width);
+                (T *)out, (const T *)table.values, ids, scale, table.first, table.rows,
+                table.width);
 }
 
 template <class T>
@@ -59,7 +60,7 @@ int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t 
   const int32_t width = table->width;
   if (width % GPU_ROW_ALIGN != 0 || width <= 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  const gpu_packed_rows_t rows = {ids, 0, tokens, scale, 0};
+  const gpu_packed_rows_t rows = {ids, -table->first, tokens, scale, 0};
   if (table->packed.codes != GPU_CODES_PLAIN)
     return gpu_packed_embed(dtype, out, table, &rows, stream);
   return FOR_DTYPE(dtype, embed, out, *table, ids, scale, tokens, stream);

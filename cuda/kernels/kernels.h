@@ -28,16 +28,17 @@ size_t gpu_kv_block_bytes(const gpu_kv_t *kv);
 int gpu_page_copy(const gpu_kv_t *kv, const block_copy_t *copies, int32_t num_copies,
                   gpu_stream_t stream);
 
-/* An embedding table, [rows, width]. */
+/* An embedding table, [rows, width], or rows from `first` on of a larger one. */
 typedef struct gpu_table {
   const void *values;
   int32_t rows, width;
   gpu_packed_t packed;
+  int32_t first;
 } gpu_table_t;
-/* out[T, width] = table[ids] * scale; an id outside [0, rows) gives a row of zeros. */
+/* out[T, width] = table[ids] * scale; an id outside [first, first + rows) gives a row of zeros. */
 int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t *ids, float scale,
               int32_t tokens, gpu_stream_t stream);
-/* out[T, width] += table[positions + offset]; a row outside the table adds nothing. */
+/* out[T, width] += table[positions + offset], first = 0; a row outside the table adds nothing. */
 int gpu_embed_positions(dtype_t dtype, void *out, const gpu_table_t *table,
                         const int32_t *positions, int32_t offset, int32_t tokens,
                         gpu_stream_t stream);

@@ -27,6 +27,7 @@ typedef struct gpu_moe_space {
   int32_t *first;                  /* [E + 1] first place of each expert */
   int32_t *list, *count;           /* [entries][2] expert, first of its rows; entries */
   void *act, *sums;                /* [pairs, width], [pairs, hidden] by place */
+  int32_t begin, end;              /* the experts whose weights are here */
 } gpu_moe_space_t;
 
 /* ---- routing ---- */
@@ -219,7 +220,8 @@ __global__ void __launch_bounds__(PLACE_THREADS)
   __syncthreads();
   for (int i = me; i < pairs; i += PLACE_THREADS) atomicAdd(&next[space.chosen[i]], 1);
   __syncthreads();
-  const int rows = next[me], entries = (rows + group - 1) / group;
+  const bool here = me >= space.begin && me < space.end;
+  const int rows = next[me], entries = here ? (rows + group - 1) / group : 0;
   const int2 before = experts_before(make_int2(rows, entries));
   if (me < experts) space.first[me] = before.x;
   if (me == experts - 1) {
@@ -248,14 +250,14 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, i
   if ((int)blockIdx.z >= *space.count) return false;
   const int expert = space.list[2 * blockIdx.z], skipped = space.list[2 * blockIdx.z + 1];
   const int at = space.first[expert] + skipped, left = space.first[expert + 1] - at;
-  const size_t stack = (size_t)all.n * (is_gated(all) ? 2 : 1);
+  const size_t stack = (size_t)all.n * (is_gated(all) ? 2 : 1), index = expert - space.begin;
   *layer = all;
   layer->rows = left < group ? left : group;
   if (all.packed.codes != GPU_CODES_PLAIN)
-    layer->packed.first_row += (int64_t)(expert * stack);
+    layer->packed.first_row += (int64_t)(index * stack);
   else
-    layer->weight = (const T *)all.weight + expert * stack * all.k;
-  layer->bias = all.bias != nullptr ? all.bias + expert * stack : nullptr;
+    layer->weight = (const T *)all.weight + index * stack * all.k;
+  layer->bias = all.bias != nullptr ? all.bias + index * stack : nullptr;
   layer->row_map = is_up ? space.token + at : nullptr;
   layer->in = is_up ? all.in : (const T *)all.in + (size_t)at * all.k;
   layer->out = (T *)all.out + (size_t)at * all.n;
@@ -297,8 +299,23 @@ __global__ void __launch_bounds__(TILED_THREADS)
     packed_block<T, CODES>(layer, 0, shared);
 }
 
+/* Row of a pair: in the sums of this rank, NULL for an expert of another; or in the parts of all.
+ */
+template <class T>
+GPU_FN const T *pair_row(const gpu_moe_t &args, const gpu_moe_space_t &space, const void *parts,
+                         size_t pair) {
+  const int expert = space.chosen[pair];
+  size_t at = pair;
+  if (parts == nullptr && (expert < space.begin || expert >= space.end)) return nullptr;
+  if (parts == nullptr) return (const T *)space.sums + (size_t)space.place[pair] * args.hidden;
+  for (int r = 1; r < args.experts.size && expert >= args.experts.at[r]; r++)
+    at += (size_t)gridDim.x * args.top_k;
+  return (const T *)parts + at * args.hidden;
+}
+
 /* out = residual + sum of share * expert, by ascending expert. One block a row. */
-template <class T> __global__ void mix_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
+template <class T>
+__global__ void mix_kernel(const gpu_moe_t args, const gpu_moe_space_t space, const void *parts) {
   const size_t row = blockIdx.x;
   for (int i = threadIdx.x * VECTOR; i < args.hidden; i += blockDim.x * VECTOR) {
     float sum[VECTOR] = {}, x[VECTOR];
@@ -306,11 +323,24 @@ template <class T> __global__ void mix_kernel(const gpu_moe_t args, const gpu_mo
     for (int j = 0; j < args.top_k; j++) {
       const size_t pair = row * args.top_k + j;
       const float share = space.shares[pair];
-      load_8(x, (const T *)space.sums + (size_t)space.place[pair] * args.hidden + i);
+      const T *from = pair_row<T>(args, space, parts, pair);
+      if (from == nullptr) continue;
+      load_8(x, from + i);
       for (int v = 0; v < VECTOR; v++) sum[v] = fma_rn(share, x[v], sum[v]);
     }
     store_8((T *)args.out + row * args.hidden + i, sum);
   }
+}
+
+/* What experts of this rank give, to the places of their pairs. One block a pair. */
+template <class T>
+__global__ void pairs_kernel(const gpu_moe_t args, const gpu_moe_space_t space,
+                             T *__restrict__ pairs) {
+  const size_t pair = blockIdx.x;
+  const T *from = pair_row<T>(args, space, nullptr, pair);
+  if (from == nullptr) return;
+  for (int i = threadIdx.x * VECTOR; i < args.hidden; i += blockDim.x * VECTOR)
+    store_16(pairs + pair * args.hidden + i, load_16(from + i));
 }
 
 /* ---- launches ---- */
@@ -326,6 +356,9 @@ static size_t moe_space_at(uint8_t *base, const gpu_moe_t &args, gpu_moe_space_t
   const size_t pairs = (size_t)GPU_MOE_ROWS * (size_t)args.top_k;
   const size_t entries = pairs / FEW_ROWS + (size_t)args.num_experts;
   size_t used = 0;
+  const bool some = args.experts.size > 1;
+  space->begin = some ? args.experts.at[args.rank] : 0;
+  space->end = some ? args.experts.at[args.rank + 1] : args.num_experts;
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->chosen);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->place);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->token);
@@ -403,12 +436,13 @@ static cudaError_t route(const gpu_moe_t &args, const gpu_moe_space_t &space, gp
                 space);
 }
 
-template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {
-  gpu_moe_space_t space;
+/* The sums of the experts here, by place. */
+template <class T>
+static cudaError_t sum_experts(const gpu_moe_t &args, const gpu_moe_space_t &space,
+                               gpu_stream_t stream) {
   const int32_t pairs = args.rows * args.top_k, experts = args.num_experts;
   const int32_t group = group_of(pairs, experts);
   gpu_skinny_t up = {}, down = {};
-  moe_space_at((uint8_t *)args.workspace, args, &space);
   up.in = args.in, up.weight = args.up, up.bias = args.up_bias, up.out = space.act;
   up.packed = args.up_packed, down.packed = args.down_packed;
   up.n = args.width, up.k = args.hidden, up.activate = 1, up.activation = args.activation;
@@ -420,10 +454,33 @@ template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream
     status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, args.top_k,
                     experts, group);
   if (status == cudaSuccess) status = expert_layer<T>(up, space, pairs, experts, true, stream);
-  if (status == cudaSuccess) status = expert_layer<T>(down, space, pairs, experts, false, stream);
   if (status != cudaSuccess) return status;
+  return expert_layer<T>(down, space, pairs, experts, false, stream);
+}
+
+template <class T>
+static cudaError_t mix_parts(const gpu_moe_t &args, const void *parts, gpu_stream_t stream) {
+  gpu_moe_space_t space;
+  moe_space_at((uint8_t *)args.workspace, args, &space);
   return LAUNCH(mix_kernel<T>, ((unsigned)args.rows), (row_threads(args.hidden)), 0, stream, args,
-                space);
+                space, parts);
+}
+
+template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {
+  gpu_moe_space_t space;
+  moe_space_at((uint8_t *)args.workspace, args, &space);
+  const cudaError_t status = sum_experts<T>(args, space, stream);
+  return status == cudaSuccess ? mix_parts<T>(args, nullptr, stream) : status;
+}
+
+template <class T>
+static cudaError_t pair_rows(const gpu_moe_t &args, void *pairs, gpu_stream_t stream) {
+  gpu_moe_space_t space;
+  moe_space_at((uint8_t *)args.workspace, args, &space);
+  const cudaError_t status = sum_experts<T>(args, space, stream);
+  if (status != cudaSuccess) return status;
+  return LAUNCH(pairs_kernel<T>, ((unsigned)(args.rows * args.top_k)), (row_threads(args.hidden)),
+                0, stream, args, space, (T *)pairs);
 }
 
 template <class T> static cudaError_t mix(const gpu_moe_t &all, gpu_stream_t stream) {
@@ -450,4 +507,16 @@ size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_expert
 int gpu_moe(dtype_t dtype, const gpu_moe_t *args, gpu_stream_t stream) {
   if (!moe_supported(*args)) return cudaErrorInvalidValue;
   return FOR_DTYPE(dtype, mix, *args, stream);
+}
+
+int gpu_moe_pairs(dtype_t dtype, const gpu_moe_t *args, void *pairs, gpu_stream_t stream) {
+  if (!moe_supported(*args) || args->rows > GPU_MOE_ROWS) return cudaErrorInvalidValue;
+  if (args->rows == 0) return cudaSuccess;
+  return FOR_DTYPE(dtype, pair_rows, *args, pairs, stream);
+}
+
+int gpu_moe_mix(dtype_t dtype, const gpu_moe_t *args, const void *parts, gpu_stream_t stream) {
+  if (!moe_supported(*args) || args->rows > GPU_MOE_ROWS) return cudaErrorInvalidValue;
+  if (args->rows == 0) return cudaSuccess;
+  return FOR_DTYPE(dtype, mix_parts, *args, parts, stream);
 }

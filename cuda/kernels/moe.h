@@ -6,7 +6,7 @@
 #ifndef INFERD_CUDA_KERNELS_MOE_H
 #define INFERD_CUDA_KERNELS_MOE_H
 
-#include "cuda/kernels/kernels.h"
+#include "cuda/kernels/ranks/ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,13 +39,24 @@ typedef struct gpu_moe {
   int group_pairs;
   float share_floor, share_factor, share_more;
   gpu_activation_t activation; /* with a gated one, the rows of gate and up are 2 width */
+  /* Ranks: this one has the experts [experts.at[rank], experts.at[rank + 1]), and up and down have
+   * these alone. size 0 = it has all. */
+  gpu_cuts_t experts;
+  int32_t rank;
   void *workspace; /* gpu_moe_workspace_bytes of these sizes; contents never matter between calls */
 } gpu_moe_t;
 
 /* Bytes for any rows: they are worked off GPU_MOE_ROWS at a time. 0 = sizes out of range. */
 size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_experts, int32_t top_k);
-/* A row's bits depend on its own inputs only: its experts are added in ascending order. */
+/* With experts of several ranks `out` is the sum over those of this one, without shares of others.
+ * A row's bits depend on its own inputs only: its experts are added in ascending order. */
 int gpu_moe(dtype_t dtype, const gpu_moe_t *args, gpu_stream_t stream);
+/* The two halves of it where ranks exchange what each expert gives, for at most GPU_MOE_ROWS rows.
+ * The first writes pairs[rows, top_k, hidden] where the expert, in ascending order, is of this
+ * rank, and nothing elsewhere. */
+int gpu_moe_pairs(dtype_t dtype, const gpu_moe_t *args, void *pairs, gpu_stream_t stream);
+/* Then `out` is what one rank's gpu_moe writes; parts[ranks][rows, top_k, hidden]. */
+int gpu_moe_mix(dtype_t dtype, const gpu_moe_t *args, const void *parts, gpu_stream_t stream);
 
 #ifdef __cplusplus
 }

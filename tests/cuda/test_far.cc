@@ -84,7 +84,7 @@ TEST(rows_of_far_tables) {
   auto is_row = [&out, &row, width] {
     return memcmp(out.get().data(), row.data(), width * sizeof(bf16_t)) == 0;
   };
-  const gpu_table_t args = {table.p, (int32_t)rows, (int32_t)width, {}};
+  const gpu_table_t args = {table.p, (int32_t)rows, (int32_t)width, {}, 0};
   MUST(gpu_embed(DTYPE_BF16, out.p, &args, ids.p, 1.0f, 2, nullptr));
   check_that(is_row(), "embedding of a far row");
   MUST(cudaMemset(out.p, 0, out.bytes()));

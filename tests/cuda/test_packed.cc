@@ -131,8 +131,8 @@ template <class T> static void embeddings_case(const packed_form_t &form) {
   const packed_matrix_t<T> matrix(form, rows, width);
   device_array<uint8_t> packed(matrix.bytes);
   device_array<T> plain(matrix.values), out((size_t)tokens * width), other(out.count);
-  const gpu_table_t table = {plain.p, rows, width, {}};
-  const gpu_table_t small = {packed.p, rows, width, matrix.form};
+  const gpu_table_t table = {plain.p, rows, width, {}, 0};
+  const gpu_table_t small = {packed.p, rows, width, matrix.form, 0};
   MUST(gpu_embed(dtype_of<T>(), out.p, &table, ids.p, 1.5f, tokens, nullptr));
   MUST(gpu_embed(dtype_of<T>(), other.p, &small, ids.p, 1.5f, tokens, nullptr));
   check_that(memcmp(out.get().data(), other.get().data(), out.bytes()) == 0,

@@ -18,7 +18,7 @@ template <class T> static void embed_case(int width, int tokens) {
             (double)to_float(table[(size_t)ids[t] * width + i]) * (double)scale;
   device_array<T> d_table(table), x((size_t)tokens * width);
   device_array<int32_t> d_ids(ids), d_positions(positions);
-  const gpu_table_t args = {d_table.p, rows, width, {}};
+  const gpu_table_t args = {d_table.p, rows, width, {}, 0};
   MUST(gpu_embed(dtype_of<T>(), x.p, &args, d_ids.p, scale, tokens, nullptr));
   const auto embedded = x.get();
   check_close("embed", expected, as_double(embedded), rounding_of<T>(), smallest_normal_of<T>());
@@ -42,7 +42,7 @@ TEST(embed_positions_outside_the_table) {
   const std::vector<bf16_t> table(16 * 8, from_float<bf16_t>(1)), zeros(2 * 8);
   device_array<bf16_t> d_table(table), x(zeros);
   device_array<int32_t> positions(std::vector<int32_t>{15, -3});
-  const gpu_table_t args = {d_table.p, 16, 8, {}};
+  const gpu_table_t args = {d_table.p, 16, 8, {}, 0};
   MUST(gpu_embed_positions(DTYPE_BF16, x.p, &args, positions.p, 2, 2, nullptr));
   check_close("rows outside add nothing", std::vector<double>(16), as_double(x.get()), 0, 0);
 }

@@ -58,7 +58,7 @@ $(foreach f,$(EMU_FLAVOURS),$(eval $(call emu_flavour,$(f))))
 
 # The daemon on the emulated device and tests of the host half of the back end. They take every room
 # but `cuda` from the ordinary builds: build/emu/FLAVOUR/inferd, and build/emu/tests_host.
-EMU_HOST_SRC := $(filter-out cuda/none.c,$(wildcard cuda/*.c))
+EMU_HOST_SRC := $(filter-out cuda/none.c,$(wildcard cuda/*.c cuda/ranks/*.c))
 emu_host = $(call emu_objects,$(1),$(EMU_HOST_SRC) $(EMU_ENGINE_SRC) $(EMU_KERNEL_SRC))
 EMU_ARCHIVES := $(filter-out $(call archive,cuda),$(ARCHIVES))
 $(EMU)/plain/inferd: $(call objects,server/main.c) $(call emu_host,plain) $(EMU_ARCHIVES)

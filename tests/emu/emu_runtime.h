@@ -3,8 +3,9 @@
  * Every entry point takes one lock, and work runs on whichever host thread waits for it. Streams
  * are queues of closures, graphs are closures with dependencies. EMU_STREAM=lazy (the default: work
  * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90; EMU_DRIVER=0 for
- * none, or its version as 13000; EMU_FAIL=function:call[:error] makes that call fail, counting from
- * 1; with `hang` in the place of the error it never returns.
+ * none, or its version as 13000; EMU_DEVICES=n, one device where it is not set;
+ * EMU_FAIL=function:call[:error] makes that call fail, counting from 1; with `hang` in the place of
+ * the error it never returns.
  */
 #ifndef EMU_RUNTIME_H
 #define EMU_RUNTIME_H
@@ -69,6 +70,7 @@ struct Runtime {
   std::map<std::string, int> calls;
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
   int capability = 90, driver = CUDART_VERSION, captures = 0;
+  int devices = 1, device_set = 0; /* all the same memory: a process uses one of them */
   Runtime();
 };
 Runtime &runtime();

@@ -31,6 +31,7 @@ Runtime::Runtime() {
   if (order == "random") mode = STREAM_RANDOM;
   memory_total = memory.empty() ? (size_t)1 << 30 : strtoull(memory.c_str(), nullptr, 0);
   if (!sm.empty()) capability = atoi(sm.c_str());
+  if (!setting("EMU_DEVICES").empty()) devices = atoi(setting("EMU_DEVICES").c_str());
   if (!setting("EMU_DRIVER").empty()) driver = atoi(setting("EMU_DRIVER").c_str());
   const size_t colon = fail_at.find(':');
   if (colon == std::string::npos) return;
@@ -156,18 +157,20 @@ cudaError_t cudaGetDeviceCount(int *count) {
   *count = 0;
   if (call.error) return call.error;
   if (runtime().driver < CUDART_VERSION) return set_error(cudaErrorInsufficientDriver);
-  *count = 1;
+  *count = runtime().devices;
   return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
   Call call("cudaSetDevice");
   if (call.error) return call.error;
-  return set_error(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  const bool exists = device >= 0 && device < runtime().devices;
+  if (exists) runtime().device_set = device;
+  return set_error(exists ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDevice(int *device) {
-  *device = 0;
+  *device = runtime().device_set;
   return cudaSuccess;
 }
 
@@ -178,7 +181,7 @@ static int shared_optin() {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   Call call("cudaGetDeviceProperties");
   if (call.error) return call.error;
-  if (device) return set_error(cudaErrorInvalidDevice);
+  if (device < 0 || device >= runtime().devices) return set_error(cudaErrorInvalidDevice);
   memset(properties, 0, sizeof *properties);
   snprintf(properties->name, sizeof properties->name, "emulated GPU");
   properties->totalGlobalMem = runtime().memory_total;

@@ -116,7 +116,7 @@ static void check_values(const matrix_case_t *c, device_t *d, const weight_t *we
   cr_assert_eq(cudaMalloc(&out, sizeof(uint16_t[ROWS][COLS])), cudaSuccess);
   cr_assert_eq(cudaMalloc((void **)&ids, sizeof all), cudaSuccess);
   cr_assert_eq(cudaMemcpy(ids, all, sizeof all, cudaMemcpyHostToDevice), cudaSuccess);
-  const gpu_table_t table = {weight->data, ROWS, COLS, weight->packed};
+  const gpu_table_t table = {weight->data, ROWS, COLS, weight->packed, 0};
   cr_assert_eq(gpu_embed(c->dtype, out, &table, ids, 1.0f, ROWS, d->stream), 0);
   cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess);
   cr_assert_eq(cudaMemcpy(got, out, sizeof(uint16_t[ROWS][COLS]), cudaMemcpyDeviceToHost),

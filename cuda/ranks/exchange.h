@@ -1,0 +1,50 @@
+/* exchange.h: what the devices of several ranks exchange, in the order of the device's stream.
+ *
+ * One way of it is chosen when the device is prepared; all ranks choose the same. Engine thread. A
+ * call launches, or waits and leaves the copies behind it to the stream. When a rank fails, the
+ * comm_t has the reason, and `end` reports it.
+ */
+#ifndef INFERD_CUDA_RANKS_EXCHANGE_H
+#define INFERD_CUDA_RANKS_EXCHANGE_H
+
+#include "engine/device/comm.h"
+#include "engine/device/step_limits.h"
+
+#include <stdbool.h>
+
+struct device;
+
+/* A way for the bytes. */
+typedef struct rank_way {
+  bool in_graphs; /* the calls only launch, and may stand in a graph */
+  /* As comm_gather of `data` in device memory, but this rank's bytes come from `own`, which may be
+   * their place in `data`. */
+  void (*gather)(struct device *device, uint8_t *data, const void *own, const size_t *cuts,
+                 int32_t root);
+  void (*close)(struct device *device);
+} rank_way_t;
+
+/* Of a device that has other ranks. */
+typedef struct exchange {
+  comm_t *comm;
+  const rank_way_t *way;
+  uint8_t *parts; /* device, [bytes]: rows are exchanged as many at a time as fit */
+  size_t bytes;
+  uint8_t *host; /* pinned, the same; NULL with NCCL */
+} rank_exchange_t;
+
+extern const rank_way_t exchange_staged; /* through pinned host memory and the comm_t */
+
+size_t exchange_bytes(const step_limits_t *limits); /* of the workspace */
+/* Takes the comm_t; 0 or ERR_NO_MEMORY. */
+int exchange_new(struct device *device, comm_t *comm, inferd_error_t *error);
+/* After device->limits is set; waits for the other ranks. 0, or why not. */
+int exchange_open(struct device *device, inferd_error_t *error); /* nothing without ranks */
+void exchange_close(struct device *device);
+/* A line for the log. */
+void exchange_describe(const struct device *device, char *out, size_t size);
+/* device->exchange->parts becomes the parts of all ranks, or of rank `root` alone. Step function.
+ */
+void exchange_gather(struct device *device, const void *own, const size_t *cuts, int32_t root);
+
+#endif
