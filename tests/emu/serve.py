@@ -25,6 +25,7 @@ import serve_drafts
 import serve_faults
 import serve_fp8
 import serve_lora
+import serve_ranks
 import serve_states
 from serving import FEW, REAL_GPU, SEED, Server, check_logprobs, compare, prompts
 
@@ -191,7 +192,8 @@ def main():
         first, step = map(int, wanted[1].split("/"))
         wanted = wanted[2:]
     everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults),
-                  **vars(serve_default), **vars(serve_states), **vars(serve_drafts)}
+                  **vars(serve_default), **vars(serve_states), **vars(serve_drafts),
+                  **vars(serve_ranks)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
     tests = tests[first - 1::step]

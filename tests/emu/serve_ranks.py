@@ -1,0 +1,127 @@
+"""One model on several emulated GPUs, a process each: the bits of one GPU, and what is refused.
+
+Run by serve.py. On a machine with one real GPU there is nothing to run.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from serve_default import model_folder
+from serve_faults import EXIT_DEVICE_LOST
+from serving import REAL_GPU, Server, check_logprobs, prompts
+
+SHAPE = {"vocab_size": 383, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": 1,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16,
+         "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+         "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": None,
+         "eos_token_id": [0], "tie_word_embeddings": False}
+DENSE = dict(SHAPE, model_type="qwen2", architectures=["Qwen2ForCausalLM"])  # has biases
+MIXTURE = dict(SHAPE, model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"],
+               num_experts=9, num_experts_per_tok=2, moe_intermediate_size=32,
+               shared_expert_intermediate_size=64, norm_topk_prob=True, decoder_sparse_step=1)
+FLAGS = ["--load-format", "dummy", "--seed", "11", "--max-num-seqs", "6",
+         "--max-num-batched-tokens", "64"]
+
+
+def ranks(program, folder, size, *flags, **settings):
+    return Server(program, "cuda", *FLAGS, "--tensor-parallel-size", size, *flags, model=folder,
+                  **{"EMU_DEVICES": str(size), **settings})
+
+
+def answers(server):
+    """Of prompts in several steps, greedy and drawn; and what the server said."""
+    drawn = prompts(5, 70, seed=3)
+    found = server.all([{"prompt": prompt, "max_tokens": 6, "logprobs": 3, "prompt_logprobs": 1,
+                         "temperature": i % 3 / 2, "seed": i} for i, prompt in enumerate(drawn)])
+    assert server.stop() == 0, server.text()
+    return found
+
+
+def compare_ranks(program, config, sizes):
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, config)
+        alone = answers(Server(program, "cuda", *FLAGS, model=folder))
+        for size in sizes:
+            server = ranks(program, folder, size)
+            assert answers(server) == alone, f"{size} ranks: {server.text()}"
+            assert f"ranks     {size} over" in server.text(), server.text()
+        fast = ["--tensor-parallel-mode", "fast"]
+        found = [answers(ranks(program, folder, sizes[-1], *fast, EMU_ORDER=order))
+                 for order in ("fwd", "rev")]
+        assert found[0] == found[1], "the bits of sums are not those of the run before"
+        check_near(alone, found[0])
+
+
+def check_near(alone, fast):
+    """Sums of parts round otherwise: the logprobs of prompts move a little, whatever is drawn; more
+    where a rounding has chosen another expert."""
+    differences = []
+    for left, right in zip(alone, fast):
+        for expected, got in zip(left["prompt_logprobs"][1:], right["prompt_logprobs"][1:]):
+            differences += [expected[token]["logprob"] - got[token]["logprob"]
+                            for token in set(expected) & set(got)]
+    assert len(differences) > 100, len(differences)
+    assert any(differences), "sums of parts have the bits of whole sums"
+    check_logprobs(sorted(differences, key=abs)[:len(differences) * 9 // 10])
+
+
+def test_dense_ranks_have_the_bits_of_one(program):
+    if not REAL_GPU:
+        compare_ranks(program, DENSE, (2, 3, 4))
+
+
+def test_ranks_of_experts_have_the_bits_of_one(program):
+    if not REAL_GPU:
+        compare_ranks(program, MIXTURE, (2, 4))
+
+
+def test_ranks_without_a_device_each_are_refused(program):
+    if REAL_GPU:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        server = ranks(program, folder, 3, EMU_DEVICES="2")
+        assert server.process.wait(60) == 78, server.text()
+        assert ("3 ranks on this host need a CUDA device each from cuda:0 on; there are 2"
+                in server.text()), server.text()
+        model_folder(folder, dict(DENSE, intermediate_size=16))
+        server = ranks(program, folder, 4)
+        assert server.process.wait(60) == 78, server.text()
+        assert "the model has 2 groups of 8 columns, so it must be at most 2" in server.text()
+
+
+def children(pid):
+    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children")
+            for child in path.read_text().split()]
+
+
+def lose_rank(program, folder, how, *flags, **settings):
+    """A rank is killed or stopped while rank 0 has requests: they hear of it, all end."""
+    server = ranks(program, folder, 2, "--watchdog-interval", "2s", *flags, **settings)
+    assert server.process.poll() is None, server.text()
+    other = children(server.process.pid)[0]
+    command = json.dumps({"prompt": [5, 6, 7], "max_tokens": 450, "ignore_eos": True})
+    asked = subprocess.Popen(["curl", "-s", "-o", os.devnull, "-w", "%{http_code}", "-d", command,
+                              "-H", "Content-Type: application/json",
+                              f"http://127.0.0.1:{server.port}/v1/completions"],
+                             stdout=subprocess.PIPE, text=True)
+    time.sleep(0.7)
+    os.kill(other, how)
+    assert asked.communicate(timeout=60)[0] == "500", server.text()
+    assert server.process.wait(60) == EXIT_DEVICE_LOST, server.text()
+    assert not Path(f"/proc/{other}").exists()
+    return server.text()
+
+
+def test_a_lost_rank_ends_the_server(program):
+    if REAL_GPU:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        assert "rank 1 has ended" in lose_rank(program, folder, signal.SIGKILL)
+        assert "rank 1 does not answer" in lose_rank(program, folder, signal.SIGSTOP)
