@@ -5,6 +5,7 @@
  */
 #include "engine/device/batch.h"
 
+#include "engine/base/util.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -116,13 +117,15 @@ static void select_pooled(batch_t *batch, const plan_entry_t *entry, int32_t row
 
 /* The snapshots of an entry, and the states behind its tokens that draft tokens follow. */
 static void save_states(batch_t *batch, const plan_entry_t *entry, int32_t row) {
-  const snapshot_place_t *next = entry->snapshots, *end = next + entry->num_snapshots;
-  int32_t drafts = entry->sequence->state.slot > 0 ? entry->num_drafts : 0;
+  const entry_states_t *states = entry->states;
+  if (states == NULL) return;
+  const snapshot_place_t *next = states->snapshots, *end = next + states->num_snapshots;
+  int32_t drafts = entry->num_drafts;
   for (int32_t behind = 1; next < end || behind <= drafts; behind++) {
     if (behind > drafts) behind = next->behind;
     if (behind <= drafts)
       batch->state_saves[batch->num_state_saves++] =
-          (state_save_t){row, behind, entry->draft_states[behind - 1]};
+          (state_save_t){row, behind, states->drafts[behind - 1]};
     if (next < end && next->behind == behind) {
       batch->state_saves[batch->num_state_saves++] = (state_save_t){row, behind, next->slot};
       next++;
@@ -141,45 +144,72 @@ static void set_slots(batch_t *batch, int32_t token, int32_t row, int32_t positi
   }
 }
 
+/* The tokens of an entry, and the rows that it selects. */
+static void add_tokens(batch_t *batch, const plan_entry_t *entry, int32_t row) {
+  sequence_t *seq = entry->sequence;
+  const request_t *request = seq->group->request;
+  int32_t first = batch->num_tokens, second = request->second_text;
+  for (int32_t i = 0; i < entry->num_tokens; i++) {
+    int32_t position = entry->num_computed + i, t = first + i;
+    /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */
+    bool known = position < sequence_num_tokens(seq) + entry->num_drafts;
+    batch->input_ids[t] = known ? table_id(seq, position) : -1 - seq->sampled_index;
+    batch->positions[t] = position;
+    batch->request_row[t] = row;
+    batch->token_types[t] = second > 0 && position >= second;
+    batch->adapters[t] = request->adapter;
+    set_slots(batch, t, row, position);
+  }
+  batch->num_tokens += entry->num_tokens;
+  if (request->adapter > 0) batch->num_adapted += entry->num_tokens;
+  select_scores(batch, entry, row);
+  select_pooled(batch, entry, row);
+  if (entry->do_sample) seq->sampled_index = batch->num_selected;
+  int32_t num_samples = entry->do_sample ? group_num_draws(seq->group) : 0;
+  for (int32_t i = entry->num_drafts; i > 0; i--)
+    select_index(batch, batch->num_tokens - 1 - i, row, -1, 0);
+  for (int32_t i = 0; i < num_samples; i++) select_index(batch, batch->num_tokens - 1, row, -1, i);
+}
+
+/* The next token of a plain group (group_t.is_plain), without drafts. */
+static void add_plain(batch_t *batch, const plan_entry_t *entry, int32_t row) {
+  sequence_t *seq = entry->sequence;
+  int32_t t = batch->num_tokens++, position = entry->num_computed;
+  bool known = position < sequence_num_tokens(seq);
+  batch->input_ids[t] = known ? table_id(seq, position) : -1 - seq->sampled_index;
+  batch->positions[t] = position;
+  batch->request_row[t] = row;
+  batch->token_types[t] = batch->adapters[t] = 0;
+  set_slots(batch, t, row, position);
+  if (!entry->do_sample) return;
+  seq->sampled_index = batch->num_selected;
+  select_index(batch, t, row, -1, 0);
+}
+
 void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
   batch->num_state_saves = 0;
   batch->num_reqs = plan->num_entries;
   batch->max_query_len = batch->max_seq_len = 0;
   for (int32_t r = 0; r < plan->num_entries; r++) {
-    prefetch_entry(plan, r);
+    prefetch_entry(plan, r, GROUP_PLANNED);
     const plan_entry_t *entry = &plan->entries[r];
     const sequence_t *seq = entry->sequence;
-    int32_t first = batch->num_tokens, second = seq->group->request->second_text;
+    int32_t first = batch->num_tokens;
     batch->query_start_loc[r] = first;
     batch->num_computed_tokens[r] = entry->num_computed;
     batch->seq_lens[r] = entry->num_computed + entry->num_tokens;
     batch->block_table[r] = seq->blocks;
     batch->do_sample[r] = entry->do_sample;
-    batch->state_slots[r] = seq->state.slot;
+    batch->state_slots[r] = entry->states != NULL ? seq->state.slot : 0;
     save_states(batch, entry, r);
-    for (int32_t i = 0; i < entry->num_tokens; i++) {
-      int32_t position = entry->num_computed + i, t = first + i;
-      /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */
-      bool known = position < sequence_num_tokens(seq) + entry->num_drafts;
-      batch->input_ids[t] = known ? table_id(seq, position) : -1 - seq->sampled_index;
-      batch->positions[t] = position;
-      batch->request_row[t] = r;
-      batch->token_types[t] = second > 0 && position >= second;
-      batch->adapters[t] = seq->group->request->adapter;
-      set_slots(batch, t, r, position);
+    batch->max_query_len = MAX(batch->max_query_len, entry->num_tokens);
+    batch->max_seq_len = MAX(batch->max_seq_len, batch->seq_lens[r]);
+    if (entry->num_tokens == 1 && seq->group->is_plain) {
+      add_plain(batch, entry, r);
+    } else {
+      add_tokens(batch, entry, r);
     }
-    batch->num_tokens += entry->num_tokens;
-    if (seq->group->request->adapter > 0) batch->num_adapted += entry->num_tokens;
-    if (entry->num_tokens > batch->max_query_len) batch->max_query_len = entry->num_tokens;
-    if (batch->seq_lens[r] > batch->max_seq_len) batch->max_seq_len = batch->seq_lens[r];
-    select_scores(batch, entry, r);
-    select_pooled(batch, entry, r);
-    if (entry->do_sample) entry->sequence->sampled_index = batch->num_selected;
-    int32_t num_samples = entry->do_sample ? group_num_draws(seq->group) : 0;
-    for (int32_t i = entry->num_drafts; i > 0; i--)
-      select_index(batch, batch->num_tokens - 1 - i, r, -1, 0);
-    for (int32_t i = 0; i < num_samples; i++) select_index(batch, batch->num_tokens - 1, r, -1, i);
   }
   batch->query_start_loc[plan->num_entries] = batch->num_tokens;
   batch->num_copies = plan->num_copies;

@@ -136,40 +136,48 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   engine->num_reporting -= group->reports_many;
 }
 
-/* Whether `id` is a stop id of the request or, unless ignore_eos, a further EOS id of the model. */
-static bool is_stop_id(const engine_t *engine, const sampling_params_t *params, int32_t id) {
+static bool is_stop_id_of(const sampling_params_t *params, int32_t id) {
   for (int32_t i = 0; i < params->num_stop_token_ids; i++) {
     if (params->stop_token_ids[i] == id) return true;
   }
-  if (params->ignore_eos) return false;
-  for (int32_t i = 0; i < engine->info.num_stop_ids; i++) {
+  return false;
+}
+
+/* Whether `id` is an EOS id of the model besides the primary one, and those count. */
+static bool is_further_eos(const engine_t *engine, bool ignore_eos, int32_t id) {
+  for (int32_t i = 0; i < engine->info.num_stop_ids && !ignore_eos; i++) {
     if (engine->info.stop_ids[i] == id) return true;
   }
   return false;
 }
 
 bool engine_is_end(const engine_t *engine, const sampling_params_t *params, int32_t id) {
-  return is_stop_id(engine, params, id) || (!params->ignore_eos && id == engine->info.primary_eos);
+  return is_stop_id_of(params, id) || is_further_eos(engine, params->ignore_eos, id) ||
+         (!params->ignore_eos && id == engine->info.primary_eos);
 }
 
 /* The last tests of a token. complete: the grammar allows no further one, so the text stops without
  * a stop id. */
 static sequence_status_t status_after(const engine_t *engine, sequence_t *seq, bool complete) {
-  seq->ended_by_grammar = complete;
+  if (complete) seq->ended_by_grammar = true;
   if (complete) return SEQUENCE_FINISHED_STOPPED;
-  bool at_end = seq->num_output_tokens >= seq->group->request->params.max_tokens ||
+  bool at_end = seq->num_output_tokens >= seq->group->max_tokens ||
                 sequence_num_tokens(seq) >= engine->scheduler->options.max_model_len;
   return at_end ? SEQUENCE_FINISHED_LENGTH_CAPPED : SEQUENCE_RUNNING;
 }
 
 sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, detokenized_t *text,
                                 int *error_code) {
-  const request_t *request = seq->group->request;
-  const sampling_params_t *params = &request->params;
+  const group_t *group = seq->group;
+  const request_t *request = group->request;
+  const sampling_params_t *params =
+      &request->params; /* not read for most tokens of a terse group */
   seq->tokens[seq->num_prompt_tokens + seq->num_output_tokens++] = id;
-  bool may_stop = seq->num_output_tokens >= params->min_tokens;
-  bool is_eos = may_stop && !params->ignore_eos && id == engine->info.primary_eos;
-  bool is_stop = may_stop && !is_eos && is_stop_id(engine, params, id);
+  bool may_stop = group->is_terse || seq->num_output_tokens >= params->min_tokens;
+  bool is_eos = may_stop && !group->ignore_eos && id == engine->info.primary_eos;
+  bool is_stop = may_stop && !is_eos &&
+                 (is_further_eos(engine, group->ignore_eos, id) ||
+                  (!group->is_terse && is_stop_id_of(params, id)));
   *text = (detokenized_t){.text = "", .length = 0, .stop_index = -1};
   if (is_stop) seq->stop_token_id = id;
   if (!(is_eos || is_stop) || request->include_stop_string) {
@@ -177,12 +185,14 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
   bool complete = false;
-  if (request->grammar != NULL) *error_code = MIN(constrain_accept(engine, seq, &complete), 0);
+  if (!group->is_plain && request->grammar != NULL)
+    *error_code = MIN(constrain_accept(engine, seq, &complete), 0);
   if (text->stop_index >= 0) {
     seq->stop_string = text->stop_index;
     return SEQUENCE_FINISHED_STOPPED;
   }
-  return seq->masks.late ? SEQUENCE_RUNNING : status_after(engine, seq, complete);
+  bool is_late = !group->is_plain && seq->masks.late;
+  return is_late ? SEQUENCE_RUNNING : status_after(engine, seq, complete);
 }
 
 static event_t result_event(const engine_t *engine, const sample_row_t *row, const sequence_t *seq,
@@ -197,7 +207,7 @@ static event_t result_event(const engine_t *engine, const sample_row_t *row, con
       .rank = result->rank,
       .num_top = num_logprobs >= 0 ? result->num_top : 0,
       .top = result->top,
-      .top_lent = scores_are_many(engine, row->num_top),
+      .top_lent = num_logprobs >= 0 && scores_are_many(engine, row->num_top),
       .stop_token_id = -1,
       .stop_string = -1,
   };
@@ -214,21 +224,22 @@ void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns)
 /* Appends one sampled token, checks for a stop, emits the event. Returns the next status. */
 static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                                       int *error_code, uint64_t now_ns) {
-  const sampling_params_t *params = &seq->group->request->params;
-  event_t event = result_event(engine, row, seq, params->num_logprobs);
+  const group_t *group = seq->group;
+  const sampling_params_t *params = &group->request->params;
+  event_t event = result_event(engine, row, seq, group->is_terse ? -1 : params->num_logprobs);
   detokenized_t text;
   sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
   event.kind = EVENT_TOKEN;
   event.position = seq->num_output_tokens - 1;
-  event.num_cached_tokens = seq->group->sequence.num_cached_tokens;
-  event.num_floor_tokens = seq->group->sequence.num_floor_tokens;
+  event.num_cached_tokens = group->sequence.num_cached_tokens;
+  event.num_floor_tokens = group->sequence.num_floor_tokens;
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
   if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;
   engine_first_token(engine, seq->group, now_ns);
   seq->last_token_ns = now_ns;
   engine->stats.generation_tokens++;
-  if (params_collect(params)) {
+  if (!group->is_plain && params_collect(params)) {
     choices_keep_token(seq, &event);
   } else {
     mailbox_emit(engine->mailbox, &event);
@@ -245,10 +256,9 @@ static void commit_score(engine_t *engine, sequence_t *seq, const sample_row_t *
 
 static void count_prefill(engine_t *engine, const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
-  group_t *group = seq->group;
-  bool first_prefill = group->num_preemptions == 0;
-  if (first_prefill && entry->num_computed < seq->num_prompt_tokens &&
-      entry->num_computed + entry->num_tokens >= seq->num_prompt_tokens) {
+  if (entry->num_computed < seq->num_prompt_tokens &&
+      entry->num_computed + entry->num_tokens >= seq->num_prompt_tokens &&
+      seq->group->num_preemptions == 0) {
     engine->stats.prompt_tokens += (uint64_t)seq->num_prompt_tokens;
     engine->stats.prompt_tokens_cached += (uint64_t)seq->num_cached_tokens;
   }
@@ -344,11 +354,11 @@ static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *r
 static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t *entry,
                         row_range_t rows, uint64_t now_ns) {
   sequence_t *seq = entry->sequence;
-  bool beams = seq->group->request->params.beam_width > 0;
-  if (entry->do_sample && !beams && group_num_draws(seq->group) > 1) {
+  const group_t *group = seq->group;
+  bool beams = !group->is_plain && group->request->params.beam_width > 0;
+  if (entry->do_sample && !beams && !group->is_plain && group_num_draws(group) > 1) {
     scheduler_fork(engine->scheduler, seq->group);
   }
-  const group_t *group = seq->group;
   /* An error ends the group, and a stop may end the sequence before its last draft token. */
   for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(seq);
        i++) {
@@ -409,8 +419,7 @@ static void finish_pooled(engine_t *engine, const step_t *step, uint64_t now_ns)
 static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *entry,
                          row_range_t rows, uint64_t now_ns) {
   sequence_t *seq = entry->sequence;
-  atomic_store_explicit(&engine->activity.request_id, seq->group->request->id,
-                        memory_order_relaxed);
+  atomic_store_explicit(&engine->activity.request_id, seq->group->id, memory_order_relaxed);
   scheduler_complete(entry);
   if (!begin(engine, seq->group)) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_FULL, now_ns);
@@ -432,7 +441,7 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
   }
   scheduler_publish(engine->scheduler, entry);
   bool computed = entry->num_computed + entry->num_tokens == seq->num_prompt_tokens;
-  bool ends = sequence_scores_only(seq) && computed;
+  bool ends = seq->group->max_tokens == 0 && computed;
   commit_rows(engine, step, entry, rows, now_ns);
   if (ends) engine_finish(engine, seq->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
   if (late_error && seq->group->queue != NULL && sequence_is_live(seq)) {
@@ -445,7 +454,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   engine->num_pooled = 0;
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     plan_entry_t *entry = &step->plan.entries[r];
-    prefetch_entry(&step->plan, r);
+    prefetch_entry(&step->plan, r, GROUP_COMMITTED);
     rows.first = rows.last;
     while (rows.last < step->batch->num_selected && step->batch->selected_row[rows.last] == r) {
       rows.last++;

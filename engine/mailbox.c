@@ -1,9 +1,11 @@
 /* mailbox.c: stage 3 of 9, requests -> engine; and, after stage 8, events -> loop.
  *
  * Threads: see mailbox.h. A record in the event ring is an event_t followed by its alternatives and
- * its text, in one piece. A record that would wrap is preceded by a filler record up to the end of
- * the ring. The reader's callback gets pointers into the ring; the space of a record becomes free
- * when its callback has returned. Next: engine/engine.c and engine/schedule/scheduler.c.
+ * its text, in one piece; that of a token of which only the text is told, as most are, is short,
+ * because every cache line of it goes from one processor to another. A record that would wrap is
+ * preceded by a filler record up to the end of the ring. The reader's callback gets pointers into
+ * the ring; the space of a record becomes free when its callback has returned. Next:
+ * engine/engine.c and engine/schedule/scheduler.c.
  */
 #include "engine/mailbox.h"
 
@@ -15,12 +17,29 @@
 #include <string.h>
 #include <time.h>
 
-/* Head of every record. `size` counts the whole record; a record with `filler` has no event. */
-typedef struct record {
+typedef enum record_kind { RECORD_EVENT, RECORD_TOKEN, RECORD_FILLER } record_kind_t;
+
+/* Head of every record. `size` counts the whole record, a multiple of RECORD_ALIGN. */
+typedef struct record_head {
   uint32_t size;
-  uint32_t filler;
+  record_kind_t kind;
+} record_head_t;
+
+typedef struct record {
+  record_head_t head;
   event_t event;
 } record_t;
+
+/* Of a token of which only the text is told: the other fields are those of `no_token` below. */
+typedef struct token_record {
+  record_head_t head;
+  request_t *request;
+  int32_t choice, token_id, position, num_cached_tokens, num_floor_tokens;
+  uint32_t text_length;
+  char text[]; /* [text_length] */
+} token_record_t;
+
+static const event_t no_token = {.kind = EVENT_TOKEN, .stop_token_id = -1, .stop_string = -1};
 
 enum { RECORD_ALIGN = 16, REWIND_BYTES = 65536 };
 enum { TOLD_BYTES = 4096 }; /* the loop gives space back in pieces of so much */
@@ -160,24 +179,52 @@ static bool fits(mailbox_t *mailbox, size_t size) {
   return mailbox_room(mailbox) >= size;
 }
 
-void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
+/* Makes room for a record and writes its head. */
+static record_head_t *add_record(mailbox_t *mailbox, size_t size, record_kind_t kind) {
   rewind_when_empty(mailbox);
-  int32_t copied = event->top_lent ? 0 : event->num_top;
-  size_t size = mailbox_event_bytes(event->text_length, copied);
   size_t head = mailbox->event_write;
   size_t to_end = mailbox->event_mask + 1 - (head & mailbox->event_mask);
   if (to_end < size) {
     CHECK(fits(mailbox, to_end + size));
-    record_t *filler = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
-    filler->size = (uint32_t)to_end;
-    filler->filler = 1;
+    record_head_t *filler = (void *)&mailbox->events[head & mailbox->event_mask];
+    *filler = (record_head_t){.size = (uint32_t)to_end, .kind = RECORD_FILLER};
     head += to_end;
   } else {
     CHECK(fits(mailbox, size));
   }
-  record_t *record = (record_t *)(void *)&mailbox->events[head & mailbox->event_mask];
-  record->size = (uint32_t)size;
-  record->filler = 0;
+  record_head_t *record = (void *)&mailbox->events[head & mailbox->event_mask];
+  *record = (record_head_t){.size = (uint32_t)size, .kind = kind};
+  mailbox->event_write = head + size;
+  return record;
+}
+
+static bool tells_text_only(const event_t *event) {
+  return event->kind == EVENT_TOKEN && !event->has_logprob && event->num_top == 0 &&
+         event->stop_token_id == no_token.stop_token_id &&
+         event->stop_string == no_token.stop_string;
+}
+
+static void emit_token(mailbox_t *mailbox, const event_t *event) {
+  size_t size = round_up(sizeof(token_record_t) + event->text_length);
+  token_record_t *record = (void *)add_record(mailbox, size, RECORD_TOKEN);
+  record->request = event->request;
+  record->choice = event->choice;
+  record->token_id = event->token_id;
+  record->position = event->position;
+  record->num_cached_tokens = event->num_cached_tokens;
+  record->num_floor_tokens = event->num_floor_tokens;
+  record->text_length = event->text_length;
+  for (uint32_t i = 0; i < event->text_length; i++) record->text[i] = event->text[i];
+}
+
+void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
+  if (tells_text_only(event)) {
+    emit_token(mailbox, event);
+    return;
+  }
+  int32_t copied = event->top_lent ? 0 : event->num_top;
+  size_t size = mailbox_event_bytes(event->text_length, copied);
+  record_t *record = (void *)add_record(mailbox, size, RECORD_EVENT);
   record->event = *event;
   token_logprob_t *top = (token_logprob_t *)(void *)(record + 1);
   if (copied > 0) memcpy(top, event->top, (size_t)copied * sizeof *top);
@@ -185,7 +232,6 @@ void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
   if (event->text_length) memcpy(text, event->text, event->text_length);
   if (!event->top_lent) record->event.top = top;
   record->event.text = text;
-  mailbox->event_write = head + size;
 }
 
 bool mailbox_publish(mailbox_t *mailbox) {
@@ -195,6 +241,19 @@ bool mailbox_publish(mailbox_t *mailbox) {
   return true;
 }
 
+static event_t token_event(const token_record_t *record) {
+  event_t event = no_token;
+  event.request = record->request;
+  event.choice = record->choice;
+  event.token_id = record->token_id;
+  event.position = record->position;
+  event.num_cached_tokens = record->num_cached_tokens;
+  event.num_floor_tokens = record->num_floor_tokens;
+  event.text_length = record->text_length;
+  event.text = record->text;
+  return event;
+}
+
 int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_t *event),
                   void *context) {
   if (atomic_exchange_explicit(&mailbox->ends_held, true, memory_order_acquire)) return 0;
@@ -202,12 +261,14 @@ int mailbox_drain(mailbox_t *mailbox, void (*handle)(void *context, const event_
   size_t tail = atomic_load_explicit(&mailbox->event_tail, memory_order_relaxed), told = tail;
   size_t head = atomic_load_explicit(&mailbox->event_head, memory_order_acquire);
   while (tail != head) {
-    const record_t *record =
-        (const record_t *)(const void *)&mailbox->events[tail & mailbox->event_mask];
-    if (!record->filler) {
-      handle(context, &record->event);
-      count++;
+    const record_head_t *record = (const void *)&mailbox->events[tail & mailbox->event_mask];
+    if (record->kind == RECORD_TOKEN) {
+      event_t event = token_event((const void *)record);
+      handle(context, &event);
+    } else if (record->kind == RECORD_EVENT) {
+      handle(context, &((const record_t *)(const void *)record)->event);
     }
+    count += record->kind != RECORD_FILLER;
     tail += record->size;
     if (tail - told < TOLD_BYTES && tail != head) continue;
     told = tail;

@@ -25,6 +25,8 @@ int step_new(const engine_t *engine, step_t *step) {
   step->plan.entries = calloc(seqs, sizeof *step->plan.entries);
   step->plan.copies = calloc(seqs * (size_t)num_groups, sizeof *step->plan.copies);
   step->plan.state_copies = calloc(seqs, sizeof *step->plan.state_copies);
+  const bool has_states = engine->scheduler->options.has_states;
+  if (has_states) step->plan.states = calloc(seqs, sizeof *step->plan.states);
   step->sample_rows = calloc(rows, sizeof *step->sample_rows);
   step->sample_results = calloc(rows, sizeof *step->sample_results);
   step->tops = calloc(rows * SAMPLE_TOP_MAX, sizeof *step->tops);
@@ -39,7 +41,7 @@ int step_new(const engine_t *engine, step_t *step) {
   }
   if (step->plan.entries == NULL || step->plan.copies == NULL || step->plan.state_copies == NULL ||
       step->sample_rows == NULL || step->sample_results == NULL || step->tops == NULL ||
-      step->suppressed_ids == NULL) {
+      step->suppressed_ids == NULL || (has_states && step->plan.states == NULL)) {
     return -1;
   }
   return batch_new(options->max_num_batched_tokens, options->max_num_seqs, engine->pool->block_size,
@@ -49,6 +51,7 @@ int step_new(const engine_t *engine, step_t *step) {
 void step_free(step_t *step) {
   batch_free(step->batch);
   free(step->plan.entries);
+  free(step->plan.states);
   free(step->plan.copies);
   free(step->plan.state_copies);
   free(step->sample_rows);

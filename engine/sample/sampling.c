@@ -100,6 +100,15 @@ static void finish_masks(engine_t *engine, const step_t *step) {
   constrain_finish(engine);
 }
 
+/* Before the rows of entry i are described: the parameters of a later one, which the sampler reads,
+ * too. */
+static void prefetch_params(const plan_t *plan, int32_t i) {
+  prefetch_entry(plan, i, GROUP_COMMITTED);
+  if (i + PREFETCH_NEAR >= plan->num_entries) return;
+  const request_t *request = plan->entries[i + PREFETCH_NEAR].sequence->group->request;
+  prefetch_bytes(request, offsetof(request_t, params) + sizeof request->params);
+}
+
 void engine_sample(engine_t *engine, step_t *step) {
   if (engine->embeds) {
     pooling_launch(engine, step);
@@ -109,7 +118,7 @@ void engine_sample(engine_t *engine, step_t *step) {
   const bool is_constrained = engine->constrain.num_groups > 0;
   if (is_constrained) finish_masks(engine, step);
   for (int32_t i = 0; i < total; i++) {
-    prefetch_entry(&step->plan, step->batch->selected_row[i]);
+    prefetch_params(&step->plan, step->batch->selected_row[i]);
     describe_row(engine, step, i);
   }
   if (is_constrained) mark_late(step);

@@ -24,6 +24,7 @@ static int32_t count_scores(const plan_entry_t *entry) {
 }
 
 static int32_t count_rows(const plan_entry_t *entry) {
+  if (entry->sequence->group->is_plain) return entry->do_sample + entry->num_drafts;
   int32_t draws = entry->do_sample ? group_num_draws(entry->sequence->group) : 0;
   return draws + entry->num_drafts + count_scores(entry);
 }
@@ -97,8 +98,9 @@ void plan_pace(scheduler_t *scheduler) {
   bool is_bounded = options->step_ns + options->client_ns > 0 && cost_is_known(&scheduler->cost);
   if (is_bounded && options->bounds_admission && options->step_ns > 0)
     pace->seats_ns = MAX(scheduler->cost.ns[COST_STEP], 1);
+  int32_t place = 0;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    if (group->next != NULL) prefetch_group(group->next->next);
+    prefetch_planned(&scheduler->plan, place++);
     plan_note_begun(scheduler, group);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;

@@ -8,6 +8,15 @@
 
 #include "engine/schedule/scheduler.h"
 
+/* ---- the processor's cache ---- */
+
+/* At entry i of a walk over `running`: brings a group that comes soon. The entries from i on are
+ * those of the plan before, in which the groups mostly stood in the same order. */
+static inline void prefetch_planned(const plan_t *plan, int32_t i) {
+  if (i + PREFETCH_FAR < plan->num_before)
+    prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, GROUP_PLANNED);
+}
+
 /* ---- scheduler.c ---- */
 
 /* Tokens of the step that are not planned yet. */

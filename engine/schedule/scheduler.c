@@ -61,6 +61,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->plan.copies = calloc((size_t)options->max_num_seqs * (size_t)(1 + pool->num_sides),
                                   sizeof *scheduler->plan.copies);
   int32_t num_states = scheduler_state_slots(options);
+  if (num_states > 0)
+    scheduler->plan.states = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.states);
   scheduler->free_states = calloc((size_t)num_states + 1, sizeof *scheduler->free_states);
   scheduler->plan.state_copies =
       calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.state_copies);
@@ -68,7 +70,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
       scheduler->held_text == NULL || scheduler->free_rows == NULL ||
       scheduler->sequences == NULL || scheduler->plan.entries == NULL ||
       scheduler->plan.copies == NULL || scheduler->plan.state_copies == NULL ||
-      scheduler->free_states == NULL || swap_new(scheduler) != 0) {
+      (num_states > 0 && scheduler->plan.states == NULL) || scheduler->free_states == NULL ||
+      swap_new(scheduler) != 0) {
     scheduler_free(scheduler);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tables of %d sequences",
                      options->max_num_seqs);
@@ -102,6 +105,7 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler->free_rows);
   free(scheduler->sequences);
   free(scheduler->plan.entries);
+  free(scheduler->plan.states);
   free(scheduler->plan.copies);
   free(scheduler->plan.state_copies);
   free(scheduler->free_states);
@@ -167,7 +171,7 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   plan_t *plan = &scheduler->plan;
   int32_t charged = MAX(seq->num_computed_tokens, seq->num_charged);
   int32_t num_charged = MAX(seq->num_computed_tokens + n - charged, 0);
-  waiting_charge(&scheduler->waiting, seq->group, num_charged);
+  if (num_charged > 0) waiting_charge(&scheduler->waiting, seq->group, num_charged);
   plan_entry_t *entry = &plan->entries[plan->num_entries++];
   entry->sequence = seq;
   entry->arrival = seq->group->arrival;
@@ -180,14 +184,16 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   entry->num_charged = num_charged;
   entry->charged_before = seq->num_charged;
   entry->late = false;
-  entry->num_snapshots = 0;
+  entry->states = NULL;
   seq->num_charged = charged + num_charged;
   entry->waits = seq->drafts.will_wait;
   seq->drafts.will_wait = false;
   seq->num_drafts = 0;
   plan->num_tokens += n;
   plan_spend(scheduler, entry, 1);
-  table_written(scheduler, seq, n);
+  if (block_offset(scheduler->pool, seq->num_computed_tokens) + n > scheduler->pool->block_size ||
+      block_offset(scheduler->pool, seq->num_computed_tokens) == 0)
+    table_written(scheduler, seq, n);
 }
 
 /* Forks count as decodes, and draw together, once each of them lacks its last token only. */
@@ -210,7 +216,7 @@ bool plan_has_beams(const group_t *group) {
 static bool ends_in_flight(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t drawn = seq->num_output_tokens + seq->num_output_placeholders;
   return seq->num_output_placeholders > 0 &&
-         (drawn >= seq->group->request->params.max_tokens ||
+         (drawn >= seq->group->max_tokens ||
           sequence_num_planned(seq) >= scheduler->options.max_model_len);
 }
 
@@ -394,6 +400,7 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
 
 bool scheduler_awaits(const group_t *group) {
   bool draws = false, drafts = false;
+  if (group->is_plain && !group->sequence.drafts.waits) return false;
   for (const sequence_t *seq = &group->sequence; seq != NULL && !drafts; seq = seq->next) {
     if (!sequence_is_live(seq) || seq->num_output_placeholders == 0) continue;
     draws = true;
@@ -422,15 +429,15 @@ static bool plan_prefills(scheduler_t *scheduler) {
   return true;
 }
 
-/* Brings what planning the next group reads into the cache: the block that it writes, and the group
- * behind it. Its own fields were brought at the group before. */
-static void prefetch_decode(const scheduler_t *scheduler, const group_t *next) {
-  if (next == NULL) return;
-  const sequence_t *seq = &next->sequence;
-  const block_pool_t *pool = scheduler->pool;
-  int32_t i = block_index(pool, seq->num_computed_tokens);
-  prefetch_group(next->next);
-  if (i < seq->num_blocks) prefetch_bytes(&pool->blocks[seq->blocks[i]], sizeof(block_t));
+/* Whether the next token of the group takes nothing but a place in the plan, as most decodes do: it
+ * has one sequence, and the block of its last computed token, which is its own, has a row left. */
+static bool needs_place_only(const scheduler_t *scheduler, const group_t *group) {
+  const sequence_t *seq = &group->sequence;
+  return group->is_plain && scheduler->options.draft.tokens_max == 0 &&
+         scheduler->pool->num_sides == 0 && !sequence_in_prefill(seq) &&
+         sequence_num_planned(seq) == seq->num_computed_tokens + 1 &&
+         block_offset(scheduler->pool, seq->num_computed_tokens) != 0 &&
+         !ends_in_flight(scheduler, seq);
 }
 
 /* Plans the decodes whose turn it is. Returns false if a group had to preempt itself. */
@@ -438,7 +445,13 @@ static bool plan_turns(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head, *next;
        group != NULL && plan_budget_left(scheduler) > 0; group = next) {
     next = group->next;
-    prefetch_decode(scheduler, next);
+    prefetch_planned(&scheduler->plan, scheduler->plan.num_entries);
+    if (needs_place_only(scheduler, group)) {
+      if (group->planned_in == scheduler->num_plans || !plan_takes_turn(scheduler, group)) continue;
+      group->planned_in = scheduler->num_plans;
+      plan_add(scheduler, &group->sequence, 1);
+      continue;
+    }
     if (is_passed(scheduler, group, false) || !plan_takes_turn(scheduler, group)) continue;
     group->planned_in = scheduler->num_plans;
     if (!plan_decode(scheduler, group, &next)) return false;
@@ -551,6 +564,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
   block_begin_plan(scheduler->pool);
+  plan->num_before = plan->num_entries;
   plan->num_entries = plan->num_tokens = plan->num_preempted = plan->num_drafts = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
@@ -569,7 +583,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   states_plan(scheduler);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *seq = plan->entries[i].sequence;
-    prefetch_entry(plan, i);
+    prefetch_entry(plan, i, GROUP_PLANNED);
     waiting_note_served(&scheduler->waiting, seq->group);
     seq->num_computed_tokens += plan->entries[i].num_tokens;
     seq->num_in_flight_tokens += plan->entries[i].num_tokens;
@@ -583,6 +597,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
 void scheduler_take_plan(scheduler_t *scheduler, plan_t *out) {
   plan_t *plan = &scheduler->plan, taken = *plan;
   taken.entries = out->entries;
+  plan->states = out->states; /* its entries point into the other array */
   taken.copies = out->copies;
   taken.state_copies = out->state_copies;
   taken.swaps = NULL; /* launched already */

@@ -68,10 +68,30 @@ void sequence_init(sequence_t *child, group_t *group, int32_t index) {
   };
 }
 
+static bool is_plain(const request_t *request) {
+  const sampling_params_t *params = &request->params;
+  bool is_one = !params_multiple(params) && params->max_tokens > 0;
+  bool is_free = request->grammar == NULL && params->presence_penalty == 0 &&
+                 params->frequency_penalty == 0 && params->repetition_penalty == 1 &&
+                 params->num_bad_words == 0;
+  return is_one && is_free && request->adapter == 0 && request->second_text == 0 &&
+         request->pooling == POOLING_NONE && params->num_prompt_logprobs < 0;
+}
+
+static bool tells_text_only(const request_t *request) {
+  const sampling_params_t *params = &request->params;
+  return params->num_logprobs < 0 && params->min_tokens == 0 && params->num_stop_token_ids == 0;
+}
+
 void group_init(group_t *group, request_t *request, uint64_t arrival) {
   memset(group, 0, sizeof *group);
   group->request = request;
   group->arrival = arrival;
+  group->id = request->id;
+  group->max_tokens = request->params.max_tokens;
+  group->ignore_eos = request->params.ignore_eos;
+  group->is_plain = is_plain(request);
+  group->is_terse = group->is_plain && tells_text_only(request);
   group->in_use = true;
   sequence_init(&group->sequence, group, 0);
 }

@@ -11,81 +11,82 @@
 #include "engine/schedule/mask_state.h"
 #include "engine/schedule/slices.h"
 #include "engine/schedule/state/state_mark.h"
+#include "engine/schedule/status.h"
 #include "engine/schedule/unfit.h"
 #include "engine/schedule/window/window.h"
 
-/* The finished states are the largest, so that "is finished" is one comparison. */
-typedef enum sequence_status {
-  SEQUENCE_NEW,                    /* made: not queued yet, or a fork without its first token */
-  SEQUENCE_WAITING,                /* not admitted yet, or preempted by recompute: no blocks */
-  SEQUENCE_RUNNING,                /* admitted: blocks on the device; may get 0 tokens in a step */
-  SEQUENCE_SWAPPED,                /* preempted by swap: blocks on the host */
-  SEQUENCE_FINISHED_STOPPED,       /* EOS, stop id, stop string */
-  SEQUENCE_FINISHED_LENGTH_CAPPED, /* max_tokens or the context */
-  SEQUENCE_FINISHED_ABORTED,       /* client disconnected, deadline, shutdown, engine error */
-  SEQUENCE_FINISHED_IGNORED,       /* can never run: needs more blocks than the pool has */
-  SEQUENCE_STATUS_COUNT
-} sequence_status_t;
-
 enum { WAITING_LEVELS = 10 }; /* of the skip list of waiting.h: 4^10 groups */
 struct group;
+/* What every step reads of a sequence that decodes stands first, here and in group_t: with
+ * thousands of sequences a step is as fast as the cache lines that it needs come. */
 typedef struct sequence {
   struct group *group;
   struct sequence *next; /* next sequence of the group, by index; or of scheduler.free_sequences */
-  struct sequence *sharer_prev, *sharer_next; /* neighbours in scheduler.sharers */
-  int32_t index; /* sample number: the random stream is (seed, index) */
-  sequence_status_t status;
-  int32_t row;     /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t *tokens; /* [max_model_len] its row of ids, see table_id; NULL while no row is held */
   int32_t *blocks; /* [row_stride] its row of the block table; NULL while no row is held */
+  sequence_status_t status;
+  int32_t num_blocks;
+  /* Counters, in tokens; engine/README.md has their rules. */
+  int32_t num_prompt_tokens, num_output_tokens;
+  int32_t num_prefill_tokens;         /* PREFILL while num_computed < this */
+  int32_t num_computed_tokens;        /* K/V exists or is in flight for [0, num_computed) */
+  int32_t num_output_placeholders;    /* tokens that the in-flight steps will draw */
+  int32_t num_in_flight_tokens;       /* tokens planned in the in-flight steps */
+  int32_t num_published, num_charged; /* leading blocks with a key; leading tokens charged */
+  int32_t num_unnoted;   /* tokens that decodes have committed without a prefix_note, or 0 */
+  int32_t sampled_index; /* selected row of its last sample in the step planned last */
+  int32_t index;         /* sample number: the random stream is (seed, index) */
+  int32_t num_cached_tokens, num_floor_tokens; /* not computed in the first prefill; by floor.h */
+  int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
+  draft_state_t drafts;
+  detokenizer_t detokenizer;
+  uint64_t rng_key, first_scheduled_ns, first_token_ns, last_token_ns;
+  int32_t row;          /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
-  int32_t num_blocks, num_host_blocks;
+  int32_t num_host_blocks;
+  struct sequence *sharer_prev, *sharer_next; /* neighbours in scheduler.sharers */
   slices_t slices;
   side_range_t sides;
   sequence_state_t state;
-  /* Counters, in tokens; engine/README.md has their rules. */
-  int32_t num_prompt_tokens, num_output_tokens;
-  int32_t num_prefill_tokens;  /* PREFILL while num_computed < this */
-  int32_t num_computed_tokens; /* K/V exists or is in flight for [0, num_computed) */
-  int32_t num_cached_tokens, num_floor_tokens; /* not computed in the first prefill; by floor.h */
-  int32_t num_output_placeholders;             /* tokens that the in-flight steps will draw */
-  int32_t num_in_flight_tokens;                /* tokens planned in the in-flight steps */
-  int32_t sampled_index;              /* selected row of its last sample in the step planned last */
-  int32_t num_published, num_charged; /* leading blocks with a key; leading tokens charged */
-  int32_t num_scored, num_pooled;     /* prompt logprobs emitted; leading prompt tokens pooled */
-  int32_t grammar_row;                /* row whose matcher follows this sequence; -1 = none yet */
+  int32_t num_scored, num_pooled; /* prompt logprobs emitted; leading prompt tokens pooled */
+  int32_t grammar_row;            /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
-  bool ended_by_grammar;          /* the grammar allowed no further token: no stop token came */
-  int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
-  draft_state_t drafts;
+  bool ended_by_grammar;      /* the grammar allowed no further token: no stop token came */
   bool recomputes, is_sharer; /* was preempted after it had computed tokens; is in that list */
   double cumulative_logprob;  /* sum over the output tokens, of raw logprobs */
-  uint64_t rng_key;
-  detokenizer_t detokenizer;
   /* Set when the sequence finishes; stop_token_id and stop_string are -1 if they do not apply. */
   int32_t error_code, stop_token_id, stop_string;
-  uint64_t first_scheduled_ns, first_token_ns, last_token_ns;
 } sequence_t;
 
 typedef struct group {
   request_t *request;
-  sequence_t sequence;   /* index 0; the other sequences follow through sequence.next */
-  uint64_t arrival, key; /* number in order of arrival: unique; before it in the queue's order */
-  bool forked;           /* the first tokens are drawn: each sequence is planned by itself */
-  mask_state_t masks;
-  bool beams_wait;           /* in the plan being made: a beam still catches up, so none draws */
-  int64_t num_output_tokens; /* of its finished choices */
-  int32_t tenant, num_preemptions; /* place in tenants.h, from arrival to end; preempted so often */
-  yield_state_t yield;
-  int32_t num_skips, chunk_max; /* later groups admitted before; tokens of a step, 0 = any */
-  uint64_t planned_in;          /* scheduler.num_plans of a plan that must not plan it again */
-  unfit_t unfit;
-  bool in_use, was_admitted; /* EVENT_DONE was not emitted; a step with a row was committed */
-  bool reports_many;         /* rows of it report more alternatives than a step has memory for */
-  struct group *prev, *next; /* neighbours in `queue` */
+  uint64_t id;               /* of the request */
+  struct group *next;        /* neighbour in `queue` */
   struct group_queue *queue; /* the one queue that holds the group; NULL = none */
+  uint64_t arrival;          /* number in order of arrival: unique */
+  uint64_t planned_in;       /* scheduler.num_plans of a plan that must not plan it again */
+  int32_t tenant;            /* place in tenants.h, from arrival to end */
+  int32_t max_tokens;        /* of the request */
+  bool forked;               /* the first tokens are drawn: each sequence is planned by itself */
+  bool was_admitted;         /* a step with a row was committed */
+  /* Plain: one sequence that draws, no grammar, penalties, adapter, pair, scores of the prompt.
+   * Terse: also no logprobs, min_tokens, stop ids. So most steps read nothing of the request. */
+  bool is_plain, is_terse;
+  bool ignore_eos;     /* of the request */
+  sequence_t sequence; /* index 0; the other sequences follow through sequence.next */
+  struct group *prev;  /* neighbour in `queue` */
+  bool in_use;         /* EVENT_DONE was not emitted */
+  bool is_new;         /* it has not begun: it stands in the list of arrivals */
+  bool beams_wait;     /* in the plan being made: a beam still catches up, so none draws */
+  bool reports_many;   /* rows of it report more alternatives than a step has memory for */
+  mask_state_t masks;
+  uint64_t key;              /* before `arrival` in the queue's order */
+  int64_t num_output_tokens; /* of its finished choices */
+  yield_state_t yield;
+  int32_t num_preemptions, num_skips; /* preempted so often; later groups admitted before */
+  int32_t chunk_max;                  /* tokens of a step; 0 = any */
+  unfit_t unfit;
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
-  bool is_new;                        /* it has not begun: it stands in the list of arrivals */
   struct group *older, *newer;
   struct trace *trace; /* of the engine; NULL = off */
 } group_t;
@@ -102,7 +103,6 @@ void queue_remove(group_queue_t *queue, group_t *group);
 
 /* Changes the status; a change that the table of sequence.c does not allow is a bug and aborts. */
 void sequence_set_status(sequence_t *sequence, sequence_status_t status);
-bool sequence_transition_allowed(sequence_status_t from, sequence_status_t to);
 
 static inline bool sequence_is_finished(const sequence_t *seq) {
   return seq->status > SEQUENCE_SWAPPED;
@@ -119,7 +119,7 @@ static inline bool sequence_in_prefill(const sequence_t *seq) {
 }
 /* A request that scores or pools (max_tokens 0) draws nothing and ends behind its prompt. */
 static inline bool sequence_scores_only(const sequence_t *seq) {
-  return seq->group->request->params.max_tokens == 0;
+  return seq->group->max_tokens == 0;
 }
 /* True if the scheduler may plan the sequence: it is neither NEW nor finished. */
 static inline bool sequence_is_live(const sequence_t *seq) {

@@ -23,12 +23,17 @@ typedef struct plan_entry {
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
   int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
   bool waits;                          /* for the token that it draws (draft_state_t) */
-  bool late; /* a mask of its group was not ready: what it draws is dropped */
+  bool late;                   /* a mask of its group was not ready: what it draws is dropped */
+  struct entry_states *states; /* NULL = it stores none */
+} plan_entry_t;
+
+/* Where an entry stores states, besides the slot of its sequence (states.h). */
+typedef struct entry_states {
   int32_t num_snapshots;
   snapshot_place_t snapshots[SNAPSHOTS_OF_ENTRY]; /* in order; the slots are taken */
-  /* With states: slots for the state behind token i of the entry, i < num_drafts. */
-  int32_t draft_states[DRAFT_TOKENS_MAX];
-} plan_entry_t;
+  /* Slots for the state behind token i of the entry, i < num_drafts. */
+  int32_t drafts[DRAFT_TOKENS_MAX];
+} entry_states_t;
 
 /* False if the sequence was finished after this entry was planned. */
 static inline bool plan_entry_live(const plan_entry_t *entry) {
@@ -45,8 +50,9 @@ typedef struct plan_copy {
 /* The plan of a step. The sequences of a group stand together, by index. The entries are valid
  * until the next plan is made. */
 typedef struct plan {
-  plan_entry_t *entries; /* [max_num_seqs] */
-  int32_t num_entries;
+  plan_entry_t *entries;           /* [max_num_seqs] */
+  entry_states_t *states;          /* [max_num_seqs] of the entries; NULL without has_states */
+  int32_t num_entries, num_before; /* now, and of the plan before, whose entries are there */
   plan_copy_t *copies; /* [max_num_seqs, groups]: copy-on-write, reuse of partial blocks */
   int32_t num_copies;
   /* [max_num_seqs]: forks and beginnings from snapshots since the plan that was launched last */
@@ -101,30 +107,28 @@ void scheduler_note_drafts(struct scheduler *scheduler, double ns);
 
 /* Thousands of sequences do not fit into the cache of a core, so a walk over them would wait for
  * memory at each one. What it will read soon is brought there; nothing but the time changes. */
-enum { CACHE_LINE = 64, PREFETCH_FAR = 6, PREFETCH_NEAR = 3 }; /* bytes; entries ahead */
+enum { CACHE_LINE = 64, PREFETCH_FAR = 10, PREFETCH_NEAR = 4 }; /* bytes; entries ahead */
+/* The first bytes of a group: what a plan, and what a commit needs of a plain one. */
+enum { GROUP_PLANNED = 3 * CACHE_LINE, GROUP_COMMITTED = 5 * CACHE_LINE };
 
 static inline void prefetch_bytes(const void *first, size_t num_bytes) {
   for (size_t i = 0; i < num_bytes; i += CACHE_LINE) __builtin_prefetch((const char *)first + i);
 }
 
-/* The next group of a queue; NULL is allowed. */
-static inline void prefetch_group(const group_t *group) {
-  prefetch_bytes(group, group != NULL ? offsetof(group_t, skip) : 0);
+/* The first bytes of the group of a sequence, if it has no other. Any address is allowed. */
+static inline void prefetch_group(const sequence_t *seq, size_t num_bytes) {
+  prefetch_bytes((const char *)seq - offsetof(group_t, sequence), num_bytes);
 }
 
-/* Before entry i of a plan is worked on: sequences of later entries and, once these are there, what
- * they point to. */
-static inline void prefetch_entry(const plan_t *plan, int32_t i) {
+/* Before entry i of a plan is worked on: groups of later entries and, once these are there, the
+ * places of their tokens. */
+static inline void prefetch_entry(const plan_t *plan, int32_t i, size_t num_bytes) {
   if (i + PREFETCH_FAR < plan->num_entries)
-    prefetch_bytes(plan->entries[i + PREFETCH_FAR].sequence, sizeof(sequence_t));
+    prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, num_bytes);
   if (i + PREFETCH_NEAR >= plan->num_entries) return;
   const plan_entry_t *entry = &plan->entries[i + PREFETCH_NEAR];
-  const sequence_t *seq = entry->sequence;
-  const group_t *group = seq->group;
-  if (seq->row < 0) return; /* it has ended since */
-  __builtin_prefetch(&seq->tokens[entry->num_computed]);
-  prefetch_bytes(&group->arrival, offsetof(group_t, skip) - offsetof(group_t, arrival));
-  prefetch_bytes(group->request, sizeof(request_t));
+  const int32_t *tokens = entry->sequence->tokens;
+  if (tokens != NULL) __builtin_prefetch(&tokens[entry->num_computed]);
 }
 
 #endif

@@ -502,9 +502,34 @@ static void advance_forks(scheduler_t *scheduler, sequence_t *writer) {
   }
 }
 
+/* Whether the entry is a decode that neither fills a block nor shares one: what it has computed is
+ * noted when the block is full or released (note_rest). So most decodes touch no record of a block.
+ */
+static bool is_noted_later(const scheduler_t *scheduler, const plan_entry_t *entry) {
+  const block_pool_t *pool = scheduler->pool;
+  const sequence_t *seq = entry->sequence;
+  int32_t end = entry->num_computed + 1;
+  return entry->num_tokens == 1 && seq->group->is_plain && pool->num_sides == 0 &&
+         !scheduler->options.has_states && entry->num_computed >= seq->num_prefill_tokens &&
+         block_offset(pool, end) != 0 && seq->num_published == block_index(pool, end);
+}
+
+/* Before the blocks of a sequence are released: the rows that is_noted_later has put off. */
+static void note_rest(scheduler_t *scheduler, sequence_t *seq) {
+  block_pool_t *pool = scheduler->pool;
+  int32_t i = seq->num_published, rows = seq->num_unnoted - i * pool->block_size;
+  seq->num_unnoted = 0;
+  if (rows <= 0 || !pool->caching) return;
+  prefix_note(pool, seq->blocks[i], place_of(scheduler, seq, i), ids_at(scheduler, seq, i), rows);
+}
+
 void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
   if (seq->status != SEQUENCE_RUNNING) return;
+  if (is_noted_later(scheduler, entry)) {
+    seq->num_unnoted = entry->num_computed + 1;
+    return;
+  }
   if (shares_content(scheduler, seq)) {
     validate(scheduler, entry);
     publish(scheduler, entry);
@@ -604,11 +629,10 @@ void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
 }
 
 void table_written(scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
-  int32_t block_size = scheduler->pool->block_size, end = seq->num_computed_tokens + n;
-  for (int32_t i = block_index(scheduler->pool, seq->num_computed_tokens); i * block_size < end;
-       i++) {
-    block_written(scheduler->pool, seq->blocks[i]);
-  }
+  /* A block that has computed rows was written before. */
+  int32_t first = scheduler_blocks_for(scheduler, seq->num_computed_tokens);
+  int32_t end = scheduler_blocks_for(scheduler, seq->num_computed_tokens + n);
+  for (int32_t i = first; i < end; i++) block_written(scheduler->pool, seq->blocks[i]);
 }
 
 void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *child) {
@@ -646,6 +670,7 @@ static void undo_copies(scheduler_t *scheduler, sequence_t *seq) {
 
 void table_release(scheduler_t *scheduler, sequence_t *seq) {
   sequence_t *heir = NULL;
+  note_rest(scheduler, seq);
   undo_copies(scheduler, seq);
   leave_sharers(scheduler, seq);
   slices_stop(scheduler, seq);

@@ -47,6 +47,7 @@ group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, 
   r->params.max_tokens = max_tokens;
   r->params.num_prompt_logprobs = -1;
   r->params.num_logprobs = -1;
+  r->params.repetition_penalty = 1;
   r->params.n = n;
   group_init(&rig->groups[i], r, (uint64_t)i);
   scheduler_add(rig->scheduler, &rig->groups[i]);

@@ -529,6 +529,7 @@ TEST_DEPTHS(steps_wait_while_the_loop_reads_no_events) {
   for (int i = 0; i < JOBS; i++) {
     jobs[i] = client_job(c, 4, TOKENS, i);
     jobs[i]->request.params.ignore_eos = true;
+    jobs[i]->request.params.num_logprobs = 0; /* so that events are long */
     ASSERT_EQ(client_submit(c, jobs[i]), 0);
   }
   int pauses = 0, iterations = 0;

@@ -23,7 +23,15 @@ static void emit(mailbox_t *m, uint32_t id) {
   for (uint32_t i = 0; i < length; i++) text[i] = text_of(id, i);
   for (int32_t i = 0; i < num_top; i++) top[i] = (token_logprob_t){(int32_t)id + i, -(float)i};
   event_t event = {.kind = EVENT_TOKEN,
+                   .request = (request_t *)(uintptr_t)(16 * id),
+                   .choice = (int32_t)(id % 5),
                    .token_id = (int32_t)id,
+                   .position = (int32_t)id + 1,
+                   .has_logprob = id % 7 == 0,
+                   .num_cached_tokens = (int32_t)id + 2,
+                   .num_floor_tokens = (int32_t)id + 3,
+                   .stop_token_id = -1,
+                   .stop_string = id % 11 == 0 ? 1 : -1,
                    .text = text,
                    .text_length = length,
                    .top = top,
@@ -35,7 +43,12 @@ static void check(void *context, const event_t *event) {
   seen_t *seen = context;
   uint32_t id = seen->next++;
   seen->count++;
-  bool wrong = event->token_id != (int32_t)id || event->text_length != id % 61;
+  bool wrong = event->token_id != (int32_t)id || event->text_length != id % 61 ||
+               event->kind != EVENT_TOKEN || event->request != (request_t *)(uintptr_t)(16 * id) ||
+               event->choice != (int32_t)(id % 5) || event->position != (int32_t)id + 1 ||
+               event->has_logprob != (id % 7 == 0) || event->num_cached_tokens != (int32_t)id + 2 ||
+               event->num_floor_tokens != (int32_t)id + 3 || event->stop_token_id != -1 ||
+               event->stop_string != (id % 11 == 0 ? 1 : -1);
   for (uint32_t i = 0; !wrong && i < event->text_length; i++)
     wrong = event->text[i] != text_of(id, i);
   for (int32_t i = 0; !wrong && i < event->num_top; i++) {

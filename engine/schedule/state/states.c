@@ -64,15 +64,16 @@ void states_restore(scheduler_t *scheduler, sequence_t *seq, int32_t snapshot, i
 /* ---- stores of a step ---- */
 
 /* A snapshot behind `position` tokens of the sequence, if the entry passes there. */
-static void plan_snapshot(scheduler_t *scheduler, plan_entry_t *entry, int32_t position) {
+static void plan_snapshot(scheduler_t *scheduler, const plan_entry_t *entry, int32_t position) {
+  entry_states_t *states = entry->states;
   int32_t behind = position - entry->num_computed;
   if (behind <= 0 || behind > entry->num_tokens) return;
   int32_t slot = snapshots_take(scheduler->pool->snapshots);
   if (slot > 0)
-    entry->snapshots[entry->num_snapshots++] = (snapshot_place_t){.behind = behind, .slot = slot};
+    states->snapshots[states->num_snapshots++] = (snapshot_place_t){.behind = behind, .slot = slot};
 }
 
-static void plan_snapshots(scheduler_t *scheduler, plan_entry_t *entry) {
+static void plan_snapshots(scheduler_t *scheduler, const plan_entry_t *entry) {
   const sequence_t *seq = entry->sequence;
   int32_t block_size = scheduler->pool->block_size;
   if (entry->num_computed >= seq->num_prefill_tokens) {
@@ -90,7 +91,9 @@ void states_plan(scheduler_t *scheduler) {
   plan_t *plan = &scheduler->plan;
   for (int32_t i = 0; i < plan->num_entries && scheduler->options.has_states; i++) {
     plan_entry_t *entry = &plan->entries[i];
-    for (int32_t j = 0; j < entry->num_drafts; j++) entry->draft_states[j] = pop_slot(scheduler);
+    entry->states = &plan->states[i];
+    entry->states->num_snapshots = 0;
+    for (int32_t j = 0; j < entry->num_drafts; j++) entry->states->drafts[j] = pop_slot(scheduler);
     if (scheduler->pool->snapshots != NULL) plan_snapshots(scheduler, entry);
   }
 }
@@ -111,8 +114,9 @@ static void attach(scheduler_t *scheduler, sequence_t *seq, int32_t slot, int32_
 
 void states_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
-  for (int32_t i = 0; i < entry->num_snapshots; i++) {
-    const snapshot_place_t *place = &entry->snapshots[i];
+  const entry_states_t *states = entry->states;
+  for (int32_t i = 0; states != NULL && i < states->num_snapshots; i++) {
+    const snapshot_place_t *place = &states->snapshots[i];
     int32_t index = (entry->num_computed + place->behind) / scheduler->pool->block_size - 1;
     if (seq->num_published <= index) continue; /* rejected, or its block has a twin in progress */
     attach(scheduler, seq, place->slot, seq->blocks[index],
@@ -124,14 +128,15 @@ void states_pick(scheduler_t *scheduler, plan_entry_t *entry, int32_t num_tokens
   sequence_t *seq = entry->sequence;
   int32_t last = num_tokens - 1, slot = seq->state.slot;
   if (!scheduler->options.has_states || last >= entry->num_drafts) return;
-  seq->state.slot = entry->draft_states[last];
-  entry->draft_states[last] = slot;
+  seq->state.slot = entry->states->drafts[last];
+  entry->states->drafts[last] = slot;
 }
 
 void scheduler_settle(scheduler_t *scheduler, plan_entry_t *entry) {
   scheduler->drafts.num_in_flight -= entry->num_drafts;
-  if (!scheduler->options.has_states) return;
-  for (int32_t i = 0; i < entry->num_drafts; i++) push_slot(scheduler, entry->draft_states[i]);
-  for (int32_t i = 0; i < entry->num_snapshots; i++)
-    snapshots_give(scheduler->pool->snapshots, entry->snapshots[i].slot);
+  const entry_states_t *states = entry->states;
+  if (states == NULL) return;
+  for (int32_t i = 0; i < entry->num_drafts; i++) push_slot(scheduler, states->drafts[i]);
+  for (int32_t i = 0; i < states->num_snapshots; i++)
+    snapshots_give(scheduler->pool->snapshots, states->snapshots[i].slot);
 }

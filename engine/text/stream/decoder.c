@@ -142,6 +142,13 @@ static const uint8_t *decoder_input(const tokenizer_t *tokenizer, uint32_t id,
   return *ok ? token : NULL;
 }
 
+static bool is_ascii(const uint8_t *bytes, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    if (bytes[i] >= 0x80) return false;
+  }
+  return true;
+}
+
 int decoder_compile(tokenizer_t *tokenizer) {
   tokenizer->text_offset = calloc((size_t)tokenizer->num_ids + 1, sizeof *tokenizer->text_offset);
   tokenizer->flags = calloc((size_t)tokenizer->num_ids + 1, sizeof *tokenizer->flags);
@@ -159,6 +166,8 @@ int decoder_compile(tokenizer_t *tokenizer) {
            tokenizer->text.length <= DECODED_BYTES_MAX;
     tokenizer->text_offset[id + 1] = (uint32_t)tokenizer->text.length;
     tokenizer->flags[id] = fallback ? TOKEN_BYTE_FALLBACK : 0;
+    if (is_ascii(tokenizer->text.bytes + before, tokenizer->text.length - before))
+      tokenizer->flags[id] |= TOKEN_ASCII;
     if (tokenizer->text.length - before > tokenizer->longest_token)
       tokenizer->longest_token = tokenizer->text.length - before;
   }

@@ -38,7 +38,7 @@ typedef struct detokenizer {
 } detokenizer_t;
 
 typedef struct detokenized {
-  const char *text; /* points into `out` given to the call */
+  const char *text; /* points into `out` given to the call, or to the bytes of the token */
   size_t length;
   int stop_index; /* index of the stop string that completed, or -1 */
 } detokenized_t;

@@ -228,3 +228,21 @@ Test(sharing, a_repeated_prompt_is_cached_to_its_last_token_but_one) {
     finish_all(c);
   }
 }
+
+/* The conversation goes on: what was decoded is there to the last computed token, also in a block
+ * that is not full. */
+Test(sharing, an_answer_is_cached_to_its_last_token_but_one) {
+  for (int32_t tokens = 2; tokens < 40; tokens += 3) {
+    engine_options_t o = client_options(&ops_fake);
+    client_t *c = client_by_hand(&o);
+    const job_t *first = submit(c, 20, tokens, 1, 1, 0);
+    while (!first->num_done) engine_iterate(c->engine), client_drain(c);
+    job_t *next = client_job(c, 20 + tokens + 5, 3, 1);
+    memcpy(&next->prompt[20], first->output, (size_t)tokens * sizeof *first->output);
+    ASSERT_EQ(client_submit(c, next), 0);
+    while (!next->num_done) engine_iterate(c->engine), client_drain(c);
+    ASSERT_EQ_FOR(next->done.num_cached_tokens, 20 + tokens - 1, "%d tokens", tokens);
+    ASSERT_EQ(fake_violations(), 0);
+    finish_all(c);
+  }
+}
