@@ -17,6 +17,7 @@
 typedef struct tokenizer tokenizer_t;
 typedef struct tokenizer_scratch tokenizer_scratch_t; /* caches and work arrays of one thread */
 
+/* TOKEN_ASCII: all its bytes are below 0x80, or it has none. */
 enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4, TOKEN_ASCII = 8 };
 enum { TOKENIZER_WORD_MAX = 1 << 20 }; /* word_max of what clients send */
 
