@@ -392,7 +392,8 @@ int engine_iterate(engine_t *engine) {
   inferd_error_t error = {0};
   if (atomic_load(&engine->state) != ENGINE_FAILED) {
     int idle_ms = run_step(engine);
-    if (idle_ms == 0 || engine_send_idle(engine, &error) == 0) return idle_ms;
+    if (idle_ms == 0 || engine_send_idle(engine, &error) == 0)
+      return engine_idle_ms(engine, idle_ms);
     fail(engine, &error);
   }
   refuse_rest(engine, ERR_DEVICE_FAILED);

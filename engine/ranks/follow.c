@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Rank 0 sends a sign of life so often, and four times in the limit of the others. */
 static const uint64_t IDLE_PACKET_NS = 500000000;
 
 static int refuse(const engine_t *engine, const char *param, const char *what,
@@ -98,9 +99,20 @@ void engine_send_step(engine_t *engine, const batch_t *batch) {
   engine->packets.sent_ns = clock_now_ns();
 }
 
+static uint64_t idle_packet_ns(const engine_t *engine) {
+  const uint64_t limit_ns = engine->packets.comm->limit_ns;
+  return limit_ns > 0 ? MIN(limit_ns / 4, IDLE_PACKET_NS) : IDLE_PACKET_NS;
+}
+
+int engine_idle_ms(const engine_t *engine, int idle_ms) {
+  if (engine->packets.comm == NULL) return idle_ms;
+  return MIN(idle_ms, MAX((int)(idle_packet_ns(engine) / 1000000), 1));
+}
+
 int engine_send_idle(engine_t *engine, inferd_error_t *error) {
   const uint64_t now_ns = clock_now_ns();
-  if (engine->packets.comm == NULL || now_ns - engine->packets.sent_ns < IDLE_PACKET_NS) return 0;
+  if (engine->packets.comm == NULL || now_ns - engine->packets.sent_ns < idle_packet_ns(engine))
+    return 0;
   engine->packets.sent_ns = now_ns;
   int code = packets_send(&engine->packets, PACKET_IDLE, NULL);
   if (code != 0) *error = engine->packets.comm->error;

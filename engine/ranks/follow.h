@@ -21,9 +21,11 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
 void engine_say_ranks(engine_t *engine);
 /* Another rank than 0: runs the batch of its packets. 0 or what `end` says. */
 int engine_follow_step(engine_t *engine, inferd_error_t *error);
-/* Rank 0, nothing without others: each launch; that it has none; that it ends. */
+/* Rank 0, nothing without others: each launch; that it has none; that it ends. Where it would rest
+ * for `idle_ms`, for how long it may. */
 void engine_send_step(engine_t *engine, const batch_t *batch);
 int engine_send_idle(engine_t *engine, inferd_error_t *error);
+int engine_idle_ms(const engine_t *engine, int idle_ms);
 void engine_send_stop(engine_t *engine);
 
 #endif
