@@ -6,6 +6,7 @@
  * early, too late or by somebody else, and a cache hit on foreign content are seen at once, whether
  * or not they would have changed a token. Results stay hidden until `end`, as on a real device.
  */
+#include "tests/sim/followers.h"
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS_MAX = 256, NOT_YET = INT32_MIN };
+enum { BUFFERS_MAX = 256, SELECTED_MAX = 256, NOT_YET = INT32_MIN };
 
 /* A result that waits for the `end` of its step. */
 typedef struct drawn {
@@ -38,6 +39,8 @@ typedef struct flying {
 
 struct device {
   bool is_drafter;    /* runs the draft model */
+  comm_t *comm;       /* other ranks; NULL = none */
+  bool follows;       /* of a rank that is not 0 */
   bool is_predicting; /* in a batch of the layer that predicts */
   uint64_t *shadow;   /* [slots] */
   uint64_t *written;  /* [slots] step that wrote it last */
@@ -80,11 +83,12 @@ static int no_memory(inferd_error_t *error) {
 }
 
 static int sim_open(const device_options_t *options, device_t **out, inferd_error_t *error) {
-  (void)options;
   *out = calloc(1, sizeof **out);
   if (!*out) return no_memory(error);
-  (*out)->is_drafter = device != NULL;
-  if (!device) device = *out;
+  (*out)->comm = options->comm;
+  (*out)->follows = options->comm != NULL && options->comm->rank > 0;
+  (*out)->is_drafter = !(*out)->follows && device != NULL;
+  if (!device && !(*out)->follows) device = *out;
   return 0;
 }
 
@@ -98,7 +102,7 @@ static void sim_close(device_t *d) {
     free(d->flying[i].drawn);
     free(d->flying[i].prefixes);
   }
-  if (!d->is_drafter) states_close();
+  if (!d->is_drafter && !d->follows) states_close();
   if (d == device) device = NULL;
   free(d);
 }
@@ -257,9 +261,10 @@ static void check_adapters(const batch_t *b) {
   int32_t adapted = 0;
   for (int32_t t = 0; t < b->num_tokens; t++) {
     const track_t *k = check_track(plan->entries[b->request_row[t]].sequence);
-    REQUIRE(b->adapters[t] == k->script->adapter, "I8: request %d: adapter %d, it must be %d",
-            k->index, b->adapters[t], k->script->adapter);
-    adapted += b->adapters[t] > 0;
+    const int32_t adapter = b->num_adapted > 0 ? b->adapters[t] : 0; /* 0: it is not read */
+    REQUIRE(adapter == k->script->adapter, "I8: request %d: adapter %d, it must be %d", k->index,
+            adapter, k->script->adapter);
+    adapted += adapter > 0;
   }
   REQUIRE(b->num_adapted == adapted, "%d tokens take an adapter, the batch says %d", adapted,
           b->num_adapted);
@@ -310,6 +315,10 @@ static void sim_begin(device_t *d, const batch_t *b) {
     return;
   }
   d->launched++;
+  if (d->follows) {
+    run_copies(d, b);
+    return;
+  }
   if (d->is_drafter) {
     begin_draft(d, b);
     return;
@@ -338,6 +347,85 @@ static void sim_begin(device_t *d, const batch_t *b) {
     read_row(d, b, r, entry->sequence, b->seq_lens[r] - entry->num_drafts); /* they may be wrong */
   }
 }
+
+/* A follower does with its own store what rank 0 has done in this step, which waits for it, unless
+ * it is lost. */
+static void run_follower(device_t *d, const batch_t *b) {
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  const flying_t *f = &device->flying[device->launched % 2];
+  REQUIRE(d->launched == device->launched && b->num_reqs == f->num_rows &&
+              b->num_tokens == f->num_tokens,
+          "rank %d runs step %llu, %d rows, %d tokens; rank 0 step %llu, %d rows, %d tokens",
+          d->comm->rank, (unsigned long long)d->launched, b->num_reqs, b->num_tokens,
+          (unsigned long long)device->launched, f->num_rows, f->num_tokens);
+  for (int32_t r = 0; r < b->num_reqs; r++) store_row(d, b, r, f->rows[r]);
+  check_adapters(b);
+  for (int32_t r = 0; r < b->num_reqs; r++) {
+    const plan_entry_t *entry = &plan->entries[r];
+    read_row(d, b, r, entry->sequence, b->seq_lens[r] - entry->num_drafts);
+  }
+}
+
+/* Each rank says how many rows of a table it has. */
+static void sim_rank_embed(device_t *d, act_t *out, const weight_t *table, float scale,
+                           const int32_t *cuts) {
+  (void)out, (void)table, (void)scale;
+  int32_t rows[SIM_RANKS_MAX] = {0};
+  size_t bytes[SIM_RANKS_MAX + 1];
+  for (int32_t r = 0; r <= d->comm->size; r++) bytes[r] = (size_t)r * sizeof *rows;
+  rows[d->comm->rank] = cuts[d->comm->rank + 1] - cuts[d->comm->rank];
+  if (comm_gather(d->comm, rows, bytes, -1) != 0) return;
+  for (int32_t r = 0; r < d->comm->size; r++)
+    REQUIRE(rows[r] == cuts[r + 1] - cuts[r], "rank %d has %d rows", r, rows[r]);
+  if (d->follows && !sim.lost) run_follower(d, d->batch);
+}
+
+static void sim_rank_gather(device_t *d, act_t *out, const act_t *own, const act_t *residual,
+                            const int32_t *cuts, int32_t rows) {
+  (void)out, (void)own, (void)residual, (void)rows;
+  uint8_t columns[SIM_VOCAB];
+  size_t bytes[SIM_RANKS_MAX + 1];
+  const int32_t rank = d->comm->rank, width = cuts[d->comm->size];
+  REQUIRE(width <= SIM_VOCAB, "%d columns", width);
+  for (int32_t r = 0; r <= d->comm->size; r++) bytes[r] = (size_t)cuts[r];
+  memset(columns, 255, sizeof columns);
+  memset(columns + cuts[rank], rank, (size_t)(cuts[rank + 1] - cuts[rank]));
+  if (comm_gather(d->comm, columns, bytes, -1) != 0) return;
+  for (int32_t r = 0; r < d->comm->size; r++)
+    REQUIRE(cuts[r] == cuts[r + 1] || (columns[cuts[r]] == r && columns[cuts[r + 1] - 1] == r),
+            "rank %d gets no columns of rank %d", rank, r);
+}
+
+static void sim_rank_reduce(device_t *d, act_t *out, act_t *sums, const act_t *residual,
+                            int32_t width, int32_t rows) {
+  (void)out, (void)sums, (void)residual, (void)width, (void)rows;
+  float count = 1;
+  if (comm_reduce(d->comm, &count, 1) == 0)
+    REQUIRE(count == (float)d->comm->size, "the sum of %d ranks is %f", d->comm->size, count);
+}
+
+/* Rank 0 gets of every rank what it has behind the selected rows. */
+static void sim_rank_logits(device_t *d, const int32_t *cuts, int32_t rows) {
+  (void)cuts;
+  static uint64_t hashes[SIM_RANKS_MAX][SIM_RANKS_MAX * SELECTED_MAX];
+  const batch_t *b = d->batch;
+  size_t bytes[SIM_RANKS_MAX + 1];
+  uint64_t *all = hashes[d->comm->rank], *own = all + d->comm->rank * rows;
+  REQUIRE(rows <= SELECTED_MAX, "%d selected rows", rows);
+  for (int32_t r = 0; r <= d->comm->size; r++) bytes[r] = (size_t)(r * rows) * sizeof *all;
+  for (int32_t i = 0; i < rows; i++)
+    own[i] = d->shadow[b->slot_mapping[b->selected_token_indices[d->logits_first + i]]];
+  if (comm_gather(d->comm, all, bytes, 0) != 0 || d->follows) return;
+  for (int32_t i = 0; i < d->comm->size * rows; i++)
+    REQUIRE(all[i] == own[i % rows], "rank %d has another text behind selected row %d", i / rows,
+            d->logits_first + i % rows);
+}
+
+static const rank_ops_t sim_rank_ops = {.panel_rows = 1,
+                                        .gather = sim_rank_gather,
+                                        .reduce = sim_rank_reduce,
+                                        .embed = sim_rank_embed,
+                                        .logits = sim_rank_logits};
 
 static void sim_logits(device_t *d, const act_t *hidden, const weight_t *head, const vector_t *bias,
                        float softcap, int32_t first, int32_t rows) {
@@ -497,7 +585,16 @@ static uint64_t vary(const scenario_t *c, uint64_t step, uint64_t ns) {
   return bits % 2 ? ns * times : ns / times;
 }
 
+static int end_follower(device_t *d, inferd_error_t *error) {
+  d->ended++;
+  if (d->comm->error.code != 0) *error = d->comm->error;
+  if (d->comm->error.code == 0 && followers_breaks(d->comm))
+    error_set(error, ERR_DEVICE_FAILED, NULL, "the device of rank %d breaks", d->comm->rank);
+  return error->code;
+}
+
 static int sim_end(device_t *d, inferd_error_t *error) {
+  if (d->follows) return end_follower(d, error);
   if (d->is_drafter) return end_draft(d, error);
   if (d->is_predicting) return 0;
   static const scenario_t none;
@@ -506,12 +603,18 @@ static int sim_end(device_t *d, inferd_error_t *error) {
   REQUIRE(d->ended < d->launched, "a step is ended that was not launched");
   flying_t *f = &d->flying[++d->ended % 2];
   sim.now_ns += vary(c, d->ended, c->step_ns + c->token_ns * (uint64_t)f->num_tokens);
+  if (d->comm != NULL && d->comm->error.code != 0) {
+    sim.steps++;
+    *error = d->comm->error;
+    return ERR_DEVICE_FAILED;
+  }
   if (f->hidden != NULL) end_rows(f);
   for (int32_t i = 0; i < f->num_drawn; i++) copy_result(f->drawn[i].result, &f->drawn[i].value);
   for (int32_t r = 0; r < f->num_rows; r++) f->rows[r]->was_landed = true;
   sim.steps++;
   sim.tokens += (uint64_t)f->num_tokens;
-  if (c->lose_device_at == 0 || d->ended < (uint64_t)c->lose_device_at) return 0;
+  const bool breaks = d->comm != NULL && followers_breaks(d->comm);
+  if (!breaks && (c->lose_device_at == 0 || d->ended < (uint64_t)c->lose_device_at)) return 0;
   sim.lost = true;
   return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated device was told to fail");
 }
@@ -528,6 +631,7 @@ ops_t ops_sim = {
     .name = "simulated",
     .pipeline_depth = 1,
     .kv_groups = true,
+    .ranks = &sim_rank_ops,
     .swap = &sim_swap_ops,
     .state = &sim_state_ops,
     .per_layer = &no_per_layer,

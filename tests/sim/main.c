@@ -1,6 +1,7 @@
 /* main.c: the simulator's program: runs seeds, and makes a failing one small.
  *
  *   sim [--seed FIRST] [--steps N] [--verbose] [--no-shrink]   seeds FIRST, FIRST + 1, ...
+ *   sim --with F,F ...                                         all seeds have these features
  *   sim --seed S --replay [--remove F,F] [--drop 1,4-9]        one seed, smaller by these
  *   sim --torture                                              every call fails once
  *   sim --soak REQUESTS                                        many requests, cancels, no leak
@@ -10,7 +11,7 @@
  * parent then names the seed, shrinks it (takes features and requests away while it still fails),
  * and prints the command that shows the smallest form. Exit status 1 when anything failed.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/followers.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -34,6 +35,7 @@ enum { PAGES_FROM_BYTES = 256 << 10 };
 /* What the child tells its parent, also when it dies. */
 typedef struct report {
   uint64_t seed, seeds, steps, reads;
+  followers_count_t ranks;
   char message[512];
 } report_t;
 
@@ -57,6 +59,7 @@ static void run_seed(uint64_t seed) {
   scenario_make(&scenario, seed);
   report->steps += sim_run(&scenario);
   report->reads = device_reads();
+  report->ranks = *followers_count();
   report->seeds++;
 }
 
@@ -122,15 +125,19 @@ static void shrink_features(uint64_t seed, int *runs) {
   }
 }
 
-static void print_command(uint64_t seed) {
-  printf("  replay: sim --seed %" PRIu64 " --replay", seed);
-  const char *separator = " --remove ";
+static void print_set(const char *separator, uint64_t features) {
   for (int f = 0; f < SIM_FEATURE_COUNT; f++) {
-    if (!(scenario.removed >> f & 1)) continue;
+    if (!(features >> f & 1)) continue;
     printf("%s%s", separator, scenario_feature_name(f));
     separator = ",";
   }
-  separator = " --drop ";
+}
+
+static void print_command(uint64_t seed) {
+  printf("  replay: sim --seed %" PRIu64 " --replay", seed);
+  print_set(" --with ", scenario.forced);
+  print_set(" --remove ", scenario.removed);
+  const char *separator = " --drop ";
   for (int i = 0; i < scenario.count; i++) {
     int end = i;
     while (end < scenario.count && scenario.dropped[end]) end++;
@@ -173,14 +180,15 @@ static void run_range(void *context) {
   while (report->steps < range->steps) run_seed(range->first + report->seeds);
 }
 
-static int parse_remove(char *list) {
+/* Adds the features of the list to a set. */
+static int parse_features(char *list, uint64_t *features) {
   for (char *name = strtok(list, ","); name; name = strtok(NULL, ",")) {
     int feature = scenario_feature(name);
     if (feature < 0) {
       fprintf(stderr, "sim: there is no feature \"%s\"\n", name);
       return 2;
     }
-    scenario.removed |= UINT64_C(1) << feature;
+    *features |= UINT64_C(1) << feature;
   }
   return 0;
 }
@@ -221,6 +229,9 @@ static int run_all(range_t range, bool verbose, bool shrinks) {
            " slots verified, no promise broken; %.1f s of a core, %.0f steps/s\n",
            report->seeds, range.first, report->steps, report->reads, seconds,
            (double)report->steps / seconds);
+    if (report->ranks.runs > 0)
+      printf("sim: several ranks %" PRIu64 " times, %" PRIu64 " of them failed and started again\n",
+             report->ranks.runs - report->ranks.restarts, report->ranks.restarts);
     return 0;
   }
   uint64_t seed = report->seed;
@@ -255,17 +266,12 @@ static void keep_tables_off_heap(void) {
 
 int main(int argc, char **argv) {
   static const struct option options[] = {
-      {"seed", required_argument, NULL, 's'},
-      {"steps", required_argument, NULL, 'n'},
-      {"replay", no_argument, NULL, 'r'},
-      {"remove", required_argument, NULL, 'f'},
-      {"drop", required_argument, NULL, 'd'},
-      {"verbose", no_argument, NULL, 'v'},
-      {"no-shrink", no_argument, NULL, 'w'},
-      {"torture", no_argument, NULL, 't'},
-      {"soak", required_argument, NULL, 'k'},
-      {"overload", no_argument, NULL, 'o'},
-      {NULL, 0, NULL, 0},
+      {"seed", required_argument, NULL, 's'}, {"steps", required_argument, NULL, 'n'},
+      {"replay", no_argument, NULL, 'r'},     {"remove", required_argument, NULL, 'f'},
+      {"with", required_argument, NULL, 'm'}, {"drop", required_argument, NULL, 'd'},
+      {"verbose", no_argument, NULL, 'v'},    {"no-shrink", no_argument, NULL, 'w'},
+      {"torture", no_argument, NULL, 't'},    {"soak", required_argument, NULL, 'k'},
+      {"overload", no_argument, NULL, 'o'},   {NULL, 0, NULL, 0},
   };
   keep_tables_off_heap();
   range_t range = {.first = 1, .steps = 1000000};
@@ -280,7 +286,8 @@ int main(int argc, char **argv) {
     if (option == 'w') shrinks = false;
     if (option == 't' || option == 'k' || option == 'o') other.mode = option;
     if (option == 'k') other.count = strtoull(optarg, NULL, 10);
-    if (option == 'f' && parse_remove(optarg)) return 2;
+    if (option == 'f' && parse_features(optarg, &scenario.removed)) return 2;
+    if (option == 'm' && parse_features(optarg, &scenario.forced)) return 2;
     if (option == 'd' && parse_drop(optarg)) return 2;
   }
   report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -4,6 +4,7 @@
  * submits what is due, cancels what has to go, and drains events, each of which is compared with
  * what the oracle says. The clock stands still but for the device's steps and for idle times.
  */
+#include "tests/sim/followers.h"
 #include "tests/sim/kv_listener.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
@@ -488,7 +489,8 @@ static void cancel(int first, int end) {
 
 /* ---- the run ---- */
 
-static void start(scenario_t *c) {
+/* False when a rank fails while the ranks start. */
+static bool start(scenario_t *c) {
   inferd_error_t error = {0};
   memset(&sim, 0, sizeof sim);
   sim.scenario = c;
@@ -506,10 +508,12 @@ static void start(scenario_t *c) {
   ops_sim.bounds_admission = scenario_has(c, SIM_SEATS);
   c->options.ops = &ops_sim;
   c->options.kv_events = kv_listener_begin();
+  followers_begin(c);
   int code = engine_new(&c->options, &sim.engine, &error);
   REQUIRE(code == 0, "the engine refuses its options: %s", error.message);
   engine_load(sim.engine);
   if (engine_state(sim.engine) == ENGINE_FAILED) engine_failure(sim.engine, &error);
+  if (engine_state(sim.engine) == ENGINE_FAILED && followers_failed_start()) return false;
   REQUIRE(engine_state(sim.engine) == ENGINE_READY, "the engine does not start: %s", error.message);
   if (c->awaited_one_in > 0) sim.engine->awaited_one_in = c->awaited_one_in;
   REQUIRE((c->window > 0) == (sim.engine->pool->num_sides > 0), "the window frees no blocks");
@@ -521,6 +525,7 @@ static void start(scenario_t *c) {
   language_load(engine_grammar_vocabulary(sim.engine));
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();
+  return true;
 }
 
 static uint64_t turns_max(const scenario_t *c) {
@@ -534,10 +539,12 @@ static uint64_t turns_max(const scenario_t *c) {
 /* One iteration of the engine, checked. Returns for how long it would sleep. */
 static int iterate(void) {
   sim.iteration++;
-  uint64_t heap = alloc_calls();
+  uint64_t heap = alloc_calls() - followers_heap_calls();
   int idle_ms = engine_iterate(sim.engine);
-  REQUIRE(alloc_calls() == heap, "I7: the engine thread has used the heap");
+  REQUIRE(alloc_calls() - followers_heap_calls() == heap,
+          "I7: the engine thread has used the heap");
   check_iteration();
+  followers_check();
   kv_listener_check(sim.engine, false);
   return idle_ms;
 }
@@ -547,7 +554,9 @@ static bool pass_time(const scenario_t *c, int index, int idle_ms) {
   uint64_t until = sim.now_ns + (uint64_t)idle_ms * 1000000u;
   if (sim.num_live == 0 && index == c->count) return false;
   uint64_t due = index < c->count ? 1000000000u + c->scripts[index].due_ns : until;
-  if (due > sim.now_ns && (due < until || sim.num_live == 0)) until = due;
+  const bool skips =
+      sim.num_live == 0 && !scenario_has(c, SIM_RANKS); /* ranks want signs of life */
+  if (due > sim.now_ns && (due < until || skips)) until = due;
   sim.now_ns = until;
   return true;
 }
@@ -569,10 +578,15 @@ static void end(void) {
   kv_listener_check(sim.engine, true);
   check_idle();
   if (scenario_has(sim.scenario, SIM_API)) web_stop();
+}
+
+/* The process of rank 0 ends, and so do the others. True when a rank has failed. */
+static bool finish(void) {
   engine_destroy(sim.engine);
   sim.engine = NULL;
   kv_listener_end();
   sim.scenario->options.kv_events = NULL;
+  return followers_end();
 }
 
 /* Requests that are due by now. */
@@ -597,10 +611,7 @@ static bool stops_now(const scenario_t *c) {
   return false;
 }
 
-uint64_t sim_run(scenario_t *c) {
-  static bool warm; /* the first run leaves the tracks and the tokenizer behind */
-  int64_t heap = alloc_live();
-  start(c);
+static void play(const scenario_t *c) {
   uint64_t limit = turns_max(c);
   int index = 0, oldest = 0;
   bool api = scenario_has(c, SIM_API);
@@ -616,10 +627,45 @@ uint64_t sim_run(scenario_t *c) {
     REQUIRE(sim.iteration < limit, "I3: no end after %llu iterations, %d requests live",
             (unsigned long long)sim.iteration, sim.num_live);
   }
-  end();
+}
+
+/* From a fresh engine to an empty one. True when a rank has failed. */
+static bool run_life(scenario_t *c) {
+  static bool warm; /* the first run leaves the tracks and the tokenizer behind */
+  int64_t heap = alloc_live();
+  bool api = scenario_has(c, SIM_API);
+  if (start(c)) {
+    play(c);
+    end();
+  }
+  bool failed = finish();
   /* Libraries allocate for the API what is freed here; there the sanitizer counts. */
   REQUIRE(alloc_live() == heap || !warm || api, "I2: %lld heap blocks are left",
           (long long)(alloc_live() - heap));
   warm = true;
-  return sim.steps;
+  return failed;
+}
+
+/* When a rank has failed, all start again, and who got no answer asks again. */
+static void restart(scenario_t *c) {
+  bool dropped[SIM_REQUESTS_MAX];
+  const rank_fault_t fault = c->rank_fault;
+  memcpy(dropped, c->dropped, sizeof dropped);
+  for (int i = 0; i < c->count; i++) {
+    const track_t *k = &tracks[i];
+    const bool lost = k->refusal == ERR_ENGINE_FAILED || k->ended_by == ERR_DEVICE_FAILED;
+    c->dropped[i] = c->dropped[i] || (k->done && !lost);
+  }
+  c->rank_fault = RANK_IS_WELL;
+  (void)run_life(c);
+  c->rank_fault = fault;
+  memcpy(c->dropped, dropped, sizeof dropped);
+}
+
+uint64_t sim_run(scenario_t *c) {
+  const bool failed = run_life(c);
+  const uint64_t steps = sim.steps;
+  if (!failed) return steps;
+  restart(c);
+  return steps + sim.steps;
 }

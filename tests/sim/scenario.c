@@ -74,7 +74,7 @@ static void draw_features(scenario_t *c) {
   for (int f = 0; f < SIM_FEATURE_COUNT; f++) {
     if (between(&s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
   }
-  c->features &= ~c->removed;
+  c->features = (c->features | c->forced) & ~c->removed;
   /* What the engine refuses to such a model, or turns off. */
   static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP, SIM_FLOOR};
   static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR};
@@ -83,6 +83,9 @@ static void draw_features(scenario_t *c) {
   for (size_t i = 0; scenario_has(c, SIM_WINDOWS) && i < sizeof no_windows / sizeof *no_windows;
        i++)
     c->features &= ~(UINT64_C(1) << no_windows[i]);
+  static const int no_ranks[] = {SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR, SIM_STATES, SIM_MTP};
+  for (size_t i = 0; scenario_has(c, SIM_RANKS) && i < sizeof no_ranks / sizeof *no_ranks; i++)
+    c->features &= ~(UINT64_C(1) << no_ranks[i]);
   if (!scenario_has(c, SIM_CACHING)) c->features &= ~(UINT64_C(1) << SIM_FLOOR);
   static const int no_mtp[] = {SIM_STATES, SIM_WINDOWS, SIM_POOLS, SIM_DRAFT_MODEL, SIM_ADAPTERS};
   for (size_t i = 0; i < sizeof no_mtp / sizeof *no_mtp; i++) {
@@ -110,7 +113,8 @@ static void draw_window(scenario_t *c, source_t *s) {
   int32_t window = between(s, 1, WINDOW), context = (int32_t)o->max_model_len;
   bool by_heads = chance(s, 50);
   if (!scenario_has(c, SIM_WINDOWS) || context <= WINDOW) return;
-  by_heads = by_heads && context > WINDOW_MODELS[1].window && !scenario_has(c, SIM_ADAPTERS);
+  by_heads = by_heads && context > WINDOW_MODELS[1].window && !scenario_has(c, SIM_ADAPTERS) &&
+             !scenario_has(c, SIM_RANKS);
   int32_t tokens = MIN(o->max_num_batched_tokens, context) * c->pipeline_depth;
   o->model_dir = WINDOW_MODELS[by_heads].dir;
   o->num_blocks += WINDOW_MODELS[by_heads].groups *
@@ -161,7 +165,7 @@ static void draw_engine(scenario_t *c) {
   o->max_queue_time_s = scenario_has(c, SIM_QUEUE_TIME) ? wait_s : 0;
   c->step_ns = (uint64_t)between(&s, 1, 20000) * 1000;
   c->token_ns = (uint64_t)between(&s, 0, 200) * 1000;
-  c->pipeline_depth = scenario_has(c, SIM_ASYNC) ? 2 : 1;
+  c->pipeline_depth = scenario_has(c, SIM_ASYNC) && !scenario_has(c, SIM_RANKS) ? 2 : 1;
   int32_t lost = between(&s, 1, 300);
   c->lose_device_at = scenario_has(c, SIM_DEVICE_LOSS) ? lost : 0;
   o->fair_share = scenario_has(c, SIM_FAIR);
@@ -282,6 +286,32 @@ static void draw_pace(scenario_t *c) {
   c->options.max_step_ms = on ? step_ms : 0;
   c->client_step_ms = on && bounds_clients ? client_ms : 0;
   c->jitter = on && varies ? jitter : 1;
+}
+
+uint64_t scenario_longest_step_ns(const scenario_t *c) {
+  const uint64_t tokens = (uint64_t)c->options.max_num_batched_tokens;
+  return (uint64_t)MAX(c->jitter, 1) * (c->step_ns + c->token_ns * tokens);
+}
+
+/* Two to four ranks. A fault strikes while they start, or anywhere in some hundreds of steps. */
+static void draw_ranks(scenario_t *c) {
+  enum { CALLS_AT_START = 2 };
+  source_t s = source_of(c->seed, STREAM_ENGINE, 15);
+  const int32_t kind = between(&s, RANK_DIES, RANK_BREAKS), wide = 1 << between(&s, 0, 13);
+  const uint64_t limit_ms = (uint64_t)between(&s, 100, chance(&s, 50) ? 600 : 4000);
+  const int32_t lag_us = between(&s, 0, 400);
+  const bool fails = chance(&s, 60), has_limit = chance(&s, 80);
+  c->num_ranks = between(&s, 2, SIM_RANKS_MAX);
+  c->adds_ranks = chance(&s, 50);
+  c->ranks_tell = chance(&s, 60);
+  c->fault_rank = between(&s, 0, c->num_ranks - 1);
+  c->fault_call = between(&s, 0, wide);
+  c->rank_limit_ns = has_limit ? limit_ms * 1000000 + 2 * scenario_longest_step_ns(c) : 0;
+  c->rank_lag_ns = (uint64_t)lag_us * 1000;
+  c->rank_fault = fails ? (rank_fault_t)kind : RANK_IS_WELL;
+  if (c->rank_fault != RANK_HANGS && c->rank_fault != RANK_LAGS) return;
+  if (!has_limit) c->rank_fault = RANK_DIES; /* without a limit the others wait for it */
+  if (c->fault_call < CALLS_AT_START) c->fault_call = CALLS_AT_START; /* no limit holds before */
 }
 
 static void draw_load(scenario_t *c) {
@@ -495,6 +525,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_awaited(c);
   draw_pooling(c);
   draw_pace(c);
+  draw_ranks(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

@@ -4,14 +4,15 @@
  * a function of (seed, features, dropped): request i is the same whatever else the run contains, so
  * that a failing run can be made smaller by leaving out features and requests. One thread.
  *
- * A new feature of the engine enters here: a row in SIM_FEATURES, its fields in the structs below,
- * and the lines in scenario.c that draw them when the row is on.
+ * A new feature of the engine enters here: a row in SIM_FEATURES (features.h), its fields in the
+ * structs below, and the lines in scenario.c that draw them when the row is on.
  */
 #ifndef INFERD_TESTS_SIM_SCENARIO_H
 #define INFERD_TESTS_SIM_SCENARIO_H
 
 #include "engine/engine.h"
 #include "engine/quota.h"
+#include "tests/sim/features.h"
 
 enum {
   SIM_REQUESTS_MAX = 96,
@@ -25,68 +26,18 @@ enum {
   SIM_LANGUAGES = 16,  /* of constrained output: language.c */
   SIM_STREAMS_MAX = 4, /* sequences of one request */
   SIM_HOST_BLOCKS_MAX = 256,
-  SIM_SCORES_MAX = 4 /* alternatives per position that the simulator asks for */
+  SIM_SCORES_MAX = 4, /* alternatives per position that the simulator asks for */
+  SIM_RANKS_MAX = 4
 };
 
-/* X(name, chance that a seed has it in 1/16, what it does) */
-#define SIM_FEATURES(X)                                                                            \
-  X(CACHING, 12, "prefix caching is on")                                                           \
-  X(SHARED, 12, "prompts share documents")                                                         \
-  X(SALTS, 4, "requests come from several cache domains")                                          \
-  X(TIGHT, 10, "the pool holds little more than one context")                                      \
-  X(WHOLE, 3, "chunked prefill is off")                                                            \
-  X(THRESHOLD, 5, "a prompt's chunk per step is bounded")                                          \
-  X(WATERMARK, 5, "admission keeps blocks free")                                                   \
-  X(PRIORITY, 5, "requests have priorities")                                                       \
-  X(EOS, 10, "the model ends some sequences")                                                      \
-  X(STOP_IDS, 5, "requests have stop ids")                                                         \
-  X(STOPS, 6, "requests have stop strings")                                                        \
-  X(MIN_TOKENS, 5, "requests have min_tokens")                                                     \
-  X(BYTES, 6, "tokens are parts of UTF-8 characters")                                              \
-  X(SAMPLED, 6, "requests are drawn at random, with seeds")                                        \
-  X(LOGPROBS, 3, "requests want logprobs")                                                         \
-  X(SCORES, 4, "requests want prompt logprobs, or nothing but these")                              \
-  X(CANCELS, 9, "clients go away")                                                                 \
-  X(FAULTS, 4, "single requests fail in the engine")                                               \
-  X(NANS, 4, "the model returns NaN for single rows")                                              \
-  X(DEVICE_LOSS, 1, "the device is lost")                                                          \
-  X(QUEUE_LIMIT, 5, "the waiting queue is short")                                                  \
-  X(QUEUE_TIME, 4, "waiting has a deadline")                                                       \
-  X(ASYNC, 8, "two steps are in flight")                                                           \
-  X(DRAFTS, 5, "decodes draft tokens ahead")                                                       \
-  X(CHOICES, 6, "requests want several choices, or the best of several")                           \
-  X(API, 3, "requests come as JSON bodies through the API")                                        \
-  X(BURSTS, 6, "requests come in bursts")                                                          \
-  X(SLOW_LOOP, 4, "the loop thread is late")                                                       \
-  X(SHUTDOWN, 2, "the engine is stopped while requests run")                                       \
-  X(FAIR, 4, "tenants have fair shares")                                                           \
-  X(ADAPTERS, 4, "requests name low-rank adapters")                                                \
-  X(DRAFT_MODEL, 3, "a small model drafts tokens")                                                 \
-  X(GRAMMARS, 4, "requests have a constraint on their output")                                     \
-  X(BEAMS, 4, "requests search with beams")                                                        \
-  X(SWAP, 7, "preempted requests may go to the host")                                              \
-  X(PASSING, 11, "short prompts pass a long one that is in progress")                              \
-  X(TRACE, 6, "the engine traces what happens to requests")                                        \
-  X(HOSTILE, 4, "one tenant floods a short queue: bursts, cancels, prompts that do not fit")       \
-  X(QUOTAS, 5, "keys have limits of their own")                                                    \
-  X(SLICES, 8, "an admission takes few blocks a step")                                             \
-  X(PACE, 7, "steps, and what a client has in them, are bounded in time")                          \
-  X(AWAITED, 8, "steps overlap although tokens are awaited")                                       \
-  X(STATES, 5, "the model keeps a state per sequence")                                             \
-  X(SEATS, 6, "with PACE: admission stops before decodes alone take a step")                       \
-  X(SLO, 5, "short prompts go first, and first tokens have a deadline")                            \
-  X(WINDOWS, 6, "layers with a window free their blocks")                                          \
-  X(POOLS, 3, "prompts become vectors, and nothing is generated")                                  \
-  X(FLOOR, 7, "blocks that leave the prefix cache go to the host")                                 \
-  X(LONGEST, 8, "drafts are as long as they may be, whatever they cost")                           \
-  X(MTP, 4, "a layer of the model predicts tokens, and drafts them")
-
-typedef enum sim_feature {
-#define X(name, chance, text) SIM_##name,
-  SIM_FEATURES(X)
-#undef X
-      SIM_FEATURE_COUNT
-} sim_feature_t;
+/* What happens to one rank of several. */
+typedef enum rank_fault {
+  RANK_IS_WELL,
+  RANK_DIES,
+  RANK_HANGS, /* until it is killed */
+  RANK_LAGS,  /* once, for longer than the limit */
+  RANK_BREAKS /* its device fails at the end of a step */
+} rank_fault_t;
 
 /* One request as it will be made. */
 typedef struct script {
@@ -113,7 +64,8 @@ typedef struct script {
 
 typedef struct scenario {
   uint64_t seed;
-  uint64_t features, removed; /* bit sets of sim_feature_t; removed: shrinking took them away */
+  /* bit sets of sim_feature_t; forced: by the command line; removed: shrinking took them away */
+  uint64_t features, forced, removed;
   bool dropped[SIM_REQUESTS_MAX];
   engine_options_t options;
   uint64_t step_ns, token_ns; /* virtual duration of a step */
@@ -123,9 +75,14 @@ typedef struct scenario {
   int32_t lose_device_at, lose_drafter_at; /* step; 0 = never */
   int32_t awaited_one_in;                  /* SIM_AWAITED: of engine_t; 0 = as it is */
   int32_t slice_blocks, snapshot_blocks, floor_step_blocks; /* of the options; 0 = as it is */
-  int32_t window;                  /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
-  double swap_rate;                /* bytes per second */
-  quota_t quotas[SIM_TENANTS + 1]; /* SIM_QUOTAS: limits, by tenant */
+  int32_t window;              /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
+  double swap_rate;            /* bytes per second */
+  int32_t num_ranks;           /* SIM_RANKS */
+  bool adds_ranks, ranks_tell; /* fast; ranks hear at once when another one fails */
+  rank_fault_t rank_fault;
+  int32_t fault_rank, fault_call;      /* before that call of the rank's comm_t, from 0 */
+  uint64_t rank_limit_ns, rank_lag_ns; /* of a call, 0 = none; of a rank that lags a little */
+  quota_t quotas[SIM_TENANTS + 1];     /* SIM_QUOTAS: limits, by tenant */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */
@@ -136,10 +93,11 @@ typedef struct scenario {
   script_t scripts[SIM_REQUESTS_MAX];
 } scenario_t;
 
-/* Draws the scenario of a seed; `removed` and `dropped` are taken from *scenario. */
+/* Draws the scenario of a seed; `forced`, `removed` and `dropped` are taken from *scenario. */
 void scenario_make(scenario_t *scenario, uint64_t seed);
 /* Writes the prompt of request `index`. */
 void scenario_prompt(const scenario_t *scenario, int index, int32_t *ids);
+uint64_t scenario_longest_step_ns(const scenario_t *scenario);
 const char *scenario_feature_name(int feature); /* "caching" */
 int scenario_feature(const char *name);         /* -1 = none of that name */
 
