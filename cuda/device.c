@@ -18,6 +18,7 @@ static void cuda_close(device_t *device) {
   if (device == NULL) return;
   cudaSetDevice(device->index);
   if (device->stream != NULL) {
+    exchange_abort(device);
     cudaStreamSynchronize(device->stream);
     device_swap_release(device);
     graph_release(device);

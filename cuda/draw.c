@@ -5,6 +5,7 @@
  * beside its K and V. Next: engine/commit.c.
  */
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/device/order.h"
@@ -195,7 +196,7 @@ static void sort_row(device_t *device, const sample_row_t *row, int32_t index) {
               (int)cudaMemcpyAsync(logits, device->logits + (size_t)index * (size_t)vocab, bytes,
                                    cudaMemcpyDeviceToHost, device->stream),
               "logits");
-  device_note(device, (int)cudaStreamSynchronize(device->stream), "logits");
+  device_note(device, exchange_sync(device), "logits");
   if (device->fault != 0) return;
   change_logits(logits, vocab, row->allowed_mask);
   order_largest(logits, vocab, device->host_ids, device->host_ids + vocab);
@@ -215,7 +216,7 @@ static void finish_sorted(device_t *device, const sample_row_t *row, int32_t ind
               (int)cudaMemcpyAsync(result, &device->results[index], sizeof *result,
                                    cudaMemcpyDeviceToHost, device->stream),
               "results");
-  device_note(device, (int)cudaStreamSynchronize(device->stream), "results");
+  device_note(device, exchange_sync(device), "results");
   if (device->fault != 0) return;
   for (int32_t i = 0; i < count; i++) {
     token_logprob_t *top = &row->result->top[i];

@@ -101,7 +101,7 @@ void graph_choose(device_t *device, const batch_t *batch) {
 }
 
 void graph_begin_capture(device_t *device) {
-  device_note(device, (int)cudaStreamSynchronize(device->stream), "the step before a capture");
+  device_note(device, exchange_sync(device), "the step before a capture");
   device_note(device, (int)cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal),
               "the begin of a capture");
 }
@@ -123,12 +123,14 @@ void graph_end_capture(device_t *device) {
   if (device->fault != 0) return;
   made->rows = device->rows;
   made->is_adapted = device->batch->num_adapted > 0;
+  exchange_captured(device, device->num_graphs);
   device->num_graphs++;
 }
 
 void graph_launch(device_t *device) {
   if (device->is_launched || device->fault != 0) return;
   device->is_launched = true;
+  exchange_replayed(device, (int32_t)(device->graph - device->graphs));
   device_note(device,
               (int)cudaMemcpyAsync(device->packet, device->step->packet, device->packed,
                                    cudaMemcpyHostToDevice, device->stream),

@@ -189,14 +189,14 @@ void cuda_read_logits(device_t *device, float *out, int32_t rows) {
       device,
       (int)cudaMemcpyAsync(out, device->logits, bytes, cudaMemcpyDeviceToHost, device->stream),
       "read_logits");
-  device_note(device, (int)cudaStreamSynchronize(device->stream), "read_logits");
+  device_note(device, exchange_sync(device), "read_logits");
 }
 
 int cuda_end(device_t *device, inferd_error_t *error) {
   CHECK_LT(device->num_ended, device->num_begun);
   cuda_step_t *step = &device->steps[device->num_ended++ % STEPS_IN_FLIGHT_MAX];
   if (step == device->step) step_seal(device);
-  if (device->fault == 0) device_note(device, (int)cudaEventSynchronize(step->done), "the step");
+  if (device->fault == 0) device_note(device, exchange_wait(device, step->done), "the step");
   if (device->exchange != NULL && device->exchange->comm->error.code != 0) {
     if (error != NULL) *error = device->exchange->comm->error;
     return ERR_DEVICE_FAILED;

@@ -1,16 +1,23 @@
-/* exchange.c: chooses how ranks exchange, and the way through host memory.
+/* exchange.c: chooses how ranks exchange, waits for what they have launched, and has the way
+ * through host memory.
  *
  * Engine thread. The staged way waits for the stream, so it runs in no graph, and a rank does not
- * compute meanwhile: it is for devices without NCCL.
+ * compute meanwhile: it is for machines without NCCL.
  */
 #include "cuda/ranks/exchange.h"
 #include "cuda/operations.h"
+#include "cuda/ranks/nccl.h"
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/util.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 static const size_t PARTS_BYTES = 64 << 20; /* that are exchanged at once, unless a row has more */
+
+static const uint64_t LOOK_NS = 10000000; /* between looks at the other ranks */
+_Static_assert((int)EXCHANGE_GRAPHS_MAX == (int)GRAPHS_MAX, "counts of each graph");
 
 /* Bytes of all ranks' parts of the longest row. */
 static size_t row_bytes(const step_limits_t *limits) {
@@ -43,9 +50,14 @@ int exchange_open(device_t *device, inferd_error_t *error) {
   exchange->bytes = exchange_bytes(&device->limits);
   int code = device_take(device, (void **)&exchange->parts, exchange->bytes, what, error);
   if (!code)
-    code = device_take_pinned(device, (void **)&exchange->host, exchange->bytes, what, error);
-  if (!code) exchange->way = &exchange_staged;
-  return code;
+    code = device_take_heap(device, (void **)&exchange->nccl, sizeof *exchange->nccl, what, error);
+  if (code) return code;
+  if (nccl_open(device, exchange->why, sizeof exchange->why, &code, error)) {
+    exchange->way = &exchange_nccl;
+    return code;
+  }
+  exchange->way = &exchange_staged;
+  return device_take_pinned(device, (void **)&exchange->host, exchange->bytes, what, error);
 }
 
 void exchange_close(device_t *device) {
@@ -56,15 +68,92 @@ void exchange_close(device_t *device) {
 }
 
 void exchange_describe(const device_t *device, char *out, size_t size) {
-  snprintf(out, size, "exchange  through host memory and %s: without graphs",
-           device->exchange->comm->ops->name);
+  const rank_exchange_t *exchange = device->exchange;
+  char library[64];
+  if (exchange->way->describe != NULL) {
+    exchange->way->describe(device, library, sizeof library);
+    snprintf(out, size, "exchange  from GPU to GPU by %s", library);
+  } else {
+    snprintf(out, size, "exchange  through host memory, slower and without graphs: %s",
+             exchange->why);
+  }
+}
+
+/* ---- steps ---- */
+
+static void count(device_t *device, const size_t *cuts, int32_t root) {
+  rank_exchange_t *exchange = device->exchange;
+  comm_t *comm = exchange->comm;
+  const bool gets = root < 0 || root == comm->rank;
+  const size_t own = cuts[comm->rank + 1] - cuts[comm->rank];
+  const size_t bytes = gets ? cuts[comm->size] - own : 0;
+  if (device->mode == STEP_CAPTURE) {
+    exchange->captured.calls++;
+    exchange->captured.bytes += bytes;
+  } else if (exchange->way->in_graphs) { /* else comm_gather counts */
+    comm->num_calls++;
+    comm->num_bytes += bytes;
+  }
 }
 
 void exchange_gather(device_t *device, const void *own, const size_t *cuts, int32_t root) {
   rank_exchange_t *exchange = device->exchange;
   CHECK_LE(cuts[exchange->comm->size], exchange->bytes);
   if (!device_is_live(device)) return;
+  count(device, cuts, root);
   exchange->way->gather(device, exchange->parts, own, cuts, root);
+}
+
+void exchange_captured(device_t *device, int32_t graph) {
+  if (device->exchange == NULL) return;
+  device->exchange->of_graph[graph] = device->exchange->captured;
+  device->exchange->captured = (rank_counts_t){0};
+}
+
+void exchange_replayed(device_t *device, int32_t graph) {
+  if (device->exchange == NULL) return;
+  device->exchange->comm->num_calls += device->exchange->of_graph[graph].calls;
+  device->exchange->comm->num_bytes += device->exchange->of_graph[graph].bytes;
+}
+
+/* False when a rank has failed, or none answers for too long. */
+static bool all_live(device_t *device, uint64_t began_ns) {
+  comm_t *comm = device->exchange->comm;
+  if (device->exchange->way->check != NULL) device->exchange->way->check(device);
+  if (comm_check(comm) != 0) return false;
+  if (comm->limit_ns == 0 || clock_now_ns() - began_ns < comm->limit_ns) return true;
+  comm_abandon(comm, "a rank does not answer on the device");
+  return false;
+}
+
+int exchange_wait(device_t *device, cudaEvent_t done) {
+  if (device->exchange == NULL || !device->exchange->way->in_graphs)
+    return (int)cudaEventSynchronize(done);
+  const uint64_t began_ns = clock_now_ns();
+  uint64_t looked_ns = began_ns;
+  int status;
+  while ((status = (int)cudaEventQuery(done)) == cudaErrorNotReady) {
+    sched_yield();
+    if (clock_now_ns() - looked_ns < LOOK_NS) continue;
+    looked_ns = clock_now_ns();
+    if (all_live(device, began_ns)) continue;
+    device->exchange->way->abort(device);
+    return -1;
+  }
+  return status;
+}
+
+int exchange_sync(device_t *device) {
+  if (device->exchange == NULL || !device->exchange->way->in_graphs)
+    return (int)cudaStreamSynchronize(device->stream);
+  const int status = (int)cudaEventRecord(device->step->done, device->stream);
+  return status ? status : exchange_wait(device, device->step->done);
+}
+
+void exchange_abort(device_t *device) {
+  const rank_exchange_t *exchange = device->exchange;
+  if (exchange == NULL || exchange->way == NULL || exchange->way->abort == NULL) return;
+  if (exchange->comm->error.code != 0) exchange->way->abort(device);
 }
 
 /* ---- through host memory ---- */

@@ -10,19 +10,30 @@
 #include "engine/device/comm.h"
 #include "engine/device/step_limits.h"
 
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 
 struct device;
 
-/* A way for the bytes. */
+/* A way for the bytes. NULL = nothing to do. */
 typedef struct rank_way {
   bool in_graphs; /* the calls only launch, and may stand in a graph */
   /* As comm_gather of `data` in device memory, but this rank's bytes come from `own`, which may be
    * their place in `data`. */
   void (*gather)(struct device *device, uint8_t *data, const void *own, const size_t *cuts,
                  int32_t root);
+  void (*check)(struct device *device); /* makes the comm_t fail if launches have failed since */
+  void (*abort)(struct device *device); /* ends what is launched and waits for other ranks */
   void (*close)(struct device *device);
+  void (*describe)(const struct device *device, char *out, size_t size);
 } rank_way_t;
+
+enum { EXCHANGE_GRAPHS_MAX = 128, EXCHANGE_WHY_BYTES = 160 };
+
+/* Collectives, and the bytes that this rank gets by them. */
+typedef struct rank_counts {
+  uint64_t calls, bytes;
+} rank_counts_t;
 
 /* Of a device that has other ranks. */
 typedef struct exchange {
@@ -30,7 +41,10 @@ typedef struct exchange {
   const rank_way_t *way;
   uint8_t *parts; /* device, [bytes]: rows are exchanged as many at a time as fit */
   size_t bytes;
-  uint8_t *host; /* pinned, the same; NULL with NCCL */
+  uint8_t *host;                /* pinned, the same; NULL with NCCL */
+  struct nccl *nccl;            /* nccl.h */
+  char why[EXCHANGE_WHY_BYTES]; /* not NCCL */
+  rank_counts_t captured, of_graph[EXCHANGE_GRAPHS_MAX];
 } rank_exchange_t;
 
 extern const rank_way_t exchange_staged; /* through pinned host memory and the comm_t */
@@ -43,6 +57,16 @@ int exchange_open(struct device *device, inferd_error_t *error); /* nothing with
 void exchange_close(struct device *device);
 /* A line for the log. */
 void exchange_describe(const struct device *device, char *out, size_t size);
+/* Waits for an event of the stream, or until a rank fails: 0, a cudaError_t, or -1 with the reason
+ * in the comm_t. Only with ranks that exchange on the stream; others wait for the event alone. */
+int exchange_wait(struct device *device, cudaEvent_t done);
+/* The same for all that the stream has, in a step. */
+int exchange_sync(struct device *device);
+/* Before a close: what waits for ranks that have failed ends. */
+void exchange_abort(struct device *device);
+/* What a graph exchanges: noted when it is captured, counted at each replay. */
+void exchange_captured(struct device *device, int32_t graph);
+void exchange_replayed(struct device *device, int32_t graph);
 /* device->exchange->parts becomes the parts of all ranks, or of rank `root` alone. Step function.
  */
 void exchange_gather(struct device *device, const void *own, const size_t *cuts, int32_t root);

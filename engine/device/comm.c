@@ -37,6 +37,14 @@ int comm_reduce(comm_t *comm, float *values, size_t count) {
   return finish(comm, comm->ops->reduce(comm, values, count), 0); /* which counts its bytes */
 }
 
+int comm_check(comm_t *comm) {
+  if (comm->error.code != 0 || comm->ops->check == NULL) return comm->error.code;
+  if (comm->ops->check(comm) == 0) return 0;
+  comm->error.code = ERR_DEVICE_FAILED;
+  comm->ops->abandon(comm);
+  return ERR_DEVICE_FAILED;
+}
+
 void comm_abandon(comm_t *comm, const char *why) {
   if (comm->error.code != 0) return;
   error_set(&comm->error, ERR_DEVICE_FAILED, NULL, "rank %d of %d: %s", comm->rank, comm->size,

@@ -28,6 +28,8 @@ typedef struct comm_ops {
   /* As comm_reduce; adds to comm->num_bytes what this rank gets of others. */
   int (*reduce)(comm_t *comm, float *values, size_t count);
   int (*barrier)(comm_t *comm);
+  /* Whether a rank has failed or ended, without waiting; NULL = the calls alone find out. */
+  int (*check)(comm_t *comm);
   /* The other ranks hear that this one fails. */
   void (*abandon)(comm_t *comm);
   void (*close)(comm_t *comm);
@@ -50,6 +52,8 @@ int comm_barrier(comm_t *comm);
 /* values[i] = the sum over the ranks, added in their order: the same bits on each rank, in each run
  * and over each implementation. */
 int comm_reduce(comm_t *comm, float *values, size_t count);
+/* 0 as long as no rank is known to have failed. Waits for nobody, and is no collective. */
+int comm_check(comm_t *comm);
 /* Makes every later call of any rank fail, with this reason on this one. */
 void comm_abandon(comm_t *comm, const char *why);
 void comm_close(comm_t *comm);

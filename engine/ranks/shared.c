@@ -227,6 +227,15 @@ static int shared_reduce(comm_t *comm, float *values, size_t count) {
   return code;
 }
 
+static int shared_check(comm_t *comm) {
+  shared_t *shared = (shared_t *)comm;
+  const int32_t failed = atomic_load(&shared->region->failed);
+  if (failed != 0) return fail(shared, failed - 1, "has failed");
+  for (int32_t r = 0; r < comm->size; r++)
+    if (r != comm->rank && has_ended(shared, r)) return fail(shared, r, "has ended");
+  return 0;
+}
+
 static void shared_abandon(comm_t *comm) {
   shared_t *shared = (shared_t *)comm;
   int32_t none = 0;
@@ -246,6 +255,7 @@ static const comm_ops_t shared_ops = {.name = "shared memory",
                                       .broadcast = shared_broadcast,
                                       .reduce = shared_reduce,
                                       .barrier = shared_barrier,
+                                      .check = shared_check,
                                       .abandon = shared_abandon,
                                       .close = shared_close};
 

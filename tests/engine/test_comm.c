@@ -6,6 +6,7 @@
 #include "tests/expect.h"
 #include "tests/random.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,29 @@ static void *leave_early(void *context) {
     own->code = comm_barrier(own->comm);
   }
   return NULL;
+}
+
+static void *look(void *context) {
+  static _Atomic int looked;
+  member_t *own = context;
+  own->wrong += comm_check(own->comm) != 0;
+  looked++;
+  while (looked < 3) sched_yield();
+  if (own->comm->rank == 1) comm_abandon(own->comm, "of a test");
+  while (comm_check(own->comm) == 0) sched_yield();
+  return NULL;
+}
+
+Test(comm, a_look_finds_a_failure_without_a_call, .timeout = 60) {
+  static member_t members[3];
+  members_start(members, 3, look);
+  members_join(members, 3);
+  for (int32_t r = 0; r < 3; r++) {
+    ASSERT_EQ(members[r].wrong, 0);
+    const char *said = r == 1 ? "of a test" : "rank 1 has failed";
+    cr_assert(strstr(members[r].comm->error.message, said), "%s", members[r].comm->error.message);
+    comm_close(members[r].comm);
+  }
 }
 
 Test(comm, a_failure_of_one_rank_reaches_all, .timeout = 60) {

@@ -1,0 +1,173 @@
+/* nccl.c: ranks exchange by NCCL, from device to device.
+ *
+ * Engine thread. Calls launch on the device's stream, captured or not; nothing here waits, but
+ * nccl_open. The sums of NCCL are not used: their order depends on what the library chooses, while
+ * parts that are gathered are added in the order of the ranks. An error of the library makes the
+ * comm_t fail, so that all ranks hear of it; kernels that wait for a rank that has failed are ended
+ * by `abort`.
+ */
+#include "cuda/ranks/nccl.h"
+#include "cuda/operations.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static nccl_t *nccl_of(const device_t *device) {
+  return device->exchange->nccl;
+}
+
+/* The comm_t fails with the library's words. */
+static void note(device_t *device, ncclResult_t result, const char *where) {
+  char why[ERROR_MESSAGE_MAX];
+  if (result == ncclSuccess || device->fault != 0) return;
+  snprintf(why, sizeof why, "NCCL, %s: %s", where, nccl_of(device)->api.error_string(result));
+  comm_abandon(device->exchange->comm, why);
+  device_note(device, cudaErrorLaunchFailure, "an exchange of ranks");
+}
+
+/* To all where every rank has as much. */
+static bool are_equal(const comm_t *comm, const size_t *cuts) {
+  for (int32_t r = 0; r < comm->size; r++)
+    if (cuts[r + 1] - cuts[r] != cuts[1] - cuts[0]) return false;
+  return true;
+}
+
+/* Each rank's part to all, as broadcasts that run together. */
+static void spread_parts(device_t *device, uint8_t *data, const void *own, const size_t *cuts) {
+  const nccl_t *nccl = nccl_of(device);
+  const comm_t *comm = device->exchange->comm;
+  note(device, nccl->api.group_start(), "a group");
+  for (int32_t r = 0; r < comm->size; r++) {
+    const size_t bytes = cuts[r + 1] - cuts[r];
+    uint8_t *place = data + cuts[r];
+    if (bytes == 0) continue;
+    note(device,
+         nccl->api.broadcast(r == comm->rank ? own : place, place, bytes, ncclUint8, r, nccl->comm,
+                             device->stream),
+         "a broadcast");
+  }
+  note(device, nccl->api.group_end(), "a group");
+}
+
+/* Each rank's part to one of them. */
+static void send_parts(device_t *device, uint8_t *data, const void *own, const size_t *cuts,
+                       int32_t root) {
+  const nccl_t *nccl = nccl_of(device);
+  const comm_t *comm = device->exchange->comm;
+  const size_t bytes = cuts[comm->rank + 1] - cuts[comm->rank];
+  if (root == comm->rank && own != data + cuts[root] && bytes > 0)
+    device_note(device,
+                (int)cudaMemcpyAsync(data + cuts[root], own, bytes, cudaMemcpyDeviceToDevice,
+                                     device->stream),
+                "an exchange of ranks");
+  note(device, nccl->api.group_start(), "a group");
+  for (int32_t r = 0; r < comm->size && root == comm->rank; r++) {
+    if (r == root || cuts[r + 1] == cuts[r]) continue;
+    note(device,
+         nccl->api.receive(data + cuts[r], cuts[r + 1] - cuts[r], ncclUint8, r, nccl->comm,
+                           device->stream),
+         "a receive");
+  }
+  if (root != comm->rank && bytes > 0)
+    note(device, nccl->api.send(own, bytes, ncclUint8, root, nccl->comm, device->stream), "a send");
+  note(device, nccl->api.group_end(), "a group");
+}
+
+static void nccl_gather(device_t *device, uint8_t *data, const void *own, const size_t *cuts,
+                        int32_t root) {
+  const nccl_t *nccl = nccl_of(device);
+  const comm_t *comm = device->exchange->comm;
+  if (root >= 0)
+    send_parts(device, data, own, cuts, root);
+  else if (are_equal(comm, cuts))
+    note(device,
+         nccl->api.all_gather(own, data, cuts[1] - cuts[0], ncclUint8, nccl->comm, device->stream),
+         "a gather");
+  else
+    spread_parts(device, data, own, cuts);
+}
+
+/* An error that came up behind the launches. */
+static void nccl_check(device_t *device) {
+  const nccl_t *nccl = nccl_of(device);
+  ncclResult_t found = ncclSuccess;
+  if (nccl->comm == NULL) return;
+  note(device, nccl->api.async_error(nccl->comm, &found), "its state");
+  if (found != ncclInProgress) note(device, found, "its state");
+}
+
+static void nccl_abort(device_t *device) {
+  nccl_t *nccl = nccl_of(device);
+  if (nccl->comm != NULL) (void)nccl->api.abort(nccl->comm);
+  nccl->comm = NULL;
+}
+
+static void nccl_close(device_t *device) {
+  nccl_t *nccl = nccl_of(device);
+  if (nccl->comm != NULL) (void)nccl->api.destroy(nccl->comm);
+  nccl->comm = NULL;
+  nccl_library_close(&nccl->api);
+}
+
+static void nccl_describe(const device_t *device, char *out, size_t size) {
+  const int version = nccl_of(device)->version;
+  snprintf(out, size, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+const rank_way_t exchange_nccl = {.in_graphs = true,
+                                  .gather = nccl_gather,
+                                  .check = nccl_check,
+                                  .abort = nccl_abort,
+                                  .close = nccl_close,
+                                  .describe = nccl_describe};
+
+/* The first rank that lacks the library, -1 = none; a negative number below that is an error. */
+static int32_t who_lacks(comm_t *comm, bool own) {
+  enum { ERROR = -2 };
+  uint8_t has[RANKS_MAX] = {0};
+  size_t cuts[RANKS_MAX + 1];
+  for (int32_t r = 0; r <= comm->size; r++) cuts[r] = (size_t)r;
+  has[comm->rank] = own;
+  if (comm_gather(comm, has, cuts, -1) != 0) return ERROR;
+  for (int32_t r = 0; r < comm->size; r++)
+    if (!has[r]) return r;
+  return -1;
+}
+
+/* Rank 0 names the communicator. */
+static int join(device_t *device, inferd_error_t *error) {
+  nccl_t *nccl = nccl_of(device);
+  comm_t *comm = device->exchange->comm;
+  ncclUniqueId id;
+  memset(&id, 0, sizeof id);
+  ncclResult_t result = nccl->api.version(&nccl->version);
+  if (result == ncclSuccess && comm->rank == 0) result = nccl->api.unique_id(&id);
+  if (result == ncclSuccess && comm_broadcast(comm, &id, sizeof id, 0) != 0) {
+    *error = comm->error;
+    return comm->error.code;
+  }
+  if (result == ncclSuccess) result = nccl->api.init(&nccl->comm, comm->size, id, comm->rank);
+  if (result == ncclSuccess) return 0;
+  nccl->comm = NULL;
+  return error_set(error, ERR_DEVICE_FAILED, NULL,
+                   "NCCL does not start: %s; NCCL_DEBUG=INFO says more",
+                   nccl->api.error_string(result));
+}
+
+bool nccl_open(device_t *device, char *why, size_t why_size, int *code, inferd_error_t *error) {
+  comm_t *comm = device->exchange->comm;
+  nccl_t *nccl = nccl_of(device);
+  const bool own = nccl_library_open(&nccl->api, why, why_size);
+  const int32_t lacks = who_lacks(comm, own);
+  *code = 0;
+  if (lacks == -1) {
+    *code = join(device, error);
+    return true;
+  }
+  if (own) nccl_library_close(&nccl->api);
+  if (own && lacks >= 0) snprintf(why, why_size, "rank %d has no NCCL", lacks);
+  if (comm->error.code == 0) return false;
+  *error = comm->error;
+  *code = comm->error.code;
+  return true;
+}
