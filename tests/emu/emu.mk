@@ -78,6 +78,12 @@ $(EMU)/tests_host: $(call emu_objects,plain,$(EMU_HTEST_SRC)) $(call emu_host,pl
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--start-group $(EMU_ARCHIVES) -Wl,--end-group -lcriterion $(LIBS) -ldl
 
+# What stands in for libnccl.so.2; the program that opens it has the runtime.
+$(EMU)/nccl/libnccl.so.2: tests/emu/nccl/nccl_double.c tests/emu/nccl/nccl_excerpt.h cuda/ranks/nccl.h
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(EMU_CFLAGS_plain) -Itests/emu/include -fPIC -shared -o $@ $<
+
 # The GPU's benchmark, to try it: its figures mean nothing here.
 EMU_BENCH_SRC := $(wildcard cuda/dev/*.cu) cuda/blas_library.c
 $(EMU)/plain/gpu_bench: $(call emu_objects,plain,$(EMU_BENCH_SRC) $(EMU_ENGINE_SRC) $(EMU_KERNEL_SRC))
@@ -85,7 +91,7 @@ $(EMU)/plain/gpu_bench: $(call emu_objects,plain,$(EMU_BENCH_SRC) $(EMU_ENGINE_S
 	$(Q)$(CXX) -rdynamic -o $@ $^ -lpthread -lm -ldl
 
 .PHONY: emu emu-build emu-check-build
-emu-build: $(EMU)/plain/tests_emu $(EMU)/plain/tests_cuda $(EMU)/plain/inferd $(EMU)/tests_host $(EMU)/plain/gpu_bench
+emu-build: $(EMU)/nccl/libnccl.so.2 $(EMU)/plain/tests_emu $(EMU)/plain/tests_cuda $(EMU)/plain/inferd $(EMU)/tests_host $(EMU)/plain/gpu_bench
 emu-check-build: $(foreach f,asan check,$(EMU)/$(f)/tests_emu $(EMU)/$(f)/tests_cuda) $(EMU)/asan/inferd
 emu:
 	@$(SUBMAKE) emu-build emu-check-build

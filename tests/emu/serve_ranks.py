@@ -1,6 +1,7 @@
 """One model on several emulated GPUs, a process each: the bits of one GPU, and what is refused.
 
-Run by serve.py. On a machine with one real GPU there is nothing to run.
+Run by serve.py. They exchange by a double of NCCL (tests/emu/nccl), and without the library through
+host memory. On a machine with one real GPU there is nothing to run.
 """
 
 import json
@@ -28,31 +29,43 @@ FLAGS = ["--load-format", "dummy", "--seed", "11", "--max-num-seqs", "6",
          "--max-num-batched-tokens", "64"]
 
 
-def ranks(program, folder, size, *flags, **settings):
+def ranks(program, folder, size, *flags, nccl=True, **settings):
+    library = Path(program).resolve().parent.parent / "nccl"
+    assert (library / "libnccl.so.2").exists(), library
+    if not nccl:  # the machine may have the real one
+        library = Path(folder) / "none"
+        library.mkdir(exist_ok=True)
+        (library / "libnccl.so.2").write_text("no library")
     return Server(program, "cuda", *FLAGS, "--tensor-parallel-size", size, *flags, model=folder,
-                  **{"EMU_DEVICES": str(size), **settings})
+                  **{"EMU_DEVICES": str(size), "LD_LIBRARY_PATH": str(library), **settings})
 
 
-def answers(server):
-    """Of prompts in several steps, greedy and drawn; and what the server said."""
+def answers(server, says=""):
+    """Of prompts in several steps, greedy and drawn. `says` must stand in the log."""
     drawn = prompts(5, 70, seed=3)
     found = server.all([{"prompt": prompt, "max_tokens": 6, "logprobs": 3, "prompt_logprobs": 1,
                          "temperature": i % 3 / 2, "seed": i} for i, prompt in enumerate(drawn)])
     assert server.stop() == 0, server.text()
+    assert says in server.text(), server.text()
     return found
 
 
 def compare_ranks(program, config, sizes):
+    staged, direct = "exchange  through host memory", "exchange  from GPU to GPU by NCCL 2.28.9"
     with tempfile.TemporaryDirectory() as folder:
         model_folder(folder, config)
         alone = answers(Server(program, "cuda", *FLAGS, model=folder))
         for size in sizes:
             server = ranks(program, folder, size)
-            assert answers(server) == alone, f"{size} ranks: {server.text()}"
+            assert answers(server, direct) == alone, f"{size} ranks: {server.text()}"
             assert f"ranks     {size} over" in server.text(), server.text()
+        server = ranks(program, folder, sizes[0], nccl=False)
+        assert answers(server, staged) == alone, server.text()
+        assert "libnccl.so.2: file too short" in server.text(), server.text()
         fast = ["--tensor-parallel-mode", "fast"]
-        found = [answers(ranks(program, folder, sizes[-1], *fast, EMU_ORDER=order))
-                 for order in ("fwd", "rev")]
+        found = [answers(ranks(program, folder, sizes[-1], *fast, nccl=nccl, EMU_ORDER=order),
+                         direct if nccl else staged)
+                 for nccl, order in ((True, "fwd"), (False, "rev"))]
         assert found[0] == found[1], "the bits of sums are not those of the run before"
         check_near(alone, found[0])
 
@@ -123,5 +136,22 @@ def test_a_lost_rank_ends_the_server(program):
         return
     with tempfile.TemporaryDirectory() as folder:
         model_folder(folder, DENSE)
-        assert "rank 1 has ended" in lose_rank(program, folder, signal.SIGKILL)
-        assert "rank 1 does not answer" in lose_rank(program, folder, signal.SIGSTOP)
+        for nccl in (True, False):
+            text = lose_rank(program, folder, signal.SIGKILL, nccl=nccl)
+            assert "rank 1 has ended" in text or "a process exited" in text, text
+        text = lose_rank(program, folder, signal.SIGSTOP, nccl=False)
+        assert "rank 1 does not answer" in text, text
+        text = lose_rank(program, folder, signal.SIGSTOP, "--watchdog-interval", "1s")
+        assert "does not answer" in text or "a process exited" in text, text
+
+
+def test_what_nccl_refuses_is_said(program):
+    if REAL_GPU:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        for fault, said in (("ncclCommInitRank:1", "NCCL does not start: unhandled system error"),
+                            ("ncclAllGather:3", "NCCL, a gather: internal error")):
+            server = ranks(program, folder, 2, NCCL_DOUBLE_FAIL=fault)
+            assert server.process.wait(60) in (70, EXIT_DEVICE_LOST), server.text()
+            assert said in server.text(), server.text()
