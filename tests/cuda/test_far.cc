@@ -1,29 +1,7 @@
-/* test_far.cc: rows and blocks far beyond 2^32 bytes and 2^31 elements.
- *
- * The arrays are larger than what a test touches: the emulator maps them without memory behind, a
- * GPU needs 10 GB of its own for each test in turn.
+/* test_far.cc: blocks of the KV cache and rows of tables far beyond 2^32 bytes and 2^31 elements.
  */
 #include "tests/cuda/attention_rig.h"
-
-/* The emulator has 1 GB unless told otherwise before its first use. */
-static const int more_memory = setenv("EMU_MEMORY", "68719476736", 1);
-
-/* Device memory whose contents only the test's own writes decide. */
-struct far_memory {
-  uint8_t *p = nullptr;
-  explicit far_memory(size_t bytes) { MUST(cudaMalloc((void **)&p, bytes)); }
-  far_memory(const far_memory &) = delete;
-  ~far_memory() { cudaFree(p); }
-  void put(size_t at, const void *from, size_t bytes) {
-    MUST(cudaMemcpy(p + at, from, bytes, cudaMemcpyHostToDevice));
-  }
-  std::vector<uint8_t> get(size_t at, size_t bytes) const {
-    std::vector<uint8_t> values(bytes);
-    MUST(cudaDeviceSynchronize());
-    MUST(cudaMemcpy(values.data(), p + at, bytes, cudaMemcpyDeviceToHost));
-    return values;
-  }
-};
+#include "tests/cuda/far.h"
 
 enum { FAR_BLOCKS = 1200000 };
 static int32_t far_block(int32_t block) {

@@ -4,6 +4,8 @@
  * another (a cluster's or cooperative grid's blocks together). A fiber runs until it meets a
  * barrier, a collective of its warp, an mbarrier or a poll; the order of fibers, blocks and late
  * copies is chosen to be unkind (EMU_ORDER=fwd|rev|random, EMU_SEED=n, EMU_ASYNC=late|eager).
+ * EMU_BLOCKS=last runs only the blocks that stand last in the longest dimension of their grid: what
+ * lies beyond 2^31 elements is tested without all that comes before. It is read at each launch.
  * A fault of a kernel is reported with kernel, block, thread, file and line; then the process
  * aborts, or with EMU_ABORT=0 the launch fails. Functions without a note run inside a kernel only.
  */

@@ -5,6 +5,7 @@
  */
 #include "emu_check.h"
 #include "emu_wgmma.h"
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <stdarg.h>
@@ -340,6 +341,14 @@ static void group_run(unsigned first, unsigned count) {
     for (Fiber *f : engine.fibers) fiber_reset(f, fiber_entry);
 }
 
+/* EMU_BLOCKS=last: whether a block stands last in the longest dimension of its grid. */
+static bool is_last(unsigned number, const dim3 &grid) {
+  const unsigned longest = std::max(grid.x, std::max(grid.y, grid.z));
+  if (grid.x == longest) return number % grid.x == longest - 1;
+  if (grid.y == longest) return number / grid.x % grid.y == longest - 1;
+  return number / (grid.x * grid.y) == longest - 1;
+}
+
 bool run_grid(const Launch &launch) {
   static std::recursive_mutex lock;
   std::lock_guard<std::recursive_mutex> hold(lock);
@@ -348,6 +357,11 @@ bool run_grid(const Launch &launch) {
   const unsigned together = s.cooperative ? blocks : s.cluster ? s.cluster : 1;
   std::vector<unsigned> first(blocks / together);
   for (unsigned i = 0; i < first.size(); i++) first[i] = i * together;
+  const char *chosen = getenv("EMU_BLOCKS");
+  if (chosen && !strcmp(chosen, "last"))
+    first.erase(std::remove_if(first.begin(), first.end(),
+                               [&s](unsigned block) { return !is_last(block, s.grid); }),
+                first.end());
   for (unsigned i = (unsigned)first.size(); i > 1; i--) {
     if (settings.order == ORDER_RANDOM) std::swap(first[i - 1], first[random_below(i)]);
     if (settings.order == ORDER_REVERSE && i * 2 > first.size())

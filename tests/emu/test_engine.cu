@@ -25,6 +25,26 @@ TEST(every_thread_runs_once_with_its_indices) {
   check_that(right, "indices");
 }
 
+__global__ void mark_kernel(int *out) {
+  out[blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)] = 1;
+}
+
+/* Blocks of the marked grid, in the order x, y, z. */
+static std::vector<int> marked(dim3 grid) {
+  device_array<int> out(std::vector<int>(grid.x * grid.y * grid.z));
+  MUST(LAUNCH(mark_kernel, (grid), (1), 0, nullptr, out.p));
+  return out.get();
+}
+
+TEST(only_the_last_blocks_run_when_asked) {
+  setenv("EMU_BLOCKS", "last", 1);
+  check_that(marked(dim3(3, 2, 1)) == std::vector<int>({0, 0, 1, 0, 0, 1}), "of x");
+  check_that(marked(dim3(2, 3, 1)) == std::vector<int>({0, 0, 0, 0, 1, 1}), "of y");
+  check_that(marked(dim3(1, 2, 3)) == std::vector<int>({0, 0, 0, 0, 1, 1}), "of z");
+  unsetenv("EMU_BLOCKS");
+  check_that(marked(dim3(3, 1, 1)) == std::vector<int>({1, 1, 1}), "all");
+}
+
 /* Each round reads what the neighbour wrote in the last: any missing round shows. */
 __global__ void barrier_kernel(int *out, int rounds) {
   SHARED(cell, int[2][96]);
