@@ -48,13 +48,14 @@ def merged(rows):
             if "__half" not in name and CHOSEN.match(name)}
 
 
-def kernel_table(gpu, rows):
+def kernel_table(gpu, rows, wavefronts):
     lines = [f"## Kernels, {gpu}, code for {model.MACHINES[gpu]['target']}", "",
              "| kernel | registers | local bytes | blocks an SM | KB in flight | instructions a KB "
-             "| a product |", "|---|---|---|---|---|---|---|"]
+             "| a product | wavefronts |", "|---|---|---|---|---|---|---|---|"]
+    took = merged(wavefronts)
     for name, row in merged(rows).items():
         cells = [row["registers"], row["spilled"] or "-", row["blocks"], row.get("flight", "-"),
-                 row.get("per_kb", "-"), row.get("per_product", "-")]
+                 row.get("per_kb", "-"), row.get("per_product", "-"), took.get(name, "-")]
         lines.append(f"| `{name}` | " + " | ".join(map(str, cells)) + " |")
     return lines + [""]
 
@@ -92,6 +93,8 @@ estimate will stand beside its measurement.
 Instructions are those of one trip of a kernel's hot loop, a KB of weights or keys, or a product of
 the tensor cores. On an H100 about 280 a KB are as long as the bytes take; 64 KB in flight an SM are
 enough for its latency. `local bytes` are loads and stores of local memory in the code: spills.
+`wavefronts` are those of accesses to shared memory for one without a conflict of banks, counted
+when `make ptx` runs the first block of each test's launch from PTX (code for sm_90a).
 {missing}"""
 
 
@@ -118,5 +121,5 @@ def page(found, rows, _, data):
     head = HEAD.format(nvcc=data["nvcc"], missing=missing(rows))
     lines = [head] + changes(data) + step_table(found)
     for gpu, kernels in rows.items():
-        lines += kernel_table(gpu, kernels)
+        lines += kernel_table(gpu, kernels, data["wavefronts"])
     return "\n".join(lines).rstrip() + "\n"

@@ -27,7 +27,9 @@ struct Lane {
   size_t shared_bytes;     /* so many belong to the kernel */
   char *local;
   Launched *launch;
-  bool has_tried; /* to wait for an mbarrier: every other try ends too early */
+  bool has_tried;  /* to wait for an mbarrier: every other try ends too early */
+  uint32_t thread; /* in its block */
+  bool is_counted; /* its accesses to shared memory are (ptx_banks.h) */
 };
 typedef void Step(Lane &lane, const Instruction &i);
 

@@ -60,7 +60,9 @@ static void run_lane(void *launched) {
                0,
                memory.local.data(),
                &launch,
-               false};
+               false,
+               f->linear,
+               f->block.x + f->block.y + f->block.z == 0};
   set_specials(lane.words, f);
   for (const SymbolPlace &symbol : program.symbols) {
     const uint64_t value = value_of(symbol, lane);
@@ -107,10 +109,10 @@ static void list_memory(const Program &program, Launched *to) {
             [](const Reached &a, const Reached &b) { return a.begin < b.begin; });
 }
 
-bool run_program(const Program &program, const emu::Launch &launch, uint64_t *steps) {
+bool run_program(const Program &program, const emu::Launch &launch, Work *work) {
   Launched launched;
   launched.program = &program;
-  *steps = 0;
+  *work = {};
   if (!take_parameters(program, launch, &launched)) return false;
   list_memory(program, &launched);
   for (const Instruction &i : program.code) i.reached = {0, 0};
@@ -118,8 +120,10 @@ bool run_program(const Program &program, const emu::Launch &launch, uint64_t *st
   mine.run = run_lane;
   mine.argument = &launched;
   mine.argument_bytes = sizeof launched;
+  banks_begin();
   const bool good = emu::run_grid(mine);
-  *steps = launched.steps;
+  work->steps = launched.steps;
+  work->banks = banks_end();
   return good;
 }
 

@@ -2,11 +2,18 @@
 #ifndef TESTS_PTX_RUN_H
 #define TESTS_PTX_RUN_H
 
-#include "ptx_program.h"
+#include "ptx_banks.h"
 
 namespace ptx {
 
+/* What a launch took: instructions of all threads, wavefronts of block (0, 0, 0). */
+struct Work {
+  uint64_t steps;
+  BankCount banks;
+};
+
 /* Runs the PTX of a launch on the device memory as it is; false after a fault. */
-bool run_program(const Program &program, const emu::Launch &launch, uint64_t *steps);
+bool run_program(const Program &program, const emu::Launch &launch, Work *work);
+
 } // namespace ptx
 #endif

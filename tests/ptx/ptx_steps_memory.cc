@@ -3,6 +3,7 @@
  * Addresses of global, local and parameter memory are the host's; those of shared memory count from
  * the start of the block's. Every access must be aligned to its size and lie in one allocation.
  */
+#include "ptx_banks.h"
 #include "ptx_steps.h"
 #include <algorithm>
 
@@ -44,6 +45,7 @@ static char *in_shared(const Lane &lane, const Instruction &i, uint32_t place, s
   const uint32_t address = get<uint32_t>(lane, place) + (uint32_t)i.offset;
   if (address % size) fail_at(i, "misaligned address in shared memory");
   if (address >= lane.shared_bytes) fail_at(i, "an address beyond shared memory");
+  if (lane.is_counted) banks_note(i, lane.thread, address, (uint32_t)size);
   return lane.shared + address;
 }
 

@@ -5,6 +5,7 @@
  * order that PTX gives them. A form that no model has, such as another transposition of a product,
  * is a fault with its line.
  */
+#include "ptx_banks.h"
 #include "ptx_steps.h"
 
 namespace ptx {
@@ -65,9 +66,18 @@ static const char *shared_at(const Lane &lane, const Instruction &i, uint32_t pl
   return lane.shared + address;
 }
 
+/* The same, for 16 bytes of a lane that are counted. */
+static const char *row_at(const Lane &lane, const Instruction &i, uint32_t place) {
+  const char *p = shared_at(lane, i, place);
+  if (lane.is_counted) banks_note(i, lane.thread, (uint32_t)(p - lane.shared), 16);
+  return p;
+}
+
 template <int N, bool TRANSPOSED> static void load_matrix(Lane &lane, const Instruction &i) {
   uint32_t words[N];
-  emu::ldmatrix(words, N, TRANSPOSED, shared_at(lane, i, i.at[0]), site_of(i));
+  const bool names_a_row = lane.thread % 32 < 8 * N;
+  const char *row = names_a_row ? row_at(lane, i, i.at[0]) : shared_at(lane, i, i.at[0]);
+  emu::ldmatrix(words, N, TRANSPOSED, row, site_of(i));
   for (int n = 0; n < N; n++) put<uint32_t>(lane, i.list[n], words[n]);
 }
 
@@ -88,7 +98,7 @@ static void named_arrive(Lane &lane, const Instruction &i) {
 
 static void copy_16(Lane &lane, const Instruction &i) {
   demand(i.at[2] == 16, i, "cp.async of another size");
-  emu::cp_async(const_cast<char *>(shared_at(lane, i, i.at[0])),
+  emu::cp_async(const_cast<char *>(row_at(lane, i, i.at[0])),
                 reinterpret_cast<const void *>(get<uint64_t>(lane, i.at[1])),
                 get<int32_t>(lane, i.at[3]), site_of(i));
 }

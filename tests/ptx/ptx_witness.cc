@@ -201,14 +201,16 @@ static Difference compare(const Snapshot &expected) {
 /* ---- Launches ---- */
 
 static void log_line(const std::string &name, const emu::LaunchShape &shape, const char *state,
-                     uint64_t steps, const std::string &more) {
+                     const Work &work, const std::string &more) {
   static FILE *log = [] {
     const std::string path = setting("PTX_LOG", "");
     return path.empty() ? nullptr : fopen(path.c_str(), "a");
   }();
   if (!log) return;
-  fprintf(log, "%s\t%s\t%llu\t%s\t%u\t%zu\n", name.c_str(), state, (unsigned long long)steps,
-          more.c_str(), shape.block.x * shape.block.y * shape.block.z, shape.shared_bytes);
+  fprintf(log, "%s\t%s\t%llu\t%s\t%u\t%zu\t%llu\t%llu\n", name.c_str(), state,
+          (unsigned long long)work.steps, more.c_str(),
+          shape.block.x * shape.block.y * shape.block.z, shape.shared_bytes,
+          (unsigned long long)work.banks.wavefronts, (unsigned long long)work.banks.ideal);
   fflush(log);
 }
 
@@ -236,9 +238,9 @@ static bool compare_launch(const emu::Launch &launch, const Program &program) {
   if (!emu::run_grid(launch)) return false;
   const Snapshot expected = take_snapshot();
   put_back(before);
-  uint64_t steps;
-  const bool good = run_program(program, launch, &steps);
-  steps_taken()[program.name] += steps;
+  Work work;
+  const bool good = run_program(program, launch, &work);
+  steps_taken()[program.name] += work.steps;
   const Difference d = good ? compare(expected) : Difference();
   const char *why = why_close(program.name);
   const bool same = good && d.words == (why ? d.close : 0);
@@ -252,16 +254,16 @@ static bool compare_launch(const emu::Launch &launch, const Program &program) {
            : !same   ? "differs"
            : d.words ? "close"
                      : "bits",
-           steps, good ? text : emu::fault_text());
+           work, good ? text : emu::fault_text());
   check_that(same, "ptx of " + program.name + ": " + (good ? text : "a fault"));
   put_back(expected);
   return good;
 }
 
 static bool run_alone(const emu::Launch &launch, const Program &program) {
-  uint64_t steps;
-  const bool good = run_program(program, launch, &steps);
-  log_line(program.name, launch.shape, good ? "alone" : "fault", steps,
+  Work work;
+  const bool good = run_program(program, launch, &work);
+  log_line(program.name, launch.shape, good ? "alone" : "fault", work,
            good ? "" : emu::fault_text());
   return good;
 }
@@ -280,9 +282,9 @@ static bool run_twice(const emu::Launch &launch) {
     const bool small = is_small(launch.shape);
     if (is_alone) return run_alone(launch, *program);
     if (small && !has_had_enough(name)) return compare_launch(launch, *program);
-    log_line(name, launch.shape, small ? "enough" : "large", 0, "");
+    log_line(name, launch.shape, small ? "enough" : "large", {}, "");
   } catch (const Error &e) {
-    log_line(name, launch.shape, "unknown", 0, e.what());
+    log_line(name, launch.shape, "unknown", {}, e.what());
     check_that(false, std::string("ptx of ") + launch.shape.name + ": " + e.what());
   }
   return emu::run_grid(launch);

@@ -10,9 +10,10 @@ using namespace ptx;
 
 static const char *const registers =
     ".reg .pred %p<9>;\n.reg .b16 %rs<9>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n.reg .f32 %f<9>;\n"
-    ".reg .f64 %fd<9>;\n.shared .align 16 .b8 place[64];\n.local .align 8 .b8 own[16];\n";
+    ".reg .f64 %fd<9>;\n.shared .align 16 .b8 place[4096];\n.local .align 8 .b8 own[16];\n";
 
 static uint64_t *result_place;
+static Work last_work;
 
 static unsigned list_arguments(void *, emu::Argument *places) {
   places[0] = {&result_place, sizeof result_place};
@@ -37,8 +38,7 @@ static bool run_snippet(const std::string &body, unsigned threads, std::vector<u
                         0,
                         nullptr,
                         list_arguments};
-  uint64_t steps;
-  const bool good = run_program(*p, launch, &steps);
+  const bool good = run_program(*p, launch, &last_work);
   if (good) *results = out.get();
   delete p;
   return good;
@@ -52,6 +52,40 @@ static void expect(const std::string &body, uint64_t expected) {
   snprintf(text, sizeof text, " gives %llx, expected %llx", (unsigned long long)value,
            (unsigned long long)expected);
   check_that(value == expected, body + text);
+}
+
+/* 32 threads access shared memory `stride` bytes apart. */
+static void expect_wavefronts(const std::string &access, int stride, uint64_t expected,
+                              uint64_t ideal) {
+  std::vector<uint64_t> got;
+  const std::string body = "mov.u32 %r1, %tid.x; mul.lo.s32 %r1, %r1, " + std::to_string(stride) +
+                           "; mov.u32 %r2, place; add.s32 %r2, %r2, %r1; " + access;
+  if (!run_snippet(body, 32, &got)) return check_that(false, body + " runs");
+  check_that(last_work.banks.wavefronts == expected && last_work.banks.ideal == ideal,
+             access + " by " + std::to_string(stride) + ": " +
+                 std::to_string(last_work.banks.wavefronts) + " wavefronts, ideally " +
+                 std::to_string(last_work.banks.ideal));
+}
+
+TEST(ptx_banks) {
+  const std::string load = "ld.shared.u32 %r0, [%r2];", store = "st.shared.u64 [%r2], %rd0;";
+  const std::string vector = "ld.shared.v4.u32 {%r0, %r3, %r4, %r5}, [%r2];";
+  const std::string matrix = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0, %r3}, [%r2];";
+  expect_wavefronts(load, 0, 1, 1);
+  expect_wavefronts(load, 4, 1, 1);
+  expect_wavefronts(load, 8, 2, 1);
+  expect_wavefronts(load, 36, 1, 1);
+  expect_wavefronts(load, 124, 1, 1);
+  expect_wavefronts(load, 64, 16, 1);
+  expect_wavefronts(store, 8, 2, 2);
+  expect_wavefronts(store, 16, 4, 2);
+  expect_wavefronts(vector, 16, 4, 4);
+  expect_wavefronts(vector, 64, 16, 4);
+  expect_wavefronts(vector, 80, 4, 4);
+  expect_wavefronts(matrix, 16, 2, 2);
+  expect_wavefronts(matrix, 112, 2, 2);
+  expect_wavefronts(matrix, 32, 4, 2);
+  expect_wavefronts("setp.lt.s32 %p1, %r1, 96; @%p1 " + load, 12, 1, 1);
 }
 
 TEST(ptx_whole_numbers) {
@@ -199,7 +233,7 @@ TEST(ptx_faults_name_the_line) {
   expect_fault("ld.param.u64 %rd1, [k_0]; ld.global.u32 %r0, [%rd1+-64];", "in no allocation");
   expect_fault("ld.param.u64 %rd1, [k_0]; ld.global.u32 %r0, [%rd1+4096];", "in no allocation");
   expect_fault("ld.param.u64 %rd1, [k_0]; ld.global.v2.u32 {%r0, %r1}, [%rd1+4];", "misaligned");
-  expect_fault("ld.shared.u32 %r0, [place+4096];", "beyond shared memory");
+  expect_fault("ld.shared.u32 %r0, [place+8192];", "beyond shared memory");
   expect_fault("ld.shared.u64 %rd0, [place+4];", "misaligned");
   expect_fault("div.s32 %r0, %r0, 0;", "division by zero");
   expect_fault("shfl.sync.bfly.b32 %r1|%p1, %r0, 1, 15, -1;", "unknown clamp");
