@@ -2,24 +2,30 @@
  *
  * mpicc makes it, so the daemon needs no MPI: mpi_open.c opens it at run time. It uses no function
  * of the daemon. Calls are those of comm.h, from one thread at a time. Every collective is one that
- * does not block: this file tests whether it has ended, and gives up at the limit. What MPI itself
- * finds ends the process through its own handler, and mpirun ends the other ranks.
+ * does not block: this file tests whether it has ended, and gives up at the limit, or when a rank
+ * of this host has ended: mpirun notices that, too, and takes seconds to end the others. What MPI
+ * itself finds ends the process through its own handler, and mpirun ends the other ranks.
  */
 #include "engine/ranks/mpi/mpi_open.h"
 
 #include <limits.h>
 #include <mpi.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
   TESTS = 2000,
   YIELDS = 2000,
   PAUSE_NS = 50000,
+  LOOK_NS = 10000000,
   PIECE = 1 << 20,      /* values that are added up at a time */
   GATHER_VALUES = 16384 /* of all other ranks: fewer come whole, in one exchange instead of two */
 };
@@ -28,6 +34,8 @@ typedef struct ranks_of_mpi {
   comm_t comm; /* first */
   MPI_Comm world;
   float *sums; /* [2 PIECE]: values of two ranks, or a part of those of each; owned */
+  int num_others;
+  struct pollfd others[RANKS_MAX]; /* the processes of the other ranks of this host */
 } ranks_of_mpi_t;
 
 static uint64_t now_ns(void) {
@@ -43,21 +51,31 @@ static int fail(comm_t *comm, const char *what) {
   return ERR_DEVICE_FAILED;
 }
 
+/* In MPI_Finalize ranks wait for each other, so while others call none ends but by a failure. */
+static bool one_has_ended(ranks_of_mpi_t *ranks) {
+  return poll(ranks->others, (nfds_t)ranks->num_others, 0) > 0;
+}
+
 /* Waits for a collective: tests, then yields, then sleeps between the tests. */
 static int finish(comm_t *comm, int code, MPI_Request request) {
   const struct timespec pause = {.tv_nsec = PAUSE_NS};
   int done = 0;
   if (code != MPI_SUCCESS) return fail(comm, "MPI refuses a collective");
   for (int i = 0; i < TESTS && !done; i++) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-  for (int i = 0; i < YIELDS && !done; i++) {
-    sched_yield();
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-  }
   const uint64_t began_ns = done ? 0 : now_ns();
-  while (!done) {
-    if (comm->limit_ns > 0 && now_ns() - began_ns > comm->limit_ns)
+  uint64_t looked_ns = began_ns;
+  for (int i = 0; !done; i++) {
+    const uint64_t at_ns = now_ns();
+    if (comm->limit_ns > 0 && at_ns - began_ns > comm->limit_ns)
       return fail(comm, "a rank does not answer");
-    nanosleep(&pause, NULL);
+    if (at_ns - looked_ns > LOOK_NS) {
+      looked_ns = at_ns;
+      if (one_has_ended((ranks_of_mpi_t *)comm)) return fail(comm, "a rank has ended");
+    }
+    if (i < YIELDS)
+      sched_yield();
+    else
+      nanosleep(&pause, NULL);
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   }
   return 0;
@@ -170,6 +188,7 @@ static void mpi_close(comm_t *comm) {
     MPI_Comm_free(&ranks->world);
     MPI_Finalize();
   }
+  for (int i = 0; i < ranks->num_others; i++) close(ranks->others[i].fd);
   free(ranks->sums);
   free(ranks);
 }
@@ -181,6 +200,20 @@ static const comm_ops_t mpi_ops = {.name = "MPI",
                                    .barrier = mpi_barrier,
                                    .abandon = mpi_abandon,
                                    .close = mpi_close};
+
+/* The number of a process means something in its own namespace alone. */
+static void find_others(ranks_of_mpi_t *ranks, MPI_Comm host, int local_size) {
+  struct stat namespace = {0};
+  long own[2] = {getpid(), 0}, all[RANKS_MAX][2];
+  if (stat("/proc/self/ns/pid", &namespace) == 0) own[1] = (long)namespace.st_ino;
+  MPI_Allgather(own, 2, MPI_LONG, all, 2, MPI_LONG, host);
+  for (int r = 0; r < local_size; r++) {
+    if (all[r][0] == own[0] || all[r][1] != own[1]) continue;
+    const int process = (int)syscall(SYS_pidfd_open, (pid_t)all[r][0], 0);
+    if (process < 0) continue;
+    ranks->others[ranks->num_others++] = (struct pollfd){.fd = process, .events = POLLIN};
+  }
+}
 
 int inferd_mpi_open(comm_t **out, char *why, size_t capacity) {
   int has, size, rank, local_size;
@@ -195,15 +228,16 @@ int inferd_mpi_open(comm_t **out, char *why, size_t capacity) {
   MPI_Comm_dup(MPI_COMM_WORLD, &ranks->world);
   MPI_Comm_size(ranks->world, &size);
   MPI_Comm_rank(ranks->world, &rank);
-  MPI_Comm_split_type(ranks->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
-  MPI_Comm_size(host, &local_size);
-  MPI_Comm_free(&host);
   if (size > RANKS_MAX) {
     snprintf(why, capacity, "%d ranks; at most %d", size, RANKS_MAX);
     MPI_Finalize();
     free(ranks);
     return -1;
   }
+  MPI_Comm_split_type(ranks->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
+  MPI_Comm_size(host, &local_size);
+  find_others(ranks, host, local_size);
+  MPI_Comm_free(&host);
   ranks->sums = calloc(2, PIECE * sizeof *ranks->sums);
   if (ranks->sums == NULL) {
     snprintf(why, capacity, "no memory for the sums of %d ranks", size);
