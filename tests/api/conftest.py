@@ -4,7 +4,7 @@ test that nothing was left behind in the engine."""
 import pytest
 
 from fixtures import inferd, pytest_addoption, slow_model, start  # noqa: F401
-from harness import DEMO, Server, wait_until
+from harness import DEMO, UNABLE, Server, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +22,9 @@ def server(demo):
     yield demo
     assert demo.alive(), demo.log()
     wait_until(demo.idle, "the server to be idle again", context=demo.usage)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """scripts/test repeats these lines, and counts them."""
+    for count, why in UNABLE:
+        terminalreporter.write_line(f"skipped {count}: {why}")

@@ -27,6 +27,7 @@ DEMO = Path(os.environ.get("INFERD_TEST_MODEL", ROOT / "models/demo"))
 # deadlines stretch, expectations do not.
 SLOWNESS = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
 PATIENCE = max(4, 2 * SLOWNESS)
+UNABLE = []  # (number of tests, why): what this machine cannot run, said at the end
 
 
 def wait_until(condition, what, timeout_s=20.0, context=lambda: ""):

@@ -1,19 +1,21 @@
 """A model over several processes: the same bits as one, by our own start, by mpirun, and on two
 hosts that are network namespaces; and what happens when one of them dies or hangs."""
 
+import inspect
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import pytest
 
-from harness import PATIENCE, ROOT, Server, dummy_model, run, wait_until
+from harness import PATIENCE, ROOT, UNABLE, Server, dummy_model, run, wait_until
 
 SMALL = ("--load-format", "dummy", "--seed", "5", "--kv-cache-bytes", "64MiB",
          "--max-num-batched-tokens", "64", "--skip-tokenizer-init")
@@ -203,9 +205,40 @@ def ip(*words):
     subprocess.run(["ip", *map(str, words)], check=True)
 
 
+class TwoHosts:
+    """Two network namespaces with a cable between them. The second one has a name, shared memory
+    and model files of its own, at the same path. `shell` starts a server by mpirun."""
+
+    def __init__(self, names, shell, model):
+        self.names, self.shell, self.model = names, shell, model
+
+    def rank_1(self):
+        """Its process, which nothing but its environment tells."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if rank_of(entry.name) == 1 and self.namespace(entry.name) == self.namespace():
+                    return int(entry.name)
+            except OSError:
+                continue
+        raise AssertionError("no rank 1 on the second host")
+
+    def namespace(self, pid=None):
+        path = f"/proc/{pid}/ns/net" if pid else f"/run/netns/{self.names[1]}"
+        return os.stat(path).st_ino
+
+    def received_bytes(self):
+        """On the first host's end of the cable, so far."""
+        counter = "/sys/class/net/cable0/statistics/rx_bytes"
+        return int(subprocess.run(["ip", "netns", "exec", self.names[0], "cat", counter],
+                                  check=True, stdout=subprocess.PIPE).stdout)
+
+    def cut(self):
+        ip("-n", self.names[0], "link", "set", "cable0", "down")
+
+
 @pytest.fixture
-def two_hosts(tmp_path):
-    """Two network namespaces with a cable between them. What mpirun runs where ssh would be."""
+def two_hosts(dense, tmp_path):
+    """What mpirun runs where ssh would be stands in a script."""
     names = [f"ranks{os.getpid()}{side}" for side in "ab"]
     for name in names:
         ip("netns", "add", name)
@@ -216,23 +249,64 @@ def two_hosts(tmp_path):
         ip("-n", name, "link", "set", f"cable{i}", "up")
         ip("-n", name, "link", "set", "lo", "up")
     shell = tmp_path / "rsh"
-    shell.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {names[1]} '
-                     'unshare -u sh -c "hostname secondhost; $*"\n')
+    model = shutil.copytree(dense, tmp_path / "model of the second host")
+    shell.write_text(f"""#!/bin/sh
+shift
+exec ip netns exec {names[1]} unshare -u -m sh -c "hostname secondhost
+mount -t tmpfs tmpfs /dev/shm && mount --bind '{model}' '{dense}' && $*"
+""")
     shell.chmod(0o755)
-    yield (f"exec ip netns exec {names[0]} mpirun --allow-run-as-root -n 2 "
-           f"--host 10.99.77.1:1,10.99.77.2:1 --mca plm_rsh_agent {shell} --mca btl tcp,self "
-           "--mca btl_tcp_if_include 10.99.77.0/24 --mca oob_tcp_if_include 10.99.77.0/24 \"$@\"")
+    yield TwoHosts(names, (
+        f"exec ip netns exec {names[0]} mpirun --allow-run-as-root -n 2 "
+        f"--host 10.99.77.1:1,10.99.77.2:1 --mca plm_rsh_agent {shell} --mca btl tcp,self "
+        "--mca btl_tcp_if_include 10.99.77.0/24 --mca oob_tcp_if_include 10.99.77.0/24 \"$@\""),
+        model)
     for name in names:
+        for pid in subprocess.run(["ip", "netns", "pids", name], check=True,
+                                  stdout=subprocess.PIPE).stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
         ip("netns", "del", name)
 
 
 def test_two_hosts_have_the_same_bits(inferd, alone, dense, two_hosts, tmp_path):
-    server = Server(inferd, dense, *SMALL, uds=tmp_path / "socket", shell=two_hosts)
+    server = Server(inferd, dense, *SMALL, uds=tmp_path / "socket", shell=two_hosts.shell)
+    other, before = two_hosts.rank_1(), two_hosts.received_bytes()
     assert answers(server) == alone[dense]
     assert "2 over MPI" in server.log()
+    page = server.get("/metrics").body.decode()
+    exchanged = float(re.search(r"^inferd_rank_exchanged_bytes_total\S* (\S+)$", page, re.M)[1])
+    assert two_hosts.received_bytes() - before > 0.9 * exchanged > 1e6
+    root = Path(f"/proc/{other}/root")
+    own = Path(two_hosts.model) / "config.json"
+    assert os.path.samefile(root / dense.relative_to("/") / "config.json", own)
+    assert not os.path.samefile(dense / "config.json", own)
     first = next(pid for pid in children(server.process.pid) if rank_of(pid) == 0)
     os.kill(first, signal.SIGTERM)
     assert server.wait_exit(60) == 0, server.log()
+
+
+def test_a_rank_that_is_killed_on_another_host_ends_all(inferd, dense, two_hosts, tmp_path):
+    server = Server(inferd, dense, *SMALL, uds=tmp_path / "socket", shell=two_hosts.shell)
+    load = Load(server, 2)
+    time.sleep(0.3)
+    os.kill(two_hosts.rank_1(), signal.SIGKILL)
+    load.finish(10)
+    assert server.wait_exit(20) != 0, server.log()[-3000:]
+    assert set(load.ends) <= {200, 500, 503, "closed"} and load.ends[-1] != 200, load.ends
+
+
+def test_a_cut_cable_fails_requests_within_the_watchdog(inferd, dense, two_hosts, tmp_path):
+    server = Server(inferd, dense, *SMALL, "--watchdog-interval", "2s", uds=tmp_path / "socket",
+                    shell=two_hosts.shell)
+    load = Load(server, 2)
+    time.sleep(0.3)
+    first = next(pid for pid in children(server.process.pid) if rank_of(pid) == 0)
+    two_hosts.cut()
+    load.finish(6)
+    assert load.ends[-1] in (500, 503, "closed") and 500 in load.ends, load.ends
+    wait_until(lambda: not Path(f"/proc/{first}").exists(), "rank 0 to end")
+    server.process.kill()  # mpirun may wait for its daemon on the other host
+    server.process.wait()
 
 
 def test_what_does_not_go_with_ranks_is_named(inferd, dense, tmp_path):
@@ -348,10 +422,13 @@ def makes_namespaces():
     return able
 
 
-if os.environ.get("INFERD_TEST_FLAVOUR", "plain") != "plain":  # MPI itself has no sanitizers
-    del test_ranks_of_mpirun_have_the_same_bits, test_two_hosts_have_the_same_bits
-    del test_mpirun_ends_all_when_a_rank_is_killed
+ON_TWO_HOSTS = [name for name, test in list(globals().items())
+                if name.startswith("test_") and "two_hosts" in inspect.signature(test).parameters]
+if not WITH_MPI:
+    del test_ranks_of_mpirun_have_the_same_bits, test_mpirun_ends_all_when_a_rank_is_killed
 elif not makes_namespaces():
-    warnings.warn("no network namespaces (not root, or a container): two hosts are not tested",
-                  stacklevel=1)
-    del test_two_hosts_have_the_same_bits
+    UNABLE.append((len(ON_TWO_HOSTS), "no network namespaces (not root, or a container): a model "
+                   "on two hosts is not tested"))
+if not WITH_MPI or UNABLE:
+    for name in ON_TWO_HOSTS:
+        del globals()[name]
