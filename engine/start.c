@@ -4,9 +4,9 @@
  * all memory that the engine needs; nothing is allocated after READY.
  */
 #include "engine/base/util.h"
-#include "engine/file/gguf.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
+#include "engine/model/model_file.h"
 #include "engine/ranks/follow.h"
 #include "engine/ranks/ranks.h"
 #include "engine/schedule/floor/floor_start.h"
@@ -14,15 +14,12 @@
 #include "engine/schedule/window/side_blocks.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 /* Other processes use host memory too: without options the KV pool stays within these limits. */
@@ -580,24 +577,6 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
   };
 }
 
-/* A model is a directory, or a GGUF file. A directory that cannot be entered would look like one
- * without files. */
-static int check_directory(const char *dir, inferd_error_t *error) {
-  struct stat status;
-  char path[PATH_MAX];
-  int found = gguf_find(dir, path, sizeof path, error);
-  if (found != 0) return found < 0 ? found : 0;
-  if (stat(dir, &status) != 0) return error_system(error, dir, errno);
-  if (!S_ISDIR(status.st_mode)) {
-    return error_set(
-        error, ERR_MODEL_MALFORMED, "model",
-        "%.380s: is a file, but not a GGUF file; a model is such a file or a directory "
-        "with config.json, tokenizer.json and *.safetensors",
-        dir);
-  }
-  return access(dir, X_OK) == 0 ? 0 : error_system(error, dir, errno);
-}
-
 static void say_notes(engine_t *engine) {
   for (const char *line = engine->blueprint.notes; *line != '\0';) {
     size_t length = strcspn(line, "\n");
@@ -610,7 +589,7 @@ static void say_notes(engine_t *engine) {
 static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
                       inferd_error_t *error) {
   int code = parse_dtype(engine->options.dtype, dtype, error);
-  if (!code) code = check_directory(engine->options.model_dir, error);
+  if (!code) code = model_directory_check(engine->options.model_dir, error);
   if (!code) code = blueprint_check_family(engine->options.model_dir, error);
   if (!code && engine->options.skip_tokenizer) {
     code = tokenizer_none(&engine->tokenizer, error);

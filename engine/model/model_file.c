@@ -1,6 +1,8 @@
 /* model_file.c: reads and parses one JSON file of a model directory. Any thread; keeps no state. */
 #include "engine/model/model_file.h"
 
+#include "engine/file/gguf.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -102,4 +104,20 @@ void model_file_free(model_file_t *file) {
   json_free(file->doc);
   free(file->text);
   *file = (model_file_t){0};
+}
+
+int model_directory_check(const char *dir, inferd_error_t *error) {
+  struct stat status;
+  char path[PATH_MAX];
+  int found = gguf_find(dir, path, sizeof path, error);
+  if (found != 0) return found < 0 ? found : 0;
+  if (stat(dir, &status) != 0) return error_system(error, dir, errno);
+  if (!S_ISDIR(status.st_mode)) {
+    return error_set(
+        error, ERR_MODEL_MALFORMED, "model",
+        "%.380s: is a file, but not a GGUF file; a model is such a file or a directory "
+        "with config.json, tokenizer.json and *.safetensors",
+        dir);
+  }
+  return access(dir, X_OK) == 0 ? 0 : error_system(error, dir, errno);
 }

@@ -22,4 +22,8 @@ void model_file_free(model_file_t *file);
 /* Writes "DIR/NAME" for messages and calls; a long directory keeps its end. Returns `out`. */
 const char *model_file_path(char *out, size_t capacity, const char *dir, const char *name);
 
+/* Returns 0 for a directory that can be entered, which else would look like one without files, and
+ * for a GGUF file; else ERR_MODEL_MALFORMED or the error of the system. */
+int model_directory_check(const char *dir, inferd_error_t *error);
+
 #endif
