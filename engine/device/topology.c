@@ -180,6 +180,21 @@ int topology_num_cpus(void) {
   return MAX(1, cpus);
 }
 
+void topology_take_share(int32_t index, int32_t count) {
+  cpu_set_t all, own;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  const int total = CPU_COUNT(&all);
+  int first = total * index / count, end = total * (index + 1) / count, at = 0;
+  if (end == first) first = index % total, end = first + 1;
+  CPU_ZERO(&own);
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    if (at >= first && at < end) CPU_SET(cpu, &own);
+    at++;
+  }
+  (void)sched_setaffinity(0, sizeof own, &own);
+}
+
 size_t topology_memory_free(void) {
   char text[8192];
   size_t available = 0;
