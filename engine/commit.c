@@ -388,7 +388,7 @@ static void drop_late(engine_t *engine, const step_t *step, plan_entry_t *entry,
 /* Returns false if the request had to make room for another before its first step was committed. */
 static bool begin(engine_t *engine, group_t *group) {
   if (group->was_admitted) return true;
-  if (!share_begin(engine->share, group->request->slot)) return false;
+  if (!share_begin(engine->share, replicas_share_slot(engine, group->request->slot))) return false;
   leave_queue(engine, group);
   return true;
 }

@@ -31,6 +31,7 @@ enum { SEQS_DEFAULT = 64, TOKENS_DEFAULT = 512 }; /* of a back end that names no
 
 void engine_options_default(engine_options_t *options) {
   *options = (engine_options_t){
+      .num_replicas = 1,
       .device = DEFAULT_DEVICE,
       .isa = DEFAULT_ISA,
       .dtype = DEFAULT_DTYPE,
@@ -104,7 +105,7 @@ static void publish_stats(engine_t *engine) {
   atomic_store_explicit(version, v + 2, memory_order_release);
 }
 
-void engine_stats(const engine_t *engine, engine_stats_t *out) {
+static void read_stats(const engine_t *engine, engine_stats_t *out) {
   uint64_t *to = (uint64_t *)(void *)out;
   for (;;) {
     unsigned before = atomic_load_explicit(&engine->stats_version, memory_order_acquire);
@@ -117,8 +118,45 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   }
 }
 
+void engine_stats_of(const engine_t *engine, int32_t replica, engine_stats_t *out) {
+  read_stats(engine->replicas.all[replica], out);
+}
+
+/* Adds up what is a number of requests, blocks, tokens or a time. Two numbers of 32 bits in a word
+ * do not meet: none is negative. The caller divides learned costs. */
+static void add_stats(engine_stats_t *sum, const engine_stats_t *one) {
+  const size_t costs = offsetof(engine_stats_t, step_cost_ns) / sizeof(uint64_t);
+  uint64_t *words = (uint64_t *)(void *)sum;
+  const uint64_t *more = (const uint64_t *)(const void *)one;
+  for (size_t i = 0; i < costs; i++) words[i] += more[i];
+  for (int t = 0; t < COST_TERMS; t++) sum->step_cost_ns[t] += one->step_cost_ns[t];
+  sum->exchanges += one->exchanges;
+  sum->exchanged_bytes += one->exchanged_bytes;
+  sum->busy |= one->busy;
+}
+
+/* Of several replicas the last step is that of the busy one that has waited longest for its own;
+ * if all are idle, the latest. */
+void engine_stats(const engine_t *engine, engine_stats_t *out) {
+  const int32_t count = engine->replicas.count;
+  uint64_t oldest_ns = UINT64_MAX, latest_ns = 0;
+  read_stats(engine, out);
+  for (int32_t i = 0; count > 1 && i < count; i++) {
+    const engine_t *one = engine->replicas.all[i];
+    engine_stats_t stats;
+    read_stats(one, &stats);
+    if (i > 0) add_stats(out, &stats);
+    uint64_t since_ns = atomic_load(&one->replicas.busy_since_ns);
+    latest_ns = MAX(latest_ns, stats.last_step_ns);
+    if (since_ns > 0) oldest_ns = MIN(oldest_ns, MAX(since_ns, stats.last_step_ns));
+  }
+  if (count == 1) return;
+  out->last_step_ns = oldest_ns < UINT64_MAX ? oldest_ns : latest_ns;
+  for (int t = 0; t < COST_TERMS; t++) out->step_cost_ns[t] /= count;
+}
+
 void engine_activity(const engine_t *engine, engine_activity_t *out) {
-  const activity_t *activity = &engine->activity;
+  const activity_t *activity = &replicas_slowest(engine)->activity;
   out->phase = (engine_phase_t)atomic_load_explicit(&activity->phase, memory_order_acquire);
   out->since_ns = atomic_load_explicit(&activity->since_ns, memory_order_relaxed);
   out->worked_ns = atomic_load_explicit(&activity->worked_ns, memory_order_relaxed);
@@ -194,7 +232,8 @@ static int end_cancelled(engine_t *engine, uint64_t now_ns) {
     group_t *group = &engine->groups[slot];
     if (!group->in_use) continue;
     bool cancelled = atomic_load_explicit(&group->request->cancelled, memory_order_acquire);
-    if (!cancelled && !share_is_dropped(engine->share, slot)) continue;
+    bool dropped = share_is_dropped(engine->share, replicas_share_slot(engine, slot));
+    if (!cancelled && !dropped) continue;
     int code = cancelled ? 0 : ERR_QUEUE_FULL;
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
     count++;
@@ -410,8 +449,10 @@ void engine_end(engine_t *engine) {
 static void *engine_main(void *context) {
   engine_t *engine = context;
   fault_stack_use();
+  replicas_take_processors(engine);
   engine_load(engine);
-  if (engine_state(engine) == ENGINE_FAILED) return NULL; /* the load failed: no requests exist */
+  if (atomic_load(&engine->state) == ENGINE_FAILED)
+    return NULL; /* the load failed: no requests exist */
   while (!atomic_load(&engine->stop)) {
     int idle_ms = engine_iterate(engine);
     if (idle_ms == 0) continue;
@@ -463,6 +504,10 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
                      "max_num_batched_tokens is %d; it must be max_num_seqs (%d) to 1048576",
                      options->max_num_batched_tokens, options->max_num_seqs);
   }
+  if (options->num_replicas < 0 || options->num_replicas > REPLICAS_MAX)
+    return error_set(error, ERR_CONFIGURATION, "data_parallel_size",
+                     "data_parallel_size is %d; it must be 1 to %d", options->num_replicas,
+                     REPLICAS_MAX);
   if (options->max_queue_requests < 1 || options->max_queue_requests > 1 << 20) {
     return error_set(error, ERR_CONFIGURATION, "max_queue_requests",
                      "max_queue_requests is %d; it must be 1 to 1048576",
@@ -525,6 +570,8 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   engine->options = *options;
   engine->options.device = NULL; /* the caller's text, which nothing reads from here on */
   engine->backend = backend;
+  engine->replicas.all[0] = engine;
+  engine->replicas.count = 1;
   bool copied = copy_strings(engine);
   /* a group for each request that can wait, run, be preempted, or make room */
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs +
@@ -532,7 +579,7 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
   int traced = options->trace ? trace_new(&engine->trace, NULL) : 0;
   engine->free_slots = calloc((size_t)engine->num_groups, sizeof *engine->free_slots);
-  int shared = share_new(engine->num_groups, &engine->share, NULL);
+  int shared = share_new(engine->num_groups * replicas_planned(engine), &engine->share, NULL);
   if (engine->groups == NULL || engine->free_slots == NULL || !copied || traced != 0 ||
       shared != 0) {
     int32_t count = engine->num_groups;
@@ -545,38 +592,58 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   return 0;
 }
 
+static int start_thread(engine_t *engine, inferd_error_t *error) {
+  int number = pthread_create(&engine->thread, NULL, engine_main, engine);
+  if (number != 0)
+    return error_set(error, ERR_NO_MEMORY, NULL, "the engine's thread does not start: %s",
+                     strerror(number));
+  pthread_setname_np(engine->thread, "engine");
+  engine->thread_started = true;
+  return 0;
+}
+
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error) {
   engine_t *engine = NULL;
   int code = engine_new(options, &engine, error);
   if (code) return code;
-  int number = pthread_create(&engine->thread, NULL, engine_main, engine);
-  if (number != 0) {
+  code = replicas_make(engine, options, error);
+  for (int32_t i = 0; i < engine->replicas.count && !code; i++)
+    code = start_thread(engine->replicas.all[i], error);
+  if (code) {
     engine_destroy(engine);
-    return error_set(error, ERR_NO_MEMORY, NULL, "the engine's thread does not start: %s",
-                     strerror(number));
+    return code;
   }
-  pthread_setname_np(engine->thread, "engine");
-  engine->thread_started = true;
   *out = engine;
   return 0;
 }
 
-void engine_stop(engine_t *engine) {
+static void stop_thread(engine_t *engine) {
   if (!engine->thread_started) return;
-  atomic_store(&engine->stop, true);
-  /* A thread that is LOADING will read `stop` later; afterwards it may be asleep. */
-  if (atomic_load(&engine->state) != ENGINE_LOADING && engine->mailbox != NULL)
-    mailbox_wake(engine->mailbox);
   pthread_join(engine->thread, NULL);
   engine->thread_started = false;
+}
+
+void engine_stop(engine_t *engine) {
+  const replicas_t *replicas = &engine->replicas;
+  for (int32_t i = 0; i < replicas->count; i++) {
+    engine_t *one = replicas->all[i];
+    if (!one->thread_started) continue;
+    atomic_store(&one->stop, true);
+    /* A thread that is LOADING will read `stop` later; afterwards it may be asleep. */
+    if (atomic_load(&one->state) != ENGINE_LOADING && one->mailbox != NULL)
+      mailbox_wake(one->mailbox);
+  }
+  for (int32_t i = 0; i < replicas->count; i++) stop_thread(replicas->all[i]);
 }
 
 void engine_destroy(engine_t *engine) {
   if (engine == NULL) return;
   engine_stop(engine);
+  for (int32_t i = engine->replicas.count - 1; i > 0; i--) engine_destroy(engine->replicas.all[i]);
   engine_release(engine);
   for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&engine->adapters[i]));
   trace_free(engine->trace);
+  replicas_free(engine);
   share_free(engine->share);
   free(engine->groups);
   free(engine->free_slots);

@@ -1,7 +1,7 @@
 /* engine.h: the engine as the server sees it.
  *
- * One engine owns one model, one device and one thread. The loop thread submits requests and drains
- * events through bounded queues (mailbox.h). engine/README.md says what holds between the calls. */
+ * One engine owns one model, and a device and a thread, or several (replicas.h). The loop thread
+ * submits requests and drains events by bounded queues (mailbox.h). engine/README.md says more. */
 #ifndef INFERD_ENGINE_ENGINE_H
 #define INFERD_ENGINE_ENGINE_H
 
@@ -18,7 +18,7 @@ typedef struct engine_options {
   const struct ops *ops;              /* device/ops.h, of tests; NULL = chosen by `device` */
   const char *device;                 /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
   const char *isa;                    /* CPU instruction set, or "auto" */
-  int num_threads;                    /* CPU workers; 0 = all */
+  int32_t num_threads, num_replicas;  /* CPU workers of each, 0 = all; replicas.h, 0 = one */
   struct comm *comm;                  /* device/comm.h: other ranks of this model; NULL = none */
   uint64_t rank_limit_ns;             /* to wait for one of them; 0 = while it lives */
   int32_t planned_ranks;              /* of engine_survey, which has no comm; 0 = one */
@@ -71,14 +71,14 @@ typedef enum engine_state {
   ENGINE_STOPPED
 } engine_state_t;
 
-/* Known once the state is READY; constant afterwards. */
+/* Known once the state is READY; constant afterwards. Sizes are those of each replica. */
 typedef struct engine_info {
   int32_t max_model_len;                     /* effective context, in tokens */
   int32_t vocab_size;                        /* prompt ids are below it: rows of the embedding */
   int32_t block_size, num_blocks;            /* with the null block */
   int32_t num_host_blocks, num_floor_blocks; /* 0 = no swapping; no floor (floor.h) */
   int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
-  int32_t max_num_seqs, max_num_batched_tokens, num_ranks;
+  int32_t max_num_seqs, max_num_batched_tokens, num_ranks, num_replicas;
   int32_t primary_eos, num_stop_ids; /* num_stop_ids: the model's further EOS ids */
   const int32_t *stop_ids;
   /* generation_config defaults; NaN / -1 = not given */

@@ -17,6 +17,7 @@
 #include "engine/model/model.h"
 #include "engine/model/sizes.h"
 #include "engine/ranks/packet.h"
+#include "engine/replicas/replicas.h"
 #include "engine/sample/beam.h"
 #include "engine/sample/constrain.h"
 #include "engine/schedule/draft/drafter.h"
@@ -41,8 +42,8 @@ struct engine {
   backend_choice_t backend;
   pthread_t thread;
   bool thread_started;
-  atomic_int state; /* engine_state_t */
-  atomic_int progress_permille;
+  replicas_t replicas;
+  atomic_int state, progress_permille; /* state: engine_state_t */
   atomic_bool stop;
   inferd_error_t failure; /* written before state becomes FAILED */
 
@@ -84,10 +85,9 @@ struct engine {
   mailbox_t *mailbox; /* made by start.c; NULL until then, when no request can be submitted */
   trace_t *trace;     /* NULL = off; made by engine_new */
   group_t *groups;    /* [num_groups], made by engine_new; request.slot is the index */
-  int32_t num_groups;
   uint64_t next_arrival;
-  int32_t num_live, num_reporting; /* groups in use; those of them with reports_many */
-  share_t *share;                  /* who waits, and who makes room; made by engine_new */
+  int32_t num_groups, num_live, num_reporting; /* live: in use; those of them with reports_many */
+  share_t *share; /* who waits, and who makes room; made by engine_new */
   /* Loop thread only: requests submitted whose EVENT_DONE was not drained; slots without one. */
   int32_t loop_live;
   int32_t *free_slots; /* [num_groups - loop_live] */

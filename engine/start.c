@@ -9,6 +9,7 @@
 #include "engine/model/model_file.h"
 #include "engine/ranks/follow.h"
 #include "engine/ranks/ranks.h"
+#include "engine/replicas/lend.h"
 #include "engine/schedule/floor/floor_start.h"
 #include "engine/schedule/window/kv_plan.h"
 #include "engine/schedule/window/side_blocks.h"
@@ -70,6 +71,7 @@ static int open_device(engine_t *engine, inferd_error_t *error) {
   device_options_t device = {.num_threads = options->num_threads,
                              .isa = options->isa,
                              .comm = options->comm,
+                             .lender = engine->replicas.device,
                              .device_index = choice->device_index,
                              .batch_invariant = options->batch_invariant};
   engine->ops = choice->ops[0];
@@ -111,6 +113,7 @@ static int check_model(const engine_t *engine, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   const char *what = NULL;
   int code = engine_check_ranks(engine, error);
+  if (!code) code = replicas_check(engine, error);
   if (code) return code;
   if (bp->num_experts > 0 && engine->ops->moe == NULL) what = "a mixture of experts";
   if (bp->encoder.bidirectional && !engine->ops->bidirectional)
@@ -193,11 +196,12 @@ static double memory_fraction(const engine_t *engine) {
  * and workspace leave. */
 static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
   if (engine->options.kv_cache_bytes > 0) return (size_t)engine->options.kv_cache_bytes;
-  double left = (double)plan->free_bytes * memory_fraction(engine) - (double)plan->weight_bytes -
-                (double)plan->workspace_bytes - (double)plan->state_bytes;
-  size_t budget = left > 0 ? (size_t)left : 0;
-  if (engine->ops->separate_memory || budget < HOST_KV_BYTES_DEFAULT) return budget;
-  return HOST_KV_BYTES_DEFAULT;
+  const int32_t replicas = replicas_planned(engine);
+  double left = (double)plan->free_bytes * memory_fraction(engine) - (double)plan->weight_bytes;
+  left = left / replicas - (double)plan->workspace_bytes - (double)plan->state_bytes;
+  size_t budget = (size_t)fmax(left, 0);
+  return engine->ops->separate_memory ? budget
+                                      : MIN(budget, HOST_KV_BYTES_DEFAULT / (size_t)replicas);
 }
 
 static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *plan) {
@@ -221,7 +225,8 @@ static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t 
 
 static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
                              inferd_error_t *error) {
-  size_t need = plan->weight_bytes + plan->workspace_bytes + plan->state_bytes;
+  size_t each = plan->workspace_bytes + plan->state_bytes;
+  size_t need = plan->weight_bytes + (size_t)replicas_planned(engine) * each;
   char states[64] = "";
   if (need < plan->free_bytes) return 0;
   if (plan->state_bytes > 0)
@@ -238,13 +243,13 @@ static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
 /* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
  * the allocation would succeed, and the OOM killer would end the process later, during requests. */
 static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
-  if (plan->kv_bytes + plan->weight_bytes + plan->state_bytes <= plan->free_bytes) return 0;
-  return error_set(error, ERR_NO_MEMORY, NULL,
-                   "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. "
-                   "Lower %s",
-                   (double)plan->kv_bytes / GIB, (double)plan->weight_bytes / GIB,
-                   (double)plan->free_bytes / GIB,
-                   engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
+  size_t all = (size_t)replicas_planned(engine) * (plan->kv_bytes + plan->state_bytes);
+  if (all + plan->weight_bytes <= plan->free_bytes) return 0;
+  return error_set(
+      error, ERR_NO_MEMORY, NULL,
+      "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. Lower %s",
+      (double)all / GIB, (double)plan->weight_bytes / GIB, (double)plan->free_bytes / GIB,
+      engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
 }
 
 /* Bytes of the activations of the largest step, plus the workspace of the back end. */
@@ -271,12 +276,15 @@ static model_options_t model_options(const engine_t *engine, int32_t dtype) {
                            .log_context = engine->options.context};
 }
 
-/* Bytes of the model, of the draft model and of the adapter slots. */
+/* Bytes of the model, unless it is the leader's, of the draft model and of the adapter slots. */
 static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   model_options_t options = model_options(engine, dtype);
   size_t draft_bytes = 0;
-  int code = model_weight_bytes(engine->ops, bp, &options, out, error);
+  int code = 0;
+  *out = 0;
+  if (engine->replicas.leader == NULL)
+    code = model_weight_bytes(engine->ops, bp, &options, out, error);
   if (!code) code = drafter_weight_bytes(engine, &draft_bytes, error);
   if (code) return code;
   *out += draft_bytes +
@@ -316,8 +324,10 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
   plan->free_bytes /= engine_local_ranks(engine);
-  plan->state_bytes = engine_plan_snapshots(engine, plan->weight_bytes + plan->workspace_bytes,
-                                            plan->free_bytes, &plan->states, &plan->num_snapshots);
+  size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;
+  plan->state_bytes =
+      engine_plan_snapshots(engine, plan->workspace_bytes, left / (size_t)replicas_planned(engine),
+                            &plan->states, &plan->num_snapshots);
   code = check_weights_fit(engine, plan, error);
   if (code) return code;
   plan->kv.num_blocks =
@@ -380,8 +390,10 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   options.progress = on_progress;
   options.progress_context = engine;
   if (options.quantise_q8) engine_say(engine, "weights   16-bit matrices are rounded to Q8_0");
-  int code = model_load(engine->ops, engine->device, &engine->blueprint, plan->max_model_len,
-                        &options, &engine->model, error);
+  const engine_t *leader = engine->replicas.leader;
+  int code = leader != NULL ? model_lend(leader->model, engine->device, &engine->model, error)
+                            : model_load(engine->ops, engine->device, &engine->blueprint,
+                                         plan->max_model_len, &options, &engine->model, error);
   if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);
   if (!code) code = make_kv_cache(engine, plan->kv, error);
   if (!code && plan->states.num_layers > 0)
@@ -394,6 +406,10 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
 }
 
 static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_t *error) {
+  if (engine->replicas.leader != NULL) {
+    memcpy(secret, engine->replicas.leader->pool->secret, 2 * sizeof *secret);
+    return 0;
+  }
   if (engine->options.seed) {
     secret[0] = engine->options.seed;
     secret[1] = ~engine->options.seed;
@@ -559,6 +575,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .max_num_seqs = engine->options.max_num_seqs,
       .max_num_batched_tokens = engine->options.max_num_batched_tokens,
       .num_ranks = MAX(bp->shard.size, 1),
+      .num_replicas = engine->replicas.count,
       .primary_eos = bp->primary_eos,
       .num_stop_ids = num_stop_ids,
       .stop_ids = engine->stop_ids,
@@ -591,7 +608,9 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   int code = parse_dtype(engine->options.dtype, dtype, error);
   if (!code) code = model_directory_check(engine->options.model_dir, error);
   if (!code) code = blueprint_check_family(engine->options.model_dir, error);
-  if (!code && engine->options.skip_tokenizer) {
+  if (!code && engine->replicas.leader != NULL) {
+    engine->tokenizer = engine->replicas.leader->tokenizer;
+  } else if (!code && engine->options.skip_tokenizer) {
     code = tokenizer_none(&engine->tokenizer, error);
     engine_say(engine, "tokenizer none: prompts and answers are token ids");
   } else if (!code) {
@@ -643,7 +662,8 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error) {
 int engine_start(engine_t *engine, inferd_error_t *error) {
   int32_t dtype;
   memory_plan_t plan = {0};
-  int code = plan_model(engine, &dtype, &plan, error);
+  int code = replicas_await(engine, error);
+  if (!code) code = plan_model(engine, &dtype, &plan, error);
   if (!code) code = load_model(engine, &plan, dtype, error);
   if (!code) code = make_swap_space(engine, &plan, error);
   const bool follows = engine->blueprint.shard.rank > 0; /* it needs the model alone */
@@ -673,7 +693,7 @@ void engine_release(engine_t *engine) {
   packets_free(&engine->packets);
   if (engine->device != NULL) engine->ops->close(engine->device);
   blueprint_free(&engine->blueprint);
-  tokenizer_free(engine->tokenizer);
+  if (engine->replicas.leader == NULL) tokenizer_free(engine->tokenizer);
   free(engine->text);
   free(engine->replay_text);
 }

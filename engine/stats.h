@@ -76,7 +76,9 @@ typedef struct engine_activity {
 } engine_activity_t;
 
 struct engine;
-/* Any thread, and signal handlers. */
+/* Any thread: one of the engine_info_t.num_replicas, which engine_stats adds up. */
+void engine_stats_of(const struct engine *engine, int32_t replica, engine_stats_t *out);
+/* Any thread, and signal handlers. Of several replicas the slowest one that is busy. */
 void engine_activity(const struct engine *engine, engine_activity_t *out);
 
 #endif

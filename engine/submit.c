@@ -7,6 +7,7 @@
 #include "engine/internal.h"
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/quota.h"
 #include "engine/sample/choices.h"
@@ -17,8 +18,18 @@
 
 enum { RETRY_AFTER_MAX_S = 120 };
 
-engine_state_t engine_state(const engine_t *engine) {
+static engine_state_t own_state(const engine_t *engine) {
   return (engine_state_t)atomic_load(&engine->state);
+}
+
+engine_state_t engine_state(const engine_t *engine) {
+  const replicas_t *replicas = &engine->replicas;
+  engine_state_t state = own_state(engine);
+  for (int32_t i = 1; i < replicas->count && state != ENGINE_FAILED; i++) {
+    engine_state_t other = own_state(replicas->all[i]);
+    if (other != ENGINE_READY) state = other;
+  }
+  return state;
 }
 
 double engine_progress(const engine_t *engine) {
@@ -26,7 +37,10 @@ double engine_progress(const engine_t *engine) {
 }
 
 void engine_failure(const engine_t *engine, inferd_error_t *out) {
-  *out = engine->failure;
+  const replicas_t *replicas = &engine->replicas;
+  int32_t i = 0;
+  while (i < replicas->count - 1 && own_state(replicas->all[i]) != ENGINE_FAILED) i++;
+  *out = replicas->all[i]->failure;
 }
 
 const engine_info_t *engine_info(const engine_t *engine) {
@@ -178,29 +192,39 @@ static int check_task(const engine_t *engine, const request_t *request, inferd_e
   return error_set(error, ERR_INTERNAL, NULL, "a request to embed has no room, or max_tokens");
 }
 
-/* Takes what the engine has said about requests that wait no longer. */
+/* Takes what one replica has said about requests that wait no longer. */
 static void note_left(engine_t *engine) {
   for (int32_t slot = mailbox_left(engine->mailbox); slot >= 0;
        slot = mailbox_left(engine->mailbox)) {
-    share_left(engine->share, slot);
+    share_left(engine->share, replicas_share_slot(engine, slot));
+    replicas_left(engine, slot);
   }
 }
 
-/* Ends a request that made room for another. */
+/* Ends a request that made room for another, which wakes its own replica only. */
 static void drop(void *context, int32_t slot) {
-  engine_t *engine = context;
+  const engine_t *leader = context;
+  engine_t *engine = replicas_of_share_slot(leader, &slot);
   mailbox_cancel(engine->mailbox, slot);
+  if (leader->replicas.count > 1) mailbox_wake(engine->mailbox);
+}
+
+/* Each replica has a slot for all the requests: which of them gets one is not chosen yet. */
+static bool has_slots(const engine_t *engine, int32_t count) {
+  const replicas_t *replicas = &engine->replicas;
+  for (int32_t i = 0; i < replicas->count; i++)
+    if (replicas->all[i]->loop_live + count > replicas->all[i]->num_groups) return false;
+  return true;
 }
 
 /* Makes room in the queue. Returns ERR_QUEUE_FULL if the client itself has most of what waits. */
 static int make_room(engine_t *engine, const share_ask_t *ask, inferd_error_t *error) {
   int64_t tokens = engine->options.max_queue_tokens;
-  if (tokens <= 0) tokens = 4 * engine->info.kv_tokens;
+  if (tokens <= 0) tokens = 4 * engine->info.kv_tokens * engine->replicas.count;
   share_limits_t limits = {.num_requests = engine->options.max_queue_requests,
                            .num_tokens = tokens};
-  note_left(engine);
-  bool fits = engine->loop_live + ask->num_requests <= engine->num_groups &&
-              share_has_room(engine->share, ask, &limits) &&
+  for (int32_t i = 0; i < engine->replicas.count; i++) note_left(engine->replicas.all[i]);
+  bool fits = has_slots(engine, ask->num_requests) && share_has_room(engine->share, ask, &limits) &&
               share_make_room(engine->share, ask, &limits, drop, engine);
   if (fits) return 0;
   share_count_t count = share_count(engine->share);
@@ -216,17 +240,33 @@ void engine_set_queue(engine_t *engine, int32_t requests, int64_t tokens) {
   engine->options.max_queue_tokens = tokens;
 }
 
+/* Gives a request a slot of its replica. Returns its number in share_t. */
+static int32_t take_slot(engine_t *engine, request_t *request) {
+  if (engine->loop_live == 0) atomic_store(&engine->replicas.busy_since_ns, clock_now_ns());
+  request->slot = engine->free_slots[engine->num_groups - ++engine->loop_live];
+  atomic_fetch_add(&engine->queued_requests, 1);
+  atomic_fetch_add(&engine->queued_tokens, request->num_prompt_tokens);
+  quota_wait(request->quota, request->num_prompt_tokens);
+  replicas_wait(engine, request);
+  return replicas_share_slot(engine, request->slot);
+}
+
 /* Posts the requests: each gets a slot, and all of them together are one bundle. */
 static void post(engine_t *engine, request_t *const *requests, int count) {
+  const replicas_t *replicas = &engine->replicas;
   int32_t slots[SUBMIT_MAX] = {0}, tokens[SUBMIT_MAX] = {0};
+  bool posted[REPLICAS_MAX] = {false};
   for (int i = 0; i < count; i++) {
-    slots[i] = engine->free_slots[engine->num_groups - ++engine->loop_live];
+    slots[i] = take_slot(replicas->all[requests[i]->replica], requests[i]);
     tokens[i] = requests[i]->num_prompt_tokens;
-    requests[i]->slot = slots[i];
-    quota_wait(requests[i]->quota, tokens[i]);
   }
   share_add(engine->share, requests[0]->tenant, slots, tokens, count);
-  for (int i = 0; i < count; i++) mailbox_post(engine->mailbox, requests[i]);
+  for (int i = 0; i < count; i++) {
+    mailbox_post(replicas->all[requests[i]->replica]->mailbox, requests[i]);
+    posted[requests[i]->replica] = true;
+  }
+  for (int32_t i = 0; i < replicas->count; i++)
+    if (posted[i]) mailbox_wake(replicas->all[i]->mailbox);
 }
 
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
@@ -242,16 +282,14 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
   if (!code) code = quota_check(requests[0]->quota, count, ask.num_tokens, error);
   if (!code) code = make_room(engine, &ask, error);
   if (code) return code;
-  atomic_fetch_add(&engine->queued_requests, count);
-  atomic_fetch_add(&engine->queued_tokens, ask.num_tokens);
+  replicas_choose(engine, requests, count);
   post(engine, requests, count);
-  mailbox_wake(engine->mailbox);
   return 0;
 }
 
 /* Until what waits now has begun: by the rate at which requests end, which says how fast seats
  * become free, and by the costs of their prompts, which are known before any has ended. */
-int engine_retry_after_s(const engine_t *engine) {
+static int own_retry_after_s(const engine_t *engine) {
   int rate = atomic_load(&engine->finish_rate_milli);
   double prompts_us = (double)atomic_load(&engine->queued_tokens) *
                       (double)atomic_load(&engine->wait_token_ns) / 1e3;
@@ -260,10 +298,19 @@ int engine_retry_after_s(const engine_t *engine) {
   return wait_s < 1 ? 1 : wait_s > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)ceil(wait_s);
 }
 
+/* Of several replicas the first one that has room. */
+int engine_retry_after_s(const engine_t *engine) {
+  int least_s = own_retry_after_s(engine);
+  for (int32_t i = 1; i < engine->replicas.count; i++)
+    least_s = MIN(least_s, own_retry_after_s(engine->replicas.all[i]));
+  return least_s;
+}
+
 void engine_cancel(engine_t *engine, request_t *request) {
+  mailbox_t *mailbox = engine->replicas.all[request->replica]->mailbox;
   atomic_store_explicit(&request->cancelled, true, memory_order_release);
-  mailbox_cancel(engine->mailbox, request->slot);
-  mailbox_wake(engine->mailbox);
+  mailbox_cancel(mailbox, request->slot);
+  mailbox_wake(mailbox);
 }
 
 typedef struct drain_context {
@@ -282,23 +329,32 @@ static void count_done(void *context, const event_t *event) {
                      drain->handle, drain->context);
     }
     note_left(engine); /* it was told before the event was published */
-    share_give_back(engine->share, event->request->slot);
+    share_give_back(engine->share, replicas_share_slot(engine, event->request->slot));
     engine->free_slots[engine->num_groups - engine->loop_live--] = event->request->slot;
+    if (engine->loop_live == 0) atomic_store(&engine->replicas.busy_since_ns, 0);
   }
   drain->handle(drain->context, event);
 }
 
 int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *event),
                  void *context) {
-  if (engine->mailbox == NULL || engine_state(engine) == ENGINE_LOADING) return 0;
-  note_left(engine);
-  drain_context_t drain = {.engine = engine, .handle = handle, .context = context};
-  return mailbox_drain(engine->mailbox, count_done, &drain);
+  int count = 0;
+  for (int32_t i = 0; i < engine->replicas.count; i++) {
+    engine_t *one = engine->replicas.all[i];
+    if (one->mailbox == NULL || own_state(one) == ENGINE_LOADING) continue;
+    note_left(one);
+    drain_context_t drain = {.engine = one, .handle = handle, .context = context};
+    count += mailbox_drain(one->mailbox, count_done, &drain);
+  }
+  return count;
 }
 
 uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trace_record_t *record),
                       void *context) {
-  return engine->trace != NULL ? trace_drain(engine->trace, handle, context) : 0;
+  uint64_t dropped = 0;
+  for (int32_t i = 0; engine->trace != NULL && i < engine->replicas.count; i++)
+    dropped += trace_drain(engine->replicas.all[i]->trace, handle, context);
+  return dropped;
 }
 
 /* ---- adapters ---- */
@@ -316,6 +372,10 @@ void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter)
   CHECK_GE(slot, 1);
   CHECK_LE(slot, engine->options.max_loras);
   CHECK(adapter != NULL);
-  adapter_free(atomic_exchange(&engine->adapters[slot - 1], adapter));
-  atomic_fetch_add(&engine->adapter_epoch, 1);
+  adapter_hold(adapter, engine->replicas.count - 1);
+  for (int32_t i = 0; i < engine->replicas.count; i++) {
+    engine_t *one = engine->replicas.all[i];
+    adapter_free(atomic_exchange(&one->adapters[slot - 1], adapter));
+    atomic_fetch_add(&one->adapter_epoch, 1);
+  }
 }

@@ -40,6 +40,10 @@ static int cpu_open(const device_options_t *options, device_t **out, inferd_erro
   if (device == NULL) return no_memory(error, "a device", sizeof *device);
   device->kernels = kernels;
   device->comm = options->comm;
+  if (options->lender != NULL) {
+    device->cols_max = options->lender->cols_max;
+    device->unpacked_depth = options->lender->unpacked_depth;
+  }
   device->pool = pool_new(threads);
   if (device->pool == NULL) {
     cpu_close(device);
@@ -180,6 +184,7 @@ const ops_t ops_cpu = {
     .bidirectional = true,
     .kv_int8 = true,
     .kv_groups = true,
+    .lends_weights = true,
     .weight_formats = (2U << WEIGHT_GROUPED_FP8) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .state = &cpu_state_ops,
     .swap = &cpu_swap_ops,

@@ -28,8 +28,9 @@ typedef struct device_options {
   int num_threads; /* CPU workers; 0 = all that affinity and cgroup quota allow */
   const char *isa; /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
   int32_t device_index;
-  bool batch_invariant; /* GPU: a row's bits never depend on its batch, at some cost in speed */
-  comm_t *comm;         /* the ranks that run the model together; NULL = this one alone */
+  bool batch_invariant;   /* GPU: a row's bits never depend on its batch, at some cost in speed */
+  comm_t *comm;           /* the ranks that run the model together; NULL = this one alone */
+  const device_t *lender; /* whose weights, all made, are used here; NULL = none */
 } device_options_t;
 
 /* In-flight steps. The calls begin ... sample launch a step; `end` waits for the oldest step that
@@ -46,8 +47,8 @@ typedef struct ops {
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
   bool kv_fp8, kv_int8;    /* these fields of kv_cache_desc_t are supported */
   bool bidirectional, kv_groups; /* attention_t.bidirectional, batch_t.num_groups above 1 */
-  bool separate_memory;  /* KV blocks are in memory that only this back end uses, not the host's */
-  bool bounds_admission; /* by step_ms: pace_options_t */
+  bool separate_memory; /* KV blocks are in memory that only this back end uses, not the host's */
+  bool bounds_admission, lends_weights; /* by step_ms: pace_options_t; device_options_t.lender */
   int32_t seqs_default, tokens_default; /* of max_num_seqs, 0: 64; of a step's tokens, 0: 512 */
   int32_t step_ms, client_step_ms; /* default time of a step, of a client in it; 0 = no bound */
   int32_t logprobs_max;            /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */

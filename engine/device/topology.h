@@ -10,8 +10,8 @@
 
 /* Processors of the affinity mask, cut to the cgroup's cpu quota rounded up. At least 1. */
 int topology_num_cpus(void);
-/* Limits the calling thread, and those that it starts, to share `index` of `count` of the processors
- * of its affinity mask: neighbours as the system numbers them, at least one. */
+/* Limits the calling thread, and those that it starts, to share `index` of `count` of its
+ * processors: neighbours as the system numbers them, at least one. */
 void topology_take_share(int32_t index, int32_t count);
 
 /* Bytes that can still be taken: MemAvailable or what the tightest memory cgroup leaves, whichever

@@ -13,6 +13,7 @@
 #include "engine/model/weights.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ typedef struct adapter_pair {
 } adapter_pair_t;
 
 struct adapter {
+  atomic_int others; /* that hold it, too */
   int32_t num_layers;
   adapter_pair_t *pairs; /* [num_layers, LORA_TARGETS] */
 };
@@ -37,8 +39,12 @@ static const tensor_role_t roles[LORA_TARGETS] = {
     [LORA_DOWN] = ROLE_DOWN,
 };
 
+void adapter_hold(adapter_t *adapter, int times) {
+  atomic_fetch_add(&adapter->others, times);
+}
+
 void adapter_free(adapter_t *adapter) {
-  if (adapter == NULL) return;
+  if (adapter == NULL || atomic_fetch_sub(&adapter->others, 1) > 0) return;
   for (int64_t i = 0; adapter->pairs != NULL && i < (int64_t)adapter->num_layers * LORA_TARGETS;
        i++) {
     free(adapter->pairs[i].a);

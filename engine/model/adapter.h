@@ -18,7 +18,8 @@ typedef struct adapter adapter_t;
  * supported), ERR_NO_MEMORY. `rank_max`: larger ranks are refused. */
 int adapter_read(const blueprint_t *blueprint, const char *dir, int32_t rank_max, adapter_t **out,
                  inferd_error_t *error);
-void adapter_free(adapter_t *adapter); /* NULL is allowed */
+void adapter_hold(adapter_t *adapter, int times); /* so many more calls of adapter_free free it */
+void adapter_free(adapter_t *adapter);            /* NULL is allowed; any thread */
 
 /* Before model_prepare: takes device memory for adapters 1..slots. ERR_CONFIGURATION when the back
  * end has no adapters. */

@@ -111,6 +111,7 @@ struct model {
   float embed_scale, layer_embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
+  bool is_lent;                     /* inv_freq, local_inv_freq and kv_scales are another model's */
   uint64_t hash;
   float *kv_scales; /* of model_kv_scales, owned */
   /* activations, from model_prepare */

@@ -648,9 +648,11 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
 void model_free(model_t *model) {
   if (model == NULL) return;
   free(model->layers);
-  free(model->inv_freq);
-  free(model->local_inv_freq);
-  free(model->kv_scales);
+  if (!model->is_lent) {
+    free(model->inv_freq);
+    free(model->local_inv_freq);
+    free(model->kv_scales);
+  }
   mtp_free(&model->mtp);
   blueprint_free(&model->blueprint);
   free(model);

@@ -68,9 +68,13 @@ static void wake_engine(void *context) {
 int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   uint64_t start_ns = clock_now_ns();
   constrain_t *constrain = &engine->constrain;
-  int code = grammar_vocabulary_new(grammar_token, engine->tokenizer,
-                                    tokenizer_vocab_size(engine->tokenizer),
-                                    engine->blueprint.vocab_size, &constrain->vocabulary, error);
+  int code = 0;
+  if (engine->replicas.leader != NULL)
+    constrain->vocabulary = engine->replicas.leader->constrain.vocabulary;
+  else
+    code = grammar_vocabulary_new(grammar_token, engine->tokenizer,
+                                  tokenizer_vocab_size(engine->tokenizer),
+                                  engine->blueprint.vocab_size, &constrain->vocabulary, error);
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
   size_t rows = (size_t)engine->scheduler->num_rows;
@@ -114,7 +118,7 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
 void constrain_free(engine_t *engine) {
   constrain_t *constrain = &engine->constrain;
   mask_threads_free(constrain->threads);
-  grammar_vocabulary_free(constrain->vocabulary);
+  if (engine->replicas.leader == NULL) grammar_vocabulary_free(constrain->vocabulary);
   free(constrain->matchers);
   free(constrain->scratch);
   free(constrain->rows);
