@@ -85,6 +85,12 @@ int ranks_start(const config_t *config, char *const *argv, comm_t **out, inferd_
                      "started by torchrun with WORLD_SIZE %d; ranks are started by "
                      "--tensor-parallel-size on one host, or by mpirun",
                      atoi(world));
+  if ((launched > 1 || asked > 1) && config->data_parallel_size > 1)
+    return error_set(
+        error, ERR_CONFIGURATION, "data_parallel_size",
+        "data_parallel_size is %d, but with several ranks (%d) a model has no replicas; "
+        "use data_parallel_size 1",
+        (int)config->data_parallel_size, launched > 1 ? launched : asked);
   if (launched > 1 || (launched == 1 && asked > 1)) {
     if (asked != 0 && asked != launched)
       return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",

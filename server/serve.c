@@ -250,7 +250,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->batch_invariant = config->batch_invariant;
   options->add_ranks = strcmp(config->tensor_parallel_mode, "fast") == 0;
   options->isa = config->cpu_isa;
-  options->num_threads = (int)config->threads;
+  options->num_threads = (int32_t)config->threads;
+  options->num_replicas = (int32_t)config->data_parallel_size;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
   options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);

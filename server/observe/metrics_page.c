@@ -3,7 +3,7 @@
  * Loop thread; reads one consistent copy of the engine's counters and never waits for the engine.
  * A metric family that has no measurement yet is absent, not zero.
  */
-#include "server/observe/metrics_internal.h"
+#include "server/observe/metrics_page.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
@@ -37,26 +37,6 @@ static const metric_t families[] = {
 #undef METRIC
 #undef HISTOGRAM
 };
-
-/* The place of each row: METRIC_build_info .. and, for histograms, METRIC_TTFT .. */
-typedef enum metric_id {
-#define METRIC(id, ...) METRIC_##id,
-#define HISTOGRAM(id, ...) METRIC_##id,
-#include "server/observe/metrics.def"
-#undef METRIC
-#undef HISTOGRAM
-} metric_id_t;
-
-/* One page in the making. */
-typedef struct page {
-  metrics_t *metrics;
-  buffer_t *out;
-  bool open;                 /* OpenMetrics */
-  bool own, vllm;            /* print inferd_ names, print vllm: names */
-  const engine_info_t *info; /* NULL before READY */
-  engine_stats_t stats;
-  uint64_t now_ns;
-} page_t;
 
 /* The head of a family under one of its two names. OpenMetrics names a counter without _total. */
 static void family(page_t *page, const metric_t *metric, const char *name) {
@@ -104,7 +84,7 @@ static void name_and_labels(page_t *page, const char *name, const char *suffix, 
   buffer_text(page->out, any ? "} " : " ");
 }
 
-static void own_family(page_t *page, metric_id_t id) {
+void page_family(page_t *page, metric_id_t id) {
   family(page, &families[id], families[id].name);
 }
 
@@ -112,8 +92,7 @@ static void vllm_family(page_t *page, metric_id_t id) {
   family(page, &families[id], families[id].alias);
 }
 
-/* A sample of a family whose head is written; `labels` come behind those of the model. */
-static void own_sample(page_t *page, metric_id_t id, const char *labels, double value) {
+void page_sample(page_t *page, metric_id_t id, const char *labels, double value) {
   name_and_labels(page, families[id].name, "", page->metrics->labels, labels);
   number(page, value);
 }
@@ -123,8 +102,7 @@ static void vllm_sample(page_t *page, metric_id_t id, const char *labels, double
   number(page, value);
 }
 
-/* A sample of the process: it has no model. */
-static void bare_sample(page_t *page, metric_id_t id, const char *labels, double value) {
+void page_bare_sample(page_t *page, metric_id_t id, const char *labels, double value) {
   name_and_labels(page, families[id].name, "", "", labels);
   number(page, value);
 }
@@ -134,8 +112,8 @@ static void values_of(page_t *page, metric_id_t id, int count, const char *const
                       const double *values) {
   const bool own = page->own && families[id].name != NULL;
   const bool vllm = page->vllm && families[id].alias != NULL;
-  if (own) own_family(page, id);
-  for (int i = 0; own && i < count; i++) own_sample(page, id, labels[i], values[i]);
+  if (own) page_family(page, id);
+  for (int i = 0; own && i < count; i++) page_sample(page, id, labels[i], values[i]);
   if (vllm) vllm_family(page, id);
   for (int i = 0; vllm && i < count; i++) vllm_sample(page, id, labels[i], values[i]);
 }
@@ -196,10 +174,10 @@ static void print_engine_state(page_t *page) {
   char label[32];
   if (page->own) {
     const char *state = health_state(page->metrics->server);
-    own_family(page, METRIC_engine_state);
+    page_family(page, METRIC_engine_state);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
       snprintf(label, sizeof label, "state=\"%s\"", names[i]);
-      own_sample(page, METRIC_engine_state, label, strcmp(state, names[i]) == 0);
+      page_sample(page, METRIC_engine_state, label, strcmp(state, names[i]) == 0);
     }
   }
   if (page->vllm && page->info != NULL) {
@@ -215,24 +193,26 @@ static void print_kv(page_t *page) {
   value_of(page, METRIC_kv_usage, usage);
   value_of(page, METRIC_gpu_usage, usage);
   if (page->own) {
-    own_family(page, METRIC_kv_blocks);
-    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"free\"", stats->blocks_free);
-    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"cached\"", stats->blocks_cached);
-    own_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"used\"", stats->blocks_used);
+    page_family(page, METRIC_kv_blocks);
+    page_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"free\"", stats->blocks_free);
+    page_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"cached\"", stats->blocks_cached);
+    page_sample(page, METRIC_kv_blocks, "pool=\"device\",state=\"used\"", stats->blocks_used);
   }
   if (page->info == NULL || page->info->num_host_blocks == 0) return;
   if (page->own) {
-    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"free\"", stats->host_blocks_free);
-    own_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"used\"", stats->host_blocks_used);
+    page_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"free\"", stats->host_blocks_free);
+    page_sample(page, METRIC_kv_blocks, "pool=\"host\",state=\"used\"", stats->host_blocks_used);
   }
-  value_of(page, METRIC_cpu_usage, (double)stats->host_blocks_used / page->info->num_host_blocks);
+  value_of(page, METRIC_cpu_usage,
+           (double)stats->host_blocks_used / page->info->num_host_blocks /
+               page->info->num_replicas);
 }
 
 static void print_ranks(page_t *page) {
   const bool fast = strcmp(page->metrics->server->config->tensor_parallel_mode, "fast") == 0;
   if (page->info->num_ranks <= 1 || !page->own) return;
-  own_family(page, METRIC_ranks);
-  own_sample(page, METRIC_ranks, fast ? "mode=\"fast\"" : "mode=\"exact\"", page->info->num_ranks);
+  page_family(page, METRIC_ranks);
+  page_sample(page, METRIC_ranks, fast ? "mode=\"fast\"" : "mode=\"exact\"", page->info->num_ranks);
   value_of(page, METRIC_rank_exchanges, (double)page->stats.exchanges);
   value_of(page, METRIC_rank_bytes, (double)page->stats.exchanged_bytes);
 }
@@ -241,19 +221,19 @@ static void print_lanes(page_t *page) {
   static const char *const names[LANE_KINDS] = {"light", "heavy"};
   char labels[64];
   if (!page->own) return;
-  own_family(page, METRIC_lane_jobs);
+  page_family(page, METRIC_lane_jobs);
   for (int kind = 0; kind < LANE_KINDS; kind++) {
     lane_stats_t stats = lanes_stats(page->metrics->server->lanes, (lane_kind_t)kind);
     snprintf(labels, sizeof labels, "lane=\"%s\",state=\"waiting\"", names[kind]);
-    own_sample(page, METRIC_lane_jobs, labels, stats.waiting);
+    page_sample(page, METRIC_lane_jobs, labels, stats.waiting);
     snprintf(labels, sizeof labels, "lane=\"%s\",state=\"running\"", names[kind]);
-    own_sample(page, METRIC_lane_jobs, labels, stats.running);
+    page_sample(page, METRIC_lane_jobs, labels, stats.running);
   }
-  own_family(page, METRIC_lane_cpu);
+  page_family(page, METRIC_lane_cpu);
   for (int kind = 0; kind < LANE_KINDS; kind++) {
     lane_stats_t stats = lanes_stats(page->metrics->server->lanes, (lane_kind_t)kind);
     snprintf(labels, sizeof labels, "lane=\"%s\"", names[kind]);
-    own_sample(page, METRIC_lane_cpu, labels, (double)stats.cpu_ns * 1e-9);
+    page_sample(page, METRIC_lane_cpu, labels, (double)stats.cpu_ns * 1e-9);
   }
 }
 
@@ -261,13 +241,13 @@ static void print_memory(page_t *page) {
   ledger_stats_t stats = ledger_stats(page->metrics->server->ledger);
   char labels[32];
   if (!page->own) return;
-  own_family(page, METRIC_request_memory);
+  page_family(page, METRIC_request_memory);
   for (int kind = 0; kind < LEDGER_KINDS; kind++) {
     snprintf(labels, sizeof labels, "kind=\"%s\"", ledger_kind_names[kind]);
-    own_sample(page, METRIC_request_memory, labels, (double)stats.held[kind]);
+    page_sample(page, METRIC_request_memory, labels, (double)stats.held[kind]);
   }
-  own_family(page, METRIC_request_memory_refused);
-  own_sample(page, METRIC_request_memory_refused, "", (double)stats.refused);
+  page_family(page, METRIC_request_memory_refused);
+  page_sample(page, METRIC_request_memory_refused, "", (double)stats.refused);
 }
 
 static void print_cache_config(page_t *page) {
@@ -288,8 +268,8 @@ static void print_cache_config(page_t *page) {
            strcmp(config->kv_cache_dtype, "auto") == 0 ? info->dtype : config->kv_cache_dtype,
            config->enable_prefix_caching ? "True" : "False", config->memory);
   if (page->own) {
-    own_family(page, METRIC_cache_config);
-    own_sample(page, METRIC_cache_config, own, 1);
+    page_family(page, METRIC_cache_config);
+    page_sample(page, METRIC_cache_config, own, 1);
   }
   if (page->vllm) {
     vllm_family(page, METRIC_cache_config);
@@ -313,16 +293,17 @@ static void print_load(page_t *page) {
   if (!page->own) return;
   const server_t *server = page->metrics->server;
   health_verdict_t verdict = health_verdict(server, page->now_ns, health_limit_ns(server));
-  own_family(page, METRIC_watchdog);
+  page_family(page, METRIC_watchdog);
   for (int i = 0; i < HEALTH_VERDICTS; i++) {
     char label[32];
     snprintf(label, sizeof label, "verdict=\"%s\"", health_verdict_names[i]);
-    own_sample(page, METRIC_watchdog, label, i == (int)verdict);
+    page_sample(page, METRIC_watchdog, label, i == (int)verdict);
   }
-  const int64_t most = config->max_queue_tokens, tokens = most ? most : 4 * page->info->kv_tokens;
-  own_family(page, METRIC_queue_limit);
-  own_sample(page, METRIC_queue_limit, "unit=\"requests\"", (double)config->max_queue_requests);
-  own_sample(page, METRIC_queue_limit, "unit=\"tokens\"", (double)tokens);
+  const int64_t most = config->max_queue_tokens,
+                tokens = most ? most : 4 * page->info->kv_tokens * page->info->num_replicas;
+  page_family(page, METRIC_queue_limit);
+  page_sample(page, METRIC_queue_limit, "unit=\"requests\"", (double)config->max_queue_requests);
+  page_sample(page, METRIC_queue_limit, "unit=\"tokens\"", (double)tokens);
 }
 
 static void add_label(buffer_t *labels, const char *name, const buffer_t *value) {
@@ -357,9 +338,9 @@ static void print_finished(page_t *page) {
               {"finished_reason=\"error\"", finished[FINISH_ERROR]},
               {"finished_reason=\"repetition\"", 0}};
   if (page->own) {
-    own_family(page, METRIC_finished);
+    page_family(page, METRIC_finished);
     for (int i = 0; i < 4; i++)
-      own_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
+      page_sample(page, METRIC_finished, rows[i].label, (double)rows[i].count);
   }
   if (page->vllm) { /* vLLM counts aborts and errors here too, and has a fifth reason */
     vllm_family(page, METRIC_finished);
@@ -412,13 +393,14 @@ static void print_tokens(page_t *page) {
   value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);
   print_drafts(page);
   if (page->own) {
-    own_family(page, METRIC_preemptions);
-    own_sample(page, METRIC_preemptions, "mode=\"recompute\"",
-               (double)(stats->preemptions - stats->preemptions_swap));
-    own_sample(page, METRIC_preemptions, "mode=\"swap\"", (double)stats->preemptions_swap);
-    own_family(page, METRIC_swapped_blocks);
-    own_sample(page, METRIC_swapped_blocks, "direction=\"out\"", (double)stats->swapped_out_blocks);
-    own_sample(page, METRIC_swapped_blocks, "direction=\"in\"", (double)stats->swapped_in_blocks);
+    page_family(page, METRIC_preemptions);
+    page_sample(page, METRIC_preemptions, "mode=\"recompute\"",
+                (double)(stats->preemptions - stats->preemptions_swap));
+    page_sample(page, METRIC_preemptions, "mode=\"swap\"", (double)stats->preemptions_swap);
+    page_family(page, METRIC_swapped_blocks);
+    page_sample(page, METRIC_swapped_blocks, "direction=\"out\"",
+                (double)stats->swapped_out_blocks);
+    page_sample(page, METRIC_swapped_blocks, "direction=\"in\"", (double)stats->swapped_in_blocks);
   }
   value_of(page, METRIC_vllm_preemptions, (double)stats->preemptions);
   value_of(page, METRIC_recomputed_tokens, (double)stats->recomputed_tokens);
@@ -434,7 +416,7 @@ static void summary(page_t *page, const char *name, const char *labels, uint64_t
 }
 
 static void own_summary(page_t *page, metric_id_t id, uint64_t count, double sum) {
-  own_family(page, id);
+  page_family(page, id);
   summary(page, families[id].name, page->metrics->labels, count, sum);
 }
 
@@ -453,17 +435,17 @@ static void print_grammars(page_t *page, const grammar_cache_stats_t *stats) {
 static void print_pace(page_t *page) {
   static const char *const parts[] = {"part=\"step\"", "part=\"row\"", "part=\"token\"",
                                       "part=\"key\"", "part=\"pair\""};
-  own_family(page, METRIC_overlapped_steps);
-  own_sample(page, METRIC_overlapped_steps, "", (double)page->stats.overlapped_steps);
-  own_family(page, METRIC_awaited_rows);
-  own_sample(page, METRIC_awaited_rows, "", (double)page->stats.awaited_rows);
-  own_family(page, METRIC_sat_out);
-  own_sample(page, METRIC_sat_out, "", (double)page->stats.sat_out);
-  own_family(page, METRIC_queue_visits);
-  own_sample(page, METRIC_queue_visits, "", (double)page->stats.queue_visits);
-  own_family(page, METRIC_step_cost);
+  page_family(page, METRIC_overlapped_steps);
+  page_sample(page, METRIC_overlapped_steps, "", (double)page->stats.overlapped_steps);
+  page_family(page, METRIC_awaited_rows);
+  page_sample(page, METRIC_awaited_rows, "", (double)page->stats.awaited_rows);
+  page_family(page, METRIC_sat_out);
+  page_sample(page, METRIC_sat_out, "", (double)page->stats.sat_out);
+  page_family(page, METRIC_queue_visits);
+  page_sample(page, METRIC_queue_visits, "", (double)page->stats.queue_visits);
+  page_family(page, METRIC_step_cost);
   for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-    own_sample(page, METRIC_step_cost, parts[i], page->stats.step_cost_ns[i] * 1e-9);
+    page_sample(page, METRIC_step_cost, parts[i], page->stats.step_cost_ns[i] * 1e-9);
 }
 
 static void print_steps(page_t *page) {
@@ -489,26 +471,26 @@ static void print_requests(page_t *page) {
   metrics_t *metrics = page->metrics;
   char label[128];
   if (!page->own) return;
-  own_family(page, METRIC_requests);
+  page_family(page, METRIC_requests);
   for (int i = 0; i < metrics->num_requests; i++) {
     const request_series_t *series = &metrics->requests[i];
     snprintf(label, sizeof label, "route=\"%s\",code=\"%d\",finish_reason=\"%s\"", series->route,
              series->status, finish[series->finish]);
-    own_sample(page, METRIC_requests, label, (double)series->count);
+    page_sample(page, METRIC_requests, label, (double)series->count);
   }
-  own_family(page, METRIC_reloads);
-  own_sample(page, METRIC_reloads, "result=\"rejected\"", (double)metrics->reloads[0]);
-  own_sample(page, METRIC_reloads, "result=\"ok\"", (double)metrics->reloads[1]);
+  page_family(page, METRIC_reloads);
+  page_sample(page, METRIC_reloads, "result=\"rejected\"", (double)metrics->reloads[0]);
+  page_sample(page, METRIC_reloads, "result=\"ok\"", (double)metrics->reloads[1]);
   value_of(page, METRIC_log_dropped, (double)log_dropped());
-  own_family(page, METRIC_rejected);
+  page_family(page, METRIC_rejected);
   for (int i = 0; i < REJECT_COUNT; i++) {
     snprintf(label, sizeof label, "reason=\"%s\"", reject_names[i]);
-    own_sample(page, METRIC_rejected, label, (double)metrics->rejected[i]);
+    page_sample(page, METRIC_rejected, label, (double)metrics->rejected[i]);
   }
-  own_family(page, METRIC_aborted);
+  page_family(page, METRIC_aborted);
   for (int i = 0; i < ABORT_COUNT; i++) {
     snprintf(label, sizeof label, "cause=\"%s\"", abort_names[i]);
-    own_sample(page, METRIC_aborted, label, (double)metrics->aborted[i]);
+    page_sample(page, METRIC_aborted, label, (double)metrics->aborted[i]);
   }
   value_of(page, METRIC_ignored_params, (double)metrics->ignored_params);
   value_of(page, METRIC_tokenize_bytes, (double)metrics->tokenize_bytes);
@@ -524,7 +506,7 @@ static void http_label(const http_series_t *series, char *label, size_t capacity
 static void print_usage_family(page_t *page, metric_id_t id, size_t offset) {
   const metrics_t *metrics = page->metrics;
   if (!page->own || metrics->num_usage == 0) return;
-  own_family(page, id);
+  page_family(page, id);
   for (int i = 0; i < metrics->num_usage; i++) {
     const usage_t *usage = &metrics->usage[i];
     char label[2 * KEY_LABEL_BYTES + 8] = "key=\"";
@@ -535,8 +517,8 @@ static void print_usage_family(page_t *page, metric_id_t id, size_t offset) {
     }
     label[length++] = '"';
     label[length] = '\0';
-    own_sample(page, id, label,
-               (double)*(const uint64_t *)(const void *)((const char *)usage + offset));
+    page_sample(page, id, label,
+                (double)*(const uint64_t *)(const void *)((const char *)usage + offset));
   }
 }
 
@@ -552,12 +534,12 @@ static void print_http(page_t *page) {
   http_stats_t stats = {0};
   char label[128];
   if (!page->own) return;
-  own_family(page, METRIC_http_requests);
+  page_family(page, METRIC_http_requests);
   for (int i = 0; i < metrics->num_http; i++) {
     http_label(&metrics->http[i], label, sizeof label);
-    bare_sample(page, METRIC_http_requests, label, (double)metrics->http[i].duration.count);
+    page_bare_sample(page, METRIC_http_requests, label, (double)metrics->http[i].duration.count);
   }
-  own_family(page, METRIC_http_duration);
+  page_family(page, METRIC_http_duration);
   for (int i = 0; i < metrics->num_http; i++) {
     http_label(&metrics->http[i], label, sizeof label);
     histogram_samples(page, families[METRIC_http_duration].name, "", label,
@@ -565,71 +547,29 @@ static void print_http(page_t *page) {
   }
   if (metrics->server->http == NULL) return;
   http_stats(metrics->server->http, &stats);
-  own_family(page, METRIC_connections);
-  bare_sample(page, METRIC_connections, "state=\"idle\"", stats.connections_idle);
-  bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
-  bare_sample(page, METRIC_connections, "state=\"streaming\"", stats.connections_streaming);
-  bare_sample(page, METRIC_connections, "state=\"waiting\"", stats.connections_waiting);
+  page_family(page, METRIC_connections);
+  page_bare_sample(page, METRIC_connections, "state=\"idle\"", stats.connections_idle);
+  page_bare_sample(page, METRIC_connections, "state=\"reading\"", stats.connections_reading);
+  page_bare_sample(page, METRIC_connections, "state=\"streaming\"", stats.connections_streaming);
+  page_bare_sample(page, METRIC_connections, "state=\"waiting\"", stats.connections_waiting);
   if (metrics->server->tracer != NULL) {
     trace_counts_t traces = tracer_counts(metrics->server->tracer);
-    own_family(page, METRIC_traces);
-    bare_sample(page, METRIC_traces, "result=\"exported\"", (double)traces.exported);
-    bare_sample(page, METRIC_traces, "result=\"dropped\"", (double)traces.dropped);
-    bare_sample(page, METRIC_traces, "result=\"failed\"", (double)traces.failed);
+    page_family(page, METRIC_traces);
+    page_bare_sample(page, METRIC_traces, "result=\"exported\"", (double)traces.exported);
+    page_bare_sample(page, METRIC_traces, "result=\"dropped\"", (double)traces.dropped);
+    page_bare_sample(page, METRIC_traces, "result=\"failed\"", (double)traces.failed);
   }
   if (stats.tls_expires != 0) {
-    own_family(page, METRIC_tls_handshakes);
-    bare_sample(page, METRIC_tls_handshakes, "result=\"ok\"", (double)stats.tls_done);
-    bare_sample(page, METRIC_tls_handshakes, "result=\"failed\"", (double)stats.tls_failed);
-    bare_sample(page, METRIC_tls_handshakes, "result=\"timeout\"", (double)stats.tls_late);
-    own_family(page, METRIC_tls_expiry);
-    bare_sample(page, METRIC_tls_expiry, "", (double)stats.tls_expires);
+    page_family(page, METRIC_tls_handshakes);
+    page_bare_sample(page, METRIC_tls_handshakes, "result=\"ok\"", (double)stats.tls_done);
+    page_bare_sample(page, METRIC_tls_handshakes, "result=\"failed\"", (double)stats.tls_failed);
+    page_bare_sample(page, METRIC_tls_handshakes, "result=\"timeout\"", (double)stats.tls_late);
+    page_family(page, METRIC_tls_expiry);
+    page_bare_sample(page, METRIC_tls_expiry, "", (double)stats.tls_expires);
   }
-  own_family(page, METRIC_reply_turn);
-  bare_sample(page, METRIC_reply_turn, "scope=\"one\"", (double)stats.reply_turn_max);
-  bare_sample(page, METRIC_reply_turn, "scope=\"all\"", (double)stats.replies_turn_max);
-}
-
-/* ---- the process ---- */
-
-/* Since Linux 6.2 the size of /proc/self/fd is the number of open files. */
-static double open_files(void) {
-  struct stat status;
-  if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0) return (double)status.st_size;
-  DIR *directory = opendir("/proc/self/fd");
-  double count = -3; /* ".", ".." and this directory */
-  if (directory == NULL) return 0;
-  while (readdir(directory) != NULL) count++;
-  closedir(directory);
-  return count;
-}
-
-static void process_row(page_t *page, metric_id_t id, double value) {
-  own_family(page, id);
-  bare_sample(page, id, "", value);
-}
-
-static void print_process(page_t *page) {
-  long long virtual_pages = 0, resident_pages = 0;
-  struct rusage usage;
-  struct rlimit files;
-  FILE *statm = fopen("/proc/self/statm", "re");
-  if (statm != NULL) {
-    if (fscanf(statm, "%lld %lld", &virtual_pages, &resident_pages) != 2) resident_pages = 0;
-    fclose(statm);
-  }
-  getrusage(RUSAGE_SELF, &usage);
-  getrlimit(RLIMIT_NOFILE, &files);
-  double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-               (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-  double bytes = (double)sysconf(_SC_PAGESIZE);
-  process_row(page, METRIC_cpu_seconds, cpu);
-  process_row(page, METRIC_resident_bytes, (double)resident_pages * bytes);
-  process_row(page, METRIC_virtual_bytes, (double)virtual_pages * bytes);
-  process_row(page, METRIC_open_fds, open_files());
-  process_row(page, METRIC_max_fds,
-              files.rlim_cur == RLIM_INFINITY ? 1048576 : (double)files.rlim_cur);
-  process_row(page, METRIC_start_time, (double)page->metrics->server->start_time);
+  page_family(page, METRIC_reply_turn);
+  page_bare_sample(page, METRIC_reply_turn, "scope=\"one\"", (double)stats.reply_turn_max);
+  page_bare_sample(page, METRIC_reply_turn, "scope=\"all\"", (double)stats.replies_turn_max);
 }
 
 static void print_build(page_t *page) {
@@ -638,8 +578,8 @@ static void print_build(page_t *page) {
   const char *backend = page->info != NULL ? page->info->backend : "";
   snprintf(label, sizeof label, "version=\"%s\",commit=\"%s\",backend=\"%s\",arch=\"%s\"",
            INFERD_VERSION, INFERD_COMMIT, backend, health_architecture());
-  own_family(page, METRIC_build_info);
-  bare_sample(page, METRIC_build_info, label, 1);
+  page_family(page, METRIC_build_info);
+  page_bare_sample(page, METRIC_build_info, label, 1);
 }
 
 static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
@@ -660,6 +600,7 @@ static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
     print_load(&page);
     print_loras(&page, loras);
     print_ranks(&page);
+    page_print_replicas(&page);
     print_lanes(&page);
     print_memory(&page);
     print_kv(&page);
@@ -678,7 +619,7 @@ static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
   print_requests(&page);
   print_usage(&page);
   print_http(&page);
-  print_process(&page);
+  page_print_process(&page);
   if (open_metrics) buffer_text(page.out, "# EOF\n");
   buffer_char(page.out, '\0');
 }

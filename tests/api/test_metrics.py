@@ -302,7 +302,7 @@ def test_the_reference_is_the_page(server):
     of_traces = {"inferd_traces_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}
-    of_ranks = {name for name in reference if name.startswith("inferd_rank")}
+    of_ranks = {name for name in reference if name.startswith(("inferd_rank", "inferd_replica"))}
     assert (set(reference) - set(types) ==
             of_swapping | of_keys | of_drafts | of_adapters | of_events | of_traces | of_tls |
             of_floors | of_ranks)

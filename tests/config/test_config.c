@@ -249,8 +249,9 @@ Test(config, variables_that_are_no_options) {
 }
 
 Test(config, meaningless_flags_are_noticed) {
-  ASSERT_EQ_FOR(load("m --trust-remote-code --tokenizer-mode slow -O3 --data-parallel-size=1 "
-                     "--enable-prompt-tokens-details --enable-auto-tool-choice"),
+  ASSERT_EQ_FOR(load("m --trust-remote-code --tokenizer-mode slow -O3 "
+                     "--prefill-context-parallel-size=1 --enable-prompt-tokens-details "
+                     "--enable-auto-tool-choice"),
                 0, "%s", error.message);
   ASSERT_EQ_FOR(config.notices.count, 4, "what is always so needs no notice");
   cr_expect(strstr(config.notices.items[1], "--tokenizer-mode") != NULL);
@@ -258,9 +259,9 @@ Test(config, meaningless_flags_are_noticed) {
   config_free(&config);
 }
 
-Test(config, more_than_one_stage_or_replica_is_refused) {
+Test(config, more_than_one_stage_is_refused) {
   expect_error("m --pipeline-parallel-size=4", ERR_USAGE, "--pipeline-parallel-size is '4'");
-  expect_error("m --data-parallel-size auto", ERR_USAGE, "only 1 is possible");
+  expect_error("m --data-parallel-size auto", ERR_USAGE, "1 to 16");
   expect_error("m --pipeline-parallel-size", ERR_USAGE, "only 1 is possible");
 }
 

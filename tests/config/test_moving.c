@@ -127,7 +127,8 @@ Test(moving, a_command_line_of_vllm) {
   EXPECT_EQ(config.num_speculative_tokens, 3);
   cr_expect(config.memory == 0.5);
   EXPECT_EQ(config.api_key.count, 2);
-  EXPECT_EQ(ignored_flags(&config), 2);
+  EXPECT_EQ(config.data_parallel_size, 1);
+  EXPECT_EQ(ignored_flags(&config), 1);
   config_free(&config);
 }
 

@@ -61,6 +61,11 @@ void engine_stats(const engine_t *engine, engine_stats_t *out) {
   *out = fake_engine.stats;
 }
 
+void engine_stats_of(const engine_t *engine, int32_t replica, engine_stats_t *out) {
+  (void)replica;
+  engine_stats(engine, out);
+}
+
 void engine_activity(const engine_t *engine, engine_activity_t *out) {
   (void)engine;
   *out = fake_engine.activity;
@@ -270,6 +275,7 @@ void fake_engine_reset(void) {
                                      .block_size = 16,
                                      .num_blocks = 65,
                                      .max_num_seqs = 8,
+                                     .num_replicas = 1,
                                      .max_num_batched_tokens = 256,
                                      .primary_eos = FAKE_EOS,
                                      .temperature = __builtin_nanf(""),
