@@ -228,6 +228,35 @@ TEST(moe_bits_do_not_depend_on_the_batch) {
   }
 }
 
+/* Each rank has some experts, one of them none; all their pairs together have the bits of one. */
+template <class T> static void ranks_case() {
+  const moe_case_t c = {9, 64, 24, 5, 3, true, true};
+  const std::vector<int32_t> cuts = {0, 2, 2, 5};
+  moe_device<T> d(c);
+  MUST(gpu_moe(dtype_of<T>(), &d.args, nullptr));
+  const auto expected = d.out.get();
+  const size_t pairs = (size_t)c.rows * c.top_k * c.hidden;
+  device_array<T> parts(std::vector<T>(3 * pairs));
+  MUST(cudaMemset(d.out.p, 0, d.out.bytes()));
+  gpu_moe_t args = d.args;
+  args.experts = gpu_cuts_of(3, cuts.data());
+  for (args.rank = 0; args.rank < 3; args.rank++) {
+    const size_t first = (size_t)cuts[args.rank], up = first * 2 * c.width;
+    args.up = d.up.p + up * c.hidden, args.down = d.down.p + first * c.hidden * c.width;
+    args.up_bias = d.up_bias.p + up, args.down_bias = d.down_bias.p + first * c.hidden;
+    MUST(gpu_moe_pairs(dtype_of<T>(), &args, parts.p + args.rank * pairs, nullptr));
+  }
+  args.rank = 0;
+  MUST(gpu_moe_mix(dtype_of<T>(), &args, parts.p, nullptr));
+  check_that(memcmp(d.out.get().data(), expected.data(), d.out.bytes()) == 0,
+             std::string("experts of three ranks, ") + name_of<T>());
+}
+
+TEST(moe_experts_of_ranks) {
+  ranks_case<bf16_t>();
+  ranks_case<f16_t>();
+}
+
 /* Equal logits: the lower experts; NaN: some experts, and no fault. */
 TEST(moe_ties_and_nan) {
   moe_case_t c = {2, 32, 16, 6, 2, true, false};
