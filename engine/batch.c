@@ -175,8 +175,13 @@ static void add_tokens(batch_t *batch, const plan_entry_t *entry, int32_t row) {
 static void add_plain(batch_t *batch, const plan_entry_t *entry, int32_t row) {
   sequence_t *seq = entry->sequence;
   int32_t t = batch->num_tokens++, position = entry->num_computed;
-  bool known = position < sequence_num_tokens(seq);
-  batch->input_ids[t] = known ? table_id(seq, position) : -1 - seq->sampled_index;
+  int32_t known = sequence_num_tokens(seq), id = seq->last_id;
+  if (position >= known) {
+    id = -1 - seq->sampled_index; /* see add_tokens */
+  } else if (position < known - 1 || seq->num_output_tokens == 0) {
+    id = table_id(seq, position);
+  }
+  batch->input_ids[t] = id;
   batch->positions[t] = position;
   batch->request_row[t] = row;
   batch->token_types[t] = batch->adapters[t] = 0;

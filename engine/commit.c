@@ -10,6 +10,7 @@
 #include "engine/sample/pooling.h"
 #include "engine/sample/scores.h"
 #include "engine/schedule/state/states.h"
+#include "engine/schedule/table.h"
 
 #include <string.h>
 
@@ -172,7 +173,7 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
   const request_t *request = group->request;
   const sampling_params_t *params =
       &request->params; /* not read for most tokens of a terse group */
-  seq->tokens[seq->num_prompt_tokens + seq->num_output_tokens++] = id;
+  table_add_id(seq, id);
   bool may_stop = group->is_terse || seq->num_output_tokens >= params->min_tokens;
   bool is_eos = may_stop && !group->ignore_eos && id == engine->info.primary_eos;
   bool is_stop = may_stop && !is_eos &&
@@ -207,7 +208,7 @@ static event_t result_event(const engine_t *engine, const sample_row_t *row, con
       .rank = result->rank,
       .num_top = num_logprobs >= 0 ? result->num_top : 0,
       .top = result->top,
-      .top_lent = num_logprobs >= 0 && scores_are_many(engine, row->num_top),
+      .top_lent = scores_are_many(engine, row->num_top),
       .stop_token_id = -1,
       .stop_string = -1,
   };
@@ -221,14 +222,32 @@ void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns)
   trace_add(engine->trace, TRACE_FIRST_TOKEN, group->request, first->num_prompt_tokens + 1, 0);
 }
 
+/* The event of a token of a terse group. */
+static void emit_text(const engine_t *engine, const sequence_t *seq, int32_t id,
+                      const detokenized_t *text) {
+  const token_text_t token = {.request = seq->group->request,
+                              .token_id = id,
+                              .position = seq->num_output_tokens - 1,
+                              .num_cached_tokens = seq->num_cached_tokens,
+                              .num_floor_tokens = seq->num_floor_tokens,
+                              .length = (uint32_t)text->length};
+  mailbox_emit_text(engine->mailbox, &token, text->text);
+}
+
 /* Appends one sampled token, checks for a stop, emits the event. Returns the next status. */
 static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                                       int *error_code, uint64_t now_ns) {
   const group_t *group = seq->group;
-  const sampling_params_t *params = &group->request->params;
-  event_t event = result_event(engine, row, seq, group->is_terse ? -1 : params->num_logprobs);
   detokenized_t text;
   sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
+  if (seq->num_output_tokens == 1) engine_first_token(engine, seq->group, now_ns);
+  engine->stats.generation_tokens++;
+  if (group->is_terse) {
+    emit_text(engine, seq, row->result->id, &text);
+    return status;
+  }
+  const sampling_params_t *params = &group->request->params;
+  event_t event = result_event(engine, row, seq, params->num_logprobs);
   event.kind = EVENT_TOKEN;
   event.position = seq->num_output_tokens - 1;
   event.num_cached_tokens = group->sequence.num_cached_tokens;
@@ -236,10 +255,7 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
   if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;
-  engine_first_token(engine, seq->group, now_ns);
-  seq->last_token_ns = now_ns;
-  engine->stats.generation_tokens++;
-  if (!group->is_plain && params_collect(params)) {
+  if (params_collect(params)) {
     choices_keep_token(seq, &event);
   } else {
     mailbox_emit(engine->mailbox, &event);
@@ -461,7 +477,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
     }
     /* a sequence that ended while this step was in flight gets no more tokens */
     if (plan_entry_live(entry)) commit_entry(engine, step, entry, rows, now_ns);
-    beam_commit(engine, &step->plan, r, now_ns);
+    if (engine->beam_work.num_beams > 0) beam_commit(engine, &step->plan, r, now_ns);
     scheduler_settle(engine->scheduler, entry);
   }
   finish_pooled(engine, step, now_ns);

@@ -30,13 +30,10 @@ typedef struct record {
   event_t event;
 } record_t;
 
-/* Of a token of which only the text is told: the other fields are those of `no_token` below. */
 typedef struct token_record {
   record_head_t head;
-  request_t *request;
-  int32_t choice, token_id, position, num_cached_tokens, num_floor_tokens;
-  uint32_t text_length;
-  char text[]; /* [text_length] */
+  token_text_t token;
+  char text[]; /* [token.length] */
 } token_record_t;
 
 static const event_t no_token = {.kind = EVENT_TOKEN, .stop_token_id = -1, .stop_string = -1};
@@ -198,30 +195,14 @@ static record_head_t *add_record(mailbox_t *mailbox, size_t size, record_kind_t 
   return record;
 }
 
-static bool tells_text_only(const event_t *event) {
-  return event->kind == EVENT_TOKEN && !event->has_logprob && event->num_top == 0 &&
-         event->stop_token_id == no_token.stop_token_id &&
-         event->stop_string == no_token.stop_string;
-}
-
-static void emit_token(mailbox_t *mailbox, const event_t *event) {
-  size_t size = round_up(sizeof(token_record_t) + event->text_length);
+void mailbox_emit_text(mailbox_t *mailbox, const token_text_t *token, const char *text) {
+  size_t size = round_up(sizeof(token_record_t) + token->length);
   token_record_t *record = (void *)add_record(mailbox, size, RECORD_TOKEN);
-  record->request = event->request;
-  record->choice = event->choice;
-  record->token_id = event->token_id;
-  record->position = event->position;
-  record->num_cached_tokens = event->num_cached_tokens;
-  record->num_floor_tokens = event->num_floor_tokens;
-  record->text_length = event->text_length;
-  for (uint32_t i = 0; i < event->text_length; i++) record->text[i] = event->text[i];
+  record->token = *token;
+  for (uint32_t i = 0; i < token->length; i++) record->text[i] = text[i]; /* a few bytes */
 }
 
 void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
-  if (tells_text_only(event)) {
-    emit_token(mailbox, event);
-    return;
-  }
   int32_t copied = event->top_lent ? 0 : event->num_top;
   size_t size = mailbox_event_bytes(event->text_length, copied);
   record_t *record = (void *)add_record(mailbox, size, RECORD_EVENT);
@@ -242,14 +223,14 @@ bool mailbox_publish(mailbox_t *mailbox) {
 }
 
 static event_t token_event(const token_record_t *record) {
+  const token_text_t *token = &record->token;
   event_t event = no_token;
-  event.request = record->request;
-  event.choice = record->choice;
-  event.token_id = record->token_id;
-  event.position = record->position;
-  event.num_cached_tokens = record->num_cached_tokens;
-  event.num_floor_tokens = record->num_floor_tokens;
-  event.text_length = record->text_length;
+  event.request = token->request;
+  event.token_id = token->token_id;
+  event.position = token->position;
+  event.num_cached_tokens = token->num_cached_tokens;
+  event.num_floor_tokens = token->num_floor_tokens;
+  event.text_length = token->length;
   event.text = record->text;
   return event;
 }

@@ -75,6 +75,14 @@ size_t mailbox_room(const mailbox_t *mailbox);
 /* Engine thread: copies the event, its text and, unless they are lent, its alternatives into the
  * ring. The ring must have room for it, also if it does not fit before the end of the ring. */
 void mailbox_emit(mailbox_t *mailbox, const event_t *event);
+/* The same for an EVENT_TOKEN of a request of one choice that wants no logprobs. Its record is
+ * short. */
+typedef struct token_text {
+  request_t *request;
+  int32_t token_id, position, num_cached_tokens, num_floor_tokens;
+  uint32_t length; /* of the text */
+} token_text_t;
+void mailbox_emit_text(mailbox_t *mailbox, const token_text_t *token, const char *text);
 /* Engine thread: makes the emitted events visible to the loop. Called after a step is committed, so
  * the last token of a request and its EVENT_DONE always arrive together. Returns false if there is
  * no new event. */

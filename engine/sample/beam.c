@@ -189,7 +189,7 @@ static void finish_beam(engine_t *engine, sequence_t *seq, sequence_status_t sta
 
 /* Appends the token of a continuation to its sequence. Returns 0, or the error of the grammar: then
  * the request must end. */
-static int append(engine_t *engine, int32_t i, uint64_t now_ns) {
+static int append(engine_t *engine, int32_t i) {
   const continuation_t *next = &engine->beam_work.next[i];
   sequence_t *seq = next->sequence;
   event_t token = token_event(engine, next);
@@ -197,7 +197,6 @@ static int append(engine_t *engine, int32_t i, uint64_t now_ns) {
   int error_code = 0;
   sequence_status_t status = engine_append(engine, seq, next->id, &text, &error_code);
   seq->cumulative_logprob = next->sum;
-  seq->last_token_ns = now_ns;
   choices_set_node(seq->group->request, choices_index(seq, seq->num_output_tokens - 1),
                    next->parent_node, &token);
   engine->stats.generation_tokens++;
@@ -256,7 +255,7 @@ static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
   place_all(engine, num_next);
   engine_first_token(engine, group, now_ns);
   int error_code = 0;
-  for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(engine, i, now_ns);
+  for (int32_t i = 0; i < num_next && !error_code; i++) error_code = append(engine, i);
   if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
   if (!error_code) end_search(engine, group, now_ns);
 }

@@ -17,8 +17,7 @@
 
 enum { WAITING_LEVELS = 10 }; /* of the skip list of waiting.h: 4^10 groups */
 struct group;
-/* What every step reads of a sequence that decodes stands first, here and in group_t: with
- * thousands of sequences a step is as fast as the cache lines that it needs come. */
+/* What every step reads of a decode stands first, here and in group_t: few cache lines. */
 typedef struct sequence {
   struct group *group;
   struct sequence *next; /* next sequence of the group, by index; or of scheduler.free_sequences */
@@ -38,9 +37,10 @@ typedef struct sequence {
   int32_t index;         /* sample number: the random stream is (seed, index) */
   int32_t num_cached_tokens, num_floor_tokens; /* not computed in the first prefill; by floor.h */
   int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
+  int32_t last_id;                /* of the output; see table_add_id */
   draft_state_t drafts;
   detokenizer_t detokenizer;
-  uint64_t rng_key, first_scheduled_ns, first_token_ns, last_token_ns;
+  uint64_t rng_key, first_scheduled_ns, first_token_ns;
   int32_t row;          /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
   int32_t num_host_blocks;

@@ -107,7 +107,7 @@ void scheduler_note_drafts(struct scheduler *scheduler, double ns);
 
 /* Thousands of sequences do not fit into the cache of a core, so a walk over them would wait for
  * memory at each one. What it will read soon is brought there; nothing but the time changes. */
-enum { CACHE_LINE = 64, PREFETCH_FAR = 10, PREFETCH_NEAR = 4 }; /* bytes; entries ahead */
+enum { CACHE_LINE = 64, PREFETCH_FAR = 16, PREFETCH_NEAR = 8 }; /* bytes; entries ahead */
 /* The first bytes of a group: what a plan, and what a commit needs of a plain one. */
 enum { GROUP_PLANNED = 3 * CACHE_LINE, GROUP_COMMITTED = 5 * CACHE_LINE };
 

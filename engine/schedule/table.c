@@ -509,9 +509,10 @@ static bool is_noted_later(const scheduler_t *scheduler, const plan_entry_t *ent
   const block_pool_t *pool = scheduler->pool;
   const sequence_t *seq = entry->sequence;
   int32_t end = entry->num_computed + 1;
-  return entry->num_tokens == 1 && seq->group->is_plain && pool->num_sides == 0 &&
-         !scheduler->options.has_states && entry->num_computed >= seq->num_prefill_tokens &&
-         block_offset(pool, end) != 0 && seq->num_published == block_index(pool, end);
+  return entry->num_tokens == 1 && block_offset(pool, end) != 0 && seq->group->is_plain &&
+         entry->num_computed >= seq->num_prefill_tokens &&
+         seq->num_published == block_index(pool, end) && pool->num_sides == 0 &&
+         !scheduler->options.has_states;
 }
 
 /* Before the blocks of a sequence are released: the rows that is_noted_later has put off. */
@@ -637,6 +638,7 @@ void table_written(scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
 
 void table_fork(scheduler_t *scheduler, const sequence_t *parent, sequence_t *child) {
   child->num_output_tokens = parent->num_output_tokens;
+  child->last_id = parent->last_id;
   child->num_computed_tokens = parent->num_computed_tokens;
   child->num_prefill_tokens = parent->num_prefill_tokens;
   child->num_charged = parent->num_charged;

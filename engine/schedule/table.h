@@ -37,6 +37,11 @@ static inline int32_t table_id(const sequence_t *seq, int32_t position) {
   bool of_prompt = position < seq->num_prompt_tokens;
   return (of_prompt ? seq->group->request->prompt_ids : seq->tokens)[position];
 }
+/* Appends the id that was drawn. */
+static inline void table_add_id(sequence_t *seq, int32_t id) {
+  seq->tokens[seq->num_prompt_tokens + seq->num_output_tokens++] = id;
+  seq->last_id = id;
+}
 /* Returns the row of one sequence, if it holds one. Its blocks must be released before. */
 void table_give_row(scheduler_t *scheduler, sequence_t *seq);
 /* Returns the rows of all sequences of the group, and every sequence but the first to the pool. */

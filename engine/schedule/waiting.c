@@ -163,7 +163,7 @@ void waiting_charge(waiting_t *waiting, const group_t *group, int32_t num_tokens
   if (!waiting->fair_share || num_tokens == 0) return;
   tenant_t *tenant = waiting_tenant(waiting, group);
   tenant->served += (uint64_t)((int64_t)num_tokens * (SERVED_TOKEN / (int64_t)tenant->weight));
-  tenants_update(&waiting->tenants, tenant);
+  if (tenant->place != 0) tenants_update(&waiting->tenants, tenant);
 }
 
 static void lift(waiting_t *waiting, tenant_t *tenant) {

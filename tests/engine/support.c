@@ -1,5 +1,7 @@
 /* support.c: see support.h. */
 #include "tests/engine/support.h"
+
+#include "engine/schedule/table.h"
 #include "tests/expect.h"
 
 #include <stdio.h>
@@ -75,7 +77,7 @@ void rig_commit(rig_t *rig, int32_t id) {
     scheduler_publish(rig->scheduler, entry);
     if (draws > 1) scheduler_fork(rig->scheduler, q->group);
     for (int32_t i = 0; i < draws; i++, q = q->next) {
-      q->tokens[q->num_prompt_tokens + q->num_output_tokens++] = id + q->index;
+      table_add_id(q, id + q->index);
     }
   }
 }
