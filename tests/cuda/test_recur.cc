@@ -134,7 +134,8 @@ template <class T> static void recur_case(const recur_case_t &c) {
                            std::to_string(c.heads) + " heads " + std::to_string(c.key_dim) + " x " +
                            std::to_string(c.value_dim) + ", " + name_of<T>();
   layer.run({{0, 1, 2}, {0, 0, 0}, {c.length, c.length, c.length}, {0, 0}}, whole);
-  check_close(what, exact(layer), as_double(whole), rounding_of<T>() * 1.1, 0.02);
+  const double size = c.corrects ? 0.02 : 0.2; /* keys of a scan are as long as they come */
+  check_close(what, exact(layer), as_double(whole), rounding_of<T>() * 1.1, size);
   const auto behind = layer.state(1);
   for (int most : {1, 7, 2 * c.length / 3}) {
     run_chunks(layer, c.length, most, parts);
