@@ -15,21 +15,21 @@ typedef struct engine engine_t;
 
 typedef struct engine_options {
   const char *model_dir;
-  const struct ops *ops;              /* device/ops.h, of tests; NULL = chosen by `device` */
-  const char *device;                 /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
-  const char *isa;                    /* CPU instruction set, or "auto" */
-  int32_t num_threads, num_replicas;  /* CPU workers of each, 0 = all; replicas.h, 0 = one */
-  struct comm *comm;                  /* device/comm.h: other ranks of this model; NULL = none */
-  uint64_t rank_limit_ns;             /* to wait for one of them; 0 = while it lives */
-  int32_t planned_ranks;              /* of engine_survey, which has no comm; 0 = one */
-  bool batch_invariant, add_ranks;    /* ops.h; a CPU always is. model_part_t.sums */
-  bool dummy_weights, skip_tokenizer; /* --load-format dummy; read none: tokenizer_none */
-  const char *dtype;                  /* "auto", "float32", "float16", "bfloat16" */
-  embedding_options_t embedding;      /* what prompts become */
-  bool quantise_q8;                   /* 16-bit matrices are quantised while they load */
-  int64_t max_model_len;              /* tokens; 0 = the model's, fitted to memory */
-  int64_t kv_cache_bytes;             /* 0 = memory_fraction of the free memory */
-  double memory_fraction;             /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
+  const struct ops *ops;             /* device/ops.h, of tests; NULL = chosen by `device` */
+  const char *device;                /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
+  const char *isa;                   /* CPU instruction set, or "auto" */
+  int32_t num_threads, num_replicas; /* CPU workers of each, 0 = all; replicas.h, 0 = one */
+  struct comm *comm;                 /* device/comm.h: other ranks of this model; NULL = none */
+  uint64_t rank_limit_ns;            /* to wait for one of them; 0 = while it lives */
+  int32_t planned_ranks;             /* of engine_survey, which has no comm; 0 = one */
+  bool batch_invariant, add_ranks, cut_layers; /* ops.h; a CPU is. model_part_t: sums, stages */
+  bool dummy_weights, skip_tokenizer;          /* --load-format dummy; read none: tokenizer_none */
+  const char *dtype;                           /* "auto", "float32", "float16", "bfloat16" */
+  embedding_options_t embedding;               /* what prompts become */
+  bool quantise_q8;                            /* 16-bit matrices are quantised while they load */
+  int64_t max_model_len;                       /* tokens; 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes;                      /* 0 = memory_fraction of the free memory */
+  double memory_fraction;                      /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
   bool kv_fp8, kv_int8; /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
   int32_t block_size;   /* tokens, a power of two; 0 = back end's default */
   int32_t num_blocks, num_snapshots;    /* 0 = from the memory; tests force small pools */

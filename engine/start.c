@@ -574,7 +574,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .num_floor_blocks = plan->floor.num_places,
       .max_num_seqs = engine->options.max_num_seqs,
       .max_num_batched_tokens = engine->options.max_num_batched_tokens,
-      .num_ranks = MAX(bp->shard.size, 1),
+      .num_ranks = MAX(MAX(bp->shard.size, bp->shard.num_stages), 1),
       .num_replicas = engine->replicas.count,
       .primary_eos = bp->primary_eos,
       .num_stop_ids = num_stop_ids,
@@ -666,7 +666,7 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
   if (!code) code = plan_model(engine, &dtype, &plan, error);
   if (!code) code = load_model(engine, &plan, dtype, error);
   if (!code) code = make_swap_space(engine, &plan, error);
-  const bool follows = engine->blueprint.shard.rank > 0; /* it needs the model alone */
+  const bool follows = engine_follows(engine); /* it needs the model alone */
   if (!code && !follows) code = make_tables(engine, &plan, error);
   if (!code) code = engine_join_ranks(engine, &plan.kv, plan.max_model_len, error);
   if (!code) code = engine_warm_up(engine, error);

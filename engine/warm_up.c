@@ -61,14 +61,14 @@ static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t
 }
 
 static int run_rows(engine_t *engine, int32_t rows, inferd_error_t *error) {
-  const bool follows = engine->blueprint.shard.rank > 0;
+  const bool follows = engine_follows(engine);
   return follows ? engine_follow_step(engine, error)
                  : run_step(engine, &engine->steps[0], rows, error);
 }
 
 int engine_warm_up(engine_t *engine, inferd_error_t *error) {
   if (engine->ops->warm_up_rows == NULL) return 0;
-  const bool follows = engine->blueprint.shard.rank > 0;
+  const bool follows = engine_follows(engine);
   batch_t *batch = follows ? engine->packets.batch : engine->steps[0].batch;
   int32_t *no_blocks = NULL;
   int code = 0;

@@ -122,6 +122,32 @@ static void cpu_gather_logits(device_t *device, const int32_t *cuts, int32_t row
   pool_run(device->pool, spread_task, &job, rows, 1);
 }
 
+/* Bytes that rank `from` alone has. */
+static void cuts_of_one(const comm_t *comm, int32_t from, size_t bytes, size_t *out) {
+  for (int32_t r = 0; r <= comm->size; r++) out[r] = r > from ? bytes : 0;
+}
+
+static void cpu_pass(device_t *device, act_t *hidden, int32_t width, int32_t rows, int32_t from) {
+  size_t cuts[RANKS_MAX + 1];
+  cuts_of_one(device->comm, from, (size_t)rows * (size_t)width * sizeof(float), cuts);
+  (void)comm_gather(device->comm, FLOATS(hidden), cuts, from + 1);
+}
+
+static void cpu_pass_logits(device_t *device, int32_t from, int32_t vocab_size, int32_t rows) {
+  const comm_t *comm = device->comm;
+  const size_t row_bytes = (size_t)vocab_size * sizeof(float);
+  size_t cuts[RANKS_MAX + 1];
+  cuts_of_one(comm, from, (size_t)rows * row_bytes, cuts);
+  for (int64_t row = 0; row < rows && comm->rank == from; row++)
+    memcpy(device->gathered + row * vocab_size, device->logits + row * device->logits_stride,
+           row_bytes);
+  device->logits_cols = vocab_size;
+  if (comm_gather(device->comm, device->gathered, cuts, 0) != 0 || comm->rank != 0) return;
+  for (int64_t row = 0; row < rows; row++)
+    memcpy(device->logits + row * device->logits_stride, device->gathered + row * vocab_size,
+           row_bytes);
+}
+
 void ranks_gather_pairs(device_t *device, const int32_t *first, const int32_t *cuts,
                         int64_t hidden) {
   size_t bytes[RANKS_MAX + 1];
@@ -134,4 +160,6 @@ const rank_ops_t cpu_rank_ops = {.panel_rows = PANEL_COLS,
                                  .gather = cpu_gather_columns,
                                  .reduce = cpu_reduce,
                                  .embed = cpu_embed_rows,
-                                 .logits = cpu_gather_logits};
+                                 .logits = cpu_gather_logits,
+                                 .pass = cpu_pass,
+                                 .pass_logits = cpu_pass_logits};

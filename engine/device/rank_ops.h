@@ -17,6 +17,8 @@ typedef struct model_part {
   int32_t rank, size; /* size 0 or 1 = all of it */
   bool sums; /* what reads heads, inner values or experts is cut by columns: ranks add up sums */
   int32_t cut_cols; /* rank_ops_t */
+  /* Pipeline stages: each rank has some of the layers, whole; `size` is 0. num_stages 0 = none. */
+  int32_t stage, num_stages;
 } model_part_t;
 
 typedef struct rank_ops {
@@ -41,6 +43,10 @@ typedef struct rank_ops {
                 const int32_t *cuts);
   /* Behind ops_t.logits of a head with the rows of this rank: rank 0 gets the logits of all. */
   void (*logits)(struct device *device, const int32_t *cuts, int32_t rows);
+  /* Stages. All ranks call these; NULL = layers are not cut over ranks. Rank from + 1 gets
+   * hidden[rows, width] of rank `from`; rank 0 gets the [rows, V] logits of rank `from`. */
+  void (*pass)(struct device *device, act_t *hidden, int32_t width, int32_t rows, int32_t from);
+  void (*pass_logits)(struct device *device, int32_t from, int32_t vocab_size, int32_t rows);
 } rank_ops_t;
 
 #endif

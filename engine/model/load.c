@@ -529,22 +529,24 @@ static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   static const tensor_role_t types = ROLE_TYPES;
   const blueprint_t *bp = &model->blueprint;
-  model->embed = matrix(load, -1, 1, &embed); /* blocks stay: a lookup reads the rows of a step */
-  model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
-  model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
+  const bool first = stage_is_first(bp), last = stage_is_last(bp);
+  if (first || (last && bp->tied)) /* blocks stay: a lookup reads the rows of a step */
+    model->embed = matrix(load, -1, 1, &embed);
+  if (first) model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
+  if (first) model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
   const kv_cache_desc_t kv = model_kv(bp);
   load->layer_parts = kv.window_heads > 0 ? kv.num_kv_heads : 1;
   load->group_parts = kv.window_heads > 0 ? kv.window_heads : kv.num_layers;
-  model->project_in = matrix(load, -1, 1, &project_in);
+  if (first) model->project_in = matrix(load, -1, 1, &project_in);
   load_inputs(load, model);
   for (int32_t i = 0; i < bp->num_layers + bp->mtp && load->code == 0; i++)
-    load_layer(load, model, i);
+    if (stage_has(bp, i) || i >= bp->num_layers) load_layer(load, model, i);
   if (bp->mtp > 0) load_mtp(load, model, bp->num_layers);
-  model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
-  model->project_out = matrix(load, -1, 1, &project_out);
-  if (!bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
-  if (!bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
+  if (last) model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
+  if (last) model->project_out = matrix(load, -1, 1, &project_out);
+  if (last && !bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
+  if (last && !bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   load_heads(load, model);
   load_classifier(load, model);
   load_judge(load, model);

@@ -109,6 +109,7 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
                           .dtype = bp->dtype};
   for (int32_t i = 0; i < bp->num_layers + bp->mtp; i++) {
     if (bp->layer_flags[i] & LAYER_NO_ATTENTION || layer_reads_only(bp, i)) continue;
+    if (i < bp->num_layers && !stage_has(bp, i)) continue;
     if (bp->window_groups > 0 && bp->layer_flags[i] & LAYER_SLIDES) continue;
     int32_t layer = made.num_layers++;
     made.others[layer / 64] |= (uint64_t)layer_is_full(bp, i) << layer % 64;
@@ -158,19 +159,6 @@ static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
   return 0;
 }
 
-/* Columns of the widest part that this rank computes, 0 = it has all. Parts of sums are as wide as
- * the sums. */
-static int32_t own_width(const model_t *model) {
-  const shard_cuts_t *cuts = &model->cuts;
-  const int32_t rank = model->blueprint.shard.rank;
-  int32_t width = cuts->hidden[rank + 1] - cuts->hidden[rank];
-  if (!model->is_cut) return 0;
-  if (model->blueprint.shard.sums) return model->blueprint.hidden_size;
-  width = MAX(width, cuts->mlp[rank + 1] - cuts->mlp[rank]);
-  width = MAX(width, cuts->shared[rank + 1] - cuts->shared[rank]);
-  return MAX(width, cuts->heads[rank + 1] - cuts->heads[rank]);
-}
-
 /* Rows of the largest step that are pooled, and what the layers behind the pooling make of them. */
 static bool take_head_buffers(model_t *model, int32_t num_reqs) {
   int32_t width = MAX(model->blueprint.encoder.head_width, model->blueprint.embed_size);
@@ -195,7 +183,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->attn, bp->num_heads * (bp->kv_rank > 0 ? bp->value_dim : widest_head(bp))},
       {&model->up, up_width(bp)},
       {&model->act, mlp_width(bp)},
-      {&model->own, own_width(model)},
+      {&model->own, shard_own_width(bp, &model->cuts)},
       {&model->shared, bp->shared_size > 0 || bp->experts_beside ? bp->hidden_size : 0},
       {&model->router_in, bp->experts_beside ? bp->hidden_size : 0},
       {&model->expert_out, experts_normed(bp) ? bp->hidden_size : 0},
@@ -632,6 +620,12 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
   }
 }
 
+/* The hidden rows go from stage `first` to the next one, and so on to stage `last`. */
+static void pass_hidden(model_t *model, int32_t first, int32_t last, int32_t rows) {
+  for (int32_t from = first; from < last; from++)
+    model->ops->ranks->pass(model->device, model->x, model->blueprint.hidden_size, rows, from);
+}
+
 void model_forward(model_t *model, const batch_t *batch) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
@@ -639,11 +633,15 @@ void model_forward(model_t *model, const batch_t *batch) {
   act_t *hidden = model->x, *scratch = model->y;
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
+  const int32_t stage = bp->shard.stage;
   model->num_adapted = batch->num_adapted;
-  embed_tokens(model, rows);
+  if (stage_is_first(bp)) embed_tokens(model, rows);
   embed_layers(model, rows);
-  for (int32_t i = 0; i < bp->num_layers; i++)
+  pass_hidden(model, 0, stage, rows);
+  for (int32_t i = stage_begin(bp, stage); i < stage_begin(bp, stage + 1); i++)
     model_run_layer(model, &model->layers[i], hidden, scratch, rows);
+  pass_hidden(model, stage, bp->shard.num_stages - 1, rows);
+  if (!stage_is_last(bp)) return;
   if (bp->mtp > 0) { /* its layer reads every row */
     ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);
     ops->read_rows(device, model->mtp.rows, scratch, bp->hidden_size, rows);
@@ -689,8 +687,11 @@ void model_head(const model_t *model, float *rows, int32_t num_rows) {
 }
 
 void model_logits(model_t *model, int32_t first, int32_t rows) {
-  float softcap = (float)model->blueprint.final_softcap;
-  model->ops->logits(model->device, model->head_in, model->head, model->head_bias, softcap, first,
-                     rows);
+  const blueprint_t *bp = &model->blueprint;
+  if (stage_is_last(bp))
+    model->ops->logits(model->device, model->head_in, model->head, model->head_bias,
+                       (float)bp->final_softcap, first, rows);
+  if (bp->shard.num_stages > 1)
+    model->ops->ranks->pass_logits(model->device, bp->shard.num_stages - 1, bp->vocab_size, rows);
   if (model->is_cut) model->ops->ranks->logits(model->device, model->cuts.vocab, rows);
 }

@@ -19,9 +19,10 @@ static const uint64_t IDLE_PACKET_NS = 500000000;
 
 static int refuse(const engine_t *engine, const char *param, const char *what,
                   inferd_error_t *error) {
-  return error_set(error, ERR_CONFIGURATION, param,
-                   "tensor_parallel_size is %d; %s run on one rank only: use 1",
-                   engine->blueprint.shard.size, what);
+  const model_part_t *part = &engine->blueprint.shard;
+  return error_set(
+      error, ERR_CONFIGURATION, param, "%s_parallel_size is %d; %s run on one rank only: use 1",
+      part->num_stages > 1 ? "pipeline" : "tensor", MAX(part->size, part->num_stages), what);
 }
 
 size_t engine_local_ranks(const engine_t *engine) {
@@ -30,18 +31,25 @@ size_t engine_local_ranks(const engine_t *engine) {
   return (size_t)MAX(comm != NULL ? comm->local_size : engine->options.planned_ranks, 1);
 }
 
+bool engine_follows(const engine_t *engine) {
+  return engine->options.comm != NULL && engine->options.comm->rank > 0;
+}
+
 /* With several ranks one: what the step before has drawn, rank 0 alone knows. */
 int32_t engine_depth(const engine_t *engine) {
-  const bool alone = shard_is_whole(&engine->blueprint);
+  const bool alone = shard_is_whole(&engine->blueprint) && engine->blueprint.shard.num_stages <= 1;
   return engine->ops->pipeline_depth < 2 || !alone ? 1 : STEPS_IN_FLIGHT_MAX;
 }
 
 void engine_take_part(engine_t *engine) {
   const comm_t *comm = engine->options.comm;
   const int32_t ranks = comm != NULL ? comm->size : engine->options.planned_ranks;
-  if (ranks > 1)
+  const int32_t rank = comm != NULL ? comm->rank : 0;
+  if (ranks > 1 && engine->options.cut_layers)
+    engine->blueprint.shard = (model_part_t){.stage = rank, .num_stages = ranks};
+  else if (ranks > 1)
     engine->blueprint.shard =
-        (model_part_t){.rank = comm != NULL ? comm->rank : 0,
+        (model_part_t){.rank = rank,
                        .size = ranks,
                        .sums = engine->options.add_ranks,
                        .cut_cols = engine->ops->ranks != NULL ? engine->ops->ranks->cut_cols : 0};
@@ -49,13 +57,16 @@ void engine_take_part(engine_t *engine) {
 
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
-  if (shard_is_whole(&engine->blueprint)) return 0;
+  const blueprint_t *bp = &engine->blueprint;
+  const bool staged = bp->shard.num_stages > 1;
+  if (shard_is_whole(bp) && !staged) return 0;
+  if (staged && engine->embeds) return refuse(engine, "task", "vectors", error);
   if (options->draft_model_dir != NULL)
     return refuse(engine, "speculative_model", "draft models", error);
   if (options->swap_space_bytes > 0) return refuse(engine, "swap_space", "swapped requests", error);
   if (options->prefix_cache_bytes > 0 || options->prefix_cache_file != NULL)
     return refuse(engine, "prefix_cache_file", "floors of the prefix cache", error);
-  return shard_check(engine->ops, &engine->blueprint, error);
+  return staged ? stages_check(engine->ops, bp, error) : shard_check(engine->ops, bp, error);
 }
 
 int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
@@ -63,7 +74,9 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
   comm_t *comm = engine->options.comm;
   const scheduler_t *scheduler = engine->scheduler; /* of rank 0 */
   ranks_view_t view = {
-      .weights_hash = model_hash(engine->model),
+      /* of what has been read, which differs by stage */
+      .weights_hash = engine->options.cut_layers ? 0 : model_hash(engine->model),
+      .cut_layers = engine->options.cut_layers,
       .max_model_len = max_model_len,
       .num_blocks = kv->num_blocks,
       .sums = engine->options.add_ranks,
@@ -84,6 +97,11 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
 void engine_say_ranks(engine_t *engine) {
   const comm_t *comm = engine->options.comm;
   const blueprint_t *bp = &engine->blueprint;
+  if (bp->shard.num_stages > 1)
+    engine_say(engine, "ranks     %d over %s, layers %d to %d of %d here", bp->shard.num_stages,
+               comm != NULL ? comm->ops->name : "shared memory or MPI",
+               stage_begin(bp, bp->shard.stage), stage_begin(bp, bp->shard.stage + 1) - 1,
+               bp->num_layers);
   if (shard_is_whole(bp)) return;
   engine_say(engine, "ranks     %d over %s, heads %d/%d of %d/%d here; %s", bp->shard.size,
              comm != NULL ? comm->ops->name : "shared memory or MPI", shard_heads(bp),

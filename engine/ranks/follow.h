@@ -8,6 +8,7 @@
 
 /* When the blueprint is read: notes which part of the model this process has. */
 void engine_take_part(engine_t *engine);
+bool engine_follows(const engine_t *engine); /* a rank that is not 0 */
 /* At start: refuses by name what runs on one rank only. */
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error);
 /* How many share the memory of this host; at least 1. */

@@ -43,6 +43,7 @@ int ranks_agree(comm_t *comm, ranks_view_t *view, inferd_error_t *error) {
                        "rank %d has read other weights than rank 0: the files differ", r);
     if (other->max_model_len != views[0].max_model_len ||
         other->num_blocks != views[0].num_blocks || other->sums != views[0].sums ||
+        other->cut_layers != views[0].cut_layers ||
         other->limits.tokens_max != views[0].limits.tokens_max ||
         other->limits.reqs_max != views[0].limits.reqs_max ||
         other->limits.num_groups != views[0].limits.num_groups ||

@@ -14,7 +14,7 @@ typedef struct ranks_view {
   uint64_t weights_hash;
   char backend[8]; /* ops_t.name */
   int32_t max_model_len, num_blocks;
-  bool sums;              /* model_part_t */
+  bool sums, cut_layers;  /* engine_options_t */
   packet_limits_t limits; /* block_table_stride: what rank 0 says */
 } ranks_view_t;
 

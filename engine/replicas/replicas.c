@@ -77,7 +77,7 @@ int replicas_check(const engine_t *engine, inferd_error_t *error) {
   } rows[] = {
       {!engine->ops->lends_weights, "device", "replicas run on a CPU only, not on this device"},
       {options->comm != NULL || options->planned_ranks > 1, "tensor_parallel_size",
-       "with tensor_parallel_size above 1 a model has no replicas"},
+       "with several ranks (tensor_parallel_size, pipeline_parallel_size) a model has no replicas"},
       {options->draft_model_dir != NULL, "speculative_model",
        "with a speculative_model there are no replicas"},
       {options->prefix_cache_file != NULL, "prefix_cache_file",

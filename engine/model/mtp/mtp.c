@@ -21,7 +21,7 @@ int mtp_choose(const ops_t *ops, blueprint_t *blueprint, inferd_error_t *error) 
           "of a family in which it is known";
   else if (ops->write_rows == NULL || ops->pipeline_depth > 1)
     why = "the layer that predicts runs with --device cpu only";
-  else if (!shard_is_whole(bp))
+  else if (!shard_is_whole(bp) || bp->shard.num_stages > 1)
     why = "the layer that predicts does not run on several ranks yet";
   if (why != NULL)
     return error_set(error, ERR_CONFIGURATION, "speculative_method",

@@ -77,6 +77,39 @@ void shard_cut(const blueprint_t *bp, shard_cuts_t *out) {
   out->experts[size] = bp->num_experts;
 }
 
+int32_t shard_own_width(const blueprint_t *bp, const shard_cuts_t *cuts) {
+  const int32_t rank = bp->shard.rank;
+  int32_t width = cuts->hidden[rank + 1] - cuts->hidden[rank];
+  if (shard_is_whole(bp)) return 0;
+  if (bp->shard.sums) return bp->hidden_size;
+  width = MAX(width, cuts->mlp[rank + 1] - cuts->mlp[rank]);
+  width = MAX(width, cuts->shared[rank + 1] - cuts->shared[rank]);
+  return MAX(width, cuts->heads[rank + 1] - cuts->heads[rank]);
+}
+
+int stages_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
+  const int32_t count = bp->shard.num_stages;
+  const char *what = NULL;
+  if (count <= 1) return 0;
+  if (ops->ranks == NULL || ops->ranks->pass == NULL)
+    return error_set(error, ERR_CONFIGURATION, "pipeline_parallel_size",
+                     "pipeline_parallel_size is %d; %s runs all layers on one rank: use 1, or "
+                     "--device cpu",
+                     count, ops->name);
+  if (count > bp->num_layers)
+    return error_set(error, ERR_CONFIGURATION, "pipeline_parallel_size",
+                     "pipeline_parallel_size is %d; the model has %d layers, so it must be at most "
+                     "that",
+                     count, bp->num_layers);
+  if (bp->mixer.kind != MIXER_NONE) what = "layers with a state";
+  if (bp->full_head_dim > 0 || bp->layer_scalars) what = "layers of two kinds";
+  if (bp->encoder.bidirectional) what = "encoders";
+  if (what == NULL) return 0;
+  return error_set(error, ERR_CONFIGURATION, "pipeline_parallel_size",
+                   "pipeline_parallel_size is %d; %s of %s run on one rank only: use 1", count,
+                   what, bp->architecture);
+}
+
 static int refuse(const blueprint_t *bp, const char *what, inferd_error_t *error) {
   return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
                    "tensor_parallel_size is %d; %s of %s run on one rank only: use 1",

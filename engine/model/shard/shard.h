@@ -34,6 +34,26 @@ static inline bool shard_is_whole(const blueprint_t *bp) {
   return bp->shard.size <= 1;
 }
 
+/* Stages of a pipeline (model_part_t): stage s has layers [stage_begin(s), stage_begin(s + 1)), the
+ * first one the embedding, the last one the last norm and the head. Without stages one has all. */
+static inline bool stage_is_first(const blueprint_t *bp) {
+  return bp->shard.stage == 0;
+}
+static inline bool stage_is_last(const blueprint_t *bp) {
+  return bp->shard.num_stages <= 1 || bp->shard.stage == bp->shard.num_stages - 1;
+}
+static inline int32_t stage_begin(const blueprint_t *bp, int32_t stage) {
+  const int32_t count = bp->shard.num_stages > 1 ? bp->shard.num_stages : 1;
+  return (int32_t)((int64_t)bp->num_layers * stage / count);
+}
+static inline bool stage_has(const blueprint_t *bp, int32_t layer) {
+  return layer >= stage_begin(bp, bp->shard.stage) && layer < stage_begin(bp, bp->shard.stage + 1);
+}
+/* Refuses by name what does not run in stages. 0 or ERR_CONFIGURATION. */
+int stages_check(const ops_t *ops, const blueprint_t *blueprint, inferd_error_t *error);
+/* Columns of the widest part that this rank computes, 0 = it has all. Parts of sums are as wide as
+ * the sums. */
+int32_t shard_own_width(const blueprint_t *blueprint, const shard_cuts_t *cuts);
 /* Refuses by name what does not run on several ranks, or on this back end. 0 or ERR_CONFIGURATION.
  */
 int shard_check(const ops_t *ops, const blueprint_t *blueprint, inferd_error_t *error);

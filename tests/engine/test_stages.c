@@ -1,0 +1,162 @@
+/* test_stages.c: a model whose layers are cut over ranks: the same tokens and logprobs as one, bit
+ * for bit. The ranks are threads (crew.h); the truth is the same engine on one rank.
+ */
+#include "engine/internal.h"
+#include "engine/model/internal.h"
+#include "tests/engine/crew.h"
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+#include <string.h>
+
+enum { JOBS = 12, VOCAB = 64 };
+
+static void make_jobs(client_t *c) {
+  const int context = engine_info(c->engine)->max_model_len,
+            longest = context < 100 ? context : 100;
+  for (int i = 0; i < JOBS; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % (longest / 2), 1 + (i * 7) % (longest / 4), i % 6);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
+    sampling_params_t *p = &job->request.params;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 5 == 0) p->repetition_penalty = 1.3f;
+    if (i % 4 == 0) p->num_prompt_logprobs = 0;
+    p->ignore_eos = true;
+  }
+}
+
+static int32_t num_layers(const char *model) {
+  engine_options_t o = crew_options(model, false);
+  blueprint_t blueprint = {0};
+  inferd_error_t error = {0};
+  int code = blueprint_read(o.model_dir, 0, -1, &blueprint, &error);
+  ASSERT_EQ_FOR(code, 0, "%s", error.message);
+  int32_t count = blueprint.num_layers;
+  blueprint_free(&blueprint);
+  return count;
+}
+
+static void check_jobs(engine_options_t o, const char *name, int32_t most,
+                       void (*make)(client_t *client)) {
+  o.num_threads = 1;
+  client_t *alone = client_run_all(&o, make);
+  o.cut_layers = true;
+  for (int32_t size = 2; size <= most; size++) {
+    char what[300];
+    snprintf(what, sizeof what, "%s in %d stages", name, size);
+    client_t *client = crew_run(o, size, make, what);
+    client_expect_same(alone, client, what);
+    const model_t *model = client->engine->model;
+    cr_assert(model->layers[0].o != NULL, "%s: the first layer is not here", what);
+    const int32_t last = model->blueprint.num_layers - 1;
+    cr_assert(model->layers[last].o == NULL && model->head == NULL, "%s: the last layer is here",
+              what);
+    client_free(client);
+  }
+  client_free(alone);
+}
+
+static void check(const char *model, bool as_bf16) {
+  const int32_t layers = num_layers(model);
+  check_jobs(crew_options(model, as_bf16), model, layers < CREW_MAX ? layers : CREW_MAX, make_jobs);
+}
+
+Test(stages, dense_layers, .timeout = 300) {
+  check("llama-g7-d128", false);
+  check("llama-tied-bf16", false);      /* the embedding is the head, too */
+  check("gpt2-bf16-d80", false);        /* learned positions, LayerNorms */
+  check("gemma3", false);               /* norms around both parts, windows */
+  check("decoder-cohere-norms", false); /* parallel parts */
+  check("opt-350m-shape", false);       /* projections around the embedding */
+  check("olmo2", false);                /* norms over all heads, which no cut of matrices has */
+}
+
+Test(stages, other_layers, .timeout = 300) {
+  check("moe-qwen2-moe", false);
+  check("gpt-oss-mxfp4-bf16", false);
+  check("latent-deepseek-v2", false);
+  check("gguf-qwen3", true);
+  check("packed-awq", true);
+}
+
+Test(stages, options_of_one_rank, .timeout = 200) {
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3, .longest = true};
+  check_jobs(o, "drafts", 2, make_jobs);
+  o = crew_options("qwen3-g8-bf16", false);
+  o.num_blocks = 24, o.max_model_len = 128;
+  check_jobs(o, "few blocks", 2, make_jobs);
+  o = crew_options("qwen3-g8-bf16", false);
+  o.kv_int8 = true;
+  check_jobs(o, "a cache of 8 bits", 2, make_jobs);
+}
+
+static void adapted_jobs(client_t *c) {
+  make_jobs(c);
+  for (int i = 0; i < c->count; i += 2) c->jobs[i].request.adapter = 1;
+}
+
+Test(stages, adapters, .timeout = 100) {
+  static const char *const dirs[] = {"tests/vectors/models/lora-llama/adapter"};
+  engine_options_t o = crew_options("lora-llama", false);
+  o.max_loras = 2, o.max_lora_rank = 8;
+  o.lora_dirs = dirs, o.num_lora_dirs = 1;
+  check_jobs(o, "adapters", 2, adapted_jobs);
+}
+
+/* A rank plans for its own layers: about a part of what all need. */
+static void note_memory(void *context, const char *line) {
+  double *kv = context;
+  const char *at = strstr(line, "kv cache ");
+  if (strncmp(line, "memory", 6) == 0 && at != NULL) *kv = strtod(at + strlen("kv cache "), NULL);
+}
+
+Test(stages, a_rank_plans_for_its_own_layers) {
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  inferd_error_t error = {0};
+  double whole = 0, half = 0;
+  o.num_blocks = 200000;
+  o.log = note_memory;
+  o.context = &whole;
+  ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  o.planned_ranks = 2, o.cut_layers = true;
+  o.context = &half;
+  ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  cr_assert(half > 0 && half < 0.6 * whole, "%g GiB of %g", half, whole);
+}
+
+static void expect_refused(const char *model, int32_t ranks, const char *word) {
+  engine_options_t o = crew_options(model, false);
+  inferd_error_t error = {0};
+  o.planned_ranks = ranks, o.cut_layers = true;
+  EXPECT_EQ_FOR(engine_survey(&o, &error), ERR_CONFIGURATION, "%s", model);
+  cr_expect(strstr(error.message, word) != NULL, "%s", error.message);
+  cr_expect(strstr(error.message, "pipeline_parallel_size") != NULL, "%s", error.message);
+}
+
+Test(stages, what_does_not_run_so_is_named) {
+  expect_refused("state-qwen3-next", 2, "layers with a state");
+  expect_refused("gemma4-e", 2, "layers of two kinds");
+  expect_refused("llama-f16", 60, "at most");
+}
+
+Test(stages, requests_fail_when_a_rank_is_lost, .timeout = 60) {
+  crew_t crew;
+  engine_options_t o = crew_options("llama-f16", false);
+  o.cut_layers = true;
+  o = crew_start(&crew, o, 2);
+  client_t *client = client_new(&o);
+  job_t *job = client_job(client, 5, 400, 1);
+  for (int k = 0; k < 5; k++) job->prompt[k] %= VOCAB;
+  job->request.params.ignore_eos = true;
+  job->request.params.max_tokens = 100;
+  ASSERT_EQ(client_submit(client, job), 0);
+  client_wait_output(client, job, 3);
+  crew.comms[1]->ops->abandon(crew.comms[1]);
+  client_run(client);
+  ASSERT_EQ(job->done.error_code, ERR_DEVICE_FAILED);
+  ASSERT_EQ(engine_state(client->engine), ENGINE_FAILED);
+  client_free(client);
+  crew_end(&crew, ERR_DEVICE_FAILED, "a lost rank");
+}
