@@ -140,6 +140,23 @@ static int check_kv_events(const config_t *config, inferd_error_t *error) {
                    "(enable_prefix_caching, prefix_share)");
 }
 
+/* A model is cut by layers or by matrices. */
+static int check_ranks(const config_t *config, inferd_error_t *error) {
+  const int stages = (int)config->pipeline_parallel_size, parts = (int)config->tensor_parallel_size;
+  if (stages <= 1) return 0;
+  if (parts > 1)
+    return error_set(
+        error, ERR_CONFIGURATION, "pipeline_parallel_size",
+        "pipeline_parallel_size is %d and tensor_parallel_size is %d; one of them must "
+        "be 1",
+        stages, parts);
+  if (strcmp(config->tensor_parallel_mode, "exact") == 0) return 0;
+  return error_set(error, ERR_CONFIGURATION, "tensor_parallel_mode",
+                   "tensor_parallel_mode is %.20s, but with pipeline_parallel_size %d each layer "
+                   "stands in one rank; use exact",
+                   config->tensor_parallel_mode, stages);
+}
+
 int config_check(const config_t *config, inferd_error_t *error) {
   if ((config->block_size & (config->block_size - 1)) != 0) {
     return error_set(error, ERR_CONFIGURATION, "block_size",
@@ -168,6 +185,7 @@ int config_check(const config_t *config, inferd_error_t *error) {
                      config->root_path);
   }
   int code = check_speculation(config, error);
+  if (code == 0) code = check_ranks(config, error);
   if (code == 0) code = check_task(config, error);
   if (code == 0) code = check_tls(config, error);
   if (code == 0) code = check_disabled(config, error);

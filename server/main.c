@@ -126,7 +126,8 @@ static int check_command(int argc, char **argv) {
   if (code == 0) code = serve_engine_options(&config, &options, &error);
   if (code == 0) {
     options.log = print_line;
-    options.planned_ranks = (int32_t)config.tensor_parallel_size;
+    options.planned_ranks =
+        (int32_t)(options.cut_layers ? config.pipeline_parallel_size : config.tensor_parallel_size);
     code = engine_survey(&options, &error);
     options.log = NULL;        /* the lines are printed */
     options.planned_ranks = 0; /* --load: all of it, in this process */

@@ -75,7 +75,11 @@ static int join_started(const char *rank, comm_t **out, inferd_error_t *error) {
 }
 
 int ranks_start(const config_t *config, char *const *argv, comm_t **out, inferd_error_t *error) {
-  const int32_t asked = (int32_t)config->tensor_parallel_size, launched = mpi_world_size();
+  const bool staged = config->pipeline_parallel_size > 1;
+  const int32_t launched = mpi_world_size(),
+                asked = (int32_t)(staged ? config->pipeline_parallel_size
+                                         : config->tensor_parallel_size);
+  const char *option = staged ? "pipeline_parallel_size" : "tensor_parallel_size";
   const char *rank = getenv(OWN_RANK);
   *out = NULL;
   if (rank != NULL) return join_started(rank, out, error);
@@ -93,9 +97,8 @@ int ranks_start(const config_t *config, char *const *argv, comm_t **out, inferd_
         (int)config->data_parallel_size, launched > 1 ? launched : asked);
   if (launched > 1 || (launched == 1 && asked > 1)) {
     if (asked != 0 && asked != launched)
-      return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
-                       "tensor_parallel_size is %d, but the launcher has started %d ranks", asked,
-                       launched);
+      return error_set(error, ERR_CONFIGURATION, option,
+                       "%s is %d, but the launcher has started %d ranks", option, asked, launched);
     int code = mpi_join(out, error);
     if (code == 0) share_host(*out);
     return code;

@@ -249,6 +249,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->device = config->device;
   options->batch_invariant = config->batch_invariant;
   options->add_ranks = strcmp(config->tensor_parallel_mode, "fast") == 0;
+  options->cut_layers = config->pipeline_parallel_size > 1;
   options->isa = config->cpu_isa;
   options->num_threads = (int32_t)config->threads;
   options->num_replicas = (int32_t)config->data_parallel_size;

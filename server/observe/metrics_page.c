@@ -209,10 +209,13 @@ static void print_kv(page_t *page) {
 }
 
 static void print_ranks(page_t *page) {
-  const bool fast = strcmp(page->metrics->server->config->tensor_parallel_mode, "fast") == 0;
+  const config_t *config = page->metrics->server->config;
+  const bool fast = strcmp(config->tensor_parallel_mode, "fast") == 0;
+  const char *mode = fast ? "mode=\"fast\"" : "mode=\"exact\"";
+  if (config->pipeline_parallel_size > 1) mode = "mode=\"layers\"";
   if (page->info->num_ranks <= 1 || !page->own) return;
   page_family(page, METRIC_ranks);
-  page_sample(page, METRIC_ranks, fast ? "mode=\"fast\"" : "mode=\"exact\"", page->info->num_ranks);
+  page_sample(page, METRIC_ranks, mode, page->info->num_ranks);
   value_of(page, METRIC_rank_exchanges, (double)page->stats.exchanges);
   value_of(page, METRIC_rank_bytes, (double)page->stats.exchanged_bytes);
 }

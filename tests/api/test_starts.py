@@ -160,8 +160,8 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a draft model that is not there": (NOTHING, [*SERVE, "--speculative-model", "/no/such",
                                                   "--num-speculative-tokens", "3"], 66,
                                         ["/no/such: No such file", "--speculative-model"]),
-    "two stages": (NOTHING, [*SERVE, "--pipeline-parallel-size", "2"], 64,
-                   ["--pipeline-parallel-size is '2'; only 1 is possible"]),
+    "stages of parts": (NOTHING, [*SERVE, "-pp", "2", "-tp", "2"], 78,
+                        ["pipeline_parallel_size is 2 and tensor_parallel_size is 2"]),
 }
 
 

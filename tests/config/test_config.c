@@ -259,10 +259,14 @@ Test(config, meaningless_flags_are_noticed) {
   config_free(&config);
 }
 
-Test(config, more_than_one_stage_is_refused) {
-  expect_error("m --pipeline-parallel-size=4", ERR_USAGE, "--pipeline-parallel-size is '4'");
+Test(config, sizes_that_cannot_be_are_refused) {
+  expect_error("m --decode-context-parallel-size=4", ERR_USAGE, "only 1 is possible");
   expect_error("m --data-parallel-size auto", ERR_USAGE, "1 to 16");
-  expect_error("m --pipeline-parallel-size", ERR_USAGE, "only 1 is possible");
+  expect_error("m --pipeline-parallel-size 65", ERR_USAGE, "1 to 64");
+  expect_error("m --pipeline-parallel-size 2 --tensor-parallel-size 2", ERR_CONFIGURATION,
+               "pipeline_parallel_size is 2 and tensor_parallel_size is 2");
+  expect_error("m --pipeline-parallel-size 2 --tensor-parallel-mode fast", ERR_CONFIGURATION,
+               "tensor_parallel_mode is fast");
 }
 
 Test(config, lists_take_words_up_to_the_next_flag) {
