@@ -9,12 +9,15 @@
  * between them may be missed, none is invented. A wgmma reads its operands from its issue until it
  * was awaited, and holds its accumulators so long; what it reads must have come by a bulk copy, or
  * its writer must have fenced the proxies. Atomic operations may meet each other, not other
- * accesses. In device memory a word that one block wrote is no other block's in the same launch,
- * unless an atomic operation stands between.
+ * accesses; one in device memory hands what its warp did before its last barrier to the warps that
+ * come to the same word later. In device memory a word that one block wrote is no other block's in
+ * the same launch, unless an atomic operation stands between.
  */
 #include "emu_check.h"
 #include "emu_runtime.h"
 #include "emu_wgmma.h"
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <unistd.h>
 #include <unordered_map>
@@ -39,12 +42,20 @@ struct Cell {
   bool generic;                    /* written by a thread itself, not by a bulk copy */
 };
 
+typedef std::array<uint32_t, WARPS_MAX> Times; /* one of each warp of a block */
+static void take_later(Times &times, const Times &others) {
+  for (size_t i = 0; i < times.size(); i++) times[i] = std::max(times[i], others[i]);
+}
+
 /* What is known of a block's shared memory. */
 enum { OPERAND_BYTES = 16 };
 struct Shadow {
   std::vector<Cell> cell;            /* [SHARED_BYTES] */
   std::vector<uint16_t> products;    /* [SHARED_BYTES / OPERAND_BYTES] that read it now */
   std::vector<uint32_t> proxy_fence; /* [threads] time of the last one */
+  /* Until when a warp knows what the others did: from now on, and from its next barrier on. */
+  std::array<Times, WARPS_MAX> known, coming;
+  std::unordered_map<uintptr_t, Times> handed; /* by the atomic operations on a word */
 };
 
 static uint32_t now = 1;
@@ -76,13 +87,17 @@ void check_block(Block *b) {
   mine.proxy_fence.assign(b->threads, 0);
   b->begun = b->synced = ++now;
   b->uses_atomics = 0;
+  mine.known = mine.coming = {};
+  mine.handed.clear();
   for (Warp &w : b->warp) w.synced = now;
 }
 void check_block_sync(Block *b) {
   b->synced = ++now;
 }
 void check_warp_sync(Warp *w) {
+  Shadow &mine = shadow_of(self()->owner);
   w->synced = ++now;
+  mine.known[self()->warp] = mine.coming[self()->warp];
 }
 /* Memory that was handed out again has no writers. */
 void check_memory(const void *p, size_t size) {
@@ -130,6 +145,10 @@ static bool is_before_barrier(const Block *b, const Accesses &a) {
   const Fiber *f = self();
   return a.time >= b->synced && (a.warps || a.thread / 32u != f->warp || a.time >= f->home->synced);
 }
+/* Whether atomic operations ordered the access before what the running thread does. */
+static bool was_handed(const Block *b, const Accesses &a) {
+  return !a.warps && a.time <= shadow_of(b).known[self()->warp][a.thread / 32];
+}
 /* Whether some of them are another thread's and meet the running one. */
 static bool meets(const Block *b, const Accesses &a) {
   return is_before_barrier(b, a) && (a.lanes || a.warps || a.thread != self()->linear);
@@ -159,7 +178,8 @@ static void check_cell(const Block *b, Cell &c, const char *where, size_t offset
       {c.read, "read", access == READ},
   };
   for (const auto &other : others)
-    if (!other.harmless && meets(b, other.accesses))
+    if (!other.harmless && meets(b, other.accesses) &&
+        !(where[0] == 'd' && was_handed(b, other.accesses)))
       fail("race: %s %s memory at offset %zu, %s by thread %u since the last barrier, %s",
            names[access], where, offset, other.name, other.accesses.thread, place(pc).c_str());
   if (access == READ && c.filled < b->begun)
@@ -280,6 +300,15 @@ void check_memory_access(const void *p, size_t size, bool writes, const void *pc
   check_device(reinterpret_cast<uintptr_t>(p), size, writes, pc);
 }
 
+/* What the running thread's warp knows and did goes to those who come later, and theirs to it. */
+static void hand_over(Shadow &mine, uintptr_t address) {
+  const Fiber *f = self();
+  Times own = mine.known[f->warp], &handed = mine.handed[address];
+  own[f->warp] = f->home->synced - 1;
+  take_later(mine.coming[f->warp], handed);
+  take_later(handed, own);
+}
+
 static void check_atomic(const volatile void *p, size_t size, const void *pc) {
   if (!current) return;
   Block *b = self()->owner;
@@ -287,6 +316,7 @@ static void check_atomic(const volatile void *p, size_t size, const void *pc) {
   const uintptr_t offset = address - reinterpret_cast<uintptr_t>(b->shared);
   if (offset >= SHARED_BYTES) {
     b->uses_atomics = 1;
+    hand_over(shadow_of(b), address);
     for (uintptr_t word = address / 4; word < (address + size) / 4; word++)
       check_threads(word, UPDATE, pc);
     return;

@@ -100,6 +100,34 @@ __global__ void hands_over_behind_an_atomic(int *out) {
   out[64 + threadIdx.x] = out[127 - threadIdx.x];
 }
 
+/* The warp that comes last reads what the others wrote before their tickets. */
+__global__ void hands_over_by_tickets(unsigned *out, bool has_barrier) {
+  const unsigned me = threadIdx.x;
+  unsigned before = 0;
+  out[64 + me] = me;
+  if (has_barrier) __syncwarp();
+  if (me % 32 == 0) before = atomicInc(out, 1);
+  if (__shfl_sync(~0u, before, 0) != 1) return;
+  __syncwarp();
+  out[128 + me] = out[64 + (me + 32) % 64];
+}
+__global__ void reads_before_its_ticket(unsigned *out) {
+  out[64 + threadIdx.x] = threadIdx.x;
+  __syncwarp();
+  if (threadIdx.x >= 32) out[128 + threadIdx.x] = out[64 + threadIdx.x - 32];
+  if (threadIdx.x % 32 == 0) atomicInc(out, 1);
+}
+
+TEST(atomic_operations_hand_over) {
+  device_array<unsigned> out(std::vector<unsigned>(192));
+  MUST(LAUNCH(hands_over_by_tickets, (1), (64), 0, nullptr, out.p, true));
+  check_that(out.get()[0] == 0, "the ticket is 0 again");
+  EXPECT_REPORT(LAUNCH(hands_over_by_tickets, (1), (64), 0, nullptr, out.p, false), "race",
+                "device memory");
+  EXPECT_REPORT(LAUNCH(reads_before_its_ticket, (1), (64), 0, nullptr, out.p), "race",
+                "device memory");
+}
+
 TEST(atomic_operations) {
   device_array<int> out(std::vector<int>(128));
   EXPECT_REPORT(LAUNCH(adds_without_barrier, (1), (64), 0, nullptr, out.p), "race",
