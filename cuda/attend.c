@@ -52,13 +52,17 @@ void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention)
   device_note(device, gpu_rope_store(&device->kv, &args, device->stream), "rope_store");
 }
 
-/* Puts the plan of this step and window into `args`; the first call of a step makes the plan. */
+/* Puts the plan of this step, window and group of heads into `args`; the first call of a step makes
+ * the plan. */
 static void use_plan(device_t *device, gpu_attention_t *args) {
+  const int32_t group = args->num_heads / args->kv.num_kv_heads;
   window_slot_t *slot = device->windows;
-  while (slot < device->windows + WINDOWS_MAX && slot->window >= 0 && slot->window != args->window)
+  while (slot < device->windows + WINDOWS_MAX && slot->window >= 0 &&
+         (slot->window != args->window || slot->group != group))
     slot++;
   CHECK_LT(slot, device->windows + WINDOWS_MAX);
   slot->window = args->window;
+  slot->group = group;
   args->plan = slot->plan;
   if (slot->is_filled) return;
   slot->is_filled = true;
@@ -77,6 +81,8 @@ void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attent
       .sinks = attention->sinks != NULL ? attention->sinks->values : NULL,
       .partial = device->partial,
       .partial_state = device->partial_state,
+      .tickets = device->attention_tickets,
+      .decode_queries = device->decode_queries,
       .block_table_stride = device->block_table_stride,
       .rows = device->batch->num_reqs,
       .layer = attention->layer,

@@ -44,9 +44,10 @@ typedef struct rope_slot {
   bool is_filled;     /* in this step */
 } rope_slot_t;
 
-/* The plan of attention for one window. */
+/* The plan of attention for one window and group of heads. */
 typedef struct window_slot {
   int32_t window; /* -1 = free */
+  int32_t group;  /* query heads of a KV head */
   gpu_plan_t plan;
   bool is_filled;
 } window_slot_t;
@@ -67,7 +68,7 @@ typedef struct cuda_step {
 typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
 
 typedef struct step_graph {
-  int32_t rows; /* of the decode step that was captured */
+  int32_t tokens; /* of the decode step that was captured */
   bool is_adapted;
   cudaGraphExec_t exec;
 } step_graph_t;
@@ -108,9 +109,10 @@ struct device {
   window_slot_t windows[WINDOWS_MAX];
   int32_t workers /* blocks of the decode grid */, block_table_stride;
   int32_t shared_rows_max; /* rows of the widest layer whose tiles several blocks may share */
-  float *linear_partial;   /* of gpu_skinny_t */
+  float *linear_partial;   /* of gpu_skinny_t, as tickets */
   int32_t *tickets;
-  struct blas *blas; /* NULL = the own kernels do all products */
+  uint32_t *attention_tickets; /* of gpu_attention_t */
+  struct blas *blas;           /* NULL = the own kernels do all products */
   float *partial, *partial_state, *logits /* [logits_rows_max, vocab] */;
   float *host_logits, *lora_low; /* pinned, [vocab] of a row; [tokens_max, lora_stride] */
   int32_t lora_stride;           /* widest rank of an adapter's layer; 0 = no adapters */
@@ -119,15 +121,13 @@ struct device {
   gpu_sample_top_t *tops;
   /* the step being launched */
   const batch_t *batch;
-  cuda_step_t steps[STEPS_IN_FLIGHT_MAX];
-  cuda_step_t *step;
+  cuda_step_t steps[STEPS_IN_FLIGHT_MAX], *step;
   uint64_t num_begun, num_ended;
-  size_t packed;     /* bytes of the packet in use */
-  size_t sent;       /* bytes of it that were sent */
-  size_t samples_at; /* byte of the first gpu_sample_row_t */
+  size_t packed, sent; /* bytes of the packet in use, and of them sent */
+  size_t samples_at;   /* byte of the first gpu_sample_row_t */
   step_mode_t mode;
-  int32_t rows;              /* rows of the step: those of the batch, or of the graph */
-  int32_t num_prefill_tiles; /* query tiles of the batch */
+  int32_t selected_rows; /* of the step: those of the batch, or of the graph */
+  int32_t num_prefill_tiles /* query tiles of the batch */, decode_queries;
   bool has_decodes, is_warming_up, is_launched /* the graph of a replay */;
   step_graph_t graphs[GRAPHS_MAX];
   int32_t num_graphs;

@@ -49,7 +49,7 @@ void cuda_report(const device_t *device, void (*say)(void *context, const char *
            "rows), left %.2f",
            (double)device->taken_by_weights / GIB, (double)device->taken_by_kv / GIB,
            (double)work / GIB, (double)device->taken_by_graphs / GIB, device->num_graphs,
-           device->num_graphs > 0 ? device->graphs[0].rows : 0, (double)left / GIB);
+           device->num_graphs > 0 ? device->graphs[0].tokens : 0, (double)left / GIB);
   say(context, line);
   report_products(device, line);
   say(context, line);

@@ -1,11 +1,12 @@
 /* graph.c: decode steps as graphs: captured before READY, replayed afterwards.
  *
- * Engine thread. A graph is a whole step of a fixed number of rows, from the packet on the device
- * to the results on the device; a batch of fewer rows is padded to the next size. All addresses
+ * Engine thread. A graph is a whole step of a fixed number of tokens, from the packet on the device
+ * to the results on the device; a batch of fewer tokens is padded to the next size. All addresses
  * are fixed and all lengths are read on the device, attention is planned inside, so a replay needs
- * only a new packet. The engine makes two warm-up runs of each size: one launch by launch, so that
- * every kernel is loaded, and one that is captured. Steps that are not pure decodes, are
- * larger than the largest size, or have rows that the host sorts run without a graph.
+ * only a new packet, and its sequences may have draft tokens. The engine makes two warm-up runs of
+ * each size: one launch by launch, so that every kernel is loaded, and one that is captured. Steps
+ * that are not pure decodes, are larger than the largest size, or have rows that the host sorts run
+ * without a graph.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -19,12 +20,12 @@ enum {
   COARSE_STEP = 16,
   COARSE_MAX = 512,
   WIDE_STEP = 64, /* finer ones, doubled for adapters, would be more than GRAPHS_MAX */
-  SIZE_MAX_ROWS = 1024,
+  SIZE_MAX_TOKENS = 1024,
   GRAPH_BYTES = 4 << 20 /* of one graph on the device, for the plan */
 };
 
 /* The sizes: 1, 2, 4, 8, 16, ... 256 by 8, then by 16 up to 512, by 64 up to 1,024, none above
- * reqs_max, and reqs_max itself. `size` 0 gives the smallest. */
+ * `most`, and `most` itself. `size` 0 gives the smallest. */
 static int32_t next_size(int32_t size, int32_t most) {
   int32_t next = size < FINE_STEP    ? (size == 0 ? 1 : 2 * size)
                  : size < FINE_MAX   ? size + FINE_STEP
@@ -33,9 +34,16 @@ static int32_t next_size(int32_t size, int32_t most) {
   return MIN(next, most);
 }
 
+/* Layers with a state, which have a convolution too, are captured for one token a row. */
+int32_t graph_tokens_max(const step_limits_t *limits) {
+  int32_t row = limits->conv_values_max > 0 ? 1 : 1 + limits->drafts_max;
+  int64_t tokens = (int64_t)limits->reqs_max * row;
+  return (int32_t)MIN(MIN(tokens, limits->tokens_max), SIZE_MAX_TOKENS);
+}
+
 /* Lists all sizes, smallest first; returns their number. */
-static int32_t all_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX]) {
-  int32_t count = 0, most = MIN(reqs_max, SIZE_MAX_ROWS);
+static int32_t all_sizes(const step_limits_t *limits, int32_t sizes[GRAPHS_MAX]) {
+  int32_t count = 0, most = graph_tokens_max(limits);
   for (int32_t size = next_size(0, most); count < GRAPHS_MAX; size = next_size(size, most)) {
     sizes[count++] = size;
     if (size == most) break;
@@ -45,13 +53,13 @@ static int32_t all_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX]) {
 
 /* The index-th size from the largest down; 0 = no more. */
 static int32_t size_from_top(const device_t *device, int32_t index) {
-  int32_t sizes[GRAPHS_MAX], count = all_sizes(device->limits.reqs_max, sizes);
+  int32_t sizes[GRAPHS_MAX], count = all_sizes(&device->limits, sizes);
   return index < count ? sizes[count - 1 - index] : 0;
 }
 
-size_t graph_bytes(int32_t reqs_max, bool has_adapters) {
-  int32_t sizes[GRAPHS_MAX];
-  return (size_t)all_sizes(reqs_max, sizes) * GRAPH_BYTES * (has_adapters ? 2 : 1);
+size_t graph_bytes(const step_limits_t *limits) {
+  int32_t sizes[GRAPHS_MAX], times = limits->adapter_rank_max > 0 ? 2 : 1;
+  return (size_t)all_sizes(limits, sizes) * GRAPH_BYTES * (size_t)times;
 }
 
 /* Not if ranks exchange through the host. */
@@ -69,24 +77,26 @@ int32_t cuda_warm_up_rows(device_t *device, int32_t index) {
   return rows;
 }
 
-/* Returns true if every row decodes one token and needs its logits. */
-static bool is_pure_decode(const batch_t *batch) {
-  return batch->max_query_len == 1 && batch->num_tokens == batch->num_reqs &&
-         batch->num_selected == batch->num_reqs;
+/* Returns true if every row decodes one token, or verifies draft tokens, and needs the logits of
+ * all. */
+static bool is_pure_decode(const device_t *device, const batch_t *batch) {
+  int32_t queries = device->state.num_slots > 0 ? 1 : GPU_DECODE_QUERIES_MAX;
+  return batch->max_query_len <= queries && batch->num_selected == batch->num_tokens;
 }
 
 /* Finds the smallest graph that is large enough for the batch; the list has the largest first. */
 static const step_graph_t *smallest_graph(const device_t *device, const batch_t *batch) {
   const step_graph_t *best = NULL;
-  if (!is_pure_decode(batch) || batch->reports_many) return NULL;
-  for (int32_t i = 0; i < device->num_graphs && device->graphs[i].rows >= batch->num_reqs; i++) {
+  if (!is_pure_decode(device, batch) || batch->reports_many) return NULL;
+  for (int32_t i = 0; i < device->num_graphs && device->graphs[i].tokens >= batch->num_tokens;
+       i++) {
     if (device->graphs[i].is_adapted == (batch->num_adapted > 0)) best = &device->graphs[i];
   }
   return best;
 }
 
 void graph_choose(device_t *device, const batch_t *batch) {
-  device->rows = batch->num_reqs;
+  device->selected_rows = batch->num_selected;
   device->graph = NULL;
   device->is_launched = false;
   device->mode = STEP_EAGER;
@@ -97,7 +107,7 @@ void graph_choose(device_t *device, const batch_t *batch) {
   device->graph = smallest_graph(device, batch);
   if (device->graph == NULL) return;
   device->mode = STEP_REPLAY;
-  device->rows = device->graph->rows;
+  device->selected_rows = device->graph->tokens;
 }
 
 void graph_begin_capture(device_t *device) {
@@ -121,7 +131,7 @@ void graph_end_capture(device_t *device) {
   if (after < before) device->taken_by_graphs += before - after;
   if (graph != NULL) cudaGraphDestroy(graph);
   if (device->fault != 0) return;
-  made->rows = device->rows;
+  made->tokens = device->batch->num_tokens;
   made->is_adapted = device->batch->num_adapted > 0;
   exchange_captured(device, device->num_graphs);
   device->num_graphs++;

@@ -65,8 +65,10 @@ void graph_begin_capture(device_t *device);
 void graph_end_capture(device_t *device);
 void graph_launch(device_t *device); /* the packet, then the graph; once a step */
 void graph_release(device_t *device);
+/* Tokens of the largest graph. */
+int32_t graph_tokens_max(const step_limits_t *limits);
 /* Estimate of the bytes of all graphs, for the memory plan. */
-size_t graph_bytes(int32_t reqs_max, bool has_adapters);
+size_t graph_bytes(const step_limits_t *limits);
 
 /* device_report.c */
 void cuda_report(const device_t *device, void (*say)(void *context, const char *line),

@@ -59,7 +59,7 @@ static void pack_updates(device_t *device, const batch_t *batch, gpu_packet_t *h
 /* Reserves room for the rows to sample and for the rows that pad the graph. The first row is at the
  * same place in every packet, where a graph expects it. */
 static void pack_padding(device_t *device, int32_t num_selected) {
-  int32_t padded = device->mode == STEP_REPLAY ? device->rows : num_selected;
+  int32_t padded = device->selected_rows;
   gpu_sample_row_t *rows =
       packet_room(device, (size_t)padded * sizeof(gpu_sample_row_t), &device->samples_at);
   for (int32_t i = num_selected; i < padded; i++) {

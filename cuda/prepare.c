@@ -172,13 +172,18 @@ static int take_steps(device_t *device, inferd_error_t *error) {
   return 0;
 }
 
+/* Query tokens of the decodes of a step: the decode kernel has room for so many. */
+static size_t decode_tokens(const step_limits_t *limits) {
+  return (size_t)MAX(limits->reqs_max, graph_tokens_max(limits));
+}
+
 /* Returns the number of decode items of a step. Rows are cut as finely as allowed until the grid
  * has enough items; further rows are cut less, which changes no bits. */
 static size_t items_max(const device_t *device) {
-  size_t reqs = (size_t)device->limits.reqs_max,
+  size_t tokens = decode_tokens(&device->limits),
          plenty = (size_t)device->workers * ITEMS_PER_WORKER;
-  size_t finest = reqs * (size_t)gpu_decode_items(device->limits.max_model_len);
-  return reqs + MIN(finest, plenty);
+  size_t finest = tokens * (size_t)gpu_decode_items(device->limits.max_model_len);
+  return tokens + MIN(finest, plenty);
 }
 
 static int take_attention(device_t *device, inferd_error_t *error) {
@@ -212,8 +217,9 @@ static int take_attention(device_t *device, inferd_error_t *error) {
       {(void **)&device->partial,
        device_product(items, heads, (size_t)limits->head_dim_max * sizeof(float))},
       {(void **)&device->partial_state, device_product(items, heads, 2 * sizeof(float))},
+      {(void **)&device->attention_tickets, device_product(items, heads, sizeof(int32_t))},
   };
-  if (!code) code = take_all(device, needs, 2, "attention", error);
+  if (!code) code = take_all(device, needs, ARRAY_LEN(needs), "attention", error);
   return code;
 }
 
@@ -251,11 +257,11 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
                  (rank > 0 ? sizeof(int32_t) + rank * sizeof(float) : 0);
   size_t req = draw_payload_max(limits->vocab_size) +
                (size_t)limits->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
-  size_t items = reqs + ITEMS_PLENTY;
+  size_t items = decode_tokens(limits) + ITEMS_PLENTY;
   return tokens * token + reqs * req +
-         items * (size_t)limits->heads_max * ((size_t)limits->head_dim_max + 2) * sizeof(float) +
+         items * (size_t)limits->heads_max * ((size_t)limits->head_dim_max + 3) * sizeof(float) +
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
-         BLAS_WORKSPACE + graph_bytes(limits->reqs_max, rank > 0) +
+         BLAS_WORKSPACE + graph_bytes(limits) +
          (size_t)gpu_conv_borders() * (size_t)limits->conv_values_max * sizeof(float) +
          experts_bytes(limits) + exchange_bytes(limits);
 }

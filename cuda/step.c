@@ -73,15 +73,37 @@ static void spread_inputs(device_t *device, const batch_t *batch) {
   device_note(device, gpu_inputs(&device->inputs, device->stream), "inputs");
 }
 
+static int32_t query_len(const batch_t *batch, int32_t row) {
+  return batch->query_start_loc[row + 1] - batch->query_start_loc[row];
+}
+
+/* Rows of up to how many query tokens the decode kernel takes: the longest of the batch that it can
+ * have, when there is room for them, else 1. A graph is captured for all, so that its replays may
+ * have draft tokens. */
+static int32_t choose_decode_queries(const device_t *device, const batch_t *batch) {
+  int32_t longest = 1, tokens = 0;
+  if (device->mode == STEP_CAPTURE) return GPU_DECODE_QUERIES_MAX;
+  for (int32_t r = 0; r < batch->num_reqs; r++) {
+    int32_t queries = query_len(batch, r);
+    if (queries > GPU_DECODE_QUERIES_MAX) continue;
+    longest = MAX(longest, queries);
+    tokens += queries;
+  }
+  return tokens <= device->windows[0].plan.items_max ? longest : 1;
+}
+
 /* Finds out which attention kernels this step needs. */
 static void count_work(device_t *device, const batch_t *batch) {
   const int32_t tile = gpu_prefill_tile(device->kv.head_dim);
   device->num_prefill_tiles = 0;
   device->has_decodes = false;
+  device->decode_queries = choose_decode_queries(device, batch);
   for (int32_t r = 0; r < batch->num_reqs; r++) {
-    int32_t queries = batch->query_start_loc[r + 1] - batch->query_start_loc[r];
-    if (queries > 1) device->num_prefill_tiles += DIV_UP(queries, tile);
-    if (queries == 1) device->has_decodes = true;
+    int32_t queries = query_len(batch, r);
+    if (queries > device->decode_queries)
+      device->num_prefill_tiles += DIV_UP(queries, tile);
+    else if (queries > 0)
+      device->has_decodes = true;
   }
 }
 

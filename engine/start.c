@@ -307,14 +307,14 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   plan->kv.block_size = choose_block_size(engine);
   plan->kv.fp8 = options->kv_fp8;
   plan->kv.int8 = options->kv_int8;
-  int32_t rows = MIN(options->max_num_seqs, 64);
-  engine->logits_rows_max = rows;
+  engine->logits_rows_max = MIN(options->max_num_seqs, 64);
   plan->limits = (step_limits_t){
       /* each draw is a selected row, and several draws may come from one row of logits */
       .tokens_max = options->max_num_batched_tokens + options->max_num_seqs,
+      .drafts_max = options->draft.tokens_max,
       .reqs_max = options->max_num_seqs,
       .ranks = bp->shard.size,
-      .logits_rows_max = rows,
+      .logits_rows_max = engine->logits_rows_max,
       .max_model_len = plan->max_model_len,
       .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0,
   };

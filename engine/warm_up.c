@@ -1,38 +1,48 @@
 /* warm_up.c: warm-up runs: the steps that a back end asks for before READY.
  *
  * Engine thread, in engine_start, after memory is taken. A warm-up run is a step of some sequences
- * of one token each, without a plan: it writes to no slot, reads the null block and samples
- * greedily; the drawn tokens are not used. All ranks run the same ones, without packets. The first
- * warm-up run is the first step of the device, so a model that the device cannot run fails here and
- * not in a request.
+ * of one token each, or with draft tokens, without a plan: it writes to no slot, reads the null
+ * block and samples greedily; the drawn tokens are not used. All ranks run the same ones, without
+ * packets. The first warm-up run is the first step of the device, so a model that the device cannot
+ * run fails here and not in a request.
  */
 #include "engine/internal.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/ranks/follow.h"
 
 #include <stdlib.h>
 
-/* Fills the batch with `rows` sequences of one token. `no_blocks` is a block table of null blocks;
- * NULL = the batch has such tables. */
-static void describe(batch_t *batch, int32_t rows, const int32_t *no_blocks) {
-  batch->num_tokens = batch->num_reqs = batch->num_selected = rows;
+static void describe_token(batch_t *batch, int32_t token, int32_t row) {
+  batch->input_ids[token] = batch->positions[token] = 0;
+  batch->request_row[token] = batch->selected_row[token] = row;
+  batch->selected_token_indices[token] = token;
+  batch->selected_target[token] = -1;
+  for (int32_t g = 0; g < batch->num_groups; g++)
+    batch->slot_mapping[g * batch->slots_stride + token] = -1;
+}
+
+/* Fills the batch with `tokens`, spread evenly over as many sequences as may be. `no_blocks` is a
+ * block table of null blocks; NULL = the batch has such tables. */
+static void describe(batch_t *batch, int32_t tokens, int32_t seqs_max, const int32_t *no_blocks) {
+  const int32_t rows = MIN(tokens, seqs_max);
+  batch->num_tokens = batch->num_selected = tokens;
+  batch->num_reqs = rows;
   batch->num_copies = batch->num_adapted = 0;
-  batch->max_query_len = batch->max_seq_len = 1;
+  batch->max_query_len = batch->max_seq_len = DIV_UP(tokens, rows);
   for (int32_t r = 0; r < rows; r++) {
-    batch->input_ids[r] = batch->positions[r] = 0;
-    batch->request_row[r] = batch->selected_row[r] = batch->selected_token_indices[r] = r;
-    batch->selected_target[r] = -1;
-    for (int32_t g = 0; g < batch->num_groups; g++)
-      batch->slot_mapping[g * batch->slots_stride + r] = -1;
-    batch->query_start_loc[r] = r;
+    const int32_t first = (int32_t)((int64_t)tokens * r / rows);
+    const int32_t next = (int32_t)((int64_t)tokens * (r + 1) / rows);
+    for (int32_t t = first; t < next; t++) describe_token(batch, t, r);
+    batch->query_start_loc[r] = first;
     batch->num_computed_tokens[r] = 0;
-    batch->seq_lens[r] = 1;
+    batch->seq_lens[r] = next - first;
     if (no_blocks != NULL) batch->block_table[r] = no_blocks;
     batch->do_sample[r] = 1;
     batch->state_slots[r] = 0;
   }
-  batch->query_start_loc[rows] = rows;
+  batch->query_start_loc[rows] = tokens;
 }
 
 /* Makes every token use adapter slot 1, which may be empty. */
@@ -79,8 +89,8 @@ int engine_warm_up(engine_t *engine, inferd_error_t *error) {
     int32_t rows = engine->ops->warm_up_rows(engine->device, index);
     if (rows == 0) break;
     CHECK_GE(rows, 1);
-    CHECK_LE(rows, engine->options.max_num_seqs);
-    describe(batch, rows, no_blocks);
+    CHECK_LE(rows, engine->options.max_num_seqs * (1 + engine->options.draft.tokens_max));
+    describe(batch, rows, engine->options.max_num_seqs, no_blocks);
     code = run_rows(engine, rows, error);
     if (code || engine->options.max_loras == 0) continue;
     adapt(batch, rows);

@@ -43,6 +43,8 @@ attention_t::attention_t(const shape_t &shape, int batch, int queries, int len, 
   args.query_start_loc = memory.upload(starts);
   args.partial = (float *)memory.take((size_t)items * shape.heads * shape.dim * 4);
   args.partial_state = (float *)memory.take((size_t)items * shape.heads * 8);
+  args.tickets = (uint32_t *)memory.take((size_t)items * shape.heads * sizeof(uint32_t));
+  args.decode_queries = 1;
   args.block_table_stride = stride, args.rows = batch, args.num_heads = shape.heads;
   args.scale = 1 / sqrtf((float)shape.dim);
   MUST(gpu_attention_plan(&args, bench.stream));

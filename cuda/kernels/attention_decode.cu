@@ -1,12 +1,12 @@
-/* attention_decode.cu: paged attention of requests with one query token, split over their keys.
+/* attention_decode.cu: paged attention of requests with few query tokens, split over their keys.
  *
- * q (R, Hq, D), cache (kernels.h) -> out (R, Hq, D). The query heads of one KV head, up to 16, are
- * the 16 rows of an mma tile, so K and V are read once per KV head: sum(len) * 2 * Hk * D elements,
- * which bounds it (decode is a read stream; Dao et al. 2023, flash-decoding). A persistent grid of
+ * q (T, Hq, D), cache (kernels.h) -> out (T, Hq, D). The query heads of one KV head, times as many
+ * query tokens as fit, are the 16 rows of an mma tile, so K and V are read once per KV head and
+ * tile: sum(len) * 2 * Hk * D elements, which bounds it (decode is a read stream; Dao et al. 2023,
+ * flash-decoding); further tiles of a row read the same keys at the same time. A persistent grid of
  * warps, each by itself with its own cp.async ring, walks items x KV heads; an item is a row's
  * pieces (pieces.h) from the first one on, or one later piece. Items leave fp32 partial results,
- * which combine_kernel folds in order: no atomics, and the same bits for every plan. Measured:
- * not yet.
+ * which the last of a row's warps folds in order: the same bits for every plan. Measured: not yet.
  */
 #include "cuda/device_code/tiles.h"
 #include "cuda/kernels/attention.h"
@@ -22,14 +22,42 @@ template <class S, int D> struct decode_t {
   };
 };
 
-/* The work of a warp: keys of one item for the query heads [head, head + heads) of a KV head. */
+/* The work of a warp: keys of one item for the query heads [head, head + heads) of a KV head. Row i
+ * of its tile is head i % heads of query i / heads. */
 typedef struct decode_work {
   gpu_decode_item_t item;
   const int32_t *blocks; /* block table of the request */
-  size_t token, partial; /* row of the query; first row of the item's partial results */
+  size_t token;          /* row of the first query */
+  const void *query;     /* its first head */
+  float scale;           /* of logits */
   int32_t first_slab, count;
   int32_t kv_head, head, heads;
 } decode_work_t;
+
+/* A row of a warp's tile: where its query begins, counted from that of the first row, -1 = there is
+ * no such row; and the keys [first, first + count) that it sees. In shared memory, because large
+ * heads take all registers. */
+typedef struct tile_row {
+  int32_t query, first;
+  uint32_t count;
+} tile_row_t;
+
+/* The rows of the tile; all lanes call it. */
+GPU_FN void describe_rows(const gpu_attention_t &args, const decode_work_t &work,
+                          tile_row_t *rows) {
+  const int row = threadIdx.x % WARP, dim = args.kv.head_dim;
+  const int width = (args.num_heads + 2 * args.kv.num_kv_heads) * dim;
+  if (row < MMA_ROWS) {
+    const int query = row / work.heads, end = work.item.position + query + 1; /* causal */
+    const int low = args.window > 0 ? end - args.window : 0;
+    const int first = low > work.item.first ? low : work.item.first;
+    const int last = end < work.item.last ? end : work.item.last;
+    rows[row].query = query < work.item.queries ? query * width + row % work.heads * dim : -1;
+    rows[row].first = first;
+    rows[row].count = last > first ? (uint32_t)(last - first) : 0;
+  }
+  __syncwarp();
+}
 
 /* Starts the copy of slab i of the item; all lanes call it, also past the end (an empty group).
  * `block` of lane l is the block of slab l of the current 32. */
@@ -67,23 +95,37 @@ GPU_FN void load_slab(const gpu_attention_t &args, const decode_work_t &work, in
  */
 template <class T, int D> struct query_t {
   static constexpr bool KEPT = D <= 128;
-  const T *from; /* [rows][dim] */
-  int rows, dim;
+  const decode_work_t &work;
+  const tile_row_t *rows;
+  int dim;
   uint32_t fragment[KEPT ? D / 16 : 1][4];
 };
 
-/* Query fragment k straight from memory: 16 rows of heads, zero beyond the group and the head. */
+/* The queries of the rows lane / 4 and + 8; NULL = there is no such row. */
+template <class T> struct lane_queries_t { const T *row[2]; };
+template <class T>
+GPU_FN lane_queries_t<T> find_queries(const decode_work_t &work, const tile_row_t *rows) {
+  lane_queries_t<T> found;
+  for (int i = 0; i < 2; i++) {
+    const int first = rows[threadIdx.x % WARP / 4 + i * 8].query;
+    found.row[i] = first >= 0 ? (const T *)work.query + first : nullptr;
+  }
+  return found;
+}
+
+/* Query fragment k straight from memory: zero beyond the rows of the tile and the head. */
 template <class T, class S, int D>
-GPU_FN void load_query(const query_t<T, D> &query, int k, uint32_t (&fragment)[4]) {
+GPU_FN void load_query(const query_t<T, D> &query, const lane_queries_t<T> &lane_queries, int k,
+                       uint32_t (&fragment)[4]) {
   const int lane = threadIdx.x % WARP;
   for (int i = 0; i < 2; i++) {
-    const int row = lane / 4 + i * 8;
     const int step = sizeof(S) == 2 ? 8 : 2;
     const int column = k * 16 + lane % 4 * (sizeof(S) == 2 ? 2 : 4);
-    const T *from = query.from + (size_t)row * query.dim + column;
+    const T *from = lane_queries.row[i];
     uint32_t words[2] = {0, 0};
-    if (row < query.rows && column < query.dim) words[0] = *(const uint32_t *)from;
-    if (row < query.rows && column + step < query.dim) words[1] = *(const uint32_t *)(from + step);
+    if (from != nullptr && column < query.dim) words[0] = *(const uint32_t *)(from + column);
+    if (from != nullptr && column + step < query.dim)
+      words[1] = *(const uint32_t *)(from + column + step);
     if (sizeof(S) == 2)
       fragment[i] = words[0], fragment[2 + i] = words[1];
     else
@@ -95,6 +137,7 @@ GPU_FN void load_query(const query_t<T, D> &query, int k, uint32_t (&fragment)[4
 template <class T, class S, int D>
 GPU_FN void score_slab(const query_t<T, D> &query, const uint8_t *keys, float (&logits)[2][4]) {
   constexpr int FRAGMENTS = score_t<S, D>::FRAGMENTS;
+  const lane_queries_t<T> lane_queries = find_queries<T>(query.work, query.rows);
   UNROLL
   for (int k = 0; k < score_t<S, D>::STEPS; k++) {
     if constexpr (query_t<T, D>::KEPT) {
@@ -102,26 +145,28 @@ GPU_FN void score_slab(const query_t<T, D> &query, const uint8_t *keys, float (&
     } else {
       uint32_t fragment[FRAGMENTS][4];
       for (int i = 0; i < FRAGMENTS; i++)
-        load_query<T, S, D>(query, k * FRAGMENTS + i, fragment[i]);
+        load_query<T, S, D>(query, lane_queries, k * FRAGMENTS + i, fragment[i]);
       score_step<T, S, D, SLAB>(logits[0], logits[1], fragment, keys, 0, k);
     }
   }
 }
 
 template <class T, class S, int D>
-GPU_FN void attend_slab(const decode_work_t &work, int i, const logit_rule_t &rule,
+GPU_FN void attend_slab(const gpu_attention_t &args, int slab, int stage,
                         const query_t<T, D> &query, const typename decode_t<S, D>::shared_t *shared,
                         attention_rows_t<D> &rows) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const auto &tile = shared->ring[warp][i % decode_t<S, D>::STAGES];
-  const int key = (work.first_slab + i) * SLAB;
+  const auto &tile = shared->ring[warp][stage];
+  const int key = slab * SLAB;
+  const logit_rule_t rule = {query.work.scale, args.softcap};
   float logits[2][4] = {};
   score_slab<T, S, D>(query, tile[0], logits);
   UNROLL
   for (int n = 0; n < 2; n++) {
     for (int j = 0; j < 4; j++) {
       const int at = key + n * 8 + lane % 4 * 2 + (j & 1);
-      const bool visible = at >= work.item.first && at < work.item.last;
+      const tile_row_t &row = query.rows[lane / 4 + j / 2 * 8];
+      const bool visible = (uint32_t)(at - row.first) < row.count;
       logits[n][j] = visible ? score_logit(logits[n][j], rule) : -INFINITY;
     }
   }
@@ -150,12 +195,13 @@ GPU_FN void fold_piece(const gpu_attention_t &args, const decode_work_t &work, b
   for (int h = 0; h < 2; h++) {
     const int row = lane / 4 + h * 8;
     const fold_t fold = fold_state(state.max[h], state.sum[h], rows.max[h], rows.sum[h]);
-    if (row >= work.heads) continue;
+    if (row >= work.heads * work.item.queries) continue;
+    const int query = row / work.heads, head = work.head + row % work.heads;
     const float scale = kv_scale(args.kv, args.layer, 1, work.kv_head);
-    const float inverse =
-        inverse_sum(state.max[h], state.sum[h], args.sinks, work.head + row, scale);
-    T *out = (T *)args.out + (work.token * args.num_heads + work.head + row) * dim;
-    float *partial = args.partial + (work.partial + row) * dim;
+    const float inverse = inverse_sum(state.max[h], state.sum[h], args.sinks, head, scale);
+    T *out = (T *)args.out + ((work.token + query) * args.num_heads + head) * dim;
+    const size_t place = (size_t)(work.item.slot + query) * args.num_heads + head;
+    float *partial = args.partial + place * dim;
     UNROLL
     for (int p = 0; p < D / 8; p++) {
       const int column = pair_column<S>(p);
@@ -170,24 +216,23 @@ GPU_FN void fold_piece(const gpu_attention_t &args, const decode_work_t &work, b
         *at = make_float2(low, high);
     }
     if (last && !finish && lane % 4 == 0)
-      ((float2 *)args.partial_state)[work.partial + row] = make_float2(state.max[h], state.sum[h]);
+      ((float2 *)args.partial_state)[place] = make_float2(state.max[h], state.sum[h]);
   }
   state.begun = true;
   rows_reset<D>(rows);
 }
 
 template <class T, class S, int D>
-GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, const T *from,
-                        typename decode_t<S, D>::shared_t *shared) {
+GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work,
+                        const tile_row_t *tile_rows, typename decode_t<S, D>::shared_t *shared) {
   constexpr int STAGES = decode_t<S, D>::STAGES;
-  const logit_rule_t rule = {mul_rn(args.scale, kv_scale(args.kv, args.layer, 0, work.kv_head)),
-                             args.softcap};
   int block = 0;
   for (int i = 0; i < STAGES - 1; i++) load_slab<S, D>(args, work, i, &block, shared);
-  query_t<T, D> query = {from, work.heads, args.kv.head_dim, {}};
+  query_t<T, D> query = {work, tile_rows, args.kv.head_dim, {}};
   if constexpr (query_t<T, D>::KEPT) {
+    const lane_queries_t<T> lane_queries = find_queries<T>(work, tile_rows);
     UNROLL
-    for (int k = 0; k < D / 16; k++) load_query<T, S, D>(query, k, query.fragment[k]);
+    for (int k = 0; k < D / 16; k++) load_query<T, S, D>(query, lane_queries, k, query.fragment[k]);
   }
   attention_rows_t<D> rows;
   rows_reset<D>(rows);
@@ -197,7 +242,7 @@ GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, 
     load_slab<S, D>(args, work, i + STAGES - 1, &block, shared);
     cp_async_wait<STAGES - 1>();
     __syncwarp(); /* all lanes' copies of slab i are complete */
-    attend_slab<T, S, D>(work, i, rule, query, shared, rows);
+    attend_slab<T, S, D>(args, work.first_slab + i, i % STAGES, query, shared, rows);
     __syncwarp(); /* all lanes have read slab i before its stage is written again */
     const int next = (work.first_slab + i + 1) * SLAB;
     const bool last = i + 1 == work.count;
@@ -208,12 +253,123 @@ GPU_FN void attend_item(const gpu_attention_t &args, const decode_work_t &work, 
   cp_async_wait<0>();
 }
 
+/* ---- rows that were cut ---- */
+
+enum { FOLD_VECTORS = 4, FOLD_CUTS = 4 /* that a lane has under way together */ };
+
+/* Folds what the cuts of a tile's rows left, in the order of their keys, and writes the outputs.
+ * __ldcg: other multiprocessors wrote most of it. */
+template <class T>
+GPU_FN void combine_cuts(const gpu_attention_t &args, const decode_work_t &work, int base,
+                         int cuts) {
+  const int row = work.item.row, dim = args.kv.head_dim, vectors = dim / 4;
+  const int queries = args.query_start_loc[row + 1] - args.query_start_loc[row];
+  const int count = work.heads * work.item.queries * vectors;
+  const size_t step = (size_t)queries * args.num_heads; /* from a cut's results to the next */
+  const float scale = kv_scale(args.kv, args.layer, 1, work.kv_head);
+  for (int first = threadIdx.x % WARP; first < count; first += WARP * FOLD_VECTORS) {
+    float4 acc[FOLD_VECTORS];
+    float max[FOLD_VECTORS], sum[FOLD_VECTORS];
+    size_t place[FOLD_VECTORS];
+    UNROLL
+    for (int v = 0; v < FOLD_VECTORS; v++) {
+      const int at = first + v * WARP < count ? first + v * WARP : first;
+      const int query = at / vectors / work.heads, head = at / vectors % work.heads;
+      place[v] = (size_t)(base + query) * args.num_heads + work.head + head;
+      acc[v] = make_float4(0.0f, 0.0f, 0.0f, 0.0f), max[v] = -INFINITY, sum[v] = 0.0f;
+    }
+    for (int cut = 0; cut < cuts; cut += FOLD_CUTS) {
+      float4 value[FOLD_CUTS][FOLD_VECTORS];
+      float2 state[FOLD_CUTS][FOLD_VECTORS];
+      UNROLL
+      for (int c = 0; c < FOLD_CUTS; c++) {
+        UNROLL
+        for (int v = 0; v < FOLD_VECTORS; v++) {
+          const int at = first + v * WARP < count ? first + v * WARP : first;
+          const size_t from = place[v] + (cut + c < cuts ? cut + c : cut) * step;
+          value[c][v] = __ldcg((const float4 *)(args.partial + from * dim) + at % vectors);
+          state[c][v] = __ldcg((const float2 *)args.partial_state + from);
+        }
+      }
+      UNROLL
+      for (int c = 0; c < FOLD_CUTS; c++) {
+        if (cut + c >= cuts) break;
+        UNROLL
+        for (int v = 0; v < FOLD_VECTORS; v++) {
+          const fold_t fold = fold_state(max[v], sum[v], state[c][v].x, state[c][v].y);
+          acc[v].x = fold_value(fold, acc[v].x, value[c][v].x);
+          acc[v].y = fold_value(fold, acc[v].y, value[c][v].y);
+          acc[v].z = fold_value(fold, acc[v].z, value[c][v].z);
+          acc[v].w = fold_value(fold, acc[v].w, value[c][v].w);
+        }
+      }
+    }
+    UNROLL
+    for (int v = 0; v < FOLD_VECTORS; v++) {
+      const int at = first + v * WARP, query = at / vectors / work.heads;
+      const int head = work.head + at / vectors % work.heads;
+      if (at >= count) continue;
+      const float inverse = inverse_sum(max[v], sum[v], args.sinks, head, scale);
+      T *out = (T *)args.out + ((work.token + query) * args.num_heads + head) * dim;
+      *(uint2 *)(out + at % vectors * 4) =
+          make_uint2(pack<T>(mul_rn(acc[v].x, inverse), mul_rn(acc[v].y, inverse)),
+                     pack<T>(mul_rn(acc[v].z, inverse), mul_rn(acc[v].w, inverse)));
+    }
+  }
+}
+
+/* Counts this cut of the tile; the warp that is the last combines all of them. No bits depend on
+ * which warp that is. */
+template <class T> GPU_FN void meet_cuts(const gpu_attention_t &args, const decode_work_t &work) {
+  const int base = args.plan.row_items[2 * work.item.row] + work.item.query;
+  const int cuts = args.plan.row_items[2 * work.item.row + 1];
+  unsigned before = 0;
+  __threadfence(); /* the partial results are visible before the ticket is */
+  __syncwarp();
+  if (threadIdx.x % WARP == 0) { /* the last makes it 0 again, as the next launch expects it */
+    uint32_t *ticket = args.tickets + (size_t)base * args.num_heads + work.head;
+    before = atomicInc(ticket, (unsigned)cuts - 1);
+  }
+  if (__shfl_sync(FULL_WARP, before, 0) + 1 < (unsigned)cuts) return;
+  __syncwarp(); /* what the one lane's ticket was handed is the others' too */
+  __threadfence();
+  combine_cuts<T>(args, work, base, cuts);
+}
+
 /* How the units of a launch, (item, KV head, tile of query heads), are counted: query heads of a KV
  * head, their tiles, units of an item, all units; and the unit that the warp is at. It lies in
  * shared memory, because large heads take all registers. */
 typedef struct decode_units {
   int group, tiles, heads, count, at;
+  decode_work_t work; /* of that unit */
+  tile_row_t rows[MMA_ROWS];
 } decode_units_t;
+
+/* The work of the unit that the warp is at; one lane calls it. */
+template <class T>
+GPU_FN void find_work(const gpu_attention_t &args, const decode_units_t &units,
+                      decode_work_t *work) {
+  const int dim = args.kv.head_dim, width = (args.num_heads + 2 * args.kv.num_kv_heads) * dim;
+  const int unit = units.at, skipped = unit % units.tiles * MMA_ROWS, left = units.group - skipped;
+  work->item = args.plan.items[unit / units.heads];
+  work->kv_head = unit % units.heads / units.tiles;
+  work->head = work->kv_head * units.group + skipped;
+  work->heads = left < MMA_ROWS ? left : MMA_ROWS;
+  work->blocks = args.block_table + (size_t)work->item.row * args.block_table_stride;
+  work->token = (size_t)(args.query_start_loc[work->item.row] + work->item.query);
+  work->query = (const T *)args.qkv + work->token * width + (size_t)work->head * dim;
+  work->scale = mul_rn(args.scale, kv_scale(args.kv, args.layer, 0, work->kv_head));
+  work->first_slab = work->item.first / SLAB;
+  work->count = (work->item.last + SLAB - 1) / SLAB - work->first_slab;
+}
+
+template <class T, class S, int D>
+GPU_FN void attend_unit(const gpu_attention_t &args, const decode_work_t &work, tile_row_t *rows,
+                        typename decode_t<S, D>::shared_t *shared) {
+  describe_rows(args, work, rows);
+  attend_item<T, S, D>(args, work, rows, shared);
+  if (!work.item.whole) meet_cuts<T>(args, work);
+}
 
 template <class T, class S, int D>
 __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
@@ -228,53 +384,25 @@ __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
     const int group = args.num_heads / args.kv.num_kv_heads;
     const int tiles = (group + MMA_ROWS - 1) / MMA_ROWS, heads = args.kv.num_kv_heads * tiles;
     /* Few units go to as many blocks: unit u to block u % blocks. */
-    units = {group, tiles, heads, args.plan.counts[0] * heads,
-             (int)(blockIdx.x + gridDim.x * (threadIdx.x / WARP))};
+    units.group = group, units.tiles = tiles, units.heads = heads;
+    units.count = args.plan.counts[0] * heads;
+    units.at = (int)(blockIdx.x + gridDim.x * (threadIdx.x / WARP));
   }
   __syncwarp();
   while (units.at < units.count) {
-    const size_t width = (size_t)(args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim;
-    const int unit = units.at, index = unit / units.heads, skipped = unit % units.tiles * MMA_ROWS;
-    const int group = units.group;
-    decode_work_t work;
-    work.item = args.plan.items[index];
-    work.kv_head = unit % units.heads / units.tiles;
-    work.head = work.kv_head * group + skipped;
-    work.heads = group - skipped < MMA_ROWS ? group - skipped : MMA_ROWS;
-    work.blocks = args.block_table + (size_t)work.item.row * args.block_table_stride;
-    work.token = (size_t)args.query_start_loc[work.item.row];
-    work.partial = (size_t)index * args.num_heads + work.head;
-    work.first_slab = work.item.first / SLAB;
-    work.count = (work.item.last + SLAB - 1) / SLAB - work.first_slab;
-    const T *query =
-        (const T *)args.qkv + work.token * width + (size_t)work.head * args.kv.head_dim;
-    attend_item<T, S, D>(args, work, query, shared);
+    if (threadIdx.x % WARP == 0) find_work<T>(args, units, &units.work);
+    __syncwarp();
+    if constexpr (query_t<T, D>::KEPT) {
+      const decode_work_t work = units.work; /* in registers */
+      attend_unit<T, S, D>(args, work, units.rows, shared);
+    } else {
+      attend_unit<T, S, D>(args, units.work, units.rows, shared);
+    }
     __syncwarp();
     if (threadIdx.x % WARP == 0) units.at += gridDim.x * shape::WARPS;
     __syncwarp();
   }
   grid_launch_dependents();
-}
-
-/* Grid (R, Hq): folds the partial results of rows that were cut, in the order of their keys. */
-template <class T> __global__ void combine_kernel(const gpu_attention_t args) {
-  grid_dependency_wait();
-  const int row = blockIdx.x, head = blockIdx.y, dim = args.kv.head_dim;
-  const int first = args.plan.row_items[2 * row], count = args.plan.row_items[2 * row + 1];
-  if (count <= 1) return;
-  const float2 *state = (const float2 *)args.partial_state;
-  T *out = (T *)args.out + ((size_t)args.query_start_loc[row] * args.num_heads + head) * dim;
-  const float scale =
-      kv_scale(args.kv, args.layer, 1, head / (args.num_heads / args.kv.num_kv_heads));
-  for (int d = threadIdx.x; d < dim; d += blockDim.x) {
-    float max = -INFINITY, sum = 0.0f, acc = 0.0f;
-    for (int i = 0; i < count; i++) {
-      const size_t slot = (size_t)(first + i) * args.num_heads + head;
-      const fold_t fold = fold_state(max, sum, state[slot].x, state[slot].y);
-      acc = fold_value(fold, acc, args.partial[slot * dim + d]);
-    }
-    out[d] = from_float<T>(mul_rn(acc, inverse_sum(max, sum, args.sinks, head, scale)));
-  }
 }
 
 template <class T, class S, int D>
@@ -283,15 +411,12 @@ static cudaError_t decode(const gpu_attention_t &args, int32_t workers, gpu_stre
   const size_t bytes = sizeof(typename shape::shared_t);
   launch_options_t overlap = {};
   overlap.may_overlap = true;
-  cudaError_t status =
+  const cudaError_t status =
       cudaFuncSetAttribute((const void *)decode_kernel<T, S, D>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  status = LAUNCH_WITH(overlap, (decode_kernel<T, S, D>), ((unsigned)workers),
-                       (shape::WARPS * WARP), bytes, stream, args);
-  if (status != cudaSuccess) return status;
-  return LAUNCH_WITH(overlap, combine_kernel<T>, ((unsigned)args.rows, (unsigned)args.num_heads),
-                     (128), 0, stream, args);
+  return LAUNCH_WITH(overlap, (decode_kernel<T, S, D>), ((unsigned)workers), (shape::WARPS * WARP),
+                     bytes, stream, args);
 }
 
 int gpu_attention_decode(const gpu_attention_t *args, int32_t workers, gpu_stream_t stream) {

@@ -79,8 +79,8 @@ typedef struct ops {
   /* Estimated bytes that `prepare` and the warm-up runs take; NULL = the engine estimates them. */
   size_t (*workspace_bytes)(const step_limits_t *limits);
   /* Rows of warm-up run number `index`; 0 = no more; NULL = none. Before READY the engine runs a
-   * step of so many one-token sequences that store nothing; with adapter slots a second time,
-   * slot 1. */
+   * step of so many tokens that store nothing and are drawn: one-token sequences, or reqs_max with
+   * draft tokens; with adapter slots a second time, slot 1. */
   int32_t (*warm_up_rows)(device_t *device, int32_t index);
   /* After the warm-up runs: logs lines about memory and chosen kernels; NULL = nothing to log. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),

@@ -43,9 +43,14 @@ template <class T> struct bits_case {
   }
   size_t row_width() const { return (size_t)p.shape.num_heads * p.shape.head_dim; }
 
-  void check(const std::string &what, const segments_t &parts, int items_max = 0) {
+  /* Rows of up to `decode_queries` tokens are decodes; 0: any number. */
+  void check(const std::string &what, const segments_t &parts, int items_max = 0,
+             int decode_queries = 0) {
     attention_options mine = o;
     mine.items_max = items_max, mine.workers = 1 + random_below(7);
+    mine.decode_queries = decode_queries > 0 ? decode_queries
+                          : o.hopper         ? 1 /* decode has other bits than its chunks */
+                                             : 1 + random_below(GPU_DECODE_QUERIES_MAX);
     const paged_problem<T> batch = batch_of(p, parts);
     attention_device<T> device(batch, mine, sinks);
     device.run(mine);

@@ -53,6 +53,40 @@ TEST(decode_softcap_and_sinks) {
   attention_case<f16_t>({4, 2, 64, 16}, {100, 20}, {1, 1}, o);
 }
 
+/* Rows of up to 16 query tokens share the tiles of the decode kernel, each with its own mask. */
+TEST(decode_several_queries) {
+  attention_options o;
+  o.decode_queries = GPU_DECODE_QUERIES_MAX;
+  for (int group : {1, 2, 3, 4, 7, 8, 20}) {
+    const lens_t lens = {140 + random_below(150), 16, 77, 1, 130}, queries = {5, 16, 1, 1, 2};
+    o.items_max = group % 2 == 0 ? 25 : 0;
+    attention_case<bf16_t>({2 * group, 2, 64, 16 << group % 3}, lens, queries, o);
+  }
+  o.items_max = 0;
+  for (int dim : {80, 128, 256}) {
+    attention_case<f16_t>({4, 1, dim, 16}, {300, 9}, {2 + random_below(15), 9}, o);
+    attention_case<bf16_t>({6, 2, dim, 32, true}, {150, 131}, {11, 4}, o);
+  }
+}
+
+TEST(decode_several_queries_with_windows_caps_and_sinks) {
+  attention_options o;
+  o.decode_queries = GPU_DECODE_QUERIES_MAX;
+  for (int window : {1, 5, 40, 128, 1000}) {
+    o.window = window;
+    attention_case<bf16_t>({8, 2, 64, 16}, {290, 16, 40, 129}, {7, 16, 1, 3}, o);
+  }
+  o.softcap = 3, o.sinks = true, o.query_size = 8;
+  attention_case<f16_t>({6, 2, 64, 16}, {270, 30}, {6, 2}, o);
+}
+
+TEST(decode_several_queries_beside_prefill) {
+  attention_options o;
+  o.decode_queries = 3;
+  attention_case<bf16_t>({6, 2, 128, 16}, {50, 0, 200, 7, 33, 0, 140}, {1, 0, 60, 3, 4, 0, 2}, o);
+  attention_case<bf16_t>({2, 1, 64, 16}, {0, 70, 0, 9, 0}, {0, 2, 0, 3, 0}, o);
+}
+
 TEST(decode_padding_rows) {
   attention_case<bf16_t>({4, 2, 128, 16}, {0, 70, 0, 9, 0}, {0, 1, 0, 1, 0});
 }
@@ -151,6 +185,24 @@ TEST(plan_cuts_less_when_its_list_is_short) {
   check_that(items[0].first == 0 && items[0].last == 384 && items[1].first == 384 &&
                  items[1].last == 400 && !items[1].whole && items[4].whole,
              "a long item, then one of a piece");
+}
+
+TEST(plan_of_rows_of_several_queries) {
+  attention_options o;
+  o.decode_queries = 5, o.items_max = 15;
+  paged_problem<bf16_t> p({8, 1, 64, 16}, {300, 70, 140}, {5, 1, 6}, 3);
+  attention_device<bf16_t> device(p, o, std::vector<float>(8));
+  device.run(o);
+  const auto counts = device.counts.get(), rows = device.row_items.get();
+  /* 2 queries of 8 heads a tile: 3 tiles in each of 2 cuts, where 3 cuts have 15 + 1 slots */
+  check_that(counts[0] == 7 && counts[1] == 1 && counts[2] == 2, "items, tiles, cuts");
+  check_that(rows[0] == 0 && rows[1] == 2 && rows[2] == 10 && rows[3] == 1 && rows[5] == 0,
+             "slots");
+  const auto items = device.items.get();
+  check_that(items[2].query == 4 && items[2].queries == 1 && items[2].position == 299 &&
+                 items[2].slot == 4 && items[2].last == 256 && !items[2].whole,
+             "the last tile of a cut");
+  check_that(items[3].first == 256 && items[3].query == 0 && items[3].slot == 5, "the next cut");
 }
 
 /* A graph's bucket: rows and tokens beyond the batch have no query, no key, slot -1; what stands in

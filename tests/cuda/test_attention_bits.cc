@@ -21,6 +21,10 @@ template <class T> static void all_ways(const paged_shape &shape, const attentio
   c.check("as decodes that are cut in two", decodes, 2 * (int)decodes.size() - 3);
   c.check("a decode alone", {{0, a - 1, 1}});
   c.check("decodes beside chunks", {{0, a - 1, 1}, {1, 100, b - 100}, {0, 200, 1}});
+  const segments_t drafts = {{0, a - 5, 5}, {1, b - 1, 1}, {0, 120, 16}, {1, 60, 3}, {0, 0, 9}};
+  c.check("drafts", drafts, 0, GPU_DECODE_QUERIES_MAX);
+  c.check("drafts that are not cut", drafts, 34, GPU_DECODE_QUERIES_MAX);
+  c.check("some drafts as chunks", drafts, 0, 5);
 }
 
 TEST(attention_bits_do_not_depend_on_the_batch) {
@@ -43,6 +47,7 @@ TEST(attention_bits_of_wide_heads) {
   bits_case<bf16_t> c({1, 1, 256, 16}, {150}, o);
   c.check("as decodes and chunks", {{0, 149, 1}, {0, 0, 100}, {0, 128, 1}, {0, 100, 49}});
   c.check("not cut", {{0, 149, 1}, {0, 128, 1}}, 2);
+  c.check("drafts", {{0, 134, 16}, {0, 126, 4}}, 0, GPU_DECODE_QUERIES_MAX);
 }
 
 /* Pieces grow from key 4096 on: a chunk at the end, and its tokens as decodes. */

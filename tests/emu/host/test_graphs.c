@@ -6,10 +6,10 @@
 #include <criterion/criterion.h>
 
 /* Lists the rows of the warm-up runs that capture, largest first; returns their number. */
-static int32_t list_sizes(int32_t reqs_max, int32_t sizes[GRAPHS_MAX + 1]) {
+static int32_t list_sizes(step_limits_t limits, int32_t sizes[GRAPHS_MAX + 1]) {
   static device_t device;
   int32_t count = 0;
-  device.limits.reqs_max = reqs_max;
+  device.limits = limits;
   for (int32_t index = 1; count <= GRAPHS_MAX; index += 2) {
     sizes[count] = cuda_warm_up_rows(&device, index);
     if (sizes[count] == 0) break;
@@ -24,7 +24,8 @@ Test(graphs, sizes_reach_1024_rows) {
   const int32_t limits[] = {1, 7, 40, 256, 500, 700, 1024, 4096};
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
     int32_t sizes[GRAPHS_MAX + 1];
-    const int32_t count = list_sizes(limits[i], sizes);
+    const int32_t count =
+        list_sizes((step_limits_t){.reqs_max = limits[i], .tokens_max = 8192}, sizes);
     ASSERT_EQ(sizes[0], limits[i] < 1024 ? limits[i] : 1024);
     ASSERT_EQ(sizes[count - 1], 1);
     for (int32_t s = 0; s + 1 < count; s++) {
@@ -37,7 +38,46 @@ Test(graphs, sizes_reach_1024_rows) {
 /* With adapters each size is captured twice, and the device has a place for all of them. */
 Test(graphs, all_sizes_have_a_place_with_adapters_too) {
   int32_t sizes[GRAPHS_MAX + 1];
-  const int32_t count = list_sizes(4096, sizes);
+  step_limits_t limits = {.reqs_max = 4096, .tokens_max = 8192};
+  const int32_t count = list_sizes(limits, sizes);
   ASSERT_LE(2 * count, GRAPHS_MAX);
-  ASSERT_EQ(graph_bytes(4096, true), 2 * graph_bytes(4096, false));
+  const size_t bytes = graph_bytes(&limits);
+  limits.adapter_rank_max = 8;
+  ASSERT_EQ(graph_bytes(&limits), 2 * bytes);
+}
+
+/* With draft tokens a step has more tokens than sequences, as many as a step may have at most. */
+Test(graphs, sizes_count_the_draft_tokens) {
+  int32_t sizes[GRAPHS_MAX + 1];
+  list_sizes((step_limits_t){.reqs_max = 8, .drafts_max = 4, .tokens_max = 520}, sizes);
+  ASSERT_EQ(sizes[0], 40);
+  list_sizes((step_limits_t){.reqs_max = 200, .drafts_max = 15, .tokens_max = 712}, sizes);
+  ASSERT_EQ(sizes[0], 712);
+  list_sizes((step_limits_t){.reqs_max = 256, .drafts_max = 15, .tokens_max = 8448}, sizes);
+  ASSERT_EQ(sizes[0], 1024);
+}
+
+/* Rows of one token, and of draft tokens that are all drawn, replay the next larger graph. */
+Test(graphs, steps_with_draft_tokens_are_replayed) {
+  static device_t device;
+  const int32_t sizes[] = {16, 8, 4};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) device.graphs[i].tokens = sizes[i];
+  device.num_graphs = 3;
+  batch_t batch = {.num_tokens = 6, .num_reqs = 2, .num_selected = 6, .max_query_len = 5};
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.mode, STEP_REPLAY);
+  ASSERT_EQ(device.graph->tokens, 8);
+  ASSERT_EQ(device.selected_rows, 8);
+  batch.num_selected = 2; /* a chunk of a prompt */
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.mode, STEP_EAGER);
+  batch.num_selected = 6, batch.max_query_len = GPU_DECODE_QUERIES_MAX + 1;
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.mode, STEP_EAGER);
+  batch.max_query_len = 5, device.state.num_slots = 3; /* captured for one token a row */
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.mode, STEP_EAGER);
+  batch.num_tokens = batch.num_selected = 2, batch.max_query_len = 1;
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.graph->tokens, 4);
 }
