@@ -32,7 +32,10 @@
  *                  selector, 0..7) of the eight
  * Memory           load_16(from), load_16_stream(from) (read once: kept out of L1),
  *                  store_16(to, value); ld_acquire, st_release on int; SPIN_PAUSE() in polls
- * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90
+ * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90;
+ *                  LAUNCH_OVERLAPPED(kernel, ...): may start before its predecessor ended. All
+ *                  its threads wait, before they read what a kernel wrote, write, or return. What
+ *                  it reads of others is not __restrict__: such loads may be moved before the wait
  * From sm_90       mbarrier_init / _fence_init / _arrive / _arrive_expect / _wait(bar, parity),
  *                  bulk_copy_to_shared(dst, src, bytes, bar), fence_proxy_async(); products of
  *                  warpgroups: gpu_wgmma.h
@@ -135,6 +138,8 @@ GPU_BOTH_FN uint8_t float_to_e4m3(float value) {
 
 #define LAUNCH_WITH(options, kernel, grid, block, shared_bytes, ...)                               \
   launch_kernel(#kernel, kernel, dim3 grid, dim3 block, shared_bytes, options, __VA_ARGS__)
+#define LAUNCH_OVERLAPPED(kernel, grid, block, shared_bytes, ...)                                  \
+  LAUNCH_WITH((launch_options_t{0, false, true}), kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
   LAUNCH_WITH(launch_options_t(), kernel, grid, block, shared_bytes, __VA_ARGS__)
 

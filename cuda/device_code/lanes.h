@@ -18,6 +18,13 @@ enum { WARP = 32, VECTOR = 8 };
 #define UNROLL
 #endif
 
+/* The first statement of a small kernel that may overlap the one before it: the next one may come
+ * to the multiprocessors and load its weights meanwhile. */
+GPU_FN void grid_dependency_begin() {
+  grid_dependency_wait();
+  grid_launch_dependents();
+}
+
 /* Eight elements of a 16-bit type, one 16-byte access. */
 template <class T> GPU_FN void load_8(float (&values)[VECTOR], const T *from) {
   const uint4 bits = load_16(from);

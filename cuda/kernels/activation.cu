@@ -12,8 +12,8 @@
 enum { ACTIVATION_THREADS = 256 };
 
 template <class T, gpu_activation_t KIND>
-__global__ void activation_kernel(T *__restrict__ out, const T *__restrict__ in, int32_t width,
-                                  int64_t elements) {
+__global__ void activation_kernel(T *out, const T *in, int32_t width, int64_t elements) {
+  grid_dependency_begin();
   const bool gated = activation_gated(KIND);
   const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
   if (at >= elements) return;
@@ -31,8 +31,8 @@ static cudaError_t launch(void *out, const void *in, int32_t width, int64_t elem
                           gpu_stream_t stream) {
   const int64_t per_block = ACTIVATION_THREADS * VECTOR;
   const unsigned blocks = (unsigned)((elements + per_block - 1) / per_block);
-  return LAUNCH((activation_kernel<T, KIND>), (blocks), (ACTIVATION_THREADS), 0, stream, (T *)out,
-                (const T *)in, width, elements);
+  return LAUNCH_OVERLAPPED((activation_kernel<T, KIND>), (blocks), (ACTIVATION_THREADS), 0, stream,
+                           (T *)out, (const T *)in, width, elements);
 }
 
 template <class T>
@@ -59,8 +59,9 @@ int gpu_activate(dtype_t dtype, void *out, const void *in, gpu_activation_t kind
 
 /* Each block computes one row. */
 template <class T>
-__global__ void gated_add_kernel(T *out, const T *in, const T *__restrict__ gate, const T *residual,
+__global__ void gated_add_kernel(T *out, const T *in, const T *gate, const T *residual,
                                  int32_t width) {
+  grid_dependency_begin();
   const size_t at = (size_t)blockIdx.x * width;
   const float share = 1.0f / (1.0f + expf(-to_float(gate[blockIdx.x])));
   for (int i = threadIdx.x * VECTOR; i < width; i += blockDim.x * VECTOR) {
@@ -75,8 +76,8 @@ __global__ void gated_add_kernel(T *out, const T *in, const T *__restrict__ gate
 template <class T>
 static cudaError_t gated_add(void *out, const void *in, const void *gate, const void *residual,
                              int32_t width, int32_t rows, gpu_stream_t stream) {
-  return LAUNCH(gated_add_kernel<T>, ((unsigned)rows), (row_threads(width)), 0, stream, (T *)out,
-                (const T *)in, (const T *)gate, (const T *)residual, width);
+  return LAUNCH_OVERLAPPED(gated_add_kernel<T>, ((unsigned)rows), (row_threads(width)), 0, stream,
+                           (T *)out, (const T *)in, (const T *)gate, (const T *)residual, width);
 }
 
 int gpu_gated_add(dtype_t dtype, void *out, const void *in, const void *gate, const void *residual,

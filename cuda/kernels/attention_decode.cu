@@ -409,14 +409,12 @@ template <class T, class S, int D>
 static cudaError_t decode(const gpu_attention_t &args, int32_t workers, gpu_stream_t stream) {
   typedef decode_t<S, D> shape;
   const size_t bytes = sizeof(typename shape::shared_t);
-  launch_options_t overlap = {};
-  overlap.may_overlap = true;
   const cudaError_t status =
       cudaFuncSetAttribute((const void *)decode_kernel<T, S, D>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH_WITH(overlap, (decode_kernel<T, S, D>), ((unsigned)workers), (shape::WARPS * WARP),
-                     bytes, stream, args);
+  return LAUNCH_OVERLAPPED((decode_kernel<T, S, D>), ((unsigned)workers), (shape::WARPS * WARP),
+                           bytes, stream, args);
 }
 
 int gpu_attention_decode(const gpu_attention_t *args, int32_t workers, gpu_stream_t stream) {

@@ -122,6 +122,7 @@ GPU_FN void write_row(const plan_args_t &args, int row, int cuts, int tiles,
 }
 
 __global__ void __launch_bounds__(PLAN_THREADS) plan_kernel(const plan_args_t args) {
+  grid_dependency_begin();
   const int limit = choose_limit(args);
   plan_sums_t done = {0, 0, 0};
   for (int strip = 0; strip < args.rows; strip += PLAN_THREADS) {
@@ -159,5 +160,5 @@ int gpu_attention_plan(const gpu_attention_t *args, gpu_stream_t stream) {
                             gpu_prefill_tile(args->kv.head_dim),
                             args->decode_queries,
                             group < MMA_ROWS ? MMA_ROWS / group : 1};
-  return LAUNCH(plan_kernel, (1), (PLAN_THREADS), 0, stream, plan);
+  return LAUNCH_OVERLAPPED(plan_kernel, (1), (PLAN_THREADS), 0, stream, plan);
 }

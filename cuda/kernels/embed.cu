@@ -8,8 +8,9 @@
 #include "cuda/kernels/kernels.h"
 
 template <class T>
-__global__ void embed_kernel(T *out, const T *__restrict__ table, const int32_t *__restrict__ ids,
-                             float scale, int32_t first, int32_t table_rows, int32_t width) {
+__global__ void embed_kernel(T *out, const T *__restrict__ table, const int32_t *ids, float scale,
+                             int32_t first, int32_t table_rows, int32_t width) {
+  grid_dependency_begin();
   const int32_t id = ids[blockIdx.x] < first ? -1 : ids[blockIdx.x] - first;
   const bool valid = id >= 0 && id < table_rows;
   const T *from = table + (size_t)(valid ? id : 0) * width;
@@ -24,8 +25,9 @@ __global__ void embed_kernel(T *out, const T *__restrict__ table, const int32_t 
 
 template <class T>
 __global__ void embed_positions_kernel(T *out, const T *__restrict__ table,
-                                       const int32_t *__restrict__ positions, int32_t offset,
-                                       int32_t table_rows, int32_t width) {
+                                       const int32_t *positions, int32_t offset, int32_t table_rows,
+                                       int32_t width) {
+  grid_dependency_begin();
   const int64_t row = (int64_t)positions[blockIdx.x] + offset;
   if (row < 0 || row >= table_rows) return;
   const T *from = table + (size_t)row * width;
@@ -42,17 +44,17 @@ __global__ void embed_positions_kernel(T *out, const T *__restrict__ table,
 template <class T>
 static cudaError_t embed(void *out, const gpu_table_t &table, const int32_t *ids, float scale,
                          int32_t tokens, gpu_stream_t stream) {
-  return LAUNCH(embed_kernel<T>, ((unsigned)tokens), (row_threads(table.width)), 0, stream,
-                (T *)out, (const T *)table.values, ids, scale, table.first, table.rows,
-                table.width);
+  return LAUNCH_OVERLAPPED(embed_kernel<T>, ((unsigned)tokens), (row_threads(table.width)), 0,
+                           stream, (T *)out, (const T *)table.values, ids, scale, table.first,
+                           table.rows, table.width);
 }
 
 template <class T>
 static cudaError_t embed_positions(void *out, const gpu_table_t &table, const int32_t *positions,
                                    int32_t offset, int32_t tokens, gpu_stream_t stream) {
-  return LAUNCH(embed_positions_kernel<T>, ((unsigned)tokens), (row_threads(table.width)), 0,
-                stream, (T *)out, (const T *)table.values, positions, offset, table.rows,
-                table.width);
+  return LAUNCH_OVERLAPPED(embed_positions_kernel<T>, ((unsigned)tokens),
+                           (row_threads(table.width)), 0, stream, (T *)out, (const T *)table.values,
+                           positions, offset, table.rows, table.width);
 }
 
 int gpu_embed(dtype_t dtype, void *out, const gpu_table_t *table, const int32_t *ids, float scale,

@@ -7,8 +7,8 @@
 #include "cuda/kernels/kernels.h"
 
 template <class T>
-__global__ void gather_kernel(T *__restrict__ out, const T *__restrict__ in,
-                              const int32_t *__restrict__ indices, int32_t width) {
+__global__ void gather_kernel(T *out, const T *in, const int32_t *indices, int32_t width) {
+  grid_dependency_begin();
   const int32_t index = indices[blockIdx.x];
   const T *from = in + (size_t)(index < 0 ? 0 : index) * width;
   T *to = out + (size_t)blockIdx.x * width;
@@ -19,8 +19,8 @@ __global__ void gather_kernel(T *__restrict__ out, const T *__restrict__ in,
 template <class T>
 static cudaError_t gather(void *out, const void *in, const int32_t *indices, int32_t width,
                           int32_t rows, gpu_stream_t stream) {
-  return LAUNCH(gather_kernel<T>, ((unsigned)rows), (row_threads(width)), 0, stream, (T *)out,
-                (const T *)in, indices, width);
+  return LAUNCH_OVERLAPPED(gather_kernel<T>, ((unsigned)rows), (row_threads(width)), 0, stream,
+                           (T *)out, (const T *)in, indices, width);
 }
 
 int gpu_gather(dtype_t dtype, void *out, const void *in, const int32_t *indices, int32_t width,

@@ -57,14 +57,12 @@ template <class T, int CODES, int TOKENS, int TILES, bool NORM>
 static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
   const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
   const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
-  launch_options_t overlap = {};
-  overlap.may_overlap = true;
   const cudaError_t status =
       cudaFuncSetAttribute((const void *)packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH_WITH(overlap, (packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>),
-                     (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
+  return LAUNCH_OVERLAPPED((packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>),
+                           (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
 }
 
 template <class T, int CODES>

@@ -27,14 +27,12 @@ template <class T, int TOKENS, int TILES, bool NORM>
 static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
   const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
   const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
-  launch_options_t overlap = {};
-  overlap.may_overlap = true;
   const cudaError_t status =
       cudaFuncSetAttribute((const void *)skinny_kernel<T, TOKENS, TILES, NORM>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH_WITH(overlap, (skinny_kernel<T, TOKENS, TILES, NORM>),
-                     (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
+  return LAUNCH_OVERLAPPED((skinny_kernel<T, TOKENS, TILES, NORM>),
+                           (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
 }
 
 /* With more tokens a block takes more weight rows, or it would read more inputs than weights. It

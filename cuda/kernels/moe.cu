@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP, 1)
     route_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
   DYN_SMEM(float, logits); /* [ROWS][experts]; the same for what scores are chosen by */
   SHARED(chosen, int[ROWS][GPU_EXPERTS_TOP_MAX]);
+  grid_dependency_begin();
   const int warp = threadIdx.x / WARP, first = blockIdx.x * ROWS;
   for (int expert = warp; expert < args.num_experts; expert += ROUTE_WARPS) {
     float sum[ROWS];
@@ -215,6 +216,7 @@ __global__ void __launch_bounds__(PLACE_THREADS)
     place_kernel(const gpu_moe_space_t space, int32_t pairs, int32_t top_k, int32_t experts,
                  int32_t group) {
   SHARED(next, int[PLACE_THREADS]);
+  grid_dependency_begin();
   const int me = threadIdx.x;
   next[me] = 0;
   __syncthreads();
@@ -280,6 +282,7 @@ __global__ void __launch_bounds__(SKINNY_THREADS)
   typedef skinny_shared_t<1, 1> few_t;
   DYN_SMEM(many_t, shared);
   gpu_skinny_t layer;
+  grid_dependency_wait();
   if (!entry_layer<T>(all, space, FEW_ROWS, is_up, &layer)) return;
   if (layer.rows <= 8)
     expert_rows<T, CODES, 1>(layer, *(few_t *)shared);
@@ -292,6 +295,7 @@ __global__ void __launch_bounds__(TILED_THREADS)
     expert_tiled_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   DYN_SMEM(tiled_shared_t, shared);
   gpu_skinny_t layer;
+  grid_dependency_wait();
   if (!entry_layer<T>(all, space, SIDE, is_up, &layer)) return;
   if constexpr (CODES == GPU_CODES_PLAIN)
     tiled_block<T>(layer, 0, shared);
@@ -316,6 +320,7 @@ GPU_FN const T *pair_row(const gpu_moe_t &args, const gpu_moe_space_t &space, co
 /* out = residual + sum of share * expert, by ascending expert. One block a row. */
 template <class T>
 __global__ void mix_kernel(const gpu_moe_t args, const gpu_moe_space_t space, const void *parts) {
+  grid_dependency_begin();
   const size_t row = blockIdx.x;
   for (int i = threadIdx.x * VECTOR; i < args.hidden; i += blockDim.x * VECTOR) {
     float sum[VECTOR] = {}, x[VECTOR];
@@ -402,10 +407,10 @@ static cudaError_t expert_launch(const gpu_skinny_t &layer, const gpu_moe_space_
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   if (few)
-    return LAUNCH((expert_skinny_kernel<T, CODES>), (columns, 1, (unsigned)bound), (SKINNY_THREADS),
-                  bytes, stream, layer, space, is_up);
-  return LAUNCH((expert_tiled_kernel<T, CODES>), (columns, 1, (unsigned)bound), (TILED_THREADS),
-                bytes, stream, layer, space, is_up);
+    return LAUNCH_OVERLAPPED((expert_skinny_kernel<T, CODES>), (columns, 1, (unsigned)bound),
+                             (SKINNY_THREADS), bytes, stream, layer, space, is_up);
+  return LAUNCH_OVERLAPPED((expert_tiled_kernel<T, CODES>), (columns, 1, (unsigned)bound),
+                           (TILED_THREADS), bytes, stream, layer, space, is_up);
 }
 
 template <class T>
@@ -432,8 +437,8 @@ static cudaError_t route(const gpu_moe_t &args, const gpu_moe_space_t &space, gp
   const cudaError_t status = cudaFuncSetAttribute(
       (const void *)route_kernel<T, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH((route_kernel<T, ROWS>), (blocks), (ROUTE_WARPS * WARP), bytes, stream, args,
-                space);
+  return LAUNCH_OVERLAPPED((route_kernel<T, ROWS>), (blocks), (ROUTE_WARPS * WARP), bytes, stream,
+                           args, space);
 }
 
 /* The sums of the experts here, by place. */
@@ -451,8 +456,8 @@ static cudaError_t sum_experts(const gpu_moe_t &args, const gpu_moe_space_t &spa
   cudaError_t status = args.rows <= ROUTE_FEW ? route<T, ROUTE_ROWS_FEW>(args, space, stream)
                                               : route<T, ROUTE_ROWS>(args, space, stream);
   if (status == cudaSuccess)
-    status = LAUNCH(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs, args.top_k,
-                    experts, group);
+    status = LAUNCH_OVERLAPPED(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs,
+                               args.top_k, experts, group);
   if (status == cudaSuccess) status = expert_layer<T>(up, space, pairs, experts, true, stream);
   if (status != cudaSuccess) return status;
   return expert_layer<T>(down, space, pairs, experts, false, stream);
@@ -462,8 +467,8 @@ template <class T>
 static cudaError_t mix_parts(const gpu_moe_t &args, const void *parts, gpu_stream_t stream) {
   gpu_moe_space_t space;
   moe_space_at((uint8_t *)args.workspace, args, &space);
-  return LAUNCH(mix_kernel<T>, ((unsigned)args.rows), (row_threads(args.hidden)), 0, stream, args,
-                space, parts);
+  return LAUNCH_OVERLAPPED(mix_kernel<T>, ((unsigned)args.rows), (row_threads(args.hidden)), 0,
+                           stream, args, space, parts);
 }
 
 template <class T> static cudaError_t mix_rows(const gpu_moe_t &args, gpu_stream_t stream) {

@@ -25,6 +25,7 @@ template <class T> GPU_FN float row_sum(const T *row, int32_t width) {
 template <class T>
 __global__ void __launch_bounds__(256)
     norm_kernel(T *out, const T *in, const T *residual, const gpu_norm_t args, int64_t stride) {
+  grid_dependency_begin();
   const int32_t width = args.width;
   const size_t at = (size_t)blockIdx.x * stride;
   const float mean = args.centred ? row_sum(in + at, width) / (float)width : 0.0f;
@@ -49,8 +50,8 @@ __global__ void __launch_bounds__(256)
 template <class T>
 static cudaError_t norm(void *out, const void *in, const void *residual, const gpu_norm_t &args,
                         int64_t stride, int32_t rows, gpu_stream_t stream) {
-  return LAUNCH(norm_kernel<T>, ((unsigned)rows), (row_threads(args.width)), 0, stream, (T *)out,
-                (const T *)in, (const T *)residual, args, stride);
+  return LAUNCH_OVERLAPPED(norm_kernel<T>, ((unsigned)rows), (row_threads(args.width)), 0, stream,
+                           (T *)out, (const T *)in, (const T *)residual, args, stride);
 }
 
 int gpu_norm(dtype_t dtype, void *out, const void *in, const void *residual, const gpu_norm_t *args,

@@ -13,8 +13,9 @@
 
 enum { STORE_WARPS = 4, TABLE_THREADS = 64 };
 
-__global__ void rope_table_kernel(float2 *__restrict__ table, const int32_t *__restrict__ positions,
+__global__ void rope_table_kernel(float2 *table, const int32_t *positions,
                                   const float *__restrict__ inv_freq, float scale, int32_t half) {
+  grid_dependency_begin();
   const float position = (float)positions[blockIdx.x];
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     const float angle = position * inv_freq[i];
@@ -79,6 +80,7 @@ template <class T>
 __global__ void __launch_bounds__(STORE_WARPS *WARP)
     rope_store_kernel(const gpu_kv_t kv, const gpu_rope_store_t args) {
   SHARED(heads, float[STORE_WARPS][GPU_HEAD_DIM_MAX]);
+  grid_dependency_begin();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, dim = kv.head_dim;
   const int num_heads = args.num_heads + 2 * kv.num_kv_heads;
   const int head = blockIdx.y * STORE_WARPS + warp, token = blockIdx.x, at = lane * VECTOR;
@@ -111,8 +113,8 @@ int gpu_rope_table(float *table, const int32_t *positions, const float *inv_freq
                    int32_t dims, int32_t tokens, gpu_stream_t stream) {
   if (dims <= 0 || dims % 2 != 0 || tokens < 0) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  return LAUNCH(rope_table_kernel, ((unsigned)tokens), (TABLE_THREADS), 0, stream, (float2 *)table,
-                positions, inv_freq, scale, dims / 2);
+  return LAUNCH_OVERLAPPED(rope_table_kernel, ((unsigned)tokens), (TABLE_THREADS), 0, stream,
+                           (float2 *)table, positions, inv_freq, scale, dims / 2);
 }
 
 /* The norms over all heads of a token; rounded to the type of qkv, as models do between the two. */
@@ -134,9 +136,9 @@ template <class T>
 static cudaError_t rope_store(const gpu_kv_t &kv, const gpu_rope_store_t &args,
                               gpu_stream_t stream) {
   const unsigned heads = (unsigned)(args.num_heads + 2 * kv.num_kv_heads);
-  return LAUNCH(rope_store_kernel<T>,
-                ((unsigned)args.tokens, (heads + STORE_WARPS - 1) / STORE_WARPS),
-                (STORE_WARPS * WARP), 0, stream, kv, args);
+  return LAUNCH_OVERLAPPED(rope_store_kernel<T>,
+                           ((unsigned)args.tokens, (heads + STORE_WARPS - 1) / STORE_WARPS),
+                           (STORE_WARPS * WARP), 0, stream, kv, args);
 }
 
 int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_t stream) {

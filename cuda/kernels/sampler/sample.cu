@@ -439,8 +439,9 @@ GPU_BOTH_FN size_t mask_words(int32_t vocab) {
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
-    sample_kernel(float *logits, int32_t vocab, const gpu_sample_row_t *__restrict__ rows,
-                  uint32_t *scratch, gpu_sample_result_t *results, gpu_sample_top_t *tops) {
+    sample_kernel(float *logits, int32_t vocab, const gpu_sample_row_t *rows, uint32_t *scratch,
+                  gpu_sample_result_t *results, gpu_sample_top_t *tops) {
+  grid_dependency_begin();
   const size_t words = 2 * (size_t)vocab + mask_words(vocab);
   uint32_t *mine = scratch + blockIdx.x * words;
   sample_work_t work = {logits + (size_t)blockIdx.x * vocab,
@@ -470,6 +471,6 @@ int gpu_sample(float *logits, int32_t vocab, const gpu_sample_row_t *rows, int32
                gpu_stream_t stream) {
   if (vocab <= 0 || num_rows < 0) return cudaErrorInvalidValue;
   if (num_rows == 0) return cudaSuccess;
-  return LAUNCH(sample_kernel, ((unsigned)num_rows), (SAMPLE_THREADS), 0, stream, logits, vocab,
-                rows, (uint32_t *)scratch, results, tops);
+  return LAUNCH_OVERLAPPED(sample_kernel, ((unsigned)num_rows), (SAMPLE_THREADS), 0, stream, logits,
+                           vocab, rows, (uint32_t *)scratch, results, tops);
 }
