@@ -246,7 +246,8 @@ static int end_cancelled(engine_t *engine, uint64_t now_ns) {
  * little later than its own limit. */
 static int expire_waiting(engine_t *engine, uint64_t now_ns) {
   double limit_ns = engine->options.max_queue_time_s * 1e9;
-  if (limit_ns <= 0 || now_ns - engine->queue_check_ns < QUEUE_CHECK_MS * 1000000u) return 0;
+  uint64_t every_ns = engine->options.slo_policy ? 0 : QUEUE_CHECK_MS * 1000000u;
+  if (limit_ns <= 0 || now_ns - engine->queue_check_ns < every_ns) return 0;
   engine->queue_check_ns = now_ns;
   int count = 0;
   for (group_t *group; (group = scheduler_find_late(engine->scheduler, now_ns, limit_ns)) != NULL;

@@ -28,8 +28,8 @@ static const size_t HOST_KV_BYTES_DEFAULT = (size_t)4 << 30;
 static const int32_t BLOCK_SIZE_DEFAULT = 16;
 /* About 1 ms when none of what the blocks touch is in a cache of the processor. */
 static const int32_t SLICE_BLOCKS = 512;
-/* Of bench-policy's traces: less orders too little, more helps no further. */
-static const double SLO_AGEING = 100;
+/* Of bench-policy's traces: less orders too little, more helps no further. 20 tokens a second. */
+static const double SLO_AGEING = 200, SLO_STEP_MS = 49.5, SLO_FAIR_SPAN = 8192;
 /* A row that is left out loses a step; the others gain what the host takes, some per cent of it. */
 static const int32_t AWAITED_ONE_IN = 8;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
@@ -465,8 +465,8 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
 /* Bounds of the time of a step: those of the back end, unless told. Without the first there is no
  * second. */
 static pace_options_t choose_pace(const engine_t *engine) {
-  int32_t step_ms = engine->options.max_step_ms;
-  if (step_ms < 0) step_ms = engine->ops->step_ms;
+  double step_ms = engine->options.max_step_ms, own_ms = engine->ops->step_ms;
+  if (step_ms < 0) step_ms = engine->options.slo_policy ? MAX(own_ms, SLO_STEP_MS) : own_ms;
   return (pace_options_t){.step_ns = step_ms * 1e6,
                           .client_ns = step_ms > 0 ? engine->ops->client_step_ms * 1e6 : 0,
                           .bounds_admission = engine->ops->bounds_admission};
@@ -505,6 +505,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .priority_policy = given->priority_policy,
       .fair_share = given->fair_share,
       .ageing = given->slo_policy ? SLO_AGEING : 0,
+      .fair_span = given->slo_policy ? (int32_t)SLO_FAIR_SPAN : 0,
       .max_skips = given->max_skips,
       .max_preemptions = given->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},

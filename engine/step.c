@@ -182,15 +182,13 @@ void engine_forward(engine_t *engine, step_t *step) {
 }
 
 /* What the device took for a step that has ended. If it runs one step at a time, that is the time
- * of its calls; else it began when the step was launched, or when the step before ended. Steps that
- * copy blocks from or to the host teach nothing. */
+ * of its calls; else it began when the step was launched, or when the step before ended. */
 static void note_time(engine_t *engine, const step_t *step) {
   const plan_t *plan = &step->plan;
   uint64_t now_ns = clock_now_ns(), before_ns = engine->completed_ns;
   uint64_t begun_ns = step->launched_ns > before_ns ? step->launched_ns : before_ns;
   uint64_t calls_ns = engine->stats.device_ns - step->device_before_ns + now_ns - engine->lap_ns;
   engine->completed_ns = now_ns;
-  if (plan->num_swap_in > 0 || plan->num_swap_out > 0 || plan->copies_floor) return;
   uint64_t device_ns = engine->steps_most == 1 ? calls_ns : now_ns - begun_ns;
   scheduler_note_time(engine->scheduler, plan, (double)device_ns);
 }

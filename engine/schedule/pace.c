@@ -9,6 +9,8 @@
 #include "engine/schedule/plan.h"
 #include "engine/schedule/table.h"
 
+#include <math.h>
+
 static const double NO_BOUND = 1e18; /* ns */
 /* Before costs are known: tokens that take as long as reading the weights does. */
 static const double STEP_IN_TOKENS = 16;
@@ -29,8 +31,18 @@ static int32_t count_rows(const plan_entry_t *entry) {
   return draws + entry->num_drafts + count_scores(entry);
 }
 
+/* With ageing the time of a step is meant for the mean: what a step with decodes took more, as by
+ * blocks that came from the host, the next ones take less. */
+static void note_debt(scheduler_t *scheduler, const plan_t *plan, double device_ns) {
+  double bound_ns = scheduler->options.pace.step_ns, *debt_ns = &scheduler->pace.debt_ns;
+  if (scheduler->options.ageing <= 0 || plan->work.of[COST_KEY] == 0) return;
+  *debt_ns = MIN(MAX(*debt_ns + device_ns - bound_ns, 0), bound_ns / 2);
+}
+
 void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns) {
   double *token_ns = &scheduler->swap.token_ns;
+  note_debt(scheduler, plan, device_ns);
+  if (plan->num_swap_in > 0 || plan->num_swap_out > 0 || plan->copies_floor) return;
   cost_learn(&scheduler->cost, &plan->work, device_ns);
   if (plan->num_tokens < 2 * plan->num_entries) return;
   /* The step is mostly prefills: the time of a token that is computed again after a preemption. */
@@ -94,7 +106,10 @@ bool plan_may_begin(const scheduler_t *scheduler, const group_t *group) {
 void plan_pace(scheduler_t *scheduler) {
   const pace_options_t *options = &scheduler->options.pace;
   step_pace_t *pace = &scheduler->pace;
-  *pace = (step_pace_t){.number = pace->number + 1, .step_ns = NO_BOUND, .client_ns = NO_BOUND};
+  *pace = (step_pace_t){.number = pace->number + 1,
+                        .debt_ns = pace->debt_ns,
+                        .step_ns = NO_BOUND,
+                        .client_ns = NO_BOUND};
   bool is_bounded = options->step_ns + options->client_ns > 0 && cost_is_known(&scheduler->cost);
   if (is_bounded && options->bounds_admission && options->step_ns > 0)
     pace->seats_ns = MAX(scheduler->cost.ns[COST_STEP], 1);
@@ -118,7 +133,7 @@ void plan_pace(scheduler_t *scheduler) {
   }
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
-  if (options->step_ns > 0) pace->step_ns = options->step_ns;
+  if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
 }
@@ -270,6 +285,16 @@ void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_t
 }
 
 /* ---- what is to come ---- */
+
+double plan_prompt_ns(const scheduler_t *scheduler, double alone_ns) {
+  const step_pace_t *pace = &scheduler->pace;
+  double step_ns = scheduler->options.pace.step_ns,
+         last_ns = cost_ns(&scheduler->cost, &scheduler->plan.work);
+  double beside_ns = scheduler->cost.ns[COST_STEP] + pace->decodes_ns;
+  if (!bounds_prompts(scheduler) || step_ns <= 0) return alone_ns + beside_ns;
+  double left_ns = MAX(step_ns - beside_ns, step_ns / 8);
+  return MAX(last_ns, ceil(alone_ns / left_ns) * step_ns);
+}
 
 /* A step has the time for prompts that decodes leave, or all its tokens; at least a block. */
 forecast_t scheduler_forecast(const scheduler_t *scheduler, double mean_tokens) {

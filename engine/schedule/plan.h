@@ -74,6 +74,9 @@ int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, i
 void plan_note_chunk(scheduler_t *scheduler, const group_t *group);
 /* Sets time aside for the chunk of a prompt, or (times -1) gives it free again. */
 void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_tokens, int times);
+/* How long a prompt takes which takes so long alone, if it comes next: beside the decodes of the
+ * last plan, in whole steps, of which the first may be as long as the last one was. */
+double plan_prompt_ns(const scheduler_t *scheduler, double alone_ns);
 /* Whether a prompt may get a chunk: the step has time left, or no prompt has one yet. */
 bool plan_has_time(const scheduler_t *scheduler);
 /* Whether the waiting group may be admitted: see pace_options_t.bounds_admission. */

@@ -17,6 +17,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* A first token may take so many times as long as its prompt alone; steps before that time in which
+ * it is looked whether it will. */
+enum { LATE_ALONE = 3, LATE_STEPS = 4 };
+
 static void *map_lazily(size_t bytes) {
   void *p =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,6 +50,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the scheduler");
   scheduler->options = *options;
   scheduler->waiting.tenants.priority_policy = options->priority_policy;
+  scheduler->waiting.tenants.span = (uint64_t)options->fair_span * SERVED_TOKEN;
   scheduler->waiting.fair_share = options->fair_share;
   scheduler->pool = pool;
   /* Twice the running sequences, because preempted sequences keep their rows while others run. */
@@ -138,17 +143,26 @@ static uint64_t make_key(scheduler_t *scheduler, const group_t *group) {
   return group->request->arrival_ns + (uint64_t)(scheduler->options.ageing * ns);
 }
 
+/* Whether the first token will come later than the limit, if the prompt is computed from now on. */
+static bool will_be_late(const scheduler_t *scheduler, const sequence_t *seq, double waited_ns,
+                         double limit_ns) {
+  double alone_ns = prompt_ns(scheduler, seq, seq->num_cached_tokens);
+  int32_t computed = MAX(seq->num_computed_tokens, seq->num_cached_tokens);
+  double needed_ns = plan_prompt_ns(scheduler, prompt_ns(scheduler, seq, computed));
+  return waited_ns + needed_ns >= MAX(limit_ns, LATE_ALONE * alone_ns);
+}
+
 group_t *scheduler_find_late(scheduler_t *scheduler, uint64_t now_ns, double limit_ns) {
+  bool predicts = scheduler->options.ageing > 0 && cost_is_known(&scheduler->cost);
+  double ahead_ns = predicts ? LATE_STEPS * scheduler->options.pace.step_ns : 0;
   for (group_t *group = scheduler->waiting.oldest; group != NULL; group = group->newer) {
     const sequence_t *seq = &group->sequence;
     uint64_t arrival_ns = group->request->arrival_ns;
     scheduler->waiting.num_visited++;
     /* It is later than now_ns if it was posted since the iteration began. */
     double waited_ns = now_ns > arrival_ns ? (double)(now_ns - arrival_ns) : 0;
-    if (waited_ns < limit_ns) return NULL;
-    if (seq->first_scheduled_ns == 0) return group;
-    if (cost_is_known(&scheduler->cost) &&
-        waited_ns >= limit_ns + prompt_ns(scheduler, seq, seq->num_cached_tokens))
+    if (waited_ns + ahead_ns < limit_ns) return NULL;
+    if (predicts ? will_be_late(scheduler, seq, waited_ns, limit_ns) : seq->first_scheduled_ns == 0)
       return group;
   }
   return NULL;

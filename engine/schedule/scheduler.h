@@ -35,10 +35,10 @@ typedef struct scheduler_options {
   bool draft_model;                 /* draft tokens are drawn after planning: drafter.h */
   bool history_on_device;           /* of ops_t: penalties need no tokens on the host */
   bool priority_policy, fair_share; /* else first come, first served; between tenants */
-  /* A new group counts as so many times the time of its prompt later: short prompts go first, and
-   * none of time t is passed by one of the same tenant that comes later by more than this times t.
-   * 0 = by arrival alone. */
+  /* A new group counts as so many times the time of its prompt later, so short prompts go first:
+   * one of time t is passed by none of its tenant that comes this times t later. 0 = by arrival. */
   double ageing;
+  int32_t fair_span;       /* tokens: tenants.h; 0 = turns by exactly what was served */
   int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
   int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
@@ -96,8 +96,8 @@ void scheduler_free(scheduler_t *scheduler);
 
 /* NEW -> WAITING: inserts the group into `waiting`. */
 void scheduler_add(scheduler_t *scheduler, group_t *group);
-/* The oldest group that has waited `limit_ns` for its first admission; with ageing, for its first
- * token beyond the time that its prompt takes alone. NULL = none has. */
+/* The oldest group that has waited `limit_ns` for its first admission; with ageing, whose first
+ * token will take longer than that and than three times its prompt alone. NULL = none. */
 group_t *scheduler_find_late(scheduler_t *scheduler, uint64_t now_ns, double limit_ns);
 /* The first token of the group has come. */
 void scheduler_note_first(scheduler_t *scheduler, group_t *group);

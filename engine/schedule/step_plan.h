@@ -88,6 +88,7 @@ typedef struct step_pace {
   const group_t
       *first;      /* the prefill of `running` that gets a block whatever it costs; NULL = none */
   uint64_t number; /* of the pace: each plan has another one */
+  double debt_ns;  /* with ageing: by how much steps took too long; at most half of a step */
   int32_t num_sat_out; /* groups that decode and do not in this step */
 } step_pace_t;
 

@@ -76,11 +76,16 @@ bool tenants_precedes(const tenants_t *tenants, const group_t *left, const group
   return left->arrival < right->arrival;
 }
 
+static uint64_t span_of(const tenants_t *tenants, const tenant_t *tenant) {
+  return tenant->served / MAX(tenants->span, 1);
+}
+
 static bool precedes(const tenants_t *tenants, const tenant_t *left, const tenant_t *right) {
   const group_t *one = offer_of(left), *other = offer_of(right);
   if (tenants->priority_policy && one->request->priority != other->request->priority)
     return one->request->priority < other->request->priority;
-  if (left->served != right->served) return left->served < right->served;
+  uint64_t one_span = span_of(tenants, left), other_span = span_of(tenants, right);
+  if (one_span != other_span) return one_span < other_span;
   return tenants_precedes(tenants, one, other);
 }
 

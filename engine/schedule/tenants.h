@@ -3,9 +3,9 @@
  *
  * A tenant stays in the table while it has a live group, and then until its place is needed. A heap
  * has the tenants that offer a group: the top is the one whose turn is next, by (with the priority
- * policy) the priority of the group that it offers; then, least served first; then by the arrival
- * (and key) of that group. All zero bytes are an empty table. Engine thread only; allocates
- * nothing.
+ * policy) the priority of the group that it offers; then, least served first, where all that lies
+ * in one span counts as equal; then by the (key and) arrival of that group. All zero bytes are an
+ * empty table. Engine thread only; allocates nothing.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_TENANTS_H
 #define INFERD_ENGINE_SCHEDULE_TENANTS_H
@@ -52,6 +52,7 @@ typedef struct tenant {
 
 typedef struct tenants {
   bool priority_policy;
+  uint64_t span;        /* of `served`, in which tenants count as equally served; 0 = of 1 */
   uint64_t most_served; /* the largest `served` that any tenant had when a plan was complete */
   int32_t num_used;     /* places that were ever used, but for place 0 */
   int32_t oldest_idle, newest_idle;

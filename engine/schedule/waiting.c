@@ -168,7 +168,8 @@ void waiting_charge(waiting_t *waiting, const group_t *group, int32_t num_tokens
 
 static void lift(waiting_t *waiting, tenant_t *tenant) {
   const tenant_t *next = tenants_next(&waiting->tenants);
-  uint64_t least = next != NULL ? next->served : waiting->tenants.most_served;
+  uint64_t least = next != NULL ? next->served - next->served % MAX(waiting->tenants.span, 1)
+                                : waiting->tenants.most_served;
   if (tenant->served < least) tenant->served = least;
 }
 

@@ -33,8 +33,9 @@ static inline tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group)
 }
 
 /* Inserts a group that has just arrived. If no other group of its tenant waits, the tenant is
- * lifted to what the tenant whose turn is next was served, or, if none waits, to the most that any
- * tenant was served: a tenant is owed nothing for a time in which it asked for nothing. */
+ * lifted to what the tenant whose turn is next was served, or to where the span of that begins; if
+ * none waits, to the most that any tenant was served: a tenant is owed nothing for a time in which
+ * it asked for nothing. */
 void waiting_add(waiting_t *waiting, group_t *group);
 /* Inserts a group that had arrived before. The group is in no queue. */
 void waiting_insert(waiting_t *waiting, group_t *group);

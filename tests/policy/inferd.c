@@ -116,9 +116,10 @@ static bool step(server_t *server) {
   int32_t count = scheduler_plan(scheduler, ns_of(server->world->now_s));
   const plan_t *plan = &scheduler->plan;
   floor_t *floor = server->pool->floor;
-  double keys = 0, pairs = 0;
+  double keys = 0, pairs = 0, copies_ns = 0;
   if (floor != NULL) {
-    world_copy(server->world, floor->num_ins); /* what leaves is copied beside a step */
+    copies_ns = world_copy(server->world, floor->num_ins); /* what leaves is copied beside a step */
+    scheduler->plan.copies_floor = floor->num_ins > 0;
     floor_launched(floor);
   }
   for (int32_t i = 0; i < count; i++) {
@@ -132,7 +133,7 @@ static bool step(server_t *server) {
   if (count == 0)
     return scheduler->slices.num_open > 0 || (floor != NULL && floor->num_leaving > 0);
   double ns = world_step(server->world, plan->num_tokens, keys, pairs);
-  scheduler_note_time(scheduler, plan, ns);
+  scheduler_note_time(scheduler, plan, ns + copies_ns);
   for (int32_t i = 0; i < count; i++) commit(server, &plan->entries[i]);
   return true;
 }

@@ -24,9 +24,15 @@
 
 #define INFERD_PACE .pace = {.step_ns = 40e6, .bounds_admission = true}
 
+/* The policy slo: what engine/start.c sets for it. */
+#define INFERD_SLO                                                                                 \
+  .pace = {.step_ns = 49.5e6, .bounds_admission = true}, .max_num_seqs = 1024, .ageing = 200,      \
+  .fair_span = 8192
+
 /* On a GPU of 80 GB: inferd's defaults; the same with more sequences; with the policy slo as well,
- * and a second for the first token; and without a bound in time. The defaults of vLLM (V1), whose
- * scheduler is first come, first served, within tokens and blocks; and those of SGLang. */
+ * a second for the first token, and 20 tokens a second on average; and without a bound in time. The
+ * defaults of vLLM (V1), whose scheduler is first come, first served, within tokens and blocks; and
+ * those of SGLang. */
 static const policy_t policies[] = {
     {.name = "inferd",
      .serve = serve_inferd,
@@ -40,12 +46,12 @@ static const policy_t policies[] = {
      .queue_max = 1024},
     {.name = "inferd, slo",
      .serve = serve_inferd,
-     .options = {INFERD_OPTIONS, INFERD_PACE, .max_num_seqs = 1024, .ageing = 100},
+     .options = {INFERD_OPTIONS, INFERD_SLO},
      .queue_s = 1,
      .queue_max = 1024},
     {.name = "inferd, floor",
      .serve = serve_inferd,
-     .options = {INFERD_OPTIONS, INFERD_PACE, .max_num_seqs = 1024, .ageing = 100},
+     .options = {INFERD_OPTIONS, INFERD_SLO},
      .queue_s = 1,
      .queue_max = 1024,
      .floor_times = 4},

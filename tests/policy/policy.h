@@ -84,8 +84,8 @@ bool world_wait(world_t *world);
 bool world_is_over(const world_t *world);
 /* A step has ended: moves the clock by what it takes, and returns that, in ns. */
 double world_step(world_t *world, double tokens, double keys, double pairs);
-/* Blocks come from the host before a step. */
-void world_copy(world_t *world, int32_t num_blocks);
+/* Blocks come from the host before a step. Returns what that takes, in ns. */
+double world_copy(world_t *world, int32_t num_blocks);
 /* A request was begun; a token came; it has ended; or it was refused or ended for its wait. */
 void world_note_begun(world_t *world, job_t *job, int32_t num_cached);
 void world_note_token(world_t *world, job_t *job);

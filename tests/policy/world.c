@@ -82,9 +82,11 @@ double world_step(world_t *world, double tokens, double keys, double pairs) {
   return ns;
 }
 
-void world_copy(world_t *world, int32_t num_blocks) {
-  world->now_s += world->coefficients.block * num_blocks * 1e-9;
-  world->busy_s += world->coefficients.block * num_blocks * 1e-9;
+double world_copy(world_t *world, int32_t num_blocks) {
+  double ns = world->coefficients.block * num_blocks;
+  world->now_s += ns * 1e-9;
+  world->busy_s += ns * 1e-9;
+  return ns;
 }
 
 void world_note_begun(world_t *world, job_t *job, int32_t num_cached) {

@@ -68,14 +68,20 @@ static uint64_t key_of(const track_t *k) {
   return g->in_use && g->request == k->sent ? g->key : 0;
 }
 
+/* What is served within one multiple of it counts as equal. */
+static uint64_t span(void) {
+  return sim.scenario->fair_span > 0 ? (uint64_t)sim.scenario->fair_span * TOKEN : 1;
+}
+
 /* True when the turn of `a` is before that of `b`. */
 static bool turns_before(const track_t *a, const track_t *b) {
   const script_t *x = a->script, *y = b->script;
   if (sim.scenario->options.priority_policy && x->priority != y->priority)
     return x->priority < y->priority;
-  if (served[x->tenant] != served[y->tenant]) return served[x->tenant] < served[y->tenant];
-  uint64_t key = key_of(a), other = key_of(b);
-  if (key != other) return key < other;
+  uint64_t one = served[x->tenant] / span(), other = served[y->tenant] / span();
+  if (one != other) return one < other;
+  uint64_t key = key_of(a), other_key = key_of(b);
+  if (key != other_key) return key < other_key;
   return a->sent->id < b->sent->id; /* submitted in the order of their ids */
 }
 
@@ -97,7 +103,7 @@ void fair_submitted(track_t *k) {
   }
   arrivals[num_arrivals++] = k;
   if (waits || !sim.scenario->options.fair_share) return;
-  uint64_t least = next ? served[next->script->tenant] : most_served;
+  uint64_t least = next ? served[next->script->tenant] / span() * span() : most_served;
   if (served[k->script->tenant] < least) served[k->script->tenant] = least;
 }
 

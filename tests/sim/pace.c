@@ -97,6 +97,16 @@ static double client_bound(const scheduler_t *s, int32_t tenant) {
   return MAX(bound, s->cost.ns[COST_STEP]);
 }
 
+/* What a step may take: less when those before took more; but for the policy slo nothing is owed.
+ */
+static double step_bound(const scheduler_t *s) {
+  double most = sim.scenario->options.max_step_ms * 1e6;
+  REQUIRE(s->pace.debt_ns >= 0 &&
+              s->pace.debt_ns <= (sim.scenario->options.slo_policy ? most / 2 : 0),
+          "a debt of %.0f ns", s->pace.debt_ns);
+  return most - s->pace.debt_ns;
+}
+
 static bool bounds_prompts(const scheduler_t *s) {
   return s->pace.is_on && s->options.chunked_prefill;
 }
@@ -125,8 +135,7 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
   const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
   bool is_now = client->number == s->pace.number;
   double spent = is_now ? MAX(client->spent_ns, client->decodes_ns) : 0;
-  return cost_ns(&s->cost, &s->plan.work) >= sim.scenario->options.max_step_ms * 1e6 ||
-         spent >= client_bound(s, g->tenant);
+  return cost_ns(&s->cost, &s->plan.work) >= step_bound(s) || spent >= client_bound(s, g->tenant);
 }
 
 /* Whether a choice of a group that came from the host in this plan finds no time: it was not among
@@ -222,8 +231,7 @@ void pace_step(const scheduler_t *s) {
   if (!s->pace.is_on || plan->num_preempted > 0 || plan->num_swap_in > 0 || forks_are_behind(plan))
     return;
   if (s->options.chunked_prefill)
-    check_bound(spent_on(s, -1), s->cost.ns[COST_STEP], sim.scenario->options.max_step_ms * 1e6,
-                "all");
+    check_bound(spent_on(s, -1), s->cost.ns[COST_STEP], step_bound(s), "all");
   for (int32_t t = 0; t <= s->waiting.tenants.num_used; t++) {
     spent_t spent = spent_on(s, t);
     double bound = client_bound(s, t);

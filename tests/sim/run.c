@@ -197,6 +197,9 @@ static void check_natural_end(track_t *k, const event_t *event) {
           event->num_cached_tokens, k->num_computed, k->num_prompt);
 }
 
+/* Steps before its time in which the policy slo may end a request that will be late. */
+enum { LATE_STEPS = 4 };
+
 static void check_end(track_t *k, const event_t *event) {
   const scenario_t *c = sim.scenario;
   if (event->finish == FINISH_ABORT) {
@@ -211,8 +214,9 @@ static void check_end(track_t *k, const event_t *event) {
   } else if (event->finish == FINISH_ERROR && event->error_code == ERR_QUEUE_TIMEOUT) {
     double limit_s = c->options.max_queue_time_s;
     bool may_run = c->options.slo_policy && k->num_tokens == 0;
+    double ahead_s = c->options.slo_policy ? LATE_STEPS * 1e-3 * c->options.max_step_ms : 0;
     REQUIRE(limit_s > 0 && (!k->was_planned || may_run) &&
-                (double)(sim.now_ns - k->submitted_ns) >= limit_s * 1e9,
+                (double)(sim.now_ns - k->submitted_ns) >= (limit_s - ahead_s) * 1e9,
             "request %lld: its time in the queue is not over", name_of(k));
   } else {
     REQUIRE(!k->dropped, "request %lld goes on after it made room", name_of(k));
@@ -520,6 +524,7 @@ static bool start(scenario_t *c) {
   if (c->window > 0) sim.engine->scheduler->options.window.tokens = c->window;
   if (c->slice_blocks > 0) sim.engine->scheduler->options.slice_blocks = c->slice_blocks;
   sim.engine->scheduler->options.snapshot_blocks = c->snapshot_blocks;
+  sim.engine->scheduler->waiting.tenants.span = (uint64_t)c->fair_span * SERVED_TOKEN;
   if (sim.engine->pool->floor != NULL)
     sim.engine->pool->floor->options.step_blocks = c->floor_step_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));

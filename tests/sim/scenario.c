@@ -275,6 +275,13 @@ static void draw_quotas(scenario_t *c) {
   }
 }
 
+/* Less than what a tenant is served in a few steps, in the policy that has a span. */
+static void draw_fair_span(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_ENGINE, 16);
+  int32_t tokens = between(&s, 1, chance(&s, 50) ? 20 : 200);
+  c->fair_span = scenario_has(c, SIM_SLO) ? tokens : 0;
+}
+
 /* Bounds that many steps reach, and a device whose times say little about the next step's. */
 static void draw_pace(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 9);
@@ -526,6 +533,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_pooling(c);
   draw_pace(c);
   draw_ranks(c);
+  draw_fair_span(c);
   draw_load(c);
   for (int i = 0; i < c->count; i++) draw_request(c, i);
   draw_arrivals(c);

@@ -75,6 +75,7 @@ typedef struct scenario {
   int32_t lose_device_at, lose_drafter_at; /* step; 0 = never */
   int32_t awaited_one_in;                  /* SIM_AWAITED: of engine_t; 0 = as it is */
   int32_t slice_blocks, snapshot_blocks, floor_step_blocks; /* of the options; 0 = as it is */
+  int32_t fair_span;           /* of scheduler_options_t, in tokens; 0 = exact turns */
   int32_t window;              /* SIM_WINDOWS: of scheduler_options_t; 0 = none */
   double swap_rate;            /* bytes per second */
   int32_t num_ranks;           /* SIM_RANKS */

@@ -81,20 +81,42 @@ Test(slo, what_the_cache_has_does_not_count) {
   rig_free(rig);
 }
 
-Test(slo, a_first_token_is_late_behind_the_limit_and_the_time_of_its_prompt) {
+Test(slo, a_first_token_is_late_if_the_rest_of_its_prompt_takes_too_long) {
   rig_t *rig = rig_with(1, 0);
   group_t *runs = add(rig, 0, 600), *waits = add(rig, 10, 700);
   rig_step(rig); /* 512 of 600 tokens */
   rig_commit(rig, 1);
   ASSERT_EQ(runs->sequence.status, SEQUENCE_RUNNING);
   ASSERT_EQ(waits->sequence.status, SEQUENCE_WAITING);
-  EXPECT_EQ(late_at(rig, 59), -1);
-  EXPECT_EQ(late_at(rig, 61), 1);
+  /* Alone they take 600 and 700 ms, so they have three times as long, from 0 and from 10 ms on. */
+  EXPECT_EQ(late_at(rig, 1409), -1);
+  EXPECT_EQ(late_at(rig, 1410), 1);
   scheduler_finish(rig->scheduler, waits, SEQUENCE_FINISHED_ABORTED);
-  EXPECT_EQ(late_at(rig, 649), -1);
-  EXPECT_EQ(late_at(rig, 650), 0);
+  EXPECT_EQ(late_at(rig, 1711), -1);
+  EXPECT_EQ(late_at(rig, 1712), 0); /* 88 tokens are left */
   scheduler_note_first(rig->scheduler, runs);
   EXPECT_EQ(late_at(rig, 9999), -1);
+  rig_free(rig);
+}
+
+/* With a limit of 50 ms. A decode takes 1 ms of each step of 11 ms, so a prompt gets 10 tokens of
+ * each; and it is looked at four steps before the limit. */
+Test(slo, what_will_be_late_beside_the_decodes_ends_before_its_time) {
+  rig_t *rig = rig_with(4, 11 * MS);
+  rig->scheduler->options.chunked_prefill = true;
+  group_t *decodes = add(rig, 0, 4);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  scheduler_note_first(rig->scheduler, decodes);
+  rig_step(rig);
+  ASSERT_EQ(rig->scheduler->pace.num_decoding, 1);
+  add(rig, 100, 8);  /* one step */
+  add(rig, 100, 15); /* two steps */
+  EXPECT_EQ(late_at(rig, 127), -1);
+  EXPECT_EQ(late_at(rig, 128), 2);
+  scheduler_finish(rig->scheduler, &rig->groups[2], SEQUENCE_FINISHED_ABORTED);
+  EXPECT_EQ(late_at(rig, 138), -1);
+  EXPECT_EQ(late_at(rig, 139), 1);
   rig_free(rig);
 }
 
@@ -104,6 +126,27 @@ Test(slo, by_arrival_nobody_is_late_once_it_runs) {
   add(rig, 0, 600);
   rig_step(rig);
   EXPECT_EQ(late_at(rig, 9999), -1);
+  rig_free(rig);
+}
+
+/* Of steps that took 14 ms of their 10, and 3: what was too much is taken from the next ones. */
+Test(slo, a_step_that_took_longer_makes_the_next_ones_shorter) {
+  const struct {
+    double took_ms, next_ms;
+  } steps[] = {{14, 6}, {7, 9}, {3, 10}, {10, 10}, {30, 5}, {10, 5}, {8, 7}};
+  rig_t *rig = rig_with(4, 10 * MS);
+  add(rig, 0, 4);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+    rig_step(rig);
+    rig->scheduler->plan.copies_floor = true; /* its time is not that of its tokens */
+    scheduler_note_time(rig->scheduler, &rig->scheduler->plan, steps[i].took_ms * MS);
+    rig_commit(rig, 1);
+    rig_step(rig);
+    EXPECT_EQ_FOR(rig->scheduler->pace.step_ns, steps[i].next_ms * MS, "step %zu", i);
+    rig_commit(rig, 1);
+  }
   rig_free(rig);
 }
 

@@ -2,6 +2,7 @@
 #include "engine/schedule/waiting.h"
 
 #include "engine/base/random.h"
+#include "engine/base/util.h"
 #include "engine/quota.h"
 #include "tests/expect.h"
 
@@ -179,6 +180,32 @@ Test(waiting, a_walk_takes_turns_by_what_was_served) {
   cr_assert_str_eq(walk("1"), "1 5 6 2 3");
   cr_assert_str_eq(walk("5623"), "5 2 6 3");
   ASSERT_EQ(waiting.weights, 0);
+  free_groups();
+}
+
+/* The second tenant was served 10 tokens more, and its group has the smaller key. */
+Test(waiting, within_a_span_tenants_have_their_turns_by_key) {
+  make_groups(3);
+  waiting.fair_share = true;
+  for (int32_t i = 0; i < 2; i++) {
+    requests[i].tenant = 1 + (uint64_t)i;
+    groups[i].key = i == 0 ? 50 : 8;
+    waiting_add(&waiting, &groups[i]);
+  }
+  waiting_charge(&waiting, &groups[1], 10);
+  cr_assert_str_eq(walk(""), "0 1");
+  const struct {
+    uint64_t span;
+    const char *turns;
+  } cases[] = {{10, "0 1"}, {11, "1 0"}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    waiting.tenants.span = cases[i].span * SERVED_TOKEN;
+    tenants_update(&waiting.tenants, waiting_tenant(&waiting, &groups[0]));
+    cr_assert_str_eq(walk(""), cases[i].turns, "case %zu", i);
+  }
+  requests[2].tenant = 3; /* it came back: as if it had been served where their span begins */
+  waiting_add(&waiting, &groups[2]);
+  EXPECT_EQ(waiting_tenant(&waiting, &groups[2])->served, 0u);
   free_groups();
 }
 
