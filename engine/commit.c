@@ -182,7 +182,8 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
   *text = (detokenized_t){.text = "", .length = 0, .stop_index = -1};
   if (is_stop) seq->stop_token_id = id;
   if (!(is_eos || is_stop) || request->include_stop_string) {
-    *text = detokenizer_feed(&seq->detokenizer, id, may_stop, engine->text);
+    if (!detokenizer_feed_whole(&seq->detokenizer, id, text))
+      *text = detokenizer_feed(&seq->detokenizer, id, may_stop, engine->text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
   bool complete = false;

@@ -68,6 +68,12 @@ static inline double cost_ns(const cost_t *cost, const cost_work_t *work) {
 static inline double cost_next_ns(const cost_t *cost, int32_t start) {
   return cost->ns[COST_ROW] + cost->ns[COST_TOKEN] + cost->ns[COST_KEY] * (start + 1.0);
 }
+/* Adds that work `times` times. */
+static inline void cost_add_next(cost_work_t *sum, int32_t start, int times) {
+  sum->of[COST_ROW] += times;
+  sum->of[COST_TOKEN] += times;
+  sum->of[COST_KEY] += times * (start + 1.0);
+}
 /* Most tokens behind `start` others that take at most `ns`, if each is a selected row (or none but
  * the last is); 0 if ns <= 0. */
 int32_t cost_tokens(const cost_t *cost, int32_t start, bool rows, double ns);

@@ -79,8 +79,14 @@ static tenant_pace_t *pace_of(scheduler_t *scheduler, const group_t *group) {
 
 void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
   int32_t rows = count_rows(entry);
-  cost_work_t work = cost_of_tokens(entry->num_computed, entry->num_tokens);
   tenant_pace_t *pace = pace_of(scheduler, entry->sequence->group);
+  if (entry->num_tokens == 1 && rows == 1) { /* most entries */
+    cost_add_next(&scheduler->plan.work, entry->num_computed, times);
+    pace->spent_ns += times * cost_next_ns(&scheduler->cost, entry->num_computed);
+    pace->num_planned += times;
+    return;
+  }
+  cost_work_t work = cost_of_tokens(entry->num_computed, entry->num_tokens);
   work.of[COST_ROW] = rows;
   cost_add(&scheduler->plan.work, &work, times);
   pace->spent_ns += times * cost_ns(&scheduler->cost, &work);

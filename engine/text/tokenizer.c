@@ -306,8 +306,8 @@ unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
   return id < 0 || (uint32_t)id >= tokenizer->num_ids ? 0 : tokenizer->flags[id];
 }
 
-const char *tokenizer_ascii(const tokenizer_t *tokenizer, int32_t id, size_t *length) {
-  if ((tokenizer_flags(tokenizer, id) & (TOKEN_SPECIAL | TOKEN_ASCII)) != TOKEN_ASCII) return NULL;
+const char *tokenizer_whole(const tokenizer_t *tokenizer, int32_t id, size_t *length) {
+  if ((tokenizer_flags(tokenizer, id) & (TOKEN_SPECIAL | TOKEN_WHOLE)) != TOKEN_WHOLE) return NULL;
   return tokenizer_bytes(tokenizer, id, length);
 }
 

@@ -17,8 +17,8 @@
 typedef struct tokenizer tokenizer_t;
 typedef struct tokenizer_scratch tokenizer_scratch_t; /* caches and work arrays of one thread */
 
-/* TOKEN_ASCII: all its bytes are below 0x80, or it has none. */
-enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4, TOKEN_ASCII = 8 };
+/* TOKEN_WHOLE: its bytes are whole characters of UTF-8, or it has none. */
+enum { TOKEN_SPECIAL = 1, TOKEN_ADDED = 2, TOKEN_BYTE_FALLBACK = 4, TOKEN_WHOLE = 8 };
 enum { TOKENIZER_WORD_MAX = 1 << 20 }; /* word_max of what clients send */
 
 /* Reads `dir`/tokenizer.json, or vocab.json + merges.txt (GPT-2 pipeline), or tokenizer.model
@@ -92,8 +92,8 @@ static inline bool tokenizer_is_none(const tokenizer_t *tokenizer) {
 /* Returns the raw bytes of an id, as generated text after a prompt. Length 0 for ids that are
  * unused or out of range. */
 const char *tokenizer_bytes(const tokenizer_t *tokenizer, int32_t id, size_t *length);
-/* The same of an id that is not special and whose bytes are all ASCII; NULL for any other. */
-const char *tokenizer_ascii(const tokenizer_t *tokenizer, int32_t id, size_t *length);
+/* The same of an id that is not special and whose bytes are whole characters; NULL for others. */
+const char *tokenizer_whole(const tokenizer_t *tokenizer, int32_t id, size_t *length);
 /* Returns the spelling of an id in the vocabulary ("Ġis"; contents of added tokens as they are).
  * NULL, and length 0, for ids that are unused or out of range. */
 const uint8_t *tokenizer_spelling(const tokenizer_t *tokenizer, int32_t id, size_t *length);

@@ -142,9 +142,11 @@ static const uint8_t *decoder_input(const tokenizer_t *tokenizer, uint32_t id,
   return *ok ? token : NULL;
 }
 
-static bool is_ascii(const uint8_t *bytes, size_t length) {
-  for (size_t i = 0; i < length; i++) {
-    if (bytes[i] >= 0x80) return false;
+static bool is_whole(const uint8_t *bytes, size_t length) {
+  for (size_t at = 0; at < length;) {
+    int span = utf8_span((const char *)bytes + at, length - at);
+    if (span <= 0) return false;
+    at += (size_t)span;
   }
   return true;
 }
@@ -166,8 +168,8 @@ int decoder_compile(tokenizer_t *tokenizer) {
            tokenizer->text.length <= DECODED_BYTES_MAX;
     tokenizer->text_offset[id + 1] = (uint32_t)tokenizer->text.length;
     tokenizer->flags[id] = fallback ? TOKEN_BYTE_FALLBACK : 0;
-    if (is_ascii(tokenizer->text.bytes + before, tokenizer->text.length - before))
-      tokenizer->flags[id] |= TOKEN_ASCII;
+    if (is_whole(tokenizer->text.bytes + before, tokenizer->text.length - before))
+      tokenizer->flags[id] |= TOKEN_WHOLE;
     if (tokenizer->text.length - before > tokenizer->longest_token)
       tokenizer->longest_token = tokenizer->text.length - before;
   }

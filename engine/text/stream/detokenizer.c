@@ -127,12 +127,8 @@ detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool sear
                                char *out) {
   output_t output = {.text = out, .stop_index = -1};
   size_t length;
-  const char *bytes = NULL;
-  if (detokenizer->stops == NULL && detokenizer->num_pending == 0)
-    bytes = tokenizer_ascii(detokenizer->tokenizer, id, &length);
-  if (bytes != NULL) return (detokenized_t){.text = bytes, .length = length, .stop_index = -1};
   bool skip = is_skipped(detokenizer, id);
-  bytes = tokenizer_bytes(detokenizer->tokenizer, id, &length);
+  const char *bytes = tokenizer_bytes(detokenizer->tokenizer, id, &length);
   size_t first = skip ? length : take_ascii(detokenizer, &output, bytes, length, search_stops);
   for (size_t i = first; i < length && output.stop_index < 0; i++)
     take_byte(detokenizer, &output, bytes[i], search_stops);

@@ -53,6 +53,15 @@ size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops
  * afterwards. */
 detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool search_stops,
                                char *out);
+/* The same for most tokens: whole characters, while nothing is held back and no stop string can
+ * come. Returns false, and changes nothing, for any other. */
+static inline bool detokenizer_feed_whole(const detokenizer_t *detokenizer, int32_t id,
+                                          detokenized_t *text) {
+  text->stop_index = -1;
+  if (detokenizer->stops != NULL || detokenizer->num_pending > 0) return false;
+  text->text = tokenizer_whole(detokenizer->tokenizer, id, &text->length);
+  return text->text != NULL;
+}
 /* Ends the text: flushes held and pending bytes (an unfinished sequence as one U+FFFD). */
 detokenized_t detokenizer_finish(detokenizer_t *detokenizer, char *out);
 

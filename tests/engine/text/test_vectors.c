@@ -212,8 +212,8 @@ Test(vectors, opt_files_say_bos_and_lengths) {
   EXPECT_EQ(tokenizer_model_max_length(t), 2048);
   EXPECT_EQ(tokenizer_id(t, "</s>", 4), 2);
   EXPECT_EQ(tokenizer_id(t, "<none>", 6), -1);
-  EXPECT_EQ(tokenizer_flags(t, 2), TOKEN_SPECIAL | TOKEN_ADDED | TOKEN_ASCII);
-  EXPECT_EQ(tokenizer_flags(t, 5), TOKEN_ASCII);
+  EXPECT_EQ(tokenizer_flags(t, 2), TOKEN_SPECIAL | TOKEN_ADDED | TOKEN_WHOLE);
+  EXPECT_EQ(tokenizer_flags(t, 5), TOKEN_WHOLE);
   EXPECT_EQ(tokenizer_flags(t, -1), 0);
   size_t length = 1;
   tokenizer_bytes(t, tokenizer_vocab_size(t), &length);
