@@ -62,7 +62,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->held_text = calloc((size_t)scheduler->num_rows, STOP_STRING_BYTES_MAX);
   scheduler->free_rows = calloc((size_t)scheduler->num_rows, sizeof *scheduler->free_rows);
   scheduler->sequences = calloc((size_t)scheduler->num_rows, sizeof *scheduler->sequences);
-  scheduler->plan.entries = calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.entries);
+  scheduler->entries = calloc((size_t)options->max_num_seqs, sizeof *scheduler->entries);
+  scheduler->plan.entries = scheduler->entries;
   scheduler->plan.copies = calloc((size_t)options->max_num_seqs * (size_t)(1 + pool->num_sides),
                                   sizeof *scheduler->plan.copies);
   int32_t num_states = scheduler_state_slots(options);
@@ -73,7 +74,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
       calloc((size_t)options->max_num_seqs, sizeof *scheduler->plan.state_copies);
   if (scheduler->token_table == NULL || scheduler->block_table == NULL ||
       scheduler->held_text == NULL || scheduler->free_rows == NULL ||
-      scheduler->sequences == NULL || scheduler->plan.entries == NULL ||
+      scheduler->sequences == NULL || scheduler->entries == NULL ||
       scheduler->plan.copies == NULL || scheduler->plan.state_copies == NULL ||
       (num_states > 0 && scheduler->plan.states == NULL) || scheduler->free_states == NULL ||
       swap_new(scheduler) != 0) {
@@ -109,7 +110,7 @@ void scheduler_free(scheduler_t *scheduler) {
   free(scheduler->held_text);
   free(scheduler->free_rows);
   free(scheduler->sequences);
-  free(scheduler->plan.entries);
+  free(scheduler->entries);
   free(scheduler->plan.states);
   free(scheduler->plan.copies);
   free(scheduler->plan.state_copies);
@@ -579,6 +580,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
   block_begin_plan(scheduler->pool);
   plan->num_before = plan->num_entries;
+  plan->entries = scheduler->entries;
   plan->num_entries = plan->num_tokens = plan->num_preempted = plan->num_drafts = 0;
   plan->num_swap_out = plan->num_swap_in = 0;
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
@@ -610,12 +612,11 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
 
 void scheduler_take_plan(scheduler_t *scheduler, plan_t *out) {
   plan_t *plan = &scheduler->plan, taken = *plan;
-  taken.entries = out->entries;
+  scheduler->entries = out->entries;
   plan->states = out->states; /* its entries point into the other array */
   taken.copies = out->copies;
   taken.state_copies = out->state_copies;
   taken.swaps = NULL; /* launched already */
-  memcpy(taken.entries, plan->entries, (size_t)plan->num_entries * sizeof *plan->entries);
   memcpy(taken.copies, plan->copies, (size_t)plan->num_copies * sizeof *plan->copies);
   memcpy(taken.state_copies, plan->state_copies,
          (size_t)plan->num_state_copies * sizeof *plan->state_copies);

@@ -71,17 +71,17 @@ typedef struct scheduler {
   int32_t num_free_states, *free_states; /* [num_free_states] from 1 on; none without has_states */
   struct snapshots *snapshots; /* the prefix cache's, in slots behind these; NULL = none */
   slices_sum_t slices;
-  cost_t cost; /* of the steps that have ended */
+  cost_t cost;      /* of the steps that have ended */
+  step_pace_t pace; /* of the plan being made */
   draft_sums_t drafts;
-  step_pace_t pace;          /* of the plan being made */
   struct activity *activity; /* of the engine; NULL = none */
   plan_t plan;
-  int32_t budget;     /* of tokens, for the plan being made, less what plan_shorter sets aside */
-  uint64_t num_plans; /* passes over `running` since start; a plan makes one, at most two */
+  plan_entry_t *entries; /* [max_num_seqs] for the next plan; scheduler_take_plan swaps it */
+  int32_t budget;        /* of tokens, for the plan being made, less what plan_shorter sets aside */
+  uint64_t num_plans;    /* passes over `running` since start; a plan makes one, at most two */
   uint64_t num_counts, num_yields; /* yield.c: counts of tenants, groups preempted for others */
   int64_t weights;                 /* at the last count: sum over the tenants that run or wait */
-  /* totals since start */
-  uint64_t num_sat_out; /* decodes that a bound of time has put off, counted in each step */
+  uint64_t num_sat_out; /* since start, as below: decodes that a bound of time put off in a step */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
   /* work: sequences met in searches for a filler, ids hashed, looks at waiting groups, blocks
    * looked up, added to a table or keyed */
@@ -117,7 +117,7 @@ void scheduler_take_plan(scheduler_t *scheduler, plan_t *out);
 void scheduler_unpin(scheduler_t *scheduler, plan_t *plan);
 
 /* After a forward, for a row that did not fail: makes the blocks of the entry findable, full ones
- * by key, a last one by its parent. A block whose content another has is replaced. In table.c. */
+ * by key, a last one by its parent, at once or when it is released. In table.c. */
 void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry);
 
 /* When the first tokens are drawn, before the first sequence gets its own: makes each NEW sequence
