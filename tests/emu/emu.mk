@@ -73,7 +73,7 @@ $(EMU)/asan/inferd: $(call emu_host,asan) emu-asan-parts
 	@echo "  LD    $@"
 	$(Q)$(CXX) -pie -fsanitize=address,undefined -rdynamic -o $@ $(filter %.o,$^) -Wl,--start-group $(EMU_ASAN_PARTS) -Wl,--end-group $(LIBS) -ldl
 
-EMU_HTEST_SRC := $(wildcard tests/emu/host/*.c) tests/engine/model/rig.c tests/engine/model/vectors.c
+EMU_HTEST_SRC := $(wildcard tests/emu/host/*.c) tests/engine/model/rig.c tests/engine/model/vectors.c tests/engine/crew.c tests/engine/client.c tests/engine/support.c
 $(EMU)/tests_host: $(call emu_objects,plain,$(EMU_HTEST_SRC)) $(call emu_host,plain) $(EMU_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CXX) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--start-group $(EMU_ARCHIVES) -Wl,--end-group -lcriterion $(LIBS) -ldl
