@@ -301,8 +301,8 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   engine_take_whole_prompts(engine, plan->max_model_len);
   const char *keeps = kv_choose_groups(engine, plan->max_model_len);
   if (keeps != NULL) engine_say(engine, "windows   with %s all layers keep all tokens", keeps);
-  plan->in_flight =
-      engine_depth(engine) * MIN(options->max_num_batched_tokens, plan->max_model_len);
+  plan->in_flight = (engine->ops->pipeline_depth < 2 ? 1 : STEPS_IN_FLIGHT_MAX) *
+                    MIN(options->max_num_batched_tokens, plan->max_model_len);
   plan->kv = model_kv(bp);
   plan->kv.block_size = choose_block_size(engine);
   plan->kv.fp8 = options->kv_fp8;

@@ -71,9 +71,9 @@ static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t
 }
 
 static int run_rows(engine_t *engine, int32_t rows, inferd_error_t *error) {
-  const bool follows = engine_follows(engine);
-  return follows ? engine_follow_step(engine, error)
-                 : run_step(engine, &engine->steps[0], rows, error);
+  if (!engine_follows(engine)) return run_step(engine, &engine->steps[0], rows, error);
+  engine_follow_step(engine);
+  return engine->ops->end(engine->device, error);
 }
 
 int engine_warm_up(engine_t *engine, inferd_error_t *error) {

@@ -81,12 +81,10 @@ void exchange_describe(const device_t *device, char *out, size_t size) {
 
 /* ---- steps ---- */
 
-static void count(device_t *device, const size_t *cuts, int32_t root) {
+/* Of one collective, the bytes that this rank gets. */
+static void count(device_t *device, size_t bytes) {
   rank_exchange_t *exchange = device->exchange;
   comm_t *comm = exchange->comm;
-  const bool gets = root < 0 || root == comm->rank;
-  const size_t own = cuts[comm->rank + 1] - cuts[comm->rank];
-  const size_t bytes = gets ? cuts[comm->size] - own : 0;
   if (device->mode == STEP_CAPTURE) {
     exchange->captured.calls++;
     exchange->captured.bytes += bytes;
@@ -98,10 +96,18 @@ static void count(device_t *device, const size_t *cuts, int32_t root) {
 
 void exchange_gather(device_t *device, const void *own, const size_t *cuts, int32_t root) {
   rank_exchange_t *exchange = device->exchange;
-  CHECK_LE(cuts[exchange->comm->size], exchange->bytes);
+  const comm_t *comm = exchange->comm;
+  const size_t mine = cuts[comm->rank + 1] - cuts[comm->rank];
+  CHECK_LE(cuts[comm->size], exchange->bytes);
   if (!device_is_live(device)) return;
-  count(device, cuts, root);
+  count(device, root < 0 || root == comm->rank ? cuts[comm->size] - mine : 0);
   exchange->way->gather(device, exchange->parts, own, cuts, root);
+}
+
+void exchange_broadcast(device_t *device, void *data, size_t bytes, int32_t root) {
+  if (!device_is_live(device) || bytes == 0) return;
+  count(device, root == device->exchange->comm->rank ? 0 : bytes);
+  device->exchange->way->broadcast(device, data, bytes, root);
 }
 
 void exchange_captured(device_t *device, int32_t graph) {

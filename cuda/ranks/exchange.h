@@ -22,6 +22,8 @@ typedef struct rank_way {
    * their place in `data`. */
   void (*gather)(struct device *device, uint8_t *data, const void *own, const size_t *cuts,
                  int32_t root);
+  /* As comm_broadcast, of device memory; only with in_graphs. */
+  void (*broadcast)(struct device *device, void *data, size_t bytes, int32_t root);
   void (*check)(struct device *device); /* makes the comm_t fail if launches have failed since */
   void (*abort)(struct device *device); /* ends what is launched and waits for other ranks */
   void (*close)(struct device *device);
@@ -70,5 +72,8 @@ void exchange_replayed(struct device *device, int32_t graph);
 /* device->exchange->parts becomes the parts of all ranks, or of rank `root` alone. Step function.
  */
 void exchange_gather(struct device *device, const void *own, const size_t *cuts, int32_t root);
+
+/* `data` of all becomes that of rank `root`; only where calls launch. Step function. */
+void exchange_broadcast(struct device *device, void *data, size_t bytes, int32_t root);
 
 #endif

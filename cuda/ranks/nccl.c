@@ -87,6 +87,12 @@ static void nccl_gather(device_t *device, uint8_t *data, const void *own, const 
     spread_parts(device, data, own, cuts);
 }
 
+static void nccl_broadcast(device_t *device, void *data, size_t bytes, int32_t root) {
+  const nccl_t *nccl = nccl_of(device);
+  note(device, nccl->api.broadcast(data, data, bytes, ncclUint8, root, nccl->comm, device->stream),
+       "a broadcast");
+}
+
 /* An error that came up behind the launches. */
 static void nccl_check(device_t *device) {
   const nccl_t *nccl = nccl_of(device);
@@ -116,6 +122,7 @@ static void nccl_describe(const device_t *device, char *out, size_t size) {
 
 const rank_way_t exchange_nccl = {.in_graphs = true,
                                   .gather = nccl_gather,
+                                  .broadcast = nccl_broadcast,
                                   .check = nccl_check,
                                   .abort = nccl_abort,
                                   .close = nccl_close,

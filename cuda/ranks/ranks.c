@@ -129,10 +129,27 @@ static void ranks_logits(device_t *device, const int32_t *cuts, int32_t rows) {
   }
 }
 
+/* Two where what is drawn is passed on. */
+static int32_t ranks_depth(const device_t *device) {
+  return device->exchange->way->in_graphs ? STEPS_IN_FLIGHT_MAX : 1;
+}
+
+static void ranks_pass_drawn(device_t *device) {
+  if (!device->exchange->way->in_graphs) return;
+  if (device->mode == STEP_REPLAY) { /* the graph has it */
+    graph_launch(device);
+    return;
+  }
+  exchange_broadcast(device, device->results,
+                     (size_t)device->batch->num_selected * sizeof *device->results, 0);
+}
+
 const rank_ops_t cuda_ranks = {.panel_rows = GPU_PANEL_ROWS,
                                .cut_cols = GPU_ROW_ALIGN,
                                .take = ranks_take,
                                .gather = ranks_gather,
                                .reduce = ranks_reduce,
                                .embed = ranks_embed,
-                               .logits = ranks_logits};
+                               .logits = ranks_logits,
+                               .depth = ranks_depth,
+                               .pass_drawn = ranks_pass_drawn};

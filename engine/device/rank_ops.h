@@ -47,6 +47,12 @@ typedef struct rank_ops {
    * hidden[rows, width] of rank `from`; rank 0 gets the [rows, V] logits of rank `from`. */
   void (*pass)(struct device *device, act_t *hidden, int32_t width, int32_t rows, int32_t from);
   void (*pass_logits)(struct device *device, int32_t from, int32_t vocab_size, int32_t rows);
+  /* Steps in flight at most, of a prepared device. NULL means 1. */
+  int32_t (*depth)(const struct device *device);
+  /* Behind the last `sample` of a step of rank 0, and the last `logits` of others: what is drawn
+   * goes to all, so that the next step may refer to it. The step is then launched whole: its batch
+   * is read no more. NULL = one step in flight, whose ids the batch has. */
+  void (*pass_drawn)(struct device *device);
 } rank_ops_t;
 
 #endif

@@ -35,10 +35,12 @@ bool engine_follows(const engine_t *engine) {
   return engine->options.comm != NULL && engine->options.comm->rank > 0;
 }
 
-/* With several ranks one: what the step before has drawn, rank 0 alone knows. */
+/* One where the other ranks do not hear what the step before has drawn. */
 int32_t engine_depth(const engine_t *engine) {
-  const bool alone = shard_is_whole(&engine->blueprint) && engine->blueprint.shard.num_stages <= 1;
-  return engine->ops->pipeline_depth < 2 || !alone ? 1 : STEPS_IN_FLIGHT_MAX;
+  const rank_ops_t *ranks = engine->ops->ranks;
+  if (engine->ops->pipeline_depth < 2 || engine->blueprint.shard.num_stages > 1) return 1;
+  if (engine->options.comm == NULL) return STEPS_IN_FLIGHT_MAX;
+  return ranks->depth != NULL ? ranks->depth(engine->device) : 1;
 }
 
 void engine_take_part(engine_t *engine) {
@@ -144,14 +146,33 @@ void engine_send_stop(engine_t *engine) {
 
 /* ---- the other ranks ---- */
 
-int engine_follow_step(engine_t *engine, inferd_error_t *error) {
+void engine_follow_step(engine_t *engine) {
   const batch_t *batch = engine->packets.batch;
   const int32_t total = engine->embeds ? 0 : batch->num_selected, most = engine->logits_rows_max;
   engine->ops->begin(engine->device, batch);
   model_forward(engine->model, batch);
   for (int32_t first = 0; first < total; first += most) /* as engine_draw */
     model_logits(engine->model, first, total - first < most ? total - first : most);
-  return engine->ops->end(engine->device, error);
+  if (engine->ops->ranks->pass_drawn != NULL) engine->ops->ranks->pass_drawn(engine->device);
+}
+
+/* Waits for the steps in flight but `most` of them. */
+static int end_steps(engine_t *engine, int32_t most, inferd_error_t *error) {
+  int code = 0;
+  for (; engine->num_steps > most && code == 0; engine->num_steps--)
+    code = engine->ops->end(engine->device, error);
+  return code;
+}
+
+/* Of two steps in flight the first is waited for when there is a third. */
+static int follow_packet(engine_t *engine, packet_kind_t kind, inferd_error_t *error) {
+  const int32_t depth = engine_depth(engine);
+  if (kind != PACKET_STEP) return end_steps(engine, 0, error);
+  int code = end_steps(engine, depth - 1, error);
+  if (code != 0) return code;
+  engine_follow_step(engine);
+  engine->num_steps++;
+  return depth == 1 ? end_steps(engine, 0, error) : 0;
 }
 
 int engine_follow(const engine_options_t *options, inferd_error_t *error) {
@@ -162,7 +183,7 @@ int engine_follow(const engine_options_t *options, inferd_error_t *error) {
   while (code == 0 && kind != PACKET_STOP) {
     code = packets_receive(&engine->packets, &kind);
     if (code != 0) *error = options->comm->error;
-    if (code == 0 && kind == PACKET_STEP) code = engine_follow_step(engine, error);
+    if (code == 0) code = follow_packet(engine, kind, error);
   }
   if (code != 0) comm_abandon(options->comm, error->message);
   engine_destroy(engine);

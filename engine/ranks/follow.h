@@ -13,15 +13,15 @@ bool engine_follows(const engine_t *engine); /* a rank that is not 0 */
 int engine_check_ranks(const engine_t *engine, inferd_error_t *error);
 /* How many share the memory of this host; at least 1. */
 size_t engine_local_ranks(const engine_t *engine);
-/* Steps in flight at most. */
+/* Steps in flight at most, when the model is loaded. */
 int32_t engine_depth(const engine_t *engine);
 /* Waits for the other ranks, and makes the packets. */
 int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
                       inferd_error_t *error);
 /* Logs how many ranks there are, their heads, and how they are cut. */
 void engine_say_ranks(engine_t *engine);
-/* Another rank than 0: runs the batch of its packets. 0 or what `end` says. */
-int engine_follow_step(engine_t *engine, inferd_error_t *error);
+/* Another rank than 0: launches the batch of its packets. */
+void engine_follow_step(engine_t *engine);
 /* Rank 0, nothing without others: each launch; that it has none; that it ends. Where it would rest
  * for `idle_ms`, for how long it may. */
 void engine_send_step(engine_t *engine, const batch_t *batch);

@@ -80,6 +80,8 @@ void engine_draw(const engine_t *engine, device_t *device, model_t *model, sampl
     model_logits(model, first, some);
     engine->ops->sample(device, &rows[first], some);
   }
+  const rank_ops_t *ranks = engine->ops->ranks;
+  if (engine->options.comm != NULL && ranks->pass_drawn != NULL) ranks->pass_drawn(device);
 }
 
 /* If the mask of one row is late, no sequence of its group gets a token in this step. */

@@ -86,6 +86,9 @@ bool is_inside(const std::map<uintptr_t, size_t> &ranges, const void *p, size_t 
 void check_guards(const char *who);
 bool memory_is_sparse(size_t size);
 
+/* Runs one piece of queued work, if there is any, as a device does by itself; for other threads
+ * than those that wait. */
+extern "C" int emu_run_one(void);
 CUstream_st *stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Work work);
 void drain(CUstream_st *stream, uint64_t position);

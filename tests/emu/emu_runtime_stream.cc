@@ -63,6 +63,16 @@ static void run_some(void) {
   }
 }
 
+extern "C" int emu_run_one(void) {
+  std::lock_guard<std::recursive_mutex> hold(runtime().lock);
+  for (CUstream_st *s : runtime().streams) {
+    if (!has_work(s) || s->capture) continue;
+    run_one(s);
+    return 1;
+  }
+  return 0;
+}
+
 cudaError_t enqueue(cudaStream_t stream, Work work) {
   Runtime &r = runtime();
   CUstream_st *s = stream_of(stream);

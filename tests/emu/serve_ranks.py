@@ -127,7 +127,10 @@ def lose_rank(program, folder, how, *flags, **settings):
     os.kill(other, how)
     assert asked.communicate(timeout=60)[0] == "500", server.text()
     assert server.process.wait(60) == EXIT_DEVICE_LOST, server.text()
-    assert not Path(f"/proc/{other}").exists()
+    until = time.monotonic() + 10  # it is killed when rank 0 ends, and waited for by others
+    while Path(f"/proc/{other}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{other}").exists(), server.text()
     return server.text()
 
 

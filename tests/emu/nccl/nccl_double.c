@@ -2,8 +2,10 @@
  *
  * Ranks are processes with an emulated GPU each. A call becomes transfers between pairs of ranks,
  * which a host function of the stream makes, so that it is captured and replayed as NCCL's kernels
- * are. A wait ends when the other process has ended, or after WAIT_S: then the state of the
- * communicator is an error, as NCCL's. NCCL_DOUBLE_FAIL=function:call makes that call fail.
+ * are. A thread runs what the streams have: the emulator does so only while the host waits, and
+ * another rank may wait first. A wait ends when the other process has ended, or after WAIT_S: then
+ * the state of the communicator is an error, as NCCL's. NCCL_DOUBLE_FAIL=function:call makes that
+ * call fail.
  */
 #include "tests/emu/nccl/nccl_excerpt.h"
 
@@ -11,6 +13,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -38,7 +41,11 @@ struct ncclComm {
   region_t *region;
   int rank, size, process[DOUBLE_RANKS];
   _Atomic int state; /* ncclResult_t */
+  pthread_t device;
+  _Atomic bool stopped;
 };
+
+int emu_run_one(void); /* of the program */
 
 typedef struct op {
   uint8_t *data; /* NULL = none */
@@ -144,6 +151,13 @@ static ncclResult_t finish(ncclResult_t result) {
   return result == ncclSuccess && depth == 0 ? launch() : result;
 }
 
+static void *work(void *context) {
+  ncclComm_t comm = context;
+  while (!comm->stopped)
+    if (!emu_run_one()) usleep(100);
+  return NULL;
+}
+
 /* ---- the calls ---- */
 
 ncclResult_t ncclGetVersion(int *version) {
@@ -177,12 +191,17 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
   for (const time_t until = time(NULL) + WAIT_S; made->region->joined < nranks; sched_yield())
     if (time(NULL) > until) return ncclRemoteError;
   if (rank == 0) shm_unlink(commId.internal);
+  if (pthread_create(&made->device, NULL, work, made) != 0) return ncclSystemError;
   *comm = made;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->state = ncclRemoteError; /* and what is queued for it does nothing */
+  if (!comm->stopped) {
+    comm->stopped = true;
+    pthread_join(comm->device, NULL);
+  }
   return ncclSuccess;
 }
 
