@@ -104,6 +104,14 @@ void exchange_gather(device_t *device, const void *own, const size_t *cuts, int3
   exchange->way->gather(device, exchange->parts, own, cuts, root);
 }
 
+void exchange_scatter(device_t *device, uint8_t *data, const uint8_t *own, const size_t *cuts) {
+  const comm_t *comm = device->exchange->comm;
+  const size_t mine = cuts[comm->rank + 1] - cuts[comm->rank];
+  if (!device_is_live(device)) return;
+  count(device, (size_t)(comm->size - 1) * mine);
+  device->exchange->way->scatter(device, data, own, cuts);
+}
+
 void exchange_broadcast(device_t *device, void *data, size_t bytes, int32_t root) {
   if (!device_is_live(device) || bytes == 0) return;
   count(device, root == device->exchange->comm->rank ? 0 : bytes);

@@ -22,6 +22,9 @@ typedef struct rank_way {
    * their place in `data`. */
   void (*gather)(struct device *device, uint8_t *data, const void *own, const size_t *cuts,
                  int32_t root);
+  /* Rank r gets bytes [cuts[r], cuts[r + 1]) of `own` of every rank, one rank's behind another's in
+   * `data`; only with in_graphs. */
+  void (*scatter)(struct device *device, uint8_t *data, const uint8_t *own, const size_t *cuts);
   /* As comm_broadcast, of device memory; only with in_graphs. */
   void (*broadcast)(struct device *device, void *data, size_t bytes, int32_t root);
   void (*check)(struct device *device); /* makes the comm_t fail if launches have failed since */
@@ -75,5 +78,8 @@ void exchange_gather(struct device *device, const void *own, const size_t *cuts,
 
 /* `data` of all becomes that of rank `root`; only where calls launch. Step function. */
 void exchange_broadcast(struct device *device, void *data, size_t bytes, int32_t root);
+
+/* `data` becomes what each rank has in `own` for this one; only where calls launch. */
+void exchange_scatter(struct device *device, uint8_t *data, const uint8_t *own, const size_t *cuts);
 
 #endif

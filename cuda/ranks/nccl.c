@@ -73,6 +73,32 @@ static void send_parts(device_t *device, uint8_t *data, const void *own, const s
   note(device, nccl->api.group_end(), "a group");
 }
 
+static void nccl_scatter(device_t *device, uint8_t *data, const uint8_t *own, const size_t *cuts) {
+  const nccl_t *nccl = nccl_of(device);
+  const comm_t *comm = device->exchange->comm;
+  const size_t mine = cuts[comm->rank + 1] - cuts[comm->rank];
+  uint8_t *place = data + (size_t)comm->rank * mine;
+  if (mine > 0)
+    device_note(device,
+                (int)cudaMemcpyAsync(place, own + cuts[comm->rank], mine, cudaMemcpyDeviceToDevice,
+                                     device->stream),
+                "an exchange of ranks");
+  note(device, nccl->api.group_start(), "a group");
+  for (int32_t r = 0; r < comm->size; r++) {
+    const size_t bytes = cuts[r + 1] - cuts[r];
+    if (r == comm->rank) continue;
+    if (bytes > 0)
+      note(device, nccl->api.send(own + cuts[r], bytes, ncclUint8, r, nccl->comm, device->stream),
+           "a send");
+    if (mine > 0)
+      note(device,
+           nccl->api.receive(data + (size_t)r * mine, mine, ncclUint8, r, nccl->comm,
+                             device->stream),
+           "a receive");
+  }
+  note(device, nccl->api.group_end(), "a group");
+}
+
 static void nccl_gather(device_t *device, uint8_t *data, const void *own, const size_t *cuts,
                         int32_t root) {
   const nccl_t *nccl = nccl_of(device);
@@ -122,6 +148,7 @@ static void nccl_describe(const device_t *device, char *out, size_t size) {
 
 const rank_way_t exchange_nccl = {.in_graphs = true,
                                   .gather = nccl_gather,
+                                  .scatter = nccl_scatter,
                                   .broadcast = nccl_broadcast,
                                   .check = nccl_check,
                                   .abort = nccl_abort,

@@ -13,6 +13,7 @@
 _Static_assert((int)GPU_RANKS_MAX == (int)RANKS_MAX, "the kernels take as many ranks");
 
 static const char WHERE[] = "an exchange of ranks";
+static const size_t TWO_STEPS_BYTES = 1 << 20; /* of sums; not measured */
 
 /* Bytes of `rows` rows of which each rank has the columns of `cuts`. */
 static void byte_cuts(const device_t *device, const int32_t *cuts, int32_t rows, size_t element,
@@ -62,11 +63,61 @@ static void ranks_gather(device_t *device, act_t *out, const act_t *own, const a
   }
 }
 
+/* Where a rank gets less by it: each adds up some columns of all, and these are gathered. The bits
+ * are the same. parts = what this rank sends [rows, width], what it gets [ranks][rows, own columns]
+ * with the residual behind it, and the sums [rows, own columns]; then the sums of all in the place
+ * of the first. */
+static void reduce_in_two(device_t *device, act_t *out, const act_t *sums, const act_t *residual,
+                          int32_t width, int32_t rows) {
+  const comm_t *comm = device->exchange->comm;
+  const int32_t size = comm->size, units = width / GPU_ROW_ALIGN;
+  int32_t at[RANKS_MAX + 1];
+  for (int32_t r = 0; r <= size; r++) at[r] = (int32_t)((int64_t)units * r / size) * GPU_ROW_ALIGN;
+  const gpu_cuts_t cuts = gpu_cuts_of(size, at);
+  const int32_t own = at[comm->rank + 1] - at[comm->rank];
+  const size_t row = (size_t)width * sizeof(uint16_t), own_row = (size_t)own * sizeof(uint16_t);
+  const size_t widest = (size_t)(units / size + 1) * GPU_ROW_ALIGN * sizeof(uint16_t);
+  const int32_t most = rows_at_once(device, row + (size_t)(size + 2) * widest);
+  for (int32_t first = 0; first < rows && device_is_live(device); first += most) {
+    size_t bytes[RANKS_MAX + 1];
+    const int32_t some = MIN(rows - first, most);
+    const size_t begin = (size_t)first * row, part = (size_t)some * own_row;
+    uint8_t *sent = device->exchange->parts, *got = sent + (size_t)some * row;
+    uint8_t *residual_part = got + (size_t)size * part, *added = residual_part + part;
+    byte_cuts(device, at, some, sizeof(uint16_t), bytes);
+    device_note(device,
+                gpu_rank_split(sent, (const uint8_t *)(const void *)sums + begin, &cuts, some,
+                               device->stream),
+                WHERE);
+    exchange_scatter(device, got, sent, bytes);
+    if (residual != NULL && own > 0 && device_is_live(device))
+      device_note(device,
+                  gpu_rank_take(residual_part, (const uint8_t *)(const void *)residual + begin,
+                                at[comm->rank], own, width, some, device->stream),
+                  WHERE);
+    if (own > 0 && device_is_live(device))
+      device_note(device,
+                  gpu_rank_add(device->dtype, added, got, NULL, size + (residual != NULL), own,
+                               some, device->stream),
+                  WHERE);
+    exchange_gather(device, added, bytes, -1);
+    if (device_is_live(device))
+      device_note(device,
+                  gpu_rank_spread((uint8_t *)(void *)out + begin, device->exchange->parts, &cuts,
+                                  some, device->stream),
+                  WHERE);
+  }
+}
+
 static void ranks_reduce(device_t *device, act_t *out, act_t *sums, const act_t *residual,
                          int32_t width, int32_t rows) {
   const int32_t size = device->exchange->comm->size;
   const size_t row = (size_t)width * sizeof(uint16_t);
   const int32_t most = rows_at_once(device, (size_t)size * row);
+  if (size > 2 && (size_t)rows * row >= TWO_STEPS_BYTES && device->exchange->way->scatter != NULL) {
+    reduce_in_two(device, out, sums, residual, width, rows);
+    return;
+  }
   for (int32_t first = 0; first < rows && device_is_live(device); first += most) {
     size_t bytes[RANKS_MAX + 1];
     const int32_t some = MIN(rows - first, most);

@@ -30,6 +30,9 @@ TEST(rank_columns_come_together) {
     device_array<bf16_t> parts(split(whole, cuts, rows)), out(whole.size()), in(whole);
     MUST(gpu_rank_spread(out.p, parts.p, &cuts, rows, nullptr));
     check_close("columns", as_double(whole), as_double(out.get()), 0, 0);
+    device_array<bf16_t> apart(whole.size());
+    MUST(gpu_rank_split(apart.p, in.p, &cuts, rows, nullptr));
+    check_close("columns apart", as_double(parts.get()), as_double(apart.get()), 0, 0);
     for (int r = 0; r < size; r++) {
       const int own = cuts.at[r + 1] - cuts.at[r];
       if (own == 0) continue;

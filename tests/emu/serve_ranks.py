@@ -93,6 +93,25 @@ def test_ranks_of_experts_have_the_bits_of_one(program):
         compare_ranks(program, MIXTURE, (2, 4))
 
 
+def test_long_sums_in_two_steps_have_the_same_bits(program):
+    """Of so many rows each rank adds up some columns, where NCCL brings them; gathered through the
+    host they must be the same."""
+    if REAL_GPU:
+        return
+    wide = dict(DENSE, hidden_size=1088, intermediate_size=64)
+    fast = ["--tensor-parallel-mode", "fast", "--max-num-batched-tokens", "512"]
+    bodies = [{"prompt": prompt, "max_tokens": 3, "logprobs": 3} for prompt in prompts(2, 500, 1)]
+    bodies[0]["prompt"] = (bodies[0]["prompt"] * 500)[:500]
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, wide)
+        found = []
+        for nccl in (True, False):
+            server = ranks(program, folder, 3, *fast, nccl=nccl)
+            found.append(server.all(bodies))
+            assert server.stop() == 0, server.text()
+    assert found[0] == found[1]
+
+
 def test_ranks_without_a_device_each_are_refused(program):
     if REAL_GPU:
         return

@@ -20,6 +20,17 @@ __global__ void rank_spread_kernel(V *__restrict__ out, const V *__restrict__ pa
   }
 }
 
+__global__ void rank_split_kernel(uint4 *__restrict__ parts, const uint4 *__restrict__ in,
+                                  const gpu_cuts_t cuts) {
+  const size_t rows = gridDim.x, row = blockIdx.x;
+  const uint4 *from = in + row * cuts.at[cuts.size];
+  for (int r = 0; r < cuts.size; r++) {
+    const int begin = cuts.at[r], width = cuts.at[r + 1] - begin;
+    uint4 *to = parts + rows * begin + row * width;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[begin + i];
+  }
+}
+
 __global__ void rank_take_kernel(uint4 *__restrict__ own, const uint4 *__restrict__ in,
                                  int32_t first, int32_t width, int32_t stride) {
   const uint4 *from = in + (size_t)blockIdx.x * stride + first;
@@ -85,6 +96,15 @@ int gpu_rank_spread(void *out, const void *parts, const gpu_cuts_t *cuts, int32_
   if (rows == 0) return cudaSuccess;
   return LAUNCH(rank_spread_kernel<uint4>, ((unsigned)rows), (row_threads(cuts->at[1])), 0, stream,
                 (uint4 *)out, (const uint4 *)parts, vectors);
+}
+
+int gpu_rank_split(void *parts, const void *in, const gpu_cuts_t *cuts, int32_t rows,
+                   gpu_stream_t stream) {
+  gpu_cuts_t vectors;
+  if (!in_vectors(*cuts, &vectors) || rows < 0) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  return LAUNCH(rank_split_kernel, ((unsigned)rows), (row_threads(cuts->at[1])), 0, stream,
+                (uint4 *)parts, (const uint4 *)in, vectors);
 }
 
 int gpu_rank_spread_floats(float *out, const float *parts, const gpu_cuts_t *cuts, int32_t rows,

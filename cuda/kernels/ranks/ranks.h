@@ -34,7 +34,10 @@ int gpu_rank_take(void *own, const void *in, int32_t first, int32_t width, int32
  * of two bytes, cuts in multiples of 8. */
 int gpu_rank_spread(void *out, const void *parts, const gpu_cuts_t *cuts, int32_t rows,
                     gpu_stream_t stream);
-/* The same for fp32, and any cuts. */
+/* parts = the columns of each rank, one rank's behind another's, of in[rows, all columns]. */
+int gpu_rank_split(void *parts, const void *in, const gpu_cuts_t *cuts, int32_t rows,
+                   gpu_stream_t stream);
+/* gpu_rank_spread for fp32, and any cuts. */
 int gpu_rank_spread_floats(float *out, const float *parts, const gpu_cuts_t *cuts, int32_t rows,
                            gpu_stream_t stream);
 /* out[rows, width] = the sum of parts[ranks][rows, width], in fp32 and in their order (+ residual,
