@@ -526,12 +526,15 @@ static group_t *first_prefill(scheduler_t *scheduler) {
   return NULL;
 }
 
+/* In `planned_in`: it had its turn before the first prefill, and no time was left for it then. */
+static const uint64_t IN_VAIN = UINT64_MAX;
+
 /* Of the prefills behind `first` that may overtake it: the one with the fewest tokens left. */
 static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *first) {
   group_t *shortest = NULL;
   for (group_t *group = first->next; group != NULL; group = group->next) {
-    if (group->planned_in == scheduler->num_plans || group->masks.wait || !plan_is_prefill(group) ||
-        !plan_is_shorter(scheduler, group, first))
+    if (group->planned_in == scheduler->num_plans || group->planned_in == IN_VAIN ||
+        group->masks.wait || !plan_is_prefill(group) || !plan_is_shorter(scheduler, group, first))
       continue;
     if (shortest == NULL || plan_tokens_left(group) < plan_tokens_left(shortest)) shortest = group;
   }
@@ -544,7 +547,7 @@ static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *fir
 static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   group_t *first = scheduler->options.short_prompts_pass ? first_prefill(scheduler) : NULL,
           *none = NULL;
-  bool goes_on = true;
+  bool goes_on = true, any_in_vain = false;
   if (first == NULL || !scheduler->options.chunked_prefill) return true;
   int32_t half = (plan_budget_left(scheduler) + 1) / 2;
   int32_t aside = plan_prompt_chunk(scheduler, &first->sequence, half, true);
@@ -556,9 +559,15 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
     if (scheduler->swapped.head == NULL)
       plan_admit(scheduler, now_ns, group != NULL ? group : first);
     if (group == NULL || plan_budget_left(scheduler) <= 0 || !plan_has_time(scheduler)) break;
+    int32_t before = scheduler->plan.num_entries;
     group->planned_in = scheduler->num_plans;
     goes_on = plan_prefill(scheduler, group, &none);
+    bool in_vain = scheduler->plan.num_preempted == 0 && scheduler->plan.num_entries == before;
+    if (in_vain) group->planned_in = IN_VAIN;
+    any_in_vain = any_in_vain || in_vain;
   }
+  for (group_t *group = first->next; group != NULL && any_in_vain; group = group->next)
+    if (group->planned_in == IN_VAIN) group->planned_in = 0; /* it may get what the first leaves */
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   plan_set_aside(scheduler, &first->sequence, aside, -1);
   return goes_on;

@@ -61,6 +61,30 @@ Test(pace, before_costs_are_known_tokens_alone_bound_the_step) {
   rig_free(rig);
 }
 
+/* A chunk of one token costs 1 ms for each key, one of several 1 us: so what is set aside for the
+ * first prompt, one token, is more than its client has, and what it gets then, three tokens, is
+ * not. */
+Test(pace, a_short_prompt_may_get_what_the_first_one_leaves) {
+  scheduler_options_t options = rig_options(16, 512, 1000);
+  options.fair_share = options.short_prompts_pass = true;
+  options.pace = (pace_options_t){.step_ns = 7e6, .client_ns = 8e6};
+  rig_t *rig = rig_new(&options, 2000, 1, false);
+  group_t *stream = add(rig, 1, 2);
+  run(rig, 1);
+  group_t *first = add(rig, 2, 900);
+  run(rig, 1);
+  first->chunk_max = 100;
+  group_t *second = add(rig, 2, 8);
+  second->chunk_max = 1;
+  run(rig, 1); /* both are in `running` now */
+  rig->scheduler->cost = (cost_t){.ns = {[COST_KEY] = 1e6, [COST_PAIR] = 1e3}, .num_steps = 1000};
+  rig_step(rig);
+  EXPECT_EQ(rig_chunk(rig, stream), 1);
+  EXPECT_EQ(rig_chunk(rig, first), 3);
+  EXPECT_GT(rig_chunk(rig, second), 0);
+  rig_free(rig);
+}
+
 Test(pace, a_prompt_gets_a_block_where_decodes_leave_nothing) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 1e6}, true);
   group_t *stream = add(rig, 1, 8);
