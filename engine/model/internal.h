@@ -93,8 +93,9 @@ typedef struct head_layer {
 struct model {
   const ops_t *ops;
   device_t *device;
-  blueprint_t blueprint; /* own copy */
-  bool is_cut;           /* several ranks run it: */
+  blueprint_t blueprint;    /* own copy */
+  struct step_parts *parts; /* of a pipeline's steps (parts.h), owned; NULL = one process has all */
+  bool is_cut, is_lent;     /* several ranks run it; inv_freq and kv_scales are another model's: */
   shard_cuts_t cuts;
   const weight_t *embed;                       /* [V, E] */
   const weight_t *positions;                   /* [positions + offset, h] or NULL */
@@ -111,7 +112,6 @@ struct model {
   float embed_scale, layer_embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
-  bool is_lent;                     /* inv_freq, local_inv_freq and kv_scales are another model's */
   uint64_t hash;
   float *kv_scales; /* of model_kv_scales, owned */
   /* activations, from model_prepare */

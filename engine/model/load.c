@@ -5,6 +5,7 @@
 #include "engine/model/convert.h"
 #include "engine/model/internal.h"
 #include "engine/model/rope.h"
+#include "engine/model/shard/parts.h"
 #include "engine/model/sizes.h"
 #include "engine/model/weights.h"
 
@@ -655,6 +656,7 @@ void model_free(model_t *model) {
     free(model->local_inv_freq);
     free(model->kv_scales);
   }
+  parts_free(model->parts);
   mtp_free(&model->mtp);
   blueprint_free(&model->blueprint);
   free(model);

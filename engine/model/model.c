@@ -7,6 +7,8 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/model/internal.h"
+#include "engine/model/shard/parts.h"
+#include "engine/model/shard/stages.h"
 #include "engine/model/sizes.h"
 
 /* Columns of the widest fused projection. */
@@ -204,6 +206,8 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
                      "no memory for activations of %lld tokens x %d values", (long long)rows,
                      buffers[i].width);
   }
+  if (bp->shard.num_stages > 1 && parts_new(limits, &model->parts) != 0)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the parts of a step");
   if (!take_head_buffers(model, limits->reqs_max))
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
   if (bp->mtp > 0 && mtp_prepare(model, rows) != 0)
@@ -620,12 +624,6 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
   }
 }
 
-/* The hidden rows go from stage `first` to the next one, and so on to stage `last`. */
-static void pass_hidden(model_t *model, int32_t first, int32_t last, int32_t rows) {
-  for (int32_t from = first; from < last; from++)
-    model->ops->ranks->pass(model->device, model->x, model->blueprint.hidden_size, rows, from);
-}
-
 void model_forward(model_t *model, const batch_t *batch) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
@@ -633,14 +631,15 @@ void model_forward(model_t *model, const batch_t *batch) {
   act_t *hidden = model->x, *scratch = model->y;
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
-  const int32_t stage = bp->shard.stage;
   model->num_adapted = batch->num_adapted;
-  if (stage_is_first(bp)) embed_tokens(model, rows);
-  embed_layers(model, rows);
-  pass_hidden(model, 0, stage, rows);
-  for (int32_t i = stage_begin(bp, stage); i < stage_begin(bp, stage + 1); i++)
-    model_run_layer(model, &model->layers[i], hidden, scratch, rows);
-  pass_hidden(model, stage, bp->shard.num_stages - 1, rows);
+  if (bp->shard.num_stages > 1) {
+    stages_run(model, batch, embed_tokens);
+  } else {
+    embed_tokens(model, rows);
+    embed_layers(model, rows);
+    for (int32_t i = 0; i < bp->num_layers; i++)
+      model_run_layer(model, &model->layers[i], hidden, scratch, rows);
+  }
   if (!stage_is_last(bp)) return;
   if (bp->mtp > 0) { /* its layer reads every row */
     ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);

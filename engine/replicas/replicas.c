@@ -13,7 +13,7 @@
 
 enum {
   AWAIT_NS = 5000000,
-  /* Of a longer prompt the first blocks decide: 16,384 tokens, 0.1 ms to hash. */
+  /* Of a longer prompt the first blocks decide. Prompts of 1,024 tokens and more come hashed. */
   ROUTED_BLOCKS_MAX = 1024,
   /* What a request that has not ended is taken to have left, in tokens. */
   TOKENS_LEFT = 64

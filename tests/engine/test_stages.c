@@ -3,6 +3,7 @@
  */
 #include "engine/internal.h"
 #include "engine/model/internal.h"
+#include "engine/model/shard/parts.h"
 #include "tests/engine/crew.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -82,6 +83,9 @@ Test(stages, other_layers, .timeout = 300) {
 
 Test(stages, options_of_one_rank, .timeout = 200) {
   engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  o.max_num_batched_tokens = 256;
+  check_jobs(o, "long steps", 2, make_jobs);
+  o = crew_options("qwen3-g8-bf16", false);
   o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3, .longest = true};
   check_jobs(o, "drafts", 2, make_jobs);
   o = crew_options("qwen3-g8-bf16", false);
@@ -103,6 +107,79 @@ Test(stages, adapters, .timeout = 100) {
   o.max_loras = 2, o.max_lora_rank = 8;
   o.lora_dirs = dirs, o.num_lora_dirs = 1;
   check_jobs(o, "adapters", 2, adapted_jobs);
+}
+
+/* ---- parts ---- */
+
+/* Rows of 1, 30 and 9 tokens, in parts of 16: the second one begins inside of the second row. */
+Test(stages, parts_of_a_batch) {
+  batch_t *whole = NULL;
+  step_parts_t *parts = NULL;
+  const step_limits_t limits = {.reqs_max = 4};
+  const int32_t *tables[4];
+  static const int32_t starts[] = {0, 1, 31, 40}, computed[] = {70, 5, 0};
+  ASSERT_EQ(batch_new(64, 4, 16, 8, 1, &whole), 0);
+  ASSERT_EQ(parts_new(&limits, &parts), 0);
+  for (int i = 0; i < 4; i++) tables[i] = &starts[i];
+  whole->num_tokens = 40, whole->num_reqs = 3, whole->num_copies = 2, whole->num_selected = 3;
+  memcpy(whole->query_start_loc, starts, sizeof starts);
+  memcpy(whole->num_computed_tokens, computed, sizeof computed);
+  memcpy(whole->block_table, tables, sizeof tables);
+  ASSERT_EQ(parts_count(40, 2), 2);
+  const batch_t *part = &parts->batch;
+  parts_take(parts, whole, 2, 0);
+  ASSERT_EQ(part->num_tokens, 20);
+  ASSERT_EQ(part->num_reqs, 2);
+  ASSERT_EQ(part->num_copies, 2);
+  ASSERT_EQ(part->num_selected, 0);
+  ASSERT_IDS_EQ(part->query_start_loc, ((int32_t[]){0, 1, 20}), 3);
+  ASSERT_IDS_EQ(part->num_computed_tokens, ((int32_t[]){70, 5}), 2);
+  ASSERT_IDS_EQ(part->seq_lens, ((int32_t[]){71, 24}), 2);
+  ASSERT_EQ(part->max_query_len, 19);
+  ASSERT_EQ(part->max_seq_len, 71);
+  parts_take(parts, whole, 2, 1);
+  ASSERT_EQ(part->num_tokens, 20);
+  ASSERT_EQ(part->num_reqs, 2);
+  ASSERT_EQ_FOR(part->num_copies, 0, "they are made once");
+  ASSERT_IDS_EQ(part->query_start_loc, ((int32_t[]){0, 11, 20}), 3);
+  ASSERT_IDS_EQ(part->num_computed_tokens, ((int32_t[]){24, 0}), 2);
+  ASSERT_IDS_EQ(part->seq_lens, ((int32_t[]){35, 9}), 2);
+  cr_assert(part->positions == whole->positions + 20 &&
+            part->block_table == whole->block_table + 1);
+  for (int32_t tokens = 1; tokens < 600; tokens += 7) {
+    const int32_t count = parts_count(tokens, 3);
+    ASSERT_EQ(parts_begin(tokens, count, 0), 0);
+    ASSERT_EQ(parts_begin(tokens, count, count), tokens);
+    cr_assert(count == 1 || (count <= 12 && tokens / count >= 16));
+  }
+  parts_free(parts);
+  batch_free(whole);
+}
+
+/* A packet, a pass from each stage but the last for each part, and the logits. */
+Test(stages, exchanges_of_a_step) {
+  crew_t crew;
+  engine_options_t o = crew_options("llama-f16", false);
+  o.cut_layers = true;
+  o.max_num_batched_tokens = 128;
+  o.enable_prefix_caching = false;
+  o = crew_start(&crew, o, 2);
+  client_t *client = client_new(&o);
+  for (int i = 0; i < 2; i++) {
+    const uint64_t before = client_stats(client).exchanges, steps = client_stats(client).steps;
+    job_t *job = client_job(client, i == 0 ? 3 : 100, 1, i);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
+    ASSERT_EQ(client_submit(client, job), 0);
+    client_run(client);
+    ASSERT_EQ(client_stats(client).steps, steps + 1);
+    const uint64_t counted = client_stats(client).exchanges - before;
+    const uint64_t expected = i == 0 ? 3 : 2 + 6; /* and signs of life, two a second */
+    cr_assert(counted >= expected && counted <= expected + 2, "%d: %llu", i,
+              (unsigned long long)counted);
+  }
+  engine_stop(client->engine);
+  client_free(client);
+  crew_end(&crew, 0, "exchanges");
 }
 
 /* A rank plans for its own layers: about a part of what all need. */
