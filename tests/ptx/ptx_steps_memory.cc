@@ -87,6 +87,10 @@ struct Or {
 struct Exchange {
   template <class T> static T next(T, T by) { return by; }
 };
+/* Counts 0 .. by, and begins again. */
+struct Increment {
+  template <class T> static T next(T old, T by) { return old >= by ? 0 : old + 1; }
+};
 struct Largest {
   template <class T> static T next(T old, T by) { return old > by ? old : by; }
 };
@@ -147,6 +151,7 @@ template <class T, bool SHARED, class Next> static void atomic(Lane &lane, const
       {"atom." memory ".and.b32", "w" m "W", atomic<uint32_t, shared, And>},                       \
       {"atom." memory ".or.b32", "w" m "W", atomic<uint32_t, shared, Or>},                         \
       {"atom." memory ".exch.b32", "w" m "W", atomic<uint32_t, shared, Exchange>},                 \
+      {"atom." memory ".inc.u32", "w" m "W", atomic<uint32_t, shared, Increment>},                 \
       {"atom." memory ".max.u32", "w" m "W", atomic<uint32_t, shared, Largest>}, {                 \
     "atom." memory ".max.s32", "w" m "W", atomic<int32_t, shared, Largest>                         \
   }

@@ -196,6 +196,11 @@ TEST(ptx_memory) {
               " mad.lo.s32 %r0, %r2, 100, %r3;",
          512);
   expect("mov.u64 %rd1, own; st.local.u32 [%rd1+12], 9; ld.u32 %r0, [%rd1+12];", 9);
+  for (uint32_t old : {2u, 3u, 7u}) /* counts to 3, then from 0 */
+    expect("ld.param.u64 %rd1, [k_0]; st.global.u32 [%rd1], " + std::to_string(old) +
+               "; atom.global.inc.u32 %r2, [%rd1], 3; ld.global.u32 %r3, [%rd1];"
+               "mad.lo.s32 %r0, %r2, 100, %r3;",
+           old * 100 + (old == 2 ? 3 : 0));
   expect("ld.param.u64 %rd1, [k_0]; st.global.u32 [%rd1], 3; atom.global.exch.b32 %r2, [%rd1], 4;"
          " ld.global.u32 %r3, [%rd1]; mad.lo.s32 %r0, %r3, 10, %r2;",
          43);
