@@ -70,12 +70,12 @@ def issue_us(instructions, machine, sms):
     return instructions / (4 * machine["clock"] * sms) * 1e6
 
 
-def stream_us(kernel, machine, nbytes, blocks):
+def stream_us(kernel, machine, nbytes, blocks, rate=None):
     """A kernel that reads `nbytes` once; blocks beyond those that fit take further turns."""
     hot, sms = kernel["hot"], min(machine["sms"], blocks)
     trips = nbytes / hot["streamed"]
     return start(kernel, machine) + LATENCY + max(
-        nbytes / (machine["memory"] * READ_SHARE) * 1e6,
+        nbytes / (rate or machine["memory"] * READ_SHARE) * 1e6,
         nbytes / (sms * in_flight(kernel, machine, blocks)) * LATENCY,
         issue_us(trips * hot["instructions"], machine, sms),
         trips * hot["shared"] / (SHARED_A_CLOCK * machine["clock"] * sms) * 1e6)
@@ -154,20 +154,34 @@ class Step:
         return sum(times for _, _, times in self.launches)
 
 
+def cuts_of(context):
+    """Pieces of a row (pieces.h): 128 keys each up to 2,048, then 16 a doubling."""
+    return -(-context // 128) if context <= 2048 else round(16 * math.log2(context / 1024))
+
+
+def decode_us(kernel, machine, model, rows, queries, context):
+    """Attention of rows of few query tokens, and the fold of their cuts by the last of each."""
+    group, warps = model["heads"] // model["kv"], kernel["block"] // 32
+    shares = max(1, 16 // group)          # query tokens of a tile
+    tiles, cuts = -(-queries // shares), cuts_of(context)
+    read = rows * context * 2 * model["kv"] * model["dim"] * 2
+    blocks = max(1, rows * model["kv"] * tiles * cuts // warps)
+    us = stream_us(kernel, machine, read, blocks)
+    again = stream_us(kernel, machine, read * tiles, blocks, L2_A_CLOCK * machine["clock"] *
+                      machine["sms"])     # further tiles find the keys in L2
+    vectors = -(-min(queries, shares) * group * model["dim"] // (4 * 32 * 4))
+    return max(us, again) + (4 + 2 + vectors * -(-cuts // 4)) * L2_LATENCY
+
+
 def attention(step, rows, queries):
-    """Plan, rotation and attention of one layer; queries 1 is a decode."""
+    """Rotation and attention of one layer; few queries a row are a decode."""
     model, machine, layers = step.model, step.machine, step.model["layers"]
     tokens = rows * queries
     step.small(f"rope_store_kernel<{HALF}>",
                4 + tokens * (model["heads"] + 2 * model["kv"]) / (machine["sms"] * 64), layers)
-    if queries == 1:
+    if queries <= DECODE_QUERIES:
         kernel = step.kernel(f"decode_kernel<{HALF}, {HALF}, {model['dim']}>")
-        nbytes = rows * CONTEXT * 2 * model["kv"] * model["dim"] * 2
-        pieces = rows * model["kv"] * CONTEXT // 128
-        us = stream_us(kernel, machine, nbytes, max(1, pieces // (kernel["block"] // 32)))
-        step.add("attention", us + 4 * L2_LATENCY, layers)
-        if f"combine_kernel<{HALF}>" in step.kernels:
-            step.small(f"combine_kernel<{HALF}>", 2 + CONTEXT // 128 / 4, layers)
+        step.add("attention", decode_us(kernel, machine, model, rows, queries, CONTEXT), layers)
         return
     hopper = machine["target"] == "sm_90a"
     kernel = step.kernel(f"hopper_prefill_kernel<{HALF}, {model['dim']}>" if hopper else
@@ -207,6 +221,7 @@ def expert_block(step, rows, layers):
     step.small(f"mix_kernel<{HALF}>", 3 + rows * top_k * hidden / 1e7, layers)
 
 
+DECODE_QUERIES = 16  # of a row that the decode kernel takes (GPU_DECODE_QUERIES_MAX)
 NORM_ROWS = 8      # rows up to which a norm is part of the layer's kernel (GPU_NORM_ROWS_MAX)
 SAMPLE_PASSES = 2  # over a row with top_k and top_p
 SAMPLE_LIST = 4.0  # us for the list: bound, ranks, barriers, the draw
@@ -253,8 +268,9 @@ def make_step(kernels, machine, model, rows, queries):
     attention(step, rows, queries)
     step.linear("o", tokens, hidden, model["heads"] * model["dim"], False, layers)
     (expert_block if "experts" in model else dense_block)(step, tokens, layers)
-    step.linear("logits", rows, model["vocab"], hidden, step.normed(rows), 1)
-    step.add("sample", sample_us(step, rows))
+    drawn = tokens if queries <= DECODE_QUERIES else rows
+    step.linear("logits", drawn, model["vocab"], hidden, step.normed(drawn), 1)
+    step.add("sample", sample_us(step, drawn))
     return step
 
 
@@ -270,9 +286,10 @@ def floor_us(machine, model, rows, queries):
     else:
         read = used = inner + expert
     head = model["vocab"] * hidden
-    keys = rows * (CONTEXT if queries == 1 else 0) * 2 * model["kv"] * dim * layers
+    keys = rows * (CONTEXT if queries <= DECODE_QUERIES else 0) * 2 * model["kv"] * dim * layers
     nbytes = 2 * (read * layers + head + keys)
     flop = 2 * tokens * used * layers + 2 * rows * head
-    flop += 2 * queries * queries * model["heads"] * dim * layers if queries > 1 else 0
+    if queries > DECODE_QUERIES:
+        flop += 2 * queries * queries * model["heads"] * dim * layers
     return max(nbytes / (machine["memory"] * READ_SHARE),
                flop / (machine["flop"] * machine["clock"] * machine["sms"])) * 1e6

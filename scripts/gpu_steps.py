@@ -5,8 +5,9 @@ import re
 import gpu_model as model
 
 ROWS = (1, 8, 64, 256)
+DRAFTS = (1, 16)  # rows that verify 4 draft tokens each
 CHOSEN = re.compile(r"^(decode|prefill|hopper_prefill|skinny|tiled|expert_\w+|packed_\w+|sample|"
-                    r"route|norm|combine|rope_store)_kernel")
+                    r"route|norm|rope_store)_kernel")
 
 
 def stages(name):
@@ -30,6 +31,10 @@ def all_steps(found):
                 yield (machine_name, name, f"{rows} rows",
                        model.make_step(kernels, machine, shape, rows, 1),
                        model.floor_us(machine, shape, rows, 1))
+            for rows in DRAFTS:
+                yield (machine_name, name, f"{rows} x 5 tokens",
+                       model.make_step(kernels, machine, shape, rows, 5),
+                       model.floor_us(machine, shape, rows, 5))
             yield (machine_name, name, "prefill 8k",
                    model.make_step(kernels, machine, shape, 1, model.PREFILL),
                    model.floor_us(machine, shape, 1, model.PREFILL))
@@ -61,9 +66,9 @@ def kernel_table(gpu, rows, wavefronts):
 
 
 def step_table(found):
-    lines = ["## Steps", "", "A decode of so many rows over 1,024 tokens each, and the forward of "
-             "a prompt of 8,192, with top_p and", "top_k. `limit`: bytes over the read rate, or "
-             "flop over the rate of the tensor cores.", "",
+    lines = ["## Steps", "", "A decode of so many rows over 1,024 tokens each, one of rows with 4 "
+             "draft tokens, and the", "forward of a prompt of 8,192, with top_p and top_k. "
+             "`limit`: bytes over the read rate, or flop over the", "rate of the tensor cores.", "",
              "| machine | model | step | us | share of the limit | launches | a layer | "
              "longest kernels, share |", "|---|---|---|---|---|---|---|---|"]
     for machine, name, what, step, floor in all_steps(found):
