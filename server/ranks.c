@@ -6,9 +6,9 @@
  */
 #include "server/ranks.h"
 
-#include "engine/device/topology.h"
 #include "engine/engine.h"
 #include "engine/ranks/mpi/mpi_open.h"
+#include "engine/ranks/nodes.h"
 #include "engine/ranks/ranks.h"
 #include "engine/ranks/shared.h"
 #include "server/observe/log.h"
@@ -31,12 +31,20 @@ static const char OWN_RANK[] = "_INFERD_RANK"; /* of a process that rank 0 has s
 
 static pid_t children[RANKS_MAX]; /* 0 = not started by this process */
 
+/* Limits this process to the processors and the memory of its rank. */
+static void take_share(int32_t rank, int32_t size) {
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
+  nodes_prefer(nodes_share(NODES_ROOT, rank, size, &cpus));
+  (void)sched_setaffinity(0, sizeof cpus, &cpus);
+}
+
 /* Ranks that the launcher has bound to no processors share those of their host. */
 static void share_host(const comm_t *comm) {
   cpu_set_t all;
   if (sched_getaffinity(0, sizeof all, &all) != 0) return;
   if (CPU_COUNT(&all) == (int)sysconf(_SC_NPROCESSORS_ONLN))
-    topology_take_share(comm->rank % comm->local_size, comm->local_size);
+    take_share(comm->rank % comm->local_size, comm->local_size);
 }
 
 /* The started process, until it is another program. Only calls that are safe behind a fork. */
@@ -62,7 +70,7 @@ static int start_others(int32_t size, char *const *argv, comm_t **out, inferd_er
     if (code == 0) shared_expect(*out, rank, children[rank]);
   }
   if (fd >= 0) close(fd);
-  if (code == 0) topology_take_share(0, size);
+  if (code == 0) take_share(0, size);
   return code;
 }
 
@@ -70,7 +78,7 @@ static int join_started(const char *rank, comm_t **out, inferd_error_t *error) {
   int code = shared_join(RANKS_FD, atoi(rank), out, error);
   unsetenv(OWN_RANK);
   close(RANKS_FD);
-  if (code == 0) topology_take_share((*out)->rank, (*out)->size);
+  if (code == 0) take_share((*out)->rank, (*out)->size);
   return code;
 }
 
