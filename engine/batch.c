@@ -198,6 +198,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   batch->max_query_len = batch->max_seq_len = 0;
   for (int32_t r = 0; r < plan->num_entries; r++) {
     prefetch_entry(plan, r, GROUP_PLANNED);
+    prefetch_row(plan, r, true, __builtin_ctz((unsigned)batch->block_size));
     const plan_entry_t *entry = &plan->entries[r];
     const sequence_t *seq = entry->sequence;
     int32_t first = batch->num_tokens;

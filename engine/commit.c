@@ -472,6 +472,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     plan_entry_t *entry = &step->plan.entries[r];
     prefetch_entry(&step->plan, r, GROUP_COMMITTED);
+    prefetch_row(&step->plan, r, false, 0);
     rows.first = rows.last;
     while (rows.last < step->batch->num_selected && step->batch->selected_row[rows.last] == r) {
       rows.last++;

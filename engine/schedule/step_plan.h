@@ -121,15 +121,19 @@ static inline void prefetch_group(const sequence_t *seq, size_t num_bytes) {
   prefetch_bytes((const char *)seq - offsetof(group_t, sequence), num_bytes);
 }
 
-/* Before entry i of a plan is worked on: groups of later entries and, once these are there, the
- * places of their tokens. */
+/* Before entry i of a plan is worked on: the group of a later one. */
 static inline void prefetch_entry(const plan_t *plan, int32_t i, size_t num_bytes) {
   if (i + PREFETCH_FAR < plan->num_entries)
     prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, num_bytes);
+}
+
+/* The same of what a row of a later entry has at its position, 2^shift tokens in a place: its ids,
+ * or (blocks) its blocks. The group is there by now. */
+static inline void prefetch_row(const plan_t *plan, int32_t i, bool blocks, int32_t shift) {
   if (i + PREFETCH_NEAR >= plan->num_entries) return;
   const plan_entry_t *entry = &plan->entries[i + PREFETCH_NEAR];
-  const int32_t *tokens = entry->sequence->tokens;
-  if (tokens != NULL) __builtin_prefetch(&tokens[entry->num_computed]);
+  const int32_t *row = blocks ? entry->sequence->blocks : entry->sequence->tokens;
+  if (row != NULL) __builtin_prefetch(&row[(entry->num_computed + 1) >> shift]);
 }
 
 #endif
