@@ -8,6 +8,7 @@
 #include "engine/base/util.h"
 #include "engine/model/config/classifier.h"
 #include "engine/model/config/embedding.h"
+#include "engine/ranks/ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -250,6 +251,8 @@ size_t engine_plan_snapshots(engine_t *engine, size_t other_bytes, size_t free_b
   double most = left > 0 ? left / 4 / (double)ops->bytes(states, 1) : 0;
   int32_t count = most < options->max_num_seqs ? (int32_t)most : options->max_num_seqs;
   if (options->num_snapshots > 0) count = options->num_snapshots;
+  inferd_error_t failed; /* the next exchange of the ranks fails, too, and says so */
+  (void)ranks_least(options->comm, &count, &failed);
   if (count == 0 && options->enable_prefix_caching && options->log != NULL)
     options->log(options->context,
                  "prefix caching is off: there is no place for snapshots of states");

@@ -438,7 +438,9 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
     load_experts(load, model, layer, i);
   else if (!(bp->layer_flags[i] & LAYER_NO_MLP))
     load_mlp(load, layer, i);
-  const int32_t widths[2] = {layer->mlp_width, layer->mlp_width};
+  const int32_t *cuts = model->cuts.mlp, rank = bp->shard.rank;
+  const int32_t width = model->is_cut ? cuts[rank + 1] - cuts[rank] : layer->mlp_width;
+  const int32_t widths[2] = {width, width};
   layer->up_factors = column_factors(load, bp, bp->mixer.mlp_factors, widths, 2);
   if (bp->layer_scalars) load_beside(load, bp, layer, i);
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);

@@ -58,6 +58,10 @@ static inline int32_t mixer_inner(const mixer_config_t *mixer, int32_t hidden) {
 static inline int32_t mixer_channels(const mixer_config_t *mixer, int32_t hidden) {
   return mixer_inner(mixer, hidden) + 2 * mixer_keys(mixer);
 }
+/* Numbers of the convolution of a layer in a slot. */
+static inline int32_t mixer_conv_values(const mixer_config_t *mixer, int32_t hidden) {
+  return (mixer->taps - 1) * mixer_channels(mixer, hidden);
+}
 /* Columns of the projection. */
 static inline int32_t mixer_width(const mixer_config_t *mixer, int32_t hidden) {
   if (mixer->kind == MIXER_CONV) return 3 * hidden;

@@ -46,11 +46,6 @@ static bool experts_normed(const blueprint_t *bp) {
   return bp->num_experts > 0 && bp->block == BLOCK_SANDWICH;
 }
 
-/* Numbers of a layer's convolution in a slot. */
-static int32_t conv_values(const mixer_config_t *mixer, int32_t hidden) {
-  return (mixer->taps - 1) * mixer_channels(mixer, hidden);
-}
-
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   int32_t width = MAX(bp->hidden_size, bp->embed_size);
   width = MAX(width, qkv_width(bp));
@@ -65,7 +60,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim);
   limits->experts_max = bp->num_experts;
   limits->conv_values_max =
-      bp->mixer.kind == MIXER_NONE ? 0 : conv_values(&bp->mixer, bp->hidden_size);
+      bp->mixer.kind == MIXER_NONE ? 0 : mixer_conv_values(&bp->mixer, bp->hidden_size);
   limits->experts_top_max = bp->experts_top;
   limits->expert_width_max = bp->expert_size;
 }
@@ -119,24 +114,6 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
   if (bp->encoder.bidirectional)
     made.num_layers = 1; /* K and V live as long as a layer: each writes anew */
   return made;
-}
-
-bool model_states_run(const ops_t *ops, const blueprint_t *bp) {
-  const mixer_config_t *mixer = &bp->mixer;
-  return mixer->kind == MIXER_NONE ||
-         (ops->state != NULL && mixer->key_dim <= ops->state->key_dim_max);
-}
-
-state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
-  const mixer_config_t *mixer = &bp->mixer;
-  if (mixer->kind == MIXER_NONE || !model_states_run(ops, bp)) return (state_desc_t){0};
-  state_desc_t desc = {.num_slots = num_slots};
-  for (int32_t i = 0; i < bp->num_layers; i++)
-    desc.num_layers += (bp->layer_flags[i] & LAYER_MIXER) != 0;
-  desc.values = conv_values(mixer, bp->hidden_size);
-  if (mixer->num_heads > 0)
-    desc.values += ops->state->values(mixer->num_heads, mixer->key_dim, mixer->value_dim);
-  return desc;
 }
 
 /* The buffers of latent attention. */
@@ -281,20 +258,12 @@ static void adapt(model_t *model, const layer_t *layer, int first, int last, act
   }
 }
 
-/* out[rows, h] = a linear layer with the adapters of the tokens, of which each rank computes some
- * columns, or a part of the sums. */
-static void cut_linear(model_t *model, const layer_t *layer, int target, act_t *out,
-                       const act_t *in, const act_t *residual, int32_t rows) {
+/* out[rows, h] = a linear layer of rows that every rank has, of which each computes some columns.
+ */
+static void whole_linear(model_t *model, act_t *out, const act_t *in, const weight_t *weight,
+                         const vector_t *bias, const act_t *residual, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  const weight_t *weight = target == LORA_O ? layer->o : layer->down;
-  const vector_t *bias = target == LORA_O ? layer->o_bias : layer->down_bias;
-  if (adds_up(model)) {
-    ops->linear(device, model->own, in, weight, bias_once(model, bias), NULL, rows);
-    adapt(model, layer, target, target, model->own, in);
-    add_up(model, out, residual, rows);
-    return;
-  }
   if (model->is_cut && residual != NULL && ops->ranks->take != NULL) {
     ops->ranks->take(device, model->own, residual, model->cuts.hidden, rows);
     ops->linear(device, model->own, in, weight, bias, model->own, rows);
@@ -305,6 +274,24 @@ static void cut_linear(model_t *model, const layer_t *layer, int target, act_t *
   } else {
     ops->linear(device, out, in, weight, bias, residual, rows);
   }
+}
+
+/* out[rows, h] = a linear layer with the adapters of the tokens, of which each rank computes some
+ * columns, or a part of the sums. */
+static void cut_linear(model_t *model, const layer_t *layer, int target, act_t *out,
+                       const act_t *in, const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const weight_t *weight = target == LORA_O ? layer->o : layer->down;
+  const vector_t *bias = target == LORA_O ? layer->o_bias : layer->down_bias;
+  const bool has_all = target == LORA_O && layer->latent.q != NULL; /* of what it reads */
+  if (adds_up(model) && !has_all) {
+    ops->linear(device, model->own, in, weight, bias_once(model, bias), NULL, rows);
+    adapt(model, layer, target, target, model->own, in);
+    add_up(model, out, residual, rows);
+    return;
+  }
+  whole_linear(model, out, in, weight, bias, residual, rows);
   adapt(model, layer, target, target, out, in);
 }
 
@@ -413,7 +400,10 @@ static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const 
   const mixer_t *mixer = &layer->mixer;
   const fused_linear_t project = {
       .norm = in->norm, .normed = in->normed, .weight = mixer->in, .bias = mixer->in_bias};
-  fused_linear(model, layer, 0, -1, model->mix_in, in->rows, &project, rows);
+  act_t *projected = model->is_cut ? model->own : model->mix_in;
+  fused_linear(model, layer, 0, -1, projected, in->rows, &project, rows);
+  if (model->is_cut)
+    ops->ranks->gather(device, model->mix_in, model->own, NULL, model->cuts.mixer, rows);
   multiply(model, model->mix_in, mixer->in_factors, mixer->recurrence.width, rows);
   if (mixer->recurrence.num_heads == 0) {
     ops->state->conv(device, model->mix_out, model->mix_in, &mixer->conv);
@@ -424,7 +414,7 @@ static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const 
     ops->state->gate(device, model->mix_out, model->mix_out, model->mix_in, &mixer->gating, rows);
   }
   multiply(model, model->mix_out, mixer->out_factors, mixer->gating.width, rows);
-  ops->linear(device, out, model->mix_out, mixer->out, mixer->out_bias, residual, rows);
+  whole_linear(model, out, model->mix_out, mixer->out, mixer->out_bias, residual, rows);
 }
 
 /* out[T, h] = residual[T, h] + what the layer takes from other tokens. Of Falcon-H1 that is both
@@ -457,8 +447,8 @@ static void widen(model_t *model, const layer_t *layer, const block_input_t *in,
         .norm = in->norm, .normed = in->normed, .weight = layer->up, .bias = layer->up_bias};
     fused_linear(model, layer, 0, -1, model->up, in->rows, &plain, rows);
     multiply(model, model->up, layer->up_factors, 2 * (int64_t)width, rows);
-    model->ops->activation(model->device, model->act, model->up, model->blueprint.activation, width,
-                           rows);
+    model->ops->activation(model->device, out, model->up, model->blueprint.activation, width, rows);
+    if (gathers) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
     return;
   }
   const fused_linear_t up = {.norm = in->norm,

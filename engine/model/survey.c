@@ -153,3 +153,21 @@ int model_check_device(const ops_t *ops, const blueprint_t *blueprint, int32_t d
   int code = check_dtype(blueprint, dtype, error);
   return code == 0 ? check_back_end(ops, blueprint, error) : code;
 }
+
+bool model_states_run(const ops_t *ops, const blueprint_t *bp) {
+  const mixer_config_t *mixer = &bp->mixer;
+  return mixer->kind == MIXER_NONE ||
+         (ops->state != NULL && mixer->key_dim <= ops->state->key_dim_max);
+}
+
+state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
+  const mixer_config_t *mixer = &bp->mixer;
+  if (mixer->kind == MIXER_NONE || !model_states_run(ops, bp)) return (state_desc_t){0};
+  state_desc_t desc = {.num_slots = num_slots};
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    desc.num_layers += (bp->layer_flags[i] & LAYER_MIXER) != 0;
+  desc.values = mixer_conv_values(mixer, bp->hidden_size);
+  if (mixer->num_heads > 0)
+    desc.values += ops->state->values(mixer->num_heads, mixer->key_dim, mixer->value_dim);
+  return desc;
+}

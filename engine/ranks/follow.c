@@ -63,12 +63,19 @@ int engine_check_ranks(const engine_t *engine, inferd_error_t *error) {
   const bool staged = bp->shard.num_stages > 1;
   if (shard_is_whole(bp) && !staged) return 0;
   if (staged && engine->embeds) return refuse(engine, "task", "vectors", error);
-  if (options->draft_model_dir != NULL)
+  if (staged && options->draft_model_dir != NULL)
     return refuse(engine, "speculative_model", "draft models", error);
   if (options->swap_space_bytes > 0) return refuse(engine, "swap_space", "swapped requests", error);
   if (options->prefix_cache_bytes > 0 || options->prefix_cache_file != NULL)
     return refuse(engine, "prefix_cache_file", "floors of the prefix cache", error);
   return staged ? stages_check(engine->ops, bp, error) : shard_check(engine->ops, bp, error);
+}
+
+/* As batch_new has room for. */
+static int32_t saves_max(const engine_t *engine) {
+  const engine_options_t *o = &engine->options;
+  if (engine->blueprint.mixer.kind == MIXER_NONE) return 0;
+  return o->max_num_batched_tokens + o->max_num_seqs * SNAPSHOTS_OF_ENTRY;
 }
 
 int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_model_len,
@@ -86,6 +93,7 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
                  .reqs_max = engine->options.max_num_seqs,
                  .num_groups = 1 + engine->blueprint.window_groups,
                  .block_size = kv->block_size,
+                 .state_saves_max = saves_max(engine),
                  .block_table_stride = scheduler != NULL ? scheduler->table_stride : 0}};
   if (comm == NULL) return 0;
   snprintf(view.backend, sizeof view.backend, "%s", engine->ops->name);

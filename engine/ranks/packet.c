@@ -19,7 +19,7 @@ typedef struct packet_head {
   int32_t magic, kind;
   uint64_t bytes; /* of the whole packet */
   int32_t num_tokens, num_reqs, max_query_len, max_seq_len, num_groups, num_selected, num_copies;
-  int32_t num_adapted, reports_many;
+  int32_t num_adapted, reports_many, num_state_copies, num_state_saves;
   int32_t table_width; /* block numbers of a row and group */
 } packet_head_t;
 
@@ -55,8 +55,11 @@ static void pass_arrays(packet_place_t *cursor, batch_t *batch, int32_t table_wi
   pass_numbers(cursor, batch->query_start_loc, reqs + 1);
   pass_numbers(cursor, batch->num_computed_tokens, reqs);
   pass_numbers(cursor, batch->seq_lens, reqs);
+  pass_numbers(cursor, batch->state_slots, reqs);
   pass_numbers(cursor, batch->selected_token_indices, batch->num_selected);
   pass(cursor, batch->copies, (size_t)batch->num_copies * sizeof *batch->copies);
+  pass(cursor, batch->state_copies, (size_t)batch->num_state_copies * sizeof *batch->state_copies);
+  pass(cursor, batch->state_saves, (size_t)batch->num_state_saves * sizeof *batch->state_saves);
   for (int32_t r = 0; r < reqs; r++)
     for (int32_t g = 0; g < batch->num_groups; g++)
       pass_numbers(cursor,
@@ -64,25 +67,37 @@ static void pass_arrays(packet_place_t *cursor, batch_t *batch, int32_t table_wi
                    table_width);
 }
 
-/* `per_token`: numbers of a token, without slots. */
-static size_t arrays_bytes(int64_t tokens, int64_t per_token, int64_t reqs, int64_t groups,
-                           int64_t selected, int64_t copies, int64_t table_width) {
+static size_t batch_bytes(const packet_head_t *head) {
+  const int64_t tokens = head->num_tokens, reqs = head->num_reqs, groups = head->num_groups;
+  const int64_t per_token = head->num_adapted > 0 ? 5 : 4; /* without slots */
   const int64_t numbers =
-      per_token * tokens + 3 * reqs + 1 + selected + reqs * groups * table_width;
-  return (size_t)(groups * tokens * 8 + copies * (int64_t)sizeof(block_copy_t) + 4 * numbers);
+      per_token * tokens + 4 * reqs + 1 + head->num_selected + reqs * groups * head->table_width;
+  return (size_t)(groups * tokens * 8 + 4 * numbers) +
+         (size_t)head->num_copies * sizeof(block_copy_t) +
+         (size_t)head->num_state_copies * sizeof(state_copy_t) +
+         (size_t)head->num_state_saves * sizeof(state_save_t);
 }
 
-static size_t batch_bytes(const packet_head_t *head) {
-  return arrays_bytes(head->num_tokens, head->num_adapted > 0 ? 5 : 4, head->num_reqs,
-                      head->num_groups, head->num_selected, head->num_copies, head->table_width);
+/* Of the largest batch, as batch_new has room for it. */
+static packet_head_t largest(const packet_limits_t *limits) {
+  const int32_t tokens = limits->tokens_max, reqs = limits->reqs_max;
+  return (packet_head_t){.num_tokens = tokens,
+                         .num_reqs = reqs,
+                         .num_groups = limits->num_groups,
+                         .num_selected = tokens + reqs,
+                         .num_copies = limits->num_groups * reqs,
+                         .num_adapted = tokens,
+                         .num_state_copies = reqs,
+                         .num_state_saves = limits->state_saves_max,
+                         .table_width = limits->block_table_stride};
 }
 
 int packets_new(comm_t *comm, const packet_limits_t *limits, packets_t *out,
                 inferd_error_t *error) {
-  const int64_t tokens = limits->tokens_max, reqs = limits->reqs_max, groups = limits->num_groups;
+  const packet_head_t most = largest(limits);
+  const int64_t reqs = limits->reqs_max, groups = limits->num_groups;
   *out = (packets_t){.comm = comm, .limits = *limits};
-  out->capacity = sizeof(packet_head_t) + arrays_bytes(tokens, 5, reqs, groups, tokens + reqs,
-                                                       groups * reqs, limits->block_table_stride);
+  out->capacity = sizeof most + batch_bytes(&most);
   out->capacity = MAX(out->capacity, (size_t)FIRST_BYTES);
   out->bytes = calloc(out->capacity, 1);
   int code = out->bytes == NULL;
@@ -115,7 +130,6 @@ static int32_t table_width(const batch_t *batch) {
 int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
   packet_head_t head = {.magic = PACKET_MAGIC, .kind = (int32_t)kind, .bytes = sizeof head};
   if (batch != NULL) {
-    CHECK_EQ(batch->num_state_copies + batch->num_state_saves, 0);
     head.num_tokens = batch->num_tokens;
     head.num_reqs = batch->num_reqs;
     head.max_query_len = batch->max_query_len;
@@ -125,6 +139,8 @@ int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
     head.num_copies = batch->num_copies;
     head.num_adapted = batch->num_adapted;
     head.reports_many = batch->reports_many;
+    head.num_state_copies = batch->num_state_copies;
+    head.num_state_saves = batch->num_state_saves;
     head.table_width = table_width(batch);
     head.bytes += batch_bytes(&head);
     CHECK_LE(head.bytes, packets->capacity);
@@ -137,16 +153,21 @@ int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
   return comm_broadcast(packets->comm, packets->bytes + FIRST_BYTES, head.bytes - FIRST_BYTES, 0);
 }
 
+static bool is_count(int32_t count, int32_t most) {
+  return count >= 0 && count <= most;
+}
+
 /* False for a packet that no rank 0 of this program sends. */
 static bool fits(const packets_t *packets, const packet_head_t *head) {
-  const packet_limits_t *limits = &packets->limits;
+  const packet_head_t most = largest(&packets->limits);
   return head->magic == PACKET_MAGIC && head->bytes >= sizeof *head &&
-         head->bytes <= packets->capacity && head->num_tokens >= 0 &&
-         head->num_tokens <= limits->tokens_max && head->num_reqs >= 0 &&
-         head->num_reqs <= limits->reqs_max && head->num_groups <= limits->num_groups &&
-         head->num_selected >= 0 && head->num_selected <= limits->tokens_max + limits->reqs_max &&
-         head->num_copies >= 0 && head->num_copies <= limits->num_groups * limits->reqs_max &&
-         head->table_width >= 0 && head->table_width <= limits->block_table_stride &&
+         head->bytes <= packets->capacity && is_count(head->num_tokens, most.num_tokens) &&
+         is_count(head->num_reqs, most.num_reqs) && is_count(head->num_groups, most.num_groups) &&
+         is_count(head->num_selected, most.num_selected) &&
+         is_count(head->num_copies, most.num_copies) &&
+         is_count(head->num_state_copies, most.num_state_copies) &&
+         is_count(head->num_state_saves, most.num_state_saves) &&
+         is_count(head->table_width, most.table_width) &&
          (head->kind != PACKET_STEP || head->bytes == sizeof *head + batch_bytes(head));
 }
 
@@ -174,6 +195,8 @@ int packets_receive(packets_t *packets, packet_kind_t *kind) {
   batch->num_copies = head.num_copies;
   batch->num_adapted = head.num_adapted;
   batch->reports_many = head.reports_many != 0;
+  batch->num_state_copies = head.num_state_copies;
+  batch->num_state_saves = head.num_state_saves;
   packet_place_t cursor = {packets->bytes + sizeof head, false};
   pass_arrays(&cursor, batch, head.table_width);
   return 0;

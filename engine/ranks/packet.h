@@ -18,6 +18,7 @@ typedef enum packet_kind {
 /* Sizes of the largest batch; equal on all ranks. */
 typedef struct packet_limits {
   int32_t tokens_max, reqs_max, block_table_stride, num_groups, block_size;
+  int32_t state_saves_max; /* 0 = no layer has a state */
 } packet_limits_t;
 
 typedef struct packets {
@@ -36,7 +37,7 @@ void packets_free(packets_t *packets);
 /* Rank 0. `batch` is that of a step, else NULL. What fails is in comm->error, too. */
 int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch);
 /* The others: waits for the next packet. With a step packets->batch is filled: all that a forward
- * reads, without states, and what is drawn. */
+ * reads, without what is drawn. */
 int packets_receive(packets_t *packets, packet_kind_t *kind);
 
 #endif

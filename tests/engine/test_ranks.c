@@ -82,6 +82,33 @@ Test(ranks, mixtures_of_experts, .timeout = 600) {
   check("mixture-granitemoe", 4, false);
 }
 
+/* Prompts that share a beginning, so that states are stored and restored. */
+static void shared_jobs(client_t *c) {
+  make_jobs(c);
+  for (int i = 0; i < c->count; i++)
+    for (int k = 0; k < c->jobs[i].request.num_prompt_tokens; k++) c->jobs[i].prompt[k] = k % VOCAB;
+}
+
+Test(ranks, layers_with_a_state, .timeout = 600) {
+  static const char *const models[] = {"state-lfm2", "state-qwen3-next", "state-granite-hybrid",
+                                       "state-falcon-h1"};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    check(models[i], 3, false);
+    engine_options_t o = crew_options(models[i], false);
+    o.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 2, .longest = true};
+    o.num_snapshots = 4, o.num_threads = 1;
+    client_t *alone = client_run_all(&o, shared_jobs),
+             *many = crew_run(o, 2, shared_jobs, "snapshots");
+    client_expect_same(alone, many, models[i]);
+    client_free(alone);
+    client_free(many);
+  }
+}
+
+Test(ranks, latent_attention, .timeout = 600) {
+  check("latent-deepseek-v3", 4, false);
+}
+
 Test(ranks, quantised_weights, .timeout = 600) {
   check("gguf-qwen3", 2, true);
   check("gguf-qwen2-yarn", 2, true);
@@ -98,6 +125,9 @@ Test(ranks, options_of_one_rank, .timeout = 300) {
   engine_options_t o = crew_options("qwen3-g8-bf16", false);
   o.draft = (draft_options_t){.tokens_max = 5, .match_min = 1, .match_max = 3, .longest = true};
   check_options(o, "drafts", 2, 3);
+  o = crew_options("qwen3-g8-bf16", false);
+  o.draft_model_dir = o.model_dir, o.draft.tokens_max = 3;
+  check_options(o, "a draft model", 2, 3);
   o = crew_options("qwen3-g8-bf16", false);
   o.num_blocks = 24, o.max_model_len = 128;
   check_options(o, "few blocks", 2, 3);
@@ -193,15 +223,10 @@ static void expect_refusal(engine_options_t options, const char *what) {
 }
 
 Test(ranks, what_runs_on_one_rank_only_is_refused_by_name, .timeout = 60) {
-  expect_refusal(crew_options("state-lfm2", false), "layers with a state");
-  expect_refusal(crew_options("latent-deepseek-v3", false), "latent attention");
   expect_refusal(crew_options("gemma4-e", false), "layers of two kinds");
   expect_refusal(crew_options("olmo2", false), "norms over all heads together");
   expect_refusal(crew_options("gguf-llama-iq", true), "several quantised formats");
   engine_options_t o = crew_options("llama-f16", false);
-  o.draft_model_dir = o.model_dir, o.draft.tokens_max = 3;
-  expect_refusal(o, "draft models");
-  o = crew_options("llama-f16", false);
   o.swap_space_bytes = 1 << 20;
   expect_refusal(o, "swapped requests");
   o = crew_options("llama-f16", false);

@@ -72,6 +72,10 @@ sim_host_t *device_host(device_t *d) {
   return d ? &d->host : &device->host;
 }
 
+bool device_follows(const device_t *d) {
+  return d->follows;
+}
+
 uint64_t device_reads(void) {
   return reads;
 }
@@ -348,6 +352,22 @@ static void sim_begin(device_t *d, const batch_t *b) {
   }
 }
 
+/* Slots, copies and snapshots of a follower are those of rank 0, whose states are checked. */
+static void check_states(const device_t *d, const batch_t *b) {
+  const batch_t *first = device->batch;
+  const size_t rows = (size_t)b->num_reqs * sizeof *b->state_slots;
+  REQUIRE(memcmp(b->state_slots, first->state_slots, rows) == 0, "rank %d uses other states",
+          d->comm->rank);
+  REQUIRE(b->num_state_copies == first->num_state_copies &&
+              memcmp(b->state_copies, first->state_copies,
+                     (size_t)b->num_state_copies * sizeof *b->state_copies) == 0,
+          "rank %d copies other states", d->comm->rank);
+  REQUIRE(b->num_state_saves == first->num_state_saves &&
+              memcmp(b->state_saves, first->state_saves,
+                     (size_t)b->num_state_saves * sizeof *b->state_saves) == 0,
+          "rank %d saves other states", d->comm->rank);
+}
+
 /* A follower does with its own store what rank 0 has done in this step, which waits for it, unless
  * it is lost. */
 static void run_follower(device_t *d, const batch_t *b) {
@@ -360,6 +380,7 @@ static void run_follower(device_t *d, const batch_t *b) {
           (unsigned long long)device->launched, f->num_rows, f->num_tokens);
   for (int32_t r = 0; r < b->num_reqs; r++) store_row(d, b, r, f->rows[r]);
   check_adapters(b);
+  if (scenario_has(sim.scenario, SIM_STATES)) check_states(d, b);
   for (int32_t r = 0; r < b->num_reqs; r++) {
     const plan_entry_t *entry = &plan->entries[r];
     read_row(d, b, r, entry->sequence, b->seq_lens[r] - entry->num_drafts);

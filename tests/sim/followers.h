@@ -24,5 +24,7 @@ void followers_check(void);          /* after every iteration of rank 0 */
 bool followers_end(void);
 /* Of a device at the end of a step: the device of this rank is to break now. */
 bool followers_breaks(const comm_t *comm);
+/* device.c: true of a device of another rank than 0 */
+bool device_follows(const device_t *device);
 
 #endif

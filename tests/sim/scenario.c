@@ -83,7 +83,7 @@ static void draw_features(scenario_t *c) {
   for (size_t i = 0; scenario_has(c, SIM_WINDOWS) && i < sizeof no_windows / sizeof *no_windows;
        i++)
     c->features &= ~(UINT64_C(1) << no_windows[i]);
-  static const int no_ranks[] = {SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR, SIM_STATES, SIM_MTP};
+  static const int no_ranks[] = {SIM_SWAP, SIM_FLOOR, SIM_MTP};
   for (size_t i = 0; scenario_has(c, SIM_RANKS) && i < sizeof no_ranks / sizeof *no_ranks; i++)
     c->features &= ~(UINT64_C(1) << no_ranks[i]);
   if (!scenario_has(c, SIM_CACHING)) c->features &= ~(UINT64_C(1) << SIM_FLOOR);
@@ -302,7 +302,7 @@ uint64_t scenario_longest_step_ns(const scenario_t *c) {
 
 /* Two to four ranks. A fault strikes while they start, or anywhere in some hundreds of steps. */
 static void draw_ranks(scenario_t *c) {
-  enum { CALLS_AT_START = 2 };
+  enum { CALLS_AT_START = 3 };
   source_t s = source_of(c->seed, STREAM_ENGINE, 15);
   const int32_t kind = between(&s, RANK_DIES, RANK_BREAKS), wide = 1 << between(&s, 0, 13);
   const uint64_t limit_ms = (uint64_t)between(&s, 100, chance(&s, 50) ? 600 : 4000);

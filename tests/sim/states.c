@@ -7,6 +7,8 @@
  */
 #include "tests/sim/states.h"
 
+#include "tests/sim/followers.h"
+
 #include <stdlib.h>
 
 enum { SAVES_MAX = 256 }; /* states that a step writes */
@@ -24,7 +26,7 @@ static size_t sim_bytes(const state_desc_t *desc, int32_t count) {
 }
 
 static int sim_make(device_t *d, const state_desc_t *desc, inferd_error_t *error) {
-  (void)d;
+  if (device_follows(d)) return 0; /* what it would do is compared with rank 0 */
   num_slots = desc->num_slots;
   slots = calloc((size_t)num_slots, sizeof *slots);
   return slots ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for simulated states");

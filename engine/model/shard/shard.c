@@ -69,6 +69,8 @@ void shard_cut(const blueprint_t *bp, shard_cuts_t *out) {
   cut(bp->intermediate_size, size, block, least, out->mlp);
   cut(bp->shared_size, size, block, least, out->shared);
   cut(bp->vocab_size, size, 1, 1, out->vocab);
+  const bool has_mixer = bp->mixer.kind != MIXER_NONE;
+  cut(has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0, size, 1, least, out->mixer);
   for (int32_t r = 0; r < size; r++) {
     out->heads[r] = first_head(bp, r) * bp->head_dim;
     out->experts[r] = (int32_t)((int64_t)bp->num_experts * r / size);
@@ -81,7 +83,8 @@ int32_t shard_own_width(const blueprint_t *bp, const shard_cuts_t *cuts) {
   const int32_t rank = bp->shard.rank;
   int32_t width = cuts->hidden[rank + 1] - cuts->hidden[rank];
   if (shard_is_whole(bp)) return 0;
-  if (bp->shard.sums) return bp->hidden_size;
+  width = MAX(width, cuts->mixer[rank + 1] - cuts->mixer[rank]);
+  if (bp->shard.sums) return MAX(width, bp->hidden_size);
   width = MAX(width, cuts->mlp[rank + 1] - cuts->mlp[rank]);
   width = MAX(width, cuts->shared[rank + 1] - cuts->shared[rank]);
   return MAX(width, cuts->heads[rank + 1] - cuts->heads[rank]);
@@ -143,11 +146,13 @@ int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) 
                      "tensor_parallel_size is %d; %s runs a model on one rank only: use 1, or "
                      "--device cpu",
                      size, ops->name);
-  if (bp->mixer.kind != MIXER_NONE) return refuse(bp, "layers with a state", error);
-  if (bp->kv_rank > 0) return refuse(bp, "layers of latent attention", error);
+  if (ops->separate_memory && bp->mixer.kind != MIXER_NONE)
+    return refuse(bp, "layers with a state", error);
+  if (ops->separate_memory && bp->kv_rank > 0)
+    return refuse(bp, "layers of latent attention", error);
   if (bp->full_head_dim > 0 || bp->layer_scalars) return refuse(bp, "layers of two kinds", error);
   if (bp->qk_norm_whole) return refuse(bp, "norms over all heads together", error);
-  if (size > ranks_most(bp)) {
+  if (bp->kv_rank == 0 && size > ranks_most(bp)) {
     const int32_t most = ranks_most(bp);
     return error_set(error, ERR_CONFIGURATION, "tensor_parallel_size",
                      "tensor_parallel_size is %d; the model has %d query and %d KV heads, so it "
@@ -173,11 +178,12 @@ static void add_piece(shard_rows_t *rows, int64_t first, int64_t count) {
   rows->count[rows->num_pieces++] = count;
 }
 
-/* Of a matrix that reads what the ranks have in parts: its rows, or the columns of that part. */
+/* Of a matrix that reads what the ranks have in parts: its rows, or the columns of that part. Its
+ * rows alone where `in_cuts` is NULL: each rank has all that it reads. */
 static void add_reader(const blueprint_t *bp, const int32_t *out_cuts, const int32_t *in_cuts,
                        shard_rows_t *rows) {
   const int32_t rank = bp->shard.rank;
-  if (!bp->shard.sums) {
+  if (!bp->shard.sums || in_cuts == NULL) {
     add_piece(rows, out_cuts[rank], out_cuts[rank + 1] - out_cuts[rank]);
     return;
   }
@@ -222,9 +228,13 @@ shard_rows_t shard_rows_of(const blueprint_t *bp, tensor_role_t role, int64_t al
   case ROLE_EMBED:
   case ROLE_HEAD: add_columns(bp, cuts.vocab, 0, &rows); break;
   case ROLE_Q:
-  case ROLE_QKV: add_heads(bp, &rows); break;
+  case ROLE_QKV:
+    if (bp->kv_rank == 0) add_heads(bp, &rows);
+    break;
   case ROLE_ATTN_GATE: add_columns(bp, cuts.heads, 0, &rows); break;
-  case ROLE_O: add_reader(bp, cuts.hidden, cuts.heads, &rows); break;
+  case ROLE_O: add_reader(bp, cuts.hidden, bp->kv_rank > 0 ? NULL : cuts.heads, &rows); break;
+  case ROLE_MIX_IN: add_columns(bp, cuts.mixer, 0, &rows); break;
+  case ROLE_MIX_OUT: add_reader(bp, cuts.hidden, NULL, &rows); break;
   case ROLE_DOWN: add_reader(bp, cuts.hidden, cuts.mlp, &rows); break;
   case ROLE_SHARED_DOWN: add_reader(bp, cuts.hidden, cuts.shared, &rows); break;
   case ROLE_GATE: add_columns(bp, cuts.mlp, all, &rows); break;

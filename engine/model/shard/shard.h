@@ -4,8 +4,10 @@
  * Exact: every linear layer is cut by its rows, so a rank computes whole sums: their bits are those
  * of one rank. Fast (model_part_t.sums): what reads the output of attention or the inner values of
  * an MLP is cut by its columns, and the ranks add up their sums. Attention is cut by heads, a
- * mixture by experts, embedding and head by the vocabulary. Norms, routers and what is small stand
- * in every rank. All follows from the blueprint, whose `shard` says which part; engine thread.
+ * mixture by experts, embedding and head by the vocabulary. Of a layer with a state both
+ * projections are cut by rows, of latent attention the one behind it, always. Norms, routers and
+ * what is small stand in every rank, and so do states and the cache of latent attention. All
+ * follows from the blueprint, whose `shard` says which part; engine thread.
  */
 #ifndef INFERD_ENGINE_MODEL_SHARD_SHARD_H
 #define INFERD_ENGINE_MODEL_SHARD_SHARD_H
@@ -18,6 +20,7 @@ typedef struct shard_cuts {
   int32_t hidden[RANKS_MAX + 1], mlp[RANKS_MAX + 1], shared[RANKS_MAX + 1];
   int32_t heads[RANKS_MAX + 1]; /* columns of the output of attention */
   int32_t vocab[RANKS_MAX + 1], experts[RANKS_MAX + 1];
+  int32_t mixer[RANKS_MAX + 1]; /* columns of the projection of a layer with a state */
 } shard_cuts_t;
 
 /* The rows of a matrix or vector that this rank has, as it uses them, one piece behind another; or

@@ -55,7 +55,7 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
                "drafts    %s verifies them in other sums than it decodes, so last bits may differ; "
                "with --batch-invariant no token does",
                engine->ops->name);
-  if (dir == NULL) return 0;
+  if (dir == NULL || engine->blueprint.shard.rank > 0) return 0; /* rank 0 drafts alone */
   if (engine->ops->pipeline_depth > 1) {
     return error_set(
         error, ERR_CONFIGURATION, "speculative_model",
