@@ -21,7 +21,7 @@ typedef enum bundle_state { BUNDLE_WAITS, BUNDLE_BEGUN, BUNDLE_DROPPED } bundle_
 /* A slot: a request from engine_submit to EVENT_DONE. */
 typedef struct share_place {
   int32_t bundle;
-  int32_t next; /* next slot of the bundle */
+  int32_t before, next; /* slots of the bundle that were not given back yet */
   int32_t num_tokens;
   bool waits;
 } share_place_t;
@@ -29,8 +29,7 @@ typedef struct share_place {
 typedef struct share_bundle {
   atomic_int state; /* bundle_state_t */
   int32_t client;
-  int32_t first;          /* slot */
-  int32_t num_given;      /* slots that were not given back yet */
+  int32_t first;          /* slot that was not given back yet; NONE = the bundle is free */
   int64_t size[MEASURES]; /* of its requests that wait */
   uint64_t number;        /* in order of arrival */
   bool listed;            /* in the list of its client */
@@ -243,7 +242,6 @@ void share_add(share_t *share, uint64_t name, const int32_t *slots, const int32_
   share->free_bundle = bundle->older;
   *bundle = (share_bundle_t){.client = at,
                              .first = slots[0],
-                             .num_given = count,
                              .number = share->next_number++,
                              .listed = true,
                              .newer = NONE,
@@ -252,6 +250,7 @@ void share_add(share_t *share, uint64_t name, const int32_t *slots, const int32_
   client->newest = index;
   for (int32_t i = 0; i < count; i++) {
     share->places[slots[i]] = (share_place_t){.bundle = index,
+                                              .before = i > 0 ? slots[i - 1] : NONE,
                                               .next = i + 1 < count ? slots[i + 1] : NONE,
                                               .num_tokens = tokens[i],
                                               .waits = true};
@@ -271,7 +270,9 @@ void share_give_back(share_t *share, int32_t slot) {
   share_place_t *place = &share->places[slot];
   if (place->bundle == NONE) return;
   share_bundle_t *bundle = &share->bundles[place->bundle];
-  if (--bundle->num_given == 0) {
+  *(place->before != NONE ? &share->places[place->before].next : &bundle->first) = place->next;
+  if (place->next != NONE) share->places[place->next].before = place->before;
+  if (bundle->first == NONE) {
     bundle->older = share->free_bundle;
     share->free_bundle = place->bundle;
   }

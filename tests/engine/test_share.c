@@ -157,6 +157,22 @@ Test(share, a_bundle_that_begins_in_this_moment_is_not_dropped) {
   share_free(share);
 }
 
+/* A prompt of a bundle ends before any has begun, and another request gets its slot. */
+Test(share, a_slot_that_was_given_back_is_no_longer_of_its_bundle) {
+  for (int32_t gone = 0; gone < 3; gone++) {
+    begin(4, 1000);
+    int32_t many = submit(1, 3, 10);
+    end(many + gone);
+    ASSERT_EQ(submit(2, 1, 10), many + gone);
+    submit(3, 1, 10);
+    ASSERT_GE(submit(4, 1, 10), 0); /* client 1 has most: its other two make room */
+    ASSERT_EQ_FOR(num_dropped, 2, "prompt %d had ended", (int)gone);
+    for (int i = 0; i < 2; i++) ASSERT_NE_FOR(dropped[i], many + gone, "of client 2");
+    ASSERT_EQ(share_count(share).num_requests, 3);
+    share_free(share);
+  }
+}
+
 /* ---- against a slow model of the rule ---- */
 
 typedef struct model {
