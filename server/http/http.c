@@ -202,10 +202,7 @@ int http_start(server_t *server, http_t **out, inferd_error_t *error) {
   http->server = server;
   http->loop = server->loop;
   http->watch_epoll = -1;
-  int64_t wanted = config->max_connections;
-  if (wanted == 0) wanted = config->max_num_seqs + config->max_queue_requests + 256;
-  if (config->max_connections == 0 && wanted < 4096) wanted = 4096;
-  http->connections_max = (int32_t)wanted;
+  http->connections_max = limit_connections(config);
   http->limit = limit_new(http->connections_max, (int32_t)config->max_connections_per_ip);
   MHD_set_panic_func(on_mhd_panic, NULL);
   start_handles(http);

@@ -14,6 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sequences where max_num_seqs is auto, of any back end; connections that run and wait nothing. */
+enum { SEQS_AUTO = 256, CONNECTIONS_BESIDE = 256, CONNECTIONS_LEAST = 4096 };
+
+int32_t limit_connections(const config_t *config) {
+  const int64_t seqs = config->max_num_seqs > 0 ? config->max_num_seqs : SEQS_AUTO;
+  const int64_t all =
+      seqs * config->data_parallel_size + config->max_queue_requests + CONNECTIONS_BESIDE;
+  if (config->max_connections > 0) return (int32_t)config->max_connections;
+  return (int32_t)(all > CONNECTIONS_LEAST ? all : CONNECTIONS_LEAST);
+}
+
 typedef struct limit_slot {
   uint8_t bytes[16];
   int32_t count; /* 0 = free */

@@ -3,6 +3,8 @@
 #ifndef INFERD_SERVER_HTTP_LIMIT_H
 #define INFERD_SERVER_HTTP_LIMIT_H
 
+#include "config/config.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +18,9 @@ typedef struct peer {
 } peer_t;
 
 void peer_from(const struct sockaddr *address, peer_t *out);
+
+/* Most open connections by the options: if not told, for all that can run and wait. */
+int32_t limit_connections(const config_t *config);
 
 typedef struct limit limit_t;
 

@@ -345,6 +345,18 @@ static peer_t peer_of(const char *text) {
   return peer;
 }
 
+/* All that can run and wait has a connection, in each replica. */
+Test(parts, connections_by_the_options) {
+  config_t config = {.max_num_seqs = 1024, .max_queue_requests = 500, .data_parallel_size = 1};
+  EXPECT_EQ(limit_connections(&config), 4096);
+  config.data_parallel_size = 16;
+  EXPECT_EQ(limit_connections(&config), 16 * 1024 + 500 + 256);
+  config.max_num_seqs = 0;
+  EXPECT_EQ(limit_connections(&config), 16 * 256 + 500 + 256);
+  config.max_connections = 7;
+  EXPECT_EQ(limit_connections(&config), 7);
+}
+
 Test(parts, connections_per_peer) {
   limit_t *limit = limit_new(100, 2);
   peer_t a = peer_of("192.0.2.1"), b = peer_of("192.0.2.2"), local = peer_of("127.9.9.9");
