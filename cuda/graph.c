@@ -38,7 +38,8 @@ static int32_t next_size(int32_t size, int32_t most) {
 int32_t graph_tokens_max(const step_limits_t *limits) {
   int32_t row = limits->conv_values_max > 0 ? 1 : 1 + limits->drafts_max;
   int64_t tokens = (int64_t)limits->reqs_max * row;
-  return (int32_t)MIN(MIN(tokens, limits->tokens_max), SIZE_MAX_TOKENS);
+  int32_t batch = limits->tokens_max - limits->reqs_max; /* that has further rows of draws alone */
+  return (int32_t)MIN(MIN(tokens, batch), SIZE_MAX_TOKENS);
 }
 
 /* Lists all sizes, smallest first; returns their number. */

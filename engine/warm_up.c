@@ -89,7 +89,7 @@ int engine_warm_up(engine_t *engine, inferd_error_t *error) {
     int32_t rows = engine->ops->warm_up_rows(engine->device, index);
     if (rows == 0) break;
     CHECK_GE(rows, 1);
-    CHECK_LE(rows, engine->options.max_num_seqs * (1 + engine->options.draft.tokens_max));
+    CHECK_LE(rows, engine->options.max_num_batched_tokens);
     describe(batch, rows, engine->options.max_num_seqs, no_blocks);
     code = run_rows(engine, rows, error);
     if (code || engine->options.max_loras == 0) continue;

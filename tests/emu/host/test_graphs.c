@@ -1,6 +1,7 @@
 /* test_graphs.c: the sizes of the decode steps that are captured as graphs.
  */
 #include "cuda/operations.h"
+#include "tests/engine/crew.h"
 #include "tests/expect.h"
 
 #include <criterion/criterion.h>
@@ -46,13 +47,14 @@ Test(graphs, all_sizes_have_a_place_with_adapters_too) {
   ASSERT_EQ(graph_bytes(&limits), 2 * bytes);
 }
 
-/* With draft tokens a step has more tokens than sequences, as many as a step may have at most. */
+/* With draft tokens a step has more tokens than sequences, and at most those that a batch has room
+ * for: tokens_max counts a draw of each sequence beside them. */
 Test(graphs, sizes_count_the_draft_tokens) {
   int32_t sizes[GRAPHS_MAX + 1];
   list_sizes((step_limits_t){.reqs_max = 8, .drafts_max = 4, .tokens_max = 520}, sizes);
   ASSERT_EQ(sizes[0], 40);
   list_sizes((step_limits_t){.reqs_max = 200, .drafts_max = 15, .tokens_max = 712}, sizes);
-  ASSERT_EQ(sizes[0], 712);
+  ASSERT_EQ(sizes[0], 512);
   list_sizes((step_limits_t){.reqs_max = 256, .drafts_max = 15, .tokens_max = 8448}, sizes);
   ASSERT_EQ(sizes[0], 1024);
 }
@@ -80,4 +82,23 @@ Test(graphs, steps_with_draft_tokens_are_replayed) {
   batch.num_tokens = batch.num_selected = 2, batch.max_query_len = 1;
   graph_choose(&device, &batch);
   ASSERT_EQ(device.graph->tokens, 4);
+}
+
+static void make_job(client_t *c) {
+  job_t *job = client_job(c, 9, 6, 0);
+  for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] = 1 + k % 3;
+  job->request.params.ignore_eos = true;
+}
+
+/* The warm-up runs of an engine whose steps have fewer tokens than all sequences with their drafts.
+ */
+Test(graphs, warm_up_runs_fit_into_a_batch, .timeout = 120) {
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  o.ops = &ops_cuda;
+  o.num_blocks = 40, o.num_threads = 1;
+  o.max_num_seqs = 8, o.max_num_batched_tokens = 12;
+  o.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 3};
+  client_t *client = client_run_all(&o, make_job);
+  ASSERT_EQ(client->jobs[0].done.error_code, 0);
+  client_free(client);
 }
