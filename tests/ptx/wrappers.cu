@@ -3,7 +3,8 @@
  *
  * A kernel has the name of its wrapper, with what distinguishes it from another of the same after
  * two underscores. Pointers into shared memory are arguments, too. ORDERED reads a word before and
- * after a call: a wrapper that tells the compiler of memory makes it read twice.
+ * after a call. nvcc 13.0 reads it twice around every volatile statement, so a lost clobber of
+ * memory does not show.
  */
 #include "cuda/device_code/gpu_wgmma.h"
 
