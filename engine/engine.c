@@ -313,7 +313,9 @@ static bool receive(engine_t *engine, uint64_t now_ns) {
   return room;
 }
 
+/* Other ranks hear of it, and what waits for them on the device ends when it is closed. */
 static void fail(engine_t *engine, const inferd_error_t *error) {
+  if (engine->options.comm != NULL) comm_abandon(engine->options.comm, error->message);
   engine->failure = *error;
   atomic_store(&engine->state, ENGINE_FAILED);
 }
@@ -416,7 +418,6 @@ static void refuse_rest(engine_t *engine, int error_code) {
 void engine_load(engine_t *engine) {
   inferd_error_t error = {0};
   if (engine_start(engine, &error) != 0) {
-    if (engine->options.comm != NULL) comm_abandon(engine->options.comm, error.message);
     fail(engine, &error);
     wake_loop(engine, true);
     return;

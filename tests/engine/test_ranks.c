@@ -369,3 +369,30 @@ Test(ranks, requests_fail_when_a_rank_is_lost, .timeout = 60) {
   client_free(client);
   crew_end(&crew, ERR_DEVICE_FAILED, "a lost rank");
 }
+
+/* ---- rank 0 fails ---- */
+
+static int end_steps_until_lost(device_t *device, inferd_error_t *error) {
+  static int steps;
+  int code = ops_cpu.end(device, error);
+  if (code != 0 || ++steps < 5) return code;
+  return error_set(error, ERR_DEVICE_FAILED, NULL, "a planted loss");
+}
+
+/* Its own device is lost, not another rank: the others hear of it at once, and why is kept. */
+Test(ranks, the_others_hear_that_rank_0_has_lost_its_device, .timeout = 60) {
+  crew_t crew;
+  ops_t ops = ops_cpu;
+  engine_options_t options = crew_start(&crew, crew_options("llama-f16", false), 2);
+  ops.end = end_steps_until_lost;
+  options.ops = &ops;
+  client_t *client = client_new(&options);
+  one_job(client);
+  ASSERT_EQ(client_submit(client, &client->jobs[0]), 0);
+  client_run(client);
+  ASSERT_EQ(client->jobs[0].done.error_code, ERR_DEVICE_FAILED);
+  cr_assert(strstr(crew.comms[0]->error.message, "a planted loss") != NULL, "%s",
+            crew.comms[0]->error.message);
+  client_free(client);
+  crew_end(&crew, ERR_DEVICE_FAILED, "rank 0 has lost its device");
+}
