@@ -341,7 +341,8 @@ int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *
   int count = 0;
   for (int32_t i = 0; i < engine->replicas.count; i++) {
     engine_t *one = engine->replicas.all[i];
-    if (one->mailbox == NULL || own_state(one) == ENGINE_LOADING) continue;
+    /* the engine thread makes the mailbox while it loads */
+    if (own_state(one) == ENGINE_LOADING || one->mailbox == NULL) continue;
     note_left(one);
     drain_context_t drain = {.engine = one, .handle = handle, .context = context};
     count += mailbox_drain(one->mailbox, count_done, &drain);

@@ -367,6 +367,22 @@ Test(replicas, a_leader_that_does_not_load_fails_all, .timeout = 60) {
   engine_destroy(engine);
 }
 
+static void no_event(void *context, const event_t *event) {
+  (void)context;
+  cr_assert_fail("an event of request %llu", (unsigned long long)event->request->id);
+}
+
+/* The leader is ready, and wakes the loop, before the others are. */
+Test(replicas, events_are_asked_for_while_some_load, .timeout = 60) {
+  engine_options_t o = hand_options(3);
+  engine_t *engine = NULL;
+  inferd_error_t error = {0};
+  ASSERT_EQ(engine_create(&o, &engine, &error), 0);
+  while (engine_state(engine) == ENGINE_LOADING) ASSERT_EQ(engine_drain(engine, no_event, NULL), 0);
+  ASSERT_EQ(engine_state(engine), ENGINE_READY);
+  engine_destroy(engine);
+}
+
 static void expect_refused(engine_options_t options, const char *word) {
   inferd_error_t error = {0};
   int code = engine_survey(&options, &error);
