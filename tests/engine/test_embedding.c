@@ -65,10 +65,14 @@ static void check_company(pooling_t pooling) {
     const char *name;
     int threads, seqs, budget, blocks;
     bool cache;
+    int32_t replicas;
   } variants[] = {
-      {"16 at once", 2, 16, 128, 600, false}, {"with the prefix cache", 2, 16, 128, 600, true},
-      {"chunks of 17", 1, 16, 17, 600, true}, {"three threads, 64 at once", 3, 64, 256, 1200, true},
-      {"few blocks", 2, 16, 64, 70, true},
+      {"16 at once", 2, 16, 128, 600, false, 1},
+      {"with the prefix cache", 2, 16, 128, 600, true, 1},
+      {"chunks of 17", 1, 16, 17, 600, true, 1},
+      {"three threads, 64 at once", 3, 64, 256, 1200, true, 1},
+      {"few blocks", 2, 16, 64, 70, true, 1},
+      {"two replicas", 1, 16, 128, 600, true, 2},
   };
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     engine_options_t o = embed_options(&ops_cpu, pooling);
@@ -77,6 +81,7 @@ static void check_company(pooling_t pooling) {
     o.max_num_batched_tokens = variants[v].budget;
     o.num_blocks = variants[v].blocks;
     o.enable_prefix_caching = variants[v].cache;
+    o.num_replicas = variants[v].replicas;
     client_t *c = run_all(&o);
     for (int i = 0; i < JOBS; i++) {
       const double *a = alone->jobs[i].request.pooled, *b = c->jobs[i].request.pooled;
