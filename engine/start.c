@@ -276,10 +276,11 @@ static model_options_t model_options(const engine_t *engine, int32_t dtype) {
                            .log_context = engine->options.context};
 }
 
-/* Bytes of the model, unless it is the leader's, of the draft model and of the adapter slots. */
+/* Bytes of the model, unless it is the leader's, of the draft model and of all adapter slots. */
 static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   model_options_t options = model_options(engine, dtype);
+  const int32_t slots = engine->options.max_loras * replicas_planned(engine);
   size_t draft_bytes = 0;
   int code = 0;
   *out = 0;
@@ -287,8 +288,7 @@ static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, infe
     code = model_weight_bytes(engine->ops, bp, &options, out, error);
   if (!code) code = drafter_weight_bytes(engine, &draft_bytes, error);
   if (code) return code;
-  *out += draft_bytes +
-          model_adapter_bytes(bp, engine->options.max_loras, engine->options.max_lora_rank);
+  *out += draft_bytes + model_adapter_bytes(bp, slots, engine->options.max_lora_rank);
   return 0;
 }
 

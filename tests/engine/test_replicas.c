@@ -9,6 +9,8 @@
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { JOBS = 24, VOCAB = 64 };
@@ -408,6 +410,27 @@ Test(replicas, what_does_not_go_with_them) {
   expect_refused(o, "speculative_model");
   o = hand_options(REPLICAS_MAX + 1);
   expect_refused(o, "1 to 16");
+}
+
+static void note_weights(void *context, const char *line) {
+  const char *at = strstr(line, "weights ");
+  if (strncmp(line, "memory", 6) == 0 && at != NULL)
+    *(double *)context = strtod(at + strlen("weights "), NULL);
+}
+
+/* Each has places for adapters of its own, beside weights that are there once. */
+Test(replicas, the_plan_has_the_adapters_of_all) {
+  double gib[3];
+  for (int32_t count = 1; count <= 2; count++) {
+    engine_options_t o = crew_options("lora-llama", false);
+    inferd_error_t error = {0};
+    o.max_loras = 30, o.max_lora_rank = 512;
+    o.num_replicas = count;
+    o.log = note_weights, o.context = &gib[count];
+    ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  }
+  cr_assert(gib[1] > 0.1, "%g GiB", gib[1]);
+  cr_assert(fabs(gib[2] - 2 * gib[1]) < 0.02, "%g GiB with two, %g with one", gib[2], gib[1]);
 }
 
 /* ---- routes ---- */
