@@ -2,10 +2,13 @@
 #include "engine/ranks/nodes.h"
 #include "tests/expect.h"
 
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* A folder as /sys/devices/system/node, with the lists of nodes 0, 1, ... ; NULL = there is none.
  */
@@ -103,12 +106,31 @@ Test(nodes, neighbours_where_there_is_one_node_or_none_is_described) {
   expect("/no/such/folder", 3, 1, 2, "2,3", -1);
 }
 
-/* The policy of the kernel is per thread; every host has node 0. */
-Test(nodes, memory_is_preferred_and_never_refused) {
+/* The policy of this thread: its mode, and the nodes below 64. */
+static int policy(unsigned long *nodes) {
+  unsigned long mask[1024 / (8 * sizeof(unsigned long))] = {0};
+  int mode = -1;
+  if (syscall(SYS_get_mempolicy, &mode, mask, sizeof mask * 8, NULL, 0) != 0) return -1;
+  *nodes = mask[0];
+  return mode;
+}
+
+/* Every host has node 0. Where a container may set no policy, there is none afterwards either. */
+Test(nodes, memory_of_the_node_is_preferred) {
+  const unsigned long node_0 = 1;
+  unsigned long nodes = 0;
+  const bool allowed =
+      syscall(SYS_set_mempolicy, MPOL_PREFERRED, &node_0, sizeof node_0 * 8) == 0 &&
+      syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0) == 0 && policy(&nodes) == MPOL_DEFAULT;
+  nodes_prefer(-1);
+  if (allowed) ASSERT_EQ(policy(&nodes), MPOL_DEFAULT);
   nodes_prefer(0);
-  void *pages = calloc(64, 4096);
+  if (allowed) {
+    ASSERT_EQ(policy(&nodes), MPOL_PREFERRED);
+    ASSERT_EQ(nodes, node_0);
+  }
+  void *pages = calloc(64, 4096); /* memory is never refused */
   cr_assert(pages != NULL);
   memset(pages, 1, 64 * 4096);
   free(pages);
-  nodes_prefer(-1);
 }
