@@ -73,6 +73,5 @@ void parts_take(step_parts_t *parts, const batch_t *whole, int32_t count, int32_
   part->num_computed_tokens = parts->num_computed_tokens;
   part->seq_lens = parts->seq_lens;
   part->block_table += row;
-  part->num_selected = 0;
-  if (index > 0) part->num_copies = 0;
+  part->num_selected = part->num_copies = 0;
 }

@@ -23,8 +23,8 @@ void parts_free(step_parts_t *parts); /* NULL is allowed */
 int32_t parts_count(int32_t num_tokens, int32_t num_stages);
 /* The first token of a part; of part number `count`: all tokens. */
 int32_t parts_begin(int32_t num_tokens, int32_t count, int32_t index);
-/* Fills parts->batch with part `index` of `count`. Nothing is selected in it, and only the first
- * one has the copies. */
+/* Fills parts->batch with part `index` of `count`. Nothing is selected in it, and it has no copies:
+ * they are made when the whole batch begins. */
 void parts_take(step_parts_t *parts, const batch_t *whole, int32_t count, int32_t index);
 
 #endif

@@ -38,8 +38,7 @@ void stages_run(model_t *model, const batch_t *batch, void (*embed)(model_t *mod
       model->ops->ranks->pass(model->device, hidden, bp->hidden_size, rows, from);
     }
   }
-  parts_take(model->parts, batch, 1, 0); /* what follows reads the whole batch, copied before */
-  model->parts->batch.num_copies = 0;
+  parts_take(model->parts, batch, 1, 0); /* what follows reads the whole batch */
   model->parts->batch.num_selected = batch->num_selected;
   model->ops->begin(model->device, &model->parts->batch);
 }
