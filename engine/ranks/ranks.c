@@ -26,6 +26,19 @@ int ranks_least(comm_t *comm, int32_t *blocks, inferd_error_t *error) {
   return code;
 }
 
+static bool have_same_options(const ranks_view_t *one, const ranks_view_t *other) {
+  const packet_limits_t *limits = &one->limits, *others = &other->limits;
+  return one->max_model_len == other->max_model_len && one->num_blocks == other->num_blocks &&
+         one->sums == other->sums && one->cut_layers == other->cut_layers &&
+         one->batch_invariant == other->batch_invariant && one->quantise_q8 == other->quantise_q8 &&
+         one->kv_fp8 == other->kv_fp8 && one->kv_int8 == other->kv_int8 &&
+         one->dtype == other->dtype && one->drafts_max == other->drafts_max &&
+         one->loras_max == other->loras_max && limits->tokens_max == others->tokens_max &&
+         limits->reqs_max == others->reqs_max && limits->num_groups == others->num_groups &&
+         limits->block_size == others->block_size &&
+         limits->state_saves_max == others->state_saves_max;
+}
+
 int ranks_agree(comm_t *comm, ranks_view_t *view, inferd_error_t *error) {
   ranks_view_t views[RANKS_MAX] = {0};
   views[comm->rank] = *view;
@@ -41,13 +54,7 @@ int ranks_agree(comm_t *comm, ranks_view_t *view, inferd_error_t *error) {
     if (other->weights_hash != views[0].weights_hash)
       return error_set(error, ERR_CONFIGURATION, NULL,
                        "rank %d has read other weights than rank 0: the files differ", r);
-    if (other->max_model_len != views[0].max_model_len ||
-        other->num_blocks != views[0].num_blocks || other->sums != views[0].sums ||
-        other->cut_layers != views[0].cut_layers ||
-        other->limits.tokens_max != views[0].limits.tokens_max ||
-        other->limits.reqs_max != views[0].limits.reqs_max ||
-        other->limits.num_groups != views[0].limits.num_groups ||
-        other->limits.block_size != views[0].limits.block_size)
+    if (!have_same_options(other, &views[0]))
       return error_set(error, ERR_CONFIGURATION, NULL,
                        "rank %d has other options than rank 0: start all with the same", r);
   }

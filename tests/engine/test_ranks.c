@@ -396,3 +396,60 @@ Test(ranks, the_others_hear_that_rank_0_has_lost_its_device, .timeout = 60) {
   client_free(client);
   crew_end(&crew, ERR_DEVICE_FAILED, "rank 0 has lost its device");
 }
+
+/* ---- ranks with other options ---- */
+
+typedef struct asked {
+  pthread_t thread;
+  comm_t *comm;
+  ranks_view_t view;
+  inferd_error_t error;
+  int code;
+} asked_t;
+
+static void *agree(void *context) {
+  asked_t *own = context;
+  own->code = ranks_agree(own->comm, &own->view, &own->error);
+  return NULL;
+}
+
+/* What both ranks say when rank 1 differs from rank 0. */
+static void expect_disagreement(ranks_view_t first, ranks_view_t second, const char *what) {
+  asked_t asked[2] = {{.view = first}, {.view = second}};
+  inferd_error_t error = {0};
+  int fd = -1;
+  ASSERT_EQ(shared_make(2, &fd, &error), 0);
+  for (int32_t r = 0; r < 2; r++) ASSERT_EQ(shared_join(fd, r, &asked[r].comm, &error), 0);
+  close(fd);
+  for (int r = 0; r < 2; r++)
+    ASSERT_EQ(pthread_create(&asked[r].thread, NULL, agree, &asked[r]), 0);
+  for (int r = 0; r < 2; r++) pthread_join(asked[r].thread, NULL);
+  for (int r = 0; r < 2; r++) {
+    ASSERT_EQ_FOR(asked[r].code, ERR_CONFIGURATION, "%s, rank %d", what, r);
+    cr_assert(strstr(asked[r].error.message, "rank 1 has other options") != NULL, "%s: %s", what,
+              asked[r].error.message);
+    comm_close(asked[r].comm);
+  }
+}
+
+/* The tokens of a rank, or its warm-up runs, depend on them. */
+Test(ranks, options_are_those_of_all_ranks, .timeout = 60) {
+  const ranks_view_t view = {.backend = "cpu", .max_model_len = 64, .num_blocks = 9};
+  ranks_view_t other = view;
+  other.num_blocks = 8;
+  expect_disagreement(view, other, "blocks");
+  other = view, other.drafts_max = 3;
+  expect_disagreement(view, other, "draft tokens");
+  other = view, other.loras_max = 2;
+  expect_disagreement(view, other, "adapters");
+  other = view, other.batch_invariant = true;
+  expect_disagreement(view, other, "kernels");
+  other = view, other.quantise_q8 = true;
+  expect_disagreement(view, other, "weights of 8 bits");
+  other = view, other.kv_int8 = true;
+  expect_disagreement(view, other, "a cache of int8");
+  other = view, other.kv_fp8 = true;
+  expect_disagreement(view, other, "a cache of fp8");
+  other = view, other.dtype = 1;
+  expect_disagreement(view, other, "dtype");
+}
