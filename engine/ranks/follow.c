@@ -120,9 +120,12 @@ void engine_say_ranks(engine_t *engine) {
                stage_begin(bp, bp->shard.stage), stage_begin(bp, bp->shard.stage + 1) - 1,
                bp->num_layers);
   if (shard_is_whole(bp)) return;
-  engine_say(engine, "ranks     %d over %s, heads %d/%d of %d/%d here; %s", bp->shard.size,
-             comm != NULL ? comm->ops->name : "shared memory or MPI", shard_heads(bp),
-             shard_kv_heads(bp, bp->num_kv_heads), bp->num_heads, bp->num_kv_heads,
+  char heads[64] = "all heads"; /* latent attention is not cut */
+  if (bp->kv_rank == 0)
+    snprintf(heads, sizeof heads, "heads %d/%d of %d/%d", shard_heads(bp),
+             shard_kv_heads(bp, bp->num_kv_heads), bp->num_heads, bp->num_kv_heads);
+  engine_say(engine, "ranks     %d over %s, %s here; %s", bp->shard.size,
+             comm != NULL ? comm->ops->name : "shared memory or MPI", heads,
              bp->shard.sums ? "fast: each has parts of sums" : "exact: each has whole sums");
 }
 

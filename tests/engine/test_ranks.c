@@ -453,3 +453,22 @@ Test(ranks, options_are_those_of_all_ranks, .timeout = 60) {
   other = view, other.dtype = 1;
   expect_disagreement(view, other, "dtype");
 }
+
+static void note_ranks(void *context, const char *line) {
+  if (strncmp(line, "ranks ", 6) == 0) snprintf(context, 300, "%s", line);
+}
+
+static void expect_said(const char *model, const char *words) {
+  char line[300] = "";
+  inferd_error_t error = {0};
+  engine_options_t o = crew_options(model, false);
+  o.planned_ranks = 2, o.log = note_ranks, o.context = line;
+  ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  cr_assert(strstr(line, words) != NULL, "%s: %s", model, line);
+}
+
+/* Latent attention is not cut. */
+Test(ranks, the_log_says_which_heads_are_here) {
+  expect_said("qwen3-g8-bf16", "heads 4/1 of 8/1 here; exact");
+  expect_said("latent-deepseek-v2", "all heads here; exact");
+}
