@@ -107,6 +107,12 @@ static int take_all(device_t *device, const need_t *needs, size_t count, const c
   return code;
 }
 
+/* Rows of a step that draw, each with arrays of its own: those of draft tokens, too. */
+static size_t drawn_rows(const step_limits_t *limits) {
+  const int64_t rows = (int64_t)limits->reqs_max * (1 + limits->drafts_max);
+  return (size_t)MIN(rows, limits->tokens_max);
+}
+
 /* Bytes of the largest packet: header, sampler rows, inputs, every table entry, copies, and the
  * arrays to which sampled rows point. */
 static size_t largest_packet(const device_t *device) {
@@ -114,11 +120,13 @@ static size_t largest_packet(const device_t *device) {
   size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
   size_t table = device_product(reqs, (size_t)device->block_table_stride, sizeof(gpu_update_t));
   size_t rows = device_product(tokens, sizeof(gpu_sample_row_t) + 4 * 4 + 8 + PACKET_ALIGN, 1);
-  size_t payload = device_product(reqs, device->payload_max + 8 + sizeof(block_copy_t), 1);
+  size_t payload = device_product(drawn_rows(limits), device->payload_max, 1);
+  size_t copies = device_product(reqs, 8 + sizeof(block_copy_t), 1);
   size_t states = reqs * (2 * sizeof(int32_t) + sizeof(gpu_state_copy_t)) +
                   (size_t)device->state.num_slots * sizeof(gpu_save_t);
   if (table > INT32_MAX || rows > INT32_MAX || payload > INT32_MAX) return SIZE_MAX;
-  size_t bytes = sizeof(gpu_packet_t) + table + rows + payload + states + 64 * PACKET_ALIGN;
+  size_t bytes =
+      sizeof(gpu_packet_t) + table + rows + payload + copies + states + 64 * PACKET_ALIGN;
   return bytes > INT32_MAX ? SIZE_MAX : bytes; /* offsets in a packet are int32 */
 }
 
@@ -255,10 +263,9 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
   size_t token = sizeof(gpu_sample_row_t) + sizeof(gpu_sample_result_t) + sizeof(gpu_sample_top_t) +
                  (size_t)limits->head_dim_max * ROPES_MAX * sizeof(float) + TOKEN_BYTES +
                  (rank > 0 ? sizeof(int32_t) + rank * sizeof(float) : 0);
-  size_t req = draw_payload_max(limits->vocab_size) +
-               (size_t)limits->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
+  size_t req = (size_t)limits->max_model_len / BLOCK_SIZE_MIN * (sizeof(gpu_update_t) + 4);
   size_t items = decode_tokens(limits) + ITEMS_PLENTY;
-  return tokens * token + reqs * req +
+  return tokens * token + reqs * req + drawn_rows(limits) * draw_payload_max(limits->vocab_size) +
          items * (size_t)limits->heads_max * ((size_t)limits->head_dim_max + 3) * sizeof(float) +
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
          BLAS_WORKSPACE + graph_bytes(limits) +

@@ -1,4 +1,5 @@
-/* test_graphs.c: the sizes of the decode steps that are captured as graphs.
+/* test_graphs.c: the sizes of the decode steps that are captured as graphs, and of what steps with
+ * draft tokens need.
  */
 #include "cuda/operations.h"
 #include "tests/engine/crew.h"
@@ -100,5 +101,37 @@ Test(graphs, warm_up_runs_fit_into_a_batch, .timeout = 120) {
   o.draft = (draft_options_t){.tokens_max = 3, .match_min = 1, .match_max = 3};
   client_t *client = client_run_all(&o, make_job);
   ASSERT_EQ(client->jobs[0].done.error_code, 0);
+  client_free(client);
+}
+
+static const logit_bias_t *many_biases(void) {
+  static logit_bias_t biases[LOGIT_BIAS_MAX];
+  for (int i = 0; i < LOGIT_BIAS_MAX; i++) biases[i] = (logit_bias_t){i % 64, i % 64 == 5 ? 9 : -9};
+  return biases;
+}
+
+static void make_biased_jobs(client_t *c) {
+  for (int i = 0; i < 2; i++) {
+    job_t *job = client_job(c, 9, 20, i);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] = 5;
+    job->request.params.ignore_eos = true;
+    job->request.params.num_logit_bias = LOGIT_BIAS_MAX;
+    job->request.params.logit_bias = many_biases();
+  }
+}
+
+/* Each row of a draft has its own arrays in the packet. */
+Test(graphs, packets_have_room_for_the_arrays_of_all_drafts, .timeout = 120) {
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  o.ops = &ops_cuda;
+  o.num_blocks = 40, o.num_threads = 1;
+  o.max_num_seqs = 2, o.max_num_batched_tokens = 20;
+  o.draft = (draft_options_t){.tokens_max = 7, .match_min = 1, .match_max = 3};
+  client_t *client = client_run_all(&o, make_biased_jobs);
+  for (int i = 0; i < 2; i++) {
+    ASSERT_EQ(client->jobs[i].done.error_code, 0);
+    ASSERT_EQ_FOR(client->jobs[i].output[19], 5, "what the biases make of it");
+  }
+  cr_assert(client_stats(client).draft_tokens > 0, "there were no drafts");
   client_free(client);
 }
