@@ -12,6 +12,7 @@
 #include "engine/schedule/sequence.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct plan_entry {
   sequence_t *sequence;
@@ -112,13 +113,17 @@ enum { CACHE_LINE = 64, PREFETCH_FAR = 16, PREFETCH_NEAR = 8 }; /* bytes; entrie
 /* The first bytes of a group: what a plan, and what a commit needs of a plain one. */
 enum { GROUP_PLANNED = 3 * CACHE_LINE, GROUP_COMMITTED = 5 * CACHE_LINE };
 
+/* Any address is allowed, so these are numbers: a pointer may not leave its object. */
+static inline void prefetch_from(uintptr_t first, size_t num_bytes) {
+  for (size_t i = 0; i < num_bytes; i += CACHE_LINE) __builtin_prefetch((const void *)(first + i));
+}
 static inline void prefetch_bytes(const void *first, size_t num_bytes) {
-  for (size_t i = 0; i < num_bytes; i += CACHE_LINE) __builtin_prefetch((const char *)first + i);
+  prefetch_from((uintptr_t)first, num_bytes);
 }
 
-/* The first bytes of the group of a sequence, if it has no other. Any address is allowed. */
+/* The first bytes of the group of a sequence, if it has no other. NULL is allowed. */
 static inline void prefetch_group(const sequence_t *seq, size_t num_bytes) {
-  prefetch_bytes((const char *)seq - offsetof(group_t, sequence), num_bytes);
+  prefetch_from((uintptr_t)seq - offsetof(group_t, sequence), num_bytes);
 }
 
 /* Before entry i of a plan is worked on: the group of a later one. */
