@@ -18,8 +18,9 @@ def count(server, name):
 
 def reciting(number):
     """Prompts of a few tokens again and again, greedy or drawn, with parts of the sampler that look
-    at the tokens so far."""
-    kinds = [{}, {}, {"temperature": 0.7}, {"repetition_penalty": 1.1},
+    at the tokens so far. A penalty below 1 makes a text repeat itself, so that some draft is right,
+    however few the costs of the steps allow."""
+    kinds = [{}, {"repetition_penalty": 0.5}, {"temperature": 0.7}, {"repetition_penalty": 1.1},
              {"presence_penalty": 0.5, "temperature": 0.5}, {"bad_words": ["the", "one two"]},
              {"min_tokens": 20, "ignore_eos": False}, {"logit_bias": {"17": 3}}]
     few = [random.randrange(2, 384) for _ in range(6)]
