@@ -109,8 +109,8 @@ static int take_all(device_t *device, const need_t *needs, size_t count, const c
 
 /* Rows of a step that draw, each with arrays of its own: those of draft tokens, too. */
 static size_t drawn_rows(const step_limits_t *limits) {
-  const int64_t rows = (int64_t)limits->reqs_max * (1 + limits->drafts_max);
-  return (size_t)MIN(rows, limits->tokens_max);
+  const int64_t drafts = (int64_t)limits->reqs_max * limits->drafts_max;
+  return (size_t)(limits->reqs_max + MIN(drafts, limits->drafts_all_max));
 }
 
 /* Bytes of the largest packet: header, sampler rows, inputs, every table entry, copies, and the

@@ -312,12 +312,12 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       /* each draw is a selected row, and several draws may come from one row of logits */
       .tokens_max = options->max_num_batched_tokens + options->max_num_seqs,
       .drafts_max = options->draft.tokens_max,
+      .drafts_all_max = options->draft.tokens_max > 0 ? DRAFTS_IN_FLIGHT_MAX : 0,
       .reqs_max = options->max_num_seqs,
       .ranks = bp->shard.size,
       .logits_rows_max = engine->logits_rows_max,
       .max_model_len = plan->max_model_len,
-      .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0,
-  };
+      .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0};
   model_limits(bp, &plan->limits);
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
   if (code) return code;
