@@ -96,8 +96,10 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
   /* Forks that catch up share blocks which are not filled yet. A swap would lose the sharing; a
    * prefill finds these blocks again. */
   bool catches_up = victim->forked && plan_is_prefill(victim);
-  if (is_begun(victim)) victim->key = 0;
-  leave_running(scheduler, victim, may_swap && !catches_up && swap_chosen(scheduler, victim));
+  bool begun = is_begun(victim); /* else the prefix cache has all that a swap would keep */
+  if (begun) victim->key = 0;
+  leave_running(scheduler, victim,
+                may_swap && begun && !catches_up && swap_chosen(scheduler, victim));
   victim->num_preemptions++;
   scheduler->num_preemptions++;
   scheduler->plan.num_preempted++;

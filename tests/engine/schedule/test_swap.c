@@ -199,6 +199,30 @@ Test(swap, what_the_cache_still_has_is_not_copied) {
   rig_free(rig);
 }
 
+/* It is let in with blocks of the cache and leaves in the same plan, for the next chunk of the long
+ * prompt that it passed. The cache has all that it had, so it goes back to its place. */
+Test(swap, who_has_computed_nothing_is_not_copied) {
+  scheduler_options_t options = swapping(4, 20, PREEMPT_SWAP);
+  options.short_prompts_pass = true;
+  options.reserve_full = false;
+  rig_t *rig = rig_new(&options, 100, 4, true);
+  scheduler_t *s = rig->scheduler;
+  group_t *cached = rig_add(rig, 33, 4, 1);
+  step(rig, 9);
+  scheduler_finish(s, cached, SEQUENCE_FINISHED_ABORTED);
+  rig_add(rig, 120, 4, 2);
+  step(rig, 9); /* 64 tokens of it */
+  group_t *passes = rig_add(rig, 33, 4, 1);
+  while (rig->pool->num_free > 18) block_allocate(rig->pool); /* the chunk needs 14, `passes` 9 */
+  rig_step(rig);
+  ASSERT_EQ(s->plan.num_preempted, 1);
+  ASSERT_EQ(passes->num_preemptions, 1);
+  ASSERT_EQ(s->plan.num_swap_out, 0);
+  ASSERT_EQ(passes->sequence.status, SEQUENCE_WAITING);
+  cr_assert(passes->queue == &s->waiting.queue);
+  rig_free(rig);
+}
+
 /* Beams may fork up to their width, which is kept free among the sequences; but only those that
  * live need a token when they come back. */
 Test(swap, beams_come_back_into_what_a_prefill_leaves) {
