@@ -430,7 +430,8 @@ void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *
     pin(scheduler->pool, match->partial.block, false);
     seq->num_computed_tokens += match->partial.rows;
   }
-  table_claim(scheduler, seq, sequence_num_tokens(seq) / block_size);
+  bool keyed = claim(scheduler, seq, sequence_num_tokens(seq) / block_size);
+  scheduler->num_claims += keyed || match->num_blocks > 0;
 }
 
 /* Marks the rows as valid that the chunk has computed in blocks which this sequence fills. */

@@ -72,5 +72,4 @@ void floor_bring(scheduler_t *scheduler, sequence_t *seq, int32_t first, int32_t
     if (!seq->recomputes) seq->num_floor_tokens += pool->block_size;
   }
   release_chain(pool, last, begin);
-  scheduler->num_claims += last != known; /* a waiting group may share them */
 }

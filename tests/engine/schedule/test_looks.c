@@ -94,6 +94,33 @@ Test(looks, an_admission_whose_blocks_it_may_share_is_a_reason_to_look) {
   rig_free(rig);
 }
 
+/* The same, if the cache has these 6 blocks: then the admission keys none. */
+Test(looks, an_admission_that_takes_cached_blocks_is_a_reason_to_look) {
+  scheduler_options_t options = rig_options(8, 128, 128);
+  options.max_skips = 4;
+  rig_t *rig = rig_new(&options, 22, 4, true);
+  group_t *before = rig_add(rig, 25, 4, 9);
+  step(rig);
+  end(rig, before);
+  group_t *holder = rig_add(rig, 16, 8, 1), *leaves = rig_add(rig, 16, 8, 2);
+  step(rig);
+  group_t *head = rig_add(rig, 60, 8, 9);
+  step(rig);
+  cr_assert(!runs(head));
+  group_t *same = rig_add(rig, 25, 4, 9);
+  step(rig);
+  cr_assert(runs(same));
+  ASSERT_GE(same->sequence.num_cached_tokens, 24);
+  step(rig);
+  cr_assert(!runs(head));
+  ASSERT_EQ(head->unfit.num_blocks, 9);
+  end(rig, leaves);
+  step(rig);
+  cr_assert(runs(head));
+  cr_assert(runs(holder));
+  rig_free(rig);
+}
+
 Test(looks, the_keys_that_a_request_brings_are_not_made_again) {
   scheduler_options_t options = rig_options(8, 128, 128);
   rig_t *rig = rig_new(&options, 61, 4, true);
