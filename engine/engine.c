@@ -12,6 +12,7 @@
 #include "engine/base/fault.h"
 #include "engine/base/util.h"
 #include "engine/defaults.h"
+#include "engine/device/pages.h"
 #include "engine/kv_events/kv_events.h"
 #include "engine/ranks/follow.h"
 #include "engine/sample/choices.h"
@@ -558,6 +559,10 @@ static bool copy_strings(engine_t *engine) {
   return complete;
 }
 
+static size_t groups_bytes(const engine_t *engine) {
+  return (size_t)engine->num_groups * sizeof *engine->groups;
+}
+
 int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *error) {
   engine_options_t chosen = *given;
   const engine_options_t *options = &chosen;
@@ -578,7 +583,8 @@ int engine_new(const engine_options_t *given, engine_t **out, inferd_error_t *er
   /* a group for each request that can wait, run, be preempted, or make room */
   engine->num_groups = options->max_queue_requests + 2 * options->max_num_seqs +
                        MIN(options->max_queue_requests, DROPPED_SLOTS_MAX);
-  engine->groups = calloc((size_t)engine->num_groups, sizeof *engine->groups);
+  engine->groups = pages_map(groups_bytes(engine));
+  pages_want_huge(engine->groups, groups_bytes(engine));
   int traced = options->trace ? trace_new(&engine->trace, NULL) : 0;
   engine->free_slots = calloc((size_t)engine->num_groups, sizeof *engine->free_slots);
   int shared = share_new(engine->num_groups * replicas_planned(engine), &engine->share, NULL);
@@ -647,7 +653,7 @@ void engine_destroy(engine_t *engine) {
   trace_free(engine->trace);
   replicas_free(engine);
   share_free(engine->share);
-  free(engine->groups);
+  pages_unmap(engine->groups, groups_bytes(engine));
   free(engine->free_slots);
   for (size_t i = 0; i < ARRAY_LEN(engine->strings); i++) free(engine->strings[i]);
   free(engine);

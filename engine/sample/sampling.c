@@ -105,7 +105,7 @@ static void finish_masks(engine_t *engine, const step_t *step) {
 /* Before the rows of entry i are described: the parameters of a later one, which the sampler reads,
  * too. */
 static void prefetch_params(const plan_t *plan, int32_t i) {
-  prefetch_entry(plan, i, GROUP_COMMITTED);
+  prefetch_entry(plan, i, GROUP_SAMPLED);
   if (i + PREFETCH_NEAR >= plan->num_entries) return;
   const request_t *request = plan->entries[i + PREFETCH_NEAR].sequence->group->request;
   prefetch_bytes(request, offsetof(request_t, params) + sizeof request->params);

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/device/pages.h"
 #include "engine/schedule/floor/floor.h"
 #include "engine/schedule/window/side_blocks.h"
 
@@ -60,6 +61,10 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
     pool->saved_ids = calloc((size_t)num_blocks, row_bytes);
     pool->buckets = calloc(num_buckets, sizeof *pool->buckets);
     pool->roots = calloc(num_buckets, sizeof *pool->roots);
+    pages_want_huge(pool->blocks, (size_t)num_blocks * sizeof *pool->blocks);
+    pages_want_huge(pool->token_ids, (size_t)num_blocks * row_bytes);
+    pages_want_huge(pool->saved_ids, (size_t)num_blocks * row_bytes);
+    pages_want_huge(pool->buckets, num_buckets * sizeof *pool->buckets);
   }
   if (pool == NULL || pool->blocks == NULL || pool->token_ids == NULL || pool->saved_ids == NULL ||
       pool->buckets == NULL || pool->roots == NULL) {

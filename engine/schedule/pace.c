@@ -121,7 +121,7 @@ void plan_pace(scheduler_t *scheduler) {
     pace->seats_ns = MAX(scheduler->cost.ns[COST_STEP], 1);
   int32_t place = 0;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    prefetch_planned(&scheduler->plan, place++);
+    prefetch_planned(&scheduler->plan, place++, GROUP_WALKED);
     plan_note_begun(scheduler, group);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;

@@ -12,9 +12,9 @@
 
 /* At entry i of a walk over `running`: brings a group that comes soon. The entries from i on are
  * those of the plan before, in which the groups mostly stood in the same order. */
-static inline void prefetch_planned(const plan_t *plan, int32_t i) {
+static inline void prefetch_planned(const plan_t *plan, int32_t i, size_t num_bytes) {
   if (i + PREFETCH_FAR < plan->num_before)
-    prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, GROUP_PLANNED);
+    prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, num_bytes);
 }
 
 /* ---- scheduler.c ---- */

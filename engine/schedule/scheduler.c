@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/device/pages.h"
 #include "engine/schedule/floor/floor.h"
 #include "engine/schedule/plan.h"
 #include "engine/schedule/state/snapshots.h"
@@ -15,26 +16,27 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* A first token may take so many times as long as its prompt alone; steps before that time in which
  * it is looked whether it will. */
 enum { LATE_ALONE = 3, LATE_STEPS = 4 };
+enum { SHORT_ROW_BYTES = 16384 };
 
-static void *map_lazily(size_t bytes) {
-  void *p =
-      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return p == MAP_FAILED ? NULL : p;
+/* A table of rows. What is touched of a row is its beginning; if rows are short, that is about all
+ * of it, and pages may be huge. */
+static void *map_rows(int32_t num_rows, size_t row_bytes) {
+  size_t bytes = (size_t)num_rows * row_bytes;
+  void *rows = pages_map(bytes);
+  if (row_bytes <= SHORT_ROW_BYTES) pages_want_huge(rows, bytes);
+  return rows;
 }
 
-static size_t token_table_bytes(const scheduler_t *scheduler) {
-  return (size_t)scheduler->num_rows * (size_t)scheduler->options.max_model_len *
-         sizeof *scheduler->token_table;
+static size_t token_row_bytes(const scheduler_t *scheduler) {
+  return (size_t)scheduler->options.max_model_len * sizeof *scheduler->token_table;
 }
 
-static size_t block_table_bytes(const scheduler_t *scheduler) {
-  return (size_t)scheduler->num_rows * (size_t)scheduler->row_stride *
-         sizeof *scheduler->block_table;
+static size_t block_row_bytes(const scheduler_t *scheduler) {
+  return (size_t)scheduler->row_stride * sizeof *scheduler->block_table;
 }
 
 int32_t scheduler_state_slots(const scheduler_options_t *options) {
@@ -57,8 +59,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->num_rows = 2 * options->max_num_seqs;
   scheduler->table_stride = DIV_UP(options->max_model_len, pool->block_size);
   scheduler->row_stride = scheduler->table_stride * (1 + pool->num_sides);
-  scheduler->token_table = map_lazily(token_table_bytes(scheduler));
-  scheduler->block_table = map_lazily(block_table_bytes(scheduler));
+  scheduler->token_table = map_rows(scheduler->num_rows, token_row_bytes(scheduler));
+  scheduler->block_table = map_rows(scheduler->num_rows, block_row_bytes(scheduler));
   scheduler->held_text = calloc((size_t)scheduler->num_rows, STOP_STRING_BYTES_MAX);
   scheduler->free_rows = calloc((size_t)scheduler->num_rows, sizeof *scheduler->free_rows);
   scheduler->sequences = calloc((size_t)scheduler->num_rows, sizeof *scheduler->sequences);
@@ -105,8 +107,9 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
 
 void scheduler_free(scheduler_t *scheduler) {
   if (scheduler == NULL) return;
-  if (scheduler->token_table != NULL) munmap(scheduler->token_table, token_table_bytes(scheduler));
-  if (scheduler->block_table != NULL) munmap(scheduler->block_table, block_table_bytes(scheduler));
+  size_t num_rows = (size_t)scheduler->num_rows;
+  pages_unmap(scheduler->token_table, num_rows * token_row_bytes(scheduler));
+  pages_unmap(scheduler->block_table, num_rows * block_row_bytes(scheduler));
   free(scheduler->held_text);
   free(scheduler->free_rows);
   free(scheduler->sequences);
@@ -460,7 +463,7 @@ static bool plan_turns(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head, *next;
        group != NULL && plan_budget_left(scheduler) > 0; group = next) {
     next = group->next;
-    prefetch_planned(&scheduler->plan, scheduler->plan.num_entries);
+    prefetch_planned(&scheduler->plan, scheduler->plan.num_entries, GROUP_PLANNED);
     if (needs_place_only(scheduler, group)) {
       if (group->planned_in == scheduler->num_plans || !plan_takes_turn(scheduler, group)) continue;
       group->planned_in = scheduler->num_plans;

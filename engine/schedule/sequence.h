@@ -41,9 +41,9 @@ typedef struct sequence {
   draft_state_t drafts;
   detokenizer_t detokenizer;
   uint64_t rng_key, first_scheduled_ns, first_token_ns;
-  int32_t row;          /* row of token_table and block_table; -1 while the sequence holds none */
-  int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
+  int32_t row; /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t num_host_blocks;
+  int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
   struct sequence *sharer_prev, *sharer_next; /* neighbours in scheduler.sharers */
   slices_t slices;
   side_range_t sides;
@@ -51,11 +51,11 @@ typedef struct sequence {
   int32_t num_scored, num_pooled; /* prompt logprobs emitted; leading prompt tokens pooled */
   int32_t grammar_row;            /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
-  bool ended_by_grammar;      /* the grammar allowed no further token: no stop token came */
-  bool recomputes, is_sharer; /* was preempted after it had computed tokens; is in that list */
-  double cumulative_logprob;  /* sum over the output tokens, of raw logprobs */
+  double cumulative_logprob; /* sum over the output tokens, of raw logprobs */
   /* Set when the sequence finishes; stop_token_id and stop_string are -1 if they do not apply. */
   int32_t error_code, stop_token_id, stop_string;
+  bool ended_by_grammar;      /* the grammar allowed no further token: no stop token came */
+  bool recomputes, is_sharer; /* was preempted after it had computed tokens; is in that list */
 } sequence_t;
 
 typedef struct group {

@@ -109,9 +109,12 @@ void scheduler_note_drafts(struct scheduler *scheduler, double ns);
 
 /* Thousands of sequences do not fit into the cache of a core, so a walk over them would wait for
  * memory at each one. What it will read soon is brought there; nothing but the time changes. */
-enum { CACHE_LINE = 64, PREFETCH_FAR = 16, PREFETCH_NEAR = 8 }; /* bytes; entries ahead */
-/* The first bytes of a group: what a plan, and what a commit needs of a plain one. */
-enum { GROUP_PLANNED = 3 * CACHE_LINE, GROUP_COMMITTED = 5 * CACHE_LINE };
+enum { PREFETCH_FAR = 16, PREFETCH_NEAR = 8 }; /* entries ahead */
+/* The first bytes of a group: what a walk, a plan, a commit and the sampler need of a plain one.
+ * The groups of an engine begin with a cache line. */
+enum { CACHE_LINE = 64, GROUP_WALKED = 2 * CACHE_LINE, GROUP_PLANNED = 3 * CACHE_LINE };
+enum { GROUP_COMMITTED = 4 * CACHE_LINE, GROUP_SAMPLED = 5 * CACHE_LINE };
+_Static_assert(sizeof(group_t) % CACHE_LINE == 0, "so that each of an array begins with a line");
 
 /* Any address is allowed, so these are numbers: a pointer may not leave its object. */
 static inline void prefetch_from(uintptr_t first, size_t num_bytes) {

@@ -22,9 +22,9 @@ typedef struct yield_state {
   uint32_t round;   /* of tenant_pace_t: when the group decoded last; 0 = never */
   int32_t part;     /* index of the sequence that goes first, if not all of them go at once */
   int32_t count;    /* of its preemptions, those for a client that ran less than its share */
-  uint64_t plan;    /* scheduler.num_plans of the last of these */
   bool is_chosen;   /* to be preempted now */
   bool was_granted; /* others were preempted for it, and it was not admitted since */
+  uint64_t plan;    /* scheduler.num_plans of the last preemption that `count` counts */
 } yield_state_t;
 
 #endif
