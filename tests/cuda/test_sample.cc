@@ -264,8 +264,10 @@ TEST(sample_long_rows) {
 
 TEST(sample_more_ties_than_listed) {
   for (int round = 0; round < 6; round++) {
-    sample_case c(3000, 0);
-    for (int i = 0; i < 40; i++) c.logits[random_below(3000)] = 0.25f * (float)(i % 3);
+    const int vocab = round % 2 ? 3000 : 1500; /* both more than LIST_MAX */
+    sample_case c(vocab, 0);
+    const int above = round < 3 ? 40 : 6; /* with 6 the largest ids are searched for, one by one */
+    for (int i = 0; i < above; i++) c.logits[random_below(vocab)] = 0.25f * (float)(i % 3);
     c.row.num_top = 4 * round;
     c.row.top_p = round % 2 ? 0.4f : 1;
     c.row.top_k = round % 3 ? 10 + round : 0;
