@@ -62,6 +62,8 @@ void floor_bring(scheduler_t *scheduler, sequence_t *seq, int32_t first, int32_t
   int32_t index = first, begin = first > 0 ? seq->blocks[first - 1] : NO_BLOCK, place;
   block_wanted_t wanted;
   if (pool->floor == NULL) return;
+  /* No block is whole before the one that it follows. */
+  if (first > 0 && pool->blocks[begin].identity.num_valid < pool->block_size) return;
   int32_t known = walk(scheduler, seq, begin, &index, most), last = known;
   if (known < 0 || index == most || find_place(scheduler, seq, index, last, &wanted) == 0) return;
   hold_chain(pool, known, begin);

@@ -104,7 +104,8 @@ void floor_launched(floor_t *floor);
 
 /* Brings the blocks that a sequence needs next, which is being admitted, from the floor into the
  * prefix cache: behind its first `first` blocks, which it holds or (0) does not, up to `most` in
- * all. They are findable and free then, as if they had never left the pool. In bring.c. */
+ * all. They are findable and free then, as if they had never left the pool. None if the block
+ * before them is still computed. In bring.c. */
 void floor_bring(struct scheduler *scheduler, struct sequence *seq, int32_t first, int32_t most);
 /* Of bring.c: the place that has this content, which is right; 0 = none. */
 int32_t floor_find(floor_t *floor, const block_key_t *key, const block_key_t *parent,

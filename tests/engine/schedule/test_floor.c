@@ -104,6 +104,36 @@ Test(floor, a_block_that_is_brought_is_not_taken_by_one_that_leaves_for_it) {
   free_rig(rig);
 }
 
+/* The beginning of a prompt is scored, so it is computed anew, in blocks of its own. The prompt
+ * shares them meanwhile, and the floor has what is behind them. */
+Test(floor, nothing_is_brought_behind_a_block_that_is_computed) {
+  static block_key_t keys[11];
+  scheduler_options_t options = rig_options(4, 64, 64);
+  options.slice_blocks = 2;
+  options.long_prefill_token_threshold = 2;
+  rig_t *rig = rig_new(&options, 25, 4, true);
+  floor_t *floor = add_floor(rig, 128);
+  run(rig, 45, 1);
+  for (int32_t other = 2; other < 6; other++) run(rig, 45, other); /* only the floor has it now */
+  ASSERT_EQ(floor->num_brought, 0);
+  rig_add(rig, 17, 1, 1)->request->params.num_prompt_logprobs = 0; /* 4 blocks */
+  request_t *request = &rig->requests[rig->count];
+  const group_t *sharer = rig_add(rig, 45, 1, 1);
+  prefix_keys(rig->pool, 0, request->prompt_ids, 11, keys);
+  request->prompt_keys = keys;
+  for (int i = 0; i < 40; i++) {
+    step(rig);
+    for (int32_t b = 1; b < rig->pool->num_blocks; b++) {
+      const block_identity_t *id = &rig->pool->blocks[b].identity;
+      const block_identity_t *before = &rig->pool->blocks[id->place.parent].identity;
+      if (id->keyed && id->num_valid == 4 && id->place.parent != 0)
+        ASSERT_EQ_FOR(before->num_valid, 4, "before block %d, step %d", (int)b, i);
+    }
+  }
+  ASSERT_GE(sharer->sequence.num_output_tokens, 1);
+  free_rig(rig);
+}
+
 /* ---- engines ---- */
 
 enum { PROMPTS = 12 };
