@@ -186,6 +186,8 @@ static void check_block(const block_pool_t *pool, int32_t b) {
   REQUIRE(pool->caching || !place[b], "block %d is cached without a cache", b);
   REQUIRE(!id->keyed || block->filler || id->num_valid == pool->block_size,
           "block %d is keyed, not full, and nobody fills it", b);
+  REQUIRE(id->num_valid == 0 || !block->saved.unique_id,
+          "block %d has %d valid rows and could be reverted", b, id->num_valid);
   bool only_copied = block->ref_count == 0 && block->pins > 0;
   REQUIRE(!parent || !place[parent] || only_copied || (place[b] && place[b] < place[parent]),
           "I1: block %d stands behind its parent %d", b, parent);

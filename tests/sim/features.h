@@ -51,10 +51,11 @@
   X(SLO, 5, "short prompts go first, and first tokens have a deadline")                            \
   X(WINDOWS, 6, "layers with a window free their blocks")                                          \
   X(POOLS, 3, "prompts become vectors, and nothing is generated")                                  \
-  X(FLOOR, 7, "blocks that leave the prefix cache go to the host")                                 \
+  X(FLOOR, 10, "blocks that leave the prefix cache go to the host")                                \
   X(LONGEST, 8, "drafts are as long as they may be, whatever they cost")                           \
   X(MTP, 4, "a layer of the model predicts tokens, and drafts them")                               \
-  X(RANKS, 2, "several ranks run the model, and one of them may fail")
+  X(RANKS, 2, "several ranks run the model, and one of them may fail")                             \
+  X(RETURNS, 11, "with FLOOR: prompts branch off few documents, which come back from it")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

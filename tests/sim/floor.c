@@ -64,6 +64,16 @@ static void check_pins(const floor_t *floor) {
             floor->places[p].pins, pins[p]);
 }
 
+/* Who waits to leave has not changed since its last holder left. */
+static void check_leaving(const block_pool_t *pool) {
+  for (int32_t b = 1; b < pool->num_blocks; b++) {
+    const block_identity_t *id = &pool->blocks[b].identity;
+    bool is_full = id->keyed && id->num_valid == pool->block_size;
+    REQUIRE(is_full || pool->floor->leave[b] != LEAVE_WANTED,
+            "I1: block %d is to leave and has %d valid rows", b, id->num_valid);
+  }
+}
+
 /* The hash behind the block before it; 0 = neither pool nor floor has that block. */
 static uint64_t hash_before(const engine_t *e, const floor_record_t *record) {
   const floor_t *floor = e->pool->floor;
@@ -100,6 +110,7 @@ void floor_check_all(const engine_t *e) {
   if (floor->num_stored == 0) memset(checked, 0, sizeof checked); /* it is a new one */
   check_order(floor);
   check_pins(floor);
+  check_leaving(e->pool);
   for (int32_t p = 1; p <= floor->options.num_places; p++) {
     const floor_record_t *record = record_of(floor, p);
     if (!floor->places[p].is_used || is_leaving[p]) continue;

@@ -20,7 +20,8 @@ enum {
   STREAM_LOAD,
   STREAM_REQUEST,
   STREAM_PROMPT,
-  STREAM_HOSTILE
+  STREAM_HOSTILE,
+  STREAM_RETURNS
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -87,6 +88,10 @@ static void draw_features(scenario_t *c) {
   for (size_t i = 0; scenario_has(c, SIM_RANKS) && i < sizeof no_ranks / sizeof *no_ranks; i++)
     c->features &= ~(UINT64_C(1) << no_ranks[i]);
   if (!scenario_has(c, SIM_CACHING)) c->features &= ~(UINT64_C(1) << SIM_FLOOR);
+  /* One domain for all: else little comes back. */
+  static const int no_returns[] = {SIM_SALTS, SIM_ADAPTERS};
+  for (size_t i = 0; scenario_has(c, SIM_RETURNS) && scenario_has(c, SIM_FLOOR) && i < 2; i++)
+    c->features &= ~(UINT64_C(1) << no_returns[i]);
   static const int no_mtp[] = {SIM_STATES, SIM_WINDOWS, SIM_POOLS, SIM_DRAFT_MODEL, SIM_ADAPTERS};
   for (size_t i = 0; i < sizeof no_mtp / sizeof *no_mtp; i++) {
     if (scenario_has(c, (sim_feature_t)no_mtp[i])) c->features &= ~(UINT64_C(1) << SIM_MTP);
@@ -122,6 +127,11 @@ static void draw_window(scenario_t *c, source_t *s) {
   c->window = window;
 }
 
+/* Whether blocks come back from a floor often. */
+static bool returns(const scenario_t *c) {
+  return scenario_has(c, SIM_FLOOR) && scenario_has(c, SIM_RETURNS);
+}
+
 /* Every value is drawn whether its feature is on or not, so that taking a feature away leaves the
  * rest as it was. */
 static void draw_engine(scenario_t *c) {
@@ -135,6 +145,7 @@ static void draw_engine(scenario_t *c) {
   o->dummy_weights = true;
   o->seed = 1 + next(&s) % 1000;
   o->block_size = 1 << between(&s, 0, 4);
+  if (returns(c)) o->block_size = MIN(o->block_size, 4);
   o->max_model_len = between(&s, 16, SIM_CONTEXT_MAX);
   o->max_num_seqs = between(&s, 1, 8);
   int32_t context_blocks = ((int32_t)o->max_model_len + o->block_size - 1) / o->block_size;
@@ -217,7 +228,14 @@ static void draw_floor(scenario_t *c) {
   int32_t few = between(&s, 1, 4);
   c->floor_step_blocks = chance(&s, 70) ? few : 0;
   o->prefix_cache_bytes = 0;
+  int32_t context = DIV_UP((int32_t)o->max_model_len, o->block_size);
+  int32_t enough = between(&s, 1, 3 * context), spare = between(&s, 0, context / 2);
+  bool is_small = chance(&s, 30);
   if (!scenario_has(c, SIM_FLOOR)) return;
+  if (returns(c)) {
+    if (!is_small) blocks = MIN(enough, SIM_HOST_BLOCKS_MAX);
+    o->num_blocks = 2 + context + spare;
+  }
   o->prefix_cache_bytes = (int64_t)blocks * models * o->block_size * (int64_t)sizeof(uint64_t);
 }
 
@@ -352,6 +370,21 @@ static void draw_stops(const scenario_t *c, source_t *s, script_t *r) {
   r->skip_special = chance(s, 70);
 }
 
+/* Long prompts that begin alike and go on alike or not, and little output. */
+static void draw_returns(const scenario_t *c, int index, script_t *r) {
+  source_t s = source_of(c->seed, STREAM_RETURNS, (uint64_t)index);
+  int32_t context = (int32_t)c->options.max_model_len, num_prompt = between(&s, 1, context - 1);
+  int32_t most = MIN(context - num_prompt, 6), max_tokens = between(&s, 1, most);
+  int32_t document = between(&s, 0, 2), shared = between(&s, 1, num_prompt);
+  bool goes_on_alike = chance(&s, 60), leaves_out = chance(&s, 15);
+  if (!returns(c) || leaves_out) return;
+  r->num_prompt = num_prompt;
+  r->document = document;
+  r->shared_tokens = goes_on_alike ? num_prompt : shared;
+  r->params.max_tokens = max_tokens;
+  r->params.min_tokens = MIN(r->params.min_tokens, max_tokens);
+}
+
 static void draw_lengths(const scenario_t *c, source_t *s, script_t *r) {
   int32_t context = (int32_t)c->options.max_model_len;
   int32_t prompt_max = chance(s, 25) ? context - 1 : context / 3;
@@ -474,6 +507,7 @@ static void draw_request(scenario_t *c, int index) {
                                   .num_prompt_logprobs = -1,
                                   .stop_token_ids = r->stop_ids};
   draw_lengths(c, &s, r);
+  draw_returns(c, index, r);
   draw_stops(c, &s, r);
   draw_ends(c, &s, r);
   draw_client(c, &s, r);
