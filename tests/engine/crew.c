@@ -72,3 +72,18 @@ engine_options_t crew_options(const char *model, bool as_bf16) {
   o.max_num_batched_tokens = 40;
   return o;
 }
+
+void crew_add_jobs(client_t *c, int count) {
+  const int context = engine_info(c->engine)->max_model_len,
+            longest = context < 100 ? context : 100;
+  for (int i = 0; i < count; i++) {
+    job_t *job = client_job(c, 1 + (i * 29) % (longest / 2), 1 + (i * 7) % (longest / 4), i % 6);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= CREW_VOCAB;
+    sampling_params_t *p = &job->request.params;
+    p->seed = (uint64_t)i;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 5 == 0) p->repetition_penalty = 1.3f;
+    if (i % 4 == 0) p->num_prompt_logprobs = 0;
+    p->ignore_eos = true;
+  }
+}

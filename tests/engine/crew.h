@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-enum { CREW_MAX = 4 };
+enum { CREW_MAX = 4, CREW_VOCAB = 64 };
 
 typedef struct follower {
   pthread_t thread;
@@ -31,6 +31,9 @@ void crew_end(crew_t *crew, int code, const char *name);
 /* A whole run: what `make` asks for, by `size` ranks. */
 client_t *crew_run(engine_options_t options, int32_t size, void (*make)(client_t *client),
                    const char *name);
+/* Adds `count` requests of many kinds: greedy and drawn, penalties, scored prompts, logprobs. Their
+ * ids are below CREW_VOCAB, which every model has. */
+void crew_add_jobs(client_t *client, int count);
 /* A model of tests/vectors/models, with the weights of its files, or random ones where only
  * config.json is kept. The strings are valid until the next call. */
 engine_options_t crew_options(const char *model, bool as_bf16);

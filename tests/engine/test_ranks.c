@@ -19,21 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { JOBS = 12, VOCAB = 64 };
+enum { JOBS = 12 };
 
 static void make_jobs(client_t *c) {
-  const int context = engine_info(c->engine)->max_model_len,
-            longest = context < 100 ? context : 100;
-  for (int i = 0; i < JOBS; i++) {
-    job_t *job = client_job(c, 1 + (i * 29) % (longest / 2), 1 + (i * 7) % (longest / 4), i % 6);
-    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
-    sampling_params_t *p = &job->request.params;
-    p->seed = (uint64_t)i;
-    if (i % 3 == 1) p->temperature = 0.9f;
-    if (i % 5 == 0) p->repetition_penalty = 1.3f;
-    if (i % 4 == 0) p->num_prompt_logprobs = 0;
-    p->ignore_eos = true;
-  }
+  crew_add_jobs(c, JOBS);
 }
 
 static void check_options(engine_options_t o, const char *model, int32_t least, int32_t most) {
@@ -86,7 +75,8 @@ Test(ranks, mixtures_of_experts, .timeout = 600) {
 static void shared_jobs(client_t *c) {
   make_jobs(c);
   for (int i = 0; i < c->count; i++)
-    for (int k = 0; k < c->jobs[i].request.num_prompt_tokens; k++) c->jobs[i].prompt[k] = k % VOCAB;
+    for (int k = 0; k < c->jobs[i].request.num_prompt_tokens; k++)
+      c->jobs[i].prompt[k] = k % CREW_VOCAB;
 }
 
 Test(ranks, layers_with_a_state, .timeout = 600) {
@@ -270,7 +260,7 @@ Test(ranks, every_model_is_exact_or_refused_by_name, .timeout = 900) {
 /* One request of 5 tokens that gets 7: 11 tokens are computed, in 7 steps. */
 static void seven_tokens(client_t *c) {
   job_t *job = client_job(c, 5, 7, 1);
-  for (int k = 0; k < 5; k++) job->prompt[k] %= VOCAB;
+  for (int k = 0; k < 5; k++) job->prompt[k] %= CREW_VOCAB;
   job->request.params.ignore_eos = true;
 }
 
@@ -349,7 +339,7 @@ Test(ranks, a_rank_that_fails_while_the_others_load_fails_the_start, .timeout = 
 
 static void one_job(client_t *c) {
   job_t *job = client_job(c, 5, 400, 1);
-  for (int k = 0; k < 5; k++) job->prompt[k] %= VOCAB;
+  for (int k = 0; k < 5; k++) job->prompt[k] %= CREW_VOCAB;
   job->request.params.ignore_eos = true;
 }
 

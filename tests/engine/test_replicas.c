@@ -13,23 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOBS = 24, VOCAB = 64 };
+enum { JOBS = 24 };
 
 /* ---- the same tokens ---- */
 
 static void make_jobs(client_t *c) {
-  const int context = engine_info(c->engine)->max_model_len,
-            longest = context < 100 ? context : 100;
-  for (int i = 0; i < JOBS; i++) {
-    job_t *job = client_job(c, 1 + (i * 29) % (longest / 2), 1 + (i * 7) % (longest / 4), i % 6);
-    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
-    sampling_params_t *p = &job->request.params;
-    p->seed = (uint64_t)i;
-    if (i % 3 == 1) p->temperature = 0.9f;
-    if (i % 5 == 0) p->repetition_penalty = 1.3f;
-    if (i % 4 == 0) p->num_prompt_logprobs = 0;
-    p->ignore_eos = true;
-  }
+  crew_add_jobs(c, JOBS);
 }
 
 /* Which replicas have answered, as bits. */
@@ -142,7 +131,7 @@ static void run_by_hand(client_t *c) {
 
 static job_t *add_job(client_t *c, int32_t prompt, int32_t max_tokens, int32_t seed) {
   job_t *job = client_job(c, prompt, max_tokens, seed);
-  for (int k = 0; k < prompt; k++) job->prompt[k] %= VOCAB;
+  for (int k = 0; k < prompt; k++) job->prompt[k] %= CREW_VOCAB;
   job->request.params.ignore_eos = true;
   return job;
 }

@@ -10,21 +10,10 @@
 
 #include <string.h>
 
-enum { JOBS = 12, VOCAB = 64 };
+enum { JOBS = 12 };
 
 static void make_jobs(client_t *c) {
-  const int context = engine_info(c->engine)->max_model_len,
-            longest = context < 100 ? context : 100;
-  for (int i = 0; i < JOBS; i++) {
-    job_t *job = client_job(c, 1 + (i * 29) % (longest / 2), 1 + (i * 7) % (longest / 4), i % 6);
-    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
-    sampling_params_t *p = &job->request.params;
-    p->seed = (uint64_t)i;
-    if (i % 3 == 1) p->temperature = 0.9f;
-    if (i % 5 == 0) p->repetition_penalty = 1.3f;
-    if (i % 4 == 0) p->num_prompt_logprobs = 0;
-    p->ignore_eos = true;
-  }
+  crew_add_jobs(c, JOBS);
 }
 
 static int32_t num_layers(const char *model) {
@@ -168,7 +157,7 @@ Test(stages, exchanges_of_a_step) {
   for (int i = 0; i < 2; i++) {
     const uint64_t before = client_stats(client).exchanges, steps = client_stats(client).steps;
     job_t *job = client_job(client, i == 0 ? 3 : 100, 1, i);
-    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= VOCAB;
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= CREW_VOCAB;
     ASSERT_EQ(client_submit(client, job), 0);
     client_run(client);
     ASSERT_EQ(client_stats(client).steps, steps + 1);
@@ -225,7 +214,7 @@ Test(stages, requests_fail_when_a_rank_is_lost, .timeout = 60) {
   o = crew_start(&crew, o, 2);
   client_t *client = client_new(&o);
   job_t *job = client_job(client, 5, 400, 1);
-  for (int k = 0; k < 5; k++) job->prompt[k] %= VOCAB;
+  for (int k = 0; k < 5; k++) job->prompt[k] %= CREW_VOCAB;
   job->request.params.ignore_eos = true;
   job->request.params.max_tokens = 100;
   ASSERT_EQ(client_submit(client, job), 0);
