@@ -9,8 +9,14 @@
 #include "cuda/ranks/nccl.h"
 #include "cuda/operations.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { START_LOOK_NS = 5000000 }; /* between looks at the other ranks */
 
 static nccl_t *nccl_of(const device_t *device) {
   return device->exchange->nccl;
@@ -168,6 +174,48 @@ static int32_t who_lacks(comm_t *comm, bool own) {
   return -1;
 }
 
+/* A call of ncclCommInitRank, on a thread of its own: it returns when all ranks have made it. */
+typedef struct start {
+  nccl_api_t api;
+  ncclComm_t comm;
+  ncclUniqueId id;
+  int size, rank, device;
+  ncclResult_t result;
+  atomic_bool is_done;
+} start_t;
+
+static void *run_start(void *context) {
+  start_t *start = context;
+  (void)cudaSetDevice(start->device);
+  start->result = start->api.init(&start->comm, start->size, start->id, start->rank);
+  atomic_store(&start->is_done, true);
+  return NULL;
+}
+
+/* Waits for the call, or until a rank has ended. Then the thread is left in the library, which
+ * stays open, with the memory of `start`: the process ends soon. */
+static int await_start(nccl_t *nccl, comm_t *comm, start_t *start, ncclResult_t *result) {
+  const struct timespec pause = {.tv_nsec = START_LOOK_NS};
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_start, start) != 0) {
+    free(start);
+    return ERR_NO_MEMORY;
+  }
+  while (!atomic_load(&start->is_done)) {
+    if (comm_check(comm) != 0) {
+      pthread_detach(thread);
+      nccl->api.handle = NULL;
+      return comm->error.code;
+    }
+    nanosleep(&pause, NULL);
+  }
+  pthread_join(thread, NULL);
+  nccl->comm = start->comm;
+  *result = start->result;
+  free(start);
+  return 0;
+}
+
 /* Rank 0 names the communicator. */
 static int join(device_t *device, inferd_error_t *error) {
   nccl_t *nccl = nccl_of(device);
@@ -180,7 +228,19 @@ static int join(device_t *device, inferd_error_t *error) {
     *error = comm->error;
     return comm->error.code;
   }
-  if (result == ncclSuccess) result = nccl->api.init(&nccl->comm, comm->size, id, comm->rank);
+  if (result == ncclSuccess) {
+    start_t *start = calloc(1, sizeof *start);
+    if (start == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory to start NCCL");
+    *start = (start_t){.api = nccl->api,
+                       .id = id,
+                       .size = comm->size,
+                       .rank = comm->rank,
+                       .device = device->index};
+    int code = await_start(nccl, comm, start, &result);
+    if (code == ERR_NO_MEMORY) return error_set(error, code, NULL, "no thread to start NCCL");
+    if (code != 0) *error = comm->error;
+    if (code != 0) return code;
+  }
   if (result == ncclSuccess) return 0;
   nccl->comm = NULL;
   return error_set(error, ERR_DEVICE_FAILED, NULL,

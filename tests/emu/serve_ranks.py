@@ -177,3 +177,15 @@ def test_what_nccl_refuses_is_said(program):
             server = ranks(program, folder, 2, NCCL_DOUBLE_FAIL=fault)
             assert server.process.wait(60) in (70, EXIT_DEVICE_LOST), server.text()
             assert said in server.text(), server.text()
+
+
+def test_a_rank_that_ends_while_nccl_starts_ends_all(program):
+    """ncclCommInitRank itself would wait for it for ever."""
+    if REAL_GPU:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        for lost in (1, 2):
+            server = ranks(program, folder, 3, NCCL_DOUBLE_END=str(lost))
+            assert server.process.wait(60) in (70, EXIT_DEVICE_LOST), server.text()
+            assert f"rank {lost} has ended" in server.text(), server.text()
