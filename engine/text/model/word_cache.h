@@ -17,6 +17,7 @@ enum {
   WORD_CACHE_IDS_MAX = 15,
   WORD_SHORT_BYTES_MAX = 15,
   WORD_SHORT_IDS_MAX = 3,
+  WORD_CACHE_ALIGN = 64,
   WORD_SHORT_SETS = 1 << 14, /* 1 MiB */
   WORD_LONG_SLOTS = 1 << 13  /* 1 MiB */
 };
@@ -34,6 +35,7 @@ typedef struct word_long {
 } word_long_t;
 
 typedef struct word_cache {
+  void *memory;         /* of both tables */
   word_short_t *shorts; /* [2 * WORD_SHORT_SETS] */
   word_long_t *longs;   /* [WORD_LONG_SLOTS] */
 } word_cache_t;
@@ -44,27 +46,23 @@ typedef struct word_key {
   uint64_t low, high, hash; /* low, high: only for short pieces */
 } word_key_t;
 
-/* Aligned, so that a set or a slot touches as few cache lines as it can. */
+/* Aligned, so that a set or a slot touches as few cache lines as it can. The pages of so large a
+ * calloc come zeroed from the system, each when it is touched first: most scratches use few. */
 static inline bool word_cache_init(word_cache_t *cache) {
   enum {
     SHORT_BYTES = 2 * WORD_SHORT_SETS * sizeof(word_short_t),
     LONG_BYTES = WORD_LONG_SLOTS * sizeof(word_long_t)
   };
-  cache->shorts = aligned_alloc(64, SHORT_BYTES);
-  cache->longs = aligned_alloc(64, LONG_BYTES);
-  if (cache->shorts != NULL && cache->longs != NULL) {
-    memset(cache->shorts, 0, SHORT_BYTES);
-    memset(cache->longs, 0, LONG_BYTES);
-    return true;
-  }
-  free(cache->shorts);
-  free(cache->longs);
-  return false;
+  cache->memory = calloc(1, WORD_CACHE_ALIGN - 1 + SHORT_BYTES + LONG_BYTES);
+  if (cache->memory == NULL) return false;
+  uintptr_t begin = (uintptr_t)cache->memory + WORD_CACHE_ALIGN - 1;
+  cache->shorts = (void *)(begin - begin % WORD_CACHE_ALIGN);
+  cache->longs = (void *)((uint8_t *)cache->shorts + SHORT_BYTES);
+  return true;
 }
 
 static inline void word_cache_free(word_cache_t *cache) {
-  free(cache->shorts);
-  free(cache->longs);
+  free(cache->memory);
 }
 
 /* 1 <= length <= WORD_CACHE_BYTES_MAX; bytes up to `limit` may be read. */
