@@ -10,7 +10,8 @@
 #include <stdint.h>
 
 /* What a group lacked when the scheduler looked at it last and it did not fit. It is looked at
- * again when so much is free, or when an admission has keyed or taken blocks that it may share. */
+ * again when so much is free, or when blocks were keyed or taken that it may share: by an
+ * admission, or by a prompt that was computed whatever the cache has. */
 typedef struct unfit {
   bool is_known;
   int32_t num_blocks, num_tokens; /* that must be free in the pool, and left of the step's budget */

@@ -412,7 +412,7 @@ static void check_queue_of(const scheduler_t *s) {
   if (is_protected(head)) { /* it reserves its worst case */
     reserved = head->sequence.num_prompt_tokens + head->request->params.max_tokens;
   }
-  int32_t need = DIV_UP(reserved, bs) + check_most_sides(s, reserved);
+  int32_t need = DIV_UP(reserved, bs) + check_most_sides(s, reserved) - queue_num_held(s, head);
   int32_t num_free = s->pool->num_free - s->slices.promised;
   bool fits = need + s->options.watermark_blocks <= num_free;
   REQUIRE(!fits || (!o->enable_chunked_prefill && tokens > left),

@@ -6,6 +6,8 @@
  */
 #include "tests/sim/sim.h"
 
+#include "engine/base/util.h"
+
 #include <string.h>
 
 static track_t *dropped[SIM_REQUESTS_MAX]; /* by the request that is being submitted */
@@ -144,6 +146,30 @@ void queue_check_submitted(track_t *track, const request_t *request, int code) {
     REQUIRE(share_is_dropped(e->share, k->sent->slot) == k->dropped, "request %d %s for request %d",
             k->index, k->dropped ? "must make room" : "may not make room", track->index);
   }
+}
+
+/* Blocks of the beginning of its prompt that somebody holds who ran at the step before. */
+int32_t queue_num_held(const scheduler_t *s, const group_t *waiting) {
+  const track_t *wanted = check_track(&waiting->sequence);
+  int32_t bs = s->pool->block_size, best = 0;
+  int32_t most = MIN((wanted->num_prompt - 1) / bs, s->options.slice_blocks);
+  bool matches = s->pool->caching && s->pool->num_sides == 0 && !s->options.has_states &&
+                 !scenario_has(sim.scenario, SIM_POOLS) &&
+                 waiting->request->params.num_prompt_logprobs < 0;
+  if (!matches) return 0;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    const track_t *k = check_track(&g->sequence);
+    const uint64_t *hash = k->streams[0].hash, *wants = wanted->streams[0].hash;
+    for (const sequence_t *q = &g->sequence; k->runs && q; q = q->next) {
+      int32_t i = 0, end = MIN(MIN(most, k->num_prompt / bs), q->num_blocks);
+      for (; i < end && hash[i * bs + bs - 1] == wants[i * bs + bs - 1]; i++) {
+        const block_identity_t *id = &s->pool->blocks[q->blocks[i]].identity;
+        if (!id->keyed || id->num_valid < bs) break;
+      }
+      best = MAX(best, i);
+    }
+  }
+  return best;
 }
 
 void queue_check(const engine_t *e) {

@@ -121,6 +121,29 @@ Test(looks, an_admission_that_takes_cached_blocks_is_a_reason_to_look) {
   rig_free(rig);
 }
 
+/* A prompt that is scored is computed anew, whatever the cache has: it takes the 6 cached blocks in
+ * place of its own once these are computed. The head then needs 9, and as many are free. */
+Test(looks, blocks_that_a_scored_prompt_takes_are_a_reason_to_look) {
+  scheduler_options_t options = rig_options(8, 128, 128);
+  rig_t *rig = rig_new(&options, 22, 4, true);
+  group_t *before = rig_add(rig, 25, 4, 9);
+  step(rig);
+  end(rig, before);
+  group_t *holder = rig_add(rig, 16, 8, 1), *scored = rig_add(rig, 25, 4, 9);
+  scored->request->params.num_prompt_logprobs = 0;
+  group_t *head = rig_add(rig, 60, 8, 9);
+  rig_step(rig);
+  cr_assert(runs(holder));
+  cr_assert(runs(scored));
+  ASSERT_EQ(head->unfit.num_blocks, 15);
+  ASSERT_EQ(scored->sequence.num_cached_tokens, 0);
+  rig_commit(rig, 1);
+  step(rig);
+  cr_assert(runs(head));
+  cr_assert(runs(scored));
+  rig_free(rig);
+}
+
 Test(looks, the_keys_that_a_request_brings_are_not_made_again) {
   scheduler_options_t options = rig_options(8, 128, 128);
   rig_t *rig = rig_new(&options, 61, 4, true);
