@@ -3,15 +3,20 @@
 Run by serve.py.
 """
 
+import json
 import random
 import re
+import shutil
+import tempfile
+from pathlib import Path
 
-from serving import FEW, ROOT, Server, check_logprobs, compare, prompts
+from serving import FEW, LOGPROB, ROOT, Server, check_logprobs, compare, prompts
 
 FLAGS = ["--load-format", "dummy", "--seed", "11", *FEW]
 
 
 def serve(program, device, name, *flags):
+    """`name`: of a folder of tests/fixtures, or an absolute path."""
     return Server(program, device, *FLAGS, *flags, model=ROOT / "tests/fixtures" / name)
 
 
@@ -30,19 +35,33 @@ def conversations(count):
              "logprobs": 2, "seed": i, "temperature": 0.8 * (i % 2)} for i in range(count)]
 
 
-def check_states(program, name, *more):
+def check_devices(expected, got, flips):
+    """Greedy answers of both devices are near each other, but for `flips`: rounding may have
+    changed which experts were chosen, and behind that all is another."""
+    near, far = [], []
+    for pair in zip(expected, got):
+        try:
+            differences = compare(*pair)
+            assert max(map(abs, differences), default=0) <= LOGPROB, differences
+            near += differences
+        except AssertionError as difference:
+            far.append(str(difference))
+    assert len(far) <= flips, far
+    assert len(near) > 10, f"only {len(near)} tokens could be compared"
+    check_logprobs(near)
+
+
+def check_states(program, name, *more, flips=0):
     """Bits of both devices are near each other; on one they are the same however it computes."""
     bodies = conversations(6)
     servers = [serve(program, device, name, *more) for device in ("cpu", "cuda")]
     expected, got = (server.all(bodies) for server in servers)
-    differences = [d for pair in list(zip(expected, got))[::2] for d in compare(*pair)]
     alone = [servers[1].all([body])[0] for body in bodies]
     again = [servers[1].all([body])[0] for body in bodies]
     hits = cached(servers[1])
     for server in servers:
         assert server.stop() == 0, server.text()
-    assert len(differences) > 10, f"only {len(differences)} tokens could be compared"
-    check_logprobs(differences)
+    check_devices(expected[::2], got[::2], flips)
     assert answers(alone) == answers(got), "beside others and alone"
     assert answers(again) == answers(got), "from a snapshot"
     assert hits > 0, "no prompt was a hit"
@@ -87,5 +106,21 @@ def test_gated_delta_nets(program):
 
 
 def test_mamba2_and_experts_without_a_gate(program):
-    """In float16: rounding to bfloat16 often changes which experts are chosen."""
-    check_states(program, "scan", "--dtype", "float16")
+    """In float16: rounding to bfloat16 often changes which experts are chosen; to float16 it does
+    in 2 of 150 answers, and in none where all of them are chosen."""
+    check_states(program, "scan", "--dtype", "float16", flips=1)
+
+
+def test_experts_without_a_gate_all_chosen(program):
+    bodies = [{**body, "temperature": 0} for body in conversations(10)]
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "tests/fixtures/scan", folder, dirs_exist_ok=True)
+        path = Path(folder) / "config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "num_experts_per_tok": config["n_routed_experts"]}))
+        servers = [serve(program, device, folder, "--dtype", "float16")
+                   for device in ("cpu", "cuda")]
+        expected, got = (server.all(bodies) for server in servers)
+    for server in servers:
+        assert server.stop() == 0, server.text()
+    check_devices(expected, got, flips=0)

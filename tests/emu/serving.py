@@ -43,6 +43,7 @@ class Server:
         command = [program, "serve", *weights, "--device", device, "--dtype", "bfloat16",
                    "--port", str(self.port), "--max-model-len", "512", "--max-num-seqs", "40",
                    "--return-tokens-as-token-ids",  # bytes have no text of their own
+                   "--max-queue-time", f"{PATIENCE_S}s",  # emulated steps are slow
                    *SHARED_GPU, *map(str, flags)]
         if device == "cuda" and "--no-batch-invariant" not in flags:
             command.append("--batch-invariant")
