@@ -76,6 +76,7 @@ static void leave_running(scheduler_t *scheduler, group_t *victim, bool swaps) {
   }
   waiting_release(&scheduler->waiting, victim);
   victim->unfit.is_known = false;
+  victim->planned_in = 0;
 }
 
 void plan_send_back(scheduler_t *scheduler, group_t *group) {

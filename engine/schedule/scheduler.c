@@ -569,7 +569,7 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
     if (in_vain) group->planned_in = IN_VAIN;
     any_in_vain = any_in_vain || in_vain;
   }
-  for (group_t *group = first->next; group != NULL && any_in_vain; group = group->next)
+  for (group_t *group = scheduler->running.head; group != NULL && any_in_vain; group = group->next)
     if (group->planned_in == IN_VAIN) group->planned_in = 0; /* it may get what the first leaves */
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   plan_set_aside(scheduler, &first->sequence, aside, -1);

@@ -85,6 +85,48 @@ Test(pace, a_short_prompt_may_get_what_the_first_one_leaves) {
   rig_free(rig);
 }
 
+/* The same, but a third prompt, of a client that has time, finds no free block: the last one, which
+ * had its turn in vain, leaves for the host, or with priorities the first one does. Then each that
+ * had its turn in vain passes the long ones as ever. */
+Test(pace, a_turn_in_vain_is_forgotten_when_a_prompt_makes_room) {
+  for (int worst = 0; worst < 2; worst++) {
+    scheduler_options_t options = rig_options(16, 512, 1000);
+    options.fair_share = options.short_prompts_pass = true;
+    options.reserve_full = false;
+    options.priority_policy = worst;
+    options.swap = (swap_options_t){.num_blocks = 900, .mode = PREEMPT_SWAP};
+    options.pace = (pace_options_t){.step_ns = 7e6, .client_ns = 8e6};
+    rig_t *rig = rig_new(&options, 2000, 1, false);
+    scheduler_t *s = rig->scheduler;
+    add(rig, 1, 2);
+    run(rig, 1);
+    rig->requests[rig->count].priority = worst;
+    group_t *first = add(rig, 2, 900);
+    run(rig, 1);
+    first->chunk_max = 100;
+    group_t *third = add(rig, 3, 200), *second = add(rig, 2, 20);
+    third->chunk_max = second->chunk_max = 10;
+    run(rig, 1); /* all are in `running` now */
+    third->chunk_max = second->chunk_max = 1;
+    s->cost = (cost_t){.ns = {[COST_KEY] = 1e6, [COST_PAIR] = 1e3}, .num_steps = 1000};
+    int32_t taken[2000], count = 0;
+    while (rig->pool->num_free > 1) taken[count++] = block_allocate(rig->pool);
+    rig_step(rig);
+    ASSERT_EQ(s->plan.num_preempted, 1);
+    ASSERT_EQ((worst ? first : second)->sequence.status, SEQUENCE_SWAPPED);
+    rig_commit(rig, 1);
+    while (count > 0) block_release(rig->pool, taken[--count]);
+    s->cost.num_steps = 0;
+    run(rig, 1); /* it comes back */
+    ASSERT_EQ(s->swapped.count, 0);
+    s->options.max_num_batched_tokens = 16;
+    third->chunk_max = second->chunk_max = 0;
+    rig_step(rig);
+    EXPECT_GT_FOR(rig_chunk(rig, second), 0, "priorities %d", worst);
+    rig_free(rig);
+  }
+}
+
 Test(pace, a_prompt_gets_a_block_where_decodes_leave_nothing) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 1e6}, true);
   group_t *stream = add(rig, 1, 8);
