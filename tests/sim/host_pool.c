@@ -54,12 +54,15 @@ static void sim_out(device_t *d, const block_swap_t *swaps, int32_t count) {
 static void sim_in(device_t *d, const block_swap_t *swaps, int32_t count) {
   const sim_host_t *host = device_host(d);
   size_t bytes = (size_t)host->block_size * sizeof *host->slots;
+  const scheduler_t *s = sim.engine->scheduler;
   check_list(swaps, count, false);
+  /* Copies to the host run first: what enters behind them could have been among them. */
+  REQUIRE(s->plan.num_swap_out == 0, "blocks enter in a plan in which a request is swapped out");
   for (int32_t i = 0; i < count; i++) {
     uint64_t *from = host_slots(host, swaps[i].host);
     memcpy(device_slots(d, swaps[i].device), from, bytes);
     /* nobody may come back for it, unless it is of the prefix cache's floor */
-    if (swaps[i].host < sim.engine->scheduler->options.swap.num_blocks) memset(from, 0, bytes);
+    if (swaps[i].host < s->options.swap.num_blocks) memset(from, 0, bytes);
   }
 }
 

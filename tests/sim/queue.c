@@ -172,6 +172,12 @@ int32_t queue_num_held(const scheduler_t *s, const group_t *waiting) {
   return best;
 }
 
+void queue_check_ring(const engine_t *e) {
+  size_t ends = (size_t)e->num_live * e->done_bytes_max;
+  REQUIRE(mailbox_room(e->mailbox) >= e->step_bytes_max + ends,
+          "a step is launched, and its events may find no room");
+}
+
 void queue_check(const engine_t *e) {
   const scheduler_t *s = e->scheduler;
   const group_queue_t *queues[] = {&s->waiting.queue, &s->running, &s->swapped};

@@ -350,6 +350,7 @@ static void draw_load(scenario_t *c) {
   c->eos_one_in = scenario_has(c, SIM_EOS) ? eos : 0;
   int32_t late = between(&s, 2, 40);
   c->drain_every = scenario_has(c, SIM_SLOW_LOOP) ? late : 1;
+  c->fills_ring = scenario_has(c, SIM_SLOW_LOOP) && late % 2 == 0;
   int32_t stop = between(&s, 1, 400);
   c->stop_at = scenario_has(c, SIM_SHUTDOWN) ? stop : 0;
   c->count = between(&s, 1, SIM_REQUESTS_MAX);

@@ -89,6 +89,7 @@ typedef struct scenario {
   uint32_t eos_one_in;       /* 0 = never */
   /* the load */
   int32_t drain_every; /* iterations */
+  bool fills_ring;     /* a step wants all the room that the ring has for events */
   int32_t stop_at;     /* iteration; 0 = when all is done */
   int count;
   script_t scripts[SIM_REQUESTS_MAX];
