@@ -152,7 +152,7 @@ static void check_turn(const scheduler_t *s, const track_t *k) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *other = check_track(&g->sequence);
     bool counted = g->num_skips > other->num_skips || fair_held(s, g) || pace_is_out(s, g) ||
-                   check_left_running(s, g);
+                   pace_was_out(s, g) || check_left_running(s, g);
     bool alone = check_track(&s->running.head->sequence) == k;
     REQUIRE(counted || alone || !turns_before(other, k),
             "I3: request %d is let in, it is the turn of request %d", k->index, other->index);

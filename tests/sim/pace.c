@@ -138,6 +138,22 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
   return cost_ns(&s->cost, &s->plan.work) >= step_bound(s) || spent >= client_bound(s, g->tenant);
 }
 
+bool pace_was_out(const scheduler_t *s, const group_t *g) {
+  const plan_entry_t *first = NULL;
+  if (!bounds_prompts(s) || !sim.scenario->options.short_prompts_pass) return false;
+  for (const group_t *r = s->running.head; r && !first; r = r->next) {
+    for (int32_t i = 0; i < s->plan.num_entries && !first; i++) {
+      const plan_entry_t *entry = &s->plan.entries[i];
+      if (entry->sequence->group == r && !is_decode(entry)) first = entry;
+    }
+  }
+  if (!first || first->sequence->group->tenant != g->tenant) return false;
+  double left_ns = client_bound(s, g->tenant) - spent_on(s, g->tenant).decodes_ns;
+  for (int32_t n = 1; n <= s->pool->block_size; n++)
+    if (ns_of(s, first->num_computed, n, 0) >= left_ns) return true;
+  return false;
+}
+
 /* Whether a choice of a group that came from the host in this plan finds no time: it was not among
  * the decodes that were counted before, and comes behind all of them. */
 static bool comes_late(const scheduler_t *s, const group_t *g) {

@@ -8,6 +8,9 @@ void pace_begin(void);                /* a fresh engine */
 void pace_step(const scheduler_t *s); /* a step is launched, all else of it is checked */
 /* Whether the plan has no time left for a prompt of this group: of the step, or of its client. */
 bool pace_is_out(const scheduler_t *s, const group_t *g);
+/* Whether the client had no time for a group that waits while a block of its first prefill was set
+ * aside. In the end that chunk may take less: one token alone is taken for a decode. */
+bool pace_was_out(const scheduler_t *s, const group_t *g);
 /* Whether the client of a group that decodes has more decodes than time, so that it may sit out. */
 bool pace_may_sit_out(const scheduler_t *s, const group_t *g);
 
