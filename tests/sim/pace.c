@@ -211,6 +211,16 @@ static bool forks_are_behind(const plan_t *plan) {
   return false;
 }
 
+/* Whether somebody comes from the host, who was not among the decodes that were counted; it needs
+ * no copies if the device has its blocks still. */
+static bool comes_back(const plan_t *plan) {
+  for (int32_t i = 0; i < plan->num_entries; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    if (is_decode(entry) && !check_track(entry->sequence)->runs) return true;
+  }
+  return plan->num_swap_in > 0;
+}
+
 /* Each token of a draft makes the step better than it was without, by what was right and by the
  * costs; but with LONGEST, or a draft model, whose time is another by now. */
 static void check_drafts(const scheduler_t *s) {
@@ -244,7 +254,7 @@ void pace_step(const scheduler_t *s) {
   bool tokens_only = sim.scenario->options.max_step_ms == 0;
   REQUIRE(!tokens_only || !s->pace.is_on, "a bound of time that nobody set");
   check_turns(s);
-  if (!s->pace.is_on || plan->num_preempted > 0 || plan->num_swap_in > 0 || forks_are_behind(plan))
+  if (!s->pace.is_on || plan->num_preempted > 0 || comes_back(plan) || forks_are_behind(plan))
     return;
   if (s->options.chunked_prefill)
     check_bound(spent_on(s, -1), s->cost.ns[COST_STEP], step_bound(s), "all");
