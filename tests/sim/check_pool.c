@@ -117,12 +117,11 @@ static void check_content(const block_pool_t *pool, int32_t b) {
   int32_t bs = pool->block_size, parent = id->place.parent;
   if (checked[b].unique_id != id->unique_id) checked[b] = (checked_t){.unique_id = id->unique_id};
   const int32_t *ids = &pool->token_ids[(size_t)b * (size_t)bs];
-  int64_t first = (int64_t)b * bs;
+  const uint64_t *have = device_rows(b);
   for (int32_t i = checked[b].rows; i < id->num_valid; i++) {
-    uint64_t hash = parent ? device_hash_at((int64_t)parent * bs + bs - 1) : 0;
-    if (i > 0) hash = device_hash_at(first + i - 1);
-    uint64_t have = device_hash_at(first + i);
-    bool right = i == 0 && !parent ? have != 0 : have == oracle_extend(hash, ids[i]);
+    uint64_t before = parent ? device_rows(parent)[bs - 1] : 0;
+    if (i > 0) before = have[i - 1];
+    bool right = i == 0 && !parent ? have[0] != 0 : have[i] == oracle_extend(before, ids[i]);
     REQUIRE(right, "I8: block %d has %d valid rows and slot %d holds something else", b,
             id->num_valid, i);
   }
@@ -141,16 +140,15 @@ static void check_sides(const block_pool_t *pool, int32_t b) {
             num_named);
   }
   for (int32_t s = 0; s < pool->num_sides; s++) {
-    int32_t side = block_sides(pool, b)[s], bs = pool->block_size;
+    int32_t side = block_sides(pool, b)[s];
     if (side == 0) continue;
     REQUIRE(pool->blocks[side].side_of == b && block->identity.unique_id,
             "I1: block %d names block %d, which is at the side of block %d", b, side,
             pool->blocks[side].side_of);
-    for (int32_t i = 0; i < block->identity.num_valid; i++) {
-      REQUIRE(device_hash_at((int64_t)b * bs + i) == device_hash_at((int64_t)side * bs + i),
-              "I8: block %d has %d valid rows and its side block %d others", b,
-              block->identity.num_valid, side);
-    }
+    size_t bytes = (size_t)block->identity.num_valid * sizeof(uint64_t);
+    REQUIRE(memcmp(device_rows(b), device_rows(side), bytes) == 0,
+            "I8: block %d has %d valid rows and its side block %d others", b,
+            block->identity.num_valid, side);
   }
 }
 

@@ -58,8 +58,8 @@ struct device {
 static device_t *device; /* the one that is open */
 static uint64_t reads;
 
-uint64_t device_hash_at(int64_t slot) {
-  return device->shadow[slot];
+const uint64_t *device_rows(int32_t block) {
+  return &device->shadow[(int64_t)block * device->block_size];
 }
 
 uint64_t *device_slots(device_t *d, int32_t block) {

@@ -79,7 +79,7 @@ static uint64_t hash_before(const engine_t *e, const floor_record_t *record) {
   const floor_t *floor = e->pool->floor;
   int32_t bs = e->pool->block_size, block = prefix_find_key(e->pool, &record->parent);
   if (block > 0 && e->pool->blocks[block].identity.num_valid == bs)
-    return device_hash_at((int64_t)block * bs + bs - 1);
+    return device_rows(block)[bs - 1];
   for (int32_t p = 1; p <= floor->options.num_places; p++) {
     bool is_it = memcmp(&record_of(floor, p)->key, &record->parent, sizeof record->parent) == 0;
     if (is_it && floor->places[p].is_used && !is_leaving[p]) return rows_of(floor, p)[bs - 1];

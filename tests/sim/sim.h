@@ -97,9 +97,9 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
   } while (false)
 
 /* device.c */
-extern ops_t ops_sim;                  /* run.c sets pipeline_depth */
-uint64_t device_hash_at(int64_t slot); /* what the shadow store holds there; 0 = never written */
-uint64_t device_reads(void);           /* slots that attention has verified so far */
+extern ops_t ops_sim;                       /* run.c sets pipeline_depth */
+const uint64_t *device_rows(int32_t block); /* of the shadow store; 0 = never written */
+uint64_t device_reads(void);                /* slots that attention has verified so far */
 uint64_t *device_slots(device_t *device, int32_t block); /* those of a block */
 
 /* host_pool.c: swap space of a device, and its checks */
