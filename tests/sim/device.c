@@ -625,6 +625,7 @@ static int sim_end(device_t *d, inferd_error_t *error) {
   REQUIRE(d->ended < d->launched, "a step is ended that was not launched");
   flying_t *f = &d->flying[++d->ended % 2];
   sim.now_ns += vary(c, d->ended, c->step_ns + c->token_ns * (uint64_t)f->num_tokens);
+  sim.landed_ns = sim.now_ns;
   if (d->comm != NULL && d->comm->error.code != 0) {
     sim.steps++;
     *error = d->comm->error;

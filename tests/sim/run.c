@@ -234,6 +234,11 @@ static void check_end(track_t *k, const event_t *event) {
               (!event->first_token_ns || event->first_scheduled_ns <= event->first_token_ns) &&
               event->first_token_ns <= event->finished_ns && event->finished_ns <= sim.now_ns,
           "request %lld: its times are out of order", name_of(k));
+  /* A late loop, an answer that comes at its end, and a mask that was late hide the step. */
+  bool is_known = began && c->drain_every == 1 && k->script->language < 0 &&
+                  k->script->params.beam_width == 0 && !params_collect(&k->script->params);
+  REQUIRE(!is_known || event->first_token_ns == k->first_ns,
+          "request %lld: its first token came at another time", name_of(k));
 }
 
 static void on_event(const event_t *event) {
@@ -243,6 +248,7 @@ static void on_event(const event_t *event) {
           name_of(k), event->choice);
   stream_t *stream = &k->streams[k->best[event->choice]];
   if (event->kind == EVENT_TOKEN) {
+    if (k->first_ns == 0) k->first_ns = sim.landed_ns;
     on_token(k, stream, event);
   } else if (event->kind == EVENT_PROMPT_LOGPROB) {
     on_score(k, event);

@@ -62,14 +62,14 @@ typedef struct track {
   int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
   int32_t num_cached, ended_by;             /* ended_by: ERR_ number of its end */
   uint64_t submitted_iteration, cancelled_iteration, progress_iteration; /* 0 = not yet */
-  uint64_t submitted_ns;
-  bool was_planned, was_landed; /* it had a row in a step that was launched, has ended */
-  bool in_plan, is_new;         /* of the step being launched; its first one */
-  bool runs;                    /* was in running at the step before */
-  bool waited;                  /* for a block of another, after the iteration before */
-  int32_t first_cached;         /* tokens that its first row found computed */
-  int32_t computed_to;          /* end of the last of its prompt tokens that were computed */
-  int32_t num_computed;         /* prompt tokens that its own rows computed, until preempted */
+  uint64_t submitted_ns, first_ns; /* first: the step ended that its first token came from */
+  bool was_planned, was_landed;    /* it had a row in a step that was launched, has ended */
+  bool in_plan, is_new;            /* of the step being launched; its first one */
+  bool runs;                       /* was in running at the step before */
+  bool waited;                     /* for a block of another, after the iteration before */
+  int32_t first_cached;            /* tokens that its first row found computed */
+  int32_t computed_to;             /* end of the last of its prompt tokens that were computed */
+  int32_t num_computed;            /* prompt tokens that its own rows computed, until preempted */
   int32_t num_preemptions;
   bool preempted; /* since then num_computed says nothing */
   int trace;      /* its last record, 1 + trace_kind_t; 0 = none yet */
@@ -78,11 +78,11 @@ typedef struct track {
 typedef struct sim {
   scenario_t *scenario;
   engine_t *engine;
-  track_t *tracks;           /* [SIM_REQUESTS_MAX] */
-  uint8_t index_of[SIM_IDS]; /* request id -> track */
-  uint64_t now_ns, iteration, steps;
-  int num_live;          /* submitted and not DONE by the loop's count */
-  bool lost, trace_lost; /* the device is gone; a record was dropped */
+  track_t *tracks;                              /* [SIM_REQUESTS_MAX] */
+  uint8_t index_of[SIM_IDS];                    /* request id -> track */
+  uint64_t now_ns, landed_ns, iteration, steps; /* landed: the last step ended */
+  int num_live;                                 /* submitted and not DONE by the loop's count */
+  bool lost, trace_lost;                        /* the device is gone; a record was dropped */
   bool torture;    /* torture.c drives: the device draws without looking, nothing is compared */
   uint64_t tokens; /* of the steps that have ended */
 } sim_t;
