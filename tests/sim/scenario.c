@@ -172,7 +172,8 @@ static void draw_engine(scenario_t *c) {
   o->max_queue_requests = is_short ? queue : SIM_REQUESTS_MAX;
   int32_t tokens = between(&s, 1, 600);
   o->max_queue_tokens = scenario_has(c, SIM_QUEUE_LIMIT) && chance(&s, 50) ? tokens : 1 << 30;
-  double wait_s = between(&s, 1, 400) * 0.01;
+  int32_t wait = between(&s, 1, 400); /* some wait for a few steps only */
+  double wait_s = wait * (wait % 4 == 0 ? 0.0005 : 0.01);
   o->max_queue_time_s = scenario_has(c, SIM_QUEUE_TIME) ? wait_s : 0;
   c->step_ns = (uint64_t)between(&s, 1, 20000) * 1000;
   c->token_ns = (uint64_t)between(&s, 0, 200) * 1000;
