@@ -46,7 +46,10 @@ static int32_t sequences_of(const group_t *g) {
 /* Whether its key may not run it now, or one of the same key that stands before it. */
 bool fair_held(const scheduler_t *s, const group_t *g) {
   int32_t limit = quota_max_running(g->request->quota), runs = 0;
-  if (s->waiting.tenants.all[g->tenant].held) return true;
+  bool is_held = s->waiting.tenants.all[g->tenant].held;
+  REQUIRE(!is_held || limit > 0, "I3: request %d waits for a limit that its key does not have",
+          check_track(&g->sequence)->index);
+  if (is_held) return true;
   for (const group_t *r = s->running.head; r && limit > 0; r = r->next)
     runs += r->tenant == g->tenant ? sequences_of(r) : 0;
   for (; g && runs > 0 && limit > 0; g = g->prev && g->prev->tenant == g->tenant ? g->prev : NULL) {

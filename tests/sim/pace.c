@@ -129,6 +129,21 @@ static bool is_full(const scheduler_t *s, const group_t *g) {
   return sum > bound * (1 - 1e-9);
 }
 
+/* Who is let in, for the first time, finds room among those that decode, if anything runs. */
+static void check_seats(const scheduler_t *s) {
+  double bound = sim.scenario->options.max_step_ms * 1e6, sum = s->cost.ns[COST_STEP];
+  bool bounds = bound > 0 && scenario_has(sim.scenario, SIM_SEATS) && cost_is_known(&s->cost);
+  if (!bounds || s->plan.num_preempted > 0) return;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    const track_t *k = check_track(&g->sequence);
+    bool is_new = !k->runs && g->num_preemptions == 0 && g != s->running.head;
+    sum += seat_ns(s, g);
+    REQUIRE(!is_new || sum <= bound * (1 + 1e-9),
+            "I3: request %d is let in, decodes alone would take %.0f of %.0f ns", k->index, sum,
+            bound);
+  }
+}
+
 bool pace_is_out(const scheduler_t *s, const group_t *g) {
   if (is_full(s, g) && cost_is_known(&s->cost)) return true;
   if (!bounds_prompts(s)) return false;
@@ -254,6 +269,7 @@ void pace_step(const scheduler_t *s) {
   bool tokens_only = sim.scenario->options.max_step_ms == 0;
   REQUIRE(!tokens_only || !s->pace.is_on, "a bound of time that nobody set");
   check_turns(s);
+  check_seats(s);
   if (!s->pace.is_on || plan->num_preempted > 0 || comes_back(plan) || forks_are_behind(plan))
     return;
   if (s->options.chunked_prefill)
