@@ -64,6 +64,11 @@ int scenario_feature(const char *name) {
   return -1;
 }
 
+/* Whether blocks come back from a floor often. */
+static bool returns(const scenario_t *c) {
+  return scenario_has(c, SIM_FLOOR) && scenario_has(c, SIM_RETURNS);
+}
+
 static void draw_features(scenario_t *c) {
   static const int32_t chances[] = {
 #define X(name, chance, text) chance,
@@ -90,8 +95,12 @@ static void draw_features(scenario_t *c) {
   if (!scenario_has(c, SIM_CACHING)) c->features &= ~(UINT64_C(1) << SIM_FLOOR);
   /* One domain for all: else little comes back. */
   static const int no_returns[] = {SIM_SALTS, SIM_ADAPTERS};
-  for (size_t i = 0; scenario_has(c, SIM_RETURNS) && scenario_has(c, SIM_FLOOR) && i < 2; i++)
-    c->features &= ~(UINT64_C(1) << no_returns[i]);
+  for (size_t i = 0; returns(c) && i < 2; i++) c->features &= ~(UINT64_C(1) << no_returns[i]);
+  /* Half of these are swapped out meanwhile, also between two slices. */
+  static const int with_returns[] = {SIM_SWAP, SIM_SLICES};
+  bool leaves = between(&s, 1, 2) == 1 && returns(c);
+  for (size_t i = 0; leaves && i < 2; i++)
+    c->features |= UINT64_C(1) << with_returns[i] & ~c->removed;
   static const int no_mtp[] = {SIM_STATES, SIM_WINDOWS, SIM_POOLS, SIM_DRAFT_MODEL, SIM_ADAPTERS};
   for (size_t i = 0; i < sizeof no_mtp / sizeof *no_mtp; i++) {
     if (scenario_has(c, (sim_feature_t)no_mtp[i])) c->features &= ~(UINT64_C(1) << SIM_MTP);
@@ -125,11 +134,6 @@ static void draw_window(scenario_t *c, source_t *s) {
   o->num_blocks += WINDOW_MODELS[by_heads].groups *
                    window_blocks(o->block_size, WINDOW_MODELS[by_heads].window, context, tokens);
   c->window = window;
-}
-
-/* Whether blocks come back from a floor often. */
-static bool returns(const scenario_t *c) {
-  return scenario_has(c, SIM_FLOOR) && scenario_has(c, SIM_RETURNS);
 }
 
 /* Every value is drawn whether its feature is on or not, so that taking a feature away leaves the
