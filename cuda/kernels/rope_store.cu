@@ -11,7 +11,7 @@
 #include "cuda/device_code/lanes.h"
 #include "cuda/kernels/kernels.h"
 
-enum { STORE_WARPS = 4, TABLE_THREADS = 64 };
+enum { STORE_WARPS = 4, TABLE_THREADS = 64, PARTNERS = GPU_HEAD_DIM_MAX * (VECTOR + 1) / VECTOR };
 
 __global__ void rope_table_kernel(float2 *table, const int32_t *positions,
                                   const float *__restrict__ inv_freq, float scale, int32_t half) {
@@ -41,17 +41,24 @@ GPU_FN void norm_head(float (&values)[VECTOR], const float *weight, float eps, i
   for (int j = 0; j < VECTOR; j++) values[j] = values[j] * inverse * weight[at + j];
 }
 
+/* Place of an element of a head: a lane's eight lie nine apart from the next lane's, so that lanes
+ * meet in no bank. */
+GPU_FN int partner_at(int i) {
+  return i + i / VECTOR;
+}
+
 /* Rotates the lane's eight elements; the partners come through `head`, the warp's own memory. */
 GPU_FN void rotate_head(float (&values)[VECTOR], float *head, const float2 *angles, int half) {
   const int at = (threadIdx.x % WARP) * VECTOR;
-  for (int j = 0; j < VECTOR; j++) head[at + j] = values[j];
+  for (int j = 0; j < VECTOR; j++) head[partner_at(at + j)] = values[j];
   __syncwarp();
   for (int j = 0; j < VECTOR; j++) {
     const int i = at + j;
     if (i >= 2 * half) break;
     const float2 angle = angles[i < half ? i : i - half];
-    values[j] = i < half ? head[i] * angle.x - head[i + half] * angle.y
-                         : head[i] * angle.x + head[i - half] * angle.y;
+    const float partner = head[partner_at(i < half ? i + half : i - half)];
+    values[j] = i < half ? values[j] * angle.x - partner * angle.y
+                         : values[j] * angle.x + partner * angle.y;
   }
 }
 
@@ -79,7 +86,7 @@ GPU_FN void store_slot(const gpu_kv_t &kv, uint8_t *head, int slot, float scale,
 template <class T>
 __global__ void __launch_bounds__(STORE_WARPS *WARP)
     rope_store_kernel(const gpu_kv_t kv, const gpu_rope_store_t args) {
-  SHARED(heads, float[STORE_WARPS][GPU_HEAD_DIM_MAX]);
+  SHARED(heads, float[STORE_WARPS][PARTNERS]);
   grid_dependency_begin();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, dim = kv.head_dim;
   const int num_heads = args.num_heads + 2 * kv.num_kv_heads;

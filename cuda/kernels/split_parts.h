@@ -26,7 +26,8 @@ GPU_FN bool meet_blocks(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES>
               span = first + i / args.rows / rows;
     const int tile_row = blockIdx.x * rows + row;
     if (tile_row / 16 >= weight_tiles(args)) continue;
-    *partial_at(args, span, tile_row, token) = shared.sums[span][row][token];
+    *partial_at(args, span, tile_row, token) =
+        shared.sums[span][row][sum_column<TOKENS>(row, token)];
   }
   __threadfence(); /* the sums are visible before the ticket is */
   __syncthreads();
