@@ -27,6 +27,7 @@ SHARED_A_CLOCK = 128  # bytes
 L2_A_CLOCK = 64       # bytes that one multiprocessor reads
 RESERVED = 1024       # bytes of shared memory of a block that the driver takes
 SM_REGISTERS, GRAIN = 65536, 256
+TRIPS_AHEAD = 2       # of a warp of a linear layer: one in registers, one in L2
 
 MODELS = {
     "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv": 8, "dim": 64, "width": 8192,
@@ -81,6 +82,16 @@ def stream_us(kernel, machine, nbytes, blocks, rate=None):
         trips * hot["shared"] / (SHARED_A_CLOCK * machine["clock"] * sms) * 1e6)
 
 
+def ahead_us(kernel, machine, nbytes, blocks, idle):
+    """What a linear layer has read of its weights when its inputs are there: the memory was idle so
+    long, and each block that is there asks for its first trips."""
+    if start(kernel, machine) != OVERLAPPED:
+        return 0
+    held = min(blocks, occupancy(kernel, machine) * machine["sms"])
+    asked = held * (kernel["block"] // 32) * kernel["hot"]["streamed"] * TRIPS_AHEAD
+    return min(idle, min(nbytes, asked) / (machine["memory"] * READ_SHARE) * 1e6)
+
+
 def product_us(kernel, machine, flop, blocks):
     """A kernel of `flop` flop on the tensor cores, shared evenly by `blocks`."""
     hot, wgmma = kernel["hot"], kernel["hgmma"] > 0
@@ -113,20 +124,22 @@ class Step:
     def __init__(self, kernels, machine, model):
         self.kernels, self.machine, self.model = kernels, machine, model
         self.launches = []
+        self.idle = 0  # us that the memory was idle in the kernel before
 
     @staticmethod
     def normed(rows):
         """Whether a layer of so many rows norms its inputs itself."""
         return rows <= NORM_ROWS
 
-    def add(self, name, us, times=1):
+    def add(self, name, us, times=1, idle=0):
         self.launches.append((name, us, times))
+        self.idle = idle
 
     def kernel(self, name):
         return self.kernels[name]
 
     def small(self, name, trips, times=1):
-        self.add(name, chain_us(self.kernel(name), self.machine, trips), times)
+        self.add(name, chain_us(self.kernel(name), self.machine, trips), times, trips * L2_LATENCY)
 
     def linear(self, what, rows, n, k, norm, times):
         """A layer of n outputs (gate and up count) of k inputs."""
@@ -139,6 +152,7 @@ class Step:
         while split < 4 and blocks * split < self.machine["sms"]:
             split *= 2
         us = stream_us(kernel, self.machine, 2 * n * k, blocks * split)
+        us -= ahead_us(kernel, self.machine, 2 * n * k, blocks * split, self.idle)
         if norm:  # each warp walks its rows, a row's loads at once
             us += -(-rows // 8) * L2_LATENCY * max(1, k * 2 // 4096)
         self.add(what, us, times)
@@ -160,17 +174,21 @@ def cuts_of(context):
 
 
 def decode_us(kernel, machine, model, rows, queries, context):
-    """Attention of rows of few query tokens, and the fold of their cuts by the last of each."""
+    """Attention of rows of few query tokens, and the fold of their cuts by the last of each; and
+    how long the memory is idle meanwhile."""
     group, warps = model["heads"] // model["kv"], kernel["block"] // 32
     shares = max(1, 16 // group)          # query tokens of a tile
     tiles, cuts = -(-queries // shares), cuts_of(context)
     read = rows * context * 2 * model["kv"] * model["dim"] * 2
     blocks = max(1, rows * model["kv"] * tiles * cuts // warps)
     us = stream_us(kernel, machine, read, blocks)
+    free = max(0, 1 - blocks / machine["sms"])  # multiprocessors with room for the next kernel
     again = stream_us(kernel, machine, read * tiles, blocks, L2_A_CLOCK * machine["clock"] *
                       machine["sms"])     # further tiles find the keys in L2
     vectors = -(-min(queries, shares) * group * model["dim"] // (4 * 32 * 4))
-    return max(us, again) + (4 + 2 + vectors * -(-cuts // 4)) * L2_LATENCY
+    us = max(us, again) + (4 + 2 + vectors * -(-cuts // 4)) * L2_LATENCY
+    busy = start(kernel, machine) + read / (machine["memory"] * READ_SHARE) * 1e6
+    return us, max(0, us - busy) * free
 
 
 def attention(step, rows, queries):
@@ -181,7 +199,8 @@ def attention(step, rows, queries):
                4 + tokens * (model["heads"] + 2 * model["kv"]) / (machine["sms"] * 64), layers)
     if queries <= DECODE_QUERIES:
         kernel = step.kernel(f"decode_kernel<{HALF}, {HALF}, {model['dim']}>")
-        step.add("attention", decode_us(kernel, machine, model, rows, queries, CONTEXT), layers)
+        us, idle = decode_us(kernel, machine, model, rows, queries, CONTEXT)
+        step.add("attention", us, layers, idle)
         return
     hopper = machine["target"] == "sm_90a"
     kernel = step.kernel(f"hopper_prefill_kernel<{HALF}, {model['dim']}>" if hopper else
@@ -200,14 +219,16 @@ def dense_block(step, rows, layers):
 
 
 def expert_block(step, rows, layers):
-    """Router, places, experts, their sum."""
+    """Router, choice, places, experts, their sum."""
     model, machine = step.model, step.machine
     experts, top_k, hidden, width = (model[k] for k in ("experts", "top_k", "hidden", "width"))
     pairs = rows * top_k
     met = experts * (1 - (1 - top_k / experts) ** rows)
     step.norms(rows, layers)
     step.add("route", route_us(step, rows), layers)
-    step.small("place_kernel", 6 + pairs / 256 * 2, layers)
+    if rows > ROUTE_FEW:
+        step.small("choose_kernel", 3 + top_k, layers)
+    step.small("place_kernel", 6 + pairs / 256 * 2 + (1 + top_k) * (rows <= ROUTE_FEW), layers)
     name = "expert_skinny_kernel" if pairs / experts <= 32 else "expert_tiled_kernel"
     kernel = step.kernel(f"{name}<{HALF}, 0>")
     for what, n, k in (("expert up", 2 * width, hidden), ("expert down", hidden, width)):
@@ -222,25 +243,29 @@ def expert_block(step, rows, layers):
 
 
 DECODE_QUERIES = 16  # of a row that the decode kernel takes (GPU_DECODE_QUERIES_MAX)
+ROUTE_FEW = 32     # rows up to which place_kernel routes them (moe.cu)
 NORM_ROWS = 8      # rows up to which a norm is part of the layer's kernel (GPU_NORM_ROWS_MAX)
 SAMPLE_PASSES = 2  # over a row with top_k and top_p
 SAMPLE_LIST = 4.0  # us for the list: bound, ranks, barriers, the draw
 
 
 def route_us(step, rows):
-    """A block has 2 or 8 rows; a warp has experts / warps of them, 256 columns a trip."""
+    """The router's logits: a warp has one expert of 2 or 8 rows, 256 columns a trip."""
     model, machine = step.model, step.machine
-    few = 2 if rows <= 256 else 8
+    few = 2 if rows <= ROUTE_FEW else 8
     kernel = step.kernel(f"route_kernel<{HALF}, {few}>")
-    warps = kernel["block"] // 32
-    trips = -(-model["experts"] // warps) * (model["hidden"] // 256)
-    hot = kernel["hot"]  # the compiler may have made one trip of several
-    of_one = max(1, (hot["loads"] - hot["narrow"]) // (2 + few))
-    issued = trips * warps * hot["instructions"] / of_one
-    read = model["experts"] * model["hidden"] * 4 / (L2_A_CLOCK * machine["clock"]) * 1e6
-    turns = -(-rows // (few * machine["sms"]))
-    return (start(kernel, machine) + model["top_k"] * L2_LATENCY +
-            turns * max(trips * L2_LATENCY, issue_us(issued, machine, 1), read))
+    hot, warps = kernel["hot"], kernel["block"] // 32
+    groups, blocks = -(-rows // few), -(-model["experts"] // warps) * -(-rows // few)
+    sms = min(machine["sms"], blocks)
+    of_one = max(1, (hot["loads"] - hot["narrow"]) // (2 + few))  # trips that became one
+    trips = model["hidden"] / 256 / of_one
+    turns = -(-blocks // (machine["sms"] * occupancy(kernel, machine)))
+    read = model["experts"] * model["hidden"] * 4
+    return start(kernel, machine) + LATENCY + max(
+        turns * trips * L2_LATENCY,
+        issue_us(blocks * warps * trips * hot["instructions"], machine, sms),
+        read * groups / (L2_A_CLOCK * machine["clock"] * sms) * 1e6,
+        read / (machine["memory"] * READ_SHARE) * 1e6)
 
 
 def sample_us(step, rows):
@@ -264,6 +289,7 @@ def make_step(kernels, machine, model, rows, queries):
     step.small(f"embed_kernel<{HALF}>", 2 + tokens * hidden / 4e6)
     if not step.normed(tokens):
         step.norms(tokens, 2 * layers if "experts" not in model else layers)
+    step.idle = 0  # behind the layer before, not behind the embedding
     step.linear("q, k, v", tokens, qkv, hidden, step.normed(tokens), layers)
     attention(step, rows, queries)
     step.linear("o", tokens, hidden, model["heads"] * model["dim"], False, layers)

@@ -4,24 +4,28 @@
  * so that an expert's rows are one product with its weights: a list of (expert, first pair) is made
  * on the device, and a block takes a tile of weights of one entry. Few rows an expert: streamed as
  * in gemm_skinny.cu; many: as in gemm_tiled.cu, with the same bits. Moves the weights of every
- * expert that any row chose, which bounds it until some hundred rows share an expert. Measured: not
- * yet.
+ * expert that any row chose, which bounds it until some hundred rows share an expert. The router's
+ * logits are a product of their own, spread over experts as well as rows: one row has all
+ * multiprocessors. Measured: not yet.
  */
 #include "cuda/kernels/moe.h"
 #include "cuda/kernels/packed_skinny_parts.h"
 #include "cuda/kernels/packed_tiled_parts.h"
 
 enum {
-  ROUTE_WARPS = 32,
+  ROUTE_WARPS = 4 /* of a block, an expert each */,
   ROUTE_ROWS = 8 /* of a block */,
   ROUTE_ROWS_FEW = 2,
-  ROUTE_FEW = 256,
+  ROUTE_FEW = 32,
+  CHOOSE_WARPS = 8 /* of a block of choose_kernel, a row each */,
+  CHOOSE_BYTES = 48 << 10 /* that place_kernel may have to choose in */,
   PLACE_THREADS = GPU_EXPERTS_MAX,
   FEW_ROWS = 32
 };
 
 /* Workspace of one call; pairs = rows * top_k. */
 typedef struct gpu_moe_space {
+  float *logits;                   /* [rows][experts] of the router */
   int32_t *chosen, *place, *token; /* [pairs]: expert of a pair; its place; row at a place */
   float *shares;                   /* [pairs] */
   int32_t *first;                  /* [E + 1] first place of each expert */
@@ -172,26 +176,45 @@ GPU_FN void route_by_logits(const gpu_moe_t &args, const gpu_moe_space_t &space,
   list_experts(args, space, row, chosen, highest, total, logits);
 }
 
+/* The router's logits: a warp has one expert and some rows. */
 template <class T, int ROWS>
-__global__ void __launch_bounds__(ROUTE_WARPS *WARP, 1)
+__global__ void __launch_bounds__(ROUTE_WARPS *WARP)
     route_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
-  DYN_SMEM(float, logits); /* [ROWS][experts]; the same for what scores are chosen by */
-  SHARED(chosen, int[ROWS][GPU_EXPERTS_TOP_MAX]);
+  const int expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / WARP, first = blockIdx.y * ROWS;
   grid_dependency_begin();
-  const int warp = threadIdx.x / WARP, first = blockIdx.x * ROWS;
-  for (int expert = warp; expert < args.num_experts; expert += ROUTE_WARPS) {
-    float sum[ROWS];
-    expert_logits<T, ROWS>(args, first, expert, sum);
-    if (threadIdx.x % WARP == 0)
-      for (int r = 0; r < ROWS; r++) logits[r * args.num_experts + expert] = sum[r];
-  }
-  __syncthreads();
-  float *own = logits + warp * args.num_experts;
-  if (warp >= ROWS || first + warp >= args.rows) return;
+  if (expert >= args.num_experts) return;
+  float sum[ROWS];
+  expert_logits<T, ROWS>(args, first, expert, sum);
+  if (threadIdx.x % WARP != 0) return;
+  for (int r = 0; r < ROWS && first + r < args.rows; r++)
+    space.logits[(size_t)(first + r) * args.num_experts + expert] = sum[r];
+}
+
+/* Values of a row that is routed: its logits, or its scores and what experts are chosen by. */
+GPU_BOTH_FN int row_values(const gpu_moe_t &args) {
+  return args.routing == GPU_ROUTING_LOGITS ? args.num_experts : 2 * args.num_experts;
+}
+
+/* A warp routes one row; `values` [row_values] and `chosen` are its own memory. */
+GPU_FN void route_row(const gpu_moe_t &args, const gpu_moe_space_t &space, int row, float *values,
+                      int *chosen) {
+  const float *logits = space.logits + (size_t)row * args.num_experts;
+  for (int e = threadIdx.x % WARP; e < args.num_experts; e += WARP) values[e] = logits[e];
+  __syncwarp();
   if (args.routing == GPU_ROUTING_LOGITS)
-    route_by_logits(args, space, first + warp, own, chosen[warp]);
+    route_by_logits(args, space, row, values, chosen);
   else
-    route_by_scores(args, space, first + warp, own, own + ROWS * args.num_experts, chosen[warp]);
+    route_by_scores(args, space, row, values, values + args.num_experts, chosen);
+}
+
+/* Routes rows that are too many for place_kernel. */
+__global__ void __launch_bounds__(CHOOSE_WARPS *WARP)
+    choose_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
+  DYN_SMEM(float, values); /* [CHOOSE_WARPS][row_values] */
+  SHARED(chosen, int[CHOOSE_WARPS][GPU_EXPERTS_TOP_MAX]);
+  grid_dependency_begin();
+  const int warp = threadIdx.x / WARP, row = blockIdx.x * CHOOSE_WARPS + warp;
+  if (row < args.rows) route_row(args, space, row, values + warp * row_values(args), chosen[warp]);
 }
 
 /* ---- places ---- */
@@ -211,13 +234,18 @@ GPU_FN int2 experts_before(int2 mine) {
 }
 
 /* One block: the places of all pairs, by expert, and the list of entries of `group` rows. Places
- * within an expert may come in any order: no bits depend on them. */
+ * within an expert may come in any order: no bits depend on them. It routes the rows first, a warp
+ * each, when they are few. */
 __global__ void __launch_bounds__(PLACE_THREADS)
-    place_kernel(const gpu_moe_space_t space, int32_t pairs, int32_t top_k, int32_t experts,
-                 int32_t group) {
+    place_kernel(const gpu_moe_t args, const gpu_moe_space_t space, int32_t group, bool routes) {
+  DYN_SMEM(float, values); /* [rows][row_values] if it routes */
+  SHARED(chosen, int[PLACE_THREADS / WARP][GPU_EXPERTS_TOP_MAX]);
   SHARED(next, int[PLACE_THREADS]);
   grid_dependency_begin();
-  const int me = threadIdx.x;
+  const int me = threadIdx.x, row = threadIdx.x / WARP;
+  const int top_k = args.top_k, pairs = args.rows * top_k, experts = args.num_experts;
+  if (routes && row < args.rows)
+    route_row(args, space, row, values + row * row_values(args), chosen[row]);
   next[me] = 0;
   __syncthreads();
   for (int i = me; i < pairs; i += PLACE_THREADS) atomicAdd(&next[space.chosen[i]], 1);
@@ -364,6 +392,8 @@ static size_t moe_space_at(uint8_t *base, const gpu_moe_t &args, gpu_moe_space_t
   const bool some = args.experts.size > 1;
   space->begin = some ? args.experts.at[args.rank] : 0;
   space->end = some ? args.experts.at[args.rank + 1] : args.num_experts;
+  moe_take(base, &used, (size_t)GPU_MOE_ROWS * (size_t)args.num_experts * sizeof(float),
+           (void **)&space->logits);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->chosen);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->place);
   moe_take(base, &used, pairs * sizeof(int32_t), (void **)&space->token);
@@ -427,18 +457,48 @@ static cudaError_t expert_layer(const gpu_skinny_t &layer, const gpu_moe_space_t
   }
 }
 
-/* A block has two rows while there are multiprocessors for all, else eight, which share what is
- * read of the router. No bits depend on it. */
 template <class T, int ROWS>
-static cudaError_t route(const gpu_moe_t &args, const gpu_moe_space_t &space, gpu_stream_t stream) {
-  const unsigned blocks = (unsigned)((args.rows + ROWS - 1) / ROWS);
-  const size_t arrays = args.routing == GPU_ROUTING_LOGITS ? 1 : 2;
-  const size_t bytes = arrays * ROWS * (size_t)args.num_experts * sizeof(float);
+static cudaError_t route_logits(const gpu_moe_t &args, const gpu_moe_space_t &space,
+                                gpu_stream_t stream) {
+  const unsigned experts = (unsigned)(args.num_experts + ROUTE_WARPS - 1) / ROUTE_WARPS;
+  return LAUNCH_OVERLAPPED((route_kernel<T, ROWS>),
+                           (experts, (unsigned)((args.rows + ROWS - 1) / ROWS)),
+                           (ROUTE_WARPS * WARP), 0, stream, args, space);
+}
+
+static cudaError_t choose(const gpu_moe_t &args, const gpu_moe_space_t &space,
+                          gpu_stream_t stream) {
+  const size_t bytes = CHOOSE_WARPS * (size_t)row_values(args) * sizeof(float);
   const cudaError_t status = cudaFuncSetAttribute(
-      (const void *)route_kernel<T, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+      (const void *)choose_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH_OVERLAPPED((route_kernel<T, ROWS>), (blocks), (ROUTE_WARPS * WARP), bytes, stream,
-                           args, space);
+  return LAUNCH_OVERLAPPED(choose_kernel,
+                           ((unsigned)(args.rows + CHOOSE_WARPS - 1) / CHOOSE_WARPS),
+                           (CHOOSE_WARPS * WARP), bytes, stream, args, space);
+}
+
+static cudaError_t place(const gpu_moe_t &args, const gpu_moe_space_t &space, int32_t group,
+                         bool routes, gpu_stream_t stream) {
+  const size_t bytes = routes ? (size_t)(args.rows * row_values(args)) * sizeof(float) : 0;
+  const cudaError_t status = cudaFuncSetAttribute(
+      (const void *)place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CHOOSE_BYTES);
+  if (status != cudaSuccess) return status;
+  return LAUNCH_OVERLAPPED(place_kernel, (1), (PLACE_THREADS), bytes, stream, args, space, group,
+                           routes);
+}
+
+/* A block has two rows while they are few, else eight, which share what is read of the router. No
+ * bits depend on it, nor on which kernel chooses. */
+template <class T>
+static cudaError_t route_rows(const gpu_moe_t &args, const gpu_moe_space_t &space, int32_t group,
+                              gpu_stream_t stream) {
+  const bool few = args.rows <= PLACE_THREADS / WARP &&
+                   (size_t)(args.rows * row_values(args)) * sizeof(float) <= CHOOSE_BYTES;
+  cudaError_t status = args.rows <= ROUTE_FEW
+                           ? route_logits<T, ROUTE_ROWS_FEW>(args, space, stream)
+                           : route_logits<T, ROUTE_ROWS>(args, space, stream);
+  if (status == cudaSuccess && !few) status = choose(args, space, stream);
+  return status == cudaSuccess ? place(args, space, group, few, stream) : status;
 }
 
 /* The sums of the experts here, by place. */
@@ -453,11 +513,7 @@ static cudaError_t sum_experts(const gpu_moe_t &args, const gpu_moe_space_t &spa
   up.n = args.width, up.k = args.hidden, up.activate = 1, up.activation = args.activation;
   down.in = space.act, down.weight = args.down, down.bias = args.down_bias, down.out = space.sums;
   down.n = args.hidden, down.k = args.width;
-  cudaError_t status = args.rows <= ROUTE_FEW ? route<T, ROUTE_ROWS_FEW>(args, space, stream)
-                                              : route<T, ROUTE_ROWS>(args, space, stream);
-  if (status == cudaSuccess)
-    status = LAUNCH_OVERLAPPED(place_kernel, (1), (PLACE_THREADS), 0, stream, space, pairs,
-                               args.top_k, experts, group);
+  cudaError_t status = route_rows<T>(args, space, group, stream);
   if (status == cudaSuccess) status = expert_layer<T>(up, space, pairs, experts, true, stream);
   if (status != cudaSuccess) return status;
   return expert_layer<T>(down, space, pairs, experts, false, stream);

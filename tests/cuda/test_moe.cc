@@ -210,13 +210,14 @@ TEST(moe_routers_that_score) {
   moe_case<bf16_t>({9, 32, 16, 800, 4, true, true, GPU_SILU_MUL, GPU_ROUTING_SIGMOID, 32, 5});
 }
 
-/* Rows alone, and among others: few rows an expert and many take different kernels. */
+/* Rows alone, and among others: few rows an expert and many take different kernels, also to route
+ * them. */
 TEST(moe_bits_do_not_depend_on_the_batch) {
   const moe_case_t c = {300, 136, 40, 4, 2, true, true};
   moe_device<bf16_t> d(c);
   MUST(gpu_moe(DTYPE_BF16, &d.args, nullptr));
   const auto expected = d.out.get();
-  for (int rows : {1, 7, 33, 100}) {
+  for (int rows : {1, 7, 32, 33, 100}) {
     const int first = random_below(c.rows - rows);
     const size_t at = (size_t)first * c.hidden;
     device_array<bf16_t> out((size_t)rows * c.hidden);

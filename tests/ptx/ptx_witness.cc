@@ -41,15 +41,16 @@ static const struct Approximate {
   const char *kernel, *why;
 } approximate[] = {
     {"activation_kernel", "erff, tanhf and expf of the toolkit"},
+    {"choose_kernel", "expf of the toolkit"},
     {"decode_kernel", "tanhf of a capped logit"},
     {"expert_skinny_kernel", "expf of the toolkit"},
     {"expert_tiled_kernel", "expf of the toolkit"},
     {"gate_kernel", "expf of the toolkit"},
+    {"place_kernel", "expf of the toolkit"},
     {"prefill_kernel", "tanhf of a capped logit"},
     {"recur_kernel", "expf and log1pf of the toolkit"},
     {"rope_store_kernel", "multiply and add in one"},
     {"rope_table_kernel", "sinf and cosf of the toolkit"},
-    {"route_kernel", "expf of the toolkit"},
     {"sample_kernel", "expf and log of the toolkit"},
     {"skinny_kernel", "activations and bias in one step"},
     {"tiled_kernel", "activations and bias in one step"},
