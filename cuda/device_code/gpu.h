@@ -32,6 +32,8 @@
  *                  selector, 0..7) of the eight
  * Memory           load_16(from), load_16_stream(from) (read once: kept out of L1),
  *                  store_16(to, value); ld_acquire, st_release on int; SPIN_PAUSE() in polls
+ *                  prefetch_l2(from): the 128 bytes round a global address come to L2, where
+ *                  launches overlap; else nothing, as nothing else could be done meanwhile
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90;
  *                  LAUNCH_OVERLAPPED(kernel, ...): may start before its predecessor ended. All
  *                  its threads wait, before they read what a kernel wrote, write, or return. What

@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
   typedef typename shape::shared_t shared_t;
   DYN_SMEM(shared_t, shared);
   SHARED(all_units, decode_units_t[shape::WARPS]);
-  grid_dependency_wait();
+  grid_dependency_begin();
   decode_units_t &units = all_units[threadIdx.x / WARP];
   if (threadIdx.x % WARP == 0) {
     const int group = args.num_heads / args.kv.num_kv_heads;
@@ -402,7 +402,6 @@ __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
     if (threadIdx.x % WARP == 0) units.at += gridDim.x * shape::WARPS;
     __syncwarp();
   }
-  grid_launch_dependents();
 }
 
 template <class T, class S, int D>

@@ -20,7 +20,8 @@ enum {
   CHOOSE_WARPS = 8 /* of a block of choose_kernel, a row each */,
   CHOOSE_BYTES = 48 << 10 /* that place_kernel may have to choose in */,
   PLACE_THREADS = GPU_EXPERTS_MAX,
-  FEW_ROWS = 32
+  FEW_ROWS = 32,
+  LINE = 128 / sizeof(float) /* floats of a line of L2 */
 };
 
 /* Workspace of one call; pairs = rows * top_k. */
@@ -181,6 +182,9 @@ template <class T, int ROWS>
 __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
     route_kernel(const gpu_moe_t args, const gpu_moe_space_t space) {
   const int expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / WARP, first = blockIdx.y * ROWS;
+  for (int i = threadIdx.x % WARP * LINE; i < args.hidden && expert < args.num_experts;
+       i += WARP * LINE)
+    prefetch_l2(args.router + (size_t)expert * args.hidden + i);
   grid_dependency_begin();
   if (expert >= args.num_experts) return;
   float sum[ROWS];

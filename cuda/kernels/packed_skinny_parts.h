@@ -92,7 +92,7 @@ GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILE
             stop = begin + columns < args.k ? begin + columns : args.k;
   if (warp < mine)
     load_packed<CODES, TOKENS, TILES>(args, begin / unit * unit, begin, stop, weights);
-  grid_dependency_wait();
+  grid_dependency_begin();
   if (NORM) norm_rows<T, TOKENS>(args, shared.inverse);
   for (int span = first + warp; span < first + mine; span += SKINNY_WARPS) {
     const int low = span * columns, high = low + columns < args.k ? low + columns : args.k;
@@ -105,7 +105,6 @@ GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILE
     }
     leave_sums<TOKENS, TILES>(acc, shared.sums[span]);
   }
-  grid_launch_dependents();
   __syncthreads();
 }
 

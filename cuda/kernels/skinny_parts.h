@@ -42,6 +42,25 @@ GPU_FN void load_weights(const gpu_skinny_t &args, int column, int end, weights_
   }
 }
 
+/* Where the warp goes on behind its first batch of steps, or -1: within its span, or in its next. */
+GPU_FN int second_batch(const gpu_skinny_t &args, int begin, int spans_left) {
+  const int columns = span_columns(args.k), batch = IN_FLIGHT * STEP_K;
+  if (batch < columns && begin + batch < args.k) return begin + batch;
+  const int next = begin + SKINNY_WARPS * columns;
+  return spans_left > SKINNY_WARPS && next < args.k ? next : -1;
+}
+
+/* Asks for the weights of a batch of steps in L2: they are on their way while the kernel before
+ * still runs, and take no registers. A lane for each 128 bytes. */
+template <class T, int TILES> GPU_FN void prefetch_weights(const gpu_skinny_t &args, int column) {
+  const int lane = threadIdx.x % WARP, at = column + lane % 2 * (IN_FLIGHT * STEP_K / 2);
+  for (int r = 0; r < TILES && column >= 0; r++) {
+    const int row = weight_row(args, blockIdx.x * TILES + r, lane / 2);
+    if (row >= 0 && at < args.k)
+      prefetch_l2((const T *)args.weight + (size_t)row * args.k + at);
+  }
+}
+
 /* Eight inputs of a token, normed when `inverse` is not 0. */
 template <class T, bool NORM>
 GPU_FN uint4 load_input(const gpu_skinny_t &args, int token, int at, int end, float inverse) {
@@ -125,7 +144,8 @@ GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES
   const int begin = (first + warp) * columns,
             stop = begin + columns < args.k ? begin + columns : args.k;
   if (warp < mine) load_weights<T, TILES>(args, begin, stop, weights);
-  grid_dependency_wait();
+  if (warp < mine) prefetch_weights<T, TILES>(args, second_batch(args, begin, mine - warp));
+  grid_dependency_begin();
   if (NORM) norm_rows<T, TOKENS>(args, shared.inverse);
   for (int span = first + warp; span < first + mine; span += SKINNY_WARPS) {
     const int low = span * columns, high = low + columns < args.k ? low + columns : args.k;
@@ -136,7 +156,6 @@ GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES
     }
     leave_sums<TOKENS, TILES>(acc, shared.sums[span]);
   }
-  grid_launch_dependents();
   __syncthreads();
 }
 

@@ -128,6 +128,7 @@ __global__ void memory_kernel(const uint4 *in, uint4 *out, int *flag) {
   SHARED(cell, uint4[32]);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp == 0) {
+    prefetch_l2(in + lane);
     cell[lane] = load_16_stream(in + lane);
     bar_arrive(3, 64);
   } else if (warp == 1) {

@@ -75,6 +75,11 @@ template <class T, bool SHARED, int N> static void store_list(Lane &lane, const 
   memcpy(reach<SHARED>(lane, i, i.at[0], sizeof values), values, sizeof values);
 }
 
+/* Nothing but a check of the address. */
+static void prefetch(Lane &lane, const Instruction &i) {
+  outside(lane, i, i.at[0], 1);
+}
+
 struct Add {
   template <class T> static T next(T old, T by) { return old + by; }
 };
@@ -166,6 +171,7 @@ static const Rule rules[] = {
     PTX_LOADS("shared.", "s", true),
     PTX_LOAD_LIST("global.nc.L1::no_allocate.L2::128B.", "u32", "m", uint32_t, false),
     {"ld.acquire.gpu.global.s32", "wm", load<uint32_t, uint32_t, false>},
+    {"prefetch.global.L2", "m", prefetch},
     PTX_STORES("global.", "m", false),
     PTX_STORES("local.", "m", false),
     PTX_STORES("", "m", false),

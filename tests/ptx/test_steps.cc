@@ -237,6 +237,7 @@ static void expect_fault(const std::string &body, const char *text) {
 TEST(ptx_faults_name_the_line) {
   expect_fault("ld.param.u64 %rd1, [k_0]; ld.global.u32 %r0, [%rd1+-64];", "in no allocation");
   expect_fault("ld.param.u64 %rd1, [k_0]; ld.global.u32 %r0, [%rd1+4096];", "in no allocation");
+  expect_fault("ld.param.u64 %rd1, [k_0]; prefetch.global.L2 [%rd1+4096];", "in no allocation");
   expect_fault("ld.param.u64 %rd1, [k_0]; ld.global.v2.u32 {%r0, %r1}, [%rd1+4];", "misaligned");
   expect_fault("ld.shared.u32 %r0, [place+8192];", "beyond shared memory");
   expect_fault("ld.shared.u64 %rd0, [place+4];", "misaligned");

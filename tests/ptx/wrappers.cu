@@ -130,6 +130,9 @@ KERNEL store_16__(void *to, const uint4 *from) {
 KERNEL load_16_stream__(const void *from, uint4 *out) {
   *out = load_16_stream(from);
 }
+KERNEL prefetch_l2__(const void *from) {
+  prefetch_l2(from);
+}
 KERNEL ld_acquire__(const int *from, int *out, SEEN) {
   ORDERED(*out = ld_acquire(from));
 }
