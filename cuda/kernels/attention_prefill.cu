@@ -5,7 +5,8 @@
  * plan, Hq): a block takes 128 query tokens of one head (64 at D = 256), a warp 16 of them (at
  * D = 256 two warps, each half of the output), and walks the keys in tiles of 64, aligned to key 0,
  * from the first that its window shows to the last that causality shows: FlashAttention-2 (Dao
- * 2023) on mma.sync. K of the next tile and V of this one are in flight during the arithmetic.
+ * 2023) on mma.sync. V of this tile is in flight during its scores, and K of the next one during its
+ * values: one buffer each, and two barriers a tile.
  * Bound by the tensor cores: 4 * D flop per query, key and head. A query's bits depend on its own
  * keys only, not on the tile or chunk it came in, and are those that attention_decode.cu gives it
  * (softmax.h). Measured: not yet.
@@ -36,21 +37,27 @@ template <class S, int D> struct prefill_shared_t { /* all [part][row][128 bytes
   uint8_t keys[KEYS * SLOT], values[KEYS * SLOT];
 };
 
-/* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. */
+/* Starts the copy of 64 keys (value 0) or values (1); rows past the end are zeros. A thread has one
+ * chunk of every 128 bytes of some rows, and looks up the block of a row once. */
 template <class S, int D>
 GPU_FN void load_tile(const gpu_attention_t &args, const prefill_work_t &work, int tile, int value,
                       uint8_t *to) {
   constexpr int SLOT = D * (int)sizeof(S), ROW = SLOT < KV_ROW_MAX ? SLOT : KV_ROW_MAX;
-  constexpr int CHUNKS = ROW / KV_CHUNK;
-  const int size = args.kv.block_size;
+  constexpr int CHUNKS = ROW / KV_CHUNK, ROWS = prefill_t<D>::THREADS / CHUNKS;
+  const int size = args.kv.block_size, shift = size == 16 ? 4 : size == 32 ? 5 : 6;
+  const int chunk = threadIdx.x % CHUNKS;
+  const uint8_t *head = kv_head_at(args.kv, args.layer, 0, value, work.kv_head);
   UNROLL
-  for (int i = threadIdx.x; i < KEYS * SLOT / KV_CHUNK; i += prefill_t<D>::THREADS) {
-    const int part = i / (KEYS * CHUNKS), row = i / CHUNKS % KEYS, key = tile * KEYS + row;
+  for (int i = 0; i < KEYS; i += ROWS) {
+    const int row = i + threadIdx.x / CHUNKS, key = tile * KEYS + row;
     const bool valid = key < work.len;
-    const int block = valid ? work.blocks[key / size] : 0;
-    const uint8_t *head = kv_head_at(args.kv, args.layer, block, value, work.kv_head);
-    const size_t from = ((size_t)part * size + key % size) * ROW + i % CHUNKS * KV_CHUNK;
-    cp_async_16(to + i * KV_CHUNK, head + from, valid ? KV_CHUNK : 0);
+    const int block = valid ? work.blocks[key >> shift] : 0;
+    const uint8_t *from = head + block * kv_block_bytes(args.kv) +
+                          ((key & (size - 1)) * CHUNKS + chunk) * KV_CHUNK;
+    UNROLL
+    for (int part = 0; part < SLOT / ROW; part++)
+      cp_async_16(to + ((part * KEYS + row) * CHUNKS + chunk) * KV_CHUNK, from + part * size * ROW,
+                  valid ? KV_CHUNK : 0);
   }
 }
 
@@ -90,19 +97,36 @@ GPU_FN void score_tile(const prefill_shared_t<S, D> &shared, float (&logits)[KEY
   }
 }
 
-/* Scores -> masked base-2 logits. */
-template <int D>
-GPU_FN void mask_logits(const gpu_attention_t &args, const prefill_work_t &work,
-                        const logit_rule_t &rule, int tile, float (&logits)[KEYS / 8][4]) {
-  const int lane = threadIdx.x % WARP;
-  const int first = work.position + warp_row<D>() + lane / 4;
+/* Scores -> base-2 logits. */
+GPU_FN void scale_logits(const logit_rule_t &rule, float (&logits)[KEYS / 8][4]) {
+  const logit_rule_t linear = {rule.scale, 0.0f};
+  if (rule.softcap != 0.0f) {
+    for (int n = 0; n < KEYS / 8; n++) {
+      UNROLL
+      for (int i = 0; i < 4; i++) logits[n][i] = score_logit(logits[n][i], rule);
+    }
+    return;
+  }
+  UNROLL
+  for (int n = 0; n < KEYS / 8; n++) {
+    for (int i = 0; i < 4; i++) logits[n][i] = score_logit(logits[n][i], linear);
+  }
+}
+
+/* Logits of what a query does not see become -infinity. `first` is the position of the warp's first
+ * row. Most tiles lie whole before it, and whole in its window. */
+GPU_FN void mask_logits(const gpu_attention_t &args, const prefill_work_t &work, int tile,
+                        int first, float (&logits)[KEYS / 8][4]) {
+  const int lane = threadIdx.x % WARP, low = tile * KEYS, high = low + KEYS;
+  const bool cut = args.window > 0 && low <= first + MMA_ROWS - 1 - args.window;
+  if (high - 1 <= first && high <= work.len && !cut) return;
   UNROLL
   for (int n = 0; n < KEYS / 8; n++) {
     for (int i = 0; i < 4; i++) {
-      const int key = tile * KEYS + n * 8 + lane % 4 * 2 + (i & 1), position = first + i / 2 * 8;
+      const int key = low + n * 8 + lane % 4 * 2 + (i & 1), position = first + lane / 4 + i / 2 * 8;
       bool visible = key <= position && key < work.len;
       if (args.window > 0) visible = visible && key > position - args.window;
-      logits[n][i] = visible ? score_logit(logits[n][i], rule) : -INFINITY;
+      if (!visible) logits[n][i] = -INFINITY;
     }
   }
 }
@@ -138,18 +162,18 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
   rows_reset<OUT>(total);
   int end = piece_end(first * KEYS);
   for (int tile = first; tile < last; tile++) {
+    cp_async_wait<0>();
+    __syncthreads(); /* keys, before the first also queries, are there; values have been read */
     load_tile<S, D>(args, work, tile, 1, shared->values);
     cp_async_commit();
-    cp_async_wait<1>();
-    __syncthreads(); /* this tile's keys, and before the first the queries, are complete */
     float logits[KEYS / 8][4] = {};
     score_tile<T, S, D>(*shared, logits);
-    __syncthreads(); /* the keys have been read */
+    cp_async_wait<0>();
+    __syncthreads(); /* this tile's values are complete; the keys have been read */
     if (tile + 1 < last) load_tile<S, D>(args, work, tile + 1, 0, shared->keys);
     cp_async_commit();
-    mask_logits<D>(args, work, rule, tile, logits);
-    cp_async_wait<1>();
-    __syncthreads(); /* this tile's values are complete */
+    scale_logits(rule, logits);
+    mask_logits(args, work, tile, work.position + warp_row<D>(), logits);
     UNROLL
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t weights[4];
@@ -157,7 +181,6 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
       pack_weights<T>(weights, logits[2 * n], logits[2 * n + 1]);
       add_values<T, S, D, KEYS, OUT>(piece, weights, shared->values, n * 16, warp_part<D>());
     }
-    __syncthreads(); /* the values have been read */
     if ((tile + 1) * KEYS != end && tile + 1 != last) continue;
     fold_rows<OUT>(total, piece);
     end = piece_end((tile + 1) * KEYS);
