@@ -5,7 +5,7 @@
  * plan, Hq): a block takes 128 query tokens of one head (64 at D = 256), a warp 16 of them (at
  * D = 256 two warps, each half of the output), and walks the keys in tiles of 64, aligned to key 0,
  * from the first that its window shows to the last that causality shows: FlashAttention-2 (Dao
- * 2023) on mma.sync. V of this tile is in flight during its scores, and K of the next one during its
+ * 2023) on mma.sync. V of this tile is in flight during its scores, K of the next one during its
  * values: one buffer each, and two barriers a tile.
  * Bound by the tensor cores: 4 * D flop per query, key and head. A query's bits depend on its own
  * keys only, not on the tile or chunk it came in, and are those that attention_decode.cu gives it
@@ -52,8 +52,8 @@ GPU_FN void load_tile(const gpu_attention_t &args, const prefill_work_t &work, i
     const int row = i + threadIdx.x / CHUNKS, key = tile * KEYS + row;
     const bool valid = key < work.len;
     const int block = valid ? work.blocks[key >> shift] : 0;
-    const uint8_t *from = head + block * kv_block_bytes(args.kv) +
-                          ((key & (size - 1)) * CHUNKS + chunk) * KV_CHUNK;
+    const uint8_t *from =
+        head + block * kv_block_bytes(args.kv) + ((key & (size - 1)) * CHUNKS + chunk) * KV_CHUNK;
     UNROLL
     for (int part = 0; part < SLOT / ROW; part++)
       cp_async_16(to + ((part * KEYS + row) * CHUNKS + chunk) * KV_CHUNK, from + part * size * ROW,

@@ -476,8 +476,7 @@ static cudaError_t choose(const gpu_moe_t &args, const gpu_moe_space_t &space,
   const cudaError_t status = cudaFuncSetAttribute(
       (const void *)choose_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH_OVERLAPPED(choose_kernel,
-                           ((unsigned)(args.rows + CHOOSE_WARPS - 1) / CHOOSE_WARPS),
+  return LAUNCH_OVERLAPPED(choose_kernel, ((unsigned)(args.rows + CHOOSE_WARPS - 1) / CHOOSE_WARPS),
                            (CHOOSE_WARPS * WARP), bytes, stream, args, space);
 }
 
@@ -498,9 +497,8 @@ static cudaError_t route_rows(const gpu_moe_t &args, const gpu_moe_space_t &spac
                               gpu_stream_t stream) {
   const bool few = args.rows <= PLACE_THREADS / WARP &&
                    (size_t)(args.rows * row_values(args)) * sizeof(float) <= CHOOSE_BYTES;
-  cudaError_t status = args.rows <= ROUTE_FEW
-                           ? route_logits<T, ROUTE_ROWS_FEW>(args, space, stream)
-                           : route_logits<T, ROUTE_ROWS>(args, space, stream);
+  cudaError_t status = args.rows <= ROUTE_FEW ? route_logits<T, ROUTE_ROWS_FEW>(args, space, stream)
+                                              : route_logits<T, ROUTE_ROWS>(args, space, stream);
   if (status == cudaSuccess && !few) status = choose(args, space, stream);
   return status == cudaSuccess ? place(args, space, group, few, stream) : status;
 }

@@ -8,17 +8,9 @@
 #define INFERD_CUDA_KERNELS_SKINNY_PARTS_H
 
 #include "cuda/device_code/row_square.h"
-#include "cuda/kernels/linear_parts.h"
+#include "cuda/kernels/skinny_sums.h"
 
-enum { SKINNY_WARPS = 8, SKINNY_THREADS = SKINNY_WARPS * WARP, IN_FLIGHT = 4 };
-
-/* TOKENS: groups of eight rows; TILES: weight tiles of a block. Tokens of a row of sums are mixed
- * (sum_column). */
-template <int TOKENS, int TILES> struct skinny_shared_t {
-  float sums[SPANS][TILES * 16][TOKENS * 8];
-  float inverse[TOKENS * 8]; /* 1 / rms of each row */
-  int last;
-};
+enum { IN_FLIGHT = 4 };
 
 /* Weights of IN_FLIGHT steps: a lane's pieces of rows lane / 4 and + 8 of each tile. */
 template <int TILES> struct weights_t { uint4 piece[IN_FLIGHT][TILES][2]; };
@@ -42,7 +34,7 @@ GPU_FN void load_weights(const gpu_skinny_t &args, int column, int end, weights_
   }
 }
 
-/* Where the warp goes on behind its first batch of steps, or -1: within its span, or in its next. */
+/* Where the warp goes on behind its first batch of steps, in its span or its next; or -1. */
 GPU_FN int second_batch(const gpu_skinny_t &args, int begin, int spans_left) {
   const int columns = span_columns(args.k), batch = IN_FLIGHT * STEP_K;
   if (batch < columns && begin + batch < args.k) return begin + batch;
@@ -56,8 +48,7 @@ template <class T, int TILES> GPU_FN void prefetch_weights(const gpu_skinny_t &a
   const int lane = threadIdx.x % WARP, at = column + lane % 2 * (IN_FLIGHT * STEP_K / 2);
   for (int r = 0; r < TILES && column >= 0; r++) {
     const int row = weight_row(args, blockIdx.x * TILES + r, lane / 2);
-    if (row >= 0 && at < args.k)
-      prefetch_l2((const T *)args.weight + (size_t)row * args.k + at);
+    if (row >= 0 && at < args.k) prefetch_l2((const T *)args.weight + (size_t)row * args.k + at);
   }
 }
 
@@ -98,31 +89,6 @@ GPU_FN void multiply_weights(const gpu_skinny_t &args, int column, int end,
   }
 }
 
-/* Column of a token in a row of sums. Mixed by the row, so that neither the pairs that the lanes of
- * an mma store nor the rows that write_spans reads meet in a bank. Pairs of tokens stay together.
- */
-template <int TOKENS> GPU_FN int sum_column(int row, int token) {
-  return token ^ (row % 4 * TOKENS / 4 * 8) ^ (row & 4) ^ ((row >> 2 ^ row >> 3) & 2);
-}
-
-/* Stores the sums of one span in shared memory. */
-template <int TOKENS, int TILES>
-GPU_FN void leave_sums(float (&acc)[TILES][TOKENS][4], float (*sums)[TOKENS * 8]) {
-  const int lane = threadIdx.x % WARP;
-  UNROLL
-  for (int r = 0; r < TILES; r++) {
-    UNROLL
-    for (int m = 0; m < TOKENS; m++) {
-      for (int h = 0; h < 2; h++) {
-        const int row = r * 16 + lane / 4 + 8 * h;
-        float *to = &sums[row][sum_column<TOKENS>(row, m * 8 + lane % 4 * 2)];
-        *(float2 *)to = make_float2(acc[r][m][2 * h], acc[r][m][2 * h + 1]);
-        acc[r][m][2 * h] = acc[r][m][2 * h + 1] = 0.0f;
-      }
-    }
-  }
-}
-
 /* inverse[TOKENS * 8] = 1 / rms of each row. */
 template <class T, int TOKENS> GPU_FN void norm_rows(const gpu_skinny_t &args, float *inverse) {
   for (int token = threadIdx.x / WARP; token < args.rows; token += SKINNY_WARPS) {
@@ -157,23 +123,6 @@ GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES
     leave_sums<TOKENS, TILES>(acc, shared.sums[span]);
   }
   __syncthreads();
-}
-
-/* Adds the sums of this block's spans in order and writes the results. */
-template <class T, int TOKENS, int TILES>
-GPU_FN void write_spans(const gpu_skinny_t &args, const skinny_shared_t<TOKENS, TILES> &shared) {
-  for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
-    const int row = i % 8, tile = i / 8 % TILES, token = i / (8 * TILES);
-    const int at = blockIdx.x * TILES + tile;
-    if (token >= args.rows || at >= weight_tiles(args)) continue;
-    float low = 0.0f, high = 0.0f;
-    const int first = tile * 16 + row, second = first + 8;
-    for (int span = 0; span < SPANS; span++) {
-      low = add_rn(low, shared.sums[span][first][sum_column<TOKENS>(first, token)]);
-      high = add_rn(high, shared.sums[span][second][sum_column<TOKENS>(second, token)]);
-    }
-    write_pair<T>(args, token, at, row, low, high);
-  }
 }
 
 #endif

@@ -115,7 +115,7 @@ TEST(prefill_with_cached_keys) {
     const int cached = 1 + random_below(150);
     attention_case<bf16_t>({4, 2, 64, size}, {cached + 70, 64, 3}, {70, 64, 2});
   }
-  for (int cached : {30, 31}) /* a warp's first query sees all keys of a tile but the last, or all */
+  for (int cached : {30, 31}) /* a warp's first query sees all of a tile but its last key, or all */
     attention_case<bf16_t>({1, 1, 64, 16}, {cached + 80}, {80});
 }
 
