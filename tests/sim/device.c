@@ -337,7 +337,7 @@ static void sim_begin(device_t *d, const batch_t *b) {
     return;
   }
   check_step(b);
-  queue_check_ring(sim.engine);
+  queue_check_step(sim.engine);
   run_copies(d, b);
   const plan_t *plan = &sim.engine->scheduler->plan;
   for (int32_t r = 0; r < b->num_reqs; r++) {

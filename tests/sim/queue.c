@@ -172,10 +172,26 @@ int32_t queue_num_held(const scheduler_t *s, const group_t *waiting) {
   return best;
 }
 
-void queue_check_ring(const engine_t *e) {
+/* Who did not fit lacks no more than it would now, unless it is to be looked at again. */
+static void check_told(const scheduler_t *s, const group_t *g) {
+  const track_t *k = check_track(&g->sequence);
+  int32_t total = DIV_UP(sequence_num_tokens(&g->sequence), s->pool->block_size);
+  int32_t held = queue_num_held(s, g), most = total - held + s->options.watermark_blocks;
+  bool is_told = !g->unfit.is_known || g->unfit.num_claims != s->num_claims;
+  REQUIRE(is_told || held == 0 || k->num_streams > 1 || g->num_preemptions > 0 ||
+              g->unfit.num_blocks <= most,
+          "I3: request %d is not looked at although it lacks %d blocks and not %d", k->index, most,
+          g->unfit.num_blocks);
+}
+
+void queue_check_step(const engine_t *e) {
+  enum { LOOKED_AT = 3 }; /* groups */
+  const scheduler_t *s = e->scheduler;
   size_t ends = (size_t)e->num_live * e->done_bytes_max;
   REQUIRE(mailbox_room(e->mailbox) >= e->step_bytes_max + ends,
           "a step is launched, and its events may find no room");
+  const group_t *g = s->waiting.queue.head;
+  for (int i = 0; g != NULL && i < LOOKED_AT; i++, g = g->next) check_told(s, g);
 }
 
 void queue_check(const engine_t *e) {

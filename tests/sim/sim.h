@@ -130,7 +130,7 @@ void queue_begin(void);                      /* a fresh engine */
 bool queue_expect(const request_t *request); /* before submit; true = it enters */
 void queue_check_submitted(track_t *track, const request_t *request, int code);
 int32_t queue_num_held(const scheduler_t *s, const group_t *waiting);
-void queue_check_ring(const engine_t *engine); /* a step is launched */
+void queue_check_step(const engine_t *engine); /* a step is launched */
 void queue_check(const engine_t *engine);      /* after every iteration */
 void check_pool(const engine_t *engine);       /* check_pool.c: I1, and I8 of its content */
 void check_pool_begin(void);
