@@ -359,6 +359,7 @@ const state_ops_t cpu_state_ops = {.key_dim_max = INT32_MAX,
                                    .bytes = state_bytes,
                                    .make = make_states,
                                    .conv = cpu_conv,
+                                   .recur_has_scratch = true,
                                    .recur = cpu_recur,
                                    .gate = cpu_gate,
                                    .scale = cpu_scale_columns};

@@ -93,6 +93,7 @@ typedef struct state_ops {
   int (*make)(struct device *device, const state_desc_t *desc, inferd_error_t *error);
   /* Step. out[T, out_width]; `out` may be `in` if the columns are the same. */
   void (*conv)(struct device *device, act_t *out, const act_t *in, const conv_t *conv);
+  bool recur_has_scratch; /* else a model has no memory for it, and it is NULL */
   /* out[T, H Dv]; q and k of `in` may be overwritten. `scratch` has [T, 2 H]. */
   void (*recur)(struct device *device, act_t *out, act_t *in, act_t *scratch,
                 const recurrence_t *recurrence);

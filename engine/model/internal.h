@@ -135,7 +135,7 @@ struct model {
   act_t *router_in, *expert_out; /* [T, h] of experts beside a dense MLP, or NULL */
   act_t *mix_in;                 /* [T, M] of a layer with a state, or NULL */
   act_t *mix_out;                /* [T, I] */
-  act_t *mix_factors;            /* [T, 2 heads] */
+  act_t *mix_factors;            /* [T, 2 heads], scratch of recur */
   const act_t *head_in;          /* x or y: [S, E] after model_forward */
   mtp_t mtp;                     /* all 0 = none is loaded */
   head_layer_t heads[DENSE_MAX]; /* behind the pooling, in order */

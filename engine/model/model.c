@@ -152,6 +152,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
   int64_t rows = limits->tokens_max;
   int32_t width = MAX(bp->hidden_size, bp->embed_size);
   const bool has_mixer = bp->mixer.kind != MIXER_NONE;
+  const bool has_factors = has_mixer && model->ops->state->recur_has_scratch;
   struct {
     act_t **buffer;
     int32_t width;
@@ -173,7 +174,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->attn_gate, bp->attn_gate ? bp->num_heads * bp->head_dim : 0},
       {&model->mix_in, has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0},
       {&model->mix_out, has_mixer ? mixer_inner(&bp->mixer, bp->hidden_size) : 0},
-      {&model->mix_factors, 2 * bp->mixer.num_heads},
+      {&model->mix_factors, has_factors ? 2 * bp->mixer.num_heads : 0},
   };
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
     if (buffers[i].width == 0) continue;
