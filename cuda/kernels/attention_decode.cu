@@ -340,7 +340,8 @@ template <class T> GPU_FN void meet_cuts(const gpu_attention_t &args, const deco
  * head, their tiles, units of an item, all units; and the unit that the warp is at. It lies in
  * shared memory, because large heads take all registers. */
 typedef struct decode_units {
-  int group, tiles, heads, count, at;
+  int group, tiles, heads, count;
+  int at; /* read by all lanes before the barrier behind find_work, written before the next one */
   decode_work_t work; /* of that unit */
   tile_row_t rows[MMA_ROWS];
 } decode_units_t;
@@ -398,7 +399,6 @@ __global__ void __launch_bounds__(decode_t<S, D>::WARPS *WARP, 2)
     } else {
       attend_unit<T, S, D>(args, units.work, units.rows, shared);
     }
-    __syncwarp();
     if (threadIdx.x % WARP == 0) units.at += gridDim.x * shape::WARPS;
     __syncwarp();
   }
