@@ -9,9 +9,9 @@
  * between them may be missed, none is invented. A wgmma reads its operands from its issue until it
  * was awaited, and holds its accumulators so long; what it reads must have come by a bulk copy, or
  * its writer must have fenced the proxies. Atomic operations may meet each other, not other
- * accesses; one in device memory hands what its warp did before its last barrier to the warps that
- * come to the same word later. In device memory a word that one block wrote is no other block's in
- * the same launch, unless an atomic operation stands between.
+ * accesses; one in device memory hands what its thread did, and what its warp did before its last
+ * barrier, to those that come to the same word later. In device memory a word that one block wrote
+ * is no other block's in the same launch, unless it was handed over so.
  */
 #include "emu_check.h"
 #include "emu_runtime.h"
@@ -47,6 +47,25 @@ static void take_later(Times &times, const Times &others) {
   for (size_t i = 0; i < times.size(); i++) times[i] = std::max(times[i], others[i]);
 }
 
+/* What a block did before its atomic operations on a word: by warps, and by those that made them.
+ */
+struct Release {
+  Times warps = {};
+  std::unordered_map<unsigned, uint32_t> threads;
+};
+/* By the address of the word and the block, of the running launch. */
+static std::unordered_map<uintptr_t, std::unordered_map<uint64_t, Release>> &releases() {
+  static auto *all = new std::unordered_map<uintptr_t, std::unordered_map<uint64_t, Release>>;
+  return *all;
+}
+
+/* An atomic operation of a block. */
+struct Meeting {
+  uintptr_t address;
+  uint32_t time;
+  uint16_t thread;
+};
+
 /* What is known of a block's shared memory. */
 enum { OPERAND_BYTES = 16 };
 struct Shadow {
@@ -56,6 +75,7 @@ struct Shadow {
   /* Until when a warp knows what the others did: from now on, and from its next barrier on. */
   std::array<Times, WARPS_MAX> known, coming;
   std::unordered_map<uintptr_t, Times> handed; /* by the atomic operations on a word */
+  std::vector<Meeting> meetings;               /* of the block with others */
 };
 
 static uint32_t now = 1;
@@ -64,11 +84,13 @@ static Shadow &shadow_of(const Block *b) {
   return (*all)[b];
 }
 
-/* Words of device memory: who wrote last, as launch number << 32 | block + 1, and what the threads
- * of block `owner` did, if it is the running one. */
+/* Words of device memory: who wrote last, as launch number << 32 | block + 1, by which thread and
+ * when, and what the threads of block `owner` did, if it is the running one. */
 enum { PAGE_WORDS = 1024, PAGE_BYTES = PAGE_WORDS * 4, NEAR_BYTES = 4096 };
 struct Page {
   uint64_t writer[PAGE_WORDS] = {}, owner[PAGE_WORDS] = {};
+  uint32_t written[PAGE_WORDS] = {};
+  uint16_t thread[PAGE_WORDS] = {};
   Cell cell[PAGE_WORDS] = {};
 };
 static std::unordered_map<uintptr_t, std::unique_ptr<Page>> &pages() {
@@ -79,6 +101,7 @@ static uint64_t launch_number;
 
 void check_launch() {
   launch_number++;
+  releases().clear();
 }
 void check_block(Block *b) {
   Shadow &mine = shadow_of(b);
@@ -86,9 +109,9 @@ void check_block(Block *b) {
   mine.products.assign(SHARED_BYTES / OPERAND_BYTES, 0);
   mine.proxy_fence.assign(b->threads, 0);
   b->begun = b->synced = ++now;
-  b->uses_atomics = 0;
   mine.known = mine.coming = {};
   mine.handed.clear();
+  mine.meetings.clear();
   for (Warp &w : b->warp) w.synced = now;
 }
 void check_block_sync(Block *b) {
@@ -202,16 +225,41 @@ static bool is_private(const Fiber *f, uintptr_t p) {
   return within(&__executable_start, (size_t)(&_end - &__executable_start));
 }
 
-static void check_word(const Fiber *f, uint64_t &writer, uint64_t mine, const void *p, bool writes,
-                       const void *pc) {
+/* Whether the running thread knows of an atomic operation of its block. */
+static bool knows_of(const Meeting &m) {
+  const Fiber *f = self();
+  if (m.thread == f->linear || m.time < f->owner->synced) return true;
+  return m.thread / 32u == f->warp && m.time < f->home->synced;
+}
+/* Whether another block's write came to the running thread by an atomic operation of each. */
+static bool was_handed_over(uint64_t writer, unsigned thread, uint32_t time) {
+  for (const Meeting &m : shadow_of(self()->owner).meetings) {
+    const auto &of_word = releases()[m.address];
+    const auto found = of_word.find(writer);
+    if (found == of_word.end() || !knows_of(m)) continue;
+    const Release &r = found->second;
+    if (time <= r.warps[thread / 32]) return true;
+    const auto own = r.threads.find(thread);
+    if (own != r.threads.end() && time <= own->second) return true;
+  }
+  return false;
+}
+
+static void check_word(const Fiber *f, Page &page, size_t at, uint64_t mine, const void *p,
+                       bool writes, const void *pc) {
+  uint64_t &writer = page.writer[at];
   const char *what = writes ? "write to" : "read of";
   const bool early = engine.launch->shape.may_overlap && !f->waited;
   if (early && (writes || (writer != 0 && writer >> 32 == launch_number - 1)))
     fail("%s %p before grid_dependency_wait, %s", what, p, place(pc).c_str());
-  if (writer >> 32 == launch_number && writer != mine && !f->owner->uses_atomics)
+  if (writer >> 32 == launch_number && writer != mine &&
+      !was_handed_over(writer, page.thread[at], page.written[at]))
     fail("race: %s %p, written by block %u of this launch, %s", what, p,
          (unsigned)(writer & 0xffffffff) - 1, place(pc).c_str());
-  if (writes) writer = mine;
+  if (!writes) return;
+  writer = mine;
+  page.thread[at] = (uint16_t)f->linear;
+  page.written[at] = now;
 }
 
 /* The running block as a writer. */
@@ -251,9 +299,9 @@ static void check_device(uintptr_t p, size_t size, bool writes, const void *pc) 
   const uint64_t mine = running_block();
   for (uintptr_t word = p / 4; word <= (p + size - 1) / 4; word++) {
     /* Parts of a word may be several blocks': only whole words are told apart. */
-    uint64_t &writer = page_of(word).writer[word % PAGE_WORDS];
-    if (size >= 4 || writer >> 32 != launch_number)
-      check_word(f, writer, mine, address, writes, pc);
+    Page &page = page_of(word);
+    if (size >= 4 || page.writer[word % PAGE_WORDS] >> 32 != launch_number)
+      check_word(f, page, word % PAGE_WORDS, mine, address, writes, pc);
     if (size >= 4) check_threads(word, writes ? WRITE : READ, pc);
   }
 }
@@ -307,6 +355,13 @@ static void hand_over(Shadow &mine, uintptr_t address) {
   own[f->warp] = f->home->synced - 1;
   take_later(mine.coming[f->warp], handed);
   take_later(handed, own);
+  if (engine.launch->shape.grid.x * engine.launch->shape.grid.y * engine.launch->shape.grid.z == 1)
+    return;
+  for (uint32_t &time : own) time = std::max(time, f->owner->synced - 1);
+  Release &release = releases()[address][running_block()];
+  take_later(release.warps, own);
+  release.threads[f->linear] = now;
+  mine.meetings.push_back({address, now, (uint16_t)f->linear});
 }
 
 static void check_atomic(const volatile void *p, size_t size, const void *pc) {
@@ -315,7 +370,6 @@ static void check_atomic(const volatile void *p, size_t size, const void *pc) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(p);
   const uintptr_t offset = address - reinterpret_cast<uintptr_t>(b->shared);
   if (offset >= SHARED_BYTES) {
-    b->uses_atomics = 1;
     hand_over(shadow_of(b), address);
     for (uintptr_t word = address / 4; word < (address + size) / 4; word++)
       check_threads(word, UPDATE, pc);

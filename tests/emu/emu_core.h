@@ -94,7 +94,7 @@ struct Block {
   char *shared = nullptr;
   size_t dynamic_bytes = 0, shared_used = 0;
   std::vector<SharedVariable> variables;
-  uint32_t begun = 0, synced = 0, uses_atomics = 0; /* emu_check.cc */
+  uint32_t begun = 0, synced = 0; /* emu_check.cc */
 };
 
 /* Blocks that run together: one, a cluster, or a cooperative grid. */

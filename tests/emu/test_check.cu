@@ -199,13 +199,16 @@ __global__ void counts(int *out) {
   out[threadIdx.x] = sum + out[64] + out[65];
 }
 
-/* Blocks add to a counter, and the last one reads what all of them wrote. */
-__global__ void last_block_sums(int *parts, int *ticket, int *out) {
+/* Blocks add to a counter, and the last one reads what all of them wrote; with a barrier of the
+ * block before the counter, of a warp, or none, of which the first alone is enough. */
+enum meeting_barrier { OF_BLOCK, OF_WARP, NONE };
+__global__ void last_block_sums(int *parts, int *ticket, int *out, meeting_barrier barrier) {
   SHARED(last, int);
   SHARED(cell, int[2][64]);
   parts[blockIdx.x * 64 + threadIdx.x] = (int)threadIdx.x;
   __threadfence();
-  __syncthreads();
+  if (barrier == OF_BLOCK) __syncthreads();
+  if (barrier == OF_WARP) __syncwarp();
   if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
   __syncthreads();
   if (!last) return;
@@ -220,9 +223,36 @@ __global__ void last_block_sums(int *parts, int *ticket, int *out) {
   cell[0][63 - threadIdx.x] = 1;
 }
 
+/* The last block reads before all of its threads know that it is the last. */
+__global__ void last_block_hurries(int *parts, int *ticket) {
+  if (threadIdx.x == 0) parts[blockIdx.x] = 1, atomicAdd(ticket, 1);
+  if (blockIdx.x == gridDim.x - 1) parts[gridDim.x + threadIdx.x] = parts[0];
+}
+/* Each thread tells of its own writes alone. */
+__global__ void threads_tell_blocks(int *parts, int *ticket) {
+  parts[blockIdx.x * 64 + threadIdx.x] = 1;
+  __threadfence();
+  const int before = atomicAdd(&ticket[threadIdx.x], 1);
+  if (before == (int)gridDim.x - 1) parts[threadIdx.x] = 2;
+}
+
+TEST(blocks_that_meet_by_tickets) {
+  device_array<int> parts(4 * 64), ticket(std::vector<int>(64)), out(64);
+  for (meeting_barrier barrier : {OF_WARP, NONE}) {
+    MUST(cudaMemset(ticket.p, 0, sizeof(int)));
+    EXPECT_REPORT(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p, barrier),
+                  "race", "of this launch", "test_check.cu:");
+  }
+  EXPECT_REPORT(LAUNCH(last_block_hurries, (3), (32), 0, nullptr, parts.p, ticket.p), "race",
+                "of this launch");
+  MUST(cudaMemset(ticket.p, 0, 64 * sizeof(int)));
+  MUST(LAUNCH(threads_tell_blocks, (3), (64), 0, nullptr, parts.p, ticket.p));
+  check_that(parts.get()[9] == 2, "the last of each");
+}
+
 TEST(right_kernels_are_not_reported) {
   device_array<int> parts(4 * 64), ticket(std::vector<int>{0}), out(64);
-  MUST(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p));
+  MUST(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p, OF_BLOCK));
   const std::vector<int> got = out.get();
   bool right = true;
   for (int i = 0; i < 64; i++) right = right && got[i] == 4 * ((63 - i) ^ 1);
