@@ -184,6 +184,41 @@ TEST(linear_bits_do_not_depend_on_rows) {
   }
 }
 
+/* Output c - 1 is the sum of 1, the last product before cut c of K, and of two large ones behind it
+ * that cancel: the 1 keeps its place only if a span ends between them. linear_parts.h promises 16
+ * spans of equal length, in whole steps of 32 columns. */
+static void spans_case(int rows, int k, int workers) {
+  const int span = (k + 511) / 512 * 32, cuts = (k - 1) / span;
+  const float large = 1 << 30;
+  std::vector<bf16_t> weights((size_t)cuts * k, from_float<bf16_t>(0));
+  for (int c = 1; c <= cuts; c++) {
+    bf16_t *row = &weights[(size_t)(c - 1) * k];
+    row[c * span - 1] = from_float<bf16_t>(1);
+    row[c * span] = from_float<bf16_t>(large);
+    row[std::min((c + 1) * span, k) - 1] = from_float<bf16_t>(-large);
+  }
+  device_array<bf16_t> in(std::vector<bf16_t>((size_t)rows * k, from_float<bf16_t>(1)));
+  device_array<bf16_t> weight(weights);
+  device_array<float> out((size_t)rows * cuts), partial(gpu_skinny_partial_bytes(rows, cuts) / 4);
+  device_array<int32_t> tickets(std::vector<int32_t>(cuts / 8 + 1));
+  gpu_skinny_t args = {};
+  args.in = in.p, args.weight = weight.p, args.out = out.p, args.logits = 1;
+  args.rows = rows, args.n = cuts, args.k = k;
+  args.partial = partial.p, args.tickets = tickets.p, args.workers = workers;
+  MUST(gpu_linear(DTYPE_BF16, &args, nullptr));
+  check_that(out.get() == std::vector<float>((size_t)rows * cuts, 1.0f),
+             std::to_string(rows) + " rows of " + std::to_string(k) + " columns, " +
+                 std::to_string(workers) + " workers: cuts of K");
+}
+
+TEST(linear_spans) {
+  for (int k : {512, 1304, 1536, 2048}) {
+    spans_case(1, k, 1);
+    spans_case(20, k, 50);
+    spans_case(40, k, 1);
+  }
+}
+
 /* A fused layer and the same operations one by one. */
 template <class T> static void fused_case(int rows, int n, int k, int kind) {
   linear_device<T> d({rows, n, k, true, false, false, 0, 0, true, kind});
