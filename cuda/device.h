@@ -1,8 +1,8 @@
 /* device.h: what the host files of the CUDA back end share: the device and its operations.
  *
  * Everything runs on the engine thread. Set-up allocates and may fail. A step never allocates: it
- * packs the batch into pinned memory, sends it in one copy and launches. Only `end` waits. The
- * first error of a launch is kept in `fault`: later ones are skipped, and `end` reports it.
+ * packs the batch into pinned memory, sends it or lets the device fetch it, and launches. `end`
+ * alone waits, and reports `fault`, the first error of a launch, behind which others are skipped.
  */
 #ifndef INFERD_CUDA_DEVICE_H
 #define INFERD_CUDA_DEVICE_H
@@ -54,7 +54,7 @@ typedef struct window_slot {
 
 /* State of one step until its `end`. */
 typedef struct cuda_step {
-  uint8_t *packet;               /* pinned, [packet_max] */
+  uint8_t *packet;               /* of host_packets: the one whose turn it is */
   gpu_sample_result_t *results;  /* pinned, [tokens_max] */
   gpu_sample_top_t *tops;        /* pinned, [tokens_max] */
   sample_result_t **targets;     /* [tokens_max] where results go at `end` */
@@ -100,7 +100,7 @@ struct device {
   step_limits_t limits;
   bool is_prepared;
   /* inputs of the step on the device; sizes of step_limits_t */
-  uint8_t *packet; /* [packet_max] */
+  uint8_t *packet, *host_packets[GPU_PACKETS]; /* [packet_max], those pinned */
   size_t packet_max, payload_max /* of one sampled row */;
   gpu_inputs_t inputs;
   int32_t *host_ids;           /* [2, vocab] its order, and scratch */
@@ -122,7 +122,7 @@ struct device {
   /* the step being launched */
   const batch_t *batch;
   cuda_step_t steps[STEPS_IN_FLIGHT_MAX], *step;
-  uint64_t num_begun, num_ended;
+  uint64_t num_begun, num_ended, num_spread /* steps whose packet a kernel reads */;
   size_t packed, sent; /* bytes of the packet in use, and of them sent */
   size_t samples_at;   /* byte of the first gpu_sample_row_t */
   step_mode_t mode;

@@ -141,6 +141,10 @@ static void pack_row(device_t *device, const sample_row_t *row, int32_t index,
       .rng_key = row->rng_key,
       .rng_position = row->rng_position,
   };
+  if (!device_copies_results(device)) {
+    to->host_result = &device->step->results[index];
+    to->host_top = &device->step->tops[index];
+  }
   if (row->allowed_mask != NULL)
     to->allowed_mask = pack(device, row->allowed_mask, mask_bytes(device->limits.vocab_size));
   if (row->score_id < 0) pack_draw(device, row, index, to);

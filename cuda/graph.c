@@ -1,12 +1,12 @@
 /* graph.c: decode steps as graphs: captured before READY, replayed afterwards.
  *
- * Engine thread. A graph is a whole step of a fixed number of tokens, from the packet on the device
- * to the results on the device; a batch of fewer tokens is padded to the next size. All addresses
+ * Engine thread. A graph is a whole step of a fixed number of tokens, from the packet in the host's
+ * memory to the results there; a batch of fewer tokens is padded to the next size. All addresses
  * are fixed and all lengths are read on the device, attention is planned inside, so a replay needs
- * only a new packet, and its sequences may have draft tokens. The engine makes two warm-up runs of
- * each size: one launch by launch, so that every kernel is loaded, and one that is captured. Steps
- * that are not pure decodes, are larger than the largest size, or have rows that the host sorts run
- * without a graph.
+ * only a new packet, one of two in turn, and its sequences may have draft tokens. The engine makes
+ * two warm-up runs of each size: one launch by launch, so that every kernel is loaded, and one that
+ * is captured. Steps that are not pure decodes, are larger than the largest size, or have rows that
+ * the host sorts run without a graph.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -142,12 +142,8 @@ void graph_launch(device_t *device) {
   if (device->is_launched || device->fault != 0) return;
   device->is_launched = true;
   exchange_replayed(device, (int32_t)(device->graph - device->graphs));
-  device_note(device,
-              (int)cudaMemcpyAsync(device->packet, device->step->packet, device->packed,
-                                   cudaMemcpyHostToDevice, device->stream),
-              "inputs");
-  if (device->fault == 0)
-    device_note(device, (int)cudaGraphLaunch(device->graph->exec, device->stream), "the graph");
+  ((gpu_packet_t *)(void *)device->step->packet)->bytes = (int32_t)device->packed;
+  device_note(device, (int)cudaGraphLaunch(device->graph->exec, device->stream), "the graph");
 }
 
 void graph_release(device_t *device) {

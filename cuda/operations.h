@@ -63,7 +63,7 @@ void graph_choose(device_t *device,
                   const batch_t *batch); /* sets mode, rows and graph of the step */
 void graph_begin_capture(device_t *device);
 void graph_end_capture(device_t *device);
-void graph_launch(device_t *device); /* the packet, then the graph; once a step */
+void graph_launch(device_t *device); /* when the packet is whole; once a step */
 void graph_release(device_t *device);
 /* Tokens of the largest graph. */
 int32_t graph_tokens_max(const step_limits_t *limits);
@@ -115,6 +115,11 @@ void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attent
 size_t draw_payload_max(int32_t vocab); /* bytes of one row beyond gpu_sample_row_t */
 void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows);
 void draw_finish(cuda_step_t *step); /* copies the results to the places that the engine gave */
+/* Returns true if a copy takes the results to the host: ranks agree about them after the sampler.
+ * Otherwise it writes them to pinned memory, whose address is the same on the device. */
+static inline bool device_copies_results(const device_t *device) {
+  return device->exchange != NULL;
+}
 
 /* step.c */
 void cuda_begin(device_t *device, const batch_t *batch);

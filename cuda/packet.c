@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+_Static_assert((int)GPU_PACKETS == (int)STEPS_IN_FLIGHT_MAX, "a packet for each step in flight");
+
 void *packet_room(device_t *device, size_t bytes, size_t *offset) {
   size_t at = (device->packed + PACKET_ALIGN - 1) & ~(size_t)(PACKET_ALIGN - 1);
   CHECK_LE(at + bytes, device->packet_max);

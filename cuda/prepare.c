@@ -127,6 +127,7 @@ static size_t largest_packet(const device_t *device) {
   if (table > INT32_MAX || rows > INT32_MAX || payload > INT32_MAX) return SIZE_MAX;
   size_t bytes =
       sizeof(gpu_packet_t) + table + rows + payload + copies + states + 64 * PACKET_ALIGN;
+  bytes = DIV_UP(bytes, PACKET_ALIGN) * PACKET_ALIGN;
   return bytes > INT32_MAX ? SIZE_MAX : bytes; /* offsets in a packet are int32 */
 }
 
@@ -134,9 +135,11 @@ static int take_inputs(device_t *device, inferd_error_t *error) {
   const step_limits_t *limits = &device->limits;
   size_t tokens = (size_t)limits->tokens_max, reqs = (size_t)limits->reqs_max;
   size_t stride = (size_t)device->block_table_stride;
+  const char *what = "inputs of a step";
   gpu_inputs_t *in = &device->inputs;
   const need_t needs[] = {
       {(void **)&device->packet, device->packet_max},
+      {(void **)&in->turn, 2 * sizeof(int32_t)},
       {(void **)&in->input_ids, device_product(tokens, sizeof(int32_t), 1)},
       {(void **)&in->positions, device_product(tokens, sizeof(int32_t), 1)},
       {(void **)&in->slots, device_product(tokens, sizeof(int64_t), 1)},
@@ -147,9 +150,12 @@ static int take_inputs(device_t *device, inferd_error_t *error) {
       {(void **)&device->results, device_product(tokens, sizeof(gpu_sample_result_t), 1)},
       {(void **)&device->tops, device_product(tokens, sizeof(gpu_sample_top_t), 1)},
   };
-  int code = take_all(device, needs, ARRAY_LEN(needs), "inputs of a step", error);
+  int code = take_all(device, needs, ARRAY_LEN(needs), what, error);
+  for (int i = 0; i < GPU_PACKETS && !code; i++)
+    code = device_take_pinned(device, (void **)&device->host_packets[i], device->packet_max, what,
+                              error);
   if (code) return code;
-  in->packet = (const gpu_packet_t *)(const void *)device->packet;
+  in->packet = (gpu_packet_t *)(void *)device->packet;
   in->drawn = device->results;
   return device_take_heap(device, (void **)&device->block_table_mirror,
                           device_product(reqs, stride, sizeof(int32_t)), "the block table", error);
@@ -160,10 +166,8 @@ static int take_steps(device_t *device, inferd_error_t *error) {
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
     cuda_step_t *step = &device->steps[i];
     const char *what = "steps in flight";
-    int code = device_take_pinned(device, (void **)&step->packet, device->packet_max, what, error);
-    if (!code)
-      code = device_take_pinned(device, (void **)&step->results,
-                                device_product(tokens, sizeof *step->results, 1), what, error);
+    int code = device_take_pinned(device, (void **)&step->results,
+                                  device_product(tokens, sizeof *step->results, 1), what, error);
     if (!code)
       code = device_take_pinned(device, (void **)&step->tops,
                                 device_product(tokens, sizeof *step->tops, 1), what, error);

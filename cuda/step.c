@@ -9,7 +9,24 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
-/* Launches the copy of the results and the event after it: the newest step is then complete. */
+/* Launches the copy of the newest step's results. */
+static void copy_results(device_t *device) {
+  cuda_step_t *step = device->step;
+  size_t results = (size_t)step->num_results * sizeof *step->results;
+  size_t tops = (size_t)step->num_tops * sizeof *step->tops;
+  if (results > 0 && device->fault == 0)
+    device_note(device,
+                (int)cudaMemcpyAsync(step->results, device->results, results,
+                                     cudaMemcpyDeviceToHost, device->stream),
+                "results");
+  if (tops > 0 && device->fault == 0)
+    device_note(device,
+                (int)cudaMemcpyAsync(step->tops, device->tops, tops, cudaMemcpyDeviceToHost,
+                                     device->stream),
+                "results");
+}
+
+/* Launches what the newest step still lacks, and the event after it. */
 void step_seal(device_t *device) {
   cuda_step_t *step = device->step;
   if (step == NULL || step->is_sealed) return;
@@ -21,19 +38,7 @@ void step_seal(device_t *device) {
     return;
   }
   if (device->mode == STEP_REPLAY) graph_launch(device);
-  if (device->fault != 0) return;
-  size_t results = (size_t)step->num_results * sizeof *step->results;
-  size_t tops = (size_t)step->num_tops * sizeof *step->tops;
-  if (results > 0)
-    device_note(device,
-                (int)cudaMemcpyAsync(step->results, device->results, results,
-                                     cudaMemcpyDeviceToHost, device->stream),
-                "results");
-  if (tops > 0 && device->fault == 0)
-    device_note(device,
-                (int)cudaMemcpyAsync(step->tops, device->tops, tops, cudaMemcpyDeviceToHost,
-                                     device->stream),
-                "results");
+  if (device_copies_results(device)) copy_results(device);
   if (device->fault == 0)
     device_note(device, (int)cudaEventRecord(step->done, device->stream), "results");
 }
@@ -70,6 +75,10 @@ static void spread_inputs(device_t *device, const batch_t *batch) {
   device->inputs.tokens = batch->num_tokens;
   device->inputs.reqs = batch->num_reqs;
   device->inputs.selected_rows = batch->num_selected;
+  for (int i = 0; i < GPU_PACKETS; i++) { /* a graph fetches its packet */
+    const void *packet = device->mode == STEP_CAPTURE ? device->host_packets[i] : NULL;
+    device->inputs.host[i] = packet;
+  }
   device_note(device, gpu_inputs(&device->inputs, device->stream), "inputs");
 }
 
@@ -124,6 +133,9 @@ void cuda_begin(device_t *device, const batch_t *batch) {
   if (device->fault != 0) return;
   device_swap_fence(device, batch);
   graph_choose(device, batch);
+  /* The kernel that spreads a packet counts its turns; that of a capture does not run. */
+  device->step->packet = device->host_packets[device->num_spread % GPU_PACKETS];
+  if (device->mode != STEP_CAPTURE) device->num_spread++;
   count_work(device, batch);
   packet_build(device, batch);
   if (device->mode == STEP_CAPTURE) {

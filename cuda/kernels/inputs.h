@@ -1,9 +1,9 @@
 /* inputs.h: a step's inputs from one packet to the arrays that kernels read, on the device.
  *
- * The host packs a batch (engine/device/batch.h) into one buffer, which travels in one copy;
- * gpu_inputs spreads it. The arrays have fixed addresses, so a captured graph holds the same call
- * for every step, and rows beyond the batch are padded as kernels.h says. Engine thread; callable
- * from C.
+ * The host packs a batch (engine/device/batch.h) into one buffer, which gpu_inputs spreads. It
+ * travels in one copy before that, or the kernel itself fetches it from the host's memory. The
+ * arrays have fixed addresses, so a captured graph holds the same call for every step, and rows
+ * beyond the batch are padded as kernels.h says. Engine thread; callable from C.
  */
 #ifndef INFERD_CUDA_KERNELS_INPUTS_H
 #define INFERD_CUDA_KERNELS_INPUTS_H
@@ -38,10 +38,16 @@ typedef struct gpu_packet {
   int32_t state_slots;     /* [R] int32; 0 = the model has no states */
   int32_t first_save;      /* [R + 1] int32 */
   int32_t saves;           /* [first_save[R]] gpu_save_t */
+  int32_t bytes;           /* of all; read where the kernel fetches them */
 } gpu_packet_t;
 
+enum { GPU_PACKETS = 2 }; /* of the host, taken in turn: as many as steps are in flight */
+
 typedef struct gpu_inputs {
-  const gpu_packet_t *packet;
+  gpu_packet_t *packet; /* on the device, of whole vectors of 16 bytes */
+  /* In pinned memory: that of the turn is read, and copied to `packet`. NULL, all: it is there. */
+  const gpu_packet_t *host[GPU_PACKETS];
+  int32_t *turn; /* [2] the packet of this launch, which leaves the next one's; a ticket, 0 */
   const gpu_sample_result_t *drawn;    /* results of the step before */
   int32_t *input_ids, *positions;      /* [tokens] padding: -1, 0 */
   int64_t *slots;                      /* [tokens] padding: -1 */

@@ -2,7 +2,8 @@
  *
  * The launcher of sample.cu, callable from C. Semantics and order of operations are those of
  * engine/sample/sampler.h; the same random numbers, so the same ids except where two scores differ
- * in the last digits of a double. All pointers are device memory. Engine thread.
+ * in the last digits of a double. All pointers are device memory, but for those to the host's.
+ * Engine thread.
  */
 #ifndef INFERD_CUDA_KERNELS_SAMPLE_H
 #define INFERD_CUDA_KERNELS_SAMPLE_H
@@ -22,6 +23,19 @@ typedef struct gpu_sample_bias {
   int32_t id;
   float bias;
 } gpu_sample_bias_t;
+
+typedef struct gpu_sample_result {
+  int32_t id, status;
+  float logprob; /* raw log-softmax of id, at least -9999; only if num_top >= 0 */
+  int32_t rank;
+  int32_t num_top; /* entries of the row's gpu_sample_top_t */
+  double log_sum;  /* logarithm of the sum of exp(raw logit); only if num_top >= 0 of the row */
+} gpu_sample_result_t;
+
+typedef struct gpu_sample_top {
+  int32_t ids[GPU_SAMPLE_TOP_MAX + GPU_SAMPLE_IDS_MAX];
+  float logprobs[GPU_SAMPLE_TOP_MAX + GPU_SAMPLE_IDS_MAX];
+} gpu_sample_top_t;
 
 /* Score of a row that pads a captured graph: nothing is read, its result says id 0. */
 enum { GPU_SAMPLE_PADDING = -2 };
@@ -44,20 +58,9 @@ typedef struct gpu_sample_row {
   const int32_t *history, *blocks;
   int32_t num_suppressed, num_prompt, num_output, num_logprob_ids;
   int32_t num_bias, num_bad_words, block_size;
+  gpu_sample_result_t *host_result; /* pinned memory that gets the result, too, and the */
+  gpu_sample_top_t *host_top;       /* alternatives, the first num_top of them; or NULL, both */
 } gpu_sample_row_t;
-
-typedef struct gpu_sample_result {
-  int32_t id, status;
-  float logprob; /* raw log-softmax of id, at least -9999; only if num_top >= 0 */
-  int32_t rank;
-  int32_t num_top; /* entries of the row's gpu_sample_top_t */
-  double log_sum;  /* logarithm of the sum of exp(raw logit); only if num_top >= 0 of the row */
-} gpu_sample_result_t;
-
-typedef struct gpu_sample_top {
-  int32_t ids[GPU_SAMPLE_TOP_MAX + GPU_SAMPLE_IDS_MAX];
-  float logprobs[GPU_SAMPLE_TOP_MAX + GPU_SAMPLE_IDS_MAX];
-} gpu_sample_top_t;
 
 /* Bytes of scratch of one row; the contents never matter between calls. */
 size_t gpu_sample_scratch_bytes(int32_t vocab);

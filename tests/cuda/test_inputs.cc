@@ -1,5 +1,5 @@
-/* test_inputs.cc: the packet of a step spread over the arrays of the device, padding included, and
- * the copies of ids that follow blocks.
+/* test_inputs.cc: the packet of a step spread over the arrays of the device, padding included, from
+ * the device or from the host's memory, and the copies of ids that follow blocks.
  */
 #include "cuda/kernels/inputs.h"
 #include "tests/cuda/check.h"
@@ -56,6 +56,7 @@ struct packet_t {
       head.state_slots = add(state_slots), head.first_save = add(first_save);
       head.saves = add(saves);
     }
+    head.bytes = (int32_t)bytes.size();
     memcpy(bytes.data(), &head, sizeof head);
   }
 };
@@ -69,11 +70,32 @@ static std::vector<int32_t> untouched(int count) {
   return std::vector<int32_t>((size_t)count, UNTOUCHED);
 }
 
-static void check_inputs(const char *what, const step_t &s) {
-  const packet_t packet(s);
+/* Pinned memory that all kernels see. */
+struct pinned_bytes {
+  char *p = nullptr;
+  explicit pinned_bytes(const std::vector<char> &bytes) {
+    MUST(cudaMallocHost((void **)&p, bytes.size() + 16));
+    memset(p, 0x5a, bytes.size() + 16);
+    memcpy(p, bytes.data(), bytes.size());
+  }
+  ~pinned_bytes() { cudaFreeHost(p); }
+};
+
+/* What a launch of a step finds and must leave, whichever way its packet comes. */
+enum packet_way { ON_DEVICE, FIRST_OF_HOST, SECOND_OF_HOST };
+
+static void check_inputs(const char *what, const step_t &s, packet_way way) {
+  const packet_t packet(s), other(s);
   std::vector<gpu_sample_result_t> results(DRAWN);
   for (int i = 0; i < DRAWN; i++) results[(size_t)i].id = 5000 + i;
-  device_array<char> bytes(packet.bytes);
+  const size_t whole = (packet.bytes.size() + 15) / 16 * 16;
+  device_array<char> bytes(whole);
+  if (way == ON_DEVICE)
+    MUST(cudaMemcpy(bytes.p, packet.bytes.data(), packet.bytes.size(), cudaMemcpyHostToDevice));
+  const pinned_bytes first(way == FIRST_OF_HOST ? packet.bytes : other.bytes);
+  const pinned_bytes second(way == SECOND_OF_HOST ? packet.bytes : other.bytes);
+  const int32_t turn_before = way == SECOND_OF_HOST;
+  device_array<int32_t> turn(std::vector<int32_t>{turn_before, 0});
   device_array<gpu_sample_result_t> drawn(results);
   device_array<int32_t> ids(untouched(s.tokens)), positions(untouched(s.tokens));
   device_array<int64_t> slots(std::vector<int64_t>((size_t)s.tokens, UNTOUCHED));
@@ -82,23 +104,17 @@ static void check_inputs(const char *what, const step_t &s) {
   device_array<int32_t> state_slots(untouched(s.reqs)), first_save(untouched(s.reqs + 1));
   device_array<int32_t> saves(untouched(2 * SAVES)), table(untouched(TABLE));
   device_array<int32_t> history(untouched(SLOTS));
-  gpu_inputs_t args = {(const gpu_packet_t *)bytes.p,
-                       drawn.p,
-                       ids.p,
-                       positions.p,
-                       slots.p,
-                       start.p,
-                       lens.p,
-                       selected.p,
-                       adapters.p,
-                       state_slots.p,
-                       first_save.p,
-                       (gpu_save_t *)saves.p,
-                       table.p,
-                       history.p,
-                       s.tokens,
-                       s.reqs,
-                       s.selected_rows};
+  gpu_inputs_t args = {};
+  args.packet = (gpu_packet_t *)bytes.p, args.turn = turn.p, args.drawn = drawn.p;
+  args.input_ids = ids.p, args.positions = positions.p, args.slots = slots.p;
+  args.query_start_loc = start.p, args.seq_lens = lens.p, args.selected = selected.p;
+  args.adapters = adapters.p, args.state_slots = state_slots.p, args.first_save = first_save.p;
+  args.saves = (gpu_save_t *)saves.p, args.block_table = table.p, args.history = history.p;
+  args.tokens = s.tokens, args.reqs = s.reqs, args.selected_rows = s.selected_rows;
+  if (way != ON_DEVICE) {
+    args.host[0] = (const gpu_packet_t *)first.p;
+    args.host[1] = (const gpu_packet_t *)second.p;
+  }
   MUST(gpu_inputs(&args, nullptr));
 
   std::vector<int32_t> known = packet.ids, of_slots = untouched(SLOTS), of_table = untouched(TABLE);
@@ -113,6 +129,9 @@ static void check_inputs(const char *what, const step_t &s) {
   auto is = [what](const char *array, bool holds) {
     check_that(holds, std::string(what) + ": " + array);
   };
+  const std::vector<char> copied = bytes.get();
+  is("packet", std::equal(packet.bytes.begin(), packet.bytes.end(), copied.begin()));
+  is("turn", turn.get() == std::vector<int32_t>{1 - turn_before, 0});
   is("ids", ids.get() == padded(known, s.tokens, -1));
   is("positions", positions.get() == padded(packet.positions, s.tokens, 0));
   is("slots", slots.get() == padded(packet.slots, s.tokens, (int64_t)-1));
@@ -130,12 +149,21 @@ static void check_inputs(const char *what, const step_t &s) {
   is("history", history.get() == of_slots);
 }
 
+static void check_steps(packet_way way) {
+  check_inputs("a decode", {3, 3, 3, 2, 4, 4, 4, false, false}, way);
+  check_inputs("a full step", {8, 2, 2, 0, 8, 2, 2, false, false}, way);
+  check_inputs("adapters and states", {300, 5, 4, 21, 512, 8, 8, true, true}, way);
+  check_inputs("more rows than tokens", {0, 0, 0, 1, 1, 600, 1, true, true}, way);
+  check_inputs("more tokens than threads", {17000, 1, 1, 1, 20000, 4, 4, true, false}, way);
+}
+
 TEST(inputs_of_a_step) {
-  check_inputs("a decode", {3, 3, 3, 2, 4, 4, 4, false, false});
-  check_inputs("a full step", {8, 2, 2, 0, 8, 2, 2, false, false});
-  check_inputs("adapters and states", {300, 5, 4, 21, 512, 8, 8, true, true});
-  check_inputs("more rows than tokens", {0, 0, 0, 1, 1, 600, 1, true, true});
-  check_inputs("more tokens than threads", {17000, 1, 1, 1, 20000, 4, 4, true, false});
+  check_steps(ON_DEVICE);
+}
+
+TEST(inputs_that_the_device_fetches) {
+  check_steps(FIRST_OF_HOST);
+  check_steps(SECOND_OF_HOST);
 }
 
 TEST(inputs_history_copies) {

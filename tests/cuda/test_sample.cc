@@ -103,6 +103,29 @@ static ids_t reference_draws(const sample_case &c, const std::vector<double> &l)
 
 struct sample_answer : gpu_sample_result_t, gpu_sample_top_t {};
 
+/* Pinned memory that gets an answer, too. */
+struct host_answer {
+  sample_answer *p = nullptr;
+  host_answer() {
+    MUST(cudaMallocHost((void **)&p, sizeof *p));
+    memset((void *)p, 0x5a, sizeof *p);
+  }
+  ~host_answer() { cudaFreeHost(p); }
+  void check(const sample_answer &device) const {
+    const gpu_sample_result_t &r = device, &mine = *p;
+    check_that(mine.id == r.id && mine.status == r.status && mine.num_top == r.num_top &&
+                   mine.rank == r.rank && mine.logprob == r.logprob && mine.log_sum == r.log_sum,
+               "the host's result is the device's");
+    check_that(std::equal(p->ids, p->ids + r.num_top, device.ids) &&
+                   std::equal(p->logprobs, p->logprobs + r.num_top, device.logprobs),
+               "the host's alternatives are the device's");
+    const int untouched = 0x5a5a5a5a;
+    check_that(r.num_top == GPU_SAMPLE_TOP_MAX + GPU_SAMPLE_IDS_MAX ||
+                   p->ids[r.num_top] == untouched,
+               "no more alternatives than there are");
+  }
+};
+
 /* Prompt and output as they stand in scattered blocks of a cache, or flat with block_size 0. */
 struct history_t {
   ids_t slots, blocks;
@@ -139,6 +162,10 @@ static sample_answer run_sampler(const sample_case &c) {
   row.bad_words = bad_words.p, row.num_bad_words = c.num_bad_words;
   row.logit_bias = bias.p, row.num_bias = (int32_t)c.bias.size();
   row.allowed_mask = c.mask.empty() ? nullptr : mask.p;
+  const host_answer host;
+  static int runs;
+  const bool for_host = runs++ % 4 != 0;
+  row.host_result = for_host ? host.p : nullptr, row.host_top = for_host ? host.p : nullptr;
   device_array<gpu_sample_row_t> rows(std::vector<gpu_sample_row_t>{row});
   device_array<gpu_sample_result_t> results((size_t)1);
   device_array<gpu_sample_top_t> tops((size_t)1);
@@ -147,6 +174,7 @@ static sample_answer run_sampler(const sample_case &c) {
   sample_answer answer;
   (gpu_sample_result_t &)answer = results.get()[0];
   (gpu_sample_top_t &)answer = tops.get()[0];
+  if (for_host) host.check(answer);
   return answer;
 }
 
@@ -320,6 +348,18 @@ TEST(sample_suppressed_lifted) { /* a finished grammar ends before min_tokens */
   c.mask = {1u << 7, 0, 0, 0};
   c.suppressed = {7, 9};
   check_sample(c, "only a suppressed id is allowed");
+}
+
+/* A row that fails reports none of the alternatives that it had found, to the host neither. */
+TEST(sample_rows_that_fail_with_alternatives) {
+  sample_case c(300, 4);
+  c.row.num_top = GPU_SAMPLE_TOP_MAX;
+  c.suppressed = {1};
+  for (int run = 0; run < 2; run++) {
+    for (int i = 0; i < 300; i++) c.logits[i] = i == 1 ? 3.0f : -INFINITY;
+    const sample_answer r = run_sampler(c);
+    check_that(r.status == GPU_SAMPLE_NO_CHOICE && r.num_top == 0, "nothing to choose");
+  }
 }
 
 TEST(sample_rows_that_fail) {

@@ -51,7 +51,7 @@ def lose_device(program, fault):
 def test_a_lost_device_ends_the_server(program):
     """A refused call, and kernels that fault while the host waits for them."""
     for fault in ("cudaGraphLaunch:20:700", "cudaEventSynchronize:45:719",
-                  "cudaMemcpyAsync:100:700"):
+                  "cudaEventRecord:300:700"):
         lose_device(program, fault)
 
 

@@ -434,6 +434,19 @@ GPU_FN void sample_row(sample_work_t &work, const gpu_sample_row_t &row,
   finish_row(result, id, GPU_SAMPLE_OK);
 }
 
+/* Writes the row's result to the host's memory, too, so that no copy follows the step. */
+GPU_FN void hand_to_host(const gpu_sample_row_t &row, const gpu_sample_result_t *result,
+                         const gpu_sample_top_t *top) {
+  if (row.host_result == nullptr) return;
+  if (threadIdx.x == 0) *row.host_result = *result;
+  if (row.num_top < 0) return;
+  __syncthreads(); /* the first thread wrote how many alternatives there are */
+  for (int i = threadIdx.x; i < result->num_top; i += SAMPLE_THREADS) {
+    row.host_top->ids[i] = top->ids[i];
+    row.host_top->logprobs[i] = top->logprobs[i];
+  }
+}
+
 GPU_BOTH_FN size_t mask_words(int32_t vocab) {
   return ((size_t)vocab + 31) / 32;
 }
@@ -460,6 +473,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     result->log_sum = 0;
   }
   sample_row(work, rows[blockIdx.x], result, &tops[blockIdx.x]);
+  hand_to_host(rows[blockIdx.x], result, &tops[blockIdx.x]);
 }
 
 size_t gpu_sample_scratch_bytes(int32_t vocab) {

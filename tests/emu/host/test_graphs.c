@@ -2,6 +2,7 @@
  * draft tokens need.
  */
 #include "cuda/operations.h"
+#include "tests/emu/host/calls.h"
 #include "tests/engine/crew.h"
 #include "tests/expect.h"
 
@@ -102,6 +103,44 @@ Test(graphs, warm_up_runs_fit_into_a_batch, .timeout = 120) {
   client_t *client = client_run_all(&o, make_job);
   ASSERT_EQ(client->jobs[0].done.error_code, 0);
   client_free(client);
+}
+
+enum { TOKENS_FEW = 6 /* of make_job */, TOKENS_MORE = 20 };
+
+static void make_more(client_t *c) {
+  make_job(c);
+  c->jobs[0].request.params.max_tokens = TOKENS_FEW + TOKENS_MORE;
+  c->jobs[0].request.params.num_logprobs = 2;
+}
+
+/* Calls of a run of the engine, from its start to its end. */
+typedef struct run_calls {
+  int graphs, copies, launches, events;
+} run_calls_t;
+
+static run_calls_t count_run(void (*make)(client_t *c)) {
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  o.ops = &ops_cuda;
+  o.num_blocks = 40, o.num_threads = 1, o.max_num_seqs = 2;
+  o.batch_invariant = true; /* no trials of a library, whose number depends on their times */
+  const char *const names[] = {"cudaGraphLaunch", "cudaMemcpyAsync", "launch", "cudaEventRecord"};
+  int counts[4];
+  for (int i = 0; i < 4; i++) counts[i] = emu_count_calls(names[i]);
+  client_t *client = client_run_all(&o, make);
+  ASSERT_EQ(client->jobs[0].done.error_code, 0);
+  client_free(client);
+  for (int i = 0; i < 4; i++) counts[i] = emu_count_calls(names[i]) - counts[i];
+  return (run_calls_t){counts[0], counts[1], counts[2], counts[3]};
+}
+
+/* The device fetches the inputs and writes the results, alternatives too: nothing is copied beside
+ * the graph. */
+Test(graphs, a_replayed_step_is_a_graph_and_an_event, .timeout = 120) {
+  const run_calls_t few = count_run(make_job), more = count_run(make_more);
+  ASSERT_EQ(more.graphs - few.graphs, TOKENS_MORE);
+  ASSERT_EQ(more.events - few.events, TOKENS_MORE);
+  ASSERT_EQ(more.launches - few.launches, 0);
+  ASSERT_EQ(more.copies - few.copies, 0);
 }
 
 static const logit_bias_t *many_biases(void) {
