@@ -1,9 +1,9 @@
 /* ptx_witness.cc: the second witness: what stands between a launch and the emulator in the programs
  * of `make ptx`.
  *
- * A launch runs on the emulator; its result is kept, device memory put back, and the PTX of the
- * same kernel run over it. Then the two results are compared, and the emulator's stays. Bits must
- * be equal, but for the kernels of a short list, whose words may differ by rounding. With
+ * A launch runs on the emulator; its result is kept, device and pinned memory put back, and the PTX
+ * of the same kernel run over it. Then the two results are compared, and the emulator's stays. Bits
+ * must be equal, but for the kernels of a short list, whose words may differ by rounding. With
  * PTX_ALONE=1 the PTX runs in the place of the emulator, and the test's own checks are the judge.
  *
  * Other settings: PTX_CODE, the folder of modules, "code" beside the program; PTX_LOG, a file that
@@ -105,19 +105,27 @@ static const Program *find_program(const std::string &name) {
 
 /* ---- Memory ---- */
 
-typedef std::vector<std::vector<char>> Snapshot; /* of each range of device memory, in order */
+typedef std::vector<std::pair<uintptr_t, size_t>> Ranges; /* address, bytes */
+typedef std::vector<std::vector<char>> Snapshot;          /* of each range, in order */
+
+/* All memory that a kernel may write to. */
+static Ranges ranges_of_memory() {
+  Ranges r(emu::runtime().device.begin(), emu::runtime().device.end());
+  r.insert(r.end(), emu::runtime().pinned.begin(), emu::runtime().pinned.end());
+  return r;
+}
 
 static bool is_small(const emu::LaunchShape &s) {
   size_t sum = 0;
   const uint64_t threads = (uint64_t)s.grid.x * s.grid.y * s.grid.z * s.block.x * s.block.y;
   if (threads > THREADS_MAX) return false;
-  for (const auto &range : emu::runtime().device) sum += range.second;
+  for (const auto &range : ranges_of_memory()) sum += range.second;
   return sum <= MEMORY_MAX;
 }
 
 static Snapshot take_snapshot() {
   Snapshot s;
-  for (const auto &range : emu::runtime().device) {
+  for (const auto &range : ranges_of_memory()) {
     const char *p = reinterpret_cast<const char *>(range.first);
     s.emplace_back(p, p + range.second);
   }
@@ -126,7 +134,7 @@ static Snapshot take_snapshot() {
 
 static void put_back(const Snapshot &s) {
   size_t number = 0;
-  for (const auto &range : emu::runtime().device) {
+  for (const auto &range : ranges_of_memory()) {
     const std::vector<char> &bytes = s[number++];
     if (!bytes.empty()) memcpy(reinterpret_cast<char *>(range.first), bytes.data(), bytes.size());
   }
@@ -173,7 +181,7 @@ static bool is_close_double(const char *a, const char *b) {
 static Difference compare(const Snapshot &expected) {
   Difference d;
   size_t number = 0;
-  for (const auto &range : emu::runtime().device) {
+  for (const auto &range : ranges_of_memory()) {
     const std::vector<char> &bytes = expected[number++];
     const char *p = reinterpret_cast<const char *>(range.first);
     if (bytes.empty() || !memcmp(p, bytes.data(), bytes.size())) continue;
