@@ -199,12 +199,12 @@ GPU_BOTH_FN int row_values(const gpu_moe_t &args) {
   return args.routing == GPU_ROUTING_LOGITS ? args.num_experts : 2 * args.num_experts;
 }
 
-/* A warp routes one row; `values` [row_values] and `chosen` are its own memory. */
+/* A warp routes one row; `values` [row_values] and `chosen` are its own memory. A lane reads the
+ * values that it wrote itself, until the experts are chosen or scores are masked by groups. */
 GPU_FN void route_row(const gpu_moe_t &args, const gpu_moe_space_t &space, int row, float *values,
                       int *chosen) {
   const float *logits = space.logits + (size_t)row * args.num_experts;
   for (int e = threadIdx.x % WARP; e < args.num_experts; e += WARP) values[e] = logits[e];
-  __syncwarp();
   if (args.routing == GPU_ROUTING_LOGITS)
     route_by_logits(args, space, row, values, chosen);
   else
