@@ -306,15 +306,22 @@ static int32_t count_accepted(const step_t *step, const plan_entry_t *entry, row
   return accepted;
 }
 
+/* Those that a grammar leaves no choice for say nothing of the others. */
+static void learn_drafts(const engine_t *engine, const plan_entry_t *entry, int32_t accepted) {
+  sequence_t *seq = entry->sequence;
+  int32_t guessed = entry->num_drafts - constrain_certain(engine, seq, entry->num_drafts);
+  int32_t right = accepted - constrain_certain(engine, seq, accepted);
+  if (guessed > 0) draft_learn(&seq->drafts.history, guessed, right);
+}
+
 /* Keeps the rows up to and with the first wrong draft token. The token drawn there is right; the
  * rows after it were computed for another text. A failed row is not kept: the function returns its
  * status, which ends the request only if the tokens before it have not ended the text. */
 static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *entry,
                          row_range_t *rows) {
-  sequence_t *seq = entry->sequence;
-  if (entry->num_drafts == 0) return 0;
+  if (entry->num_drafts == 0 || entry->late) return 0;
   int32_t accepted = count_accepted(step, entry, *rows);
-  draft_learn(&seq->drafts.history, entry->num_drafts, accepted);
+  learn_drafts(engine, entry, accepted);
   scheduler_reject(entry, entry->num_drafts - accepted);
   rows->last = rows->first + accepted + 1;
   engine->stats.drafts++;
@@ -386,6 +393,8 @@ static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t
       beam_collect(engine, seq, row);
     } else {
       sequence_t *next = entry->num_drafts ? seq : seq->next; /* the last draw may end the group */
+      if (i > rows.first && entry->num_drafts > 0 && group->request->grammar != NULL)
+        constrain_note_draft(engine, seq, i - rows.first - 1);
       commit_draw(engine, seq, row, now_ns);
       seq = next;
     }
@@ -397,7 +406,7 @@ static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t
 static void drop_late(engine_t *engine, const step_t *step, plan_entry_t *entry,
                       row_range_t *rows) {
   entry->do_sample = false;
-  scheduler_reject(entry, 1);
+  scheduler_reject(entry, 1 + entry->num_drafts);
   engine->stats.grammar_masks_late++;
   while (rows->last > rows->first && step->sample_rows[rows->last - 1].score_id < 0) rows->last--;
 }
@@ -448,7 +457,8 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
   }
   if (entry->late) drop_late(engine, step, entry, &rows);
   int late_error = verify_drafts(engine, step, entry, &rows);
-  if (entry->num_drafts > 0) states_pick(engine->scheduler, entry, entry->num_tokens);
+  if (entry->num_drafts > 0 && !entry->late)
+    states_pick(engine->scheduler, entry, entry->num_tokens);
   int error_code = first_error(step, rows);
   if (entry->late && !error_code) error_code = seq->group->masks.code;
   count_prefill(engine, entry);

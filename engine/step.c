@@ -138,6 +138,7 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   engine->lap_ns = now_ns;
   activity_enter(&engine->activity, ENGINE_PLANS);
   note_swap_rate(engine);
+  engine->constrain.num_draft_masks = 0;
   int32_t num_entries = scheduler_plan(engine->scheduler, now_ns);
   launch_swaps(engine);
   if (num_entries == 0) return NULL;
@@ -163,6 +164,7 @@ void engine_prepare(engine_t *engine, step_t *step) {
   activity_enter(&engine->activity, ENGINE_LAUNCHES); /* of the draft model, if there is one */
   drafter_propose(engine, step);
   predictor_propose(engine, step);
+  constrain_cut_drafts(engine, &step->plan);
   engine_lap(engine, &engine->stats.device_ns);
   batch_build(step->batch, &step->plan);
   step->batch->reports_many = reports_many(engine, &step->plan);

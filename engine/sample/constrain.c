@@ -19,6 +19,7 @@
 #include "engine/sample/constrain.h"
 
 #include "engine/internal.h"
+#include "engine/sample/constrain_row.h"
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
@@ -29,24 +30,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work is counted in units, see grammar_units. A piece of it may go over its units by
- * GRAMMAR_UNITS_OVER, so work begins only while so many are left. Of the others the tokens that are
- * accepted get one part, the rows that are sampled all but one, and groups that wait get slices of
- * one part out of the rest. A request may cost 2,000 steps, and a step for each of its tokens. */
-enum { STEP_UNITS = 200000, PARTS = 4, REQUEST_STEPS = 2000 };
+/* A request may cost 2,000 steps, and a step for each of its tokens. */
+enum { STEP_UNITS = 200000, REQUEST_STEPS = 2000 };
 /* The sampler waits so long for masks that threads are making; then their rows are late. */
 enum { WAIT_NS = 2000000 };
-
-/* What a row of the token table has of its grammar. */
-typedef struct constrained {
-  int32_t job;          /* its matcher and its mask, and how far that has been made */
-  int32_t num_accepted; /* output tokens that the matcher has taken */
-  bool ready;           /* the mask for the next token is complete */
-  bool away;            /* the threads have the job */
-  int32_t away_at;      /* then: its index in constrain->away */
-  int32_t next_row;     /* then: the next one of constrain->places, -1 = none */
-  uint64_t place;       /* then: hash of its place (masks.h), 0 = none is known */
-} constrained_t;
 
 static const size_t MASKS_BYTES = (size_t)16 << 20; /* cache of masks */
 
@@ -111,6 +98,7 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
     if (i >= rows) constrain->spares[constrain->num_spares++] = (int32_t)i;
   }
   code = grammar_masks_new(constrain->vocabulary, MASKS_BYTES, &constrain->masks, error);
+  if (!code) code = constrain_new_drafts(engine, error);
   if (code || threads == 0) return code;
   return mask_threads_new(threads, wake_engine, engine, &constrain->threads, error);
 }
@@ -128,18 +116,11 @@ void constrain_free(engine_t *engine) {
   free(constrain->places);
   free(constrain->row_masks);
   grammar_masks_free(constrain->masks);
+  constrain_free_drafts(engine);
 }
 
 const grammar_vocabulary_t *engine_grammar_vocabulary(const engine_t *engine) {
   return engine_state(engine) == ENGINE_LOADING ? NULL : engine->constrain.vocabulary;
-}
-
-static constrained_t *state_of(const engine_t *engine, const sequence_t *seq) {
-  return &engine->constrain.rows[seq->row];
-}
-
-static mask_job_t *job_of(const engine_t *engine, const sequence_t *seq) {
-  return &engine->constrain.jobs[state_of(engine, seq)->job];
 }
 
 static grammar_matcher_t *matcher_of(const engine_t *engine, const sequence_t *seq) {
@@ -152,17 +133,6 @@ static void forget_mask(const engine_t *engine, const sequence_t *seq) {
   CHECK(!at->away);
   at->ready = false;
   job_of(engine, seq)->walk = (grammar_walk_t){0};
-}
-
-static uint64_t units_now(const engine_t *engine) {
-  return grammar_units(engine->constrain.scratch);
-}
-
-/* Returns the count of units at which work of this step ends, less `parts` parts. */
-static uint64_t end_of(const engine_t *engine, uint64_t parts) {
-  const constrain_t *constrain = &engine->constrain;
-  uint64_t over = MIN((uint64_t)GRAMMAR_UNITS_OVER, constrain->units / PARTS);
-  return constrain->step_units + constrain->units - over - parts * (constrain->units / PARTS);
 }
 
 /* Lets the matcher follow one way only if its sequence has come to where it began to do so. */
@@ -203,9 +173,7 @@ static int catch_up(const engine_t *engine, sequence_t *seq, int32_t num_tokens,
   return code;
 }
 
-/* Lists the ids that end the text: those at which commit.c stops. */
-static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *params,
-                             int32_t *ids) {
+int32_t constrain_stop_ids(const engine_t *engine, const sampling_params_t *params, int32_t *ids) {
   int32_t count = 0;
   if (!params->ignore_eos) {
     ids[count++] = engine->info.primary_eos;
@@ -217,8 +185,7 @@ static int32_t list_stop_ids(const engine_t *engine, const sampling_params_t *pa
   return count;
 }
 
-/* Most units that the masks of a group may cost until its next token is drawn. */
-static uint64_t units_of(const engine_t *engine, const group_t *group) {
+uint64_t constrain_units_max(const engine_t *engine, const group_t *group) {
   uint64_t tokens = (uint64_t)group->num_output_tokens;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) tokens += (uint64_t)seq->num_output_tokens;
@@ -231,7 +198,7 @@ static uint64_t units_of(const engine_t *engine, const group_t *group) {
  * does not count yet, so the answer does not depend on other requests, nor on whose mask is made
  * first. */
 static bool has_spent(const engine_t *engine, const group_t *group, const grammar_walk_t *walk) {
-  return group->masks.units_before + walk->units > units_of(engine, group);
+  return group->masks.units_before + walk->units > constrain_units_max(engine, group);
 }
 
 /* What a walk has left: it is complete (code 0), or may go on (GRAMMAR_LATER), or has failed. If
@@ -254,12 +221,12 @@ static int judge(engine_t *engine, sequence_t *seq, int code, bool *anew) {
   return code;
 }
 
-/* Continues the mask itself. 0 units: only a cached one. Returns as `advance`. */
+/* Continues the mask itself. 0 units: only a cached one. Returns as constrain_advance. */
 static int make_mask(engine_t *engine, sequence_t *seq, uint64_t end) {
   const constrain_t *constrain = &engine->constrain;
   mask_job_t *job = job_of(engine, seq);
   int32_t stop_ids[SUPPRESSED_MAX + 1];
-  int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
+  int32_t num_stop_ids = constrain_stop_ids(engine, &seq->group->request->params, stop_ids);
   bool anew = true;
   int code = 0;
   while (anew) {
@@ -271,9 +238,7 @@ static int make_mask(engine_t *engine, sequence_t *seq, uint64_t end) {
   return code;
 }
 
-/* Continues the mask for the sequence's next token until the work reaches `end`. Returns 0 when
- * the mask is ready, GRAMMAR_LATER, or the error of the grammar. */
-static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
+int constrain_advance(engine_t *engine, sequence_t *seq, uint64_t end) {
   uint64_t start_ns = clock_now_ns(), before = units_now(engine);
   activity_for(&engine->activity, seq->group->request->id);
   int code = catch_up(engine, seq, seq->num_output_tokens, end);
@@ -282,10 +247,6 @@ static int advance(engine_t *engine, sequence_t *seq, uint64_t end) {
   engine->stats.grammar_mask_ns += clock_now_ns() - start_ns;
   seq->group->masks.token_units += units_now(engine) - before;
   return code;
-}
-
-static bool is_cancelled(const group_t *group) {
-  return atomic_load_explicit(&group->request->cancelled, memory_order_relaxed);
 }
 
 /* The list of the rows whose masks the threads make for the places of this hash, or of others. */
@@ -311,7 +272,7 @@ void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
   bool elsewhere =
       !at->ready && (at->away || is_on_its_way(engine, job_of(engine, seq)->walk.place));
   if (code == GRAMMAR_LATER && !elsewhere && !seq->masks.late && !is_cancelled(group))
-    code = advance(engine, seq, MIN(end_of(engine, 1), now + part));
+    code = constrain_advance(engine, seq, MIN(end_of(engine, 1), now + part));
   if (code == 0) {
     row->allowed_mask = job_of(engine, seq)->row;
     return;
@@ -326,7 +287,7 @@ void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
 static void give_away(engine_t *engine, sequence_t *seq, bool urgent) {
   constrain_t *constrain = &engine->constrain;
   mask_job_t *job = job_of(engine, seq);
-  uint64_t most = units_of(engine, seq->group), before = seq->group->masks.units_before;
+  uint64_t most = constrain_units_max(engine, seq->group), before = seq->group->masks.units_before;
   job->context = seq;
   job->units_max = UINT64_MAX;
   if (seq->masks.narrow_from < 0) job->units_max = most > before ? most - before : 0;
@@ -358,7 +319,7 @@ static void come_back(engine_t *engine, const sequence_t *seq) {
 }
 
 /* Looks for the sequence's mask in the cache, and gives its walk away if it is not there. Returns
- * as `advance`. */
+ * as constrain_advance. */
 static int look_up(engine_t *engine, sequence_t *seq, bool urgent) {
   uint64_t start_ns = clock_now_ns();
   int code = make_mask(engine, seq, 0);
@@ -382,7 +343,7 @@ static void collect(engine_t *engine) {
     if (mask_threads_state(constrain->threads, job) != MASK_DONE) continue;
     sequence_t *seq = job->context;
     int32_t stop_ids[SUPPRESSED_MAX + 1];
-    int32_t num_stop_ids = list_stop_ids(engine, &seq->group->request->params, stop_ids);
+    int32_t num_stop_ids = constrain_stop_ids(engine, &seq->group->request->params, stop_ids);
     bool anew;
     mask_threads_take(constrain->threads, job);
     come_back(engine, seq);
@@ -422,7 +383,7 @@ static bool help_threads(engine_t *engine, bool only_urgent) {
   sequence_t *seq = job->context;
   come_back(engine, seq);
   uint64_t end = MIN(end_of(engine, 1), units_now(engine) + constrain->units / PARTS);
-  int code = advance(engine, seq, end);
+  int code = constrain_advance(engine, seq, end);
   if (code == GRAMMAR_LATER) give_away(engine, seq, false);
   if (code != GRAMMAR_LATER && code != 0) fail_group(seq->group, code);
   return true;
@@ -489,7 +450,7 @@ static int advance_group(engine_t *engine, group_t *group, uint64_t end, uint64_
       if (group->queue == NULL) return 0;
       if (!sequence_is_live(seq)) continue;
     }
-    code = advance(engine, seq, end);
+    code = constrain_advance(engine, seq, end);
   }
   return code;
 }

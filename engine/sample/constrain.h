@@ -40,10 +40,13 @@ typedef struct constrain {
   struct constrained *rows; /* [num_rows] */
   struct grammar_scratch *scratch;
   struct grammar_masks *masks;
-  uint64_t units;          /* work of a step at most */
-  uint64_t step_units;     /* of the scratch, when the step began */
-  uint64_t step_units_max; /* most work of a step so far */
-  uint64_t served;         /* arrival of the group whose masks got the last slice */
+  uint64_t units;                /* work of a step at most */
+  uint64_t step_units;           /* of the scratch, when the step began */
+  uint64_t step_units_max;       /* most work of a step so far */
+  uint64_t served;               /* arrival of the group whose masks got the last slice */
+  struct grammar_matcher *probe; /* that walks over draft tokens; NULL = there are none */
+  uint32_t *draft_masks;         /* [DRAFTS_IN_FLIGHT_MAX, row_words] of the plan made last */
+  int32_t num_draft_masks;
 } constrain_t;
 
 /* Takes the memory and builds the vocabulary's trie at start; *build_ns is the time of that.
@@ -73,6 +76,16 @@ void constrain_next_step(struct engine *engine);
  * allows no further token. Returns 0, the error by which the request must end, or GRAMMAR_LATER if
  * the step has no work left for it: then constrain_go_on feeds it and calls engine_append_late. */
 int constrain_accept(struct engine *engine, sequence_t *sequence, bool *finished);
+/* Behind a model that drafts: cuts the draft tokens of constrained entries before the first one
+ * that the grammar forbids. */
+void constrain_cut_drafts(struct engine *engine, plan_t *plan);
+/* Stage 7: the mask behind draft token `index` of the sequence, valid until the next plan. */
+const uint32_t *constrain_draft_mask(const struct engine *engine, const sequence_t *sequence,
+                                     int32_t index);
+/* Stage 8: how many of the first `count` draft tokens the grammar left no choice for. */
+int32_t constrain_certain(const struct engine *engine, const sequence_t *sequence, int32_t count);
+/* Stage 8: the token behind draft token `index` comes next: its mask counts for the request. */
+void constrain_note_draft(const struct engine *engine, const sequence_t *sequence, int32_t index);
 /* Lets the matcher of a sequence stand where that of another stands, which has the same tokens. */
 void constrain_fork(const struct engine *engine, const sequence_t *parent, sequence_t *child);
 

@@ -69,7 +69,11 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
                batch->positions[batch->selected_token_indices[index]] + 1);
   if (target >= 0) return;
   describe_suppressed(engine, step, row, r);
-  if (seq->group->request->grammar != NULL) constrain_row(engine, row, seq);
+  if (seq->group->request->grammar == NULL) return;
+  if (drafted > 0)
+    row->allowed_mask = constrain_draft_mask(engine, seq, drafted - 1);
+  else
+    constrain_row(engine, row, seq);
 }
 
 void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,

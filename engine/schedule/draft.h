@@ -41,8 +41,20 @@ typedef struct draft_state {
   bool will_wait; /* the same behind the step being planned */
 } draft_state_t;
 
+struct sequence;
+/* Drafts under a constraint. `count` draft tokens stand behind the known tokens of the sequence.
+ * The function returns how many it leaves there, `most` at most: as many of the first `limit` as
+ * the grammar allows, tokens that it would choose in their place, and those that nothing but one
+ * token can be. */
+typedef struct draft_filter {
+  int32_t (*choose)(void *context, struct sequence *seq, int32_t count, int32_t limit,
+                    int32_t most); /* NULL = constrained sequences draft nothing */
+  void *context;
+} draft_filter_t;
+
 /* Of all sequences. */
 typedef struct draft_sums {
+  draft_filter_t filter; /* of constrained sequences */
   double model_ns;       /* in which a model makes a token for each sequence; 0 = there is none */
   int32_t num_in_flight; /* draft tokens of plans that are not settled */
   uint64_t num_paused, num_slow; /* decodes without drafts: draft_pauses; not worth the time */

@@ -6,6 +6,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include "engine/base/check.h"
+#include "engine/schedule/state/states.h"
 #include "engine/schedule/table.h"
 
 void scheduler_fork(scheduler_t *scheduler, group_t *group) {
@@ -51,4 +52,22 @@ void scheduler_complete(const plan_entry_t *entry) {
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected) {
   entry->num_tokens -= num_rejected;
   entry->sequence->num_computed_tokens -= num_rejected;
+}
+
+void scheduler_cut_drafts(scheduler_t *scheduler, plan_t *plan, plan_entry_t *entry,
+                          int32_t count) {
+  sequence_t *seq = entry->sequence;
+  cost_work_t before = cost_of_tokens(entry->num_computed, entry->num_tokens);
+  scheduler_reject(entry, count);
+  cost_work_t after = cost_of_tokens(entry->num_computed, entry->num_tokens);
+  cost_add(&plan->work, &before, -1);
+  cost_add(&plan->work, &after, 1);
+  plan->work.of[COST_ROW] -= count;
+  plan->num_tokens -= count;
+  plan->num_drafts -= count;
+  seq->num_in_flight_tokens -= count;
+  scheduler->drafts.num_in_flight -= count;
+  entry->num_drafts -= count;
+  entry->num_cut += count;
+  states_cut(scheduler, entry, count);
 }

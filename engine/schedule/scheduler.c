@@ -199,6 +199,7 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
                      !sequence_scores_only(seq);
   entry->output_position = seq->num_output_tokens + seq->num_output_placeholders;
   entry->num_drafts = seq->num_drafts;
+  entry->num_cut = 0;
   entry->num_charged = num_charged;
   entry->charged_before = seq->num_charged;
   entry->late = false;
@@ -282,9 +283,15 @@ static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
   return scheduler->drafts.num_slow++ % SLOW_TRIES == 0 ? 1 : 0;
 }
 
+/* The sequences of a group share what its masks may cost, so they go together, token by token. */
+static bool may_draft_constrained(const scheduler_t *scheduler, const group_t *group) {
+  return scheduler->drafts.filter.choose != NULL && group->sequence.next == NULL;
+}
+
 static bool may_draft(const scheduler_t *scheduler, const sequence_t *seq) {
   const group_t *group = seq->group;
-  bool one_by_one = !group_forks(group) && group->request->grammar == NULL;
+  bool one_by_one = !group_forks(group) &&
+                    (group->request->grammar == NULL || may_draft_constrained(scheduler, group));
   bool has_slots = !(scheduler->options.has_states && group->forked); /* DRAFT_STATES_MAX in all */
   return scheduler->options.draft.tokens_max > 0 && seq->num_wanted == 1 && one_by_one &&
          has_slots && seq->slices.total == 0 &&
@@ -301,15 +308,20 @@ static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
   if (!may_draft(scheduler, seq)) return;
   const int32_t known = sequence_num_tokens(seq), room = drafts_room(scheduler, seq);
   const int32_t wanted = room > 0 ? drafts_wanted(scheduler, seq) : 0, limit = MIN(room, wanted);
-  if (limit <= 0) return;
+  const bool constrained = request->grammar != NULL && !scheduler->options.draft_model;
+  if (limit <= 0 && !(constrained && room > 0)) return;
   const draft_text_t text = {.prompt = request->prompt_ids,
                              .tokens = seq->tokens,
                              .num_prompt = seq->num_prompt_tokens,
                              .count = known};
   bool is_drawn = seq->num_output_placeholders == 0;
   int32_t unused[DRAFT_TOKENS_MAX], count = limit;
-  if (!scheduler->options.draft_model)
+  if (!scheduler->options.draft_model && limit > 0)
     count = draft_lookup(options, &text, limit, is_drawn ? &seq->tokens[known] : unused);
+  if (constrained) { /* its last token is known: scheduler_awaits */
+    const draft_filter_t *filter = &scheduler->drafts.filter;
+    count = filter->choose(filter->context, seq, count, limit, MIN(room, options->tokens_max));
+  }
   seq->drafts.will_wait = count > 0;
   if (!is_drawn) return;
   seq->num_drafts = count;

@@ -106,11 +106,9 @@ void scheduler_note_first(scheduler_t *scheduler, group_t *group);
  * The swaps of a plan must be launched in both cases, before the next plan is made. */
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns);
 
-/* Whether a token of the group is being drawn on which its next step depends: by a grammar,
- * penalties on the host, a fork, beams, or draft tokens in flight or to come. Until the commit of
- * that token it is in no plan, and no other group may preempt it. */
+/* Whether the next step of the group depends on a token in flight: by a grammar, penalties on the
+ * host, a fork, beams, draft tokens. Until its commit it is in no plan, and is not preempted. */
 bool scheduler_awaits(const group_t *group);
-
 /* Moves the new plan, without its swaps, to `out`, whose owner must call scheduler_unpin. */
 void scheduler_take_plan(scheduler_t *scheduler, plan_t *out);
 /* After the step of a plan, when its results are known: unpins the sources of its copies. */
@@ -142,6 +140,8 @@ void scheduler_settle(scheduler_t *scheduler, plan_entry_t *entry);
 void scheduler_complete(const plan_entry_t *entry);
 /* Takes the last tokens back from a completed entry: draft tokens, or one whose mask is late. */
 void scheduler_reject(plan_entry_t *entry, int32_t num_rejected);
+/* Takes the last draft tokens out of an entry, before its batch is built. */
+void scheduler_cut_drafts(scheduler_t *scheduler, plan_t *plan, plan_entry_t *entry, int32_t count);
 
 /* Tokens whose blocks seq takes when it is admitted or swapped in: its known tokens, or, if its
  * group is protected, all that it may ever have. */

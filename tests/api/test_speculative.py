@@ -40,6 +40,42 @@ def test_answers_with_drafts_are_those_without(start, server, flags):
     assert server.metric("inferd_spec_decode_draft_tokens_total") == 0
 
 
+SCHEMA = {"type": "object", "required": ["name", "tags", "kind"], "additionalProperties": False,
+          "properties": {"name": {"type": "string", "maxLength": 12},
+                         "tags": {"type": "array", "items": {"enum": ["red", "green", "greenish"]},
+                                  "minItems": 2, "maxItems": 4},
+                         "kind": {"const": "a constant of several words"}}}
+CONSTRAINTS = [
+    {"response_format": {"type": "json_schema",
+                         "json_schema": {"name": "s", "schema": SCHEMA, "strict": True}}},
+    {"response_format": {"type": "json_object"}},
+    {"structured_outputs": {"regex": "(?:left|right|leftover)(?: and (?:left|right)){2,9}"}},
+    {"structured_outputs": {"choice": ["the first of two answers", "the first one"]}},
+    {"structured_outputs": {"grammar": 'root ::= item (", " item){2,9} "."\n'
+                                       'item ::= "one" | "two" | "(" item ")"'}},
+]
+
+
+def constrained_answers(server):
+    return [server.complete(prompt, max_tokens=48, temperature=temperature, seed=seed, logprobs=2,
+                            return_token_ids=True, frequency_penalty=penalty,
+                            logit_bias={"40": 2}, **constraint)["choices"]
+            for constraint in CONSTRAINTS for prompt in PROMPTS[:2]
+            for seed, temperature, penalty in ((1, 0, 0), (2, 0.8, 0), (3, 0.8, 0.5))]
+
+
+@pytest.mark.parametrize("flags", [[], ["--speculative-model", DEMO]],
+                         ids=["prompt lookup", "draft model"])
+def test_constrained_answers_with_drafts_are_those_without(start, server, flags):
+    drafting = start(DEMO, "--max-model-len", 2048, "--num-speculative-tokens", 5, *flags)
+    expected = constrained_answers(server)
+    for _ in range(10):
+        assert constrained_answers(drafting) == expected
+        if drafting.metric("inferd_spec_decode_accepted_tokens_total") > 0:
+            break
+    assert drafting.metric("inferd_spec_decode_accepted_tokens_total") > 0
+
+
 def test_a_draft_model_of_other_tokens_is_refused(inferd, tmp_path):
     result = subprocess.run([inferd, "serve", DEMO, "--port", "0",
                              "--num-speculative-tokens", "3", "--speculative-model",

@@ -378,8 +378,7 @@ int32_t check_num_sequences(const scheduler_t *s) {
   return count;
 }
 
-/* Preempted for want of blocks so often that it is not again; what it gave to others' shares does
- * not count. */
+/* Preempted for want of blocks, so often that it is not again; to others' shares does not count. */
 static bool is_protected(const group_t *g) {
   int32_t most = sim.engine->scheduler->options.max_preemptions;
   return most > 0 && g->num_preemptions - g->yield.count >= most;
@@ -424,18 +423,19 @@ void check_step(const batch_t *b) {
   const scheduler_t *s = sim.engine->scheduler;
   const plan_t *plan = &s->plan;
   const engine_options_t *o = &sim.scenario->options;
-  int32_t total = 0;
+  int32_t total = 0, cut = 0; /* drafts that a grammar has cut since */
   for (int32_t r = 0; r < plan->num_entries; r++) {
     check_entry(&plan->entries[r], (int32_t)o->max_model_len);
     check_writes(&plan->entries[r]);
     REQUIRE(b->query_start_loc[r] == total, "query_start_loc[%d] is wrong", r);
     total += plan->entries[r].num_tokens;
+    cut += plan->entries[r].num_cut;
     REQUIRE(b->seq_lens[r] == plan->entries[r].sequence->num_computed_tokens,
             "seq_lens[%d] is wrong", r);
   }
-  REQUIRE(total == plan->num_tokens && total == b->num_tokens && total <= o->max_num_batched_tokens,
-          "a step of %d tokens, planned %d, budget %d", b->num_tokens, total,
-          o->max_num_batched_tokens);
+  REQUIRE(total + cut == plan->num_tokens && total == b->num_tokens &&
+              plan->num_tokens <= o->max_num_batched_tokens && (!cut || s->options.draft_model),
+          "a step of %d tokens, planned %d, cut %d", b->num_tokens, plan->num_tokens, cut);
   REQUIRE(plan->num_entries == b->num_reqs && check_num_sequences(s) <= o->max_num_seqs &&
               plan->num_entries <= check_num_sequences(s),
           "a step of %d rows, %d sequences run, at most %d", b->num_reqs, check_num_sequences(s),

@@ -131,7 +131,7 @@ static int32_t charge_of(const plan_entry_t *entry) {
   const track_t *k = check_track(entry->sequence);
   int32_t *mark = &charged[k->index][entry->sequence->index];
   bool beams = k->script->params.beam_width > 0;
-  int32_t end = entry->num_computed + entry->num_tokens;
+  int32_t end = entry->num_computed + entry->num_tokens + entry->num_cut; /* as it was planned */
   int32_t from = beams ? beams_charged[k->index] : *mark;
   /* The prompt of a fork was charged to the sequence that it is a fork of. */
   if (!beams && entry->sequence->index > 0 && from < k->num_prompt) from = k->num_prompt;

@@ -124,6 +124,15 @@ void states_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   }
 }
 
+void states_cut(scheduler_t *scheduler, const plan_entry_t *entry, int32_t num_cut) {
+  entry_states_t *states = entry->states;
+  if (states == NULL) return;
+  for (int32_t i = 0; i < num_cut; i++) push_slot(scheduler, states->drafts[entry->num_drafts + i]);
+  while (states->num_snapshots > 0 &&
+         states->snapshots[states->num_snapshots - 1].behind > entry->num_tokens)
+    snapshots_give(scheduler->pool->snapshots, states->snapshots[--states->num_snapshots].slot);
+}
+
 void states_pick(scheduler_t *scheduler, plan_entry_t *entry, int32_t num_tokens) {
   sequence_t *seq = entry->sequence;
   int32_t last = num_tokens - 1, slot = seq->state.slot;

@@ -27,6 +27,8 @@ void states_restore(scheduler_t *scheduler, sequence_t *seq, int32_t snapshot, i
 
 /* Chooses where the entries of the new plan store states. */
 void states_plan(scheduler_t *scheduler);
+/* The entry has become `num_cut` draft tokens shorter. */
+void states_cut(scheduler_t *scheduler, const plan_entry_t *entry, int32_t num_cut);
 /* At commit, when the blocks of the entry are findable: attaches its snapshots to them. */
 void states_publish(scheduler_t *scheduler, const plan_entry_t *entry);
 /* At commit, before the entry is settled: only its first num_tokens tokens are right. */
