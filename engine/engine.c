@@ -266,7 +266,7 @@ static void receive_adapters(engine_t *engine) {
   engine->adapter_epoch_seen = epoch;
   for (int32_t i = 0; i < engine->options.max_loras; i++) {
     adapter_t *adapter = atomic_exchange(&engine->adapters[i], NULL);
-    if (adapter != NULL) model_set_adapter(engine->model, i + 1, adapter);
+    if (adapter != NULL) engine_share_adapter(engine, i + 1, adapter);
     adapter_free(adapter);
   }
 }

@@ -542,10 +542,6 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if (code != 0) return code;
   log_line(LOG_INFO, "start", "model %.400s", config->model);
   options.comm = daemon->comm;
-  if (daemon->comm != NULL && config->allow_runtime_lora)
-    return error_set(error, ERR_CONFIGURATION, "allow_runtime_lora",
-                     "allow_runtime_lora is true; several ranks have the adapters of lora_modules "
-                     "alone: use false, or tensor_parallel_size 1");
   options.rank_limit_ns = (uint64_t)(config->watchdog_interval * 1e9);
   options.wake = engine_woke;
   options.log = engine_says;

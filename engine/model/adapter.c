@@ -177,23 +177,6 @@ static int read_pair(const weight_files_t *files, const layout_t *layout,
   return reorder(tensor, rank, &out->b, error);
 }
 
-/* Keeps what this rank has of a pair: some rows of B, some columns of A. */
-static void cut_pair(const blueprint_t *bp, const expected_tensor_t *tensor, adapter_pair_t *pair) {
-  const shard_rows_t part = shard_adapter_part(bp, tensor->role);
-  const int64_t rank = pair->rank;
-  int64_t kept = 0;
-  if (rank == 0) return;
-  for (int32_t i = 0; i < part.num_pieces; i++) {
-    CHECK_LE(part.first[i] + part.count[i], tensor->rows);
-    memmove(pair->b + kept * rank, pair->b + part.first[i] * rank,
-            (size_t)(part.count[i] * rank) * sizeof *pair->b);
-    kept += part.count[i];
-  }
-  for (int64_t r = 0; r < rank && part.num_cols > 0; r++)
-    memmove(pair->a + r * part.num_cols, pair->a + r * tensor->cols + part.first_col,
-            (size_t)part.num_cols * sizeof *pair->a);
-}
-
 /* Refuses tensors that no layer uses: the message has their number and the first name. */
 static int refuse_rest(const weight_files_t *files, const uint8_t *taken, inferd_error_t *error) {
   size_t count = weight_files_count(files), rest = 0;
@@ -245,7 +228,6 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
     if (tensor == NULL) continue;
     code =
         read_pair(files, family->layout, tensor, rank_max, scale, &adapter->pairs[i], taken, error);
-    if (code == 0) cut_pair(bp, tensor, &adapter->pairs[i]);
   }
   if (code == 0) code = refuse_rest(files, taken, error);
   if (code == 0) code = weight_files_intact(files, error);
@@ -271,11 +253,15 @@ static void find_targets(const blueprint_t *bp, int32_t i, layer_t *layer, bool 
   const int32_t up = bp->gated_mlp ? 2 * f : f;
   const int32_t o_cols = bp->shard.sums ? q : q_all, down_cols = bp->shard.sums ? f : f_all;
   const lora_target_t targets[LORA_TARGETS] = {
-      [LORA_Q] = {NULL, q, h, 0, all},          [LORA_K] = {NULL, kv, h, q, all},
-      [LORA_V] = {NULL, kv, h, q + kv, all},    [LORA_QKV] = {NULL, all, h, 0, all},
-      [LORA_O] = {NULL, h, o_cols, 0, h},       [LORA_GATE] = {NULL, f, h, 0, up},
-      [LORA_UP] = {NULL, f, h, up - f, up},     [LORA_GATE_UP] = {NULL, 2 * f, h, 0, up},
-      [LORA_DOWN] = {NULL, h, down_cols, 0, h},
+      [LORA_Q] = {NULL, q, h, 0, all, 0, 0},
+      [LORA_K] = {NULL, kv, h, q, all, 0, 0},
+      [LORA_V] = {NULL, kv, h, q + kv, all, 0, 0},
+      [LORA_QKV] = {NULL, all, h, 0, all, 0, 0},
+      [LORA_O] = {NULL, h, o_cols, 0, h, 0, 0},
+      [LORA_GATE] = {NULL, f, h, 0, up, 0, 0},
+      [LORA_UP] = {NULL, f, h, up - f, up, 0, 0},
+      [LORA_GATE_UP] = {NULL, 2 * f, h, 0, up, 0, 0},
+      [LORA_DOWN] = {NULL, h, down_cols, 0, h, 0, 0},
   };
   for (int t = 0; t < LORA_TARGETS; t++) {
     layer->lora[t] = t < LORA_GATE || dense ? targets[t] : (lora_target_t){0};
@@ -284,6 +270,7 @@ static void find_targets(const blueprint_t *bp, int32_t i, layer_t *layer, bool 
 
 int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
+  int64_t widest = 0;
   tensor_list_t list;
   if (model->ops->lora == NULL) {
     return error_set(error, ERR_CONFIGURATION, "enable_lora",
@@ -309,13 +296,20 @@ int model_adapters(model_t *model, int32_t slots, int32_t rank_max, inferd_error
     find_targets(bp, i, layer, layer->moe.num_experts == 0 || bp->experts_beside);
     for (int t = 0; t < LORA_TARGETS && code == 0; t++) {
       lora_target_t *target = &layer->lora[t];
-      if (target->rows == 0 || tensors_get(&list, roles[t], i, false) == NULL) continue;
+      const expected_tensor_t *tensor = tensors_get(&list, roles[t], i, false);
+      if (target->rows == 0 || tensor == NULL) continue;
+      target->all_rows = (int32_t)tensor->rows;
+      target->all_cols = (int32_t)tensor->cols;
+      widest = MAX(widest, tensor->rows + tensor->cols);
       code = model->ops->lora(model->device, target->rows, target->cols, slots, rank_max,
                               &target->lora, error);
     }
   }
   tensors_free(&list);
-  return code;
+  if (code != 0 || (shard_is_whole(bp) && bp->shard.num_stages <= 1)) return code;
+  model->pair = calloc((size_t)(widest * rank_max) + 1, sizeof *model->pair);
+  if (model->pair != NULL) return 0;
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a part of an adapter");
 }
 
 size_t model_adapter_bytes(const blueprint_t *bp, int32_t slots, int32_t rank_max) {
@@ -335,14 +329,64 @@ size_t model_adapter_bytes(const blueprint_t *bp, int32_t slots, int32_t rank_ma
   return bytes * (size_t)slots * (size_t)rank_max;
 }
 
-void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter) {
-  for (int32_t i = 0; i < model->blueprint.num_layers; i++) {
-    for (int t = 0; t < LORA_TARGETS; t++) {
-      lora_t *lora = model->layers[i].lora[t].lora;
-      const adapter_pair_t none = {0};
-      const adapter_pair_t *pair = adapter != NULL ? &adapter->pairs[i * LORA_TARGETS + t] : &none;
-      if (lora != NULL)
-        model->ops->lora_set(model->device, lora, slot, pair->rank, pair->a, pair->b);
+/* Keeps what this rank has of a pair: some rows of B, some columns of A. */
+static void cut_pair(const blueprint_t *bp, tensor_role_t role, const lora_target_t *target,
+                     adapter_pair_t *pair) {
+  const shard_rows_t part = shard_adapter_part(bp, role);
+  const int64_t rank = pair->rank;
+  int64_t kept = 0;
+  for (int32_t i = 0; i < part.num_pieces; i++) {
+    CHECK_LE(part.first[i] + part.count[i], target->all_rows);
+    memmove(pair->b + kept * rank, pair->b + part.first[i] * rank,
+            (size_t)(part.count[i] * rank) * sizeof *pair->b);
+    kept += part.count[i];
+  }
+  for (int64_t r = 0; r < rank && part.num_cols > 0; r++)
+    memmove(pair->a + r * part.num_cols, pair->a + r * target->all_cols + part.first_col,
+            (size_t)part.num_cols * sizeof *pair->a);
+}
+
+/* One part of a layer. On several ranks the pair goes through model->pair: there it arrives from
+ * rank 0, and is cut. */
+static int set_pair(model_t *model, comm_t *comm, int32_t slot, lora_target_t *target,
+                    tensor_role_t role, adapter_pair_t pair) {
+  int code = 0;
+  if (model->pair != NULL && pair.rank > 0) {
+    const size_t cols = (size_t)pair.rank * (size_t)target->all_cols;
+    const size_t all = cols + (size_t)pair.rank * (size_t)target->all_rows;
+    if (pair.a != NULL) {
+      memcpy(model->pair, pair.a, cols * sizeof *pair.a);
+      memcpy(model->pair + cols, pair.b, (all - cols) * sizeof *pair.b);
+    }
+    pair.a = model->pair;
+    pair.b = model->pair + cols;
+    if (comm != NULL) code = comm_broadcast(comm, model->pair, all * sizeof *model->pair, 0);
+    cut_pair(&model->blueprint, role, target, &pair);
+  }
+  if (code == 0)
+    model->ops->lora_set(model->device, target->lora, slot, pair.rank, pair.a, pair.b);
+  return code;
+}
+
+int model_share_adapter(model_t *model, comm_t *comm, int32_t slot, int32_t rank_max,
+                        const adapter_t *adapter) {
+  int code = 0;
+  for (int32_t i = 0; i < model->blueprint.num_layers && code == 0; i++) {
+    lora_target_t *targets = model->layers[i].lora;
+    const adapter_pair_t *pairs = adapter != NULL ? &adapter->pairs[i * LORA_TARGETS] : NULL;
+    int32_t ranks[LORA_TARGETS] = {0};
+    for (int t = 0; t < LORA_TARGETS && pairs != NULL; t++) ranks[t] = pairs[t].rank;
+    if (comm != NULL) code = comm_broadcast(comm, ranks, sizeof ranks, 0);
+    for (int t = 0; t < LORA_TARGETS && code == 0; t++) {
+      adapter_pair_t pair = pairs != NULL ? pairs[t] : (adapter_pair_t){.rank = ranks[t]};
+      if (targets[t].lora == NULL) continue;
+      CHECK_RANGE(pair.rank, 0, rank_max + 1);
+      code = set_pair(model, comm, slot, &targets[t], roles[t], pair);
     }
   }
+  return code;
+}
+
+void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter) {
+  (void)model_share_adapter(model, NULL, slot, ADAPTER_RANK_MAX, adapter);
 }

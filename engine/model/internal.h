@@ -10,10 +10,10 @@
 #include "engine/model/shard/shard.h"
 
 /* A linear layer that an adapter may add to: columns [column, column + rows) of an output of
- * `width` columns. */
+ * `width` columns, which this rank has of a matrix of [all_rows, all_cols]. */
 typedef struct lora_target {
   lora_t *lora; /* NULL = adapters are off, or the layer has no such part */
-  int32_t rows, cols, column, width;
+  int32_t rows, cols, column, width, all_rows, all_cols;
 } lora_target_t;
 
 /* In the order of adapter.c's table; qkv and gate_up are the fused ones of Phi-3. */
@@ -127,14 +127,14 @@ struct model {
   act_t *latent_q;               /* [T, Hq (R + r)] */
   act_t *latent_sums;            /* [T, Hq R] */
   int32_t num_adapted;           /* tokens of the step that have an adapter */
+  float *pair;                   /* room for a part of one on several ranks, or NULL; owned */
   act_t *shared;                 /* [T, h] output of a shared expert, or NULL */
   act_t *gate;                   /* [T, 1] its gate, or NULL */
   act_t *attn_gate;              /* [T, Hq D] or NULL */
   act_t *inputs, *input_sums;    /* [T, layers x P] embeddings of the layers, or NULL */
   act_t *input;                  /* [T, P] of one, gated */
   act_t *router_in, *expert_out; /* [T, h] of experts beside a dense MLP, or NULL */
-  act_t *mix_in;                 /* [T, M] of a layer with a state, or NULL */
-  act_t *mix_out;                /* [T, I] */
+  act_t *mix_in, *mix_out;       /* [T, M], [T, I] of a layer with a state, or NULL */
   act_t *mix_factors;            /* [T, 2 heads], scratch of recur */
   const act_t *head_in;          /* x or y: [S, E] after model_forward */
   mtp_t mtp;                     /* all 0 = none is loaded */

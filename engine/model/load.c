@@ -659,6 +659,7 @@ void model_free(model_t *model) {
     free(model->kv_scales);
   }
   parts_free(model->parts);
+  free(model->pair);
   mtp_free(&model->mtp);
   blueprint_free(&model->blueprint);
   free(model);

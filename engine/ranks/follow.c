@@ -95,12 +95,13 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
       .kv_int8 = kv->int8,
       .dtype = (int32_t)engine->blueprint.dtype,
       .drafts_max = engine->options.draft.tokens_max,
-      .loras_max = engine->options.max_loras,
+      .lora_rank_max = engine->options.max_lora_rank,
       .limits = {.tokens_max = engine->options.max_num_batched_tokens,
                  .reqs_max = engine->options.max_num_seqs,
                  .num_groups = 1 + engine->blueprint.window_groups,
                  .block_size = kv->block_size,
                  .state_saves_max = saves_max(engine),
+                 .adapters_max = engine->options.max_loras,
                  .block_table_stride = scheduler != NULL ? scheduler->table_stride : 0}};
   if (comm == NULL) return 0;
   snprintf(view.backend, sizeof view.backend, "%s", engine->ops->name);
@@ -135,6 +136,15 @@ void engine_send_step(engine_t *engine, const batch_t *batch) {
   if (engine->packets.comm == NULL) return;
   (void)packets_send(&engine->packets, PACKET_STEP, batch); /* `end` reports what fails */
   engine->packets.sent_ns = clock_now_ns();
+}
+
+void engine_share_adapter(engine_t *engine, int32_t slot, const adapter_t *adapter) {
+  packets_t *packets = &engine->packets;
+  packets->slot = slot;
+  if (packets->comm != NULL) (void)packets_send(packets, PACKET_ADAPTER, NULL);
+  (void)model_share_adapter(engine->model, packets->comm, slot, engine->options.max_lora_rank,
+                            adapter); /* the next packet reports what fails */
+  if (packets->comm != NULL) packets->sent_ns = clock_now_ns();
 }
 
 static uint64_t idle_packet_ns(const engine_t *engine) {
@@ -185,9 +195,13 @@ static int end_steps(engine_t *engine, int32_t most, inferd_error_t *error) {
 /* Of two steps in flight the first is waited for when there is a third. */
 static int follow_packet(engine_t *engine, packet_kind_t kind, inferd_error_t *error) {
   const int32_t depth = engine_depth(engine);
-  if (kind != PACKET_STEP) return end_steps(engine, 0, error);
-  int code = end_steps(engine, depth - 1, error);
-  if (code != 0) return code;
+  int code = end_steps(engine, kind == PACKET_STEP ? depth - 1 : 0, error);
+  if (code == 0 && kind == PACKET_ADAPTER) {
+    code = model_share_adapter(engine->model, engine->packets.comm, engine->packets.slot,
+                               engine->options.max_lora_rank, NULL);
+    if (code != 0) *error = engine->packets.comm->error;
+  }
+  if (code != 0 || kind != PACKET_STEP) return code;
   engine_follow_step(engine);
   engine->num_steps++;
   return depth == 1 ? end_steps(engine, 0, error) : 0;

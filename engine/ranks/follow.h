@@ -25,6 +25,8 @@ void engine_follow_step(engine_t *engine);
 /* Rank 0, nothing without others: each launch; that it has none; that it ends. Where it would rest
  * for `idle_ms`, for how long it may. */
 void engine_send_step(engine_t *engine, const batch_t *batch);
+/* Sets an adapter on all ranks, also where there is one. */
+void engine_share_adapter(engine_t *engine, int32_t slot, const adapter_t *adapter);
 int engine_send_idle(engine_t *engine, inferd_error_t *error);
 int engine_idle_ms(const engine_t *engine, int idle_ms);
 void engine_send_stop(engine_t *engine);

@@ -21,6 +21,7 @@ typedef struct packet_head {
   int32_t num_tokens, num_reqs, max_query_len, max_seq_len, num_groups, num_selected, num_copies;
   int32_t num_adapted, reports_many, num_state_copies, num_state_saves;
   int32_t table_width; /* block numbers of a row and group */
+  int32_t slot;        /* of PACKET_ADAPTER, else 0 */
 } packet_head_t;
 
 /* A place in a packet: its arrays are written to it, or read from it. */
@@ -89,7 +90,8 @@ static packet_head_t largest(const packet_limits_t *limits) {
                          .num_adapted = tokens,
                          .num_state_copies = reqs,
                          .num_state_saves = limits->state_saves_max,
-                         .table_width = limits->block_table_stride};
+                         .table_width = limits->block_table_stride,
+                         .slot = limits->adapters_max};
 }
 
 int packets_new(comm_t *comm, const packet_limits_t *limits, packets_t *out,
@@ -128,7 +130,10 @@ static int32_t table_width(const batch_t *batch) {
 }
 
 int packets_send(packets_t *packets, packet_kind_t kind, const batch_t *batch) {
-  packet_head_t head = {.magic = PACKET_MAGIC, .kind = (int32_t)kind, .bytes = sizeof head};
+  packet_head_t head = {.magic = PACKET_MAGIC,
+                        .kind = (int32_t)kind,
+                        .bytes = sizeof head,
+                        .slot = kind == PACKET_ADAPTER ? packets->slot : 0};
   if (batch != NULL) {
     head.num_tokens = batch->num_tokens;
     head.num_reqs = batch->num_reqs;
@@ -167,7 +172,8 @@ static bool fits(const packets_t *packets, const packet_head_t *head) {
          is_count(head->num_copies, most.num_copies) &&
          is_count(head->num_state_copies, most.num_state_copies) &&
          is_count(head->num_state_saves, most.num_state_saves) &&
-         is_count(head->table_width, most.table_width) &&
+         is_count(head->table_width, most.table_width) && is_count(head->slot, most.slot) &&
+         (head->kind == PACKET_ADAPTER) == (head->slot > 0) &&
          (head->kind != PACKET_STEP || head->bytes == sizeof *head + batch_bytes(head));
 }
 
@@ -185,6 +191,7 @@ int packets_receive(packets_t *packets, packet_kind_t *kind) {
     code = comm_broadcast(packets->comm, packets->bytes + FIRST_BYTES, head.bytes - FIRST_BYTES, 0);
   if (code != 0) return code;
   *kind = (packet_kind_t)head.kind;
+  packets->slot = head.slot;
   if (*kind != PACKET_STEP) return 0;
   batch->num_tokens = head.num_tokens;
   batch->num_reqs = head.num_reqs;

@@ -11,7 +11,8 @@
 
 typedef enum packet_kind {
   PACKET_STEP,
-  PACKET_IDLE, /* rank 0 lives, and has no step */
+  PACKET_IDLE,    /* rank 0 lives, and has no step */
+  PACKET_ADAPTER, /* one for `slot` follows (model_share_adapter) */
   PACKET_STOP
 } packet_kind_t;
 
@@ -19,6 +20,7 @@ typedef enum packet_kind {
 typedef struct packet_limits {
   int32_t tokens_max, reqs_max, block_table_stride, num_groups, block_size;
   int32_t state_saves_max; /* 0 = no layer has a state */
+  int32_t adapters_max;
 } packet_limits_t;
 
 typedef struct packets {
@@ -27,6 +29,7 @@ typedef struct packets {
   uint8_t *bytes; /* owned */
   size_t capacity;
   uint64_t sent_ns; /* when rank 0 sent the last one */
+  int32_t slot;     /* of PACKET_ADAPTER: what is sent, or was received */
   batch_t *batch;   /* of a receiver, owned */
   int32_t *tables;  /* [reqs_max][num_groups, stride] of a receiver's batch, owned */
 } packets_t;

@@ -33,7 +33,8 @@ static bool have_same_options(const ranks_view_t *one, const ranks_view_t *other
          one->batch_invariant == other->batch_invariant && one->quantise_q8 == other->quantise_q8 &&
          one->kv_fp8 == other->kv_fp8 && one->kv_int8 == other->kv_int8 &&
          one->dtype == other->dtype && one->drafts_max == other->drafts_max &&
-         one->loras_max == other->loras_max && limits->tokens_max == others->tokens_max &&
+         one->lora_rank_max == other->lora_rank_max &&
+         limits->adapters_max == others->adapters_max && limits->tokens_max == others->tokens_max &&
          limits->reqs_max == others->reqs_max && limits->num_groups == others->num_groups &&
          limits->block_size == others->block_size &&
          limits->state_saves_max == others->state_saves_max;

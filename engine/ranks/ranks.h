@@ -16,8 +16,9 @@ typedef struct ranks_view {
   int32_t max_model_len, num_blocks;
   bool sums, cut_layers; /* engine_options_t; what follows, too */
   bool batch_invariant, quantise_q8, kv_fp8, kv_int8;
-  int32_t dtype, drafts_max, loras_max; /* of the model; warm-up runs depend on the others */
-  packet_limits_t limits;               /* block_table_stride: what rank 0 says */
+  int32_t dtype, drafts_max; /* of the model; warm-up runs depend on the other */
+  int32_t lora_rank_max;
+  packet_limits_t limits; /* block_table_stride: what rank 0 says */
 } ranks_view_t;
 
 /* *blocks becomes the smallest number of any rank. 0 or the error of the comm_t. */

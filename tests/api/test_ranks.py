@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import PATIENCE, ROOT, UNABLE, Server, dummy_model, run, wait_until
+from test_lora import write_adapter
 
 SMALL = ("--load-format", "dummy", "--seed", "5", "--kv-cache-bytes", "64MiB",
          "--max-num-batched-tokens", "64", "--skip-tokenizer-init")
@@ -309,12 +310,28 @@ def test_a_cut_cable_fails_requests_within_the_watchdog(inferd, dense, two_hosts
     server.process.wait()
 
 
-def test_what_does_not_go_with_ranks_is_named(inferd, dense, tmp_path):
+def test_an_adapter_of_run_time_has_the_same_bits(inferd, dense, tmp_path):
+    """Rank 0 reads it: the others get it from there."""
+    adapter, found = write_adapter(tmp_path / "adapter", dense, 1), []
+    for options in ((), ("--tensor-parallel-size", 3), ("--pipeline-parallel-size", 2)):
+        server = Server(inferd, dense, *SMALL, "--enable-lora", "--allow-runtime-lora", *options,
+                        uds=tmp_path / "socket")
+        ask = {"prompt": [5, 6, 7], "max_tokens": 8, "temperature": 0, "ignore_eos": True,
+               "logprobs": 1, "return_token_ids": True}
+        plain = server.post("/v1/completions", ask).json["choices"]
+        answer = server.post("/v1/load_lora_adapter", {"lora_name": "one",
+                                                       "lora_path": str(adapter)})
+        assert answer.status == 200, answer
+        adapted = server.post("/v1/completions", {**ask, "model": "one"}).json["choices"]
+        assert adapted != plain
+        found.append((plain, adapted))
+        assert server.stop() == 0, server.log()
+    assert found[0] == found[1] == found[2]
+
+
+def test_what_does_not_go_with_ranks_is_named(inferd, dense):
     answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 11, "--port", 0)
     assert answer.returncode == 78 and "at most 10" in answer.stdout, answer.stdout
-    answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 2, "--enable-lora",
-                 "--allow-runtime-lora", "--uds", tmp_path / "socket")
-    assert answer.returncode == 78 and "the adapters of lora_modules alone" in answer.stdout
     answer = run(inferd, "serve", dense, *SMALL, "--tensor-parallel-size", 65, "--port", 0)
     assert answer.returncode == 64, answer.stdout
     torchrun = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0"}

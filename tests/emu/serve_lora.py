@@ -16,10 +16,10 @@ from serving import TINY, Server, check_logprobs, compare, prompts
 ADMIN_KEY = "root"
 
 
-def write_adapter(folder, rank, modules):
+def write_adapter(folder, rank, modules, model=TINY):
     """A random adapter of the modules {name: (rows, columns)}, as PEFT saves it."""
     header, data = {}, b""
-    for layer in range(json.loads((TINY / "config.json").read_text())["num_hidden_layers"]):
+    for layer in range(json.loads((model / "config.json").read_text())["num_hidden_layers"]):
         for module, (rows, columns) in modules.items():
             for letter, shape in (("A", (rank, columns)), ("B", (rows, rank))):
                 numbers = [random.gauss(0, 0.15) for _ in range(shape[0] * shape[1])]

@@ -4,8 +4,10 @@ Run by serve.py. They exchange by a double of NCCL (tests/emu/nccl), and without
 host memory. On a machine with one real GPU there is nothing to run.
 """
 
+import concurrent.futures
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from serve_default import model_folder
 from serve_faults import EXIT_DEVICE_LOST
+from serve_lora import ADMIN_KEY, post, write_adapter
 from serving import REAL_GPU, Server, check_logprobs, prompts
 
 SHAPE = {"vocab_size": 383, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": 1,
@@ -110,6 +113,35 @@ def test_long_sums_in_two_steps_have_the_same_bits(program):
             found.append(server.all(bodies))
             assert server.stop() == 0, server.text()
     assert found[0] == found[1]
+
+
+def adapted(server, adapter):
+    """A request is under way while the adapter is loaded; another one has it then."""
+    body = {"prompt": [5, 6, 7], "logprobs": 3}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(server.all, [{**body, "model": "base", "max_tokens": 150}])
+        while not re.search(r"^inferd_generation_tokens_total\S* [1-9]", server.metrics(), re.M):
+            time.sleep(0.02)
+        post(server, "/v1/load_lora_adapter", {"lora_name": "one", "lora_path": str(adapter)})
+        assert not under_way.done()
+        found = server.all([{**body, "model": "one", "max_tokens": 6}]) + under_way.result()
+    assert found[0]["logprobs"]["token_logprobs"][0] != found[1]["logprobs"]["token_logprobs"][0]
+    assert server.stop() == 0, server.text()
+    return found
+
+
+def test_ranks_get_an_adapter_between_steps_in_flight(program):
+    if REAL_GPU:
+        return
+    flags = ["--served-model-name", "base", "--enable-lora", "--allow-runtime-lora", "--admin-key",
+             ADMIN_KEY]
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        adapter = write_adapter(Path(folder) / "one", 4, {"self_attn.o_proj": (96, 128),
+                                                          "mlp.up_proj": (96, 96)}, Path(folder))
+        alone = adapted(Server(program, "cuda", *FLAGS, *flags, model=folder), adapter)
+        for nccl in (True, False):
+            assert adapted(ranks(program, folder, 2, *flags, nccl=nccl), adapter) == alone
 
 
 def test_ranks_without_a_device_each_are_refused(program):

@@ -60,6 +60,13 @@ client_t *crew_run(engine_options_t options, int32_t size, void (*make)(client_t
   return client;
 }
 
+void crew_set_adapter(client_t *client, int32_t slot, const char *dir) {
+  struct adapter *adapter = NULL;
+  inferd_error_t error = {0};
+  ASSERT_EQ_FOR(engine_adapter_read(client->engine, dir, &adapter, &error), 0, "%s", error.message);
+  engine_adapter_set(client->engine, slot, adapter);
+}
+
 engine_options_t crew_options(const char *model, bool as_bf16) {
   static char dir[256], file[300];
   engine_options_t o = client_options(&ops_cpu);

@@ -34,6 +34,8 @@ client_t *crew_run(engine_options_t options, int32_t size, void (*make)(client_t
 /* Adds `count` requests of many kinds: greedy and drawn, penalties, scored prompts, logprobs. Their
  * ids are below CREW_VOCAB, which every model has. */
 void crew_add_jobs(client_t *client, int count);
+/* Sets an adapter while the engine runs, as a request to load one does. */
+void crew_set_adapter(client_t *client, int32_t slot, const char *dir);
 /* A model of tests/vectors/models, with the weights of its files, or random ones where only
  * config.json is kept. The strings are valid until the next call. */
 engine_options_t crew_options(const char *model, bool as_bf16);

@@ -7,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const packet_limits_t limits = {
-    .tokens_max = 300, .reqs_max = 20, .block_table_stride = 64, .num_groups = 2, .block_size = 4};
+static const packet_limits_t limits = {.tokens_max = 300,
+                                       .reqs_max = 20,
+                                       .block_table_stride = 64,
+                                       .num_groups = 2,
+                                       .block_size = 4,
+                                       .adapters_max = 4};
 
 /* A batch of `reqs` rows of `each` tokens, full of numbers. */
 static void fill_batch(batch_t *batch, int32_t **tables, int32_t reqs, int32_t each) {
@@ -76,12 +80,16 @@ static void *talk(void *context) {
     if (own->comm->rank == 0) {
       own->code = packets_send(&packets, PACKET_STEP, batch);
       if (own->code == 0) own->code = packets_send(&packets, PACKET_IDLE, NULL);
+      packets.slot = 1 + (int32_t)i;
+      if (own->code == 0) own->code = packets_send(&packets, PACKET_ADAPTER, NULL);
       continue;
     }
     own->code = packets_receive(&packets, &kind);
     own->wrong += kind != PACKET_STEP || !same_batch(batch, packets.batch);
     if (own->code == 0) own->code = packets_receive(&packets, &kind);
-    own->wrong += kind != PACKET_IDLE;
+    own->wrong += kind != PACKET_IDLE || packets.slot != 0;
+    if (own->code == 0) own->code = packets_receive(&packets, &kind);
+    own->wrong += kind != PACKET_ADAPTER || packets.slot != 1 + (int32_t)i;
   }
   for (int r = 0; r < 20; r++) free(tables[r]);
   batch_free(batch);
@@ -98,6 +106,21 @@ Test(comm, a_packet_has_all_that_a_forward_reads, .timeout = 60) {
     ASSERT_EQ_FOR(members[r].wrong, 0, "rank %d", r);
     comm_close(members[r].comm);
   }
+}
+
+/* An adapter for a slot that there is not. */
+static void *misplace(void *context) {
+  member_t *own = context;
+  inferd_error_t error = {0};
+  packets_t packets;
+  packet_kind_t kind;
+  own->code = packets_new(own->comm, &limits, &packets, &error);
+  packets.slot = limits.adapters_max + 1;
+  if (own->code == 0)
+    own->code = own->comm->rank == 0 ? packets_send(&packets, PACKET_ADAPTER, NULL)
+                                     : packets_receive(&packets, &kind);
+  packets_free(&packets);
+  return NULL;
 }
 
 /* Bytes that no rank 0 of this program sends. */
@@ -117,11 +140,16 @@ static void *babble(void *context) {
   return NULL;
 }
 
-Test(comm, bytes_that_are_no_packet_are_refused, .timeout = 60) {
+static void expect_no_packet(void *(*send)(void *)) {
   member_t members[2];
-  members_start(members, 2, babble);
+  members_start(members, 2, send);
   members_join(members, 2);
   ASSERT_EQ(members[1].code, ERR_DEVICE_FAILED);
   cr_assert(strstr(members[1].comm->error.message, "no packet") != NULL);
   for (int32_t r = 0; r < 2; r++) comm_close(members[r].comm);
+}
+
+Test(comm, bytes_that_are_no_packet_are_refused, .timeout = 60) {
+  expect_no_packet(babble);
+  expect_no_packet(misplace);
 }

@@ -85,13 +85,15 @@ Test(stages, options_of_one_rank, .timeout = 200) {
   check_jobs(o, "a cache of 8 bits", 2, make_jobs);
 }
 
+static const char *const dirs[] = {"tests/vectors/models/lora-llama/adapter"};
+
 static void adapted_jobs(client_t *c) {
+  crew_set_adapter(c, 2, dirs[0]);
   make_jobs(c);
-  for (int i = 0; i < c->count; i += 2) c->jobs[i].request.adapter = 1;
+  for (int i = 0; i < c->count; i++) c->jobs[i].request.adapter = i % 3;
 }
 
 Test(stages, adapters, .timeout = 100) {
-  static const char *const dirs[] = {"tests/vectors/models/lora-llama/adapter"};
   engine_options_t o = crew_options("lora-llama", false);
   o.max_loras = 2, o.max_lora_rank = 8;
   o.lora_dirs = dirs, o.num_lora_dirs = 1;

@@ -85,17 +85,20 @@ Test(cuda_ranks, a_cache_of_8_bits, .timeout = 240) {
   check_options(o, "fp8", 2);
 }
 
+static char adapter_dir[300];
+
+/* Some requests of each step have the adapter of the start, some one that is set later, some none.
+ */
 static void adapted_jobs(client_t *c) {
+  crew_set_adapter(c, 2, adapter_dir);
   make_jobs(c);
-  for (int i = 0; i < c->count; i += 2) c->jobs[i].request.adapter = 1;
+  for (int i = 0; i < c->count; i++) c->jobs[i].request.adapter = (i + 1) % 3;
 }
 
-/* Some requests of each step have the adapter, others not. */
 static void check_adapter(const char *model, int32_t size) {
-  static char dir[300];
-  const char *const dirs[] = {dir};
+  const char *const dirs[] = {adapter_dir};
   setenv("EMU_DEVICES", "4", 1);
-  snprintf(dir, sizeof dir, "tests/vectors/models/%s/adapter", model);
+  snprintf(adapter_dir, sizeof adapter_dir, "tests/vectors/models/%s/adapter", model);
   engine_options_t o = options_of(model);
   o.max_loras = 2, o.max_lora_rank = 16;
   o.lora_dirs = dirs, o.num_lora_dirs = 1;
