@@ -363,8 +363,7 @@ static int set_pair(model_t *model, comm_t *comm, int32_t slot, lora_target_t *t
     if (comm != NULL) code = comm_broadcast(comm, model->pair, all * sizeof *model->pair, 0);
     cut_pair(&model->blueprint, role, target, &pair);
   }
-  if (code == 0)
-    model->ops->lora_set(model->device, target->lora, slot, pair.rank, pair.a, pair.b);
+  if (code == 0) model->ops->lora_set(model->device, target->lora, slot, pair.rank, pair.a, pair.b);
   return code;
 }
 

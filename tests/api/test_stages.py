@@ -59,6 +59,7 @@ def test_a_killed_stage_ends_all(inferd, model):
 def test_what_does_not_go_with_stages_is_named(inferd, model):
     for options, named in ((("--data-parallel-size", "2"), "data_parallel_size is 2"),
                            (("--task", "embed"), "vectors"),
+                           (("--prefix-cache-file", "/tmp/none"), "floors of the prefix cache"),
                            (("--swap-space", "1GiB"), "swapped requests")):
         done = run(inferd, "serve", model, *SMALL, "--pipeline-parallel-size", 2, "--port", "0",
                    *options)

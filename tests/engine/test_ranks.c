@@ -233,6 +233,14 @@ Test(ranks, what_runs_on_one_rank_only_is_refused_by_name, .timeout = 60) {
   o = crew_options("llama-f16", false);
   o.ops = &without;
   expect_refusal(o, "cpu runs a model on one rank only");
+  without = ops_cpu;
+  without.separate_memory = true;
+  o = crew_options("state-qwen3-next", false);
+  o.ops = &without;
+  expect_refusal(o, "layers with a state");
+  o = crew_options("latent-deepseek-v2", false);
+  o.ops = &without;
+  expect_refusal(o, "layers of latent attention");
 }
 
 /* Every model of the vectors, with the weights of its files or random ones: the same bits, or a
