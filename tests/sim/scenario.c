@@ -216,6 +216,10 @@ static void draw_swap(scenario_t *c) {
   int32_t mode = between(&s, 0, 3), models = scenario_has(c, SIM_DRAFT_MODEL) ? 2 : 1;
   o->swap_space_bytes = 0;
   if (!scenario_has(c, SIM_SWAP)) return;
+  if (returns(c) && scenario_has(c, SIM_SLICES)) { /* all that are preempted go */
+    blocks = SIM_HOST_BLOCKS_MAX;
+    mode = 0;
+  }
   o->swap_space_bytes = (int64_t)blocks * models * o->block_size * (int64_t)sizeof(uint64_t);
   o->preemption_mode = mode == 3 ? PREEMPT_RECOMPUTE : mode == 2 ? PREEMPT_AUTO : PREEMPT_SWAP;
   c->swap_rate = between(&s, 1, 1000) * 1e4;
