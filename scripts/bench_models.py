@@ -2,7 +2,7 @@
 """Writes the model of scripts/bench_cpu --parts goals in every form that its engines read.
 
     scripts/bench_models.py DIR [--quantize LLAMA_QUANTIZE] [--optimum OPTIMUM_CLI] [--tiny]
-                                [--large GIB]
+                                [--small] [--large GIB]
 
 A Qwen2 of 494M parameters with random weights in bfloat16: DIR/hf with safetensors, DIR/bf16.gguf,
 and by llama.cpp's llama-quantize DIR/q8_0.gguf, q4_0.gguf, q4_k_m.gguf; by optimum-intel
@@ -188,6 +188,8 @@ def main():
     parser.add_argument("--quantize", type=Path, help="llama-quantize of llama.cpp")
     parser.add_argument("--optimum", type=Path, help="optimum-cli with optimum-intel")
     parser.add_argument("--large", type=float, default=0)
+    parser.add_argument("--small", action="store_true",
+                        help="8 layers of 512, for scripts/bench_load --parts peers")
     parser.add_argument("--tiny", action="store_true", help="a small shape, to try the scripts")
     args = parser.parse_args()
     bench, folder = bench_cpu(), args.directory
@@ -195,6 +197,9 @@ def main():
     if args.tiny:
         config |= {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
                    "num_attention_heads": 4}
+    if args.small:
+        config |= {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8,
+                   "num_attention_heads": 8}
     tokenizer = bench.words_tokenizer()
     if not (folder / "hf/model.safetensors").exists():
         write_checkpoint(folder / "hf", config, tokenizer)
