@@ -288,7 +288,7 @@ static void check_passing(const scheduler_t *s) {
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     if (!prefill_entry(plan, entry->sequence->group)) {
-      *(entry->sequence->group->forked ? &forks : &decodes) += entry->num_tokens;
+      *(entry->sequence->group->forked ? &forks : &decodes) += entry->num_tokens + entry->num_cut;
     } else if (entry != first && first->num_tokens < want && !s->pace.is_on) {
       check_passer(s, first, entry);
     }

@@ -38,7 +38,8 @@ static double chunk_ns(const scheduler_t *s, const plan_entry_t *entry) {
 }
 
 static double decode_ns(const scheduler_t *s, const plan_entry_t *entry) {
-  return ns_of(s, entry->num_computed, entry->num_tokens, 1 + entry->num_drafts);
+  const int32_t drafts = entry->num_drafts + entry->num_cut; /* as it was planned */
+  return ns_of(s, entry->num_computed, entry->num_tokens + entry->num_cut, 1 + drafts);
 }
 
 typedef struct spent {
