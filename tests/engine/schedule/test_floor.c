@@ -134,6 +134,26 @@ Test(floor, nothing_is_brought_behind_a_block_that_is_computed) {
   free_rig(rig);
 }
 
+/* Copies to the host run before those from the floor, so what enters has no content yet. */
+Test(floor, nobody_is_swapped_out_in_a_plan_in_which_blocks_enter) {
+  scheduler_options_t options = rig_options(4, 64, 64);
+  options.swap = (swap_options_t){.num_blocks = 16, .mode = PREEMPT_SWAP};
+  rig_t *rig = rig_new(&options, 25, 4, true);
+  floor_t *floor = add_floor(rig, 128);
+  run(rig, 29, 1);
+  for (int32_t other = 2; other < 6; other++) run(rig, 45, other); /* only the floor has it now */
+  const group_t *decodes = rig_add(rig, 9, 20, 7);
+  step(rig);
+  rig_add(rig, 29, 1, 1);
+  rig_step(rig);
+  ASSERT_EQ(floor->num_ins, 7);
+  cr_assert(!swap_chosen(rig->scheduler, decodes));
+  floor_launched(floor);
+  rig_commit(rig, 9);
+  cr_assert(swap_chosen(rig->scheduler, decodes));
+  free_rig(rig);
+}
+
 /* ---- engines ---- */
 
 enum { PROMPTS = 12 };
