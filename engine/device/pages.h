@@ -34,4 +34,12 @@ static inline void pages_want_huge(void *memory, size_t bytes) {
   madvise((char *)memory + (first - start), end - first, MADV_HUGEPAGE);
 }
 
+/* Makes the `bytes` bytes of a table real, which are zeros still: no step pays for the first touch
+ * of a page, which takes long where pages are huge. Does nothing for NULL. */
+static inline void pages_touch(void *memory, size_t bytes) {
+  volatile char *page = memory;
+  if (memory == NULL) return;
+  for (size_t i = 0; i < bytes; i += SMALL_PAGE_BYTES) page[i] = 0;
+}
+
 #endif

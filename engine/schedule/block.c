@@ -47,6 +47,12 @@ static void free_queue_remove(block_pool_t *pool, int32_t block) {
   pool->num_free--;
 }
 
+/* A table of the pool is small beside the keys and values of its blocks. */
+static void make_real(void *table, size_t bytes) {
+  pages_want_huge(table, bytes);
+  pages_touch(table, bytes);
+}
+
 int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const uint64_t secret[2],
                    block_pool_t **out, inferd_error_t *error) {
   CHECK_GE(num_blocks, 2);
@@ -61,10 +67,11 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
     pool->saved_ids = calloc((size_t)num_blocks, row_bytes);
     pool->buckets = calloc(num_buckets, sizeof *pool->buckets);
     pool->roots = calloc(num_buckets, sizeof *pool->roots);
-    pages_want_huge(pool->blocks, (size_t)num_blocks * sizeof *pool->blocks);
-    pages_want_huge(pool->token_ids, (size_t)num_blocks * row_bytes);
-    pages_want_huge(pool->saved_ids, (size_t)num_blocks * row_bytes);
-    pages_want_huge(pool->buckets, num_buckets * sizeof *pool->buckets);
+    make_real(pool->blocks, (size_t)num_blocks * sizeof *pool->blocks);
+    make_real(pool->token_ids, (size_t)num_blocks * row_bytes);
+    make_real(pool->saved_ids, (size_t)num_blocks * row_bytes);
+    make_real(pool->buckets, num_buckets * sizeof *pool->buckets);
+    make_real(pool->roots, num_buckets * sizeof *pool->roots);
   }
   if (pool == NULL || pool->blocks == NULL || pool->token_ids == NULL || pool->saved_ids == NULL ||
       pool->buckets == NULL || pool->roots == NULL) {
