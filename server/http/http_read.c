@@ -5,8 +5,8 @@
  * written once all requests before it are answered, then the library reads the end of the file.
  */
 #include "server/http/http_read.h"
-#include "server/http/gate.h"
 #include "server/http/http_exchange.h"
+#include "server/http/sockets/gate.h"
 
 #include <errno.h>
 #include <netinet/in.h>

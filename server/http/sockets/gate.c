@@ -3,7 +3,7 @@
  * Any thread. This file knows neither the library nor a connection; http_read.c does, and checks at
  * start that the library's reads really come through here.
  */
-#include "server/http/gate.h"
+#include "server/http/sockets/gate.h"
 
 #include <sys/socket.h>
 
