@@ -56,6 +56,7 @@ static void pump(http_t *http) {
   http->pumped_ns = uv_hrtime();
   pieces_begin_turn(http);
   read_begin_turn(http);
+  direct_begin_turn(http);
   do {
     /* The timeout that the library reports does not cover a resume that happened inside its run
      * (need_pump). After a close the library needs one more run before it accepts again. */
@@ -210,6 +211,7 @@ int http_start(server_t *server, http_t **out, inferd_error_t *error) {
                                  : error_set(error, ERR_NO_MEMORY, NULL, "no memory for limits");
   if (code == 0) code = read_check(error);
   if (code == 0) code = http_tls_start(http, error);
+  if (code == 0) code = direct_start(http, error);
   if (code == 0) code = listen_open(http, error);
   if (code == 0) code = daemon_start(http, -1, error);
   for (int i = 0; i < http->listener_count && code == 0; i++) {
@@ -281,6 +283,7 @@ static void close_handle(void *handle) {
 
 void http_stop(http_t *http) {
   http->stopping = true;
+  direct_stop(http);
   /* The library aborts the process if it is stopped while a connection is suspended. */
   for (connection_t *connection = http->connections; connection != NULL;
        connection = connection->next) {
@@ -312,6 +315,7 @@ void http_stop(http_t *http) {
   http->by_fd_size = 0;
   log_flush();
   if (http->tls_wake.data != NULL) close_handle(&http->tls_wake);
+  if (http->direct.wake.data != NULL) close_handle(&http->direct.wake);
   close_handle(&http->prepare);
   close_handle(&http->check);
   close_handle(&http->idle);
@@ -329,7 +333,10 @@ void http_stats(const http_t *http, http_stats_t *out) {
                         .tls_expires = http_tls_expires(http),
                         .reply_turn_max = http->reply_turn_max,
                         .replies_turn_max = http->replies_turn_max,
-                        .requests_turn_max = http->requests_turn_max};
+                        .requests_turn_max = http->requests_turn_max,
+                        .sends_here = http->direct.sends_here,
+                        .sends_by_thread = http->direct.sends_by_thread,
+                        .sends_short = http->direct.sends_short};
   for (const connection_t *connection = http->connections; connection != NULL;
        connection = connection->next) {
     if (connection->current == NULL) {

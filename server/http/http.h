@@ -125,8 +125,7 @@ void http_drain(http_t *http);
 int http_ready(http_t *http, inferd_error_t *error);
 void http_narrow(http_t *http); /* --refuse-unready: http_drain closes listeners in DOOR_MS */
 void http_leave(http_t *http);  /* takes no new connection of the service manager's sockets */
-/* Ends every live exchange now: calls its on_gone with the cause "shutdown", then answers 503, or
- * writes an error event into a stream that has begun. */
+/* Ends every exchange: calls on_gone with "shutdown", answers 503, or writes an error event. */
 void http_abort(http_t *http);
 void http_stop(http_t *http); /* call outside uv_run, then run the loop once for the callbacks */
 /* The address of listener `index`: "127.0.0.1:8000", "[::1]:8000", "unix:/path"; NULL = none. */
@@ -134,8 +133,7 @@ const char *http_address(const http_t *http, int index);
 bool http_is_open(const http_t *http); /* true if other machines can reach a listener */
 void http_reload(http_t *http);        /* takes over max_connections_per_ip */
 enum { HTTP_HOST_MAX = 256, HTTP_PORT_MAX = 6, DOOR_MS = 300 };
-/* Splits "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT"; no host: "". Returns false if `text` has
- * none of these forms. */
+/* Splits "HOST:PORT", "[IPV6]:PORT", ":PORT" or "PORT"; no host: "". False: none of them. */
 bool http_split_address(const char *text, char host[HTTP_HOST_MAX], char port[HTTP_PORT_MAX]);
 
 typedef struct http_stats {
@@ -144,6 +142,8 @@ typedef struct http_stats {
   int64_t tls_expires; /* unix seconds, of the certificate; 0 = no TLS */
   /* Most in one turn of the loop: bytes printed, of one reply and of all; requests read. */
   size_t reply_turn_max, replies_turn_max, requests_turn_max;
+  uint64_t sends_here, sends_by_thread,
+      sends_short; /* of http_direct.c; short: a socket was full */
 } http_stats_t;
 void http_stats(const http_t *http, http_stats_t *out);
 

@@ -154,6 +154,29 @@ static void give_room_back(char *buffer, size_t size) {
   (void)madvise(buffer + skipped, (size - skipped) / page * page, MADV_DONTNEED);
 }
 
+bool stream_wants_room_back(const http_exchange_t *exchange) {
+  return !exchange->room_given && exchange->given >= ROOM_AFTER_BYTES;
+}
+
+void out_emptied(http_exchange_t *exchange) {
+  if (exchange->out_capacity > OUT_BYTES_KEPT) {
+    free(exchange->out);
+    exchange->out = NULL;
+    exchange->out_capacity = 0;
+    charge_drop(&exchange->out_charge);
+  }
+  exchange->out_start = exchange->out_end = 0;
+}
+
+/* A stream has more to send, or has ended. */
+static void stream_stir(http_exchange_t *exchange) {
+  if (exchange->parked) {
+    direct_add(exchange);
+  } else {
+    exchange_wake(exchange);
+  }
+}
+
 /* libmicrohttpd calls it for the next bytes. It may ask twice for one position before it sends. */
 static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_t size) {
   (void)position;
@@ -168,19 +191,14 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
   }
   if (pending == 0) {
     if (exchange->state == EXCHANGE_ENDING) return MHD_CONTENT_READER_END_OF_STREAM;
-    if (exchange->out_capacity > OUT_BYTES_KEPT) {
-      free(exchange->out);
-      exchange->out = NULL;
-      exchange->out_capacity = 0;
-      charge_drop(&exchange->out_charge);
-    }
-    exchange->out_start = exchange->out_end = 0;
-    if (!exchange->room_given && exchange->given >= ROOM_AFTER_BYTES) {
+    out_emptied(exchange);
+    if (stream_wants_room_back(exchange)) {
       exchange->room_given = true;
       give_room_back(buffer, size);
     }
     /* Returning 0 without suspending makes libmicrohttpd ask again at once, for ever. */
     exchange_suspend(exchange);
+    exchange->parked = exchange->chunked;
     return 0;
   }
   size_t n = MIN(pending, size);
@@ -212,18 +230,17 @@ void exchange_stream_pieces(exchange_t *public, pieces_t pieces) {
   if (exchange->state != EXCHANGE_STREAMING) {
     exchange_stream(public);
   } else if (!exchange->in_handler) {
-    exchange_wake(exchange);
+    stream_stir(exchange);
   }
 }
 
 void exchange_stream_more(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
-  if (!exchange->in_handler && !exchange->waits_for_turn) exchange_wake(exchange);
+  if (!exchange->in_handler && !exchange->waits_for_turn) stream_stir(exchange);
 }
 
-/* Makes room behind out_end. */
-static bool out_grow(http_exchange_t *exchange, size_t more) {
+bool out_grow(http_exchange_t *exchange, size_t more) {
   size_t pending = exchange->out_end - exchange->out_start;
   if (exchange->out_end + more <= exchange->out_capacity) return true;
   if (exchange->out_start > 0) {
@@ -260,7 +277,7 @@ bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   memcpy(exchange->out + exchange->out_end, bytes, length);
   exchange->out_end += length;
   exchange->bytes_out += length;
-  if (!exchange->in_handler) exchange_wake(exchange);
+  if (!exchange->in_handler) stream_stir(exchange);
   return true;
 }
 
@@ -268,5 +285,5 @@ void exchange_end(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
   public->on_gone = NULL;
   exchange_move(exchange, EXCHANGE_ENDING);
-  if (!exchange->in_handler && !exchange->waits_for_turn) exchange_wake(exchange);
+  if (!exchange->in_handler && !exchange->waits_for_turn) stream_stir(exchange);
 }

@@ -137,7 +137,17 @@ void connection_kill(connection_t *connection) {
   http_mark(connection->http, true);
 }
 
+void connection_watch(connection_t *connection, bool writable) {
+  struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = connection};
+  if (writable) event.events |= EPOLLOUT;
+  (void)epoll_ctl(connection->http->watch_epoll, EPOLL_CTL_MOD, connection->fd, &event);
+}
+
 static void peer_event(connection_t *connection, uint32_t events) {
+  if ((events & EPOLLOUT) != 0 && connection->current != NULL) {
+    direct_writable(connection->current);
+  }
+  if ((events & ~(uint32_t)EPOLLOUT) == 0) return;
   connection->peer_closed = true;
   http_exchange_t *exchange = connection->current;
   if (exchange == NULL) return;
@@ -361,7 +371,8 @@ static void check_reader(connection_t *connection, uint64_t now_ms) {
   bool answering = exchange->state == EXCHANGE_ANSWERED || exchange->state == EXCHANGE_STREAMING ||
                    exchange->state == EXCHANGE_ENDING;
   if (!answering) return;
-  if (exchange->suspended || exchange->response != NULL) {
+  bool idle = exchange->suspended && exchange->framed == 0;
+  if (idle || exchange->response != NULL) {
     exchange->pace = (pace_t){0}; /* nothing waits */
     return;
   }
@@ -372,8 +383,8 @@ static void check_reader(connection_t *connection, uint64_t now_ms) {
       now_ms - exchange->progress_ms >= config_ms(timeout)) {
     exchange_cut(exchange, "slow_reader");
   } else if (now_ms - exchange->progress_ms >= 5000) {
-    http_mark(connection->http,
-              true); /* in case the library overlooks a connection that is ready */
+    direct_writable(exchange);         /* in case that epoll, */
+    http_mark(connection->http, true); /* or the library overlooks a connection that is ready */
   }
 }
 

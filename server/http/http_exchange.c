@@ -49,7 +49,7 @@ void exchange_suspend(http_exchange_t *exchange) {
 void exchange_wake(http_exchange_t *exchange) {
   http_mark(exchange->http, false);
   if (!exchange->suspended) return;
-  exchange->suspended = false;
+  exchange->suspended = exchange->parked = false;
   exchange->http->suspended--;
   MHD_resume_connection(exchange->mhd);
 }
@@ -318,9 +318,13 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
 enum MHD_Result exchange_access(void *context, struct MHD_Connection *mhd, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_size, void **request_context) {
-  (void)version;
   http_exchange_t *exchange = *request_context;
-  if (exchange == NULL) return exchange_begin(context, mhd, url, method, request_context);
+  if (exchange == NULL) {
+    enum MHD_Result result = exchange_begin(context, mhd, url, method, request_context);
+    exchange = *request_context;
+    if (exchange != NULL) exchange->chunked = strcmp(version, "HTTP/1.1") == 0;
+    return result;
+  }
   if (*upload_size != 0) return exchange_body(exchange, upload, upload_size);
   switch (exchange->state) {
   case EXCHANGE_READING: return exchange_handle(exchange);
@@ -496,6 +500,7 @@ void exchange_completed(void *context, struct MHD_Connection *mhd, void **reques
                                                                       : "client_gone";
   }
   exchange_tell_gone(exchange, exchange->cause != NULL ? exchange->cause : "client_gone");
+  direct_forget(exchange);
   if (exchange->suspended) exchange->http->suspended--;
   record(exchange);
   http_t *http = exchange->http;

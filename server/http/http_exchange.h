@@ -70,6 +70,12 @@ struct http_exchange {
   uint64_t taken;              /* bytes that the client has taken, as far as was seen */
   pace_t pace;                 /* of `taken`, while bytes wait for the client */
   uint64_t bytes_in, bytes_out;
+  bool chunked;          /* a stream whose bytes libmicrohttpd sends in chunks */
+  bool parked;           /* suspended, and the library has sent all it was given (http_direct.c) */
+  size_t framed;         /* bytes at out_start that are framed, and wait for the socket */
+  struct parcel *parcel; /* with the sender; NULL: none */
+  bool awaits_parcel;    /* has something to do when it comes back; in http->num_awaiting */
+  http_exchange_t *ready_after, **ready_link; /* in the list http->ready; link NULL: not there */
 };
 
 /* http_check.c: checks a request before its body is read. Returns 0, or the ERR_ of the first check
@@ -103,7 +109,11 @@ void exchange_doom(http_exchange_t *exchange, const char *cause); /* cut before 
 /* To be called when the response was made, or could not be. The response is sent now, or when the
  * handler returns. */
 void exchange_answered(http_exchange_t *exchange, bool made, exchange_state_t state);
-void exchange_shutdown(http_exchange_t *exchange); /* http_abort of one exchange */
+void exchange_shutdown(http_exchange_t *exchange);     /* http_abort of one exchange */
+bool out_grow(http_exchange_t *exchange, size_t more); /* room behind out_end; false: no memory */
+void out_emptied(http_exchange_t *exchange);           /* nothing waits in exchange->out any more */
+/* libmicrohttpd must ask the stream once more, because its buffer is larger than need be. */
+bool stream_wants_room_back(const http_exchange_t *exchange);
 
 /* http_pieces.c */
 void pieces_begin_turn(http_t *http); /* resumes the replies whose turn it is */

@@ -9,6 +9,7 @@
  *   http_check.c       the order of checks that a request passes before its body is read
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
+ *   http_direct.c      streams whose chunks go past libmicrohttpd
  *   http_pieces.c      replies that are printed while they are sent
  *   http_reply.c       responses with their headers
  *   http_error.c       error bodies and the headers that go with them
@@ -19,6 +20,7 @@
 #define INFERD_SERVER_HTTP_HTTP_INTERNAL_H
 
 #include "server/http/auth.h"
+#include "server/http/http_direct.h"
 #include "server/http/limit.h"
 #include "server/http/listen.h"
 #include "server/http/strict.h"
@@ -124,6 +126,7 @@ struct http {
   size_t reply_turn_max, replies_turn_max, requests_turn_max; /* http_stats_t */
   int probe_status[3]; /* of the last answer about readiness, liveness, metrics; 0 = none yet */
   lingerer_t *lingerers;
+  direct_t direct;
 };
 
 /* http.c */
@@ -136,6 +139,7 @@ void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_
                        enum MHD_ConnectionNotificationCode code);
 void *connection_request_line(void *context, const char *uri, struct MHD_Connection *mhd);
 void connection_kill(connection_t *connection);
+void connection_watch(connection_t *connection, bool writable); /* for direct_writable */
 bool connections_have_room(http_t *http); /* may close idle ones of the client that has most */
 /* Writes a whole error response to the socket, where libmicrohttpd can no longer do it. */
 void connection_raw_error(connection_t *connection, const inferd_error_t *error,

@@ -367,6 +367,9 @@ static void on_command(uv_async_t *async) {
     atomic_store(&seen.reply_turn_max, (long long)stats.reply_turn_max);
     atomic_store(&seen.replies_turn_max, (long long)stats.replies_turn_max);
     atomic_store(&seen.requests_turn_max, (long long)stats.requests_turn_max);
+    atomic_store(&seen.sends_here, (long long)stats.sends_here);
+    atomic_store(&seen.sends_by_thread, (long long)stats.sends_by_thread);
+    atomic_store(&seen.sends_short, (long long)stats.sends_short);
     break;
   case COMMAND_LET_GO: let_go(); break;
   case COMMAND_DRAIN:
@@ -591,4 +594,22 @@ char *client_post_text(const char *path, const char *extra_headers, const char *
 int status_of(const char *response) {
   int status = 0;
   return sscanf(response, "HTTP/1.1 %d", &status) == 1 ? status : 0;
+}
+
+size_t client_join_chunks(char *body) {
+  char *at = body, *out = body;
+  const char *last = body + strlen(body);
+  for (;;) {
+    char *end;
+    size_t length = strtoul(at, &end, 16);
+    ASSERT_EQ(strncmp(end, "\r\n", 2), 0);
+    if (length == 0) break;
+    cr_assert(length < (size_t)(last - end) - 2, "the answer ends within a chunk");
+    ASSERT_EQ(strncmp(end + 2 + length, "\r\n", 2), 0);
+    memmove(out, end + 2, length);
+    out += length;
+    at = end + 2 + length + 2;
+  }
+  *out = '\0';
+  return (size_t)(out - body);
 }

@@ -22,7 +22,8 @@ typedef struct seen {
   atomic_llong held;                             /* bytes of the ledger, after harness_stats */
   atomic_llong reply_turn_max, replies_turn_max; /* of http_stats_t, after harness_stats */
   atomic_llong requests_turn_max;                /* likewise */
-  atomic_llong kept;                             /* bytes of the bodies that "keep" has kept */
+  atomic_llong sends_here, sends_by_thread, sends_short; /* likewise */
+  atomic_llong kept; /* bytes of the bodies that "keep" has kept */
 } seen_t;
 extern seen_t seen;
 extern atomic_int fake_engine_state; /* engine_state_t */
@@ -50,8 +51,10 @@ void client_send_bytes(int fd, const char *bytes, size_t length);
  */
 char *client_read(int fd, const char *until, int timeout_ms);
 char *client_read_all(int fd, int timeout_ms); /* to the end of file */
-bool client_closed(int fd, int timeout_ms);    /* does the server close within the time? */
-void client_reset(int fd);                     /* close with RST */
+/* Takes the chunks of a body apart, in place, up to the last one. Returns the length. */
+size_t client_join_chunks(char *body);
+bool client_closed(int fd, int timeout_ms); /* does the server close within the time? */
+void client_reset(int fd);                  /* close with RST */
 /* One request on a new connection with Connection: close; whole answer as text. */
 char *client_request(const char *text);
 /* "POST /v1/completions" with the body; keep-alive. malloc'ed. */

@@ -31,22 +31,6 @@ static int ask(const char *version, int lines) {
   return ask_bursts(version, lines, 0);
 }
 
-/* Takes the chunks of a body apart, in place; checks the last one. */
-static size_t join_chunks(char *body) {
-  char *at = body, *out = body;
-  for (;;) {
-    char *end;
-    size_t length = strtoul(at, &end, 16);
-    ASSERT_EQ(strncmp(end, "\r\n", 2), 0);
-    if (length == 0) break;
-    memmove(out, end + 2, length);
-    out += length;
-    at = end + 2 + length + 2;
-  }
-  *out = '\0';
-  return (size_t)(out - body);
-}
-
 static void check_lines(const char *body, size_t length, int lines) {
   ASSERT_EQ(length, (size_t)lines * LINE_BYTES);
   for (int i = 0; i < lines; i++) ASSERT_EQ(atoi(body + (size_t)i * LINE_BYTES), lines - i);
@@ -91,7 +75,7 @@ Test(pieces, a_long_reply_comes_in_chunks) {
   char *answer = client_read(fd, "\r\n0\r\n\r\n", 20000);
   cr_assert_not_null(strstr(answer, "Transfer-Encoding: chunked\r\n"), "%.300s", answer);
   char *body = body_of(answer);
-  check_lines(body, join_chunks(body), LINES_MANY);
+  check_lines(body, client_join_chunks(body), LINES_MANY);
   /* the connection goes on */
   char *text = client_post_text("/v1/completions", "", "{}");
   client_send(fd, text);
@@ -215,7 +199,7 @@ Test(pieces, a_stream_in_bursts) {
     int fd = ask_bursts("1.1", lines, bursts[i]);
     char *answer = client_read(fd, "\r\n0\r\n\r\n", 20000), *body = body_of(answer);
     cr_assert_not_null(strstr(answer, "text/event-stream"), "%.300s", answer);
-    check_lines(body, join_chunks(body), lines);
+    check_lines(body, client_join_chunks(body), lines);
     free(answer);
     close(fd);
   }

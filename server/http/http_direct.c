@@ -1,0 +1,216 @@
+/* http_direct.c: the bytes of streams that go to their sockets past libmicrohttpd.
+ *
+ * Loop thread. Once libmicrohttpd has sent the head and the first chunks of a stream and waits,
+ * suspended, for more, the stream is parked. Its next chunks are framed here, as chunks of
+ * HTTP/1.1, and written to the socket: by this thread if the turn has few of them, else by a
+ * sender's. Only when the stream ends, or does what is rare, the library goes on, and by then all
+ * bytes that were framed here have left.
+ *
+ * What a full socket does not take goes back to the front of exchange->out, framed as it is, and
+ * waits until the socket is writable; what the handler writes meanwhile waits behind it.
+ */
+#include "server/http/http_exchange.h"
+#include "server/http/sockets/sender.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+  MANY = 64,       /* fewer streams in a turn are served sooner without the thread */
+  FRAME_BYTES = 12 /* most around a chunk: its size, and two line ends */
+};
+
+/* ---- the list of streams that have something to send ---- */
+
+void direct_add(http_exchange_t *exchange) {
+  http_t *http = exchange->http;
+  http_mark(http, false);
+  if (exchange->ready_link != NULL) return;
+  exchange->ready_after = NULL;
+  exchange->ready_link = http->direct.ready != NULL ? http->direct.last : &http->direct.ready;
+  *exchange->ready_link = exchange;
+  http->direct.last = &exchange->ready_after;
+  http->direct.num_ready++;
+}
+
+static void leave_list(http_exchange_t *exchange) {
+  http_exchange_t *after = exchange->ready_after;
+  http_t *http = exchange->http;
+  if (exchange->ready_link == NULL) return;
+  *exchange->ready_link = after;
+  *(after != NULL ? &after->ready_link : &http->direct.last) = exchange->ready_link;
+  exchange->ready_link = NULL;
+  http->direct.num_ready--;
+}
+
+static void parcel_ended(http_exchange_t *exchange) {
+  exchange->parcel = NULL;
+  exchange->http->direct.num_awaiting -= exchange->awaits_parcel;
+  exchange->awaits_parcel = false;
+}
+
+void direct_forget(http_exchange_t *exchange) {
+  leave_list(exchange);
+  if (exchange->parcel != NULL) sender_cancel(exchange->parcel);
+  parcel_ended(exchange);
+}
+
+/* ---- full sockets ---- */
+
+/* Takes back framed bytes that the socket has not taken. */
+static void take_back(http_exchange_t *exchange, const char *bytes, size_t length) {
+  size_t pending = exchange->out_end - exchange->out_start;
+  if (!out_grow(exchange, length)) {
+    exchange_doom(exchange, "no_memory");
+    return;
+  }
+  char *front = exchange->out + exchange->out_start;
+  memmove(front + length, front, pending);
+  memcpy(front, bytes, length);
+  exchange->out_end += length;
+  exchange->framed = length;
+  exchange->progress_ms = uv_now(exchange->http->loop);
+  connection_watch(exchange->connection, true);
+}
+
+/* `sent` of `length` framed bytes have left; `error`: errno of a broken socket, else 0. */
+static void on_sent(http_exchange_t *exchange, const char *bytes, size_t length, size_t sent,
+                    int error) {
+  if (error != 0) {
+    exchange_cut(exchange, "client_gone");
+  } else if (sent < length) {
+    exchange->http->direct.sends_short++;
+    take_back(exchange, bytes + sent, length - sent);
+  }
+}
+
+static bool is_full(ssize_t sent) {
+  return sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+void direct_writable(http_exchange_t *exchange) {
+  if (exchange->framed == 0) return;
+  const char *front = exchange->out + exchange->out_start;
+  ssize_t sent =
+      send(exchange->connection->fd, front, exchange->framed, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) {
+    if (!is_full(sent)) exchange_cut(exchange, "client_gone");
+    return;
+  }
+  exchange->progress_ms = uv_now(exchange->http->loop);
+  exchange->out_start += (size_t)sent;
+  exchange->framed -= (size_t)sent;
+  if (exchange->framed > 0) return;
+  connection_watch(exchange->connection, false);
+  direct_add(exchange);
+}
+
+/* ---- sending ---- */
+
+static size_t hex_digits(size_t n) {
+  size_t digits = 1;
+  while (n >>= 4) digits++;
+  return digits;
+}
+
+static void frame(char *to, const char *bytes, size_t length, size_t digits) {
+  static const char hex[] = "0123456789ABCDEF";
+  for (size_t i = 0; i < digits; i++) to[i] = hex[length >> 4 * (digits - 1 - i) & 15];
+  memcpy(to + digits, "\r\n", 2);
+  memcpy(to + digits + 2, bytes, length);
+  memcpy(to + digits + 2 + length, "\r\n", 2);
+}
+
+/* Frames all that is pending and sends it, by the sender if there is one. */
+static void send_stream(http_exchange_t *exchange, sender_t *sender) {
+  char own[PARCEL_BYTES_MAX];
+  size_t pending = exchange->out_end - exchange->out_start, digits = hex_digits(pending);
+  size_t length = digits + 2 + pending + 2;
+  int fd = exchange->connection->fd;
+  exchange->parcel = sender != NULL ? sender_add(sender, fd, exchange, length) : NULL;
+  char *to = exchange->parcel != NULL ? exchange->parcel->bytes : own;
+  frame(to, exchange->out + exchange->out_start, pending, digits);
+  exchange->given += pending;
+  exchange->progress_ms = uv_now(exchange->http->loop);
+  out_emptied(exchange);
+  exchange->http->direct.sends_by_thread += exchange->parcel != NULL;
+  if (exchange->parcel != NULL) return;
+  exchange->http->direct.sends_here++;
+  ssize_t sent = send(fd, to, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+  on_sent(exchange, to, length, sent > 0 ? (size_t)sent : 0,
+          sent < 0 && !is_full(sent) ? errno : 0);
+}
+
+/* A stream of the list. */
+static void serve(http_exchange_t *exchange, sender_t *sender) {
+  if (!exchange->parked) return; /* the library has it again */
+  if (exchange->parcel != NULL) {
+    exchange->http->direct.num_awaiting += !exchange->awaits_parcel;
+    exchange->awaits_parcel = true; /* on_parcel adds it again, */
+    return;
+  }
+  if (exchange->framed > 0) return; /* or direct_writable */
+  size_t pending = exchange->out_end - exchange->out_start;
+  bool plain = exchange->state == EXCHANGE_STREAMING && exchange->pieces.print == NULL &&
+               pending <= PARCEL_BYTES_MAX - FRAME_BYTES && !stream_wants_room_back(exchange);
+  if (!plain) {
+    exchange_wake(exchange);
+  } else if (pending > 0) {
+    send_stream(exchange, sender);
+  }
+}
+
+static void on_parcel(const parcel_t *parcel) {
+  http_exchange_t *exchange = parcel->owner;
+  parcel_ended(exchange);
+  on_sent(exchange, parcel->bytes, parcel->length, parcel->sent, parcel->error);
+  bool more = exchange->out_end > exchange->out_start || exchange->pieces.print != NULL ||
+              exchange->state != EXCHANGE_STREAMING;
+  if (more && exchange->parked) direct_add(exchange);
+}
+
+void direct_begin_turn(http_t *http) {
+  sender_t *sender = http->direct.sender;
+  if (sender != NULL) sender_collect(sender, on_parcel);
+  sender_t *for_many = http->direct.num_ready >= MANY ? sender : NULL;
+  for (int32_t left = http->direct.num_ready; left > 0; left--) {
+    http_exchange_t *exchange = http->direct.ready;
+    leave_list(exchange);
+    serve(exchange, for_many);
+  }
+  if (sender == NULL) return;
+  sender_flush(sender);
+  if (http->direct.num_awaiting > 0) sender_want(sender);
+}
+
+/* ---- start and end ---- */
+
+static void on_wake(uv_async_t *async) {
+  http_mark(async->data, true);
+}
+
+/* The sender's thread. */
+static void wake(void *context) {
+  uv_async_send(context);
+}
+
+int direct_start(http_t *http, inferd_error_t *error) {
+  const char *wanted = http->server->config->send_thread;
+  bool on =
+      strcmp(wanted, "auto") == 0 ? uv_available_parallelism() > 1 : strcmp(wanted, "on") == 0;
+  if (!on) return 0;
+  if (uv_async_init(http->loop, &http->direct.wake, on_wake) != 0) {
+    return error_set(error, ERR_IO, NULL, "cannot make a handle for the thread that sends");
+  }
+  http->direct.wake.data = http;
+  http->open_handles++;
+  return sender_start(wake, &http->direct.wake, &http->direct.sender, error);
+}
+
+void direct_stop(http_t *http) {
+  sender_t *sender = http->direct.sender;
+  http->direct.sender = NULL;
+  sender_stop(sender, on_parcel);
+  direct_begin_turn(http);
+}
