@@ -36,8 +36,10 @@
  *                  launches overlap; else nothing, as nothing else could be done meanwhile
  * Dependent launch grid_dependency_wait(), grid_launch_dependents(): nothing before sm_90;
  *                  LAUNCH_OVERLAPPED(kernel, ...): may start before its predecessor ended. All
- *                  its threads wait, before they read what a kernel wrote, write, or return. What
- *                  it reads of others is not __restrict__: such loads may be moved before the wait
+ *                  its threads wait, before they read what a kernel wrote, write, let the next
+ *                  launch come, or return. So two launches run together at most, and to wait for
+ *                  the one before is to wait for all. What a kernel reads of others is not
+ *                  __restrict__: such loads may be moved before the wait
  * From sm_90       mbarrier_init / _fence_init / _arrive / _arrive_expect / _wait(bar, parity),
  *                  bulk_copy_to_shared(dst, src, bytes, bar), fence_proxy_async(); products of
  *                  warpgroups: gpu_wgmma.h

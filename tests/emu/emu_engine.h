@@ -72,6 +72,9 @@ const char *fault_text();
 
 /* griddepcontrol.wait; a launch that may overlap must come here on every thread. */
 void dependency_wait();
+/* griddepcontrol.launch_dependents; a launch that may overlap has waited first: or the next one may
+ * run before the one before this has ended, and its wait does not wait for that. */
+void dependents_launch();
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void spin();
 

@@ -233,6 +233,11 @@ void dependency_wait() {
   self()->waited = true;
 }
 
+void dependents_launch() {
+  if (engine.launch->shape.may_overlap && !self()->waited)
+    fail("grid_launch_dependents before grid_dependency_wait");
+}
+
 static void thread_exits(Fiber *f) {
   copy_thread_exits(f);
   wgmma_thread_exits(f);

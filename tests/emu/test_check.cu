@@ -165,6 +165,12 @@ __global__ void writes_early(int *out) {
   grid_dependency_wait();
 }
 __global__ void never_waits_for_it(int *) {}
+/* The next launch may then run before the one before this has ended. */
+__global__ void lets_come_early(int *out) {
+  grid_launch_dependents();
+  grid_dependency_wait();
+  out[threadIdx.x] = 1;
+}
 
 TEST(launches_that_overlap) {
   device_array<int> row(32), other(32), out(32);
@@ -177,6 +183,9 @@ TEST(launches_that_overlap) {
                 "before grid_dependency_wait");
   EXPECT_REPORT(LAUNCH_WITH(overlap, never_waits_for_it, (1), (32), 0, nullptr, out.p),
                 "without grid_dependency_wait");
+  EXPECT_REPORT(LAUNCH_WITH(overlap, lets_come_early, (1), (32), 0, nullptr, out.p),
+                "grid_launch_dependents before grid_dependency_wait");
+  MUST(LAUNCH(lets_come_early, (1), (32), 0, nullptr, out.p)); /* nothing runs beside it */
   MUST(LAUNCH(writes_row, (1), (32), 0, nullptr, other.p));
   MUST(LAUNCH(writes_row, (1), (32), 0, nullptr, row.p)); /* weights of long ago may be read */
   MUST(LAUNCH_WITH(overlap, reads_early, (1), (32), 0, nullptr, other.p, out.p));

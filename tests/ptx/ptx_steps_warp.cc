@@ -213,7 +213,8 @@ static const Rule rules[] = {
     {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "smWs", bulk_copy},
     {"fence.proxy.async.shared::cta", "", [](Lane &, const Instruction &) { emu::proxy_fence(); }},
     {"griddepcontrol.wait", "", [](Lane &, const Instruction &) { emu::dependency_wait(); }},
-    {"griddepcontrol.launch_dependents", "", nothing},
+    {"griddepcontrol.launch_dependents", "",
+     [](Lane &, const Instruction &) { emu::dependents_launch(); }},
 
     PTX_PRODUCTS("wgmma.mma_async.sync.aligned.", "bf16.bf16", true),
     PTX_PRODUCTS("wgmma.mma_async.sync.aligned.", "f16.f16", false),
