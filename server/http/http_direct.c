@@ -58,11 +58,12 @@ void direct_forget(http_exchange_t *exchange) {
 
 /* ---- full sockets ---- */
 
-/* Takes back framed bytes that the socket has not taken. */
+/* Takes back framed bytes that the socket has not taken. Without memory for them the stream ends
+ * here: what waits behind them must not be sent. */
 static void take_back(http_exchange_t *exchange, const char *bytes, size_t length) {
   size_t pending = exchange->out_end - exchange->out_start;
   if (!out_grow(exchange, length)) {
-    exchange_doom(exchange, "no_memory");
+    exchange_cut(exchange, "no_memory");
     return;
   }
   char *front = exchange->out + exchange->out_start;

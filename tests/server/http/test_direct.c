@@ -186,6 +186,74 @@ Test(direct, clients_leave_while_their_chunks_are_on_the_way) {
   harness_stop();
 }
 
+/* What a stream got before it was cut is the beginning of what it would have got. */
+static void check_beginning(const char *answer, int n) {
+  const char *at = strstr(answer, "\r\n\r\n");
+  cr_assert_not_null(at, "%.300s", answer);
+  for (at += 4; n > 0;) {
+    char *end;
+    size_t length = strtoul(at, &end, 16);
+    const char *event = end + 2, *last = event + length;
+    if (strlen(end) < 2 + length + 2) return; /* cut within a chunk */
+    for (; event < last; event = strstr(event, "\n\n") + 2, n--) {
+      if (strncmp(event, "data: {", 7) == 0) return; /* the error of the abort */
+      ASSERT_EQ_FOR(atoi(event + strlen("data: ")), n, "%.60s", event);
+    }
+    at = last + 2;
+  }
+}
+
+/* The ledger has room for the buffers of all streams, and for no larger one. The sockets fill up
+ * while naps hold the loop up; in each nap half of the clients make room for one event. So a socket
+ * is full when the thread writes, and has room again when its parcel cannot be taken back. */
+Test(direct, what_cannot_be_taken_back_ends_its_stream) {
+  enum { EVENTS = 999, EVENT_BYTES = 900, OUT_BYTES = 1024, SLACK = 600 };
+  const char *nap = "{\"mode\":\"nap\",\"ms\":16}";
+  char path[] = "/tmp/inferd-direct-XXXXXX", uds[64], flag[96], memory[64], body[100], part[1000];
+  cr_assert_not_null(mkdtemp(path));
+  snprintf(uds, sizeof uds, "%s/s", path);
+  snprintf(flag, sizeof flag, "--uds=%s", uds);
+  int length = snprintf(body, sizeof body, "{\"mode\":\"stream\",\"n\":%d,\"ms\":10,\"size\":%d}",
+                        EVENTS, EVENT_BYTES);
+  snprintf(memory, sizeof memory, "--max-request-memory=%d",
+           CROWD * (OUT_BYTES + length + 1) + SLACK);
+  harness_start((const char *[]){"--send-thread=on", "--max-body-bytes=1KiB", flag, memory, NULL});
+  char *text = client_post_text("/v1/completions", "Connection: close\r\n", body);
+  char *nap_text = client_post_text("/v1/completions", "", nap);
+  int fds[CROWD], napper = client_connect_unix(uds);
+  for (int i = 0; i < CROWD; i++) client_send(fds[i] = client_connect_unix(uds), text);
+  cr_assert(wait_for(&seen.handled, CROWD, 10000));
+  char *answers[CROWD];
+  size_t used[CROWD] = {0};
+  for (int i = 0; i < CROWD; i++) answers[i] = malloc(EVENTS * sizeof part);
+  for (int round = 0; atomic_load(&seen.gone) < CROWD / 2; round++) {
+    ASSERT_LT(round, EVENTS);
+    int before = atomic_load(&seen.handled);
+    client_send(napper, nap_text);
+    cr_assert(wait_for(&seen.handled, before + 1, 10000));
+    usleep(6000);
+    for (int i = round % 2; i < CROWD; i += 2) {
+      ssize_t n = recv(fds[i], answers[i] + used[i], EVENT_BYTES + 20, MSG_DONTWAIT);
+      if (n > 0) used[i] += (size_t)n;
+    }
+    free(client_read(napper, "\"}", 10000));
+  }
+  EXPECT_STR_EQ(atomic_load(&seen.cause), "no_memory");
+  harness_abort();
+  for (int i = 0; i < CROWD; i++) {
+    char *rest = client_read_all(fds[i], 10000);
+    strcpy(answers[i] + used[i], rest);
+    check_beginning(answers[i], EVENTS);
+    free(rest), free(answers[i]);
+    close(fds[i]);
+  }
+  expect_nothing_left();
+  free(text), free(nap_text);
+  close(napper);
+  harness_stop();
+  rmdir(path);
+}
+
 /* Small events: what is cut is a stream whose socket was full when the thread wrote. */
 Test(direct, readers_that_take_nothing_are_cut_in_time) {
   int fds[CROWD];
