@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/fault.h"
 #include "server/kv_events/zmq_api.h"
 
 #include <errno.h>
@@ -157,6 +158,7 @@ static void *publisher_main(void *context) {
   zmq_pollitem_t items[] = {{.fd = kv_events_fd(publisher->events), .events = ZMQ_POLLIN},
                             {.fd = publisher->stop_fd, .events = ZMQ_POLLIN},
                             {.socket = publisher->router, .events = ZMQ_POLLIN}};
+  fault_stack_use();
   bool waits = false; /* the client of the replay took nothing */
   while (!atomic_load(&publisher->stop)) {
     bool replays = publisher->replay.active;
@@ -224,11 +226,11 @@ static int open_sockets(kv_publisher_t *publisher, inferd_error_t *error) {
   return 0;
 }
 
-/* Signals are for the loop thread. */
+/* Signals are for the loop thread, but faults. */
 static int start_thread(kv_publisher_t *publisher, inferd_error_t *error) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigset_t others, before;
+  fault_block_others(&others);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
   int number = pthread_create(&publisher->thread, NULL, publisher_main, publisher);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (number != 0)

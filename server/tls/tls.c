@@ -10,6 +10,7 @@
 #include "server/tls/session.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/fault.h"
 
 #include <errno.h>
 #include <linux/tcp.h> /* its tcp_info knows the acknowledged bytes */
@@ -278,6 +279,7 @@ static uint64_t stop_of(tls_thread_t *worker) {
 
 static void *run(void *argument) {
   tls_thread_t *worker = argument;
+  fault_stack_use();
   struct epoll_event events[EVENTS_MAX];
   uint64_t looked_ms = 0, stop_ms = 0;
   while (stop_ms == 0 || (worker->sessions != NULL && now_ms() < stop_ms)) {
@@ -313,9 +315,9 @@ static int start_worker(tls_t *tls, tls_thread_t *worker, bool shakes, inferd_er
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = worker};
   bool ready = worker->epoll >= 0 && worker->bell >= 0 &&
                epoll_ctl(worker->epoll, EPOLL_CTL_ADD, worker->bell, &event) == 0;
-  sigset_t all, old; /* signals are for the loop thread */
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
+  sigset_t others, old; /* signals are for the loop thread, but faults */
+  fault_block_others(&others);
+  pthread_sigmask(SIG_SETMASK, &others, &old);
   int status = ready ? pthread_create(&worker->thread, NULL, run, worker) : errno;
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   worker->started = status == 0;

@@ -10,6 +10,7 @@
 #include "server/trace/trace.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/fault.h"
 #include "engine/base/util.h"
 
 #include <errno.h>
@@ -212,6 +213,7 @@ static void export_batch(tracer_t *tracer) {
 
 static void *run(void *argument) {
   tracer_t *tracer = argument;
+  fault_stack_use();
   for (;;) {
     bool empty = __atomic_load_n(&tracer->head, __ATOMIC_ACQUIRE) == tracer->tail;
     int stop = stop_of(tracer);
@@ -228,14 +230,17 @@ static void *run(void *argument) {
 /* ---- loop thread ---- */
 
 static int start_thread(tracer_t *tracer, inferd_error_t *error) {
-  sigset_t all, old; /* signals are for the loop thread */
+  sigset_t others, old; /* signals are for the loop thread, but faults */
   tracer->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
+  fault_block_others(&others);
+  pthread_sigmask(SIG_SETMASK, &others, &old);
   int status = tracer->bell >= 0 ? pthread_create(&tracer->thread, NULL, run, tracer) : errno;
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   tracer->started = status == 0;
-  if (status == 0) return 0;
+  if (status == 0) {
+    (void)pthread_setname_np(tracer->thread, "traces");
+    return 0;
+  }
   return error_set(error, ERR_IO, NULL, "cannot start a thread for traces: %s", strerror(status));
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import DEMO, ROOT
+from test_tls import certificate, tls  # noqa: F401
 
 PLAIN = os.environ.get("INFERD_TEST_FLAVOUR", "plain") == "plain"
 libc = ctypes.CDLL(None, use_errno=True)
@@ -67,6 +68,20 @@ def test_a_crash_says_where(start, inferd, name, number, function, file):
     functions = functions_of(inferd, report)
     assert any(f == function and at.split(":")[0].endswith(file) for f, at in functions), (
         functions, report)
+
+
+@pytest.mark.parametrize("name", ["send", "kv-events", "traces", "tls-relay"])
+def test_a_crash_of_a_thread_beside_the_loop(tls, tmp_path, name):
+    certificate(tmp_path)
+    server = tls(tmp_path, "--send-thread", "on", "--kv-events-endpoint",
+                 f"ipc://{tmp_path}/events", "--otlp-endpoint", "http://127.0.0.1:9")
+    thread = thread_named(server, name)
+    status = Path(f"/proc/{server.process.pid}/task/{thread}/status").read_text()
+    blocked = int(re.search(r"^SigBlk:\s+(\S+)$", status, re.M)[1], 16)
+    assert blocked >> signal.SIGTERM - 1 & 1 == 1 and blocked >> signal.SIGSEGV - 1 & 1 == 0
+    if PLAIN:
+        report = crash(server, thread, signal.SIGSEGV)
+        assert f"inferd: crashed by SIGSEGV in thread {name}\n" in report
 
 
 def warned(server):

@@ -7,6 +7,7 @@
 #include "server/http/sockets/sender.h"
 
 #include "engine/base/check.h"
+#include "engine/base/fault.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -97,6 +98,7 @@ static bool send_batch(sender_batch_t *batch) {
 
 static void *run(void *argument) {
   sender_t *sender = argument;
+  fault_stack_use();
   pthread_mutex_lock(&sender->lock);
   for (;;) {
     sender_batch_t *batch = take_first(&sender->queue);
@@ -125,7 +127,7 @@ static void *run(void *argument) {
 
 int sender_start(void (*wake)(void *context), void *context, sender_t **out,
                  inferd_error_t *error) {
-  sigset_t all, old; /* signals are for the loop thread */
+  sigset_t others, old; /* signals are for the loop thread, but faults */
   sender_t *sender = calloc(1, sizeof *sender);
   *out = NULL;
   if (sender == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a sender");
@@ -133,8 +135,8 @@ int sender_start(void (*wake)(void *context), void *context, sender_t **out,
   sender->context = context;
   pthread_mutex_init(&sender->lock, NULL);
   pthread_cond_init(&sender->bell, NULL);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
+  fault_block_others(&others);
+  pthread_sigmask(SIG_SETMASK, &others, &old);
   int status = pthread_create(&sender->thread, NULL, run, sender);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (status != 0) {
