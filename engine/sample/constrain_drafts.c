@@ -89,17 +89,14 @@ static int32_t choose_token(const engine_t *engine, draft_walk_t *walk, int32_t 
   constrained_t *at = state_of(engine, seq);
   int32_t *token = &seq->tokens[sequence_num_tokens(seq) + index], given = -1;
   if (index < walk->num_given) given = *token;
-  if (given >= 0 && guesses && mask[given / 32] >> (given % 32) & 1) {
-    if (is_listed(walk->stop_ids, walk->num_stop_ids, given)) return -1;
-    return given;
-  }
   const outlook_t outlook = look_ahead(engine, mask);
-  if (outlook.id < 0 || !(outlook.is_only || guesses)) return -1;
-  if (is_listed(walk->stop_ids, walk->num_stop_ids, outlook.id)) return -1;
+  int32_t id = outlook.is_only || guesses ? outlook.id : -1;
+  if (given >= 0 && guesses && mask[given / 32] >> (given % 32) & 1) id = given;
+  if (id < 0 || is_listed(walk->stop_ids, walk->num_stop_ids, id)) return -1;
   if (outlook.is_only) at->certain |= UINT32_C(1) << index;
-  if (outlook.id != given) walk->num_given = 0; /* those behind continue another text */
-  *token = outlook.id;
-  return outlook.id;
+  if (id != given) walk->num_given = 0; /* those behind continue another text */
+  *token = id;
+  return id;
 }
 
 /* Takes draft token `index` and makes the mask behind it, which is NULL if the draft ends before.

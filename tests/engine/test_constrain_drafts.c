@@ -223,3 +223,28 @@ Test(constrain_drafts, narrow_at_the_same_token) {
   EXPECT_GT(differ, 0);
   EXPECT_GT(stats.draft_tokens_accepted, 0);
 }
+
+/* ---- what drafts teach ---- */
+
+/* What is known of the drafts of one request when it has ended. */
+static draft_history_t history_of(const engine_options_t *options, const char *pattern) {
+  client_t *c = client_new(options);
+  grammar_t *grammar = compile(c, (grammar_source_t){.kind = GRAMMAR_REGEX, .text = pattern});
+  job_t *job = client_job(c, 6, 60, 1);
+  job->request.grammar = grammar;
+  ASSERT_EQ(client_submit(c, job), 0);
+  client_run(c);
+  draft_history_t history = c->engine->groups[job->request.slot].sequence.drafts.history;
+  EXPECT_GT(client_stats(c).draft_tokens_accepted, 0);
+  grammar_unref(grammar);
+  client_check_idle(c);
+  client_free(c);
+  return history;
+}
+
+/* Its tokens are two bytes, which prompt lookup finds from the third on. */
+Test(constrain_drafts, what_a_grammar_leaves_no_choice_for_teaches_nothing) {
+  engine_options_t o = client_options(&ops_cpu);
+  o.draft = (draft_options_t){.tokens_max = 4, .match_min = 1, .match_max = 3, .longest = true};
+  EXPECT_EQ((int)history_of(&o, "(?:~\\^){20}").tried, 0);
+}
