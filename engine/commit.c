@@ -306,10 +306,12 @@ static int32_t count_accepted(const step_t *step, const plan_entry_t *entry, row
   return accepted;
 }
 
-/* Those that a grammar leaves no choice for say nothing of the others. */
+/* Those that a grammar leaves no choice for say nothing of the others; what it has cut was drafted
+ * in vain. */
 static void learn_drafts(const engine_t *engine, const plan_entry_t *entry, int32_t accepted) {
   sequence_t *seq = entry->sequence;
-  int32_t guessed = entry->num_drafts - constrain_certain(engine, seq, entry->num_drafts);
+  int32_t kept = entry->num_drafts - constrain_certain(engine, seq, entry->num_drafts);
+  int32_t guessed = kept + entry->num_cut;
   int32_t right = accepted - constrain_certain(engine, seq, accepted);
   if (guessed > 0) draft_learn(&seq->drafts.history, guessed, right);
 }
@@ -319,9 +321,10 @@ static void learn_drafts(const engine_t *engine, const plan_entry_t *entry, int3
  * status, which ends the request only if the tokens before it have not ended the text. */
 static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *entry,
                          row_range_t *rows) {
-  if (entry->num_drafts == 0 || entry->late) return 0;
+  if (entry->late || entry->num_drafts + entry->num_cut == 0) return 0;
   int32_t accepted = count_accepted(step, entry, *rows);
   learn_drafts(engine, entry, accepted);
+  if (entry->num_drafts == 0) return 0;
   scheduler_reject(entry, entry->num_drafts - accepted);
   rows->last = rows->first + accepted + 1;
   engine->stats.drafts++;

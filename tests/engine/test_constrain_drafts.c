@@ -248,3 +248,13 @@ Test(constrain_drafts, what_a_grammar_leaves_no_choice_for_teaches_nothing) {
   o.draft = (draft_options_t){.tokens_max = 4, .match_min = 1, .match_max = 3, .longest = true};
   EXPECT_EQ((int)history_of(&o, "(?:~\\^){20}").tried, 0);
 }
+
+/* The model drafts what it would write itself, which is not always a digit. */
+Test(constrain_drafts, what_a_grammar_cuts_was_wrong) {
+  engine_options_t o = client_options(&ops_cpu);
+  o.draft = (draft_options_t){.tokens_max = 4, .longest = true};
+  o.draft_model_dir = "tests/fixtures/tiny";
+  draft_history_t history = history_of(&o, "[0-9]{40}");
+  cr_expect(history.right < history.tried - 1, "%.1f of %.1f were right", (double)history.right,
+            (double)history.tried);
+}
