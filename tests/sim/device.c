@@ -7,6 +7,7 @@
  * or not they would have changed a token. Results stay hidden until `end`, as on a real device.
  */
 #include "tests/sim/followers.h"
+#include "tests/sim/mask_units.h"
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
@@ -338,6 +339,7 @@ static void sim_begin(device_t *d, const batch_t *b) {
   }
   check_step(b);
   queue_check_step(sim.engine);
+  mask_units_step(sim.engine);
   run_copies(d, b);
   const plan_t *plan = &sim.engine->scheduler->plan;
   for (int32_t r = 0; r < b->num_reqs; r++) {

@@ -6,6 +6,7 @@
  */
 #include "tests/sim/followers.h"
 #include "tests/sim/kv_listener.h"
+#include "tests/sim/mask_units.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
 #include "tests/sim/web.h"
@@ -541,6 +542,7 @@ static bool start(scenario_t *c) {
   if (sim.engine->pool->floor != NULL)
     sim.engine->pool->floor->options.step_blocks = c->floor_step_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));
+  mask_units_load();
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();
   return true;
