@@ -306,12 +306,13 @@ static int32_t count_accepted(const step_t *step, const plan_entry_t *entry, row
   return accepted;
 }
 
-/* Those that a grammar leaves no choice for say nothing of the others; what it has cut was drafted
- * in vain. */
+/* Those that a grammar leaves no choice for say nothing of the others. What it has cut was drafted
+ * in vain, unless it has put only such ones in its place. */
 static void learn_drafts(const engine_t *engine, const plan_entry_t *entry, int32_t accepted) {
   sequence_t *seq = entry->sequence;
   int32_t kept = entry->num_drafts - constrain_certain(engine, seq, entry->num_drafts);
-  int32_t guessed = kept + entry->num_cut;
+  bool any_guess = kept > 0 || entry->num_drafts == 0;
+  int32_t guessed = any_guess ? kept + entry->num_cut : 0;
   int32_t right = accepted - constrain_certain(engine, seq, accepted);
   if (guessed > 0) draft_learn(&seq->drafts.history, guessed, right);
 }

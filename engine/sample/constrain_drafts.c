@@ -181,12 +181,12 @@ void constrain_free_drafts(engine_t *engine) {
 
 void constrain_cut_drafts(engine_t *engine, plan_t *plan) {
   if (engine->constrain.num_groups == 0 || plan->num_drafts == 0) return;
-  if (!engine->scheduler->options.draft_model) return; /* it was done while the step was planned */
   for (int32_t i = 0; i < plan->num_entries; i++) {
     plan_entry_t *entry = &plan->entries[i];
     sequence_t *seq = entry->sequence;
     const int32_t count = entry->num_drafts;
     if (count == 0 || seq->group->request->grammar == NULL) continue;
+    if (entry->drafts_known) continue; /* it was done while the step was planned */
     scheduler_cut_drafts(engine->scheduler, plan, entry,
                          count - choose(engine, seq, count, count, count));
   }

@@ -39,6 +39,7 @@ typedef struct draft_state {
   draft_history_t history;
   bool waits;     /* no step is planned before the token in flight is known, for drafts behind it */
   bool will_wait; /* the same behind the step being planned */
+  bool known;     /* no model draws those of the step being planned */
 } draft_state_t;
 
 struct sequence;

@@ -200,6 +200,7 @@ void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   entry->output_position = seq->num_output_tokens + seq->num_output_placeholders;
   entry->num_drafts = seq->num_drafts;
   entry->num_cut = 0;
+  entry->drafts_known = seq->drafts.known;
   entry->num_charged = num_charged;
   entry->charged_before = seq->num_charged;
   entry->late = false;
@@ -308,7 +309,8 @@ static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
   if (!may_draft(scheduler, seq)) return;
   const int32_t known = sequence_num_tokens(seq), room = drafts_room(scheduler, seq);
   const int32_t wanted = room > 0 ? drafts_wanted(scheduler, seq) : 0, limit = MIN(room, wanted);
-  const bool constrained = request->grammar != NULL && !scheduler->options.draft_model;
+  const bool draws = scheduler->options.draft_model && limit > 0; /* a model does, later */
+  const bool constrained = request->grammar != NULL && !draws;
   if (limit <= 0 && !(constrained && room > 0)) return;
   const draft_text_t text = {.prompt = request->prompt_ids,
                              .tokens = seq->tokens,
@@ -316,13 +318,14 @@ static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
                              .count = known};
   bool is_drawn = seq->num_output_placeholders == 0;
   int32_t unused[DRAFT_TOKENS_MAX], count = limit;
-  if (!scheduler->options.draft_model && limit > 0)
+  if (!draws && limit > 0)
     count = draft_lookup(options, &text, limit, is_drawn ? &seq->tokens[known] : unused);
   if (constrained) { /* its last token is known: scheduler_awaits */
     const draft_filter_t *filter = &scheduler->drafts.filter;
     count = filter->choose(filter->context, seq, count, limit, MIN(room, options->tokens_max));
   }
   seq->drafts.will_wait = count > 0;
+  seq->drafts.known = !draws;
   if (!is_drawn) return;
   seq->num_drafts = count;
   seq->num_wanted += count;

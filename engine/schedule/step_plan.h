@@ -23,6 +23,7 @@ typedef struct plan_entry {
   int32_t output_position; /* of the token that is sampled: 0 = first output token */
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
   int32_t num_cut;         /* draft tokens that were planned behind these (scheduler_cut_drafts) */
+  bool drafts_known;       /* no model draws them: they stand behind the known tokens */
   int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
   bool waits;                          /* for the token that it draws (draft_state_t) */
   bool late;                   /* a mask of its group was not ready: what it draws is dropped */

@@ -224,6 +224,22 @@ Test(constrain_drafts, narrow_at_the_same_token) {
   EXPECT_GT(stats.draft_tokens_accepted, 0);
 }
 
+static grammar_t *make_spelled(const client_t *c) {
+  return compile(c,
+                 (grammar_source_t){.kind = GRAMMAR_REGEX, .text = "(?:[0-9]{4}~\\^~\\^~\\^){9}"});
+}
+
+/* The drafts of the model are cut at each digit, so that the sequence pauses. */
+Test(constrain_drafts, what_a_grammar_spells_out_is_drafted_while_a_model_pauses) {
+  engine_options_t o = client_options(&ops_cpu);
+  engine_stats_t stats;
+  o.draft = (draft_options_t){.tokens_max = 4};
+  o.draft_model_dir = "tests/fixtures/tiny";
+  ASSERT_EQ(run_one(&o, 1, 99, make_spelled, draft_text, &stats), 90);
+  EXPECT_GT(stats.drafts_paused + stats.drafts_slow, 3);
+  EXPECT_GE(stats.draft_tokens_accepted, 9 * 4);
+}
+
 /* ---- what drafts teach ---- */
 
 /* What is known of the drafts of one request when it has ended. */

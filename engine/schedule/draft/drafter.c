@@ -227,7 +227,7 @@ static int32_t build(drafter_t *drafter, const plan_t *plan, int32_t index) {
   batch_t *batch = drafter->batch;
   batch->num_reqs = batch->max_seq_len = batch->num_copies = 0;
   for (int32_t i = 0; i < plan->num_entries; i++) {
-    if (plan->entries[i].num_drafts <= index) continue;
+    if (plan->entries[i].num_drafts <= index || plan->entries[i].drafts_known) continue;
     drafter->entries[batch->num_reqs] = i;
     add_row(drafter, &plan->entries[i], index);
   }

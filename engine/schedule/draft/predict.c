@@ -178,7 +178,7 @@ static int32_t build(predictor_t *predictor, const plan_t *plan, int32_t index) 
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     const int32_t r = batch->num_reqs;
-    if (entry->num_drafts <= index) continue;
+    if (entry->num_drafts <= index || entry->drafts_known) continue;
     const float *from = index > 0 ? row_at(predictor, predictor->ahead, i)
                                   : row_at(predictor, predictor->kept, entry->sequence->row);
     copy_row(predictor, row_at(predictor, predictor->rows, r), from);
