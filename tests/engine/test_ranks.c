@@ -370,6 +370,44 @@ Test(ranks, requests_fail_when_a_rank_is_lost, .timeout = 60) {
   crew_end(&crew, ERR_DEVICE_FAILED, "a lost rank");
 }
 
+/* Rank 1 is lost in one of the broadcasts by which rank 0 sends an adapter. */
+static comm_ops_t losing_ops;
+static comm_t *lost_comm;
+static atomic_int broadcasts_left; /* of parts of an adapter, before that */
+
+static int broadcast_until_lost(comm_t *comm, void *data, size_t bytes, int32_t root) {
+  const bool of_an_adapter = bytes < 8192; /* as a packet has, at least */
+  if (of_an_adapter && atomic_fetch_sub(&broadcasts_left, 1) == 0)
+    lost_comm->ops->abandon(lost_comm);
+  return lost_comm->ops->broadcast(comm, data, bytes, root);
+}
+
+/* The adapter is in its slot in part, so nothing may be answered with it. */
+Test(ranks, requests_fail_when_a_rank_is_lost_while_it_gets_an_adapter, .timeout = 60) {
+  crew_t crew;
+  engine_options_t options = crew_options("lora-llama", false);
+  options.max_loras = 2, options.max_lora_rank = 8;
+  options = crew_start(&crew, options, 2);
+  lost_comm = crew.comms[1];
+  losing_ops = *lost_comm->ops;
+  losing_ops.broadcast = broadcast_until_lost;
+  crew.comms[0]->ops = &losing_ops;
+  atomic_store(&broadcasts_left, 3); /* the ranks of a layer, two pairs */
+  client_t *client = client_new(&options);
+  one_job(client);
+  job_t *job = &client->jobs[0];
+  ASSERT_EQ(client_submit(client, job), 0);
+  client_wait_output(client, job, 3);
+  crew_set_adapter(client, 2, "tests/vectors/models/lora-llama/adapter");
+  client_run(client);
+  ASSERT_EQ(job->num_done, 1);
+  ASSERT_EQ(job->done.error_code, ERR_DEVICE_FAILED);
+  ASSERT_EQ(engine_state(client->engine), ENGINE_FAILED);
+  ASSERT_LT(atomic_load(&broadcasts_left), 0);
+  client_free(client);
+  crew_end(&crew, ERR_DEVICE_FAILED, "a rank that is lost while it gets an adapter");
+}
+
 /* ---- rank 0 fails ---- */
 
 static int end_steps_until_lost(device_t *device, inferd_error_t *error) {
