@@ -348,8 +348,8 @@ static void cut_pair(const blueprint_t *bp, tensor_role_t role, const lora_targe
 
 /* One part of a layer. On several ranks the pair goes through model->pair: there it arrives from
  * rank 0, and is cut. */
-static int set_pair(model_t *model, comm_t *comm, int32_t slot, lora_target_t *target,
-                    tensor_role_t role, adapter_pair_t pair) {
+static int set_pair(model_t *model, to_ranks_t *to_ranks, void *context, int32_t slot,
+                    lora_target_t *target, tensor_role_t role, adapter_pair_t pair) {
   int code = 0;
   if (model->pair != NULL && pair.rank > 0) {
     const size_t cols = (size_t)pair.rank * (size_t)target->all_cols;
@@ -360,32 +360,32 @@ static int set_pair(model_t *model, comm_t *comm, int32_t slot, lora_target_t *t
     }
     pair.a = model->pair;
     pair.b = model->pair + cols;
-    if (comm != NULL) code = comm_broadcast(comm, model->pair, all * sizeof *model->pair, 0);
+    if (to_ranks != NULL) code = to_ranks(context, model->pair, all * sizeof *model->pair);
     cut_pair(&model->blueprint, role, target, &pair);
   }
   if (code == 0) model->ops->lora_set(model->device, target->lora, slot, pair.rank, pair.a, pair.b);
   return code;
 }
 
-int model_share_adapter(model_t *model, comm_t *comm, int32_t slot, int32_t rank_max,
-                        const adapter_t *adapter) {
+int model_share_adapter(model_t *model, to_ranks_t *to_ranks, void *context, int32_t slot,
+                        int32_t rank_max, const adapter_t *adapter) {
   int code = 0;
   for (int32_t i = 0; i < model->blueprint.num_layers && code == 0; i++) {
     lora_target_t *targets = model->layers[i].lora;
     const adapter_pair_t *pairs = adapter != NULL ? &adapter->pairs[i * LORA_TARGETS] : NULL;
     int32_t ranks[LORA_TARGETS] = {0};
     for (int t = 0; t < LORA_TARGETS && pairs != NULL; t++) ranks[t] = pairs[t].rank;
-    if (comm != NULL) code = comm_broadcast(comm, ranks, sizeof ranks, 0);
+    if (to_ranks != NULL) code = to_ranks(context, ranks, sizeof ranks);
     for (int t = 0; t < LORA_TARGETS && code == 0; t++) {
       adapter_pair_t pair = pairs != NULL ? pairs[t] : (adapter_pair_t){.rank = ranks[t]};
       if (targets[t].lora == NULL) continue;
       CHECK_RANGE(pair.rank, 0, rank_max + 1);
-      code = set_pair(model, comm, slot, &targets[t], roles[t], pair);
+      code = set_pair(model, to_ranks, context, slot, &targets[t], roles[t], pair);
     }
   }
   return code;
 }
 
 void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter) {
-  (void)model_share_adapter(model, NULL, slot, ADAPTER_RANK_MAX, adapter);
+  (void)model_share_adapter(model, NULL, NULL, slot, ADAPTER_RANK_MAX, adapter);
 }

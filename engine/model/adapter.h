@@ -8,7 +8,6 @@
 #ifndef INFERD_ENGINE_MODEL_ADAPTER_H
 #define INFERD_ENGINE_MODEL_ADAPTER_H
 
-#include "engine/device/comm.h"
 #include "engine/model/model.h"
 
 enum { ADAPTER_RANK_MAX = 512 };
@@ -31,9 +30,12 @@ size_t model_adapter_bytes(const blueprint_t *blueprint, int32_t slots, int32_t 
 /* Engine thread, between steps, no request uses the slot: copies the matrices, of which this rank
  * takes its part; NULL empties it. */
 void model_set_adapter(model_t *model, int32_t slot, const adapter_t *adapter);
+/* Gives all ranks the `bytes` bytes at `data` of rank 0. Returns 0 or an error code. */
+typedef int to_ranks_t(void *context, void *data, size_t bytes);
 /* The same on all ranks, of which rank 0 has the adapter, read with the limit `rank_max` of all; it
- * is not NULL there, and not looked at elsewhere. 0 or the error of the comm_t. */
-int model_share_adapter(model_t *model, comm_t *comm, int32_t slot, int32_t rank_max,
-                        const adapter_t *adapter);
+ * is not NULL there, and not looked at elsewhere. `to_ranks` gets `context`; NULL: there is one
+ * rank. 0 or what `to_ranks` returned. */
+int model_share_adapter(model_t *model, to_ranks_t *to_ranks, void *context, int32_t slot,
+                        int32_t rank_max, const adapter_t *adapter);
 
 #endif

@@ -138,12 +138,21 @@ void engine_send_step(engine_t *engine, const batch_t *batch) {
   engine->packets.sent_ns = clock_now_ns();
 }
 
+static int share_bytes(void *comm, void *data, size_t bytes) {
+  return comm_broadcast(comm, data, bytes, 0);
+}
+
+static int share_adapter(engine_t *engine, const adapter_t *adapter) {
+  comm_t *comm = engine->packets.comm;
+  return model_share_adapter(engine->model, comm != NULL ? share_bytes : NULL, comm,
+                             engine->packets.slot, engine->options.max_lora_rank, adapter);
+}
+
 void engine_share_adapter(engine_t *engine, int32_t slot, const adapter_t *adapter) {
   packets_t *packets = &engine->packets;
   packets->slot = slot;
   if (packets->comm != NULL) (void)packets_send(packets, PACKET_ADAPTER, NULL);
-  (void)model_share_adapter(engine->model, packets->comm, slot, engine->options.max_lora_rank,
-                            adapter); /* the next packet reports what fails */
+  (void)share_adapter(engine, adapter); /* the next packet reports what fails */
   if (packets->comm != NULL) packets->sent_ns = clock_now_ns();
 }
 
@@ -197,8 +206,7 @@ static int follow_packet(engine_t *engine, packet_kind_t kind, inferd_error_t *e
   const int32_t depth = engine_depth(engine);
   int code = end_steps(engine, kind == PACKET_STEP ? depth - 1 : 0, error);
   if (code == 0 && kind == PACKET_ADAPTER) {
-    code = model_share_adapter(engine->model, engine->packets.comm, engine->packets.slot,
-                               engine->options.max_lora_rank, NULL);
+    code = share_adapter(engine, NULL);
     if (code != 0) *error = engine->packets.comm->error;
   }
   if (code != 0 || kind != PACKET_STEP) return code;
