@@ -1,9 +1,10 @@
 /* test_constrain_drafts.c: draft tokens of constrained requests change no token.
  *
  * The same requests without and with draft tokens, on a CPU: patterns, schemas and a grammar,
- * greedy and drawn, with penalties, bans, biases and least lengths; drafts looked up or made by a
- * model; masks that are late, made by threads, narrow; pools in which sequences are preempted;
- * models with a state. Every token and logprob must be the same, bit for bit.
+ * greedy and drawn, with penalties, bans, biases, stop strings, short and least lengths; drafts
+ * looked up or made by a model; masks that are late, made by threads, narrow; pools in which
+ * sequences are preempted; models with a state. Every token and logprob must be the same, bit for
+ * bit.
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
@@ -15,6 +16,7 @@
 enum { JOBS = 64, GRAMMARS = 8, NARROW_UNITS = 40 };
 
 static grammar_t *grammars[GRAMMARS];
+static stop_set_t *stops[JOBS];
 
 static grammar_t *compile(const client_t *c, grammar_source_t source) {
   grammar_t *grammar = NULL;
@@ -59,6 +61,7 @@ static void compile_all(const client_t *c) {
 /* Three of four are constrained. Some of the prompts repeat a few tokens. */
 static void make_jobs(client_t *c) {
   static const int32_t ends[] = {2, 5};
+  static const char *const strings[] = {"e", "t an", "0-", "rue,"};
   static const logit_bias_t bias[] = {{.id = 40, .bias = 3}, {.id = 50, .bias = -4}};
   compile_all(c);
   for (int i = 0; i < JOBS; i++) {
@@ -75,6 +78,13 @@ static void make_jobs(client_t *c) {
     if (i % 13 == 0) p->min_tokens = 12;
     if (i % 17 == 0) p->stop_token_ids = ends, p->num_stop_token_ids = 2;
     if (i % 19 == 0) p->num_logprobs = 3;
+    if (i % 6 == 2) {
+      const char *string[] = {strings[i / 6 % 4]};
+      size_t length[] = {strlen(string[0])};
+      ASSERT_EQ(stop_set_new(string, length, 1, &stops[i], NULL), 0);
+      job->request.stops = stops[i];
+    }
+    if (i % 5 == 4) p->max_tokens = 3 + i % 11;
     if (i == 24) {
       p->n = p->best_of = 2;
       p->temperature = 1;
@@ -91,6 +101,10 @@ static void make_jobs(client_t *c) {
 static client_t *run(const engine_options_t *options) {
   client_t *c = client_run_all(options, make_jobs);
   for (int i = 0; i < GRAMMARS; i++) grammar_unref(grammars[i]);
+  for (int i = 0; i < JOBS; i++) {
+    stop_set_free(stops[i]);
+    stops[i] = NULL;
+  }
   return c;
 }
 
