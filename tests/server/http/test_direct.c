@@ -204,19 +204,22 @@ static void check_beginning(const char *answer, int n) {
 }
 
 /* The ledger has room for the buffers of all streams, and for no larger one. The sockets fill up
- * while naps hold the loop up; in each nap half of the clients make room for one event. So a socket
- * is full when the thread writes, and has room again when its parcel cannot be taken back. */
+ * while naps hold the loop up; in each nap some of the clients make room for one event. So a socket
+ * is full when the thread writes, and has room again when its parcel cannot be taken back. Bodies
+ * and buffers are multiples of 1 KiB: the slack always remains, and the naps' bodies fit. */
 Test(direct, what_cannot_be_taken_back_ends_its_stream) {
-  enum { EVENTS = 999, EVENT_BYTES = 900, OUT_BYTES = 1024, SLACK = 600 };
+  enum { EVENTS = 999, EVENT_BYTES = 900, BODY_BYTES = 1024, OUT_BYTES = 1024, SLACK = 600 };
   const char *nap = "{\"mode\":\"nap\",\"ms\":16}";
-  char path[] = "/tmp/inferd-direct-XXXXXX", uds[64], flag[96], memory[64], body[100], part[1000];
+  char path[] = "/tmp/inferd-direct-XXXXXX", uds[64], flag[96], memory[64], part[1000];
+  char fields[100], body[BODY_BYTES];
   cr_assert_not_null(mkdtemp(path));
   snprintf(uds, sizeof uds, "%s/s", path);
   snprintf(flag, sizeof flag, "--uds=%s", uds);
-  int length = snprintf(body, sizeof body, "{\"mode\":\"stream\",\"n\":%d,\"ms\":10,\"size\":%d}",
-                        EVENTS, EVENT_BYTES);
+  snprintf(fields, sizeof fields, "{\"mode\":\"stream\",\"n\":%d,\"ms\":10,\"size\":%d}", EVENTS,
+           EVENT_BYTES);
+  snprintf(body, sizeof body, "%-*s", BODY_BYTES - 1, fields);
   snprintf(memory, sizeof memory, "--max-request-memory=%d",
-           CROWD * (OUT_BYTES + length + 1) + SLACK);
+           CROWD * (OUT_BYTES + BODY_BYTES) + SLACK);
   harness_start((const char *[]){"--send-thread=on", "--max-body-bytes=1KiB", flag, memory, NULL});
   char *text = client_post_text("/v1/completions", "Connection: close\r\n", body);
   char *nap_text = client_post_text("/v1/completions", "", nap);
@@ -227,12 +230,12 @@ Test(direct, what_cannot_be_taken_back_ends_its_stream) {
   size_t used[CROWD] = {0};
   for (int i = 0; i < CROWD; i++) answers[i] = malloc(EVENTS * sizeof part);
   for (int round = 0; atomic_load(&seen.gone) < CROWD / 2; round++) {
-    ASSERT_LT(round, EVENTS);
+    ASSERT_LT(round, 8 * EVENTS); /* a turn has up to 8 naps */
     int before = atomic_load(&seen.handled);
     client_send(napper, nap_text);
     cr_assert(wait_for(&seen.handled, before + 1, 10000));
     usleep(6000);
-    for (int i = round % 2; i < CROWD; i += 2) {
+    for (int i = round % 4; i < CROWD; i += 4) {
       ssize_t n = recv(fds[i], answers[i] + used[i], EVENT_BYTES + 20, MSG_DONTWAIT);
       if (n > 0) used[i] += (size_t)n;
     }
