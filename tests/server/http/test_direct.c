@@ -95,6 +95,36 @@ Test(direct, without_the_thread_the_loop_sends) {
   harness_stop();
 }
 
+/* Every fourth turn has so many events that the thread is not through with them when the next turn
+ * comes. That one has few, which the loop thread would send itself: those of the streams that stood
+ * last in the turn before. */
+Test(direct, an_event_never_passes_the_one_before) {
+  enum { SLOW = 200, FAST = 30, EVENTS = 100 };
+  int fds[SLOW + FAST], n[2] = {EVENTS, 4 * EVENTS};
+  harness_start((const char *[]){"--send-thread=on", NULL});
+  for (int i = 0; i < SLOW + FAST; i++) {
+    char body[100];
+    bool fast = i >= SLOW;
+    snprintf(body, sizeof body, "{\"mode\":\"stream\",\"n\":%d,\"ms\":%d,\"size\":200}", n[fast],
+             fast ? 1 : 4);
+    char *text = client_post_text("/v1/completions", "Connection: close\r\n", body);
+    client_send(fds[i] = client_connect(harness_port(0)), text);
+    free(text);
+  }
+  cr_assert(wait_for(&seen.handled, SLOW + FAST, 10000));
+  align();
+  for (int i = 0; i < SLOW + FAST; i++) {
+    char *answer = client_read_all(fds[i], 30000);
+    check_whole(answer, n[i >= SLOW]);
+    free(answer);
+    close(fds[i]);
+  }
+  expect_nothing_left();
+  EXPECT_GT(atomic_load(&seen.sends_by_thread), 0);
+  EXPECT_GT(atomic_load(&seen.sends_here), 0);
+  harness_stop();
+}
+
 Test(direct, few_streams_do_not_wait_for_the_thread) {
   harness_start((const char *[]){"--send-thread=on", NULL});
   char *text = client_post_text("/v1/completions", "Connection: close\r\n",
