@@ -264,6 +264,7 @@ static int meet_fate(member_t *own) {
     return 0;
   }
   own->hangs = true;
+  crew.moves++; /* rank 0 may kill it */
   while (!own->gone) give_way(own);
   own->hangs = false;
   return fail(own, own, "is killed");
@@ -459,11 +460,13 @@ bool followers_end(void) {
   if (crew.scenario == NULL) return false;
   members[0].ended = true;
   crew.moves++;
-  for (int32_t r = 1; r < crew.size; r++) /* rank 0 kills what it has started */
-    if (members[r].hangs) members[r].gone = true;
   for (bool all = false; !all;) {
     all = true;
-    for (int32_t r = 1; r < crew.size; r++) all = all && members[r].ended;
+    for (int32_t r = 1; r < crew.size; r++) {
+      member_t *own = &members[r];
+      if (own->hangs) own->gone = true; /* rank 0 kills what it has started and does not end */
+      all = all && own->ended;
+    }
     if (!all) run_others();
   }
   const bool hit = crew.struck && crew.scenario->rank_fault != RANK_LAGS; /* which may be in time */
