@@ -108,7 +108,6 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   if (!k->in_plan) k->is_new = !k->was_planned;
   if (k->is_new) k->first_cached = entry->num_computed;
   stream->in_plan = k->in_plan = k->was_planned = true;
-  k->progress_iteration = sim.iteration;
   if (!k->preempted && entry->num_computed < k->num_prompt) {
     int32_t from = entry->num_computed, to = end < k->num_prompt ? end : k->num_prompt;
     if (from < k->computed_to) from = k->computed_to; /* again: a mask was late */

@@ -329,7 +329,6 @@ int __wrap_engine_submit(engine_t *e, request_t *const *requests, int count,
   }
   k->submitted_ns = request->arrival_ns;
   REQUIRE(request->adapter == k->script->adapter, "request %d names another adapter", index);
-  k->submitted_iteration = sim.iteration;
   if (scenario_has(sim.scenario, SIM_QUOTAS)) {
     request->quota = &sim.scenario->quotas[k->script->tenant];
   }
