@@ -535,7 +535,7 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
     track_t *k = check_track(&g->sequence);
     REQUIRE(g->prev == previous, "a broken queue");
     REQUIRE(k->submitted && !k->done, "request %lld is live and was not submitted", name_of(k));
-    REQUIRE(k->cancelled_iteration == 0 || k->cancelled_iteration >= sim.iteration,
+    REQUIRE(k->cancelled_iteration == 0 || k->cancelled_iteration > sim.iteration,
             "I6: request %lld is still there after its cancel", name_of(k));
     k->num_preemptions = g->num_preemptions;
     if (g->num_preemptions > 0) k->preempted = true;

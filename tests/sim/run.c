@@ -475,7 +475,8 @@ static void submit(int index) {
 
 void web_cancelled(int index) {
   track_t *k = &tracks[index];
-  if (k->submitted && !k->done && !k->cancelled_iteration) k->cancelled_iteration = sim.iteration;
+  if (!k->submitted || k->done || k->cancelled_iteration) return;
+  k->cancelled_iteration = sim.iteration + 1;
 }
 
 static bool wants_cancel(const track_t *k) {
@@ -489,7 +490,7 @@ static void cancel(int first, int end) {
   for (int i = first; i < end; i++) {
     track_t *k = &tracks[i];
     if (!k->submitted || k->done || k->cancelled_iteration || !wants_cancel(k)) continue;
-    k->cancelled_iteration = sim.iteration;
+    k->cancelled_iteration = sim.iteration + 1;
     if (!api) {
       engine_cancel(sim.engine, &k->request);
     } else if (!web_hang_up(i)) {

@@ -61,7 +61,7 @@ typedef struct track {
   /* what came */
   int32_t num_tokens, num_scores, num_done; /* tokens and ends over all choices */
   int32_t num_cached, ended_by;             /* ended_by: ERR_ number of its end */
-  uint64_t cancelled_iteration;             /* 0 = not yet */
+  uint64_t cancelled_iteration;             /* the one that must end it; 0 = not cancelled */
   uint64_t submitted_ns, first_ns; /* first: the step ended that its first token came from */
   bool was_planned, was_landed;    /* it had a row in a step that was launched, has ended */
   bool in_plan, is_new;            /* of the step being launched; its first one */
