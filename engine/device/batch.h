@@ -68,7 +68,7 @@ typedef struct batch {
   int32_t num_state_copies;
   state_copy_t *state_copies; /* [num_state_copies], in this order */
   int32_t num_state_saves;
-  state_save_t *state_saves; /* [num_state_saves] by row, then by `behind` */
+  state_save_t *state_saves; /* [num_state_saves] by row, then by `behind`: two may be equal */
 } batch_t;
 
 struct plan;

@@ -133,7 +133,7 @@ template <class T> static void recur_case(const recur_case_t &c) {
   const std::string what = std::string(c.corrects ? "delta" : "scan") + " of " +
                            std::to_string(c.heads) + " heads " + std::to_string(c.key_dim) + " x " +
                            std::to_string(c.value_dim) + ", " + name_of<T>();
-  layer.run({{0, 1, 2}, {0, 0, 0}, {c.length, c.length, c.length}, {0, 0}}, whole);
+  layer.run({{0, 1, 2}, {0, 0, 0}, {c.length, c.length, c.length}, {}}, whole);
   const double size = c.corrects ? 0.02 : 0.2; /* keys of a scan are as long as they come */
   check_close(what, exact(layer), as_double(whole), rounding_of<T>() * 1.1, size);
   const auto behind = layer.state(1);
@@ -142,12 +142,7 @@ template <class T> static void recur_case(const recur_case_t &c) {
     check_that(same_bits(whole, parts), what + " in chunks of up to " + std::to_string(most));
     check_that(same_bits(behind, layer.state(1)), what + ": the state behind the chunks");
   }
-  const int half = c.length / 2;
-  layer.run({{0, 2}, {0, 0}, {1, half}, {0, 0}}, parts);
-  const auto state = layer.state(1);
-  layer.run({{1, 2}, {0, 0}, {3, c.length}, {half, SAVE_SLOT}}, parts);
-  check_that(same_bits(state, layer.state(SAVE_SLOT)), what + ": the saved state");
-  check_that(same_bits(behind, layer.state(1)), what + ": the state behind a save");
+  check_saves(layer, c.length, parts, behind, what);
 }
 
 TEST(recurrences_with_a_correction) {
@@ -167,13 +162,13 @@ TEST(recurrences_without_a_correction) {
 TEST(a_recurrence_without_a_slot_stores_nothing) {
   recur_layer<bf16_t> layer({2, 1, 16, 8, 4, true, false});
   std::vector<bf16_t> out((size_t)SEQUENCES * 4 * layer.inner), null;
-  layer.run({{1}, {0}, {3}, {0, 0}}, out);
+  layer.run({{1}, {0}, {3}, {}}, out);
   const auto before = layer.slots.get();
   /* sequence SEQUENCES would have slot 0: its inputs are those of sequence 1 */
   layer.in.insert(layer.in.end(), layer.in.begin() + (long)4 * layer.at.width,
                   layer.in.begin() + (long)8 * layer.at.width);
   null.resize((size_t)(SEQUENCES + 1) * 4 * layer.inner);
-  layer.run({{SEQUENCES}, {0}, {3}, {0, 0}}, null);
+  layer.run({{SEQUENCES}, {0}, {3}, {}}, null);
   const auto after = layer.slots.get();
   check_that(memcmp(before.data(), after.data(), before.size() * sizeof(float)) == 0,
              "slots after a row without one");

@@ -85,7 +85,7 @@ template <class T> static void conv_case(const conv_case_t &c) {
   std::vector<T> whole(count), parts(count);
   const std::string what = "convolution of " + std::to_string(c.channels) + ", " +
                            std::to_string(c.taps) + " taps, " + name_of<T>();
-  layer.run({{0, 1, 2}, {0, 0, 0}, {c.length, c.length, c.length}, {0, 0}}, whole);
+  layer.run({{0, 1, 2}, {0, 0, 0}, {c.length, c.length, c.length}, {}}, whole);
   check_close(what, layer.exact(), as_double(whole), rounding_of<T>() * 1.1, 0.02);
   const auto behind = layer.state(1);
   for (int most : {1, 7, 2 * c.length / 3}) {
@@ -93,12 +93,7 @@ template <class T> static void conv_case(const conv_case_t &c) {
     check_that(same_bits(whole, parts), what + " in chunks of up to " + std::to_string(most));
     check_that(same_bits(behind, layer.state(1)), what + ": the state behind the chunks");
   }
-  const int half = c.length / 2;
-  layer.run({{0, 2}, {0, 0}, {1, half}, {0, 0}}, parts);
-  const auto state = layer.state(1);
-  layer.run({{1, 2}, {0, 0}, {3, c.length}, {half, SAVE_SLOT}}, parts);
-  check_that(same_bits(state, layer.state(SAVE_SLOT)), what + ": the saved state");
-  check_that(same_bits(behind, layer.state(1)), what + ": the state behind a save");
+  check_saves(layer, c.length, parts, behind, what);
 }
 
 TEST(convolutions_with_a_state) {
@@ -120,13 +115,13 @@ TEST(convolutions_with_a_state) {
 TEST(a_row_without_a_slot_begins_with_zeros_and_stores_nothing) {
   conv_layer<bf16_t> layer({16, 3, 4, true});
   std::vector<bf16_t> out((size_t)SEQUENCES * 4 * 16), null(out);
-  layer.run({{1}, {0}, {1}, {0, 0}}, out);
+  layer.run({{1}, {0}, {1}, {}}, out);
   const auto before = layer.slots.get();
   /* sequence SEQUENCES would have slot 0: its inputs are those of sequence 1 */
   layer.in.insert(layer.in.end(), layer.in.begin() + (long)4 * layer.width,
                   layer.in.begin() + (long)8 * layer.width);
   null.resize((size_t)(SEQUENCES + 1) * 4 * 16);
-  layer.run({{SEQUENCES}, {0}, {1}, {0, 0}}, null);
+  layer.run({{SEQUENCES}, {0}, {1}, {}}, null);
   check_that(same_bits(before, layer.slots.get()), "slots after a row without one");
   check_that(std::equal(out.begin() + 4 * 16, out.begin() + 5 * 16, null.begin() + 12 * 16,
                         [](bf16_t a, bf16_t b) { return to_float(a) == to_float(b); }),
