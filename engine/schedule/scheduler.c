@@ -284,11 +284,9 @@ static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
   return scheduler->drafts.num_slow++ % SLOW_TRIES == 0 ? 1 : 0;
 }
 
-/* The sequences of a group share what its masks may cost, so they go together, token by token.
- * Models with a state: not yet, logprobs of a few tokens were those of another state. */
+/* The sequences of a group share what its masks may cost, so they go together, token by token. */
 static bool may_draft_constrained(const scheduler_t *scheduler, const group_t *group) {
-  return scheduler->drafts.filter.choose != NULL && group->sequence.next == NULL &&
-         !scheduler->options.has_states;
+  return scheduler->drafts.filter.choose != NULL && group->sequence.next == NULL;
 }
 
 static bool may_draft(const scheduler_t *scheduler, const sequence_t *seq) {

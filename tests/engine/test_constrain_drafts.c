@@ -134,7 +134,6 @@ static void check_model(const ops_t *ops, const char *model, bool states) {
   o.enable_prefix_caching = !states;
   client_t *plain = run(&o);
   ASSERT_EQ(client_stats(plain).draft_tokens, 0);
-  uint64_t drafted = 0;
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
     if (variants[v].drafter != NULL && ops->pipeline_depth > 1) continue;
     o.max_num_seqs = variants[v].seqs;
@@ -149,15 +148,13 @@ static void check_model(const ops_t *ops, const char *model, bool states) {
     client_t *c = run(&o);
     client_expect_same(plain, c, variants[v].name);
     engine_stats_t s = client_stats(c);
-    drafted += s.draft_tokens;
-    if (!states) EXPECT_GT(s.draft_tokens_accepted, 0); /* with a state few requests draft */
-    if (!states) EXPECT_GT(s.draft_tokens, s.draft_tokens_accepted);
+    EXPECT_GT(s.draft_tokens_accepted, 0);
+    EXPECT_GT(s.draft_tokens, s.draft_tokens_accepted);
     if (!states && variants[v].units > 0) EXPECT_GT(s.grammar_masks_late, 0);
     EXPECT_EQ((s.preemptions > 0), (variants[v].blocks == 40));
     client_check_idle(c);
     client_free(c);
   }
-  EXPECT_GT(drafted, 0);
   client_free(plain);
 }
 
