@@ -131,7 +131,7 @@ static void check_model(const ops_t *ops, const char *model, bool states) {
   o.max_num_seqs = 2; /* of the choices */
   o.num_blocks = 600;
   o.mask_threads = 0;
-  o.enable_prefix_caching = !states;
+  o.enable_prefix_caching = true;
   client_t *plain = run(&o);
   ASSERT_EQ(client_stats(plain).draft_tokens, 0);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
