@@ -21,6 +21,8 @@ typedef struct state_copy {
 } state_copy_t;
 
 /* Where a row stores its state behind a token inside its chunk, or at the end of it. */
+enum { STATE_SAVES_OF_TOKEN = 2 }; /* at most: a draft token follows, and a block ends there */
+
 typedef struct state_save {
   int32_t row;
   int32_t behind; /* so many tokens of the chunk, at least 1 */
@@ -68,7 +70,7 @@ typedef struct batch {
   int32_t num_state_copies;
   state_copy_t *state_copies; /* [num_state_copies], in this order */
   int32_t num_state_saves;
-  state_save_t *state_saves; /* [num_state_saves] by row, then by `behind`: two may be equal */
+  state_save_t *state_saves; /* [num_state_saves] by row, then by `behind` */
 } batch_t;
 
 struct plan;

@@ -55,6 +55,9 @@ void states_begin(const batch_t *b) {
                 (!before || before->row < s->row ||
                  (before->row == s->row && before->behind <= s->behind)),
             "row %d stores its state in slot %d", s->row, s->slot);
+    const state_save_t *most = i >= STATE_SAVES_OF_TOKEN ? s - STATE_SAVES_OF_TOKEN : NULL;
+    REQUIRE(!most || most->row < s->row || most->behind < s->behind,
+            "row %d stores its state behind token %d once more", s->row, s->behind);
     written[count++] = s->slot;
   }
   for (int32_t i = 0; i < count; i++) {

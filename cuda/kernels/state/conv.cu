@@ -128,8 +128,10 @@ GPU_FN void convolve(const gpu_conv_t &args, state_row_t &row, const conv_piece_
       for (int j = 0; j < N; j++) sum[j] = mul_rn(sum[j], factor[j]);
     }
     store_some((T *)args.out + (row.start + t) * args.out_width + args.out_column + at, sum);
-    for (float *to; (to = state_save(args.states, row, t + 1)) != nullptr;)
-      store_window<TAPS, N>(to, window, args, at);
+    for (int i = 0; i < STATE_SAVES_OF_TOKEN; i++) {
+      float *to = state_save(args.states, row, t + 1);
+      if (to != nullptr) store_window<TAPS, N>(to, window, args, at);
+    }
   }
   if (piece.last == row.tokens && row.state != nullptr)
     store_window<TAPS, N>(row.state, window, args, at);

@@ -166,8 +166,10 @@ __global__ void __launch_bounds__(RECUR_THREADS) recur_kernel(const gpu_recur_t 
       const float v = chunk.v[t][column];
       const float sum = next_token<VECTORS>(state, chunk, t, v, args.corrects != 0);
       if (threadIdx.x % RECUR_PARTS == 0) chunk.out[t][column] = fma_rn(skip, v, sum);
-      for (float *to; (to = state_save(args.states, row, first + t + 1)) != nullptr;)
-        store_state(to + at.state, state);
+      for (int i = 0; i < STATE_SAVES_OF_TOKEN; i++) {
+        float *to = state_save(args.states, row, first + t + 1);
+        if (to != nullptr) store_state(to + at.state, state);
+      }
     }
     __syncthreads();
     store_chunk<T, DIM>(chunk, args, at, first, count);

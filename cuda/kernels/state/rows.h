@@ -29,7 +29,7 @@ GPU_FN state_row_t state_row(const gpu_states_t &states, int row) {
 }
 
 /* Where the state behind the first `behind` tokens is to be saved as well; NULL = nowhere else. The
- * kernels call it until it returns NULL, for each `behind` in ascending order. */
+ * kernels call it STATE_SAVES_OF_TOKEN times for each `behind` in ascending order. */
 GPU_FN float *state_save(const gpu_states_t &states, state_row_t &row, int32_t behind) {
   if (row.save >= row.last_save || states.saves[row.save].behind != behind) return nullptr;
   return states.base + states.saves[row.save++].slot * states.stride;
