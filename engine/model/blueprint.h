@@ -7,6 +7,7 @@
 
 #include "engine/device/ops.h"
 #include "engine/model/mixer.h"
+#include "engine/model/mtp/mtp_kind.h"
 #include "engine/model/packed/scheme.h"
 
 enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
@@ -74,6 +75,7 @@ typedef struct blueprint {
   int32_t vocab_size, hidden_size, intermediate_size, num_layers;
   int32_t num_heads, num_kv_heads, head_dim;
   int32_t num_mtp, mtp; /* layers that predict (mtp.h): in the files, loaded (0 or 1) */
+  mtp_kind_t mtp_kind;
   /* Latent attention (latent_ops.h): ranks of the latent vector and of queries, 0 = none; rotated
    * dimensions of a head, which are its last; dimensions of a head's values. */
   int32_t kv_rank, q_rank, rope_dim, value_dim;
@@ -87,21 +89,19 @@ typedef struct blueprint {
   bool qkv_bias, o_bias, mlp_bias, qk_norm;
   bool qkv_fused, latent_split; /* GGUF: q, k, v in one tensor; K, V of latent rows apart */
   bool qk_norm_whole, qk_norm_each, qk_norm_late, sinks; /* attention_t */
-  bool attn_gate, attn_gate_apart;    /* attention's output is times sigmoid of a projection, whose
-                                       * rows stand behind each q or in a tensor apart */
-  mixer_config_t mixer;               /* of the layers with a state */
-  bool norm_plus_one;                 /* the stored norm weights are w of (1 + w) */
-  double embed_scale;                 /* of the embeddings; 1 = none */
-  bool embed_rounds;                  /* embed_scale is rounded to the run dtype first */
-  double residual_scale, head_scale;  /* of what is added to the stream; of the logits */
-  double attn_scale;                  /* of q.k; 0 = 1 / sqrt(D) */
-  double attn_softcap, final_softcap; /* 0 = none */
-  bool gated_mlp;                     /* gate, up, down; else fc1, fc2 */
+  bool attn_gate, attn_gate_apart;   /* attention's output is times sigmoid of a projection, whose
+                                      * rows stand behind each q or in a tensor apart */
+  mixer_config_t mixer;              /* of the layers with a state */
+  bool norm_plus_one;                /* the stored norm weights are w of (1 + w) */
+  double embed_scale;                /* of the embeddings; 1 = none */
+  bool embed_rounds;                 /* embed_scale is rounded to the run dtype first */
+  double residual_scale, head_scale; /* of what is added to the stream; of the logits */
+  double attn_scale, attn_softcap, final_softcap; /* of q.k, 0 = 1 / sqrt(D); 0 = none */
+  bool gated_mlp;                                 /* gate, up, down; else fc1, fc2 */
   activation_t activation;
   bool tied, headless; /* the head is the embedding; there is none: prompts become vectors */
   bool learned_positions;
-  int32_t position_offset;        /* OPT: 2 */
-  int32_t num_positions;          /* rows of the learned table without the offset */
+  int32_t position_offset, num_positions; /* OPT: 2; rows of the learned table without it */
   bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
   rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
   int32_t window, window_groups;  /* sliding window; model_window_groups, or all share blocks */

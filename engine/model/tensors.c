@@ -180,15 +180,19 @@ static bool has_block(const blueprint_t *bp, int32_t layer, tensor_role_t role) 
 }
 
 /* The pattern with the layer in place of '#', the expert in place of '*', and the suffix. */
-static void write_name(expected_tensor_t *tensor, const char *pattern, int32_t expert) {
-  size_t used = 0, capacity = sizeof(tensor->name);
+static void write_name(expected_tensor_t *tensor, const blueprint_t *bp, const char *pattern,
+                       int32_t expert) {
+  const bool apart = bp->mtp_kind == MTP_APART && tensor->layer >= bp->num_layers;
+  const int32_t layer = apart ? tensor->layer - bp->num_layers : tensor->layer;
   const char *suffix = tensor->bias ? ".bias" : ".weight";
-  tensor->absolute = pattern[0] == '/';
-  if (tensor->absolute) pattern++;
+  size_t capacity = sizeof(tensor->name);
+  size_t used = (size_t)snprintf(tensor->name, capacity, "%s", apart ? "mtp." : "");
+  tensor->absolute = apart || pattern[0] == '/';
+  if (pattern[0] == '/') pattern++;
   for (; *pattern != '\0' && used < capacity; pattern++) {
     int n = 1;
     if (*pattern == '#')
-      n = snprintf(tensor->name + used, capacity - used, "%d", tensor->layer);
+      n = snprintf(tensor->name + used, capacity - used, "%d", layer);
     else if (*pattern == '*')
       n = snprintf(tensor->name + used, capacity - used, "%d", expert);
     else if (*pattern == '!')
@@ -360,7 +364,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
     /* The bias of a transposed matrix is a plain vector. */
     tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
     if (bias && pattern->form == FORM_CONV) tensor->rows /= bp->mixer.taps; /* one per channel */
-    write_name(tensor, pattern->name, expert);
+    write_name(tensor, bp, pattern->name, expert);
     write_shape(tensor, bp);
     write_segments(tensor, bp);
   }
@@ -382,17 +386,21 @@ static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",   DIM_
 
 /* What a layer that predicts a further token has beside those of a decoder layer. */
 #define MTP(role, name, cols)                                                                      \
-  { role, "layers.#." name, DIM_HIDDEN, cols, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
-static const tensor_pattern_t mtp_patterns[] = {
-    MTP(ROLE_MTP_EMBED_NORM, "enorm", DIM_NONE),
-    MTP(ROLE_MTP_HIDDEN_NORM, "hnorm", DIM_NONE),
-    MTP(ROLE_MTP_JOIN, "eh_proj", DIM_HIDDEN_2),
-    MTP(ROLE_MTP_NORM, "shared_head.norm", DIM_NONE),
+  { role, name, DIM_HIDDEN, cols, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
+enum { MTP_TENSORS = 4 };
+static const tensor_pattern_t mtp_patterns[][MTP_TENSORS] = {
+    [MTP_BEHIND] = {MTP(ROLE_MTP_EMBED_NORM, "layers.#.enorm", DIM_NONE),
+                    MTP(ROLE_MTP_HIDDEN_NORM, "layers.#.hnorm", DIM_NONE),
+                    MTP(ROLE_MTP_JOIN, "layers.#.eh_proj", DIM_HIDDEN_2),
+                    MTP(ROLE_MTP_NORM, "layers.#.shared_head.norm", DIM_NONE)},
+    [MTP_APART] = {MTP(ROLE_MTP_EMBED_NORM, "pre_fc_norm_embedding", DIM_NONE),
+                   MTP(ROLE_MTP_HIDDEN_NORM, "pre_fc_norm_hidden", DIM_NONE),
+                   MTP(ROLE_MTP_JOIN, "fc", DIM_HIDDEN_2), MTP(ROLE_MTP_NORM, "norm", DIM_NONE)},
 };
 
 /* At least the number of tensors of a layer plus those outside of layers. */
 static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
-  size_t most = 1 + ARRAY_LEN(mtp_patterns); /* the score of a decoder */
+  size_t most = 1 + MTP_TENSORS; /* the score of a decoder */
   for (int i = 0; i < layout->num_patterns; i++) {
     int32_t copies = count_copies(bp, &layout->patterns[i]);
     most += MAX((size_t)copies, 2);
@@ -416,8 +424,8 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
   }
   for (int32_t layer = -1; layer < num_layers; layer++) {
     add_all(out, bp, layout, layer);
-    for (size_t i = 0; layer >= bp->num_layers && i < ARRAY_LEN(mtp_patterns); i++)
-      add(out, bp, layout, &mtp_patterns[i], layer, false);
+    for (size_t i = 0; layer >= bp->num_layers && i < MTP_TENSORS; i++)
+      add(out, bp, layout, &mtp_patterns[bp->mtp_kind][i], layer, false);
     if (layer < 0 && !bp->encoder.has_pooler) add(out, bp, layout, &score_pattern, layer, false);
     out->first[layer + 1] = out->count;
   }

@@ -147,12 +147,13 @@ def fill_buffers(model, seed, dtype):
                 tensor.copy_(torch.from_numpy(made))
 
 
-def fill(model, seed, dtype):
-    """Sets every parameter of a transformers model (fp32 holders) to the values of `dtype`."""
+def fill(model, seed, dtype, rename=lambda name: name):
+    """Sets every parameter of a transformers model (fp32 holders) to the values of `dtype`.
+    `rename`: of a stored name, what the files have in its place."""
     fill_buffers(model, seed, dtype)
     with torch.no_grad():
         for full, parameter in model.named_parameters():
-            name, shape = stored_name(model, full), tuple(parameter.shape)
+            name, shape = rename(stored_name(model, full)), tuple(parameter.shape)
             if full.endswith(CHOICE_BIASES):
                 continue
             if model.config.model_type.startswith("granitemoe"):

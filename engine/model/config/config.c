@@ -220,6 +220,18 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
   bp->head_dim = (int32_t)head_dim;
 }
 
+/* Layers that predict further tokens. Qwen3-Next has one, and no key for it. */
+static void read_mtp(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const bool apart = family->mtp == MTP_APART;
+  if (family->mtp == MTP_NONE) return;
+  bp->mtp_kind = family->mtp;
+  bp->num_mtp = (int32_t)config_int_or_null(
+      reader, apart ? KEYS("mtp_num_hidden_layers") : KEYS("num_nextn_predict_layers"), apart, 0, 0,
+      MODEL_LAYERS_MAX);
+  if (apart && config_bool(reader, KEYS("mtp_use_dedicated_embeddings"), false))
+    bp->mtp_kind = MTP_EMBEDS;
+}
+
 static void read_sizes(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->vocab_size =
       (int32_t)config_int(reader, KEYS("vocab_size"), family->vocab_size, 1, VOCAB_MAX);
@@ -234,9 +246,7 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
       reader, KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim"),
       mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
-  if (family->mtp)
-    bp->num_mtp = (int32_t)config_int_or_null(reader, KEYS("num_nextn_predict_layers"), 0, 0, 0,
-                                              MODEL_LAYERS_MAX);
+  read_mtp(reader, family, bp);
   read_heads(reader, family, bp);
 }
 

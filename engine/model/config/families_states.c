@@ -10,7 +10,7 @@
   .num_heads = 16, .head_dim = 256, .max_positions = 32768, .eos_id = -1, .bos_id = -1,            \
   .norm_eps = 1e-6, .rope_theta = 1e4, .rotary_factor = 0.25, .activation = "silu",                \
   .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true, .qk_norm = true,           \
-  .norm_plus_one = true, .attn_gate = true
+  .norm_plus_one = true, .attn_gate = true, .mtp = MTP_APART
 #define QWEN3_5                                                                                    \
   DELTA, .layout = &layout_qwen3_5, .gguf_layout = &layout_gguf_qwen3_5, .vocab_size = 248320,     \
          .mrope = true, .mixer_keys = MIXERS_DELTA

@@ -75,7 +75,7 @@ typedef struct family {
   bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */
   int32_t pad_id, token_types;
   const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */
-  bool mtp;                  /* num_nextn_predict_layers names layers that mtp.h describes */
+  mtp_kind_t mtp;            /* layers that mtp.h describes */
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
   bool latent; /* latent attention; class defaults of kv_lora_rank and its kin: */

@@ -1,14 +1,16 @@
 /* mtp.h: a layer that predicts the token after the next one (multi-token prediction, MTP).
  *
- * Checkpoints of DeepSeek V3 and its kin have one behind the last layer. With the row h_p that
- * leaves the last norm of the model, and the embedding e of token p + 1:
+ * Checkpoints of DeepSeek V3 and its kin have one behind the last layer, those of Qwen3-Next and
+ * Qwen3.5 one apart. With the row h_p that leaves the last norm of the model, and the embedding e
+ * of token p + 1:
  *
- *   x = W [norm(e); norm(h_p)]        e = 0 at position 0
- *   y = decoder layer(x), at position p
+ *   x = W [norm(e); norm(h_p)]        MTP_BEHIND: e = 0 at position 0
+ *   y = decoder layer(x), at position p; MTP_APART: with attention, whatever the others have
  *   logits of token p + 2 = head(norm(y))
  *
- * For the token after that y takes the place of h_p, as in vLLM's deepseek_mtp. Embedding and head
- * are the model's; K and V of the layer are one more layer of its cache. Engine thread.
+ * For the token after that y takes the place of h_p, MTP_APART: norm(y); as in deepseek_mtp and
+ * qwen3_next_mtp of vLLM. Embedding and head are the model's; K and V of the layer are one more
+ * layer of its cache. Engine thread.
  */
 #ifndef INFERD_ENGINE_MODEL_MTP_H
 #define INFERD_ENGINE_MODEL_MTP_H

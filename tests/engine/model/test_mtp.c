@@ -102,8 +102,9 @@ static void check_case(const ops_t *ops, const char *name, int32_t chunk) {
 }
 
 Test(mtp, the_layer_computes_what_the_formula_says) {
-  static const char *const names[] = {"glm4-moe", "deepseek-v3", "glm4-moe-lite"};
-  for (int i = 0; i < 3; i++) {
+  static const char *const names[] = {"glm4-moe",   "deepseek-v3", "glm4-moe-lite",
+                                      "qwen3-next", "qwen3-5",     "qwen3-5-moe"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     check_case(&ops_cpu, names[i], PROMPT);
     check_case(&ops_cpu, names[i], 1);
     check_case(&ops_cpu, names[i], 7);
@@ -125,4 +126,30 @@ Test(mtp, what_has_no_such_layer_is_refused) {
   deep.pipeline_depth = 2;
   expect_refusal(&ops_cpu, "tests/fixtures/tiny", "num_nextn_predict_layers");
   expect_refusal(&deep, "tests/vectors/mtp/glm4-moe", "--device cpu");
+}
+
+/* The configuration of the case qwen3-5 with another value of mtp_num_hidden_layers. */
+static void expect_refusal_of(const char *value, const char *word) {
+  static const char key[] = "\"mtp_num_hidden_layers\": ";
+  char dir[] = "/tmp/inferd-mtp-XXXXXX", path[64], text[4096];
+  FILE *file = fopen("tests/vectors/mtp/qwen3-5/config.json", "r");
+  cr_assert_not_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  char *at = strstr(text, key);
+  cr_assert(at != NULL && mkdtemp(dir) != NULL);
+  at += strlen(key);
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fprintf(file, "%.*s%s%s", (int)(at - text), text, value, strchr(at, ','));
+  fclose(file);
+  expect_refusal(&ops_cpu, dir, word);
+  remove(path);
+  remove(dir);
+}
+
+Test(mtp, layers_of_qwen_that_do_not_run_are_refused) {
+  expect_refusal_of("0", "mtp_num_hidden_layers");
+  expect_refusal_of("1, \"mtp_use_dedicated_embeddings\": true", "mtp_use_dedicated_embeddings");
 }
