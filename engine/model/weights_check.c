@@ -116,9 +116,9 @@ static const stored_tensor_t *find_quantised(const weight_files_t *files, const 
   return NULL;
 }
 
-static int missing(const weight_files_t *files, const expected_tensor_t *tensor, const char *name,
+static int missing(const weight_loader_t *loader, const expected_tensor_t *tensor, const char *name,
                    inferd_error_t *error) {
-  const stored_tensor_t *codes = find_quantised(files, name);
+  const stored_tensor_t *codes = find_quantised(loader->files, name);
   if (codes != NULL) {
     return error_set(error, ERR_MODEL_MALFORMED, "quantization_config",
                      "tensor %s is missing; %s is there, but config.json has no "
@@ -128,6 +128,12 @@ static int missing(const weight_files_t *files, const expected_tensor_t *tensor,
   if (tensor->role == ROLE_HEAD) {
     return error_set(error, ERR_MODEL_MALFORMED, "tie_word_embeddings",
                      "tie_word_embeddings is false but %s is missing", name);
+  }
+  if (tensor->layer >= loader->blueprint->num_layers) {
+    return error_set(error, ERR_MODEL_MALFORMED, "speculative_method",
+                     "tensor %s is missing: speculative_method is mtp, but the files do not have "
+                     "the layer that predicts",
+                     name);
   }
   return error_set(error, ERR_MODEL_MALFORMED, NULL, "tensor %s is missing", name);
 }
@@ -327,7 +333,7 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
     const stored_tensor_t *stored =
         tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
     loader->stored[i] = stored;
-    if (stored == NULL) return missing(files, tensor, name, error);
+    if (stored == NULL) return missing(loader, tensor, name, error);
     int code = loader->is_gguf ? check_gguf_type(stored, tensor->cols == 0, error)
                                : weights_check_type(stored, tensor->form, error);
     if (code == 0) code = check_shape(stored, tensor, loader->is_gguf, error);

@@ -153,3 +153,16 @@ Test(mtp, layers_of_qwen_that_do_not_run_are_refused) {
   expect_refusal_of("0", "mtp_num_hidden_layers");
   expect_refusal_of("1, \"mtp_use_dedicated_embeddings\": true", "mtp_use_dedicated_embeddings");
 }
+
+Test(mtp, files_without_the_layer_are_refused) {
+  rig_options_t options = {.ops = &ops_cpu,
+                           .dir = "tests/vectors/models/state-files-qwen3-5-moe",
+                           .dtype = -1,
+                           .num_threads = 1,
+                           .mtp = true};
+  rig_t rig;
+  inferd_error_t error = {0};
+  ASSERT_EQ(rig_open(&options, &rig, &error), ERR_MODEL_MALFORMED);
+  cr_assert(strstr(error.message, "tensor mtp.layers.0.") != NULL, "%s", error.message);
+  ASSERT_STR_EQ(error.param, "speculative_method");
+}
