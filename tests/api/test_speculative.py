@@ -95,10 +95,11 @@ def test_a_method_that_does_not_work_is_refused_by_name(inferd, flags, words):
     assert result.returncode == 78 and words in result.stdout + result.stderr
 
 
-def test_a_layer_that_predicts_changes_no_answer(start):
-    """With random weights it is rarely right; the model is one of experts."""
+@pytest.mark.parametrize("model", ["tests/fixtures/predicts", "tests/fixtures/delta"],
+                         ids=["experts", "states"])
+def test_a_layer_that_predicts_changes_no_answer(start, model):
+    """With random weights it is rarely right."""
     flags = ["--load-format", "dummy", "--seed", 5, "--max-model-len", 512]
-    model = "tests/fixtures/predicts"
     plain = start(model, *flags)
     drafting = start(model, *flags, "--num-speculative-tokens", 3, "--speculative-method", "mtp")
     assert answers(drafting) == answers(plain)

@@ -2,9 +2,9 @@
  *
  * The same requests without and with draft tokens, on a CPU: patterns, schemas and a grammar,
  * greedy and drawn, with penalties, bans, biases, stop strings, short and least lengths; drafts
- * looked up or made by a model; masks that are late, made by threads, narrow; pools in which
- * sequences are preempted; models with a state. Every token and logprob must be the same, bit for
- * bit.
+ * looked up, made by a model or by a layer of the model that predicts; masks that are late, made by
+ * threads, narrow; pools in which sequences are preempted; models with a state. Every token and
+ * logprob must be the same, bit for bit.
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
@@ -108,7 +108,8 @@ static client_t *run(const engine_options_t *options) {
   return c;
 }
 
-static void check_model(const ops_t *ops, const char *model, bool states) {
+/* `predicts`: the model has a layer that predicts, which drafts where nothing is looked up. */
+static void check_model(const ops_t *ops, const char *model, bool states, bool predicts) {
   const struct {
     const char *name;
     int seqs, blocks, drafts, units, threads;
@@ -143,6 +144,7 @@ static void check_model(const ops_t *ops, const char *model, bool states) {
     o.draft = (draft_options_t){.tokens_max = variants[v].drafts,
                                 .match_min = 1,
                                 .match_max = 3,
+                                .mtp = predicts && variants[v].drafter == NULL,
                                 .longest = variants[v].longest};
     o.draft_model_dir = variants[v].drafter;
     client_t *c = run(&o);
@@ -159,16 +161,20 @@ static void check_model(const ops_t *ops, const char *model, bool states) {
 }
 
 Test(constrain_drafts, change_no_token, .timeout = 300) {
-  check_model(&ops_cpu, "tests/fixtures/tiny", false);
+  check_model(&ops_cpu, "tests/fixtures/tiny", false, false);
 }
 
 Test(constrain_drafts, change_no_token_of_a_model_with_states, .timeout = 300) {
-  check_model(&ops_cpu, "tests/fixtures/states", true);
+  check_model(&ops_cpu, "tests/fixtures/states", true, false);
+}
+
+Test(constrain_drafts, change_no_token_of_a_model_with_states_that_predicts, .timeout = 300) {
+  check_model(&ops_cpu, "tests/fixtures/delta", true, true);
 }
 
 Test(constrain_drafts, change_no_token_beside_steps_that_overlap, .timeout = 300) {
-  check_model(&ops_fake, "tests/fixtures/tiny", false);
-  check_model(fake_ops_deep(), "tests/fixtures/tiny", false);
+  check_model(&ops_fake, "tests/fixtures/tiny", false, false);
+  check_model(fake_ops_deep(), "tests/fixtures/tiny", false, false);
 }
 
 /* ---- constrained requests alone ---- */

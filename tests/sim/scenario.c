@@ -101,7 +101,7 @@ static void draw_features(scenario_t *c) {
   bool leaves = between(&s, 1, 2) == 1 && returns(c);
   for (size_t i = 0; leaves && i < 2; i++)
     c->features |= UINT64_C(1) << with_returns[i] & ~c->removed;
-  static const int no_mtp[] = {SIM_STATES, SIM_WINDOWS, SIM_POOLS, SIM_DRAFT_MODEL, SIM_ADAPTERS};
+  static const int no_mtp[] = {SIM_WINDOWS, SIM_POOLS, SIM_DRAFT_MODEL, SIM_ADAPTERS};
   for (size_t i = 0; i < sizeof no_mtp / sizeof *no_mtp; i++) {
     if (scenario_has(c, (sim_feature_t)no_mtp[i])) c->features &= ~(UINT64_C(1) << SIM_MTP);
   }
@@ -194,7 +194,7 @@ static void draw_engine(scenario_t *c) {
   draw_window(c, &s);
   o->draft.longest = scenario_has(c, SIM_LONGEST);
   if (scenario_has(c, SIM_MTP)) {
-    o->model_dir = "tests/fixtures/predicts";
+    o->model_dir = scenario_has(c, SIM_STATES) ? "tests/fixtures/delta" : "tests/fixtures/predicts";
     o->draft.mtp = true;
     o->draft.tokens_max = drafts;
     c->pipeline_depth = 1; /* a CPU alone runs that layer */

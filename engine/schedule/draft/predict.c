@@ -36,8 +36,6 @@ int predictor_read(engine_t *engine, inferd_error_t *error) {
     why = "num_speculative_tokens is 0; it must be 1 to 15";
   else if (options->draft_model_dir != NULL)
     why = "speculative_model is given too";
-  else if (engine->blueprint.mixer.kind != MIXER_NONE)
-    why = "the model keeps a state for each sequence";
   if (why != NULL)
     return error_set(error, ERR_CONFIGURATION, "speculative_method",
                      "speculative_method is mtp, and %s", why);
