@@ -252,18 +252,6 @@ static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, infe
       engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
 }
 
-/* Bytes of the activations of the largest step, plus the workspace of the back end. */
-static size_t workspace_bytes(const engine_t *engine, const step_limits_t *limits) {
-  const blueprint_t *bp = &engine->blueprint;
-  size_t tokens = (size_t)limits->tokens_max;
-  size_t act = engine->ops->act_bytes > 0 ? (size_t)engine->ops->act_bytes : sizeof(float);
-  size_t bytes = tokens * (size_t)limits->hidden_max * act * 6;
-  if (engine->ops->workspace_bytes != NULL) return bytes + engine->ops->workspace_bytes(limits);
-  return bytes + (size_t)limits->logits_rows_max * (size_t)bp->vocab_size * sizeof(float) * 2 +
-         tokens * (size_t)bp->experts_top * sizeof(float) * 2 *
-             ((size_t)bp->hidden_size + (size_t)bp->expert_size);
-}
-
 static model_options_t model_options(const engine_t *engine, int32_t dtype) {
   return (model_options_t){.dir = engine->options.model_dir,
                            .dummy = engine->options.dummy_weights,
@@ -321,7 +309,8 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   model_limits(bp, &plan->limits);
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
   if (code) return code;
-  plan->workspace_bytes = workspace_bytes(engine, &plan->limits);
+  plan->workspace_bytes = model_workspace_bytes(engine->ops, bp, &plan->limits) +
+                          drafter_workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
   plan->free_bytes /= engine_local_ranks(engine);
   size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;

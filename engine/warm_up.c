@@ -51,8 +51,10 @@ static void adapt(batch_t *batch, int32_t rows) {
   batch->num_adapted = rows;
 }
 
-/* A step of rank 0, which draws. */
-static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t *error) {
+/* A step of rank 0, which draws, or of the draft model. */
+static int run_step(engine_t *engine, device_t *device, model_t *model, int32_t rows,
+                    inferd_error_t *error) {
+  const step_t *step = &engine->steps[0];
   static const sampling_params_t greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   static const int32_t prompt[1] = {0};
   for (int32_t i = 0; i < rows; i++) {
@@ -64,16 +66,30 @@ static int run_step(engine_t *engine, step_t *step, int32_t rows, inferd_error_t
                                           .output_ids = prompt + 1,
                                           .result = &step->sample_results[i]};
   }
-  engine->ops->begin(engine->device, step->batch);
-  model_forward(engine->model, step->batch);
-  engine_draw(engine, engine->device, engine->model, step->sample_rows, rows);
-  return engine->ops->end(engine->device, error);
+  engine->ops->begin(device, step->batch);
+  model_forward(model, step->batch);
+  engine_draw(engine, device, model, step->sample_rows, rows);
+  return engine->ops->end(device, error);
 }
 
 static int run_rows(engine_t *engine, int32_t rows, inferd_error_t *error) {
-  if (!engine_follows(engine)) return run_step(engine, &engine->steps[0], rows, error);
+  if (!engine_follows(engine)) return run_step(engine, engine->device, engine->model, rows, error);
   engine_follow_step(engine);
   return engine->ops->end(engine->device, error);
+}
+
+/* The draft model draws one token for each sequence. */
+static int run_drafter(engine_t *engine, const int32_t *no_blocks, inferd_error_t *error) {
+  device_t *device = drafter_device(engine);
+  int code = 0;
+  for (int32_t index = 0; device != NULL && code == 0; index++) {
+    const int32_t rows = engine->ops->warm_up_rows(device, index);
+    if (rows == 0) break;
+    CHECK_LE(rows, engine->options.max_num_seqs);
+    describe(engine->steps[0].batch, rows, engine->options.max_num_seqs, no_blocks);
+    code = run_step(engine, device, drafter_model(engine), rows, error);
+  }
+  return code;
 }
 
 int engine_warm_up(engine_t *engine, inferd_error_t *error) {
@@ -96,6 +112,7 @@ int engine_warm_up(engine_t *engine, inferd_error_t *error) {
     adapt(batch, rows);
     code = run_rows(engine, rows, error);
   }
+  if (code == 0) code = run_drafter(engine, no_blocks, error);
   free(no_blocks);
   return code;
 }

@@ -12,6 +12,9 @@ int model_check_device(const ops_t *ops, const blueprint_t *blueprint, int32_t d
                        inferd_error_t *error);
 /* Fills what the model itself knows of the limits: hidden_max, vocab_size, heads. */
 void model_limits(const blueprint_t *blueprint, step_limits_t *limits);
+/* Bytes of the activations of the largest step, plus the workspace of the back end. In survey.c. */
+size_t model_workspace_bytes(const ops_t *ops, const blueprint_t *blueprint,
+                             const step_limits_t *limits);
 /* Layers with a window can have blocks of their own, which are freed when no token sees them. All
  * blocks have as many layers as see everything; so the layers with a window make one or several
  * such groups, the last of which may have fewer. If those that see everything have other sizes, the

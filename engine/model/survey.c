@@ -171,3 +171,13 @@ state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_s
     desc.values += ops->state->values(mixer->num_heads, mixer->key_dim, mixer->value_dim);
   return desc;
 }
+
+size_t model_workspace_bytes(const ops_t *ops, const blueprint_t *bp, const step_limits_t *limits) {
+  const size_t tokens = (size_t)limits->tokens_max;
+  const size_t act = ops->act_bytes > 0 ? (size_t)ops->act_bytes : sizeof(float);
+  const size_t bytes = tokens * (size_t)limits->hidden_max * act * 6;
+  if (ops->workspace_bytes != NULL) return bytes + ops->workspace_bytes(limits);
+  return bytes + (size_t)limits->logits_rows_max * (size_t)bp->vocab_size * sizeof(float) * 2 +
+         tokens * (size_t)bp->experts_top * sizeof(float) * 2 *
+             ((size_t)bp->hidden_size + (size_t)bp->expert_size);
+}

@@ -3,10 +3,12 @@
 Run by serve.py.
 """
 
+import json
 import random
 import re
-import subprocess
+import tempfile
 
+from serve_default import model_folder
 from serving import FEW, ROOT, TINY, Server, compare
 
 DRAFTS = ["--num-speculative-tokens", 4, "--prompt-lookup-min", 1]
@@ -77,13 +79,47 @@ def test_drafts_on_both_devices(both):
     assert len(differences) > 16, f"only {len(differences)} tokens could be compared"
 
 
-def test_a_draft_model_is_refused_by_name(program):
-    """It does not run on a GPU yet; and the log says when drafts may change the last bits."""
-    command = [program, "serve", str(TINY), "--load-format", "dummy", "--device", "cuda", "--port",
-               "0", "--num-speculative-tokens", "3"]
-    refused = subprocess.run([*command, "--speculative-model", str(TINY)], capture_output=True,
-                             text=True, timeout=60)
-    assert refused.returncode == 78 and "speculative_model" in refused.stdout + refused.stderr
+def other_model(folder, **changes):
+    """Another model of the same tokens: fewer layers, other weights."""
+    return model_folder(folder, {**json.loads((TINY / "config.json").read_text()), **changes})
+
+
+def check_draft_model(program, model, drafter, *flags):
+    """Returns how many draft tokens were made and how many of them were right."""
+    bodies = reciting(10)
+    model = TINY if model is None else ROOT / "tests/fixtures" / model
+    load = ["--load-format", "dummy", "--seed", "11", *FEW, *flags]
+    drafts = ["--num-speculative-tokens", 4, "--speculative-model", drafter]
+    plain, drafting = (Server(program, "cuda", *load, *more, model=model) for more in ([], drafts))
+    expected = answers(plain.all(bodies))
+    together = answers(drafting.all(bodies))
+    alone = [answers(drafting.all([body]))[0] for body in bodies[:4]]
+    made, right = (count(drafting, f"spec_decode_{kind}_tokens") for kind in ("draft", "accepted"))
+    for server in (plain, drafting):
+        assert server.stop() == 0, server.text()
+    assert f"drafts    by {drafter}: " in drafting.text(), drafting.text()
+    assert together == expected, "beside others"
+    assert alone == expected[:4], "alone"
+    assert made > 0
+    return made, right
+
+
+def test_a_model_that_drafts_for_itself_is_always_right(program):
+    """One wrong row of its cache, or another type or sum than the model's, would show; but for
+    what a grammar cuts."""
+    made, right = check_draft_model(program, None, TINY)
+    assert right > 0.95 * made, (made, right)
+
+
+def test_drafts_of_another_model_change_no_token(program):
+    with tempfile.TemporaryDirectory() as folder:
+        drafter = other_model(folder, num_hidden_layers=1)
+        made, right = check_draft_model(program, None, drafter)
+        assert right < made, (made, right)
+
+
+def test_the_log_says_when_drafts_may_change_the_last_bits(program):
     server = Server(program, "cuda", *FEW, *DRAFTS, "--no-batch-invariant")
     assert server.stop() == 0
     assert "with --batch-invariant" in server.text()
+    assert "drafts    by prompt lookup" in server.text()

@@ -136,7 +136,6 @@ static void check_model(const ops_t *ops, const char *model, bool states, bool p
   client_t *plain = run(&o);
   ASSERT_EQ(client_stats(plain).draft_tokens, 0);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
-    if (variants[v].drafter != NULL && ops->pipeline_depth > 1) continue;
     o.max_num_seqs = variants[v].seqs;
     o.num_blocks = variants[v].blocks;
     o.mask_units = variants[v].units;

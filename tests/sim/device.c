@@ -291,7 +291,7 @@ static const sequence_t *drafting_sequence(const batch_t *b, int32_t row) {
  * rows. Either way its cache must hold what the large one's holds. */
 static void begin_draft(device_t *d, const batch_t *b) {
   const plan_t *plan = &sim.engine->scheduler->plan;
-  bool mirror = b == sim.engine->steps[0].batch;
+  bool mirror = b->input_ids == sim.engine->steps[0].batch->input_ids;
   d->flying[d->launched % 2].num_drawn = 0;
   run_copies(d, b);
   for (int32_t r = 0; r < b->num_reqs; r++) {

@@ -10,6 +10,7 @@
 #include "engine/internal.h"
 #include "engine/schedule/table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,22 +48,32 @@ static int check_tokens(const engine_t *engine, const tokenizer_t *other, const 
   return 0;
 }
 
+/* The type that was asked for, which is the model's, else that of its own checkpoint; bfloat16
+ * where the back end does not have that. */
+static dtype_t choose_dtype(const engine_t *engine, const blueprint_t *blueprint) {
+  const char *asked = engine->options.dtype;
+  const uint32_t has = engine->ops->dtypes;
+  if (asked != NULL && strcmp(asked, "auto") != 0) return engine->blueprint.dtype;
+  return has == 0 || (has & 1u << blueprint->dtype) != 0 ? blueprint->dtype : DTYPE_BF16;
+}
+
+static int check_device(const engine_t *engine, blueprint_t *blueprint, inferd_error_t *error) {
+  blueprint->dtype = choose_dtype(engine, blueprint);
+  int code = model_check_device(engine->ops, blueprint, (int32_t)blueprint->dtype, error);
+  if (code) snprintf(error->param, ERROR_PARAM_MAX, "speculative_model");
+  return code;
+}
+
 int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
   if (engine->options.draft.tokens_max == 0) return 0;
+  if (dir == NULL && !engine->options.draft.mtp) engine_say(engine, "drafts    by prompt lookup");
   if (engine->ops->separate_memory && !engine->options.batch_invariant)
     engine_say(engine,
                "drafts    %s verifies them in other sums than it decodes, so last bits may differ; "
                "with --batch-invariant no token does",
                engine->ops->name);
   if (dir == NULL || engine->blueprint.shard.rank > 0) return 0; /* rank 0 drafts alone */
-  if (engine->ops->pipeline_depth > 1) {
-    return error_set(
-        error, ERR_CONFIGURATION, "speculative_model",
-        "speculative_model %.200s needs a device that takes one step at a time; device "
-        "%s takes %d",
-        dir, engine->ops->name, engine->ops->pipeline_depth);
-  }
   drafter_t *drafter = engine->drafter = calloc(1, sizeof *drafter);
   if (drafter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
   tokenizer_t *tokenizer = NULL;
@@ -82,6 +93,7 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
                      "speculative_model %.200s keeps a state for each sequence, which cannot be "
                      "rolled back yet",
                      dir);
+  if (!code) code = check_device(engine, &drafter->blueprint, error);
   if (code || drafter->blueprint.vocab_size == engine->blueprint.vocab_size) return code;
   return error_set(error, ERR_CONFIGURATION, "speculative_model",
                    "vocab_size of %.200s is %d, the model's is %d; they must be equal", dir,
@@ -90,14 +102,16 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
 
 static model_options_t describe_model(const engine_t *engine) {
   const engine_options_t *o = &engine->options;
-  return (model_options_t){
-      .dir = o->draft_model_dir, .dummy = o->dummy_weights, .dummy_seed = o->seed, .dtype = -1};
+  return (model_options_t){.dir = o->draft_model_dir,
+                           .dummy = o->dummy_weights,
+                           .dummy_seed = o->seed,
+                           .dtype = (int32_t)engine->drafter->blueprint.dtype};
 }
 
 int drafter_weight_bytes(const engine_t *engine, size_t *out, inferd_error_t *error) {
-  model_options_t options = describe_model(engine);
   *out = 0;
   if (engine->drafter == NULL) return 0;
+  model_options_t options = describe_model(engine);
   return model_weight_bytes(engine->ops, &engine->drafter->blueprint, &options, out, error);
 }
 
@@ -116,21 +130,37 @@ size_t drafter_kv_bytes(const engine_t *engine, const kv_cache_desc_t *kv, int32
   return engine->ops->kv_bytes(&own, num_blocks);
 }
 
+/* Steps of the large model, without adapters, or one token of each sequence, which is drawn. */
+static step_limits_t describe_limits(const drafter_t *drafter, const step_limits_t *limits) {
+  step_limits_t own = *limits;
+  own.ranks = own.drafts_max = own.drafts_all_max = own.adapter_rank_max = 0;
+  model_limits(&drafter->blueprint, &own);
+  return own;
+}
+
+size_t drafter_workspace_bytes(const engine_t *engine, const step_limits_t *limits) {
+  if (engine->drafter == NULL) return 0;
+  step_limits_t own = describe_limits(engine->drafter, limits);
+  return model_workspace_bytes(engine->ops, &engine->drafter->blueprint, &own);
+}
+
 static int load_model(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_t *limits,
                       inferd_error_t *error) {
   const engine_options_t *o = &engine->options;
   drafter_t *drafter = engine->drafter;
-  device_options_t device = {
-      .num_threads = o->num_threads, .isa = o->isa, .device_index = engine->backend.device_index};
+  device_options_t device = {.num_threads = o->num_threads,
+                             .isa = o->isa,
+                             .device_index = engine->backend.device_index,
+                             .batch_invariant = o->batch_invariant};
   model_options_t options = describe_model(engine);
   kv_cache_desc_t own = describe_kv(drafter, kv);
-  step_limits_t bounds = *limits;
-  model_limits(&drafter->blueprint, &bounds);
+  step_limits_t bounds = describe_limits(drafter, limits);
   int code = engine->ops->open(&device, &drafter->device, error);
   if (!code) {
     code = model_load(engine->ops, drafter->device, &drafter->blueprint, limits->max_model_len,
                       &options, &drafter->model, error);
   }
+  if (!code) own.scales = model_kv_scales(drafter->model);
   if (!code) code = engine->ops->kv_cache(drafter->device, &own, error);
   if (!code) code = engine->ops->prepare(drafter->device, &bounds, error);
   if (!code) code = model_prepare(drafter->model, &bounds, error);
@@ -150,6 +180,9 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
   }
   int code = load_model(engine, kv, limits, error);
   if (code) return code;
+  const blueprint_t *bp = &drafter->blueprint;
+  engine_say(engine, "drafts    by %.120s: %s, %d layers, hidden %d",
+             engine->options.draft_model_dir, bp->architecture, bp->num_layers, bp->hidden_size);
   size_t seqs = (size_t)engine->options.max_num_seqs;
   int32_t stride = DIV_UP(limits->max_model_len, kv->block_size);
   drafter->rows = calloc(seqs, sizeof *drafter->rows);
@@ -253,6 +286,10 @@ device_t *drafter_device(const engine_t *engine) {
   return works ? drafter->device : NULL;
 }
 
+model_t *drafter_model(const engine_t *engine) {
+  return engine->drafter != NULL ? engine->drafter->model : NULL;
+}
+
 void drafter_propose(engine_t *engine, step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
@@ -279,7 +316,11 @@ void drafter_mirror(engine_t *engine, const step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
-  engine->ops->begin(drafter->device, step->batch);
-  model_forward(drafter->model, step->batch);
+  /* Nothing is drawn: a back end must not take it for one of the steps that it has prepared whole.
+   */
+  batch_t mirrored = *step->batch;
+  mirrored.num_selected = mirrored.num_adapted = 0;
+  engine->ops->begin(drafter->device, &mirrored);
+  model_forward(drafter->model, &mirrored);
   if (engine->ops->end(drafter->device, &error) != 0) give_up(engine);
 }

@@ -15,16 +15,19 @@
 struct engine;
 struct step;
 struct plan_entry;
+struct model;
 typedef struct drafter drafter_t;
 
 /* Reads the configuration in options.draft_model_dir and checks that both models have the same
- * tokens, and that the device runs one step at a time; logs what drafts may change. Returns 0,
- * ERR_CONFIGURATION (the message says what differs), ERR_NO_MEMORY, or an error of tokenizer_load
- * or blueprint_read. */
+ * tokens, and that the device runs it; logs what drafts may change. Returns 0, ERR_CONFIGURATION
+ * (the message says what differs), ERR_NO_MEMORY, or an error of tokenizer_load or blueprint_read.
+ */
 int drafter_read(struct engine *engine, inferd_error_t *error);
-/* Bytes of the weights (*out; returns 0 or the errors of model_weight_bytes), and of a KV pool of
- * num_blocks blocks, for the memory plan; 0 without a draft model. */
+/* Bytes of the weights (*out; returns 0 or the errors of model_weight_bytes), of the work of steps
+ * within the limits of the large model, and of a KV pool of num_blocks blocks, for the memory plan;
+ * 0 without a draft model. */
 int drafter_weight_bytes(const struct engine *engine, size_t *out, inferd_error_t *error);
+size_t drafter_workspace_bytes(const struct engine *engine, const step_limits_t *limits);
 size_t drafter_kv_bytes(const struct engine *engine, const kv_cache_desc_t *kv, int32_t num_blocks);
 /* Opens the device and loads the weights. `kv` and `limits` are those of the large model. Returns
  * 0, ERR_CONFIGURATION if the draft model's context is too short, ERR_NO_MEMORY, or an error of the
@@ -38,6 +41,8 @@ void drafter_free(struct engine *engine);
 
 /* The device whose pool of KV blocks holds what the large model's holds; NULL = there is none. */
 struct device *drafter_device(const struct engine *engine);
+/* What runs on it, or NULL. */
+struct model *drafter_model(const struct engine *engine);
 /* The row that draws draft token number `index` of an entry. */
 sample_row_t drafter_row(const struct plan_entry *entry, int32_t index, sample_result_t *result);
 /* Between plan and batch: draws the draft tokens of the step's plan and writes them into the
