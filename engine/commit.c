@@ -226,13 +226,12 @@ void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns)
 /* The event of a token of a terse group. */
 static void emit_text(const engine_t *engine, const sequence_t *seq, int32_t id,
                       const detokenized_t *text) {
-  const token_text_t token = {.request = seq->group->request,
-                              .token_id = id,
-                              .position = seq->num_output_tokens - 1,
-                              .num_cached_tokens = seq->num_cached_tokens,
-                              .num_floor_tokens = seq->num_floor_tokens,
-                              .length = (uint32_t)text->length};
-  mailbox_emit_text(engine->mailbox, &token, text->text);
+  token_text_t *token = mailbox_emit_text(engine->mailbox, text->text, (uint32_t)text->length);
+  token->request = seq->group->request;
+  token->token_id = id;
+  token->position = seq->num_output_tokens - 1;
+  token->num_cached_tokens = seq->num_cached_tokens;
+  token->num_floor_tokens = seq->num_floor_tokens;
 }
 
 /* Appends one sampled token, checks for a stop, emits the event. Returns the next status. */

@@ -33,7 +33,8 @@ typedef struct record {
 typedef struct token_record {
   record_head_t head;
   token_text_t token;
-  char text[]; /* [token.length] */
+  uint32_t length;
+  char text[]; /* [length] */
 } token_record_t;
 
 static const event_t no_token = {.kind = EVENT_TOKEN, .stop_token_id = -1, .stop_string = -1};
@@ -195,11 +196,12 @@ static record_head_t *add_record(mailbox_t *mailbox, size_t size, record_kind_t 
   return record;
 }
 
-void mailbox_emit_text(mailbox_t *mailbox, const token_text_t *token, const char *text) {
-  size_t size = round_up(sizeof(token_record_t) + token->length);
+token_text_t *mailbox_emit_text(mailbox_t *mailbox, const char *text, uint32_t length) {
+  size_t size = round_up(offsetof(token_record_t, text) + length);
   token_record_t *record = (void *)add_record(mailbox, size, RECORD_TOKEN);
-  record->token = *token;
-  for (uint32_t i = 0; i < token->length; i++) record->text[i] = text[i]; /* a few bytes */
+  record->length = length;
+  for (uint32_t i = 0; i < length; i++) record->text[i] = text[i]; /* a few bytes */
+  return &record->token;
 }
 
 void mailbox_emit(mailbox_t *mailbox, const event_t *event) {
@@ -230,7 +232,7 @@ static event_t token_event(const token_record_t *record) {
   event.position = token->position;
   event.num_cached_tokens = token->num_cached_tokens;
   event.num_floor_tokens = token->num_floor_tokens;
-  event.text_length = token->length;
+  event.text_length = record->length;
   event.text = record->text;
   return event;
 }

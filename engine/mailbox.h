@@ -76,13 +76,13 @@ size_t mailbox_room(const mailbox_t *mailbox);
  * ring. The ring must have room for it, also if it does not fit before the end of the ring. */
 void mailbox_emit(mailbox_t *mailbox, const event_t *event);
 /* The same for an EVENT_TOKEN of a request of one choice that wants no logprobs. Its record is
- * short. */
+ * short. The caller writes the fields of the token that is returned before mailbox_publish. They
+ * are not copied from elsewhere: a copy would wait until all stores before it have ended. */
 typedef struct token_text {
   request_t *request;
   int32_t token_id, position, num_cached_tokens, num_floor_tokens;
-  uint32_t length; /* of the text */
 } token_text_t;
-void mailbox_emit_text(mailbox_t *mailbox, const token_text_t *token, const char *text);
+token_text_t *mailbox_emit_text(mailbox_t *mailbox, const char *text, uint32_t length);
 /* Engine thread: makes the emitted events visible to the loop. Called after a step is committed, so
  * the last token of a request and its EVENT_DONE always arrive together. Returns false if there is
  * no new event. */

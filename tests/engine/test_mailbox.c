@@ -27,13 +27,12 @@ static void emit(mailbox_t *m, uint32_t id) {
   for (uint32_t i = 0; i < length; i++) text[i] = text_of(id, i);
   for (int32_t i = 0; i < num_top; i++) top[i] = (token_logprob_t){(int32_t)id + i, -(float)i};
   if (is_short(id)) {
-    const token_text_t token = {.request = (request_t *)(uintptr_t)(16 * id),
-                                .token_id = (int32_t)id,
-                                .position = (int32_t)id + 1,
-                                .num_cached_tokens = (int32_t)id + 2,
-                                .num_floor_tokens = (int32_t)id + 3,
-                                .length = length};
-    mailbox_emit_text(m, &token, text);
+    *mailbox_emit_text(m, text, length) =
+        (token_text_t){.request = (request_t *)(uintptr_t)(16 * id),
+                       .token_id = (int32_t)id,
+                       .position = (int32_t)id + 1,
+                       .num_cached_tokens = (int32_t)id + 2,
+                       .num_floor_tokens = (int32_t)id + 3};
     return;
   }
   event_t event = {.kind = EVENT_TOKEN,
