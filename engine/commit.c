@@ -183,7 +183,7 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
   if (is_stop) seq->stop_token_id = id;
   if (!(is_eos || is_stop) || request->include_stop_string) {
     if (!detokenizer_feed_whole(&seq->detokenizer, id, text))
-      *text = detokenizer_feed(&seq->detokenizer, id, may_stop, engine->text);
+      detokenizer_feed_to(&seq->detokenizer, id, may_stop, engine->text, text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
   bool complete = false;

@@ -98,6 +98,7 @@ static void take_byte(detokenizer_t *detokenizer, output_t *out, char byte, bool
     else
       emit(detokenizer, out, replacement, 3, search);
     detokenizer->num_pending = (uint8_t)(detokenizer->num_pending - used);
+    if (detokenizer->num_pending == 0) return;
     memmove(detokenizer->pending, detokenizer->pending + used, detokenizer->num_pending);
   }
 }
@@ -123,8 +124,8 @@ static bool is_skipped(const detokenizer_t *detokenizer, int32_t id) {
   return true;
 }
 
-detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool search_stops,
-                               char *out) {
+void detokenizer_feed_to(detokenizer_t *detokenizer, int32_t id, bool search_stops, char *out,
+                         detokenized_t *text) {
   output_t output = {.text = out, .stop_index = -1};
   size_t length;
   bool skip = is_skipped(detokenizer, id);
@@ -132,7 +133,9 @@ detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool sear
   size_t first = skip ? length : take_ascii(detokenizer, &output, bytes, length, search_stops);
   for (size_t i = first; i < length && output.stop_index < 0; i++)
     take_byte(detokenizer, &output, bytes[i], search_stops);
-  return (detokenized_t){.text = out, .length = output.length, .stop_index = output.stop_index};
+  text->text = out;
+  text->length = output.length;
+  text->stop_index = output.stop_index;
 }
 
 detokenized_t detokenizer_finish(detokenizer_t *detokenizer, char *out) {

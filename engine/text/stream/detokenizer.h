@@ -51,8 +51,14 @@ size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops
 /* Feeds one id. With search_stops false (fewer than min_tokens so far) no stop string is searched
  * in the bytes of this token. When stop_index >= 0 the text is final and nothing may be fed
  * afterwards. */
-detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id, bool search_stops,
-                               char *out);
+void detokenizer_feed_to(detokenizer_t *detokenizer, int32_t id, bool search_stops, char *out,
+                         detokenized_t *text);
+static inline detokenized_t detokenizer_feed(detokenizer_t *detokenizer, int32_t id,
+                                             bool search_stops, char *out) {
+  detokenized_t text;
+  detokenizer_feed_to(detokenizer, id, search_stops, out, &text);
+  return text;
+}
 /* The same for most tokens: whole characters, while nothing is held back and no stop string can
  * come. Returns false, and changes nothing, for any other. */
 static inline bool detokenizer_feed_whole(const detokenizer_t *detokenizer, int32_t id,
