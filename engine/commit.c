@@ -167,18 +167,20 @@ static sequence_status_t status_after(const engine_t *engine, sequence_t *seq, b
   return at_end ? SEQUENCE_FINISHED_LENGTH_CAPPED : SEQUENCE_RUNNING;
 }
 
-sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, detokenized_t *text,
-                                int *error_code) {
+/* See engine_append. With is_terse, which is that of the group, little of it is left. */
+static inline __attribute__((always_inline)) sequence_status_t
+append(engine_t *engine, sequence_t *seq, int32_t id, bool is_terse, detokenized_t *text,
+       int *error_code) {
   const group_t *group = seq->group;
   const request_t *request = group->request;
   const sampling_params_t *params =
       &request->params; /* not read for most tokens of a terse group */
   table_add_id(seq, id);
-  bool may_stop = group->is_terse || seq->num_output_tokens >= params->min_tokens;
+  bool may_stop = is_terse || seq->num_output_tokens >= params->min_tokens;
   bool is_eos = may_stop && !group->ignore_eos && id == engine->info.primary_eos;
-  bool is_stop = may_stop && !is_eos &&
-                 (is_further_eos(engine, group->ignore_eos, id) ||
-                  (!group->is_terse && is_stop_id_of(params, id)));
+  bool is_stop =
+      may_stop && !is_eos &&
+      (is_further_eos(engine, group->ignore_eos, id) || (!is_terse && is_stop_id_of(params, id)));
   *text = (detokenized_t){.text = "", .length = 0, .stop_index = -1};
   if (is_stop) seq->stop_token_id = id;
   if (!(is_eos || is_stop) || request->include_stop_string) {
@@ -186,15 +188,20 @@ sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, d
       detokenizer_feed_to(&seq->detokenizer, id, may_stop, engine->text, text);
   }
   if (is_eos || is_stop) return SEQUENCE_FINISHED_STOPPED;
-  bool complete = false;
-  if (!group->is_plain && request->grammar != NULL)
+  bool complete = false, is_plain = is_terse || group->is_plain;
+  if (!is_plain && request->grammar != NULL)
     *error_code = MIN(constrain_accept(engine, seq, &complete), 0);
   if (text->stop_index >= 0) {
     seq->stop_string = text->stop_index;
     return SEQUENCE_FINISHED_STOPPED;
   }
-  bool is_late = !group->is_plain && seq->masks.late;
+  bool is_late = !is_plain && seq->masks.late;
   return is_late ? SEQUENCE_RUNNING : status_after(engine, seq, complete);
+}
+
+sequence_status_t engine_append(engine_t *engine, sequence_t *seq, int32_t id, detokenized_t *text,
+                                int *error_code) {
+  return append(engine, seq, id, seq->group->is_terse, text, error_code);
 }
 
 static event_t result_event(const engine_t *engine, const sample_row_t *row, const sequence_t *seq,
@@ -223,6 +230,12 @@ void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns)
   trace_add(engine->trace, TRACE_FIRST_TOKEN, group->request, first->num_prompt_tokens + 1, 0);
 }
 
+/* A token was appended. */
+static void count_token(engine_t *engine, const sequence_t *seq, uint64_t now_ns) {
+  if (seq->num_output_tokens == 1) engine_first_token(engine, seq->group, now_ns);
+  engine->stats.generation_tokens++;
+}
+
 /* The event of a token of a terse group. */
 static void emit_text(const engine_t *engine, const sequence_t *seq, int32_t id,
                       const detokenized_t *text) {
@@ -240,8 +253,7 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   const group_t *group = seq->group;
   detokenized_t text;
   sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
-  if (seq->num_output_tokens == 1) engine_first_token(engine, seq->group, now_ns);
-  engine->stats.generation_tokens++;
+  count_token(engine, seq, now_ns);
   if (group->is_terse) {
     emit_text(engine, seq, row->result->id, &text);
     return status;
@@ -479,6 +491,30 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
   }
 }
 
+/* Whether the entry draws the next token of a terse group and nothing else, as most do. */
+static bool is_next_token(const step_t *step, const plan_entry_t *entry, row_range_t rows) {
+  const sequence_t *seq = entry->sequence;
+  return seq->group->is_terse && seq->group->was_admitted && entry->num_tokens == 1 &&
+         entry->do_sample && entry->num_computed >= seq->num_prompt_tokens &&
+         entry->num_drafts + entry->num_cut == 0 && rows.last == rows.first + 1 &&
+         step->sample_results[rows.first].status == 0;
+}
+
+/* What commit_entry comes to for such an entry. */
+static void commit_next_token(engine_t *engine, const plan_entry_t *entry, int32_t id,
+                              uint64_t now_ns) {
+  sequence_t *seq = entry->sequence;
+  int error_code = 0; /* none comes: there is no grammar */
+  detokenized_t text;
+  atomic_store_explicit(&engine->activity.request_id, seq->group->id, memory_order_relaxed);
+  scheduler_complete(entry);
+  scheduler_publish(engine->scheduler, entry);
+  sequence_status_t status = append(engine, seq, id, true, &text, &error_code);
+  count_token(engine, seq, now_ns);
+  emit_text(engine, seq, id, &text);
+  if (is_complete(status)) engine_finish(engine, seq->group, status, 0, now_ns);
+}
+
 void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   row_range_t rows = {0, 0};
   engine->num_pooled = 0;
@@ -491,7 +527,12 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
       rows.last++;
     }
     /* a sequence that ended while this step was in flight gets no more tokens */
-    if (plan_entry_live(entry)) commit_entry(engine, step, entry, rows, now_ns);
+    if (plan_entry_live(entry)) {
+      if (is_next_token(step, entry, rows))
+        commit_next_token(engine, entry, step->sample_results[rows.first].id, now_ns);
+      else
+        commit_entry(engine, step, entry, rows, now_ns);
+    }
     if (engine->beam_work.num_beams > 0) beam_commit(engine, &step->plan, r, now_ns);
     scheduler_settle(engine->scheduler, entry);
   }
