@@ -1,8 +1,8 @@
 /* check.c: the invariants, looked at in the real engine's state after every iteration.
  *
  * Everything here is written from the contract (engine/README.md), not from the code that it
- * watches: counts are made anew from block tables and queues. It runs a few hundred thousand times
- * a second, so each check is linear in the blocks or in the live sequences and allocates nothing.
+ * watches: counts are made anew from block tables and queues. It runs a hundred thousand times a
+ * second, so each check is linear in the live sequences or their blocks and allocates nothing.
  */
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/table.h"
@@ -681,7 +681,7 @@ void check_iteration(void) {
   fair_iteration();
   queue_check(e);
   check_quotas();
-  check_pool(e);
+  check_pool(e, check_walks());
   host_pool_check(e);
   check_stats(e);
 }
@@ -692,6 +692,7 @@ void check_idle(void) {
           e->num_live);
   REQUIRE(e->pool->num_free == e->pool->num_blocks - 1, "I2: %d blocks are held",
           e->pool->num_blocks - 1 - e->pool->num_free);
+  check_pool(e, true);
   const scheduler_t *s = e->scheduler;
   REQUIRE(s->num_free_states == num_states, "I2: states are held");
   REQUIRE(!s->snapshots || s->snapshots->num_taken == 0, "I2: snapshots are held");

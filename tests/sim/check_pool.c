@@ -1,17 +1,20 @@
 /* check_pool.c: I1, and the content half of I8, looked at in the block pool after every iteration.
  *
- * Holders, pins and the free queue are counted anew from the block tables; whatever a block is said
- * to hold is compared with the shadow store when it is said. Linear in the blocks. A new key is
- * looked up at once; all keys are, at every MAP_CHANGES-th change of their map that is seen,
- * because a change of one chain can lose another key of it. One thread.
+ * Holders and pins are counted anew from the block tables each time, and so is what is neither held
+ * nor free. Each block that is held, or was after the iteration before, is looked at: its counts,
+ * its identity, its key when it is new, and its content, which is compared with the shadow store
+ * when more of it is said to be valid. In one of WALK_ONE_IN iterations, drawn from the seed, and
+ * when a run has ended, the whole pool is walked: the free queue and its order, blocks that nobody
+ * holds, and every key, because a change of one chain can lose another key of it. One thread.
  */
+#include "engine/base/random.h"
 #include "engine/schedule/window/side_blocks.h"
 #include "tests/sim/floor.h"
 #include "tests/sim/oracle.h"
 
 #include <string.h>
 
-enum { BLOCKS_MAX = 2048, MAP_CHANGES = 8 };
+enum { BLOCKS_MAX = 2048, WALK_ONE_IN = 8 };
 
 typedef struct checked {
   uint64_t unique_id;
@@ -19,14 +22,30 @@ typedef struct checked {
   bool keyed;   /* its key was looked up */
 } checked_t;
 
+/* Blocks that are held after an iteration, each once. */
+typedef struct held {
+  int32_t blocks[BLOCKS_MAX], count;
+} held_t;
+
 static int32_t references[BLOCKS_MAX]; /* table entries that name the block */
-static int32_t num_sharers;            /* sequences that say that they are listed */
 static int32_t pins[BLOCKS_MAX];       /* copies in flight that read it */
-static int32_t place[BLOCKS_MAX];      /* in the free queue, 0 = not there */
+static held_t held[2];                 /* now and after the iteration before, in turn */
+static int now;
+static int32_t num_sharers;       /* sequences that say that they are listed */
+static int32_t place[BLOCKS_MAX]; /* in the free queue, 0 = not there; of the last walk */
 static checked_t checked[BLOCKS_MAX];
-static uint64_t last_unique_id; /* of the iteration before: the map may have changed since */
+static uint64_t last_unique_id; /* of the last walk: the map may have changed since */
 static int32_t last_num_keyed;
-static uint64_t num_changes; /* of the map */
+
+static bool is_held(int32_t b) {
+  return references[b] > 0 || pins[b] > 0;
+}
+
+static void hold(int32_t b, int32_t *count) {
+  held_t *list = &held[now];
+  if (!is_held(b)) list->blocks[list->count++] = b;
+  ++*count;
+}
 
 static void count_sides(const sequence_t *q) {
   const int32_t stride = sim.engine->scheduler->table_stride;
@@ -36,7 +55,7 @@ static void count_sides(const sequence_t *q) {
       REQUIRE((side > 0) == (i >= q->sides.first && i < q->sides.end),
               "I1: block %d of group %d is %d, those from %d to %d are held", i, s + 1, side,
               q->sides.first, q->sides.end);
-      if (side > 0) references[side]++;
+      if (side > 0) hold(side, &references[side]);
     }
   }
 }
@@ -46,7 +65,7 @@ static void count_references(const group_queue_t *queue) {
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
       for (int32_t i = 0; i < q->num_blocks; i++) {
         const sequence_t *filler = sim.engine->pool->blocks[q->blocks[i]].filler;
-        references[q->blocks[i]]++;
+        hold(q->blocks[i], &references[q->blocks[i]]);
         REQUIRE(!filler || filler == q || q->is_sharer,
                 "I1: who shares block %d, which another fills, is not listed", q->blocks[i]);
       }
@@ -70,7 +89,10 @@ static void count_pins(const engine_t *e) {
   const plan_t *plans[STEPS_IN_FLIGHT_MAX + 1] = {&e->scheduler->plan};
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) plans[i + 1] = &e->steps[i].plan;
   for (int i = 0; i <= STEPS_IN_FLIGHT_MAX; i++) {
-    for (int32_t c = 0; c < plans[i]->num_copies; c++) pins[plans[i]->copies[c].copy.src]++;
+    for (int32_t c = 0; c < plans[i]->num_copies; c++) {
+      int32_t source = plans[i]->copies[c].copy.src;
+      hold(source, &pins[source]);
+    }
   }
 }
 
@@ -172,8 +194,6 @@ static void check_block(const block_pool_t *pool, int32_t b) {
           references[b], block->ref_count);
   REQUIRE(block->pins == pins[b], "I1: %d copies read block %d, its count is %d", pins[b], b,
           block->pins);
-  REQUIRE((block->ref_count == 0 && block->pins == 0) == (place[b] != 0),
-          "I1: block %d is free and held, or lost", b);
   REQUIRE(!block->filler || (id->keyed && block->ref_count > 0), "block %d has a filler", b);
   if (!id->unique_id) {
     checked[b].keyed = false;
@@ -181,14 +201,13 @@ static void check_block(const block_pool_t *pool, int32_t b) {
   }
   int32_t parent = id->place.parent;
   /* Without a cache only forks find each other's blocks. */
-  REQUIRE(pool->caching || !place[b], "block %d is cached without a cache", b);
+  REQUIRE(pool->caching || is_held(b), "block %d is cached without a cache", b);
   REQUIRE(!id->keyed || block->filler || id->num_valid == pool->block_size,
           "block %d is keyed, not full, and nobody fills it", b);
   REQUIRE(id->num_valid == 0 || !block->saved.unique_id,
           "block %d has %d valid rows and could be reverted", b, id->num_valid);
-  bool only_copied = block->ref_count == 0 && block->pins > 0;
-  REQUIRE(!parent || !place[parent] || only_copied || (place[b] && place[b] < place[parent]),
-          "I1: block %d stands behind its parent %d", b, parent);
+  REQUIRE(!parent || references[b] == 0 || is_held(parent),
+          "I1: block %d is held and its parent %d is not", b, parent);
   const block_identity_t *before_it = &pool->blocks[parent].identity;
   REQUIRE(parent ? before_it->keyed && before_it->unique_id == id->parent : id->parent == 0,
           "I1: the parent of block %d was evicted before it", b);
@@ -199,38 +218,76 @@ static void check_block(const block_pool_t *pool, int32_t b) {
   checked[b].keyed = id->keyed;
 }
 
+/* All that is held, or was after the iteration before; and no block is lost. */
+static void check_held(const block_pool_t *pool) {
+  const held_t *list = &held[now], *before = &held[!now];
+  for (int32_t i = 0; i < list->count; i++) {
+    check_block(pool, list->blocks[i]);
+    check_sides(pool, list->blocks[i]);
+  }
+  for (int32_t i = 0; i < before->count; i++) {
+    if (is_held(before->blocks[i])) continue;
+    check_block(pool, before->blocks[i]);
+    check_sides(pool, before->blocks[i]);
+  }
+  REQUIRE(list->count + pool->num_free == pool->num_blocks - 1,
+          "I1: %d blocks are held, %d are free, of %d", list->count, pool->num_free,
+          pool->num_blocks - 1);
+}
+
+static void check_place(const block_pool_t *pool, int32_t b) {
+  int32_t parent = pool->blocks[b].identity.place.parent;
+  REQUIRE(is_held(b) == (place[b] == 0), "I1: block %d is free and held, or lost", b);
+  REQUIRE(!pool->blocks[b].identity.unique_id || !parent || !place[b] || !place[parent] ||
+              place[b] < place[parent],
+          "I1: block %d stands behind its parent %d", b, parent);
+}
+
+static void walk(const block_pool_t *pool) {
+  int32_t num_keyed = 0;
+  memset(place, 0, (size_t)pool->num_blocks * sizeof *place);
+  check_free_queue(pool);
+  for (int32_t b = 1; b < pool->num_blocks; b++) {
+    check_block(pool, b);
+    check_sides(pool, b);
+    check_place(pool, b);
+    num_keyed += pool->blocks[b].identity.keyed;
+  }
+  bool same = pool->next_unique_id - 1 == last_unique_id && num_keyed == last_num_keyed;
+  if (!same) check_map(pool);
+  last_unique_id = pool->next_unique_id - 1;
+  last_num_keyed = num_keyed;
+}
+
+bool check_walks(void) {
+  return random_mix(sim.scenario->seed * RANDOM_GAMMA + sim.iteration) % WALK_ONE_IN == 0;
+}
+
 void check_pool_begin(void) {
-  last_unique_id = num_changes = 0;
+  last_unique_id = 0;
+  last_num_keyed = now = 0;
+  held[0].count = held[1].count = 0;
+  memset(references, 0, sizeof references);
+  memset(pins, 0, sizeof pins);
   memset(checked, 0, sizeof checked);
   REQUIRE(sim.engine->pool->num_blocks <= BLOCKS_MAX, "the scenario is larger than the checks");
 }
 
-void check_pool(const engine_t *e) {
+void check_pool(const engine_t *e, bool all) {
   const block_pool_t *pool = e->pool;
-  size_t bytes = (size_t)pool->num_blocks * sizeof *references;
-  memset(references, 0, bytes);
-  memset(place, 0, bytes);
-  memset(pins, 0, bytes);
-  num_sharers = 0;
+  for (int32_t i = 0; i < held[now].count; i++)
+    references[held[now].blocks[i]] = pins[held[now].blocks[i]] = 0;
+  now = !now;
+  held[now].count = num_sharers = 0;
   count_pins(e);
   count_references(&e->scheduler->running);
   count_references(&e->scheduler->waiting.queue);
   count_references(&e->scheduler->swapped);
   check_sharers(e->scheduler);
-  check_free_queue(pool);
   check_promises(e->scheduler);
-  floor_check_all(e);
-  REQUIRE(references[0] == 0 && place[0] == 0 && pool->blocks[0].ref_count == 0 &&
-              !pool->blocks[0].identity.unique_id,
+  REQUIRE(!is_held(0) && pool->blocks[0].ref_count == 0 && !pool->blocks[0].identity.unique_id,
           "I1: the null block is in use");
-  int32_t num_keyed = 0;
-  for (int32_t b = 1; b < pool->num_blocks; b++) {
-    check_block(pool, b);
-    check_sides(pool, b);
-    num_keyed += pool->blocks[b].identity.keyed;
-  }
-  bool same = pool->next_unique_id - 1 == last_unique_id && num_keyed == last_num_keyed;
-  if (!same && ++num_changes % MAP_CHANGES == 0) check_map(pool);
-  last_unique_id = pool->next_unique_id - 1;
-  last_num_keyed = num_keyed;
+  check_held(pool);
+  if (all) walk(pool);
+  floor_check_all(e);
 }

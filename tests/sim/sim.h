@@ -130,10 +130,11 @@ void queue_begin(void);                      /* a fresh engine */
 bool queue_expect(const request_t *request); /* before submit; true = it enters */
 void queue_check_submitted(track_t *track, const request_t *request, int code);
 int32_t queue_num_held(const scheduler_t *s, const group_t *waiting);
-void queue_check_step(const engine_t *engine); /* a step is launched */
-void queue_check(const engine_t *engine);      /* after every iteration */
-void check_pool(const engine_t *engine);       /* check_pool.c: I1, and I8 of its content */
+void queue_check_step(const engine_t *engine);     /* a step is launched */
+void queue_check(const engine_t *engine);          /* after every iteration */
+void check_pool(const engine_t *engine, bool all); /* I1 and I8; all: what nobody holds, too */
 void check_pool_begin(void);
+bool check_walks(void); /* whether all is looked at after this iteration */
 
 /* run.c: one scenario from start to end; returns the steps taken. */
 uint64_t sim_run(scenario_t *scenario);
@@ -143,8 +144,7 @@ uint64_t torture_run(void);
 /* load.c: many requests on one engine: nothing leaks, memory stays flat; then far too many. */
 void load_soak(uint64_t requests);
 void load_overload(void);
-/* alloc.c: heap use of the program, counted. */
-uint64_t alloc_calls(void); /* so far */
+uint64_t alloc_calls(void); /* alloc.c: calls of the program to the heap so far */
 int64_t alloc_live(void);   /* blocks that are not freed */
 
 #endif
