@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORDS = 3, PICKED_MAX = 12 };
+enum { WORDS = 3, PICKED_MAX = 12, KEPT_MASKS = 4096 };
 
 typedef struct language {
   const char *words[WORDS];
@@ -98,7 +98,7 @@ bool language_is_finished(const language_state_t *s) {
   return s->index >= 0 && language_may_end(s) && !list_next(s, next);
 }
 
-void language_mask(const language_state_t *s, const tokenizer_t *tokenizer, uint32_t *mask) {
+static void make_mask(const language_state_t *s, const tokenizer_t *tokenizer, uint32_t *mask) {
   bool next[256];
   list_next(s, next);
   memset(mask, 0, LANGUAGE_MASK_WORDS * sizeof *mask);
@@ -116,6 +116,30 @@ void language_mask(const language_state_t *s, const tokenizer_t *tokenizer, uint
     }
     if (alive) mask[id / 32] |= UINT32_C(1) << id % 32;
   }
+}
+
+/* The masks that were made last are kept: the same states come again and again. */
+void language_mask(const language_state_t *s, const tokenizer_t *tokenizer, uint32_t *mask) {
+  static struct {
+    bool is_made;
+    language_state_t state;
+    uint32_t mask[LANGUAGE_MASK_WORDS];
+  } kept[KEPT_MASKS];
+  uint64_t bits = (uint64_t)s->index;
+  for (int i = 0; i < LANGUAGE_WORD_MAX; i++) {
+    bits = random_mix(bits * 256 + (uint8_t)s->tail[i]);
+    bits ^= s->reach[i] * RANDOM_GAMMA;
+  }
+  size_t at = random_mix(bits ^ s->reach[LANGUAGE_WORD_MAX]) % KEPT_MASKS;
+  bool same = kept[at].is_made && kept[at].state.index == s->index &&
+              memcmp(kept[at].state.tail, s->tail, sizeof s->tail) == 0 &&
+              memcmp(kept[at].state.reach, s->reach, sizeof s->reach) == 0;
+  if (!same) {
+    make_mask(s, tokenizer, kept[at].mask);
+    kept[at].state = *s;
+    kept[at].is_made = true;
+  }
+  memcpy(mask, kept[at].mask, sizeof kept[at].mask);
 }
 
 const char *language_regex(int index) {
