@@ -285,6 +285,7 @@ SIM_STEPS ?= 1000000
 SIM_SEED  ?= 1
 WRAPPED   := malloc calloc realloc reallocarray aligned_alloc strdup strndup free \
              asprintf __asprintf_chk open openat read pread fopen fstat stat mmap getrandom \
+             eventfd close write \
              tokenizer_load tokenizer_free grammar_vocabulary_new grammar_vocabulary_free \
              engine_submit engine_drain engine_trace
 SIM_OBJECTS := $(call objects,$(filter-out tests/sim/fake_%,$(wildcard tests/sim/*.c)))
