@@ -287,7 +287,7 @@ WRAPPED   := malloc calloc realloc reallocarray aligned_alloc strdup strndup fre
              asprintf __asprintf_chk open openat read pread fopen fstat stat mmap getrandom \
              eventfd close write \
              tokenizer_load tokenizer_free grammar_vocabulary_new grammar_vocabulary_free \
-             engine_submit engine_drain engine_trace
+             blueprint_check_family blueprint_read gguf_find engine_submit engine_drain engine_trace
 SIM_OBJECTS := $(call objects,$(filter-out tests/sim/fake_%,$(wildcard tests/sim/*.c)))
 $(BUILD)/sim: $(SIM_OBJECTS) $(ARCHIVES)
 	@echo "  LD    $@"

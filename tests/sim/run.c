@@ -28,57 +28,6 @@ uint64_t clock_thread_ns(void) {
   return sim.now_ns;
 }
 
-/* The tokenizer never changes: one is enough for all runs of a process. */
-int __real_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
-int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error);
-void __real_tokenizer_free(tokenizer_t *tokenizer);
-void __wrap_tokenizer_free(tokenizer_t *tokenizer);
-
-int __wrap_tokenizer_load(const char *dir, tokenizer_t **out, inferd_error_t *error) {
-  if (sim.torture) return __real_tokenizer_load(dir, out, error);
-  static tokenizer_t *tokenizer;
-  if (!tokenizer && __real_tokenizer_load(dir, &tokenizer, error) != 0) return error->code;
-  *out = tokenizer;
-  return 0;
-}
-
-void __wrap_tokenizer_free(tokenizer_t *tokenizer) {
-  if (sim.torture) __real_tokenizer_free(tokenizer);
-}
-
-/* The vocabulary of grammars is a function of the tokenizer, so one is enough as well. */
-int __real_grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context,
-                                  int32_t num_tokens, int32_t row_width, grammar_vocabulary_t **out,
-                                  inferd_error_t *error);
-int __wrap_grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context,
-                                  int32_t num_tokens, int32_t row_width, grammar_vocabulary_t **out,
-                                  inferd_error_t *error);
-void __real_grammar_vocabulary_free(grammar_vocabulary_t *vocabulary);
-void __wrap_grammar_vocabulary_free(grammar_vocabulary_t *vocabulary);
-
-int __wrap_grammar_vocabulary_new(grammar_token_bytes_t *bytes, const void *context,
-                                  int32_t num_tokens, int32_t row_width, grammar_vocabulary_t **out,
-                                  inferd_error_t *error) {
-  static grammar_vocabulary_t *vocabulary;
-  static int32_t tokens, width;
-  bool makes = sim.torture || !vocabulary;
-  REQUIRE(makes || (tokens == num_tokens && width == row_width), "another vocabulary");
-  if (!makes) {
-    *out = vocabulary;
-    return 0;
-  }
-  int code = __real_grammar_vocabulary_new(bytes, context, num_tokens, row_width, out, error);
-  if (code || sim.torture) return code;
-  vocabulary = *out;
-  tokens = num_tokens;
-  width = row_width;
-  return 0;
-}
-
-void __wrap_grammar_vocabulary_free(grammar_vocabulary_t *vocabulary) {
-  if (sim.torture) __real_grammar_vocabulary_free(vocabulary);
-}
-
 static long long name_of(const track_t *k) {
   return k->index;
 }
