@@ -17,7 +17,7 @@ static int32_t charged[SIM_REQUESTS_MAX][SIM_STREAMS_MAX], beams_charged[SIM_REQ
 static const track_t *arrivals[SIM_REQUESTS_MAX]; /* submitted since the last iteration */
 static int num_arrivals;
 static uint64_t yields_before;
-static bool was_swapped[SIM_REQUESTS_MAX]; /* when the last iteration ended */
+static bool was_swapped[SIM_REQUESTS_MAX], was_running[SIM_REQUESTS_MAX]; /* an iteration ago */
 
 void fair_begin(void) {
   memset(served, 0, sizeof served);
@@ -25,6 +25,8 @@ void fair_begin(void) {
   memset(beams_charged, 0, sizeof beams_charged);
   most_served = yields_before = 0;
   num_arrivals = 0;
+  memset(was_swapped, 0, sizeof was_swapped);
+  memset(was_running, 0, sizeof was_running);
 }
 
 static uint64_t weight_of(uint64_t tenant) {
@@ -202,7 +204,33 @@ static int64_t share_of(use_t use, uint64_t tenant, int64_t limit) {
   return share > use.weights ? share : use.weights;
 }
 
-/* No thrash: who made room has its share still, so it cannot take back what it gave. */
+/* Whether the request was let in by this plan, or waits with room made for it, and its tenant runs
+ * no more than its share with it. Those of its tenant that were let in behind it do not count. */
+static bool is_entitled(const scheduler_t *s, const group_t *g) {
+  bool is_in = g->queue == &s->running;
+  if (is_in ? was_running[check_track(&g->sequence)->index] : !g->yield.was_granted) return false;
+  use_t use = use_of(s, tenant_of(g));
+  if (!is_in) use.sequences += sequences_of(g);
+  for (const group_t *r = is_in ? g->next : NULL; r; r = r->next) {
+    bool is_new = !was_running[check_track(&r->sequence)->index];
+    if (is_new && r->tenant == g->tenant) use.sequences -= sequences_of(r);
+  }
+  return use.sequences * use.weights <= share_of(use, tenant_of(g), s->options.max_num_seqs);
+}
+
+/* Whether there is somebody of another tenant for whom this one may have made room. */
+static bool has_receiver(const scheduler_t *s, const group_t *giver) {
+  const group_queue_t *queues[] = {&s->running, &s->waiting.queue};
+  for (int i = 0; i < 2; i++) {
+    for (const group_t *g = queues[i]->head; g; g = g->next) {
+      if (g->tenant != giver->tenant && is_entitled(s, g)) return true;
+    }
+  }
+  return false;
+}
+
+/* No thrash: who made room has its share still, so it cannot take back what it gave; and it did so
+ * for somebody who has no more than its share. */
 static void check_yields(const scheduler_t *s) {
   int64_t blocks = s->pool->num_blocks - 1;
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
@@ -215,6 +243,8 @@ static void check_yields(const scheduler_t *s) {
                 use.blocks * use.weights >= share_of(use, tenant, blocks),
             "request %d makes room, its tenant has %lld sequences and %lld blocks left",
             check_track(&g->sequence)->index, (long long)use.sequences, (long long)use.blocks);
+    REQUIRE(has_receiver(s, g), "request %d makes room for nobody who is within its share",
+            check_track(&g->sequence)->index);
   }
 }
 
@@ -293,6 +323,9 @@ void fair_iteration(void) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next)
     check_track(&g->sequence)->num_skips = g->num_skips;
   memset(was_swapped, 0, sizeof was_swapped);
+  memset(was_running, 0, sizeof was_running);
+  for (const group_t *g = s->running.head; g; g = g->next)
+    was_running[check_track(&g->sequence)->index] = true;
   for (const group_t *g = s->swapped.head; g; g = g->next)
     was_swapped[check_track(&g->sequence)->index] = true;
 }
