@@ -85,6 +85,7 @@ void engine_draw(const engine_t *engine, device_t *device, model_t *model, sampl
     engine->ops->sample(device, &rows[first], some);
   }
   const rank_ops_t *ranks = engine->ops->ranks;
+  if (device != engine->device) return; /* a draft model is on this rank alone */
   if (engine->options.comm != NULL && ranks->pass_drawn != NULL) ranks->pass_drawn(device);
 }
 

@@ -96,6 +96,19 @@ def test_ranks_of_experts_have_the_bits_of_one(program):
         compare_ranks(program, MIXTURE, (2, 4))
 
 
+def test_a_model_on_one_gpu_drafts_for_ranks(program):
+    """The first rank drafts on its GPU; the others verify."""
+    if REAL_GPU:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        alone = answers(Server(program, "cuda", *FLAGS, model=folder))
+        for nccl in (True, False):
+            server = ranks(program, folder, 2, "--num-speculative-tokens", "3",
+                           "--speculative-model", folder, nccl=nccl)
+            assert answers(server, "drafts    by ") == alone, server.text()
+
+
 def test_long_sums_in_two_steps_have_the_same_bits(program):
     """Of so many rows each rank adds up some columns, where NCCL brings them; gathered through the
     host they must be the same."""
