@@ -208,6 +208,7 @@ step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   engine->num_steps--;
   int code = engine->ops->end(engine->device, error);
   if (code == 0) note_time(engine, step);
+  if (code == 0) drafter_mirror_late(engine, step);
   scheduler_unpin(engine->scheduler, &step->plan);
   if (code != 0) settle(engine, step);
   return code == 0 ? step : NULL;

@@ -35,12 +35,10 @@ bool engine_follows(const engine_t *engine) {
   return engine->options.comm != NULL && engine->options.comm->rank > 0;
 }
 
-/* One where the other ranks, or a draft model, do not hear what the step before has drawn. */
+/* One where the other ranks do not hear what the step before has drawn. */
 int32_t engine_depth(const engine_t *engine) {
   const rank_ops_t *ranks = engine->ops->ranks;
-  const bool has_drafter = engine->options.draft_model_dir != NULL;
   if (engine->ops->pipeline_depth < 2 || engine->blueprint.shard.num_stages > 1) return 1;
-  if (has_drafter && engine->options.draft.tokens_max > 0) return 1;
   if (engine->options.comm == NULL) return STEPS_IN_FLIGHT_MAX;
   return ranks->depth != NULL ? ranks->depth(engine->device) : 1;
 }

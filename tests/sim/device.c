@@ -291,7 +291,9 @@ static const sequence_t *drafting_sequence(const batch_t *b, int32_t row) {
  * rows. Either way its cache must hold what the large one's holds. */
 static void begin_draft(device_t *d, const batch_t *b) {
   const plan_t *plan = &sim.engine->scheduler->plan;
-  bool mirror = b->input_ids == sim.engine->steps[0].batch->input_ids;
+  const batch_t *one = sim.engine->steps[0].batch, *other = sim.engine->steps[1].batch;
+  const bool mirror =
+      b->block_table == one->block_table || (other != NULL && b->block_table == other->block_table);
   d->flying[d->launched % 2].num_drawn = 0;
   run_copies(d, b);
   for (int32_t r = 0; r < b->num_reqs; r++) {
@@ -301,6 +303,7 @@ static void begin_draft(device_t *d, const batch_t *b) {
   for (int32_t r = 0; r < b->num_reqs; r++) {
     const sequence_t *q = mirror ? plan->entries[r].sequence : drafting_sequence(b, r);
     int32_t known = sequence_num_tokens(q), length = b->seq_lens[r];
+    if (mirror) known = length - plan->entries[r].num_drafts; /* those may be wrong */
     read_row(d, b, r, q, length < known ? length : known);
   }
 }

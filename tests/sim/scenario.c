@@ -203,7 +203,6 @@ static void draw_engine(scenario_t *c) {
   o->draft.tokens_max = ahead;
   o->draft.match_min = o->draft.match_max = 1;
   o->draft_model_dir = "tests/fixtures/tiny"; /* it keeps no state */
-  c->pipeline_depth = 1;                      /* a draft model needs it */
   c->lose_drafter_at = drafter;
 }
 

@@ -22,6 +22,10 @@ struct drafter {
   sample_row_t *rows;       /* [max_num_seqs] */
   sample_result_t *results; /* [max_num_seqs] */
   int32_t *entries;         /* [max_num_seqs] index of the plan entry of each row */
+  const step_t *late;       /* launched, to be mirrored when its ids are known; NULL = none */
+  int32_t *late_ids;        /* [tokens_max] of that step */
+  batch_t mirrored;         /* while a mirrored step is in flight */
+  bool is_in_flight;        /* a mirrored step is launched and not ended */
 };
 
 /* ---- set-up ---- */
@@ -188,7 +192,9 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
   drafter->rows = calloc(seqs, sizeof *drafter->rows);
   drafter->results = calloc(seqs, sizeof *drafter->results);
   drafter->entries = calloc(seqs, sizeof *drafter->entries);
+  drafter->late_ids = calloc((size_t)limits->tokens_max, sizeof *drafter->late_ids);
   bool complete = drafter->rows != NULL && drafter->results != NULL && drafter->entries != NULL &&
+                  drafter->late_ids != NULL &&
                   batch_new(engine->options.max_num_seqs, engine->options.max_num_seqs,
                             kv->block_size, stride, 1, &drafter->batch) == 0;
   return complete ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
@@ -207,6 +213,7 @@ void drafter_free(engine_t *engine) {
   free(drafter->rows);
   free(drafter->results);
   free(drafter->entries);
+  free(drafter->late_ids);
   model_free(drafter->model);
   if (drafter->device != NULL) engine->ops->close(drafter->device);
   blueprint_free(&drafter->blueprint);
@@ -290,14 +297,23 @@ model_t *drafter_model(const engine_t *engine) {
   return engine->drafter != NULL ? engine->drafter->model : NULL;
 }
 
+static void end_mirrored(engine_t *engine) {
+  drafter_t *drafter = engine->drafter;
+  inferd_error_t error;
+  if (!drafter->is_in_flight) return;
+  drafter->is_in_flight = false;
+  if (engine->ops->end(drafter->device, &error) != 0) give_up(engine);
+}
+
 void drafter_propose(engine_t *engine, step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
   if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
   for (int32_t index = 0;; index++) {
     int32_t rows = build(drafter, &step->plan, index);
-    const uint64_t begun_ns = clock_now_ns();
     if (rows == 0) return;
+    end_mirrored(engine);
+    const uint64_t begun_ns = clock_now_ns();
     engine->ops->begin(drafter->device, drafter->batch);
     model_forward(drafter->model, drafter->batch);
     engine_draw(engine, drafter->device, drafter->model, drafter->rows, rows);
@@ -312,15 +328,40 @@ void drafter_propose(engine_t *engine, step_t *step) {
   }
 }
 
-void drafter_mirror(engine_t *engine, const step_t *step) {
+/* Launches the step on the draft model, with these ids. Nothing is drawn: so no back end takes it
+ * for a step that it has prepared whole. */
+static void mirror(engine_t *engine, const step_t *step, int32_t *ids) {
   drafter_t *drafter = engine->drafter;
-  inferd_error_t error;
-  if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
-  /* Nothing is drawn: a back end must not take it for one of the steps that it has prepared whole.
-   */
-  batch_t mirrored = *step->batch;
-  mirrored.num_selected = mirrored.num_adapted = 0;
-  engine->ops->begin(drafter->device, &mirrored);
-  model_forward(drafter->model, &mirrored);
-  if (engine->ops->end(drafter->device, &error) != 0) give_up(engine);
+  end_mirrored(engine);
+  drafter->mirrored = *step->batch;
+  drafter->mirrored.input_ids = ids;
+  drafter->mirrored.num_selected = drafter->mirrored.num_adapted = 0;
+  engine->ops->begin(drafter->device, &drafter->mirrored);
+  model_forward(drafter->model, &drafter->mirrored);
+  drafter->is_in_flight = true;
+  if (engine->steps_most == 1) end_mirrored(engine);
+}
+
+void drafter_mirror(engine_t *engine, const step_t *step) {
+  if (drafter_device(engine) == NULL) return;
+  const batch_t *batch = step->batch;
+  int32_t t = 0;
+  while (t < batch->num_tokens && batch->input_ids[t] >= 0) t++;
+  if (t < batch->num_tokens)
+    engine->drafter->late = step;
+  else
+    mirror(engine, step, batch->input_ids);
+}
+
+void drafter_mirror_late(engine_t *engine, const step_t *before) {
+  drafter_t *drafter = engine->drafter;
+  if (drafter_device(engine) == NULL || drafter->late == NULL) return;
+  const step_t *step = drafter->late;
+  drafter->late = NULL;
+  for (int32_t t = 0; t < step->batch->num_tokens; t++) {
+    const int32_t id = step->batch->input_ids[t];
+    const sample_result_t *drawn = id < 0 ? &before->sample_results[-1 - id] : NULL;
+    drafter->late_ids[t] = drawn == NULL ? id : drawn->status ? 0 : drawn->id;
+  }
+  mirror(engine, step, drafter->late_ids);
 }

@@ -48,7 +48,10 @@ sample_row_t drafter_row(const struct plan_entry *entry, int32_t index, sample_r
 /* Between plan and batch: draws the draft tokens of the step's plan and writes them into the
  * `tokens` of the sequences. Waits for the draft model's device. */
 void drafter_propose(struct engine *engine, struct step *step);
-/* After the large model's step was launched: runs the same step on the draft model, and waits. */
+/* After the large model's step was launched: launches the same step on the draft model, and waits
+ * if the device computes in the call. If the step before still draws some of its ids, that is left
+ * to drafter_mirror_late, before the commit of `before`, when it has ended. */
 void drafter_mirror(struct engine *engine, const struct step *step);
+void drafter_mirror_late(struct engine *engine, const struct step *before);
 
 #endif

@@ -1,0 +1,61 @@
+/* test_drafter.c: a draft model on the emulated GPU, beside the model itself.
+ *
+ * As its own draft model a model is always right: a wrong row of the draft model's cache, another
+ * type, or other sums would show. Where few drafts are made most steps overlap, and are repeated
+ * on the draft model when their ids are known.
+ */
+#include "engine/device/ops.h"
+#include "tests/emu/host/calls.h"
+#include "tests/engine/client.h"
+#include "tests/expect.h"
+
+#include <criterion/criterion.h>
+
+static void make_jobs(client_t *c) {
+  for (int i = 0; i < 8; i++) {
+    job_t *job = client_job(c, 3 + (i * 29) % 50, 12 + (i * 11) % 14, i % 5);
+    sampling_params_t *p = &job->request.params;
+    p->ignore_eos = true;
+    p->num_logprobs = 1;
+    if (i % 3 == 1) p->temperature = 0.9f;
+    if (i % 3 == 2) p->repetition_penalty = 1.2f;
+  }
+}
+
+static engine_options_t options_of(const char *dir, bool longest) {
+  engine_options_t o = client_options(&ops_cuda);
+  o.num_threads = 1;
+  o.batch_invariant = true;
+  o.block_size = 16;
+  o.num_blocks = 10; /* some are preempted, and swapped */
+  o.max_model_len = 128;
+  o.max_num_seqs = 4;
+  o.max_num_batched_tokens = 48;
+  o.draft = (draft_options_t){
+      .tokens_max = dir ? 3 : 0, .match_min = 2, .match_max = 4, .longest = longest};
+  o.draft_model_dir = dir;
+  return o;
+}
+
+static void check_itself(const client_t *want, bool longest) {
+  const engine_options_t o = options_of("tests/fixtures/tiny", longest);
+  const int graphs = emu_count_calls("cudaGraphLaunch");
+  client_t *got = client_run_all(&o, make_jobs);
+  engine_stats_t s = client_stats(got);
+  client_expect_same(want, got, longest ? "as many drafts as may be" : "drafts that pay");
+  ASSERT_GT(s.draft_tokens, longest ? 60 : 0);
+  ASSERT_EQ(s.draft_tokens_accepted, s.draft_tokens);
+  ASSERT_GT(s.preemptions, 0);
+  ASSERT_GT(s.overlapped_steps, 0);
+  ASSERT_GT(emu_count_calls("cudaGraphLaunch") - graphs, (int)s.drafts);
+  client_check_idle(got);
+  client_free(got);
+}
+
+Test(drafter, the_model_itself_is_always_right, .timeout = 300) {
+  const engine_options_t plain = options_of(NULL, false);
+  client_t *want = client_run_all(&plain, make_jobs);
+  check_itself(want, true);
+  check_itself(want, false);
+  client_free(want);
+}
