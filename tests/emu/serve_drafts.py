@@ -7,15 +7,18 @@ import json
 import random
 import re
 import tempfile
+from pathlib import Path
 
 from serve_default import model_folder
+from serve_lora import write_adapter
 from serving import FEW, ROOT, TINY, Server, compare
 
 DRAFTS = ["--num-speculative-tokens", 4, "--prompt-lookup-min", 1]
 
 
 def count(server, name):
-    return float(re.search(rf"^inferd_{name}_total\S* (\S+)", server.metrics(), re.M)[1])
+    """The sum of a counter over its labels."""
+    return sum(map(float, re.findall(rf"^inferd_{name}_total\S* (\S+)", server.metrics(), re.M)))
 
 
 def reciting(number):
@@ -84,9 +87,10 @@ def other_model(folder, **changes):
     return model_folder(folder, {**json.loads((TINY / "config.json").read_text()), **changes})
 
 
-def check_draft_model(program, model, drafter, *flags):
-    """Returns how many draft tokens were made and how many of them were right."""
-    bodies = reciting(10)
+def check_draft_model(program, model, drafter, *flags, counters=()):
+    """Returns how many draft tokens were made and how many of them were right. The counters must
+    have counted."""
+    bodies = [{**body, "max_tokens": 24} for body in reciting(10)]
     model = TINY if model is None else ROOT / "tests/fixtures" / model
     load = ["--load-format", "dummy", "--seed", "11", *FEW, *flags]
     drafts = ["--num-speculative-tokens", 4, "--speculative-model", drafter]
@@ -94,13 +98,14 @@ def check_draft_model(program, model, drafter, *flags):
     expected = answers(plain.all(bodies))
     together = answers(drafting.all(bodies))
     alone = [answers(drafting.all([body]))[0] for body in bodies[:4]]
+    counted = {name: count(drafting, name) for name in counters}
     made, right = (count(drafting, f"spec_decode_{kind}_tokens") for kind in ("draft", "accepted"))
     for server in (plain, drafting):
         assert server.stop() == 0, server.text()
     assert f"drafts    by {drafter}: " in drafting.text(), drafting.text()
     assert together == expected, "beside others"
     assert alone == expected[:4], "alone"
-    assert made > 0
+    assert made > 0 and all(counted.values()), (made, counted)
     return made, right
 
 
@@ -116,6 +121,35 @@ def test_drafts_of_another_model_change_no_token(program):
         drafter = other_model(folder, num_hidden_layers=1)
         made, right = check_draft_model(program, None, drafter)
         assert right < made, (made, right)
+
+
+def test_a_model_drafts_for_one_with_a_state(program):
+    check_draft_model(program, "states", TINY, "--max-model-len", 256)
+
+
+def test_a_model_drafts_where_blocks_are_few(program):
+    """Its blocks go to the host and come back with the model's, those of the prefix cache too."""
+    check_draft_model(program, None, TINY, "--block-size", 16, "--num-blocks", 24,
+                      "--max-model-len", 192, "--preemption-mode", "swap",
+                      "--prefix-cache-space", "0.01",
+                      counters=["preemptions", "swapped_blocks", "prefix_cache_hits"])
+
+
+def test_a_model_without_adapters_drafts_for_one_with_them(program):
+    bodies = [{**body, "max_tokens": 16, "model": ("one", "base")[i % 2]}
+              for i, body in enumerate(reciting(6))]
+    with tempfile.TemporaryDirectory() as name:
+        one = write_adapter(Path(name) / "one", 4, {"self_attn.q_proj": (64, 64),
+                                                    "mlp.down_proj": (64, 128)})
+        flags = [*FEW, "--served-model-name", "base", "--lora-modules", f"one={one}",
+                 "--enable-lora"]
+        servers = [Server(program, "cuda", *flags, *more)
+                   for more in ([], ["--num-speculative-tokens", 3, "--speculative-model", TINY])]
+        plain, drafting = (answers(server.all(bodies)) for server in servers)
+        made = count(servers[1], "spec_decode_draft_tokens")
+        for server in servers:
+            assert server.stop() == 0, server.text()
+    assert plain == drafting and made > 0
 
 
 def test_the_log_says_when_drafts_may_change_the_last_bits(program):
