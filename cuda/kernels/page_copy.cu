@@ -1,8 +1,9 @@
 /* page_copy.cu: copies blocks of the KV cache, in all layers with one launch.
  *
  * A block of a layer is 2 * Hk * parts groups of [slot][row of 128 or 64 bytes]; the first r slots
- * of a group are contiguous. Grid (copies, layers, groups in strips). A copy moves 2 * rows * 128
- * bytes a group; bound by bandwidth, and rare. Measured: not yet.
+ * of a group are contiguous. Grid (copies, layers, groups in strips), all copies beside each other:
+ * no block is the target of one and part of another, as the simulator checks of every step. A copy
+ * moves 2 * rows * 128 bytes a group; bound by bandwidth, and rare. Measured: not yet.
  */
 #include "cuda/device_code/kv_layout.h"
 #include "cuda/device_code/lanes.h"

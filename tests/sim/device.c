@@ -190,12 +190,16 @@ static int64_t slot_of(const device_t *d, const batch_t *b, int32_t row, int32_t
   return (int64_t)block * d->block_size + position % d->block_size;
 }
 
+/* A GPU makes all copies beside each other: what one writes, no other may read or write. */
 static void run_copies(device_t *d, const batch_t *b) {
   for (int32_t i = 0; i < b->num_copies; i++) {
     const block_copy_t *c = &b->copies[i];
     REQUIRE(c->rows >= 1 && c->rows <= d->block_size && c->src != c->dst && c->src > 0 &&
                 c->dst > 0,
             "a copy of %d rows from block %d to block %d", c->rows, c->src, c->dst);
+    for (int32_t j = 0; j < b->num_copies; j++)
+      REQUIRE(b->copies[j].src != c->dst && (j == i || b->copies[j].dst != c->dst),
+              "block %d gets a copy, and another copy of the step reads or writes it", c->dst);
     memcpy(&d->shadow[(int64_t)c->dst * d->block_size], &d->shadow[(int64_t)c->src * d->block_size],
            (size_t)c->rows * sizeof *d->shadow);
   }
