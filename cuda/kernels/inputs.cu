@@ -96,6 +96,7 @@ GPU_FN void pass_turn(const gpu_inputs_t &args, int32_t turn) {
   if (threadIdx.x > 0) return;
   __threadfence();
   if (atomicAdd(&args.turn[1], 1) < (int)gridDim.x - 1) return;
+  __threadfence(); /* what the others have read is older than what is stored */
   args.turn[0] = (turn + 1) % GPU_PACKETS;
   args.turn[1] = 0;
 }
