@@ -10,8 +10,10 @@
  * was awaited, and holds its accumulators so long; what it reads must have come by a bulk copy, or
  * its writer must have fenced the proxies. Atomic operations may meet each other, not other
  * accesses; one in device memory hands what its thread did, and what its warp did before its last
- * barrier, to those that come to the same word later. In device memory a word that one block wrote
- * is no other block's in the same launch, unless it was handed over so.
+ * barrier, to those that come to the same word later: as far as a __threadfence stood behind it,
+ * and between blocks to those who fence in their turn. In device memory a word that one block wrote
+ * is no other block's in the same launch, and one that it read no other block's to write, unless it
+ * was handed over so.
  */
 #include "emu_check.h"
 #include "emu_runtime.h"
@@ -47,11 +49,20 @@ static void take_later(Times &times, const Times &others) {
   for (size_t i = 0; i < times.size(); i++) times[i] = std::max(times[i], others[i]);
 }
 
+/* The fences of a block: of each thread the time of its last __threadfence, of each warp until when
+ * what it did has the fence of another behind it. */
+typedef std::vector<uint32_t> Fences;
+struct Covered {
+  std::shared_ptr<const Fences> threads;
+  Times warps = {};
+};
+
 /* What a block did before its atomic operations on a word: by warps, and by those that made them.
- */
+ * Of the warps that which is covered. */
 struct Release {
   Times warps = {};
   std::unordered_map<unsigned, uint32_t> threads;
+  Covered covered;
 };
 /* By the address of the word and the block, of the running launch. */
 static std::unordered_map<uintptr_t, std::unordered_map<uint64_t, Release>> &releases() {
@@ -59,11 +70,12 @@ static std::unordered_map<uintptr_t, std::unordered_map<uint64_t, Release>> &rel
   return *all;
 }
 
-/* An atomic operation of a block. */
+/* An atomic operation of a block; `acquires`: a fence in itself for what comes behind it. */
 struct Meeting {
   uintptr_t address;
   uint32_t time;
   uint16_t thread;
+  bool acquires;
 };
 
 /* What is known of a block's shared memory. */
@@ -72,6 +84,8 @@ struct Shadow {
   std::vector<Cell> cell;            /* [SHARED_BYTES] */
   std::vector<uint16_t> products;    /* [SHARED_BYTES / OPERAND_BYTES] that read it now */
   std::vector<uint32_t> proxy_fence; /* [threads] time of the last one */
+  Fences fence;
+  Covered covered; /* threads: a copy of `fence`, NULL when that has changed */
   /* Until when a warp knows what the others did: from now on, and from its next barrier on. */
   std::array<Times, WARPS_MAX> known, coming;
   std::unordered_map<uintptr_t, Times> handed; /* by the atomic operations on a word */
@@ -84,13 +98,19 @@ static Shadow &shadow_of(const Block *b) {
   return (*all)[b];
 }
 
-/* Words of device memory: who wrote last, as launch number << 32 | block + 1, by which thread and
- * when, and what the threads of block `owner` did, if it is the running one. */
+/* An access of a word by a block: launch number << 32 | block + 1; 0 = none. */
+struct Visit {
+  uint64_t block;
+  uint32_t time;
+  uint16_t thread;
+};
+
+/* Words of device memory: who wrote last, the last two blocks that read, and what the threads of
+ * block `owner` did, if it is the running one. */
 enum { PAGE_WORDS = 1024, PAGE_BYTES = PAGE_WORDS * 4, NEAR_BYTES = 4096 };
 struct Page {
-  uint64_t writer[PAGE_WORDS] = {}, owner[PAGE_WORDS] = {};
-  uint32_t written[PAGE_WORDS] = {};
-  uint16_t thread[PAGE_WORDS] = {};
+  Visit written[PAGE_WORDS] = {}, read[PAGE_WORDS][2] = {};
+  uint64_t owner[PAGE_WORDS] = {};
   Cell cell[PAGE_WORDS] = {};
 };
 static std::unordered_map<uintptr_t, std::unique_ptr<Page>> &pages() {
@@ -108,6 +128,8 @@ void check_block(Block *b) {
   mine.cell.resize(SHARED_BYTES);
   mine.products.assign(SHARED_BYTES / OPERAND_BYTES, 0);
   mine.proxy_fence.assign(b->threads, 0);
+  mine.fence.assign(b->threads, 0);
+  mine.covered = {};
   b->begun = b->synced = ++now;
   mine.known = mine.coming = {};
   mine.handed.clear();
@@ -148,6 +170,18 @@ void check_filled(const void *p, size_t size, bool filled) {
 
 void check_proxy_fence() {
   shadow_of(self()->owner).proxy_fence[self()->linear] = ++now;
+}
+
+/* A fence covers what its thread did, and what others did before a barrier that the thread passed.
+ */
+static void check_fence() {
+  const Fiber *f = self();
+  Shadow &mine = shadow_of(f->owner);
+  mine.fence[f->linear] = ++now;
+  mine.covered.threads.reset();
+  for (uint32_t &time : mine.covered.warps) time = std::max(time, f->owner->synced - 1);
+  uint32_t &own = mine.covered.warps[f->warp];
+  own = std::max(own, f->home->synced - 1);
 }
 
 /* "file:line" of a program counter. */
@@ -220,7 +254,7 @@ static bool is_private(const Fiber *f, uintptr_t p) {
     return p - reinterpret_cast<uintptr_t>(base) < size;
   };
   if (within(f->stack, STACK_BYTES) || within(f, sizeof(Fiber))) return true;
-  if (within(reinterpret_cast<char *>(&current) - NEAR_BYTES, 2 * NEAR_BYTES)) return true;
+  if (p - (reinterpret_cast<uintptr_t>(&current) - NEAR_BYTES) < 2 * NEAR_BYTES) return true;
   if (within(engine.launch->argument, engine.launch->argument_bytes)) return true;
   return within(&__executable_start, (size_t)(&_end - &__executable_start));
 }
@@ -231,35 +265,54 @@ static bool knows_of(const Meeting &m) {
   if (m.thread == f->linear || m.time < f->owner->synced) return true;
   return m.thread / 32u == f->warp && m.time < f->home->synced;
 }
-/* Whether another block's write came to the running thread by an atomic operation of each. */
-static bool was_handed_over(uint64_t writer, unsigned thread, uint32_t time) {
+/* Whether a fence of the running thread, or of the one that made it, stands behind it. */
+static bool is_fenced(const Meeting &m) {
+  const Fences &fence = shadow_of(self()->owner).fence;
+  return m.acquires || fence[self()->linear] > m.time || fence[m.thread] > m.time;
+}
+/* Whether another block's access came before those of the running thread by an atomic operation of
+ * each. */
+static bool was_handed_over(const Visit &other) {
   for (const Meeting &m : shadow_of(self()->owner).meetings) {
     const auto &of_word = releases()[m.address];
-    const auto found = of_word.find(writer);
-    if (found == of_word.end() || !knows_of(m)) continue;
+    const auto found = of_word.find(other.block);
+    if (found == of_word.end() || !knows_of(m) || !is_fenced(m)) continue;
     const Release &r = found->second;
-    if (time <= r.warps[thread / 32]) return true;
-    const auto own = r.threads.find(thread);
-    if (own != r.threads.end() && time <= own->second) return true;
+    const size_t warp = other.thread / 32;
+    const uint32_t fence = std::max(r.covered.warps[warp], (*r.covered.threads)[other.thread]);
+    if (other.time <= std::min(r.warps[warp], fence)) return true;
+    const auto own = r.threads.find(other.thread);
+    if (own != r.threads.end() && other.time <= own->second) return true;
   }
   return false;
 }
 
+/* Whether the access is another block's of this launch, and nothing orders the two. */
+static bool races(const Visit &other, uint64_t mine) {
+  return other.block >> 32 == launch_number && other.block != mine && !was_handed_over(other);
+}
+
 static void check_word(const Fiber *f, Page &page, size_t at, uint64_t mine, const void *p,
                        bool writes, const void *pc) {
-  uint64_t &writer = page.writer[at];
+  Visit &written = page.written[at], *read = page.read[at];
+  const Visit own = {mine, now, (uint16_t)f->linear};
   const char *what = writes ? "write to" : "read of";
   const bool early = engine.launch->shape.may_overlap && !f->waited;
-  if (early && (writes || (writer != 0 && writer >> 32 == launch_number - 1)))
+  if (early && (writes || (written.block != 0 && written.block >> 32 == launch_number - 1)))
     fail("%s %p before grid_dependency_wait, %s", what, p, place(pc).c_str());
-  if (writer >> 32 == launch_number && writer != mine &&
-      !was_handed_over(writer, page.thread[at], page.written[at]))
+  if (races(written, mine))
     fail("race: %s %p, written by block %u of this launch, %s", what, p,
-         (unsigned)(writer & 0xffffffff) - 1, place(pc).c_str());
-  if (!writes) return;
-  writer = mine;
-  page.thread[at] = (uint16_t)f->linear;
-  page.written[at] = now;
+         (unsigned)(written.block & 0xffffffff) - 1, place(pc).c_str());
+  if (!writes) {
+    if (read[0].block != mine) read[1] = read[0];
+    read[0] = own;
+    return;
+  }
+  for (int i = 0; i < 2; i++)
+    if (races(read[i], mine))
+      fail("race: write to %p, read by block %u of this launch, %s", p,
+           (unsigned)(read[i].block & 0xffffffff) - 1, place(pc).c_str());
+  written = own;
 }
 
 /* The running block as a writer. */
@@ -300,7 +353,7 @@ static void check_device(uintptr_t p, size_t size, bool writes, const void *pc) 
   for (uintptr_t word = p / 4; word <= (p + size - 1) / 4; word++) {
     /* Parts of a word may be several blocks': only whole words are told apart. */
     Page &page = page_of(word);
-    if (size >= 4 || page.writer[word % PAGE_WORDS] >> 32 != launch_number)
+    if (size >= 4 || page.written[word % PAGE_WORDS].block >> 32 != launch_number)
       check_word(f, page, word % PAGE_WORDS, mine, address, writes, pc);
     if (size >= 4) check_threads(word, writes ? WRITE : READ, pc);
   }
@@ -349,7 +402,7 @@ void check_memory_access(const void *p, size_t size, bool writes, const void *pc
 }
 
 /* What the running thread's warp knows and did goes to those who come later, and theirs to it. */
-static void hand_over(Shadow &mine, uintptr_t address) {
+static void hand_over(Shadow &mine, uintptr_t address, int order) {
   const Fiber *f = self();
   Times own = mine.known[f->warp], &handed = mine.handed[address];
   own[f->warp] = f->home->synced - 1;
@@ -358,19 +411,22 @@ static void hand_over(Shadow &mine, uintptr_t address) {
   if (engine.launch->shape.grid.x * engine.launch->shape.grid.y * engine.launch->shape.grid.z == 1)
     return;
   for (uint32_t &time : own) time = std::max(time, f->owner->synced - 1);
+  if (order == __ATOMIC_RELEASE) check_fence();
+  if (!mine.covered.threads) mine.covered.threads = std::make_shared<Fences>(mine.fence);
   Release &release = releases()[address][running_block()];
   take_later(release.warps, own);
-  release.threads[f->linear] = now;
-  mine.meetings.push_back({address, now, (uint16_t)f->linear});
+  release.threads[f->linear] = mine.fence[f->linear];
+  release.covered = mine.covered;
+  mine.meetings.push_back({address, now, (uint16_t)f->linear, order == __ATOMIC_ACQUIRE});
 }
 
-static void check_atomic(const volatile void *p, size_t size, const void *pc) {
+static void check_atomic(const volatile void *p, size_t size, int order, const void *pc) {
   if (!current) return;
   Block *b = self()->owner;
   const uintptr_t address = reinterpret_cast<uintptr_t>(p);
   const uintptr_t offset = address - reinterpret_cast<uintptr_t>(b->shared);
   if (offset >= SHARED_BYTES) {
-    hand_over(shadow_of(b), address);
+    hand_over(shadow_of(b), address, order);
     for (uintptr_t word = address / 4; word < (address + size) / 4; word++)
       check_threads(word, UPDATE, pc);
     return;
@@ -398,24 +454,25 @@ static void check_atomic(const volatile void *p, size_t size, const void *pc) {
     emu::check_memory_access(p, N, true, __builtin_return_address(0));                             \
   }
 #define HOOK_ATOMIC(N, T)                                                                          \
-  T __tsan_atomic##N##_load(const volatile T *p, int) {                                            \
-    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
+  T __tsan_atomic##N##_load(const volatile T *p, int order) {                                      \
+    emu::check_atomic(p, sizeof(T), order, __builtin_return_address(0));                           \
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
   }                                                                                                \
-  void __tsan_atomic##N##_store(volatile T *p, T v, int) {                                         \
-    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
+  void __tsan_atomic##N##_store(volatile T *p, T v, int order) {                                   \
+    emu::check_atomic(p, sizeof(T), order, __builtin_return_address(0));                           \
     __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                \
-  T __tsan_atomic##N##_exchange(volatile T *p, T v, int) {                                         \
-    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
+  T __tsan_atomic##N##_exchange(volatile T *p, T v, int order) {                                   \
+    emu::check_atomic(p, sizeof(T), order, __builtin_return_address(0));                           \
     return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                            \
   }                                                                                                \
-  T __tsan_atomic##N##_fetch_add(volatile T *p, T v, int) {                                        \
-    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
+  T __tsan_atomic##N##_fetch_add(volatile T *p, T v, int order) {                                  \
+    emu::check_atomic(p, sizeof(T), order, __builtin_return_address(0));                           \
     return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                             \
   }                                                                                                \
-  int __tsan_atomic##N##_compare_exchange_strong(volatile T *p, T *expected, T v, int, int) {      \
-    emu::check_atomic(p, sizeof(T), __builtin_return_address(0));                                  \
+  int __tsan_atomic##N##_compare_exchange_strong(volatile T *p, T *expected, T v, int order,       \
+                                                 int) {                                            \
+    emu::check_atomic(p, sizeof(T), order, __builtin_return_address(0));                           \
     return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                                \
   int __tsan_atomic##N##_compare_exchange_weak(volatile T *p, T *expected, T v, int a, int b) {    \
@@ -443,8 +500,9 @@ HOOK_ATOMIC(8, unsigned char)
 HOOK_ATOMIC(16, unsigned short)
 HOOK_ATOMIC(32, unsigned)
 HOOK_ATOMIC(64, unsigned long)
-void __tsan_atomic_thread_fence(int) {
+void __tsan_atomic_thread_fence(int order) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (emu::current && order == __ATOMIC_SEQ_CST) emu::check_fence();
 }
 }
 

@@ -208,19 +208,27 @@ __global__ void counts(int *out) {
   out[threadIdx.x] = sum + out[64] + out[65];
 }
 
-/* Blocks add to a counter, and the last one reads what all of them wrote; with a barrier of the
- * block before the counter, of a warp, or none, of which the first alone is enough. */
-enum meeting_barrier { OF_BLOCK, OF_WARP, NONE };
-__global__ void last_block_sums(int *parts, int *ticket, int *out, meeting_barrier barrier) {
+/* Blocks add to a counter, and the last one reads what all of them wrote. */
+enum mistake {
+  NONE,
+  BARRIER_OF_WARP,
+  NO_BARRIER,
+  NO_FENCE_BEFORE,
+  FENCE_OF_BLOCK,
+  NO_FENCE_BEHIND
+};
+__global__ void last_block_sums(int *parts, int *ticket, int *out, mistake mistake) {
   SHARED(last, int);
   SHARED(cell, int[2][64]);
   parts[blockIdx.x * 64 + threadIdx.x] = (int)threadIdx.x;
-  __threadfence();
-  if (barrier == OF_BLOCK) __syncthreads();
-  if (barrier == OF_WARP) __syncwarp();
+  if (mistake == FENCE_OF_BLOCK) __threadfence_block();
+  if (mistake != FENCE_OF_BLOCK && mistake != NO_FENCE_BEFORE) __threadfence();
+  if (mistake == BARRIER_OF_WARP) __syncwarp();
+  if (mistake != BARRIER_OF_WARP && mistake != NO_BARRIER) __syncthreads();
   if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == (int)gridDim.x - 1;
   __syncthreads();
   if (!last) return;
+  if (mistake != NO_FENCE_BEHIND) __threadfence();
   int sum = 0;
   for (unsigned i = 0; i < gridDim.x; i++) sum += parts[i * 64 + threadIdx.x];
   cell[0][threadIdx.x] = sum;
@@ -242,14 +250,26 @@ __global__ void threads_tell_blocks(int *parts, int *ticket) {
   parts[blockIdx.x * 64 + threadIdx.x] = 1;
   __threadfence();
   const int before = atomicAdd(&ticket[threadIdx.x], 1);
+  __threadfence();
   if (before == (int)gridDim.x - 1) parts[threadIdx.x] = 2;
+}
+/* The last block writes what all have read; one thread fences for its block. */
+__global__ void last_block_passes_turn(int *turn, bool fences) {
+  const int mine = turn[0];
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  __threadfence();
+  if (atomicAdd(&turn[1], 1) < (int)gridDim.x - 1) return;
+  if (fences) __threadfence();
+  turn[0] = mine + 1;
 }
 
 TEST(blocks_that_meet_by_tickets) {
   device_array<int> parts(4 * 64), ticket(std::vector<int>(64)), out(64);
-  for (meeting_barrier barrier : {OF_WARP, NONE}) {
+  for (mistake mistake :
+       {BARRIER_OF_WARP, NO_BARRIER, NO_FENCE_BEFORE, FENCE_OF_BLOCK, NO_FENCE_BEHIND}) {
     MUST(cudaMemset(ticket.p, 0, sizeof(int)));
-    EXPECT_REPORT(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p, barrier),
+    EXPECT_REPORT(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p, mistake),
                   "race", "of this launch", "test_check.cu:");
   }
   EXPECT_REPORT(LAUNCH(last_block_hurries, (3), (32), 0, nullptr, parts.p, ticket.p), "race",
@@ -259,9 +279,18 @@ TEST(blocks_that_meet_by_tickets) {
   check_that(parts.get()[9] == 2, "the last of each");
 }
 
+TEST(a_block_writes_what_others_have_read) {
+  device_array<int> turn(std::vector<int>{4, 0});
+  MUST(LAUNCH(last_block_passes_turn, (3), (64), 0, nullptr, turn.p, true));
+  check_that(turn.get()[0] == 5, "the turn");
+  MUST(cudaMemset(turn.p, 0, 2 * sizeof(int)));
+  EXPECT_REPORT(LAUNCH(last_block_passes_turn, (3), (64), 0, nullptr, turn.p, false), "race",
+                "read by block");
+}
+
 TEST(right_kernels_are_not_reported) {
   device_array<int> parts(4 * 64), ticket(std::vector<int>{0}), out(64);
-  MUST(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p, OF_BLOCK));
+  MUST(LAUNCH(last_block_sums, (4), (64), 0, nullptr, parts.p, ticket.p, out.p, NONE));
   const std::vector<int> got = out.get();
   bool right = true;
   for (int i = 0; i < 64; i++) right = right && got[i] == 4 * ((63 - i) ^ 1);
