@@ -19,7 +19,8 @@ EMU_FLAGS_plain := -O2 $(if $(findstring clang,$(CXX)),,-ftrivial-auto-var-init=
 EMU_FLAGS_asan  := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
                    -fno-sanitize-recover=all
 
-# The checker stands in for libtsan: kernels call its hooks, the emulator itself does not.
+# The checker stands in for libtsan: kernels call its hooks, the emulator itself does not. It looks at
+# every access, so it is the part that is optimised.
 EMU_FLAGS_check := -O1 -g -DEMU_CHECK
 EMU_HOOKS_check := -fsanitize=thread $(if $(findstring clang,$(CXX)),,-Wno-tsan)
 
@@ -55,6 +56,7 @@ $(EMU)/$(1)/tests_cuda: $(call emu_objects,$(1),$(EMU_ENGINE_SRC) $(EMU_KERNEL_S
 endef
 EMU_FLAVOURS := plain asan check
 $(foreach f,$(EMU_FLAVOURS),$(eval $(call emu_flavour,$(f))))
+$(call emu_objects,check,$(EMU_ENGINE_SRC)): EMU_FLAGS_check += -O2
 
 # The daemon on the emulated device and tests of the host half of the back end. They take every room
 # but `cuda` from the ordinary builds: build/emu/FLAVOUR/inferd, and build/emu/tests_host.
