@@ -411,20 +411,20 @@ static void sim_rank_embed(device_t *d, act_t *out, const weight_t *table, float
   if (d->follows && !sim.lost) run_follower(d, d->batch);
 }
 
+/* Each rank says which columns it has. */
 static void sim_rank_gather(device_t *d, act_t *out, const act_t *own, const act_t *residual,
                             const int32_t *cuts, int32_t rows) {
   (void)out, (void)own, (void)residual, (void)rows;
-  uint8_t columns[SIM_VOCAB];
+  int32_t columns[SIM_RANKS_MAX][2];
   size_t bytes[SIM_RANKS_MAX + 1];
-  const int32_t rank = d->comm->rank, width = cuts[d->comm->size];
-  REQUIRE(width <= SIM_VOCAB, "%d columns", width);
-  for (int32_t r = 0; r <= d->comm->size; r++) bytes[r] = (size_t)cuts[r];
-  memset(columns, 255, sizeof columns);
-  memset(columns + cuts[rank], rank, (size_t)(cuts[rank + 1] - cuts[rank]));
+  memset(columns, -1, sizeof columns);
+  for (int32_t r = 0; r <= d->comm->size; r++) bytes[r] = (size_t)r * sizeof *columns;
+  memcpy(columns[d->comm->rank], &cuts[d->comm->rank], sizeof *columns);
   if (comm_gather(d->comm, columns, bytes, -1) != 0) return;
   for (int32_t r = 0; r < d->comm->size; r++)
-    REQUIRE(cuts[r] == cuts[r + 1] || (columns[cuts[r]] == r && columns[cuts[r + 1] - 1] == r),
-            "rank %d gets no columns of rank %d", rank, r);
+    REQUIRE(columns[r][0] == cuts[r] && columns[r][1] == cuts[r + 1],
+            "rank %d has columns from %d to %d, they must be %d to %d", r, columns[r][0],
+            columns[r][1], cuts[r], cuts[r + 1]);
 }
 
 static void sim_rank_reduce(device_t *d, act_t *out, act_t *sums, const act_t *residual,
