@@ -55,7 +55,8 @@
   X(LONGEST, 8, "drafts are as long as they may be, whatever they cost")                           \
   X(MTP, 4, "a layer of the model predicts tokens, and drafts them")                               \
   X(RANKS, 2, "several ranks run the model, and one of them may fail")                             \
-  X(RETURNS, 11, "with FLOOR: prompts branch off few documents, which come back from it")
+  X(RETURNS, 11, "with FLOOR: prompts branch off few documents, which come back from it")          \
+  X(CROWDED, 2, "several choices, two steps in flight, priorities; short of blocks and rows")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

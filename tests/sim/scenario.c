@@ -81,6 +81,12 @@ static void draw_features(scenario_t *c) {
     if (between(&s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
   }
   c->features = (c->features | c->forced) & ~c->removed;
+  static const int with_crowded[] = {SIM_CHOICES, SIM_ASYNC, SIM_PRIORITY, SIM_TIGHT};
+  static const int no_crowded[] = {SIM_DRAFT_MODEL, SIM_MTP, SIM_RANKS, SIM_POOLS, SIM_STATES};
+  for (size_t i = 0; scenario_has(c, SIM_CROWDED) && i < 4; i++)
+    c->features |= UINT64_C(1) << with_crowded[i] & ~c->removed;
+  for (size_t i = 0; scenario_has(c, SIM_CROWDED) && i < 5; i++)
+    c->features &= ~(UINT64_C(1) << no_crowded[i]) | c->forced;
   /* What the engine refuses to such a model, or turns off. */
   static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP, SIM_FLOOR};
   static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR};
