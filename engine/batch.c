@@ -145,15 +145,15 @@ static void set_slots(batch_t *batch, int32_t token, int32_t row, int32_t positi
 }
 
 /* The tokens of an entry, and the rows that it selects. */
-static void add_tokens(batch_t *batch, const plan_entry_t *entry, int32_t row) {
-  sequence_t *seq = entry->sequence;
+static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
+  const sequence_t *seq = entry->sequence;
   const request_t *request = seq->group->request;
   int32_t first = batch->num_tokens, second = request->second_text;
   for (int32_t i = 0; i < entry->num_tokens; i++) {
     int32_t position = entry->num_computed + i, t = first + i;
     /* An id that an in-flight step still draws is a reference to its selected row (batch.h). */
     bool known = position < sequence_num_tokens(seq) + entry->num_drafts;
-    batch->input_ids[t] = known ? table_id(seq, position) : -1 - seq->sampled_index;
+    batch->input_ids[t] = known ? table_id(seq, position) : entry->last_id;
     batch->positions[t] = position;
     batch->request_row[t] = row;
     batch->token_types[t] = second > 0 && position >= second;
@@ -164,31 +164,31 @@ static void add_tokens(batch_t *batch, const plan_entry_t *entry, int32_t row) {
   if (request->adapter > 0) batch->num_adapted += entry->num_tokens;
   select_scores(batch, entry, row);
   select_pooled(batch, entry, row);
-  if (entry->do_sample) seq->sampled_index = batch->num_selected;
+  entry->first_row = batch->num_selected;
   int32_t num_samples = entry->do_sample ? group_num_draws(seq->group) : 0;
   for (int32_t i = entry->num_drafts; i > 0; i--)
     select_index(batch, batch->num_tokens - 1 - i, row, -1, 0);
   for (int32_t i = 0; i < num_samples; i++) select_index(batch, batch->num_tokens - 1, row, -1, i);
 }
 
-/* The next token of a plain group (group_t.is_plain), without drafts. */
-static void add_plain(batch_t *batch, const plan_entry_t *entry, int32_t row) {
-  sequence_t *seq = entry->sequence;
-  int32_t t = batch->num_tokens++, position = entry->num_computed;
-  int32_t known = sequence_num_tokens(seq), id = seq->last_id;
-  if (position >= known) {
-    id = -1 - seq->sampled_index; /* see add_tokens */
-  } else if (position < known - 1 || seq->num_output_tokens == 0) {
-    id = table_id(seq, position);
-  }
-  batch->input_ids[t] = id;
-  batch->positions[t] = position;
+/* The same for the next token of a plain group. Nothing is read of the sequence. */
+static void add_next(batch_t *batch, plan_entry_t *entry, int32_t row) {
+  int32_t t = batch->num_tokens++;
+  batch->input_ids[t] = entry->last_id;
+  batch->positions[t] = entry->num_computed;
   batch->request_row[t] = row;
   batch->token_types[t] = batch->adapters[t] = 0;
-  set_slots(batch, t, row, position);
-  if (!entry->do_sample) return;
-  seq->sampled_index = batch->num_selected;
+  set_slots(batch, t, row, entry->num_computed);
+  entry->first_row = batch->num_selected;
   select_index(batch, t, row, -1, 0);
+}
+
+/* Before entry i is added: what a later one needs. */
+static void prefetch_later(const plan_t *plan, int32_t i, int32_t block_shift) {
+  if (i + PREFETCH_FAR >= plan->num_entries) return;
+  const plan_entry_t *entry = &plan->entries[i + PREFETCH_FAR];
+  __builtin_prefetch(&entry->blocks[entry->num_computed >> block_shift]);
+  if (!entry->is_next) prefetch_entry(plan, i, GROUP_PLANNED);
 }
 
 void batch_build(batch_t *batch, const plan_t *plan) {
@@ -196,23 +196,22 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_state_saves = 0;
   batch->num_reqs = plan->num_entries;
   batch->max_query_len = batch->max_seq_len = 0;
+  const int32_t shift = __builtin_ctz((unsigned)batch->block_size);
   for (int32_t r = 0; r < plan->num_entries; r++) {
-    prefetch_entry(plan, r, GROUP_PLANNED);
-    prefetch_row(plan, r, true, __builtin_ctz((unsigned)batch->block_size));
-    const plan_entry_t *entry = &plan->entries[r];
-    const sequence_t *seq = entry->sequence;
+    prefetch_later(plan, r, shift);
+    plan_entry_t *entry = &plan->entries[r];
     int32_t first = batch->num_tokens;
     batch->query_start_loc[r] = first;
     batch->num_computed_tokens[r] = entry->num_computed;
     batch->seq_lens[r] = entry->num_computed + entry->num_tokens;
-    batch->block_table[r] = seq->blocks;
+    batch->block_table[r] = entry->blocks;
     batch->do_sample[r] = entry->do_sample;
-    batch->state_slots[r] = entry->states != NULL ? seq->state.slot : 0;
+    batch->state_slots[r] = entry->states != NULL ? entry->sequence->state.slot : 0;
     save_states(batch, entry, r);
     batch->max_query_len = MAX(batch->max_query_len, entry->num_tokens);
     batch->max_seq_len = MAX(batch->max_seq_len, batch->seq_lens[r]);
-    if (entry->num_tokens == 1 && seq->group->is_plain) {
-      add_plain(batch, entry, r);
+    if (entry->is_next) {
+      add_next(batch, entry, r);
     } else {
       add_tokens(batch, entry, r);
     }

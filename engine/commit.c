@@ -515,13 +515,21 @@ static void commit_next_token(engine_t *engine, const plan_entry_t *entry, int32
   if (is_complete(status)) engine_finish(engine, seq->group, status, 0, now_ns);
 }
 
+/* Before entry i is committed: where a later one appends its id. Its group is there by now. */
+static void prefetch_ids(const plan_t *plan, int32_t i) {
+  if (i + PREFETCH_NEAR >= plan->num_entries) return;
+  const plan_entry_t *entry = &plan->entries[i + PREFETCH_NEAR];
+  const int32_t *ids = entry->sequence->tokens;
+  if (ids != NULL) __builtin_prefetch(&ids[entry->num_computed + 1]);
+}
+
 void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   row_range_t rows = {0, 0};
   engine->num_pooled = 0;
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     plan_entry_t *entry = &step->plan.entries[r];
     prefetch_entry(&step->plan, r, GROUP_COMMITTED);
-    prefetch_row(&step->plan, r, false, 0);
+    prefetch_ids(&step->plan, r);
     rows.first = rows.last;
     while (rows.last < step->batch->num_selected && step->batch->selected_row[rows.last] == r) {
       rows.last++;

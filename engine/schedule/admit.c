@@ -176,10 +176,12 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
    * again without copies. With windows a source and its side blocks may be what the next chunk
    * needs, so who was preempted copies none. */
   bool copies = scheduler->pool->num_sides == 0 || group->num_preemptions == 0;
-  group->beams_wait = plan_has_beams(group);
-  if (!admit_sequences(scheduler, group, copies) &&
-      !(first->next != NULL && admit_sequences(scheduler, group, false)) &&
-      !admit_anew(scheduler, group)) {
+  scheduler->plan.beams_wait = plan_has_beams(group);
+  bool taken = admit_sequences(scheduler, group, copies) ||
+               (first->next != NULL && admit_sequences(scheduler, group, false)) ||
+               admit_anew(scheduler, group);
+  scheduler->plan.beams_wait = false;
+  if (!taken) {
     queue_remove(&scheduler->running, group);
     waiting_insert(&scheduler->waiting, group);
     /* Of several sequences some fit: then more must be free than now. */
@@ -196,7 +198,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
    * because a plan without entries would be taken to mean that nothing can run. */
   group_t *none = NULL;
-  if (group->beams_wait && !plan_is_prefill(group)) plan_decode(scheduler, group, &none);
+  if (plan_has_beams(group) && !plan_is_prefill(group)) plan_decode(scheduler, group, &none);
   if (scheduler->options.ageing <= 0) waiting_begun(&scheduler->waiting, group);
   if (!first->first_scheduled_ns) {
     first->first_scheduled_ns = now_ns;

@@ -37,9 +37,7 @@ typedef struct draft_history {
 /* Of a sequence. */
 typedef struct draft_state {
   draft_history_t history;
-  bool waits;     /* no step is planned before the token in flight is known, for drafts behind it */
-  bool will_wait; /* the same behind the step being planned */
-  bool known;     /* no model draws those of the step being planned */
+  bool waits; /* no step is planned before the token in flight is known, for drafts behind it */
 } draft_state_t;
 
 struct sequence;

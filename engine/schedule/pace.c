@@ -197,10 +197,13 @@ bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group) {
   if (!scheduler->pace.is_on) return true;
   tenant_pace_t *client = pace_of(scheduler, group);
   double ns = 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (seq->num_drafts == 0) continue;
-    cost_work_t work = cost_of_tokens(seq->num_computed_tokens, 1 + seq->num_drafts);
-    work.of[COST_ROW] = 1 + seq->num_drafts;
+  const plan_t *plan = &scheduler->plan;
+  for (int32_t i = plan->num_entries; i < plan->num_entries + plan->num_wanted; i++) {
+    const sequence_t *seq = plan->entries[i].sequence;
+    const int32_t drafts = plan->entries[i].num_drafts;
+    if (drafts == 0) continue;
+    cost_work_t work = cost_of_tokens(seq->num_computed_tokens, 1 + drafts);
+    work.of[COST_ROW] = 1 + drafts;
     ns += MAX(cost_ns(&scheduler->cost, &work) - sequence_ns(scheduler, seq), 0);
   }
   /* A group that was on the host is not among the decodes that were counted. */

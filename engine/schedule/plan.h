@@ -1,5 +1,6 @@
 /* plan.h: what the files of the scheduler share while a plan is made: scheduler.c (running groups),
- * preempt.c (who makes room) and admit.c (waiting groups). No other file calls these functions.
+ * decode.c (their decodes), preempt.c (who makes room) and admit.c (waiting groups). No other file
+ * calls these functions.
  *
  * Engine thread only. All of them work on scheduler->plan, the plan that is being made.
  */
@@ -25,12 +26,6 @@ static inline int32_t plan_budget_left(const scheduler_t *scheduler) {
 }
 /* Tokens that one sequence may compute in this step, `budget` at most. */
 int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget);
-/* Plans the next n tokens of a sequence, whose blocks are taken. */
-void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n);
-/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
- * Preempts if blocks are short; *next, a group of `running`, moves on if it is preempted. Returns
- * false if the group itself was preempted. */
-bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next);
 /* Whether the group computes more than the last token of each of its sequences. */
 bool plan_is_prefill(const group_t *group);
 /* Whether the group has beams, which draw in the same step. */
@@ -41,6 +36,15 @@ bool plan_has_beams(const group_t *group);
 static inline group_t *plan_first_prefill(const scheduler_t *scheduler) {
   return scheduler->pace.prefills;
 }
+
+/* ---- decode.c ---- */
+
+/* Plans the next n tokens of a sequence, whose blocks are taken. */
+void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n);
+/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
+ * Preempts if blocks are short; *next, a group of `running`, moves on if it is preempted. Returns
+ * false if the group itself was preempted. */
+bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next);
 
 /* ---- pace.c ---- */
 

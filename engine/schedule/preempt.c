@@ -9,6 +9,8 @@
 #include "engine/base/util.h"
 #include "engine/schedule/table.h"
 
+#include <string.h>
+
 /* Removes the entries of a group from the plan. */
 void plan_remove(scheduler_t *scheduler, const group_t *group) {
   plan_t *plan = &scheduler->plan;
@@ -25,6 +27,8 @@ void plan_remove(scheduler_t *scheduler, const group_t *group) {
       plan->entries[kept++] = *entry;
     }
   }
+  memmove(&plan->entries[kept], &plan->entries[plan->num_entries],
+          (size_t)plan->num_wanted * sizeof *plan->entries);
   plan->num_entries = kept;
 }
 

@@ -185,37 +185,6 @@ void scheduler_add(scheduler_t *scheduler, group_t *group) {
 
 /* ---- planning ---- */
 
-void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
-  plan_t *plan = &scheduler->plan;
-  int32_t charged = MAX(seq->num_computed_tokens, seq->num_charged);
-  int32_t num_charged = MAX(seq->num_computed_tokens + n - charged, 0);
-  if (num_charged > 0) waiting_charge(&scheduler->waiting, seq->group, num_charged);
-  plan_entry_t *entry = &plan->entries[plan->num_entries++];
-  entry->sequence = seq;
-  entry->arrival = seq->group->arrival;
-  entry->num_computed = seq->num_computed_tokens;
-  entry->num_tokens = n;
-  entry->do_sample = seq->num_computed_tokens + n - seq->num_drafts == sequence_num_planned(seq) &&
-                     !sequence_scores_only(seq);
-  entry->output_position = seq->num_output_tokens + seq->num_output_placeholders;
-  entry->num_drafts = seq->num_drafts;
-  entry->num_cut = 0;
-  entry->drafts_known = seq->drafts.known;
-  entry->num_charged = num_charged;
-  entry->charged_before = seq->num_charged;
-  entry->late = false;
-  entry->states = NULL;
-  seq->num_charged = charged + num_charged;
-  entry->waits = seq->drafts.will_wait;
-  seq->drafts.will_wait = false;
-  seq->num_drafts = 0;
-  plan->num_tokens += n;
-  plan_spend(scheduler, entry, 1);
-  if (block_offset(scheduler->pool, seq->num_computed_tokens) + n > scheduler->pool->block_size ||
-      block_offset(scheduler->pool, seq->num_computed_tokens) == 0)
-    table_written(scheduler, seq, n);
-}
-
 /* Forks count as decodes, and draw together, once each of them lacks its last token only. */
 bool plan_is_prefill(const group_t *group) {
   bool behind = false;
@@ -246,154 +215,14 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   int32_t n = sequence_num_planned(seq) - seq->num_computed_tokens;
   int32_t threshold = scheduler->options.long_prefill_token_threshold;
   bool waits_for_mask = scheduler->options.has_states && seq->group->masks.wait;
-  if (seq->group->beams_wait) n--;
-  if (waits_for_mask && !seq->group->beams_wait) n--;
+  if (scheduler->plan.beams_wait) n--;
+  if (waits_for_mask && !scheduler->plan.beams_wait) n--;
   if (seq->slices.total > 0)
     n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
   int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
   if (threshold > 0 && n > threshold) n = threshold;
   if (most > 0 && n > most) n = most;
   return MIN(n, budget);
-}
-
-/* Draft tokens that the sequence can have: of the request, the context, the budget, and its share
- * of those that may be in flight. */
-static int32_t drafts_room(const scheduler_t *scheduler, const sequence_t *seq) {
-  int32_t most = scheduler->options.has_states ? DRAFT_STATES_MAX : DRAFTS_IN_FLIGHT_MAX;
-  int32_t taken = scheduler->drafts.num_in_flight + scheduler->plan.num_drafts;
-  int32_t room = MIN(most / MAX(scheduler->pace.num_draws, 1) - 1, most - taken);
-  room = MIN(room, seq->group->request->params.max_tokens - seq->num_output_tokens - 1);
-  room = MIN(room, scheduler->options.max_model_len - 1 - sequence_num_tokens(seq));
-  return MIN(room, plan_budget_left(scheduler) - 1);
-}
-
-/* Of so many decodes whose drafts are not worth their time one drafts a token all the same: or
- * nothing would tell that more rows cost less than it seems. */
-enum { SLOW_TRIES = 64 };
-
-/* Draft tokens that are worth their time. */
-static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
-  if (scheduler->options.draft.longest) return scheduler->options.draft.tokens_max;
-  if (draft_pauses(&seq->drafts.history)) {
-    scheduler->drafts.num_paused++;
-    return 0;
-  }
-  const draft_step_t step = plan_draft_step(scheduler, seq);
-  int32_t length = draft_length(&scheduler->options.draft, &seq->drafts.history, &step);
-  if (length > 0) return length;
-  return scheduler->drafts.num_slow++ % SLOW_TRIES == 0 ? 1 : 0;
-}
-
-/* The sequences of a group share what its masks may cost, so they go together, token by token. */
-static bool may_draft_constrained(const scheduler_t *scheduler, const group_t *group) {
-  return scheduler->drafts.filter.choose != NULL && group->sequence.next == NULL;
-}
-
-static bool may_draft(const scheduler_t *scheduler, const sequence_t *seq) {
-  const group_t *group = seq->group;
-  bool one_by_one = !group_forks(group) &&
-                    (group->request->grammar == NULL || may_draft_constrained(scheduler, group));
-  bool has_slots = !(scheduler->options.has_states && group->forked); /* DRAFT_STATES_MAX in all */
-  return scheduler->options.draft.tokens_max > 0 && seq->num_wanted == 1 && one_by_one &&
-         has_slots && seq->slices.total == 0 &&
-         (!scheduler->options.draft.mtp ||
-          seq->drafts.history.followed == sequence_num_tokens(seq));
-}
-
-/* Adds lookahead slots: draft tokens after the one token of a decode. They follow the last token,
- * which a step in flight may still draw. Then the next step waits for the token that this one
- * draws, if the text as it is known repeats itself, and drafts behind it. */
-static void add_drafts(scheduler_t *scheduler, sequence_t *seq) {
-  const draft_options_t *options = &scheduler->options.draft;
-  const request_t *request = seq->group->request;
-  if (!may_draft(scheduler, seq)) return;
-  const int32_t known = sequence_num_tokens(seq), room = drafts_room(scheduler, seq);
-  const int32_t wanted = room > 0 ? drafts_wanted(scheduler, seq) : 0, limit = MIN(room, wanted);
-  const bool draws = scheduler->options.draft_model && limit > 0; /* a model does, later */
-  const bool constrained = request->grammar != NULL && !draws;
-  if (limit <= 0 && !(constrained && room > 0)) return;
-  const draft_text_t text = {.prompt = request->prompt_ids,
-                             .tokens = seq->tokens,
-                             .num_prompt = seq->num_prompt_tokens,
-                             .count = known};
-  bool is_drawn = seq->num_output_placeholders == 0;
-  int32_t unused[DRAFT_TOKENS_MAX], count = limit;
-  if (!draws && limit > 0)
-    count = draft_lookup(options, &text, limit, is_drawn ? &seq->tokens[known] : unused);
-  if (constrained) { /* its last token is known: scheduler_awaits */
-    const draft_filter_t *filter = &scheduler->drafts.filter;
-    count = filter->choose(filter->context, seq, count, limit, MIN(room, options->tokens_max));
-  }
-  seq->drafts.will_wait = count > 0;
-  seq->drafts.known = !draws;
-  if (!is_drawn) return;
-  seq->num_drafts = count;
-  seq->num_wanted += count;
-  scheduler->plan.num_drafts += count;
-}
-
-/* Returns how many it dropped. */
-static int32_t drop_drafts(scheduler_t *scheduler, group_t *group) {
-  int32_t count = 0;
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    count += seq->num_drafts;
-    seq->num_wanted -= seq->num_drafts;
-    seq->num_drafts = 0;
-    seq->drafts.will_wait = false;
-  }
-  scheduler->plan.num_drafts -= count;
-  return count;
-}
-
-static bool has_drafts(const group_t *group) {
-  bool any = false;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    any = any || seq->num_drafts > 0;
-  return any;
-}
-
-/* Sets what the sequences of a group want whose index is at least `first`, or (before) below it, as
- * long as `part` lets more of them go. Returns the sum. */
-static int32_t want_part(scheduler_t *scheduler, group_t *group, int32_t first, bool before,
-                         int32_t *part) {
-  int32_t total = 0;
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if ((seq->index < first) != before) continue;
-    seq->num_drafts = seq->num_wanted = 0;
-    seq->drafts.will_wait = false;
-    if (!sequence_is_live(seq) || *part == 0) continue;
-    --*part;
-    group->yield.part = seq->index + 1;
-    seq->num_wanted = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
-    add_drafts(scheduler, seq);
-    total += seq->num_wanted;
-  }
-  return total;
-}
-
-/* Plans the next tokens of every sequence of the group, or of a part of them (plan_part), or of
- * none if the budget is too small. Returns false if the group itself was preempted. */
-bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next) {
-  int32_t part = plan_part(scheduler, group);
-  int32_t first = part < INT32_MAX ? group->yield.part : 0;
-  group->beams_wait = false;
-  int32_t total = want_part(scheduler, group, first, false, &part);
-  if (first > 0) total += want_part(scheduler, group, first, true, &part);
-  /* Drafts must leave one token for each sequence that may still decode in this step. */
-  int32_t others =
-      scheduler->options.max_num_seqs - scheduler->plan.num_entries - group_num_running(group);
-  if (has_drafts(group) && (total + others > plan_budget_left(scheduler) ||
-                            table_need_group(scheduler, group) > slices_num_free(scheduler) ||
-                            !plan_takes_drafts(scheduler, group)))
-    total -= drop_drafts(scheduler, group);
-  if (total > plan_budget_left(scheduler)) return true;
-  if (!plan_make_room(scheduler, group, table_need_group(scheduler, group), next)) return false;
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (seq->num_wanted == 0) continue;
-    table_grow(scheduler, seq, seq->num_wanted);
-    plan_add(scheduler, seq, seq->num_wanted);
-  }
-  return true;
 }
 
 /* Sends a group back to `waiting` that was to share side blocks which are gone: it will compute
@@ -410,15 +239,7 @@ static bool send_back_lost(scheduler_t *scheduler, group_t *group) {
 }
 
 /* Plans a chunk of every sequence of the group. Returns false if the group itself was preempted. */
-static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next) {
-  if (scheduler->pool->num_sides > 0 && send_back_lost(scheduler, group)) return true;
-  if (plan_has_beams(group)) {
-    for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-      if (sequence_is_live(seq)) table_advance(scheduler, seq);
-    }
-    group->beams_wait = plan_is_prefill(group);
-    if (!group->beams_wait) return plan_decode(scheduler, group, next);
-  }
+static bool plan_chunks(scheduler_t *scheduler, group_t *group, group_t **next) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq) || !table_advance(scheduler, seq)) continue;
     int32_t n = plan_prompt_chunk(scheduler, seq, plan_budget_left(scheduler), false);
@@ -429,6 +250,20 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
     plan_note_chunk(scheduler, group);
   }
   return true;
+}
+
+/* The same for a group that was to share side blocks, and for beams. */
+static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next) {
+  if (scheduler->pool->num_sides > 0 && send_back_lost(scheduler, group)) return true;
+  if (!plan_has_beams(group)) return plan_chunks(scheduler, group, next);
+  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    if (sequence_is_live(seq)) table_advance(scheduler, seq);
+  }
+  if (!plan_is_prefill(group)) return plan_decode(scheduler, group, next);
+  scheduler->plan.beams_wait = true;
+  bool stays = plan_chunks(scheduler, group, next);
+  scheduler->plan.beams_wait = false;
+  return stays;
 }
 
 bool scheduler_awaits(const group_t *group) {
@@ -631,6 +466,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
     seq->num_computed_tokens += plan->entries[i].num_tokens;
     seq->num_in_flight_tokens += plan->entries[i].num_tokens;
     seq->num_output_placeholders += plan->entries[i].do_sample;
+    seq->entry = &plan->entries[i];
     seq->drafts.waits = plan->entries[i].waits;
     scheduler->drafts.num_in_flight += plan->entries[i].num_drafts;
   }

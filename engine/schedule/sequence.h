@@ -27,21 +27,20 @@ typedef struct sequence {
   int32_t num_blocks;
   /* Counters, in tokens; engine/README.md has their rules. */
   int32_t num_prompt_tokens, num_output_tokens;
-  int32_t num_prefill_tokens;         /* PREFILL while num_computed < this */
-  int32_t num_computed_tokens;        /* K/V exists or is in flight for [0, num_computed) */
-  int32_t num_output_placeholders;    /* tokens that the in-flight steps will draw */
-  int32_t num_in_flight_tokens;       /* tokens planned in the in-flight steps */
+  int32_t num_prefill_tokens;      /* PREFILL while num_computed < this */
+  int32_t num_computed_tokens;     /* K/V exists or is in flight for [0, num_computed) */
+  int32_t num_output_placeholders; /* tokens that the in-flight steps will draw */
+  int32_t num_in_flight_tokens;    /* tokens planned in the in-flight steps */
+  const struct plan_entry *entry;  /* its entry in the step in flight that draws its last token */
   int32_t num_published, num_charged; /* leading blocks with a key; leading tokens charged */
-  int32_t num_unnoted;   /* tokens that decodes have committed without a prefix_note, or 0 */
-  int32_t sampled_index; /* selected row of its last sample in the step planned last */
-  int32_t index;         /* sample number: the random stream is (seed, index) */
+  int32_t num_unnoted; /* tokens that decodes have committed without a prefix_note, or 0 */
+  int32_t index;       /* sample number: the random stream is (seed, index) */
   int32_t num_cached_tokens, num_floor_tokens; /* not computed in the first prefill; by floor.h */
-  int32_t num_wanted, num_drafts; /* of the step being planned; drafts: among them, in `tokens` */
-  int32_t last_id;                /* of the output; see table_add_id */
+  int32_t last_id;                             /* of the output; see table_add_id */
+  int32_t row; /* row of token_table and block_table; -1 while the sequence holds none */
   draft_state_t drafts;
   detokenizer_t detokenizer;
   uint64_t rng_key, first_scheduled_ns, first_token_ns;
-  int32_t row; /* row of token_table and block_table; -1 while the sequence holds none */
   int32_t num_host_blocks;
   int32_t *host_blocks; /* [table_stride] its blocks on the host; NULL without a host pool */
   struct sequence *sharer_prev, *sharer_next; /* neighbours in scheduler.sharers */
@@ -77,7 +76,6 @@ typedef struct group {
   struct group *prev;  /* neighbour in `queue` */
   bool in_use;         /* EVENT_DONE was not emitted */
   bool is_new;         /* it has not begun: it stands in the list of arrivals */
-  bool beams_wait;     /* in the plan being made: a beam still catches up, so none draws */
   bool reports_many;   /* rows of it report more alternatives than a step has memory for */
   mask_state_t masks;
   uint64_t key;              /* before `arrival` in the queue's order */

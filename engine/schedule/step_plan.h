@@ -17,16 +17,20 @@
 typedef struct plan_entry {
   sequence_t *sequence;
   uint64_t arrival;        /* of its group: at commit the group object may serve another request */
+  const int32_t *blocks;   /* of the sequence */
   int32_t num_computed;    /* tokens computed before this step */
   int32_t num_tokens;      /* size of the chunk, >= 1, draft tokens included */
-  bool do_sample;          /* the chunk reaches the last known token: its logits are sampled */
+  int32_t last_id;         /* of the output; a reference (ops.h) if a step in flight draws it */
   int32_t output_position; /* of the token that is sampled: 0 = first output token */
+  int32_t first_row;       /* selected row of its first sample; set by batch_build */
   int32_t num_drafts;      /* draft tokens at the end of the chunk */
   int32_t num_cut;         /* draft tokens that were planned behind these (scheduler_cut_drafts) */
-  bool drafts_known;       /* no model draws them: they stand behind the known tokens */
   int32_t num_charged, charged_before; /* tokens charged to its tenant; its mark before them */
-  bool waits;                          /* for the token that it draws (draft_state_t) */
-  bool late;                   /* a mask of its group was not ready: what it draws is dropped */
+  bool do_sample;    /* the chunk reaches the last known token: its logits are sampled */
+  bool is_next;      /* it is the token last_id of a plain group, and one row is sampled */
+  bool drafts_known; /* no model draws them: they stand behind the known tokens */
+  bool waits;        /* for the token that it draws (draft_state_t) */
+  bool late;         /* a mask of its group was not ready: what it draws is dropped */
   struct entry_states *states; /* NULL = it stores none */
 } plan_entry_t;
 
@@ -56,6 +60,10 @@ typedef struct plan {
   plan_entry_t *entries;           /* [max_num_seqs] */
   entry_states_t *states;          /* [max_num_seqs] of the entries; NULL without has_states */
   int32_t num_entries, num_before; /* now, and of the plan before, whose entries are there */
+  /* While a group is planned: entries behind these that its sequences want; and whether a beam of
+   * it still catches up, so that none draws. */
+  int32_t num_wanted;
+  bool beams_wait;
   plan_copy_t *copies; /* [max_num_seqs, groups]: copy-on-write, reuse of partial blocks */
   int32_t num_copies;
   /* [max_num_seqs]: forks and beginnings from snapshots since the plan that was launched last */
@@ -135,15 +143,6 @@ static inline void prefetch_group(const sequence_t *seq, size_t num_bytes) {
 static inline void prefetch_entry(const plan_t *plan, int32_t i, size_t num_bytes) {
   if (i + PREFETCH_FAR < plan->num_entries)
     prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, num_bytes);
-}
-
-/* The same of what a row of a later entry has at its position, 2^shift tokens in a place: its ids,
- * or (blocks) its blocks. The group is there by now. */
-static inline void prefetch_row(const plan_t *plan, int32_t i, bool blocks, int32_t shift) {
-  if (i + PREFETCH_NEAR >= plan->num_entries) return;
-  const plan_entry_t *entry = &plan->entries[i + PREFETCH_NEAR];
-  const int32_t *row = blocks ? entry->sequence->blocks : entry->sequence->tokens;
-  if (row != NULL) __builtin_prefetch(&row[(entry->num_computed + 1) >> shift]);
 }
 
 #endif

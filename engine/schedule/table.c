@@ -592,23 +592,19 @@ int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   return MAX(grow, 0) + sides_need(scheduler, seq, seq->num_computed_tokens + n) + copies;
 }
 
-int32_t table_need_group(const scheduler_t *scheduler, const group_t *group) {
-  const sequence_t *only = &group->sequence;
-  if (only->next == NULL)
-    return only->num_wanted > 0 ? table_need(scheduler, only, only->num_wanted) : 0;
+int32_t table_need_all(const scheduler_t *scheduler, const plan_entry_t *entries, int32_t count) {
   int32_t need = 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (seq->num_wanted == 0) continue;
-    need += table_need(scheduler, seq, seq->num_wanted);
-    int32_t shared = shared_block(scheduler, seq);
+  if (count == 1) return table_need(scheduler, entries->sequence, entries->num_tokens);
+  for (int32_t i = 0; i < count; i++) {
+    need += table_need(scheduler, entries[i].sequence, entries[i].num_tokens);
+    int32_t shared = shared_block(scheduler, entries[i].sequence);
     if (shared == NO_BLOCK) continue;
     block_t *block = &scheduler->pool->blocks[shared];
     block->mark++; /* writers so far; if all holders write, the last one needs no copy */
     if (block->mark == block->ref_count) need -= 1 + scheduler->pool->num_sides;
   }
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (seq->num_wanted > 0) scheduler->pool->blocks[shared_block(scheduler, seq)].mark = 0;
-  }
+  for (int32_t i = 0; i < count; i++)
+    scheduler->pool->blocks[shared_block(scheduler, entries[i].sequence)].mark = 0;
   return need;
 }
 

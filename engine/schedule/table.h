@@ -103,9 +103,9 @@ bool table_advance(scheduler_t *scheduler, sequence_t *seq);
 /* Returns the number of blocks to allocate before seq can compute `n` more tokens; the copy of a
  * shared block counts. */
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
-/* The same for the num_wanted tokens of every sequence of the group. If all holders of a block are
- * in the group, the last of them writes in place and needs no copy. */
-int32_t table_need_group(const scheduler_t *scheduler, const group_t *group);
+/* The same for what entries of one group want. If all holders of a block are among them, the last
+ * of them writes in place and needs no copy. */
+int32_t table_need_all(const scheduler_t *scheduler, const plan_entry_t *entries, int32_t count);
 /* Allocates the blocks that table_need counts and plans the copy; they must be free. */
 void table_grow(scheduler_t *scheduler, sequence_t *seq, int32_t n);
 /* Says that this step writes the blocks of the n tokens from num_computed on. */

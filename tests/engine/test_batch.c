@@ -170,8 +170,11 @@ static void table_rig_row(table_rig_t *t, int32_t num_computed, int32_t num_toke
   q->tokens = t->tokens;
   q->blocks = t->blocks[r];
   memcpy(q->blocks, blocks, (size_t)num_blocks * sizeof *blocks);
-  t->entries[r] = (plan_entry_t){
-      .sequence = q, .num_computed = num_computed, .num_tokens = num_tokens, .do_sample = true};
+  t->entries[r] = (plan_entry_t){.sequence = q,
+                                 .blocks = q->blocks,
+                                 .num_computed = num_computed,
+                                 .num_tokens = num_tokens,
+                                 .do_sample = true};
 }
 
 Test(batch, golden_vector_b_decode) {
