@@ -107,12 +107,13 @@ static bool read_costs(const char *path, coefficients_t *out) {
 
 static void print(const row_t *row) {
   const result_t *r = &row->result;
-  printf("%-34s %6d %5.2f %6.1f %7.1f %8.0f %8.0f %7.1f %7.1f %6.1f %5.1f %8d %9.1f %8.2f %6.1f "
-         "%5.0f %5.0f\n",
-         row->name, r->count, r->load, 100 * row->bound, 100 * r->good, r->first_p50_s * 1e3,
-         r->first_p99_s * 1e3, r->token_s * 1e3, r->gap_p99_s * 1e3, 100 * r->hits,
-         100 * r->best_hits, r->refused, r->longest_wait_s, r->fairness, 100 * r->smallest,
-         100 * r->off_p50, 100 * r->off_p90);
+  printf("%-34s %6d %5.2f %6.1f %7.1f %6.1f %5.1f %4d %8.0f %8.0f %7.1f %7.1f %6.1f %5.1f %8d "
+         "%9.1f %8.2f "
+         "%6.1f %5.0f %5.0f\n",
+         row->name, r->count, r->load, 100 * row->bound, 100 * r->good, 100 * r->good_short,
+         100 * r->good_long, r->num_long, r->first_p50_s * 1e3, r->first_p99_s * 1e3,
+         r->token_s * 1e3, r->gap_p99_s * 1e3, 100 * r->hits, 100 * r->best_hits, r->refused,
+         r->longest_wait_s, r->fairness, 100 * r->smallest, 100 * r->off_p50, 100 * r->off_p90);
   fflush(stdout);
 }
 
@@ -215,13 +216,14 @@ int main(int argc, char **argv) {
                     "[--step-ms N] [--queue-s N] [--costs FILE] [--floors FILE]\n");
     return 2;
   }
-  printf("%-34s %6s %5s %6s %7s %8s %8s %7s %7s %6s %5s %8s %9s %8s %6s %5s %5s\n",
-         "trace, a second: policy", "number", "load", "bound", "in time", "TTFT p50", "p99, ms",
-         "TPOT", "gap p99", "hits", "best", "refused", "longest, s", "fairness", "least", "off",
-         "p90");
+  printf("%-34s %6s %5s %6s %7s %6s %5s %4s %8s %8s %7s %7s %6s %5s %8s %9s %8s %6s %5s %5s\n",
+         "trace, a second: policy", "number", "load", "bound", "in time", "short", "long", "of",
+         "TTFT p50", "p99, ms", "TPOT", "gap p99", "hits", "best", "refused", "longest, s",
+         "fairness", "least", "off", "p90");
   for (size_t i = 0; i < ARRAY_LEN(loads); i++) {
-    if (run.trace == NULL || strstr(loads[i].kind, run.trace) != NULL)
-      serve(&run, &loads[i], &coefficients);
+    char name[64];
+    snprintf(name, sizeof name, "%s %g", loads[i].kind, loads[i].rate);
+    if (run.trace == NULL || strstr(name, run.trace) != NULL) serve(&run, &loads[i], &coefficients);
   }
   if (check_bounds() > 0) return 1;
   return run.floors != NULL && check_floors(run.floors) > 0;

@@ -98,6 +98,7 @@ typedef struct result {
   double
       load; /* device time that the requests ask for, of each second; without what every step has */
   double good;                     /* share of the requests with all tokens in time */
+  double good_short, good_long;    /* of those whose prompt has up to LONG_TOKENS, or more */
   double first_p50_s, first_p99_s; /* time to the first token, of those that got one */
   double token_s;                  /* time of an output token, mean over requests */
   double gap_p99_s;
@@ -106,7 +107,7 @@ typedef struct result {
   double off_p50, off_p90; /* forecasts of waits of half a second or more: relative errors */
   double smallest;         /* share in time of the client with the fewest requests */
   double fairness;         /* Jain's index of the tenants' shares in time */
-  int count, refused;
+  int count, num_long, refused;
 } result_t;
 
 result_t world_result(const world_t *world);

@@ -150,6 +150,10 @@ double world_first_limit_s(const job_t *job) {
   return 1e-3 * FIRST_MS * MAX(1, (double)job->prompt / LONG_TOKENS);
 }
 
+static bool is_long(const job_t *job) {
+  return job->prompt > LONG_TOKENS;
+}
+
 static bool is_good(const job_t *job) {
   return job->num_tokens == job->output && job->first_s - job->came_s <= world_first_limit_s(job) &&
          token_time(job) <= 1e-3 * TOKEN_MS;
@@ -204,7 +208,7 @@ result_t world_result(const world_t *world) {
                      .best_hits = (double)world->best_tokens / prompts};
   double *firsts = calloc((size_t)world->trace.count + 1, sizeof *firsts);
   double good[TENANTS] = {0}, token_s = 0;
-  int num_firsts = 0, num_long = 0, of[TENANTS] = {0};
+  int num_firsts = 0, num_timed = 0, of[TENANTS] = {0};
   if (firsts == NULL) exit(1);
   for (int i = 0; i < world->trace.count; i++) {
     const job_t *job = &world->trace.jobs[i];
@@ -217,16 +221,20 @@ result_t world_result(const world_t *world) {
     of[job->tenant]++;
     good[job->tenant] += is_good(job);
     result.good += is_good(job);
+    result.num_long += is_long(job);
+    *(is_long(job) ? &result.good_long : &result.good_short) += is_good(job);
     if (job->first_s > 0) firsts[num_firsts++] = job->first_s - job->came_s;
     if (job->num_tokens > 1) token_s += token_time(job);
-    num_long += job->num_tokens > 1;
+    num_timed += job->num_tokens > 1;
   }
   qsort(firsts, (size_t)num_firsts, sizeof *firsts, compare);
   result.good /= MAX(result.count, 1);
+  result.good_long /= MAX(result.num_long, 1);
+  result.good_short /= MAX(result.count - result.num_long, 1);
   result.first_p50_s = quantile(firsts, num_firsts, 0.5);
   result.first_p99_s = quantile(firsts, num_firsts, 0.99);
   rate_forecasts(world, firsts, &result);
-  result.token_s = token_s / MAX(num_long, 1);
+  result.token_s = token_s / MAX(num_timed, 1);
   result.gap_p99_s = gap_quantile(world, 0.99);
   result.fairness = jain(good, of);
   result.smallest = share_of_smallest(good, of);
