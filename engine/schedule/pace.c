@@ -142,12 +142,22 @@ void plan_pace(scheduler_t *scheduler) {
   if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
+  if (scheduler->options.ageing > 0 && options->step_ns > 0)
+    pace->prompts_ns = pace->step_ns - scheduler->cost.ns[COST_STEP] - pace->decodes_ns;
 }
 
 /* Time that the client may have in this step. */
 static double client_bound(const scheduler_t *scheduler, const tenant_pace_t *client) {
   const step_pace_t *pace = &scheduler->pace;
   return pace->num_decoding > (client->num_decodes > 0) ? pace->client_ns : NO_BOUND;
+}
+
+/* The same for prompts, behind its decodes. With ageing a long one has a time in which it must be
+ * computed, so beside other clients it may have half of what all decodes leave. */
+static double client_prompts_bound(const scheduler_t *scheduler, const tenant_pace_t *client) {
+  double bound = client_bound(scheduler, client);
+  if (client->decodes_ns >= bound) return bound;
+  return MAX(bound, client->decodes_ns + scheduler->pace.prompts_ns / 2);
 }
 
 /* ---- decodes ---- */
@@ -260,8 +270,9 @@ bool plan_has_time(const scheduler_t *scheduler) {
 /* None for prompts if its decodes alone take more than it has. */
 bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group) {
   const tenant_pace_t *client = client_of(scheduler, group);
-  return !bounds_prompts(scheduler) || MAX(client->spent_ns + client->aside_ns,
-                                           client->decodes_ns) < client_bound(scheduler, client);
+  return !bounds_prompts(scheduler) ||
+         MAX(client->spent_ns + client->aside_ns, client->decodes_ns) <
+             client_prompts_bound(scheduler, client);
 }
 
 int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
@@ -270,7 +281,7 @@ int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, i
   int32_t n = plan_chunk(scheduler, seq, budget), block = scheduler->pool->block_size;
   if (!bounds_prompts(scheduler)) return n;
   const tenant_pace_t *client = client_of(scheduler, group);
-  double left = client_bound(scheduler, client) - client->spent_ns - client->aside_ns;
+  double left = client_prompts_bound(scheduler, client) - client->spent_ns - client->aside_ns;
   bool has_time = plan_client_has_time(scheduler, group) && plan_has_time(scheduler);
   int32_t least = has_time || group == scheduler->pace.first ? block : 0;
   bool scores = group->request->params.num_prompt_logprobs >= 0;

@@ -89,6 +89,7 @@ typedef struct step_pace {
   bool is_on;           /* a bound is set, the costs are known, and a group decodes */
   double step_ns;       /* time of the step, less what plan_shorter sets aside */
   double client_ns;     /* time of a client, if another one decodes */
+  double prompts_ns;    /* with ageing and a bound: what the decodes that it counts leave */
   int32_t num_decoding; /* clients that decode */
   int32_t num_draws;    /* sequences that decode; counted where there are drafts or a bound */
   group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */

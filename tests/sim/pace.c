@@ -109,6 +109,16 @@ static double step_bound(const scheduler_t *s) {
   return most - s->pace.debt_ns;
 }
 
+/* What a client may have with its prompts: with slo at least half of what all decodes leave. */
+static double prompts_bound(const scheduler_t *s, int32_t tenant) {
+  const tenant_pace_t *client = &s->waiting.tenants.all[tenant].pace;
+  double bound = client_bound(s, tenant);
+  double own = client->number == s->pace.number ? client->decodes_ns : 0;
+  double left = step_bound(s) - s->cost.ns[COST_STEP] - s->pace.decodes_ns;
+  if (!sim.scenario->options.slo_policy || own >= bound) return bound;
+  return MAX(bound, own + left / 2);
+}
+
 static bool bounds_prompts(const scheduler_t *s) {
   return s->pace.is_on && s->options.chunked_prefill;
 }
@@ -152,7 +162,7 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
   const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
   bool is_now = client->number == s->pace.number;
   double spent = is_now ? MAX(client->spent_ns, client->decodes_ns) : 0;
-  return cost_ns(&s->cost, &s->plan.work) >= step_bound(s) || spent >= client_bound(s, g->tenant);
+  return cost_ns(&s->cost, &s->plan.work) >= step_bound(s) || spent >= prompts_bound(s, g->tenant);
 }
 
 bool pace_was_out(const scheduler_t *s, const group_t *g) {
@@ -165,7 +175,7 @@ bool pace_was_out(const scheduler_t *s, const group_t *g) {
     }
   }
   if (!first || first->sequence->group->tenant != g->tenant) return false;
-  double left_ns = client_bound(s, g->tenant) - spent_on(s, g->tenant).decodes_ns;
+  double left_ns = prompts_bound(s, g->tenant) - spent_on(s, g->tenant).decodes_ns;
   for (int32_t n = 1; n <= s->pool->block_size; n++)
     if (ns_of(s, first->num_computed, n, 0) >= left_ns) return true;
   return false;
@@ -305,7 +315,7 @@ void pace_step(const scheduler_t *s) {
   for (int32_t t = 0; t <= s->waiting.tenants.num_used; t++) {
     spent_t spent = spent_on(s, t);
     double bound = client_bound(s, t);
-    if (s->options.chunked_prefill) check_bound(spent, 0, bound, "a client");
+    if (s->options.chunked_prefill) check_bound(spent, 0, prompts_bound(s, t), "a client");
     bool least = (spent.rows <= 1 || (spent.groups <= 1 && spent.beams)) && spent.drafts == 0;
     REQUIRE(spent.decodes_ns <= bound * (1 + 1e-9) || least ||
                 scenario_has(sim.scenario, SIM_BEAMS),

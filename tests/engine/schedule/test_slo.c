@@ -209,3 +209,28 @@ Test(slo, who_is_preempted_after_it_computed_comes_first) {
   EXPECT_EQ(victim->key, 0);
   rig_free(rig);
 }
+
+/* A step of 25 ms, in which a client has 2 ms beside others, or half of what decodes leave: that is
+ * 12 ms, as one decode takes 1 ms. */
+Test(slo, a_prompt_gets_half_of_what_decodes_leave_beside_other_clients) {
+  const struct {
+    double ageing;
+    int32_t tokens;
+  } cases[] = {{0, 4}, {10, 12}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    rig_t *rig = rig_with(8, 0);
+    rig->scheduler->options.pace = (pace_options_t){.step_ns = 25 * MS, .client_ns = 2 * MS};
+    rig->scheduler->options.fair_share = true;
+    rig->scheduler->options.ageing = cases[i].ageing;
+    rig->requests[0].tenant = 1;
+    group_t *stream = add(rig, 0, 4);
+    rig_step(rig);
+    rig_commit(rig, 1);
+    rig->requests[1].tenant = 2;
+    group_t *prompt = add(rig, 1, 500);
+    rig_step(rig);
+    EXPECT_EQ(rig_chunk(rig, stream), 1);
+    EXPECT_EQ_FOR(rig_chunk(rig, prompt), cases[i].tokens, "ageing %g", cases[i].ageing);
+    rig_free(rig);
+  }
+}
