@@ -86,11 +86,11 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
   if (slices) {
     slices_begin(scheduler, seq, &match, reserved);
     if (!seq->recomputes) seq->num_cached_tokens = match.num_cached;
-    if (table_advance(scheduler, seq)) n = plan_prompt_chunk(scheduler, seq, left, false);
+    if (table_advance(scheduler, seq)) n = plan_prompt_chunk(scheduler, seq, left, 1);
   } else {
     bool blocked = match.num_valid < match.num_blocks;
     seq->num_computed_tokens = match.num_cached;
-    if (!blocked) n = plan_prompt_chunk(scheduler, seq, left, false);
+    if (!blocked) n = plan_prompt_chunk(scheduler, seq, left, 1);
     /* All blocks of the prompt are taken now: else two admissions could count the same free blocks.
      */
     bool whole =

@@ -276,7 +276,7 @@ bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group) {
 }
 
 int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
-                          bool half) {
+                          int32_t part) {
   const group_t *group = seq->group;
   int32_t n = plan_chunk(scheduler, seq, budget), block = scheduler->pool->block_size;
   if (!bounds_prompts(scheduler)) return n;
@@ -286,8 +286,7 @@ int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, i
   int32_t least = has_time || group == scheduler->pace.first ? block : 0;
   bool scores = group->request->params.num_prompt_logprobs >= 0;
   left = MIN(left, step_left(scheduler));
-  int32_t fits =
-      cost_tokens(&scheduler->cost, seq->num_computed_tokens, scores, half ? left / 2 : left);
+  int32_t fits = cost_tokens(&scheduler->cost, seq->num_computed_tokens, scores, left / part);
   return fits >= n ? n : MIN(n, MAX(fits - fits % block, least));
 }
 

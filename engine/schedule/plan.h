@@ -70,10 +70,11 @@ bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group);
 bool plan_next_round(scheduler_t *scheduler);
 /* After the decodes: chooses pace.first. */
 void plan_choose_first(scheduler_t *scheduler);
-/* plan_chunk of a prompt, within the time that the step and the client have left, or within half of
- * it. A chunk that is cut ends at a block's length; the first of a plan has one block at least. */
+/* plan_chunk of a prompt, within the time that the step and the client have left, or (part > 1)
+ * within one of so many parts of it. A chunk that is cut ends at a block's length; the first of a
+ * plan has one block at least. */
 int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
-                          bool half);
+                          int32_t part);
 /* The chunk is in the plan. */
 void plan_note_chunk(scheduler_t *scheduler, const group_t *group);
 /* Sets time aside for the chunk of a prompt, or (times -1) gives it free again. */

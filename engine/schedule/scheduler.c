@@ -242,7 +242,7 @@ static bool send_back_lost(scheduler_t *scheduler, group_t *group) {
 static bool plan_chunks(scheduler_t *scheduler, group_t *group, group_t **next) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq) || !table_advance(scheduler, seq)) continue;
-    int32_t n = plan_prompt_chunk(scheduler, seq, plan_budget_left(scheduler), false);
+    int32_t n = plan_prompt_chunk(scheduler, seq, plan_budget_left(scheduler), 1);
     if (n <= 0) continue;
     if (!plan_make_room(scheduler, group, table_need(scheduler, seq, n), next)) return false;
     table_grow(scheduler, seq, n);
@@ -394,16 +394,21 @@ static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *fir
   return shortest;
 }
 
+/* What the first prefill keeps of what decodes leave, as one part of so many: with ageing less, so
+ * of several long prompts the shorter one ends in its time. */
+enum { PASSED_PART = 2, PASSED_PART_AGEING = 4 };
+
 /* A short prompt need not wait for a long one. Prefills behind the first one that have fewer tokens
- * left than it overtake it, the shortest first. The first prefill keeps half of the budget that the
- * decodes leave, or all that it can use. Returns false if a group had to preempt itself. */
+ * left than it overtake it, the shortest first. The first prefill keeps its part of the budget that
+ * the decodes leave, or all that it can use. Returns false if a group had to preempt itself. */
 static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   group_t *first = scheduler->options.short_prompts_pass ? first_prefill(scheduler) : NULL,
           *none = NULL;
   bool goes_on = true, any_in_vain = false;
   if (first == NULL || !scheduler->options.chunked_prefill) return true;
-  int32_t half = (plan_budget_left(scheduler) + 1) / 2;
-  int32_t aside = plan_prompt_chunk(scheduler, &first->sequence, half, true);
+  int32_t part = scheduler->options.ageing > 0 ? PASSED_PART_AGEING : PASSED_PART;
+  int32_t budget = DIV_UP(plan_budget_left(scheduler), part);
+  int32_t aside = plan_prompt_chunk(scheduler, &first->sequence, budget, part);
   scheduler->budget -= aside;
   plan_set_aside(scheduler, &first->sequence, aside, 1);
   while (goes_on && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0 &&

@@ -266,9 +266,9 @@ static void check_passer(const scheduler_t *s, const plan_entry_t *first,
           name_of(check_track(&shorter->sequence)));
 }
 
-/* I3: of what decodes leave, the first prefill, with forks that catch up, has one half or all that
- * it can use, and more than that only if no shorter one behind it, which is let in, could use it.
- */
+/* I3: of what decodes leave, the first prefill, with forks that catch up, has one half (with slo a
+ * quarter) or all that it can use, and more only if no shorter one behind it, which is let in,
+ * could use it. */
 static void check_passing(const scheduler_t *s) {
   const engine_options_t *o = &sim.scenario->options;
   const plan_t *plan = &s->plan;
@@ -292,14 +292,14 @@ static void check_passing(const scheduler_t *s) {
       check_passer(s, first, entry);
     }
   }
-  int32_t half = (o->max_num_batched_tokens - decodes + 1) / 2;
-  if (s->pace.is_on) { /* the rest is bounded in time; this much comes in every step */
-    half = s->pool->block_size < half ? s->pool->block_size : half;
-  }
-  REQUIRE(first->num_tokens + forks >= (want < half ? want : half),
-          "I3: request %lld is first and gets %d of %d tokens, of a half of %d",
-          name_of(check_track(first->sequence)), first->num_tokens, left, half);
-  bool alone = first->num_tokens > half && !s->pace.is_on;
+  int32_t parts = o->slo_policy ? 4 : 2;
+  int32_t own = (o->max_num_batched_tokens - decodes + parts - 1) / parts;
+  if (s->pace.is_on) /* the rest is bounded in time; this much comes in every step */
+    own = s->pool->block_size < own ? s->pool->block_size : own;
+  REQUIRE(first->num_tokens + forks >= (want < own ? want : own),
+          "I3: request %lld is first and gets %d of %d tokens, of its part of %d",
+          name_of(check_track(first->sequence)), first->num_tokens, left, own);
+  bool alone = first->num_tokens > own && !s->pace.is_on;
   const group_t *shorter = alone ? find_shorter(first, left) : NULL;
   REQUIRE(!shorter, "I3: request %lld is short and waits for request %lld",
           name_of(check_track(&shorter->sequence)), name_of(check_track(first->sequence)));

@@ -210,6 +210,22 @@ Test(slo, who_is_preempted_after_it_computed_comes_first) {
   rig_free(rig);
 }
 
+/* A prompt of 1000 tokens is computed, 64 tokens a step, and passed by shorter ones. */
+Test(slo, what_is_passed_keeps_a_quarter) {
+  scheduler_options_t options = rig_options(8, 64, 1024);
+  options.ageing = 10;
+  options.short_prompts_pass = true;
+  rig_t *rig = rig_new(&options, 1000, 4, false);
+  rig->scheduler->cost = (cost_t){.ns = {[COST_TOKEN] = 1 * MS}, .num_steps = 1000};
+  group_t *longest = add(rig, 0, 1000);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  group_t *other = add(rig, 1, 900);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(other, 48), CHUNK(longest, 16));
+  rig_free(rig);
+}
+
 /* A step of 25 ms, in which a client has 2 ms beside others, or half of what decodes leave: that is
  * 12 ms, as one decode takes 1 ms. */
 Test(slo, a_prompt_gets_half_of_what_decodes_leave_beside_other_clients) {
