@@ -51,6 +51,7 @@ void engine_options_default(engine_options_t *options) {
       .max_logprobs = LOGPROBS_MAX,
       .max_queue_requests = DEFAULT_MAX_QUEUE_REQUESTS,
       .max_queue_time_s = DEFAULT_MAX_QUEUE_TIME_S,
+      .queue_time_tokens = DEFAULT_QUEUE_TIME_TOKENS,
   };
 }
 

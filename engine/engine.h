@@ -44,9 +44,9 @@ typedef struct engine_options {
   const char *const *lora_dirs;
   int32_t num_lora_dirs;
   bool enable_chunked_prefill, enable_prefix_caching;
-  bool short_prompts_pass, priority_policy, fair_share, slo_policy; /* scheduler.h; slo: ageing */
-  int32_t max_skips, max_preemptions, max_step_ms; /* scheduler.h; ms -1 = the back end's */
-  int64_t swap_space_bytes, prefix_cache_bytes;    /* -1 = 4 GiB: on a GPU, with a file; else 0 */
+  bool short_prompts_pass, priority_policy, fair_share, slo_policy;   /* scheduler.h; slo: ageing */
+  int32_t max_skips, max_preemptions, queue_time_tokens, max_step_ms; /* scheduler.h; ms -1: own */
+  int64_t swap_space_bytes, prefix_cache_bytes; /* -1 = 4 GiB: on a GPU, with a file; else 0 */
   preemption_mode_t preemption_mode;
   double watermark;                         /* share of the pool kept free at admission, [0, 1) */
   int32_t max_queue_requests, max_logprobs; /* that wait; that a request may ask for */

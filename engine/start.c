@@ -495,6 +495,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .fair_share = given->fair_share,
       .ageing = given->slo_policy ? SLO_AGEING : 0,
       .fair_span = given->slo_policy ? (int32_t)SLO_FAIR_SPAN : 0,
+      .queue_time_tokens = given->queue_time_tokens,
       .max_skips = given->max_skips,
       .max_preemptions = given->max_preemptions,
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},

@@ -294,6 +294,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->max_queue_requests = (int32_t)config->max_queue_requests;
   options->max_queue_tokens = config->max_queue_tokens;
   options->max_queue_time_s = config->max_queue_time;
+  options->queue_time_tokens = (int32_t)config->queue_time_tokens;
   options->trace = strcmp(config->log_level, "debug") == 0;
   options->seed = (uint64_t)config->seed;
   int code = read_quantization(config->quantization, options, error);

@@ -147,13 +147,21 @@ static uint64_t make_key(scheduler_t *scheduler, const group_t *group) {
   return group->request->arrival_ns + (uint64_t)(scheduler->options.ageing * ns);
 }
 
-/* Whether the first token will come later than the limit, if the prompt is computed from now on. */
+/* How long the first token may take: more than the limit for a prompt that is long, in tokens or in
+ * time. */
+static double allowed_ns(const scheduler_t *scheduler, const sequence_t *seq, double limit_ns) {
+  const int32_t most = scheduler->options.queue_time_tokens;
+  double longer = most > 0 ? (double)seq->num_prompt_tokens / most : 1;
+  double alone_ns = prompt_ns(scheduler, seq, seq->num_cached_tokens);
+  return MAX(limit_ns * MAX(longer, 1), LATE_ALONE * alone_ns);
+}
+
+/* Whether the first token will come later than it may, if the prompt is computed from now on. */
 static bool will_be_late(const scheduler_t *scheduler, const sequence_t *seq, double waited_ns,
                          double limit_ns) {
-  double alone_ns = prompt_ns(scheduler, seq, seq->num_cached_tokens);
   int32_t computed = MAX(seq->num_computed_tokens, seq->num_cached_tokens);
   double needed_ns = plan_prompt_ns(scheduler, prompt_ns(scheduler, seq, computed));
-  return waited_ns + needed_ns >= MAX(limit_ns, LATE_ALONE * alone_ns);
+  return waited_ns + needed_ns >= allowed_ns(scheduler, seq, limit_ns);
 }
 
 group_t *scheduler_find_late(scheduler_t *scheduler, uint64_t now_ns, double limit_ns) {

@@ -38,9 +38,10 @@ typedef struct scheduler_options {
   /* A new group counts as so many times the time of its prompt later, so short prompts go first:
    * one of time t is passed by none of its tenant that comes this times t later. 0 = by arrival. */
   double ageing;
-  int32_t fair_span;       /* tokens: tenants.h; 0 = turns by exactly what was served */
-  int32_t max_skips;       /* times that a group which does not fit may be overtaken; 0 = never */
-  int32_t max_preemptions; /* after so many preemptions a group is protected; 0 = never */
+  int32_t fair_span;         /* tokens: tenants.h; 0 = turns by exactly what was served */
+  int32_t queue_time_tokens; /* of a prompt; a longer one may be later in proportion; 0 = none */
+  int32_t max_skips;         /* times that a group which does not fit may be overtaken; 0 = never */
+  int32_t max_preemptions;   /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
   window_options_t window; /* of layers with side blocks (sides.h) */
   bool has_states;         /* the model keeps a state per sequence (states.h) */
@@ -97,7 +98,7 @@ void scheduler_free(scheduler_t *scheduler);
 /* NEW -> WAITING: inserts the group into `waiting`. */
 void scheduler_add(scheduler_t *scheduler, group_t *group);
 /* The oldest group that has waited `limit_ns` for its first admission; with ageing, whose first
- * token will take longer than that and than three times its prompt alone. NULL = none. */
+ * token will be later than queue_time_tokens and 3 times its prompt alone allow. NULL = none. */
 group_t *scheduler_find_late(scheduler_t *scheduler, uint64_t now_ns, double limit_ns);
 /* The first token of the group has come. */
 void scheduler_note_first(scheduler_t *scheduler, group_t *group);
@@ -130,7 +131,6 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
 
 /* The step of this plan has ended, and took the device `device_ns`. */
 void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns);
-
 /* Slots of states for sequences and draft tokens; snapshots have those behind them. */
 int32_t scheduler_state_slots(const scheduler_options_t *options);
 /* After the commit of an entry, or when its step failed: frees what it took. In states.c. */

@@ -67,6 +67,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(max_queue_requests);
   SAME(max_queue_tokens);
   SAME(max_queue_time_s);
+  SAME(queue_time_tokens);
   SAME(trace);
   SAME(seed);
   SAME(wake);

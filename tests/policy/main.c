@@ -27,7 +27,7 @@
 /* The policy slo: what engine/start.c sets for it. */
 #define INFERD_SLO                                                                                 \
   .pace = {.step_ns = 49.5e6, .bounds_admission = true}, .max_num_seqs = 1024, .ageing = 200,      \
-  .fair_span = 8192
+  .fair_span = 8192, .queue_time_tokens = LONG_TOKENS
 
 /* On a GPU of 80 GB: inferd's defaults; the same with more sequences; with the policy slo as well,
  * a second for the first token, and 20 tokens a second on average; and without a bound in time. The

@@ -312,6 +312,7 @@ static void draw_fair_span(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 16);
   int32_t tokens = between(&s, 1, chance(&s, 50) ? 20 : 200);
   c->fair_span = scenario_has(c, SIM_SLO) ? tokens : 0;
+  c->options.queue_time_tokens = chance(&s, 70) ? between(&s, 1, 100) : 0;
 }
 
 /* Bounds that many steps reach, and a device whose times say little about the next step's. */

@@ -250,3 +250,18 @@ Test(slo, a_prompt_gets_half_of_what_decodes_leave_beside_other_clients) {
     rig_free(rig);
   }
 }
+
+/* Those above 20 tokens may take in proportion longer than the limit of 50 ms. */
+Test(slo, a_longer_prompt_may_take_longer) {
+  rig_t *rig = rig_with(1, 0);
+  rig->scheduler->options.queue_time_tokens = 20;
+  add(rig, 0, 20);
+  add(rig, 0, 40);
+  rig->scheduler->cost.ns[COST_TOKEN] = 0.1 * MS;
+  EXPECT_EQ(late_at(rig, 49.9), -1);
+  EXPECT_EQ(late_at(rig, 50), 0);
+  scheduler_finish(rig->scheduler, &rig->groups[0], SEQUENCE_FINISHED_ABORTED);
+  EXPECT_EQ(late_at(rig, 95.9), -1);
+  EXPECT_EQ(late_at(rig, 96), 1);
+  rig_free(rig);
+}
