@@ -30,8 +30,10 @@ def inferd(args, folder, *flags):
 
 
 def inferd_slo(args, folder):
+    """Told how long the first tokens of both kinds may take."""
+    tokens = LONG["input_len"] * args.ttft_ms // args.long_ttft_ms
     return inferd(args, folder, "--scheduling-policy", "slo", "--max-queue-time",
-                  f"{args.ttft_ms / 1000}s")
+                  f"{args.ttft_ms / 1000}s", "--queue-time-tokens", tokens)
 
 
 def vllm(args, folder):
