@@ -57,11 +57,13 @@ typedef struct op {
 } op_t;
 
 typedef struct job {
+  struct job *next; /* of `jobs` */
   ncclComm_t comm;
   op_t ops[OPS_MAX];
   int count;
 } job_t;
 
+static _Atomic(job_t *) jobs;
 static _Thread_local job_t open_job;
 static _Thread_local cudaStream_t open_stream;
 static _Thread_local int depth;
@@ -127,13 +129,22 @@ static void run(void *context) {
   }
 }
 
-/* The job lives as long as the process: graphs run it again. */
+__attribute__((destructor)) static void free_jobs(void) {
+  for (job_t *job = jobs, *next; job != NULL; job = next) {
+    next = job->next;
+    free(job);
+  }
+}
+
+/* The job lives as long as the library: graphs run it again. */
 static ncclResult_t launch(void) {
   if (open_job.count == 0) return ncclSuccess;
   job_t *job = malloc(sizeof *job);
   if (job == NULL) return ncclSystemError;
   *job = open_job;
   open_job.count = 0;
+  job->next = jobs;
+  while (!atomic_compare_exchange_weak(&jobs, &job->next, job)) continue;
   return cudaLaunchHostFunc(open_stream, run, job) == cudaSuccess ? ncclSuccess
                                                                   : ncclUnhandledCudaError;
 }
