@@ -3,7 +3,8 @@
 #   make emu          build and run tests/emu and tests/cuda: orders forward, reverse and random,
 #                     random streams, under AddressSanitizer and under the checker of races
 #                     (emu_check.cc); ends with `N passed, N failed`
-#   make emu-build    what `make test` runs of it; emu-check-build: the other two flavours
+#   make emu-check    the last two alone
+#   make emu-build    what `make test` runs of it; emu-check-build: what `make emu-check` does
 #
 # build/emu/FLAVOUR/tests_emu tests the emulator itself, .../tests_cuda the kernels. Both take parts
 # of test names as arguments; EMU_ORDER, EMU_SEED, EMU_STREAM are documented in emu_engine.h and
@@ -92,9 +93,12 @@ $(EMU)/plain/gpu_bench: $(call emu_objects,plain,$(EMU_BENCH_SRC) $(EMU_ENGINE_S
 	@echo "  LD    $@"
 	$(Q)$(CXX) -rdynamic -o $@ $^ -lpthread -lm -ldl
 
-.PHONY: emu emu-build emu-check-build
+.PHONY: emu emu-check emu-build emu-check-build
 emu-build: $(EMU)/nccl/libnccl.so.2 $(EMU)/plain/tests_emu $(EMU)/plain/tests_cuda $(EMU)/plain/inferd $(EMU)/tests_host $(EMU)/plain/gpu_bench
-emu-check-build: $(foreach f,asan check,$(EMU)/$(f)/tests_emu $(EMU)/$(f)/tests_cuda) $(EMU)/asan/inferd
+emu-check-build: $(EMU)/nccl/libnccl.so.2 $(foreach f,asan check,$(EMU)/$(f)/tests_emu $(EMU)/$(f)/tests_cuda) $(EMU)/asan/inferd
 emu:
 	@$(SUBMAKE) emu-build emu-check-build
 	@$(RUN_TESTS) emu emu-check
+emu-check:
+	@$(SUBMAKE) emu-check-build
+	@$(RUN_TESTS) emu-check
