@@ -111,9 +111,11 @@ bool plan_may_begin(const scheduler_t *scheduler, const group_t *group) {
 
 void plan_pace(scheduler_t *scheduler) {
   const pace_options_t *options = &scheduler->options.pace;
+  const int32_t stages = scheduler->options.num_stages;
   step_pace_t *pace = &scheduler->pace;
   *pace = (step_pace_t){.number = pace->number + 1,
                         .debt_ns = pace->debt_ns,
+                        .draws_most = INT32_MAX,
                         .step_ns = NO_BOUND,
                         .client_ns = NO_BOUND};
   bool is_bounded = options->step_ns + options->client_ns > 0 && cost_is_known(&scheduler->cost);
@@ -128,7 +130,7 @@ void plan_pace(scheduler_t *scheduler) {
       if (!group->forked) pace->prompt_tokens += plan_tokens_left(group);
       continue;
     }
-    if (!is_bounded && scheduler->options.draft.tokens_max == 0) continue;
+    if (!is_bounded && scheduler->options.draft.tokens_max == 0 && stages <= 1) continue;
     double ns = decode_ns(scheduler, group);
     pace->num_draws += group_num_running(group);
     pace->decodes_ns += ns;
@@ -137,6 +139,7 @@ void plan_pace(scheduler_t *scheduler) {
     pace->num_decoding += client->num_decodes++ == 0;
     client->decodes_ns += ns;
   }
+  if (stages > 1) pace->draws_most = MAX(DIV_UP(pace->num_draws, stages), 1);
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
   if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
@@ -158,6 +161,34 @@ static double client_prompts_bound(const scheduler_t *scheduler, const tenant_pa
   double bound = client_bound(scheduler, client);
   if (client->decodes_ns >= bound) return bound;
   return MAX(bound, client->decodes_ns + scheduler->pace.prompts_ns / 2);
+}
+
+/* ---- stages ---- */
+
+/* While stages have a step each, what the steps draw is awaited. So a plan takes a part of the
+ * decodes, and prompts in chunks that keep all stages busy; but fewer tokens than these read each
+ * weight nearly as long. */
+enum { CHUNKS_OF_A_STAGE = 4, SHARE_TOKENS_MIN = 16 };
+
+static int32_t share(const scheduler_t *scheduler, int32_t num_tokens) {
+  return MAX(DIV_UP(num_tokens, CHUNKS_OF_A_STAGE * scheduler->options.num_stages),
+             SHARE_TOKENS_MIN);
+}
+
+static bool shares_prompts(const scheduler_t *scheduler) {
+  return scheduler->options.num_stages > 1 && scheduler->options.chunked_prefill;
+}
+
+int32_t plan_share_of_prompt(const scheduler_t *scheduler, const sequence_t *seq) {
+  return shares_prompts(scheduler) ? share(scheduler, seq->num_prefill_tokens) : INT32_MAX;
+}
+
+void plan_share_budget(scheduler_t *scheduler) {
+  if (!shares_prompts(scheduler)) return;
+  const scheduler_options_t *options = &scheduler->options;
+  const int32_t most =
+      MAX(share(scheduler, options->max_num_batched_tokens), options->max_num_seqs);
+  scheduler->budget = MIN(scheduler->budget, scheduler->plan.num_tokens + most);
 }
 
 /* ---- decodes ---- */

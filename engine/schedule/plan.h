@@ -65,6 +65,10 @@ draft_step_t plan_draft_step(const scheduler_t *scheduler, const sequence_t *seq
 /* Whether the draft tokens that the group wants leave its client time for all its decodes; then
  * that time is theirs. */
 bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group);
+/* Where a model has stages, so that each has a step: tokens of one prompt in a plan, and the tokens
+ * that the prompts of a plan have together, behind its decodes. Else no bound. */
+int32_t plan_share_of_prompt(const scheduler_t *scheduler, const sequence_t *seq);
+void plan_share_budget(scheduler_t *scheduler);
 /* After all groups were asked: whether some that sit out may go after all, since a client has time
  * left and none whose turn is next: then they are asked again. */
 bool plan_next_round(scheduler_t *scheduler);

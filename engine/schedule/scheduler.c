@@ -127,6 +127,7 @@ void scheduler_free(scheduler_t *scheduler) {
  * sampling row of such a sequence can be built only when these ids are known on the host. */
 static bool needs_history(const scheduler_t *scheduler, const request_t *request) {
   const sampling_params_t *params = &request->params;
+  if (scheduler->options.num_stages > 1) return true;
   if (request->grammar != NULL) return true;
   if (scheduler->options.history_on_device) return false;
   return params->presence_penalty != 0 || params->frequency_penalty != 0 ||
@@ -186,6 +187,7 @@ void scheduler_note_first(scheduler_t *scheduler, group_t *group) {
 
 void scheduler_add(scheduler_t *scheduler, group_t *group) {
   group->masks.by_history = needs_history(scheduler, group->request);
+  group->is_plain = group->is_plain && scheduler->options.num_stages <= 1; /* it may be awaited */
   group->key = make_key(scheduler, group);
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
   waiting_add(&scheduler->waiting, group);
@@ -229,6 +231,7 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
     n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
   int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
   if (threshold > 0 && n > threshold) n = threshold;
+  n = MIN(n, plan_share_of_prompt(scheduler, seq));
   if (most > 0 && n > most) n = most;
   return MIN(n, budget);
 }
@@ -319,7 +322,9 @@ static bool needs_place_only(const scheduler_t *scheduler, const group_t *group)
 /* Plans the decodes whose turn it is. Returns false if a group had to preempt itself. */
 static bool plan_turns(scheduler_t *scheduler) {
   for (group_t *group = scheduler->running.head, *next;
-       group != NULL && plan_budget_left(scheduler) > 0; group = next) {
+       group != NULL && plan_budget_left(scheduler) > 0 &&
+       scheduler->plan.num_entries < scheduler->pace.draws_most;
+       group = next) {
     next = group->next;
     prefetch_planned(&scheduler->plan, scheduler->plan.num_entries, GROUP_PLANNED);
     if (needs_place_only(scheduler, group)) {
@@ -340,6 +345,7 @@ static bool plan_decodes(scheduler_t *scheduler) {
   if (!plan_turns(scheduler)) return false;
   if (plan_next_round(scheduler) && !plan_turns(scheduler)) return false;
   plan_choose_first(scheduler);
+  plan_share_budget(scheduler);
   return true;
 }
 
@@ -434,13 +440,14 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   }
   for (group_t *group = scheduler->running.head; group != NULL && any_in_vain; group = group->next)
     if (group->planned_in == IN_VAIN) group->planned_in = 0; /* it may get what the first leaves */
-  scheduler->budget = scheduler->options.max_num_batched_tokens;
+  scheduler->budget += aside;
   plan_set_aside(scheduler, &first->sequence, aside, -1);
   return goes_on;
 }
 
 static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
   scheduler->num_plans++;
+  scheduler->budget = scheduler->options.max_num_batched_tokens;
   if (plan_decodes(scheduler) && plan_shorter(scheduler, now_ns)) plan_prefills(scheduler);
 }
 

@@ -91,7 +91,8 @@ typedef struct step_pace {
   double client_ns;     /* time of a client, if another one decodes */
   double prompts_ns;    /* with ageing and a bound: what the decodes that it counts leave */
   int32_t num_decoding; /* clients that decode */
-  int32_t num_draws;    /* sequences that decode; counted where there are drafts or a bound */
+  int32_t num_draws;    /* sequences that decode; counted where drafts, a bound or stages are */
+  int32_t draws_most;   /* of them, that this plan may have: with stages a part of all */
   group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */
   double seats_ns;   /* of a step in which all of `running` decode; 0 = admission is not bounded */
   double decodes_ns; /* of the decodes that num_draws counts; 0 = costs are unknown */

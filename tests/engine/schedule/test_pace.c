@@ -2,6 +2,7 @@
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 4 };
@@ -452,5 +453,52 @@ Test(pace, a_text_that_repeats_waits_for_its_token_and_no_other_does) {
   cr_assert(scheduler_awaits(reciting) && !scheduler_awaits(other));
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(reciting, 0), CHUNK(other, 1));
+  rig_free(rig);
+}
+
+/* ---- stages ---- */
+
+/* Two steps in flight share five streams; a third one finds none, for their tokens are awaited. */
+Test(pace, stages_share_the_streams) {
+  enum { STREAMS = 5, SEQS = 16 };
+  scheduler_options_t options = rig_options(SEQS, 512, 1000);
+  options.num_stages = 2;
+  rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+  plan_t held[2] = {0};
+  for (int i = 0; i < STREAMS; i++) add(rig, 1, 8);
+  run(rig, 1);
+  for (int i = 0; i < 2; i++) {
+    held[i].entries = calloc(SEQS, sizeof *held[i].entries);
+    held[i].copies = calloc(SEQS, sizeof *held[i].copies);
+    held[i].state_copies = calloc(SEQS, sizeof *held[i].state_copies);
+    ASSERT_EQ(rig_step(rig), i == 0 ? 3 : 2);
+    scheduler_take_plan(rig->scheduler, &held[i]);
+  }
+  ASSERT_EQ(rig_step(rig), 0);
+  for (int k = 0; k < STREAMS; k++) {
+    const plan_entry_t *entry = k < 3 ? &held[0].entries[k] : &held[1].entries[k - 3];
+    EXPECT_EQ(entry->sequence->group->arrival, rig->groups[k].arrival);
+  }
+  for (int i = 0; i < 2; i++) {
+    free(held[i].entries);
+    free(held[i].copies);
+    free(held[i].state_copies);
+  }
+  rig_free(rig);
+}
+
+/* A prompt comes in eighths, of 16 tokens at least; prompts together have an eighth of a step. */
+Test(pace, stages_share_the_prompts) {
+  scheduler_options_t options = rig_options(16, 512, 1000);
+  options.num_stages = 2;
+  rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+  group_t *small = add(rig, 1, 100);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(small, 16));
+  rig_commit(rig, 1);
+  group_t *large = add(rig, 1, 400), *other = add(rig, 1, 400);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(small, 16), CHUNK(large, 48));
+  EXPECT_EQ(rig_chunk(rig, other), 0);
   rig_free(rig);
 }
