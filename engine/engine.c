@@ -15,6 +15,7 @@
 #include "engine/device/pages.h"
 #include "engine/kv_events/kv_events.h"
 #include "engine/ranks/follow.h"
+#include "engine/ranks/turns.h"
 #include "engine/sample/choices.h"
 #include "engine/sample/scores.h"
 
@@ -392,6 +393,12 @@ static int rest(engine_t *engine, bool waits_for_mask) {
   return scheduler->waiting.queue.head != NULL ? QUEUE_CHECK_MS : IDLE_SLEEP_MS;
 }
 
+/* Whether this iteration commits a step. In stages a turn goes before, if none was launched. */
+static bool ends_step(engine_t *engine, bool launched) {
+  if (!engine_has_stages(engine)) return !launched || engine->num_steps == engine->steps_most;
+  return launched ? engine_oldest_step(engine)->is_drawn : engine_go_on_turn(engine);
+}
+
 /* One step: receive, plan, prepare, forward, sample, commit. If two steps may be in flight, the
  * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
 static int run_step(engine_t *engine) {
@@ -401,11 +408,11 @@ static int run_step(engine_t *engine) {
   if (step != NULL) {
     engine_prepare(engine, step);
     engine_forward(engine, step);
-    engine_sample(engine, step);
+    if (!engine_has_stages(engine)) engine_sample(engine, step); /* else a turn does */
   }
   bool waits_for_mask = go_on(engine, now_ns);
   if (engine->num_steps == 0) return rest(engine, waits_for_mask);
-  if (step == NULL || engine->num_steps == engine->steps_most) commit(engine);
+  if (ends_step(engine, step != NULL)) commit(engine);
   return 0;
 }
 

@@ -68,9 +68,9 @@ struct engine {
   scheduler_t *scheduler;
   int32_t logits_rows_max;
   constrain_t constrain;
-  step_t steps[STEPS_IN_FLIGHT_MAX];
+  step_t steps[STAGE_STEPS_MAX];
   int32_t num_steps, next_step; /* planned and not committed; index in `steps` of the next one */
-  int32_t steps_most;           /* in-flight steps at most: 1 or 2, the back end's pipeline_depth */
+  int32_t steps_most;           /* in-flight steps at most: engine_depth */
   int32_t awaited_one_in; /* steps overlap if at most one of so many rows must be left out for it */
   uint64_t lap_ns, completed_ns; /* when the timed part of the step began; the last step ended */
   double host_block_bytes;

@@ -456,6 +456,7 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
 static pace_options_t choose_pace(const engine_t *engine) {
   double step_ms = engine->options.max_step_ms, own_ms = engine->ops->step_ms;
   if (step_ms < 0) step_ms = engine->options.slo_policy ? MAX(own_ms, SLO_STEP_MS) : own_ms;
+  step_ms /= MAX(engine->blueprint.shard.num_stages, 1); /* a token takes a turn of each */
   return (pace_options_t){.step_ns = step_ms * 1e6,
                           .client_ns = step_ms > 0 ? engine->ops->client_step_ms * 1e6 : 0,
                           .bounds_admission = engine->ops->bounds_admission};
@@ -487,6 +488,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
                               : (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .slice_blocks = SLICE_BLOCKS,
+      .num_stages = engine->blueprint.shard.num_stages,
       .chunked_prefill = given->enable_chunked_prefill,
       .draft = given->draft,
       .draft_model = engine->drafter != NULL || engine->predictor != NULL,
@@ -673,7 +675,7 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
 void engine_release(engine_t *engine) {
   constrain_free(engine); /* its threads wake the mailbox */
   mailbox_free(engine->mailbox);
-  for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) step_free(&engine->steps[i]);
+  for (int i = 0; i < STAGE_STEPS_MAX; i++) step_free(&engine->steps[i]);
   scheduler_free(engine->scheduler);
   floor_end(engine);
   block_pool_free(engine->pool);

@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/ranks/follow.h"
+#include "engine/ranks/turns.h"
 #include "engine/sample/scores.h"
 #include "engine/schedule/floor/floor.h"
 
@@ -79,6 +80,7 @@ static int32_t count_awaited(const step_t *last) {
 static bool may_launch(engine_t *engine) {
   if (engine->num_steps == 0) return true;
   if (engine->num_steps == engine->steps_most) return false;
+  if (engine_has_stages(engine)) return true; /* all in flight are awaited; others go */
   const step_t *last =
       &engine->steps[(engine->next_step + engine->steps_most - 1) % engine->steps_most];
   int32_t awaited = count_awaited(last);
@@ -174,6 +176,10 @@ void engine_prepare(engine_t *engine, step_t *step) {
 void engine_forward(engine_t *engine, step_t *step) {
   step->launched_ns = engine->lap_ns;
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
+  if (engine_has_stages(engine)) {
+    engine_launch_turn(engine, step);
+    return;
+  }
   bool at_once = engine->steps_most == 1; /* the device computes in the call */
   if (at_once) constrain_begin(engine, step);
   engine_send_step(engine, step->batch);
@@ -192,6 +198,7 @@ static void note_time(engine_t *engine, const step_t *step) {
   uint64_t calls_ns = engine->stats.device_ns - step->device_before_ns + now_ns - engine->lap_ns;
   engine->completed_ns = now_ns;
   uint64_t device_ns = engine->steps_most == 1 ? calls_ns : now_ns - begun_ns;
+  if (engine_has_stages(engine)) device_ns = step->turns_ns;
   scheduler_note_time(engine->scheduler, plan, (double)device_ns);
 }
 
@@ -201,10 +208,15 @@ static void settle(engine_t *engine, const step_t *step) {
     scheduler_settle(engine->scheduler, &step->plan.entries[i]);
 }
 
-step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
+step_t *engine_oldest_step(engine_t *engine) {
   CHECK_GT(engine->num_steps, 0);
-  step_t *step = &engine->steps[(engine->next_step + engine->steps_most - engine->num_steps) %
-                                engine->steps_most];
+  return &engine->steps[(engine->next_step + engine->steps_most - engine->num_steps) %
+                        engine->steps_most];
+}
+
+step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
+  step_t *step = engine_oldest_step(engine);
+  engine_finish_turns(engine, step);
   engine->num_steps--;
   int code = engine->ops->end(engine->device, error);
   if (code == 0) note_time(engine, step);

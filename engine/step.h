@@ -1,4 +1,5 @@
-/* step.h: in-flight steps: a step from its launch to its commit; at most two at once.
+/* step.h: in-flight steps: a step from its launch to its commit; at most two at once, or as many
+ * as a model has stages.
  *
  * Engine thread only. step_new allocates everything.
  */
@@ -16,9 +17,11 @@ enum { STEPS_IN_FLIGHT_MAX = 2 };
 typedef struct step {
   plan_t plan; /* taken from the scheduler, which makes the next plan in the meantime */
   batch_t *batch;
-  uint64_t launched_ns;            /* when the forward was launched */
-  uint64_t device_before_ns;       /* engine_stats.device_ns when the step was planned */
-  sample_row_t *sample_rows;       /* [max_num_batched_tokens + max_num_seqs] */
+  bool is_drawn;             /* in stages: it has been through all, and is sampled */
+  uint64_t turns_ns;         /* in stages: of its launch, and of turns that launched nothing */
+  uint64_t launched_ns;      /* when the forward was launched */
+  uint64_t device_before_ns; /* engine_stats.device_ns when the step was planned */
+  sample_row_t *sample_rows; /* [max_num_batched_tokens + max_num_seqs] */
   sample_result_t *sample_results; /* [max_num_batched_tokens + max_num_seqs] */
   token_logprob_t *tops;           /* [max_num_batched_tokens + max_num_seqs, SAMPLE_TOP_MAX] */
   int32_t *suppressed_ids;         /* [max_num_seqs, SUPPRESSED_MAX] */
@@ -36,6 +39,7 @@ step_t *engine_plan(struct engine *engine, uint64_t now_ns);
 void engine_prepare(struct engine *engine, step_t *step);
 /* Stage 6: launches the forward. */
 void engine_forward(struct engine *engine, step_t *step);
+step_t *engine_oldest_step(struct engine *engine); /* in flight, of which there must be one */
 /* Waits for the oldest in-flight step, of which there must be one. Returns it, valid until the next
  * launch; NULL, with *error set, if the device is lost. */
 step_t *engine_complete(struct engine *engine, inferd_error_t *error);

@@ -93,9 +93,9 @@ typedef struct head_layer {
 struct model {
   const ops_t *ops;
   device_t *device;
-  blueprint_t blueprint;    /* own copy */
-  struct step_parts *parts; /* of a pipeline's steps (parts.h), owned; NULL = one process has all */
-  bool is_cut, is_lent;     /* several ranks run it; inv_freq and kv_scales are another model's: */
+  blueprint_t blueprint;              /* own copy */
+  const batch_t *at_stage[RANKS_MAX]; /* of each stage in this turn (stages.h); or NULL */
+  bool is_cut, is_lent; /* several ranks run it; inv_freq and kv_scales are another model's: */
   shard_cuts_t cuts;
   const weight_t *embed;                       /* [V, E] */
   const weight_t *positions;                   /* [positions + offset, h] or NULL */

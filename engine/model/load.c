@@ -5,7 +5,6 @@
 #include "engine/model/convert.h"
 #include "engine/model/internal.h"
 #include "engine/model/rope.h"
-#include "engine/model/shard/parts.h"
 #include "engine/model/sizes.h"
 #include "engine/model/weights.h"
 
@@ -658,7 +657,6 @@ void model_free(model_t *model) {
     free(model->local_inv_freq);
     free(model->kv_scales);
   }
-  parts_free(model->parts);
   free(model->pair);
   mtp_free(&model->mtp);
   blueprint_free(&model->blueprint);

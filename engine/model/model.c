@@ -7,8 +7,6 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/model/internal.h"
-#include "engine/model/shard/parts.h"
-#include "engine/model/shard/stages.h"
 #include "engine/model/sizes.h"
 
 /* Columns of the widest fused projection. */
@@ -184,8 +182,6 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
                      "no memory for activations of %lld tokens x %d values", (long long)rows,
                      buffers[i].width);
   }
-  if (bp->shard.num_stages > 1 && parts_new(limits, &model->parts) != 0)
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the parts of a step");
   if (!take_head_buffers(model, limits->reqs_max))
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
   if (bp->mtp > 0 && mtp_prepare(model, rows) != 0)
@@ -623,14 +619,12 @@ void model_forward(model_t *model, const batch_t *batch) {
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
   model->num_adapted = batch->num_adapted;
-  if (bp->shard.num_stages > 1) {
-    stages_run(model, batch, embed_tokens);
-  } else {
+  if (stage_is_first(bp)) {
     embed_tokens(model, rows);
     embed_layers(model, rows);
-    for (int32_t i = 0; i < bp->num_layers; i++)
-      model_run_layer(model, &model->layers[i], hidden, scratch, rows);
   }
+  for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1); i++)
+    model_run_layer(model, &model->layers[i], hidden, scratch, rows);
   if (!stage_is_last(bp)) return;
   if (bp->mtp > 0) { /* its layer reads every row */
     ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);

@@ -46,7 +46,8 @@ uint64_t model_hash(const model_t *model);
  * the checkpoint has none. */
 const float *model_kv_scales(const model_t *model);
 
-/* Launches one forward of the batch given to ops->begin: embeddings to normed rows [S, E]. */
+/* Launches one forward of the batch given to ops->begin: embeddings to normed rows [S, E], or what
+ * of it this stage has. */
 void model_forward(model_t *model, const batch_t *batch);
 /* Launches logits of selected rows [first, first + rows). */
 void model_logits(model_t *model, int32_t first, int32_t rows);

@@ -10,6 +10,7 @@
 #include "engine/base/util.h"
 #include "engine/model/shard/shard.h"
 #include "engine/ranks/ranks.h"
+#include "engine/ranks/turns.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,10 +36,11 @@ bool engine_follows(const engine_t *engine) {
   return engine->options.comm != NULL && engine->options.comm->rank > 0;
 }
 
-/* One where the other ranks do not hear what the step before has drawn. */
+/* One in each stage; else one where the other ranks do not hear what the step before has drawn. */
 int32_t engine_depth(const engine_t *engine) {
   const rank_ops_t *ranks = engine->ops->ranks;
-  if (engine->ops->pipeline_depth < 2 || engine->blueprint.shard.num_stages > 1) return 1;
+  if (engine_has_stages(engine)) return MIN(engine->blueprint.shard.num_stages, STAGE_STEPS_MAX);
+  if (engine->ops->pipeline_depth < 2) return 1;
   if (engine->options.comm == NULL) return STEPS_IN_FLIGHT_MAX;
   return ranks->depth != NULL ? ranks->depth(engine->device) : 1;
 }
@@ -102,6 +104,7 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
                  .block_size = kv->block_size,
                  .state_saves_max = saves_max(engine),
                  .adapters_max = engine->options.max_loras,
+                 .stage_steps = engine_has_stages(engine) ? engine_depth(engine) : 1,
                  .block_table_stride = scheduler != NULL ? scheduler->table_stride : 0}};
   if (comm == NULL) return 0;
   snprintf(view.backend, sizeof view.backend, "%s", engine->ops->name);
@@ -133,8 +136,9 @@ void engine_say_ranks(engine_t *engine) {
 /* ---- rank 0 ---- */
 
 void engine_send_step(engine_t *engine, const batch_t *batch) {
+  const packet_kind_t kind = batch != NULL ? PACKET_STEP : PACKET_TURN;
   if (engine->packets.comm == NULL) return;
-  (void)packets_send(&engine->packets, PACKET_STEP, batch); /* `end` reports what fails */
+  (void)packets_send(&engine->packets, kind, batch); /* `end` reports what fails */
   engine->packets.sent_ns = clock_now_ns();
 }
 
@@ -183,13 +187,17 @@ void engine_send_stop(engine_t *engine) {
 
 /* ---- the other ranks ---- */
 
-void engine_follow_step(engine_t *engine) {
-  const batch_t *batch = engine->packets.batch;
+void engine_follow_draw(engine_t *engine, const batch_t *batch) {
   const int32_t total = engine->embeds ? 0 : batch->num_selected, most = engine->logits_rows_max;
-  engine->ops->begin(engine->device, batch);
-  model_forward(engine->model, batch);
   for (int32_t first = 0; first < total; first += most) /* as engine_draw */
     model_logits(engine->model, first, total - first < most ? total - first : most);
+}
+
+void engine_follow_step(engine_t *engine) {
+  const batch_t *batch = engine->packets.batch;
+  engine->ops->begin(engine->device, batch);
+  model_forward(engine->model, batch);
+  engine_follow_draw(engine, batch);
   if (engine->ops->ranks->pass_drawn != NULL) engine->ops->ranks->pass_drawn(engine->device);
 }
 
@@ -203,6 +211,8 @@ static int end_steps(engine_t *engine, int32_t most, inferd_error_t *error) {
 
 /* Of two steps in flight the first is waited for when there is a third. */
 static int follow_packet(engine_t *engine, packet_kind_t kind, inferd_error_t *error) {
+  if (engine_has_stages(engine) && (kind == PACKET_STEP || kind == PACKET_TURN))
+    return engine_follow_turn(engine, kind == PACKET_STEP ? engine->packets.batch : NULL, error);
   const int32_t depth = engine_depth(engine);
   int code = end_steps(engine, kind == PACKET_STEP ? depth - 1 : 0, error);
   if (code == 0 && kind == PACKET_ADAPTER) {

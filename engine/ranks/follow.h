@@ -20,10 +20,11 @@ int engine_join_ranks(engine_t *engine, const kv_cache_desc_t *kv, int32_t max_m
                       inferd_error_t *error);
 /* Logs how many ranks there are, their heads, and how they are cut. */
 void engine_say_ranks(engine_t *engine);
-/* Another rank than 0: launches the batch of its packets. */
+/* Another rank than 0: launches the batch of its packets; the logits of a batch alone. */
 void engine_follow_step(engine_t *engine);
-/* Rank 0, nothing without others: each launch; that it has none; that it ends. Where it would rest
- * for `idle_ms`, for how long it may. */
+void engine_follow_draw(engine_t *engine, const batch_t *batch);
+/* Rank 0, nothing without others: each launch (NULL: a turn of stages without one); that it has
+ * none; that it ends. Where it would rest for `idle_ms`, for how long it may. */
 void engine_send_step(engine_t *engine, const batch_t *batch);
 /* Sets an adapter on all ranks, also where there is one. */
 void engine_share_adapter(engine_t *engine, int32_t slot, const adapter_t *adapter);

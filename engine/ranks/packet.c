@@ -94,24 +94,31 @@ static packet_head_t largest(const packet_limits_t *limits) {
                          .slot = limits->adapters_max};
 }
 
+/* A receiver's batch, with room for the block numbers of its rows. */
+static int make_batch(const packet_limits_t *limits, batch_t **batch, int32_t **tables) {
+  const size_t width = (size_t)limits->num_groups * (size_t)limits->block_table_stride;
+  *tables = calloc((size_t)limits->reqs_max * width, sizeof **tables);
+  int code = batch_new(limits->tokens_max, limits->reqs_max, limits->block_size,
+                       limits->block_table_stride, limits->num_groups, batch);
+  if (*tables == NULL) code = -1;
+  for (int32_t r = 0; r < limits->reqs_max && code == 0; r++)
+    (*batch)->block_table[r] = *tables + (size_t)r * width;
+  return code;
+}
+
 int packets_new(comm_t *comm, const packet_limits_t *limits, packets_t *out,
                 inferd_error_t *error) {
   const packet_head_t most = largest(limits);
-  const int64_t reqs = limits->reqs_max, groups = limits->num_groups;
   *out = (packets_t){.comm = comm, .limits = *limits};
   out->capacity = sizeof most + batch_bytes(&most);
   out->capacity = MAX(out->capacity, (size_t)FIRST_BYTES);
   out->bytes = calloc(out->capacity, 1);
   int code = out->bytes == NULL;
-  if (code == 0 && comm->rank != 0) {
-    const size_t table = (size_t)groups * (size_t)limits->block_table_stride;
-    out->tables = calloc((size_t)reqs * table, sizeof *out->tables);
-    code = batch_new(limits->tokens_max, limits->reqs_max, limits->block_size,
-                     limits->block_table_stride, limits->num_groups, &out->batch);
-    for (int64_t r = 0; r < reqs && code == 0 && out->tables != NULL; r++)
-      out->batch->block_table[r] = out->tables + (size_t)r * table;
-    if (out->tables == NULL) code = -1;
-  }
+  const int32_t num_batches = comm->rank != 0 ? MAX(limits->stage_steps, 1) : 0;
+  CHECK_LE(num_batches, STAGE_STEPS_MAX);
+  for (int32_t i = 0; i < num_batches && code == 0; i++)
+    code = make_batch(limits, &out->batches[i], &out->tables[i]);
+  out->batch = out->batches[0];
   if (code == 0) return 0;
   packets_free(out);
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for packets between ranks");
@@ -119,8 +126,10 @@ int packets_new(comm_t *comm, const packet_limits_t *limits, packets_t *out,
 
 void packets_free(packets_t *packets) {
   free(packets->bytes);
-  free(packets->tables);
-  batch_free(packets->batch);
+  for (int32_t i = 0; i < STAGE_STEPS_MAX; i++) {
+    free(packets->tables[i]);
+    batch_free(packets->batches[i]);
+  }
   *packets = (packets_t){0};
 }
 
@@ -179,7 +188,6 @@ static bool fits(const packets_t *packets, const packet_head_t *head) {
 
 int packets_receive(packets_t *packets, packet_kind_t *kind) {
   packet_head_t head;
-  batch_t *batch = packets->batch;
   int code = comm_broadcast(packets->comm, packets->bytes, FIRST_BYTES, 0);
   if (code != 0) return code;
   memcpy(&head, packets->bytes, sizeof head);
@@ -193,6 +201,8 @@ int packets_receive(packets_t *packets, packet_kind_t *kind) {
   *kind = (packet_kind_t)head.kind;
   packets->slot = head.slot;
   if (*kind != PACKET_STEP) return 0;
+  batch_t *batch = packets->batch = packets->batches[packets->next];
+  packets->next = (packets->next + 1) % MAX(packets->limits.stage_steps, 1);
   batch->num_tokens = head.num_tokens;
   batch->num_reqs = head.num_reqs;
   batch->max_query_len = head.max_query_len;

@@ -165,6 +165,7 @@ static int32_t choose(void *context, sequence_t *seq, int32_t count, int32_t lim
 int constrain_new_drafts(engine_t *engine, inferd_error_t *error) {
   constrain_t *constrain = &engine->constrain;
   if (engine->options.draft.tokens_max == 0) return 0;
+  if (engine->scheduler->options.num_stages > 1) return 0; /* there are masks for one plan alone */
   constrain->probe = calloc(1, constrain->matcher_bytes);
   constrain->draft_masks =
       calloc((size_t)DRAFTS_IN_FLIGHT_MAX * (size_t)constrain->row_words, sizeof(uint32_t));

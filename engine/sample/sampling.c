@@ -40,10 +40,21 @@ static void describe_top(const engine_t *engine, step_t *step, int32_t index, co
   if (row->result->top == NULL) row->num_top = 0;
 }
 
+/* A row of a request that has ended between the launch and the turn that samples it (turns.h). */
+static void describe_dropped(step_t *step, int32_t index) {
+  static const sampling_params_t greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  step->sample_rows[index] = (sample_row_t){
+      .params = &greedy, .score_id = -1, .num_top = -1, .result = &step->sample_results[index]};
+}
+
 static void describe_row(engine_t *engine, step_t *step, int32_t index) {
   const batch_t *batch = step->batch;
   int32_t r = batch->selected_row[index], target = batch->selected_target[index];
   const plan_entry_t *entry = &step->plan.entries[r];
+  if (!plan_entry_live(entry)) {
+    describe_dropped(step, index);
+    return;
+  }
   sequence_t *seq = entry->sequence;
   const sequence_t *drawing = seq;
   for (int32_t i = batch->selected_sample[index]; i > 0; i--) drawing = drawing->next;
@@ -93,6 +104,7 @@ void engine_draw(const engine_t *engine, device_t *device, model_t *model, sampl
 static void mark_late(const step_t *step) {
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     plan_entry_t *entry = &step->plan.entries[i];
+    if (!plan_entry_live(entry)) continue;
     entry->late = entry->do_sample && entry->sequence->group->masks.wait;
   }
 }
@@ -101,7 +113,7 @@ static void mark_late(const step_t *step) {
 static void finish_masks(engine_t *engine, const step_t *step) {
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     const plan_entry_t *entry = &step->plan.entries[i];
-    if (entry->do_sample) entry->sequence->group->masks.wait = false;
+    if (entry->do_sample && plan_entry_live(entry)) entry->sequence->group->masks.wait = false;
   }
   activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
   constrain_finish(engine);

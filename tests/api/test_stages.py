@@ -3,6 +3,7 @@ mpirun, and what happens when one of them dies."""
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -37,21 +38,57 @@ def test_stages_have_the_same_bits(start, alone, model, size):
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
 
 
-def test_stages_of_mpirun_have_the_same_bits(inferd, alone, model):
-    server = Server(inferd, model, *SMALL, "--pipeline-parallel-size", 2,
-                    shell=f'exec {MPIRUN} 2 "$@"')
+@pytest.mark.parametrize("size", [2, 3])
+def test_stages_of_mpirun_have_the_same_bits(inferd, alone, model, size):
+    server = Server(inferd, model, *SMALL, "--pipeline-parallel-size", size,
+                    shell=f'exec {MPIRUN} {size} "$@"')
     assert answers(server) == alone
-    assert "2 over MPI, layers 0 to 1 of 5 here" in server.log()
+    assert f"{size} over MPI, layers 0 to {5 // size - 1} of 5 here" in server.log()
     first = next(pid for pid in children(server.process.pid) if rank_of(pid) == 0)
     os.kill(first, signal.SIGTERM)
     assert server.wait_exit(60) == 0, server.log()
 
 
+def many_streams(server, count, tokens):
+    """Threads that ask for so many tokens each, and their answers."""
+    found = [None] * count
+
+    def ask(i):
+        found[i] = server.post("/v1/completions", {"prompt": [i + 1, 2, 3], "max_tokens": tokens,
+                                                   "seed": i, "ignore_eos": True,
+                                                   "return_token_ids": True})
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads, found
+
+
+def test_many_streams_have_the_same_tokens(inferd, model):
+    """Steps of other streams are in flight at the same time, one in each stage."""
+    found = []
+    for flags in ((), ("--pipeline-parallel-size", 3)):
+        server = Server(inferd, model, *SMALL, *flags)
+        threads, answered = many_streams(server, 24, 40)
+        for thread in threads:
+            thread.join()
+        assert {answer.status for answer in answered} == {200}, answered
+        found.append([answer.json["choices"][0]["token_ids"] for answer in answered])
+        assert server.stop() == 0, server.log()
+    assert found[0] == found[1]
+    assert {len(ids) for ids in found[0]} == {40}
+
+
 def test_a_killed_stage_ends_all(inferd, model):
+    """With steps in flight in every stage: each client has an answer."""
     server = Server(inferd, model, *SMALL, "--pipeline-parallel-size", 3)
-    server.choice([1, 2, 3], max_tokens=4)
+    threads, answered = many_streams(server, 12, 2000)
+    wait_until(lambda: server.metric("inferd_requests_running") == 12, "the streams")
     ranks = children(server.process.pid)
     os.kill(ranks[-1], signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    assert {answer.status for answer in answered} == {500}, answered
     assert server.wait_exit(60) == 71, server.log()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks), "the other rank")
 

@@ -3,7 +3,6 @@
  */
 #include "engine/internal.h"
 #include "engine/model/internal.h"
-#include "engine/model/shard/parts.h"
 #include "tests/engine/crew.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -100,58 +99,16 @@ Test(stages, adapters, .timeout = 100) {
   check_jobs(o, "adapters", 2, adapted_jobs);
 }
 
-/* ---- parts ---- */
+/* ---- turns ---- */
 
-/* Rows of 1, 30 and 9 tokens, in parts of 16: the second one begins inside of the second row. */
-Test(stages, parts_of_a_batch) {
-  batch_t *whole = NULL;
-  step_parts_t *parts = NULL;
-  const step_limits_t limits = {.reqs_max = 4};
-  const int32_t *tables[4];
-  static const int32_t starts[] = {0, 1, 31, 40}, computed[] = {70, 5, 0};
-  ASSERT_EQ(batch_new(64, 4, 16, 8, 1, &whole), 0);
-  ASSERT_EQ(parts_new(&limits, &parts), 0);
-  for (int i = 0; i < 4; i++) tables[i] = &starts[i];
-  whole->num_tokens = 40, whole->num_reqs = 3, whole->num_copies = 2, whole->num_selected = 3;
-  memcpy(whole->query_start_loc, starts, sizeof starts);
-  memcpy(whole->num_computed_tokens, computed, sizeof computed);
-  memcpy(whole->block_table, tables, sizeof tables);
-  ASSERT_EQ(parts_count(40, 2), 2);
-  const batch_t *part = &parts->batch;
-  parts_take(parts, whole, 2, 0);
-  ASSERT_EQ(part->num_tokens, 20);
-  ASSERT_EQ(part->num_reqs, 2);
-  ASSERT_EQ_FOR(part->num_copies, 0, "they are made when the whole batch begins");
-  ASSERT_EQ(part->num_selected, 0);
-  ASSERT_IDS_EQ(part->query_start_loc, ((int32_t[]){0, 1, 20}), 3);
-  ASSERT_IDS_EQ(part->num_computed_tokens, ((int32_t[]){70, 5}), 2);
-  ASSERT_IDS_EQ(part->seq_lens, ((int32_t[]){71, 24}), 2);
-  ASSERT_EQ(part->max_query_len, 19);
-  ASSERT_EQ(part->max_seq_len, 71);
-  parts_take(parts, whole, 2, 1);
-  ASSERT_EQ(part->num_tokens, 20);
-  ASSERT_EQ(part->num_reqs, 2);
-  ASSERT_EQ(part->num_copies, 0);
-  ASSERT_IDS_EQ(part->query_start_loc, ((int32_t[]){0, 11, 20}), 3);
-  ASSERT_IDS_EQ(part->num_computed_tokens, ((int32_t[]){24, 0}), 2);
-  ASSERT_IDS_EQ(part->seq_lens, ((int32_t[]){35, 9}), 2);
-  cr_assert(part->positions == whole->positions + 20 &&
-            part->block_table == whole->block_table + 1);
-  for (int32_t tokens = 1; tokens < 600; tokens += 7) {
-    const int32_t count = parts_count(tokens, 3);
-    ASSERT_EQ(parts_begin(tokens, count, 0), 0);
-    ASSERT_EQ(parts_begin(tokens, count, count), tokens);
-    cr_assert(count == 1 || (count <= 12 && tokens / count >= 16));
-  }
-  parts_free(parts);
-  batch_free(whole);
-}
-
-/* A packet, a pass from each stage but the last for each part, and the logits. */
+/* One step alone: a packet and a pass, then a turn without a step: a packet and the logits. Of a
+ * prompt in chunks the first ones have no logits, and the next chunk is on its way behind each. */
 Test(stages, exchanges_of_a_step) {
+  enum { CHUNKS = 7 }; /* of 16 tokens */
   crew_t crew;
   engine_options_t o = crew_options("llama-f16", false);
   o.cut_layers = true;
+  o.max_num_seqs = 8;
   o.max_num_batched_tokens = 128;
   o.enable_prefix_caching = false;
   o = crew_start(&crew, o, 2);
@@ -162,15 +119,77 @@ Test(stages, exchanges_of_a_step) {
     for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= CREW_VOCAB;
     ASSERT_EQ(client_submit(client, job), 0);
     client_run(client);
-    ASSERT_EQ(client_stats(client).steps, steps + 1);
+    ASSERT_EQ(client_stats(client).steps, steps + (i == 0 ? 1 : CHUNKS));
     const uint64_t counted = client_stats(client).exchanges - before;
-    const uint64_t expected = i == 0 ? 3 : 2 + 6; /* and signs of life, two a second */
+    const uint64_t expected = i == 0 ? 4 : 2 * CHUNKS + 2; /* and signs of life, two a second */
     cr_assert(counted >= expected && counted <= expected + 2, "%d: %llu", i,
               (unsigned long long)counted);
   }
   engine_stop(client->engine);
   client_free(client);
   crew_end(&crew, 0, "exchanges");
+}
+
+enum { STREAMS = 24, STREAM_TOKENS = 60 };
+
+static void make_streams(client_t *c) {
+  for (int i = 0; i < STREAMS; i++) {
+    job_t *job = client_job(c, 3 + i % 5, STREAM_TOKENS, i);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= CREW_VOCAB;
+    job->request.params.ignore_eos = true;
+  }
+}
+
+/* Many streams: nearly every step is launched while others are in flight, none has more than its
+ * part of the streams, and the tokens are those of one rank. */
+Test(stages, steps_of_other_streams_are_in_flight, .timeout = 200) {
+  engine_options_t o = crew_options("recent-cwm", false);
+  o.num_threads = 1;
+  o.max_num_seqs = STREAMS;
+  client_t *alone = client_run_all(&o, make_streams);
+  o.cut_layers = true;
+  for (int32_t size = 2; size <= 3; size++) {
+    client_t *client = crew_run(o, size, make_streams, "streams");
+    client_expect_same(alone, client, "streams");
+    const engine_stats_t *stats = &client->engine->stats;
+    cr_assert(stats->overlapped_steps * 10 > stats->steps * 8, "%llu of %llu steps overlap",
+              (unsigned long long)stats->overlapped_steps, (unsigned long long)stats->steps);
+    const uint64_t least = (STREAM_TOKENS - 1) * (uint64_t)size;
+    cr_assert(stats->steps >= least, "%llu steps for %d tokens of all streams in %d stages",
+              (unsigned long long)stats->steps, STREAM_TOKENS, size);
+    client_free(client);
+  }
+  client_free(alone);
+}
+
+/* Requests that end while a step with a row of theirs is in flight, and others in their slots. */
+Test(stages, cancelled_streams_leave_the_others_as_they_are, .timeout = 200) {
+  engine_options_t o = crew_options("recent-cwm", false);
+  o.num_threads = 1;
+  o.max_num_seqs = STREAMS / 2;
+  client_t *alone = client_run_all(&o, make_streams);
+  crew_t crew;
+  o.cut_layers = true;
+  o = crew_start(&crew, o, 3);
+  client_t *client = client_new(&o);
+  make_streams(client);
+  for (int i = 0; i < STREAMS; i++) ASSERT_EQ(client_submit(client, &client->jobs[i]), 0);
+  for (int i = 0; i < STREAMS; i += 3) {
+    client_wait_output(client, &client->jobs[i], 1 + i / 3);
+    engine_cancel(client->engine, &client->jobs[i].request);
+  }
+  client_run(client);
+  for (int i = 0; i < STREAMS; i++) {
+    const job_t *job = &client->jobs[i], *want = &alone->jobs[i];
+    ASSERT_EQ_FOR(job->done.error_code, 0, "stream %d", i);
+    if (i % 3 != 0) ASSERT_EQ_FOR(job->num_output, STREAM_TOKENS, "stream %d", i);
+    ASSERT_IDS_EQ(job->output, want->output, job->num_output);
+  }
+  client_check_idle(client);
+  engine_stop(client->engine);
+  client_free(client);
+  client_free(alone);
+  crew_end(&crew, 0, "cancelled streams");
 }
 
 /* A rank plans for its own layers: about a part of what all need. */
@@ -209,22 +228,27 @@ Test(stages, what_does_not_run_so_is_named) {
   expect_refused("llama-f16", 60, "at most");
 }
 
+/* With a step in each stage every request ends, those that wait included. */
 Test(stages, requests_fail_when_a_rank_is_lost, .timeout = 60) {
-  crew_t crew;
-  engine_options_t o = crew_options("llama-f16", false);
-  o.cut_layers = true;
-  o = crew_start(&crew, o, 2);
-  client_t *client = client_new(&o);
-  job_t *job = client_job(client, 5, 400, 1);
-  for (int k = 0; k < 5; k++) job->prompt[k] %= CREW_VOCAB;
-  job->request.params.ignore_eos = true;
-  job->request.params.max_tokens = 100;
-  ASSERT_EQ(client_submit(client, job), 0);
-  client_wait_output(client, job, 3);
-  crew.comms[1]->ops->abandon(crew.comms[1]);
-  client_run(client);
-  ASSERT_EQ(job->done.error_code, ERR_DEVICE_FAILED);
-  ASSERT_EQ(engine_state(client->engine), ENGINE_FAILED);
-  client_free(client);
-  crew_end(&crew, ERR_DEVICE_FAILED, "a lost rank");
+  for (int32_t lost = 1; lost < 3; lost++) {
+    crew_t crew;
+    engine_options_t o = crew_options("recent-cwm", false);
+    o.cut_layers = true;
+    o.max_num_seqs = STREAMS / 2;
+    o = crew_start(&crew, o, 3);
+    client_t *client = client_new(&o);
+    make_streams(client);
+    for (int i = 0; i < STREAMS; i++) {
+      client->jobs[i].request.params.max_tokens = 100;
+      ASSERT_EQ(client_submit(client, &client->jobs[i]), 0);
+    }
+    client_wait_output(client, &client->jobs[0], 3);
+    crew.comms[lost]->ops->abandon(crew.comms[lost]);
+    client_run(client);
+    for (int i = 0; i < STREAMS; i++)
+      ASSERT_EQ_FOR(client->jobs[i].done.error_code, ERR_DEVICE_FAILED, "stream %d", i);
+    ASSERT_EQ(engine_state(client->engine), ENGINE_FAILED);
+    client_free(client);
+    crew_end(&crew, ERR_DEVICE_FAILED, "a lost rank");
+  }
 }

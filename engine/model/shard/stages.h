@@ -1,14 +1,20 @@
-/* stages.h: how a step goes through the stages of a pipeline. */
+/* stages.h: how steps go through the stages of a pipeline.
+ *
+ * Time goes in turns, which all ranks make together. In a turn each stage computes its layers for
+ * one batch, if there is one; then it gives the rows to the next stage. So as many steps are in
+ * flight as there are stages, and each stage runs them in the order of their launch: K and V of an
+ * earlier one are there. Engine thread of each rank.
+ */
 #ifndef INFERD_ENGINE_MODEL_SHARD_STAGES_H
 #define INFERD_ENGINE_MODEL_SHARD_STAGES_H
 
 #include "engine/model/model.h"
 
-/* Runs the layers of this rank for all parts (parts.h) of a batch, of which ops->begin was called.
- * Time goes in ticks: stage s computes part t - s in tick t, then each stage gives its rows to the
- * next one, the last pair first: so a stage has sent its rows before it gets others. The last stage
- * has the rows of all parts in model->x then, and the batch is the whole one again. `embed` makes
- * the rows of the first stage. */
-void stages_run(model_t *model, const batch_t *batch, void (*embed)(model_t *model, int32_t rows));
+/* Begins a turn: each batch moves on by a stage, `batch` (NULL = none) comes to the first one, and
+ * each stage computes what it has. Returns the batch that has been through all stages, of which
+ * model_logits may follow on all ranks; NULL = there is none. A batch stays as it is until then. */
+const batch_t *stages_begin_turn(model_t *model, const batch_t *batch);
+/* Ends it: each stage but the last gives its rows to the next one. */
+void stages_end_turn(model_t *model);
 
 #endif
