@@ -420,6 +420,31 @@ def test_mpirun_ends_all_when_a_rank_is_killed(inferd, dense):
                "all ranks to end")
 
 
+def test_a_rank_that_does_not_end_is_not_waited_for(inferd, dense, tmp_path):
+    """Rank 1 stands still where MPI ends: rank 0 leaves after its limit, mpirun ends the rest."""
+    source, hook = tmp_path / "hook.c", tmp_path / "hook.so"
+    source.write_text("""#include <unistd.h>
+int PMPI_Finalize(void);
+int MPI_Finalize(void);
+extern char *getenv(const char *name);
+int MPI_Finalize(void) {
+  const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+  while (rank != NULL && *rank == '1') pause();
+  return PMPI_Finalize();
+}
+""")
+    subprocess.run(["mpicc", "-shared", "-fPIC", "-o", hook, source], check=True)
+    server = Server(inferd, dense, *SMALL, "--watchdog-interval", "2s",
+                    shell=f'exec {MPIRUN} 2 -x LD_PRELOAD={hook} "$@"')
+    server.choice([1, 2, 3], max_tokens=4)
+    ranks = children(server.process.pid)
+    os.kill(next(pid for pid in ranks if rank_of(pid) == 0), signal.SIGTERM)
+    assert server.wait_exit(30) != 0, server.log()
+    assert "another rank does not end" in server.log()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks),
+               "all ranks to end")
+
+
 def test_an_idle_rank_that_dies_is_noticed(inferd, dense):
     server = Server(inferd, dense, *SMALL, "--tensor-parallel-size", 2)
     os.kill(children(server.process.pid)[0], signal.SIGKILL)
@@ -443,6 +468,7 @@ ON_TWO_HOSTS = [name for name, test in list(globals().items())
                 if name.startswith("test_") and "two_hosts" in inspect.signature(test).parameters]
 if not WITH_MPI:
     del test_ranks_of_mpirun_have_the_same_bits, test_mpirun_ends_all_when_a_rank_is_killed
+    del test_a_rank_that_does_not_end_is_not_waited_for
 elif not makes_namespaces():
     UNABLE.append((len(ON_TWO_HOSTS), "no network namespaces (not root, or a container): a model "
                    "on two hosts is not tested"))

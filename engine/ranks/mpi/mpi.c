@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -181,13 +182,38 @@ static void mpi_abandon(comm_t *comm) {
   (void)comm;
 }
 
+static void *finalize(void *world) {
+  MPI_Comm_free(world);
+  MPI_Finalize();
+  return NULL;
+}
+
+/* MPI_Finalize waits for all ranks, for ever. After the limit rank 0 ends without it, and mpirun
+ * ends the others. These have none: rank 0 may have more to do before it comes here. */
+static void finalize_in_time(ranks_of_mpi_t *ranks) {
+  static MPI_Comm world; /* the thread may still read it when the struct is gone */
+  const uint64_t limit_ns = ranks->comm.limit_ns;
+  struct timespec end;
+  pthread_t thread;
+  world = ranks->world;
+  if (limit_ns == 0 || ranks->comm.rank > 0 ||
+      pthread_create(&thread, NULL, finalize, &world) != 0) {
+    finalize(&world);
+    return;
+  }
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += (time_t)(limit_ns / 1000000000u);
+  end.tv_nsec += (long)(limit_ns % 1000000000u);
+  if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
+  if (pthread_timedjoin_np(thread, NULL, &end) == 0) return;
+  fprintf(stderr, "inferd: rank %d: another rank does not end; mpirun has to\n", ranks->comm.rank);
+  pthread_detach(thread);
+}
+
 /* After a failure MPI_Finalize would wait for ranks that do not answer. */
 static void mpi_close(comm_t *comm) {
   ranks_of_mpi_t *ranks = (ranks_of_mpi_t *)comm;
-  if (comm->error.code == 0) {
-    MPI_Comm_free(&ranks->world);
-    MPI_Finalize();
-  }
+  if (comm->error.code == 0) finalize_in_time(ranks);
   for (int i = 0; i < ranks->num_others; i++) close(ranks->others[i].fd);
   free(ranks->sums);
   free(ranks);
