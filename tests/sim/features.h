@@ -56,7 +56,8 @@
   X(MTP, 4, "a layer of the model predicts tokens, and drafts them")                               \
   X(RANKS, 2, "several ranks run the model, and one of them may fail")                             \
   X(RETURNS, 11, "with FLOOR: prompts branch off few documents, which come back from it")          \
-  X(CROWDED, 2, "several choices, two steps in flight, priorities; short of blocks and rows")
+  X(CROWDED, 2, "several choices, two steps in flight, priorities; short of blocks and rows")      \
+  X(BROKEN_OFF, 3, "clients go while their prompts are computed, and others share these")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

@@ -21,7 +21,8 @@ enum {
   STREAM_REQUEST,
   STREAM_PROMPT,
   STREAM_HOSTILE,
-  STREAM_RETURNS
+  STREAM_RETURNS,
+  STREAM_BROKEN_OFF
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -87,6 +88,9 @@ static void draw_features(scenario_t *c) {
     c->features |= UINT64_C(1) << with_crowded[i] & ~c->removed;
   for (size_t i = 0; scenario_has(c, SIM_CROWDED) && i < 5; i++)
     c->features &= ~(UINT64_C(1) << no_crowded[i]) | c->forced;
+  static const int with_broken_off[] = {SIM_CACHING, SIM_SHARED, SIM_THRESHOLD};
+  for (size_t i = 0; scenario_has(c, SIM_BROKEN_OFF) && i < 3; i++)
+    c->features |= UINT64_C(1) << with_broken_off[i] & ~c->removed;
   /* What the engine refuses to such a model, or turns off. */
   static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP, SIM_FLOOR};
   static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR};
@@ -428,6 +432,14 @@ static void draw_ends(const scenario_t *c, source_t *s, script_t *r) {
   r->nan_at = scenario_has(c, SIM_NANS) && nan ? nan_at : -1;
 }
 
+/* A third goes within a few steps, in the middle of a block. */
+static void draw_broken_off(const scenario_t *c, int index, script_t *r) {
+  source_t s = source_of(c->seed, STREAM_BROKEN_OFF, (uint64_t)index);
+  bool goes = chance(&s, 33);
+  uint64_t delay = 1 + next(&s) % (8 * c->step_ns);
+  if (scenario_has(c, SIM_BROKEN_OFF) && goes) r->cancel_after_ns = delay;
+}
+
 /* Several sequences of one prompt, at most as many as run at once. */
 static void draw_choices(const scenario_t *c, source_t *s, script_t *r) {
   int32_t most =
@@ -526,6 +538,7 @@ static void draw_request(scenario_t *c, int index) {
   draw_returns(c, index, r);
   draw_stops(c, &s, r);
   draw_ends(c, &s, r);
+  draw_broken_off(c, index, r);
   draw_client(c, &s, r);
   draw_choices(c, &s, r);
   r->params.ignore_eos = chance(&s, 25);
