@@ -69,7 +69,7 @@ typedef enum step_mode { STEP_EAGER, STEP_CAPTURE, STEP_REPLAY } step_mode_t;
 
 typedef struct step_graph {
   int32_t tokens; /* of the decode step that was captured */
-  bool is_adapted;
+  bool is_adapted, draws;
   cudaGraphExec_t exec;
 } step_graph_t;
 

@@ -5,8 +5,9 @@
  * are fixed and all lengths are read on the device, attention is planned inside, so a replay needs
  * only a new packet, one of two in turn, and its sequences may have draft tokens. The engine makes
  * two warm-up runs of each size: one launch by launch, so that every kernel is loaded, and one that
- * is captured. Steps that are not pure decodes, are larger than the largest size, or have rows that
- * the host sorts run without a graph.
+ * is captured. A graph of a step that draws nothing, of a draft model, is launched as soon as its
+ * packet is there. Steps that are not pure decodes, are larger than the largest size, or have rows
+ * that the host sorts run without a graph.
  */
 #include "cuda/blas.h"
 #include "cuda/operations.h"
@@ -59,7 +60,8 @@ static int32_t size_from_top(const device_t *device, int32_t index) {
 }
 
 size_t graph_bytes(const step_limits_t *limits) {
-  int32_t sizes[GRAPHS_MAX], times = limits->adapter_rank_max > 0 ? 2 : 1;
+  const bool repeats = limits->drafts_max > 0 && limits->drafts_all_max == 0; /* a draft model */
+  int32_t sizes[GRAPHS_MAX], times = limits->adapter_rank_max > 0 || repeats ? 2 : 1;
   return (size_t)all_sizes(limits, sizes) * GRAPH_BYTES * (size_t)times;
 }
 
@@ -79,10 +81,15 @@ int32_t cuda_warm_up_rows(device_t *device, int32_t index) {
 }
 
 /* Returns true if every row decodes one token, or verifies draft tokens, and needs the logits of
- * all. */
+ * all, or of none. */
 static bool is_pure_decode(const device_t *device, const batch_t *batch) {
   int32_t queries = device->state.num_slots > 0 ? 1 : GPU_DECODE_QUERIES_MAX;
-  return batch->max_query_len <= queries && batch->num_selected == batch->num_tokens;
+  return batch->max_query_len <= queries &&
+         (batch->num_selected == batch->num_tokens || batch->num_selected == 0);
+}
+
+static bool is_of_kind(const step_graph_t *graph, const batch_t *batch) {
+  return graph->is_adapted == (batch->num_adapted > 0) && graph->draws == (batch->num_selected > 0);
 }
 
 /* Finds the smallest graph that is large enough for the batch; the list has the largest first. */
@@ -91,7 +98,7 @@ static const step_graph_t *smallest_graph(const device_t *device, const batch_t 
   if (!is_pure_decode(device, batch) || batch->reports_many) return NULL;
   for (int32_t i = 0; i < device->num_graphs && device->graphs[i].tokens >= batch->num_tokens;
        i++) {
-    if (device->graphs[i].is_adapted == (batch->num_adapted > 0)) best = &device->graphs[i];
+    if (is_of_kind(&device->graphs[i], batch)) best = &device->graphs[i];
   }
   return best;
 }
@@ -108,7 +115,7 @@ void graph_choose(device_t *device, const batch_t *batch) {
   device->graph = smallest_graph(device, batch);
   if (device->graph == NULL) return;
   device->mode = STEP_REPLAY;
-  device->selected_rows = device->graph->tokens;
+  device->selected_rows = device->graph->draws ? device->graph->tokens : 0;
 }
 
 void graph_begin_capture(device_t *device) {
@@ -134,6 +141,7 @@ void graph_end_capture(device_t *device) {
   if (device->fault != 0) return;
   made->tokens = device->batch->num_tokens;
   made->is_adapted = device->batch->num_adapted > 0;
+  made->draws = device->batch->num_selected > 0;
   exchange_captured(device, device->num_graphs);
   device->num_graphs++;
 }

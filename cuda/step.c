@@ -146,6 +146,7 @@ void cuda_begin(device_t *device, const batch_t *batch) {
   }
   if (device->mode == STEP_EAGER) packet_send(device);
   if (device_is_live(device)) spread_inputs(device, batch);
+  if (device->mode == STEP_REPLAY && batch->num_selected == 0) graph_launch(device);
 }
 
 static gpu_table_t table_of(const weight_t *weight) {

@@ -2,9 +2,10 @@
  *
  * Engine thread, in engine_start, after memory is taken. A warm-up run is a step of some sequences
  * of one token each, or with draft tokens, without a plan: it writes to no slot, reads the null
- * block and samples greedily; the drawn tokens are not used. All ranks run the same ones, without
- * packets. The first warm-up run is the first step of the device, so a model that the device cannot
- * run fails here and not in a request.
+ * block and samples greedily; the drawn tokens are not used. Then the draft model has its own:
+ * steps that draw, and steps of up to as many draft tokens that draw nothing. All ranks run the
+ * same ones, without packets. The first warm-up run is the first step of the device, so a model
+ * that the device cannot run fails here and not in a request.
  */
 #include "engine/internal.h"
 
@@ -78,16 +79,22 @@ static int run_rows(engine_t *engine, int32_t rows, inferd_error_t *error) {
   return engine->ops->end(engine->device, error);
 }
 
-/* The draft model draws one token for each sequence. */
+/* The draft model draws one token for each sequence, and repeats steps without a draw. */
 static int run_drafter(engine_t *engine, const int32_t *no_blocks, inferd_error_t *error) {
+  const int32_t seqs = engine->options.max_num_seqs;
   device_t *device = drafter_device(engine);
+  batch_t *batch = engine->steps[0].batch;
   int code = 0;
   for (int32_t index = 0; device != NULL && code == 0; index++) {
     const int32_t rows = engine->ops->warm_up_rows(device, index);
     if (rows == 0) break;
-    CHECK_LE(rows, engine->options.max_num_seqs);
-    describe(engine->steps[0].batch, rows, engine->options.max_num_seqs, no_blocks);
-    code = run_step(engine, device, drafter_model(engine), rows, error);
+    CHECK_LE(rows, engine->options.max_num_batched_tokens);
+    const int32_t drawn = index == 0 ? MIN(rows, seqs) : rows; /* the first run has every kernel */
+    describe(batch, drawn, seqs, no_blocks);
+    if (drawn <= seqs) code = run_step(engine, device, drafter_model(engine), drawn, error);
+    describe(batch, rows, seqs, no_blocks);
+    batch->num_selected = 0;
+    if (code == 0) code = run_step(engine, device, drafter_model(engine), 0, error);
   }
   return code;
 }

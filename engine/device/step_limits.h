@@ -10,7 +10,7 @@
 /* Upper bounds of every step, from which `prepare` sizes the workspaces. */
 typedef struct step_limits {
   int32_t tokens_max, reqs_max, logits_rows_max;
-  int32_t drafts_max, drafts_all_max; /* draft tokens of a row, 0 = none; of all rows */
+  int32_t drafts_max, drafts_all_max; /* draft tokens of a row; of all, 0 = not drawn */
   int32_t ranks;                      /* that run the model together; 0 or 1 = one */
   int32_t hidden_max;                 /* width of the widest activation row of the model */
   int32_t vocab_size, max_model_len, heads_max, head_dim_max;

@@ -137,7 +137,7 @@ size_t drafter_kv_bytes(const engine_t *engine, const kv_cache_desc_t *kv, int32
 /* Steps of the large model, without adapters, or one token of each sequence, which is drawn. */
 static step_limits_t describe_limits(const drafter_t *drafter, const step_limits_t *limits) {
   step_limits_t own = *limits;
-  own.ranks = own.drafts_max = own.drafts_all_max = own.adapter_rank_max = 0;
+  own.ranks = own.drafts_all_max = own.adapter_rank_max = 0;
   model_limits(&drafter->blueprint, &own);
   return own;
 }

@@ -47,6 +47,8 @@ Test(graphs, all_sizes_have_a_place_with_adapters_too) {
   const size_t bytes = graph_bytes(&limits);
   limits.adapter_rank_max = 8;
   ASSERT_EQ(graph_bytes(&limits), 2 * bytes);
+  limits.adapter_rank_max = 0, limits.drafts_max = 3;
+  ASSERT_EQ(graph_bytes(&limits), 2 * bytes);
 }
 
 /* With draft tokens a step has more tokens than sequences, and at most those that a batch has room
@@ -65,7 +67,8 @@ Test(graphs, sizes_count_the_draft_tokens) {
 Test(graphs, steps_with_draft_tokens_are_replayed) {
   static device_t device;
   const int32_t sizes[] = {16, 8, 4};
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) device.graphs[i].tokens = sizes[i];
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    device.graphs[i] = (step_graph_t){.tokens = sizes[i], .draws = true};
   device.num_graphs = 3;
   batch_t batch = {.num_tokens = 6, .num_reqs = 2, .num_selected = 6, .max_query_len = 5};
   graph_choose(&device, &batch);
@@ -84,6 +87,23 @@ Test(graphs, steps_with_draft_tokens_are_replayed) {
   batch.num_tokens = batch.num_selected = 2, batch.max_query_len = 1;
   graph_choose(&device, &batch);
   ASSERT_EQ(device.graph->tokens, 4);
+}
+
+/* A draft model repeats steps without a draw by graphs of their own. */
+Test(graphs, steps_that_draw_nothing_are_replayed_by_graphs_of_their_own) {
+  static device_t device;
+  batch_t batch = {.num_tokens = 6, .num_reqs = 2, .max_query_len = 5};
+  device.graphs[device.num_graphs++] = (step_graph_t){.tokens = 8, .draws = true};
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.mode, STEP_EAGER);
+  device.graphs[device.num_graphs++] = (step_graph_t){.tokens = 8, .draws = false};
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.mode, STEP_REPLAY);
+  ASSERT_EQ(device.graph, &device.graphs[1]);
+  ASSERT_EQ(device.selected_rows, 0);
+  batch.num_selected = 6;
+  graph_choose(&device, &batch);
+  ASSERT_EQ(device.graph, &device.graphs[0]);
 }
 
 static void make_job(client_t *c) {
