@@ -352,12 +352,24 @@ static void print_finished(page_t *page) {
   }
 }
 
+/* What auto stands for is known from the other options. */
+static const char *drafting_method(const config_t *config) {
+  if (strcmp(config->speculative_method, "auto") != 0) return config->speculative_method;
+  return config->speculative_model[0] != '\0' ? "draft_model" : "ngram";
+}
+
 static void print_drafts(page_t *page) {
-  char texts[STATS_DRAFTS_MAX][24];
+  const config_t *config = page->metrics->server->config;
+  char method[48], texts[STATS_DRAFTS_MAX][24];
   const char *labels[STATS_DRAFTS_MAX];
   double values[STATS_DRAFTS_MAX];
-  int count = (int)page->metrics->server->config->num_speculative_tokens;
+  int count = (int)config->num_speculative_tokens;
   if (count == 0) return;
+  snprintf(method, sizeof method, "method=\"%s\"", drafting_method(config));
+  if (page->own) {
+    page_family(page, METRIC_draft_info);
+    page_sample(page, METRIC_draft_info, method, 1);
+  }
   for (int i = 0; i < count; i++) {
     snprintf(texts[i], sizeof texts[i], "position=\"%d\"", i);
     labels[i] = texts[i];

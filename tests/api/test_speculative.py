@@ -34,6 +34,8 @@ def test_answers_with_drafts_are_those_without(start, server, flags):
         places = [drafting.metric(name, position=str(i)) for i in range(5)]
         assert sum(places) == drafting.metric(name) == right
         assert places == sorted(places, reverse=True), "a place counts if those before it do"
+    method = "draft_model" if flags else "ngram"
+    assert drafting.metric("inferd_spec_decode_info", method=method) == 1
     withheld = [drafting.metric("inferd_spec_decode_withheld_total", reason=reason)
                 for reason in ("misses", "time")]
     assert sum(withheld) == drafting.metric("inferd_spec_decode_withheld_total")
