@@ -351,12 +351,12 @@ static void check_left_out(const scheduler_t *s) {
             decodes ? "decodes" : "finds budget");
     if (k->in_plan && k->is_new && (!worst_new || precedes(worst_new, g))) worst_new = g;
   }
+  if (worst_new == s->running.head) return; /* nothing ran: the first that fits is let in */
   for (const group_t *g = s->waiting.queue.head; g && worst_new; g = g->next) {
     bool fair = sim.scenario->options.fair_share && g->tenant != worst_new->tenant;
-    bool yields = g->yield.count > 0 && g->yield.plan == s->num_plans;
-    bool held = fair_held(s, g);
+    bool yields = (g->yield.count > 0 && g->yield.plan == s->num_plans) || fair_held(s, g);
     /* fair_step knows whose turn it is among tenants, who makes room, and who may run no more */
-    if (fair || yields || held || check_left_running(s, g) || !precedes(g, worst_new)) continue;
+    if (fair || yields || check_left_running(s, g) || !precedes(g, worst_new)) continue;
     bool counted = g->num_skips > 0 && g->num_skips <= s->options.max_skips;
     bool same = !sim.scenario->options.priority_policy ||
                 g->request->priority == worst_new->request->priority;
