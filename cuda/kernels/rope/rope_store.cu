@@ -7,9 +7,8 @@
  * rounded once for qkv and, from the same value, for the cache, as e4m3 over the head's scale if it
  * is fp8. Measured: not yet.
  */
-#include "cuda/device_code/kv_layout.h"
 #include "cuda/device_code/lanes.h"
-#include "cuda/kernels/kernels.h"
+#include "cuda/kernels/rope/rope_parts.h"
 
 enum { STORE_WARPS = 4, TABLE_THREADS = 64, PARTNERS = GPU_HEAD_DIM_MAX * (VECTOR + 1) / VECTOR };
 
@@ -57,8 +56,8 @@ GPU_FN void rotate_head(float (&values)[VECTOR], float *head, const float2 *angl
     if (i >= 2 * half) break;
     const float2 angle = angles[i < half ? i : i - half];
     const float partner = head[partner_at(i < half ? i + half : i - half)];
-    values[j] = i < half ? values[j] * angle.x - partner * angle.y
-                         : values[j] * angle.x + partner * angle.y;
+    values[j] = i < half ? rotate_first(values[j], partner, angle)
+                         : rotate_second(partner, values[j], angle);
   }
 }
 
@@ -66,18 +65,14 @@ GPU_FN void rotate_head(float (&values)[VECTOR], float *head, const float2 *angl
 template <class T>
 GPU_FN void store_slot(const gpu_kv_t &kv, uint8_t *head, int slot, float scale,
                        const float (&values)[VECTOR]) {
-  const int lane = threadIdx.x % WARP, bytes = kv_slot_bytes(kv);
-  const int chunk = kv.fp8 ? lane / 2 : lane;
-  const int at = bytes == 64    ? kv_chunk_at<64>(kv.block_size, slot, chunk)
-                 : bytes == 128 ? kv_chunk_at<128>(kv.block_size, slot, chunk)
-                                : kv_chunk_at<256>(kv.block_size, slot, chunk);
+  const int lane = threadIdx.x % WARP, at = slot_chunk_at(kv, slot, kv.fp8 ? lane / 2 : lane);
   if (!kv.fp8) {
     store_8((T *)(head + at), values);
     return;
   }
   uint2 words = make_uint2(0, 0);
   for (int j = 0; j < VECTOR; j++) {
-    const uint32_t bits = float_to_e4m3(values[j] / scale);
+    const uint32_t bits = stored_e4m3(values[j], scale);
     (j < 4 ? words.x : words.y) |= bits << 8 * (j % 4);
   }
   *(uint2 *)(head + at + lane % 2 * 8) = words;
@@ -149,10 +144,7 @@ static cudaError_t rope_store(const gpu_kv_t &kv, const gpu_rope_store_t &args,
 }
 
 int gpu_rope_store(const gpu_kv_t *kv, const gpu_rope_store_t *args, gpu_stream_t stream) {
-  if (!kv_supported(*kv) || args->tokens < 0 || args->num_heads <= 0) return cudaErrorInvalidValue;
-  if (args->layer < 0 || args->layer >= kv->num_layers) return cudaErrorInvalidValue;
-  if (args->dims < 0 || args->dims > kv->head_dim || args->dims % 2 != 0)
-    return cudaErrorInvalidValue;
+  if (!rope_store_supported(*kv, *args)) return cudaErrorInvalidValue;
   if (args->tokens == 0) return cudaSuccess;
   gpu_rope_store_t stored = *args;
   if (args->norm_whole) {
