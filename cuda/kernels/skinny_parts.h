@@ -1,8 +1,8 @@
 /* skinny_parts.h: a block's share of a linear layer of at most 32 rows, weights streamed once.
  *
- * Device functions of gemm_skinny.cu, gemm_packed.cu and moe.cu: 256 threads, eight warps that take
- * spans of K in turn (linear_parts.h); a lane loads 16 bytes of W straight to registers. blockIdx.x
- * is the group of weight tiles, blockIdx.y the part of the spans.
+ * Device functions of gemm_skinny.cu, gemm_qkv.cu, gemm_packed.cu and moe.cu: 256 threads, eight
+ * warps that take spans of K in turn (linear_parts.h); a lane loads 16 bytes of W straight to
+ * registers. blockIdx.x is the group of weight tiles, blockIdx.y the part of the spans.
  */
 #ifndef INFERD_CUDA_KERNELS_SKINNY_PARTS_H
 #define INFERD_CUDA_KERNELS_SKINNY_PARTS_H
@@ -15,8 +15,9 @@ enum { IN_FLIGHT = 4 };
 /* Weights of IN_FLIGHT steps: a lane's pieces of rows lane / 4 and + 8 of each tile. */
 template <int TILES> struct weights_t { uint4 piece[IN_FLIGHT][TILES][2]; };
 
-template <class T, int TILES>
-GPU_FN void load_weights(const gpu_skinny_t &args, int column, int end, weights_t<TILES> &weights) {
+/* Args: gpu_skinny_t, or what begins with it and has a weight_row of its own. */
+template <class T, int TILES, class Args>
+GPU_FN void load_weights(const Args &args, int column, int end, weights_t<TILES> &weights) {
   const int lane = threadIdx.x % WARP;
   UNROLL
   for (int i = 0; i < IN_FLIGHT; i++) {
@@ -44,7 +45,8 @@ GPU_FN int second_batch(const gpu_skinny_t &args, int begin, int spans_left) {
 
 /* Asks for the weights of a batch of steps in L2: they are on their way while the kernel before
  * still runs, and take no registers. A lane for each 128 bytes. */
-template <class T, int TILES> GPU_FN void prefetch_weights(const gpu_skinny_t &args, int column) {
+template <class T, int TILES, class Args>
+GPU_FN void prefetch_weights(const Args &args, int column) {
   const int lane = threadIdx.x % WARP, at = column + lane % 2 * (IN_FLIGHT * STEP_K / 2);
   for (int r = 0; r < TILES && column >= 0; r++) {
     const int row = weight_row(args, blockIdx.x * TILES + r, lane / 2);
@@ -101,8 +103,8 @@ template <class T, int TOKENS> GPU_FN void norm_rows(const gpu_skinny_t &args, f
 }
 
 /* Multiplies the spans of this block: part blockIdx.y of all spans. */
-template <class T, int TOKENS, int TILES, bool NORM>
-GPU_FN void stream_spans(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
+template <class T, int TOKENS, int TILES, bool NORM, class Args>
+GPU_FN void stream_spans(const Args &args, skinny_shared_t<TOKENS, TILES> &shared) {
   const int warp = threadIdx.x / WARP, columns = span_columns(args.k);
   const int mine = SPANS / gridDim.y, first = blockIdx.y * mine, batch = IN_FLIGHT * STEP_K;
   float acc[TILES][TOKENS][4] = {};

@@ -42,20 +42,28 @@ GPU_FN void leave_sums(float (&acc)[TILES][TOKENS][4], float (*sums)[TOKENS * 8]
   }
 }
 
-/* Adds the sums of this block's spans in order and writes the results. */
+/* The sums of rows `row` and row + 8 of a tile over this block's spans, added in order. */
+template <int TOKENS, int TILES>
+GPU_FN float2 add_spans(const skinny_shared_t<TOKENS, TILES> &shared, int tile, int row,
+                        int token) {
+  float2 sums = make_float2(0.0f, 0.0f);
+  const int first = tile * 16 + row, second = first + 8;
+  for (int span = 0; span < SPANS; span++) {
+    sums.x = add_rn(sums.x, shared.sums[span][first][sum_column<TOKENS>(first, token)]);
+    sums.y = add_rn(sums.y, shared.sums[span][second][sum_column<TOKENS>(second, token)]);
+  }
+  return sums;
+}
+
+/* Adds the sums of this block's spans and writes the results. */
 template <class T, int TOKENS, int TILES>
 GPU_FN void write_spans(const gpu_skinny_t &args, const skinny_shared_t<TOKENS, TILES> &shared) {
   for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
     const int row = i % 8, tile = i / 8 % TILES, token = i / (8 * TILES);
     const int at = blockIdx.x * TILES + tile;
     if (token >= args.rows || at >= weight_tiles(args)) continue;
-    float low = 0.0f, high = 0.0f;
-    const int first = tile * 16 + row, second = first + 8;
-    for (int span = 0; span < SPANS; span++) {
-      low = add_rn(low, shared.sums[span][first][sum_column<TOKENS>(first, token)]);
-      high = add_rn(high, shared.sums[span][second][sum_column<TOKENS>(second, token)]);
-    }
-    write_pair<T>(args, token, at, row, low, high);
+    const float2 sums = add_spans(shared, tile, row, token);
+    write_pair<T>(args, token, at, row, sums.x, sums.y);
   }
 }
 

@@ -1,7 +1,7 @@
 /* split_parts.h: blocks that share a tile of a linear layer of few rows: each has some spans of K.
  *
- * Device functions of gemm_skinny.cu and gemm_packed.cu. Each block leaves the sums of its spans in
- * memory, and the last one to arrive adds all of them, in order.
+ * Device functions of gemm_skinny.cu, gemm_qkv.cu and gemm_packed.cu. Each block leaves the sums of
+ * its spans in memory, and the last one to arrive adds all of them, in order.
  */
 #ifndef INFERD_CUDA_KERNELS_SPLIT_PARTS_H
 #define INFERD_CUDA_KERNELS_SPLIT_PARTS_H
@@ -40,17 +40,23 @@ GPU_FN bool meet_blocks(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES>
   return shared.last;
 }
 
-/* The sums that all blocks of the tile left, added in order and written. */
+/* The sums of rows `row` and row + 8 of tile `at` that all its blocks left, added in order. */
+GPU_FN float2 add_partials(const gpu_skinny_t &args, int at, int row, int token) {
+  float2 sums = make_float2(0.0f, 0.0f);
+  for (int span = 0; span < SPANS; span++) {
+    sums.x = add_rn(sums.x, __ldcg(partial_at(args, span, at * 16 + row, token)));
+    sums.y = add_rn(sums.y, __ldcg(partial_at(args, span, at * 16 + row + 8, token)));
+  }
+  return sums;
+}
+
+/* Adds these sums and writes the results. */
 template <class T, int TOKENS, int TILES> GPU_FN void write_partials(const gpu_skinny_t &args) {
   for (int i = threadIdx.x; i < TILES * 8 * TOKENS * 8; i += SKINNY_THREADS) {
     const int row = i % 8, at = blockIdx.x * TILES + i / 8 % TILES, token = i / (8 * TILES);
     if (token >= args.rows || at >= weight_tiles(args)) continue;
-    float low = 0.0f, high = 0.0f;
-    for (int span = 0; span < SPANS; span++) {
-      low = add_rn(low, __ldcg(partial_at(args, span, at * 16 + row, token)));
-      high = add_rn(high, __ldcg(partial_at(args, span, at * 16 + row + 8, token)));
-    }
-    write_pair<T>(args, token, at, row, low, high);
+    const float2 sums = add_partials(args, at, row, token);
+    write_pair<T>(args, token, at, row, sums.x, sums.y);
   }
 }
 

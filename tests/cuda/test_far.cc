@@ -1,5 +1,6 @@
 /* test_far.cc: blocks of the KV cache and rows of tables far beyond 2^32 bytes and 2^31 elements.
  */
+#include "cuda/kernels/rope/qkv.h"
 #include "tests/cuda/attention_rig.h"
 #include "tests/cuda/far.h"
 
@@ -50,6 +51,31 @@ TEST(store_and_copy_of_far_blocks) {
       stored = stored && stored_value<bf16_t>(s, &block[s.at(1, 0, 0, value, 0, slot, d)]) ==
                              (double)to_float(qkv[(1 + value) * 64 + d]);
   check_that(stored, "a slot that was stored far away, and copied");
+}
+
+TEST(qkv_to_far_blocks) {
+  const paged_shape s = {1, 1, 64, 16};
+  const size_t block_bytes = s.block_bytes(), layer_bytes = block_bytes * FAR_BLOCKS;
+  far_memory cache(layer_bytes * s.num_layers);
+  const gpu_kv_t kv = {cache.p, s.num_layers, FAR_BLOCKS, 16, 1, 64, DTYPE_BF16, 0, nullptr};
+  device_array<bf16_t> in(random_values<bf16_t>(32, 1)), qkv(3 * 64),
+      weight(random_values<bf16_t>(3 * 64 * 32, 1));
+  const int slot = random_below(16);
+  device_array<int64_t> slots(std::vector<int64_t>{(int64_t)far_block(3) * 16 + slot});
+  gpu_skinny_t layer = {};
+  layer.in = in.p, layer.weight = weight.p, layer.out = qkv.p;
+  layer.rows = 1, layer.n = 3 * 64, layer.k = 32;
+  gpu_rope_store_t args = {};
+  args.qkv = qkv.p, args.slots = slots.p, args.num_heads = 1, args.tokens = 1, args.layer = 1;
+  MUST(gpu_qkv(&kv, &layer, &args, nullptr));
+  const auto made = qkv.get();
+  const auto block = cache.get(layer_bytes + far_block(3) * block_bytes, block_bytes);
+  bool stored = true;
+  for (int value = 0; value < 2; value++)
+    for (int d = 0; d < 64; d++)
+      stored = stored && stored_value<bf16_t>(s, &block[s.at(1, 0, 0, value, 0, slot, d)]) ==
+                             (double)to_float(made[(1 + value) * 64 + d]);
+  check_that(stored, "a slot that was stored far away by the layer");
 }
 
 TEST(rows_of_far_tables) {

@@ -1,7 +1,7 @@
-/* rope_parts.h: the rotation of a pair, and where it is stored.
+/* rope_parts.h: what the kernels that rotate and store share: the rotation of a pair, the slot.
  *
- * Device functions of rope_store.cu: each product and each sum is rounded once, so that another
- * kernel can have the same bits.
+ * Device functions of rope_store.cu and gemm_qkv.cu, which agree about every bit: each product and
+ * each sum is rounded once.
  */
 #ifndef INFERD_CUDA_KERNELS_ROPE_PARTS_H
 #define INFERD_CUDA_KERNELS_ROPE_PARTS_H
