@@ -31,9 +31,8 @@ static const float *rope_table(device_t *device, const rope_t *rope) {
   return slot->table;
 }
 
-void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
-  if (!device_is_live(device)) return;
-  const gpu_rope_store_t args = {
+gpu_rope_store_t rope_store_of(device_t *device, act_t *qkv, const attention_t *attention) {
+  return (gpu_rope_store_t){
       .qkv = qkv,
       .slots = device->inputs.slots,
       .table = attention->rope != NULL ? rope_table(device, attention->rope) : NULL,
@@ -48,6 +47,11 @@ void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention)
       .norm_each = attention->norm_each,
       .norm_late = attention->norm_late,
   };
+}
+
+void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention) {
+  if (!device_is_live(device)) return;
+  const gpu_rope_store_t args = rope_store_of(device, qkv, attention);
   if (!device_is_live(device)) return;
   device_note(device, gpu_rope_store(&device->kv, &args, device->stream), "rope_store");
 }

@@ -2,10 +2,11 @@
  *
  * Engine thread; only launches. gpu_linear gives a row the same bits for every number of rows;
  * cuBLASLt is faster for many rows, but does not. With few rows the start and end of a kernel cost
- * as much as its work, so gpu_skinny can also norm its inputs and activate its outputs, with the
- * bits of separate kernels.
+ * as much as its work, so gpu_skinny can also norm its inputs and activate its outputs, and gpu_qkv
+ * rotate and store them, with the bits of separate kernels.
  */
 #include "cuda/blas.h"
+#include "cuda/kernels/rope/qkv.h"
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
@@ -61,6 +62,17 @@ static bool can_activate_inside(const fused_linear_t *linear, int32_t rows) {
   return linear->has_activation && is_known && rows <= GPU_SKINNY_ROWS_MAX;
 }
 
+/* Launches the layer and rope_store of its output as one kernel. Returns false if that cannot be.
+ */
+static bool launch_stored(device_t *device, const gpu_skinny_t *layer,
+                          const attention_t *attention) {
+  const gpu_rope_store_t store = rope_store_of(device, layer->out, attention);
+  if (!gpu_qkv_fits(&device->kv, layer, &store)) return false;
+  if (device_is_live(device))
+    device_note(device, gpu_qkv(&device->kv, layer, &store, device->stream), "qkv");
+  return true;
+}
+
 void cuda_fused_linear(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
                        int32_t rows) {
   const norm_t *norm = linear->norm;
@@ -88,9 +100,13 @@ void cuda_fused_linear(device_t *device, act_t *out, const act_t *in, const fuse
     layer.activate = 1;
     layer.activation = activation_of(linear->activation);
   }
-  if (device_is_live(device)) launch(device, &layer, bias != NULL ? bias->narrow : NULL, "linear");
+  const attention_t *attention = linear->attention;
+  if (!device_is_live(device)) return;
+  if (attention != NULL && launch_stored(device, &layer, attention)) return;
+  launch(device, &layer, bias != NULL ? bias->narrow : NULL, "linear");
   if (linear->has_activation && !is_activated)
     cuda_activation(device, out, linear->sums, linear->activation, linear->width, rows);
+  if (attention != NULL) cuda_rope_store(device, out, attention);
 }
 
 void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,

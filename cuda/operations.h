@@ -109,6 +109,8 @@ void cuda_state_copies(device_t *device, const gpu_state_copy_t *copies, int32_t
 
 /* attend.c */
 void cuda_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
+/* What gpu_rope_store is told; the first call of a step makes the table of its rotary setting. */
+gpu_rope_store_t rope_store_of(device_t *device, act_t *qkv, const attention_t *attention);
 void cuda_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
 
 /* draw.c */

@@ -35,7 +35,7 @@ MODELS = {
     "8B": {"layers": 32, "hidden": 4096, "heads": 32, "kv": 8, "dim": 128, "width": 14336,
            "vocab": 128256},
     "30B-A3B": {"layers": 48, "hidden": 2048, "heads": 32, "kv": 4, "dim": 128, "width": 768,
-                "vocab": 151936, "experts": 128, "top_k": 8},
+                "vocab": 151936, "experts": 128, "top_k": 8, "head_norms": True},
 }
 CONTEXT, PREFILL = 1024, 8192
 HALF = "__nv_bfloat16"
@@ -141,12 +141,17 @@ class Step:
     def small(self, name, trips, times=1):
         self.add(name, chain_us(self.kernel(name), self.machine, trips), times, trips * L2_LATENCY)
 
-    def linear(self, what, rows, n, k, norm, times):
+    def stores(self, rows):
+        """Whether the layer of q, k and v rotates and stores them itself (gemm_qkv.cu)."""
+        return rows <= 32 and "head_norms" not in self.model
+
+    def linear(self, what, rows, n, k, norm, times, stores=False):
         """A layer of n outputs (gate and up count) of k inputs."""
         if rows > 32:
             return self.add(what, library_us(self.machine, rows, n, k), times)
         groups, tiles = (1, 1) if rows <= 8 else (2, 2) if rows <= 16 else (4, 2)
-        kernel = self.kernel(f"skinny_kernel<{HALF}, {groups}, {tiles}, {str(norm).lower()}>")
+        name = "qkv_skinny_kernel" if stores else "skinny_kernel"
+        kernel = self.kernel(f"{name}<{HALF}, {groups}, {tiles}, {str(norm).lower()}>")
         blocks = -(-n // (16 * tiles))
         split = 1
         while split < 4 and blocks * split < self.machine["sms"]:
@@ -155,6 +160,8 @@ class Step:
         us -= ahead_us(kernel, self.machine, 2 * n * k, blocks * split, self.idle)
         if norm:  # each warp walks its rows, a row's loads at once
             us += -(-rows // 8) * L2_LATENCY * max(1, k * 2 // 4096)
+        if stores:  # slots and angles
+            us += L2_LATENCY
         self.add(what, us, times)
         return None
 
@@ -195,8 +202,9 @@ def attention(step, rows, queries):
     """Rotation and attention of one layer; few queries a row are a decode."""
     model, machine, layers = step.model, step.machine, step.model["layers"]
     tokens = rows * queries
-    step.small(f"rope_store_kernel<{HALF}>",
-               4 + tokens * (model["heads"] + 2 * model["kv"]) / (machine["sms"] * 64), layers)
+    if not step.stores(tokens):
+        step.small(f"rope_store_kernel<{HALF}>",
+                   4 + tokens * (model["heads"] + 2 * model["kv"]) / (machine["sms"] * 64), layers)
     if queries <= DECODE_QUERIES:
         kernel = step.kernel(f"decode_kernel<{HALF}, {HALF}, {model['dim']}>")
         us, idle = decode_us(kernel, machine, model, rows, queries, CONTEXT)
@@ -290,7 +298,7 @@ def make_step(kernels, machine, model, rows, queries):
     if not step.normed(tokens):
         step.norms(tokens, 2 * layers if "experts" not in model else layers)
     step.idle = 0  # behind the layer before, not behind the embedding
-    step.linear("q, k, v", tokens, qkv, hidden, step.normed(tokens), layers)
+    step.linear("q, k, v", tokens, qkv, hidden, step.normed(tokens), layers, step.stores(tokens))
     attention(step, rows, queries)
     step.linear("o", tokens, hidden, model["heads"] * model["dim"], False, layers)
     (expert_block if "experts" in model else dense_block)(step, tokens, layers)

@@ -7,7 +7,7 @@ import gpu_model as model
 ROWS = (1, 8, 64, 256)
 DRAFTS = (1, 16)  # rows that verify 4 draft tokens each
 CHOSEN = re.compile(r"^(decode|prefill|hopper_prefill|skinny|tiled|expert_\w+|packed_\w+|sample|"
-                    r"route|choose|place|norm|rope_store)_kernel")
+                    r"route|choose|place|norm|qkv_skinny|rope_store)_kernel")
 
 
 def stages(name):

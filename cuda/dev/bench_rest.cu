@@ -2,6 +2,7 @@
  */
 #include "cuda/dev/bench_attention.h"
 #include "cuda/kernels/moe.h"
+#include "cuda/kernels/rope/qkv.h"
 #include "cuda/kernels/sample.h"
 
 /* ---- sampler ---- */
@@ -117,8 +118,8 @@ struct layer_t {
   void *qkv, *o, *up, *down; /* weights */
 };
 
-/* A decoder layer as a decode step of up to 32 rows runs it: the activation inside a
- * product, and up to 8 rows the norms. */
+/* A decoder layer as a decode step of up to 32 rows runs it: activation and rotation inside
+ * products, and up to 8 rows the norms. */
 struct layer_bench_t {
   memory_t memory;
   int hidden, inner, rows;
@@ -175,10 +176,21 @@ struct layer_bench_t {
     if (has_activation) args.partial = nullptr, args.tickets = nullptr;
     MUST(gpu_linear(DTYPE_BF16, &args, bench.stream));
   }
+  /* q, k and v: with the rotation and the write to the cache in one kernel where that can be. */
+  void heads(const void *weight) {
+    gpu_skinny_t args = base;
+    args.in = x, args.weight = weight, args.out = store.qkv, args.n = columns(), args.k = hidden;
+    norm_inputs(args);
+    if (gpu_qkv_fits(&a.args.kv, &args, &store)) {
+      MUST(gpu_qkv(&a.args.kv, &args, &store, bench.stream));
+      return;
+    }
+    MUST(gpu_linear(DTYPE_BF16, &args, bench.stream));
+    MUST(gpu_rope_store(&a.args.kv, &store, bench.stream));
+  }
   void run(int turn) {
     const layer_t &layer = layers[turn % layers.size()];
-    product(x, layer.qkv, (void *)a.args.qkv, columns(), hidden, true, false, false);
-    MUST(gpu_rope_store(&a.args.kv, &store, bench.stream));
+    heads(layer.qkv);
     MUST(gpu_attention_decode(a.turn(turn % a.copies()), 2 * bench.multiprocessors, bench.stream));
     product(a.args.out, layer.o, x, hidden, s.heads * s.dim, false, true, false);
     product(x, layer.up, mid, inner, hidden, true, false, true);

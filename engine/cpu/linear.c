@@ -9,6 +9,7 @@
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/kv.h"
 
 #include <string.h>
 
@@ -124,6 +125,7 @@ void cpu_fused_linear(device_t *device, act_t *out, const act_t *in, const fused
   run(device, &job, in, linear->bias, rows);
   if (gated) /* its two halves come from two panels */
     cpu_activation(device, out, linear->sums, linear->activation, linear->width, rows);
+  if (linear->attention != NULL) cpu_rope_store(device, out, linear->attention);
 }
 
 void cpu_logits(device_t *device, const act_t *hidden, const weight_t *head, const vector_t *bias,

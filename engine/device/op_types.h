@@ -77,10 +77,10 @@ static inline bool activation_is_gated(activation_t kind) {
          kind == ACTIVATION_CLAMPED_SWIGLU;
 }
 
-/* A linear layer with the norm of its input before it and the activation of its output after it,
- * for ops_t.fused_linear. A back end may leave the scratch buffers unwritten: afterwards their
- * contents are undefined. They alias neither each other nor the input or output of the operation.
- */
+/* A linear layer with the norm of its input and what follows it, the activation of its output or
+ * rope_store of it, for ops_t.fused_linear. A back end may leave the scratch buffers unwritten:
+ * afterwards their contents are undefined. They alias neither each other nor the input or output of
+ * the operation. */
 typedef struct fused_linear {
   const norm_t *norm;     /* of the input, width K; NULL = none */
   act_t *normed;          /* scratch [rows, K]; unused without a norm */
@@ -90,6 +90,7 @@ typedef struct fused_linear {
   activation_t activation;
   int32_t width; /* columns of the activation's output: N / 2 if it is gated, else N */
   act_t *sums;   /* scratch [rows, N]; unused without an activation */
+  const attention_t *attention; /* the output is q|k|v of this layer; NULL, or no activation */
 } fused_linear_t;
 
 /* Columns of q, k and v. */

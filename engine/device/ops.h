@@ -103,8 +103,8 @@ typedef struct ops {
   void (*linear)(device_t *device, act_t *out, const act_t *in, const weight_t *weight,
                  const vector_t *bias, const act_t *residual, int32_t rows);
   /* out[rows, N] = norm(in[rows, K]) . W^T (+ bias[N]); with an activation, out[rows, width] is the
-   * activation of these sums. The bits are those of `norm`, `linear` and `activation` one after
-   * another; NULL = the model calls these. */
+   * activation of these sums; with `attention`, rows = T and rope_store(out) follows. The bits are
+   * those of the operations one after another; NULL = the model calls these. */
   void (*fused_linear)(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
                        int32_t rows);
   /* out[t, column .. column + N) += B_s . (A_s . in[t, K]), in fp32, for the tokens t with

@@ -319,6 +319,7 @@ static void fused_linear(model_t *model, const layer_t *layer, int first, int la
   adapt(model, layer, first, last, sums, in);
   if (linear->has_activation)
     ops->activation(device, out, sums, linear->activation, linear->width, rows);
+  if (linear->attention != NULL) ops->rope_store(device, out, linear->attention);
 }
 
 /* values[T, width] *= factors of the columns; NULL = none. */
@@ -360,13 +361,17 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
     ops->norm(device, in->normed, in->rows, NULL, in->norm, rows);
     input = (block_input_t){.rows = in->normed};
   }
-  const fused_linear_t qkv = {
-      .norm = input.norm, .normed = input.normed, .weight = layer->qkv, .bias = layer->qkv_bias};
+  const bool has_factors = layer->qkv_factors != NULL; /* they come before the rotation */
+  const fused_linear_t qkv = {.norm = input.norm,
+                              .normed = input.normed,
+                              .weight = layer->qkv,
+                              .bias = layer->qkv_bias,
+                              .attention = has_factors ? NULL : &layer->attention};
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, input.rows, &qkv, rows);
   multiply(model, model->qkv, layer->qkv_factors, attention_width(&layer->attention), rows);
+  if (has_factors) ops->rope_store(device, model->qkv, &layer->attention);
   const bool gathers = model->is_cut && !adds_up(model);
   act_t *out = gathers ? model->own : model->attn;
-  ops->rope_store(device, model->qkv, &layer->attention);
   ops->attention(device, out, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
     const int32_t width = layer->attention.num_heads * layer->attention.head_dim;

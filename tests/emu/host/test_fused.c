@@ -1,8 +1,8 @@
 /* test_fused.c: ops_t.fused_linear of the CUDA back end, emulated, against separate operations.
  *
  * The same model runs twice: with the fused operation, and with a table that lacks it, so that the
- * model calls norm, linear layer and activation one by one. The logits must be equal bit for bit,
- * and the fused run must launch fewer kernels.
+ * model calls norm, linear layer, activation and rope_store one by one. The logits must be equal
+ * bit for bit, and the fused run must launch fewer kernels.
  */
 #include "tests/emu/host/calls.h"
 #include "tests/engine/model/rig.h"
@@ -65,33 +65,34 @@ static void check_case(const char *name, int saved) {
   vectors_close(&list);
 }
 
-/* Two norms and the activation in each of two layers. */
-Test(fused, norms_and_a_gated_activation_of_llama) {
-  check_case("llama-bf16", 6);
+/* Two norms, the rotation and the activation in each of two layers. */
+Test(fused, norms_rotation_and_a_gated_activation_of_llama) {
+  check_case("llama-bf16", 8);
 }
 
 Test(fused, norms_around_blocks_of_gemma) {
-  check_case("gemma2-bf16", 6);
+  check_case("gemma2-bf16", 8);
 }
 
-/* Every norm is added to a residual. */
+/* Every norm is added to a residual, and heads have norms. */
 Test(fused, only_the_activation_of_olmo) {
   check_case("olmo2-bf16", 2);
 }
 
 /* Router and experts read the second norm too. */
-Test(fused, only_the_first_norm_with_experts) {
-  check_case("moe-mixtral-bf16", 2);
+Test(fused, only_the_first_norm_and_the_rotation_with_experts) {
+  check_case("moe-mixtral-bf16", 4);
 }
 
-/* The activation belongs to the shared expert in two layers; the third one is dense. */
+/* The activation belongs to the shared expert in two layers; the third one is dense. Heads of 24
+ * are no whole tiles. */
 Test(fused, a_norm_and_the_activation_of_a_shared_expert) {
   check_case("moe-qwen2-moe", 7);
 }
 
-/* LayerNorm and an activation without a gate have no fused form. */
-Test(fused, nothing_of_gpt2) {
-  check_case("gpt2-bf16", 0);
+/* LayerNorm and an activation without a gate have no fused form; K and V are stored, unrotated. */
+Test(fused, only_the_store_of_gpt2) {
+  check_case("gpt2-bf16", 2);
 }
 
 /* The products of adapters come between the operations. */
