@@ -152,6 +152,16 @@ def test_a_model_without_adapters_drafts_for_one_with_them(program):
     assert plain == drafting and made > 0
 
 
+def test_a_draft_model_that_does_not_run_on_a_gpu_is_refused_by_name(program):
+    config = json.loads((ROOT / "tests/fixtures/gemma4/config.json").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(program, "cuda", *FEW, "--num-speculative-tokens", 3,
+                        "--speculative-model", model_folder(folder, config))
+        assert server.process.wait(60) == 78, server.text()
+    assert "device cuda cannot run the layers of Gemma4" in server.text(), server.text()
+    assert "set by --speculative-model" in server.text(), server.text()
+
+
 def test_the_log_says_when_drafts_may_change_the_last_bits(program):
     server = Server(program, "cuda", *FEW, *DRAFTS, "--no-batch-invariant")
     assert server.stop() == 0
