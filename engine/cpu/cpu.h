@@ -2,8 +2,7 @@
  *
  * All functions are called on the engine thread, except the tasks that workers run. Buffers are
  * fp32, row-major, exactly [rows, width]. Set-up allocates from the device's memory list; a step
- * does not.
- */
+ * does not. */
 #ifndef INFERD_ENGINE_CPU_CPU_H
 #define INFERD_ENGINE_CPU_CPU_H
 
@@ -138,10 +137,11 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
 void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
                       int32_t rank);
 
-/* latent.c, swap.c, per_layer.c */
+/* latent.c, swap.c, per_layer.c, linear.c */
 extern const latent_ops_t cpu_latent_ops;
 extern const swap_ops_t cpu_swap_ops;
 extern const per_layer_ops_t cpu_per_layer_ops;
+extern const struct draft_ops cpu_draft_ops;
 
 /* sample.c */
 size_t sample_scratch_bytes(int32_t vocab_size); /* per worker */

@@ -10,7 +10,9 @@
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/kv.h"
+#include "engine/device/draft_ops.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { ROWS_PER_UNIT = 64, STAGE_GRAIN_ELEMENTS = 32768 };
@@ -148,3 +150,25 @@ void cpu_read_logits(device_t *device, float *out, int32_t rows) {
     memcpy(out + r * device->logits_cols, device->logits + r * device->logits_stride,
            (size_t)device->logits_cols * sizeof(float));
 }
+
+/* From the last one on, so that none is overwritten before it is moved. */
+static void spread_row(float *row, const int32_t *ids, int32_t count, int32_t vocab_size) {
+  int32_t end = vocab_size;
+  for (int32_t i = count - 1; i >= 0; i--) {
+    const float logit = row[i];
+    while (--end > ids[i]) row[end] = -INFINITY;
+    row[end] = logit;
+  }
+  while (--end >= 0) row[end] = -INFINITY;
+}
+
+static void cpu_spread_logits(device_t *device, const int32_t *ids, int32_t count,
+                              int32_t vocab_size, int32_t rows) {
+  CHECK_EQ(device->logits_cols, count);
+  CHECK_LE(vocab_size, device->logits_stride);
+  for (int32_t r = 0; r < rows; r++)
+    spread_row(device->logits + r * device->logits_stride, ids, count, vocab_size);
+  device->logits_cols = vocab_size;
+}
+
+const draft_ops_t cpu_draft_ops = {.spread_logits = cpu_spread_logits};

@@ -7,8 +7,7 @@
  * Every operation keeps this promise: an output row depends on its own inputs only, bit for bit,
  * never on other rows, their number, the chunking or the number of threads.
  * Activations are [rows, width] row-major in device memory, of a type that the back end chooses
- * (fp32 on the CPU). The model refers to them by act_t pointers, which `buffer` returns.
- */
+ * (fp32 on the CPU). The model refers to them by act_t pointers, which `buffer` returns. */
 #ifndef INFERD_ENGINE_DEVICE_OPS_H
 #define INFERD_ENGINE_DEVICE_OPS_H
 
@@ -57,6 +56,7 @@ typedef struct ops {
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */
+  const struct draft_ops *drafts;   /* draft_ops.h; NULL = no heads in files of their own */
   const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */

@@ -1,7 +1,6 @@
 /* blueprint.h: what config.json, or a GGUF file, says of a model, in one normal form.
  *
- * Plain data, made by blueprint_read on any thread and constant afterwards.
- */
+ * Plain data, made by blueprint_read on any thread and constant afterwards. */
 #ifndef INFERD_ENGINE_MODEL_BLUEPRINT_H
 #define INFERD_ENGINE_MODEL_BLUEPRINT_H
 
@@ -76,6 +75,7 @@ typedef struct blueprint {
   int32_t num_heads, num_kv_heads, head_dim;
   int32_t num_mtp, mtp; /* layers that predict (mtp.h): in the files, loaded (0 or 1) */
   mtp_kind_t mtp_kind;
+  eagle_config_t eagle;
   /* Latent attention (latent_ops.h): ranks of the latent vector and of queries, 0 = none; rotated
    * dimensions of a head, which are its last; dimensions of a head's values. */
   int32_t kv_rank, q_rank, rope_dim, value_dim;

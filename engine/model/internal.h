@@ -1,12 +1,11 @@
 /* internal.h: a loaded model. Shared by load.c, which fills it, and model.c, which runs it.
  *
  * Symbols: h hidden size, E embedding width, f MLP width, V vocabulary, D head_dim, Hq/Hk heads,
- * T tokens of a step, S selected rows. Device pointers belong to the device.
- */
+ * T tokens of a step, S selected rows. Device pointers belong to the device. */
 #ifndef INFERD_ENGINE_MODEL_INTERNAL_H
 #define INFERD_ENGINE_MODEL_INTERNAL_H
 
-#include "engine/model/mtp/mtp.h"
+#include "engine/model/mtp/eagle.h"
 #include "engine/model/shard/shard.h"
 
 /* A linear layer that an adapter may add to: columns [column, column + rows) of an output of
@@ -137,7 +136,8 @@ struct model {
   act_t *mix_in, *mix_out;       /* [T, M], [T, I] of a layer with a state, or NULL */
   act_t *mix_factors;            /* [T, 2 heads], scratch of recur */
   const act_t *head_in;          /* x or y: [S, E] after model_forward */
-  mtp_t mtp;                     /* all 0 = none is loaded */
+  mtp_t mtp;                     /* all 0 = none is loaded; also of a head that drafts */
+  eagle_t eagle;                 /* of a head, or for one; all 0 = none */
   head_layer_t heads[DENSE_MAX]; /* behind the pooling, in order */
   int32_t num_heads;
   act_t *head_rows, *head_sums; /* [R, widest of them] */

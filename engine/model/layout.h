@@ -2,8 +2,7 @@
  *
  * A layout is a table of patterns; tensors.c makes the expected tensor list of a model from it.
  * Constant; any thread may read it. Symbols: V vocabulary, E embedding width (of ROLE_EMBED) or
- * experts, h hidden size, f MLP width, I width of an expert, D head_dim, Hq/Hk heads.
- */
+ * experts, h hidden size, f MLP width, I width of an expert, D head_dim, Hq/Hk heads. */
 #ifndef INFERD_ENGINE_MODEL_LAYOUT_H
 #define INFERD_ENGINE_MODEL_LAYOUT_H
 
@@ -18,6 +17,7 @@ typedef enum dim {
   DIM_EMBED,
   DIM_HIDDEN,
   DIM_HIDDEN_2, /* 2 h */
+  DIM_TARGET_3, /* three rows of the target of a head that drafts */
   DIM_MLP,
   DIM_Q,
   DIM_KV,
@@ -130,7 +130,7 @@ extern const layout_t layout_phi3, layout_gemma, layout_olmo, layout_olmo2, layo
 extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
 extern const layout_t layout_nemotron_h, layout_flex_olmo, layout_hunyuan_moe, layout_mixtral;
 extern const layout_t layout_qwen_moe, layout_gpt_oss, layout_bamba, layout_deepseek2, layout_afmoe;
-extern const layout_t layout_deepseek3, layout_glm4, layout_gemma4, layout_routed;
+extern const layout_t layout_deepseek3, layout_glm4, layout_gemma4, layout_routed, layout_eagle3;
 extern const layout_t layout_ernie_moe, layout_minimax, layout_falcon, layout_gpt_neox;
 extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_exaone, layout_internlm2;
 extern const layout_t layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj, layout_hy3;

@@ -516,7 +516,7 @@ static void load_heads(model_load_t *load, model_t *model) {
   }
 }
 
-/* What layer i has beside those of a decoder layer. */
+/* What layer i has beside those of a decoder layer; of a head not all of it. */
 static void load_mtp(model_load_t *load, model_t *model, int32_t i) {
   static const tensor_role_t join = ROLE_MTP_JOIN;
   const blueprint_t *bp = &model->blueprint;
@@ -544,7 +544,8 @@ static void load_all(model_load_t *load, model_t *model) {
   load_inputs(load, model);
   for (int32_t i = 0; i < bp->num_layers + bp->mtp && load->code == 0; i++)
     if (stage_has(bp, i) || i >= bp->num_layers) load_layer(load, model, i);
-  if (bp->mtp > 0) load_mtp(load, model, bp->num_layers);
+  if (bp->mtp > 0 || bp->eagle.target_size > 0)
+    load_mtp(load, model, bp->mtp > 0 ? bp->num_layers : 0);
   if (last) model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   if (last) model->project_out = matrix(load, -1, 1, &project_out);
   if (last && !bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
@@ -659,6 +660,7 @@ void model_free(model_t *model) {
   }
   free(model->pair);
   mtp_free(&model->mtp);
+  eagle_free(&model->eagle);
   blueprint_free(&model->blueprint);
   free(model);
 }

@@ -51,9 +51,10 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   width = MAX(width, bp->num_layers * bp->per_layer_size);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
-  if (bp->mtp > 0) width = MAX(width, 2 * bp->hidden_size);
+  if (bp->mtp > 0 || bp->eagle.target_size > 0) width = MAX(width, 2 * bp->hidden_size);
+  width = MAX(width, EAGLE_LAYERS * bp->eagle.target_size);
   limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.head_width);
-  limits->vocab_size = bp->vocab_size;
+  limits->vocab_size = MAX(bp->vocab_size, bp->eagle.target_vocab);
   limits->heads_max = bp->num_heads;
   limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim);
   limits->experts_max = bp->num_experts;
@@ -184,7 +185,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
   }
   if (!take_head_buffers(model, limits->reqs_max))
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
-  if (bp->mtp > 0 && mtp_prepare(model, rows) != 0)
+  if ((bp->mtp > 0 || bp->eagle.target_size > 0) && mtp_prepare(model, rows) != 0)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layer that predicts");
   return bp->kv_rank > 0 ? latent_prepare(model, rows, error) : 0;
 }
@@ -628,8 +629,12 @@ void model_forward(model_t *model, const batch_t *batch) {
     embed_tokens(model, rows);
     embed_layers(model, rows);
   }
-  for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1); i++)
+  for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1);
+       i++) {
+    eagle_keep(model, i, hidden, rows);
     model_run_layer(model, &model->layers[i], hidden, scratch, rows);
+  }
+  eagle_keep(model, bp->num_layers, hidden, rows);
   if (!stage_is_last(bp)) return;
   if (bp->mtp > 0) { /* its layer reads every row */
     ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);
@@ -683,4 +688,5 @@ void model_logits(model_t *model, int32_t first, int32_t rows) {
   if (bp->shard.num_stages > 1)
     model->ops->ranks->pass_logits(model->device, bp->shard.num_stages - 1, bp->vocab_size, rows);
   if (model->is_cut) model->ops->ranks->logits(model->device, model->cuts.vocab, rows);
+  eagle_spread(model, rows);
 }

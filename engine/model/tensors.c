@@ -25,6 +25,7 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_EMBED: return bp->embed_size;
   case DIM_HIDDEN: return bp->hidden_size;
   case DIM_HIDDEN_2: return 2 * (int64_t)bp->hidden_size;
+  case DIM_TARGET_3: return EAGLE_LAYERS * (int64_t)bp->eagle.target_size;
   case DIM_MLP: return layer_mlp_width(bp, layer);
   case DIM_Q: return bp->num_heads * head;
   case DIM_KV: return kv_heads * head;
@@ -72,6 +73,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_EMBED] = "hidden_size (word_embed_proj_dim)",
       [DIM_HIDDEN] = "hidden_size",
       [DIM_HIDDEN_2] = "2 x hidden_size",
+      [DIM_TARGET_3] = "3 x target_hidden_size",
       [DIM_MLP] = "intermediate_size",
       [DIM_Q] = "num_attention_heads x head_dim",
       [DIM_KV] = "num_key_value_heads x head_dim",

@@ -95,6 +95,7 @@ static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *t
 static const char *find_prefix(const weight_files_t *files, const tensor_list_t *list,
                                const layout_t *layout) {
   const expected_tensor_t *embed = tensors_get(list, ROLE_EMBED, 0, false);
+  if (embed == NULL) embed = tensors_get(list, ROLE_FINAL_NORM, 0, false); /* of a head */
   for (int i = 0; i < LAYOUT_PREFIXES_MAX && layout->prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
     snprintf(name, sizeof(name), "%s%s", layout->prefixes[i], embed->name);

@@ -555,6 +555,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code == 0) config_read_layers(&reader, family, bp);
   if (reader.code == 0) config_read_gemma4(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);
+  if (reader.code == 0) config_read_eagle(&reader, family, bp);
   if (reader.code == 0) config_read_experts(&reader, family, bp);
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
   if (reader.code == 0) config_read_encoder(&reader, family, classifies, bp);

@@ -56,6 +56,8 @@ void config_read_layers(config_reader_t *reader, const family_t *family, bluepri
 /* What Gemma 4 has of its own, behind the layers; its experts. config_gemma4.c. */
 void config_read_gemma4(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 void config_read_beside(config_reader_t *reader, blueprint_t *blueprint);
+/* Of a head of EAGLE-3. config_eagle.c. */
+void config_read_eagle(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Layers with a state, and what else families that have them spell their own way. config_mixer.c.
  */
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);

@@ -526,8 +526,8 @@ static const family_t families[] = {
 /* Other rows stand in files of their own. */
 static const family_table_t main_table = {families, ARRAY_LEN(families)};
 static const family_table_t *const tables[] = {
-    &main_table,      &families_parallel, &families_decoders, &families_experts,
-    &families_states, &families_encoders, &families_latent,   &families_gemma4};
+    &main_table,        &families_parallel, &families_decoders, &families_experts, &families_states,
+    &families_encoders, &families_latent,   &families_gemma4,   &families_heads};
 
 /* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
 static const family_t *next_family(const family_t *row, size_t *table) {

@@ -76,6 +76,7 @@ typedef struct family {
   int32_t pad_id, token_types;
   const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */
   mtp_kind_t mtp;            /* layers that mtp.h describes */
+  bool eagle;                /* a head that eagle.h describes, no model */
   expert_keys_t expert_keys;
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
   bool latent; /* latent attention; class defaults of kv_lora_rank and its kin: */
@@ -106,6 +107,7 @@ typedef struct family_table {
 
 extern const family_table_t families_experts, families_parallel, families_decoders;
 extern const family_table_t families_states, families_encoders, families_latent, families_gemma4;
+extern const family_table_t families_heads;
 
 /* The layout of the files that a blueprint was read from. */
 const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);

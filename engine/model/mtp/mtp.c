@@ -5,6 +5,7 @@
  */
 #include "engine/model/mtp/mtp.h"
 
+#include "engine/base/util.h"
 #include "engine/model/internal.h"
 #include "engine/model/tensors.h"
 
@@ -44,7 +45,8 @@ int mtp_prepare(model_t *model, int64_t rows) {
   mtp_t *mtp = &model->mtp;
   const int64_t hidden = model->blueprint.hidden_size;
   const size_t count = (size_t)(rows * hidden);
-  mtp->joined = model->ops->buffer(model->device, rows, 2 * hidden);
+  const int64_t target = EAGLE_LAYERS * (int64_t)model->blueprint.eagle.target_size;
+  mtp->joined = model->ops->buffer(model->device, rows, MAX(2 * hidden, target));
   mtp->rows = calloc(count, sizeof *mtp->rows);
   mtp->embedded = calloc(count, sizeof *mtp->embedded);
   mtp->inputs = calloc(count, 2 * sizeof *mtp->inputs);

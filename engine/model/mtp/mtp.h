@@ -17,11 +17,11 @@
 
 #include "engine/model/model.h"
 
-/* Of a loaded model. */
+/* Of a loaded model, or of a head (eagle.h), which has not all of it. */
 typedef struct mtp {
   norm_t embed_norm, hidden_norm, norm; /* of h columns */
   const weight_t *join;                 /* W [h, 2 h] */
-  act_t *joined;                        /* [T, 2 h] */
+  act_t *joined;                        /* [T, 2 h]; of a head [T, 3 h] of the target, too */
   float *rows;                          /* [T, h] of the last forward; owned, as those below */
   float *embedded, *inputs;             /* [T, h], [T, 2 h] */
 } mtp_t;

@@ -131,8 +131,7 @@ void rig_close(rig_t *rig) {
   *rig = (rig_t){0};
 }
 
-static void set_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start,
-                      int32_t wanted) {
+void rig_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted) {
   batch_t *batch = &rig->batch;
   CHECK_LE(count, rig->tokens_max);
   CHECK_LE(start + count, rig->max_len);
@@ -166,7 +165,7 @@ static void read_logits(rig_t *rig, int32_t wanted, float *logits) {
 
 int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
             float *logits, inferd_error_t *error) {
-  set_batch(rig, ids, count, start, wanted);
+  rig_batch(rig, ids, count, start, wanted);
   rig->ops->begin(rig->device, &rig->batch);
   model_forward(rig->model, &rig->batch);
   read_logits(rig, wanted, logits);
@@ -175,7 +174,7 @@ int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_
 
 int rig_predict(rig_t *rig, const int32_t *next, int32_t count, int32_t start, const float *rows,
                 float *out, float *logits, inferd_error_t *error) {
-  set_batch(rig, next, count, start, count);
+  rig_batch(rig, next, count, start, count);
   rig->ops->begin(rig->device, &rig->batch);
   mtp_forward(rig->model, &rig->batch, rows, out);
   mtp_head(rig->model, out, count);

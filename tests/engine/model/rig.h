@@ -39,6 +39,8 @@ void rig_close(rig_t *rig);
  * [wanted, vocab]. What stood before `start` must have been run. 0 or the device's error. */
 int rig_run(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted,
             float *logits, inferd_error_t *error);
+/* Fills the batch with these tokens, and the last `wanted` of them selected. */
+void rig_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted);
 /* Runs the layer that predicts: `next` are the tokens behind those at start.., `rows` [count, h].
  * Writes what leaves it, `out` [count, h], and its logits [count, vocab]. */
 int rig_predict(rig_t *rig, const int32_t *next, int32_t count, int32_t start, const float *rows,

@@ -1,0 +1,208 @@
+/* test_eagle.c: heads of EAGLE-3, against tests/vectors/eagle (scripts/vectors/eagle.py). */
+#include "engine/base/check.h"
+#include "engine/base/json.h"
+#include "engine/model/model_file.h"
+#include "engine/model/mtp/eagle.h"
+#include "engine/model/sizes.h"
+#include "tests/engine/model/naive_ops.h"
+#include "tests/engine/model/rig.h"
+#include "tests/expect.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROMPT = 24, POSITIONS = 4, VOCAB = 384 };
+/* fp32 sums in another order, on logits of about 1. */
+static const double TOLERANCE = 1e-4;
+
+typedef struct expected {
+  int32_t prompt[PROMPT], positions[POSITIONS], drafted, seed;
+  float first[POSITIONS][VOCAB], second[VOCAB]; /* -INFINITY = no token of the head */
+} expected_t;
+
+static void read_ids(const json_t *list, int32_t *out, int32_t count) {
+  int32_t i = 0;
+  ASSERT_EQ((int32_t)list->count, count);
+  JSON_EACH(item, list) {
+    int64_t id;
+    cr_assert(json_int64(item, &id));
+    out[i++] = (int32_t)id;
+  }
+}
+
+static void read_row(const json_t *list, float *out) {
+  ASSERT_EQ(list->count, (uint32_t)VOCAB);
+  JSON_EACH(item, list) {
+    double number = -INFINITY;
+    cr_assert(item->type == JSON_NULL || json_double(item, &number));
+    *out++ = (float)number;
+  }
+}
+
+static void read_expected(const char *dir, expected_t *e) {
+  model_file_t file;
+  inferd_error_t error = {0};
+  int64_t number;
+  int32_t i = 0;
+  ASSERT_EQ(model_file_read(dir, "expected.json", 1 << 20, &json_limits_request, &file, &error), 0);
+  const json_t *root = json_root(file.doc);
+  read_ids(json_get(root, "prompt"), e->prompt, PROMPT);
+  read_ids(json_get(root, "positions"), e->positions, POSITIONS);
+  JSON_EACH(row, json_get(root, "first")) read_row(row, e->first[i++]);
+  read_row(json_get(root, "second"), e->second);
+  cr_assert(json_int64(json_get(root, "drafted"), &number));
+  e->drafted = (int32_t)number;
+  cr_assert(json_int64(json_get(root, "seed"), &number));
+  e->seed = (int32_t)number;
+  model_file_free(&file);
+}
+
+static void expect_row(const char *name, const float *got, const float *want) {
+  for (int32_t i = 0; i < VOCAB; i++) {
+    bool same = isinf(want[i]) ? got[i] == want[i] : fabs(got[i] - want[i]) <= TOLERANCE;
+    cr_assert(same, "%s: logit %d is %g, expected %g", name, i, (double)got[i], (double)want[i]);
+  }
+}
+
+static int32_t largest(const float *row) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < VOCAB; i++) best = row[i] > row[best] ? i : best;
+  return best;
+}
+
+/* Of the head over `count` places from `start` on; the batch is that of its rig. */
+static void predict(rig_t *head, const int32_t *next, int32_t count, int32_t start,
+                    const float *rows, bool of_target, float *out, float *logits) {
+  inferd_error_t error = {0};
+  rig_batch(head, next, count, start, count);
+  head->ops->begin(head->device, &head->batch);
+  eagle_forward(head->model, &head->batch, rows, of_target, out);
+  eagle_head(head->model, out, count);
+  for (int32_t t = 0; t < count; t += 8) {
+    const int32_t some = count - t < 8 ? count - t : 8;
+    model_logits(head->model, t, some);
+    head->ops->read_logits(head->device, logits + (size_t)t * VOCAB, some);
+  }
+  ASSERT_EQ(head->ops->end(head->device, &error), 0);
+}
+
+/* The target's prompt in one step, and the head over it in chunks; then once more, on its own
+ * output. */
+static void check_case(const char *name, int32_t chunk) {
+  static expected_t e;
+  char dir[64], target_dir[80];
+  snprintf(dir, sizeof dir, "tests/vectors/eagle/%s", name);
+  snprintf(target_dir, sizeof target_dir, "%s-target", dir);
+  read_expected(dir, &e);
+  rig_options_t options = {.ops = &ops_cpu,
+                           .dir = target_dir,
+                           .dummy = true,
+                           .seed = (uint64_t)e.seed,
+                           .dtype = -1,
+                           .max_model_len = 64,
+                           .num_threads = 2};
+  rig_t target, head;
+  inferd_error_t error = {0};
+  ASSERT_EQ_FOR(rig_open(&options, &target, &error), 0, "%s: %s", name, error.message);
+  options.dir = dir;
+  options.dummy = false;
+  ASSERT_EQ_FOR(rig_open(&options, &head, &error), 0, "%s: %s", name, error.message);
+  ASSERT_EQ(eagle_check(&ops_cpu, &head.blueprint, &target.blueprint, dir, &error), 0);
+  ASSERT_EQ_FOR(eagle_attach(head.model, target.model, dir, PROMPT, &error), 0, "%s",
+                error.message);
+  const size_t hidden = (size_t)target.blueprint.hidden_size;
+  float *logits = calloc(PROMPT * VOCAB, sizeof *logits), *out = calloc(PROMPT * hidden, 4);
+  ASSERT_EQ(rig_run(&target, e.prompt, PROMPT, 0, 1, logits, &error), 0);
+  const float *rows = eagle_rows(target.model);
+  for (int32_t at = 0; at < PROMPT - 1; at += chunk) {
+    const int32_t n = PROMPT - 1 - at < chunk ? PROMPT - 1 - at : chunk;
+    predict(&head, &e.prompt[at + 1], n, at, rows + (size_t)at * EAGLE_LAYERS * hidden, true,
+            out + (size_t)at * hidden, logits + (size_t)at * VOCAB);
+  }
+  for (int i = 0; i < POSITIONS; i++)
+    expect_row(name, logits + (size_t)e.positions[i] * VOCAB, e.first[i]);
+  ASSERT_EQ(largest(logits + (size_t)(PROMPT - 2) * VOCAB), e.drafted);
+  float *last = out + (PROMPT - 2) * hidden;
+  predict(&head, &e.drafted, 1, PROMPT - 1, last, false, out, logits);
+  expect_row(name, logits, e.second);
+  free(logits);
+  free(out);
+  rig_close(&head);
+  rig_close(&target);
+}
+
+Test(eagle, the_head_computes_what_the_formula_says) {
+  static const char *const names[] = {"llama", "qwen3"};
+  for (int i = 0; i < 2; i++) {
+    check_case(names[i], PROMPT);
+    check_case(names[i], 1);
+    check_case(names[i], 7);
+  }
+}
+
+/* ---- refusals ---- */
+
+static void expect_refusal(const ops_t *ops, const char *head, const char *target,
+                           const char *word) {
+  blueprint_t a, b;
+  inferd_error_t error = {0};
+  ASSERT_EQ_FOR(blueprint_read(head, 0, -1, &a, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(blueprint_read(target, 0, -1, &b, &error), 0, "%s", error.message);
+  ASSERT_EQ(eagle_check(ops, &a, &b, head, &error), ERR_CONFIGURATION);
+  cr_assert(strstr(error.message, word) != NULL, "%s", error.message);
+  ASSERT_STR_EQ(error.param, "speculative_model");
+  blueprint_free(&a);
+  blueprint_free(&b);
+}
+
+Test(eagle, models_that_it_was_not_made_for_are_refused) {
+  ops_t deep = ops_cpu, without = ops_cpu;
+  deep.pipeline_depth = 2;
+  without.drafts = NULL;
+  const char *head = "tests/vectors/eagle/llama", *target = "tests/vectors/eagle/llama-target";
+  expect_refusal(&deep, head, target, "--device cpu");
+  expect_refusal(&without, head, target, "--device cpu");
+  expect_refusal(&ops_cpu, head, "tests/vectors/eagle/qwen3-target", "target_hidden_size");
+  expect_refusal(&ops_cpu, head, "tests/vectors/eagle/right-target", "vocab_size");
+}
+
+/* The configuration of the case qwen3 with `from` replaced by `to`. */
+static void expect_config_refusal(const char *from, const char *to, const char *word) {
+  char dir[] = "/tmp/inferd-eagle-XXXXXX", path[64], text[4096];
+  FILE *file = fopen("tests/vectors/eagle/qwen3/config.json", "r");
+  blueprint_t blueprint;
+  inferd_error_t error = {0};
+  cr_assert_not_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  const char *at = strstr(text, from);
+  cr_assert(at != NULL && mkdtemp(dir) != NULL);
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  fclose(file);
+  cr_assert(eagle_is_head(dir));
+  ASSERT_EQ(blueprint_read(dir, 0, -1, &blueprint, &error), ERR_MODEL_MALFORMED);
+  cr_assert(strstr(error.message, word) != NULL, "%s", error.message);
+  remove(path);
+  remove(dir);
+}
+
+Test(eagle, heads_of_another_formula_are_refused) {
+  const char *flag = "\"norm_before_residual\"";
+  expect_config_refusal(flag, "\"norm_before_fc\"", "norm_before_fc");
+  expect_config_refusal(flag, "\"fc_norm\"", "fc_norm");
+  expect_config_refusal(flag, "\"norm_output\"", "norm_output");
+  expect_config_refusal("\"use_aux_hidden_state\": true", "\"use_aux_hidden_state\": false",
+                        "use_aux_hidden_state");
+  expect_config_refusal("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2",
+                        "num_hidden_layers");
+  expect_config_refusal("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true",
+                        "tie_word_embeddings");
+  expect_config_refusal("\"eagle_config\"", "\"eagle_aux_hidden_state_layer_ids\": [1, 2], \"x\"",
+                        "eagle_aux_hidden_state_layer_ids");
+  cr_assert(!eagle_is_head("tests/fixtures/tiny") && !eagle_is_head("tests/vectors"));
+}
