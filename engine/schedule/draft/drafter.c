@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/internal.h"
+#include "engine/model/mtp/eagle.h"
 #include "engine/schedule/table.h"
 
 #include <stdio.h>
@@ -68,6 +69,18 @@ static int check_device(const engine_t *engine, blueprint_t *blueprint, inferd_e
   return code;
 }
 
+/* A head of EAGLE-3 has no tokenizer, and drafts as a layer of the model does. */
+static int read_head(engine_t *engine, const char *dir, inferd_error_t *error) {
+  blueprint_t *bp = &engine->drafter->blueprint;
+  if (engine->options.draft.mtp)
+    return error_set(error, ERR_CONFIGURATION, "speculative_method",
+                     "speculative_method is mtp, and speculative_model is given too");
+  int code = blueprint_read(dir, 0, -1, bp, error);
+  if (!code) code = eagle_check(engine->ops, bp, &engine->blueprint, dir, error);
+  engine->options.draft.mtp = true;
+  return code;
+}
+
 int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
   if (engine->options.draft.tokens_max == 0) return 0;
@@ -80,6 +93,7 @@ int drafter_read(engine_t *engine, inferd_error_t *error) {
   if (dir == NULL || engine->blueprint.shard.rank > 0) return 0; /* rank 0 drafts alone */
   drafter_t *drafter = engine->drafter = calloc(1, sizeof *drafter);
   if (drafter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a draft model");
+  if (eagle_is_head(dir)) return read_head(engine, dir, error);
   tokenizer_t *tokenizer = NULL;
   int code = engine->options.skip_tokenizer ? tokenizer_none(&tokenizer, error)
                                             : tokenizer_load(dir, &tokenizer, error);
@@ -175,6 +189,9 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
                  inferd_error_t *error) {
   drafter_t *drafter = engine->drafter;
   if (drafter == NULL) return 0;
+  const bool is_head = drafter_is_head(engine);
+  if (is_head) /* rotations have no end, and drafts may be wrong */
+    drafter->blueprint.max_model_len = MAX(drafter->blueprint.max_model_len, limits->max_model_len);
   if (drafter->blueprint.max_model_len < limits->max_model_len) {
     return error_set(
         error, ERR_CONFIGURATION, "speculative_model",
@@ -183,6 +200,9 @@ int drafter_load(engine_t *engine, const kv_cache_desc_t *kv, const step_limits_
         engine->options.draft_model_dir, drafter->blueprint.max_model_len, limits->max_model_len);
   }
   int code = load_model(engine, kv, limits, error);
+  if (!code && is_head)
+    code = eagle_attach(drafter->model, engine->model, engine->options.draft_model_dir,
+                        limits->tokens_max, error);
   if (code) return code;
   const blueprint_t *bp = &drafter->blueprint;
   engine_say(engine, "drafts    by %.120s: %s, %d layers, hidden %d",
@@ -287,6 +307,21 @@ static void give_up(engine_t *engine) {
     engine->options.log(engine->options.context, "the draft model failed: no more draft tokens");
 }
 
+bool drafter_is_head(const engine_t *engine) {
+  return engine->drafter != NULL && engine->drafter->blueprint.eagle.target_size > 0;
+}
+
+model_t *drafter_head(const engine_t *engine, device_t **device) {
+  *device = engine->drafter->device;
+  return engine->drafter->model;
+}
+
+/* Draft tokens come from a model, not from a head. */
+static bool makes_tokens(const engine_t *engine) {
+  return engine->drafter != NULL && !drafter_is_head(engine) &&
+         engine->scheduler->options.draft.tokens_max > 0;
+}
+
 device_t *drafter_device(const engine_t *engine) {
   const drafter_t *drafter = engine->drafter;
   bool works = drafter != NULL && engine->scheduler->options.draft.tokens_max > 0;
@@ -308,7 +343,7 @@ static void end_mirrored(engine_t *engine) {
 void drafter_propose(engine_t *engine, step_t *step) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
-  if (drafter == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
+  if (!makes_tokens(engine)) return;
   for (int32_t index = 0;; index++) {
     int32_t rows = build(drafter, &step->plan, index);
     if (rows == 0) return;
@@ -343,7 +378,7 @@ static void mirror(engine_t *engine, const step_t *step, int32_t *ids) {
 }
 
 void drafter_mirror(engine_t *engine, const step_t *step) {
-  if (drafter_device(engine) == NULL) return;
+  if (!makes_tokens(engine)) return;
   const batch_t *batch = step->batch;
   int32_t t = 0;
   while (t < batch->num_tokens && batch->input_ids[t] >= 0) t++;

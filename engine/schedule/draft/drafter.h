@@ -6,6 +6,7 @@
  * sequence that has lookahead slots in the plan. It uses the random stream of the sequence, so
  * drafts fit sampled text as well as greedy text. Engine thread; allocates in drafter_read,
  * drafter_load and drafter_swap_pool only. Every function does nothing if no draft model is set.
+ * If options.draft_model_dir has a head of EAGLE-3 it is loaded here, and predict.h runs it.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_DRAFTER_H
 #define INFERD_ENGINE_SCHEDULE_DRAFTER_H
@@ -39,6 +40,9 @@ int drafter_load(struct engine *engine, const kv_cache_desc_t *kv, const step_li
 int drafter_swap_pool(struct engine *engine, int32_t num_blocks, inferd_error_t *error);
 void drafter_free(struct engine *engine);
 
+/* Whether a head is there in the place of a draft model; what was loaded of it. */
+bool drafter_is_head(const struct engine *engine);
+struct model *drafter_head(const struct engine *engine, struct device **device);
 /* The device whose pool of KV blocks holds what the large model's holds; NULL = there is none. */
 struct device *drafter_device(const struct engine *engine);
 /* What runs on it, or NULL. */

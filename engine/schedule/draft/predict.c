@@ -1,4 +1,4 @@
-/* predict.c: drafts by the layer of the model that predicts; the contract is in predict.h.
+/* predict.c: drafts by a layer that predicts; the contract is in predict.h.
  *
  * Engine thread; between the steps of the model, on its device. If that fails no more draft tokens
  * are made; the next step of the model says that the device is lost.
@@ -8,16 +8,19 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/internal.h"
-#include "engine/model/mtp/mtp.h"
+#include "engine/model/mtp/eagle.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct predictor {
-  int32_t hidden;           /* columns of a row */
+  model_t *model; /* that has the layer: the engine's, or a head, of EAGLE-3 */
+  device_t *device;
+  bool is_head;
+  int32_t hidden, width;    /* columns of a row that left the layer; of a row of the model */
   batch_t *batch;           /* tokens of a whole step, or one token of each sequence */
-  float *rows;              /* [tokens_max, h] of the tokens of the batch */
+  float *rows;              /* [tokens_max, width] of the tokens of the batch */
   float *outs;              /* [max_num_seqs, h] of its selected rows */
   float *kept;              /* [rows of the scheduler, h] behind the last known token */
   float *ahead;             /* [max_num_seqs, h] by entry of the plan: behind its last draft */
@@ -31,7 +34,12 @@ struct predictor {
 int predictor_read(engine_t *engine, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   const char *why = NULL;
-  if (!options->draft.mtp) return 0;
+  if (engine->blueprint.eagle.target_size > 0)
+    return error_set(
+        error, ERR_CONFIGURATION, "model",
+        "%s is a head that drafts for another model, whose speculative_model it may be",
+        engine->blueprint.architecture);
+  if (!options->draft.mtp || drafter_is_head(engine)) return 0;
   if (options->draft.tokens_max == 0)
     why = "num_speculative_tokens is 0; it must be 1 to 15";
   else if (options->draft_model_dir != NULL)
@@ -49,8 +57,13 @@ int predictor_new(engine_t *engine, const step_limits_t *limits, int32_t block_s
   if (predictor == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for drafts");
   const size_t seqs = (size_t)engine->options.max_num_seqs, tokens = (size_t)limits->tokens_max;
   const size_t width = (size_t)engine->blueprint.hidden_size * sizeof(float);
-  predictor->hidden = engine->blueprint.hidden_size;
-  predictor->rows = calloc(tokens, width);
+  predictor->model = engine->model;
+  predictor->device = engine->device;
+  predictor->is_head = drafter_is_head(engine);
+  if (predictor->is_head) predictor->model = drafter_head(engine, &predictor->device);
+  predictor->hidden = engine->blueprint.hidden_size; /* also of a head: eagle_check */
+  predictor->width = predictor->hidden * (predictor->is_head ? EAGLE_LAYERS : 1);
+  predictor->rows = calloc(tokens, (size_t)predictor->width * sizeof(float));
   predictor->outs = calloc(seqs, width);
   predictor->kept = calloc(2 * seqs, width);
   predictor->ahead = calloc(seqs, width);
@@ -89,8 +102,12 @@ static void copy_row(const predictor_t *predictor, float *to, const float *from)
   memcpy(to, from, (size_t)predictor->hidden * sizeof *to);
 }
 
-static void begin_batch(batch_t *batch) {
+/* The cache of a head takes part in the copies of blocks that a step begins with. */
+static void begin_batch(const predictor_t *predictor, const plan_t *plan, bool copies) {
+  batch_t *batch = predictor->batch;
   batch->num_tokens = batch->num_reqs = batch->num_selected = batch->num_copies = 0;
+  for (int32_t i = 0; predictor->is_head && copies && i < plan->num_copies; i++)
+    batch->copies[batch->num_copies++] = plan->copies[i].copy;
   batch->num_adapted = batch->num_state_copies = batch->num_state_saves = 0;
   batch->max_query_len = batch->max_seq_len = 0;
 }
@@ -125,6 +142,14 @@ static void give_up(engine_t *engine) {
   engine_say(engine, "the layer that predicts failed: no more draft tokens");
 }
 
+/* Runs the layer over the batch: from rows of the model, or (not of_target) that left the layer. */
+static void run_layer(const predictor_t *predictor, bool of_target) {
+  if (predictor->is_head)
+    eagle_forward(predictor->model, predictor->batch, predictor->rows, of_target, predictor->outs);
+  else
+    mtp_forward(predictor->model, predictor->batch, predictor->rows, predictor->outs);
+}
+
 /* ---- after a step ---- */
 
 /* Tokens of the entry that the layer can follow: the next token of each is known. */
@@ -140,21 +165,23 @@ void predictor_follow(engine_t *engine, const step_t *step) {
   inferd_error_t error;
   if (predictor == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
   batch_t *batch = predictor->batch;
-  begin_batch(batch);
+  const float *kept = predictor->is_head ? eagle_rows(engine->model) : mtp_rows(predictor->model);
+  const size_t width = (size_t)predictor->width;
+  begin_batch(predictor, &step->plan, true);
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     const plan_entry_t *entry = &step->plan.entries[r];
     const int32_t count = count_followed(entry), t = batch->num_tokens;
     if (count <= 0) continue;
     predictor->entries[batch->num_reqs] = r;
     add_places(batch, entry->sequence, entry->num_computed, count);
-    const size_t first = (size_t)step->batch->query_start_loc[r] * (size_t)predictor->hidden;
-    memcpy(row_at(predictor, predictor->rows, t), mtp_rows(engine->model) + first,
-           (size_t)count * (size_t)predictor->hidden * sizeof(float));
+    const size_t first = (size_t)step->batch->query_start_loc[r];
+    memcpy(predictor->rows + (size_t)t * width, kept + first * width,
+           (size_t)count * width * sizeof(float));
   }
-  if (batch->num_reqs == 0) return;
-  engine->ops->begin(engine->device, batch);
-  mtp_forward(engine->model, batch, predictor->rows, predictor->outs);
-  if (engine->ops->end(engine->device, &error) != 0) {
+  if (batch->num_reqs == 0 && batch->num_copies == 0) return;
+  engine->ops->begin(predictor->device, batch);
+  if (batch->num_reqs > 0) run_layer(predictor, true);
+  if (engine->ops->end(predictor->device, &error) != 0) {
     give_up(engine);
     return;
   }
@@ -172,7 +199,7 @@ void predictor_follow(engine_t *engine, const step_t *step) {
  * that is kept, or (index > 0) behind the draft token before. Returns the number of rows. */
 static int32_t build(predictor_t *predictor, const plan_t *plan, int32_t index) {
   batch_t *batch = predictor->batch;
-  begin_batch(batch);
+  begin_batch(predictor, plan, index == 0);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     const int32_t r = batch->num_reqs;
@@ -196,14 +223,17 @@ void predictor_propose(engine_t *engine, step_t *step) {
     const uint64_t begun_ns = clock_now_ns();
     const float *rows = predictor->rows;
     if (count == 0) return;
-    engine->ops->begin(engine->device, predictor->batch);
+    engine->ops->begin(predictor->device, predictor->batch);
     if (index > 0) {
-      mtp_forward(engine->model, predictor->batch, predictor->rows, predictor->outs);
+      run_layer(predictor, false);
       rows = predictor->outs;
     }
-    mtp_head(engine->model, rows, count);
-    engine_draw(engine, engine->device, engine->model, predictor->draws, count);
-    bool failed = engine->ops->end(engine->device, &error) != 0;
+    if (predictor->is_head)
+      eagle_head(predictor->model, rows, count);
+    else
+      mtp_head(predictor->model, rows, count);
+    engine_draw(engine, predictor->device, predictor->model, predictor->draws, count);
+    bool failed = engine->ops->end(predictor->device, &error) != 0;
     for (int32_t r = 0; r < count; r++) {
       const int32_t i = predictor->entries[r];
       const sequence_t *seq = step->plan.entries[i].sequence;

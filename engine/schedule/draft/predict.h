@@ -1,4 +1,6 @@
-/* predict.h: draft tokens by the layer of the model itself that predicts (mtp.h).
+/* predict.h: draft tokens by the layer of the model itself that predicts (mtp.h), or by a head of
+ * EAGLE-3 (eagle.h), which has files, a device and a cache of its own, and reads rows between the
+ * model's layers.
  *
  * After each step the layer runs over the same tokens, with what the model made of them and the
  * token that follows each: its K and V are then as complete as the model's, in the same blocks.

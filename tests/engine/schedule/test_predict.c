@@ -97,7 +97,51 @@ Test(predict, a_layer_that_is_right_has_every_token_accepted, .timeout = 300) {
   expect_all_accepted("tests/vectors/mtp/right-qwen3-5");
 }
 
-static void expect_refusal(engine_options_t options, const char *word) {
+/* ---- heads of EAGLE-3 ---- */
+
+static engine_options_t with_head(engine_options_t options, const char *head, int32_t drafts) {
+  options.draft.tokens_max = drafts;
+  options.draft_model_dir = drafts > 0 ? head : NULL;
+  options.draft.mtp = false;
+  return options;
+}
+
+/* Random weights; the vocabulary of drafts is that of the model. */
+Test(predict, a_head_that_is_often_wrong_costs_no_token, .timeout = 300) {
+  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
+  client_t *want = run_all(&o, 384, true);
+  o = with_head(o, "tests/vectors/eagle/qwen3", 4);
+  client_t *got = run_all(&o, 384, true);
+  engine_stats_t s = client_stats(got);
+  expect_same(want, got);
+  ASSERT_GT(s.draft_tokens, 200);
+  ASSERT_GT(s.draft_tokens, s.draft_tokens_accepted);
+  ASSERT_GT(s.preemptions, 0);
+  ASSERT_GT(s.prefix_hits_tokens, 0);
+  client_check_idle(got);
+  client_free(want);
+  client_free(got);
+}
+
+/* Its vocabulary is smaller than the model's. */
+Test(predict, a_head_that_is_right_has_every_token_accepted, .timeout = 300) {
+  engine_options_t o = options_of("tests/vectors/eagle/right-target", 0);
+  o.dummy_weights = false;
+  client_t *want = run_all(&o, 96, false);
+  o = with_head(o, "tests/vectors/eagle/right", 4);
+  client_t *got = run_all(&o, 96, false);
+  engine_stats_t s = client_stats(got);
+  expect_same(want, got);
+  ASSERT_GT(s.draft_tokens, 1000);
+  cr_assert(s.draft_tokens_accepted == s.draft_tokens, "%llu of %llu",
+            (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
+  ASSERT_LT(2 * s.steps, client_stats(want).steps);
+  client_check_idle(got);
+  client_free(want);
+  client_free(got);
+}
+
+static void expect_refusal_at(engine_options_t options, const char *param, const char *word) {
   engine_t *engine;
   inferd_error_t error = {0};
   ASSERT_EQ(engine_create(&options, &engine, &error), 0);
@@ -105,8 +149,22 @@ static void expect_refusal(engine_options_t options, const char *word) {
   ASSERT_EQ(engine_state(engine), ENGINE_FAILED);
   engine_failure(engine, &error);
   cr_assert(error.code == ERR_CONFIGURATION && strstr(error.message, word), "%s", error.message);
-  ASSERT_STR_EQ(error.param, "speculative_method");
+  ASSERT_STR_EQ(error.param, param);
   engine_destroy(engine);
+}
+
+static void expect_refusal(engine_options_t options, const char *word) {
+  expect_refusal_at(options, "speculative_method", word);
+}
+
+Test(predict, heads_that_do_not_fit_are_refused) {
+  engine_options_t o = options_of("tests/vectors/eagle/qwen3", 0);
+  expect_refusal_at(o, "model", "speculative_model");
+  o = with_head(options_of("tests/fixtures/tiny", 0), "tests/vectors/eagle/qwen3", 3);
+  expect_refusal_at(o, "speculative_model", "target_hidden_size");
+  o = with_head(options_of("tests/vectors/eagle/qwen3-target", 0), "tests/vectors/eagle/qwen3", 3);
+  o.draft.mtp = true;
+  expect_refusal(o, "speculative_model");
 }
 
 Test(predict, what_does_not_go_together_is_refused) {
