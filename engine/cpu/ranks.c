@@ -133,10 +133,6 @@ static void cpu_pass(device_t *device, act_t *hidden, int32_t width, int32_t row
   (void)comm_gather(device->comm, FLOATS(hidden), cuts, from + 1);
 }
 
-static act_t *cpu_rows_from(act_t *hidden, int32_t width, int32_t row) {
-  return (act_t *)(FLOATS(hidden) + (int64_t)row * width);
-}
-
 static void cpu_pass_logits(device_t *device, int32_t from, int32_t vocab_size, int32_t rows) {
   const comm_t *comm = device->comm;
   const size_t row_bytes = (size_t)vocab_size * sizeof(float);
@@ -166,5 +162,4 @@ const rank_ops_t cpu_rank_ops = {.panel_rows = PANEL_COLS,
                                  .embed = cpu_embed_rows,
                                  .logits = cpu_gather_logits,
                                  .pass = cpu_pass,
-                                 .rows_from = cpu_rows_from,
                                  .pass_logits = cpu_pass_logits};

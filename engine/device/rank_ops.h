@@ -46,8 +46,6 @@ typedef struct rank_ops {
   /* Stages. All ranks call these; NULL = layers are not cut over ranks. Rank from + 1 gets
    * hidden[rows, width] of rank `from`; rank 0 gets the [rows, V] logits of rank `from`. */
   void (*pass)(struct device *device, act_t *hidden, int32_t width, int32_t rows, int32_t from);
-  /* Rows of hidden[rows, width] from `row` on, as a buffer. */
-  act_t *(*rows_from)(act_t *hidden, int32_t width, int32_t row);
   void (*pass_logits)(struct device *device, int32_t from, int32_t vocab_size, int32_t rows);
   /* Steps in flight at most, of a prepared device. NULL means 1. */
   int32_t (*depth)(const struct device *device);
