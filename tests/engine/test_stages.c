@@ -192,7 +192,28 @@ Test(stages, cancelled_streams_leave_the_others_as_they_are, .timeout = 200) {
   crew_end(&crew, 0, "cancelled streams");
 }
 
-/* A rank plans for its own layers: about a part of what all need. */
+static void expect_begins(blueprint_t bp, int32_t count, const int32_t *begins) {
+  bp.shard.num_stages = count;
+  for (int32_t s = 0; s <= count; s++)
+    EXPECT_EQ_FOR(stage_begin(&bp, s), begins[s], "stage %d of %d, tied %d", s, count, bp.tied);
+}
+
+/* The last stage has the head besides, which is as large as 2.5 or 10 layers here. */
+Test(stages, layers_and_head_are_shared_out) {
+  const int64_t layer = 1000000, table = 2500 * 1000;
+  blueprint_t bp = {.vocab_size = 2500, .hidden_size = 1000, .num_layers = 32};
+  bp.num_parameters = 32 * layer + 2 * table;
+  expect_begins(bp, 1, (const int32_t[]){0, 32});
+  expect_begins(bp, 2, (const int32_t[]){0, 17, 32});
+  expect_begins(bp, 4, (const int32_t[]){0, 8, 17, 26, 32});
+  bp.tied = true, bp.num_parameters = 32 * layer + table;
+  expect_begins(bp, 2, (const int32_t[]){0, 17, 32});
+  bp.vocab_size = 10000, bp.num_layers = 8, bp.num_parameters = 8 * layer + 4 * table;
+  expect_begins(bp, 2, (const int32_t[]){0, 7, 8}); /* the last one has a layer at least */
+  expect_begins(bp, 8, (const int32_t[]){0, 1, 2, 3, 4, 5, 6, 7, 8});
+}
+
+/* A rank plans for its own layers, a part of what all need. */
 static void note_memory(void *context, const char *line) {
   double *kv = context;
   const char *at = strstr(line, "kv cache ");
@@ -210,7 +231,7 @@ Test(stages, a_rank_plans_for_its_own_layers) {
   o.planned_ranks = 2, o.cut_layers = true;
   o.context = &half;
   ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
-  cr_assert(half > 0 && half < 0.6 * whole, "%g GiB of %g", half, whole);
+  cr_assert(half > 0 && half < 0.6 * whole, "%g GiB of %g", half, whole); /* one of two layers */
 }
 
 static void expect_refused(const char *model, int32_t ranks, const char *word) {

@@ -90,6 +90,17 @@ int32_t shard_own_width(const blueprint_t *bp, const shard_cuts_t *cuts) {
   return MAX(width, cuts->heads[rank + 1] - cuts->heads[rank]);
 }
 
+int32_t stage_begin(const blueprint_t *bp, int32_t stage) {
+  const int32_t count = MAX(bp->shard.num_stages, 1), layers = bp->num_layers;
+  if (stage == 0 || stage == count) return stage == 0 ? 0 : layers;
+  const double table = (double)bp->vocab_size * bp->hidden_size,
+               rest = (double)bp->num_parameters - (bp->tied ? table : 2 * table),
+               head = table * layers / MAX(rest, 1.0);
+  const int32_t fair = (int32_t)((layers + head) / count - head + 0.5),
+                last = MIN(MAX(fair, 1), layers - count + 1);
+  return (int32_t)((int64_t)(layers - last) * stage / (count - 1));
+}
+
 int stages_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) {
   const int32_t count = bp->shard.num_stages;
   const char *what = NULL;

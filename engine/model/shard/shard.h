@@ -38,17 +38,15 @@ static inline bool shard_is_whole(const blueprint_t *bp) {
 }
 
 /* Stages of a pipeline (model_part_t): stage s has layers [stage_begin(s), stage_begin(s + 1)), the
- * first one the embedding, the last one the last norm and the head. Without stages one has all. */
+ * first one the embedding, the last one the last norm and the head. The head counts as so many
+ * layers as have its numbers, so that all read about the same. Without stages one has all. */
 static inline bool stage_is_first(const blueprint_t *bp) {
   return bp->shard.stage == 0;
 }
 static inline bool stage_is_last(const blueprint_t *bp) {
   return bp->shard.num_stages <= 1 || bp->shard.stage == bp->shard.num_stages - 1;
 }
-static inline int32_t stage_begin(const blueprint_t *bp, int32_t stage) {
-  const int32_t count = bp->shard.num_stages > 1 ? bp->shard.num_stages : 1;
-  return (int32_t)((int64_t)bp->num_layers * stage / count);
-}
+int32_t stage_begin(const blueprint_t *blueprint, int32_t stage);
 static inline bool stage_has(const blueprint_t *bp, int32_t layer) {
   return layer >= stage_begin(bp, bp->shard.stage) && layer < stage_begin(bp, bp->shard.stage + 1);
 }
