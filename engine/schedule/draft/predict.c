@@ -102,12 +102,8 @@ static void copy_row(const predictor_t *predictor, float *to, const float *from)
   memcpy(to, from, (size_t)predictor->hidden * sizeof *to);
 }
 
-/* The cache of a head takes part in the copies of blocks that a step begins with. */
-static void begin_batch(const predictor_t *predictor, const plan_t *plan, bool copies) {
-  batch_t *batch = predictor->batch;
+static void begin_batch(batch_t *batch) {
   batch->num_tokens = batch->num_reqs = batch->num_selected = batch->num_copies = 0;
-  for (int32_t i = 0; predictor->is_head && copies && i < plan->num_copies; i++)
-    batch->copies[batch->num_copies++] = plan->copies[i].copy;
   batch->num_adapted = batch->num_state_copies = batch->num_state_saves = 0;
   batch->max_query_len = batch->max_seq_len = 0;
 }
@@ -167,7 +163,7 @@ void predictor_follow(engine_t *engine, const step_t *step) {
   batch_t *batch = predictor->batch;
   const float *kept = predictor->is_head ? eagle_rows(engine->model) : mtp_rows(predictor->model);
   const size_t width = (size_t)predictor->width;
-  begin_batch(predictor, &step->plan, true);
+  begin_batch(batch);
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     const plan_entry_t *entry = &step->plan.entries[r];
     const int32_t count = count_followed(entry), t = batch->num_tokens;
@@ -178,9 +174,9 @@ void predictor_follow(engine_t *engine, const step_t *step) {
     memcpy(predictor->rows + (size_t)t * width, kept + first * width,
            (size_t)count * width * sizeof(float));
   }
-  if (batch->num_reqs == 0 && batch->num_copies == 0) return;
+  if (batch->num_reqs == 0) return;
   engine->ops->begin(predictor->device, batch);
-  if (batch->num_reqs > 0) run_layer(predictor, true);
+  run_layer(predictor, true);
   if (engine->ops->end(predictor->device, &error) != 0) {
     give_up(engine);
     return;
@@ -196,10 +192,13 @@ void predictor_follow(engine_t *engine, const step_t *step) {
 /* ---- before a step ---- */
 
 /* The batch that draws draft token number `index` of every sequence which has so many: from the row
- * that is kept, or (index > 0) behind the draft token before. Returns the number of rows. */
+ * that is kept, or (index > 0) behind the draft token before. Returns the number of rows. The first
+ * batch has the copies of blocks that the step begins with, for the cache of a head. */
 static int32_t build(predictor_t *predictor, const plan_t *plan, int32_t index) {
   batch_t *batch = predictor->batch;
-  begin_batch(predictor, plan, index == 0);
+  begin_batch(batch);
+  for (int32_t i = 0; predictor->is_head && index == 0 && i < plan->num_copies; i++)
+    batch->copies[batch->num_copies++] = plan->copies[i].copy;
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     const int32_t r = batch->num_reqs;
@@ -214,6 +213,15 @@ static int32_t build(predictor_t *predictor, const plan_t *plan, int32_t index) 
   return batch->num_reqs;
 }
 
+/* Nothing drafts in this step. */
+static void copy_blocks(engine_t *engine) {
+  const predictor_t *predictor = engine->predictor;
+  inferd_error_t error;
+  if (predictor->batch->num_copies == 0) return;
+  engine->ops->begin(predictor->device, predictor->batch);
+  if (engine->ops->end(predictor->device, &error) != 0) give_up(engine);
+}
+
 void predictor_propose(engine_t *engine, step_t *step) {
   predictor_t *predictor = engine->predictor;
   inferd_error_t error;
@@ -222,6 +230,7 @@ void predictor_propose(engine_t *engine, step_t *step) {
     const int32_t count = build(predictor, &step->plan, index);
     const uint64_t begun_ns = clock_now_ns();
     const float *rows = predictor->rows;
+    if (count == 0 && index == 0) copy_blocks(engine);
     if (count == 0) return;
     engine->ops->begin(predictor->device, predictor->batch);
     if (index > 0) {

@@ -141,6 +141,36 @@ Test(predict, a_head_that_is_right_has_every_token_accepted, .timeout = 300) {
   client_free(got);
 }
 
+/* Copies of blocks that steps of the model begin with, and those in the cache of its head. */
+static const device_t *model_device;
+static uint64_t num_copies[2];
+
+static void count_begin(device_t *device, const batch_t *batch) {
+  if (model_device == NULL) model_device = device;
+  num_copies[device != model_device] += (uint64_t)batch->num_copies;
+  ops_cpu.begin(device, batch);
+}
+
+/* Two prompts with 20 tokens in common share part of a block; nothing drafts in the step that
+ * copies it. */
+Test(predict, the_cache_of_a_head_has_all_copies) {
+  ops_t ops = ops_cpu;
+  ops.begin = count_begin;
+  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
+  o = with_head(o, "tests/vectors/eagle/qwen3", 2);
+  o.ops = &ops;
+  client_t *c = client_new(&o);
+  for (int i = 0; i < 2; i++) {
+    job_t *job = client_job(c, 24, 3, 1);
+    for (int32_t t = 20; t < 24; t++) job->prompt[t] += i;
+    ASSERT_EQ(client_submit(c, job), 0);
+    client_run(c);
+  }
+  ASSERT_EQ(num_copies[0], 1);
+  ASSERT_EQ(num_copies[1], 1);
+  client_free(c);
+}
+
 static void expect_refusal_at(engine_options_t options, const char *param, const char *word) {
   engine_t *engine;
   inferd_error_t error = {0};
