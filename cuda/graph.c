@@ -26,12 +26,14 @@ enum {
 };
 
 /* The sizes: 1, 2, 4, 8, 16, ... 256 by 8, then by 16 up to 512, by 64 up to 1,024, none above
- * `most`, and `most` itself. `size` 0 gives the smallest. */
-static int32_t next_size(int32_t size, int32_t most) {
-  int32_t next = size < FINE_STEP    ? (size == 0 ? 1 : 2 * size)
-                 : size < FINE_MAX   ? size + FINE_STEP
-                 : size < COARSE_MAX ? size + COARSE_STEP
-                                     : size + WIDE_STEP;
+ * `most`, and `most` and `rows`, a token of each sequence, themselves. `size` 0 gives the smallest.
+ */
+static int32_t next_size(int32_t size, int32_t rows, int32_t most) {
+  const int32_t step = size < FINE_MAX ? FINE_STEP : size < COARSE_MAX ? COARSE_STEP : WIDE_STEP;
+  int32_t next = 1;
+  while (next <= size && next < FINE_STEP) next *= 2;
+  if (next <= size) next = size / step * step + step;
+  if (size < rows) next = MIN(next, rows);
   return MIN(next, most);
 }
 
@@ -45,11 +47,9 @@ int32_t graph_tokens_max(const step_limits_t *limits) {
 
 /* Lists all sizes, smallest first; returns their number. */
 static int32_t all_sizes(const step_limits_t *limits, int32_t sizes[GRAPHS_MAX]) {
-  int32_t count = 0, most = graph_tokens_max(limits);
-  for (int32_t size = next_size(0, most); count < GRAPHS_MAX; size = next_size(size, most)) {
-    sizes[count++] = size;
-    if (size == most) break;
-  }
+  const int32_t rows = limits->reqs_max, most = graph_tokens_max(limits);
+  int32_t count = 0, size = 0;
+  while (count < GRAPHS_MAX && size < most) sizes[count++] = size = next_size(size, rows, most);
   return count;
 }
 

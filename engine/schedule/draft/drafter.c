@@ -363,8 +363,7 @@ void drafter_propose(engine_t *engine, step_t *step) {
   }
 }
 
-/* Launches the step on the draft model, with these ids. Nothing is drawn: so no back end takes it
- * for a step that it has prepared whole. */
+/* Launches the step on the draft model, with these ids. Nothing is drawn. */
 static void mirror(engine_t *engine, const step_t *step, int32_t *ids) {
   drafter_t *drafter = engine->drafter;
   end_mirrored(engine);

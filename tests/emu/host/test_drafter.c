@@ -60,25 +60,29 @@ Test(drafter, the_model_itself_is_always_right, .timeout = 900) {
 
 /* One token of the prompt's step, then four of each: three drafts are right. */
 enum { STEPS_FEW = 2, STEPS_MORE = 7 };
-static int num_steps;
+static int num_jobs, num_steps;
 
-static void make_one(client_t *c) {
-  client_job(c, 9, 1 + 4 * num_steps, 0)->request.params.ignore_eos = true;
+static void make_some(client_t *c) {
+  for (int i = 0; i < num_jobs; i++)
+    client_job(c, 9, 1 + 4 * num_steps, i)->request.params.ignore_eos = true;
 }
 
-static int count_graphs(int steps) {
-  const engine_options_t o = options_of("tests/fixtures/tiny", true);
+static int count_graphs(int seqs, int steps) {
+  engine_options_t o = options_of("tests/fixtures/tiny", true);
   const int before = emu_count_calls("cudaGraphLaunch");
-  num_steps = steps;
-  client_t *client = client_run_all(&o, make_one);
-  ASSERT_EQ(client->jobs[0].num_output, 1 + 4 * steps);
-  ASSERT_EQ(client_stats(client).drafts, (uint64_t)steps);
+  o.num_blocks = 20, o.max_num_seqs = num_jobs = seqs, num_steps = steps;
+  client_t *client = client_run_all(&o, make_some);
+  for (int i = 0; i < seqs; i++) ASSERT_EQ(client->jobs[i].num_output, 1 + 4 * steps);
+  ASSERT_EQ(client_stats(client).drafts, (uint64_t)(seqs * steps));
   client_free(client);
   return emu_count_calls("cudaGraphLaunch") - before;
 }
 
-/* Three draft tokens that are drawn, the step that verifies them, and the step that repeats it. */
+/* Three draft tokens of each sequence that are drawn, the step that verifies them, and the step
+ * that repeats it. Three sequences are none of the sizes that a step is padded to. */
 Test(drafter, every_step_of_decodes_is_a_graph, .timeout = 300) {
-  const int few = count_graphs(STEPS_FEW);
-  ASSERT_EQ(count_graphs(STEPS_MORE) - few, 5 * (STEPS_MORE - STEPS_FEW));
+  for (int seqs = 1; seqs <= 3; seqs += 2) {
+    const int few = count_graphs(seqs, STEPS_FEW), more = count_graphs(seqs, STEPS_MORE);
+    ASSERT_EQ(more - few, 5 * (STEPS_MORE - STEPS_FEW));
+  }
 }

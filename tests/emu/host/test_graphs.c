@@ -63,6 +63,18 @@ Test(graphs, sizes_count_the_draft_tokens) {
   ASSERT_EQ(sizes[0], 1024);
 }
 
+/* A draft model draws one token of each sequence at most: a step of all of them has a graph. */
+Test(graphs, all_sequences_are_a_size) {
+  for (int32_t reqs = 1; reqs <= 1024; reqs += reqs < 40 ? 1 : 41) {
+    const step_limits_t limits = {.reqs_max = reqs, .drafts_max = 3, .tokens_max = 8192};
+    int32_t sizes[GRAPHS_MAX + 1], i = 0;
+    const int32_t count = list_sizes(limits, sizes);
+    ASSERT_LE(2 * count, GRAPHS_MAX);
+    while (i < count && sizes[i] != reqs) i++;
+    ASSERT_LT(i, count);
+  }
+}
+
 /* Rows of one token, and of draft tokens that are all drawn, replay the next larger graph. */
 Test(graphs, steps_with_draft_tokens_are_replayed) {
   static device_t device;
