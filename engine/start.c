@@ -488,7 +488,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
                               : (int32_t)(given->watermark * (plan->kv.num_blocks - 1)),
       .reserve_full = true,
       .slice_blocks = SLICE_BLOCKS,
-      .num_stages = engine->blueprint.shard.num_stages,
+      .num_stages = engine->blueprint.shard.num_stages > 1 ? engine_depth(engine) : 0,
       .chunked_prefill = given->enable_chunked_prefill,
       .draft = given->draft,
       .draft_model = engine->drafter != NULL || engine->predictor != NULL,

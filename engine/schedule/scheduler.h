@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct scheduler_options {
-  int32_t max_num_seqs, num_stages; /* num_stages: each has a step in flight (pace.c); 0 = none */
+  int32_t max_num_seqs, num_stages; /* num_stages: that have a step in flight (pace.c); 0 = none */
   int32_t max_num_batched_tokens;   /* >= max_num_seqs */
   int32_t max_model_len;            /* tokens of a sequence: prompt and output */
   int32_t long_prefill_token_threshold; /* largest chunk of one sequence; 0 = no limit */

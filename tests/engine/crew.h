@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-enum { CREW_MAX = 4, CREW_VOCAB = 64 };
+enum { CREW_MAX = 9, CREW_VOCAB = 64 };
 
 typedef struct follower {
   pthread_t thread;

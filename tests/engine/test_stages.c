@@ -7,9 +7,12 @@
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { JOBS = 12 };
+enum { JOBS = 12, SIZES_MAX = 4 };
 
 static void make_jobs(client_t *c) {
   crew_add_jobs(c, JOBS);
@@ -48,7 +51,8 @@ static void check_jobs(engine_options_t o, const char *name, int32_t most,
 
 static void check(const char *model, bool as_bf16) {
   const int32_t layers = num_layers(model);
-  check_jobs(crew_options(model, as_bf16), model, layers < CREW_MAX ? layers : CREW_MAX, make_jobs);
+  check_jobs(crew_options(model, as_bf16), model, layers < SIZES_MAX ? layers : SIZES_MAX,
+             make_jobs);
 }
 
 Test(stages, dense_layers, .timeout = 300) {
@@ -160,6 +164,50 @@ Test(stages, steps_of_other_streams_are_in_flight, .timeout = 200) {
     client_free(client);
   }
   client_free(alone);
+}
+
+/* One of nine layers, as no model of the vectors has. The caller removes it and frees the path. */
+static char *deep_model(void) {
+  char *dir = strdup("/tmp/inferd-deep-XXXXXX"), path[64];
+  cr_assert(mkdtemp(dir) != NULL);
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  FILE *file = fopen(path, "w");
+  cr_assert(file != NULL);
+  fputs("{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"num_attention_heads\":2,"
+        "\"num_hidden_layers\":9,\"intermediate_size\":64,\"vocab_size\":64,"
+        "\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,\"dtype\":\"float32\"}",
+        file);
+  fclose(file);
+  return dir;
+}
+
+/* With more stages than steps in flight, too, no stream waits for the ends of others. */
+Test(stages, nine_stages_keep_nine_streams_going, .timeout = 200) {
+  enum { STAGES = 9 };
+  char *dir = deep_model(), path[64];
+  crew_t crew;
+  engine_options_t o = crew_options("recent-cwm", false);
+  o.model_dir = dir;
+  o.cut_layers = true;
+  o.max_num_seqs = STAGES;
+  o = crew_start(&crew, o, STAGES);
+  client_t *client = client_new(&o);
+  for (int i = 0; i < STAGES; i++) {
+    job_t *job = client_job(client, 3, 60, i);
+    for (int k = 0; k < 3; k++) job->prompt[k] %= CREW_VOCAB;
+    job->request.params.ignore_eos = true;
+    ASSERT_EQ(client_submit(client, job), 0);
+  }
+  client_wait_output(client, &client->jobs[0], 40);
+  for (int i = 0; i < STAGES; i++) ASSERT_GE_FOR(client->jobs[i].num_output, 20, "stream %d", i);
+  client_run(client);
+  engine_stop(client->engine);
+  client_free(client);
+  crew_end(&crew, 0, "nine stages");
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  unlink(path);
+  rmdir(dir);
+  free(dir);
 }
 
 /* Requests that end while a step with a row of theirs is in flight, and others in their slots. */
