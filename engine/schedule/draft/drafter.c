@@ -340,26 +340,37 @@ static void end_mirrored(engine_t *engine) {
   if (engine->ops->end(drafter->device, &error) != 0) give_up(engine);
 }
 
-void drafter_propose(engine_t *engine, step_t *step) {
+/* Draws a token for each row of the batch. Returns false if the device is lost. */
+static bool draw(engine_t *engine, int32_t rows) {
   drafter_t *drafter = engine->drafter;
   inferd_error_t error;
+  end_mirrored(engine);
+  if (!makes_tokens(engine)) return false;
+  const uint64_t begun_ns = clock_now_ns();
+  engine->ops->begin(drafter->device, drafter->batch);
+  model_forward(drafter->model, drafter->batch);
+  engine_draw(engine, drafter->device, drafter->model, drafter->rows, rows);
+  if (engine->ops->end(drafter->device, &error) != 0) {
+    give_up(engine);
+    return false;
+  }
+  scheduler_note_drafts(engine->scheduler, (double)(clock_now_ns() - begun_ns));
+  return true;
+}
+
+void drafter_propose(engine_t *engine, step_t *step) {
+  drafter_t *drafter = engine->drafter;
   if (!makes_tokens(engine)) return;
+  bool works = true;
   for (int32_t index = 0;; index++) {
     int32_t rows = build(drafter, &step->plan, index);
     if (rows == 0) return;
-    end_mirrored(engine);
-    const uint64_t begun_ns = clock_now_ns();
-    engine->ops->begin(drafter->device, drafter->batch);
-    model_forward(drafter->model, drafter->batch);
-    engine_draw(engine, drafter->device, drafter->model, drafter->rows, rows);
-    bool failed = engine->ops->end(drafter->device, &error) != 0;
+    works = works && draw(engine, rows);
     for (int32_t r = 0; r < rows; r++) {
       const sequence_t *seq = step->plan.entries[drafter->entries[r]].sequence;
-      int32_t id = failed || drafter->results[r].status ? 0 : drafter->results[r].id;
+      int32_t id = !works || drafter->results[r].status ? 0 : drafter->results[r].id;
       seq->tokens[sequence_num_tokens(seq) + index] = id;
     }
-    if (failed) give_up(engine);
-    scheduler_note_drafts(engine->scheduler, (double)(clock_now_ns() - begun_ns));
   }
 }
 
@@ -367,6 +378,7 @@ void drafter_propose(engine_t *engine, step_t *step) {
 static void mirror(engine_t *engine, const step_t *step, int32_t *ids) {
   drafter_t *drafter = engine->drafter;
   end_mirrored(engine);
+  if (!makes_tokens(engine)) return;
   drafter->mirrored = *step->batch;
   drafter->mirrored.input_ids = ids;
   drafter->mirrored.num_selected = drafter->mirrored.num_adapted = 0;

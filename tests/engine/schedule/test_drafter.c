@@ -144,3 +144,41 @@ Test(drafter, what_does_not_fit_is_refused) {
   expect_refusal("\"max_position_embeddings\": 2048", "\"max_position_embeddings\": 512",
                  "--max-model-len");
 }
+
+/* ---- a draft model whose device is lost ---- */
+
+static const device_t *model_device;
+static int num_ended, num_lost, num_said;
+
+static void note_begin(device_t *device, const batch_t *batch) {
+  if (model_device == NULL) model_device = device;
+  ops_cpu.begin(device, batch);
+}
+
+/* Its fifth step fails, and all behind it. */
+static int end_or_fail(device_t *device, inferd_error_t *error) {
+  if (device == model_device || ++num_ended < 5) return ops_cpu.end(device, error);
+  num_lost++;
+  return error_set(error, ERR_DEVICE_FAILED, NULL, "the device is lost");
+}
+
+static void count_said(void *context, const char *line) {
+  (void)context;
+  num_said += strstr(line, "no more draft tokens") != NULL;
+}
+
+Test(drafter, one_that_is_lost_is_told_of_once_and_costs_no_token, .timeout = 300) {
+  engine_options_t plain = options_of(NULL), drafted = options_of(TINY);
+  ops_t ops = ops_cpu;
+  ops.begin = note_begin;
+  ops.end = end_or_fail;
+  drafted.ops = &ops;
+  drafted.log = count_said;
+  client_t *want = run_all(&plain), *got = run_all(&drafted);
+  expect_same(want, got);
+  ASSERT_EQ(num_lost, 1);
+  ASSERT_EQ(num_said, 1);
+  client_check_idle(got);
+  client_free(want);
+  client_free(got);
+}
