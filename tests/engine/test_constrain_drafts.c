@@ -2,9 +2,9 @@
  *
  * The same requests without and with draft tokens, on a CPU: patterns, schemas and a grammar,
  * greedy and drawn, with penalties, bans, biases, stop strings, short and least lengths; drafts
- * looked up, made by a model or by a layer of the model that predicts; masks that are late, made by
- * threads, narrow; pools in which sequences are preempted; models with a state. Every token and
- * logprob must be the same, bit for bit.
+ * looked up, made by a model, by a layer of the model that predicts or by a head of EAGLE-3; masks
+ * that are late, made by threads, narrow; pools in which sequences are preempted; models with a
+ * state. Every token and logprob must be the same, bit for bit.
  */
 #include "engine/internal.h"
 #include "tests/engine/client.h"
@@ -108,6 +108,8 @@ static client_t *run(const engine_options_t *options) {
   return c;
 }
 
+static const char *const HEAD = "tests/fixtures/eagle"; /* for models as small as tiny */
+
 /* `predicts`: the model has a layer that predicts, which drafts where nothing is looked up. */
 static void check_model(const ops_t *ops, const char *model, bool states, bool predicts) {
   const struct {
@@ -125,6 +127,8 @@ static void check_model(const ops_t *ops, const char *model, bool states, bool p
       {"late masks by threads", 8, 600, 6, 4000, 2, true, NULL},
       {"a draft model", 8, 600, 3, 0, 0, true, "tests/fixtures/tiny"},
       {"a draft model, preempted, late masks", 16, 40, 4, 4000, 0, true, "tests/fixtures/tiny"},
+      {"a head", 8, 600, 3, 0, 0, true, HEAD},
+      {"a head, preempted, late masks", 16, 40, 4, 4000, 0, true, HEAD},
   };
   engine_options_t o = client_options(ops);
   o.model_dir = model;
@@ -136,6 +140,7 @@ static void check_model(const ops_t *ops, const char *model, bool states, bool p
   client_t *plain = run(&o);
   ASSERT_EQ(client_stats(plain).draft_tokens, 0);
   for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+    if (variants[v].drafter == HEAD && ops->drafts == NULL) continue; /* it is refused */
     o.max_num_seqs = variants[v].seqs;
     o.num_blocks = variants[v].blocks;
     o.mask_units = variants[v].units;
