@@ -452,13 +452,13 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
 }
 
 /* Bounds of the time of a step: those of the back end, unless told. Without the first there is no
- * second. */
+ * second. A token takes a turn of each stage: so a turn has a part of both. */
 static pace_options_t choose_pace(const engine_t *engine) {
   double step_ms = engine->options.max_step_ms, own_ms = engine->ops->step_ms;
   if (step_ms < 0) step_ms = engine->options.slo_policy ? MAX(own_ms, SLO_STEP_MS) : own_ms;
-  step_ms /= MAX(engine->blueprint.shard.num_stages, 1); /* a token takes a turn of each */
-  return (pace_options_t){.step_ns = step_ms * 1e6,
-                          .client_ns = step_ms > 0 ? engine->ops->client_step_ms * 1e6 : 0,
+  const double part_ns = 1e6 / MAX(engine->blueprint.shard.num_stages, 1); /* a turn's */
+  return (pace_options_t){.step_ns = step_ms * part_ns,
+                          .client_ns = step_ms > 0 ? engine->ops->client_step_ms * part_ns : 0,
                           .bounds_admission = engine->ops->bounds_admission};
 }
 

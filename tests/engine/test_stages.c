@@ -210,6 +210,27 @@ Test(stages, nine_stages_keep_nine_streams_going, .timeout = 200) {
   free(dir);
 }
 
+/* A token takes a turn of each stage: so a turn has a part of the time of a step, and so has each
+ * client in it. */
+Test(stages, bounds_of_a_step_are_shared_out_over_the_turns) {
+  crew_t crew;
+  engine_options_t o = crew_options("llama-f16", false);
+  o.max_step_ms = 30;
+  client_t *alone = client_new(&o);
+  const pace_options_t step = alone->engine->scheduler->options.pace;
+  o.cut_layers = true;
+  o = crew_start(&crew, o, 2);
+  client_t *client = client_new(&o);
+  const pace_options_t turn = client->engine->scheduler->options.pace;
+  cr_assert(step.step_ns == 30e6 && step.client_ns > 0);
+  cr_assert(turn.step_ns == step.step_ns / 2, "%g of %g", turn.step_ns, step.step_ns);
+  cr_assert(turn.client_ns == step.client_ns / 2, "%g of %g", turn.client_ns, step.client_ns);
+  engine_stop(client->engine);
+  client_free(client);
+  client_free(alone);
+  crew_end(&crew, 0, "bounds");
+}
+
 /* Requests that end while a step with a row of theirs is in flight, and others in their slots. */
 Test(stages, cancelled_streams_leave_the_others_as_they_are, .timeout = 200) {
   engine_options_t o = crew_options("recent-cwm", false);
