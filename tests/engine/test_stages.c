@@ -210,6 +210,41 @@ Test(stages, nine_stages_keep_nine_streams_going, .timeout = 200) {
   free(dir);
 }
 
+/* Requests of several choices and beams, which fork, and are preempted for want of blocks while
+ * others are in flight. */
+static void make_choices(client_t *c) {
+  for (int i = 0; i < 2 * STREAMS; i++) {
+    job_t *job = client_job(c, 1 + i * 7 % 40, 1 + i * 11 % 40, i % 5);
+    sampling_params_t *p = &job->request.params;
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= CREW_VOCAB;
+    p->seed = (uint64_t)i;
+    job->request.priority = i % 3;
+    if (i % 4 == 1) p->n = p->best_of = 3, p->temperature = 1;
+    if (i % 4 == 2) p->n = 1, p->best_of = 2, p->temperature = 1;
+    if (i % 4 == 3) p->n = p->beam_width = 3;
+    if (i % 4 > 0) client_several(job);
+  }
+}
+
+Test(stages, choices_and_beams_have_the_same_tokens, .timeout = 200) {
+  engine_options_t o = crew_options("recent-cwm", false);
+  o.num_threads = 1;
+  o.block_size = 4;
+  o.max_model_len = 128;
+  client_t *alone = client_run_all(&o, make_choices);
+  o.cut_layers = o.priority_policy = true;
+  o.num_blocks = 80;
+  for (int32_t size = 2; size <= 5; size++) {
+    client_t *client = crew_run(o, size, make_choices, "choices");
+    client_expect_same(alone, client, "choices");
+    const engine_stats_t *stats = &client->engine->stats;
+    cr_assert(stats->preemptions > 5 && stats->overlapped_steps > 100, "%llu preemptions, %llu",
+              (unsigned long long)stats->preemptions, (unsigned long long)stats->overlapped_steps);
+    client_free(client);
+  }
+  client_free(alone);
+}
+
 /* A token takes a turn of each stage: so a turn has a part of the time of a step, and so has each
  * client in it. */
 Test(stages, bounds_of_a_step_are_shared_out_over_the_turns) {
