@@ -6,6 +6,7 @@
  * endless kernel fails one test, and the others still run. The parent calls nothing of CUDA.
  * INFERD_TEST_LIMIT_S (600) ends a test that hangs, INFERD_TEST_JOBS (1) runs so many at once, and
  * INFERD_TEST_STOP=1 ends the run at the first check that fails.
+ * A part that no name has is an error.
  * --no-fork keeps all tests in this process, for debuggers and compute-sanitizer.
  */
 #include "tests/cuda/check.h"
@@ -254,10 +255,19 @@ int main(int argc, char **argv) {
   random_state = seed ? strtoull(seed, nullptr, 10) : (uint64_t)now;
   printf("INFERD_TEST_SEED=%llu\n", (unsigned long long)random_state);
   std::vector<test_t> tests; /* each sees the same random numbers, alone or among all */
+  std::vector<bool> is_part(argc);
   for (const test_t &test : all_tests()) {
     bool wanted = argc == first;
-    for (int i = first; i < argc; i++) wanted = wanted || strstr(test.name, argv[i]) != nullptr;
+    for (int i = first; i < argc; i++) {
+      const bool has = strstr(test.name, argv[i]) != nullptr;
+      is_part[i] = is_part[i] || has, wanted = wanted || has;
+    }
     if (wanted) tests.push_back(test);
+  }
+  for (int i = first; i < argc; i++) {
+    if (is_part[i]) continue;
+    printf("FAIL %s is part of no test's name\n", argv[i]);
+    return 2;
   }
   const totals_t totals = no_fork ? run_here(tests) : run_forked(tests);
   printf("%d tests, %d checks, %d failed\n", totals.run, totals.checks, totals.failures);
