@@ -35,8 +35,9 @@
 enum {
   TICK_BUSY_MS = 250,
   TICK_IDLE_MS = 1000,
-  LOADING_POLL_MS = 10,
-  ABORT_GRACE_MS = 1000, /* for the last error events to leave */
+  POLL_MS = 10,           /* of an engine that loads or has failed */
+  FAILED_GRACE_MS = 1000, /* for the ends of requests to come from an engine that has failed */
+  ABORT_GRACE_MS = 1000,  /* for the last error events to leave */
   STOP_S = 30, /* how long to wait for the engine thread; then the process exits without it */
   STOP_FAILED_S = 5,
   EXIT_STUCK = 70, /* the engine thread does not come to its end */
@@ -55,6 +56,7 @@ typedef struct daemon {
   uv_timer_t start; /* polls the engine while it loads */
   uv_timer_t drain; /* deadline of the phase, then of an abort */
   bool ready, aborting;
+  uint64_t failed_ns;       /* when the engine was found to have failed; 0 = it has not */
   health_verdict_t verdict; /* of the last tick */
   uint64_t watchdog_ns, watchdog_sent_ns;
   uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
@@ -368,19 +370,25 @@ static void on_ready(daemon_t *daemon) {
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
 }
 
-static void on_failed(daemon_t *daemon) {
+static void on_failed(daemon_t *daemon, uint64_t now_ns) {
   inferd_error_t error = {0};
+  daemon->failed_ns = now_ns;
   engine_failure(daemon->server.engine, &error);
   config_explain(daemon->server.config, &error);
   int status = daemon->ready ? EXIT_DEVICE_LOST : error_exit_code(error.code);
   log_line(LOG_ERROR, daemon->ready ? "device-error" : "load", "%s", error.message);
   notify_send("STATUS=failed: %.200s\nEXIT_STATUS=%d", error.message, status);
   daemon->exit_status = status;
-  if (daemon->ready) {
-    abort_now(daemon, "the engine has failed"); /* requests in flight get an error first */
-  } else {
-    stop_loop(daemon);
-  }
+  if (!daemon->ready) stop_loop(daemon);
+}
+
+/* The engine says of each request that it has failed, which takes until its steps in flight have
+ * ended. What an abort ends would hear that the server is shutting down. */
+static void end_failed(daemon_t *daemon, uint64_t now_ns) {
+  if (daemon->failed_ns == 0) on_failed(daemon, now_ns);
+  if (completions_live(&daemon->server) == 0 ||
+      now_ns - daemon->failed_ns >= FAILED_GRACE_MS * 1000000ull)
+    abort_now(daemon, "the engine has failed");
 }
 
 /* Extends the start timeout of the service manager, once a second, while the weights are being
@@ -399,7 +407,7 @@ static void on_start_timer(uv_timer_t *timer) {
   switch (engine_state(daemon->server.engine)) {
   case ENGINE_LOADING: report_loading(daemon); return;
   case ENGINE_READY: on_ready(daemon); break;
-  case ENGINE_FAILED: on_failed(daemon); break;
+  case ENGINE_FAILED: on_failed(daemon, clock_now_ns()); break;
   case ENGINE_STOPPED: stop_loop(daemon); break;
   }
   uv_timer_stop(timer);
@@ -445,10 +453,10 @@ static void on_tick(uv_timer_t *timer) {
   pet_watchdog(daemon, now_ns);
   http_identity_refresh(daemon->server.http, now_ns);
   report_verdict(daemon, now_ns);
-  if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED) {
-    on_failed(daemon);
-  }
+  if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED)
+    end_failed(daemon, now_ns);
   uint64_t next_ms = completions_live(&daemon->server) > 0 ? TICK_BUSY_MS : TICK_IDLE_MS;
+  if (daemon->failed_ns > 0) next_ms = POLL_MS;
   uint64_t half_ms = daemon->watchdog_ns / 4000000;
   if (half_ms > 0 && half_ms < next_ms) next_ms = half_ms;
   uv_timer_start(timer, on_tick, next_ms, 0);
@@ -574,7 +582,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
 
 static void run(daemon_t *daemon) {
   daemon->watchdog_ns = notify_watchdog_ns();
-  uv_timer_start(&daemon->start, on_start_timer, 0, LOADING_POLL_MS);
+  uv_timer_start(&daemon->start, on_start_timer, 0, POLL_MS);
   uv_timer_start(&daemon->tick, on_tick, TICK_BUSY_MS, 0);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
 }
