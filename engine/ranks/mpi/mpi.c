@@ -13,16 +13,19 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
+  EXIT_RANK_LOST = 71, /* as the daemon's for a lost device */
   TESTS = 2000,
   YIELDS = 2000,
   PAUSE_NS = 50000,
@@ -182,38 +185,50 @@ static void mpi_abandon(comm_t *comm) {
   (void)comm;
 }
 
-static void *finalize(void *world) {
-  MPI_Comm_free(world);
-  MPI_Finalize();
-  return NULL;
+/* What ends the process unless MPI_Finalize returns in time. */
+typedef struct deadline {
+  int returned; /* eventfd */
+  int limit_ms, rank;
+} deadline_t;
+
+static void *wait_for_end(void *context) {
+  const deadline_t *deadline = context;
+  struct pollfd returned = {.fd = deadline->returned, .events = POLLIN};
+  if (poll(&returned, 1, deadline->limit_ms) != 0) return NULL;
+  fprintf(stderr, "inferd: rank %d: another rank does not end; mpirun has to\n", deadline->rank);
+  _exit(EXIT_RANK_LOST);
 }
 
-/* MPI_Finalize waits for all ranks, for ever. After the limit rank 0 ends without it, and mpirun
- * ends the others. These have none: rank 0 may have more to do before it comes here. */
-static void finalize_in_time(ranks_of_mpi_t *ranks) {
-  static MPI_Comm world; /* the thread may still read it when the struct is gone */
-  const uint64_t limit_ns = ranks->comm.limit_ns;
-  struct timespec end;
+/* MPI_Finalize waits for all ranks, for ever, and must be called by the thread that began MPI. So
+ * another thread ends rank 0 after the limit, and mpirun then ends the others. These have none:
+ * rank 0 may have more to do before it comes here. */
+static void finalize(ranks_of_mpi_t *ranks) {
+  const uint64_t limit_ms = ranks->comm.limit_ns / 1000000;
+  deadline_t deadline = {.returned = -1, .rank = ranks->comm.rank};
+  sigset_t all, before;
   pthread_t thread;
-  world = ranks->world;
-  if (limit_ns == 0 || ranks->comm.rank > 0 ||
-      pthread_create(&thread, NULL, finalize, &world) != 0) {
-    finalize(&world);
-    return;
+  bool limited = false;
+  deadline.limit_ms = limit_ms < INT_MAX ? (int)limit_ms : INT_MAX;
+  if (limit_ms > 0 && ranks->comm.rank == 0) deadline.returned = eventfd(0, EFD_CLOEXEC);
+  if (deadline.returned >= 0) {
+    sigfillset(&all); /* a signal would end the thread's wait */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    limited = pthread_create(&thread, NULL, wait_for_end, &deadline) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
   }
-  clock_gettime(CLOCK_REALTIME, &end);
-  end.tv_sec += (time_t)(limit_ns / 1000000000u);
-  end.tv_nsec += (long)(limit_ns % 1000000000u);
-  if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
-  if (pthread_timedjoin_np(thread, NULL, &end) == 0) return;
-  fprintf(stderr, "inferd: rank %d: another rank does not end; mpirun has to\n", ranks->comm.rank);
-  pthread_detach(thread);
+  MPI_Comm_free(&ranks->world);
+  MPI_Finalize();
+  if (limited) {
+    eventfd_write(deadline.returned, 1);
+    pthread_join(thread, NULL);
+  }
+  if (deadline.returned >= 0) close(deadline.returned);
 }
 
 /* After a failure MPI_Finalize would wait for ranks that do not answer. */
 static void mpi_close(comm_t *comm) {
   ranks_of_mpi_t *ranks = (ranks_of_mpi_t *)comm;
-  if (comm->error.code == 0) finalize_in_time(ranks);
+  if (comm->error.code == 0) finalize(ranks);
   for (int i = 0; i < ranks->num_others; i++) close(ranks->others[i].fd);
   free(ranks->sums);
   free(ranks);
