@@ -305,7 +305,7 @@ static void expect_begins(blueprint_t bp, int32_t count, const int32_t *begins) 
 /* The last stage has the head besides, which is as large as 2.5 or 10 layers here. */
 Test(stages, layers_and_head_are_shared_out) {
   const int64_t layer = 1000000, table = 2500 * 1000;
-  blueprint_t bp = {.vocab_size = 2500, .hidden_size = 1000, .num_layers = 32};
+  blueprint_t bp = {.vocab_size = 2500, .embed_size = 1000, .num_layers = 32};
   bp.num_parameters = 32 * layer + 2 * table;
   expect_begins(bp, 1, (const int32_t[]){0, 32});
   expect_begins(bp, 2, (const int32_t[]){0, 17, 32});

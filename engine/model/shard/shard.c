@@ -93,7 +93,7 @@ int32_t shard_own_width(const blueprint_t *bp, const shard_cuts_t *cuts) {
 int32_t stage_begin(const blueprint_t *bp, int32_t stage) {
   const int32_t count = MAX(bp->shard.num_stages, 1), layers = bp->num_layers;
   if (stage == 0 || stage == count) return stage == 0 ? 0 : layers;
-  const double table = (double)bp->vocab_size * bp->hidden_size,
+  const double table = (double)bp->vocab_size * bp->embed_size,
                rest = (double)bp->num_parameters - (bp->tied ? table : 2 * table),
                head = table * layers / MAX(rest, 1.0);
   const int32_t fair = (int32_t)((layers + head) / count - head + 0.5),
