@@ -12,6 +12,24 @@ bool predicts_runs(const batch_t *batch) {
   return !sim.torture && scenario_has(sim.scenario, SIM_MTP) && batch != engine->steps[0].batch;
 }
 
+/* The sequence of a row whose prompt the step before has computed, and that has ended with it. */
+static const sequence_t *ended_at(const batch_t *batch, int32_t row) {
+  const step_t *step = &sim.engine->steps[0];
+  const batch_t *before = step->batch;
+  const int32_t first = batch->query_start_loc[row];
+  for (int32_t r = 0; r < step->plan.num_entries; r++) {
+    const plan_entry_t *entry = &step->plan.entries[r];
+    const int64_t *slots = &before->slot_mapping[before->query_start_loc[r]];
+    const int32_t count = batch->query_start_loc[row + 1] - first;
+    if (plan_entry_live(entry) || slots[0] != batch->slot_mapping[first]) continue;
+    size_t bytes = (size_t)count * sizeof *slots;
+    REQUIRE(count <= entry->num_tokens && memcmp(slots, &batch->slot_mapping[first], bytes) == 0,
+            "the layer that predicts writes elsewhere than the step before");
+    return entry->sequence;
+  }
+  sim_fail("row %d of the layer that predicts belongs to no sequence", row);
+}
+
 /* The sequence of a row: it was in the step before, or is in the one that is being prepared. */
 static const sequence_t *sequence_of(const batch_t *batch, int32_t row) {
   const scheduler_t *scheduler = sim.engine->scheduler;
@@ -20,7 +38,12 @@ static const sequence_t *sequence_of(const batch_t *batch, int32_t row) {
       if (sequence_is_live(q) && q->blocks == batch->block_table[row]) return q;
     }
   }
-  sim_fail("row %d of the layer that predicts belongs to no sequence", row);
+  return ended_at(batch, row);
+}
+
+/* Whether only the prompt of the sequence is followed. */
+static bool is_prompt_only(const sequence_t *q) {
+  return !sequence_is_live(q) || q->group->request->params.beam_width > 0;
 }
 
 void predicts_begin(const batch_t *batch) {
@@ -29,14 +52,19 @@ void predicts_begin(const batch_t *batch) {
     const int32_t bs = batch->block_size;
     for (int32_t t = batch->query_start_loc[r]; t < batch->query_start_loc[r + 1]; t++) {
       const int32_t p = batch->positions[t];
-      const int64_t slot = (int64_t)q->blocks[p / bs] * bs + p % bs;
-      REQUIRE(p / bs < q->num_blocks && batch->slot_mapping[t] == slot,
+      const int64_t slot =
+          sequence_is_live(q) ? (int64_t)q->blocks[p / bs] * bs + p % bs : batch->slot_mapping[t];
+      REQUIRE(batch->slot_mapping[t] == slot && (p / bs < q->num_blocks || !sequence_is_live(q)),
               "the layer that predicts writes position %d to slot %lld", p,
               (long long)batch->slot_mapping[t]);
       if (p + 1 >= sequence_num_tokens(q)) continue; /* behind it are draft tokens */
-      REQUIRE(batch->input_ids[t] == check_stream(q)->ids[p + 1],
+      const int32_t *ids = is_prompt_only(q) ? q->group->request->prompt_ids : check_stream(q)->ids;
+      REQUIRE(p + 1 < q->num_prompt_tokens || !is_prompt_only(q),
+              "the layer that predicts is given position %d, behind a prompt of %d", p,
+              q->num_prompt_tokens);
+      REQUIRE(batch->input_ids[t] == ids[p + 1],
               "the layer that predicts is given token %d behind position %d, it must be %d",
-              batch->input_ids[t], p, check_stream(q)->ids[p + 1]);
+              batch->input_ids[t], p, ids[p + 1]);
     }
   }
 }
@@ -50,6 +78,12 @@ void predicts_read(float *row, int32_t width, uint64_t prefix) {
 static uint64_t prefix_at(const batch_t *batch, int32_t row, int32_t position) {
   const sequence_t *q = sequence_of(batch, row);
   const int32_t known = sequence_num_tokens(q);
+  if (is_prompt_only(q)) {
+    uint64_t hash = oracle_start(check_track(q)->script->domain);
+    for (int32_t p = 0; p <= position; p++)
+      hash = oracle_extend(hash, q->group->request->prompt_ids[p]);
+    return hash;
+  }
   uint64_t prefix = check_stream(q)->hash[position < known ? position : known - 1];
   for (int32_t p = known; p <= position; p++) prefix = oracle_extend(prefix, q->tokens[p]);
   return prefix;

@@ -27,6 +27,8 @@ struct predictor {
   sample_row_t *draws;      /* [max_num_seqs] */
   sample_result_t *results; /* [max_num_seqs] */
   int32_t *entries;         /* [max_num_seqs] index of the plan entry of each row */
+  int32_t *tables; /* [max_num_seqs, stride] blocks of an entry that computes a prompt, before its
+                    * step; NULL without a prefix cache */
 };
 
 /* ---- set-up ---- */
@@ -70,11 +72,15 @@ int predictor_new(engine_t *engine, const step_limits_t *limits, int32_t block_s
   predictor->draws = calloc(seqs, sizeof *predictor->draws);
   predictor->results = calloc(seqs, sizeof *predictor->results);
   predictor->entries = calloc(seqs, sizeof *predictor->entries);
+  const int32_t stride = DIV_UP(limits->max_model_len, block_size);
+  const bool caches = engine->options.enable_prefix_caching;
+  if (caches) predictor->tables = calloc(seqs * (size_t)stride, sizeof *predictor->tables);
   bool complete = predictor->rows != NULL && predictor->outs != NULL && predictor->kept != NULL &&
                   predictor->ahead != NULL && predictor->draws != NULL &&
                   predictor->results != NULL && predictor->entries != NULL &&
-                  batch_new(limits->tokens_max, engine->options.max_num_seqs, block_size,
-                            DIV_UP(limits->max_model_len, block_size), 1, &predictor->batch) == 0;
+                  caches == (predictor->tables != NULL) &&
+                  batch_new(limits->tokens_max, engine->options.max_num_seqs, block_size, stride, 1,
+                            &predictor->batch) == 0;
   return complete ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory for drafts");
 }
 
@@ -89,6 +95,7 @@ void predictor_free(engine_t *engine) {
   free(predictor->draws);
   free(predictor->results);
   free(predictor->entries);
+  free(predictor->tables);
   free(predictor);
 }
 
@@ -108,21 +115,22 @@ static void begin_batch(batch_t *batch) {
   batch->max_query_len = batch->max_seq_len = 0;
 }
 
-/* Adds the places [first, first + count) of a sequence, each with the token behind it, and selects
- * the last one. */
-static void add_places(batch_t *batch, const sequence_t *seq, int32_t first, int32_t count) {
+/* Adds the places [first, first + count) of a sequence, which lie in these blocks, each with the
+ * token behind it, and selects the last one. */
+static void add_places(batch_t *batch, const sequence_t *seq, const int32_t *blocks, int32_t first,
+                       int32_t count) {
   const int32_t r = batch->num_reqs++, block_size = batch->block_size;
   batch->query_start_loc[r] = batch->num_tokens;
   batch->num_computed_tokens[r] = first;
   batch->seq_lens[r] = first + count;
-  batch->block_table[r] = seq->blocks;
+  batch->block_table[r] = blocks;
   batch->do_sample[r] = 1;
   for (int32_t p = first; p < first + count; p++) {
     const int32_t t = batch->num_tokens++;
     batch->input_ids[t] = table_id(seq, p + 1);
     batch->positions[t] = p;
     batch->request_row[t] = r;
-    batch->slot_mapping[t] = (int64_t)seq->blocks[p / block_size] * block_size + p % block_size;
+    batch->slot_mapping[t] = (int64_t)blocks[p / block_size] * block_size + p % block_size;
   }
   batch->query_start_loc[r + 1] = batch->num_tokens;
   batch->selected_token_indices[r] = batch->num_tokens - 1;
@@ -148,12 +156,36 @@ static void run_layer(const predictor_t *predictor, bool of_target) {
 
 /* ---- after a step ---- */
 
-/* Tokens of the entry that the layer can follow: the next token of each is known. */
-static int32_t count_followed(const plan_entry_t *entry) {
+static int32_t *table_at(const predictor_t *predictor, int32_t entry) {
+  return predictor->tables + (size_t)predictor->batch->block_table_stride * (size_t)entry;
+}
+
+/* Whether an entry computes a prompt, whose blocks others may find when it has ended. */
+static bool is_prompt(const plan_entry_t *entry) {
   const sequence_t *seq = entry->sequence;
-  if (!plan_entry_live(entry) || seq->status != SEQUENCE_RUNNING) return 0;
-  if (seq->group->request->params.beam_width > 0) return 0; /* their tokens change places */
-  return MIN(entry->num_tokens, sequence_num_tokens(seq) - 1 - entry->num_computed);
+  return seq == &seq->group->sequence && entry->num_computed < seq->num_prompt_tokens;
+}
+
+/* Before a step: its sequences may end with it, and then have no blocks. */
+static void keep_tables(const predictor_t *predictor, const plan_t *plan) {
+  for (int32_t i = 0; i < plan->num_entries && predictor->tables != NULL; i++) {
+    const plan_entry_t *entry = &plan->entries[i];
+    const int32_t end = entry->num_computed + entry->num_tokens;
+    const size_t count = (size_t)DIV_UP(end, predictor->batch->block_size);
+    if (is_prompt(entry)) memcpy(table_at(predictor, i), entry->blocks, count * sizeof(int32_t));
+  }
+}
+
+/* Tokens of the entry that the layer can follow: the next token of each is known. Of beams, whose
+ * further tokens change places, and if the sequence has ended, they are those of the prompt. */
+static int32_t count_followed(const predictor_t *predictor, const plan_entry_t *entry) {
+  const sequence_t *seq = entry->sequence;
+  const bool is_live = plan_entry_live(entry);
+  if (is_live ? seq->status != SEQUENCE_RUNNING : predictor->tables == NULL || !is_prompt(entry))
+    return 0;
+  const bool has_beams = seq->group->request->params.beam_width > 0;
+  const int32_t known = is_live && !has_beams ? sequence_num_tokens(seq) : seq->num_prompt_tokens;
+  return MIN(entry->num_tokens, known - 1 - entry->num_computed);
 }
 
 void predictor_follow(engine_t *engine, const step_t *step) {
@@ -166,10 +198,13 @@ void predictor_follow(engine_t *engine, const step_t *step) {
   begin_batch(batch);
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     const plan_entry_t *entry = &step->plan.entries[r];
-    const int32_t count = count_followed(entry), t = batch->num_tokens;
+    const int32_t count = count_followed(predictor, entry), t = batch->num_tokens;
     if (count <= 0) continue;
     predictor->entries[batch->num_reqs] = r;
-    add_places(batch, entry->sequence, entry->num_computed, count);
+    /* no plan has given the blocks of one that has ended to another yet */
+    const int32_t *blocks = entry->sequence->blocks;
+    if (!plan_entry_live(entry)) blocks = table_at(predictor, r);
+    add_places(batch, entry->sequence, blocks, entry->num_computed, count);
     const size_t first = (size_t)step->batch->query_start_loc[r];
     memcpy(predictor->rows + (size_t)t * width, kept + first * width,
            (size_t)count * width * sizeof(float));
@@ -182,7 +217,9 @@ void predictor_follow(engine_t *engine, const step_t *step) {
     return;
   }
   for (int32_t i = 0; i < batch->num_reqs; i++) {
-    sequence_t *seq = step->plan.entries[predictor->entries[i]].sequence;
+    const plan_entry_t *entry = &step->plan.entries[predictor->entries[i]];
+    sequence_t *seq = entry->sequence;
+    if (!plan_entry_live(entry)) continue;
     copy_row(predictor, row_at(predictor, predictor->kept, seq->row),
              row_at(predictor, predictor->outs, i));
     seq->drafts.history.followed = batch->seq_lens[i] + 1;
@@ -208,7 +245,8 @@ static int32_t build(predictor_t *predictor, const plan_t *plan, int32_t index) 
     copy_row(predictor, row_at(predictor, predictor->rows, r), from);
     predictor->entries[r] = i;
     predictor->draws[r] = drafter_row(entry, index, &predictor->results[r]);
-    add_places(batch, entry->sequence, sequence_num_tokens(entry->sequence) - 2 + index, 1);
+    add_places(batch, entry->sequence, entry->blocks,
+               sequence_num_tokens(entry->sequence) - 2 + index, 1);
   }
   return batch->num_reqs;
 }
@@ -226,6 +264,7 @@ void predictor_propose(engine_t *engine, step_t *step) {
   predictor_t *predictor = engine->predictor;
   inferd_error_t error;
   if (predictor == NULL || engine->scheduler->options.draft.tokens_max == 0) return;
+  keep_tables(predictor, &step->plan);
   for (int32_t index = 0;; index++) {
     const int32_t count = build(predictor, &step->plan, index);
     const uint64_t begun_ns = clock_now_ns();

@@ -3,10 +3,12 @@
  * model's layers.
  *
  * After each step the layer runs over the same tokens, with what the model made of them and the
- * token that follows each: its K and V are then as complete as the model's, in the same blocks.
- * What leaves it behind the last known token is kept for the sequence. Before a step the draft
- * tokens are drawn from there, one after another, by running the layer again on the token before.
- * It uses the random stream of the sequence, so drafts fit sampled text as well as greedy text.
+ * token that follows each: its K and V are then as complete as the model's, in the same blocks. Of
+ * beams, and of a sequence that has ended with the step, these are the tokens of the prompt, which
+ * others may find in the prefix cache. What leaves it behind the last known token is kept for the
+ * sequence. Before a step the draft tokens are drawn from there, one after another, by running the
+ * layer again on the token before. It uses the random stream of the sequence, so drafts fit
+ * sampled text as well as greedy text.
  *
  * The last row of a block depends on the token behind the block. So a request that finds the block
  * in the prefix cache, or shares it, may read K and V there of another continuation: its first

@@ -171,6 +171,45 @@ Test(predict, the_cache_of_a_head_has_all_copies) {
   client_free(c);
 }
 
+/* Where a step of the model wrote its tokens, and where its head did. */
+static int64_t slots[2][64];
+static int32_t num_slots[2];
+
+static void note_slots(device_t *device, const batch_t *batch) {
+  if (model_device == NULL) model_device = device;
+  const bool is_head = device != model_device;
+  for (int32_t t = 0; t < batch->num_tokens && num_slots[is_head] < 64; t++)
+    slots[is_head][num_slots[is_head]++] = batch->slot_mapping[t];
+  ops_cpu.begin(device, batch);
+}
+
+/* Its blocks stay in the prefix cache: whoever finds them drafts from what the head made of them.
+ * The token behind the last one is not known. */
+Test(predict, a_prompt_that_ends_with_its_step_is_followed) {
+  ops_t ops = ops_cpu;
+  ops.begin = note_slots;
+  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
+  o = with_head(o, "tests/vectors/eagle/qwen3", 2);
+  o.ops = &ops;
+  for (int kind = 0; kind < 3; kind++) {
+    model_device = NULL;
+    num_slots[0] = num_slots[1] = 0;
+    client_t *c = client_new(&o);
+    job_t *job = client_job(c, 40, kind == 1 ? 0 : 1, 1);
+    if (kind == 1) job->request.params.num_prompt_logprobs = 0;
+    if (kind == 2) {
+      job->request.params.n = job->request.params.beam_width = 2;
+      client_several(job);
+    }
+    ASSERT_EQ(client_submit(c, job), 0);
+    client_run(c);
+    ASSERT_EQ(num_slots[0], 40);
+    ASSERT_EQ(num_slots[1], 39);
+    ASSERT_EQ(memcmp(slots[0], slots[1], 39 * sizeof **slots), 0);
+    client_free(c);
+  }
+}
+
 static void expect_refusal_at(engine_options_t options, const char *param, const char *word) {
   engine_t *engine;
   inferd_error_t error = {0};
