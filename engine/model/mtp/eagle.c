@@ -38,6 +38,47 @@ bool eagle_is_head(const char *dir) {
   return is_head;
 }
 
+/* Checks and reads d2t. The tokens ascend: `spread_logits` relies on it. */
+static int read_ids(const stored_tensor_t *stored, const blueprint_t *head, const char *dir,
+                    int32_t *ids, inferd_error_t *error) {
+  const int32_t count = head->vocab_size, most = head->eagle.target_vocab;
+  if (strcmp(stored->type, "I64") != 0 || stored->rank != 1 || stored->shape[0] != count)
+    return error_set(error, ERR_MODEL_MALFORMED, "draft_vocab_size",
+                     "%.200s: tensor d2t is not I64 [%d] (draft_vocab_size)", dir, count);
+  for (int32_t i = 0; i < count; i++) {
+    int64_t shift;
+    memcpy(&shift, stored->data + (size_t)i * sizeof shift, sizeof shift);
+    const int64_t least = i > 0 ? (int64_t)ids[i - 1] + 1 : 0;
+    if (shift < least - i || shift > (int64_t)most - 1 - i)
+      return error_set(error, ERR_MODEL_MALFORMED, "d2t",
+                       "%.200s: d2t[%d] is %lld; the tokens of the drafts ascend and are below %d",
+                       dir, i, (long long)shift, most);
+    ids[i] = (int32_t)(i + shift);
+  }
+  return 0;
+}
+
+/* Makes *out, which the caller owns; NULL if the head has all tokens of the target. */
+static int find_ids(const blueprint_t *bp, const char *dir, int32_t **out, inferd_error_t *error) {
+  weight_files_t *files = NULL;
+  *out = NULL;
+  if (bp->vocab_size == bp->eagle.target_vocab) return 0; /* d2t is 0 */
+  int code = weight_files_open(dir, &files, error);
+  if (code != 0) return code;
+  const stored_tensor_t *stored = weight_files_find(files, "d2t");
+  *out = calloc((size_t)bp->vocab_size, sizeof **out);
+  if (stored == NULL)
+    code = error_set(error, ERR_MODEL_MALFORMED, "d2t",
+                     "%.200s: tensor d2t is missing; its %d tokens are not those of the model", dir,
+                     bp->vocab_size);
+  else if (*out == NULL)
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tokens of drafts");
+  else
+    code = read_ids(stored, bp, dir, *out, error);
+  weight_files_close(files);
+  return code;
+}
+
 int eagle_check(const ops_t *ops, const blueprint_t *head, const blueprint_t *target,
                 const char *dir, inferd_error_t *error) {
   const eagle_config_t *eagle = &head->eagle;
@@ -74,46 +115,9 @@ int eagle_check(const ops_t *ops, const blueprint_t *head, const blueprint_t *ta
                      "%.200s reads rows of the model before layer %d, and it has %d layers", dir,
                      eagle->has_layers ? layer : EAGLE_LAYERS + 1, count);
   }
-  return 0;
-}
-
-/* Checks and reads d2t. The tokens ascend: `spread_logits` relies on it. */
-static int read_ids(const stored_tensor_t *stored, const blueprint_t *head, const char *dir,
-                    int32_t *ids, inferd_error_t *error) {
-  const int32_t count = head->vocab_size, most = head->eagle.target_vocab;
-  if (strcmp(stored->type, "I64") != 0 || stored->rank != 1 || stored->shape[0] != count)
-    return error_set(error, ERR_MODEL_MALFORMED, "draft_vocab_size",
-                     "%.200s: tensor d2t is not I64 [%d] (draft_vocab_size)", dir, count);
-  for (int32_t i = 0; i < count; i++) {
-    int64_t shift;
-    memcpy(&shift, stored->data + (size_t)i * sizeof shift, sizeof shift);
-    const int64_t least = i > 0 ? (int64_t)ids[i - 1] + 1 : 0;
-    if (shift < least - i || shift > (int64_t)most - 1 - i)
-      return error_set(error, ERR_MODEL_MALFORMED, "d2t",
-                       "%.200s: d2t[%d] is %lld; the tokens of the drafts ascend and are below %d",
-                       dir, i, (long long)shift, most);
-    ids[i] = (int32_t)(i + shift);
-  }
-  return 0;
-}
-
-static int find_ids(model_t *head, const char *dir, inferd_error_t *error) {
-  weight_files_t *files = NULL;
-  const blueprint_t *bp = &head->blueprint;
-  if (bp->vocab_size == bp->eagle.target_vocab) return 0; /* d2t is 0 */
-  int code = weight_files_open(dir, &files, error);
-  if (code != 0) return code;
-  const stored_tensor_t *stored = weight_files_find(files, "d2t");
-  head->eagle.ids = calloc((size_t)bp->vocab_size, sizeof *head->eagle.ids);
-  if (stored == NULL)
-    code = error_set(error, ERR_MODEL_MALFORMED, "d2t",
-                     "%.200s: tensor d2t is missing; its %d tokens are not those of the model", dir,
-                     bp->vocab_size);
-  else if (head->eagle.ids == NULL)
-    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tokens of drafts");
-  else
-    code = read_ids(stored, bp, dir, head->eagle.ids, error);
-  weight_files_close(files);
+  int32_t *ids;
+  int code = find_ids(head, dir, &ids, error);
+  free(ids);
   return code;
 }
 
@@ -130,7 +134,7 @@ int eagle_attach(model_t *head, model_t *target, const char *dir, int64_t rows,
   eagle->read = calloc(values, sizeof *eagle->read);
   if (eagle->rows == NULL || eagle->read == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for rows of a head that drafts");
-  return find_ids(head, dir, error);
+  return find_ids(&head->blueprint, dir, &head->eagle.ids, error);
 }
 
 void eagle_free(eagle_t *eagle) {

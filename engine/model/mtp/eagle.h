@@ -27,7 +27,8 @@ typedef struct eagle {
 
 /* True if config.json of the directory is that of a head. */
 bool eagle_is_head(const char *dir);
-/* ERR_CONFIGURATION: why the head of `dir` does not draft for the target. */
+/* ERR_CONFIGURATION: why the head of `dir` does not draft for the target; or what eagle_attach says
+ * of its d2t. */
 int eagle_check(const ops_t *ops, const blueprint_t *head, const blueprint_t *target,
                 const char *dir, inferd_error_t *error);
 /* Both are loaded and prepared, for steps of so many rows. The target keeps rows from now on, the

@@ -8,10 +8,12 @@
 #include "tests/engine/model/rig.h"
 #include "tests/expect.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PROMPT = 24, POSITIONS = 4, VOCAB = 384 };
 /* fp32 sums in another order, on logits of about 1. */
@@ -168,12 +170,12 @@ Test(eagle, models_that_it_was_not_made_for_are_refused) {
   expect_refusal(&ops_cpu, head, "tests/vectors/eagle/right-target", "vocab_size");
 }
 
-/* The configuration of the case qwen3 with `from` replaced by `to`. */
-static void expect_config_refusal(const char *from, const char *to, const char *word) {
-  char dir[] = "/tmp/inferd-eagle-XXXXXX", path[64], text[4096];
-  FILE *file = fopen("tests/vectors/eagle/qwen3/config.json", "r");
-  blueprint_t blueprint;
-  inferd_error_t error = {0};
+/* Makes the directory `dir`, a template of mkdtemp, with the configuration of a case, `from`
+ * replaced by `to`. */
+static void make_config(char *dir, const char *name, const char *from, const char *to) {
+  char path[64], text[4096];
+  snprintf(path, sizeof path, "tests/vectors/eagle/%s/config.json", name);
+  FILE *file = fopen(path, "r");
   cr_assert_not_null(file);
   text[fread(text, 1, sizeof text - 1, file)] = '\0';
   fclose(file);
@@ -184,6 +186,36 @@ static void expect_config_refusal(const char *from, const char *to, const char *
   cr_assert_not_null(file);
   fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
   fclose(file);
+}
+
+/* Before anything is loaded: the plan of the memory is made of heads that will load. */
+Test(eagle, tokens_that_do_not_fit_are_refused) {
+  char dir[] = "/tmp/inferd-eagle-XXXXXX", path[64], weights[PATH_MAX];
+  blueprint_t head, target;
+  inferd_error_t error = {0};
+  make_config(dir, "right", "\"draft_vocab_size\": 64", "\"draft_vocab_size\": 63");
+  cr_assert_not_null(realpath("tests/vectors/eagle/right/model.safetensors", weights));
+  snprintf(path, sizeof path, "%s/model.safetensors", dir);
+  ASSERT_EQ(symlink(weights, path), 0);
+  ASSERT_EQ(blueprint_read(dir, 0, -1, &head, &error), 0);
+  ASSERT_EQ(blueprint_read("tests/vectors/eagle/right-target", 0, -1, &target, &error), 0);
+  ASSERT_EQ(eagle_check(&ops_cpu, &head, &target, dir, &error), ERR_MODEL_MALFORMED);
+  cr_assert(strstr(error.message, "d2t is not I64 [63]") != NULL, "%s", error.message);
+  blueprint_free(&head);
+  blueprint_free(&target);
+  remove(path);
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  remove(path);
+  remove(dir);
+}
+
+/* Of the case qwen3. */
+static void expect_config_refusal(const char *from, const char *to, const char *word) {
+  char dir[] = "/tmp/inferd-eagle-XXXXXX", path[64];
+  blueprint_t blueprint;
+  inferd_error_t error = {0};
+  make_config(dir, "qwen3", from, to);
+  snprintf(path, sizeof path, "%s/config.json", dir);
   cr_assert(eagle_is_head(dir));
   ASSERT_EQ(blueprint_read(dir, 0, -1, &blueprint, &error), ERR_MODEL_MALFORMED);
   cr_assert(strstr(error.message, word) != NULL, "%s", error.message);
