@@ -296,7 +296,7 @@ def test_the_reference_is_the_page(server):
                ("requests", "prompt_tokens", "generation_tokens", "refused")}
     of_drafts = {"inferd_spec_decode_accepted_tokens_per_pos_total",
                  "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-                 "inferd_spec_decode_withheld_total"}
+                 "inferd_spec_decode_info", "inferd_spec_decode_withheld_total"}
     of_adapters = {"inferd_lora_requests_info", "vllm:lora_requests_info"}
     of_events = {"inferd_kv_event_batches_total", "inferd_kv_events_dropped_total"}
     of_traces = {"inferd_traces_total"}
