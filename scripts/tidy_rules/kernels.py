@@ -8,6 +8,7 @@ KERNEL = re.compile(r"__global__\s+void\s+"
 PRODUCT, TESTS = "cuda/kernels/", "tests/cuda/"
 TABLE, PAGE = "tests/cuda/performance.json", "tests/ptx/README.md"
 RENEW = "make gpu-report REPORT=--write"
+REWRITE = "scripts/ptx_report --write"
 
 
 def kernels_below(tree, folder):
@@ -17,7 +18,7 @@ def kernels_below(tree, folder):
 
 
 def check_kernels(tree):
-    """Every kernel has a row in the table of speed, and no table has one that is gone."""
+    """Every kernel has a row in the tables of speed and of PTX, and none has one that is gone."""
     product, tests = kernels_below(tree, PRODUCT), kernels_below(tree, TESTS)
     rows = {}
     if TABLE in tree.names:
@@ -30,7 +31,10 @@ def check_kernels(tree):
             yield f"{product[name]}: {name} is not in {TABLE}, {gpu}: {RENEW}"
     if PAGE not in tree.names:
         return
-    for number, line in enumerate((tree.root / PAGE).read_text("utf-8").splitlines(), 1):
-        row = re.match(r"\| `(\w+_kernel)` \|", line)
-        if row and row[1] not in product and row[1] not in tests:
-            yield f"{PAGE}:{number}: no kernel is called {row[1]}: scripts/ptx_report --write"
+    lines = (tree.root / PAGE).read_text("utf-8").splitlines()
+    named = {row[1]: number for number, line in enumerate(lines, 1)
+             if (row := re.match(r"\| `(\w+_kernel)` \|", line))}
+    for name in sorted(named.keys() - product.keys() - tests.keys()):
+        yield f"{PAGE}:{named[name]}: no kernel is called {name}: {REWRITE}"
+    for name in sorted(product.keys() - named.keys()):
+        yield f"{product[name]}: {name} is not in {PAGE}: {REWRITE}"
