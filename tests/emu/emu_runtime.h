@@ -71,9 +71,11 @@ struct Runtime {
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
   int capability = 90, driver = CUDART_VERSION, captures = 0;
   int devices = 1, device_set = 0; /* all the same memory: a process uses one of them */
+  double ahead_s = 0;              /* the device's clock, which events tell, before the host's */
   Runtime();
 };
 Runtime &runtime();
+double host_clock_s(); /* from some moment on */
 
 /* Makes the call-th call of `function` from now on fail once. "launch" is any launch. */
 void inject_failure(const char *function, int call, cudaError_t error);

@@ -12,6 +12,11 @@ namespace emu {
 
 enum { GRID_YZ_MAX = 65535, BLOCK_THREADS_MAX = 1024, BLOCK_Z_MAX = 64, SHARED_DEFAULT = 48 << 10 };
 
+double host_clock_s() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
 CUstream_st *stream_of(cudaStream_t stream) {
   return stream ? stream : &runtime().legacy;
 }
@@ -329,10 +334,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->tail = s->tail;
     return s->capture->broken;
   }
-  const cudaError_t error = enqueue(stream, [event] {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    event->time_s = std::chrono::duration<double>(now).count();
-  });
+  const cudaError_t error =
+      enqueue(stream, [event] { event->time_s = host_clock_s() + runtime().ahead_s; });
   event->stream = s;
   event->position = s->queued;
   return set_error(error);
