@@ -141,6 +141,17 @@ Test(predict, a_head_that_is_right_has_every_token_accepted, .timeout = 300) {
   client_free(got);
 }
 
+/* A model with a head, whose steps `begin` sees, too. */
+static engine_options_t watched(void (*begin)(device_t *device, const batch_t *batch)) {
+  static ops_t ops;
+  ops = ops_cpu;
+  ops.begin = begin;
+  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
+  o = with_head(o, "tests/vectors/eagle/qwen3", 2);
+  o.ops = &ops;
+  return o;
+}
+
 /* Copies of blocks that steps of the model begin with, and those in the cache of its head. */
 static const device_t *model_device;
 static uint64_t num_copies[2];
@@ -154,11 +165,7 @@ static void count_begin(device_t *device, const batch_t *batch) {
 /* Two prompts with 20 tokens in common share part of a block; nothing drafts in the step that
  * copies it. */
 Test(predict, the_cache_of_a_head_has_all_copies) {
-  ops_t ops = ops_cpu;
-  ops.begin = count_begin;
-  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
-  o = with_head(o, "tests/vectors/eagle/qwen3", 2);
-  o.ops = &ops;
+  const engine_options_t o = watched(count_begin);
   client_t *c = client_new(&o);
   for (int i = 0; i < 2; i++) {
     job_t *job = client_job(c, 24, 3, 1);
@@ -186,11 +193,7 @@ static void note_slots(device_t *device, const batch_t *batch) {
 /* Its blocks stay in the prefix cache: whoever finds them drafts from what the head made of them.
  * The token behind the last one is not known. */
 Test(predict, a_prompt_that_ends_with_its_step_is_followed) {
-  ops_t ops = ops_cpu;
-  ops.begin = note_slots;
-  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
-  o = with_head(o, "tests/vectors/eagle/qwen3", 2);
-  o.ops = &ops;
+  const engine_options_t o = watched(note_slots);
   for (int kind = 0; kind < 3; kind++) {
     model_device = NULL;
     num_slots[0] = num_slots[1] = 0;
