@@ -264,7 +264,7 @@ void cuda_sample(device_t *device, const sample_row_t *rows, int32_t num_rows) {
 
 static int status_of(int32_t status) {
   if (status == GPU_SAMPLE_OK) return 0;
-  return status == GPU_SAMPLE_NO_CHOICE ? ERR_BAD_REQUEST : ERR_INTERNAL;
+  return status == GPU_SAMPLE_NO_CHOICE ? ERR_NO_CHOICE : ERR_INTERNAL;
 }
 
 void draw_finish(cuda_step_t *step) {

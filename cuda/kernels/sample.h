@@ -16,7 +16,7 @@ extern "C" {
 
 enum { GPU_SAMPLE_TOP_MAX = 20, GPU_SAMPLE_IDS_MAX = 128 };
 /* Status of a row: the model said nothing usable (ERR_INTERNAL), or the request forbids every id
- * (ERR_BAD_REQUEST). The id is then 0. */
+ * (ERR_NO_CHOICE). The id is then 0. */
 enum { GPU_SAMPLE_OK, GPU_SAMPLE_NO_LOGITS, GPU_SAMPLE_NO_CHOICE };
 
 typedef struct gpu_sample_bias {

@@ -15,7 +15,7 @@ enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
 /* The result of one row, written by the back end before `end` returns. */
 typedef struct sample_result {
   int32_t id;      /* drawn id, or score_id */
-  int32_t status;  /* 0, or ERR_INTERNAL or ERR_BAD_REQUEST: see sampler.h */
+  int32_t status;  /* 0, or ERR_INTERNAL or ERR_NO_CHOICE: see sampler.h */
   float logprob;   /* raw log-softmax of id; only if num_top >= 0 of the row */
   int32_t rank;    /* 1-based rank of id in the raw distribution; only if num_top >= 0 */
   int32_t num_top; /* entries filled in `top` */

@@ -288,10 +288,10 @@ static void fail_row(const sample_row_t *row, int code) {
   row->result->status = code;
 }
 
-/* Operations 3 to 10 of sampler.h. Returns 0 and sets the id, or ERR_BAD_REQUEST. */
+/* Operations 3 to 10 of sampler.h. Returns 0 and sets the id, or ERR_NO_CHOICE. */
 static int choose_id(work_t *work, const sample_row_t *row) {
   if (has_changes(row)) apply_changes(work, row);
-  if (work->max == -INFINITY) return ERR_BAD_REQUEST;
+  if (work->max == -INFINITY) return ERR_NO_CHOICE;
   bool greedy = row->params->temperature < SAMPLER_GREEDY_BELOW;
   row->result->id = greedy ? work->best_id : sampler_draw(work, row);
   return 0;

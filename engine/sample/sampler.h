@@ -32,7 +32,7 @@ size_t sampler_scratch_bytes(int32_t vocab);
  *   0
  *   ERR_INTERNAL    a logit is NaN, or under the grammar mask no logit is above -infinity: the
  *                   model or the grammar gave no usable result
- *   ERR_BAD_REQUEST allowed ids, bad words, bias and min_tokens together leave no id to draw
+ *   ERR_NO_CHOICE   allowed ids, bad words, bias and min_tokens together leave no id to draw
  * If the status is not 0 the id is 0 and must not be used.
  *
  * Logits of +infinity share all probability evenly. If the grammar mask allows only suppressed ids,

@@ -209,6 +209,10 @@ static void fail_done(completion_t *completion, const event_t *event) {
   if (event->finish == FINISH_ABORT && completion->server->phase >= SERVER_DRAINING)
     code = ERR_DRAINING;
   const char *message = "The request failed inside the engine. Other requests are not affected.";
+  if (code == ERR_NO_CHOICE)
+    message =
+        "No token may come next: the constraint on the output, 'stop_token_ids', "
+        "'allowed_token_ids', 'bad_words', 'logit_bias' and 'min_tokens' together leave none.";
   if (code == ERR_QUEUE_TIMEOUT) message = "The request waited too long in the queue.";
   if (code == ERR_QUEUE_FULL)
     message =

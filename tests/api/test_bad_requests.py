@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from harness import DEMO
+from harness import DEMO, Stream
 
 P = "Once upon a time"
 NEST = "[" * 65 + "]" * 65
@@ -255,6 +255,26 @@ def test_every_bad_bias_key_is_named(server):
     body = {"prompt": P, "logit_bias": {"cat": 1, "5": 1, "dog": 2}}
     message = server.post("/v1/completions", body).error["message"]
     assert "cat" in message and "dog" in message
+
+
+def test_a_request_that_forbids_every_token_hears_why(server):
+    """At its first token, or behind some of a stream. A stop id that a constraint needs as text may
+    not come where the text may not end."""
+    digits = [server.tokens(digit, add_special_tokens=False)[0] for digit in "0123456789"]
+    forbid = ({"allowed_token_ids": digits[:1], "bad_words": ["0"]},
+              {"allowed_token_ids": digits[:2], "structured_outputs": {"regex": "[01]{3}[2-9]"}},
+              {"stop_token_ids": digits[7:8], "min_tokens": 4,
+               "structured_outputs": {"regex": "[01]{2}7[01]{4}"}})
+    for fields in forbid:
+        body = {"prompt": P, "max_tokens": 9, "temperature": 0, **fields}
+        answer = server.post("/v1/completions", body)
+        assert (answer.status, answer.error["code"]) == (400, "no_token_allowed"), answer
+        assert "'allowed_token_ids'" in answer.error["message"]
+        stream = Stream(server, body)
+        if stream.status == 200:
+            assert stream.chunks()[-1]["error"] == answer.error
+        stream.close()
+    still_works(server)
 
 
 @pytest.mark.parametrize("field", ["n", "best_of"])

@@ -60,7 +60,7 @@ int grammar_masks_fill_on(grammar_masks_t *masks, grammar_matcher_t *matcher,
 /* The two halves of grammar_masks_fill_on behind the look into the cache, for walks on other
  * threads than the cache's. The first continues the walk alone; it uses the matcher, the scratch
  * and the row, and returns 0 or GRAMMAR_LATER. The second ends one that is complete: it keeps the
- * row, adds the stop ids and returns 0 or ERR_INTERNAL, as grammar_masks_fill. */
+ * row, adds the stop ids and returns as grammar_masks_fill. */
 int grammar_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, grammar_walk_t *walk,
                     uint64_t units, uint32_t *row);
 int grammar_masks_end(grammar_masks_t *masks, const grammar_matcher_t *matcher,

@@ -73,7 +73,7 @@ void matcher_walk(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool r
  * `ready` are those of the beginning. Returns 0 or GRAMMAR_LATER. */
 int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool ready,
                     grammar_walk_t *at, uint64_t units, uint32_t *row);
-/* Adds special tokens and stop ids to `row`. Returns 0, or ERR_INTERNAL if nothing is allowed. */
+/* Adds special tokens and stop ids to `row`. Returns as grammar_matcher_fill. */
 int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, int32_t num_stop_ids,
                    uint32_t *row);
 /* Level depth + 1 = what `byte` makes of level depth. Returns the number of threads, plus one when

@@ -392,7 +392,7 @@ Test(broken, contradictions_are_the_requests_fault) {
   rig.params.bad_words = &bad;
   rig.params.num_bad_words = 1;
   rig_run(&rig);
-  ASSERT_EQ(rig.result.status, ERR_BAD_REQUEST);
+  ASSERT_EQ(rig.result.status, ERR_NO_CHOICE);
 }
 
 Test(infinity, shares_all_probability) {
