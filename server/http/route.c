@@ -74,7 +74,8 @@ int route_refuse(const char *path, inferd_error_t *error) {
     const unserved_t *row = &unserved[i];
     size_t length = strlen(row->path);
     bool same = strncmp(bare, row->path, length) == 0;
-    if (!same || (bare[length] != '\0' && bare[length] != '/')) continue;
+    bool part = row->path[length - 1] != '/' && bare[length] != '\0' && bare[length] != '/';
+    if (!same || part) continue;
     char quoted[96];
     code =
         error_set(error, ERR_UNSERVED_ROUTE, NULL, "inferd does not serve %s (%s)%s%s.", row->what,

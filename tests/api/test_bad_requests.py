@@ -157,7 +157,7 @@ BODIES = [
 NOT_THERE = [
     ("unknown model", "/v1/completions", {"prompt": P, "model": "nope"}, "model_not_found"),
     ("unknown url", "/v1/nope", {"prompt": P}, "unknown_url"),
-    ("stored answer", "/v1/responses/resp_1/cancel", {}, "unknown_url"),
+    ("stored answer", "/v1/responses/resp_1/cancel", {}, "unsupported_endpoint"),
 ]
 
 MEDIA = [

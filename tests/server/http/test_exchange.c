@@ -438,7 +438,7 @@ Test(exchange, methods_and_routes) {
   free(answer);
   answer = client_request(PLAIN("GET", "/v1/responses/resp_1"));
   EXPECT_EQ(status_of(answer), 404);
-  cr_expect(strstr(answer, "\"code\":\"unknown_url\"") != NULL);
+  cr_expect(strstr(answer, "\"code\":\"unsupported_endpoint\"") != NULL);
   cr_expect(strstr(answer, "x-should-retry: false\r\n") != NULL);
   free(answer);
   answer = client_request(PLAIN("GET", "//v1/models/org%2Fname/?x=1"));
