@@ -77,6 +77,6 @@ void api_model(exchange_t *exchange) {
     return;
   }
   inferd_error_t error;
-  model_fail_unknown(&error, name, strlen(name));
+  model_fail_unknown(exchange->server->live, name, strlen(name), &error);
   exchange_error(exchange, &error);
 }

@@ -66,8 +66,9 @@ bool model_name_known(const completions_t *live, const char *name, size_t length
 /* Checks a model name. NULL and "" mean the base model. Returns 0 or ERR_MODEL_NOT_FOUND. Any
  * thread. */
 int model_check(const completions_t *live, bool any, const json_t *name, inferd_error_t *error);
-/* ERR_MODEL_NOT_FOUND with its message; returns it. */
-int model_fail_unknown(inferd_error_t *error, const char *name, size_t length);
+/* ERR_MODEL_NOT_FOUND with its message, which has a name that is known; returns it. Any thread. */
+int model_fail_unknown(const completions_t *live, const char *name, size_t length,
+                       inferd_error_t *error);
 
 /* Takes a scratch from the free list, or makes one (NULL if memory is short); gives one back. Any
  * thread. */

@@ -81,15 +81,21 @@ bool model_name_known(const completions_t *live, const char *name, size_t length
   return false;
 }
 
-int model_fail_unknown(inferd_error_t *error, const char *name, size_t length) {
-  char shown[280];
-  return error_set(error, ERR_MODEL_NOT_FOUND, "model", "The model `%s` does not exist.",
-                   error_quote(shown, sizeof shown, name, length));
+int model_fail_unknown(const completions_t *live, const char *name, size_t length,
+                       inferd_error_t *error) {
+  char shown[280], served[140];
+  const char *own = model_name(live);
+  return error_set(
+      error, ERR_MODEL_NOT_FOUND, "model",
+      "The model `%s` does not exist. This server has `%s`; GET /v1/models lists every "
+      "name.",
+      error_quote(shown, sizeof shown, name, length),
+      error_quote(served, sizeof served, own, strlen(own)));
 }
 
 int model_check(const completions_t *live, bool any, const json_t *name, inferd_error_t *error) {
   if (any || name == NULL || name->length == 0) return 0;
   if (model_name_known(live, name->text, name->length)) return 0;
   if (lora_known(live, name->text, name->length)) return 0;
-  return model_fail_unknown(error, name->text, name->length);
+  return model_fail_unknown(live, name->text, name->length, error);
 }

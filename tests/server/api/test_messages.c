@@ -446,7 +446,8 @@ Test(messages, errors_behind_the_translation) {
   snprintf(body, sizeof body, BODY(USER("\"%s\"")), text);
   fails(api_messages, body, ERR_CONTEXT_LENGTH, "prompt is too long: 128 tokens > 127 maximum");
   fails(api_messages, "{" MOST "," HI ",\"model\":\"other\"}", ERR_MODEL_NOT_FOUND,
-        "The model `other` does not exist.");
+        "The model `other` does not exist. This server has `tiny`; GET /v1/models lists every "
+        "name.");
   fails(api_messages,
         "{" MOST "," HI ",\"tools\":[{\"name\":\"f\",\"input_schema\":{\"type\":\"object\",\"type"
         "s\":1,\"properties\":{\"a\":{\"type\":\"odd\"}}},\"strict\":true}]}",

@@ -197,9 +197,25 @@ Test(params, key_phrases) {
   expect_error("{\"prompt\":\"a\",\"seed\":9223372036854775808}", ERR_ABOVE_MAX,
                "Expected a value <= 9223372036854775807.");
   expect_error("{\"prompt\":\"a\",\"seed\":-9223372036854775809}", ERR_BELOW_MIN,
-               "Expected a value >= -9223372036854775808.");
-  expect_error("{\"prompt\":\"a\",\"model\":\"no/pe\"}", ERR_MODEL_NOT_FOUND,
-               "The model `no/pe` does not exist.");
+               "Expected a value >= -9223372036854775808, but got -9223372036854775809 instead.");
+  expect_error("{\"prompt\":\"a\",\"n\":1000}", ERR_ABOVE_MAX,
+               "Invalid 'n': integer above maximum value. Expected a value <= 128, but got 1000 "
+               "instead.");
+  expect_error("{\"prompt\":\"a\",\"temperature\":2.50}", ERR_INVALID_VALUE,
+               "Invalid 'temperature': expected a number >= 0 and <= 2, but got 2.50 instead.");
+  expect_error("{\"prompt\":\"a\",\"max_tokens\":0}", ERR_BELOW_MIN,
+               "Expected a value >= 1, or 0 together with 'echo', but got 0 instead.");
+  expect_error("{\"prompt\":\"a\",\"cache_salt\":\"\"}", ERR_INVALID_VALUE,
+               "expected a string of 1 to 128 bytes, but got one of 0.");
+  expect_error("{\"prompt\":\"a\",\"truncation_side\":\"top\"}", ERR_INVALID_VALUE,
+               "Invalid 'truncation_side': expected 'left' or 'right', but got 'top' instead.");
+  /* What is shown of a value is short, and safe on a terminal. */
+  expect_error("{\"prompt\":\"a\",\"truncation_side\":\"\\u001b'" ALPHABET ALPHABET "\"}",
+               ERR_INVALID_VALUE, "but got '??" ALPHABET "abcdefghijklmn...' instead.");
+  expect_error(
+      "{\"prompt\":\"a\",\"model\":\"no/pe\"}", ERR_MODEL_NOT_FOUND,
+      "The model `no/pe` does not exist. This server has `tiny`; GET /v1/models lists every "
+      "name.");
   expect_error("{\"prompt\":[299,300]}", ERR_INVALID_VALUE, "Token id 300 is out of vocabulary");
   expect_error("{\"prompt\":\"\"}", ERR_MISSING_PARAMETER, "must be provided and non-empty");
   expect_error("{\"prompt\":\"abc\",\"max_tokens\":125}", ERR_CONTEXT_LENGTH,

@@ -39,7 +39,10 @@ Test(routes, models) {
   fake_exchange_free(exchange);
   exchange = fake_call_path(api_model, "org/other");
   ASSERT_EQ(exchange->status, 404);
-  ASSERT_STR_EQ(exchange->error.message, "The model `org/other` does not exist.");
+  ASSERT_STR_EQ(
+      exchange->error.message,
+      "The model `org/other` does not exist. This server has `tiny`; GET /v1/models lists "
+      "every name.");
   fake_exchange_free(exchange);
 }
 
