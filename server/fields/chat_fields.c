@@ -289,9 +289,10 @@ int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value
   if (value->type != JSON_STRING && value->type != JSON_OBJECT) {
     return field_fail_type(reader, field->name, "a string or an object", value);
   }
-  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                   "Invalid 'tool_choice': expected 'none', 'auto', 'required' or "
-                   "{\"type\":\"function\",\"function\":{\"name\":...}}.");
+  return field_fail_value(reader, field->name,
+                          "'none', 'auto', 'required' or "
+                          "{\"type\":\"function\",\"function\":{\"name\":...}}",
+                          value->type == JSON_OBJECT ? json_get(value, "type") : value);
 }
 
 /* ---- other fields ---- */

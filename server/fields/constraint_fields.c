@@ -140,10 +140,10 @@ static int read_json_schema(reader_t *reader, const json_t *format) {
   const json_t *strict = json_get(format, "strict");
   if (json_is_given(name)) {
     if (name->type != JSON_STRING || !format_name_valid(name)) {
-      return error_set(reader->error, ERR_INVALID_VALUE, "response_format.json_schema.name",
-                       "Invalid 'response_format.json_schema.name': expected 1 to %d of the "
-                       "characters A-Z a-z 0-9 _ -.",
-                       FORMAT_NAME_BYTES_MAX);
+      char expected[64];
+      snprintf(expected, sizeof expected, "1 to %d of the characters A-Z a-z 0-9 _ -",
+               FORMAT_NAME_BYTES_MAX);
+      return field_fail_value(reader, "response_format.json_schema.name", expected, name);
     }
   }
   if (!json_is_given(schema)) {

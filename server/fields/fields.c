@@ -1,7 +1,7 @@
 /* fields.c: the walk over a table of request fields, and the readers of the plain kinds.
  *
  * Runs on the loop thread for small bodies and in libuv's pool for large ones. Never keeps state.
- * Messages hold the field's name and the bound, never the client's value.
+ * Messages hold the field's name, the bound, and a short value as the client wrote it.
  */
 #include "server/fields/fields.h"
 
@@ -23,17 +23,39 @@ int field_fail_type(reader_t *reader, const char *name, const char *expected, co
                    json_type_name(value));
 }
 
-static int fail_integer_range(reader_t *reader, const char *name, bool below, double bound) {
+const char *field_shown(char out[FIELD_SHOWN_MAX], const json_t *value) {
+  char text[FIELD_SHOWN_MAX - 2];
+  if (value == NULL) return "nothing";
+  if (value->type != JSON_NUMBER && value->type != JSON_STRING) return json_type_name(value);
+  error_quote(text, sizeof text, value->text, value->length);
+  const char *quote = value->type == JSON_STRING ? "'" : "";
+  snprintf(out, FIELD_SHOWN_MAX, "%s%s%s", quote, text, quote);
+  return out;
+}
+
+int field_fail_value(reader_t *reader, const char *name, const char *expected,
+                     const json_t *value) {
+  char shown[FIELD_SHOWN_MAX];
+  return error_set(reader->error, ERR_INVALID_VALUE, name,
+                   "Invalid '%s': expected %s, but got %s instead.", name, expected,
+                   field_shown(shown, value));
+}
+
+static int fail_integer_range(reader_t *reader, const char *name, const json_t *value, bool below,
+                              double bound) {
   /* No double equals the largest int64, so 2^63 stands for it. */
   int64_t limit = bound >= 0x1p63 ? INT64_MAX : (int64_t)bound;
+  char shown[FIELD_SHOWN_MAX];
   if (below) {
     return error_set(reader->error, ERR_BELOW_MIN, name,
-                     "Invalid '%s': integer below minimum value. Expected a value >= %" PRId64 ".",
-                     name, limit);
+                     "Invalid '%s': integer below minimum value. Expected a value >= %" PRId64
+                     ", but got %s instead.",
+                     name, limit, field_shown(shown, value));
   }
   return error_set(reader->error, ERR_ABOVE_MAX, name,
-                   "Invalid '%s': integer above maximum value. Expected a value <= %" PRId64 ".",
-                   name, limit);
+                   "Invalid '%s': integer above maximum value. Expected a value <= %" PRId64
+                   ", but got %s instead.",
+                   name, limit, field_shown(shown, value));
 }
 
 /* Bounds beyond +-2^53 mean the whole int64 range. */
@@ -42,17 +64,18 @@ int field_integer(reader_t *reader, const char *name, const json_t *value, doubl
   if (value->type != JSON_NUMBER) return field_fail_type(reader, name, "an integer", value);
   double approximate;
   if (!json_int64(value, out)) {
-    if (!json_double(value, &approximate)) return fail_integer_range(reader, name, false, max);
+    if (!json_double(value, &approximate))
+      return fail_integer_range(reader, name, value, false, max);
     if (approximate != floor(approximate)) {
       return error_set(reader->error, ERR_INVALID_TYPE, name,
                        "Invalid type for '%s': expected an integer, but got a decimal number "
                        "instead.",
                        name);
     }
-    return fail_integer_range(reader, name, approximate < 0, approximate < 0 ? min : max);
+    return fail_integer_range(reader, name, value, approximate < 0, approximate < 0 ? min : max);
   }
-  if ((double)*out < min) return fail_integer_range(reader, name, true, min);
-  if ((double)*out > max) return fail_integer_range(reader, name, false, max);
+  if ((double)*out < min) return fail_integer_range(reader, name, value, true, min);
+  if ((double)*out > max) return fail_integer_range(reader, name, value, false, max);
   return 0;
 }
 
@@ -63,9 +86,10 @@ int field_float(reader_t *reader, const char *name, const json_t *value, const f
   double number;
   if (!json_double(value, &number) || !isfinite(number) || number > field->max ||
       (open ? number <= field->min : number < field->min)) {
-    return error_set(reader->error, ERR_INVALID_VALUE, name,
-                     "Invalid '%s': expected a number %s %g and <= %g.", name,
-                     open ? ">" : ">=", field->min, field->max);
+    char expected[64];
+    snprintf(expected, sizeof expected, "a number %s %g and <= %g", open ? ">" : ">=", field->min,
+             field->max);
+    return field_fail_value(reader, name, expected, value);
   }
   *out = (float)number;
   /* Rounding to float must not move a value onto an open bound. */
@@ -77,7 +101,8 @@ int field_string(reader_t *reader, const char *name, const json_t *value, double
   if (value->type != JSON_STRING) return field_fail_type(reader, name, "a string", value);
   if (value->length < min || value->length > max) {
     return error_set(reader->error, ERR_INVALID_VALUE, name,
-                     "Invalid '%s': expected a string of %.0f to %.0f bytes.", name, min, max);
+                     "Invalid '%s': expected a string of %.0f to %.0f bytes, but got one of %u.",
+                     name, min, max, value->length);
   }
   return 0;
 }
@@ -89,7 +114,8 @@ int field_ids(reader_t *reader, const char *name, const json_t *value, double mi
   }
   if (value->count < min || value->count > max) {
     return error_set(reader->error, ERR_INVALID_VALUE, name,
-                     "Invalid '%s': expected an array of %.0f to %.0f token ids.", name, min, max);
+                     "Invalid '%s': expected an array of %.0f to %.0f token ids, but got %u.", name,
+                     min, max, value->count);
   }
   int32_t *ids = arena_calloc(reader->arena, value->count, sizeof *ids);
   if (ids == NULL) return field_no_memory(reader);

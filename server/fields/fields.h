@@ -109,6 +109,12 @@ const field_t *fields_find(const field_table_t *table, const char *name, size_t 
 
 /* The readers behind the kinds, for custom rows. `name` is what messages and `param` say. */
 int field_fail_type(reader_t *reader, const char *name, const char *expected, const json_t *value);
+/* The same for a value of the right type: the message has what field_shown returns. */
+int field_fail_value(reader_t *reader, const char *name, const char *expected, const json_t *value);
+/* What came, for a message: a number as the client wrote it, a string in quotes, both cut to fit
+ * into `out` and printable, or "an object" and its like; "nothing" for NULL. May return `out`. */
+enum { FIELD_SHOWN_MAX = 48 };
+const char *field_shown(char out[FIELD_SHOWN_MAX], const json_t *value);
 int field_integer(reader_t *reader, const char *name, const json_t *value, double min, double max,
                   int64_t *out);
 int field_float(reader_t *reader, const char *name, const json_t *value, const field_t *field,

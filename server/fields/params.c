@@ -230,9 +230,11 @@ int params_check(const params_t *params, const field_limits_t *limits, inferd_er
   const char *max_name =
       params->max_completion_tokens != ABSENT ? "max_completion_tokens" : "max_tokens";
   if (max_tokens == 0 && (!params->echo || params->is_chat)) {
-    return error_set(error, ERR_BELOW_MIN, max_name,
-                     "Invalid '%s': integer below minimum value. Expected a value >= 1%s.",
-                     max_name, params->is_chat ? "" : ", or 0 together with 'echo'");
+    return error_set(
+        error, ERR_BELOW_MIN, max_name,
+        "Invalid '%s': integer below minimum value. Expected a value >= 1%s, but got 0 "
+        "instead.",
+        max_name, params->is_chat ? "" : ", or 0 together with 'echo'");
   }
   if (max_tokens != ABSENT && params->min_tokens > max_tokens) {
     return params_fail_min_tokens(params, max_tokens, error);

@@ -18,8 +18,7 @@ static int read_encoding_format(reader_t *reader, const field_t *field, const js
   params->embedding.base64 = json_equals(value, "base64");
   if (params->embedding.base64 || json_equals(value, "float")) return 0;
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
-  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                   "Invalid '%s': expected \"float\" or \"base64\".", field->name);
+  return field_fail_value(reader, field->name, "'float' or 'base64'", value);
 }
 
 static int read_normalize(reader_t *reader, const field_t *field, const json_t *value) {
@@ -37,8 +36,7 @@ static int read_pooling_task(reader_t *reader, const field_t *field, const json_
                                                             : TASK_AUTO;
   if (params->embedding.task != TASK_AUTO) return 0;
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
-  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                   "Invalid '%s': expected \"embed\" or \"classify\".", field->name);
+  return field_fail_value(reader, field->name, "'embed' or 'classify'", value);
 }
 
 int read_use_activation(reader_t *reader, const field_t *field, const json_t *value) {

@@ -99,8 +99,7 @@ static int read_truncation_direction(reader_t *reader, const field_t *field, con
   params->truncation_side = left ? TRUNCATE_LEFT : TRUNCATE_RIGHT;
   if (left || json_equals(value, "Right") || json_equals(value, "right")) return 0;
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
-  return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                   "Invalid '%s': expected \"Left\" or \"Right\".", field->name);
+  return field_fail_value(reader, field->name, "'Left' or 'Right'", value);
 }
 
 static const field_t rerank_rows[] = {

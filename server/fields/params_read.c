@@ -25,14 +25,19 @@ static int fail_mixed_prompt(reader_t *reader, const char *name) {
                    name);
 }
 
-static int read_one_prompt(reader_t *reader, const char *name, const json_t *value,
+/* `index` is the place in a list, or -1. */
+static int read_one_prompt(reader_t *reader, const char *name, int32_t index, const json_t *value,
                            prompt_t *prompt) {
-  if (value->type == JSON_STRING) {
-    if (value->length == 0) return params_fail_empty(name, reader->error);
+  bool text = value->type == JSON_STRING;
+  if (text ? value->length == 0 : value->count == 0) {
+    if (index < 0) return params_fail_empty(name, reader->error);
+    return error_set(reader->error, ERR_MISSING_PARAMETER, name,
+                     "The '%s[%" PRId32 "]' must be provided and non-empty.", name, index);
+  }
+  if (text) {
     *prompt = (prompt_t){.text = value->text, .length = value->length};
     return 0;
   }
-  if (value->type == JSON_ARRAY && value->count == 0) return params_fail_empty(name, reader->error);
   id_list_t list;
   int code = field_ids(reader, name, value, 1, 2147483647.0, &list);
   if (code != 0) return code;
@@ -66,10 +71,11 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
   if (params->prompts == NULL) return field_no_memory(reader);
   if (!many) {
     params->num_prompts = 1;
-    return read_one_prompt(reader, name, value, &params->prompts[0]);
+    return read_one_prompt(reader, name, -1, value, &params->prompts[0]);
   }
   JSON_EACH(element, value) {
-    int code = read_one_prompt(reader, name, element, &params->prompts[params->num_prompts++]);
+    int32_t index = params->num_prompts++;
+    int code = read_one_prompt(reader, name, index, element, &params->prompts[index]);
     if (code != 0) return code;
   }
   return 0;
@@ -207,8 +213,7 @@ int read_truncation_side(reader_t *reader, const field_t *field, const json_t *v
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
   bool left = json_equals(value, "left");
   if (!left && !json_equals(value, "right")) {
-    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                     "Invalid 'truncation_side': expected 'left' or 'right'.");
+    return field_fail_value(reader, field->name, "'left' or 'right'", value);
   }
   params->truncation_side = left ? TRUNCATE_LEFT : TRUNCATE_RIGHT;
   return 0;
@@ -267,9 +272,8 @@ int read_request_id(reader_t *reader, const field_t *field, const json_t *value)
   params_t *params = out_of(reader);
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
   if (!request_id_valid(value->text, value->length)) {
-    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                     "Invalid 'request_id': expected 1 to 128 of the characters A-Z a-z 0-9 . _ : "
-                     "-.");
+    return field_fail_value(reader, field->name, "1 to 128 of the characters A-Z a-z 0-9 . _ : -",
+                            value);
   }
   params->request_id = value;
   return 0;

@@ -122,8 +122,8 @@ static int check_message(reader_t *reader, int index, const json_t *message) {
   } else if (json_equals(role, "assistant")) {
     speaker = SPEAKER_ASSISTANT;
   } else if (!json_equals(role, "system")) {
-    return messages_fail(reader, ERR_INVALID_VALUE, messages_at("messages.%d.role", index),
-                         "expected 'user', 'assistant' or 'system'");
+    return messages_fail_value(reader, messages_at("messages.%d.role", index),
+                               "'user', 'assistant' or 'system'", role);
   }
   place = messages_at("messages.%d.content", index);
   if (!json_is_given(content)) {

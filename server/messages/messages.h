@@ -52,6 +52,9 @@ messages_place_t messages_at(const char *format, ...) __attribute__((format(prin
 /* Sets an error whose message is "PLACE: ..." and returns its code. */
 int messages_fail(reader_t *reader, int code, messages_place_t place, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Refuses a value: "PLACE: expected ..., but got ...", as field_shown writes it. */
+int messages_fail_value(reader_t *reader, messages_place_t place, const char *expected,
+                        const json_t *value);
 /* Checks that a member of the object at `place` is a string of min..max bytes. */
 int messages_need_string(reader_t *reader, messages_place_t place, const json_t *object,
                          const char *member, size_t min, size_t max);

@@ -41,6 +41,13 @@ int messages_fail(reader_t *reader, int code, messages_place_t place, const char
   return error_set(reader->error, code, place.text, "%s: %s", place.text, text);
 }
 
+int messages_fail_value(reader_t *reader, messages_place_t place, const char *expected,
+                        const json_t *value) {
+  char shown[FIELD_SHOWN_MAX];
+  return messages_fail(reader, ERR_INVALID_VALUE, place, "expected %s, but got %s", expected,
+                       field_shown(shown, value));
+}
+
 const json_t *messages_value(const json_t *value) {
   return json_is_given(value) ? value : NULL;
 }
@@ -145,8 +152,8 @@ static int print_thinking(reader_t *reader, const json_t *root, messages_state_t
   const json_t *type = json_get(thinking, "type");
   bool on = json_equals(type, "enabled") || json_equals(type, "adaptive");
   if (thinking != NULL && !on && !json_equals(type, "disabled")) {
-    return messages_fail(reader, ERR_INVALID_VALUE, messages_at("thinking.type"),
-                         "expected 'enabled', 'adaptive' or 'disabled'");
+    return messages_fail_value(reader, messages_at("thinking.type"),
+                               "'enabled', 'adaptive' or 'disabled'", type);
   }
   state->omit_thinking = json_equals(json_get(thinking, "display"), "omitted");
   if (thinking == NULL && kwargs == NULL) return 0;
@@ -181,8 +188,8 @@ static int print_output_config(reader_t *reader, const json_t *root, buffer_t *c
   }
   if (format == NULL) return 0;
   if (!json_equals(json_get(format, "type"), "json_schema")) {
-    return messages_fail(reader, ERR_INVALID_VALUE, messages_at("output_config.format.type"),
-                         "expected 'json_schema'");
+    return messages_fail_value(reader, messages_at("output_config.format.type"), "'json_schema'",
+                               json_get(format, "type"));
   }
   if (schema == NULL || schema->type != JSON_OBJECT) {
     return messages_fail(reader, ERR_INVALID_TYPE, messages_at("output_config.format.schema"),

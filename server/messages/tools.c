@@ -80,8 +80,8 @@ static int print_choice(reader_t *reader, const json_t *choice, buffer_t *chat) 
     print_member(chat, "\"name\":", json_get(choice, "name"));
     buffer_text(chat, "}}");
   } else {
-    return messages_fail(reader, ERR_INVALID_VALUE, messages_at("tool_choice.type"),
-                         "expected 'auto', 'any', 'tool' or 'none'");
+    return messages_fail_value(reader, messages_at("tool_choice.type"),
+                               "'auto', 'any', 'tool' or 'none'", type);
   }
   const json_t *parallel = messages_value(json_get(choice, "disable_parallel_tool_use"));
   if (parallel != NULL && !json_bool(parallel, &single)) {

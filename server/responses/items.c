@@ -101,9 +101,8 @@ static int write_message(reader_t *reader, item_place_t place, const json_t *ite
   }
   if (code != 0) return code;
   item_place_t inside = member_of(place, "role");
-  return error_set(reader->error, ERR_INVALID_VALUE, inside.text,
-                   "Invalid '%s': expected 'user', 'assistant', 'system' or 'developer'.",
-                   inside.text);
+  return field_fail_value(reader, inside.text, "'user', 'assistant', 'system' or 'developer'",
+                          role);
 }
 
 /* Adds the reasoning of the answer that comes next: its text, or if there is none the summaries. */

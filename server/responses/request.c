@@ -154,9 +154,8 @@ static int write_format(reader_t *reader, const json_t *format, buffer_t *chat) 
     return 0;
   }
   if (!json_equals(type, "json_schema")) {
-    return error_set(reader->error, ERR_INVALID_VALUE, "text.format.type",
-                     "Invalid 'text.format.type': expected 'text', 'json_object' or "
-                     "'json_schema'.");
+    return field_fail_value(reader, "text.format.type", "'text', 'json_object' or 'json_schema'",
+                            type);
   }
   if (schema == NULL || schema->type == JSON_NULL) {
     return error_set(reader->error, ERR_MISSING_PARAMETER, "text.format.schema",

@@ -200,9 +200,10 @@ static int write_choice(const list_t *list, buffer_t *chat) {
   bool is_word = required || json_equals(mode, "auto") || json_equals(mode, "none");
   bool named = choice_is(choice, "function") || choice_is(choice, "custom");
   if (!is_word && !named) {
-    return fail_choice(list->reader,
-                       "Invalid 'tool_choice': expected 'none', 'auto', 'required', {\"type\":"
-                       "\"function\",\"name\":...} or {\"type\":\"allowed_tools\",...}.");
+    return field_fail_value(list->reader, "tool_choice",
+                            "'none', 'auto', 'required', {\"type\":\"function\",\"name\":...} or "
+                            "{\"type\":\"allowed_tools\",...}",
+                            mode->type == JSON_OBJECT ? json_get(mode, "type") : mode);
   }
   if ((required || named) && !any) {
     return fail_choice(list->reader, "'tool_choice' asks for a tool, but no tool is left: this "

@@ -184,7 +184,7 @@ Test(messages, errors_name_the_place) {
   refused(BODY(""), ERR_INVALID_VALUE, "messages: at least one message is required");
   refused(BODY("1"), ERR_INVALID_TYPE, "messages.0: expected an object, but got a number");
   refused(BODY("{\"role\":\"tool\",\"content\":\"\"}"), ERR_INVALID_VALUE,
-          "messages.0.role: expected 'user', 'assistant' or 'system'");
+          "messages.0.role: expected 'user', 'assistant' or 'system', but got 'tool'");
   refused(BODY("{\"role\":\"user\"}"), ERR_MISSING_PARAMETER, "messages.0.content: Field required");
   refused(BODY(USER("7")), ERR_INVALID_TYPE,
           "messages.0.content: expected a string or an array of blocks, but got a number");
@@ -215,15 +215,15 @@ Test(messages, errors_name_the_place) {
   refused(WITH("\"tools\":[{\"name\":\"w\"}]"), ERR_MISSING_PARAMETER,
           "tools.0.input_schema: Field required");
   refused(WITH("\"tool_choice\":{\"type\":\"some\"}"), ERR_INVALID_VALUE,
-          "tool_choice.type: expected 'auto', 'any', 'tool' or 'none'");
+          "tool_choice.type: expected 'auto', 'any', 'tool' or 'none', but got 'some'");
   refused(WITH("\"tool_choice\":{\"type\":\"tool\"}"), ERR_MISSING_PARAMETER,
           "tool_choice.name: Field required");
   refused(WITH("\"thinking\":{}"), ERR_INVALID_VALUE,
-          "thinking.type: expected 'enabled', 'adaptive' or 'disabled'");
+          "thinking.type: expected 'enabled', 'adaptive' or 'disabled', but got nothing");
   refused(WITH("\"output_config\":{\"format\":{\"type\":\"json\"}}"), ERR_INVALID_VALUE,
-          "output_config.format.type: expected 'json_schema'");
+          "output_config.format.type: expected 'json_schema', but got 'json'");
   refused(WITH("\"temperature\":1.5"), ERR_INVALID_VALUE,
-          "Invalid 'temperature': expected a number >= 0 and <= 1.");
+          "Invalid 'temperature': expected a number >= 0 and <= 1, but got 1.5 instead.");
   refused(WITH("\"mcp_servers\":[{}]"), ERR_UNSUPPORTED_PARAMETER,
           "The parameter 'mcp_servers' is not supported; the client runs the tools.");
   refused(WITH("\"logprobs\":1"), ERR_UNKNOWN_PARAMETER, "Unknown parameter: 'logprobs'.");

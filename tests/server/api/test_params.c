@@ -185,6 +185,8 @@ Test(params, bad_bodies_are_refused) {
   }
 }
 
+#define ALPHABET "abcdefghijklmnopqrstuvwxyz"
+
 static void expect_error(const char *body, int code, const char *phrase) {
   fake_exchange_t *exchange = fake_call(api_completions, body);
   ASSERT_EQ_FOR(exchange->error.code, code, "%s", exchange->body);
@@ -195,7 +197,7 @@ static void expect_error(const char *body, int code, const char *phrase) {
 /* Phrases that clients match on, and messages that name everything at fault. */
 Test(params, key_phrases) {
   expect_error("{\"prompt\":\"a\",\"seed\":9223372036854775808}", ERR_ABOVE_MAX,
-               "Expected a value <= 9223372036854775807.");
+               "Expected a value <= 9223372036854775807, but got 9223372036854775808 instead.");
   expect_error("{\"prompt\":\"a\",\"seed\":-9223372036854775809}", ERR_BELOW_MIN,
                "Expected a value >= -9223372036854775808, but got -9223372036854775809 instead.");
   expect_error("{\"prompt\":\"a\",\"n\":1000}", ERR_ABOVE_MAX,
@@ -218,6 +220,9 @@ Test(params, key_phrases) {
       "name.");
   expect_error("{\"prompt\":[299,300]}", ERR_INVALID_VALUE, "Token id 300 is out of vocabulary");
   expect_error("{\"prompt\":\"\"}", ERR_MISSING_PARAMETER, "must be provided and non-empty");
+  expect_error("{\"prompt\":[\"a\",\"\"]}", ERR_MISSING_PARAMETER,
+               "The 'prompt[1]' must be provided");
+  expect_error("{\"prompt\":[[]]}", ERR_MISSING_PARAMETER, "The 'prompt[0]' must be provided");
   expect_error("{\"prompt\":\"abc\",\"max_tokens\":125}", ERR_CONTEXT_LENGTH,
                "This model's maximum context length is 128 tokens. However, you requested 129 "
                "tokens (4 in the prompt, 125 in the completion). Please reduce the length of the "
