@@ -144,9 +144,11 @@ static void print_end(const pull_settings_t *settings, const store_t *store, con
   char path[HUB_PATH_MAX];
   printf("%s\n", store_snapshot(store, repo->commit, path));
   fflush(stdout);
-  bool named = strcmp(settings->revision, "main") == 0 && settings->cache_dir == NULL;
-  fprintf(stderr, "inferd: done; serve it by: inferd serve %s%s%s\n", named ? settings->id : path,
-          settings->quant[0] != '\0' ? ":" : "", settings->quant);
+  bool named = settings->cache_dir == NULL, older = strcmp(settings->revision, "main") != 0;
+  fprintf(stderr, "inferd: done; serve it by: inferd serve %s%s%s%s%s\n",
+          named ? settings->id : path, named && older ? "@" : "",
+          named && older ? settings->revision : "", settings->quant[0] != '\0' ? ":" : "",
+          settings->quant);
 }
 
 int main(int argc, char **argv) {

@@ -16,14 +16,14 @@
 #include <strings.h>
 
 static const char usage_text[] =
-    "usage: inferd pull ORG/NAME[:QUANT] [options]\n"
+    "usage: inferd pull ORG/NAME[@REVISION][:QUANT] [options]\n"
     "\n"
     "Downloads what `inferd serve ORG/NAME` reads from the Hugging Face hub into the cache that "
     "hf,\n"
     "transformers and vLLM share. A download that was cut continues where it stopped.\n"
     "\n"
     "  :QUANT             of a repository of GGUF files the file of this quantisation, as Q4_K_M\n"
-    "  --revision REV     branch, tag or commit (main)\n"
+    "  @REVISION          branch, tag or commit (main); --revision REV is the same\n"
     "  --cache-dir DIR    instead of HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub\n"
     "  --token-file FILE  instead of HF_TOKEN, HF_TOKEN_PATH, $HF_HOME/token\n"
     "  --jobs N           connections at once (8)\n"
@@ -69,16 +69,20 @@ static int refuse(inferd_error_t *error, const char *flag, const char *value,
   return error_set(error, ERR_USAGE, NULL, "%s '%s': %s", flag, shown, accepted);
 }
 
+static int set_revision(pull_settings_t *out, const char *text, size_t length,
+                        inferd_error_t *error) {
+  bool good = repo_is_path(text, length) && text[0] != '-' && length < sizeof out->revision;
+  if (!good) return refuse(error, "revision", text, "is not a branch, tag or commit");
+  snprintf(out->revision, sizeof out->revision, "%.*s", (int)length, text);
+  return 0;
+}
+
 static int set_option(pull_settings_t *out, int option, char *value, inferd_error_t *error) {
   switch (option) {
   case OPT_CACHE: out->cache_dir = value; return 0;
   case OPT_TOKEN: out->token_file = value; return 0;
   case OPT_DRY: out->dry_run = true; return 0;
-  case OPT_REVISION:
-    out->revision = value;
-    return repo_is_path(value, strlen(value)) && value[0] != '-'
-               ? 0
-               : refuse(error, "--revision", value, "is not a branch, tag or commit");
+  case OPT_REVISION: return set_revision(out, value, strlen(value), error);
   case OPT_JOBS:
     return read_int(value, 1, PULL_JOBS_MAX, &out->jobs)
                ? 0
@@ -91,10 +95,10 @@ static int set_option(pull_settings_t *out, int option, char *value, inferd_erro
   }
 }
 
-/* Splits ORG/NAME:QUANT. */
+/* Splits ORG/NAME@REVISION:QUANT. */
 static int set_model(pull_settings_t *out, const char *what, inferd_error_t *error) {
   const char *colon = strchr(what, ':');
-  size_t length = colon != NULL ? (size_t)(colon - what) : strlen(what);
+  size_t length = strcspn(what, "@:");
   bool fits = length < sizeof out->id;
   snprintf(out->id, sizeof out->id, "%.*s", (int)(fits ? length : 0), what);
   fits = fits && hub_is_id(out->id);
@@ -104,7 +108,13 @@ static int set_model(pull_settings_t *out, const char *what, inferd_error_t *err
         strspn(colon + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.");
     fits = fits && n > 0 && n < PULL_QUANT_MAX && plain == (size_t)n;
   }
-  return fits ? 0 : refuse(error, "model", what, "is not ORG/NAME or ORG/NAME:QUANT of the hub");
+  if (!fits) {
+    return refuse(error, "model", what,
+                  "is not ORG/NAME, ORG/NAME@REVISION or ORG/NAME:QUANT of the hub");
+  }
+  if (what[length] != '@') return 0;
+  const char *revision = what + length + 1;
+  return set_revision(out, revision, strcspn(revision, ":"), error);
 }
 
 int settings_read(int argc, char **argv, pull_settings_t *out, inferd_error_t *error) {

@@ -9,19 +9,25 @@
 
 #include <stdbool.h>
 
-enum { PULL_URL_MAX = 512, PULL_TOKEN_MAX = 1024, PULL_QUANT_MAX = 64, PULL_JOBS_MAX = 64 };
+enum {
+  PULL_URL_MAX = 512,
+  PULL_TOKEN_MAX = 1024,
+  PULL_QUANT_MAX = 64,
+  PULL_REVISION_MAX = 256,
+  PULL_JOBS_MAX = 64
+};
 
 typedef struct pull_settings {
-  char id[128];                /* ORG/NAME */
-  char quant[PULL_QUANT_MAX];  /* of a GGUF file; "" = none was named */
-  const char *revision;        /* branch, tag or commit; "main" by default */
-  const char *cache_dir;       /* NULL = the first of hub_caches */
-  const char *token_file;      /* NULL = the places of huggingface_hub */
-  char endpoint[PULL_URL_MAX]; /* HF_ENDPOINT without a slash at the end */
-  char token[PULL_TOKEN_MAX];  /* "" = none */
-  int jobs;                    /* connections at once */
-  int retries;                 /* of one request, after its first try */
-  int timeout_s;               /* a connection that is slower than 100 bytes/s so long is cut */
+  char id[128];                     /* ORG/NAME */
+  char quant[PULL_QUANT_MAX];       /* of a GGUF file; "" = none was named */
+  char revision[PULL_REVISION_MAX]; /* branch, tag or commit; "main" by default */
+  const char *cache_dir;            /* NULL = the first of hub_caches */
+  const char *token_file;           /* NULL = the places of huggingface_hub */
+  char endpoint[PULL_URL_MAX];      /* HF_ENDPOINT without a slash at the end */
+  char token[PULL_TOKEN_MAX];       /* "" = none */
+  int jobs;                         /* connections at once */
+  int retries;                      /* of one request, after its first try */
+  int timeout_s; /* a connection that is slower than 100 bytes/s so long is cut */
   bool dry_run;
   char *const *then; /* what is executed after success, ended by NULL; NULL = nothing */
 } pull_settings_t;

@@ -238,9 +238,13 @@ def test_revisions(repositories, inferd, tmp_path):
         assert {str(p.relative_to(refs)) for p in refs.rglob("*") if p.is_file()} == \
             {"v1.0", "refs/pr/3"}
         assert pull.good(NAME).name == COMMIT
+        assert pull.good(f"{NAME}@v1.0").name == other
+        done = pull(f"{NAME}@refs/pr/3")
+        assert f"serve it by: inferd serve {NAME}@refs/pr/3\n" in done.stderr, done
         for bad in ("../../x", "/etc", "a/../b"):
-            done = pull(NAME, "--revision", bad)
-            assert done.returncode == 64, done
+            for words in ([NAME, "--revision", bad], [f"{NAME}@{bad}"]):
+                done = pull(*words)
+                assert done.returncode == 64, done
     finally:
         hub.close()
 

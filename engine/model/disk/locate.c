@@ -20,12 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 280, QUANT_MAX = 64, COMMIT_MAX = 64 };
+enum { TEXT_MAX = 280, QUANT_MAX = 64, REVISION_MAX = 128, COMMIT_MAX = 64 };
 
 typedef struct model_search {
   located_t *out;
-  const char *what;      /* as the user typed it */
-  char quant[QUANT_MAX]; /* "" = none was named */
+  const char *what;            /* as the user typed it */
+  char quant[QUANT_MAX];       /* "" = none was named */
+  char revision[REVISION_MAX]; /* a branch, tag or commit, a path inside refs; "" = main */
   inferd_error_t *error;
 } model_search_t;
 
@@ -132,11 +133,11 @@ static int take_directory(model_search_t *search, const char *dir) {
 
 /* ---- one folder of the cache ---- */
 
-/* Reads the commit that refs/main names. Returns false if there is no such file or it names none.
- */
-static bool read_main(const char *folder, char commit[COMMIT_MAX]) {
-  char path[LOCATED_PATH_MAX];
-  if (!join(path, folder, "refs/main")) return false;
+/* Reads the commit that refs/REVISION names. Returns false if there is no such file or it names
+ * none. */
+static bool read_reference(const char *folder, const char *revision, char commit[COMMIT_MAX]) {
+  char path[LOCATED_PATH_MAX], refs[LOCATED_PATH_MAX];
+  if (!join(refs, folder, "refs") || !join(path, refs, revision)) return false;
   FILE *stream = fopen(path, "re");
   if (stream == NULL) return false;
   size_t length = fread(commit, 1, COMMIT_MAX - 1, stream);
@@ -151,11 +152,22 @@ static bool is_first_level(const char *name) {
   return strchr(name, '/') == NULL;
 }
 
-/* Writes the path of the snapshot of refs/main, else of the only one. */
+/* Writes the path of the snapshot of the revision; without one that of refs/main, else of the only
+ * one. */
 static int find_snapshot(model_search_t *search, const char *folder, char out[LOCATED_PATH_MAX]) {
   char snapshots[LOCATED_PATH_MAX], commit[COMMIT_MAX], names[TEXT_MAX];
   if (!join(snapshots, folder, "snapshots")) return too_long(search);
-  if (read_main(folder, commit) && join(out, snapshots, commit) && is_directory(out)) return 0;
+  const char *revision = search->revision[0] != '\0' ? search->revision : "main";
+  bool known = read_reference(folder, revision, commit);
+  if (known && join(out, snapshots, commit) && is_directory(out)) return 0;
+  if (search->revision[0] != '\0') {
+    if (join(out, snapshots, revision) && is_directory(out)) return 0; /* a commit */
+    char shown[HUB_ID_MAX + REVISION_MAX + QUANT_MAX];
+    error_quote(shown, sizeof shown, search->what, strlen(search->what));
+    return error_set(search->error, ERR_MODEL_MISSING, "model",
+                     "%.200s: does not have this revision; get it with: inferd pull %s", folder,
+                     shown);
+  }
   listing_t all;
   int count = 0, code = listing_read(snapshots, &all, search->error);
   for (int i = 0; i < all.count && code == 0; i++) {
@@ -203,8 +215,9 @@ static int not_found(model_search_t *search, const hub_caches_t *caches, const c
   }
   return error_set(search->error, ERR_MODEL_MISSING, "model",
                    "%.100s is neither a path nor a model in a cache of Hugging Face; looked in %s; "
-                   "get it with: inferd pull %s%s%s",
-                   search->what, places, id, search->quant[0] != '\0' ? ":" : "", search->quant);
+                   "get it with: inferd pull %s%s%s%s%s",
+                   search->what, places, id, search->revision[0] != '\0' ? "@" : "",
+                   search->revision, search->quant[0] != '\0' ? ":" : "", search->quant);
 }
 
 static int take_name(model_search_t *search, const char *id) {
@@ -333,6 +346,17 @@ int model_locate(const char *what, located_t *out, inferd_error_t *error) {
   int code = find(what, out, error);
   const char *slash = strrchr(out->path, '/'), *base = slash != NULL ? slash + 1 : out->path;
   if (code == 0 && out->name[0] == '\0' && gguf_is_model(base)) {
+/* Splits NAME@REVISION, if the revision has the form of one. */
+static void take_revision(model_search_t *search, char *name) {
+  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./";
+  char *at = strchr(name, '@');
+  if (at == NULL || strlen(at + 1) >= sizeof search->revision) return;
+  bool good = at[1] != '\0' && at[1] != '/' && at[1] != '-' && strstr(at, "..") == NULL;
+  if (!good || at[1 + strspn(at + 1, plain)] != '\0') return;
+  snprintf(search->revision, sizeof search->revision, "%s", at + 1);
+  *at = '\0';
+}
+
     snprintf(out->name, sizeof out->name, "%.*s", gguf_stem_length(base), base);
   }
   return code;
@@ -340,7 +364,7 @@ int model_locate(const char *what, located_t *out, inferd_error_t *error) {
 
 bool model_is_hub_name(const char *what) {
   char id[HUB_ID_MAX + 1];
-  size_t length = strcspn(what, ":");
+  size_t length = strcspn(what, "@:");
   if (length >= sizeof id || access(what, F_OK) == 0) return false;
   snprintf(id, sizeof id, "%.*s", (int)length, what);
   return hub_is_id(id) && access(id, F_OK) != 0;
@@ -348,6 +372,7 @@ bool model_is_hub_name(const char *what) {
 
 bool model_lacks_weights(const located_t *model) {
   weight_files_t *files = NULL;
+  take_revision(&search, path);
   inferd_error_t error = {0};
   int code = weight_files_open(model->path, &files, &error);
   if (code == 0) weight_files_close(files);

@@ -24,7 +24,8 @@ typedef struct located {
  *   a directory: of a model; of the cache (models--ORG--NAME: the snapshot of refs/main, else the
  *   only one); with GGUF files alone (the only one);
  *   PATH:QUANT, the GGUF file of that quantisation, such as Q4_K_M, in the directory;
- *   ORG/NAME or ORG/NAME:QUANT in HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
+ *   ORG/NAME, ORG/NAME:QUANT and ORG/NAME@REVISION (a branch, tag or commit, and :QUANT may follow)
+ *   in HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  *   $XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub.
  * Returns 0. ERR_MODEL_MISSING: nothing was found, or several models were; the message has the
  * places that were searched, or the names of the models. ERR_MODEL_MALFORMED: what was found cannot
@@ -33,8 +34,8 @@ typedef struct located {
 int model_locate(const char *what, located_t *out, inferd_error_t *error);
 /* True when weights of a model that was located are missing, as after a download that was cut. */
 bool model_lacks_weights(const located_t *model);
-/* True when `what` has the form ORG/NAME or ORG/NAME:QUANT of the hub, and is no path that exists.
- */
+/* True when `what` begins as ORG/NAME, ORG/NAME@ or ORG/NAME: of the hub, and is no path that
+ * exists. */
 bool model_is_hub_name(const char *what);
 
 #endif

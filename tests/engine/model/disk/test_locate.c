@@ -166,6 +166,32 @@ Test(locate, a_path_comes_before_a_name, .init = start, .fini = finish) {
   put_model("home/.cache/huggingface/hub/models--org--name", REV);
   put("org/name/config.json", "{}");
   char before[512];
+#define HUB "home/.cache/huggingface/hub/"
+
+Test(locate, revisions, .init = start, .fini = finish) {
+  expect_refused("org/name@v1", ERR_MODEL_MISSING, "inferd pull org/name@v1");
+  put_model(HUB "models--org--name", REV);
+  put_model(HUB "models--org--name", OLD);
+  put(HUB "models--org--name/refs/main", REV);
+  put(HUB "models--org--name/refs/v1", OLD);
+  put(HUB "models--org--name/refs/refs/pr/3", OLD);
+  expect_found("org/name", HUB "models--org--name/snapshots/" REV, "org/name");
+  expect_found("org/name@main", HUB "models--org--name/snapshots/" REV, "org/name");
+  expect_found("org/name@v1", HUB "models--org--name/snapshots/" OLD, "org/name");
+  expect_found("org/name@refs/pr/3", HUB "models--org--name/snapshots/" OLD, "org/name");
+  expect_found("org/name@" OLD, HUB "models--org--name/snapshots/" OLD, "org/name");
+  expect_refused("org/name@v2", ERR_MODEL_MISSING, "inferd pull org/name@v2");
+  expect_refused("org/name@../main", ERR_MODEL_MISSING, "No such file");
+  expect_refused("org/name@", ERR_MODEL_MISSING, "No such file");
+  put_cached(HUB "models--org--x-GGUF", OLD, "x-Q8_0.gguf");
+  put_cached(HUB "models--org--x-GGUF", OLD, "x-Q4_0.gguf");
+  put(HUB "models--org--x-GGUF/refs/v1", OLD);
+  expect_found("org/x-GGUF@v1:Q8_0", HUB "models--org--x-GGUF/snapshots/" OLD "/x-Q8_0.gguf",
+               "org/x-GGUF:Q8_0");
+  EXPECT_EQ(model_is_hub_name("org/name@v1:Q8_0"), true);
+  EXPECT_EQ(model_is_hub_name("@v1"), false);
+}
+
   cr_assert_not_null(getcwd(before, sizeof before));
   ASSERT_EQ(chdir(root), 0);
   located_t found;
