@@ -6,6 +6,7 @@
 #include "engine/model/disk/locate.h"
 
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 #include "engine/model/disk/hub_cache.h"
 #include "engine/model/disk/listing.h"
 #include "engine/model/model_file.h"
@@ -276,18 +277,40 @@ static void find_near(const char *dir, const char *name, char out[ERROR_NEAR_MAX
   if (stream != NULL) closedir(stream);
 }
 
+/* Refuses an address, such as https://huggingface.co/ORG/NAME or hf.co/ORG/NAME:QUANT, and says
+ * which name it has. Returns 0 if `shown` is no address. */
+static int refuse_address(const model_search_t *search, const char *shown) {
+  static const char *const hosts[] = {"huggingface.co/", "hf.co/"};
+  bool web = strncmp(shown, "https://", 8) == 0 || strncmp(shown, "http://", 7) == 0;
+  const char *rest = web ? strstr(shown, "://") + 3 : shown, *name = NULL;
+  char id[ERROR_NEAR_MAX] = "";
+  for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+    if (strncmp(rest, hosts[i], strlen(hosts[i])) == 0) name = rest + strlen(hosts[i]);
+  }
+  if (!web && name == NULL) return 0;
+  if (name != NULL) {
+    size_t length = strcspn(name, "/");
+    if (name[length] == '/') length += 1 + strcspn(name + length + 1, "/?#");
+    snprintf(id, sizeof id, "%.*s", (int)length, name);
+  }
+  char *colon = strchr(id, ':');
+  if (colon != NULL) *colon = '\0';
+  bool valid = strchr(id, '/') != NULL && hub_is_id(id);
+  if (colon != NULL) *colon = ':';
+  if (!valid) snprintf(id, sizeof id, "ORG/NAME");
+  return error_set(search->error, ERR_MODEL_MISSING, "model",
+                   "%s: is an address, not a path; give %s, and get it with: inferd pull %s", shown,
+                   id, id);
+}
+
 /* Refuses a path that cannot be looked at, for the reason `number`: names the part of it that is
  * missing, with the nearest name beside it, or the folder that lets this user not pass. */
 static int refuse_path(const model_search_t *search, int number) {
   char shown[300], dir[LOCATED_PATH_MAX], near[ERROR_NEAR_MAX + 1], where[200];
   struct stat status;
   error_quote(shown, sizeof shown, search->what, strlen(search->what));
-  if (strncmp(shown, "https://", 8) == 0 || strncmp(shown, "http://", 7) == 0) {
-    return error_set(search->error, ERR_MODEL_MISSING, "model",
-                     "%s: is an address, not a path; give ORG/NAME, and get it with: inferd pull "
-                     "ORG/NAME",
-                     shown);
-  }
+  int code = refuse_address(search, shown);
+  if (code != 0) return code;
   size_t parent = 0, end = strlen(search->what); /* of the first part that cannot be looked at */
   for (size_t i = 1; i < strlen(search->what) && end == strlen(search->what); i++) {
     if (search->what[i] != '/') continue;
@@ -302,7 +325,7 @@ static int refuse_path(const model_search_t *search, int number) {
   snprintf(dir, sizeof dir, "%.*s", (int)parent, parent > 0 ? search->what : "");
   if (parent == 0) snprintf(dir, sizeof dir, "./");
   inferd_error_t reason = {0};
-  int code = error_system(search->error, shown, number);
+  code = error_system(search->error, shown, number);
   error_system(&reason, shown, number);
   if (number == EACCES) {
     error_quote(where, sizeof where, dir, strlen(dir));
@@ -323,6 +346,17 @@ static int take_path(model_search_t *search, const char *path, const struct stat
   return take_file(search, path);
 }
 
+/* Splits NAME@REVISION, if the revision has the form of one. */
+static void take_revision(model_search_t *search, char *name) {
+  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./";
+  char *at = strchr(name, '@');
+  if (at == NULL || strlen(at + 1) >= sizeof search->revision) return;
+  bool good = at[1] != '\0' && at[1] != '/' && at[1] != '-' && strstr(at, "..") == NULL;
+  if (!good || at[1 + strspn(at + 1, plain)] != '\0') return;
+  snprintf(search->revision, sizeof search->revision, "%s", at + 1);
+  *at = '\0';
+}
+
 static int find(const char *what, located_t *out, inferd_error_t *error) {
   model_search_t search = {.out = out, .what = what, .error = error};
   struct stat status;
@@ -338,6 +372,7 @@ static int find(const char *what, located_t *out, inferd_error_t *error) {
     if (stat(path, &status) == 0) return take_path(&search, path, &status);
     if (errno == EACCES) number = errno;
   }
+  take_revision(&search, path);
   if (number != EACCES && hub_is_id(path)) return take_name(&search, path);
   return refuse_path(&search, number);
 }
@@ -346,17 +381,6 @@ int model_locate(const char *what, located_t *out, inferd_error_t *error) {
   int code = find(what, out, error);
   const char *slash = strrchr(out->path, '/'), *base = slash != NULL ? slash + 1 : out->path;
   if (code == 0 && out->name[0] == '\0' && gguf_is_model(base)) {
-/* Splits NAME@REVISION, if the revision has the form of one. */
-static void take_revision(model_search_t *search, char *name) {
-  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./";
-  char *at = strchr(name, '@');
-  if (at == NULL || strlen(at + 1) >= sizeof search->revision) return;
-  bool good = at[1] != '\0' && at[1] != '/' && at[1] != '-' && strstr(at, "..") == NULL;
-  if (!good || at[1 + strspn(at + 1, plain)] != '\0') return;
-  snprintf(search->revision, sizeof search->revision, "%s", at + 1);
-  *at = '\0';
-}
-
     snprintf(out->name, sizeof out->name, "%.*s", gguf_stem_length(base), base);
   }
   return code;
@@ -372,7 +396,6 @@ bool model_is_hub_name(const char *what) {
 
 bool model_lacks_weights(const located_t *model) {
   weight_files_t *files = NULL;
-  take_revision(&search, path);
   inferd_error_t error = {0};
   int code = weight_files_open(model->path, &files, &error);
   if (code == 0) weight_files_close(files);

@@ -116,6 +116,10 @@ Test(locate, missing_things, .init = start, .fini = finish) {
   expect_refused("a/b/c", ERR_MODEL_MISSING, "No such file");
   expect_refused("a//b", ERR_MODEL_MISSING, "No such file");
   expect_refused("../x", ERR_MODEL_MISSING, "No such file");
+  expect_refused("https://huggingface.co/a/b/tree/main", ERR_MODEL_MISSING, "inferd pull a/b");
+  expect_refused("hf.co/a/b:Q4_K_M", ERR_MODEL_MISSING, "give a/b:Q4_K_M, and get it with");
+  expect_refused("https://huggingface.co/a", ERR_MODEL_MISSING, "give ORG/NAME");
+  expect_refused("http://example.com/a/b.gguf", ERR_MODEL_MISSING, "give ORG/NAME");
   expect_refused("", ERR_MODEL_MISSING, "No such file");
   expect_refused(at("file"), ERR_MODEL_MALFORMED, "give the directory of the model");
   char long_path[LOCATED_PATH_MAX + 8];
@@ -162,10 +166,6 @@ Test(locate, name_in_the_caches, .init = start, .fini = finish) {
   expect_refused("org--x/else", ERR_MODEL_MISSING, "No such file");
 }
 
-Test(locate, a_path_comes_before_a_name, .init = start, .fini = finish) {
-  put_model("home/.cache/huggingface/hub/models--org--name", REV);
-  put("org/name/config.json", "{}");
-  char before[512];
 #define HUB "home/.cache/huggingface/hub/"
 
 Test(locate, revisions, .init = start, .fini = finish) {
@@ -192,6 +192,10 @@ Test(locate, revisions, .init = start, .fini = finish) {
   EXPECT_EQ(model_is_hub_name("@v1"), false);
 }
 
+Test(locate, a_path_comes_before_a_name, .init = start, .fini = finish) {
+  put_model("home/.cache/huggingface/hub/models--org--name", REV);
+  put("org/name/config.json", "{}");
+  char before[512];
   cr_assert_not_null(getcwd(before, sizeof before));
   ASSERT_EQ(chdir(root), 0);
   located_t found;
