@@ -309,9 +309,11 @@ static int load_line(config_t *config, char *line, int number, inferd_error_t *e
   if (equals == NULL || text[0] == '[') {
     /* only the first word is shown, because a secret may follow it */
     char quoted[NAME_BYTES_MAX];
-    error_quote(quoted, sizeof quoted, text, strcspn(text, " \t"));
-    return error_set(error, ERR_CONFIGURATION, NULL, "line %d: '%s' is not of the form key = value",
-                     number, quoted);
+    size_t word = strcspn(text, " \t");
+    error_quote(quoted, sizeof quoted, text, word);
+    return error_set(error, ERR_CONFIGURATION, NULL,
+                     "line %d: '%s' is not of the form key = value%s", number, quoted,
+                     text[word - 1] == ':' ? "; YAML is not read" : "");
   }
   *equals = '\0';
   char *name = trim(text), *value = trim(equals + 1);
@@ -514,19 +516,25 @@ static int load_flag(config_t *config, int argc, char *const *argv, int *at,
                                               : code;
 }
 
+static int fail_models(const char *one, const char *two, inferd_error_t *error) {
+  return error_set(error, ERR_USAGE, "model", "more than one model: %.60s and %.60s", one, two);
+}
+
 static int load_flags(config_t *config, int argc, char *const *argv, inferd_error_t *error) {
+  const char *model = NULL; /* the argument that is no flag */
   int code = 0;
   for (int at = 0; at < argc && code == 0;) {
     if (argv[at][0] == '-') {
       code = load_flag(config, argc, argv, &at, error);
-      continue;
+    } else if (config->origin[OPTION_model].source == SOURCE_FLAG) {
+      code = fail_models(config->model, argv[at], error);
+    } else {
+      model = argv[at++];
+      code =
+          assign(config, &options[OPTION_model], model, (config_origin_t){SOURCE_FLAG, 0}, error);
     }
-    if (config->origin[OPTION_model].source == SOURCE_FLAG) {
-      return error_set(error, ERR_USAGE, "model", "more than one model: %.60s and %.60s",
-                       config->model, argv[at]);
-    }
-    code = assign(config, &options[OPTION_model], argv[at++], (config_origin_t){SOURCE_FLAG, 0},
-                  error);
+    if (code != 0 || model == NULL || strcmp(model, config->model) == 0) continue;
+    code = fail_models(model, config->model, error); /* --model has another */
   }
   return code;
 }

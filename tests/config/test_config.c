@@ -151,7 +151,9 @@ Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--no-port=1", ERR_USAGE, "unknown");
   expect_error("--dtype int3", ERR_USAGE, "auto|half");
   expect_error("--any-model=perhaps", ERR_USAGE, "true or false");
-  expect_error("one two", ERR_USAGE, "more than one model");
+  expect_error("one two", ERR_USAGE, "more than one model: one and two");
+  expect_error("one --model two", ERR_USAGE, "more than one model: one and two");
+  expect_error("--model one two", ERR_USAGE, "more than one model: one and two");
   expect_error("-p 1", ERR_USAGE, "a port is given by --port");
   expect_error("-y 1", ERR_USAGE, "not a flag");
   expect_error("--no-access-log=1", ERR_USAGE, "--no-access-log takes no value");
@@ -345,6 +347,7 @@ Test(config, file) {
   expect_file_error("prot = 1\n", "line 1: prot is unknown; did you mean port?");
   expect_file_error("port\n", "line 1: 'port' is not of the form key = value");
   expect_file_error("api_key k1\n", "line 1: 'api_key' is not of the form key = value");
+  expect_file_error("model: m\n", "line 1: 'model:' is not of the form key = value; YAML is");
   expect_file_error("[listen]\n", "line 1: '[listen]' is not of the form key = value");
   expect_file_error("port = x\n", "line 1: port: 'x' is not valid");
   expect_file_error("\n\nblock_size = 3\n", "or 0 (set in line 3 of /tmp/inferd-conf-");
