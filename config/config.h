@@ -97,6 +97,9 @@ void config_exchange(config_t *left, config_t *right, enum config_option option)
 
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */
 void config_dump(const config_t *config, FILE *out);
+/* Returns what takes the place of a command of Ollama or vLLM here, and whose it is, or NULL if
+ * `word` is none: "inferd top" of "ps". */
+const char *config_command_elsewhere(const char *word, const char **program);
 /* Prints help. `topic`: NULL = the main options, one screen; "all"; the name of a group ("memory");
  * or a word. Returns the number of options printed. */
 int config_help(FILE *out, const char *topic);

@@ -88,6 +88,15 @@ const char *moved_flag_program(const moved_flag_t *flag) {
   return names[flag->program];
 }
 
+/* Flags, variables and words of a Modelfile, which the table has too, have other characters. */
+const char *config_command_elsewhere(const char *word, const char **program) {
+  bool plain = word[0] != '-' && word[strspn(word, "abcdefghijklmnopqrstuvwxyz-")] == '\0';
+  const moved_flag_t *row = plain ? moved_flag_find(word) : NULL;
+  if (row == NULL) return NULL;
+  *program = moved_flag_program(row);
+  return row->note;
+}
+
 static const struct {
   enum config_option option;
   const char *word, *meaning, *refusal;

@@ -233,7 +233,8 @@ static void print_moving(void) {
   printf("\n## From Ollama\n\n"
          "Ollama's own API (`/api/chat`, `/api/generate`) is answered with 404 and the route to\n"
          "use; its clients speak the OpenAI API too. A model of Ollama is a GGUF file. The table\n"
-         "has variables of the environment, then words of a Modelfile and of `options`.\n\n");
+         "has commands, variables of the environment, then words of a Modelfile and of\n"
+         "`options`.\n\n");
   print_moved("OLLAMA");
 }
 

@@ -342,13 +342,24 @@ static void fill_standard_streams(void) {
   if (fd >= 0) close(fd);
 }
 
-/* A word that is no command is often a model, or a command with a typing error. */
+/* A word that is no command is often a model, a command with a typing error, or one of another
+ * program. */
 static int refuse_command(const char *word) {
   char quoted[200];
   located_t model;
   inferd_error_t error;
   error_quote(quoted, sizeof quoted, word, strlen(word));
-  fprintf(stderr, "%sinferd: '%s' is not a command; ", log_priority(LOG_ERROR), quoted);
+  fprintf(stderr, "%sinferd: '%s' is ", log_priority(LOG_ERROR), quoted);
+  const char *program, *here = config_command_elsewhere(word, &program);
+  if (here != NULL) {
+    fprintf(stderr, "a command of %s; here: %s\n", program, here);
+    return EXIT_USAGE;
+  }
+  fputs("not a command; ", stderr);
+  if (word[0] == '-') {
+    fputs("flags stand behind one: inferd serve MODEL [flags]\n", stderr);
+    return EXIT_USAGE;
+  }
   for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
     if (error_distance(word, commands[i].name) > 2) continue;
     fprintf(stderr, "did you mean inferd %s?\n", commands[i].name);
@@ -380,7 +391,7 @@ int main(int argc, char **argv) {
     printf("inferd %s (%s)\n", INFERD_VERSION, INFERD_COMMIT);
     return 0;
   }
-  if (argc == 1) {
+  if (argc == 1 || strcmp(command, "help") == 0) {
     print_usage(stdout);
     return 0;
   }
