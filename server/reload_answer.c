@@ -78,7 +78,10 @@ int reload_command(int argc, char **argv) {
     return fail(EXIT_USAGE, "usage: inferd reload PID, the process of inferd serve");
   bool told = path_of("reload", path);
   if (told) read_answer(path, before);
-  if (kill((pid_t)pid, SIGHUP) != 0) return fail(EXIT_UNAVAILABLE, strerror(errno));
+  if (kill((pid_t)pid, SIGHUP) != 0) {
+    snprintf(after, sizeof after, "process %ld: %s", pid, strerror(errno));
+    return fail(EXIT_UNAVAILABLE, after);
+  }
   if (!told) {
     puts("signalled; without RUNTIME_DIRECTORY the log alone says what came of it");
     return 0;

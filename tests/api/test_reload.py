@@ -93,7 +93,8 @@ def test_the_command_waits_for_the_answer(start, inferd, tmp_path, monkeypatch):
     status, out, _ = reload("max_logprobs = 3\n", pid)
     assert status == 0 and "the log alone" in out
     wait_until(lambda: server.log().count("changed: max_logprobs") == 3, "the line of the log")
-    assert reload("", "999999999")[0] == 69
+    status, _, said = reload("", "999999999")
+    assert status == 69 and "process 999999999: No such process" in said
     for words in ((), ("x",), ("0",), ("-1",), (pid, pid)):
         assert reload("", *words)[0] == 64, words
 

@@ -152,7 +152,7 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a device that is not there": (NOTHING, [*SERVE, "--device", "cuda:9"], 78,
                                    ["(set by --device)"]),
     "a template that is not there": (NOTHING, [*SERVE, "--chat-template", "{here}/t.jinja"], 78,
-                                     ["{here}/t.jinja", "no such file"]),
+                                     ["{here}/t.jinja", "no such file", "--chat-template"]),
     "an adapter without its switch": (NOTHING, [*SERVE, "--lora-modules", "a={here}"], 78,
                                       ["set --enable-lora"]),
     "a certificate that is not there": (NOTHING, [*SERVE, "--tls-cert", "{here}/c.pem"], 78,

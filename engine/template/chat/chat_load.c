@@ -224,11 +224,11 @@ static int load_path(chat_templates_t *templates, const char *path, inferd_error
   file_t file;
   int code = read_file(path, NULL, TEMPLATE_SOURCE_BYTES_MAX, &file, error);
   if (code == 0 && file.text == NULL)
-    code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s: there is no such file", path);
+    code = error_set(error, ERR_CONFIGURATION, "chat_template", "%s: there is no such file", path);
   if (code == 0) code = add(templates, &templates->by_default, path, file.text, file.length, error);
   close_file(&file);
   if (code == 0 && templates->problem[0] != '\0')
-    code = error_set(error, ERR_CONFIGURATION, "chat-template", "%s", templates->problem);
+    code = error_set(error, ERR_CONFIGURATION, "chat_template", "%s", templates->problem);
   return code;
 }
 
