@@ -16,10 +16,15 @@ MODELS = {"8000": "bert-mean", "8001": "bert-rank", "8002": "bert-labels"}
 
 @pytest.fixture
 def examples(start):
-    """The fenced blocks of a language, with the addresses of servers of ours in them."""
-    servers = {port: start(ROOT / "tests/vectors/encoders" / name, "--served-model-name", "default")
-               for port, name in MODELS.items()}
+    """The fenced blocks of a language, with the addresses of servers of ours in them. These have
+    the names of the models that the page serves."""
     text = (ROOT / "docs/embeddings.md").read_text()
+    names = {}
+    for name, port in re.findall(r"^inferd serve (\S+)(?:.*--port (\d+))?", text, re.MULTILINE):
+        names.setdefault(port or "8000", name)
+    servers = {port: start(ROOT / "tests/vectors/encoders" / name, "--served-model-name",
+                           names.get(port, "labels"))
+               for port, name in MODELS.items()}
     for port, server in servers.items():
         text = text.replace(f"127.0.0.1:{port}", f"{server.host}:{server.port}")
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
