@@ -135,6 +135,11 @@ static void print_totals(const bench_options_t *options, const bench_run_t *run,
            totals->without_usage);
   }
   if (run->first_error[0]) printf("  first failure: %s\n", run->first_error);
+  if (totals->ok > 0 || options->text_prompts || run->results[0].status != 400) return;
+  printf(
+      "  note: prompts are token ids from %d to %d: --vocab-size for a smaller vocabulary, --text "
+      "for words\n",
+      options->first_id, options->vocab_size - 1);
 }
 
 /* Returns a new object that the caller deletes. */

@@ -302,6 +302,17 @@ def test_bench_says_what_is_wrong(inferd):
     assert wrong.returncode == 64 and "8190 and --output-len 3 are more" in wrong.stdout
 
 
+def test_bench_of_a_smaller_vocabulary_says_what_to_ask_for(server, inferd):
+    words = ("bench", "serve", "--base-url", f"http://{server.host}:{server.port}",
+             "--num-requests", 2, "--input-len", 64, "--output-len", 2)
+    failed = run(inferd, *words)
+    assert failed.returncode == 1 and "from 100 to 31999: --vocab-size" in failed.stdout
+    for more in (["--vocab-size", 4096], ["--text"]):
+        done = run(inferd, *words, *more)
+        assert done.returncode == 0 and "2 of 2 requests" in done.stdout, done
+        assert "--vocab-size" not in done.stdout
+
+
 def test_health_command(start, inferd):
     server = start(DEMO)
     assert run(inferd, "health", "--port", server.port).returncode == 0
