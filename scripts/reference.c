@@ -267,7 +267,8 @@ static void print_errors(void) {
          "```\n\n"
          "`param` names the field or is null. With the option `--error-code status` the code is\n"
          "the status as a number. Programs should look at `code`: messages may change. The header\n"
-         "`x-request-id` names the request, as the log does.\n\n"
+         "`x-request-id` names the request, as the log does, whose line has `code` and `param` "
+         "too.\n\n"
          "| status | code | type | what has happened, and what to do |\n|---|---|---|---|\n");
   for (size_t i = 0; i < LENGTH(errors); i++) {
     if (errors[i].number <= FIRST_OF_START || errors[i].number == 0) continue;

@@ -448,6 +448,7 @@ static void record(const http_exchange_t *exchange) {
                      .route = route,
                      .path = exchange->path,
                      .code = exchange->code,
+                     .param = exchange->param,
                      .cause = exchange->cause,
                      .status = status,
                      .duration_ns = duration_ns,

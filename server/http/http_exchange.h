@@ -41,7 +41,8 @@ struct http_exchange {
   const char
       *doom; /* not NULL: cut the connection at the start of the next pump, for this reason */
   http_exchange_t *next_doomed;
-  const char *code; /* error code for the log */
+  const char *code;            /* error code for the log */
+  char param[ERROR_PARAM_MAX]; /* the field at fault, for the log; "" = none */
   trace_context_t trace;
   char *tail;
   char *path;           /* without a route: for the log, printable and cut, without the query */

@@ -162,6 +162,7 @@ bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error) {
   if (body == NULL) return false;
   int status = error_http_status(error->code);
   exchange->code = error_openai_code(error->code);
+  error_quote(exchange->param, sizeof exchange->param, error->param, strlen(error->param));
   if (!reply_make(exchange, status, "application/json", body, length)) return false;
 
   struct MHD_Response *response = exchange->response;

@@ -232,6 +232,7 @@ int log_access_format(const access_t *access, bool json, const char *timestamp, 
   text_field(&line, "path", access->path);
   field(&line, "e2e_ms", false, "%.1f", (double)access->duration_ns / 1e6);
   text_field(&line, "code", access->code);
+  text_field(&line, "param", access->param);
   text_field(&line, "abort", access->cause);
   text_field(&line, "finish", log->finish);
   if (log->prompt_tokens >= 0) field(&line, "prompt", false, "%d", log->prompt_tokens);

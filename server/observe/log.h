@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LOG_ACCESS_BYTES_MAX = 648, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
+enum { LOG_ACCESS_BYTES_MAX = 728, LOG_PATH_MAX = 160, LOG_MODEL_MAX = 64 };
 
 /* Opens the log as configured. Returns 0; ERR_IO, ERR_PERMISSION or, without its directory,
  * ERR_CONFIGURATION if the file cannot be opened.
@@ -52,7 +52,8 @@ typedef struct exchange_log {
 /* The access line of one request. Strings may be NULL. */
 typedef struct access {
   const char *id, *trace_id, *peer, *key, *method, *route, *code, *cause;
-  const char *path; /* of a request without a route, quoted, at most LOG_PATH_MAX - 1 bytes */
+  const char *param; /* the field at fault, quoted, at most ERROR_PARAM_MAX - 1 bytes */
+  const char *path;  /* of a request without a route, quoted, at most LOG_PATH_MAX - 1 bytes */
   int status;
   uint64_t duration_ns;
   uint64_t bytes_in, bytes_out;

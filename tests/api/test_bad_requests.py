@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from harness import DEMO, Stream
+from harness import DEMO, Stream, wait_until
 
 P = "Once upon a time"
 NEST = "[" * 65 + "]" * 65
@@ -208,6 +208,17 @@ def test_not_there(server, name, path, body, code):
 def test_unknown_model_is_named(server):
     error = server.post("/v1/completions", {"prompt": P, "model": 'x"y'}).error
     assert error["message"].startswith("The model `x") and "does not exist" in error["message"]
+
+
+def test_the_log_has_the_field_at_fault(server):
+    answer = server.post("/v1/completions", {"prompt": P, "temperature": 3})
+    of_request = f'"id":"{answer.headers["x-request-id"]}"'
+
+    def lines():
+        return [line for line in server.log().splitlines() if of_request in line]
+
+    wait_until(lines, "the line of the request")
+    assert '"code":"invalid_value","param":"temperature",' in lines()[0]
 
 
 @pytest.mark.parametrize("name,content_type,headers", MEDIA, ids=names(MEDIA))

@@ -556,7 +556,9 @@ Test(parts, error_bodies_are_json) {
 
 Test(parts, access_lines_are_bounded_and_well_formed) {
   char id[REQUEST_ID_MAX + 1], line[LOG_ACCESS_BYTES_MAX + 1];
-  char path[LOG_PATH_MAX];
+  char path[LOG_PATH_MAX], param[ERROR_PARAM_MAX];
+  memset(param, 'p', sizeof param - 1);
+  param[sizeof param - 1] = '\0';
   memset(id, 'x', REQUEST_ID_MAX);
   id[REQUEST_ID_MAX] = '\0';
   memset(path, '/', sizeof path - 1);
@@ -576,6 +578,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
                      .route = "/v1/chat/completions",
                      .path = path,
                      .code = "context_length_exceeded",
+                     .param = param,
                      .cause = "slow_reader",
                      .status = 499,
                      .duration_ns = 123456789012345u,
@@ -589,6 +592,7 @@ Test(parts, access_lines_are_bounded_and_well_formed) {
     EXPECT_EQ(line[n - 1], '\n');
     EXPECT_EQ(strchr(line, '\n'), line + n - 1);
     cr_expect(strstr(line, "499") != NULL && strstr(line, path) != NULL);
+    cr_expect_not_null(strstr(line, param));
   }
   json_doc_t *doc = NULL;
   inferd_error_t error = {0};
