@@ -138,8 +138,11 @@ Test(moving, what_users_type) {
   EXPECT_STR_EQ(refusal("-np"), "-np is a flag of llama-server; here: --max-num-seqs");
   EXPECT_STR_EQ(refusal("--download-dir=/x"),
                 "--download-dir is a flag of vLLM; here: the variable HF_HUB_CACHE");
-  EXPECT_STR_EQ(refusal("-ngl"),
-                "-ngl is a flag of llama-server; here: --device, a model runs whole on one device");
+  EXPECT_STR_EQ(refusal("-ngl"), "-ngl is a flag of llama-server; here: --device, a model runs on "
+                                 "CPUs or on GPUs, never on both");
+  EXPECT_STR_EQ(refusal("--nnodes"), "--nnodes is a flag of vLLM; here: --tensor-parallel-size, "
+                                     "mpirun starts the processes of several hosts "
+                                     "(docs/ranks.md)");
   EXPECT_STR_EQ(refusal("-y"), "'-y' is not a flag; see --help");
   EXPECT_STR_EQ(refusal("--nonsense"), "--nonsense is unknown");
 }
