@@ -29,7 +29,7 @@ typedef struct scheduler_options {
   bool reserve_full;                    /* admission takes the blocks of the whole prompt */
   int32_t slice_blocks;    /* that an admission takes in one plan (slices.h); 0 = all of them */
   bool chunked_prefill;    /* false: a prompt is planned whole or not at all */
-  bool short_prompts_pass; /* short prompts get up to half of the prefill budget */
+  bool short_prompts_pass; /* shorter prompts overtake a long one (plan_shorter) */
   pace_options_t pace;
   draft_options_t draft;            /* tokens_max 0 = no lookahead slots */
   bool draft_model;                 /* draft tokens are drawn after planning: drafter.h */
