@@ -1,7 +1,8 @@
 /* step.c: begin and end of a step, and the operations that are one launch each.
  *
- * Engine thread; stages 6 and 7 of 9. Every function launches and returns; faults are kept, and
- * cuda_end, the only function that waits, reports them.
+ * Engine thread; stages 6 and 7 of 9. Every function of a step launches and returns; faults are
+ * kept, and cuda_end, the only one that waits, reports them. Warm-up runs and tests wait elsewhere,
+ * too, and so does cuda_sample for rows that the host sorts (draw.c).
  */
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"

@@ -1,7 +1,7 @@
 /* stats.h: the counters and gauges of the engine.
  *
  * The engine thread writes them; other threads get copies by engine_stats. The help texts of the
- * metrics that show them are in server/observe/metrics_page.c.
+ * metrics that show them are in server/observe/metrics.def.
  */
 #ifndef INFERD_ENGINE_STATS_H
 #define INFERD_ENGINE_STATS_H
@@ -39,8 +39,8 @@ typedef struct engine_stats {
   /* Steps by the tokens of their batch; and by their tokens that came to an end: the computed ones
    * of prompts that are complete, and generated ones. */
   uint64_t steps_by_tokens[STEP_TOKEN_BUCKETS], steps_by_results[STEP_TOKEN_BUCKETS];
-  uint64_t overhead_ns; /* time of receive, plan, prepare and commit */
-  uint64_t device_ns;   /* time of forward and sample */
+  uint64_t overhead_ns; /* time of receive, plan, building of the batch, and commit */
+  uint64_t device_ns;   /* time of draft models, forward, sample, and waiting for the end */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
   uint64_t grammar_masks_helped; /* rows that threads made beside the engine thread */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */

@@ -1,5 +1,5 @@
-/* step.h: in-flight steps: a step from its launch to its commit; at most two at once, or as many
- * as a model has stages.
+/* step.h: in-flight steps: a step from its launch to its commit; at most two at once, or one in
+ * each stage of a model, STAGE_STEPS_MAX of them.
  *
  * Engine thread only. step_new allocates everything.
  */

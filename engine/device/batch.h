@@ -20,9 +20,10 @@ typedef struct state_copy {
   int32_t src, dst; /* slots of states */
 } state_copy_t;
 
-/* Where a row stores its state behind a token inside its chunk, or at the end of it. */
-enum { STATE_SAVES_OF_TOKEN = 2 }; /* at most: a draft token follows, and a block ends there */
+/* Saves of a row behind one token, at most: a draft token follows, and a block ends there. */
+enum { STATE_SAVES_OF_TOKEN = 2 };
 
+/* Where a row stores its state behind a token inside its chunk, or at the end of it. */
 typedef struct state_save {
   int32_t row;
   int32_t behind; /* so many tokens of the chunk, at least 1 */

@@ -1,5 +1,5 @@
 /* model.c: one decoder forward for every family, stage 6 of 9: batch -> hidden rows -> logits.
- * Next: engine/sample/sampler.c.
+ * Next: engine/sample/sampling.c.
  *
  * Straight-line op calls on the engine thread; what differs between families is in the blueprint.
  * No function allocates after model_prepare, and none depends on the back end.

@@ -1,4 +1,4 @@
-/* draft.h: draft tokens for speculative decoding, found by prompt lookup.
+/* draft.h: draft tokens for speculative decoding: prompt lookup, and how many a sequence drafts.
  *
  * Prompt lookup: if the last few tokens occur earlier in the text, the tokens that followed them
  * there are likely to follow again (quotes, code, JSON, edits). One forward verifies all draft
@@ -21,7 +21,7 @@ enum {
 typedef struct draft_options {
   int32_t tokens_max; /* draft tokens per step and sequence; 0 = off, <= DRAFT_TOKENS_MAX */
   int32_t match_min, match_max; /* length in tokens of a usable match; 1 <= min <= max */
-  bool mtp;     /* by the layer of the model that predicts (predict.h), not by lookup */
+  bool mtp;     /* a layer of the model, or a head of EAGLE-3, drafts (predict.h): no lookup */
   bool longest; /* always tokens_max, whatever was right and whatever it costs: for tests */
 } draft_options_t;
 
@@ -31,7 +31,7 @@ typedef struct draft_history {
   float right, tried; /* draft tokens that were right; that were verified behind right ones */
   int32_t misses;     /* consecutive drafts whose first token was rejected */
   int32_t pause;      /* steps to skip before the next draft */
-  int32_t followed;   /* tokens known when the layer that predicts ran last (predict.h) */
+  int32_t followed;   /* tokens known when that layer or head ran last (predict.h) */
 } draft_history_t;
 
 /* Of a sequence. */

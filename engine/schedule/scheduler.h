@@ -21,9 +21,9 @@ enum {
 };
 
 typedef struct scheduler_options {
-  int32_t max_num_seqs, num_stages; /* num_stages: that have a step in flight (pace.c); 0 = none */
-  int32_t max_num_batched_tokens;   /* >= max_num_seqs */
-  int32_t max_model_len;            /* tokens of a sequence: prompt and output */
+  int32_t max_num_seqs, max_num_batched_tokens; /* the second >= the first */
+  int32_t num_stages;    /* that may have a step in flight each; 0 = the model has none */
+  int32_t max_model_len; /* tokens of a sequence: prompt and output */
   int32_t long_prefill_token_threshold; /* largest chunk of one sequence; 0 = no limit */
   int32_t watermark_blocks;             /* kept free at admission while another group runs */
   bool reserve_full;                    /* admission takes the blocks of the whole prompt */
@@ -32,7 +32,7 @@ typedef struct scheduler_options {
   bool short_prompts_pass; /* shorter prompts overtake a long one (plan_shorter) */
   pace_options_t pace;
   draft_options_t draft;            /* tokens_max 0 = no lookahead slots */
-  bool draft_model;                 /* draft tokens are drawn after planning: drafter.h */
+  bool draft_model;                 /* one draws draft tokens later: drafter.h, predict.h */
   bool history_on_device;           /* of ops_t: penalties need no tokens on the host */
   bool priority_policy, fair_share; /* else first come, first served; between tenants */
   /* A new group counts as so many times the time of its prompt later, so short prompts go first:

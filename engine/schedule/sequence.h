@@ -68,8 +68,9 @@ typedef struct group {
   int32_t max_tokens;        /* of the request */
   bool forked;               /* the first tokens are drawn: each sequence is planned by itself */
   bool was_admitted;         /* a step with a row was committed */
-  /* Plain: one sequence that draws, no grammar, penalties, adapter, pair, scores of the prompt.
-   * Terse: also no logprobs, min_tokens, stop ids. So most steps read nothing of the request. */
+  /* Plain: one sequence that draws, no grammar, penalties, adapter, pair, scores of the prompt;
+   * with stages no group is. Terse: also no logprobs, min_tokens, stop ids. So most steps read
+   * nothing of the request. */
   bool is_plain, is_terse;
   bool ignore_eos;     /* of the request */
   sequence_t sequence; /* index 0; the other sequences follow through sequence.next */

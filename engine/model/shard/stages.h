@@ -1,9 +1,9 @@
 /* stages.h: how steps go through the stages of a pipeline.
  *
  * Time goes in turns, which all ranks make together. In a turn each stage computes its layers for
- * one batch, if there is one; then it gives the rows to the next stage. So as many steps are in
- * flight as there are stages, and each stage runs them in the order of their launch: K and V of an
- * earlier one are there. Engine thread of each rank.
+ * one batch, if there is one; then it gives the rows to the next stage. So each stage may have a
+ * step in flight (no more than STAGE_STEPS_MAX are), and runs them in the order of their launch: K
+ * and V of an earlier one are there. Engine thread of each rank.
  */
 #ifndef INFERD_ENGINE_MODEL_SHARD_STAGES_H
 #define INFERD_ENGINE_MODEL_SHARD_STAGES_H

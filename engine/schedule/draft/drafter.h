@@ -40,7 +40,8 @@ int drafter_load(struct engine *engine, const kv_cache_desc_t *kv, const step_li
 int drafter_swap_pool(struct engine *engine, int32_t num_blocks, inferd_error_t *error);
 void drafter_free(struct engine *engine);
 
-/* Whether a head is there in the place of a draft model; what was loaded of it. */
+/* Whether a head is there in the place of a draft model. If so, drafter_head returns what was
+ * loaded of it and its device. */
 bool drafter_is_head(const struct engine *engine);
 struct model *drafter_head(const struct engine *engine, struct device **device);
 /* The device whose pool of KV blocks holds what the large model's holds; NULL = there is none. */
