@@ -316,7 +316,8 @@ static bool receive(engine_t *engine, uint64_t now_ns) {
   return room;
 }
 
-/* Other ranks hear of it, and what waits for them on the device ends when it is closed. */
+/* The engine is FAILED from now on. Other ranks hear of it; what waits for them on the device ends
+ * when that is closed. */
 static void fail(engine_t *engine, const inferd_error_t *error) {
   if (engine->options.comm != NULL) comm_abandon(engine->options.comm, error->message);
   engine->failure = *error;

@@ -202,7 +202,7 @@ static void note_time(engine_t *engine, const step_t *step) {
   scheduler_note_time(engine->scheduler, plan, (double)device_ns);
 }
 
-/* No entry of the step is committed. */
+/* Gives back what the entries of a step took that is not committed. NULL: nothing. */
 static void settle(engine_t *engine, const step_t *step) {
   for (int32_t i = 0; step != NULL && i < step->plan.num_entries; i++)
     scheduler_settle(engine->scheduler, &step->plan.entries[i]);

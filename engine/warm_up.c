@@ -1,11 +1,12 @@
 /* warm_up.c: warm-up runs: the steps that a back end asks for before READY.
  *
- * Engine thread, in engine_start, after memory is taken. A warm-up run is a step of some sequences
- * of one token each, or with draft tokens, without a plan: it writes to no slot, reads the null
- * block and samples greedily; the drawn tokens are not used. Then the draft model has its own:
- * steps that draw, and steps of up to as many draft tokens that draw nothing. All ranks run the
- * same ones, without packets. The first warm-up run is the first step of the device, so a model
- * that the device cannot run fails here and not in a request.
+ * Engine thread, in engine_start, after memory is taken. A warm-up run is a step without a plan. It
+ * has some sequences of one token each, or of more, as decodes with draft tokens have. It writes to
+ * no slot, reads the null block and samples greedily; the drawn tokens are not used. Then the draft
+ * model has runs of its own: steps that draw a token for each sequence, and steps that draw
+ * nothing, as those that it repeats. All ranks run the same ones, without packets. The first
+ * warm-up run is the first step of the device, so a model that the device cannot run fails here and
+ * not in a request.
  */
 #include "engine/internal.h"
 

@@ -9,7 +9,7 @@
 #include "engine/device/batch.h"
 #include "engine/device/comm.h"
 
-/* Steps in flight at most in stages: as many as there are stages, and no more than these. */
+/* Most steps in flight in stages: as many as there are stages, and no more than these. */
 enum { STAGE_STEPS_MAX = 8 };
 
 typedef enum packet_kind {
@@ -25,7 +25,7 @@ typedef struct packet_limits {
   int32_t tokens_max, reqs_max, block_table_stride, num_groups, block_size;
   int32_t state_saves_max; /* 0 = no layer has a state */
   int32_t adapters_max;
-  int32_t stage_steps; /* batches of steps that a receiver keeps; 0 means 1, STAGE_STEPS_MAX most */
+  int32_t stage_steps; /* batches that a receiver keeps, at most STAGE_STEPS_MAX; 0 means 1 */
 } packet_limits_t;
 
 typedef struct packets {
@@ -34,7 +34,7 @@ typedef struct packets {
   uint8_t *bytes; /* owned */
   size_t capacity;
   uint64_t sent_ns; /* when rank 0 sent the last one */
-  int32_t slot;     /* of PACKET_ADAPTER: what is sent, or was received */
+  int32_t slot;     /* of PACKET_ADAPTER: adapter slot that is sent, or was received */
   /* Of a receiver, owned: batches in turn, and [reqs_max][num_groups, stride] of each. */
   batch_t *batches[STAGE_STEPS_MAX];
   int32_t *tables[STAGE_STEPS_MAX];

@@ -1,4 +1,4 @@
-/* turns.c: several steps in flight, one in each stage; see turns.h.
+/* turns.c: several steps in flight, at most one in each stage; see turns.h.
  *
  * Engine thread of rank 0, or the one thread of a follower. In a turn rank 0 sends a packet, all
  * stages compute, the logits of the step that has been through all of them go to rank 0, which

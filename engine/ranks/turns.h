@@ -1,4 +1,5 @@
-/* turns.h: an engine whose model is cut into stages: as many steps in flight, each in one stage.
+/* turns.h: an engine whose model is cut into stages: each stage may have a step in flight.
+ *
  * Engine thread. Without stages engine_has_stages is false, and no other function is called but
  * engine_finish_turns, which does nothing.
  */

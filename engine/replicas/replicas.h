@@ -23,9 +23,11 @@ typedef struct replicas {
   struct engine *leader;               /* NULL = this one is it */
   const struct device *device;         /* of the leader, once that is READY; else NULL */
   struct routes *routes[REPLICAS_MAX]; /* loop thread: of all, once the first request has come */
-  int32_t *uncached;                   /* loop thread: [num_groups] of requests that wait, and */
-  int64_t num_uncached;                /* their sum; NULL with one replica */
-  _Atomic uint64_t busy_since_ns;      /* when this one, idle, got a request; 0 = it has none */
+  /* Loop thread: uncached prompt tokens of the requests that wait here, by slot [num_groups], and
+   * their sum; NULL with one replica. */
+  int32_t *uncached;
+  int64_t num_uncached;
+  _Atomic uint64_t busy_since_ns; /* when this one, idle, got a request; 0 = it has none */
 } replicas_t;
 
 /* Makes the others of a new leader, by the options that it was made by; starts no thread. On error

@@ -3,8 +3,8 @@
  * Loop thread. Once libmicrohttpd has sent the head and the first chunks of a stream and waits,
  * suspended, for more, the stream is parked. Its next chunks are framed here, as chunks of
  * HTTP/1.1, and written to the socket: by this thread if the turn has few of them, else by a
- * sender's. Only when the stream ends, or does what is rare, the library goes on, and by then all
- * bytes that were framed here have left.
+ * sender's. The library gets the stream back only when it ends or does what is rare; by then all
+ * bytes that were framed here have been sent.
  *
  * What a full socket does not take goes back to the front of exchange->out, framed as it is, and
  * waits until the socket is writable; what the handler writes meanwhile waits behind it.
@@ -148,10 +148,10 @@ static void serve(http_exchange_t *exchange, sender_t *sender) {
   if (!exchange->parked) return; /* the library has it again */
   if (exchange->parcel != NULL) {
     exchange->http->direct.num_awaiting += !exchange->awaits_parcel;
-    exchange->awaits_parcel = true; /* on_parcel adds it again, */
+    exchange->awaits_parcel = true; /* on_parcel adds it again */
     return;
   }
-  if (exchange->framed > 0) return; /* or direct_writable */
+  if (exchange->framed > 0) return; /* direct_writable adds it again */
   size_t pending = exchange->out_end - exchange->out_start;
   bool plain = exchange->state == EXCHANGE_STREAMING && exchange->pieces.print == NULL &&
                pending <= PARCEL_BYTES_MAX - FRAME_BYTES && !stream_wants_room_back(exchange);
