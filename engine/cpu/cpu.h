@@ -91,11 +91,10 @@ struct device {
   int64_t unpacked_depth; /* deepest MXFP4 weight */
   uint8_t *unpacked;      /* [threads, unpacked_depth * 64] bf16: a panel in use */
   void **sample_scratch;  /* [threads] */
-  size_t sample_scratch_size;
-  const batch_t *batch; /* of the step */
-  comm_t *comm;         /* NULL = one rank */
-  float *gathered;      /* of all ranks: [tokens, hidden_max] or [logits rows, V], ranks.c */
-  int32_t *places;      /* [tokens] */
+  const batch_t *batch;   /* of the step */
+  comm_t *comm;           /* NULL = one rank */
+  float *gathered;        /* of all ranks: [tokens, hidden_max] or [logits rows, V], ranks.c */
+  int32_t *places;        /* [tokens] */
 };
 
 /* memory.c: returns zeroed memory, aligned to 64 bytes; NULL if memory is short. */

@@ -140,7 +140,7 @@ struct grammar {
   dfa_t *const *dfas;
   grammar_object_t *const *objects;
   grammar_unique_t *uniques;
-  uint32_t num_nodes, num_dfas, num_objects, num_ignored;
+  uint32_t num_nodes, num_objects, num_ignored;
   uint32_t start;                              /* node */
   char ignored[GRAMMAR_IGNORED_BYTES_MAX + 1]; /* see grammar_ignored */
 };

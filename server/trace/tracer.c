@@ -34,8 +34,8 @@ enum {
 
 struct tracer {
   char url[512];
-  bool root_sampled, parent_decides; /* OTEL_TRACES_SAMPLER */
-  double ratio;                      /* of the traces that begin here */
+  bool parent_decides; /* OTEL_TRACES_SAMPLER */
+  double ratio;        /* of the traces that begin here */
   resource_attribute_t attributes[ATTRIBUTES_MAX];
   int attribute_count;
   post_t *post;

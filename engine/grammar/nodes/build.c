@@ -353,7 +353,6 @@ void build_finish(compile_t *compile, uint32_t start) {
   grammar->num_nodes = compile->nodes.count;
   grammar->nodes = keep_list(compile, &compile->nodes, sizeof(grammar_node_t));
   grammar->edges = keep_list(compile, &compile->edges, sizeof(uint32_t));
-  grammar->num_dfas = compile->dfas.count;
   grammar->dfas = keep_list(compile, &compile->dfas, sizeof(dfa_t *));
   grammar->num_objects = compile->objects.count;
   grammar->objects = keep_list(compile, &compile->objects, sizeof(grammar_object_t *));

@@ -303,8 +303,7 @@ static int32_t build(drafter_t *drafter, const plan_t *plan, int32_t index) {
  * right, because the large model verifies them. */
 static void give_up(engine_t *engine) {
   engine->scheduler->options.draft.tokens_max = 0;
-  if (engine->options.log != NULL)
-    engine->options.log(engine->options.context, "the draft model failed: no more draft tokens");
+  engine_say(engine, "the draft model failed: no more draft tokens");
 }
 
 bool drafter_is_head(const engine_t *engine) {
