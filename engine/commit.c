@@ -452,7 +452,7 @@ static void commit_pooled(engine_t *engine, const step_t *step, const plan_entry
 
 /* The vectors of the prompts that the step completed, and their ends. */
 static void finish_pooled(engine_t *engine, const step_t *step, uint64_t now_ns) {
-  pooling_head(engine, step, engine->num_pooled);
+  pooling_run_post_layers(engine, step, engine->num_pooled);
   for (int32_t i = 0; i < engine->num_pooled; i++)
     engine_finish(engine, step->pooled[i]->group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
 }

@@ -64,7 +64,7 @@ static int take_dense(engine_t *engine, const embedding_files_t *files, inferd_e
                        "%s/config.json: \"in_features\" is %d, but the layer before it has %d",
                        dense->path, dense->in, info->size);
     info->size = dense->out;
-    engine->blueprint.encoder.head_width = MAX(engine->blueprint.encoder.head_width, dense->out);
+    engine->blueprint.encoder.post_width = MAX(engine->blueprint.encoder.post_width, dense->out);
     engine->dense[engine->num_dense++] = *dense;
   }
   return 0;
@@ -165,7 +165,7 @@ static int choose_scores(engine_t *engine, engine_task_t task, inferd_error_t *e
                                          .activation = files.activation,
                                          .labels = files.labels,
                                          .judges = encoder->judges};
-  encoder->head_width = MAX(MAX(encoder->num_labels, 1), bp->hidden_size);
+  encoder->post_width = MAX(MAX(encoder->num_labels, 1), bp->hidden_size);
   bp->headless = true;
   if (encoder->num_labels > 0) bp->head_scale = 1; /* it is meant for logits of tokens */
   say_scores(engine);

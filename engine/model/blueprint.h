@@ -58,7 +58,7 @@ typedef struct encoder {
   bool first_unnormed; /* layer 0 has no norm before attention */
   int32_t token_types; /* rows of the table of token types, 0 = none */
   /* The classifier, of decoders too: [pooler, activation, norm,] labels. */
-  int32_t head_width; /* of the widest layer behind the pooling */
+  int32_t post_width; /* of the widest layer behind the pooling */
   int32_t num_labels; /* 0 = the model does not classify */
   bool has_pooler, pooler_bias, pooler_norm;
   activation_t pooler;

@@ -81,13 +81,13 @@ typedef struct layer {
 } layer_t;
 
 /* A layer behind the pooling. */
-typedef struct head_layer {
+typedef struct post_layer {
   const weight_t *weight; /* [out, in] */
   const vector_t *bias;   /* [out] or NULL */
   int32_t in, out;
   int32_t activation; /* activation_t; -1 = none */
   norm_t norm;        /* behind the activation; width 0 = none */
-} head_layer_t;
+} post_layer_t;
 
 struct model {
   const ops_t *ops;
@@ -138,9 +138,9 @@ struct model {
   const act_t *head_in;          /* x or y: [S, E] after model_forward */
   mtp_t mtp;                     /* all 0 = none is loaded; also of a head that drafts */
   eagle_t eagle;                 /* of a head, or for one; all 0 = none */
-  head_layer_t heads[DENSE_MAX]; /* behind the pooling, in order */
-  int32_t num_heads;
-  act_t *head_rows, *head_sums; /* [R, widest of them] */
+  post_layer_t post_layers[DENSE_MAX]; /* behind the pooling, in order */
+  int32_t num_post_layers;
+  act_t *post_rows, *post_sums; /* [R, widest of them] */
 };
 
 /* model.c: hidden[T, h] += output of the layer; scratch[T, h] is overwritten. */

@@ -452,14 +452,14 @@ static void load_classifier(model_load_t *load, model_t *model) {
   const blueprint_t *bp = &model->blueprint;
   if (bp->encoder.num_labels == 0) return;
   if (bp->encoder.has_pooler) {
-    head_layer_t *layer = &model->heads[model->num_heads++];
+    post_layer_t *layer = &model->post_layers[model->num_post_layers++];
     layer->weight = matrix_as(load, -1, 1, &pooler, DTYPE_F32, false);
     layer->bias = changed_vector(load, -1, true, 1, &pooler, exact);
     layer->in = layer->out = bp->hidden_size;
     layer->activation = (int32_t)bp->encoder.pooler;
     if (bp->encoder.pooler_norm) layer->norm = norm(load, bp, -1, ROLE_POOLER_NORM);
   }
-  head_layer_t *labels = &model->heads[model->num_heads++];
+  post_layer_t *labels = &model->post_layers[model->num_post_layers++];
   labels->weight = matrix_as(load, -1, 1, &classifier, DTYPE_F32, false);
   labels->bias = changed_vector(load, -1, true, 1, &classifier, exact);
   labels->in = bp->encoder.has_pooler ? bp->hidden_size : bp->embed_size;
@@ -499,11 +499,11 @@ static void load_judge(model_load_t *load, model_t *model) {
     load->code = weight_loader_pass(&load->loader, &source, &weight, load->error);
   free(rows[0]);
   free(rows[1]);
-  model->heads[model->num_heads++] = (head_layer_t){weight, NULL, width, 1, -1, {0}};
+  model->post_layers[model->num_post_layers++] = (post_layer_t){weight, NULL, width, 1, -1, {0}};
 }
 
 /* The layers behind the pooling, which stand in files of their own. */
-static void load_heads(model_load_t *load, model_t *model) {
+static void load_post_layers(model_load_t *load, model_t *model) {
   const model_options_t *options = load->loader.options;
   for (int32_t i = 0; i < options->num_dense && load->code == 0; i++) {
     const dense_layer_t *dense = &options->dense[i];
@@ -511,8 +511,8 @@ static void load_heads(model_load_t *load, model_t *model) {
     vector_t *bias = NULL;
     load->code = weights_dense(model->ops, model->device, options->dir, dense, load->loader.planned,
                                &weight, &bias, load->error);
-    model->heads[model->num_heads++] =
-        (head_layer_t){weight, bias, dense->in, dense->out, dense->activation, {0}};
+    model->post_layers[model->num_post_layers++] =
+        (post_layer_t){weight, bias, dense->in, dense->out, dense->activation, {0}};
   }
 }
 
@@ -550,7 +550,7 @@ static void load_all(model_load_t *load, model_t *model) {
   if (last) model->project_out = matrix(load, -1, 1, &project_out);
   if (last && !bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
   if (last && !bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
-  load_heads(load, model);
+  load_post_layers(load, model);
   load_classifier(load, model);
   load_judge(load, model);
   if (load->code == 0) load->code = weight_loader_finish(&load->loader, load->error);

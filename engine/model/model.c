@@ -53,7 +53,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
   if (bp->mtp > 0 || bp->eagle.target_size > 0) width = MAX(width, 2 * bp->hidden_size);
   width = MAX(width, EAGLE_LAYERS * bp->eagle.target_size);
-  limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.head_width);
+  limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.post_width);
   limits->vocab_size = MAX(bp->vocab_size, bp->eagle.target_vocab);
   limits->heads_max = bp->num_heads;
   limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim);
@@ -138,12 +138,12 @@ static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
 }
 
 /* Rows of the largest step that are pooled, and what the layers behind the pooling make of them. */
-static bool take_head_buffers(model_t *model, int32_t num_reqs) {
-  int32_t width = MAX(model->blueprint.encoder.head_width, model->blueprint.embed_size);
-  if (model->num_heads == 0) return true;
-  model->head_rows = model->ops->buffer(model->device, num_reqs, width);
-  model->head_sums = model->ops->buffer(model->device, num_reqs, width);
-  return model->head_rows != NULL && model->head_sums != NULL;
+static bool take_post_buffers(model_t *model, int32_t num_reqs) {
+  int32_t width = MAX(model->blueprint.encoder.post_width, model->blueprint.embed_size);
+  if (model->num_post_layers == 0) return true;
+  model->post_rows = model->ops->buffer(model->device, num_reqs, width);
+  model->post_sums = model->ops->buffer(model->device, num_reqs, width);
+  return model->post_rows != NULL && model->post_sums != NULL;
 }
 
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
@@ -183,7 +183,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
                      "no memory for activations of %lld tokens x %d values", (long long)rows,
                      buffers[i].width);
   }
-  if (!take_head_buffers(model, limits->reqs_max))
+  if (!take_post_buffers(model, limits->reqs_max))
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
   if ((bp->mtp > 0 || bp->eagle.target_size > 0) && mtp_prepare(model, rows) != 0)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layer that predicts");
@@ -658,17 +658,17 @@ void model_hidden(const model_t *model, float *out, int32_t rows) {
   model->ops->read_rows(model->device, out, model->head_in, model->blueprint.embed_size, rows);
 }
 
-bool model_has_head(const model_t *model) {
-  return model->num_heads > 0;
+bool model_has_post_layers(const model_t *model) {
+  return model->num_post_layers > 0;
 }
 
-void model_head(const model_t *model, float *rows, int32_t num_rows) {
+void model_run_post_layers(const model_t *model, float *rows, int32_t num_rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  act_t *from = model->head_rows, *to = model->head_sums;
-  ops->write_rows(device, from, rows, model->heads[0].in, num_rows);
-  for (int32_t i = 0; i < model->num_heads; i++) {
-    const head_layer_t *layer = &model->heads[i];
+  act_t *from = model->post_rows, *to = model->post_sums;
+  ops->write_rows(device, from, rows, model->post_layers[0].in, num_rows);
+  for (int32_t i = 0; i < model->num_post_layers; i++) {
+    const post_layer_t *layer = &model->post_layers[i];
     ops->linear(device, to, from, layer->weight, layer->bias, NULL, num_rows);
     if (layer->activation >= 0)
       ops->activation(device, to, to, (activation_t)layer->activation, layer->out, num_rows);
@@ -677,7 +677,7 @@ void model_head(const model_t *model, float *rows, int32_t num_rows) {
     from = to;
     to = swap;
   }
-  ops->read_rows(device, rows, from, model->heads[model->num_heads - 1].out, num_rows);
+  ops->read_rows(device, rows, from, model->post_layers[model->num_post_layers - 1].out, num_rows);
 }
 
 void model_logits(model_t *model, int32_t first, int32_t rows) {

@@ -55,7 +55,7 @@ void model_logits(model_t *model, int32_t first, int32_t rows);
 void model_hidden(const model_t *model, float *out, int32_t rows);
 /* The layers behind the pooling, and what they make of pooled rows, in place: [rows, E] becomes
  * [rows, width of the last]. Between two steps. */
-bool model_has_head(const model_t *model);
-void model_head(const model_t *model, float *rows, int32_t num_rows);
+bool model_has_post_layers(const model_t *model);
+void model_run_post_layers(const model_t *model, float *rows, int32_t num_rows);
 
 #endif

@@ -58,15 +58,15 @@ void pooling_finish(const engine_t *engine, const sequence_t *seq) {
   for (int32_t c = 0; c < engine->embedding.pooled_size; c++) request->pooled[c] /= divisor;
 }
 
-void pooling_head(engine_t *engine, const step_t *step, int32_t count) {
+void pooling_run_post_layers(engine_t *engine, const step_t *step, int32_t count) {
   struct sequence *const *done = step->pooled;
   const size_t in = (size_t)engine->embedding.pooled_size, out = (size_t)engine->embedding.size;
-  if (!model_has_head(engine->model) || count == 0) return;
+  if (!model_has_post_layers(engine->model) || count == 0) return;
   for (int32_t i = 0; i < count; i++) {
     const double *pooled = done[i]->group->request->pooled;
     for (size_t c = 0; c < in; c++) step->vectors[(size_t)i * in + c] = (float)pooled[c];
   }
-  model_head(engine->model, step->vectors, count);
+  model_run_post_layers(engine->model, step->vectors, count);
   for (int32_t i = 0; i < count; i++) {
     double *pooled = done[i]->group->request->pooled;
     for (size_t c = 0; c < out; c++) pooled[c] = (double)step->vectors[(size_t)i * out + c];

@@ -19,6 +19,6 @@ int pooling_commit(const struct engine *engine, const step_t *step, const plan_e
 void pooling_finish(const struct engine *engine, const sequence_t *seq);
 /* Puts what was pooled of the first `count` sequences of step->pooled through the layers behind the
  * pooling, if there are any; all of a step at once, so that their weights are read once. */
-void pooling_head(struct engine *engine, const step_t *step, int32_t count);
+void pooling_run_post_layers(struct engine *engine, const step_t *step, int32_t count);
 
 #endif
