@@ -56,7 +56,7 @@ typedef struct engine_options {
   double max_queue_time_s;     /* 0 = no limit */
   bool trace;                  /* keeps records for engine_trace */
   uint64_t seed;               /* of dummy weights and, if not 0, of the prefix cache's hash key */
-  struct kv_events *kv_events; /* kv_events.h: hears of the prefix cache; NULL = nobody */
+  struct kv_events *kv_events; /* kv_events.h: hears of the prefix cache; NULL = none */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
   void *context;                                /* passed to wake and log */

@@ -1,6 +1,6 @@
-/* reload_answer.c: what came of a reload, for whoever asked for it. The daemon writes it into a
- * file of $RUNTIME_DIRECTORY; `inferd reload PID`, which the unit runs, sends SIGHUP and waits for
- * it.
+/* reload_answer.c: what came of a reload, for the command that asked for it. The daemon writes it
+ * into a file of $RUNTIME_DIRECTORY; `inferd reload PID`, which the unit runs, sends SIGHUP and
+ * waits for it.
  *
  * The daemon's half runs on the loop thread, the command in a process of its own.
  */

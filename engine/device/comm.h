@@ -1,7 +1,7 @@
 /* comm.h: collectives between ranks: the processes that run one model together.
  *
  * Each rank makes the same calls in the same order, with the same sizes. A call moves host memory
- * and returns when its data may be used. Nobody waits for ever: a call fails when a rank has ended,
+ * and returns when its data may be used. No call waits for ever: it fails when a rank has ended,
  * or after `limit_ns`. After the first failure every call fails at once with the same error, and
  * the other ranks' calls fail too. One thread at a time; no call allocates.
  * NULL stands for a process that runs alone.
@@ -52,7 +52,7 @@ int comm_barrier(comm_t *comm);
 /* values[i] = the sum over the ranks, added in their order: the same bits on each rank, in each run
  * and over each implementation. */
 int comm_reduce(comm_t *comm, float *values, size_t count);
-/* 0 as long as no rank is known to have failed. Waits for nobody, and is no collective. */
+/* 0 as long as no rank is known to have failed. Does not wait, and is no collective. */
 int comm_check(comm_t *comm);
 /* Makes every later call of any rank fail, with this reason on this one. */
 void comm_abandon(comm_t *comm, const char *why);

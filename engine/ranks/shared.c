@@ -1,8 +1,8 @@
 /* shared.c: collectives over shared memory: each rank writes its part, all read.
  *
  * Called by one thread of each rank. Every call is one phase or several. Each rank has two slots;
- * phase n uses slot n % 2, and a rank writes to it when all have entered phase n - 1, so nobody
- * reads any more what phase n - 2 left there. A rank that waits spins, then yields, then sleeps on
+ * phase n uses slot n % 2, and a rank writes to it when all have entered phase n - 1, so no rank
+ * still reads what phase n - 2 left there. A rank that waits spins, then yields, then sleeps on
  * the counter of the rank it waits for (futex(2)). While it sleeps it looks at the clock, and
  * whether the process of that rank has ended (pidfd_open(2)).
  */

@@ -10,7 +10,7 @@
 
 /* *out = the descriptor of memory for `size` ranks, closed on exec. */
 int shared_make(int32_t size, int *out, inferd_error_t *error);
-/* Takes part as `rank`; the descriptor stays the caller's. Waits for nobody. */
+/* Joins as `rank`, without waiting for the others; the descriptor stays the caller's. */
 int shared_join(int fd, int32_t rank, comm_t **out, inferd_error_t *error);
 /* Says which process will join as `rank`, so that the others see when it ends before it does. */
 void shared_expect(comm_t *comm, int32_t rank, int32_t pid);

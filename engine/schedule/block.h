@@ -77,7 +77,7 @@ typedef struct block_pool {
   uint32_t bucket_mask;
   int32_t *roots; /* [bucket_mask + 1] heads of the lists of first blocks, by domain */
   uint64_t secret[2], next_unique_id; /* key of the hash, one per process */
-  struct kv_events *events;    /* hears of full blocks; of the owner of the pool; NULL = nobody */
+  struct kv_events *events;    /* hears of full blocks; of the owner of the pool; NULL = none */
   struct snapshots *snapshots; /* of states behind blocks, of the scheduler; NULL = none */
   struct floor *floor;         /* where full blocks go when they are free; NULL = nowhere */
   int32_t moves_left;          /* blocks that may still be spared; of longer chains none is */

@@ -135,8 +135,8 @@ static int read_body(exchange_t *exchange, char *name, char *path, inferd_error_
   return code;
 }
 
-/* Reads the adapter of a reserved entry in a job. `exchange` gets the answer; NULL = nobody does.
- */
+/* Reads the adapter of a reserved entry in a job. `exchange` gets the answer; NULL = no client
+ * waits for one. */
 static int load(server_t *server, lora_entry_t *entry, exchange_t *exchange) {
   lora_job_t *job = calloc(1, sizeof *job);
   if (job == NULL) {

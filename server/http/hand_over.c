@@ -227,7 +227,7 @@ void hand_over_close(http_t *http) {
 
 /* ---- from the process before ---- */
 
-/* Returns the number of descriptors, or -1 if nobody answers. */
+/* Returns the number of descriptors, or -1 if no process answers. */
 static int receive(const struct sockaddr_un *address, int fds[LISTENERS_MAX]) {
   control_t control = {0};
   char byte = TAKE;

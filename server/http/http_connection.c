@@ -105,7 +105,8 @@ static void yield(connection_t *connection) {
 }
 
 /* Every connection that is open may serve its client again, so none is closed unless others are
- * shut out. Then who has most idle ones loses the oldest of them; one alone is nobody's excess. */
+ * shut out. Then the client that has most idle ones loses the oldest of them. A client with one
+ * loses none. */
 static void make_room(http_t *http) {
   int32_t counts[ROOM_CLIENTS] = {0};
   connection_t *oldest[ROOM_MADE];

@@ -128,7 +128,7 @@ void pieces_count(http_exchange_t *exchange, size_t bytes);
 /* http_reply.c: the response with every header that belongs to it; false when memory is short */
 bool reply_make(http_exchange_t *exchange, int status, const char *content_type, char *body,
                 size_t length);
-/* The same with bytes that nobody frees. */
+/* The same with bytes that live as long as the process. */
 bool reply_make_fixed(http_exchange_t *exchange, int status, const char *type, const void *bytes,
                       size_t length);
 /* The same for the bytes in exchange->out, which still belong to the exchange. */

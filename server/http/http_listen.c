@@ -436,7 +436,7 @@ int listen_ready(http_t *http, inferd_error_t *error) {
 }
 
 /* Drops packets that open a connection: their senders try again after a second, when the socket is
- * closed. One that is closed while connections arrive resets those that nobody has accepted. */
+ * closed. One that is closed while connections arrive resets those that are not accepted yet. */
 static void drop_opening(int fd) {
   enum { FLAGS = 13, SYN = 2, ACK = 16, DROP = 0, KEEP = INT32_MAX }; /* of the TCP header */
   struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS),

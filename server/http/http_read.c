@@ -17,7 +17,7 @@
 
 /* ---- turns ---- */
 
-/* Nobody passes those who wait. */
+/* A connection that was not waiting may not pass those that wait. */
 static bool may_read(const connection_t *connection) {
   const http_t *http = connection->http;
   return connection->read_turn ||

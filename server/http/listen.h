@@ -26,7 +26,7 @@ typedef struct listener {
 typedef struct visitor visitor_t;
 enum { VISITORS_MAX = 4 };
 
-/* All zero bytes: nothing was taken over, and nobody can take over. */
+/* All zero bytes: nothing was taken over, and no process can take over. */
 typedef struct hand_over {
   int fd;         /* listens at `path`, if `polling` */
   char path[108]; /* "" = none, or the next process has it */

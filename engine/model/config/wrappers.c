@@ -32,7 +32,7 @@ static const struct {
 } aliases[] = {{"kimi_k2", "deepseek_v3"}, {"exaone4_5_text", "exaone4"}};
 
 /* The reference of a wrapper leaves out the factor or cap of the logits that the text model has
- * when it stands alone, other programs do not; so nobody knows which of them a file means. */
+ * when it stands alone, other programs do not; so it is unknown which of them a file means. */
 static bool scales_logits(const family_t *family) {
   return family->granite_keys || family->logit_scale != 0 || family->gemma_keys ||
          family->gemma4_keys || family->mixer_keys == MIXERS_GRANITE ||
