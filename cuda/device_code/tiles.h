@@ -4,7 +4,7 @@
  * [part][row][128 bytes] as the cache has it (kv_layout.h); S is its element: T itself or e4m3 as
  * uint8_t, converted in registers. ldmatrix moves pairs of bytes, so with e4m3 a lane gets four
  * neighbours of a row: the head's dimensions are permuted alike in queries and keys, and the
- * outputs' columns are those of value_pair.
+ * outputs' columns are those of pair_column.
  */
 #ifndef INFERD_CUDA_DEVICE_CODE_TILES_H
 #define INFERD_CUDA_DEVICE_CODE_TILES_H

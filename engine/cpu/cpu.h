@@ -85,7 +85,7 @@ struct device {
   attention_scratch_t *attention; /* [threads] */
   item_t *items, *split_items;    /* [items_max], [PARTIAL_ROWS] */
   int32_t num_items, num_split_items;
-  float *partials; /* [PARTIAL_ROWS, head_stride_max + 2] */
+  float *partials; /* [PARTIAL_ROWS, partial_stride] */
   int64_t partial_stride;
   moe_space_t moe;
   int64_t unpacked_depth; /* deepest MXFP4 weight */

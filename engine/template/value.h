@@ -51,7 +51,7 @@ typedef struct value {
     struct macro *macro;
     struct method *method;
     struct cycler *cycler;
-    int function; /* function_id_t */
+    int function; /* as function_find of library.h returns it */
   };
 } value_t;
 

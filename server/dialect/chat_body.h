@@ -28,7 +28,7 @@ typedef struct chat_body {
 } chat_body_t;
 
 /* Begins a body: {"messages":[. If the template does not take a system message behind others
- * (`late_system` false, see chat_takes_late_system), its text goes to the end of the user's message
+ * (`late_system` false, of completions_t), its text goes to the end of the user's message
  * before it, or becomes one. */
 void chat_body_begin(chat_body_t *body, buffer_t *out, bool late_system);
 /* Begins a message. If the message at work has this role, and the role is the assistant's or the

@@ -34,8 +34,8 @@ static inline int32_t *sides_at(const scheduler_t *scheduler, const sequence_t *
 int32_t sides_agree(const scheduler_t *scheduler, int32_t block, int32_t num_full);
 /* Takes the attached side blocks that are needed behind `num_full` blocks of the table. */
 void sides_take(scheduler_t *scheduler, sequence_t *seq, int32_t num_full);
-/* Whether seq, which can go on behind side_end blocks, can do so behind the first num_full blocks
- * of its table. */
+/* Whether seq, which can continue behind seq->sides.end blocks, can do so behind the first num_full
+ * blocks of its table. */
 bool sides_can_pass(const scheduler_t *scheduler, const sequence_t *seq, int32_t num_full);
 
 /* After block `index` of the table got an identity or more valid rows, written by seq: attaches its
