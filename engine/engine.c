@@ -372,16 +372,16 @@ static void commit(engine_t *engine) {
 
 /* Beside the step: masks that groups wait for, and the ends of what can never run. Returns whether
  * a group waits for a mask. */
-static bool go_on(engine_t *engine, uint64_t now_ns) {
+static bool work_beside_step(engine_t *engine, uint64_t now_ns) {
   activity_enter(&engine->activity, ENGINE_MAKES_MASKS);
-  bool waits = constrain_go_on(engine, now_ns);
+  bool waits = constrain_continue(engine, now_ns);
   end_all(engine, &engine->scheduler->ignored, SEQUENCE_FINISHED_IGNORED, ERR_CONTEXT_LENGTH);
   wake_loop(engine, false);
   return waits;
 }
 
-/* No step is in flight. Returns for how many milliseconds there is nothing to do. */
-static int rest(engine_t *engine, bool waits_for_mask) {
+/* When no step is in flight: returns for how many milliseconds there is nothing to do. */
+static int idle_time_ms(engine_t *engine, bool waits_for_mask) {
   const scheduler_t *scheduler = engine->scheduler;
   const floor_t *floor = engine->pool->floor;
   publish_stats(engine);
@@ -397,7 +397,7 @@ static int rest(engine_t *engine, bool waits_for_mask) {
 /* Whether this iteration commits a step. In stages a turn goes before, if none was launched. */
 static bool ends_step(engine_t *engine, bool launched) {
   if (!engine_has_stages(engine)) return !launched || engine->num_steps == engine->steps_most;
-  return launched ? engine_oldest_step(engine)->is_drawn : engine_go_on_turn(engine);
+  return launched ? engine_oldest_step(engine)->is_drawn : engine_run_turn(engine);
 }
 
 /* One step: receive, plan, prepare, forward, sample, commit. If two steps may be in flight, the
@@ -411,8 +411,8 @@ static int run_step(engine_t *engine) {
     engine_forward(engine, step);
     if (!engine_has_stages(engine)) engine_sample(engine, step); /* else a turn does */
   }
-  bool waits_for_mask = go_on(engine, now_ns);
-  if (engine->num_steps == 0) return rest(engine, waits_for_mask);
+  bool waits_for_mask = work_beside_step(engine, now_ns);
+  if (engine->num_steps == 0) return idle_time_ms(engine, waits_for_mask);
   if (ends_step(engine, step != NULL)) commit(engine);
   return 0;
 }

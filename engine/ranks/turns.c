@@ -44,7 +44,7 @@ void engine_launch_turn(engine_t *engine, step_t *step) {
   step->turns_ns = engine->lap_ns - begun_ns;
 }
 
-bool engine_go_on_turn(engine_t *engine) {
+bool engine_run_turn(engine_t *engine) {
   step_t *oldest = engine_oldest_step(engine);
   if (!oldest->is_drawn && !is_lost(engine)) {
     engine->lap_ns = clock_now_ns();
@@ -58,7 +58,7 @@ bool engine_go_on_turn(engine_t *engine) {
 
 void engine_finish_turns(engine_t *engine, step_t *step) {
   if (!engine_has_stages(engine)) return;
-  while (!step->is_drawn && !is_lost(engine)) (void)engine_go_on_turn(engine);
+  while (!step->is_drawn && !is_lost(engine)) (void)engine_run_turn(engine);
 }
 
 int engine_follow_turn(engine_t *engine, const batch_t *batch, inferd_error_t *error) {

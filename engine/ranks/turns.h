@@ -16,7 +16,7 @@ static inline bool engine_has_stages(const engine_t *engine) {
 void engine_launch_turn(engine_t *engine, step_t *step);
 /* A turn in which none begins. Returns whether the oldest step in flight can be committed: it is
  * sampled, or a rank is lost. */
-bool engine_go_on_turn(engine_t *engine);
+bool engine_run_turn(engine_t *engine);
 /* Turns until the step, the oldest in flight, is sampled, or a rank is lost. */
 void engine_finish_turns(engine_t *engine, step_t *step);
 /* Another rank: a turn, in which `batch` begins; NULL = none does. 0 or ERR_DEVICE_FAILED. */

@@ -492,7 +492,7 @@ static int advance_helped(engine_t *engine, group_t *group, uint64_t end, uint64
   return code ? code : later;
 }
 
-static bool go_on_helped(engine_t *engine, uint64_t now_ns) {
+static bool continue_helped(engine_t *engine, uint64_t now_ns) {
   constrain_t *constrain = &engine->constrain;
   uint64_t part = constrain->units / PARTS;
   bool waited = false;
@@ -510,10 +510,10 @@ static bool go_on_helped(engine_t *engine, uint64_t now_ns) {
   return waited;
 }
 
-bool constrain_go_on(engine_t *engine, uint64_t now_ns) {
+bool constrain_continue(engine_t *engine, uint64_t now_ns) {
   constrain_t *constrain = &engine->constrain;
   if (constrain->num_groups == 0 && constrain->num_away == 0) return false;
-  if (constrain->threads != NULL) return go_on_helped(engine, now_ns);
+  if (constrain->threads != NULL) return continue_helped(engine, now_ns);
   uint64_t end = end_of(engine, 0), part = constrain->units / PARTS;
   bool waited = false;
   for (group_t *group = next_waiting(engine); group != NULL && (!waited || units_now(engine) < end);

@@ -69,12 +69,13 @@ void constrain_row(struct engine *engine, sample_row_t *row, sequence_t *sequenc
 /* Between stages 7 and 8: continues the masks that groups of `running` wait for, in slices, for
  * the rest of the step's work. Ends requests whose grammar fails. Returns true if a group waited.
  */
-bool constrain_go_on(struct engine *engine, uint64_t now_ns);
+bool constrain_continue(struct engine *engine, uint64_t now_ns);
 /* Before stage 8: from here on work counts for the next step. */
 void constrain_next_step(struct engine *engine);
 /* Stage 8: feeds the last output token, which is not a stop id. Sets *finished if the grammar
  * allows no further token. Returns 0, the error by which the request must end, or GRAMMAR_LATER if
- * the step has no work left for it: then constrain_go_on feeds it and calls engine_append_late. */
+ * the step has no work left for it: then constrain_continue feeds it and calls engine_append_late.
+ */
 int constrain_accept(struct engine *engine, sequence_t *sequence, bool *finished);
 /* Behind a model that drafts: cuts the draft tokens of constrained entries before the first one
  * that the grammar forbids. */

@@ -418,14 +418,14 @@ enum { PASSED_PART = 2, PASSED_PART_AGEING = 4 };
 static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   group_t *first = scheduler->options.short_prompts_pass ? first_prefill(scheduler) : NULL,
           *none = NULL;
-  bool goes_on = true, any_in_vain = false;
+  bool stays = true, any_in_vain = false;
   if (first == NULL || !scheduler->options.chunked_prefill) return true;
   int32_t part = scheduler->options.ageing > 0 ? PASSED_PART_AGEING : PASSED_PART;
   int32_t budget = DIV_UP(plan_budget_left(scheduler), part);
   int32_t aside = plan_prompt_chunk(scheduler, &first->sequence, budget, part);
   scheduler->budget -= aside;
   plan_set_aside(scheduler, &first->sequence, aside, 1);
-  while (goes_on && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0 &&
+  while (stays && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0 &&
          plan_has_time(scheduler)) {
     group_t *group = shortest_behind(scheduler, first);
     if (scheduler->swapped.head == NULL)
@@ -433,7 +433,7 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
     if (group == NULL || plan_budget_left(scheduler) <= 0 || !plan_has_time(scheduler)) break;
     int32_t before = scheduler->plan.num_entries;
     group->planned_in = scheduler->num_plans;
-    goes_on = plan_prefill(scheduler, group, &none);
+    stays = plan_prefill(scheduler, group, &none);
     bool in_vain = scheduler->plan.num_preempted == 0 && scheduler->plan.num_entries == before;
     if (in_vain) group->planned_in = IN_VAIN;
     any_in_vain = any_in_vain || in_vain;
@@ -442,7 +442,7 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
     if (group->planned_in == IN_VAIN) group->planned_in = 0; /* it may get what the first leaves */
   scheduler->budget += aside;
   plan_set_aside(scheduler, &first->sequence, aside, -1);
-  return goes_on;
+  return stays;
 }
 
 static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
@@ -468,7 +468,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan->work = (cost_work_t){.of = {[COST_STEP] = 1}};
   if (scheduler->pool->floor != NULL) collect_leaving(scheduler);
   scheduler->budget = scheduler->options.max_num_batched_tokens;
-  slices_go_on(scheduler);
+  slices_continue(scheduler);
   plan_all_running(scheduler, now_ns);
   /* The first group was preempted by its own allocation, so nothing is planned yet. Its blocks are
    * free now: plan the others. If they find none either, the next plan has one group less. */

@@ -103,7 +103,7 @@ static sequence_t *shortest(const scheduler_t *scheduler) {
   return found;
 }
 
-void slices_go_on(scheduler_t *scheduler) {
+void slices_continue(scheduler_t *scheduler) {
   int32_t left = scheduler->options.slice_blocks;
   while (left > 0 && scheduler->slices.num_open > 0) {
     sequence_t *seq = shortest(scheduler);

@@ -42,7 +42,7 @@ void slices_begin(struct scheduler *scheduler, struct sequence *seq,
                   const struct prefix_match *match, int32_t num_tokens);
 /* At the start of a plan: takes a slice for the running sequences that lack blocks, first for the
  * one that lacks fewest. */
-void slices_go_on(struct scheduler *scheduler);
+void slices_continue(struct scheduler *scheduler);
 /* The sequence leaves `running` or ends: gives back what was promised to it. */
 void slices_stop(struct scheduler *scheduler, struct sequence *seq);
 

@@ -342,7 +342,7 @@ int matcher_walk_on(grammar_matcher_t *matcher, grammar_scratch_t *scratch, bool
     matcher_load(matcher);
     at->memo = memo_begin(matcher, scratch);
   }
-  memo_go_on(matcher, scratch, at->memo);
+  memo_continue(matcher, scratch, at->memo);
   walk_t whole = {.matcher = matcher,
                   .scratch = scratch,
                   .vocabulary = vocabulary,

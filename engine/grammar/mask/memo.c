@@ -254,7 +254,7 @@ uint64_t memo_leave(grammar_matcher_t *matcher, grammar_scratch_t *scratch) {
   return scratch->memo.serial;
 }
 
-void memo_go_on(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial) {
+void memo_continue(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial) {
   if (scratch->memo.serial == serial) return;
   CHECK_EQ(matcher->memo.serial, serial);
   copy(&scratch->memo, &matcher->memo);

@@ -68,7 +68,7 @@ uint64_t memo_begin(grammar_matcher_t *matcher, grammar_scratch_t *scratch);
 /* The walk stops: its memo is copied into the matcher. Returns the number that it has now. */
 uint64_t memo_leave(grammar_matcher_t *matcher, grammar_scratch_t *scratch);
 /* The walk of this matcher whose memo is number `serial` continues, with any scratch. */
-void memo_go_on(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial);
+void memo_continue(const grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint64_t serial);
 /* Level depth + 1 = what `byte` makes of level depth. Returns false if nothing is left. */
 bool memo_step(grammar_matcher_t *matcher, grammar_scratch_t *scratch, uint32_t depth,
                uint8_t byte);
