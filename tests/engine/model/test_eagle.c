@@ -1,78 +1,17 @@
 /* test_eagle.c: heads of EAGLE-3, against tests/vectors/eagle (scripts/vectors/eagle.py). */
 #include "engine/base/check.h"
-#include "engine/base/json.h"
-#include "engine/model/model_file.h"
 #include "engine/model/mtp/eagle.h"
 #include "engine/model/sizes.h"
+#include "tests/engine/model/draft_case.h"
 #include "tests/engine/model/naive_ops.h"
 #include "tests/engine/model/rig.h"
 #include "tests/expect.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { PROMPT = 24, POSITIONS = 4, VOCAB = 384 };
-/* fp32 sums in another order, on logits of about 1. */
-static const double TOLERANCE = 1e-4;
-
-typedef struct expected {
-  int32_t prompt[PROMPT], positions[POSITIONS], drafted, seed;
-  float first[POSITIONS][VOCAB], second[VOCAB]; /* -INFINITY = no token of the head */
-} expected_t;
-
-static void read_ids(const json_t *list, int32_t *out, int32_t count) {
-  int32_t i = 0;
-  ASSERT_EQ((int32_t)list->count, count);
-  JSON_EACH(item, list) {
-    int64_t id;
-    cr_assert(json_int64(item, &id));
-    out[i++] = (int32_t)id;
-  }
-}
-
-static void read_row(const json_t *list, float *out) {
-  ASSERT_EQ(list->count, (uint32_t)VOCAB);
-  JSON_EACH(item, list) {
-    double number = -INFINITY;
-    cr_assert(item->type == JSON_NULL || json_double(item, &number));
-    *out++ = (float)number;
-  }
-}
-
-static void read_expected(const char *dir, expected_t *e) {
-  model_file_t file;
-  inferd_error_t error = {0};
-  int64_t number;
-  int32_t i = 0;
-  ASSERT_EQ(model_file_read(dir, "expected.json", 1 << 20, &json_limits_request, &file, &error), 0);
-  const json_t *root = json_root(file.doc);
-  read_ids(json_get(root, "prompt"), e->prompt, PROMPT);
-  read_ids(json_get(root, "positions"), e->positions, POSITIONS);
-  JSON_EACH(row, json_get(root, "first")) read_row(row, e->first[i++]);
-  read_row(json_get(root, "second"), e->second);
-  cr_assert(json_int64(json_get(root, "drafted"), &number));
-  e->drafted = (int32_t)number;
-  cr_assert(json_int64(json_get(root, "seed"), &number));
-  e->seed = (int32_t)number;
-  model_file_free(&file);
-}
-
-static void expect_row(const char *name, const float *got, const float *want) {
-  for (int32_t i = 0; i < VOCAB; i++) {
-    bool same = isinf(want[i]) ? got[i] == want[i] : fabs(got[i] - want[i]) <= TOLERANCE;
-    cr_assert(same, "%s: logit %d is %g, expected %g", name, i, (double)got[i], (double)want[i]);
-  }
-}
-
-static int32_t largest(const float *row) {
-  int32_t best = 0;
-  for (int32_t i = 1; i < VOCAB; i++) best = row[i] > row[best] ? i : best;
-  return best;
-}
 
 /* Of the head over `count` places from `start` on; the batch is that of its rig. */
 static void predict(rig_t *head, const int32_t *next, int32_t count, int32_t start,
@@ -85,7 +24,7 @@ static void predict(rig_t *head, const int32_t *next, int32_t count, int32_t sta
   for (int32_t t = 0; t < count; t += 8) {
     const int32_t some = count - t < 8 ? count - t : 8;
     model_logits(head->model, t, some);
-    head->ops->read_logits(head->device, logits + (size_t)t * VOCAB, some);
+    head->ops->read_logits(head->device, logits + (size_t)t * DRAFT_VOCAB, some);
   }
   ASSERT_EQ(head->ops->end(head->device, &error), 0);
 }
@@ -93,15 +32,14 @@ static void predict(rig_t *head, const int32_t *next, int32_t count, int32_t sta
 /* The target's prompt in one step, and the head over it in chunks; then once more, on its own
  * output. */
 static void check_case(const char *name, int32_t chunk) {
-  static expected_t e;
   char dir[64], target_dir[80];
   snprintf(dir, sizeof dir, "tests/vectors/eagle/%s", name);
   snprintf(target_dir, sizeof target_dir, "%s-target", dir);
-  read_expected(dir, &e);
+  draft_case_t *c = draft_case_read(dir);
   rig_options_t options = {.ops = &ops_cpu,
                            .dir = target_dir,
                            .dummy = true,
-                           .seed = (uint64_t)e.seed,
+                           .seed = (uint64_t)c->seed,
                            .dtype = -1,
                            .max_model_len = 64,
                            .num_threads = 2};
@@ -112,25 +50,25 @@ static void check_case(const char *name, int32_t chunk) {
   options.dummy = false;
   ASSERT_EQ_FOR(rig_open(&options, &head, &error), 0, "%s: %s", name, error.message);
   ASSERT_EQ(eagle_check(&ops_cpu, &head.blueprint, &target.blueprint, dir, &error), 0);
-  ASSERT_EQ_FOR(eagle_attach(head.model, target.model, dir, PROMPT, &error), 0, "%s",
+  ASSERT_EQ_FOR(eagle_attach(head.model, target.model, dir, DRAFT_PROMPT, &error), 0, "%s",
                 error.message);
   const size_t hidden = (size_t)target.blueprint.hidden_size;
-  float *logits = calloc(PROMPT * VOCAB, sizeof *logits), *out = calloc(PROMPT * hidden, 4);
-  ASSERT_EQ(rig_run(&target, e.prompt, PROMPT, 0, 1, logits, &error), 0);
+  float *logits = calloc(DRAFT_PROMPT * DRAFT_VOCAB, sizeof *logits),
+        *out = calloc(DRAFT_PROMPT * hidden, 4);
+  ASSERT_EQ(rig_run(&target, c->prompt, DRAFT_PROMPT, 0, 1, logits, &error), 0);
   const float *rows = eagle_rows(target.model);
-  for (int32_t at = 0; at < PROMPT - 1; at += chunk) {
-    const int32_t n = PROMPT - 1 - at < chunk ? PROMPT - 1 - at : chunk;
-    predict(&head, &e.prompt[at + 1], n, at, rows + (size_t)at * EAGLE_LAYERS * hidden, true,
-            out + (size_t)at * hidden, logits + (size_t)at * VOCAB);
+  for (int32_t at = 0; at < DRAFT_PROMPT - 1; at += chunk) {
+    const int32_t n = DRAFT_PROMPT - 1 - at < chunk ? DRAFT_PROMPT - 1 - at : chunk;
+    predict(&head, &c->prompt[at + 1], n, at, rows + (size_t)at * EAGLE_LAYERS * hidden, true,
+            out + (size_t)at * hidden, logits + (size_t)at * DRAFT_VOCAB);
   }
-  for (int i = 0; i < POSITIONS; i++)
-    expect_row(name, logits + (size_t)e.positions[i] * VOCAB, e.first[i]);
-  ASSERT_EQ(largest(logits + (size_t)(PROMPT - 2) * VOCAB), e.drafted);
-  float *last = out + (PROMPT - 2) * hidden;
-  predict(&head, &e.drafted, 1, PROMPT - 1, last, false, out, logits);
-  expect_row(name, logits, e.second);
+  draft_case_expect_first(name, c, logits);
+  float *last = out + (DRAFT_PROMPT - 2) * hidden;
+  predict(&head, &c->drafted, 1, DRAFT_PROMPT - 1, last, false, out, logits);
+  draft_case_expect_second(name, c, logits);
   free(logits);
   free(out);
+  free(c);
   rig_close(&head);
   rig_close(&target);
 }
@@ -138,7 +76,7 @@ static void check_case(const char *name, int32_t chunk) {
 Test(eagle, the_head_computes_what_the_formula_says) {
   static const char *const names[] = {"llama", "qwen3"};
   for (int i = 0; i < 2; i++) {
-    check_case(names[i], PROMPT);
+    check_case(names[i], DRAFT_PROMPT);
     check_case(names[i], 1);
     check_case(names[i], 7);
   }
@@ -170,30 +108,13 @@ Test(eagle, models_that_it_was_not_made_for_are_refused) {
   expect_refusal(&ops_cpu, head, "tests/vectors/eagle/right-target", "vocab_size");
 }
 
-/* Makes the directory `dir`, a template of mkdtemp, with the configuration of a case, `from`
- * replaced by `to`. */
-static void make_config(char *dir, const char *name, const char *from, const char *to) {
-  char path[64], text[4096];
-  snprintf(path, sizeof path, "tests/vectors/eagle/%s/config.json", name);
-  FILE *file = fopen(path, "r");
-  cr_assert_not_null(file);
-  text[fread(text, 1, sizeof text - 1, file)] = '\0';
-  fclose(file);
-  const char *at = strstr(text, from);
-  cr_assert(at != NULL && mkdtemp(dir) != NULL);
-  snprintf(path, sizeof path, "%s/config.json", dir);
-  file = fopen(path, "w");
-  cr_assert_not_null(file);
-  fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-  fclose(file);
-}
-
 /* Before anything is loaded: the plan of the memory is made of heads that will load. */
 Test(eagle, tokens_that_do_not_fit_are_refused) {
   char dir[] = "/tmp/inferd-eagle-XXXXXX", path[64], weights[PATH_MAX];
   blueprint_t head, target;
   inferd_error_t error = {0};
-  make_config(dir, "right", "\"draft_vocab_size\": 64", "\"draft_vocab_size\": 63");
+  draft_config_make(dir, "tests/vectors/eagle/right", "\"draft_vocab_size\": 64",
+                    "\"draft_vocab_size\": 63");
   cr_assert_not_null(realpath("tests/vectors/eagle/right/model.safetensors", weights));
   snprintf(path, sizeof path, "%s/model.safetensors", dir);
   ASSERT_EQ(symlink(weights, path), 0);
@@ -204,23 +125,19 @@ Test(eagle, tokens_that_do_not_fit_are_refused) {
   blueprint_free(&head);
   blueprint_free(&target);
   remove(path);
-  snprintf(path, sizeof path, "%s/config.json", dir);
-  remove(path);
-  remove(dir);
+  draft_config_remove(dir);
 }
 
 /* Of the case qwen3. */
 static void expect_config_refusal(const char *from, const char *to, const char *word) {
-  char dir[] = "/tmp/inferd-eagle-XXXXXX", path[64];
+  char dir[] = "/tmp/inferd-eagle-XXXXXX";
   blueprint_t blueprint;
   inferd_error_t error = {0};
-  make_config(dir, "qwen3", from, to);
-  snprintf(path, sizeof path, "%s/config.json", dir);
+  draft_config_make(dir, "tests/vectors/eagle/qwen3", from, to);
   cr_assert(eagle_is_head(dir));
   ASSERT_EQ(blueprint_read(dir, 0, -1, &blueprint, &error), ERR_MODEL_MALFORMED);
   cr_assert(strstr(error.message, word) != NULL, "%s", error.message);
-  remove(path);
-  remove(dir);
+  draft_config_remove(dir);
 }
 
 Test(eagle, heads_of_another_formula_are_refused) {
