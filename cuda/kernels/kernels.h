@@ -6,7 +6,7 @@
  * widths are in elements and multiples of 8. Engine thread. `dtype` is the type of activations and
  * KV cache, DTYPE_BF16 or DTYPE_F16; sums are in fp32. T tokens of the step, R requests, S selected
  * rows, D head_dim, Hq and Hk query and KV heads. Under graph replay T, R and S are those of the
- * bucket: padding rows have id, index and slot -1, a seq_len and a query length of 0.
+ * bucket: padding rows have id, index and slot -1, a length and a query length of 0.
  */
 #ifndef INFERD_CUDA_KERNELS_KERNELS_H
 #define INFERD_CUDA_KERNELS_KERNELS_H

@@ -3,12 +3,24 @@
 import re
 from pathlib import PurePosixPath
 
+from .names import PRODUCT, blank_comments
+
 # Written C++, CUDA and Python of other projects, which comments may name.
 FOREIGN = re.compile(r"(modeling|configuration|tokenization|convert)_\w+\.py|ggml[\w-]*\.\w+|"
                      r"(cuda|cublas|nccl|uv|sys|linux|std|pcre2|criterion|microhttpd|curl|cJSON)"
                      r"[\w/]*\.h|(errno|limits|math|signal|stdint|stdio|stdlib|string|unistd)\.h")
 NAME = re.compile(r"(?<![\w./<*%{}-])((?:[A-Za-z_][\w-]*/|\.\./)*[A-Za-z_][\w-]+"
                   r"\.(?:c|h|cc|cu|cuh|inc|def|py))\b(?![\w(>])")
+# A function, field or option, as comments write it; parts of one letter are those of formulas.
+WORD = re.compile(r"(?<![\w./-])[a-z][a-z0-9]+(?:_[a-z0-9]{2,})+(?![\w.]*\*|\w)")
+# Names of other projects and of the system that comments use.
+FOREIGN_WORDS = {
+    "dequantize_blocks": "gguf", "dynamic_complete": "Lark", "float_divmod": "CPython",
+    "make_attrgetter": "Jinja", "soft_str": "markupsafe", "sentencepiece_model": "sentencepiece",
+    "modeling_lfm2_moe": "transformers", "modeling_rope_utils": "transformers",
+    "serde_json": "Rust", "sd_listen_fds": "systemd", "sd_notify": "systemd",
+    "pidfd_open": "Linux", "uv_cancel": "libuv",
+}
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
@@ -58,6 +70,24 @@ def check_comment_files(tree):
                     continue
                 number = f.text.count("\n", 0, comment.start() + match.start()) + 1
                 yield f"{f.name}:{number}: the comment names {named}, which is not there"
+
+
+def check_comment_words(tree):
+    """A name that a comment of the product uses is one in the code, of a file, or FOREIGN_WORDS."""
+    known = set(FOREIGN_WORDS) | set(re.findall(r"\w+", "\n".join(tree.names)))
+    for f in tree:
+        known.update(re.findall(r"\w+", blank_comments(f.text) if f.is_c else f.text))
+    for name in tree.names:
+        if name.endswith((".def", ".mk", "Makefile")):
+            known.update(re.findall(r"\w+", (tree.root / name).read_text("utf-8")))
+    for f in tree:
+        if not f.is_c or not f.name.startswith(PRODUCT):
+            continue
+        for comment in COMMENT.finditer(f.text):
+            for match in WORD.finditer(comment[0]):
+                if match[0] not in known:
+                    number = f.text.count("\n", 0, comment.start() + match.start()) + 1
+                    yield f"{f.name}:{number}: the comment names {match[0]}, which is not there"
 
 
 def check_messages(tree):

@@ -66,6 +66,11 @@ CASES = [
     ("comment_files", {"engine/a.c": head("a.c", "/* base/here.h, here.h, ../engine/base/here.h, "
                                                  "<stdio.h>, stdio.h, modeling_llama.py */\n"),
                        "engine/base/here.h": head("here.h")}, None),
+    ("comment_words", {"engine/a.c": head("a.c", "/* As of\n * old_name. */\nint new_name;\n")},
+     r"a\.c:3: the comment names old_name"),
+    ("comment_words", {"engine/a.c": head("a.c", "/* new_name, other_file.h, FOO_BAR, x_max, "
+                                                 "pidfd_open(2) */\nint new_name;\n"),
+                       "engine/other_file.h": head("other_file.h")}, None),
     ("messages", {"docs/troubleshooting.md": "| `is at war` | a | b |\n",
                   "engine/a.c": head("a.c", "/* is at war */\nx = \"is at peace\";\n")},
      r"troubleshooting\.md:1: no message says 'is at war'"),
