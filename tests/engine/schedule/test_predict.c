@@ -1,7 +1,8 @@
-/* test_predict.c: drafts by the layer of the model that predicts change the number of steps alone.
+/* test_predict.c: drafts by a layer of the model, or by a head of EAGLE-3, change the number of
+ * steps alone.
  *
- * Models of tests/vectors/mtp on the real CPU back end: one with random weights, whose layer is
- * rarely right, and one that was made so that it is right always.
+ * Models of tests/vectors/mtp and eagle on the real CPU back end: some with random weights, whose
+ * layer or head is rarely right, and some that were made so that it is right always.
  */
 #include "tests/engine/client.h"
 
@@ -51,6 +52,34 @@ static void expect_same(const client_t *a, const client_t *b) {
   }
 }
 
+/* Both engines give the same tokens. What drafts has random weights, so some drafts are wrong. */
+static void expect_often_wrong(const engine_options_t *plain, const engine_options_t *drafted) {
+  client_t *want = run_all(plain, 384, true), *got = run_all(drafted, 384, true);
+  engine_stats_t s = client_stats(got);
+  expect_same(want, got);
+  ASSERT_GT(s.draft_tokens, 200);
+  ASSERT_GT(s.draft_tokens, s.draft_tokens_accepted);
+  ASSERT_GT(s.preemptions, 0);
+  ASSERT_GT(s.prefix_hits_tokens, 0);
+  client_check_idle(got);
+  client_free(want);
+  client_free(got);
+}
+
+/* Both engines give the same tokens. What drafts was made so that it is always right. */
+static void expect_all_accepted(const engine_options_t *plain, const engine_options_t *drafted,
+                                int32_t vocab) {
+  client_t *want = run_all(plain, vocab, false), *got = run_all(drafted, vocab, false);
+  engine_stats_t s = client_stats(got);
+  expect_same(want, got);
+  ASSERT_GT(s.draft_tokens, 1000);
+  ASSERT_EQ(s.draft_tokens_accepted, s.draft_tokens);
+  ASSERT_LT(2 * s.steps, client_stats(want).steps);
+  client_check_idle(got);
+  client_free(want);
+  client_free(got);
+}
+
 Test(predict, a_layer_that_is_often_wrong_costs_no_token, .timeout = 300) {
   static const struct {
     const char *dir;
@@ -63,38 +92,18 @@ Test(predict, a_layer_that_is_often_wrong_costs_no_token, .timeout = 300) {
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
     engine_options_t plain = options_of(models[m].dir, 0), drafted = options_of(models[m].dir, 4);
     drafted.num_snapshots = models[m].snapshots;
-    client_t *want = run_all(&plain, 384, true), *got = run_all(&drafted, 384, true);
-    engine_stats_t s = client_stats(got);
-    expect_same(want, got);
-    ASSERT_GT(s.draft_tokens, 200);
-    ASSERT_GT(s.draft_tokens, s.draft_tokens_accepted);
-    ASSERT_GT(s.preemptions, 0);
-    ASSERT_GT(s.prefix_hits_tokens, 0);
-    client_check_idle(got);
-    client_free(want);
-    client_free(got);
+    expect_often_wrong(&plain, &drafted);
   }
 }
 
-static void expect_all_accepted(const char *dir) {
-  engine_options_t plain = options_of(dir, 0), drafted = options_of(dir, 4);
-  plain.max_num_seqs = drafted.max_num_seqs = 3; /* states behind draft tokens are few */
-  plain.dummy_weights = drafted.dummy_weights = false;
-  client_t *want = run_all(&plain, 64, false), *got = run_all(&drafted, 64, false);
-  engine_stats_t s = client_stats(got);
-  expect_same(want, got);
-  ASSERT_GT(s.draft_tokens, 1000);
-  cr_assert(s.draft_tokens_accepted == s.draft_tokens, "%llu of %llu",
-            (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
-  ASSERT_LT(2 * s.steps, client_stats(want).steps);
-  client_check_idle(got);
-  client_free(want);
-  client_free(got);
-}
-
 Test(predict, a_layer_that_is_right_has_every_token_accepted, .timeout = 300) {
-  expect_all_accepted("tests/vectors/mtp/right");
-  expect_all_accepted("tests/vectors/mtp/right-qwen3-5");
+  static const char *const dirs[] = {"tests/vectors/mtp/right", "tests/vectors/mtp/right-qwen3-5"};
+  for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+    engine_options_t plain = options_of(dirs[i], 0), drafted = options_of(dirs[i], 4);
+    plain.max_num_seqs = drafted.max_num_seqs = 3; /* states behind draft tokens are few */
+    plain.dummy_weights = drafted.dummy_weights = false;
+    expect_all_accepted(&plain, &drafted, 64);
+  }
 }
 
 /* ---- heads of EAGLE-3 ---- */
@@ -106,39 +115,19 @@ static engine_options_t with_head(engine_options_t options, const char *head, in
   return options;
 }
 
-/* Random weights; the vocabulary of drafts is that of the model. */
+/* The vocabulary of its drafts is that of the model. */
 Test(predict, a_head_that_is_often_wrong_costs_no_token, .timeout = 300) {
-  engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
-  client_t *want = run_all(&o, 384, true);
-  o = with_head(o, "tests/vectors/eagle/qwen3", 4);
-  client_t *got = run_all(&o, 384, true);
-  engine_stats_t s = client_stats(got);
-  expect_same(want, got);
-  ASSERT_GT(s.draft_tokens, 200);
-  ASSERT_GT(s.draft_tokens, s.draft_tokens_accepted);
-  ASSERT_GT(s.preemptions, 0);
-  ASSERT_GT(s.prefix_hits_tokens, 0);
-  client_check_idle(got);
-  client_free(want);
-  client_free(got);
+  const engine_options_t plain = options_of("tests/vectors/eagle/qwen3-target", 0);
+  const engine_options_t drafted = with_head(plain, "tests/vectors/eagle/qwen3", 4);
+  expect_often_wrong(&plain, &drafted);
 }
 
 /* Its vocabulary is smaller than the model's. */
 Test(predict, a_head_that_is_right_has_every_token_accepted, .timeout = 300) {
-  engine_options_t o = options_of("tests/vectors/eagle/right-target", 0);
-  o.dummy_weights = false;
-  client_t *want = run_all(&o, 96, false);
-  o = with_head(o, "tests/vectors/eagle/right", 4);
-  client_t *got = run_all(&o, 96, false);
-  engine_stats_t s = client_stats(got);
-  expect_same(want, got);
-  ASSERT_GT(s.draft_tokens, 1000);
-  cr_assert(s.draft_tokens_accepted == s.draft_tokens, "%llu of %llu",
-            (unsigned long long)s.draft_tokens_accepted, (unsigned long long)s.draft_tokens);
-  ASSERT_LT(2 * s.steps, client_stats(want).steps);
-  client_check_idle(got);
-  client_free(want);
-  client_free(got);
+  engine_options_t plain = options_of("tests/vectors/eagle/right-target", 0);
+  plain.dummy_weights = false;
+  const engine_options_t drafted = with_head(plain, "tests/vectors/eagle/right", 4);
+  expect_all_accepted(&plain, &drafted, 96);
 }
 
 /* A model with a head, whose steps `begin` sees, too. */
