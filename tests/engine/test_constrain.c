@@ -300,7 +300,7 @@ Test(constrain, an_empty_mask_fails_one_request) {
   ASSERT_EQ(client_submit(c, good), 0);
   client_run(c);
   ASSERT_EQ(bad->done.finish, FINISH_ERROR);
-  ASSERT_EQ(bad->done.error_code, ERR_INTERNAL);
+  ASSERT_EQ(bad->done.error_code, ERR_NO_CHOICE);
   ASSERT_EQ(good->done.finish, FINISH_STOP);
   ASSERT_STR_EQ(good->text, "!#");
   grammar_unref(grammar);
