@@ -119,6 +119,25 @@ def jump_of(instruction, labels):
     return labels.get(found[1]) if found else None
 
 
+def falls_through(instruction):
+    """Whether the next instruction may follow this one."""
+    predicate, opcode, _ = instruction
+    return bool(predicate) or opcode.split(".")[0] not in ENDS or ".DIV" in opcode
+
+
+def comes_back(code, labels, first, last):
+    """Whether a way between these two leads from the first to the last. None leads to a wait for an
+    mbarrier that goes on behind the kernel's end, and comes back to where it was left."""
+    seen, left = {first}, [first]
+    while left:
+        i = left.pop()
+        for way in (i + 1 if falls_through(code[i]) else None, jump_of(code[i], labels)):
+            if way is not None and first <= way <= last and way not in seen:
+                seen.add(way)
+                left.append(way)
+    return last in seen
+
+
 def loops(code, labels):
     """[(first, last)] of all backward branches. Behind the kernel's end lies what divergent lanes
     take (BRA.DIV) and come back from; that is no loop."""
@@ -127,7 +146,7 @@ def loops(code, labels):
             if opcode.startswith("BRA.DIV")]
     for i, instruction in enumerate(code[:min(rare, default=len(code))]):
         target = jump_of(instruction, labels)
-        if target is not None and target < i:
+        if target is not None and target < i and comes_back(code, labels, target, i):
             found.append((target, i))
     return found
 
@@ -165,8 +184,7 @@ def one_trip(code, labels, first, last, wanted):
         if i not in best:
             continue
         jump = jump_of(code[i], labels)
-        stops = not code[i][0] and code[i][1].split(".")[0] in ENDS and ".DIV" not in code[i][1]
-        ways = [] if stops else [i + 1]
+        ways = [i + 1] if falls_through(code[i]) else []
         if jump is not None and i < jump <= last and may_skip(code, i + 1, jump):
             ways.append(jump)
         for way in ways:
