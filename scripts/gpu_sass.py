@@ -231,6 +231,17 @@ def count_trip(code, path):
     }
 
 
+def beside_products(code, path):
+    """Exponentials of one trip of a softmax, and how many of them stand behind the trip's last
+    wgmma and before the wait for it: the tensor cores work meanwhile."""
+    ops = [code[i] for i in path]
+    last = max(i for i, op in enumerate(ops) if op[1].startswith("HGMMA"))
+    wait = next((i for i in range(last, len(ops)) if ops[i][1].startswith("WARPGROUP.DEPBAR")
+                 and ops[i][2].rstrip().endswith("0x0")), last)
+    places = [i for i, op in enumerate(ops) if op[1].startswith("MUFU.EX2")]
+    return [sum(last < i < wait for i in places), len(places)]
+
+
 def describe(code, labels):
     """What the report says of one kernel's instructions."""
     ops = [opcode for _, opcode, _ in code]
@@ -246,7 +257,10 @@ def describe(code, labels):
     found = hot_loop(code, labels)
     if found:
         first, last, wanted = found
-        described["hot"] = count_trip(code, one_trip(code, labels, first, last, wanted))
+        path = one_trip(code, labels, first, last, wanted)
+        described["hot"] = count_trip(code, path)
+        if any(code[i][1].startswith("HGMMA") for i in path):
+            described["hot"]["beside"] = beside_products(code, path)
     return described
 
 

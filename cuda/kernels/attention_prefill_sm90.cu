@@ -227,25 +227,32 @@ GPU_FN void hopper_step(const gpu_attention_t &args, const prefill_work_t &work,
   hopper_softmax<D>(rows, rule, scores, factor);
 }
 
-/* Walks the key tiles [first, last): 64 rows of one warpgroup. */
+/* Waits for the keys of the i-th tile of `tiles`, if there is one. */
+template <int D> GPU_FN void await_keys(hopper_shared_t<D> *shared, int i, int tiles) {
+  if (i < tiles) mbarrier_wait(&shared->keys_full[stage_of(i)], parity_of(i));
+}
+
+/* Walks the key tiles [first, last): 64 rows of one warpgroup. The keys of the next tile are waited
+ * for behind the softmax, because ptxas moves a softmax past wgmma_wait<0>, but not past the loop
+ * of a wait: so it runs while the tensor cores have the output. */
 template <class T, int D>
 GPU_FN void hopper_attend(const gpu_attention_t &args, const prefill_work_t &work, int group,
                           int first, int last, hopper_shared_t<D> *shared, hopper_rows_t<D> &rows) {
   float scores[KEYS / 8][4], factor[2];
   uint32_t weights[KEYS / WGMMA_DEPTH][4];
   const uint8_t *query = shared->query[group];
-  mbarrier_wait(&shared->keys_full[0], 0);
+  const int tiles = last - first;
+  await_keys<D>(shared, 0, tiles);
   issue_scores<T, D>(scores, query, shared->keys[0]);
   wgmma_wait<0>();
   wgmma_pin(scores);
   free_stage(&shared->keys_free[0]);
   hopper_step<D>(args, work, group, first, rows, scores, factor);
   take_weights<T, D>(rows, factor, scores, weights);
-  const int tiles = last - first;
+  await_keys<D>(shared, 1, tiles);
   if (group == 1 && tiles > 1) bar_arrive(BARRIER_TURN, THREADS - WARPGROUP); /* 0 begins */
   for (int i = 1; i < tiles; i++) {
     const int stage = stage_of(i), before = stage_of(i - 1);
-    mbarrier_wait(&shared->keys_full[stage], parity_of(i));
     bar_sync(BARRIER_TURN + group, THREADS - WARPGROUP);
     wgmma_pin(rows.acc);
     wgmma_pin(weights);
@@ -257,6 +264,7 @@ GPU_FN void hopper_attend(const gpu_attention_t &args, const prefill_work_t &wor
     wgmma_pin(scores);
     free_stage(&shared->keys_free[stage]);
     hopper_step<D>(args, work, group, first + i, rows, scores, factor);
+    await_keys<D>(shared, i + 1, tiles);
     wgmma_wait<0>();
     wgmma_pin(rows.acc);
     wgmma_pin(weights);
