@@ -150,6 +150,8 @@ TEST(wrapper_memory_and_named_barriers) {
   check_that(flag.get()[0] == 42, "acquire and release");
 }
 
+/* Lanes of warp 0 copy 16 or 48 bytes each, the others of it only arrive: all at once, as they do
+ * in attention_prefill_sm90.cu. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 GPU_FN void bulk_body(const float *in, float *out) {
   struct area {
@@ -158,14 +160,18 @@ GPU_FN void bulk_body(const float *in, float *out) {
   };
   DYN_SMEM(area, s);
   if (threadIdx.x == 0) {
-    mbarrier_init(&s->full, 1);
+    mbarrier_init(&s->full, 32);
     mbarrier_fence_init();
   }
   __syncthreads();
+  const int lane = threadIdx.x, first = lane < 4 ? lane * 4 : 16 + (lane - 4) * 12;
+  const unsigned bytes = lane < 4 ? 16 : 48;
   for (int round = 0; round < 3; round++) {
-    if (threadIdx.x == 0) {
-      mbarrier_arrive_expect(&s->full, sizeof s->row);
-      bulk_copy_to_shared(s->row, in + round * 64, sizeof s->row, &s->full);
+    if (lane < 8) {
+      mbarrier_arrive_expect(&s->full, bytes);
+      bulk_copy_to_shared(s->row + first, in + round * 64 + first, bytes, &s->full);
+    } else if (lane < 32) {
+      mbarrier_arrive(&s->full);
     }
     mbarrier_wait(&s->full, round & 1);
     out[round * 64 + threadIdx.x] = s->row[63 - threadIdx.x];
