@@ -343,6 +343,18 @@ TEST(sample_penalties_by_counts) {
   }
 }
 
+/* An id at exactly what is left of a higher one: a single rounding of product and sum, below it,
+ * would leave that one behind. */
+TEST(sample_penalties_round_twice) {
+  sample_case c(64, 0.1f);
+  c.row.temperature = 0, c.row.frequency_penalty = 0.7f, c.output = {9, 9, 9};
+  const volatile float product = 0.7f * 3;
+  float logit = 5;
+  while (std::fma(-0.7f, 3.0f, logit) >= logit - product) logit += 0.001f;
+  c.logits[9] = logit, c.logits[40] = logit - product;
+  check_that(run_sampler(c).id == 9, "the lower of two equal ids");
+}
+
 TEST(sample_suppressed_lifted) { /* a finished grammar ends before min_tokens */
   sample_case c(100, 4);
   c.mask = {1u << 7, 0, 0, 0};

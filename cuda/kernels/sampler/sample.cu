@@ -102,8 +102,8 @@ GPU_FN void penalise(const sample_work_t &work, const gpu_sample_row_t &row, int
     float l = work.logits[id];
     if (row.repetition_penalty != 1.0f)
       l = l > 0.0f ? l / row.repetition_penalty : l * row.repetition_penalty;
-    if (count > 0) {
-      l -= row.frequency_penalty * (float)count;
+    if (count > 0) { /* rounded as on the host: no fma */
+      l = add_rn(l, -mul_rn(row.frequency_penalty, (float)count));
       l -= row.presence_penalty;
     }
     work.logits[id] = l;
