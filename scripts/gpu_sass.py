@@ -18,6 +18,7 @@ LABEL = re.compile(r"^(\.L_x?_?\w+):")
 TARGET = re.compile(r"`\((\.L_x?_?\w+)\)")
 WIDTH = re.compile(r"\.(8|16|U8|S8|U16|S16|64|128)\b")
 MAX_THREADS, REGISTERS = 0x05, 0x2f  # attributes of .nv.info
+EARLY = re.compile(r"(LD|LDG|LDGSTS|UBLKCP|ST|STG|ATOM|ATOMG|RED|REDG|EXIT|PREEXIT)(\.|$)")
 ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP")
 
 
@@ -242,6 +243,14 @@ def beside_products(code, path):
     return [sum(last < i < wait for i in places), len(places)]
 
 
+def early(code):
+    """What stands before the wait for the launch before (ACQBULK) and should not: accesses to
+    memory that is not shared, an end, leave for the next launch (PREEXIT). Prefetches may."""
+    ops = [opcode for _, opcode, _ in code]
+    wait = next((i for i, op in enumerate(ops) if op.startswith("ACQBULK")), 0)
+    return sorted({op.split(".")[0] for op in ops[:wait] if EARLY.match(op)})
+
+
 def describe(code, labels):
     """What the report says of one kernel's instructions."""
     ops = [opcode for _, opcode, _ in code]
@@ -252,6 +261,7 @@ def describe(code, labels):
         "arrives": sum(op.startswith("WARPGROUP.ARRIVE") for op in ops),
         "hgmma": sum(op.startswith("HGMMA") for op in ops),
         "dependent": any(op.startswith("ACQBULK") for op in ops),
+        "early": early(code),
         "hot": None,
     }
     found = hot_loop(code, labels)
