@@ -23,6 +23,7 @@ LOG_BYTES = 40000    # of a part's log that the JSON keeps
 DRIVER_TOOLS = "/usr/local/nvidia/bin"  # where some containers have them, without a PATH to it
 UNREAD = re.compile(r":\s*[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 BAD = ("FAILED", "not finished")
+NOT_HERE = 77        # status of a step that this machine lacks something for, and says what
 
 
 def figure(line):
@@ -199,7 +200,9 @@ class Run:
         state = "ok" if status == 0 else "FAILED"
         if state == "ok" and proof not in "\n".join(log):
             state, note = "FAILED", f"nothing says '{proof}': {note}"
-        if status is None:
+        if status == NOT_HERE:
+            state = "not run"
+        elif status is None:
             state, note = "not finished", f"ended after {limit_s:.0f} s: {note}"
         elif status < 0:
             note = f"signal {-status}: {note}"
