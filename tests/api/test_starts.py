@@ -246,6 +246,14 @@ def test_a_port_in_use_is_named(inferd):
     assert f"127.0.0.1:{port}: Address already in use; stop the process" in line
 
 
+def test_a_key_of_another_server_is_noticed(start, monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", "of-another-server")
+    said = "VLLM_API_KEY in the environment is no key of this server; set INFERD_API_KEY"
+    log = start(DEMO).log()
+    assert said in log and "of-another-server" not in log
+    assert said not in start(DEMO, "--api-key", "k", key="k").log()
+
+
 def output_of(*command):
     return subprocess.run([str(word) for word in command], check=True, capture_output=True,
                           text=True).stdout
