@@ -55,9 +55,11 @@ static int read_part(reader_t *reader, int index, int part_index, const json_t *
     return need_string(reader, at("%s.text", place.text), json_get(part, "text"), 0, 0x1p53);
   }
   char name[64];
+  bool of_responses = json_equals(type, "input_text") || json_equals(type, "output_text");
   return error_set(reader->error, ERR_UNSUPPORTED_CONTENT_PART, place.text,
-                   "Content parts of type '%s' are not supported: this server takes text only.",
-                   error_quote(name, sizeof name, type->text, type->length));
+                   "Content parts of type '%s' are not supported%s.",
+                   error_quote(name, sizeof name, type->text, type->length),
+                   of_responses ? " here: use 'text'" : ": this server takes text only");
 }
 
 static int read_content(reader_t *reader, int index, const json_t *content) {
@@ -203,8 +205,11 @@ static int read_tool(reader_t *reader, int index, const json_t *tool) {
   if (tool->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", tool);
   const json_t *type = json_get(tool, "type"), *function = json_get(tool, "function");
   if (json_is_given(type) && !json_equals(type, "function")) {
+    char shown[FIELD_SHOWN_MAX];
     return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, at("%s.type", place.text).text,
-                     "Tools of another type than 'function' are not supported.");
+                     "Tools of another type than 'function' are not supported here, but got %s%s.",
+                     field_shown(shown, type),
+                     json_equals(type, "custom") ? "; use /v1/responses" : "");
   }
   field_place_t inside = at("%s.function", place.text);
   if (!json_is_given(function)) return fail_missing(reader, inside);

@@ -445,6 +445,23 @@ Test(chat, bad_bodies_are_refused) {
   }
 }
 
+/* Parts and tools of /v1/responses are often sent here. */
+Test(chat, what_belongs_to_another_route_is_named) {
+  static const struct {
+    const char *body, *says;
+  } rows[] = {{M("{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]}"),
+               "Content parts of type 'input_text' are not supported here: use 'text'."},
+              {M("{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}"),
+               "Content parts of type 'image_url' are not supported: this server takes text only."},
+              {WITH("\"tools\":[{\"type\":\"custom\"}]"), "but got 'custom'; use /v1/responses."},
+              {WITH("\"tools\":[{\"type\":\"mcp\"}]"), "are not supported here, but got 'mcp'."}};
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    fake_exchange_t *exchange = fake_call(api_chat_completions, rows[i].body);
+    cr_expect(strstr(exchange->error.message, rows[i].says) != NULL, "%s", exchange->error.message);
+    fake_exchange_free(exchange);
+  }
+}
+
 Test(chat, good_messages) {
   static const char *const good[] = {
       M("{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\",\"name\":"
