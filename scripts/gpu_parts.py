@@ -4,10 +4,12 @@
     scripts/gpu_parts.py device --build DIR            driver, clocks, libraries, Python with torch
     scripts/gpu_parts.py serve MODEL --build DIR       a model with dummy weights over HTTP
     scripts/gpu_parts.py fp8 MODEL --build DIR         long contexts with a cache of e4m3
+    scripts/gpu_parts.py weights MODEL --build DIR     one request over FP8 weights
     scripts/gpu_parts.py files MODEL --build DIR       start from a checkpoint written here, twice
 
 Prints a JSON object a line, as soon as it is known; ends with a line of words, and with status 1
-when something failed. --tiny takes a model of a few kilobytes, to try this on the emulator.
+when something failed, behind the end of the server's log. --tiny takes a model of a few kilobytes,
+to try this on the emulator.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import os
 import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,10 +29,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from bench_server import Server  # noqa: E402
+from gpu_run import NOT_HERE, smi  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "tests/fixtures/tiny"
 DECODE_PROMPT = 128
+LOG_LINES = 30  # of a server that failed
+SAY_S = 3       # for it to say why
 LLAMA = dict(model_type="llama", architectures=["LlamaForCausalLM"], vocab_size=128256)
 MODELS = {
     "Llama-3.2-1B": dict(LLAMA, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
@@ -76,12 +82,26 @@ def forward_flops(c, tokens):
 
 # ---- servers ----
 
+def resident(server):
+    """KiB of the daemon in the host's memory, and how many of them are no file's pages."""
+    found = {"rss_kib": server.resident_kib()}
+    try:
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        found["anon_kib"] = int(status.split("RssAnon:")[1].split()[0])
+    except (OSError, IndexError):
+        pass
+    return found
+
+
 class Kit:
     """The programs, a model's folder, and how many measurements failed."""
 
     def __init__(self, options):
         self.build, self.tiny, self.model = options.build.resolve(), options.tiny, options.model
         self.config = dict(MODELS[self.model], **(SMALL if self.tiny else {}))
+        if options.what == "weights":
+            self.config["quantization_config"] = {"quant_method": "fp8",
+                                                  "activation_scheme": "dynamic"}
         self.folder = Path(tempfile.mkdtemp(prefix="gpu_check_"))
         config = {"max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
                   "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": None,
@@ -89,7 +109,13 @@ class Kit:
         (self.folder / "config.json").write_text(json.dumps(config))
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(TINY / name, self.folder / name)
-        self.failures = []
+        self.failures, self.lacks, self.server = [], None, None
+
+    def move(self, folder):
+        """Takes the model's folder elsewhere."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder = folder
 
     def length(self, tokens):
         return max(4, tokens // 128) if self.tiny else tokens
@@ -101,7 +127,24 @@ class Kit:
         if self.tiny:
             command += ["--num-blocks", "64", "--max-num-seqs", "8",
                         "--max-num-batched-tokens", "64"]
-        return Server(command, self.folder / "log", limit_s=120)
+        limit_s = float(os.environ.get("GPU_CHECK_LIMIT_S", 120))  # of this step: time for the log
+        self.server = Server(command, self.folder / "log", limit_s=max(1, limit_s - 5))
+        return self.server
+
+    def stop(self):
+        """Ends the server. One whose device failed says so and ends by itself."""
+        try:
+            self.server.process.wait(SAY_S if self.failures else 0)
+        except subprocess.TimeoutExpired:
+            self.server.stop()
+
+    def server_log(self):
+        """The last lines of the daemon, without those of requests."""
+        try:
+            lines = (self.folder / "log").read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join([x for x in lines if " request status=" not in x][-LOG_LINES:])
 
     def said(self, word):
         """What the daemon's log says behind a word at start."""
@@ -138,6 +181,13 @@ def median(figures, name):
     return figures[name]["p50"] if figures else None
 
 
+def gap_ms(figures):
+    """The time between tokens: the median of all gaps. Where tokens came in bursts, which a busy
+    client makes of them, half the gaps are nothing, and a request's mean is taken."""
+    gap, mean = median(figures, "itl"), median(figures, "tpot")
+    return gap if gap and mean and 0.75 <= gap / mean <= 1.25 else mean or gap
+
+
 def steps(server):
     """(seconds of all steps, seconds of them that the engine waited for the device)"""
     page = server.page("/metrics")
@@ -145,45 +195,56 @@ def steps(server):
                  for name in ("inferd_step_duration_seconds", "inferd_device_wait_seconds"))
 
 
-def decode(kit, server, batch, context, output=128):
-    """The time between tokens while all requests run: the median over their gaps."""
+def decode_alone(kit, server, batch, context, output=128):
+    """The figures of decodes beside which no prompt is computed: the same prompts came before, and
+    all but the token behind the last whole block is cached."""
+    length, seed = context + 1, 11 + batch
+    kit.load(server, batch, length, 1, count=batch, seed=seed)
     before = steps(server)
-    figures = kit.load(server, batch, context, output, count=batch, seed=11 + batch)
+    figures = kit.load(server, batch, length, output, count=batch, seed=seed)
     after = steps(server)
-    ms = median(figures, "itl")
+    return figures, (after[1] - before[1]) / max(1e-9, after[0] - before[0])
+
+
+def decode(kit, server, batch, context, output=128):
+    """The time between tokens while all requests run."""
+    figures, waited = decode_alone(kit, server, batch, context, output)
+    ms = gap_ms(figures)
     if ms:
         say("step", model=kit.model, batch=batch, context=context + output // 2, ms=ms,
-            gb=step_bytes(kit.config, batch, context + output // 2) / 1e9,
-            waited=(after[1] - before[1]) / max(1e-9, after[0] - before[0]))
+            gb=step_bytes(kit.config, batch, context + output // 2) / 1e9, waited=waited,
+            cached_tokens=figures.get("cached_tokens"))
     return ms
 
 
 def again(kit, server, requests):
-    """The same requests twice, all at once: how many have the same ids."""
+    """The same requests twice, all at once: how many have the same ids. The second find nothing of
+    the first in the cache."""
     source = random.Random(5)
     bodies = [{"prompt": [source.randrange(10, kit.config["vocab_size"] - 1)
                           for _ in range(source.randrange(1, kit.length(256) + 1))],
                "max_tokens": 16 if kit.tiny else 32, "temperature": i % 2, "seed": i,
                "ignore_eos": True, "return_token_ids": True} for i in range(requests)]
 
-    def ask(body):
+    def ask(body, turn):
+        body = {**body, "cache_salt": f"turn {turn}"}
         request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)["choices"][0]["token_ids"]
 
     with concurrent.futures.ThreadPoolExecutor(requests) as pool:
-        first, second = (list(pool.map(ask, bodies)) for _ in range(2))
+        first, second = (list(pool.map(ask, bodies, [turn] * requests)) for turn in range(2))
     say("again", model=kit.model, requests=requests,
         equal=sum(a == b for a, b in zip(first, second)))
 
 
 def serve(kit):
     server = kit.start()
-    say("start", model=kit.model, what="dummy weights", ready_s=server.ready_s,
-        rss_kib=server.resident_kib(), products=kit.said("products"), prefill=kit.said("attention"))
-    for concurrency in (1, 8, 64, 256):
-        figures = kit.load(server, concurrency, DECODE_PROMPT, 64)
+    say("start", model=kit.model, what="dummy weights", ready_s=server.ready_s, **resident(server),
+        products=kit.said("products"), prefill=kit.said("attention"))
+    for concurrency in (1, 8, 64, 256):  # each with prompts of its own: none is cached
+        figures = kit.load(server, concurrency, DECODE_PROMPT, 64, seed=concurrency)
         if figures:
             say("serve", model=kit.model, concurrency=concurrency, prompt=DECODE_PROMPT, output=64,
                 figures=figures)
@@ -203,15 +264,15 @@ def serve(kit):
     if "8B" in kit.model:
         ms = decode(kit, server, 8, 16000, 64)
         say("cache", kv="bf16", model=kit.model, batch=8, context=16000, ms=ms)
-    server.stop()
+    kit.stop()
     return f"ready in {server.ready_s:.1f} s"
 
 
 def fp8(kit):
     server = kit.start("--kv-cache-dtype", "fp8")
-    figures = kit.load(server, 8, 16000, 64, count=8, seed=19)
-    say("cache", kv="fp8", model=kit.model, batch=8, context=16000, ms=median(figures, "itl"))
-    server.stop()
+    figures, _ = decode_alone(kit, server, 8, 16000, 64)
+    say("cache", kv="fp8", model=kit.model, batch=8, context=16000, ms=gap_ms(figures))
+    kit.stop()
     return f"ready in {server.ready_s:.1f} s"
 
 
@@ -237,50 +298,80 @@ def llama_tensors(c):
         yield "lm_head.weight", [c["vocab_size"], h]
 
 
-def write_checkpoint(kit):
-    """Random bf16 of both signs below 0.03, one tile again and again; returns the bytes."""
-    header, at = {}, 0
+def checkpoint_header(kit, is_fp8):
+    """name -> (dtype, shape, bytes); of FP8 a scale of each matrix, as vLLM and others write it."""
+    header = {}
     for name, shape in llama_tensors(kit.config):
-        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        if is_fp8 and "_proj." in name:
+            header[name] = ("F8_E4M3", shape, count)
+            header[name + "_scale"] = ("F32", [1], 4)
+        else:
+            header[name] = ("BF16", shape, 2 * count)
+    return header
+
+
+def write_checkpoint(kit, is_fp8=False):
+    """Random numbers of both signs below 0.03, one tile again and again; returns the bytes."""
+    entries, header, at = checkpoint_header(kit, is_fp8), {}, 0
+    for name, (dtype, shape, size) in entries.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     half = os.urandom(1 << 15 if kit.tiny else 1 << 25)
-    tile = bytearray(2 * len(half))
-    tile[0::2] = half
-    tile[1::2] = half[::-1].translate(bytes((b & 0x80) | 0x3c for b in range(256)))
+    bf16 = bytearray(2 * len(half))
+    bf16[0::2] = half
+    bf16[1::2] = half[::-1].translate(bytes((b & 0x80) | 0x3c for b in range(256)))
+    tiles = {"BF16": bf16, "F8_E4M3": half.translate(bytes(b & 0xbf for b in range(256))),
+             "F32": struct.pack("<f", 0.01)}  # times codes of up to 1.9
     with open(kit.folder / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for begin in range(0, at, len(tile)):
-            file.write(tile[:at - begin])
+        for dtype, _, size in entries.values():
+            tile = memoryview(tiles[dtype])
+            for begin in range(0, size, len(tile)):
+                file.write(tile[:size - begin])
     return at
 
 
+def has_room(kit, need):
+    """Whether a file fits; else says so, and the step counts as not run."""
+    free = shutil.disk_usage(kit.folder).free
+    if free < need * 1.1:
+        kit.lacks = f"{need / 1e9:.1f} GB of disk are not free at {kit.folder.parent}"
+    return not kit.lacks
+
+
 def files(kit):
-    need = 3 * step_bytes(kit.config, 0, 0)
-    if shutil.disk_usage(kit.folder).free < need:
-        kit.failures.append(f"{need / 1e9:.1f} GB of disk are not free")
-        return kit.failures[-1]
+    if not has_room(kit, step_bytes(kit.config, 0, 0)):
+        return kit.lacks
     size = write_checkpoint(kit)
     for turn in ("written just now", "again"):
         server = kit.start(dummy=False)
         say("start", model=kit.model, what=f"file of {size / 1e9:.2f} GB, {turn}",
-            ready_s=server.ready_s, rss_kib=server.resident_kib())
-        server.stop()
+            ready_s=server.ready_s, **resident(server))
+        kit.stop()
+    return f"{size / 1e9:.2f} GB, ready in {server.ready_s:.1f} s"
+
+
+def weights(kit):
+    """Dummy weights are never quantised, so these are a file; it lies in memory where there is
+    room."""
+    size = sum(bytes_of for _, _, bytes_of in checkpoint_header(kit, True).values())
+    if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 2 * size:
+        kit.move(Path(tempfile.mkdtemp(prefix="gpu_check_", dir="/dev/shm")))
+    if not has_room(kit, size):
+        return kit.lacks
+    write_checkpoint(kit, is_fp8=True)
+    server = kit.start(dummy=False)
+    figures, _ = decode_alone(kit, server, 1, 128)
+    say("weights", kind="fp8", model=kit.model, batch=1, ms=gap_ms(figures), gb=size / 1e9,
+        loaded=kit.said("device"))
+    kit.stop()
     return f"{size / 1e9:.2f} GB, ready in {server.ready_s:.1f} s"
 
 
 # ---- the machine ----
-
-def smi(fields):
-    try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"],
-                              stdout=subprocess.PIPE, text=True, timeout=30, check=False)
-        return dict(zip(fields.split(","), done.stdout.strip().split(", ")))
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-
 
 def libraries(program):
     """Libraries that are not found, or what the loader says of a program that it cannot load."""
@@ -290,8 +381,10 @@ def libraries(program):
                               stderr=subprocess.STDOUT, text=True, timeout=30, check=False)
     except OSError as fault:
         return [str(fault)]
-    lacking = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
-    return lacking or ([done.stdout.strip()[-200:]] if done.returncode else [])
+    # "libx.so.1 => not found", or "FILE: FILE: version `GLIBC_2.36' not found (required by FILE)"
+    lacking = [(re.findall(r"version `([^']+)'", line) or line.split())[0]
+               for line in done.stdout.splitlines() if "not found" in line]
+    return list(dict.fromkeys(lacking)) or ([done.stdout.strip()[-200:]] if done.returncode else [])
 
 
 def python_with_torch(chosen):
@@ -300,8 +393,10 @@ def python_with_torch(chosen):
     ask = ("import sys, glob; from importlib.metadata import version; print(version('torch')); "
            "[print(f) for p in sys.path for f in glob.glob(p + '/nvidia/*/lib')"
            " + glob.glob(p + '/torch/lib')]")
+    others = [path for folder in ("*", "*/venv", "*/.venv")
+              for path in sorted(glob.glob(f"/opt/{folder}/bin/python3"))]
     candidates = [chosen, os.environ.get("VIRTUAL_ENV", "") + "/bin/python", sys.executable,
-                  shutil.which("python3"), *sorted(glob.glob("/opt/*/bin/python3"))]
+                  shutil.which("python3"), *others]
     for python in dict.fromkeys(str(c) for c in candidates if c and Path(c).exists()):
         try:
             done = subprocess.run([python, "-c", ask], stdout=subprocess.PIPE, text=True,
@@ -333,8 +428,9 @@ def device(options):
     major = next((m[0].decode() for m in majors if m), "13")
     python, torch, folders = python_with_torch(options.python)
     library, others = cublaslt(major, folders)
-    say("device", **smi("name,driver_version,compute_cap,memory.total,clocks.sm,clocks.mem,"
-                        "clocks.max.sm,power.limit,ecc.mode.current"),
+    say("device", **smi(["name", "driver_version", "compute_cap", "memory.total", "clocks.sm",
+                         "clocks.mem", "clocks.max.sm", "power.limit", "ecc.mode.current",
+                         "mig.mode.current", "compute_mode", "clocks_event_reasons.active"]),
         glibc=os.confstr("CS_GNU_LIBC_VERSION"), cores=os.cpu_count(), python=python, torch=torch,
         cublaslt=library, other_cublaslt=others, lacking=lacking, kernel=os.uname().release)
     bad = [f"{name} lacks {', '.join(which)}" for name, which in lacking.items() if which]
@@ -348,7 +444,7 @@ def device(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["device", "serve", "fp8", "files"])
+    parser.add_argument("what", choices=["device", "serve", "fp8", "weights", "files"])
     parser.add_argument("model", nargs="?", choices=list(MODELS), default="Llama-3.2-1B")
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--python", help="an interpreter with torch")
@@ -356,14 +452,20 @@ def main():
     options = parser.parse_args()
     if options.what == "device":
         return device(options)
-    kit = Kit(options)
+    kit, note = Kit(options), "ended"
     try:
         note = globals()[options.what](kit)
+    except Exception as fault:  # noqa: BLE001 -- what the server said of it comes first
+        kit.failures.append(f"{type(fault).__name__}: {fault}")
+        if kit.server:
+            kit.stop()
     finally:
+        if kit.failures or note == "ended":
+            print(kit.server_log(), flush=True)
         shutil.rmtree(kit.folder, ignore_errors=True)
     print(note if not kit.failures else f"{len(kit.failures)} failed: {kit.failures[0]}",
           flush=True)
-    return 1 if kit.failures else 0
+    return 1 if kit.failures else NOT_HERE if kit.lacks else 0
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """gpu_peers: what PyTorch and transformers do with the work that gpu_check gives inferd.
 
-    scripts/gpu_peers.py attention    prefill, cuDNN and flash, 512 to 16k tokens; decode, SDPA with
-                                      grouped heads over dense caches of 1k to 32k tokens, and
+    scripts/gpu_peers.py attention    32 heads over 8: prefill, cuDNN and flash, 512 to 16k tokens;
+                                      decode, SDPA over dense caches of 1k to 32k tokens, then
                                       FlexAttention where the release has it
-    scripts/gpu_peers.py serve        greedy decoding of random weights of a model: one request over
-                                      a compiled static cache, and 1, 8, 64 requests by the
-                                      continuous batching of transformers
+    scripts/gpu_peers.py serve        greedy decoding of random weights of a model: 64, 8 and 1
+                                      requests by the continuous batching of transformers, and one
+                                      over a compiled static cache
 
 Prints a JSON object a line: microseconds a call, or output tokens a second of a whole run, prompts
-included, after one run to warm up. Decode calls rotate over caches that L2 does not hold and are
-replayed from a graph. What a release refuses is said so. Needs torch with CUDA, and transformers
-for `serve`; --tiny --device cpu tries the script itself.
+included, after one run to warm up. Calls are replayed from a graph where they can be; those of
+decode rotate over caches that L2 does not hold. What a release refuses is said so. Needs torch with
+CUDA, and transformers for `serve`; --tiny --device cpu tries the script itself.
 """
 
 import argparse
@@ -39,25 +39,36 @@ def random(options, *shape):
     return torch.randn(*shape, device=options.device, dtype=torch.bfloat16)
 
 
+def sdpa(q, k, v, **how):
+    if k.shape[1] != q.shape[1]:
+        how["enable_gqa"] = True
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, **how)
+
+
 def prefill(options):
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    for n in (64,) if options.tiny else (512, 1024, 2048, 4096, 8192, 16384):
-        q, k, v = (random(options, 1, 32, n, 128) for _ in range(3))
+    for n in (64,) if options.tiny else (8192, 512, 1024, 2048, 4096, 16384):
         for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
-            try:
-                with sdpa_kernel(getattr(SDPBackend, name)):
-                    us = timed(lambda: torch.nn.functional.scaled_dot_product_attention(
-                        q, k, v, is_causal=True))
-                say(name, kind="prefill", queries=n, us=us)
-            except REFUSALS as refused:
-                say(name, kind="prefill", queries=n, refused=str(refused)[:80])
+            for kv_heads in (8, 32):  # a release that refuses grouped heads may take single ones
+                if prefill_case(options, name, n, kv_heads):
+                    break
+
+
+def prefill_case(options, name, n, kv_heads):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    figures = {"kind": "prefill", "queries": n, "kv_heads": kv_heads}
+    q, k, v = (random(options, 1, heads, n, 128) for heads in (32, kv_heads, kv_heads))
+    try:
+        with sdpa_kernel(getattr(SDPBackend, name)):
+            us = calls_us(lambda _: sdpa(q, k, v, is_causal=True), 5, options.device)
+    except REFUSALS as refused:
+        say(name, **figures, refused=str(refused)[:80])
+        return False
+    say(name, **figures, us=us)
+    return True
 
 
 def decode_calls():
     """(name, a call of one query token a request over a dense cache)"""
-    def sdpa(q, k, v):
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-
     yield "SDPA", sdpa
     try:
         from torch.nn.attention.flex_attention import flex_attention
@@ -68,21 +79,27 @@ def decode_calls():
 
 
 def decode(options):
-    shapes = [(b, n) for b in (1, 8, 64) for n in (1024, 4096, 32768)]
-    for batch, n in [(2, 64)] if options.tiny else shapes:
-        size = 2 * batch * 8 * n * 128 * 2
-        copies = 2 if options.tiny else max(1, min(64, COLD_BYTES // size + 1))
-        q = random(options, batch, 32, 1, 128)
-        caches = [(random(options, batch, 8, n, 128), random(options, batch, 8, n, 128))
-                  for _ in range(copies)]
-        for name, call in decode_calls():
-            try:
-                us = graph_us(lambda i: call(q, *caches[i % copies]), max(copies, 20),
-                              options.device)
-                say(name, kind="decode", batch=batch, len=n, us=us)
-            except REFUSALS as refused:
-                say(name, kind="decode", batch=batch, len=n, refused=str(refused)[:80])
-        del caches
+    """Every shape of the first peer comes before the second, which is compiled for each anew."""
+    shapes = [(1, 1024), (8, 4096), (64, 1024), (8, 1024), (1, 4096), (64, 4096), (1, 32768),
+              (8, 32768), (64, 32768)]
+    for name, call in decode_calls():
+        for batch, n in [(2, 64)] if options.tiny else shapes:
+            decode_case(options, name, call, batch, n)
+            if name != "SDPA":
+                torch.compiler.reset()  # or the ninth shape would not be compiled
+
+
+def decode_case(options, name, call, batch, n):
+    size = 2 * batch * 8 * n * 128 * 2
+    copies = 2 if options.tiny else max(1, min(64, COLD_BYTES // size + 1))
+    q = random(options, batch, 32, 1, 128)
+    caches = [(random(options, batch, 8, n, 128), random(options, batch, 8, n, 128))
+              for _ in range(copies)]
+    try:
+        us = calls_us(lambda i: call(q, *caches[i % copies]), max(copies, 20), options.device)
+        say(name, kind="decode", batch=batch, len=n, us=us)
+    except REFUSALS as refused:
+        say(name, kind="decode", batch=batch, len=n, refused=str(refused)[:80])
 
 
 def attention(options):
@@ -95,8 +112,9 @@ def finish():
         torch.cuda.synchronize()
 
 
-def graph_us(run, calls, device):
-    """Microseconds of one of `calls` calls in a row: from a graph, where there is a GPU."""
+def calls_us(run, calls, device):
+    """Microseconds of one of `calls` calls in a row: from a graph, where there is a GPU and the
+    calls can be captured."""
     def all_calls():
         for i in range(calls):
             run(i)
@@ -109,8 +127,11 @@ def graph_us(run, calls, device):
             run(0)
     finish()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        all_calls()
+    try:
+        with torch.cuda.graph(graph):
+            all_calls()
+    except RuntimeError:
+        return timed(all_calls) / calls
     return timed(graph.replay) / calls
 
 
@@ -146,8 +167,9 @@ def serve(options):
             "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": None,
             "eos_token_id": [0], **shape}))
         config = AutoConfig.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16,
-                                             attn_implementation=options.attention)
+    with torch.device(options.device):  # drawn there: on a processor a billion values take long
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16,
+                                                 attn_implementation=options.attention)
     model = model.to(options.device).eval()
     model.generation_config.eos_token_id = None
     length, prompt = options.output, options.prompt
@@ -167,10 +189,11 @@ def serve(options):
                                     persistent_manager=True)
         return sum(len(output.generated_tokens) for output in made.values())
 
-    runs = [("static cache", 1, static)]
-    # The most first: what transformers sets up for them serves the others.
-    runs += [("continuous batching", n, lambda n=n: continuous(n))
-             for n in sorted(options.requests, reverse=True)]
+    # The most first: what transformers sets up for them serves the others. The compiled run may
+    # take the rest of the time.
+    runs = [("continuous batching", n, lambda n=n: continuous(n))
+            for n in sorted(options.requests, reverse=True)]
+    runs.append(("static cache", 1, static))
     for what, count, run in runs:
         figures = {"model": name, "concurrency": count, "prompt": prompt, "output": length}
         try:

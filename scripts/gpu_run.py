@@ -10,15 +10,20 @@ import datetime
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 GRACE_S = 3          # between SIGTERM and SIGKILL
-LOG_BYTES = 6000     # of a part's log that the JSON keeps
+LOG_BYTES = 40000    # of a part's log that the JSON keeps
+DRIVER_TOOLS = "/usr/local/nvidia/bin"  # where some containers have them, without a PATH to it
 UNREAD = re.compile(r":\s*[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 BAD = ("FAILED", "not finished")
+NOT_HERE = 77        # status of a step that this machine lacks something for, and says what
 
 
 def figure(line):
@@ -29,6 +34,48 @@ def figure(line):
         return None
     return value if isinstance(value, dict) and isinstance(value.get("part"), str) else None
 
+
+def tell(text):
+    """Prints a line; a terminal or a pipe that is gone must not end the run."""
+    try:
+        print(text, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
+# ---- the driver's tool ----
+
+def ask_smi(fields):
+    """What nvidia-smi says of these fields of the GPU that CUDA takes first; None when it fails or
+    knows one of them not."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    which = ["-i", first] if first.isdigit() or first.startswith("GPU-") else []
+    tool = shutil.which("nvidia-smi") or DRIVER_TOOLS + "/nvidia-smi"
+    try:
+        done = subprocess.run([tool, *which, "--query-gpu=" + ",".join(fields),
+                               "--format=csv,noheader"], stdout=subprocess.PIPE, timeout=30,
+                              check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    values = lines[0].split(", ") if lines else []  # a line a GPU
+    good = done.returncode == 0 and len(values) == len(fields)
+    return dict(zip(fields, (value.strip() for value in values))) if good else None
+
+
+def smi(fields, patience_s=8):
+    """The same, without the fields that this release of the tool does not know."""
+    known, until = ask_smi(fields), time.monotonic() + patience_s
+    if known is not None:
+        return known
+    known = {}
+    for field in fields:
+        if time.monotonic() < until:
+            known.update(ask_smi([field]) or {})
+    return known
+
+
+# ---- steps ----
 
 class Stopped(Exception):
     """gpu_check itself was told to end."""
@@ -51,7 +98,8 @@ def stop_on_signals():
         if not Starting.here:
             raise Stopped(Starting.name)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, stop)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+            signal.signal(number, stop)
 
 
 def end_group(process):
@@ -71,11 +119,14 @@ def end_group(process):
 class Run:
     """What has been run and found so far."""
 
-    def __init__(self, path, device, total_s):
+    def __init__(self, path, device, total_s, begin=None):
         self.path, self.device, self.total_s = path, device, total_s
-        self.begin = time.monotonic()
+        self.begin = time.monotonic() if begin is None else begin
         self.results, self.verdicts, self.unread = [], [], 0
-        self.environment = dict(os.environ)
+        # All that is asked is on this machine: no proxy has it. And nvidia-smi counts GPUs so.
+        self.environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+                            **{k: v for k, v in os.environ.items()
+                               if not k.lower().endswith("_proxy")}}
 
     def left(self):
         return self.total_s - (time.monotonic() - self.begin)
@@ -84,26 +135,30 @@ class Run:
         return any(v["state"] in BAD and v["counts"] for v in self.verdicts)
 
     def save(self):
-        """The whole file or the one before; a disk that is full must not end the run."""
+        """The whole file or the one before. Where it cannot be written another folder gets it, and
+        a disk that is full does not end the run."""
         text = json.dumps({"device": self.device, "unread_lines": self.unread,
                            "date": datetime.datetime.now().isoformat(timespec="seconds"),
                            "verdicts": self.verdicts, "results": self.results}, indent=1)
-        beside = self.path.with_name(self.path.name + ".part")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(text + "\n")
-            os.replace(beside, self.path)
-        except OSError as fault:
-            print(f"gpu_check: {self.path} cannot be written: {fault}", flush=True)
+        for path in (self.path, Path(tempfile.gettempdir()) / self.path.name):
+            beside = path.with_name(path.name + ".part")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                beside.write_text(text + "\n")
+                os.replace(beside, path)
+                self.path = path
+                return
+            except OSError as fault:
+                tell(f"gpu_check: {path} cannot be written: {fault}")
 
     def verdict(self, name, state, note, seconds=0.0, counts=True, log=""):
         """One line of the table. `counts`: whether a bad state fails the whole run."""
         self.verdicts.append({"name": name, "state": state, "note": note, "counts": counts,
                               "seconds": round(seconds, 1), "log": log if state != "ok" else ""})
-        print(f"{state:12} {name}: {note} ({seconds:.1f} s)", flush=True)
-        if state in BAD:
-            print("\n".join("    " + line for line in log[-3000:].splitlines()), flush=True)
         self.save()
+        tell(f"{state:12} {name}: {note} ({seconds:.1f} s)")
+        if state in BAD:
+            tell("\n".join("    " + line for line in log[-3000:].splitlines()))
 
     def read(self, process, log):
         """Runs in a thread until the other end of the pipe is closed."""
@@ -112,13 +167,14 @@ class Run:
             found = figure(line) if line.startswith("{") else None
             if found:
                 self.results.append(found)
-                print(line, flush=True)
+                tell(line)
                 continue
             self.unread += line.startswith('{"part"')
             log.append(line)
 
-    def part(self, name, command, limit_s, counts=True, **settings):
-        """Runs a command; its exit status and last line are the verdict. Returns the state."""
+    def part(self, name, command, limit_s, counts=True, proof="", **settings):
+        """Runs a command; its exit status and last line are the verdict, and `proof`, which must
+        stand in its log. Returns the state."""
         before, log, begin = len(self.results), [], time.monotonic()
         limit_s = min(limit_s, self.left())
         Starting.here = True
@@ -126,7 +182,7 @@ class Run:
             process = subprocess.Popen(
                 [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, start_new_session=True,
-                env={**self.environment, **settings})
+                env={**self.environment, "GPU_CHECK_LIMIT_S": f"{limit_s:.1f}", **settings})
         except OSError as missing:
             Starting.end()
             self.verdict(name, "FAILED", str(missing), counts=counts)
@@ -142,7 +198,11 @@ class Run:
         lines = [line for line in log if line.strip()]
         note = lines[-1].strip()[:120] if lines else f"{len(self.results) - before} figures"
         state = "ok" if status == 0 else "FAILED"
-        if status is None:
+        if state == "ok" and proof not in "\n".join(log):
+            state, note = "FAILED", f"nothing says '{proof}': {note}"
+        if status == NOT_HERE:
+            state = "not run"
+        elif status is None:
             state, note = "not finished", f"ended after {limit_s:.0f} s: {note}"
         elif status < 0:
             note = f"signal {-status}: {note}"

@@ -31,7 +31,7 @@ void must(int status, const char *what); /* ends the program otherwise */
 
 typedef enum fill { FILL_ZERO, FILL_BF16, FILL_F32, FILL_E4M3 } fill_t;
 
-/* Device memory for one measurement, freed at its end. Random elements are uniform in (-1, 1). */
+/* Device memory for one measurement, freed at its end. Random elements lie in (-2, 2). */
 struct memory_t {
   std::vector<void *> taken;
   ~memory_t();
@@ -46,9 +46,10 @@ struct memory_t {
 /* Returns how many copies of `bytes` a benchmark must use in turn so that none is still in L2 when
  * it is used again; at least 1. */
 int cold_copies(size_t bytes);
-/* Returns the median microseconds of one call. `run(copy)` launches the call on bench.stream with
- * one of the `copies`. At least `calls` calls, and all copies, are captured in one graph, so that
- * the host does nothing between them. */
+/* Returns the median microseconds of one call; infinity when a graph cannot hold it. `run(copy)`
+ * launches the call on bench.stream with one of the `copies`. At least `calls` calls, and all
+ * copies, are captured in one graph, so that the host does nothing between them. `rounds` replays
+ * or more, 10 ms of them together, are timed behind one that warms up; of one round no more. */
 double time_us(const std::function<void(int copy)> &run, int copies = 1, int calls = 20,
                int rounds = 5);
 

@@ -89,6 +89,8 @@ static void bench_plan(int rows, int len) {
       time_us([&](int) { MUST(gpu_attention_plan(&attention.args, bench.stream)); }));
 }
 
+static const size_t EXPERTS_BYTES = (size_t)8 << 30; /* of all copies */
+
 /* Qwen3-30B-A3B's experts; with a width of 8 little is left but the router and the places. */
 static void bench_experts(const char *what, int rows, int width) {
   memory_t memory;
@@ -97,14 +99,17 @@ static void bench_experts(const char *what, int rows, int width) {
   args.rows = rows, args.top_k = bench.tiny ? 2 : 8, args.normalise = 1,
   args.activation = GPU_SILU_MUL;
   const size_t matrix = (size_t)args.num_experts * args.width * args.hidden * 2;
-  const int copies = std::min(cold_copies(matrix * 3), 8);
+  const size_t router = (size_t)args.num_experts * args.hidden * 4, whole = 3 * matrix + router;
+  const int met = std::min(args.num_experts, rows * args.top_k); /* experts that a call reads */
+  const int copies = std::min(cold_copies(router + 3 * matrix / args.num_experts * met),
+                              std::max(1, (int)(EXPERTS_BYTES / whole)));
   std::vector<gpu_moe_t> turns;
   args.in = args.residual = memory.take((size_t)rows * args.hidden * 2, FILL_BF16);
   args.out = memory.take((size_t)rows * args.hidden * 2);
   args.workspace =
       memory.take(gpu_moe_workspace_bytes(args.hidden, width, args.num_experts, args.top_k));
   for (int i = 0; i < copies; i++) {
-    args.router = (float *)memory.take((size_t)args.num_experts * args.hidden * 4, FILL_F32);
+    args.router = (float *)memory.take(router, FILL_F32);
     args.up = memory.take(2 * matrix, FILL_BF16), args.down = memory.take(matrix, FILL_BF16);
     turns.push_back(args);
   }

@@ -1,6 +1,7 @@
 /* far.h: arrays of more than 2^32 bytes and 2^31 elements, of which a test touches little.
  *
- * The emulator maps them without memory behind; a GPU needs 20 GB of its own for each test in turn.
+ * The emulator maps them without memory behind; a GPU needs 20 GB of its own for each test. main.cc
+ * runs one of those whose name has `far` at a time: eight would want 80 GB and more.
  */
 #ifndef INFERD_TESTS_CUDA_FAR_H
 #define INFERD_TESTS_CUDA_FAR_H

@@ -4,8 +4,8 @@
  *
  * Each test is a process of its own: a fault of the device, which CUDA never forgets, a crash or an
  * endless kernel fails one test, and the others still run. The parent calls nothing of CUDA.
- * INFERD_TEST_LIMIT_S (600) ends a test that hangs, INFERD_TEST_JOBS (1) runs so many at once, and
- * INFERD_TEST_STOP=1 ends the run at the first check that fails.
+ * INFERD_TEST_LIMIT_S (600) ends a test that hangs, INFERD_TEST_JOBS (1) runs so many at once, of
+ * the tests of far memory one, and INFERD_TEST_STOP=1 ends the run at the first check that fails.
  * A part that no name has is an error.
  * --no-fork keeps all tests in this process, for debuggers and compute-sanitizer.
  */
@@ -214,20 +214,44 @@ static void reap(std::vector<child_t> *running, totals_t *totals) {
   }
 }
 
+/* A test whose name has `far` takes up to 20 GB of the device (far.h): of these one at a time. */
+static bool is_far(const test_t &test) {
+  return strstr(test.name, "far") != nullptr;
+}
+
+/* Takes out the first test that may begin beside those that run; NULL when all must wait. */
+static const test_t *take_next(std::vector<const test_t *> *waiting,
+                               const std::vector<child_t> &running) {
+  bool has_far = false;
+  for (const child_t &child : running) has_far = has_far || is_far(*child.test);
+  for (size_t i = 0; i < waiting->size(); i++) {
+    const test_t *test = (*waiting)[i];
+    if (has_far && is_far(*test)) continue;
+    waiting->erase(waiting->begin() + (long)i);
+    return test;
+  }
+  return nullptr;
+}
+
 static totals_t run_forked(const std::vector<test_t> &tests) {
   const int jobs = setting("INFERD_TEST_JOBS", 1), limit_s = setting("INFERD_TEST_LIMIT_S", 600);
+  std::vector<const test_t *> waiting;
   std::vector<child_t> running;
   totals_t totals;
   sigset_t ended;
   sigemptyset(&ended);
   sigaddset(&ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &ended, nullptr); /* so that sigtimedwait gets it */
-  for (const test_t &test : tests) {
-    if (stops_early && totals.failures > 0) break;
-    while ((int)running.size() >= jobs) reap(&running, &totals);
-    running.push_back(start(test, jobs > 1, limit_s));
+  for (const test_t &test : tests) waiting.push_back(&test);
+  while (!waiting.empty() || !running.empty()) {
+    if (stops_early && totals.failures > 0) waiting.clear();
+    const bool is_full = (int)running.size() >= jobs;
+    const test_t *test = is_full ? nullptr : take_next(&waiting, running);
+    if (test != nullptr)
+      running.push_back(start(*test, jobs > 1, limit_s));
+    else if (!running.empty())
+      reap(&running, &totals);
   }
-  while (!running.empty()) reap(&running, &totals);
   return totals;
 }
 
