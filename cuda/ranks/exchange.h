@@ -28,8 +28,8 @@ typedef struct rank_way {
   /* As comm_broadcast, of device memory; only with in_graphs. */
   void (*broadcast)(struct device *device, void *data, size_t bytes, int32_t root);
   void (*check)(struct device *device); /* makes the comm_t fail if launches have failed since */
-  void (*abort)(struct device *device); /* ends what is launched and waits for other ranks */
-  void (*close)(struct device *device);
+  void (*abort)(struct device *device); /* ends soon what is launched and waits for other ranks */
+  void (*close)(struct device *device); /* after the graphs are destroyed; waits for some seconds */
   void (*describe)(const struct device *device, char *out, size_t size);
 } rank_way_t;
 

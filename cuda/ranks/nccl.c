@@ -1,10 +1,10 @@
 /* nccl.c: ranks exchange by NCCL, from device to device.
  *
  * Engine thread. Calls launch on the device's stream, captured or not; nothing here waits, but
- * nccl_open. The sums of NCCL are not used: their order depends on what the library chooses, while
- * parts that are gathered are added in the order of the ranks. An error of the library makes the
- * comm_t fail, so that all ranks hear of it; kernels that wait for a rank that has failed are ended
- * by `abort`.
+ * nccl_open and nccl_close. The sums of NCCL are not used: their order depends on what the library
+ * chooses, while parts that are gathered are added in the order of the ranks. An error of the
+ * library makes the comm_t fail, so that all ranks hear of it; kernels that wait for a rank that
+ * has failed are ended by `abort`.
  */
 #include "cuda/ranks/nccl.h"
 #include "cuda/operations.h"
@@ -16,7 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { START_LOOK_NS = 5000000 }; /* between looks at the other ranks */
+enum { LOOK_NS = 5000000 }; /* between looks at the other ranks */
+enum { END_LOOKS = 1000 };  /* at a communicator that ends: 5 s */
 
 static nccl_t *nccl_of(const device_t *device) {
   return device->exchange->nccl;
@@ -134,16 +135,60 @@ static void nccl_check(device_t *device) {
   if (found != ncclInProgress) note(device, found, "its state");
 }
 
-static void nccl_abort(device_t *device) {
+/* A call that ends the communicator, on a thread of its own. The library returns from it when the
+ * last graph is destroyed that has calls of the communicator, an abort too, and from
+ * ncclCommDestroy when all ranks have made it. */
+struct nccl_end {
+  ncclResult_t (*call)(ncclComm_t comm);
+  ncclComm_t comm;
+  int device;
+  pthread_t thread;
+  atomic_bool is_done;
+};
+
+static void *run_end(void *context) {
+  nccl_end_t *end = context;
+  (void)cudaSetDevice(end->device);
+  (void)end->call(end->comm);
+  atomic_store(&end->is_done, true);
+  return NULL;
+}
+
+/* Without memory or a thread the communicator is left to the end of the process. */
+static void begin_end(device_t *device, ncclResult_t (*call)(ncclComm_t comm)) {
   nccl_t *nccl = nccl_of(device);
-  if (nccl->comm != NULL) (void)nccl->api.abort(nccl->comm);
+  nccl_end_t *end = nccl->comm != NULL ? calloc(1, sizeof *end) : NULL;
+  if (end != NULL) {
+    *end = (nccl_end_t){.call = call, .comm = nccl->comm, .device = device->index};
+    if (pthread_create(&end->thread, NULL, run_end, end) == 0)
+      nccl->end = end;
+    else
+      free(end);
+  }
   nccl->comm = NULL;
 }
 
+/* The kernels that run end soon, and so does what waits for them. */
+static void nccl_abort(device_t *device) {
+  begin_end(device, nccl_of(device)->api.abort);
+}
+
+/* Waits for the end of the communicator, for some seconds: a rank that has ended without a word
+ * never takes part. Then the thread is left in the library. */
 static void nccl_close(device_t *device) {
+  const struct timespec pause = {.tv_nsec = LOOK_NS};
   nccl_t *nccl = nccl_of(device);
-  if (nccl->comm != NULL) (void)nccl->api.destroy(nccl->comm);
-  nccl->comm = NULL;
+  begin_end(device, nccl->api.destroy);
+  nccl_end_t *end = nccl->end;
+  for (int i = 0; end != NULL && i < END_LOOKS && !atomic_load(&end->is_done); i++)
+    nanosleep(&pause, NULL);
+  if (end != NULL && !atomic_load(&end->is_done)) {
+    pthread_detach(end->thread);
+  } else if (end != NULL) {
+    pthread_join(end->thread, NULL);
+    free(end);
+  }
+  nccl->end = NULL;
   nccl_library_close(&nccl->api);
 }
 
@@ -192,10 +237,10 @@ static void *run_start(void *context) {
   return NULL;
 }
 
-/* Waits for the call, or until a rank has ended. Then the thread is left in the library, which
- * stays open, with the memory of `start`: the process ends soon. */
+/* Waits for the call, or until a rank has ended. Then the thread is left in the library, with the
+ * memory of `start`: the process ends soon. */
 static int await_start(nccl_t *nccl, comm_t *comm, start_t *start, ncclResult_t *result) {
-  const struct timespec pause = {.tv_nsec = START_LOOK_NS};
+  const struct timespec pause = {.tv_nsec = LOOK_NS};
   pthread_t thread;
   if (pthread_create(&thread, NULL, run_start, start) != 0) {
     free(start);
@@ -204,7 +249,6 @@ static int await_start(nccl_t *nccl, comm_t *comm, start_t *start, ncclResult_t 
   while (!atomic_load(&start->is_done)) {
     if (comm_check(comm) != 0) {
       pthread_detach(thread);
-      nccl->api.handle = NULL;
       return comm->error.code;
     }
     nanosleep(&pause, NULL);

@@ -45,10 +45,13 @@ typedef struct nccl_api {
 bool nccl_library_open(nccl_api_t *api, char *why, size_t why_size);
 void nccl_library_close(nccl_api_t *api);
 
+typedef struct nccl_end nccl_end_t; /* nccl.c */
+
 /* A communicator of all ranks. */
 typedef struct nccl {
   nccl_api_t api;
   ncclComm_t comm; /* NULL = closed, or aborted */
+  nccl_end_t *end; /* NULL = none has begun */
   int version;     /* 22809 = 2.28.9 */
 } nccl_t;
 

@@ -33,7 +33,8 @@ bool nccl_library_open(nccl_api_t *api, char *why, size_t why_size) {
   };
   memset(api, 0, sizeof *api);
   const bool is_inside = dlsym(RTLD_DEFAULT, functions[0].name) != NULL;
-  if (!is_inside) api->handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  /* Its code stays when it is closed: threads may still be in it. */
+  if (!is_inside) api->handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!is_inside && api->handle == NULL) {
     snprintf(why, why_size, "%s", dlerror());
     return false;

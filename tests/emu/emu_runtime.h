@@ -12,6 +12,7 @@
 
 #include "emu_core.h"
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 
@@ -29,9 +30,12 @@ struct CUgraph_st {
   CUstream_st *origin = nullptr;
   std::set<CUstream_st *> joined; /* streams that capture into it, the origin among them */
   cudaError_t broken = cudaSuccess;
+  std::vector<std::shared_ptr<void>> held; /* by emu_graph_hold */
 };
 struct CUgraphExec_st {
   std::vector<emu::GraphNode> nodes;
+  std::vector<std::shared_ptr<void>> held;
+  bool uploaded = false;
 };
 struct CUstream_st {
   std::deque<emu::Work> queue;
@@ -96,6 +100,9 @@ cudaError_t enqueue(cudaStream_t stream, Work work);
 void drain(CUstream_st *stream, uint64_t position);
 void drain_all();
 /* The error of a call that may not happen while a stream captures; it spoils the captures. */
+/* For doubles of libraries: release(context) is called when the last graph is destroyed that has
+ * what `stream` captures now, as by cudaGraphRetainUserObject. 0 when it captures nothing. */
+extern "C" int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void *context);
 cudaError_t refuse_in_capture();
 
 /* Takes the lock, counts the call and answers what must fail: a sticky or an injected error. */

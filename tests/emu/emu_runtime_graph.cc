@@ -44,6 +44,14 @@ static bool graph_is_joined(const CUgraph_st *graph, const std::vector<size_t> &
 
 } // namespace emu
 
+extern "C" int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void *context) {
+  std::lock_guard<std::recursive_mutex> hold(runtime().lock);
+  CUgraph_st *graph = stream_of(stream)->capture;
+  if (!graph) return 0;
+  graph->held.emplace_back(context, release);
+  return 1;
+}
+
 using namespace emu;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
@@ -82,7 +90,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
   Call call("cudaGraphInstantiate");
   if (call.error) return call.error;
-  *exec = new CUgraphExec_st{graph->nodes};
+  *exec = new CUgraphExec_st{graph->nodes, graph->held};
   return cudaSuccess;
 }
 

@@ -212,6 +212,18 @@ def test_a_lost_rank_ends_the_server(program):
         assert "does not answer" in text or "a process exited" in text, text
 
 
+def test_a_communicator_that_does_not_end_keeps_nobody(program):
+    """ncclCommDestroy waits for ranks that have ended without a word."""
+    if REAL_GPU:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model_folder(folder, DENSE)
+        server = ranks(program, folder, 2, NCCL_DOUBLE_STUCK="1")
+        assert server.all([{"prompt": [5, 6, 7], "max_tokens": 3}])
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0, server.text()
+
+
 def test_what_nccl_refuses_is_said(program):
     if REAL_GPU:
         return

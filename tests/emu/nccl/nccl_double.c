@@ -4,8 +4,10 @@
  * which a host function of the stream makes, so that it is captured and replayed as NCCL's kernels
  * are. A thread runs what the streams have: the emulator does so only while the host waits, and
  * another rank may wait first. A wait ends when the other process has ended, or after WAIT_S: then
- * the state of the communicator is an error, as NCCL's. A start waits for ever, as NCCL's.
- * NCCL_DOUBLE_FAIL=function:call makes that call fail; NCCL_DOUBLE_END=rank ends this rank there.
+ * the state of the communicator is an error, as NCCL's. A start waits for ever, and the end of a
+ * communicator for the last graph that has calls of it, as NCCL's do (its commDestroySync).
+ * NCCL_DOUBLE_FAIL=function:call makes that call fail; NCCL_DOUBLE_END=rank ends this rank at the
+ * start; NCCL_DOUBLE_STUCK makes ncclCommDestroy wait for ever, as if another rank had ended.
  */
 #include "tests/emu/nccl/nccl_excerpt.h"
 
@@ -41,12 +43,15 @@ typedef struct region {
 struct ncclComm {
   region_t *region;
   int rank, size, process[DOUBLE_RANKS];
-  _Atomic int state; /* ncclResult_t */
+  _Atomic int state;  /* ncclResult_t */
+  _Atomic int graphs; /* calls of it that graphs have */
   pthread_t device;
   _Atomic bool stopped;
 };
 
-int emu_run_one(void); /* of the program */
+/* Of the program. */
+int emu_run_one(void);
+int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void *context);
 
 typedef struct op {
   uint8_t *data; /* NULL = none */
@@ -136,6 +141,11 @@ __attribute__((destructor)) static void free_jobs(void) {
   }
 }
 
+static void leave_graph(void *context) {
+  ncclComm_t comm = context;
+  comm->graphs--;
+}
+
 /* The job lives as long as the library: graphs run it again. */
 static ncclResult_t launch(void) {
   if (open_job.count == 0) return ncclSuccess;
@@ -145,6 +155,7 @@ static ncclResult_t launch(void) {
   open_job.count = 0;
   job->next = jobs;
   while (!atomic_compare_exchange_weak(&jobs, &job->next, job)) continue;
+  if (emu_graph_hold(open_stream, leave_graph, job->comm)) job->comm->graphs++;
   return cudaLaunchHostFunc(open_stream, run, job) == cudaSuccess ? ncclSuccess
                                                                   : ncclUnhandledCudaError;
 }
@@ -215,10 +226,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->stopped = true;
     pthread_join(comm->device, NULL);
   }
+  while (comm->graphs > 0) usleep(100);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  while (getenv("NCCL_DOUBLE_STUCK") != NULL) pause();
   return ncclCommAbort(comm);
 }
 
