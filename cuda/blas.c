@@ -104,9 +104,8 @@ void blas_learn(device_t *device, const blas_call_t *call) {
   if (shape->num_weights < BLAS_WEIGHTS_MAX) shape->weights[shape->num_weights++] = layer->weight;
 }
 
-/* Sets what differs between calls of a shape. */
-static cublasStatus_t set_call(const blas_t *blas, const blas_shape_t *shape,
-                               const blas_call_t *call) {
+cublasStatus_t blas_set_call(const blas_t *blas, const blas_shape_t *shape,
+                             const blas_call_t *call) {
   const uint64_t rows = (uint64_t)call->layer->rows;
   cublasStatus_t status =
       blas->api.layout_set(shape->b, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof rows);
@@ -123,7 +122,7 @@ cublasStatus_t blas_run(device_t *device, blas_shape_t *shape, const blas_call_t
   const blas_t *blas = device->blas;
   const gpu_skinny_t *layer = call->layer;
   const float one = 1, beta = shape->has_residual ? 1 : 0;
-  cublasStatus_t status = set_call(blas, shape, call);
+  cublasStatus_t status = blas_set_call(blas, shape, call);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   return blas->api.matmul(blas->handle, shape->desc, &one, layer->weight, shape->a, layer->in,
                           shape->b, &beta, shape->has_residual ? layer->residual : layer->out,

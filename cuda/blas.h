@@ -115,6 +115,9 @@ void blas_learn(struct device *device, const blas_call_t *call);
 /* Launches the product. Returns false if our own kernel must do it. */
 bool blas_linear(struct device *device, const blas_call_t *call);
 int32_t blas_range(int32_t rows);
+/* Sets what differs between calls of a shape. */
+cublasStatus_t blas_set_call(const blas_t *blas, const blas_shape_t *shape,
+                             const blas_call_t *call);
 cublasStatus_t blas_run(struct device *device, blas_shape_t *shape, const blas_call_t *call,
                         const cublasLtMatmulAlgo_t *algo);
 

@@ -9,10 +9,12 @@
 
 #include <cublasLt.h>
 
-enum { ALGORITHMS = 3, ALIGNMENT = 16, NARROW_COLUMNS_MAX = 4096, NEEDED_WORKSPACE = 4096 };
+/* The alignment is what heuristics assume unless they are told. */
+enum { ALGORITHMS = 3, ALIGNMENT = 256, NARROW_COLUMNS_MAX = 4096, NEEDED_WORKSPACE = 4096 };
 
 struct cublasLtContext {
-  int unused;
+  std::set<uint64_t>
+      loaded; /* algorithms that have run: the others have no code on the device yet */
 };
 struct cublasLtMatmulDescOpaque {
   bool transposed_a, transposed_b, has_bias;
@@ -141,6 +143,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        cublasLtMatmulHeuristicResult_t *result) {
   Sizes sizes;
   if (cublasStatus_t status = check_sizes(*desc, *a, *b, *d, &sizes)) return status;
+  if (desc->has_bias && !desc->bias)
+    return refuse("a bias without a pointer, which tells alignment");
   if (algo->data[0] >= ALGORITHMS || algo->data[7] != 0x656d75) return CUBLAS_STATUS_INVALID_VALUE;
   if (algo->data[0] == 2 && sizes.n > NARROW_COLUMNS_MAX) return CUBLAS_STATUS_NOT_SUPPORTED;
   memset(result, 0, sizeof *result);
@@ -274,6 +278,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (p.beta != 0 && !is_device(c, *c_layout)) return refuse("C is not device memory");
   if (desc->has_bias && !emu::is_inside(emu::runtime().device, desc->bias, p.sizes.m * 2))
     return refuse("a bias that is not device memory");
+  if (reinterpret_cast<uintptr_t>(workspace) % ALIGNMENT) return refuse("alignment of workspace");
+  if (handle->loaded.insert(p.algorithm).second && emu::stream_of(stream)->capture) {
+    emu::refuse_in_capture();
+    return refuse("an algorithm is captured and has never run");
+  }
   return emu::set_error(emu::enqueue(stream, [p] { multiply_timed(p); }))
              ? CUBLAS_STATUS_EXECUTION_FAILED
              : CUBLAS_STATUS_SUCCESS;
