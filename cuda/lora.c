@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 
 #include "cuda/operations.h"
+#include "cuda/ranks/exchange.h"
 #include "engine/base/util.h"
 
 struct lora {
@@ -92,6 +93,12 @@ void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, c
               (int)cudaMemcpyAsync(lora->ranks + slot, &rank, sizeof rank, cudaMemcpyHostToDevice,
                                    device->stream),
               "an adapter");
+  /* The matrices are the caller's: the device may read them until the copies have ended. */
+  if (device->fault == 0)
+    device_note(device,
+                device->step != NULL ? exchange_sync(device)
+                                     : (int)cudaStreamSynchronize(device->stream),
+                "an adapter");
 }
 
 void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,

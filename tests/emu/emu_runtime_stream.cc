@@ -152,6 +152,8 @@ static cudaError_t copy_check(const void *dst, const void *src, size_t size, cud
 
 using namespace emu;
 
+/* Pageable memory is read when the copy runs: most drivers stage it before they return, but need
+ * not where the device reads such memory itself. */
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   Call call("cudaMemcpyAsync");
@@ -162,17 +164,12 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, cudaMemcpyK
   auto is_pageable = [&r, size](const void *p) {
     return !is_inside(r.device, p, size) && !is_inside(r.pinned, p, size);
   };
-  if (is_pageable(src) && !s->capture) { /* staged before the call returns */
-    const char *from = static_cast<const char *>(src);
-    auto staged = std::make_shared<std::vector<char>>(from, from + size);
-    return set_error(enqueue(stream, [=] { copy_bytes(dst, staged->data(), size); }));
-  }
   const cudaError_t error = enqueue(stream, [=] { copy_bytes(dst, src, size); });
   if (is_pageable(dst) && !s->capture) drain(s, s->queued);
   return set_error(error);
 }
 
-/* Row by row: every row is checked, pageable ones are staged. */
+/* Row by row: every row is checked. */
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
