@@ -210,10 +210,6 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
   return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int *version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
 cudaError_t cudaDriverGetVersion(int *version) {
   *version = runtime().driver;
   return cudaSuccess;
@@ -231,9 +227,6 @@ cudaError_t cudaGetLastError(void) {
   const cudaError_t error = runtime().last;
   runtime().last = runtime().sticky;
   return error;
-}
-cudaError_t cudaPeekAtLastError(void) {
-  return runtime().last;
 }
 
 const char *cudaGetErrorName(cudaError_t error) {
@@ -270,9 +263,6 @@ cudaError_t cudaMallocHost(void **p, size_t size) {
   memset(*p, 0xff, size);
   runtime().pinned[reinterpret_cast<uintptr_t>(*p)] = size;
   return cudaSuccess;
-}
-cudaError_t cudaHostAlloc(void **p, size_t size, unsigned) {
-  return cudaMallocHost(p, size);
 }
 
 cudaError_t cudaFreeHost(void *p) {

@@ -293,16 +293,6 @@ cudaError_t cudaDeviceReset(void) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  Call call("cudaStreamQuery");
-  if (call.error) return call.error;
-  CUstream_st *s = stream_of(stream);
-  if (s->capture) return refuse_in_capture();
-  if (!has_work(s)) return set_error(runtime().sticky);
-  run_one(s);
-  return cudaErrorNotReady;
-}
-
 /* ---- Events ---- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
