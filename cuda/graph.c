@@ -135,6 +135,8 @@ void graph_end_capture(device_t *device) {
   cudaMemGetInfo(&before, &total);
   if (status == 0 && device->fault == 0)
     device_note(device, (int)cudaGraphInstantiate(&made->exec, graph, 0), "the making of a graph");
+  if (status == 0 && device->fault == 0) /* or the first replay would do it, in a request */
+    device_note(device, (int)cudaGraphUpload(made->exec, device->stream), "the upload of a graph");
   cudaMemGetInfo(&after, &total);
   if (after < before) device->taken_by_graphs += before - after;
   if (graph != NULL) cudaGraphDestroy(graph);

@@ -1,12 +1,13 @@
 /* warm_up.c: warm-up runs: the steps that a back end asks for before READY.
  *
  * Engine thread, in engine_start, after memory is taken. A warm-up run is a step without a plan. It
- * has some sequences of one token each, or of more, as decodes with draft tokens have. It writes to
- * no slot, reads the null block and samples greedily; the drawn tokens are not used. Then the draft
- * model has runs of its own: steps that draw a token for each sequence, and steps that draw
- * nothing, as those that it repeats. All ranks run the same ones, without packets. The first
- * warm-up run is the first step of the device, so a model that the device cannot run fails here and
- * not in a request.
+ * has some sequences of one token each, or of more, as decodes with draft tokens have; the last
+ * runs have a chunk of a prompt, so that kernels for few rows and for many are loaded before READY.
+ * It writes to no slot, reads the null block and samples greedily; the drawn tokens are not used.
+ * Then the draft model has runs of its own: steps that draw a token for each sequence, and steps
+ * that draw nothing, as those that it repeats, and chunks. All ranks run the same ones, without
+ * packets. The first warm-up run is the first step of the device, so a model that the device cannot
+ * run fails here and not in a request.
  */
 #include "engine/internal.h"
 
@@ -15,6 +16,9 @@
 #include "engine/ranks/follow.h"
 
 #include <stdlib.h>
+
+/* Of the chunks: kernels for few rows take 8, 16 or 32. */
+static const int32_t CHUNKS[] = {33, 32, 16};
 
 static void describe_token(batch_t *batch, int32_t token, int32_t row) {
   batch->input_ids[token] = batch->positions[token] = 0;
@@ -45,6 +49,17 @@ static void describe(batch_t *batch, int32_t tokens, int32_t seqs_max, const int
     batch->state_slots[r] = 0;
   }
   batch->query_start_loc[rows] = tokens;
+}
+
+/* One sequence with a chunk of a prompt, behind a copy of no rows. */
+static void describe_chunk(const engine_t *engine, batch_t *batch, int32_t tokens,
+                           const int32_t *no_blocks) {
+  const int32_t room = batch->block_table_stride * batch->block_size;
+  const int32_t most = MIN(engine->options.max_num_batched_tokens, room);
+  describe(batch, MIN(tokens, most), 1, no_blocks);
+  batch->num_selected = 1;
+  batch->num_copies = 1;
+  batch->copies[0] = (block_copy_t){0};
 }
 
 /* Makes every token use adapter slot 1, which may be empty. */
@@ -97,6 +112,10 @@ static int run_drafter(engine_t *engine, const int32_t *no_blocks, inferd_error_
     batch->num_selected = 0;
     if (code == 0) code = run_step(engine, device, drafter_model(engine), 0, error);
   }
+  for (size_t i = 0; device != NULL && code == 0 && i < ARRAY_LEN(CHUNKS); i++) {
+    describe_chunk(engine, batch, CHUNKS[i], no_blocks);
+    code = run_step(engine, device, drafter_model(engine), 1, error);
+  }
   return code;
 }
 
@@ -119,6 +138,10 @@ int engine_warm_up(engine_t *engine, inferd_error_t *error) {
     if (code || engine->options.max_loras == 0) continue;
     adapt(batch, rows);
     code = run_rows(engine, rows, error);
+  }
+  for (size_t i = 0; code == 0 && i < ARRAY_LEN(CHUNKS); i++) {
+    describe_chunk(engine, batch, CHUNKS[i], no_blocks);
+    code = run_rows(engine, 1, error);
   }
   if (code == 0) code = run_drafter(engine, no_blocks, error);
   free(no_blocks);

@@ -40,11 +40,13 @@ struct CUgraphExec_st {
 struct CUstream_st {
   std::deque<emu::Work> queue;
   uint64_t queued = 0, done = 0;
+  int device = 0;       /* of the thread that made it */
   bool blocking = true; /* ordered with the legacy stream */
   CUgraph_st *capture = nullptr;
   std::vector<size_t> tail; /* nodes that the next captured one comes after */
 };
 struct CUevent_st {
+  int device = 0;
   CUstream_st *stream = nullptr; /* null: never recorded, which counts as done */
   uint64_t position = 0;
   double time_s = 0;
@@ -70,16 +72,19 @@ struct Runtime {
   std::map<uintptr_t, size_t> device, pinned; /* address -> bytes */
   size_t memory_used = 0, memory_total = 0;
   std::map<const void *, int> shared_limit; /* of a kernel, bytes */
+  std::set<const void *> loaded;            /* kernels whose code the driver has loaded */
   std::map<std::string, Failure> failure;
   std::map<std::string, int> calls;
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
   int capability = 90, driver = CUDART_VERSION, captures = 0;
-  int devices = 1, device_set = 0; /* all the same memory: a process uses one of them */
-  double ahead_s = 0;              /* the device's clock, which events tell, before the host's */
+  int devices = 1;    /* all the same memory: a process uses one of them */
+  double ahead_s = 0; /* the device's clock, which events tell, before the host's */
   Runtime();
 };
 Runtime &runtime();
-double host_clock_s(); /* from some moment on */
+double host_clock_s();              /* from some moment on */
+extern thread_local int device_set; /* by cudaSetDevice: every thread begins with device 0 */
+cudaError_t take_memory(size_t bytes);
 
 /* Makes the call-th call of `function` from now on fail once. "launch" is any launch. */
 void inject_failure(const char *function, int call, cudaError_t error);
@@ -95,14 +100,14 @@ bool memory_is_sparse(size_t size);
 /* Runs one piece of queued work, if there is any, as a device does by itself; for other threads
  * than those that wait. */
 extern "C" int emu_run_one(void);
+/* For doubles of libraries: release(context) is called when the last graph is destroyed that has
+ * what `stream` captures now, as by cudaGraphRetainUserObject. 0 when it captures nothing. */
+extern "C" int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void *context);
 CUstream_st *stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Work work);
 void drain(CUstream_st *stream, uint64_t position);
 void drain_all();
 /* The error of a call that may not happen while a stream captures; it spoils the captures. */
-/* For doubles of libraries: release(context) is called when the last graph is destroyed that has
- * what `stream` captures now, as by cudaGraphRetainUserObject. 0 when it captures nothing. */
-extern "C" int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void *context);
 cudaError_t refuse_in_capture();
 
 /* Takes the lock, counts the call and answers what must fail: a sticky or an injected error. */

@@ -23,6 +23,8 @@ static std::string setting(const char *name) {
   return text ? text : "";
 }
 
+thread_local int device_set = 0;
+
 Runtime::Runtime() {
   streams.push_back(&legacy);
   const std::string order = setting("EMU_STREAM"), memory = setting("EMU_MEMORY");
@@ -114,6 +116,13 @@ void check_guards(const char *who) {
 }
 #endif
 
+cudaError_t take_memory(size_t bytes) {
+  Runtime &r = runtime();
+  if (bytes > r.memory_total - r.memory_used) return cudaErrorMemoryAllocation;
+  r.memory_used += bytes;
+  return cudaSuccess;
+}
+
 static cudaError_t device_allocate(void **p, size_t size) {
   Runtime &r = runtime();
   *p = nullptr;
@@ -130,8 +139,7 @@ static cudaError_t device_allocate(void **p, size_t size) {
   }
   r.device[reinterpret_cast<uintptr_t>(*p)] = size;
   check_memory(*p, size);
-  r.memory_used += size;
-  return cudaSuccess;
+  return take_memory(size);
 }
 
 static cudaError_t device_release(void *p) {
@@ -165,12 +173,12 @@ cudaError_t cudaSetDevice(int device) {
   Call call("cudaSetDevice");
   if (call.error) return call.error;
   const bool exists = device >= 0 && device < runtime().devices;
-  if (exists) runtime().device_set = device;
+  if (exists) device_set = device;
   return set_error(exists ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDevice(int *device) {
-  *device = runtime().device_set;
+  *device = device_set;
   return cudaSuccess;
 }
 
@@ -276,11 +284,14 @@ cudaError_t cudaFreeHost(void *p) {
   return cudaSuccess;
 }
 
-/* Every kernel is there, for whatever device this is. */
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
+/* Every kernel is there, for newer devices as PTX; asking loads it. */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel) {
   Call call("cudaFuncGetAttributes");
   if (call.error) return call.error;
-  *attributes = {1024, runtime().capability};
+  if (runtime().captures) return refuse_in_capture();
+  runtime().loaded.insert(kernel);
+  const int capability = runtime().capability, newest = 90; /* of what nvcc makes by default */
+  *attributes = {1024, capability < newest ? capability : newest, capability};
   return cudaSuccess;
 }
 

@@ -8,6 +8,8 @@
 
 namespace emu {
 
+static const size_t GRAPH_BYTES = 64 << 10; /* of one on the device */
+
 cudaError_t refuse_in_capture() {
   for (CUstream_st *s : runtime().streams)
     if (s->capture) s->capture->broken = cudaErrorStreamCaptureInvalidated;
@@ -42,8 +44,6 @@ static bool graph_is_joined(const CUgraph_st *graph, const std::vector<size_t> &
   return true;
 }
 
-} // namespace emu
-
 extern "C" int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void *context) {
   std::lock_guard<std::recursive_mutex> hold(runtime().lock);
   CUgraph_st *graph = stream_of(stream)->capture;
@@ -51,6 +51,8 @@ extern "C" int emu_graph_hold(cudaStream_t stream, void (*release)(void *), void
   graph->held.emplace_back(context, release);
   return 1;
 }
+
+} // namespace emu
 
 using namespace emu;
 
@@ -94,10 +96,26 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
+/* What the device needs of a graph it gets by an upload, or else by the first launch. */
+static cudaError_t upload(cudaGraphExec_t exec) {
+  if (exec->uploaded) return cudaSuccess;
+  exec->uploaded = true;
+  return take_memory(GRAPH_BYTES);
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+  Call call("cudaGraphUpload");
+  if (call.error) return call.error;
+  if (stream_of(stream)->capture) return refuse_in_capture();
+  return set_error(upload(exec));
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   Call call("cudaGraphLaunch");
   if (call.error) return call.error;
   if (stream_of(stream)->capture) return refuse_in_capture();
+  if (!exec->uploaded) runtime().calls["upload by a launch"]++;
+  if (cudaError_t error = upload(exec)) return set_error(error);
   return set_error(enqueue(stream, [exec] { graph_run(exec->nodes); }));
 }
 
@@ -109,6 +127,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   std::lock_guard<std::recursive_mutex> hold(runtime().lock);
   drain_all(); /* a replay may still be queued */
+  if (exec->uploaded) runtime().memory_used -= GRAPH_BYTES;
   delete exec;
   return cudaSuccess;
 }

@@ -114,6 +114,16 @@ static const char *launch_refusal(const LaunchShape &s, const void *kernel) {
   return nullptr;
 }
 
+/* The driver loads a kernel's code when it is launched for the first time, which may need memory
+ * and wait for the device: no capture may begin with it. */
+static cudaError_t load_kernel(const CUstream_st *s, const Launch &launch) {
+  if (!runtime().loaded.insert(launch.kernel).second) return cudaSuccess;
+  runtime().calls["load"]++;
+  if (!s->capture) return cudaSuccess;
+  fprintf(stderr, "emu: %s is captured and was never launched\n", launch.shape.name);
+  return refuse_in_capture();
+}
+
 cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch, void (*release)(void *)) {
   std::shared_ptr<void> arguments(launch.argument, release);
   Call call("launch");
@@ -122,6 +132,8 @@ cudaError_t enqueue_launch(cudaStream_t stream, const Launch &launch, void (*rel
     fprintf(stderr, "emu: launch of %s refused: %s\n", launch.shape.name, why);
     return set_error(cudaErrorInvalidConfiguration);
   }
+  if (stream && stream->device != device_set) return set_error(cudaErrorInvalidResourceHandle);
+  if (cudaError_t error = load_kernel(stream_of(stream), launch)) return error;
   return set_error(enqueue(stream, [launch, arguments] {
     if (!launch_runner(launch)) set_error(cudaErrorLaunchFailure);
     check_guards(launch.shape.name);
@@ -248,6 +260,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
   Call call("cudaStreamCreate");
   if (call.error) return call.error;
   *stream = new CUstream_st;
+  (*stream)->device = device_set;
   (*stream)->blocking = !(flags & cudaStreamNonBlocking);
   runtime().streams.push_back(*stream);
   return cudaSuccess;
@@ -299,6 +312,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   Call call("cudaEventCreate");
   if (call.error) return call.error;
   *event = new CUevent_st;
+  (*event)->device = device_set;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
@@ -316,6 +330,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Call call("cudaEventRecord");
   if (call.error) return call.error;
   CUstream_st *s = stream_of(stream);
+  if (stream && s->device != event->device) return set_error(cudaErrorInvalidResourceHandle);
   event->capture = s->capture;
   if (s->capture) {
     event->tail = s->tail;

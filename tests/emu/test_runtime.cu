@@ -1,6 +1,8 @@
 /* test_runtime.cu: the fake runtime: memory, streams, events, graphs, refusals, injected errors. */
 #include "tests/emu/rig.h"
 
+#include <thread>
+
 __global__ void fill_kernel(int *p, int value) {
   p[threadIdx.x] = value;
 }
@@ -147,6 +149,10 @@ struct two_streams {
   cudaStream_t a, b;
   cudaEvent_t fork, join;
   two_streams() {
+    device_array<int> x(32);
+    MUST(LAUNCH(add_kernel, (1), (32), 0, nullptr, x.p, x.p)); /* loads what is captured */
+    MUST(LAUNCH(fill_kernel, (1), (32), 0, nullptr, x.p, 0));
+    MUST(cudaDeviceSynchronize());
     MUST(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
     MUST(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
     MUST(cudaEventCreate(&fork));
@@ -228,6 +234,77 @@ TEST(captures_refuse_what_they_cannot_hold) {
   MUST(LAUNCH(fill_kernel, (1), (32), 0, s.b, x.p, 8));
   MUST(cudaStreamSynchronize(s.b));
   check_that(x.get()[0] == 8, "streams work on after a failed capture");
+}
+
+__global__ void late_kernel(int *p) {
+  p[threadIdx.x] = 1;
+}
+
+TEST(a_kernel_that_was_never_launched_is_not_captured) {
+  two_streams s;
+  device_array<int> x(32);
+  cudaGraph_t graph;
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeThreadLocal));
+  check_that(
+      fails_with(LAUNCH(late_kernel, (1), (32), 0, s.a, x.p), cudaErrorStreamCaptureUnsupported),
+      "its code would be loaded now");
+  check_that(fails_with(cudaStreamEndCapture(s.a, &graph), cudaErrorStreamCaptureInvalidated),
+             "it spoils the capture");
+}
+
+static void count_release(void *counter) {
+  ++*static_cast<int *>(counter);
+}
+
+TEST(graphs_take_memory_by_an_upload_and_hold_what_libraries_ask) {
+  two_streams s;
+  device_array<int> x(32);
+  size_t before, made, uploaded, launched, total;
+  int released = 0;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  check_that(emu::emu_graph_hold(s.a, count_release, &released) == 0, "no capture");
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeThreadLocal));
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, s.a, x.p, 1));
+  check_that(emu::emu_graph_hold(s.a, count_release, &released) == 1, "a capture");
+  MUST(cudaStreamEndCapture(s.a, &graph));
+  MUST(cudaMemGetInfo(&before, &total));
+  MUST(cudaGraphInstantiate(&exec, graph, 0));
+  MUST(cudaMemGetInfo(&made, &total));
+  MUST(cudaGraphUpload(exec, s.a));
+  MUST(cudaMemGetInfo(&uploaded, &total));
+  MUST(cudaGraphLaunch(exec, s.a));
+  MUST(cudaMemGetInfo(&launched, &total));
+  check_that(made == before && uploaded < made && launched == uploaded, "memory of a graph");
+  MUST(cudaGraphDestroy(graph));
+  check_that(released == 0, "the executable graph has it, too");
+  MUST(cudaGraphExecDestroy(exec));
+  check_that(released == 1, "released once");
+}
+
+/* ---- Devices ---- */
+
+TEST(each_thread_has_a_device_of_its_own) {
+  emu::runtime().devices = 2;
+  device_array<int> x(32);
+  cudaStream_t other;
+  cudaEvent_t event;
+  MUST(cudaEventCreate(&event));
+  MUST(cudaSetDevice(1));
+  MUST(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  int device = -1;
+  std::thread([&device] { MUST(cudaGetDevice(&device)); }).join();
+  check_that(device == 0, "a new thread has the first device");
+  check_that(fails_with(cudaEventRecord(event, other), cudaErrorInvalidResourceHandle),
+             "an event of another device");
+  MUST(LAUNCH(fill_kernel, (1), (32), 0, other, x.p, 1));
+  MUST(cudaSetDevice(0));
+  check_that(
+      fails_with(LAUNCH(fill_kernel, (1), (32), 0, other, x.p, 2), cudaErrorInvalidResourceHandle),
+      "a stream of another device");
+  MUST(cudaStreamDestroy(other));
+  MUST(cudaEventDestroy(event));
+  emu::runtime().devices = 1;
 }
 
 /* ---- Errors ---- */

@@ -206,3 +206,40 @@ Test(graphs, packets_have_room_for_the_arrays_of_all_drafts, .timeout = 120) {
   cr_assert(client_stats(client).draft_tokens > 0, "there were no drafts");
   client_free(client);
 }
+
+static int calls_at_ready[2];
+
+static void note_ready(void) {
+  calls_at_ready[0] = emu_count_calls("load");
+  calls_at_ready[1] = emu_count_calls("upload by a launch");
+}
+
+/* Prompts of some hundred tokens in chunks, two of them equal, and decodes. */
+static void make_long(client_t *c) {
+  note_ready();
+  for (int i = 0; i < 3; i++) {
+    job_t *job = client_job(c, 200, 6, i / 2);
+    for (int k = 0; k < job->request.num_prompt_tokens; k++) job->prompt[k] %= 64;
+    job->request.params.ignore_eos = true;
+  }
+}
+
+static void expect_nothing_late(engine_options_t o) {
+  o.ops = &ops_cuda;
+  o.num_blocks = 40, o.num_threads = 1;
+  o.max_num_seqs = 8, o.max_num_batched_tokens = 96;
+  client_t *client = client_run_all(&o, make_long);
+  for (int i = 0; i < client->count; i++) ASSERT_EQ(client->jobs[i].done.error_code, 0);
+  client_free(client);
+  ASSERT_EQ(emu_count_calls("load"), calls_at_ready[0]);
+  ASSERT_EQ(emu_count_calls("upload by a launch"), calls_at_ready[1]);
+}
+
+/* No request waits for code that the driver loads, or makes from PTX, or for the upload of a graph.
+ */
+Test(graphs, all_is_loaded_before_ready, .timeout = 120) {
+  engine_options_t o = crew_options("qwen3-g8-bf16", false);
+  expect_nothing_late(o);
+  o.batch_invariant = true;
+  expect_nothing_late(o);
+}

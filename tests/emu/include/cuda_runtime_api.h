@@ -53,7 +53,7 @@ typedef enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8
 } cudaFuncAttribute;
 struct cudaFuncAttributes {
-  int maxThreadsPerBlock, binaryVersion;
+  int maxThreadsPerBlock, ptxVersion, binaryVersion;
 };
 typedef enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
@@ -132,6 +132,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                  unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
