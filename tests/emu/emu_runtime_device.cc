@@ -15,7 +15,7 @@ namespace emu {
 
 enum { DEVICE_ALIGNMENT = 512, GUARD_BYTES = 64, GUARD_FILL = 0xa5, MULTIPROCESSORS = 4 };
 enum { L2_BYTES = 1 << 20 };
-enum { SHARED_DEFAULT = 48 << 10, SHARED_OPTIN_80 = 163 << 10, SHARED_OPTIN_90 = 227 << 10 };
+enum { SHARED_DEFAULT = 48 << 10 };
 static const size_t SPARSE_BYTES = (size_t)256 << 20;
 
 static std::string setting(const char *name) {
@@ -182,8 +182,17 @@ cudaError_t cudaGetDevice(int *device) {
   return cudaSuccess;
 }
 
+/* The largest block's shared memory, by the table of compute capabilities in NVIDIA's guide. */
 static int shared_optin() {
-  return runtime().capability >= 90 ? SHARED_OPTIN_90 : SHARED_OPTIN_80;
+  switch (runtime().capability) {
+  case 80:
+  case 87: return 163 << 10;
+  case 90:
+  case 100:
+  case 103:
+  case 110: return 227 << 10;
+  default: return 99 << 10; /* 8.6, 8.9, 12.x */
+  }
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
