@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CAPABILITY_MIN = 80 };
 
@@ -44,8 +45,16 @@ static int count_devices(int index, inferd_error_t *error) {
       return error_set(error, ERR_CONFIGURATION, "device",
                        "no NVIDIA driver is found; a container gets it by --gpus all");
     }
-    return error_set(error, ERR_CONFIGURATION, "device", "no CUDA device can be used: %s",
-                     cudaGetErrorString((cudaError_t)status));
+    if (status == cudaErrorInsufficientDriver)
+      return error_set(error, ERR_CONFIGURATION, "device",
+                       "no CUDA device can be used: the NVIDIA driver is one for CUDA %d.%d, and "
+                       "this build needs one for CUDA %d.0 or later",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return error_set(error, ERR_CONFIGURATION, "device", "no CUDA device can be used: %s%s%.80s",
+                     cudaGetErrorString((cudaError_t)status),
+                     visible != NULL ? "; CUDA_VISIBLE_DEVICES is " : "",
+                     visible != NULL ? visible : "");
   }
   if (count == 0) return error_set(error, ERR_CONFIGURATION, "device", "there is no CUDA device");
   if (index >= 0 && index < count) return 0;
@@ -67,6 +76,27 @@ static bool cuda_available(int32_t index) {
   return count_devices(index, NULL) == 0 && capability_of(index) >= CAPABILITY_MIN;
 }
 
+/* Whether the build has code for the device. Else the first launch would tell, after the model has
+ * been read. */
+static int check_code(device_t *device, const char *name, int capability, inferd_error_t *error) {
+  int32_t made = 0;
+  const int status = gpu_code(&made);
+  const size_t length = strlen(device->description);
+  if (made)
+    snprintf(device->description + length, sizeof device->description - length, ", code from PTX");
+  switch (status) {
+  case cudaErrorNoKernelImageForDevice:
+  case cudaErrorInvalidKernelImage:
+  case cudaErrorInvalidPtx:
+  case cudaErrorJitCompilerNotFound:
+  case cudaErrorUnsupportedPtxVersion:
+    return error_set(error, ERR_CONFIGURATION, "device",
+                     "%.80s: this build has no code for it (%s); make CUDA_TARGETS=%d", name,
+                     cudaGetErrorString((cudaError_t)status), capability);
+  default: return status ? device_error(status, "loading a kernel", error) : 0;
+  }
+}
+
 static int inspect(device_t *device, inferd_error_t *error) {
   struct cudaDeviceProp properties;
   int driver = 0, status = (int)cudaGetDeviceProperties(&properties, device->index);
@@ -78,7 +108,8 @@ static int inspect(device_t *device, inferd_error_t *error) {
            "%.80s, %.1f GiB, sm_%d%d, driver %d.%d", properties.name,
            (double)properties.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), major, minor,
            driver / 1000, driver % 1000 / 10);
-  if (capability >= CAPABILITY_MIN && device->multiprocessors > 0) return 0;
+  if (capability >= CAPABILITY_MIN && device->multiprocessors > 0)
+    return check_code(device, properties.name, capability, error);
   return error_set(error, ERR_CONFIGURATION, "device",
                    "%.80s has compute capability %d.%d; 8.0 is the least that inferd runs on",
                    properties.name, major, minor);

@@ -129,6 +129,14 @@ __global__ void history_copy_kernel(int32_t *history, int32_t block_size,
   for (int i = threadIdx.x; i < copy.rows; i += HISTORY_THREADS) to[i] = from[i];
 }
 
+int gpu_code(int32_t *made) {
+  struct cudaFuncAttributes loaded = {};
+  const cudaError_t status = cudaFuncGetAttributes(&loaded, (const void *)inputs_kernel);
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  *made = status == cudaSuccess && loaded.binaryVersion > loaded.ptxVersion;
+  return status;
+}
+
 int gpu_inputs(const gpu_inputs_t *args, gpu_stream_t stream) {
   if (args->tokens < 0 || args->reqs < 0 || args->selected_rows < 0) return cudaErrorInvalidValue;
   const int32_t most = args->tokens > args->reqs ? args->tokens : args->reqs + 1;

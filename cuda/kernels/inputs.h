@@ -62,6 +62,9 @@ typedef struct gpu_inputs {
   int32_t *history;                    /* [slots of the cache] the token id in each */
   int32_t tokens, reqs, selected_rows; /* padded counts, at least those of the packet */
 } gpu_inputs_t;
+/* Loads the code of a kernel for the current device: 0, or the error of a build that has none for
+ * it. *made: the driver has made it from PTX, which takes long when a kernel is loaded first. */
+int gpu_code(int32_t *made);
 /* Also writes every token's id to history[slot]. */
 int gpu_inputs(const gpu_inputs_t *args, gpu_stream_t stream);
 /* Copies the ids of the slots, as gpu_page_copy copies K and V. */

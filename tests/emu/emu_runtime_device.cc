@@ -164,7 +164,8 @@ cudaError_t cudaGetDeviceCount(int *count) {
   Call call("cudaGetDeviceCount");
   *count = 0;
   if (call.error) return call.error;
-  if (runtime().driver < CUDART_VERSION) return set_error(cudaErrorInsufficientDriver);
+  if (runtime().driver / 1000 < CUDART_VERSION / 1000)
+    return set_error(cudaErrorInsufficientDriver);
   *count = runtime().devices;
   return cudaSuccess;
 }

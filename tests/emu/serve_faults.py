@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -131,18 +132,25 @@ def check(program, device, **settings):
 def test_auto_says_which_back_end_and_why(program):
     status, text = check(program, "auto")
     assert status == 0 and "backend   cuda: emulated GPU" in text, text
-    assert text.count("backend ") == 1, text
+    assert text.count("backend ") == 1 and "code from PTX" not in text, text
+    status, text = check(program, "auto", EMU_SM="120")
+    assert status == 0 and "sm_120, driver 13.0, code from PTX" in text, text
     reasons = [({"EMU_SM": "75"}, "compute capability 7.5; 8.0 is the least"),
                ({"EMU_FAIL": "cudaStreamCreate:1:2"}, "opening the device"),
                ({"EMU_DRIVER": "0"}, "no NVIDIA driver is found"),
-               ({"EMU_DRIVER": "12040"}, "no CUDA device can be used"),
+               ({"EMU_DRIVER": "12040"}, "the NVIDIA driver is one for CUDA 12.4, and this build "
+                                         "needs one for CUDA 13.0 or later"),
+               ({"EMU_FAIL": "cudaGetDeviceCount:2:100", "CUDA_VISIBLE_DEVICES": "7"},
+                "; CUDA_VISIBLE_DEVICES is 7"),
+               ({"EMU_FAIL": "cudaFuncGetAttributes:1:209"}, "this build has no code for it"),
                ({"EMU_FAIL": "cudaGetDeviceCount:2:35"}, "no CUDA device can be used")]
     for settings, reason in reasons:
         status, text = check(program, "auto", **settings)
         line = next(line for line in text.splitlines() if line.startswith("backend "))
         assert status == 0 and line.startswith("backend   cpu: ") and reason in line, text
         assert "device    cpu, " in text and text.count("backend ") == 1, text
-        settings = {name: value.replace(":2:35", ":1:35") for name, value in settings.items()}
+        settings = {name: re.sub(r"^(cudaGetDeviceCount):2:", r"\1:1:", value)
+                    for name, value in settings.items()}
         status, text = check(program, "cuda", **settings)
         assert status in (70, 78) and reason in text and "device    " not in text, text
     status, text = check(program, "cpu")
