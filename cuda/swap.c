@@ -11,12 +11,14 @@
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/device/topology.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const size_t TRIAL_BYTES = (size_t)64 << 20; /* that `pool` measures with */
 static const size_t TIMED_BYTES_MIN = 1 << 20;      /* smaller copies do not show the rate */
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { TRIAL_BLOCKS_MAX = 256, WORD_BITS = 64 };
 
 static size_t leaving_bytes(const device_t *device) {
@@ -129,21 +131,34 @@ static int open_stream(swap_state_t *swap) {
   return status ? status : (int)cudaEventCreate(&swap->done);
 }
 
+/* Pinned memory is taken at once, and beyond the limit of a container the kernel ends the process
+ * without a word. */
+static int check_room(size_t bytes, inferd_error_t *error) {
+  const size_t left = topology_memory_free();
+  if (left == 0 || bytes <= left) return 0;
+  return error_set(
+      error, ERR_NO_MEMORY, NULL,
+      "the host pool of swapped blocks takes %.2f GiB; %.2f GiB of host memory are free",
+      (double)bytes / GIB, (double)left / GIB);
+}
+
 static int swap_pool(device_t *device, int32_t num_blocks, void *memory, inferd_error_t *error) {
   CHECK(memory == NULL);
   CHECK(device->swap == NULL);
   CHECK(device->kv.base);
   CHECK_GT(num_blocks, 0);
+  const size_t block_bytes = gpu_kv_block_bytes(&device->kv) * (size_t)device->kv.num_layers +
+                             (size_t)device->kv.block_size * sizeof(int32_t);
+  const size_t bytes = device_product(block_bytes, (size_t)num_blocks, 1);
+  const int code = check_room(bytes, error);
+  if (code) return code;
   swap_state_t *swap = device->swap = calloc(1, sizeof *swap);
   if (swap == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for swapping");
   swap->num_blocks = num_blocks;
   swap->one_by_one = !HAS_BATCH;
-  swap->block_bytes = gpu_kv_block_bytes(&device->kv) * (size_t)device->kv.num_layers +
-                      (size_t)device->kv.block_size * sizeof(int32_t);
+  swap->block_bytes = block_bytes;
   swap->leaving = calloc(1, leaving_bytes(device));
-  size_t bytes = device_product(swap->block_bytes, (size_t)num_blocks, 1);
   int status = swap->leaving != NULL ? open_stream(swap) : (int)cudaErrorMemoryAllocation;
-  if (!status && bytes == SIZE_MAX) status = cudaErrorMemoryAllocation;
   if (!status) status = (int)cudaMallocHost((void **)&swap->host, bytes);
   if (!status)
     status = (int)cudaStreamSynchronize(device->stream); /* the KV cache is being zeroed */
@@ -151,8 +166,8 @@ static int swap_pool(device_t *device, int32_t num_blocks, void *memory, inferd_
   if (!status) return 0;
   (void)cudaGetLastError();
   device_swap_release(device);
-  return error_set(error, ERR_NO_MEMORY, NULL, "the host pool of swapped blocks, %.1f MiB: %s",
-                   (double)bytes / (1024.0 * 1024.0), cudaGetErrorString((cudaError_t)status));
+  return error_set(error, ERR_NO_MEMORY, NULL, "the host pool of swapped blocks, %.2f GiB: %s",
+                   (double)bytes / GIB, cudaGetErrorString((cudaError_t)status));
 }
 
 void device_swap_release(device_t *device) {

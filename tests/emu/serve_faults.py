@@ -163,6 +163,13 @@ def test_a_plan_that_does_not_fit_is_refused(program):
     assert "GiB too few" in server.text() and "--max-num-seqs" in server.text(), server.text()
 
 
+def test_a_host_pool_that_does_not_fit_is_refused(program):
+    """The driver would pin it, and the kernel end the process."""
+    server = Server(program, "cuda", *FEW, "--swap-space", "65536")
+    assert server.stop() == 78, server.text()
+    assert "GiB of host memory are free" in server.text(), server.text()
+
+
 def test_every_call_may_fail_at_start(program):
     """Whatever the driver refuses while the server starts: a reason, an exit status, no crash."""
     calls = ["cudaGetDeviceCount:1", "cudaSetDevice:1", "cudaStreamCreate:1",
