@@ -262,6 +262,7 @@ def describe(code, labels):
         "hgmma": sum(op.startswith("HGMMA") for op in ops),
         "dependent": any(op.startswith("ACQBULK") for op in ops),
         "early": early(code),
+        "read_only": sum(is_load(op) and ".CONSTANT" in op and ".NA" not in op for op in ops),
         "hot": None,
     }
     found = hot_loop(code, labels)
