@@ -32,6 +32,17 @@ static const char *first_set(const char *const *names, size_t count, size_t *ind
   return NULL;
 }
 
+/* Makes a folder and those above it, as far as they are missing; `path` is restored. */
+static bool make_folder(char *path) {
+  for (char *end = strchr(path + 1, '/'); end != NULL; end = strchr(end + 1, '/')) {
+    *end = '\0';
+    bool exists = mkdir(path, 0755) == 0 || errno == EEXIST;
+    *end = '/';
+    if (!exists) return false;
+  }
+  return mkdir(path, 0755) == 0 || errno == EEXIST;
+}
+
 /* Finds the file of the choices: in systemd's cache directory, else in the user's. Returns false if
  * there is none. */
 static bool file_path(const device_t *device, char *path, size_t bytes) {
@@ -45,7 +56,7 @@ static bool file_path(const device_t *device, char *path, size_t bytes) {
   key = fnv_64(key, &version, sizeof version);
   int length = snprintf(path, bytes, "%s%s", root, below[index]);
   if (length < 0 || (size_t)length >= bytes) return false;
-  if (mkdir(path, 0755) != 0 && errno != EEXIST) return false;
+  if (!make_folder(path)) return false;
   int more = snprintf(path + length, bytes - (size_t)length, "/products-%016" PRIx64 ".txt", key);
   return more > 0 && (size_t)(length + more) < bytes;
 }
