@@ -5,7 +5,8 @@
  * barrier, a collective of its warp, an mbarrier or a poll; the order of fibers, blocks and late
  * copies is chosen to be unkind (EMU_ORDER=fwd|rev|random, EMU_SEED=n, EMU_ASYNC=late|eager).
  * EMU_BLOCKS=last runs only the blocks that stand last in the longest dimension of their grid: what
- * lies beyond 2^31 elements is tested without all that comes before. It is read at each launch.
+ * lies beyond 2^31 elements is tested without all that comes before; `none` runs none: launches are
+ * checked, and no more. It is read at each launch.
  * A fault of a kernel is reported with kernel, block, thread, file and line; then the process
  * aborts, or with EMU_ABORT=0 the launch fails. Functions without a note run inside a kernel only.
  */

@@ -363,6 +363,7 @@ bool run_grid(const Launch &launch) {
   std::vector<unsigned> first(blocks / together);
   for (unsigned i = 0; i < first.size(); i++) first[i] = i * together;
   const char *chosen = getenv("EMU_BLOCKS");
+  if (chosen && !strcmp(chosen, "none")) first.clear();
   if (chosen && !strcmp(chosen, "last"))
     first.erase(std::remove_if(first.begin(), first.end(),
                                [&s](unsigned block) { return !is_last(block, s.grid); }),
