@@ -14,49 +14,65 @@
 typedef struct engine engine_t;
 
 typedef struct engine_options {
-  const char *model_dir;
-  const struct ops *ops;             /* device/ops.h, of tests; NULL = chosen by `device` */
-  const char *device;                /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
-  const char *isa;                   /* CPU instruction set, or "auto" */
-  int32_t num_threads, num_replicas; /* CPU workers of each, 0 = all; replicas.h, 0 = one */
-  struct comm *comm;                 /* device/comm.h: other ranks of this model; NULL = none */
-  uint64_t rank_limit_ns;            /* to wait for one of them; 0 = while it lives */
-  int32_t planned_ranks;             /* of engine_survey, which has no comm; 0 = one */
-  bool batch_invariant, add_ranks, cut_layers; /* ops.h; a CPU is. model_part_t: sums, stages */
-  bool dummy_weights, skip_tokenizer;          /* --load-format dummy; read none: tokenizer_none */
-  const char *dtype;                           /* "auto", "float32", "float16", "bfloat16" */
-  embedding_options_t embedding;               /* what prompts become */
-  bool quantise_q8;                            /* 16-bit matrices are quantised while they load */
-  int64_t max_model_len;                       /* tokens; 0 = the model's, fitted to memory */
-  int64_t kv_cache_bytes;                      /* 0 = memory_fraction of the free memory */
-  double memory_fraction;                      /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
-  bool kv_fp8, kv_int8; /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
-  int32_t block_size;   /* tokens, a power of two; 0 = back end's default */
-  int32_t num_blocks, num_snapshots;    /* 0 = from the memory; tests force small pools */
+  const char *model_dir;         /* or the path of a GGUF file */
+  bool dummy_weights;            /* random ones, drawn from `seed` by config.json alone */
+  bool skip_tokenizer;           /* prompts and answers are token ids: tokenizer_none */
+  bool quantise_q8;              /* 16-bit matrices are quantised while they load */
+  const char *dtype;             /* "auto", "float32", "float16", "bfloat16" */
+  embedding_options_t embedding; /* what prompts become */
+  /* Devices and processes. */
+  const struct ops *ops;  /* device/ops.h, of tests; NULL = chosen by `device` */
+  const char *device;     /* backend.h: "auto", "cpu", "cuda", "cuda:N" */
+  const char *isa;        /* CPU instruction set, or "auto" */
+  int32_t num_threads;    /* CPU workers of each rank or replica; 0 = all processors */
+  int32_t num_replicas;   /* replicas.h; 0 = one */
+  struct comm *comm;      /* device/comm.h: the ranks of this model; NULL = one process */
+  uint64_t rank_limit_ns; /* longest wait for another rank; 0 = as long as it lives */
+  int32_t planned_ranks;  /* for engine_survey, which has no comm; 0 = one */
+  bool add_ranks;         /* ranks add up parts of sums (model_part_t.sums) */
+  bool cut_layers;        /* ranks are stages, each with some of the layers */
+  bool batch_invariant;   /* GPU: no bit of a row depends on its batch; a CPU always does so */
+  /* Memory. */
+  int64_t max_model_len;  /* tokens; 0 = the model's, fitted to memory */
+  int64_t kv_cache_bytes; /* 0 = memory_fraction of the free memory */
+  double memory_fraction; /* (0, 1]; 0 = 0.7 of host memory, 0.9 of a GPU's */
+  bool kv_fp8, kv_int8;   /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
+  int32_t block_size;     /* tokens, a power of two; 0 = back end's default */
+  int32_t num_blocks, num_snapshots; /* 0 = from the memory; tests force small pools */
+  int64_t swap_space_bytes; /* host memory for preempted requests; -1 = 4 GiB on a GPU, else 0 */
+  bool enable_prefix_caching;
+  const char *prefix_cache_file; /* NULL = none. Where blocks go that leave the prefix cache */
+  int64_t prefix_cache_bytes; /* of that file or of host memory; -1 = 4 GiB with a file, else 0 */
+  /* Steps. */
   int32_t max_num_seqs;                 /* sequences that run at once; 0: 64, on a GPU 256 */
   int32_t max_num_batched_tokens;       /* tokens of a step; 0: 512, on a GPU 4096 */
-  int32_t long_prefill_token_threshold; /* scheduler.h; 0 = off */
-  draft_options_t draft;                /* speculative decoding; tokens_max 0 = off */
-  const char *draft_model_dir, *prefix_cache_file; /* NULL = prompt lookup; = host memory */
+  int32_t long_prefill_token_threshold; /* most tokens of a prompt in a step; 0 = no limit */
+  int32_t max_step_ms; /* of a step in which something decodes; 0 = no bound, -1 = back end's */
+  bool enable_chunked_prefill; /* a long prompt is computed in several steps */
+  bool short_prompts_pass;     /* shorter prompts overtake a long one that is being computed */
+  draft_options_t draft;       /* speculative decoding; tokens_max 0 = off */
+  const char *draft_model_dir; /* NULL = none: prompt lookup, or the layer of the model */
+  /* Masks: units of work in a step (glossary), 0 = 200,000; threads beside, -1 = by processors. */
+  int32_t mask_units, mask_threads;
   /* Low-rank adapters: slots (0 = none, at most LORAS_MAX), largest rank, and the adapters that are
    * loaded at start into slots 1.. . The strings of lora_dirs must live as long as the engine. */
   int32_t max_loras, max_lora_rank;
   const char *const *lora_dirs;
   int32_t num_lora_dirs;
-  bool enable_chunked_prefill, enable_prefix_caching;
-  bool short_prompts_pass, priority_policy, fair_share, slo_policy;   /* scheduler.h; slo: ageing */
-  int32_t max_skips, max_preemptions, queue_time_tokens, max_step_ms; /* scheduler.h; ms -1: own */
-  int64_t swap_space_bytes, prefix_cache_bytes; /* -1 = 4 GiB: on a GPU, with a file; else 0 */
+  /* The queue. */
+  bool priority_policy, fair_share; /* by request_t.priority; by shares of tenants */
+  bool slo_policy; /* short prompts first, refusals in time: scheduler_options_t.ageing */
+  int32_t max_skips, max_preemptions, queue_time_tokens; /* scheduler_options_t */
   preemption_mode_t preemption_mode;
-  double watermark;                         /* share of the pool kept free at admission, [0, 1) */
-  int32_t max_queue_requests, max_logprobs; /* that wait; that a request may ask for */
-  /* Masks: units of work in a step (glossary), 0 = 200,000; threads beside, -1 = by processors. */
-  int32_t mask_units, mask_threads;
-  int64_t max_queue_tokens;    /* prompt tokens that wait; 0 = 4 x KV capacity */
-  double max_queue_time_s;     /* 0 = no limit */
-  bool trace;                  /* keeps records for engine_trace */
-  uint64_t seed;               /* of dummy weights and, if not 0, of the prefix cache's hash key */
+  double watermark;           /* share of the pool kept free at admission, [0, 1) */
+  int32_t max_queue_requests; /* that may wait */
+  int64_t max_queue_tokens;   /* prompt tokens that wait; 0 = 4 x KV capacity */
+  double max_queue_time_s;    /* 0 = no limit */
+  int32_t max_logprobs;       /* alternatives that a request may ask for */
+  uint64_t seed;              /* of dummy weights and, if not 0, of the prefix cache's hash key */
+  /* What the engine tells its owner. */
   struct kv_events *kv_events; /* kv_events.h: hears of the prefix cache; NULL = none */
+  bool trace;                  /* keeps records for engine_trace */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */
   void *context;                                /* passed to wake and log */
@@ -70,25 +86,6 @@ typedef enum engine_state {
   ENGINE_FAILED, /* the load failed or the device is lost: engine_failure says why */
   ENGINE_STOPPED
 } engine_state_t;
-
-/* Known once the state is READY; constant afterwards. Sizes are those of each replica. */
-typedef struct engine_info {
-  int32_t max_model_len;                     /* effective context, in tokens */
-  int32_t vocab_size;                        /* prompt ids are below it: rows of the embedding */
-  int32_t block_size, num_blocks;            /* with the null block */
-  int32_t num_host_blocks, num_floor_blocks; /* 0 = no swapping; no floor (floor.h) */
-  int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
-  int32_t max_num_seqs, max_num_batched_tokens, num_ranks, num_replicas;
-  int32_t primary_eos, num_stop_ids; /* num_stop_ids: the model's further EOS ids */
-  const int32_t *stop_ids;
-  /* generation_config defaults; NaN / -1 = not given */
-  float temperature, top_p, min_p, repetition_penalty;
-  int32_t top_k, max_new_tokens;
-  uint64_t weights_hash; /* of names, shapes and a sample of the data: for system_fingerprint */
-  const char *backend, *device;      /* "cpu"; "2 threads, avx512bf16" */
-  const char *dtype, *architecture;  /* "bfloat16" */
-  const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
-} engine_info_t;
 
 /* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
  * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */

@@ -1,13 +1,34 @@
-/* stats.h: the counters and gauges of the engine.
+/* stats.h: what an engine tells of itself: sizes, counters and gauges, and what its thread does.
  *
- * The engine thread writes them; other threads get copies by engine_stats. The help texts of the
- * metrics that show them are in server/observe/metrics.def.
+ * The engine thread writes counters and gauges; other threads get copies by engine_stats. The help
+ * texts of the metrics that show them are in server/observe/metrics.def.
  */
 #ifndef INFERD_ENGINE_STATS_H
 #define INFERD_ENGINE_STATS_H
 
+#include "engine/embedding.h"
+
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Known once the state is READY; constant afterwards. Sizes are those of each replica. */
+typedef struct engine_info {
+  int32_t max_model_len;                     /* effective context, in tokens */
+  int32_t vocab_size;                        /* prompt ids are below it: rows of the embedding */
+  int32_t block_size, num_blocks;            /* with the null block */
+  int32_t num_host_blocks, num_floor_blocks; /* 0 = no swapping; no floor (floor.h) */
+  int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
+  int32_t max_num_seqs, max_num_batched_tokens, num_ranks, num_replicas;
+  int32_t primary_eos, num_stop_ids; /* num_stop_ids: the model's further EOS ids */
+  const int32_t *stop_ids;
+  /* generation_config defaults; NaN / -1 = not given */
+  float temperature, top_p, min_p, repetition_penalty;
+  int32_t top_k, max_new_tokens;
+  uint64_t weights_hash; /* of names, shapes and a sample of the data: for system_fingerprint */
+  const char *backend, *device;      /* "cpu"; "2 threads, avx512bf16" */
+  const char *dtype, *architecture;  /* "bfloat16" */
+  const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
+} engine_info_t;
 
 /* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:
  * the last one is above every bound. */
