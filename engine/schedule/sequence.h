@@ -33,10 +33,11 @@ typedef struct sequence {
   int32_t num_in_flight_tokens;    /* tokens planned in the in-flight steps */
   const struct plan_entry *entry;  /* its entry in the step in flight that draws its last token */
   int32_t num_published, num_charged; /* leading blocks with a key; leading tokens charged */
-  int32_t num_unnoted; /* tokens that decodes have committed without a prefix_note, or 0 */
-  int32_t index;       /* sample number: the random stream is (seed, index) */
-  int32_t num_cached_tokens, num_floor_tokens; /* not computed in the first prefill; by floor.h */
-  int32_t last_id;                             /* of the output; see table_add_id */
+  int32_t num_unnoted;       /* tokens that decodes have committed without a prefix_note, or 0 */
+  int32_t index;             /* sample number: the random stream is (seed, index) */
+  int32_t num_cached_tokens; /* of the prompt, not computed in the first prefill */
+  int32_t num_floor_tokens;  /* of blocks that came back from the floor for it */
+  int32_t last_id;           /* of the output; see table_add_id */
   int32_t row; /* row of token_table and block_table; -1 while the sequence holds none */
   draft_state_t drafts;
   detokenizer_t detokenizer;

@@ -29,8 +29,8 @@ typedef struct plan_entry {
   bool do_sample;    /* the chunk reaches the last known token: its logits are sampled */
   bool is_next;      /* it is the token last_id of a plain group, and one row is sampled */
   bool drafts_known; /* no model draws them: they stand behind the known tokens */
-  bool waits;        /* for the token that it draws (draft_state_t) */
-  bool late;         /* a mask of its group was not ready: what it draws is dropped */
+  bool waits; /* the sequence is in no plan before the token that this entry draws is known */
+  bool late;  /* a mask of its group was not ready: what it draws is dropped */
   struct entry_states *states; /* NULL = it stores none */
 } plan_entry_t;
 
@@ -59,7 +59,7 @@ typedef struct plan_copy {
 typedef struct plan {
   plan_entry_t *entries;           /* [max_num_seqs] */
   entry_states_t *states;          /* [max_num_seqs] of the entries; NULL without has_states */
-  int32_t num_entries, num_before; /* now, and of the plan before, whose entries are there */
+  int32_t num_entries, num_before; /* so far; of the plan before, whose entries are still there */
   /* While a group is planned: entries behind these that its sequences want; and whether a beam of
    * it still catches up, so that none draws. */
   int32_t num_wanted;
