@@ -275,7 +275,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->draft = (draft_options_t){.tokens_max = (int32_t)config->num_speculative_tokens,
                                      .match_min = (int32_t)config->prompt_lookup_min,
                                      .match_max = (int32_t)config->prompt_lookup_max,
-                                     .mtp = strcmp(config->speculative_method, "mtp") == 0};
+                                     .predicts = strcmp(config->speculative_method, "mtp") == 0};
   options->draft_model_dir =
       config->speculative_model[0] != '\0' ? config->speculative_model : NULL;
   options->enable_chunked_prefill = config->enable_chunked_prefill;

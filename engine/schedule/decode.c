@@ -102,7 +102,7 @@ static bool may_draft(const scheduler_t *scheduler, const plan_entry_t *entry) {
   bool has_slots = !(scheduler->options.has_states && group->forked); /* DRAFT_STATES_MAX in all */
   return scheduler->options.draft.tokens_max > 0 && entry->num_tokens == 1 && one_by_one &&
          has_slots && seq->slices.total == 0 &&
-         (!scheduler->options.draft.mtp ||
+         (!scheduler->options.draft.predicts ||
           seq->drafts.history.followed == sequence_num_tokens(seq));
 }
 

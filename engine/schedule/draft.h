@@ -21,8 +21,8 @@ enum {
 typedef struct draft_options {
   int32_t tokens_max; /* draft tokens per step and sequence; 0 = off, <= DRAFT_TOKENS_MAX */
   int32_t match_min, match_max; /* length in tokens of a usable match; 1 <= min <= max */
-  bool mtp;     /* a layer of the model, or a head of EAGLE-3, drafts (predict.h): no lookup */
-  bool longest; /* always tokens_max, whatever was right and whatever it costs: for tests */
+  bool predicts; /* a layer of the model, or a head of EAGLE-3, drafts (predict.h): no lookup */
+  bool longest;  /* always tokens_max, whatever was right and whatever it costs: for tests */
 } draft_options_t;
 
 /* Success of the drafts of one sequence; starts as all zeros. Old drafts count for less and less.

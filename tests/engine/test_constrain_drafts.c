@@ -148,7 +148,7 @@ static void check_model(const ops_t *ops, const char *model, bool states, bool p
     o.draft = (draft_options_t){.tokens_max = variants[v].drafts,
                                 .match_min = 1,
                                 .match_max = 3,
-                                .mtp = predicts && variants[v].drafter == NULL,
+                                .predicts = predicts && variants[v].drafter == NULL,
                                 .longest = variants[v].longest};
     o.draft_model_dir = variants[v].drafter;
     client_t *c = run(&o);

@@ -205,7 +205,7 @@ static void draw_engine(scenario_t *c) {
   o->draft.longest = scenario_has(c, SIM_LONGEST);
   if (scenario_has(c, SIM_MTP)) {
     o->model_dir = scenario_has(c, SIM_STATES) ? "tests/fixtures/delta" : "tests/fixtures/predicts";
-    o->draft.mtp = true;
+    o->draft.predicts = true;
     o->draft.tokens_max = drafts;
     c->pipeline_depth = 1; /* a CPU alone runs that layer */
   }

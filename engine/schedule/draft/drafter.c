@@ -72,19 +72,20 @@ static int check_device(const engine_t *engine, blueprint_t *blueprint, inferd_e
 /* A head of EAGLE-3 has no tokenizer, and drafts as a layer of the model does. */
 static int read_head(engine_t *engine, const char *dir, inferd_error_t *error) {
   blueprint_t *bp = &engine->drafter->blueprint;
-  if (engine->options.draft.mtp)
+  if (engine->options.draft.predicts)
     return error_set(error, ERR_CONFIGURATION, "speculative_method",
                      "speculative_method is mtp, and speculative_model is given too");
   int code = blueprint_read(dir, 0, -1, bp, error);
   if (!code) code = eagle_check(engine->ops, bp, &engine->blueprint, dir, error);
-  engine->options.draft.mtp = true;
+  engine->options.draft.predicts = true;
   return code;
 }
 
 int drafter_read(engine_t *engine, inferd_error_t *error) {
   const char *dir = engine->options.draft_model_dir;
   if (engine->options.draft.tokens_max == 0) return 0;
-  if (dir == NULL && !engine->options.draft.mtp) engine_say(engine, "drafts    by prompt lookup");
+  if (dir == NULL && !engine->options.draft.predicts)
+    engine_say(engine, "drafts    by prompt lookup");
   if (engine->ops->separate_memory && !engine->options.batch_invariant)
     engine_say(engine,
                "drafts    %s verifies them in other sums than it decodes, so last bits may differ; "

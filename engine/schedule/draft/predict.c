@@ -41,7 +41,7 @@ int predictor_read(engine_t *engine, inferd_error_t *error) {
         error, ERR_CONFIGURATION, "model",
         "%s is a head that drafts for another model, whose speculative_model it may be",
         engine->blueprint.architecture);
-  if (!options->draft.mtp || drafter_is_head(engine)) return 0;
+  if (!options->draft.predicts || drafter_is_head(engine)) return 0;
   if (options->draft.tokens_max == 0)
     why = "num_speculative_tokens is 0; it must be 1 to 15";
   else if (options->draft_model_dir != NULL)
@@ -54,7 +54,7 @@ int predictor_read(engine_t *engine, inferd_error_t *error) {
 
 int predictor_new(engine_t *engine, const step_limits_t *limits, int32_t block_size,
                   inferd_error_t *error) {
-  if (!engine->options.draft.mtp) return 0;
+  if (!engine->options.draft.predicts) return 0;
   predictor_t *predictor = engine->predictor = calloc(1, sizeof *predictor);
   if (predictor == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for drafts");
   const size_t seqs = (size_t)engine->options.max_num_seqs, tokens = (size_t)limits->tokens_max;

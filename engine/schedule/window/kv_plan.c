@@ -18,7 +18,7 @@ const char *kv_choose_groups(engine_t *engine, int32_t max_model_len) {
   if (groups == 0) return NULL;
   if (engine->drafter != NULL) return "a draft model";
   if (bp->shard.num_stages > 1) return "stages of a pipeline";
-  if (engine->options.draft.mtp) return "a layer that predicts";
+  if (engine->options.draft.predicts) return "a layer that predicts";
   if (options->kv_fp8) return "an fp8 cache";
   if (options->swap_space_bytes > 0) return "swap space";
   if (floor_wanted(engine)) return "a floor of the prefix cache";

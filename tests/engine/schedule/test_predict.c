@@ -22,8 +22,11 @@ static engine_options_t options_of(const char *dir, int32_t drafts) {
   o.num_threads = 2;
   o.num_blocks = 70; /* small: some are preempted */
   o.max_model_len = 1024;
-  o.draft = (draft_options_t){
-      .tokens_max = drafts, .match_min = 2, .match_max = 4, .mtp = drafts > 0, .longest = true};
+  o.draft = (draft_options_t){.tokens_max = drafts,
+                              .match_min = 2,
+                              .match_max = 4,
+                              .predicts = drafts > 0,
+                              .longest = true};
   return o;
 }
 
@@ -111,7 +114,7 @@ Test(predict, a_layer_that_is_right_has_every_token_accepted, .timeout = 300) {
 static engine_options_t with_head(engine_options_t options, const char *head, int32_t drafts) {
   options.draft.tokens_max = drafts;
   options.draft_model_dir = drafts > 0 ? head : NULL;
-  options.draft.mtp = false;
+  options.draft.predicts = false;
   return options;
 }
 
@@ -224,7 +227,7 @@ Test(predict, heads_that_do_not_fit_are_refused) {
   o = with_head(options_of("tests/fixtures/tiny", 0), "tests/vectors/eagle/qwen3", 3);
   expect_refusal_at(o, "speculative_model", "target_hidden_size");
   o = with_head(options_of("tests/vectors/eagle/qwen3-target", 0), "tests/vectors/eagle/qwen3", 3);
-  o.draft.mtp = true;
+  o.draft.predicts = true;
   expect_refusal(o, "speculative_model");
 }
 
