@@ -535,7 +535,8 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
       rows.last++;
     }
     /* a sequence that ended while this step was in flight gets no more tokens */
-    if (plan_entry_live(entry)) {
+    entry->committed = plan_entry_live(entry);
+    if (entry->committed) {
       if (is_next_token(step, entry, rows))
         commit_next_token(engine, entry, step->sample_results[rows.first].id, now_ns);
       else

@@ -19,7 +19,7 @@ static plan_entry_t *want(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
   entry->sequence = seq;
   entry->num_tokens = n;
   entry->num_drafts = entry->num_cut = 0;
-  entry->drafts_known = entry->waits = entry->late = false;
+  entry->drafts_known = entry->waits = entry->late = entry->committed = false;
   entry->states = NULL;
   return entry;
 }

@@ -1,7 +1,5 @@
 /* step_plan.h: a plan: which sequences run in a step, how many tokens each, and its pace, which is
- * how much of the time of a step they may take.
- *
- * Engine thread only. scheduler.h makes plans.
+ * how much of the time of a step they may take. Engine thread only. scheduler.h makes plans.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_STEP_PLAN_H
 #define INFERD_ENGINE_SCHEDULE_STEP_PLAN_H
@@ -29,8 +27,9 @@ typedef struct plan_entry {
   bool do_sample;    /* the chunk reaches the last known token: its logits are sampled */
   bool is_next;      /* it is the token last_id of a plain group, and one row is sampled */
   bool drafts_known; /* no model draws them: they stand behind the known tokens */
-  bool waits; /* the sequence is in no plan before the token that this entry draws is known */
-  bool late;  /* a mask of its group was not ready: what it draws is dropped */
+  bool waits;     /* the sequence is in no plan before the token that this entry draws is known */
+  bool late;      /* a mask of its group was not ready: what it draws is dropped */
+  bool committed; /* its sequence was live when the step was committed */
   struct entry_states *states; /* NULL = it stores none */
 } plan_entry_t;
 

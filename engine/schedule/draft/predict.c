@@ -177,10 +177,12 @@ static void keep_tables(const predictor_t *predictor, const plan_t *plan) {
 }
 
 /* Tokens of the entry that the layer can follow: the next token of each is known. Of beams, whose
- * further tokens change places, and if the sequence has ended, they are those of the prompt. */
+ * further tokens change places, and if the sequence has ended, they are those of the prompt. Of one
+ * that ended before the commit there are none: its request is the client's again. */
 static int32_t count_followed(const predictor_t *predictor, const plan_entry_t *entry) {
   const sequence_t *seq = entry->sequence;
   const bool is_live = plan_entry_live(entry);
+  if (!entry->committed) return 0;
   if (is_live ? seq->status != SEQUENCE_RUNNING : predictor->tables == NULL || !is_prompt(entry))
     return 0;
   const bool has_beams = seq->group->request->params.beam_width > 0;

@@ -7,6 +7,7 @@
 #include "tests/engine/client.h"
 
 #include "engine/device/ops.h"
+#include "engine/grammar/grammar.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 
@@ -203,6 +204,30 @@ Test(predict, a_prompt_that_ends_with_its_step_is_followed) {
     ASSERT_EQ(memcmp(slots[0], slots[1], 39 * sizeof **slots), 0);
     client_free(c);
   }
+}
+
+/* A grammar that needs a stop id as text ends its request beside the step of the prompt, before the
+ * step is committed. From then on the prompt is the client's, who may have freed it. */
+Test(predict, a_prompt_that_ends_before_its_step_is_not_followed) {
+  static const int32_t stop = 66; /* "a" */
+  engine_options_t o = watched(note_slots);
+  o.model_dir = "tests/fixtures/tiny";
+  o.skip_tokenizer = false;
+  o.draft_model_dir = "tests/fixtures/eagle";
+  model_device = NULL;
+  num_slots[0] = num_slots[1] = 0;
+  client_t *c = client_new(&o);
+  job_t *job = client_job(c, 40, 4, 1);
+  job->request.grammar = client_grammar(c, "root ::= \"a\"");
+  job->request.params.stop_token_ids = &stop;
+  job->request.params.num_stop_token_ids = 1;
+  ASSERT_EQ(client_submit(c, job), 0);
+  client_run(c);
+  ASSERT_EQ(job->done.error_code, ERR_NO_CHOICE);
+  ASSERT_EQ(num_slots[0], 40);
+  ASSERT_EQ(num_slots[1], 0);
+  grammar_unref(job->request.grammar);
+  client_free(c);
 }
 
 static void expect_refusal_at(engine_options_t options, const char *param, const char *word) {
