@@ -100,11 +100,11 @@ def shown(rng, found):
     """What the answer has beside its text."""
     found["return_token_ids"] = True
     if rng.random() < 0.5:
-        found["logprobs"] = rng.choice((0, 1, 5))
+        found["logprobs"] = rng.choice((0, 1, 5, 5, 30, 200, -1))
         if rng.random() < 0.2:
             found["logprob_token_ids"] = rng.sample(range(346), 5)
     if rng.random() < 0.15:
-        found["prompt_logprobs"] = rng.choice((0, 2))
+        found["prompt_logprobs"] = rng.choice((0, 2, 200))
     if rng.random() < 0.1:
         found["echo"] = True
         if rng.random() < 0.3:
