@@ -140,7 +140,7 @@ def test_what_is_refused(qwen3):
     refused(server, {"input": ["a"] * 1025}, param="input", code="invalid_value",
             says="Too many inputs: at most 1024")
     refused(server, {"input": "a", "encoding_format": "int8"}, param="encoding_format",
-            code="invalid_value", says='"float" or "base64"')
+            code="invalid_value", says="'float' or 'base64', but got 'int8' instead")
     refused(server, {"input": "a", "dimensions": 65}, param="dimensions",
             code="integer_above_max_value", says="<= 64")
     refused(server, {"input": "a", "dimensions": 0}, param="dimensions",
