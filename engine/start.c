@@ -383,6 +383,7 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   int code = leader != NULL ? model_lend(leader->model, engine->device, &engine->model, error)
                             : model_load(engine->ops, engine->device, &engine->blueprint,
                                          plan->max_model_len, &options, &engine->model, error);
+  if (!code) on_progress(engine, 1);
   if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);
   if (!code) code = make_kv_cache(engine, plan->kv, error);
   if (!code && plan->states.num_layers > 0)

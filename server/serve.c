@@ -392,14 +392,14 @@ static void end_failed(daemon_t *daemon, uint64_t now_ns) {
 }
 
 /* Extends the start timeout of the service manager, once a second, while the weights are being
- * read. */
+ * read, and once for what follows. */
 static void report_loading(daemon_t *daemon) {
   double progress = engine_progress(daemon->server.engine);
-  uint64_t now_ns = clock_now_ns();
-  if (progress <= daemon->progress_seen || now_ns - daemon->extended_ns < 1000000000u) return;
+  uint64_t now_ns = clock_now_ns(), since_ns = now_ns - daemon->extended_ns;
+  if (progress <= daemon->progress_seen || (progress < 1 && since_ns < 1000000000u)) return;
   daemon->progress_seen = progress;
   daemon->extended_ns = now_ns;
-  notify_send("STATUS=Loading weights %.0f%%\nEXTEND_TIMEOUT_USEC=30000000", progress * 100);
+  notify_loading(progress);
 }
 
 static void on_start_timer(uv_timer_t *timer) {

@@ -33,6 +33,12 @@ void notify_send(const char *format, ...) {
   close(fd);
 }
 
+void notify_loading(double progress) {
+  const int more_s = progress < 1 ? 30 : 600;
+  notify_send("STATUS=Loading weights %.0f%%\nEXTEND_TIMEOUT_USEC=%d000000", progress * 100,
+              more_s);
+}
+
 uint64_t notify_watchdog_ns(void) {
   const char *interval = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
   if (interval == NULL || (pid != NULL && strtol(pid, NULL, 10) != (long)getpid())) return 0;

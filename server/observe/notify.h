@@ -8,6 +8,11 @@
 /* Sends newline-separated assignments: "READY=1\nSTATUS=serving". Never blocks, never fails. */
 void notify_send(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The part of the weights that is read, 0..1, and more time to start: 30 s, or 10 minutes behind
+ * them for warm-up runs. Where a driver makes a GPU's code from PTX these take minutes, and nothing
+ * tells how far it is. */
+void notify_loading(double progress);
+
 /* Nanoseconds between two WATCHDOG=1 that the manager expects of this process; 0 = none. */
 uint64_t notify_watchdog_ns(void);
 

@@ -102,6 +102,15 @@ def test_a_stuck_device_is_noticed(program):
         assert server.process.wait(PATIENCE_S) == EXIT_DEVICE_LOST, server.text()
 
 
+def test_warm_up_runs_have_more_time_to_start(program):
+    """The service manager would end a start in which a driver makes a GPU's code."""
+    with tempfile.TemporaryDirectory() as folder:
+        notify = Notify(folder)
+        server = Server(program, "cuda", *FEW, NOTIFY_SOCKET=notify.path)
+        assert notify.hears("EXTEND_TIMEOUT_USEC=600000000", 10), notify.heard
+        assert server.stop() == 0, server.text()
+
+
 def test_a_launch_that_hangs_is_the_device(program):
     """A launch never returns: that too is told from a host that is late, and ends with 71."""
     server = Server(program, "cuda", *FEW, "--watchdog-interval", "1s", "--drain-timeout", "1s",
