@@ -31,7 +31,8 @@ COPY --from=build /layers/cublas /
 COPY --from=build /layers/base /
 COPY --from=build /layers/inferd /
 ENV PATH=/usr/bin INFERD_HOST=0.0.0.0 INFERD_ALLOW_UNAUTHENTICATED=true \
-    CACHE_DIRECTORY=/var/cache/inferd INFERD_DRAIN_DELAY=2s INFERD_DRAIN_TIMEOUT=6s \
+    CACHE_DIRECTORY=/var/cache/inferd CUDA_CACHE_PATH=/var/cache/inferd/ptx \
+    INFERD_DRAIN_DELAY=2s INFERD_DRAIN_TIMEOUT=6s \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65534:65534
 EXPOSE 8000
