@@ -463,21 +463,9 @@ static pace_options_t choose_pace(const engine_t *engine) {
                           .bounds_admission = engine->ops->bounds_admission};
 }
 
-/* Makes the block pool, the scheduler, the grammars' memory, the in-flight steps and the text
- * buffers. */
-static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
+static scheduler_options_t scheduler_options(const engine_t *engine, const memory_plan_t *plan) {
   const engine_options_t *given = &engine->options;
-  int code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
-                            plan->floor.secret, &engine->pool, error);
-  if (!code) code = block_pool_add_sides(engine->pool, engine->blueprint.window_groups, error);
-  if (!code) code = floor_start(engine, &plan->floor, plan->num_host_blocks, error);
-  if (code) return code;
-  if (given->kv_events != NULL && given->enable_prefix_caching) {
-    code = kv_events_start(given->kv_events, plan->kv.block_size, error);
-    if (code) return code;
-    engine->pool->events = given->kv_events;
-  }
-  scheduler_options_t options = {
+  return (scheduler_options_t){
       .max_num_seqs = given->max_num_seqs,
       .max_num_batched_tokens = given->max_num_batched_tokens,
       .max_model_len = plan->max_model_len,
@@ -508,6 +496,23 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
       .num_snapshots = plan->num_snapshots,
       .snapshot_blocks = DIV_UP(SNAPSHOT_TOKENS_DEFAULT, plan->kv.block_size),
   };
+}
+
+/* Makes the block pool, the scheduler, the grammars' memory, the in-flight steps and the text
+ * buffers. */
+static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
+  const engine_options_t *given = &engine->options;
+  int code = block_pool_new(plan->kv.num_blocks, plan->kv.block_size, given->enable_prefix_caching,
+                            plan->floor.secret, &engine->pool, error);
+  if (!code) code = block_pool_add_sides(engine->pool, engine->blueprint.window_groups, error);
+  if (!code) code = floor_start(engine, &plan->floor, plan->num_host_blocks, error);
+  if (code) return code;
+  if (given->kv_events != NULL && given->enable_prefix_caching) {
+    code = kv_events_start(given->kv_events, plan->kv.block_size, error);
+    if (code) return code;
+    engine->pool->events = given->kv_events;
+  }
+  const scheduler_options_t options = scheduler_options(engine, plan);
   code = scheduler_new(&options, engine->pool, &engine->scheduler, error);
   if (code == 0) engine->scheduler->activity = &engine->activity;
   if (code) return code;
