@@ -13,20 +13,27 @@
 
 /* Known once the state is READY; constant afterwards. Sizes are those of each replica. */
 typedef struct engine_info {
-  int32_t max_model_len;                     /* effective context, in tokens */
-  int32_t vocab_size;                        /* prompt ids are below it: rows of the embedding */
-  int32_t block_size, num_blocks;            /* with the null block */
-  int32_t num_host_blocks, num_floor_blocks; /* 0 = no swapping; no floor (floor.h) */
-  int64_t kv_tokens; /* that the blocks hold in sequences of full context: windows keep fewer */
-  int32_t max_num_seqs, max_num_batched_tokens, num_ranks, num_replicas;
+  int32_t max_model_len;    /* effective context, in tokens */
+  int32_t vocab_size;       /* prompt ids are below it: rows of the embedding */
+  int32_t block_size;       /* tokens of a KV block */
+  int32_t num_blocks;       /* with the null block */
+  int32_t num_host_blocks;  /* for preempted requests; 0 = no swapping */
+  int32_t num_floor_blocks; /* below the prefix cache (floor.h); 0 = no floor */
+  int64_t kv_tokens;    /* that the blocks hold in sequences of full context: windows keep fewer */
+  int32_t max_num_seqs; /* sequences that run at once */
+  int32_t max_num_batched_tokens;    /* of a step */
+  int32_t num_ranks;                 /* processes that run the model together, at least 1 */
+  int32_t num_replicas;              /* at least 1 */
   int32_t primary_eos, num_stop_ids; /* num_stop_ids: the model's further EOS ids */
-  const int32_t *stop_ids;
-  /* generation_config defaults; NaN / -1 = not given */
+  const int32_t *stop_ids;           /* [num_stop_ids] */
+  /* Defaults of generation_config.json; NaN or -1 = not given. */
   float temperature, top_p, min_p, repetition_penalty;
   int32_t top_k, max_new_tokens;
-  uint64_t weights_hash; /* of names, shapes and a sample of the data: for system_fingerprint */
-  const char *backend, *device;      /* "cpu"; "2 threads, avx512bf16" */
-  const char *dtype, *architecture;  /* "bfloat16" */
+  uint64_t weights_hash;    /* of names, shapes and a sample of the data: for system_fingerprint */
+  const char *backend;      /* "cpu" or "cuda" */
+  const char *device;       /* "2 threads, avx512bf16" */
+  const char *dtype;        /* "bfloat16" */
+  const char *architecture; /* as config.json names it */
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
 } engine_info_t;
 
@@ -49,11 +56,11 @@ typedef struct engine_stats {
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
   uint64_t preemptions, preemptions_swap, recomputed_tokens; /* preemptions: of both modes */
   uint64_t swapped_out_blocks, swapped_in_blocks;
-  uint64_t floor_out_blocks, floor_in_blocks,
-      floor_damaged_blocks;                             /* of the prefix cache's floor */
+  uint64_t floor_out_blocks, floor_in_blocks; /* to and from the floor of the prefix cache */
+  uint64_t floor_damaged_blocks;              /* of its file, ignored */
   uint64_t drafts, draft_tokens, draft_tokens_accepted; /* speculative decoding */
-  uint64_t drafts_paused,
-      drafts_slow; /* decodes without drafts: after misses; not worth the time */
+  uint64_t drafts_paused; /* decodes without drafts, because the last ones were wrong */
+  uint64_t drafts_slow;   /* decodes without drafts, because they are not worth their time */
   uint64_t draft_accepted_at[STATS_DRAFTS_MAX]; /* by the place among the drafts of a step */
   uint64_t finished_stop, finished_length, finished_abort, finished_error;
   uint64_t scheduled_tokens; /* tokens of all steps */
@@ -66,10 +73,9 @@ typedef struct engine_stats {
   uint64_t grammar_masks_helped; /* rows that threads made beside the engine thread */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
   uint64_t overlapped_steps;   /* launched while the step before was in flight */
-  uint64_t
-      awaited_rows; /* left out of such a step: their last token, which they need, was in flight */
-  uint64_t sat_out; /* times that a request which decodes sat a step out for another client */
-  uint64_t queue_visits;               /* waiting requests met by arrivals, ends, deadlines */
+  uint64_t awaited_rows;       /* left out of such a step: the token that they need was in flight */
+  uint64_t sat_out;      /* times that a request which decodes sat a step out for another client */
+  uint64_t queue_visits; /* waiting requests met by arrivals, ends, deadlines */
   double step_cost_ns[STEP_PARTS];     /* learned, by cost_term_t (cost.h) */
   uint64_t last_step_ns;               /* end of the last step, monotonic clock; 0 = none yet */
   uint64_t exchanges, exchanged_bytes; /* between ranks: collectives, what rank 0 got by them */
