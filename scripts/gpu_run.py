@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 GRACE_S = 3          # between SIGTERM and SIGKILL
+LOOK_S = 1.5         # between looks at the card's clock
 LOG_BYTES = 40000    # of a part's log that the JSON keeps
 DRIVER_TOOLS = "/usr/local/nvidia/bin"  # where some containers have them, without a PATH to it
 UNREAD = re.compile(r":\s*[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
@@ -73,6 +74,33 @@ def smi(fields, patience_s=8):
         if time.monotonic() < until:
             known.update(ask_smi([field]) or {})
     return known
+
+
+class Watch:
+    """The card's clock, power and temperature while a step runs: a look in LOOK_S. A card that is
+    held back by its power or its heat shows so."""
+    FIELDS = ["clocks.sm", "power.draw", "temperature.gpu"]
+
+    def __init__(self):
+        self.seen, self.ended = [], threading.Event()
+        self.thread = threading.Thread(target=self.look, daemon=True)
+        self.thread.start()
+
+    def look(self):
+        while not self.ended.wait(LOOK_S):
+            numbers = [re.match(r"\d+", value) for value in (ask_smi(self.FIELDS) or {}).values()]
+            if numbers and all(numbers):
+                self.seen.append([int(number[0]) for number in numbers])
+
+    def end(self, name):
+        """A figure, or None when there was no look."""
+        self.ended.set()
+        self.thread.join(GRACE_S)
+        if not self.seen:
+            return None
+        clocks, power, heat = zip(*self.seen)
+        return {"part": "clock", "what": name, "looks": len(clocks), "least_mhz": min(clocks),
+                "most_mhz": max(clocks), "most_w": max(power), "most_c": max(heat)}
 
 
 # ---- steps ----
@@ -172,7 +200,7 @@ class Run:
             self.unread += line.startswith('{"part"')
             log.append(line)
 
-    def part(self, name, command, limit_s, counts=True, proof="", **settings):
+    def part(self, name, command, limit_s, counts=True, proof="", watched=False, **settings):
         """Runs a command; its exit status and last line are the verdict, and `proof`, which must
         stand in its log. Returns the state."""
         before, log, begin = len(self.results), [], time.monotonic()
@@ -188,6 +216,7 @@ class Run:
             self.verdict(name, "FAILED", str(missing), counts=counts)
             return "FAILED"
         reader = threading.Thread(target=self.read, args=(process, log), daemon=True)
+        watch = Watch() if watched else None
         reader.start()
         try:
             Starting.end()
@@ -195,6 +224,8 @@ class Run:
         finally:
             end_group(process)
             reader.join(GRACE_S)
+            seen = watch.end(name) if watch else None
+        self.results += [seen] if seen else []
         lines = [line for line in log if line.strip()]
         note = lines[-1].strip()[:120] if lines else f"{len(self.results) - before} figures"
         state = "ok" if status == 0 else "FAILED"

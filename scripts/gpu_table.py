@@ -91,6 +91,8 @@ def device_row(r, _):
 
 FIGURES = {
     "device": device_row,
+    "clock": lambda r, _: [f"clock in {r['what']}", f"{r['least_mhz']} to {r['most_mhz']} MHz",
+                           f"up to {r['most_w']} W, {r['most_c']} C, of {r['looks']} looks"],
     "ceiling": lambda r, _: [f"ceiling {r['what']}",
                              f"{r['tb_s']:.3f} TB/s" if "tb_s" in r else
                              f"{r['tflop_s']:.0f} TFLOP/s", ""],
