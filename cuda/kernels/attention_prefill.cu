@@ -80,17 +80,41 @@ GPU_FN void query_fragment(const uint8_t *query, int k, uint32_t (&fragment)[4])
   }
 }
 
-/* logits += q . keys of the tile; queries are read again for each tile: registers are worth more.
- */
+/* The queries of this warp's rows: kept in registers where there is room, else read again for each
+ * tile. */
+template <class S, int D> struct warp_queries_t {
+  static constexpr bool KEPT = D <= 128;
+  uint32_t fragment[KEPT ? D / 16 : 1][4];
+};
+template <class S, int D>
+GPU_FN void keep_queries(const uint8_t *from, warp_queries_t<S, D> &queries) {
+  if constexpr (warp_queries_t<S, D>::KEPT) {
+    UNROLL
+    for (int k = 0; k < D / 16; k++) query_fragment<S, D>(from, k, queries.fragment[k]);
+  }
+}
+
+/* Fragment k of them. */
+template <class S, int D>
+GPU_FN void take_query(const prefill_shared_t<S, D> &shared, const warp_queries_t<S, D> &queries,
+                       int k, uint32_t (&fragment)[4]) {
+  if constexpr (warp_queries_t<S, D>::KEPT)
+    for (int i = 0; i < 4; i++) fragment[i] = queries.fragment[k][i];
+  else
+    query_fragment<S, D>(shared.query, k, fragment);
+}
+
+/* logits += q . keys of the tile. */
 template <class T, class S, int D>
-GPU_FN void score_tile(const prefill_shared_t<S, D> &shared, float (&logits)[KEYS / 8][4]) {
+GPU_FN void score_tile(const prefill_shared_t<S, D> &shared, const warp_queries_t<S, D> &queries,
+                       float (&logits)[KEYS / 8][4]) {
   constexpr int FRAGMENTS = score_t<S, D>::FRAGMENTS;
   UNROLL
   for (int k = 0; k < score_t<S, D>::STEPS; k++) {
     uint32_t query[FRAGMENTS][4];
     UNROLL
     for (int i = 0; i < FRAGMENTS; i++)
-      query_fragment<S, D>(shared.query, k * FRAGMENTS + i, query[i]);
+      take_query<S, D>(shared, queries, k * FRAGMENTS + i, query[i]);
     UNROLL
     for (int n = 0; n < KEYS / 16; n++)
       score_step<T, S, D, KEYS>(logits[2 * n], logits[2 * n + 1], query, shared.keys, n * 16, k);
@@ -157,6 +181,7 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
                                          shared->query);
   load_tile<S, D>(args, work, first, 0, shared->keys);
   cp_async_commit();
+  warp_queries_t<S, D> queries;
   attention_rows_t<OUT> piece;
   rows_reset<OUT>(piece);
   rows_reset<OUT>(total);
@@ -164,10 +189,11 @@ GPU_FN void attend_tiles(const gpu_attention_t &args, const prefill_work_t &work
   for (int tile = first; tile < last; tile++) {
     cp_async_wait<0>();
     __syncthreads(); /* keys, before the first also queries, are there; values have been read */
+    if (tile == first) keep_queries<S, D>(shared->query, queries);
     load_tile<S, D>(args, work, tile, 1, shared->values);
     cp_async_commit();
     float logits[KEYS / 8][4] = {};
-    score_tile<T, S, D>(*shared, logits);
+    score_tile<T, S, D>(*shared, queries, logits);
     cp_async_wait<0>();
     __syncthreads(); /* this tile's values are complete; the keys have been read */
     if (tile + 1 < last) load_tile<S, D>(args, work, tile + 1, 0, shared->keys);
