@@ -24,7 +24,8 @@ COUNT, CLIENTS, LEAVERS, TURNS = 60, 12, 3, 2
 STREAMED = 0.4  # share of the answers that are asked for as streams
 FIXTURES = ROOT / "tests/fixtures"
 BASE = ("--load-format", "dummy", "--seed", 5, "--max-model-len", 512, "--served-model-name",
-        "base", "--tool-call-parser", "hermes", "--max-logprobs", -1)
+        "base", "--tool-call-parser", "hermes", "--max-logprobs", -1, "--max-queue-tokens", 10**6,
+        "--stream-buffer-bytes", "16MiB")  # nobody is refused, nor cut off as a slow reader
 TEMPLATE = ("{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
             "{% for message in messages %}{{ message.role }} {{ message.content }}. {% endfor %}")
 LOOKUP = ("--num-speculative-tokens", 5, "--prompt-lookup-min", 1)
