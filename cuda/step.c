@@ -238,8 +238,11 @@ int cuda_end(device_t *device, inferd_error_t *error) {
     return ERR_DEVICE_FAILED;
   }
   if (device->fault != 0) {
-    return error_set(error, ERR_DEVICE_FAILED, NULL, "the device failed at %s: %s",
-                     device->fault_at, cudaGetErrorString((cudaError_t)device->fault));
+    return error_set(error, ERR_DEVICE_FAILED, NULL, "the device failed at %s: %s%s",
+                     device->fault_at, cudaGetErrorString((cudaError_t)device->fault),
+                     device->fault == cudaErrorMemoryAllocation
+                         ? "; a lower --memory leaves more to code and graphs"
+                         : "");
   }
   draw_finish(step);
   return 0;

@@ -179,6 +179,14 @@ def test_a_host_pool_that_does_not_fit_is_refused(program):
     assert "GiB of host memory are free" in server.text(), server.text()
 
 
+def test_memory_that_lacks_behind_the_plan_names_the_option(program):
+    """What the driver takes for code and graphs is not in the plan to the byte."""
+    server = Server(program, "cuda", *FEW, EMU_FAIL="cudaGraphUpload:1:2")
+    assert server.stop() in (70, EXIT_DEVICE_LOST), server.text()
+    assert "at the upload of a graph: " in server.text(), server.text()
+    assert "a lower --memory" in server.text(), server.text()
+
+
 def test_every_call_may_fail_at_start(program):
     """Whatever the driver refuses while the server starts: a reason, an exit status, no crash."""
     calls = ["cudaGetDeviceCount:1", "cudaSetDevice:1", "cudaStreamCreate:1",
