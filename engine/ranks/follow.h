@@ -1,8 +1,8 @@
 /* follow.h: what an engine does in addition when several ranks run its model: rank 0 sends, the
  * others follow.
  *
- * Engine thread of rank 0; the one thread of a follower. Without other ranks every function that
- * sends does nothing, and those that ask answer for one process.
+ * Engine thread of rank 0; the one thread of a follower. Without other ranks nothing is sent, and
+ * functions that ask answer for one process.
  */
 #ifndef INFERD_ENGINE_RANKS_FOLLOW_H
 #define INFERD_ENGINE_RANKS_FOLLOW_H
