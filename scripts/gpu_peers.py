@@ -173,19 +173,21 @@ def serve(options):
     model = model.to(options.device).eval()
     model.generation_config.eos_token_id = None
     length, prompt = options.output, options.prompt
-    ids = torch.randint(10, config.vocab_size, (max(options.requests), prompt))
     rule = dict(do_sample=False, max_new_tokens=length, eos_token_id=None, pad_token_id=0)
     greedy = GenerationConfig(**rule)
     compiled = GenerationConfig(**rule, cache_implementation="static")
 
+    def draw(count):  # anew for each run: releases find prompts of the run before in their cache
+        return torch.randint(10, config.vocab_size, (count, prompt))
+
     def static():
-        one = ids[:1].to(options.device)
+        one = draw(1).to(options.device)
         made = model.generate(one, generation_config=compiled,
                               attention_mask=torch.ones_like(one))
         return made.shape[1] - prompt
 
     def continuous(count):
-        made = model.generate_batch(ids[:count].tolist(), generation_config=greedy,
+        made = model.generate_batch(draw(count).tolist(), generation_config=greedy,
                                     persistent_manager=True)
         return sum(len(output.generated_tokens) for output in made.values())
 
