@@ -158,7 +158,9 @@ def test_an_answer_is_the_same_in_company(tmp_path, serve, alone, row):
                   "--enable-prefix-caching"]
     server = serve(model, *flags)
     refused = 0
-    for _ in range(TURNS):
+    # processes that wait for each other at every layer are slow where others run, too
+    turns = 1 if {RANKS, STAGES} & set(parts) else TURNS
+    for _ in range(turns):
         found, streams = together(server, requests, rng)
         for request, one, other, stream in zip(requests, expected, found, streams):
             if TIGHT in parts and isinstance(other, str) and "KV blocks" in other:
@@ -167,7 +169,7 @@ def test_an_answer_is_the_same_in_company(tmp_path, serve, alone, row):
             where = difference(one[stream], other)
             assert where is None, json.dumps([where, stream, request, list(map(str, flags))])
         wait_until(server.idle, "the server to be idle", context=server.usage)
-    assert refused < TURNS * COUNT / 4
+    assert refused < turns * COUNT / 4
     assert server.stop() == 0, server.log()
 
 
