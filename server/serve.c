@@ -416,9 +416,8 @@ static void on_start_timer(uv_timer_t *timer) {
 /* ---- steady state ---- */
 
 static void pet_watchdog(daemon_t *daemon, uint64_t now_ns) {
-  if (daemon->watchdog_ns == 0 || now_ns - daemon->watchdog_sent_ns < daemon->watchdog_ns / 2) {
+  if (daemon->watchdog_ns == 0 || now_ns - daemon->watchdog_sent_ns < daemon->watchdog_ns / 2)
     return;
-  }
   /* If the device does not answer, or the engine thread stands still, for a whole interval, the
    * service manager must restart the process: stop sending WATCHDOG=1. */
   bool fails = health_verdict(&daemon->server, now_ns, daemon->watchdog_ns) >= HEALTH_STUCK;
@@ -495,9 +494,8 @@ static void on_signal(uv_signal_t *handle, int number) {
 static void limit_core_files(bool wanted) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_CORE, &limit) != 0) return;
-  if (wanted && limit.rlim_max == 0) {
+  if (wanted && limit.rlim_max == 0)
     log_line(LOG_WARN, "start", "core_dumps: the hard limit of core files is 0 (ulimit -Hc)");
-  }
   limit.rlim_cur = wanted ? limit.rlim_max : 0;
   (void)setrlimit(RLIMIT_CORE, &limit);
 }
@@ -674,9 +672,8 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) 
   }
   log_line(LOG_INFO, "start", "inferd %s (%s)", INFERD_VERSION, INFERD_COMMIT);
   limit_core_files(config->core_dumps);
-  for (int i = 0; i < config->notices.count; i++) {
+  for (int i = 0; i < config->notices.count; i++)
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
-  }
   int code = init_handles(&daemon, &error);
   if (code != 0) { /* the end of the process frees all that was taken so far */
     log_line(LOG_ERROR, "start", "%s", error.message);
@@ -686,7 +683,10 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) 
   code = set_up(&daemon, config, &error);
   if (code == 0) {
     run(&daemon);
-    if (engine_state(daemon.server.engine) == ENGINE_LOADING) leave_loading(&daemon);
+    const engine_state_t state = engine_state(daemon.server.engine);
+    if (state == ENGINE_LOADING) leave_loading(&daemon);
+    /* A signal may end the loop before a tick has seen that the engine failed. */
+    if (state == ENGINE_FAILED && daemon.failed_ns == 0) on_failed(&daemon, clock_now_ns());
   } else {
     config_explain(config, &error);
     log_line(LOG_ERROR, "start", "%s", error.message);

@@ -56,6 +56,18 @@ def test_a_lost_device_ends_the_server(program):
         lose_device(program, fault)
 
 
+def test_a_device_lost_just_before_a_signal_is_named(program):
+    """No tick of the loop has seen it yet: its reason and status are those of any lost device."""
+    server = Server(program, "cuda", *FEW, EMU_FAIL="cudaGraphLaunch:5:700")
+    code = 200
+    while code == 200:
+        code, answer = server.ask(prompt=[5, 6, 7], max_tokens=8)
+    server.process.send_signal(signal.SIGTERM)
+    assert code == 500, answer
+    assert server.process.wait(10) == EXIT_DEVICE_LOST, server.text()
+    assert "the device failed at" in server.text(), server.text()
+
+
 class Notify:
     """The service manager's socket."""
 
