@@ -90,7 +90,10 @@ int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
   int status = blueprint_read(options->dir, 0, -1, &rig->blueprint, error);
   if (status != 0) return status;
   if (options->mtp) status = mtp_choose(options->ops, &rig->blueprint, error);
-  if (status != 0) return status;
+  if (status != 0) {
+    rig_close(rig);
+    return status;
+  }
   if (options->dtype >= 0) rig->blueprint.dtype = (dtype_t)options->dtype;
   rig->max_len = options->max_model_len;
   if (rig->max_len == 0) {
