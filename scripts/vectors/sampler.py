@@ -20,7 +20,7 @@ import numpy as np
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 M1, M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 U = np.uint64
-INTERNAL, BAD_REQUEST = -23, -11
+INTERNAL, NO_CHOICE = -23, -37
 LOGPROB_MIN = -9999.0
 DRAWS = 12
 
@@ -162,7 +162,7 @@ def answer(case):
     else:
         l = infinity(change(l, case))
         if l.max() == -np.inf:
-            return BAD_REQUEST, [], []
+            return NO_CHOICE, [], []
         ids = [draw(l, case, p) for p in range(DRAWS)]
     chosen = [(i, clip(logprobs[i]), 1 + int((raw > raw[i]).sum())) for i in ids]
     return 0, chosen, [(i, clip(logprobs[i])) for i in top]
