@@ -7,7 +7,7 @@
 
 #include "server/completion/dialect.h"
 
-#include "server/completion/json_copy.h"
+#include "server/fields/json_copy.h"
 #include "server/observe/log.h"
 #include "server/parser/json_scan.h"
 

@@ -144,7 +144,8 @@ static grammar_source_t arguments(tree_t *tree, const json_t *function, int inde
   if (format->tags != NULL || format->literals != NULL) add_tokens(tree, &source);
   if (loose[index]) return source;
   char place[ERROR_PARAM_MAX];
-  snprintf(place, sizeof place, "tools[%d].function.parameters", index);
+  snprintf(place, sizeof place, "tools[%d].function.parameters",
+           params_tool_index(&tree->completion->params.chat, index));
   source.param = arena_copy(&tree->completion->arena, place, strlen(place));
   if (source.param == NULL) tree->failed = true;
   source.schema = schema;
@@ -388,12 +389,17 @@ static int find_loose(completion_t *completion, int from, bool *loose) {
 /* Returns the number of the function that is to blame for the error, if the request can do without
  * its schema; -1 = the error stands. */
 static int blamed_function(const completion_t *completion, const inferd_error_t *error) {
-  int index = -1;
-  if (sscanf(error->param, "tools[%d].function.parameters", &index) != 1) return -1;
+  const chat_params_t *chat = &completion->params.chat;
+  int named = -1, index = 0;
+  if (sscanf(error->param, "tools[%d].function.parameters", &named) != 1) return -1;
   if (is_forced(completion)) return -1;
-  const json_t *tool = json_first(completion->params.chat.tools);
-  for (int i = 0; i < index && tool != NULL; i++) tool = json_next(tool);
-  return tool == NULL || is_strict(json_get(tool, "function")) ? -1 : index;
+  JSON_EACH(tool, chat->tools) {
+    if (params_tool_index(chat, index) == named) {
+      return is_strict(json_get(tool, "function")) ? -1 : index;
+    }
+    index++;
+  }
+  return -1;
 }
 
 /* Where patterns are closed, a schema with one cannot be enforced. closed_check_tools has refused
@@ -408,13 +414,13 @@ static void loosen_closed(const completion_t *completion, bool *loose) {
 }
 
 /* Names the schemas that are not enforced where ignored fields are named. */
-static void name_loose(intake_t *intake, const bool *loose) {
+static void name_loose(const chat_params_t *chat, intake_t *intake, const bool *loose) {
   size_t used = strlen(intake->ignored);
   for (int i = 0; i < TOOLS_MAX; i++) {
     char name[ERROR_PARAM_MAX];
     if (!loose[i]) continue;
-    int length =
-        snprintf(name, sizeof name, "%stools[%d].function.parameters", used > 0 ? "," : "", i);
+    int length = snprintf(name, sizeof name, "%stools[%d].function.parameters", used > 0 ? "," : "",
+                          params_tool_index(chat, i));
     if (length < 0 || used + (size_t)length >= sizeof intake->ignored) return;
     memcpy(intake->ignored + used, name, (size_t)length + 1);
     used += (size_t)length;
@@ -451,7 +457,7 @@ static int compile(completion_t *completion, bool may_compile, grammar_t **out) 
     int index = of_schema ? blamed_function(completion, error) : -1;
     intake->must_compile = code == GRAMMAR_CACHE_MISS || (index >= 0 && !may_compile);
     if (intake->must_compile) return 0;
-    if (code == 0) name_loose(intake, loose);
+    if (code == 0) name_loose(&completion->params.chat, intake, loose);
     if (index < 0 || loose[index]) return code;
     loose[index] = true;
     if (round == 0 && (code = find_loose(completion, index + 1, loose)) != 0) return code;

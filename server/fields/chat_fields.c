@@ -1,10 +1,11 @@
 /* chat_fields.c: checks the messages and tools of a chat request, part by part.
  *
- * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state and changes nothing: the
- * chat template gets the messages as the client sent them. Every error names the place,
- * `messages[3].content`. Next: server/completion/prompt.c.
+ * Stage 2 of 9, first half. Loop thread or libuv's pool; keeps no state and changes nothing but
+ * refusals: the chat template gets the messages as the client sent them. Every error names the
+ * place, `messages[3].content`. Next: server/completion/prompt.c.
  */
 #include "engine/base/util.h"
+#include "server/fields/json_copy.h"
 #include "server/fields/params_read.h"
 
 #include <stdarg.h>
@@ -45,7 +46,8 @@ static int need_string(reader_t *reader, field_place_t place, const json_t *valu
 
 /* ---- content ---- */
 
-static int read_part(reader_t *reader, int index, int part_index, const json_t *part) {
+static int read_part(reader_t *reader, int index, int part_index, const json_t *part,
+                     bool may_refuse) {
   field_place_t place = at("messages[%d].content[%d]", index, part_index);
   if (part->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", part);
   const json_t *type = json_get(part, "type");
@@ -53,6 +55,9 @@ static int read_part(reader_t *reader, int index, int part_index, const json_t *
   if (code != 0) return code;
   if (json_equals(type, "text")) {
     return need_string(reader, at("%s.text", place.text), json_get(part, "text"), 0, 0x1p53);
+  }
+  if (may_refuse && json_equals(type, "refusal")) {
+    return need_string(reader, at("%s.refusal", place.text), json_get(part, "refusal"), 0, 0x1p53);
   }
   char name[64];
   bool of_responses = json_equals(type, "input_text") || json_equals(type, "output_text");
@@ -62,7 +67,7 @@ static int read_part(reader_t *reader, int index, int part_index, const json_t *
                    of_responses ? " here: use 'text'" : ": this server takes text only");
 }
 
-static int read_content(reader_t *reader, int index, const json_t *content) {
+static int read_content(reader_t *reader, int index, const json_t *content, bool may_refuse) {
   field_place_t place = at("messages[%d].content", index);
   if (content->type == JSON_STRING) return 0;
   if (content->type != JSON_ARRAY) {
@@ -74,10 +79,60 @@ static int read_content(reader_t *reader, int index, const json_t *content) {
   }
   int part_index = 0;
   JSON_EACH(part, content) {
-    int code = read_part(reader, index, part_index++, part);
+    int code = read_part(reader, index, part_index++, part, may_refuse);
     if (code != 0) return code;
   }
   return 0;
+}
+
+static bool has_refusal(const json_t *messages) {
+  JSON_EACH(message, messages) {
+    const json_t *content = json_get(message, "content");
+    if (content == NULL || content->type != JSON_ARRAY) continue;
+    JSON_EACH(part, content) {
+      if (json_equals(json_get(part, "type"), "refusal")) return true;
+    }
+  }
+  return false;
+}
+
+static void name_member(json_t *member, const char *name) {
+  member->key = name;
+  member->key_length = (uint32_t)strlen(name);
+}
+
+/* Makes {"type":"refusal","refusal":...} a part of type text, in place. */
+static void make_text(json_t *part) {
+  JSON_EACH(constant, part) {
+    json_t *member = part + (constant - part);
+    if (json_named(member, "type")) {
+      member->text = "text";
+      member->length = 4;
+    } else if (json_named(member, "refusal")) {
+      name_member(member, "text");
+    } else if (json_named(member, "text")) {
+      name_member(member, "refusal");
+    }
+  }
+}
+
+/* Templates read the text of parts alone. Returns the messages with refusals as texts, a copy if
+ * there is one; NULL if memory is short. */
+static const json_t *refusals_to_texts(arena_t *arena, const json_t *messages) {
+  if (!has_refusal(messages)) return messages;
+  size_t values = json_count_values(messages);
+  json_t *copy = arena_alloc(arena, values, sizeof *copy);
+  if (copy == NULL) return NULL;
+  memcpy(copy, messages, values * sizeof *copy);
+  copy->next = 0;
+  JSON_EACH(message, copy) {
+    const json_t *content = json_get(message, "content");
+    if (content == NULL || content->type != JSON_ARRAY) continue;
+    JSON_EACH(part, content) {
+      if (json_equals(json_get(part, "type"), "refusal")) make_text(copy + (part - copy));
+    }
+  }
+  return copy;
 }
 
 /* ---- tool calls of an assistant ---- */
@@ -159,7 +214,9 @@ static int read_message(reader_t *reader, int index, const json_t *message) {
     code = field_string(reader, at("%s.name", place.text).text, name, 0, 256);
   }
   if (code == 0) code = refuse_members(reader, index, message);
-  if (code == 0 && json_is_given(content)) code = read_content(reader, index, content);
+  if (code == 0 && json_is_given(content)) {
+    code = read_content(reader, index, content, json_equals(role, "assistant"));
+  }
   if (code == 0 && json_is_given(calls)) code = read_calls(reader, index, calls);
   if (code != 0) return code;
   if (!json_is_given(content) && needs_content(role)) {
@@ -185,8 +242,8 @@ int read_messages(reader_t *reader, const field_t *field, const json_t *value) {
     int code = read_message(reader, index++, message);
     if (code != 0) return code;
   }
-  out_of(reader)->chat.messages = value;
-  return 0;
+  out_of(reader)->chat.messages = refusals_to_texts(reader->arena, value);
+  return out_of(reader)->chat.messages == NULL ? field_no_memory(reader) : 0;
 }
 
 /* ---- tools ---- */
@@ -272,7 +329,45 @@ int read_tools(reader_t *reader, const field_t *field, const json_t *value) {
   return check_names_differ(reader, value);
 }
 
-/* "none" | "auto" | "required" | {"type":"function","function":{"name":...}} */
+/* {"type":"allowed_tools","allowed_tools":{"mode":...,"tools":[{"type":...,"function":...}]}} */
+static int read_allowed(reader_t *reader, const json_t *allowed) {
+  static const char place[] = "tool_choice.allowed_tools";
+  chat_params_t *chat = &out_of(reader)->chat;
+  if (!json_is_given(allowed)) return fail_missing(reader, at("%s", place));
+  if (allowed->type != JSON_OBJECT) return field_fail_type(reader, place, "an object", allowed);
+  const json_t *mode = json_get(allowed, "mode"), *tools = json_get(allowed, "tools");
+  int code = need_string(reader, at("%s.mode", place), mode, 1, 256);
+  if (code != 0) return code;
+  bool required = json_equals(mode, "required");
+  if (!required && !json_equals(mode, "auto")) {
+    return field_fail_value(reader, at("%s.mode", place).text, "'auto' or 'required'", mode);
+  }
+  field_place_t inside = at("%s.tools", place);
+  if (!json_is_given(tools)) return fail_missing(reader, inside);
+  if (tools->type != JSON_ARRAY) return field_fail_type(reader, inside.text, "an array", tools);
+  if (tools->count == 0 || tools->count > TOOLS_MAX) {
+    return error_set(reader->error, ERR_INVALID_VALUE, inside.text,
+                     "Invalid '%s': 1 to %d tools are needed, but got %u.", inside.text, TOOLS_MAX,
+                     tools->count);
+  }
+  int index = 0;
+  JSON_EACH(tool, tools) {
+    field_place_t one = at("%s[%d]", inside.text, index++);
+    if (tool->type != JSON_OBJECT) return field_fail_type(reader, one.text, "an object", tool);
+    const json_t *type = json_get(tool, "type");
+    if (json_is_given(type) && !json_equals(type, "function")) {
+      return field_fail_value(reader, at("%s.type", one.text).text, "'function'", type);
+    }
+    code = need_string(reader, at("%s.function.name", one.text),
+                       json_get(json_get(tool, "function"), "name"), 1, TOOL_NAME_BYTES_MAX);
+    if (code != 0) return code;
+  }
+  chat->tool_choice = required ? TOOLS_REQUIRED : TOOLS_AUTO;
+  chat->allowed_tools = tools;
+  return 0;
+}
+
+/* "none" | "auto" | "required" | {"type":"function","function":{"name":...}} | allowed_tools */
 int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value) {
   static const char *const words[] = {"none", "auto", "required"};
   chat_params_t *chat = &out_of(reader)->chat;
@@ -291,12 +386,16 @@ int read_tool_choice(reader_t *reader, const field_t *field, const json_t *value
     chat->tool_name = (span_t){name->text, name->length};
     return 0;
   }
+  if (value->type == JSON_OBJECT && json_equals(json_get(value, "type"), "allowed_tools")) {
+    return read_allowed(reader, json_get(value, "allowed_tools"));
+  }
   if (value->type != JSON_STRING && value->type != JSON_OBJECT) {
     return field_fail_type(reader, field->name, "a string or an object", value);
   }
   return field_fail_value(reader, field->name,
-                          "'none', 'auto', 'required' or "
-                          "{\"type\":\"function\",\"function\":{\"name\":...}}",
+                          "'none', 'auto', 'required', "
+                          "{\"type\":\"function\",\"function\":{\"name\":...}} or "
+                          "{\"type\":\"allowed_tools\",\"allowed_tools\":{...}}",
                           value->type == JSON_OBJECT ? json_get(value, "type") : value);
 }
 

@@ -92,11 +92,12 @@ static int check_functions(const chat_params_t *chat, const field_limits_t *limi
   JSON_EACH(tool, chat->tools) {
     const json_t *function = json_get(tool, "function"), *strict = json_get(function, "strict");
     char place[ERROR_PARAM_MAX];
+    int shown = params_tool_index(chat, index);
     bool is_strict = strict != NULL && strict->type == JSON_TRUE;
-    snprintf(place, sizeof place, "tools[%d].function.strict", index);
+    snprintf(place, sizeof place, "tools[%d].function.strict", shown);
     int code = is_strict ? check(limits, CLOSED_SCHEMA, place, "", error) : 0;
     if (code == 0 && (is_strict || may_be_forced(chat, json_get(function, "name")))) {
-      snprintf(place, sizeof place, "tools[%d].function.parameters", index);
+      snprintf(place, sizeof place, "tools[%d].function.parameters", shown);
       code = closed_check_patterns(limits, json_get(function, "parameters"), place, error);
     }
     if (code != 0) return code;

@@ -88,6 +88,7 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   }
   if (is_chat) {
     code = params_read_chat(params, reader->error);
+    if (code == 0) code = params_keep_allowed(&params->chat, reader);
     if (code != 0) return code;
     params->prompts = arena_calloc(reader->arena, 1, sizeof *params->prompts);
     if (params->prompts == NULL) return field_no_memory(reader);

@@ -59,13 +59,12 @@ typedef struct constraint {
 /* Fields of chat requests only; pointers into the JSON document, NULL = not given. */
 typedef struct chat_params {
   const json_t *messages, *tools, *documents, *template_kwargs, *reasoning_effort, *chat_template;
-  bool generation_prompt, continue_final;
-  bool generation_prompt_given;
+  bool generation_prompt, generation_prompt_given, continue_final, tool_choice_given;
   tool_choice_t tool_choice;
-  bool tool_choice_given;
-  span_t tool_name; /* of TOOLS_NAMED */
-  bool parallel_tool_calls, include_reasoning;
-  bool logprobs;
+  span_t tool_name;            /* of TOOLS_NAMED */
+  const json_t *allowed_tools; /* of tool_choice; params_keep_allowed drops all others */
+  const int32_t *tool_indices; /* of `tools` in the request; NULL = all, in order */
+  bool parallel_tool_calls, include_reasoning, logprobs;
   int64_t top_logprobs; /* ABSENT = null */
 } chat_params_t;
 
@@ -143,6 +142,7 @@ int params_fail_min_tokens(const params_t *params, int64_t max_tokens, inferd_er
 /* params_chat.c: the parts of params_read and params_check for chat requests. */
 int params_read_chat(params_t *params, inferd_error_t *error);
 int params_check_chat(const params_t *params, inferd_error_t *error);
+int params_tool_index(const chat_params_t *chat, int index); /* of chat->tools -> of the request */
 
 /* A request id: [A-Za-z0-9._:-]{1,128}. */
 bool request_id_valid(const char *text, size_t length);

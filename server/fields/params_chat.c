@@ -7,7 +7,9 @@
 #include "server/fields/params_read.h"
 
 #include "engine/base/util.h"
+#include "server/fields/json_copy.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const field_t rows[] = {
@@ -15,6 +17,68 @@ static const field_t rows[] = {
 };
 
 const field_table_t chat_table = {rows, ARRAY_LEN(rows), &params_table};
+
+/* ---- allowed_tools ---- */
+
+static bool same_name(const json_t *tool, const json_t *other) {
+  const json_t *name = json_get(json_get(tool, "function"), "name");
+  const json_t *twin = json_get(json_get(other, "function"), "name");
+  return name->length == twin->length && memcmp(name->text, twin->text, name->length) == 0;
+}
+
+static bool is_among(const json_t *tools, const json_t *wanted) {
+  JSON_EACH(tool, tools) {
+    if (same_name(tool, wanted)) return true;
+  }
+  return false;
+}
+
+static int check_allowed(const chat_params_t *chat, reader_t *reader) {
+  int index = 0;
+  JSON_EACH(wanted, chat->allowed_tools) {
+    char place[ERROR_PARAM_MAX], shown[FIELD_SHOWN_MAX];
+    snprintf(place, sizeof place, "tool_choice.allowed_tools.tools[%d].function.name", index++);
+    if (is_among(chat->tools, wanted)) continue;
+    const json_t *name = json_get(json_get(wanted, "function"), "name");
+    return error_set(reader->error, ERR_INVALID_VALUE, place,
+                     "'%s' is %s, which is not among 'tools'.", place, field_shown(shown, name));
+  }
+  return 0;
+}
+
+int params_keep_allowed(chat_params_t *chat, reader_t *reader) {
+  if (chat->allowed_tools == NULL) return 0;
+  int code = check_allowed(chat, reader);
+  if (code != 0) return code;
+  json_t *kept = arena_alloc(reader->arena, json_count_values(chat->tools), sizeof *kept);
+  int32_t *indices = arena_calloc(reader->arena, chat->tools->count, sizeof *indices);
+  if (kept == NULL || indices == NULL) return field_no_memory(reader);
+  json_t *end = kept + 1, *last = NULL;
+  int32_t index = 0;
+  *kept = *chat->tools;
+  kept->count = kept->next = 0;
+  JSON_EACH(tool, chat->tools) {
+    if (is_among(chat->allowed_tools, tool)) {
+      size_t values = json_count_values(tool);
+      memcpy(end, tool, values * sizeof *tool);
+      end->next = (uint32_t)values;
+      last = end;
+      end += values;
+      indices[kept->count++] = index;
+    }
+    index++;
+  }
+  last->next = 0;
+  chat->tools = kept;
+  chat->tool_indices = indices;
+  return 0;
+}
+
+int params_tool_index(const chat_params_t *chat, int index) {
+  return chat->tool_indices != NULL ? chat->tool_indices[index] : index;
+}
+
+/* ---- what chat needs and must not have ---- */
 
 int params_read_chat(params_t *params, inferd_error_t *error) {
   chat_params_t *chat = &params->chat;

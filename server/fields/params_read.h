@@ -73,6 +73,9 @@ int read_regex(reader_t *reader, const field_t *field, const json_t *value);
 int read_choice(reader_t *reader, const field_t *field, const json_t *value);
 int read_grammar(reader_t *reader, const field_t *field, const json_t *value);
 
+/* params_chat.c: leaves the functions of chat->allowed_tools in chat->tools, if it is given. */
+int params_keep_allowed(chat_params_t *chat, reader_t *reader);
+
 /* chat_fields.c */
 int read_messages(reader_t *reader, const field_t *field, const json_t *value);
 int read_tools(reader_t *reader, const field_t *field, const json_t *value);

@@ -1,4 +1,5 @@
-/* fake_template.c: a chat template that writes "<role>content" for every message. Any thread.
+/* fake_template.c: a chat template that writes "<role>content" for every message, and
+ * "[type=text]" for a part. Any thread.
  *
  * With tools it begins with their number and "#"; a kwarg "think" opens thoughts; the role "raise"
  * makes it raise. */
@@ -61,6 +62,15 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
   return fake_template.knows != NULL && strcmp(name, fake_template.knows) == 0;
 }
 
+static void write_part(buffer_t *out, const json_t *part) {
+  const json_t *type = json_get(part, "type"), *text = json_get(part, "text");
+  buffer_char(out, '[');
+  buffer_append(out, type->text, type->length);
+  buffer_char(out, '=');
+  buffer_append(out, text->text, text->length);
+  buffer_char(out, ']');
+}
+
 int chat_template_render(const chat_templates_t *templates, const chat_input_t *input,
                          jinja_output_t *out, inferd_error_t *error) {
   buffer_t text = {0};
@@ -83,6 +93,7 @@ int chat_template_render(const chat_templates_t *templates, const chat_input_t *
     if (content != NULL && content->type == JSON_STRING) {
       buffer_append(&text, content->text, content->length);
     }
+    JSON_EACH(part, content) write_part(&text, part);
   }
   cr_assert(last != NULL);
   if (input->add_generation_prompt) buffer_text(&text, "<a>");

@@ -166,6 +166,23 @@ Test(chat, echo_repeats_what_the_assistant_has_said) {
   }
 }
 
+/* Templates read the text of parts alone, so a refusal is one. */
+Test(chat, refusals_are_texts) {
+  static const char parts[] = "[{\"type\":\"text\",\"text\":\"a\"},"
+                              "{\"text\":null,\"refusal\":\"no\",\"type\":\"refusal\"}]";
+  char body[400];
+  snprintf(body, sizeof body,
+           "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\","
+           "\"content\":%s}],\"echo\":true}",
+           parts);
+  fake_exchange_t *exchange = fake_call(api_chat_completions, body);
+  cr_assert(!exchange->answered, "%s", exchange->body);
+  expect_prompt("<user>hi<assistant>[text=a][text=no]<a>");
+  answer("c", FINISH_STOP);
+  cr_assert(strstr(exchange->body, "\"content\":\"a\\nnoc\"") != NULL, "%s", exchange->body);
+  fake_exchange_free(exchange);
+}
+
 /* ---- tools ---- */
 
 #define CALL_F "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"\"}}</tool_call>"
@@ -345,6 +362,24 @@ typedef struct bad {
 
 #define M(message) "{\"messages\":[" message "]}"
 #define WITH(fields) "{" USER "," fields "}"
+#define CHOICE(allowed) "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":" allowed "}"
+#define ALLOWED(allowed) "{" USER TOOLS "," CHOICE(allowed) "}"
+
+/* The model is shown the allowed functions alone. */
+Test(chat, allowed_tools) {
+  fake_exchange_t *exchange =
+      chat(TOOLS "," CHOICE("{\"mode\":\"auto\",\"tools\":[" TOOL("g") "]}"));
+  expect_prompt("1#<user>hi<a>");
+  cr_assert(request_of()->grammar == NULL);
+  fake_finish_all();
+  fake_exchange_free(exchange);
+  exchange = chat(TOOLS "," CHOICE("{\"mode\":\"required\",\"tools\":[{\"function\":{\"name\":"
+                                   "\"f\"}}," TOOL("g") "]}"));
+  expect_prompt("2#<user>hi<a>");
+  cr_assert(request_of()->grammar != NULL, "a call is forced");
+  fake_finish_all();
+  fake_exchange_free(exchange);
+}
 
 static const bad_t bad_bodies[] = {
     {"{}", ERR_MISSING_PARAMETER, "messages"},
@@ -369,6 +404,12 @@ static const bad_t bad_bodies[] = {
      ERR_UNSUPPORTED_CONTENT_PART, "messages[0].content[1]"},
     {M("{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\"}]}"),
      ERR_UNSUPPORTED_CONTENT_PART, "messages[0].content[0]"},
+    {M("{\"role\":\"user\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"a\"}]}"),
+     ERR_UNSUPPORTED_CONTENT_PART, "messages[0].content[0]"},
+    {M("{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"text\":\"a\"}]}"),
+     ERR_MISSING_PARAMETER, "messages[0].content[0].refusal"},
+    {M("{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":1}]}"),
+     ERR_INVALID_TYPE, "messages[0].content[0].refusal"},
     {M("{\"role\":\"tool\",\"content\":\"a\"}"), ERR_MISSING_PARAMETER, "messages[0].tool_call_id"},
     {M("{\"role\":\"function\",\"content\":\"a\"}"), ERR_MISSING_PARAMETER, "messages[0].name"},
     {M("{\"role\":\"user\",\"content\":\"a\",\"name\":1}"), ERR_INVALID_TYPE, "messages[0].name"},
@@ -426,6 +467,26 @@ static const bad_t bad_bodies[] = {
      "tool_choice"},
     {WITH("\"tools\":[" TOOL("a") "],\"tool_choice\":{\"type\":\"function\"}"),
      ERR_MISSING_PARAMETER, "tool_choice.function.name"},
+    {ALLOWED("1"), ERR_INVALID_TYPE, "tool_choice.allowed_tools"},
+    {ALLOWED("{\"tools\":[" TOOL("f") "]}"), ERR_MISSING_PARAMETER,
+     "tool_choice.allowed_tools.mode"},
+    {ALLOWED("{\"mode\":\"none\",\"tools\":[" TOOL("f") "]}"), ERR_INVALID_VALUE,
+     "tool_choice.allowed_tools.mode"},
+    {ALLOWED("{\"mode\":\"auto\"}"), ERR_MISSING_PARAMETER, "tool_choice.allowed_tools.tools"},
+    {ALLOWED("{\"mode\":\"auto\",\"tools\":{}}"), ERR_INVALID_TYPE,
+     "tool_choice.allowed_tools.tools"},
+    {ALLOWED("{\"mode\":\"auto\",\"tools\":[]}"), ERR_INVALID_VALUE,
+     "tool_choice.allowed_tools.tools"},
+    {ALLOWED("{\"mode\":\"auto\",\"tools\":[1]}"), ERR_INVALID_TYPE,
+     "tool_choice.allowed_tools.tools[0]"},
+    {ALLOWED("{\"mode\":\"auto\",\"tools\":[{\"type\":\"mcp\"}]}"), ERR_INVALID_VALUE,
+     "tool_choice.allowed_tools.tools[0].type"},
+    {ALLOWED("{\"mode\":\"auto\",\"tools\":[{\"function\":{}}]}"), ERR_MISSING_PARAMETER,
+     "tool_choice.allowed_tools.tools[0].function.name"},
+    {ALLOWED("{\"mode\":\"auto\",\"tools\":[" TOOL("f") "," TOOL("x") "]}"), ERR_INVALID_VALUE,
+     "tool_choice.allowed_tools.tools[1].function.name"},
+    {WITH(CHOICE("{\"mode\":\"auto\",\"tools\":[" TOOL("f") "]}")), ERR_INVALID_VALUE,
+     "tool_choice.allowed_tools.tools[0].function.name"},
     {WITH("\"model\":\"nope\""), ERR_MODEL_NOT_FOUND, "model"},
     {WITH("\"n\":129"), ERR_ABOVE_MAX, "n"},
 };

@@ -387,6 +387,16 @@ Test(constraints, a_tool_is_required) {
   end(exchange);
 }
 
+Test(constraints, one_of_the_allowed_tools_is_required) {
+  fake_exchange_t *exchange =
+      chat(TOOLS("") ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":"
+                     "\"required\",\"tools\":[" TOOL("g", "") "]}}");
+  cr_assert(allows(CALL(TWO)));
+  cr_assert(!allows(CALL(ONE)));
+  cr_assert(!allows("hello"));
+  end(exchange);
+}
+
 Test(constraints, a_named_tool) {
   fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":" TOOL("g", ""));
   cr_assert(allows(CALL(TWO)));
@@ -640,6 +650,20 @@ Test(constraints, a_schema_that_is_not_enforced_is_named) {
   cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: tools[0].function.parameters\n") !=
                 NULL,
             "%s", exchange->headers);
+  fake_exchange_free(exchange);
+  snprintf(
+      body, sizeof body,
+      ",\"tools\":[" TOOL("g", ",\"strict\":true") "," FUNCTION(
+          "",
+          "%s") "],\"tool_choice\":{"
+                "\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[" TOOL(
+                    "f", "") "]}},\"response_format\":{\"type\":\"json_object\"}",
+      odd);
+  exchange = chat(body);
+  fake_finish_all();
+  cr_assert(strstr(exchange->headers, "x-inferd-ignored-params: tools[1].function.parameters\n") !=
+                NULL,
+            "the place in the request: %s", exchange->headers);
   fake_exchange_free(exchange);
   snprintf(body, sizeof body, "{" USER ",\"tools\":[" FUNCTION(",\"strict\":true", "%s") "]}", odd);
   refuse(api_chat_completions, body, ERR_UNSUPPORTED_PARAMETER, "tools[0].function.parameters");

@@ -1,7 +1,7 @@
 /* test_render.c: numbers, strings, logprobs and text offsets as they are printed. */
 #include "engine/base/arena.h"
-#include "server/completion/json_copy.h"
 #include "server/completion/logprobs.h"
+#include "server/fields/json_copy.h"
 #include "server/observe/histogram.h"
 #include "tests/expect.h"
 #include "tests/server/api/fake.h"

@@ -2,12 +2,12 @@
  *
  * Any thread, the owner of the arena. The copy lies in the arena and is never freed by itself.
  */
-#include "server/completion/json_copy.h"
+#include "server/fields/json_copy.h"
 
 #include <string.h>
 
 /* Values lie in preorder (json.h): those of a subtree are a range. */
-static size_t count_values(const json_t *value) {
+size_t json_count_values(const json_t *value) {
   size_t count = 0;
   for (uint64_t left = 1; left > 0; left--) {
     const json_t *json = value + count++;
@@ -18,7 +18,7 @@ static size_t count_values(const json_t *value) {
 
 const json_t *json_copy(arena_t *arena, const json_t *value) {
   if (value == NULL) return NULL;
-  size_t count = count_values(value);
+  size_t count = json_count_values(value);
   json_t *copy = arena_alloc(arena, count, sizeof *copy);
   if (copy == NULL) return NULL;
   memcpy(copy, value, count * sizeof *copy);
