@@ -287,8 +287,15 @@ int read_metadata(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type != JSON_OBJECT) return field_fail_type(reader, field->name, "an object", value);
   bool fits = value->count <= 16;
   JSON_EACH(pair, value) {
-    if (pair->key_length > 64) fits = false;
-    if (pair->type == JSON_STRING && pair->length > 512) fits = false;
+    char key[80], shown[FIELD_SHOWN_MAX];
+    if (pair->type != JSON_STRING) {
+      return error_set(reader->error, ERR_INVALID_TYPE, field->name,
+                       "Invalid type for 'metadata': expected a string as the value of \"%s\", but "
+                       "got %s instead.",
+                       error_quote(key, sizeof key, pair->key, pair->key_length),
+                       field_shown(shown, pair));
+    }
+    if (pair->key_length > 64 || pair->length > 512) fits = false;
   }
   if (fits) return 0;
   return error_set(reader->error, ERR_INVALID_VALUE, field->name,

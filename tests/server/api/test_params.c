@@ -162,6 +162,8 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"stream_interval\":0}", ERR_BELOW_MIN, "stream_interval"},
     {"{" P "\"return_token_ids\":1}", ERR_INVALID_TYPE, "return_token_ids"},
     {"{" P "\"metadata\":3}", ERR_INVALID_TYPE, "metadata"},
+    {"{" P "\"metadata\":{\"a\":1}}", ERR_INVALID_TYPE, "metadata"},
+    {"{" P "\"metadata\":{\"a\":\"b\",\"c\":null}}", ERR_INVALID_TYPE, "metadata"},
     {"{" P "\"mirostat\":1}", ERR_UNSUPPORTED_PARAMETER, "mirostat"},
     {"{" P "\"mirostat_zeta\":1}", ERR_UNSUPPORTED_PARAMETER, "mirostat_zeta"},
     {"{" P "\"typical_p\":0.9}", ERR_UNSUPPORTED_PARAMETER, "typical_p"},
