@@ -160,7 +160,12 @@ static int truncation(completion_t *completion, int64_t *keep) {
                      "beside the completion.",
                      most > 0 ? most : 0);
   }
-  if (*keep == 0) return params_fail_empty(params_prompt_name(params), &completion->intake->error);
+  if (*keep == 0) {
+    return error_set(&completion->intake->error, ERR_BELOW_MIN, "truncate_prompt_tokens",
+                     "Invalid 'truncate_prompt_tokens': 0 leaves nothing of the prompt. Expected "
+                     "1 to %" PRId64 ", or -1 for as many tokens as fit.",
+                     most);
+  }
   return 0;
 }
 

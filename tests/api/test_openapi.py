@@ -75,7 +75,8 @@ BEYOND = "|".join([
     "out of vocabulary",
     # rules between numbers, between fields, and what is cut to nothing
     "it must be less than or equal to", "it must be greater than or equal to",
-    "must be provided and non-empty", "must be equal to 'n'", "Only one constraint",
+    "must be provided and non-empty", "leaves nothing of the prompt", "must be equal to 'n'",
+    "Only one constraint",
     "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
     "Beam search", "'prompt_logprobs' are not available", "no tool is left",
     "cannot both be given", "what cannot be cut of them", "or as many as second ones",

@@ -154,7 +154,7 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"bad_words\":[3]}", ERR_INVALID_TYPE, "bad_words"},
     {"{" P "\"truncate_prompt_tokens\":-2}", ERR_BELOW_MIN, "truncate_prompt_tokens"},
     {"{" P "\"truncate_prompt_tokens\":128}", ERR_ABOVE_MAX, "truncate_prompt_tokens"},
-    {"{" P "\"truncate_prompt_tokens\":0}", ERR_MISSING_PARAMETER, "prompt"},
+    {"{" P "\"truncate_prompt_tokens\":0}", ERR_BELOW_MIN, "truncate_prompt_tokens"},
     {"{" P "\"truncation_side\":\"top\"}", ERR_INVALID_VALUE, "truncation_side"},
     {"{" P "\"cache_salt\":\"\"}", ERR_INVALID_VALUE, "cache_salt"},
     {"{" P "\"priority\":1.5}", ERR_INVALID_TYPE, "priority"},
