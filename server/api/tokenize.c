@@ -128,7 +128,10 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   int code = params_read_chat(&fields->chat, &job->error);
   if (code == 0) code = params_check_chat(&fields->chat, &job->error);
   if (code == 0) {
-    code = chat_render_input(job->server->live, chat, job->ignored, rendered, &job->error);
+    code = chat_render_input(job->server->live, chat, rendered, &job->error);
+  }
+  if (code == 0 && chat_ignores_effort(job->server->live, chat)) {
+    field_name_ignored(job->ignored, "reasoning_effort");
   }
   *text = rendered->text;
   *length = rendered->length;

@@ -22,10 +22,13 @@ void chat_model_free(completions_t *live);
 /* chat_prompt.c: loop thread or pool. */
 /* Renders the messages into the one prompt of the completion. Returns 0 or an error. */
 int chat_render(completion_t *completion);
-/* The same for /tokenize. Appends fields that this template does not read to `ignored`
- * (field_name_ignored). The caller frees *out (jinja_output_free). */
-int chat_render_input(const completions_t *live, const chat_params_t *chat, char *ignored,
-                      jinja_output_t *out, inferd_error_t *error);
+/* The same for /tokenize. The caller frees *out (jinja_output_free). */
+int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
+                      inferd_error_t *error);
+/* Returns true if a template that can be used reads neither the effort of the request nor the
+ * variable that follows from it (chat_template_render). Clients send the effort to every model, so
+ * this is no error. */
+bool chat_ignores_effort(const completions_t *live, const chat_params_t *chat);
 /* Tells whether the model's template reads the tools of a request. */
 bool chat_takes_tools(const completions_t *live);
 /* Renders a conversation with a system message behind the user's. Returns true if the template

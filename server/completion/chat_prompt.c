@@ -44,9 +44,8 @@ static int check_template_knows(const completions_t *live, const chat_params_t *
   return 0;
 }
 
-/* Returns true if the template reads neither the effort nor the variable that follows from it
- * (chat_template_render). Clients send the effort to every model, so this is no error. */
-static bool effort_is_idle(const completions_t *live, const chat_params_t *chat, bool has_tools) {
+bool chat_ignores_effort(const completions_t *live, const chat_params_t *chat) {
+  bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
   return chat->reasoning_effort != NULL &&
          !chat_template_mentions(live->templates, has_tools, "reasoning_effort") &&
          !chat_template_mentions(live->templates, has_tools, "enable_thinking");
@@ -58,8 +57,8 @@ static void log_failure(const config_t *config, const inferd_error_t *error) {
   log_line(LOG_INFO, "template", "chat template of %s: %s", path, error->message);
 }
 
-int chat_render_input(const completions_t *live, const chat_params_t *chat, char *ignored,
-                      jinja_output_t *out, inferd_error_t *error) {
+int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
+                      inferd_error_t *error) {
   bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
   const char *problem = NULL;
   if (live->templates != NULL) problem = chat_templates_problem(live->templates);
@@ -75,7 +74,6 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, char
   }
   int code = check_template_knows(live, chat, has_tools, error);
   if (code != 0) return code;
-  if (effort_is_idle(live, chat, has_tools)) field_name_ignored(ignored, "reasoning_effort");
   chat_input_t input = {.messages = chat->messages,
                         .tools = has_tools ? chat->tools : NULL,
                         .documents = chat->documents,
@@ -136,8 +134,12 @@ int chat_render(completion_t *completion) {
   chat_params_t *chat = &completion->params.chat;
   jinja_output_t *out = &completion->intake->rendered;
   intake_t *intake = completion->intake;
-  int code = chat_render_input(live, chat, intake->ignored, out, &intake->error);
+  int code = chat_render_input(live, chat, out, &intake->error);
   if (code != 0) return code;
+  const char *effort = completion->dialect->effort;
+  if (chat_ignores_effort(live, chat)) {
+    field_name_ignored(intake->ignored, effort != NULL ? effort : "reasoning_effort");
+  }
   completion->params.prompts[0] = (prompt_t){.text = out->text, .length = out->length};
   if (chat->tools != NULL && chat->tool_choice != TOOLS_NONE) {
     completion->tool_format = live->tool_format;

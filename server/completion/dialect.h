@@ -13,8 +13,9 @@
 #include "server/completion/completion.h"
 
 struct dialect {
-  const char *route; /* the label in metrics; NULL with `describe` */
-  bool is_chat;      /* the prompt comes from messages and a template */
+  const char *route;  /* the label in metrics; NULL with `describe` */
+  const char *effort; /* what clients call reasoning_effort; NULL = that */
+  bool is_chat;       /* the prompt comes from messages and a template */
   /* Not NULL: the fields of a route whose answer is a vector, or scores, for each prompt; there are
    * no parts of output. `tasks`: 1 << engine_task_t of the models that serve it. */
   const field_table_t *table;

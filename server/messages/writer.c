@@ -401,6 +401,7 @@ static void forget(completion_t *completion) {
 }
 
 static const dialect_t messages_dialect = {.route = "/v1/messages",
+                                           .effort = "output_config.effort",
                                            .is_chat = true,
                                            .clips_max_tokens = true,
                                            .translate = translate,
@@ -430,7 +431,8 @@ static bool count(completion_t *completion) {
   return true;
 }
 
-static const dialect_t counting_dialect = {.is_chat = true,
+static const dialect_t counting_dialect = {.effort = "output_config.effort",
+                                           .is_chat = true,
                                            .translate = translate_to_count,
                                            .rename = rename_places,
                                            .counts = true,

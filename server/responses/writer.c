@@ -511,6 +511,7 @@ static void forget(completion_t *completion) {
 }
 
 static const dialect_t responses_dialect = {.route = "/v1/responses",
+                                            .effort = "reasoning.effort",
                                             .is_chat = true,
                                             .parts_as_streamed = true,
                                             .translate = responses_translate,
@@ -535,7 +536,8 @@ static bool count_tokens(completion_t *completion) {
   return !out->failed;
 }
 
-static const dialect_t counting = {.is_chat = true,
+static const dialect_t counting = {.effort = "reasoning.effort",
+                                   .is_chat = true,
                                    .translate = responses_translate,
                                    .rename = responses_rename,
                                    .counts = true,

@@ -251,6 +251,14 @@ static void generate(const char *text) {
   }
 }
 
+Test(messages, an_effort_without_effect_is_named) {
+  fake_exchange_t *exchange = call("," MOST ",\"output_config\":{\"effort\":\"low\"}");
+  fake_finish_all();
+  cr_expect(strstr(exchange->headers, "x-inferd-ignored-params: output_config.effort\n") != NULL,
+            "%s", exchange->headers);
+  fake_exchange_free(exchange);
+}
+
 /* Makes the random letters of ids of calls dots. */
 static const char *steady(fake_exchange_t *exchange) {
   char *at = exchange->body;

@@ -591,6 +591,15 @@ Test(responses, choice_of_tools) {
   }
 }
 
+/* A template that does not read the effort: the header has the name that the client used. */
+Test(responses, an_effort_without_effect_is_named) {
+  fake_exchange_t *exchange = ask("{\"input\":\"hi\",\"reasoning\":{\"effort\":\"low\"}}");
+  fake_finish_all();
+  cr_expect(strstr(exchange->headers, "x-inferd-ignored-params: reasoning.effort\n") != NULL, "%s",
+            exchange->headers);
+  fake_exchange_free(exchange);
+}
+
 Test(responses, body_of_codex) {
   fake_exchange_t *exchange = ask(
       "{\"client_metadata\":{\"a\":\"b\"},\"include\":[\"reasoning.encrypted_content\"],"
