@@ -275,6 +275,9 @@ int load_gguf(tokenizer_load_t *load, const char *path) {
     code = load_gguf_wordpiece(load, gguf);
   } else if (text_is(gguf, KEY("model"), "t5")) {
     code = load_gguf_unigram(load, gguf);
+  } else if (gguf_get(gguf, KEY("model")) == NULL) {
+    code = load_fail(load, KEY("model"),
+                     "is missing; --skip-tokenizer-init serves token ids without a tokenizer");
   } else {
     gguf_next_string(gguf_get(gguf, KEY("model")), &at, &text, &length);
     code = load_fail(load, KEY("model"), "is \"%s\", supported: gpt2, llama, gemma4, bert, t5",

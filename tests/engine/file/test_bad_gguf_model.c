@@ -267,7 +267,13 @@ Test(bad_gguf_model, tokens_that_are_too_long_to_split) {
 
 Test(bad_gguf_model, vocabularies) {
   static const vocabulary_t cases[] = {
-      {NULL, NULL, {"a", "b", "ab"}, {"a b"}, 3, 0, "\"\", supported: gpt2, llama"},
+      {NULL,
+       NULL,
+       {"a", "b", "ab"},
+       {"a b"},
+       3,
+       0,
+       "model: is missing; --skip-tokenizer-init serves"},
       {"rwkv",
        NULL,
        {"a", "b", "ab"},
