@@ -114,8 +114,9 @@ static void refuse_now(connection_t *connection) {
   connection->refused = true;
   (void)refusal_of(connection, &error);
   connection->linger = true;
+  const char *cause = connection->strict.tls ? "tls_to_plain_port" : "malformed";
   if (exchange != NULL) {
-    exchange->cause = "malformed";
+    exchange->cause = cause;
     (void)exchange_refuse_body(exchange, &error);
     return;
   }
@@ -128,7 +129,7 @@ static void refuse_now(connection_t *connection) {
                      .method = "OTHER",
                      .route = "other",
                      .code = error_openai_code(error.code),
-                     .cause = "malformed",
+                     .cause = cause,
                      .status = error_http_status(error.code),
                      .log = &nothing};
   log_access(&access);

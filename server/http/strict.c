@@ -14,7 +14,7 @@
 #include <strings.h>
 
 /* Chunk sizes up to 2^60 - 1, so that no reader's number overflows. */
-enum { SIZE_DIGITS_MAX = 15 };
+enum { SIZE_DIGITS_MAX = 15, TLS_HANDSHAKE = 0x16 };
 
 /* Fields that must be single come first; `seen` has a bit for each. */
 typedef enum header_field {
@@ -134,6 +134,11 @@ static void start_byte(strict_t *strict, unsigned char byte) {
   } else if (is_a(byte, TOKEN)) {
     strict->state = STRICT_METHOD;
     name_byte(now, byte);
+  } else if (byte == TLS_HANDSHAKE) {
+    strict->tls = true;
+    refuse(strict, byte,
+           "The client speaks TLS (https://), but this port speaks plain HTTP: use http://, or "
+           "start the server with --tls-cert.");
   } else {
     refuse(strict, byte, "The request does not begin with a method; is it plain HTTP/1.1?");
   }

@@ -59,6 +59,7 @@ typedef struct strict {
   strict_state_t state;
   int error;           /* 0, or the ERR_ of the refusal; no byte is read after a refusal */
   const char *message; /* of the refusal; static text */
+  bool tls;            /* it was refused because its first byte is one of TLS */
   uint64_t heads;      /* requests whose head was complete and right */
   uint64_t requests;   /* of them, those that are complete */
   size_t whole;        /* of the bytes that the last call kept: those up to the end of the last

@@ -359,6 +359,14 @@ def test_commands_speak_tls_too(tls, keys, inferd):
     assert "NOT trusted" in url.stdout, url.stdout
 
 
+def test_tls_to_a_plain_port_is_named(start):
+    """https:// where http:// is served: the client sees a broken handshake, the log says why."""
+    server = start(DEMO)
+    with socket.create_connection(("127.0.0.1", server.port)) as raw, pytest.raises(ssl.SSLError):
+        ssl.create_default_context().wrap_socket(raw, server_hostname="localhost")
+    wait_until(lambda: "tls_to_plain_port" in server.log(), "the access line")
+
+
 def start_fails(inferd, *flags):
     """The last line and the exit status of a start that must fail."""
     result = run(inferd, "serve", DEMO, "--port", 0, "--log-format", "text", *flags)

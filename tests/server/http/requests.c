@@ -194,7 +194,7 @@ const raw_request_t raw_requests[] = {
     WRONG("HTTP/0.9", "GET /livez\r\n", NO_VERSION),
     WRONG("two lines in one", "GET / HTTP/1.1GET / HTTP/1.1\r\n" HOST "\r\n", VERSION),
     WRONG("asterisk of HTTP/2", "PRI * HTTP/1.1\r\n" HOST "\r\n", TARGET),
-    WRONG("TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", METHOD),
+    WRONG("TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "The client speaks TLS"),
     WRONG("lower-case version", "GET / http/1.1\r\n" HOST "\r\n", VERSION),
     WRONG("version of two digits", "GET / HTTP/1.10\r\n" HOST "\r\n", VERSION),
     WRONG("no minor version", "GET / HTTP/1\r\n" HOST "\r\n", CR),
