@@ -24,6 +24,7 @@ enum {
   EXIT_USAGE = 64,
   EXIT_UNAVAILABLE = 69,
   TEXT_MAX = 2048,
+  NAME_BYTES = 64, /* the kernel keeps 15 of a name, and more of its own threads */
   PAUSE_MS = 20,
   PATIENCE_MS = 30 * 1000, /* a reload reads a few small files */
 };
@@ -70,12 +71,36 @@ static int tell(const char *answer) {
   return taken ? 0 : error_exit_code(ERR_CONFIGURATION);
 }
 
+/* The name of a process's program, "" if /proc does not tell. */
+static void read_name(const char *pid, char name[NAME_BYTES]) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%s/comm", pid);
+  FILE *file = fopen(path, "re");
+  name[0] = '\0';
+  if (file == NULL) return;
+  if (fgets(name, NAME_BYTES, file) == NULL) name[0] = '\0';
+  name[strcspn(name, "\n")] = '\0';
+  fclose(file);
+}
+
+/* SIGHUP ends most programs, so it goes to one of the name of this one alone. */
+static bool is_other_program(long pid, char *text, size_t capacity) {
+  char number[24], own[NAME_BYTES], other[NAME_BYTES];
+  snprintf(number, sizeof number, "%ld", pid);
+  read_name("self", own);
+  read_name(number, other);
+  if (own[0] == '\0' || other[0] == '\0' || strcmp(own, other) == 0) return false;
+  snprintf(text, capacity, "process %ld is \"%s\", not \"%s\"", pid, other, own);
+  return true;
+}
+
 int reload_command(int argc, char **argv) {
   const char *word = argc == 1 ? argv[0] : "";
   char *end = NULL, path[PATH_MAX], before[TEXT_MAX], after[TEXT_MAX];
   long pid = isdigit((unsigned char)word[0]) ? strtol(word, &end, 10) : 0;
   if (pid <= 1 || pid > INT_MAX || *end != '\0')
     return fail(EXIT_USAGE, "usage: inferd reload PID, the process of inferd serve");
+  if (is_other_program(pid, after, sizeof after)) return fail(EXIT_UNAVAILABLE, after);
   bool told = path_of("reload", path);
   if (told) read_answer(path, before);
   if (kill((pid_t)pid, SIGHUP) != 0) {

@@ -9,7 +9,7 @@
 void reload_answer_write(bool taken, const char *text);
 
 /* `inferd reload PID`: sends SIGHUP and waits for the answer. Prints it and returns the exit
- * status: 0, 78 if the old values stay, 69 if there is no answer, 64. */
+ * status: 0, 78 if the old values stay, 69 without an answer or an inferd of that number, 64. */
 int reload_command(int argc, char **argv);
 
 #endif

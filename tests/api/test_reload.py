@@ -95,6 +95,11 @@ def test_the_command_waits_for_the_answer(start, inferd, tmp_path, monkeypatch):
     wait_until(lambda: server.log().count("changed: max_logprobs") == 3, "the line of the log")
     status, _, said = reload("", "999999999")
     assert status == 69 and "process 999999999: No such process" in said
+    with subprocess.Popen(["sleep", "60"]) as other:
+        status, _, said = reload("", str(other.pid))
+        assert other.poll() is None, "it got SIGHUP"
+        other.kill()
+    assert status == 69 and f'process {other.pid} is "sleep", not "inferd"' in said, said
     for words in ((), ("x",), ("0",), ("-1",), (pid, pid)):
         assert reload("", *words)[0] == 64, words
 
