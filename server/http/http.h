@@ -105,8 +105,8 @@ void exchange_stream(exchange_t *exchange);
  * of `print` means nothing more until exchange_stream_more. `free` comes at its end. */
 void exchange_stream_pieces(exchange_t *exchange, pieces_t pieces);
 void exchange_stream_more(exchange_t *exchange);
-/* Queues bytes for the client, sent at the end of the turn. Returns false if the buffer of a client
- * that reads too slowly is full: on_gone is called in the same turn. */
+/* Queues bytes for the client, sent at the end of the turn. Returns false if more than the buffer
+ * holds has waited for a second, or 16 times as much waits: on_gone is called in the same turn. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
 void exchange_end(exchange_t *exchange); /* behind the queued bytes; then the transport's */
 

@@ -16,6 +16,8 @@
 enum {
   OUT_BYTES_FIRST = 256,  /* holds a token's chunk */
   OUT_BYTES_KEPT = 1024,  /* an empty buffer larger than this is freed */
+  OVER_LIMIT_MS = 1000,   /* --stream-buffer-bytes may be exceeded for so long, */
+  OVER_LIMIT_MOST = 16,   /* by this factor */
   ROOM_AFTER_BYTES = 4096 /* a stream that has sent as much is worth a system call */
 };
 
@@ -259,6 +261,15 @@ bool out_grow(http_exchange_t *exchange, size_t more) {
   return true;
 }
 
+/* More than the limit waits for the client. It is slow if that has lasted, or is too much by far;
+ * at first it may be this thread that is late, or the client that has had no processor to read
+ * with. */
+static bool client_is_slow(http_exchange_t *exchange, size_t waiting, size_t limit) {
+  uint64_t now = uv_now(exchange->http->loop);
+  if (exchange->over_limit_ms == 0) exchange->over_limit_ms = now;
+  return waiting > limit * OVER_LIMIT_MOST || now - exchange->over_limit_ms >= OVER_LIMIT_MS;
+}
+
 bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
@@ -266,7 +277,10 @@ bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   size_t limit = (size_t)exchange->http->server->config->stream_buffer_bytes;
   size_t pending = exchange->out_end - exchange->out_start;
   /* One event larger than the limit may pass while nothing else waits. */
-  if (pending > 0 && length > limit - MIN(pending, limit)) {
+  bool over = pending > 0 && length > limit - MIN(pending, limit);
+  if (!over) {
+    exchange->over_limit_ms = 0;
+  } else if (client_is_slow(exchange, pending + length, limit)) {
     exchange_doom(exchange, "slow_reader");
     return false;
   }

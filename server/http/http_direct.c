@@ -119,8 +119,36 @@ static void frame(char *to, const char *bytes, size_t length, size_t digits) {
   static const char hex[] = "0123456789ABCDEF";
   for (size_t i = 0; i < digits; i++) to[i] = hex[length >> 4 * (digits - 1 - i) & 15];
   memcpy(to + digits, "\r\n", 2);
-  memcpy(to + digits + 2, bytes, length);
+  if (to + digits + 2 != bytes) memcpy(to + digits + 2, bytes, length);
   memcpy(to + digits + 2 + length, "\r\n", 2);
+}
+
+/* Frames all that is pending where it lies, and sends it. */
+static void send_large(http_exchange_t *exchange) {
+  size_t pending = exchange->out_end - exchange->out_start, digits = hex_digits(pending);
+  size_t head = digits + 2, length = head + pending + 2;
+  if (!out_grow(exchange, head + 2)) {
+    exchange_wake(exchange); /* libmicrohttpd has memory of its own */
+    return;
+  }
+  char *bytes = exchange->out + exchange->out_start;
+  memmove(bytes + head, bytes, pending);
+  frame(bytes, bytes + head, pending, digits);
+  exchange->out_end += head + 2;
+  exchange->given += pending;
+  exchange->progress_ms = uv_now(exchange->http->loop);
+  exchange->http->direct.sends_here++;
+  ssize_t sent = send(exchange->connection->fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && !is_full(sent)) {
+    exchange_cut(exchange, "client_gone");
+  } else if (sent == (ssize_t)length) {
+    out_emptied(exchange);
+  } else {
+    exchange->http->direct.sends_short++;
+    exchange->out_start += sent > 0 ? (size_t)sent : 0;
+    exchange->framed = exchange->out_end - exchange->out_start;
+    connection_watch(exchange->connection, true);
+  }
 }
 
 /* Frames all that is pending and sends it, by the sender if there is one. */
@@ -154,9 +182,11 @@ static void serve(http_exchange_t *exchange, sender_t *sender) {
   if (exchange->framed > 0) return; /* direct_writable adds it again */
   size_t pending = exchange->out_end - exchange->out_start;
   bool plain = exchange->state == EXCHANGE_STREAMING && exchange->pieces.print == NULL &&
-               pending <= PARCEL_BYTES_MAX - FRAME_BYTES && !stream_wants_room_back(exchange);
+               !stream_wants_room_back(exchange);
   if (!plain) {
     exchange_wake(exchange);
+  } else if (pending > PARCEL_BYTES_MAX - FRAME_BYTES) {
+    send_large(exchange);
   } else if (pending > 0) {
     send_stream(exchange, sender);
   }

@@ -66,6 +66,7 @@ struct http_exchange {
   uint64_t turn;               /* of the loop, in which the last piece was printed */
   size_t turn_bytes;           /* printed in it */
   uint64_t progress_ms;        /* when the socket last accepted bytes, or the client took some */
+  uint64_t over_limit_ms;      /* since when more waits than the buffer holds; 0: less */
   bool room_given;             /* back to the system: what a stream does not need to be sent */
   uint64_t given;              /* bytes that streams and pieces have given to libmicrohttpd */
   uint64_t taken;              /* bytes that the client has taken, as far as was seen */

@@ -4,8 +4,8 @@
  * under their real names, so the route table and every check under test are the real ones. The body
  * of a completion says what the fake does:
  * {"mode":"reply|nap|later|wait|stream|flood|pieces|bursts","n":5,"ms":10,"size":100}. "nap" holds
- * the loop's thread up. With "drop" the
- * body is taken and freed before the answer begins; with "keep" it is taken and kept until
+ * the loop's thread up. With "now" the answer is written before the handler returns. With "drop"
+ * the body is taken and freed before the answer begins; with "keep" it is taken and kept until
  * harness_let_go, as by a job that still runs when the client has left.
  */
 #include "tests/expect.h"
@@ -244,7 +244,11 @@ void api_completions(exchange_t *exchange) {
   if (keep) keep_body(exchange);
   uv_timer_init(exchange->server->loop, &job->timer);
   if (job->stream) exchange_stream(exchange);
-  if (!wait) uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);
+  if (strstr(body, "\"now\"") != NULL) {
+    on_job_timer(&job->timer);
+  } else if (!wait) {
+    uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);
+  }
 }
 
 void api_models(exchange_t *exchange) {

@@ -241,6 +241,26 @@ Test(connection, slow_reader_is_cut_at_the_buffer_limit) {
   harness_stop();
 }
 
+/* The loop's thread is late: more than the buffer holds is there before a byte was offered to the
+ * client, before the stream's head or behind it. */
+Test(connection, reader_of_a_late_loop_is_not_cut) {
+  const char *const when[] = {"\"now\":1", "\"ms\":30"};
+  for (size_t i = 0; i < ARRAY_LEN(when); i++) {
+    harness_start((const char *[]){"--stream-buffer-bytes=64KiB", NULL});
+    char body[128];
+    snprintf(body, sizeof body, "{\"mode\":\"flood\",\"n\":60,\"size\":4000,%s}", when[i]);
+    int fd = begin(body);
+    char *answer = client_read(fd, "\r\n0\r\n\r\n", 5000);
+    EXPECT_EQ_FOR(status_of(answer), 200, "%s", when[i]);
+    EXPECT_EQ_FOR(atomic_load(&seen.refused_writes), 0, "%s", when[i]);
+    cr_expect(strstr(answer, "[DONE]") != NULL, "%s", when[i]);
+    EXPECT_GT(strlen(answer), 60 * 4000);
+    free(answer);
+    close(fd);
+    harness_stop();
+  }
+}
+
 Test(connection, reader_that_takes_nothing_is_cut_in_time) {
   harness_start(
       (const char *[]){"--slow-reader-timeout=600ms", "--stream-buffer-bytes=64MiB", NULL});
