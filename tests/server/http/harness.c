@@ -239,12 +239,12 @@ void api_completions(exchange_t *exchange) {
   exchange->user = job;
   exchange->on_gone = on_gone;
   atomic_fetch_add(&seen.live, 1);
-  bool keep = strstr(body, "\"keep\"") != NULL;
+  bool keep = strstr(body, "\"keep\"") != NULL, now = strstr(body, "\"now\"") != NULL;
   if (strstr(body, "\"drop\"") != NULL) drop_body(exchange);
   if (keep) keep_body(exchange);
   uv_timer_init(exchange->server->loop, &job->timer);
   if (job->stream) exchange_stream(exchange);
-  if (strstr(body, "\"now\"") != NULL) {
+  if (now) {
     on_job_timer(&job->timer);
   } else if (!wait) {
     uv_timer_start(&job->timer, on_job_timer, (uint64_t)ms, (uint64_t)ms);
