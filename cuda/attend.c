@@ -7,18 +7,22 @@
 #include "cuda/operations.h"
 #include "engine/base/check.h"
 
+#include <string.h>
+
 /* Returns the table of a rotary setting for this step. The frequencies are copied to the device
- * when the setting is first seen, in a step before READY. */
+ * when the setting is first seen, in a step before READY, from memory of the device's own: the
+ * model may be freed before the copy is made. */
 static const float *rope_table(device_t *device, const rope_t *rope) {
   rope_slot_t *slot = device->ropes;
   while (slot < device->ropes + ROPES_MAX && slot->rope != NULL && slot->rope != rope) slot++;
   CHECK_LT(slot, device->ropes + ROPES_MAX);
   CHECK_LE(rope->dims, device->limits.head_dim_max);
   if (slot->rope == NULL) {
+    const size_t bytes = (size_t)rope->dims / 2 * sizeof(float);
     slot->rope = rope;
+    memcpy(slot->host_freq, rope->inv_freq, bytes);
     device_note(device,
-                (int)cudaMemcpyAsync(slot->inv_freq, rope->inv_freq,
-                                     (size_t)rope->dims / 2 * sizeof(float), cudaMemcpyHostToDevice,
+                (int)cudaMemcpyAsync(slot->inv_freq, slot->host_freq, bytes, cudaMemcpyHostToDevice,
                                      device->stream),
                 "rotary frequencies");
   }

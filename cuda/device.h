@@ -38,10 +38,10 @@ struct vector {
 
 /* cos and sin of the positions of the step, for one rotary setting. */
 typedef struct rope_slot {
-  const rope_t *rope; /* NULL = free */
-  float *inv_freq;    /* device, [head_dim / 2] */
-  float *table;       /* device, [tokens, dims / 2, 2] */
-  bool is_filled;     /* in this step */
+  const rope_t *rope;          /* NULL = free */
+  float *inv_freq, *host_freq; /* [head_dim / 2] device; host, what that is copied from */
+  float *table;                /* device, [tokens, dims / 2, 2] */
+  bool is_filled;              /* in this step */
 } rope_slot_t;
 
 /* The plan of attention for one window and group of heads. */

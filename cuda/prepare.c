@@ -224,6 +224,9 @@ static int take_attention(device_t *device, inferd_error_t *error) {
         {(void **)&device->ropes[i].table, device_product(tokens, half, 2 * sizeof(float))},
     };
     code = take_all(device, needs, ARRAY_LEN(needs), "rotary tables", error);
+    if (!code)
+      code = device_take_heap(device, (void **)&device->ropes[i].host_freq,
+                              device_product(half, sizeof(float), 1), "rotary tables", error);
   }
   const need_t needs[] = {
       {(void **)&device->partial,
