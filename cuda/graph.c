@@ -140,7 +140,11 @@ void graph_end_capture(device_t *device) {
   cudaMemGetInfo(&after, &total);
   if (after < before) device->taken_by_graphs += before - after;
   if (graph != NULL) cudaGraphDestroy(graph);
-  if (device->fault != 0) return;
+  if (device->fault != 0) {
+    if (made->exec != NULL) cudaGraphExecDestroy(made->exec);
+    made->exec = NULL;
+    return;
+  }
   made->tokens = device->batch->num_tokens;
   made->is_adapted = device->batch->num_adapted > 0;
   made->draws = device->batch->num_selected > 0;

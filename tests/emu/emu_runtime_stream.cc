@@ -282,10 +282,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return set_error(cudaErrorInvalidResourceHandle);
 }
 
+/* Where waiting fails the device is lost: what the stream had is never run. */
+static void lose_work(CUstream_st *s) {
+  s->done += s->queue.size();
+  s->queue.clear();
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Call call("cudaStreamSynchronize");
-  if (call.error) return call.error;
   CUstream_st *s = stream_of(stream);
+  if (call.error) {
+    lose_work(s);
+    return call.error;
+  }
   if (s->capture) return refuse_in_capture();
   drain(s, s->queued);
   return set_error(runtime().sticky);

@@ -210,7 +210,8 @@ def test_every_call_may_fail_at_start(program):
     for name, first, end in (("cudaMalloc", 1, 40), ("cudaMemcpyAsync", 1, 25),
                              ("cudaMallocHost", 1, 6), ("cudaMemsetAsync", 1, 40),
                              ("launch", 1, 150), ("cudaEventCreate", 1, 4),
-                             ("cudaStreamSynchronize", 3, 8), ("cudaGraphInstantiate", 1, 4)):
+                             ("cudaStreamSynchronize", 3, 11), ("cudaGraphInstantiate", 1, 4),
+                             ("cudaGraphUpload", 1, 5)):
         calls += [f"{name}:{random.randrange(first, end)}",
                   f"{name}:{random.randrange(first, end)}:2"]
 
