@@ -75,17 +75,6 @@ static void take_back(http_exchange_t *exchange, const char *bytes, size_t lengt
   connection_watch(exchange->connection, true);
 }
 
-/* `sent` of `length` framed bytes have left; `error`: errno of a broken socket, else 0. */
-static void on_sent(http_exchange_t *exchange, const char *bytes, size_t length, size_t sent,
-                    int error) {
-  if (error != 0) {
-    exchange_cut(exchange, "client_gone");
-  } else if (sent < length) {
-    exchange->http->direct.sends_short++;
-    take_back(exchange, bytes + sent, length - sent);
-  }
-}
-
 static bool is_full(ssize_t sent) {
   return sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
@@ -123,8 +112,8 @@ static void frame(char *to, const char *bytes, size_t length, size_t digits) {
   memcpy(to + digits + 2 + length, "\r\n", 2);
 }
 
-/* Frames all that is pending where it lies, and sends it. */
-static void send_large(http_exchange_t *exchange) {
+/* Frames all that is pending where it lies, and sends it from this thread. */
+static void send_here(http_exchange_t *exchange) {
   size_t pending = exchange->out_end - exchange->out_start, digits = hex_digits(pending);
   size_t head = digits + 2, length = head + pending + 2;
   if (!out_grow(exchange, head + 2)) {
@@ -151,24 +140,22 @@ static void send_large(http_exchange_t *exchange) {
   }
 }
 
-/* Frames all that is pending and sends it, by the sender if there is one. */
+/* Frames all that is pending and sends it: the sender, if there is one and it takes so much. */
 static void send_stream(http_exchange_t *exchange, sender_t *sender) {
-  char own[PARCEL_BYTES_MAX];
   size_t pending = exchange->out_end - exchange->out_start, digits = hex_digits(pending);
-  size_t length = digits + 2 + pending + 2;
-  int fd = exchange->connection->fd;
-  exchange->parcel = sender != NULL ? sender_add(sender, fd, exchange, length) : NULL;
-  char *to = exchange->parcel != NULL ? exchange->parcel->bytes : own;
-  frame(to, exchange->out + exchange->out_start, pending, digits);
+  bool fits = pending <= PARCEL_BYTES_MAX - FRAME_BYTES;
+  exchange->parcel = sender != NULL && fits ? sender_add(sender, exchange->connection->fd, exchange,
+                                                         digits + 2 + pending + 2)
+                                            : NULL;
+  if (exchange->parcel == NULL) {
+    send_here(exchange);
+    return;
+  }
+  frame(exchange->parcel->bytes, exchange->out + exchange->out_start, pending, digits);
   exchange->given += pending;
   exchange->progress_ms = uv_now(exchange->http->loop);
+  exchange->http->direct.sends_by_thread++;
   out_emptied(exchange);
-  exchange->http->direct.sends_by_thread += exchange->parcel != NULL;
-  if (exchange->parcel != NULL) return;
-  exchange->http->direct.sends_here++;
-  ssize_t sent = send(fd, to, length, MSG_NOSIGNAL | MSG_DONTWAIT);
-  on_sent(exchange, to, length, sent > 0 ? (size_t)sent : 0,
-          sent < 0 && !is_full(sent) ? errno : 0);
 }
 
 /* A stream of the list. */
@@ -185,8 +172,6 @@ static void serve(http_exchange_t *exchange, sender_t *sender) {
                !stream_wants_room_back(exchange);
   if (!plain) {
     exchange_wake(exchange);
-  } else if (pending > PARCEL_BYTES_MAX - FRAME_BYTES) {
-    send_large(exchange);
   } else if (pending > 0) {
     send_stream(exchange, sender);
   }
@@ -195,7 +180,12 @@ static void serve(http_exchange_t *exchange, sender_t *sender) {
 static void on_parcel(const parcel_t *parcel) {
   http_exchange_t *exchange = parcel->owner;
   parcel_ended(exchange);
-  on_sent(exchange, parcel->bytes, parcel->length, parcel->sent, parcel->error);
+  if (parcel->error != 0) {
+    exchange_cut(exchange, "client_gone");
+  } else if (parcel->sent < parcel->length) {
+    exchange->http->direct.sends_short++;
+    take_back(exchange, parcel->bytes + parcel->sent, parcel->length - parcel->sent);
+  }
   bool more = exchange->out_end > exchange->out_start || exchange->pieces.print != NULL ||
               exchange->state != EXCHANGE_STREAMING;
   if (more && exchange->parked) direct_add(exchange);
