@@ -20,35 +20,48 @@ const field_table_t chat_table = {rows, ARRAY_LEN(rows), &params_table};
 
 /* ---- allowed_tools ---- */
 
-static bool same_name(const json_t *tool, const json_t *other) {
-  const json_t *name = json_get(json_get(tool, "function"), "name");
-  const json_t *twin = json_get(json_get(other, "function"), "name");
-  return name->length == twin->length && memcmp(name->text, twin->text, name->length) == 0;
+/* The names of functions. A client can make each tool long, so each is looked through once. */
+typedef struct tool_names {
+  span_t items[TOOLS_MAX];
+  int count;
+} tool_names_t;
+
+static tool_names_t names_of(const json_t *tools) {
+  tool_names_t names;
+  names.count = 0;
+  JSON_EACH(tool, tools) {
+    const json_t *name = json_get(json_get(tool, "function"), "name");
+    names.items[names.count++] = (span_t){name->text, name->length};
+  }
+  return names;
 }
 
-static bool is_among(const json_t *tools, const json_t *wanted) {
-  JSON_EACH(tool, tools) {
-    if (same_name(tool, wanted)) return true;
+static bool is_among(const tool_names_t *names, span_t wanted) {
+  for (int i = 0; i < names->count; i++) {
+    span_t name = names->items[i];
+    if (name.length == wanted.length && memcmp(name.text, wanted.text, name.length) == 0)
+      return true;
   }
   return false;
 }
 
-static int check_allowed(const chat_params_t *chat, reader_t *reader) {
-  int index = 0;
-  JSON_EACH(wanted, chat->allowed_tools) {
-    char place[ERROR_PARAM_MAX], shown[FIELD_SHOWN_MAX];
-    snprintf(place, sizeof place, "tool_choice.allowed_tools.tools[%d].function.name", index++);
-    if (is_among(chat->tools, wanted)) continue;
-    const json_t *name = json_get(json_get(wanted, "function"), "name");
-    return error_set(reader->error, ERR_INVALID_VALUE, place,
-                     "'%s' is %s, which is not among 'tools'.", place, field_shown(shown, name));
+static int check_allowed(const tool_names_t *tools, const tool_names_t *allowed,
+                         inferd_error_t *error) {
+  for (int i = 0; i < allowed->count; i++) {
+    if (is_among(tools, allowed->items[i])) continue;
+    char place[ERROR_PARAM_MAX], name[80];
+    snprintf(place, sizeof place, "tool_choice.allowed_tools.tools[%d].function.name", i);
+    error_quote(name, sizeof name, allowed->items[i].text, allowed->items[i].length);
+    return error_set(error, ERR_INVALID_VALUE, place, "'%s' is '%s', which is not among 'tools'.",
+                     place, name);
   }
   return 0;
 }
 
 int params_keep_allowed(chat_params_t *chat, reader_t *reader) {
   if (chat->allowed_tools == NULL) return 0;
-  int code = check_allowed(chat, reader);
+  const tool_names_t tools = names_of(chat->tools), allowed = names_of(chat->allowed_tools);
+  int code = check_allowed(&tools, &allowed, reader->error);
   if (code != 0) return code;
   json_t *kept = arena_alloc(reader->arena, json_count_values(chat->tools), sizeof *kept);
   int32_t *indices = arena_calloc(reader->arena, chat->tools->count, sizeof *indices);
@@ -58,7 +71,7 @@ int params_keep_allowed(chat_params_t *chat, reader_t *reader) {
   *kept = *chat->tools;
   kept->count = kept->next = 0;
   JSON_EACH(tool, chat->tools) {
-    if (is_among(chat->allowed_tools, tool)) {
+    if (is_among(&allowed, tools.items[index])) {
       size_t values = json_count_values(tool);
       memcpy(end, tool, values * sizeof *tool);
       end->next = (uint32_t)values;
