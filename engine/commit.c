@@ -304,6 +304,18 @@ static int first_error(const step_t *step, row_range_t rows) {
   return 0;
 }
 
+/* The error by which the rows end their request, or 0. A draw that had no id left is none where the
+ * constraint lets the text end, nor for one of several beams. */
+static int judge_rows(const engine_t *engine, const step_t *step, const plan_entry_t *entry,
+                      row_range_t rows) {
+  const sequence_t *seq = entry->sequence;
+  int code = entry->late ? seq->group->masks.code : 0;
+  if (first_error(step, rows)) code = first_error(step, rows);
+  if (code != ERR_NO_CHOICE || entry->late) return code;
+  bool is_beam = seq->group->request->params.beam_width > 0;
+  return is_beam || constrain_may_end(engine, seq) ? 0 : code;
+}
+
 /* How many of the entry's draft tokens equal the tokens that were drawn at their positions. */
 static int32_t count_accepted(const step_t *step, const plan_entry_t *entry, row_range_t rows) {
   const sequence_t *seq = entry->sequence;
@@ -329,14 +341,15 @@ static void learn_drafts(const engine_t *engine, const plan_entry_t *entry, int3
 }
 
 /* Keeps the rows up to and with the first wrong draft token. The token drawn there is right; the
- * rows after it were computed for another text. A failed row is not kept: the function returns its
- * status, which ends the request only if the tokens before it have not ended the text. */
-static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *entry,
-                         row_range_t *rows) {
-  if (entry->late || entry->num_drafts + entry->num_cut == 0) return 0;
+ * rows after it were computed for another text. A row that failed behind draft tokens is not kept,
+ * and fails again without them if the tokens before it have not ended the text. */
+static void verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *entry,
+                          row_range_t *rows) {
+  if (entry->late || entry->num_drafts + entry->num_cut == 0) return;
   int32_t accepted = count_accepted(step, entry, *rows);
   learn_drafts(engine, entry, accepted);
-  if (entry->num_drafts == 0) return 0;
+  if (entry->num_drafts == 0) return;
+  if (accepted > 0 && step->sample_rows[rows->first + accepted].result->status) accepted--;
   scheduler_reject(entry, entry->num_drafts - accepted);
   rows->last = rows->first + accepted + 1;
   engine->stats.drafts++;
@@ -345,9 +358,6 @@ static int verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *ent
   _Static_assert((int)DRAFT_TOKENS_MAX <= (int)STATS_DRAFTS_MAX,
                  "every place among the drafts is counted");
   for (int32_t i = 0; i < accepted; i++) engine->stats.draft_accepted_at[i]++;
-  int code = step->sample_rows[rows->first + accepted].result->status;
-  rows->last -= code != 0;
-  return code;
 }
 
 static bool has_live(const group_t *group) {
@@ -378,10 +388,16 @@ void engine_append_late(engine_t *engine, sequence_t *seq, bool complete, uint64
   }
 }
 
-/* Commits one drawn token of one sequence and finishes what it ends. */
+/* Commits one drawn token of one sequence and finishes what it ends. Where none was left to draw
+ * (see judge_rows) the text ends. */
 static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *row,
                         uint64_t now_ns) {
   int error_code = 0;
+  if (row->result->status) {
+    seq->ended_by_grammar = true;
+    finish_sequence(engine, seq, SEQUENCE_FINISHED_STOPPED, now_ns);
+    return;
+  }
   group_t *group = seq->group;
   sequence_status_t status = commit_token(engine, seq, row, &error_code, now_ns);
   if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
@@ -471,11 +487,10 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
     return;
   }
   if (entry->late) drop_late(engine, step, entry, &rows);
-  int late_error = verify_drafts(engine, step, entry, &rows);
+  verify_drafts(engine, step, entry, &rows);
   if (entry->num_drafts > 0 && !entry->late)
     states_pick(engine->scheduler, entry, entry->num_tokens);
-  int error_code = first_error(step, rows);
-  if (entry->late && !error_code) error_code = seq->group->masks.code;
+  int error_code = judge_rows(engine, step, entry, rows);
   count_prefill(engine, entry);
   if (error_code) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
@@ -486,9 +501,6 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
   bool ends = seq->group->max_tokens == 0 && computed;
   commit_rows(engine, step, entry, rows, now_ns);
   if (ends) engine_finish(engine, seq->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
-  if (late_error && seq->group->queue != NULL && sequence_is_live(seq)) {
-    engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, late_error, now_ns);
-  }
 }
 
 /* Whether the entry draws the next token of a terse group and nothing else, as most do. */

@@ -128,8 +128,9 @@ int grammar_matcher_start(grammar_matcher_t *matcher, grammar_scratch_t *scratch
                           const grammar_t *grammar, const grammar_vocabulary_t *vocabulary);
 
 /* row[grammar_row_words]: bit set = the token may come next; stop ids only where the text may end.
- * Returns 0; ERR_NO_CHOICE if the grammar needs a stop id as text; ERR_INTERNAL if it allows no
- * token. Then the request ends; it is never sampled without a mask. */
+ * Returns 0, also for an empty row where the text may end; ERR_NO_CHOICE if it may not end and no
+ * token may come, as when the grammar needs a stop id as text. Then the request ends; it is never
+ * sampled without a mask. */
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,
                          const int32_t *stop_ids, int32_t num_stop_ids, uint32_t *row);
 

@@ -172,19 +172,53 @@ static void place_all(engine_t *engine, int32_t num_next) {
 }
 
 /* Turns a beam that ends by a stop string, the grammar or the length into a candidate. */
-static void finish_beam(engine_t *engine, sequence_t *seq, sequence_status_t status) {
+static void add_beam(sequence_t *seq, sequence_status_t status) {
   const request_t *request = seq->group->request;
   double score = score_of(&request->params, seq->cumulative_logprob, seq->num_output_tokens);
   candidate_t *candidate = choices_add(request, score, choices_of(request)->num_finished);
   if (candidate != NULL) {
     candidate->cumulative = seq->cumulative_logprob;
-    candidate->tail = choices_index(seq, seq->num_output_tokens - 1);
+    candidate->tail = parent_node(seq);
     candidate->num_tokens = seq->num_output_tokens;
     candidate->finish = status == SEQUENCE_FINISHED_STOPPED ? FINISH_STOP : FINISH_LENGTH;
     candidate->stop_string = seq->stop_string;
+    candidate->by_grammar = seq->ended_by_grammar;
   }
   seq->stop_string = -1;
+  seq->ended_by_grammar = false;
+}
+
+static void finish_beam(engine_t *engine, sequence_t *seq, sequence_status_t status) {
+  add_beam(seq, status);
   drop(engine, seq);
+}
+
+/* Below min_tokens an end is not a continuation and takes no rank. */
+static bool is_held(const engine_t *engine, const sampling_params_t *params, int32_t length,
+                    int32_t id) {
+  return length <= params->min_tokens && engine_is_end(engine, params, id);
+}
+
+static bool has_continuation(const engine_t *engine, const beam_t *beam) {
+  const sample_result_t *result = beam->row->result;
+  const sampling_params_t *params = beam->row->params;
+  for (int32_t i = 0; i < result->num_top; i++) {
+    if (result->top[i].logprob <= LOGPROB_NEVER) return false;
+    if (!is_held(engine, params, beam->sequence->num_output_tokens + 1, result->top[i].id))
+      return true;
+  }
+  return false;
+}
+
+/* Beams behind which no token is left become candidates, where the grammar lets their text end. */
+static void add_stuck(engine_t *engine) {
+  const beam_work_t *work = &engine->beam_work;
+  for (int32_t b = 0; b < work->num_beams; b++) {
+    sequence_t *seq = work->beams[b].sequence;
+    if (has_continuation(engine, &work->beams[b]) || !constrain_may_end(engine, seq)) continue;
+    seq->ended_by_grammar = true;
+    add_beam(seq, SEQUENCE_FINISHED_STOPPED);
+  }
 }
 
 /* Appends the token of a continuation to its sequence. Returns 0, or the error of the grammar: then
@@ -239,7 +273,9 @@ static void end_search(engine_t *engine, group_t *group, uint64_t now_ns) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) drop(engine, seq);
   }
-  engine_finish(engine, group, SEQUENCE_FINISHED_STOPPED, 0, now_ns);
+  bool any = choices_of(group->request)->num_candidates > 0;
+  engine_finish(engine, group, any ? SEQUENCE_FINISHED_STOPPED : SEQUENCE_FINISHED_ABORTED,
+                any ? 0 : ERR_NO_CHOICE, now_ns);
 }
 
 void beam_append_late(engine_t *engine, sequence_t *seq, sequence_status_t status,
@@ -250,6 +286,7 @@ void beam_append_late(engine_t *engine, sequence_t *seq, sequence_status_t statu
 
 /* Extends all beams of a group by one token, and finishes the group if the search is over. */
 static void advance(engine_t *engine, group_t *group, uint64_t now_ns) {
+  add_stuck(engine);
   int32_t num_next = rank(engine, &group->request->params);
   group->forked = true;
   place_all(engine, num_next);

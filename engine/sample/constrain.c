@@ -545,6 +545,12 @@ int constrain_accept(engine_t *engine, sequence_t *seq, bool *finished) {
   return code;
 }
 
+bool constrain_may_end(const engine_t *engine, const sequence_t *seq) {
+  if (seq->group->request->grammar == NULL || seq->grammar_row != seq->row) return false;
+  return state_of(engine, seq)->num_accepted == seq->num_output_tokens &&
+         grammar_matcher_is_accepting(matcher_of(engine, seq));
+}
+
 void constrain_fork(const engine_t *engine, const sequence_t *parent, sequence_t *child) {
   child->grammar_row = -1; /* its matcher follows the tokens anew */
   child->masks.late = parent->masks.late;

@@ -83,6 +83,8 @@ void constrain_cut_drafts(struct engine *engine, plan_t *plan);
 /* Stage 7: the mask behind draft token `index` of the sequence, valid until the next plan. */
 const uint32_t *constrain_draft_mask(const struct engine *engine, const sequence_t *sequence,
                                      int32_t index);
+/* Stage 8: whether the sequence has a grammar that lets the text end behind its last token. */
+bool constrain_may_end(const struct engine *engine, const sequence_t *sequence);
 /* Stage 8: how many of the first `count` draft tokens the grammar left no choice for. */
 int32_t constrain_certain(const struct engine *engine, const sequence_t *sequence, int32_t count);
 /* Stage 8: the token behind draft token `index` comes next: its mask counts for the request. */

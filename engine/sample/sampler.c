@@ -128,24 +128,7 @@ static void apply_bad_words(work_t *work, const sample_row_t *row) {
   }
 }
 
-/* True if the grammar allows suppressed ids only. */
-static bool only_suppressed_allowed(work_t *work, const sample_row_t *row) {
-  if (row->allowed_mask == NULL) return false;
-  size_t words = ((size_t)work->vocab + 31) / 32;
-  memcpy(work->mask, row->allowed_mask, words * sizeof *work->mask);
-  for (int32_t i = 0; i < row->num_suppressed; i++) {
-    int32_t id = row->suppressed_ids[i];
-    if (valid_id(work, id)) work->mask[id / 32] &= ~(UINT32_C(1) << (id % 32));
-  }
-  if (work->vocab % 32 != 0) work->mask[words - 1] &= (UINT32_C(1) << (work->vocab % 32)) - 1;
-  for (size_t i = 0; i < words; i++) {
-    if (work->mask[i] != 0) return false;
-  }
-  return true;
-}
-
 static void apply_suppressed(work_t *work, const sample_row_t *row) {
-  if (row->num_suppressed == 0 || only_suppressed_allowed(work, row)) return;
   for (int32_t i = 0; i < row->num_suppressed; i++) {
     int32_t id = row->suppressed_ids[i];
     if (valid_id(work, id)) work->logits[id] = -INFINITY;
@@ -317,7 +300,7 @@ void sampler_row_on(const sampler_lanes_t *lanes, float *logits, int32_t vocab,
   }
   resolve_infinity(&work);
   if (work.max == -INFINITY) {
-    fail_row(row, ERR_INTERNAL);
+    fail_row(row, row->allowed_mask != NULL ? ERR_NO_CHOICE : ERR_INTERNAL);
     return;
   }
   if (row->num_top >= 0) {

@@ -30,13 +30,12 @@ size_t sampler_scratch_bytes(int32_t vocab);
  *
  * result->status:
  *   0
- *   ERR_INTERNAL    a logit is NaN, or under the grammar mask no logit is above -infinity: the
- *                   model or the grammar gave no usable result
- *   ERR_NO_CHOICE   allowed ids, bad words, bias and min_tokens together leave no id to draw
+ *   ERR_INTERNAL    a logit is NaN, or all are -infinity: the model gave no usable result
+ *   ERR_NO_CHOICE   grammar mask, allowed ids, bad words and min_tokens together leave no id to
+ *                   draw
  * If the status is not 0 the id is 0 and must not be used.
  *
- * Logits of +infinity share all probability evenly. If the grammar mask allows only suppressed ids,
- * the suppression is ignored for the row, so a finished grammar can end before min_tokens.
+ * Logits of +infinity share all probability evenly.
  * result->top (num_top >= 0) has the num_top best ids by raw logprob, on ties the lower ids first;
  * then the ids of params->logprob_token_ids that are not among them (except in rows that score).
  *

@@ -15,7 +15,6 @@ FOR_OTHERS = {
     "grammar_matcher_fill": "tests and benchmarks make a mask without the cache of masks",
     "grammar_masks_fill": "tests and benchmarks make a kept mask in one piece",
     "matcher_walk": "tests make a mask without ready rows, in one piece",
-    "grammar_matcher_is_accepting": "tests ask whether a text may end",
     "sampler_row_on": "tests compare the instruction-set tiers row by row",
     "sequence_transition_allowed": "a test compares the table of states with the documented one",
     "topology_cgroup_cpus": "a test passes the root of a made-up /sys",

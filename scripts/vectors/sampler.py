@@ -71,11 +71,7 @@ def change(l, case):
         prefix = word[:-1]
         if not prefix or case["output"][-len(prefix):] == prefix:
             l[word[-1]] = -np.inf
-    suppressed = case["suppressed"]
-    mask = case["mask"]
-    if mask is not None and not any(mask[i] for i in range(len(l)) if i not in suppressed):
-        suppressed = []
-    l[suppressed] = -np.inf
+    l[case["suppressed"]] = -np.inf
     for i, value in case["bias"]:
         l[i] = l[i] + f(value)
     r = f(case["repetition"])
@@ -151,7 +147,7 @@ def answer(case):
         l[~np.array(case["mask"])] = -np.inf
     l = infinity(l)
     if l.max() == -np.inf:
-        return INTERNAL, [], []
+        return INTERNAL if case["mask"] is None else NO_CHOICE, [], []
     raw, logprobs = l.copy(), raw_logprobs(l)
     order = np.lexsort((np.arange(len(l)), -l))
     top = [int(i) for i in order[: max(case["num_top"], 0)]]

@@ -211,8 +211,8 @@ static void fail_done(completion_t *completion, const event_t *event) {
   const char *message = "The request failed inside the engine. Other requests are not affected.";
   if (code == ERR_NO_CHOICE)
     message =
-        "No token may come next: the constraint on the output, 'stop_token_ids', "
-        "'allowed_token_ids', 'bad_words', 'logit_bias' and 'min_tokens' together leave none.";
+        "No token may come next, and the text may not end: the constraint on the output, "
+        "'stop_token_ids', 'allowed_token_ids', 'bad_words' and 'min_tokens' together leave none.";
   if (code == ERR_QUEUE_TIMEOUT) message = "The request waited too long in the queue.";
   if (code == ERR_QUEUE_FULL)
     message =

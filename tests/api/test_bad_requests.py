@@ -3,6 +3,7 @@ each of them the next request works. The rows follow the API contract of README.
 
 import json
 import random
+import re
 
 import pytest
 
@@ -286,6 +287,77 @@ def test_a_request_that_forbids_every_token_hears_why(server):
             assert stream.chunks()[-1]["error"] == answer.error
         stream.close()
     still_works(server)
+
+
+# A pattern that allows the empty text, a finite one, one that may go on for ever.
+PATTERNS = ("$", "[01]?", "[01]{2}", "[01]{2}(?:7|77)?", "(?:no|now)?", "[0-9]*")
+
+
+def body_that_takes_tokens_away(server, rng):
+    ids = [server.tokens(digit, add_special_tokens=False)[0] for digit in "0127"]
+    body = {"prompt": P, "max_tokens": rng.randint(1, 8), "seed": rng.randint(0, 99)}
+    if rng.random() < 0.85:
+        body["guided_regex"] = rng.choice(PATTERNS)
+    if rng.random() < 0.5:
+        body["ignore_eos"] = True
+    if rng.random() < 0.4:
+        body["min_tokens"] = rng.randint(0, body["max_tokens"])
+    if rng.random() < 0.3:
+        body["stop_token_ids"] = rng.sample(ids, 2)
+    if rng.random() < 0.3:
+        body["logprobs"] = rng.randint(0, 5)
+    if rng.random() < 0.3:
+        body["echo"] = True
+    if rng.random() < 0.3:
+        body["allowed_token_ids"] = rng.sample(ids, 2)
+    if rng.random() < 0.3:
+        body["bad_words"] = rng.sample(["0", "1", "7", "no", "01"], 2)
+    if rng.random() < 0.3:
+        body["logit_bias"] = {str(i): -100 for i in ids}
+    return {**body, **rng.choice(({}, {}, {"n": 2}, {"n": 2, "best_of": 3}))}
+
+
+def test_no_drawn_ban_is_an_internal_error(server):
+    """Whatever takes tokens away: an answer, or 400. A constrained text that stops is a whole one,
+    also where the client lets no stop token come."""
+    rng, seen = random.Random(31), {200: 0, 400: 0}
+    for _ in range(300):
+        body = body_that_takes_tokens_away(server, rng)
+        answer = server.post("/v1/completions", body)
+        assert answer.status in seen, (body, answer)
+        seen[answer.status] += 1
+        if answer.status == 400:
+            assert answer.error["code"] == "no_token_allowed", (body, answer)
+        else:
+            for choice in answer.json["choices"]:
+                text = choice["text"][len(P) if "echo" in body else 0:]
+                if choice["finish_reason"] == "stop" and "guided_regex" in body:
+                    assert re.fullmatch(body["guided_regex"], text), (body, choice)
+        if "best_of" in body:
+            continue
+        stream = Stream(server, body)
+        chunks = stream.chunks() if stream.status == 200 else [{"error": 1}]
+        stream.close()
+        failed = "error" in chunks[-1]
+        assert failed == (answer.status == 400), (body, chunks[-1])
+        if failed and stream.status == 200:
+            assert chunks[-1]["error"] == answer.error, (body, chunks[-1])
+    assert min(seen.values()) > 9, seen
+    still_works(server)
+
+
+def test_a_constraint_of_the_empty_text_gives_it(server):
+    for fields in ({}, {"ignore_eos": True}, {"min_tokens": 5}, {"allowed_token_ids": [5]},
+                   {"ignore_eos": True, "n": 3}, {"ignore_eos": True, "n": 2, "best_of": 3}):
+        body = {"prompt": "a", "max_tokens": 12, "guided_regex": "$", **fields}
+        answer = server.post("/v1/completions", body)
+        assert answer.status == 200, (body, answer)
+        for choice in answer.json["choices"]:
+            assert (choice["text"], choice["finish_reason"]) == ("", "stop"), (body, choice)
+    chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 9, "ignore_eos": True,
+            "structured_outputs": {"regex": "$"}}
+    choice = server.post("/v1/chat/completions", chat).json["choices"][0]
+    assert (choice["message"]["content"] or "", choice["finish_reason"]) == ("", "stop")
 
 
 @pytest.mark.parametrize("field", ["n", "best_of"])

@@ -46,12 +46,7 @@ static void reference_changes(const sample_case &c, std::vector<double> &l) {
     if (prefix <= c.output.size() && std::equal(word, word + prefix, c.output.end() - prefix))
       forbid(l, word[prefix]);
   }
-  bool left = c.mask.empty();
-  for (int id = 0; id < c.vocab() && !left; id++)
-    left = (c.mask[id / 32] >> (id % 32) & 1) &&
-           std::count(c.suppressed.begin(), c.suppressed.end(), id) == 0;
-  for (int32_t id : c.suppressed)
-    if (left) forbid(l, id);
+  for (int32_t id : c.suppressed) forbid(l, id);
   for (const auto &b : c.bias) l[b.id] += (double)b.bias;
   reference_penalties(c, l);
 }
@@ -355,11 +350,15 @@ TEST(sample_penalties_round_twice) {
   check_that(run_sampler(c).id == 9, "the lower of two equal ids");
 }
 
-TEST(sample_suppressed_lifted) { /* a finished grammar ends before min_tokens */
+TEST(sample_suppressed_under_a_mask) {
   sample_case c(100, 4);
   c.mask = {1u << 7, 0, 0, 0};
+  check_sample(c, "only one id is allowed");
   c.suppressed = {7, 9};
-  check_sample(c, "only a suppressed id is allowed");
+  check_that(run_sampler(c).status == GPU_SAMPLE_NO_CHOICE, "only a suppressed id is allowed");
+  c.suppressed.clear();
+  c.mask = {0, 0, 0, 0xfu << 4}; /* bits behind the vocabulary */
+  check_that(run_sampler(c).status == GPU_SAMPLE_NO_CHOICE, "the mask is empty");
 }
 
 /* A row that fails reports none of the alternatives that it had found, to the host neither. */

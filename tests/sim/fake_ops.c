@@ -316,7 +316,9 @@ static void fake_sample(device_t *d, const sample_row_t *rows, int32_t num_rows)
         .result = rows[i].result,
         .id = id < 0 ? 0 : id,
         .num_top = num_top,
-        .status = broken || id < 0 ? ERR_INTERNAL : 0,
+        .status = broken   ? ERR_INTERNAL
+                  : id < 0 ? ERR_NO_CHOICE
+                           : 0,
     };
     d->num_late[step] = index + 1;
     rows[i].result->id = -1; /* whoever looks before `end` finds nothing */

@@ -57,28 +57,7 @@ GPU_FN void apply_bad_words(const sample_work_t &work, const gpu_sample_row_t &r
   }
 }
 
-/* Returns true if the grammar allows no id that is not suppressed. The row then ignores its
- * suppressed ids, because no id would be left. */
-GPU_FN bool only_suppressed_allowed(const sample_work_t &work, const gpu_sample_row_t &row) {
-  if (row.allowed_mask == nullptr) return false;
-  const int words = (work.vocab + 31) / 32;
-  for (int i = threadIdx.x; i < words; i += SAMPLE_THREADS) work.mask[i] = row.allowed_mask[i];
-  __syncthreads();
-  for (int i = threadIdx.x; i < row.num_suppressed; i += SAMPLE_THREADS) {
-    const int32_t id = row.suppressed_ids[i];
-    if (valid_id(work, id)) atomicAnd(&work.mask[id / 32], ~(1u << (id % 32)));
-  }
-  __syncthreads();
-  int left = 0;
-  for (int i = threadIdx.x; i < words; i += SAMPLE_THREADS) {
-    const bool cut = i == words - 1 && work.vocab % 32 != 0;
-    left += (work.mask[i] & (cut ? (1u << (work.vocab % 32)) - 1 : 0xffffffffu)) != 0;
-  }
-  return block_total<int32_t>(left) == 0;
-}
-
 GPU_FN void apply_suppressed(const sample_work_t &work, const gpu_sample_row_t &row) {
-  if (row.num_suppressed == 0 || only_suppressed_allowed(work, row)) return;
   for (int i = threadIdx.x; i < row.num_suppressed; i += SAMPLE_THREADS)
     if (valid_id(work, row.suppressed_ids[i])) work.logits[row.suppressed_ids[i]] = -INFINITY;
 }
@@ -411,7 +390,10 @@ GPU_FN void sample_row(sample_work_t &work, const gpu_sample_row_t &row,
     scan_row(work);
   }
   resolve_infinity(work);
-  if (work.max == -INFINITY) return finish_row(result, 0, GPU_SAMPLE_NO_LOGITS);
+  if (work.max == -INFINITY) {
+    const bool masked = row.allowed_mask != nullptr;
+    return finish_row(result, 0, masked ? GPU_SAMPLE_NO_CHOICE : GPU_SAMPLE_NO_LOGITS);
+  }
   const float *raw = work.logits;
   double log_sum = 0;
   if (row.num_top >= 0) {
@@ -447,20 +429,14 @@ GPU_FN void hand_to_host(const gpu_sample_row_t &row, const gpu_sample_result_t 
   }
 }
 
-GPU_BOTH_FN size_t mask_words(int32_t vocab) {
-  return ((size_t)vocab + 31) / 32;
-}
-
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     sample_kernel(float *logits, int32_t vocab, const gpu_sample_row_t *rows, uint32_t *scratch,
                   gpu_sample_result_t *results, gpu_sample_top_t *tops) {
   grid_dependency_begin();
-  const size_t words = 2 * (size_t)vocab + mask_words(vocab);
-  uint32_t *mine = scratch + blockIdx.x * words;
+  uint32_t *mine = scratch + blockIdx.x * 2 * (size_t)vocab;
   sample_work_t work = {logits + (size_t)blockIdx.x * vocab,
                         (float *)mine,
                         (int32_t *)mine + vocab,
-                        mine + 2 * (size_t)vocab,
                         vocab,
                         -INFINITY,
                         -1,
@@ -477,7 +453,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
 }
 
 size_t gpu_sample_scratch_bytes(int32_t vocab) {
-  return (2 * (size_t)vocab + mask_words(vocab)) * sizeof(uint32_t);
+  return 2 * (size_t)vocab * sizeof(uint32_t);
 }
 
 int gpu_sample(float *logits, int32_t vocab, const gpu_sample_row_t *rows, int32_t num_rows,

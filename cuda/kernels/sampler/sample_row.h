@@ -18,7 +18,6 @@ enum { CHUNK = SAMPLE_THREADS * AHEAD };
 typedef struct sample_work {
   float *logits, *raw;
   int32_t *counts;
-  uint32_t *mask;
   int32_t vocab;
   float max;
   int32_t best_id; /* lowest id that has max; -1 when a logit is NaN */

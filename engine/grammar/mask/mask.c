@@ -373,15 +373,13 @@ int matcher_finish(const grammar_matcher_t *matcher, const int32_t *stop_ids, in
     if (node->kind == NODE_TOKEN && node->token < (uint32_t)vocabulary->row_width)
       set_bit(row, (int32_t)node->token);
   }
-  int nothing = ERR_INTERNAL;
   for (int32_t i = 0; i < num_stop_ids; i++) {
     int32_t id = stop_ids[i];
     if (id < 0 || id >= vocabulary->row_width) continue;
-    if ((row[id / 32] >> (id % 32)) & 1) nothing = ERR_NO_CHOICE;
     row[id / 32] &= ~(UINT32_C(1) << (id % 32));
     if (place->accepting) set_bit(row, id);
   }
-  return any_bit(row, vocabulary->row_words) ? 0 : nothing;
+  return place->accepting || any_bit(row, vocabulary->row_words) ? 0 : ERR_NO_CHOICE;
 }
 
 int grammar_matcher_fill(grammar_matcher_t *matcher, grammar_scratch_t *scratch,

@@ -74,7 +74,7 @@ Test(mask, leaves_only_what_it_allows) {
   mask[0] = mask[2] = 0;
   mask[2] = 1u << 6; /* a bit behind the vocabulary allows nothing */
   rig_run(&rig);
-  ASSERT_EQ(rig.result.status, ERR_INTERNAL);
+  ASSERT_EQ(rig.result.status, ERR_NO_CHOICE);
 }
 
 Test(allowed, ids_and_bad_ids) {
@@ -123,7 +123,7 @@ static void expect_id(rig_t *rig, int32_t wanted) {
   ASSERT_EQ(rig->result.status, 0);
 }
 
-Test(min_tokens, suppresses_ids_but_never_ends_a_grammar) {
+Test(min_tokens, suppresses_ids_under_a_mask_too) {
   float logits[] = {5, 4, 3, 2};
   int32_t suppressed[] = {0, 1, -7, 4000};
   uint32_t mask = 0x3;
@@ -132,10 +132,12 @@ Test(min_tokens, suppresses_ids_but_never_ends_a_grammar) {
   rig.row.suppressed_ids = suppressed;
   rig.row.num_suppressed = COUNT(suppressed);
   expect_id(&rig, 2);
-  rig.row.allowed_mask = &mask; /* the grammar allows nothing else: lifted */
-  expect_id(&rig, 0);
+  rig.row.allowed_mask = &mask;
+  rig_run(&rig);
+  ASSERT_EQ(rig.result.status, ERR_NO_CHOICE);
   mask = 0xFFFFFFF3; /* bits behind the vocabulary are no way out */
-  expect_id(&rig, 0);
+  rig_run(&rig);
+  ASSERT_EQ(rig.result.status, ERR_NO_CHOICE);
   mask = 0xB;
   expect_id(&rig, 3);
 }
@@ -355,7 +357,7 @@ Test(grammar_mask, leaves_exactly_what_is_allowed) {
     rig.params.temperature = 0;
     rig.row.allowed_mask = mask;
     int32_t id = rig_run(&rig);
-    ASSERT_EQ_FOR(rig.result.status, best < 0 ? ERR_INTERNAL : 0, "round %d", round);
+    ASSERT_EQ_FOR(rig.result.status, best < 0 ? ERR_NO_CHOICE : 0, "round %d", round);
     ASSERT_EQ_FOR(id, best < 0 ? 0 : best, "round %d", round);
   }
 }
