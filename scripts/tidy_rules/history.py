@@ -1,26 +1,16 @@
-"""The tree as a whole: the size of folders, and the subjects of commits."""
+"""The history: the subjects of commits."""
 
 import re
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 PRODUCT = ("server/", "engine/", "cuda/", "config/")
-FOLDER_FILES_MAX = 30
 SUBJECT_COLUMNS_MAX = 72
 THIS_FILE = "scripts/tidy_rules/history.py"  # the commit that brought it is the last of the free
 # What a subject may begin with, besides the name of a folder of the product.
 AREAS = {"all", "bench", "build", "demo", "docs", "emu", "errors", "fuzz", "gpu", "metrics",
          "parity", "release", "scripts", "sim", "tests", "tidy", "tree"}
-
-
-def check_folder_sizes(tree):
-    """No folder of the product has more files than one can overlook."""
-    count = Counter(str(Path(name).parent) for name in tree.names if name.startswith(PRODUCT))
-    for folder, files in sorted(count.items()):
-        if files > FOLDER_FILES_MAX:
-            yield f"{folder}/: {files} files, at most {FOLDER_FILES_MAX}"
 
 
 def git(tree, *arguments):
