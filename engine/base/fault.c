@@ -9,16 +9,14 @@
 /* A signal frame takes up to 11 KiB on a processor with AMX, unwinding a few more. */
 enum { FAULT_STACK_BYTES = 32 * 1024 };
 
-#if FAULT_SANITIZED
-void fault_stack_use(void) {}
-#else
 static _Thread_local _Alignas(64) unsigned char stack_bytes[FAULT_STACK_BYTES];
 
 void fault_stack_use(void) {
   const stack_t stack = {.ss_sp = stack_bytes, .ss_size = sizeof stack_bytes};
-  CHECK_EQ(sigaltstack(&stack, NULL), 0);
+  stack_t old;
+  CHECK_EQ(sigaltstack(NULL, &old), 0);
+  if (old.ss_flags & SS_DISABLE) CHECK_EQ(sigaltstack(&stack, NULL), 0);
 }
-#endif
 
 void fault_block_others(sigset_t *set) {
   sigfillset(set);

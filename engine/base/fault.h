@@ -2,8 +2,7 @@
  *
  * The handler is the server's (server/observe/crash.h). A thread without an alternate signal stack
  * cannot report the overflow of its own stack, and a thread that blocks SIGSEGV ends by it without
- * the handler. No function allocates. Sanitizer builds have their own handlers and stacks, so
- * fault_stack_use does nothing there.
+ * the handler. No function allocates. Sanitizers have handlers and stacks of their own.
  */
 #ifndef INFERD_ENGINE_BASE_FAULT_H
 #define INFERD_ENGINE_BASE_FAULT_H
@@ -24,7 +23,9 @@
 #define FAULT_SANITIZED 0
 #endif
 
-/* Gives the calling thread its alternate signal stack; may be called more than once. */
+/* Gives the calling thread its alternate signal stack; may be called more than once. A stack that
+ * it has stays: a sanitizer's runtime, also one that is loaded into a plain build, unmaps what it
+ * finds where the thread ends. */
 void fault_stack_use(void);
 /* Sets *set to all signals except FAULT_SIGNALS: the mask of a thread that must handle no others.
  */

@@ -108,3 +108,27 @@ def test_a_hard_limit_on_core_files_is_said(start):
     server = start(DEMO, "--core-dumps", shell='ulimit -Hc 0 && exec "$@"')
     assert limit_of_core_files(server) == ["0", "0"]
     assert warned(server)
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_leaks_are_checked_at_the_exit(start, tmp_path, leaks):
+    """Under AddressSanitizer, whose runtime gives each thread an alternate signal stack and takes it
+    back where the thread ends. In the plain build the runtime is loaded before all else."""
+    if not PLAIN:  # where each server of this run ends so
+        assert start(DEMO).stop() == 0
+        return
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], check=True,
+                             capture_output=True, text=True).stdout.strip()
+    loaded = [runtime]
+    if leaks:
+        source, library = tmp_path / "leak.c", tmp_path / "leak.so"
+        source.write_text("#include <stdlib.h>\n__attribute__((constructor)) static void leak(void)"
+                          " { *(volatile char *)malloc(12345) = 1; }\n")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+        loaded.append(str(library))
+    server = start(DEMO, "--threads", 2, "--mask-threads", 1, "--send-thread", "on",
+                   shell=f"ASAN_OPTIONS=exitcode=77 LD_PRELOAD={':'.join(loaded)} exec \"$@\"")
+    assert server.complete("a b", max_tokens=2, regex="[ab]{9}")["usage"]["completion_tokens"] == 2
+    server.expected_exit = 77 if leaks else 0
+    assert server.stop() == server.expected_exit, server.log()
+    assert ("12345 byte(s) leaked" in server.log()) == leaks, server.log()

@@ -94,3 +94,23 @@ Test(crash, a_call_of_nothing_says_so) {
 Test(crash, an_abort_is_reported) {
   expect_in(report_of(abort, SIGABRT), "inferd: crashed by SIGABRT in thread ");
 }
+
+/* A sanitizer's runtime, that may be loaded without a sanitizer build, takes its stack back when
+ * the thread ends. */
+static void *keeps_what_it_has(void *context) {
+  static unsigned char bytes[65536];
+  const stack_t own = {.ss_sp = bytes, .ss_size = sizeof bytes};
+  stack_t before = {0}, after = {0};
+  (void)context;
+  ASSERT_EQ(sigaltstack(&own, &before), 0);
+  fault_stack_use();
+  ASSERT_EQ(sigaltstack(&before, &after), 0);
+  cr_assert_eq(after.ss_sp, (void *)bytes);
+  return NULL;
+}
+
+Test(crash, a_stack_that_a_thread_has_is_kept) {
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, NULL, keeps_what_it_has, NULL), 0);
+  pthread_join(thread, NULL);
+}
