@@ -476,6 +476,7 @@ parity:
 	@scripts/bootstrap build parity
 	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/tests/api_unit/run
 	CALLS=10000 $(BUILD)/tests/api_unit/run --filter='calls/*'
+	VIEWS=10000 $(BUILD)/tests/api_unit/run --filter='views/*'
 	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
 	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_scores.py --build $(BUILD)

@@ -46,6 +46,8 @@ int chat_begin_choices(completion_t *completion);
 /* Parses new text of the engine; the writer of the dialect takes the parts. */
 void chat_add_text(choice_t *choice, const char *text, size_t length);
 void chat_end_text(choice_t *choice); /* no more text will come */
+/* The model did not end the choice: a limit or a stop string did. */
+bool chat_is_cut(const choice_t *choice);
 bool chat_is_reasoning(const choice_t *choice);
 bool chat_failed(const choice_t *choice); /* true if memory was short */
 /* Takes a part of the output, as JSON for chat's chunks and answers. */

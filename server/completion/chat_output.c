@@ -107,9 +107,20 @@ void chat_add_text(choice_t *choice, const char *text, size_t length) {
   }
 }
 
+bool chat_is_cut(const choice_t *choice) {
+  return choice->done && (choice->finish == FINISH_LENGTH || choice->stop_string >= 0);
+}
+
+/* A call that ends only where the text does is cut. */
+static void give_end(void *context, output_kind_t kind, const char *text, size_t length) {
+  choice_t *choice = context;
+  if (kind == OUTPUT_CALL_END) choice->call_cut = chat_is_cut(choice);
+  give(context, kind, text, length);
+}
+
 void chat_end_text(choice_t *choice) {
-  output_sink_t sink = {give, choice};
-  if (choice->parser != NULL) output_parser_end(choice->parser, &sink);
+  output_sink_t sink = {give_end, choice};
+  if (choice->parser != NULL) output_parser_end(choice->parser, chat_is_cut(choice), &sink);
 }
 
 bool chat_is_reasoning(const choice_t *choice) {

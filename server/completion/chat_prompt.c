@@ -210,9 +210,7 @@ int chat_begin_choices(completion_t *completion) {
   output_options_t options = {.tools = completion->tool_format,
                               .reasoning = completion->reasoning_format,
                               .in_reasoning = completion->in_reasoning,
-                              .one_call = !completion->params.chat.parallel_tool_calls,
-                              .whole = !completion->params.stream &&
-                                       !completion->dialect->parts_as_streamed};
+                              .one_call = !completion->params.chat.parallel_tool_calls};
   if (options.tools != NULL) {
     /* Copied, because the parsed request is freed when the engine has the prompt. */
     options.functions = json_copy(&completion->arena, completion->params.chat.tools);

@@ -36,6 +36,7 @@ struct choice {
   output_parser_t *parser; /* chat: NULL if the text needs no parsing */
   int32_t num_calls;       /* chat: tool calls begun */
   bool call_open; /* chat: the arguments of the last element of tool_calls are still open */
+  bool call_cut;  /* chat: the text was cut inside the last call */
   int32_t num_reasoning_tokens;
   buffer_t token_ids;      /* "1,2,3", the same span; only with return_token_ids */
   logprob_text_t logprobs; /* the same span */

@@ -20,8 +20,6 @@ struct dialect {
    * no parts of output. `tasks`: 1 << engine_task_t of the models that serve it. */
   const field_table_t *table;
   unsigned tasks;
-  /* A whole answer has the parts of a stream: a call that never ends is a call, not content. */
-  bool parts_as_streamed;
   /* max_tokens is an upper bound: it is clipped to what is left of the context, and a prompt that
    * leaves nothing is refused in Anthropic's words, from which clients read both numbers. */
   bool clips_max_tokens;

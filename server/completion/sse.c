@@ -39,7 +39,7 @@ static bool prepare(completion_t *completion) {
 static const char *finish_text(const choice_t *choice) {
   if (choice->finish != FINISH_STOP) return "\"length\"";
   bool named = choice->input->completion->params.chat.tool_choice == TOOLS_NAMED;
-  return choice->num_calls > 0 && !named ? "\"tool_calls\"" : "\"stop\"";
+  return choice->num_calls > 0 && !named && !choice->call_cut ? "\"tool_calls\"" : "\"stop\"";
 }
 
 static void print_stop_reason(buffer_t *out, const choice_t *choice) {

@@ -197,3 +197,32 @@ call_result_t call_scan_byte(call_scan_t *scan, char byte, const output_sink_t *
   buffer_char(&scan->value, byte);
   return state == SCAN_DONE ? finish(scan, sink) : CALL_MORE;
 }
+
+/* ---- a call that is cut ---- */
+
+void call_scan_cut(call_scan_t *scan, const output_sink_t *sink) {
+  if (!scan->has_name) return;
+  bool object = scan->value.length > 0 && scan->value.data[0] == '{';
+  if (!scan->streaming && !object) buffer_clear(&scan->value); /* a part of a string or of null */
+  if (!scan->streaming) begin(scan, sink);
+  call_scan_flush(scan, sink);
+  sink->take(sink->context, OUTPUT_CALL_END, "", 0);
+}
+
+bool call_scan_may_be(const call_scan_t *scan, const json_t *functions) {
+  static const char key[] = "name";
+  const buffer_t *name = &scan->name;
+  if (scan->has_name) return argument_function(functions, name->data, name->length) != NULL;
+  if (!scan->in_value) {
+    bool first = scan->json.state != SCAN_AFTER && scan->json.state != SCAN_KEY;
+    size_t length = scan->key_length;
+    return first && length <= sizeof key - 1 && memcmp(scan->key, key, length) == 0;
+  }
+  if (scan->member != MEMBER_NAME) return false;
+  JSON_EACH(tool, functions) { /* the quote that begins the name stands before it */
+    const json_t *its = json_get(json_get(tool, "function"), "name");
+    bool fits = its != NULL && its->length + 1 >= name->length;
+    if (fits && memcmp(its->text, name->data + 1, name->length - 1) == 0) return true;
+  }
+  return false;
+}

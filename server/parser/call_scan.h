@@ -47,6 +47,12 @@ void call_scan_start_named(call_scan_t *scan, const char *name, size_t length);
 call_result_t call_scan_byte(call_scan_t *scan, char byte, const output_sink_t *sink);
 /* Passes on the bytes of the arguments that have arrived so far. */
 void call_scan_flush(call_scan_t *scan, const output_sink_t *sink);
+/* The text ends inside the call. If the name is known, sends the call as far as it goes, and its
+ * end. */
+void call_scan_cut(call_scan_t *scan, const output_sink_t *sink);
+/* Tells whether the text so far may be that of a call of one of `functions`: its name, or what came
+ * of it, is the first member. */
+bool call_scan_may_be(const call_scan_t *scan, const json_t *functions);
 bool call_scan_failed(const call_scan_t *scan); /* memory was short */
 void call_scan_free(call_scan_t *scan);
 

@@ -30,6 +30,8 @@ struct channels {
   size_t at;
   size_t given; /* bytes of the header at `at` that were in the prompt */
   bool any;     /* a message has begun */
+  bool ended;   /* no text will follow */
+  bool cut;     /* and the model did not end it: a piece of a mark is no text */
   call_scan_t call;
 };
 
@@ -43,7 +45,7 @@ channels_t *channels_new(const output_options_t *options) {
   if (channels == NULL) return NULL;
   channels->options = *options;
   if (options->begun_length > 0) {
-    channels_feed(channels, options->begun, options->begun_length, false, &nowhere);
+    channels_feed(channels, options->begun, options->begun_length, &nowhere);
     channels->given = channels->pending.length;
   }
   return channels;
@@ -114,7 +116,7 @@ static void open_message(channels_t *channels, const char *header, size_t length
 }
 
 /* Reads a header. Returns true if it was complete. */
-static bool step_header(channels_t *channels, bool ended) {
+static bool step_header(channels_t *channels) {
   static const char end[] = "<|message|>";
   const char *text = channels->pending.data + channels->at;
   size_t length = channels->pending.length - channels->at;
@@ -128,10 +130,11 @@ static bool step_header(channels_t *channels, bool ended) {
     channels->given = 0;
     return true;
   }
-  if (!endless && !ended) return false;
+  if (!endless && !channels->ended) return false;
   size_t size, mark = find_mark(text + channels->given, length - channels->given, &size);
-  if (endless || (!channels->any && (mark > 0 || size == 0))) { /* no header at all */
-    channels->at += channels->given + (mark == 0 ? size : 0);   /* a mark is no text */
+  bool piece = channels->cut && mark == 0;
+  if (endless || (!channels->any && !piece && (mark > 0 || size == 0))) { /* no header at all */
+    channels->at += channels->given + (mark == 0 ? size : 0);             /* a mark is no text */
     channels->stage = CHANNEL_BODY;
     channels->kind = OUTPUT_CONTENT;
   } else {
@@ -187,7 +190,9 @@ static void take_arguments(channels_t *channels, const char *text, size_t length
 /* Ends the body. A call whose arguments are missing has the empty object. */
 static void close_message(channels_t *channels, const output_sink_t *sink) {
   if (channels->stage != CHANNEL_CALL) return;
-  if (channels->call.streaming) {
+  if (channels->cut) {
+    call_scan_cut(&channels->call, sink);
+  } else if (channels->call.streaming) {
     end_call(channels, sink);
   } else if (channels->call.value.length > 0) {
     give_up(channels, sink);
@@ -200,11 +205,11 @@ static void close_message(channels_t *channels, const output_sink_t *sink) {
 }
 
 /* Reads a body. Returns true if a mark ended it. */
-static bool step_body(channels_t *channels, bool ended, const output_sink_t *sink) {
+static bool step_body(channels_t *channels, const output_sink_t *sink) {
   const char *text = channels->pending.data + channels->at;
   size_t length = channels->pending.length - channels->at, size,
          end = find_mark(text, length, &size);
-  if (ended && size == 0) end = length;
+  if (channels->ended && !channels->cut && size == 0) end = length;
   if (channels->stage == CHANNEL_BODY) say(sink, channels->kind, text, end);
   if (channels->stage == CHANNEL_CALL) take_arguments(channels, text, end, sink);
   channels->at += end;
@@ -215,22 +220,33 @@ static bool step_body(channels_t *channels, bool ended, const output_sink_t *sin
   return true; /* the mark is part of the header */
 }
 
-void channels_feed(channels_t *channels, const char *text, size_t length, bool ended,
-                   const output_sink_t *sink) {
-  buffer_append(&channels->pending, text, length);
-  if (channels->pending.failed) return;
+static void run(channels_t *channels, const output_sink_t *sink) {
   bool more = true;
   while (more && channels->at < channels->pending.length) {
     if (channels->stage == CHANNEL_HEADER) {
-      more = step_header(channels, ended);
+      more = step_header(channels);
     } else {
-      more = channels->stage != CHANNEL_DROP && step_body(channels, ended, sink);
+      more = channels->stage != CHANNEL_DROP && step_body(channels, sink);
     }
   }
-  if (ended) close_message(channels, sink);
-  if (ended || channels->stage == CHANNEL_DROP) channels->at = channels->pending.length;
+  if (channels->stage == CHANNEL_DROP) channels->at = channels->pending.length;
   size_t left = channels->pending.length - channels->at;
   if (left > 0) memmove(channels->pending.data, channels->pending.data + channels->at, left);
   channels->pending.length = left;
+  channels->at = 0;
+}
+
+void channels_feed(channels_t *channels, const char *text, size_t length,
+                   const output_sink_t *sink) {
+  buffer_append(&channels->pending, text, length);
+  if (!channels->pending.failed) run(channels, sink);
+}
+
+void channels_end(channels_t *channels, bool cut, const output_sink_t *sink) {
+  channels->ended = true;
+  channels->cut = cut;
+  run(channels, sink);
+  close_message(channels, sink);
+  buffer_clear(&channels->pending);
   channels->at = 0;
 }

@@ -16,9 +16,9 @@ typedef struct channels channels_t;
 
 channels_t *channels_new(const output_options_t *options); /* NULL: memory is short */
 void channels_free(channels_t *channels);                  /* NULL is allowed */
-/* Parses the next text. `ended`: no text will follow, so text that was held back is sent. */
-void channels_feed(channels_t *channels, const char *text, size_t length, bool ended,
+void channels_feed(channels_t *channels, const char *text, size_t length,
                    const output_sink_t *sink);
+void channels_end(channels_t *channels, bool cut, const output_sink_t *sink); /* output.h */
 bool channels_is_reasoning(const channels_t *channels);
 bool channels_failed(const channels_t *channels);
 

@@ -41,8 +41,12 @@ static call_result_t more(literal_call_t *call, literal_state_t state) {
 
 /* ---- values ---- */
 
+static void put_text_of(literal_call_t *call, size_t length) {
+  buffer_quote(&call->out, length > 0 ? call->text.data : "", length);
+}
+
 static void put_text(literal_call_t *call) {
-  buffer_quote(&call->out, call->text.length > 0 ? call->text.data : "", call->text.length);
+  put_text_of(call, call->text.length);
 }
 
 static call_result_t finish(literal_call_t *call, const output_sink_t *sink) {
@@ -326,4 +330,39 @@ call_result_t literal_call_byte(literal_call_t *call, char byte, const output_si
   case LITERAL_AFTER: break;
   }
   return after_byte(call, byte, sink);
+}
+
+/* ---- a call that is cut ---- */
+
+/* What has come of a string of the arguments, without a piece of the mark that ends it. */
+static void put_open_text(literal_call_t *call) {
+  const char *mark = call->words->string_mark;
+  size_t length = call->text.length, most = 0;
+  for (size_t n = 1; call->state == LITERAL_MARKED && n < strlen(mark) && n <= length; n++) {
+    if (memcmp(call->text.data + length - n, mark, n) == 0) most = n;
+  }
+  put_text_of(call, length - most);
+  if (!call->out.failed) call->out.length--; /* the string is open */
+}
+
+void literal_call_cut(literal_call_t *call, const output_sink_t *sink) {
+  bool text = call->state == LITERAL_STRING || call->state == LITERAL_MARKED;
+  if (call->state == LITERAL_NAME) return;
+  if (text && !call->is_key) put_open_text(call);
+  if (call->repeated > 0) call->out.length = call->repeated;
+  sink->take(sink->context, OUTPUT_CALL_BEGIN, call->name.data, call->name.length);
+  if (call->out.length > 0)
+    sink->take(sink->context, OUTPUT_CALL_TEXT, call->out.data, call->out.length);
+  sink->take(sink->context, OUTPUT_CALL_END, "", 0);
+}
+
+bool literal_call_may_be(const literal_call_t *call) {
+  const buffer_t *name = &call->name;
+  if (call->state != LITERAL_NAME || name->length == 0) return true;
+  JSON_EACH(tool, call->functions) {
+    const json_t *its = json_get(json_get(tool, "function"), "name");
+    bool fits = its != NULL && its->length >= name->length;
+    if (fits && memcmp(its->text, name->data, name->length) == 0) return true;
+  }
+  return false;
 }

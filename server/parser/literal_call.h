@@ -57,6 +57,10 @@ void literal_call_start(literal_call_t *call, const literal_words_t *words, cons
 /* Takes one byte, from the first of the name on. CALL_DONE: the call was passed on. CALL_BAD: the
  * text is no call, and nothing was passed on. */
 call_result_t literal_call_byte(literal_call_t *call, char byte, const output_sink_t *sink);
+/* The text ends inside the call. If the name is known, passes on the call as far as it goes. */
+void literal_call_cut(literal_call_t *call, const output_sink_t *sink);
+/* Tells whether the name so far is that of a function, or the start of one. */
+bool literal_call_may_be(const literal_call_t *call);
 bool literal_call_failed(const literal_call_t *call); /* memory was short */
 void literal_call_free(literal_call_t *call);
 

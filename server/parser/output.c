@@ -634,7 +634,7 @@ void output_parser_feed(output_parser_t *parser, const char *text, size_t length
                         const output_sink_t *sink) {
   if (length == 0) return;
   if (parser->channels != NULL) {
-    channels_feed(parser->channels, text, length, false, sink);
+    channels_feed(parser->channels, text, length, sink);
     return;
   }
   buffer_append(&parser->pending, text, length);
@@ -642,9 +642,61 @@ void output_parser_feed(output_parser_t *parser, const char *text, size_t length
   run(parser, sink);
 }
 
-void output_parser_end(output_parser_t *parser, const output_sink_t *sink) {
+/* ---- a text that was cut ---- */
+
+/* Tells whether text that may be a call without a mark may still become one, or is one: its name is
+ * that of a function, or the start of one. Else it is content. */
+static bool may_be_call(const output_parser_t *parser) {
+  const json_t *functions = parser->options.functions;
+  if (parser->stage == STAGE_LITERALS) return literal_call_may_be(&parser->literals);
+  return parser->stage != STAGE_CALL || call_scan_may_be(&parser->call, functions);
+}
+
+/* The name of a call stands before its arguments, which have not begun. */
+static bool is_named(output_parser_t *parser) {
+  const buffer_t *name = &parser->name;
+  if (parser->stage != STAGE_NAME || !parser->name_closed || !begin_named(parser)) return false;
+  return argument_function(parser->options.functions, name->data, name->length) != NULL;
+}
+
+/* Sends the call in which the text was cut, if its name is known. What is left is markup. */
+static void cut_call(output_parser_t *parser, const output_sink_t *sink) {
+  if (parser->bare && !may_be_call(parser)) {
+    give_up(parser, sink);
+    return;
+  }
+  switch (parser->stage) {
+  case STAGE_NAME:
+    if (is_named(parser)) call_scan_cut(&parser->call, sink);
+    break;
+  case STAGE_CALL: call_scan_cut(&parser->call, sink); break;
+  case STAGE_TAGS: tag_call_cut(&parser->tags, sink); break;
+  case STAGE_LITERALS: literal_call_cut(&parser->literals, sink); break;
+  default: break;
+  }
+}
+
+/* Ends a text that was cut. Blanks are text; anything else that waits may be a piece of a mark. */
+static void end_cut(output_parser_t *parser, const output_sink_t *sink) {
+  bool thoughts = output_parser_is_reasoning(parser);
+  bool text = parser->stage <= STAGE_CONTENT && !parser->any_call && !parser->trim;
+  size_t length = parser->pending.length;
+  if (parser->stage >= STAGE_SECTION && parser->stage <= STAGE_LITERALS) cut_call(parser, sink);
+  if (text && length > 0 && blanks(parser->pending.data, length) == length) {
+    output_kind_t kind = thoughts ? OUTPUT_REASONING : OUTPUT_CONTENT;
+    sink->take(sink->context, kind, parser->pending.data, length);
+  }
+  buffer_clear(&parser->pending);
+  parser->stage = STAGE_DROP;
+}
+
+void output_parser_end(output_parser_t *parser, bool cut, const output_sink_t *sink) {
   if (parser->channels != NULL) {
-    channels_feed(parser->channels, "", 0, true, sink);
+    channels_end(parser->channels, cut, sink);
+    return;
+  }
+  if (cut) {
+    end_cut(parser, sink);
     return;
   }
   parser->ended = true;

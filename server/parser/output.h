@@ -32,7 +32,7 @@ typedef struct output_options {
   const reasoning_format_t *reasoning; /* NULL = reasoning is content */
   bool in_reasoning;                   /* the prompt ends inside a reasoning block */
   bool one_call;                       /* text after the first call is dropped */
-  bool whole;              /* calls are passed on when they are complete; others are content */
+  bool whole;                          /* calls are passed on when they are complete; for trial.c */
   const json_t *functions; /* the request's tools: names, types of parameters; or NULL */
   const char *begun;       /* channels: the last message of the prompt, read by _new */
   size_t begun_length;
@@ -46,8 +46,10 @@ output_parser_t *output_parser_new(const output_options_t *options);
 void output_parser_free(output_parser_t *parser); /* NULL is allowed */
 void output_parser_feed(output_parser_t *parser, const char *text, size_t length,
                         const output_sink_t *sink);
-/* Ends the text: sends what was held back. */
-void output_parser_end(output_parser_t *parser, const output_sink_t *sink);
+/* Ends the text. If the model ended it, what was held back is sent: text that is no whole call is
+ * content. If it was `cut`, by a limit or a stop string, a call whose name is known is sent as far
+ * as it goes, and what may be a piece of markup is dropped. */
+void output_parser_end(output_parser_t *parser, bool cut, const output_sink_t *sink);
 bool output_parser_is_reasoning(const output_parser_t *parser); /* inside the reasoning */
 bool output_parser_failed(const output_parser_t *parser);       /* memory was short */
 

@@ -306,3 +306,10 @@ void tag_call_close(tag_call_t *call, const output_sink_t *sink) {
   if (call->state == TAG_VALUE && (is_streamed(call) || line_ended)) end_value(call);
   finish(call, sink);
 }
+
+void tag_call_cut(tag_call_t *call, const output_sink_t *sink) {
+  if (call->state == TAG_NAME) return;
+  send_name(call, sink);
+  tag_call_flush(call, sink);
+  sink->take(sink->context, OUTPUT_CALL_END, "", 0);
+}

@@ -60,6 +60,9 @@ void tag_call_flush(tag_call_t *call, const output_sink_t *sink);
 /* Ends a call of which a part was sent (`streaming`): closes an open string; any other open value
  * counts only if its line has ended. Sends CALL_END. */
 void tag_call_close(tag_call_t *call, const output_sink_t *sink);
+/* The text ends inside the call. If the name is known, sends the call as far as it goes, and
+ * CALL_END. */
+void tag_call_cut(tag_call_t *call, const output_sink_t *sink);
 bool tag_call_failed(const tag_call_t *call); /* memory was short */
 void tag_call_free(tag_call_t *call);
 

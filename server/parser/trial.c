@@ -84,7 +84,7 @@ bool trial_reads(const output_options_t *options, const char *text, size_t lengt
   output_parser_t *parser = output_parser_new(options);
   if (parser == NULL) return false;
   output_parser_feed(parser, text, length, &sink);
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   bool fine = !output_parser_failed(parser) && !reading.differs && reading.num_read == num_calls;
   output_parser_free(parser);
   buffer_free(&reading.arguments);

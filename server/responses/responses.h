@@ -56,13 +56,11 @@ typedef struct response {
   size_t sent;                 /* bytes of it that events have carried */
   buffer_t logprobs;           /* of its tokens, as elements of an array */
   size_t sent_logprobs;
-  buffer_t blanks;         /* blank text that belongs to no item yet */
-  item_kind_t blanks_kind; /* which item it would begin */
-  buffer_t kept;           /* buffer_t of large texts, to which `items` and events point */
-  size_t kept_bytes;       /* of these */
-  cord_t frames;           /* flat: events that wait to be sent */
-  cord_t *out;             /* where events are printed: frames, or completion->reply */
-  bool begun;              /* response.created is in them */
+  buffer_t kept;     /* buffer_t of large texts, to which `items` and events point */
+  size_t kept_bytes; /* of these */
+  cord_t frames;     /* flat: events that wait to be sent */
+  cord_t *out;       /* where events are printed: frames, or completion->reply */
+  bool begun;        /* response.created is in them */
   int64_t sequence_number;
 } responses_answer_t;
 

@@ -295,27 +295,10 @@ static void close_item(completion_t *completion, const char *status) {
 
 /* ---- the parts of the output ---- */
 
-static bool is_blank(const char *text, size_t length) {
-  for (size_t i = 0; i < length; i++) {
-    if (!json_is_blank(text[i])) return false;
-  }
-  return true;
-}
-
-/* Adds text to an item, which is opened by the first text that is not blank. */
 static void add_text(completion_t *completion, item_kind_t kind, const char *text, size_t length) {
   responses_answer_t *response = completion->dialect_state;
-  if (response->open != kind) {
-    if (response->blanks_kind != kind) buffer_clear(&response->blanks);
-    response->blanks_kind = kind;
-    if (is_blank(text, length)) {
-      buffer_append(&response->blanks, text, length);
-      return;
-    }
-    open_item(completion, kind);
-    buffer_append(&response->text, response->blanks.data, response->blanks.length);
-    buffer_clear(&response->blanks);
-  }
+  if (length == 0) return;
+  if (response->open != kind) open_item(completion, kind);
   buffer_append(&response->text, text, length);
 }
 
@@ -329,11 +312,11 @@ static void take_scores(choice_t *choice) {
   logprob_text_clear(&choice->logprobs);
 }
 
-/* A call that the length has cut off ends too; its arguments are no JSON then. */
+/* A call that was cut ends too; its arguments are no JSON then. */
 static void end_call(const choice_t *choice) {
   completion_t *completion = choice->input->completion;
   const responses_answer_t *response = completion->dialect_state;
-  bool cut = choice->done && choice->finish == FINISH_LENGTH;
+  bool cut = chat_is_cut(choice);
   json_doc_t *doc = NULL;
   inferd_error_t error;
   if (cut) {
@@ -363,7 +346,6 @@ static void take(choice_t *choice, output_kind_t kind, const char *text, size_t 
   case OUTPUT_CALL_BEGIN:
     close_item(completion, "completed");
     choice->num_calls++;
-    buffer_clear(&response->blanks);
     buffer_clear(&response->name);
     buffer_append(&response->name, text, length);
     response->tool = find_tool(response, &response->name);
@@ -381,7 +363,6 @@ static void finish(choice_t *choice) {
   responses_answer_t *response = completion->dialect_state;
   if (response->num_items == 0 && response->open == ITEM_NONE) {
     open_item(completion, ITEM_TEXT);
-    buffer_append(&response->text, response->blanks.data, response->blanks.length);
     take_scores(choice);
   }
   close_item(completion, choice->finish == FINISH_LENGTH ? "incomplete" : "completed");
@@ -413,8 +394,7 @@ static bool failed(const completion_t *completion) {
   const choice_t *choice = &completion->choices[0];
   return cord_failed(&response->items) || response->kept.failed || response->name.failed ||
          response->item_id.failed || response->call_id.failed || response->text.failed ||
-         response->logprobs.failed || response->blanks.failed || chat_failed(choice) ||
-         logprob_text_failed(&choice->logprobs);
+         response->logprobs.failed || chat_failed(choice) || logprob_text_failed(&choice->logprobs);
 }
 
 /* Sends the events that are printed, or fails the request. */
@@ -486,8 +466,7 @@ static size_t held(const completion_t *completion) {
   const responses_answer_t *response = completion->dialect_state;
   return cord_held(&response->items) + response->kept.capacity + response->kept_bytes +
          response->name.capacity + response->item_id.capacity + response->call_id.capacity +
-         response->text.capacity + response->logprobs.capacity + response->blanks.capacity +
-         response->frames.own.capacity;
+         response->text.capacity + response->logprobs.capacity + response->frames.own.capacity;
 }
 
 static void forget(completion_t *completion) {
@@ -506,14 +485,12 @@ static void forget(completion_t *completion) {
   buffer_free(&response->call_id);
   buffer_free(&response->text);
   buffer_free(&response->logprobs);
-  buffer_free(&response->blanks);
   cord_free(&response->frames);
 }
 
 static const dialect_t responses_dialect = {.route = "/v1/responses",
                                             .effort = "reasoning.effort",
                                             .is_chat = true,
-                                            .parts_as_streamed = true,
                                             .translate = responses_translate,
                                             .rename = responses_rename,
                                             .prepare = prepare,

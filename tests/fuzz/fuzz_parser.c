@@ -72,7 +72,7 @@ static void tell(const output_options_t *options, const char *text, size_t lengt
     output_parser_feed(parser, text + at, size, &sink);
     at += size;
   }
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   if (output_parser_failed(parser)) abort();
   output_parser_free(parser);
   buffer_free(&story->arguments);

@@ -192,7 +192,7 @@ static buffer_t read_back(const json_t *functions, const char *text, size_t leng
   output_parser_feed(parser, open, sizeof open - 1, &sink);
   output_parser_feed(parser, text, length, &sink);
   output_parser_feed(parser, close, sizeof close - 1, &sink);
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   output_parser_free(parser);
   return arguments;
 }

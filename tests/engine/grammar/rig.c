@@ -221,7 +221,7 @@ rig_reading_t rig_read_back(const tool_format_t *format, const char *schema, con
   output_options_t options = {.tools = format, .functions = json_root(doc)};
   output_parser_t *parser = output_parser_new(&options);
   output_parser_feed(parser, text->data, text->length, &sink);
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   output_parser_free(parser);
   json_free(doc);
   buffer_free(&tools);

@@ -306,11 +306,11 @@ static void put_literals(buffer_t *out, const literal_words_t *words, const json
   buffer_char(out, words->close);
 }
 
-void calls_write(buffer_t *out, const tool_format_t *format, const json_t *arguments) {
-  if (format->before_all != NULL) buffer_text(out, format->before_all);
+static void put_call(buffer_t *out, const tool_format_t *format, const json_t *arguments,
+                     int number) {
   buffer_text(out, format->begin_name);
   buffer_text(out, "get_it");
-  if (format->names_are_ids) buffer_text(out, ":0");
+  if (format->names_are_ids) buffer_char(out, ':'), buffer_int(out, number);
   buffer_text(out, format->end_name);
   if (format->tags != NULL) {
     put_tags(out, format->tags, arguments);
@@ -320,5 +320,14 @@ void calls_write(buffer_t *out, const tool_format_t *format, const json_t *argum
     put_json(out, arguments, NULL);
   }
   buffer_text(out, format->end_call);
+}
+
+void calls_write(buffer_t *out, const tool_format_t *format, const json_t *const *arguments,
+                 int count) {
+  if (format->before_all != NULL) buffer_text(out, format->before_all);
+  for (int i = 0; i < count; i++) {
+    if (i > 0) buffer_text(out, format->between);
+    put_call(out, format, arguments[i], i);
+  }
   if (format->behind_all != NULL) buffer_text(out, format->behind_all);
 }

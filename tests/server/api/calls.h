@@ -22,7 +22,8 @@ void calls_draw_tools(uint64_t *state, drawn_tools_t *out);
  * write them. */
 void calls_draw_arguments(uint64_t *state, const drawn_tools_t *tools, const tool_format_t *format,
                           buffer_t *out);
-/* Appends the calls of a message that is one call with these arguments. */
-void calls_write(buffer_t *out, const tool_format_t *format, const json_t *arguments);
+/* Appends the calls of a message, one with each of these arguments. */
+void calls_write(buffer_t *out, const tool_format_t *format, const json_t *const *arguments,
+                 int count);
 
 #endif

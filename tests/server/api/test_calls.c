@@ -84,7 +84,7 @@ static reading_t read_text(const tool_format_t *format, const json_t *tools, con
     if (size > text->length - at) size = text->length - at;
     output_parser_feed(parser, text->data + at, size, &sink);
   }
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   cr_assert(!output_parser_failed(parser));
   output_parser_free(parser);
   return reading;
@@ -376,7 +376,7 @@ static void check_drawn(walker_t *walker, const json_t *tools, uint64_t *state, 
         reading.calls == 1 && !reading.foreign && !reading.broken && is_blank(&reading.content),
         "%s: %d calls: %.*s", walker->format->name, reading.calls, (int)text.length, text.data);
     const json_t *arguments = parse(reading.arguments.data, reading.arguments.length, &doc);
-    calls_write(&again, walker->format, arguments);
+    calls_write(&again, walker->format, &arguments, 1);
     cr_assert(allows(walker, &again), "%s: %.*s -> %.*s", walker->format->name, (int)text.length,
               text.data, (int)again.length, again.data);
     expect_exact(walker->format, tools, &again, arguments, state);
@@ -396,7 +396,7 @@ static void check_call(walker_t *walker, const drawn_tools_t *drawn, const json_
   json_doc_t *doc;
   calls_draw_arguments(state, drawn, format, &call);
   const json_t *arguments = parse(call.data, call.length, &doc);
-  calls_write(&text, format, arguments);
+  calls_write(&text, format, &arguments, 1);
   cr_assert(allows(walker, &text), "%s: %s: %.*s", format->name, drawn->text.data, (int)text.length,
             text.data);
   expect_exact(format, tools, &text, arguments, state);

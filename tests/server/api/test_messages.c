@@ -406,7 +406,9 @@ Test(messages, a_call_that_is_cut) {
   fake_exchange_t *exchange = call(",\"max_tokens\":9" TOOLS);
   generate("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"");
   fake_done(request_of(), FINISH_LENGTH, "");
-  expect_end(exchange, "{\"type\":\"text\",\"text\":\"<tool_call>{\\\"name\\\": \\\"f\\\"");
+  expect_end(exchange,
+             "\"name\":\"f\",\"input\":{\"partial_json\":\"{\\\"a\\\"\"}}],\"stop_reason\":"
+             "\"max_tokens\"");
 }
 
 Test(messages, pings) {

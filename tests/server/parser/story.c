@@ -47,7 +47,7 @@ char *story_tell(const output_options_t *options, const char *text, size_t lengt
     output_parser_feed(parser, text + at, end - at, &sink);
     at = end;
   }
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   cr_assert(!output_parser_failed(parser));
   output_parser_free(parser);
   if (story.open) buffer_char(&story.text, ')');

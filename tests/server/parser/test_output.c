@@ -176,7 +176,7 @@ Test(output, long_runs_are_linear) {
     output_parser_t *parser = output_parser_new(&options);
     size_t length = strlen(runs[i].unit);
     for (int j = 0; j < UNITS; j++) output_parser_feed(parser, runs[i].unit, length, &sink);
-    output_parser_end(parser, &sink);
+    output_parser_end(parser, false, &sink);
     output_parser_free(parser);
     ASSERT_EQ_FOR(story.text.length, length * UNITS + 2, "%s", runs[i].unit);
     buffer_free(&story.text);

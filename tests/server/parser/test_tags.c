@@ -75,7 +75,7 @@ static char *tell(const output_options_t *options, const char *text, size_t leng
     if (piece > length - at) piece = length - at;
     output_parser_feed(parser, text + at, piece, &sink);
   }
-  output_parser_end(parser, &sink);
+  output_parser_end(parser, false, &sink);
   cr_assert(!output_parser_failed(parser));
   output_parser_free(parser);
   if (story.in_content) buffer_char(&story.text, ')');
@@ -378,7 +378,7 @@ Test(tags, long_runs_are_linear, .fini = free_tools) {
     static const char start[] = "<tool_call><function=f><parameter=o>";
     output_parser_feed(parser, start, strlen(start), &sink);
     for (int j = 0; j < UNITS; j++) output_parser_feed(parser, units[i], strlen(units[i]), &sink);
-    output_parser_end(parser, &sink);
+    output_parser_end(parser, false, &sink);
     cr_assert(!output_parser_failed(parser));
     output_parser_free(parser);
     buffer_free(&story.text);
