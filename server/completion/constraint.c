@@ -331,6 +331,20 @@ static bool restrict_parser(completion_t *completion) {
   return true;
 }
 
+/* tool_choice auto without anything to enforce: once the model has written the mark of a call, only
+ * names that were offered may follow. Where calls have no mark, or text has headers, the output
+ * stays free; so it does where the request itself says which tokens may come, and where the
+ * operator closes constraints of this kind. */
+static bool binds_names(const completion_t *completion) {
+  const params_t *params = &completion->params;
+  const tool_format_t *format = completion->tool_format;
+  if ((completion->intake->limits.closed & CLOSED_SCHEMA) != 0) return false;
+  return format != NULL && params->chat.tool_choice == TOOLS_AUTO && !format->bare &&
+         format->payload != PAYLOAD_CHANNELS && params->constraint.param == NULL &&
+         !params->use_beam_search && params->num_bad_words == 0 &&
+         params->allowed_token_ids.count == 0 && !any_strict(params->chat.tools);
+}
+
 /* Builds the tree. The result GRAMMAR_TEXT without text means that the output is free. */
 static grammar_source_t build(tree_t *tree, const bool *loose) {
   const completion_t *completion = tree->completion;
@@ -340,7 +354,7 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
   grammar_source_t output = {.kind = GRAMMAR_TEXT};
   if (constraint->param != NULL) output = answer(tree, constraint_source(completion));
   if (format == NULL) return output;
-  if (is_forced(completion)) {
+  if (is_forced(completion)) { /* a constraint on the answer binds text, of which there is none */
     output = all_calls(tree, format, 0, loose);
     output.param = "tool_choice";
   } else if (constraint->param != NULL) {
@@ -349,6 +363,11 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
     output.param = constraint->param;
   } else if (any_strict(chat->tools)) {
     output = text_or_calls(tree, format, loose);
+    output.param = "tools";
+  } else if (binds_names(completion)) {
+    bool all[TOOLS_MAX];
+    memset(all, true, sizeof all);
+    output = text_or_calls(tree, format, all);
     output.param = "tools";
   }
   return output;
@@ -454,6 +473,7 @@ static int compile(completion_t *completion, bool may_compile, grammar_t **out) 
     bool of_schema = code == ERR_INVALID_VALUE || code == ERR_UNSUPPORTED_PARAMETER ||
                      (code == ERR_BAD_REQUEST &&
                       intake->account.work <= grammar_limits_default.compile_work_max);
+    if (of_schema && binds_names(completion)) return 0; /* it was a help, and nobody asked for it */
     int index = of_schema ? blamed_function(completion, error) : -1;
     intake->must_compile = code == GRAMMAR_CACHE_MISS || (index >= 0 && !may_compile);
     if (intake->must_compile) return 0;
@@ -471,11 +491,6 @@ int completion_constrain(completion_t *completion, bool may_compile) {
   bool free_choice = format != NULL && !forced;
   if (params->constraint.param != NULL && tokenizer_is_none(completion->tokenizer)) {
     return tokenizer_refuse(params->constraint.param, &completion->intake->error);
-  }
-  if (forced && params->constraint.param != NULL) {
-    return error_set(&completion->intake->error, ERR_INVALID_VALUE, params->constraint.param,
-                     "'%s' is not possible together with a 'tool_choice' that forces a call.",
-                     params->constraint.param);
   }
   bool strict = free_choice && any_strict(params->chat.tools);
   if ((forced || strict) && params->use_beam_search) {

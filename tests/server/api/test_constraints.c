@@ -1,7 +1,9 @@
 /* test_constraints.c: what a request says about its output reaches the engine as one grammar. */
 #include "engine/grammar/language/keywords.h"
 #include "tests/expect.h"
+#include "tests/server/api/calls.h"
 #include "tests/server/api/fake.h"
+#include "tests/server/api/views.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -517,10 +519,7 @@ Test(constraints, messages_in_channels) {
 }
 
 Test(constraints, strict_functions_when_the_model_may_choose) {
-  fake_exchange_t *exchange = chat(TOOLS(""));
-  ASSERT_EQ_FOR(fake_engine.requests[0]->grammar, NULL, "nothing strict");
-  end(exchange);
-  exchange = chat(TOOLS(",\"strict\":true"));
+  fake_exchange_t *exchange = chat(TOOLS(",\"strict\":true"));
   cr_assert(allows("just words < and <tool"));
   cr_assert(allows("see " CALL(ONE)));
   cr_assert(allows(CALL(ONE) " then " CALL(TWO) " done"));
@@ -544,8 +543,93 @@ Test(constraints, an_answer_of_a_form_or_a_call) {
   cr_assert(allows(CALL(TWO)));
   cr_assert(!allows("words"));
   end(exchange);
-  refuse(api_chat_completions, "{" USER TOOLS("") ",\"tool_choice\":\"required\",\"regex\":\"a\"}",
-         ERR_INVALID_VALUE, "regex");
+  exchange = chat(TOOLS("") ",\"tool_choice\":\"required\",\"regex\":\"a\"");
+  cr_assert(allows(CALL(TWO)));
+  cr_assert(!allows("a"));
+  end(exchange);
+}
+
+#define WRONG "{\"name\": \"f\", \"arguments\": {\"a\": 3}}"
+#define FOREIGN "{\"name\": \"h\", \"arguments\": {\"a\": 1}}"
+
+/* Whether the constraint of the request takes a text; without one it takes any. */
+static void expect_taken(const char *text, bool taken, int view, const view_request_t *asked) {
+  bool free_text = fake_engine.requests[0]->grammar == NULL;
+  cr_assert((free_text || allows(text)) == taken, "%s, choice %s, format %s, parallel %d, %s: %s",
+            view_names[view], asked->choice, asked->format != NULL ? asked->format : "none",
+            asked->parallel, asked->tools, text);
+}
+
+/* A forced call follows its schema, whatever form the text is to have; the format binds text. */
+static void check_pair(int view, const view_request_t *asked, bool strict) {
+  bool none = strcmp(asked->choice, "none") == 0, text = strcmp(asked->choice, "auto") == 0 || none;
+  bool format = asked->format != NULL, required = strcmp(asked->choice, "required") == 0;
+  bool bound = strict || !text || format; /* the arguments follow the schema */
+  fake_exchange_t *exchange = view_ask(view, asked);
+  cr_assert(!exchange->answered, "%s", exchange->body);
+  expect_taken("hello", text && !format, view, asked);
+  expect_taken("{\"t\": 5}", text, view, asked);
+  expect_taken("{\"t\": 6}", text && !format, view, asked);
+  expect_taken(CALL(ONE), !none || !format, view, asked);
+  expect_taken(CALL(WRONG), none ? !format : !bound, view, asked);
+  expect_taken(CALL(FOREIGN), none && !format, view, asked);
+  if (!text) expect_taken(CALL(ONE) "\n" CALL(TWO), required && asked->parallel, view, asked);
+  end(exchange);
+}
+
+Test(constraints, every_pair_of_choice_format_and_strict_on_every_route) {
+  static const char *const choices[] = {"auto", "none", "required", "f"};
+#define G TOOL("g", ",\"parameters\":{\"type\":\"object\"}")
+  static const char *const tools[] = {
+      "[" TOOL("f", ",\"parameters\":" FIXED) "," G "]",
+      "[" TOOL("f", ",\"parameters\":" FIXED ",\"strict\":true") "," G "]"};
+  static const char format[] = "{\"type\":\"object\",\"properties\":{\"t\":{\"const\":5}},"
+                               "\"required\":[\"t\"],\"additionalProperties\":false}";
+  for (int i = 0; i < 4 * 2 * 2 * 2 * NUM_VIEWS; i++) {
+    int pair = i / NUM_VIEWS;
+    view_request_t asked = {.choice = choices[pair % 4],
+                            .tools = tools[pair / 4 % 2],
+                            .format = pair / 8 % 2 == 1 ? format : NULL,
+                            .parallel = pair / 16 == 1,
+                            .num_choices = 1};
+    fake_engine.info.max_model_len = 8192;
+    fake_engine.info.kv_tokens = 8192;
+    check_pair(i % NUM_VIEWS, &asked, pair / 4 % 2 == 1);
+  }
+}
+
+/* The model may choose, and nothing is strict: its text is free, and once it has written the mark
+ * of a call, only a name that was offered may follow. Without a mark before calls all is free. */
+Test(constraints, a_call_has_an_offered_name) {
+  json_doc_t *doc = NULL;
+  cr_assert_eq(json_parse("{}", 2, &json_limits_request, &doc, NULL), 0);
+  const json_t *arguments = json_root(doc);
+  int bound = 0;
+  for (const tool_format_t *format = tool_formats; format->name != NULL; format++) {
+    bool channels = format->payload == PAYLOAD_CHANNELS;
+    server.live->tool_format = format;
+    server.live->reasoning_format = channels ? reasoning_format_find("harmony") : NULL;
+    fake_exchange_t *exchange = chat(",\"tools\":[" TOOL("f", "") "," TOOL("get_it", "") "]");
+    bool binds = fake_engine.requests[0]->grammar != NULL;
+    ASSERT_EQ_FOR(binds, !format->bare && !channels, "%s", format->name);
+    if (binds) {
+      buffer_t text = {0};
+      bound++;
+      buffer_text(&text, "1 < 2, {\"name\": \"no\"} [so] ");
+      calls_write(&text, format, &arguments, 1);
+      buffer_char(&text, '\0');
+      cr_assert(allows(text.data), "%s: %s", format->name, text.data);
+      char *name = strstr(text.data, "get_it");
+      name[1] = 'o';
+      cr_assert(!allows(text.data), "%s: %s", format->name, text.data);
+      name[0] = '\0';
+      cr_assert(!allows(text.data), "%s: the text may not end before the name", format->name);
+      buffer_free(&text);
+    }
+    end(exchange);
+  }
+  json_free(doc);
+  ASSERT_GE(bound, 14);
 }
 
 #define FUNCTION(more, schema) TOOL("f", more ",\"parameters\":" schema)

@@ -45,6 +45,11 @@ static void put_chat(buffer_t *out, const view_request_t *request) {
     }
   }
   if (request->stop != NULL) put(out, ",\"stop\":[\"", request->stop, "\"]");
+  if (request->format != NULL)
+    put(out,
+        ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+        "\"schema\":",
+        request->format, "}}");
 }
 
 /* Prints the tools with the members of a function beside their type, or as messages have them. */
@@ -83,6 +88,9 @@ static void put_responses(buffer_t *out, const view_request_t *request) {
     }
   }
   if (request->stop != NULL) put(out, ",\"stop\":[\"", request->stop, "\"]");
+  if (request->format != NULL)
+    put(out, ",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"schema\":",
+        request->format, "}}");
 }
 
 static void put_messages(buffer_t *out, const view_request_t *request) {
@@ -99,6 +107,10 @@ static void put_messages(buffer_t *out, const view_request_t *request) {
     buffer_char(out, '}');
   }
   if (request->stop != NULL) put(out, ",\"stop_sequences\":[\"", request->stop, "\"]");
+  if (request->format != NULL)
+    put(out,
+        ",\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":", request->format,
+        "}}");
 }
 
 fake_exchange_t *view_ask(int index, const view_request_t *request) {

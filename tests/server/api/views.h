@@ -32,6 +32,7 @@ typedef struct view_request {
   const char *tools;  /* JSON as chat has them; or NULL */
   const char *choice; /* "auto", "required", "none", or the name of a function */
   const char *stop;   /* a stop string; or NULL */
+  const char *format; /* a schema that the text must follow; or NULL */
   bool parallel;
   int num_choices; /* of chat; the other routes have one */
 } view_request_t;
