@@ -112,7 +112,7 @@ def test_a_hard_limit_on_core_files_is_said(start):
 
 @pytest.mark.parametrize("leaks", [False, True])
 def test_leaks_are_checked_at_the_exit(start, tmp_path, leaks):
-    """Under AddressSanitizer, whose runtime gives each thread an alternate signal stack and takes it
+    """Under AddressSanitizer, whose runtime gives each thread an alternate stack and takes it
     back where the thread ends. In the plain build the runtime is loaded before all else."""
     if not PLAIN:  # where each server of this run ends so
         assert start(DEMO).stop() == 0
