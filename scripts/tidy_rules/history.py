@@ -11,6 +11,8 @@ THIS_FILE = "scripts/tidy_rules/history.py"  # the commit that brought it is the
 # What a subject may begin with, besides the name of a folder of the product.
 AREAS = {"all", "bench", "build", "demo", "docs", "emu", "errors", "fuzz", "gpu", "metrics",
          "parity", "release", "scripts", "sim", "tests", "tidy", "tree"}
+# Pushed with a wrong subject, which is not rewritten under those who have pulled it.
+EXCUSED = {"9673b1be"}
 
 
 def git(tree, *arguments):
@@ -34,6 +36,8 @@ def check_commits(tree):
     known = areas(tree)
     for line in git(tree, "log", "--no-merges", "--format=%h %s", f"{begins}..HEAD").splitlines():
         commit, subject = line.split(" ", 1)
+        if commit[:8] in EXCUSED:
+            continue
         area = re.match(r"([\w/]+(?:, [\w/]+)*): \S", subject)
         if len(subject) > SUBJECT_COLUMNS_MAX:
             yield (f"commit {commit}: `{subject}` has {len(subject)} columns, at most "
