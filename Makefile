@@ -77,7 +77,8 @@ CFLAGS_SAN := -O2 $(HARDEN)
 endif
 CFLAGS  += $(CFLAGS_BASE) $(CFLAGS_SAN)
 LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
-# Pre-tokenizer patterns that no scanner knows go through PCRE2, where it is installed.
+# Pre-tokenizer patterns that no scanner knows, and expressions of adapters, go through PCRE2, where it
+# is installed.
 PCRE2   ?= $(if $(wildcard $(addsuffix /pcre2.h,/usr/include /usr/local/include)),1,0)
 LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
 
@@ -90,7 +91,8 @@ text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,e
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
 template_SRC := $(call sources_in,engine/template engine/template/*)
-model_SRC  := $(call sources_in,engine/model engine/model/*)
+model_SRC  := $(filter-out engine/model/name_pattern_%.c,$(call sources_in,engine/model engine/model/*)) \
+              engine/model/name_pattern_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
@@ -483,6 +485,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_embeddings.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_encoders.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_served.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/parity_adapters.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf

@@ -3,22 +3,19 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/model/adapter_config.h"
 #include "engine/model/config/config.h"
 #include "engine/model/convert.h"
 #include "engine/model/internal.h"
-#include "engine/model/model_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sizes.h"
 #include "engine/model/tensors.h"
 #include "engine/model/weights.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 typedef struct adapter_pair {
   int32_t rank; /* 0 = the adapter leaves this layer alone */
@@ -54,58 +51,24 @@ void adapter_free(adapter_t *adapter) {
   free(adapter);
 }
 
-/* Refuses keys that change the computation, unless their value changes nothing. */
-static void refuse_keys(config_reader_t *reader) {
-  static const char *const off[] = {"use_dora",         "lora_bias",     "modules_to_save",
-                                    "rank_pattern",     "alpha_pattern", "layer_replication",
-                                    "megatron_config",  "use_qalora",    "trainable_token_indices",
-                                    "target_parameters"};
-  for (size_t i = 0; i < ARRAY_LEN(off); i++) {
-    const json_t *value = json_get(reader->root, off[i]);
-    if (!json_is_given(value) || value->type == JSON_FALSE) continue;
-    if ((value->type == JSON_ARRAY || value->type == JSON_OBJECT) && value->count == 0) continue;
-    config_refuse(reader, off[i], value, "absent, null, false or empty");
-  }
-  const json_t *type = json_get(reader->root, "peft_type");
-  if (type != NULL && !json_equals(type, "LORA")) config_refuse(reader, "peft_type", type, "LORA");
-  const json_t *bias = json_get(reader->root, "bias");
-  if (bias != NULL && !json_equals(bias, "none")) config_refuse(reader, "bias", bias, "none");
-}
+/* A file that is read. */
+typedef struct adapter_reading {
+  adapter_config_t *config;
+  const weight_files_t *files;
+  const layout_t *layout;
+  const char *prefix; /* one of the layout's, which the names in the file have */
+  int32_t rank_max;
+  uint8_t *taken; /* by tensor of the file: an expected one */
+  inferd_error_t *error;
+} adapter_reading_t;
 
-/* Reads the scale of B . A. Returns the configured rank, or an error. */
-static int read_config(const char *dir, double *scale, inferd_error_t *error) {
-  static const json_limits_t limits = {
-      .depth_max = 32, .values_max = 100000, .key_bytes_max = 1024, .allow_nul = true};
-  model_file_t file;
-  int code = model_file_read(dir, "adapter_config.json", CONFIG_BYTES_MAX, &limits, &file, error);
-  if (code != 0) return code;
-  if (file.doc == NULL) {
-    return error_set(error, ERR_MODEL_MISSING, "lora_path",
-                     "%s: no adapter_config.json; an adapter as PEFT saves it is needed", dir);
-  }
-  config_reader_t reader = {
-      .file = "adapter_config.json", .root = json_root(file.doc), .error = error};
-  refuse_keys(&reader);
-  double rank = (double)config_int(&reader, KEYS("r"), 8, 1, 1 << 20);
-  double alpha = config_double(&reader, KEYS("lora_alpha"), 8, -1e6, 1e6, false);
-  bool stable = config_bool(&reader, KEYS("use_rslora"), false);
-  *scale = alpha / (stable ? sqrt(rank) : rank);
-  model_file_free(&file);
-  return reader.code;
-}
-
-/* "base_model.model." + prefix + name without ".weight" + ".lora_A.weight", under every prefix. */
-static const stored_tensor_t *find(const weight_files_t *files, const layout_t *layout,
+/* "base_model.model." + prefix + name without ".weight" + ".lora_A.weight". */
+static const stored_tensor_t *find(const adapter_reading_t *reading,
                                    const expected_tensor_t *tensor, char letter) {
-  size_t length = strlen(tensor->name) - strlen(".weight");
-  for (int i = 0; i < LAYOUT_PREFIXES_MAX && layout->prefixes[i] != NULL; i++) {
-    char name[TENSOR_NAME_MAX];
-    snprintf(name, sizeof(name), "base_model.model.%s%.*s.lora_%c.weight", layout->prefixes[i],
-             (int)length, tensor->name, letter);
-    const stored_tensor_t *found = weight_files_find(files, name);
-    if (found != NULL) return found;
-  }
-  return NULL;
+  char name[TENSOR_NAME_MAX];
+  snprintf(name, sizeof(name), "base_model.model.%s%.*s.lora_%c.weight", reading->prefix,
+           (int)(strlen(tensor->name) - strlen(".weight")), tensor->name, letter);
+  return weight_files_find(reading->files, name);
 }
 
 static int check(const stored_tensor_t *tensor, int64_t rows, int64_t cols, inferd_error_t *error) {
@@ -150,31 +113,76 @@ static int reorder(const expected_tensor_t *tensor, int64_t rank, float **rows,
   return 0;
 }
 
-static int read_pair(const weight_files_t *files, const layout_t *layout,
-                     const expected_tensor_t *tensor, int32_t rank_max, double scale,
-                     adapter_pair_t *out, uint8_t *taken, inferd_error_t *error) {
-  const stored_tensor_t *left = find(files, layout, tensor, 'A');
-  const stored_tensor_t *right = find(files, layout, tensor, 'B');
-  if (left == NULL && right == NULL) return 0;
+/* Writes the name of a tensor's module, without what PEFT puts before and behind it. */
+static void module_name(char *out, size_t size, const char *prefix,
+                        const expected_tensor_t *tensor) {
+  snprintf(out, size, "%s%.*s", prefix, (int)(strlen(tensor->name) - strlen(".weight")),
+           tensor->name);
+}
+
+/* What the file says of a pair, against the configuration. */
+static int check_pair(const adapter_reading_t *reading, const stored_tensor_t *left,
+                      const stored_tensor_t *right, const expected_tensor_t *tensor,
+                      const adapter_module_t *module) {
+  inferd_error_t *error = reading->error;
+  const int64_t rank = left->rank == 2 ? left->shape[0] : 0;
+  if (!module->is_target)
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
+                     "tensor %s is of no module that adapter_config.json has as a target "
+                     "(target_modules, exclude_modules, layers_to_transform)",
+                     left->name);
+  if (rank < 1 || rank > reading->rank_max) {
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
+                     "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", left->name,
+                     (long long)rank, reading->rank_max);
+  }
+  if (rank != module->rank)
+    return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
+                     "tensor %s: rank %lld, but adapter_config.json gives it %lld (r, "
+                     "rank_pattern)",
+                     left->name, (long long)rank, (long long)module->rank);
+  int code = check(left, rank, tensor->cols, error);
+  return code != 0 ? code : check(right, tensor->rows, rank, error);
+}
+
+/* No pair: PEFT leaves the module alone, unless it begins with random numbers. */
+static int check_absent(const adapter_reading_t *reading, const expected_tensor_t *tensor) {
+  char name[TENSOR_NAME_MAX];
+  adapter_module_t module;
+  if (!reading->config->needs_tensors) return 0;
+  module_name(name, sizeof name, reading->prefix, tensor);
+  int code = adapter_config_module(reading->config, name, &module);
+  if (code != 0 || !module.is_target) return code;
+  return error_set(reading->error, ERR_MODEL_MALFORMED, "lora_path",
+                   "%s is a target, but the file has no matrices of it, and PEFT would draw them "
+                   "(init_lora_weights)",
+                   name);
+}
+
+static int read_pair(adapter_reading_t *reading, const expected_tensor_t *tensor,
+                     adapter_pair_t *out) {
+  const weight_files_t *files = reading->files;
+  inferd_error_t *error = reading->error;
+  char name[TENSOR_NAME_MAX];
+  adapter_module_t module;
+  const stored_tensor_t *left = find(reading, tensor, 'A');
+  const stored_tensor_t *right = find(reading, tensor, 'B');
+  if (left == NULL && right == NULL) return check_absent(reading, tensor);
   if (left == NULL || right == NULL) {
     return error_set(error, ERR_MODEL_MALFORMED, "lora_path", "tensor %s has no lora_%c beside it",
                      left != NULL ? left->name : right->name, left != NULL ? 'B' : 'A');
   }
-  int64_t rank = left->rank == 2 ? left->shape[0] : 0;
-  if (rank < 1 || rank > rank_max) {
-    return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
-                     "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", left->name,
-                     (long long)rank, rank_max);
-  }
-  int code = check(left, rank, tensor->cols, error);
-  if (code == 0) code = check(right, tensor->rows, rank, error);
+  module_name(name, sizeof name, reading->prefix, tensor);
+  int code = adapter_config_module(reading->config, name, &module);
+  if (code == 0) code = check_pair(reading, left, right, tensor, &module);
   if (code != 0) return code;
+  uint8_t *taken = reading->taken;
   taken[left - weight_files_at(files, 0)] = taken[right - weight_files_at(files, 0)] = 1;
   out->a = numbers(left, 1.0, error);
-  out->b = out->a != NULL ? numbers(right, scale, error) : NULL;
+  out->b = out->a != NULL ? numbers(right, module.scale, error) : NULL;
   if (out->b == NULL) return error->code;
-  out->rank = (int32_t)rank;
-  return reorder(tensor, rank, &out->b, error);
+  out->rank = (int32_t)module.rank;
+  return reorder(tensor, module.rank, &out->b, error);
 }
 
 /* Refuses tensors that no layer uses: the message has their number and the first name. */
@@ -195,45 +203,74 @@ static int refuse_rest(const weight_files_t *files, const uint8_t *taken, inferd
                    rest, name);
 }
 
+static adapter_t *new_adapter(const blueprint_t *bp, inferd_error_t *error) {
+  adapter_t *adapter = calloc(1, sizeof *adapter);
+  if (adapter != NULL) {
+    adapter->num_layers = bp->num_layers;
+    adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(adapter_pair_t));
+    if (adapter->pairs != NULL) return adapter;
+  }
+  adapter_free(adapter);
+  error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter of %d layers", bp->num_layers);
+  return NULL;
+}
+
+/* The first prefix with which the file has a matrix; the names of one file have one. */
+static const char *find_prefix(adapter_reading_t *reading, const tensor_list_t *list,
+                               int32_t num_layers) {
+  const layout_t *layout = reading->layout;
+  for (int p = 0; p < LAYOUT_PREFIXES_MAX && layout->prefixes[p] != NULL; p++) {
+    reading->prefix = layout->prefixes[p];
+    for (int32_t i = 0; i < num_layers * LORA_TARGETS; i++) {
+      const expected_tensor_t *tensor =
+          tensors_get(list, roles[i % LORA_TARGETS], i / LORA_TARGETS, false);
+      if (tensor == NULL) continue;
+      if (find(reading, tensor, 'A') != NULL || find(reading, tensor, 'B') != NULL)
+        return reading->prefix;
+    }
+  }
+  return layout->prefixes[0];
+}
+
+static int read_pairs(adapter_reading_t *reading, const blueprint_t *bp, adapter_t *adapter) {
+  tensor_list_t list = {0};
+  blueprint_t named = *bp;
+  named.gguf = false; /* adapters name the layers as transformers does, whatever the model's file */
+  int code = tensors_expect(&named, &list, reading->error);
+  if (code == 0) reading->prefix = find_prefix(reading, &list, bp->num_layers);
+  for (int32_t i = 0; code == 0 && i < bp->num_layers * LORA_TARGETS; i++) {
+    const expected_tensor_t *tensor =
+        tensors_get(&list, roles[i % LORA_TARGETS], i / LORA_TARGETS, false);
+    if (tensor != NULL) code = read_pair(reading, tensor, &adapter->pairs[i]);
+  }
+  tensors_free(&list);
+  return code;
+}
+
 int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapter_t **out,
                  inferd_error_t *error) {
   const family_t *family = family_by_name(bp->family, strlen(bp->family));
   CHECK(family != NULL);
-  double scale = 0;
+  adapter_config_t config;
   weight_files_t *files = NULL;
-  tensor_list_t list = {0};
-  uint8_t *taken = NULL;
   *out = NULL;
-  int code = read_config(dir, &scale, error);
+  int code = adapter_config_read(dir, &config, error);
   if (code != 0) return error_within(error, code, dir);
-  adapter_t *adapter = calloc(1, sizeof(*adapter));
-  if (adapter == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter");
-  adapter->num_layers = bp->num_layers;
-  adapter->pairs = calloc((size_t)bp->num_layers * LORA_TARGETS, sizeof(adapter_pair_t));
-  if (adapter->pairs == NULL) {
-    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for an adapter of %d layers",
-                     bp->num_layers);
-  }
-  blueprint_t named = *bp;
-  named.gguf = false; /* adapters name the layers as transformers does, whatever the model's file */
-  if (code == 0) code = tensors_expect(&named, &list, error);
+  adapter_reading_t reading = {
+      .config = &config, .layout = family->layout, .rank_max = rank_max, .error = error};
+  adapter_t *adapter = new_adapter(bp, error);
+  code = adapter != NULL ? 0 : error->code;
   if (code == 0) code = weight_files_open_file(dir, "adapter_model.safetensors", &files, error);
-  if (code == 0) taken = calloc(weight_files_count(files) + 1, 1);
-  if (code == 0 && taken == NULL) {
+  reading.files = files;
+  if (code == 0) reading.taken = calloc(weight_files_count(files) + 1, 1);
+  if (code == 0 && reading.taken == NULL)
     code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
-  }
-  for (int32_t i = 0; code == 0 && i < bp->num_layers * LORA_TARGETS; i++) {
-    tensor_role_t role = roles[i % LORA_TARGETS];
-    const expected_tensor_t *tensor = tensors_get(&list, role, i / LORA_TARGETS, false);
-    if (tensor == NULL) continue;
-    code =
-        read_pair(files, family->layout, tensor, rank_max, scale, &adapter->pairs[i], taken, error);
-  }
-  if (code == 0) code = refuse_rest(files, taken, error);
+  if (code == 0) code = read_pairs(&reading, bp, adapter);
+  if (code == 0) code = refuse_rest(files, reading.taken, error);
   if (code == 0) code = weight_files_intact(files, error);
   weight_files_close(files);
-  tensors_free(&list);
-  free(taken);
+  adapter_config_free(&config);
+  free(reading.taken);
   if (code != 0) {
     adapter_free(adapter);
     return error_within(error, code, dir);

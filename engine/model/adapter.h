@@ -1,9 +1,9 @@
 /* adapter.h: a low-rank adapter (LoRA) as PEFT saves it, read and checked against a model.
  *
  * adapter_config.json and adapter_model.safetensors become fp32 matrices in host memory, with the
- * scale alpha / r in B. Reading needs only the blueprint: any thread. Features
- * of adapters that are not supported (DoRA, biases, modules other than the linear layers of
- * attention and dense MLPs) are refused by name.
+ * scale alpha / r in B. Reading needs only the blueprint: any thread. What
+ * is not served (adapter_keys.def; modules other than the linear layers of attention and dense
+ * MLPs) is refused by name.
  */
 #ifndef INFERD_ENGINE_MODEL_ADAPTER_H
 #define INFERD_ENGINE_MODEL_ADAPTER_H

@@ -378,8 +378,16 @@ CASES = {
                                                                     **WIDE)),
     "gguf-qwen3vl-moe": ({"architecture": "qwen3vlmoe"}, qwen3_moe(
         64, 2, 1, 64, head_dim=32, num_experts=4, moe_intermediate_size=32, **WIDE)),
+    # Ranks and scales by patterns, of modules that an expression names
+    "lora-patterns": (None, qwen2(64, 4, 2, 96, **TINY)),
 }
 ADAPTERS = {
     "lora-glm": {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj"]},
     "lora-gpt-neox": {"r": 4, "lora_alpha": 12, "target_modules": ["query_key_value", "dense"]},
+    "lora-patterns": {
+        "r": 5, "lora_alpha": 7, "use_rslora": True,
+        "target_modules": r".*\.(?:[qkv]_proj|mlp\.(up|down)_proj)",
+        "exclude_modules": r".*layers\.0\..*v_proj",
+        "rank_pattern": {r"layers\.1\..*_proj": 2, "q_proj": 9, "0.mlp.up_proj": 3, "own_proj": 1},
+        "alpha_pattern": {"(k|up)_proj": 3, r".*\.1\.mlp.*": 11, "proj": 100}},
 }

@@ -91,7 +91,9 @@ def header(rank=2, kind="F32", layers=(0,), modules=("self_attn.q_proj",), rows=
 
 
 def adapters():
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none"}
+    targets = ["q_proj", "gate_proj", "up_proj"]
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none",
+              "target_modules": targets}
     plain = compact(config) + b"\xff"
     save("adapter", "q", plain + header())
     save("adapter", "two_layers", plain + header(layers=(0, 1), kind="BF16"))
@@ -102,6 +104,14 @@ def adapters():
     save("adapter", "dora", compact(config | {"use_dora": True}) + b"\xff" + header())
     save("adapter", "no_tensors", plain + b"{}")
     save("adapter", "type", plain + header(kind="I32"))
+    save("adapter", "patterns", compact(config | {
+        "rank_pattern": {"q_proj|k_proj": 2, "0.mlp.up_proj": 3}, "alpha_pattern": {".*mlp.*": 1.5},
+        "exclude_modules": r".*\.1\..*"}) + b"\xff" + header())
+    save("adapter", "layers", compact(config | {
+        "layers_to_transform": [0], "layers_pattern": ["blocks", "layers"]}) + b"\xff" + header())
+    save("adapter", "regex", compact(config | {
+        "target_modules": r"(?:.*?)\.[qk]_proj$"}) + b"\xff" + header())
+    save("adapter", "unknown", compact(config | {"use_banana": True}) + b"\xff" + header())
 
 
 def options():

@@ -2,12 +2,13 @@
 
 import json
 import random
+import re
 import signal
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import DEMO, Stream, dummy_model, wait_until
+from harness import DEMO, ROOT, Stream, dummy_model, wait_until
 
 PROMPT = "Once upon a time there was a small machine that counted everything it saw, and then"
 BODY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True,
@@ -183,6 +184,76 @@ def test_a_reload_takes_over_the_list_of_adapters(start, tmp_path):
     assert ids(server, "c") == second
 
 
+# The tensors are of q_proj in every layer, and PEFT would leave some of them out.
+NO_TARGET = [{"target_modules": ["k_proj"]}, {"target_modules": "k_proj"},
+             {"target_modules": ["roj"]}, {"exclude_modules": ["q_proj"]},
+             {"exclude_modules": r".*\.0\..*"}, {"layers_to_transform": 1},
+             {"layers_to_transform": [0], "layers_pattern": "blocks"},
+             {"target_modules": ".*k_proj"}, {"target_modules": "self_attn.q_proj"}]
+ODD = [({"use_banana": True}, '"use_banana" is true'), ({"use_RSLora": 1}, '"use_RSLora" is 1'),
+       ({"target_modules": None}, '"target_modules" is null'),
+       ({"target_modules": []}, '"target_modules" is an array'),
+       ({"target_modules": "(q_proj"}, "(q_proj"), ({"target_modules": r"\Qq\E"}, "?Qq?E"),
+       ({"target_modules": [7]}, '"target_modules" is an array'),
+       ({"target_modules": ".*q_proj", "layers_to_transform": [0]}, "layers_to_transform"),
+       ({"layers_pattern": "layers"}, "layers_pattern"),
+       ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
+       ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
+       ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern"),
+       ({"alpha_pattern": {"(?R)": 3}}, "(?R)"),
+       ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4"),
+       ({"init_lora_weights": "olora"}, "init_lora_weights")]
+
+
+def test_every_key_is_known_or_refused(start, tmp_path):
+    """The list is that of PEFT's fields (scripts/parity_adapters.py)."""
+    model = dummy_model(tmp_path / "model")
+    server = start(model, *FLAGS, "--allow-runtime-lora", *ADMIN, key="root")
+    text = (ROOT / "engine/model/adapter_keys.def").read_text()
+    keys = dict(re.findall(r"^ADAPTER_KEY\((\w+), KEY_(\w+)\)", text, re.M))
+    assert len(keys) > 35 and set(keys.values()) == {"READ", "HARMLESS", "REFUSED"}
+    keys["peft_of_next_year"] = "REFUSED"
+    nothing = ({}, [], "", None, False)
+    empty = {f"{key}_{i}": value for key in keys for i, value in enumerate(nothing)}
+    empty.update({key: {} for key, use in keys.items() if use == "REFUSED"})
+    plain = write_adapter(tmp_path / "plain", model, 1, config=empty)
+    for key, use in keys.items():
+        config = {key: "all" if key == "bias" else {"x": [1]}}
+        adapter = write_adapter(tmp_path / key, model, 1, config=config)
+        answer = server.post("/v1/load_lora_adapter", {"lora_name": key, "lora_path": str(adapter)})
+        if use == "HARMLESS":
+            assert answer.status == 200, (key, answer)
+            tokens = ids(server, key)
+            assert server.post("/v1/unload_lora_adapter", {"lora_name": key}).status == 200
+            keys[key] = tokens
+        else:
+            assert answer.status == 400 and f'"{key}"' in answer.error["message"], (key, answer)
+    answer = server.post("/v1/load_lora_adapter", {"lora_name": "p", "lora_path": str(plain)})
+    assert answer.status == 200, answer
+    tokens = ids(server, "p")
+    assert tokens != ids(server, "base")
+    assert all(of == tokens for of in keys.values() if isinstance(of, list))
+
+
+def test_a_scale_of_its_own_for_some_modules(start, tmp_path):
+    """alpha_pattern and rank_pattern as PEFT matches them: the first that fits, at a dot."""
+    model = dummy_model(tmp_path / "model")
+    same = [{"lora_alpha": 2}, {"lora_alpha": 5, "alpha_pattern": {"q_proj": 2}},
+            {"alpha_pattern": {"roj": 9, "nothing": 9, ".*attn.q_proj": 2, "q_proj": 9}},
+            {"alpha_pattern": {"self_attn.q_proj|k_proj": 2}, "lora_alpha": 7},
+            {"rank_pattern": {"q_proj": 4}, "r": 9, "lora_alpha": 2},
+            {"rank_pattern": {"(q|k)_proj": 4}, "r": 1, "lora_alpha": 9,
+             "alpha_pattern": {r"layers\.\d+\..*": 2}},
+            {"lora_alpha": 1, "use_rslora": True}]
+    named = [f"a{i}={write_adapter(tmp_path / str(i), model, 1, config=config)}"
+             for i, config in enumerate(same)]
+    other = write_adapter(tmp_path / "other", model, 1, config={"alpha_pattern": {"roj": 2}})
+    server = start(model, *FLAGS, "--lora-modules", ",".join([*named, f"other={other}"]))
+    first = ids(server, "a0")
+    assert [ids(server, f"a{i}") for i in range(len(same))] == [first] * len(same)
+    assert ids(server, "other") != first != ids(server, "base")
+
+
 def test_adapters_that_are_refused(start, tmp_path):
     model = dummy_model(tmp_path / "model")
     server = start(model, *FLAGS, "--allow-runtime-lora", "--max-lora-rank", 8, *ADMIN,
@@ -195,6 +266,13 @@ def test_adapters_that_are_refused(start, tmp_path):
         (write_adapter(tmp_path / "kind", model, 1, config={"peft_type": "IA3"}), "peft_type"),
         (write_adapter(tmp_path / "other", model, 1, module="x_proj"), "x_proj"),
         (write_adapter(tmp_path / "wide", model, 1, module="k_proj"), "k_proj.lora_B"),
+        (write_adapter(tmp_path / "rank", model, 1, config={"r": 5}),
+         "rank 4, but adapter_config.json gives it 5"),
+        *((write_adapter(tmp_path / f"target{i}", model, 1, config=config),
+           "is of no module that adapter_config.json has as a target")
+          for i, config in enumerate(NO_TARGET)),
+        *((write_adapter(tmp_path / f"odd{i}", model, 1, config=config), part)
+          for i, (config, part) in enumerate(ODD)),
     ]
     for path, part in cases:
         answer = server.post("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": str(path)})
