@@ -5,11 +5,12 @@
 
 Every field of PEFT's LoraConfig, read by introspection, has a line in DRAWS; a PEFT with a new
 field fails here until someone has said what the field does, and engine/model/adapter_keys.def,
-which must name exactly the same fields, knows it. Each adapter draws some fields, gets random weights (all
-drawn from --seed, which is new each time and printed) and is loaded by a running server and by
-PeftModel.from_pretrained. The log probabilities of a prompt, of the adapter and of the base, must
-be equal (1e-5 in float32, relative to the largest logit above 1), or the server refuses the adapter
-and names the field or the tensor. What PEFT refuses, the server must refuse, too.
+which must name exactly the same fields, knows it. Each adapter draws some fields, gets random
+weights (all drawn from --seed, which is new each time and printed) and is loaded by a running
+server and by PeftModel.from_pretrained. The log probabilities of a prompt, of the adapter and of
+the base, must be equal (1e-5 in float32, relative to the largest logit above 1), or the server
+refuses the adapter and names the field or the tensor. What PEFT refuses, the server must refuse,
+too.
 
 Ends with `N equal, N refused, N served with other numbers`; exit 1 when the last is not 0, or when
 fewer than a third were served.
