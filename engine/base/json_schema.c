@@ -168,7 +168,7 @@ static uint32_t types_in(type_search_t *search, const json_t *schema, const char
     if (!burn(&search->fuel, properties->count)) return TYPE_ALL;
     own = descend(properties, name, length);
   }
-  bool other = own == NULL && json_get(schema, "patternProperties") == NULL;
+  bool other = own == NULL && !json_is_given(json_get(schema, "patternProperties"));
   if (other) own = json_get(schema, "additionalProperties");
   if (own != NULL) types = types_of(search, own, depth + 1);
   if (ref != NULL && ref->type == JSON_STRING) {

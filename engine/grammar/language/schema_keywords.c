@@ -62,6 +62,12 @@ const char *schema_keyword_name(keyword_t keyword) {
   return names[keyword];
 }
 
+/* Whether a member of a schema says nothing: generators write null for keywords that they leave
+ * out. `const` may be null. */
+static bool is_absent(const json_t *member) {
+  return member->type == JSON_NULL && !json_named(member, names[KEYWORD_CONST]);
+}
+
 bool schema_ref_is_alone(const schema_t *schema, const json_t *json) {
   if (!schema->old_contains || schema->source->strict) return false;
   const json_t *ref = json_get(json, "$ref");
@@ -77,7 +83,7 @@ static bool is_keyword(const json_t *json) {
 
 static bool has_keyword_beside(const json_t *ref, const json_t *json) {
   JSON_EACH(child, json) {
-    if (child != ref && is_keyword(child)) return true;
+    if (child != ref && is_keyword(child) && !is_absent(child)) return true;
   }
   return false;
 }
@@ -101,7 +107,7 @@ static bool dialect_matters(const schema_t *schema, const json_t *json) {
   compile_spend(schema->compile, json->count + 1);
   JSON_EACH(child, json) {
     for (size_t i = 0; json->type == JSON_OBJECT && i < ARRAY_LEN(rows); i++) {
-      bool other = (rows[i].if_array && child->type != JSON_ARRAY) ||
+      bool other = child->type == JSON_NULL || (rows[i].if_array && child->type != JSON_ARRAY) ||
                    (rows[i].if_string && child->type != JSON_STRING);
       if (!other && json_named(child, rows[i].name)) return true;
     }
@@ -255,6 +261,7 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
   compile_spend(schema->compile, part->schema->count + 1);
   bool alone = schema_ref_is_alone(schema, part->schema);
   JSON_EACH(json, part->schema) {
+    if (is_absent(json)) continue;
     keyword_t keyword = find_keyword(schema, part, json);
     if (keyword == KEYWORD_COUNT) continue;
     if (alone && keyword != KEYWORD_REF) {
@@ -289,7 +296,7 @@ void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
                   {"//json-schema.org/draft/2019-09/schema", true, false, false},
                   {"//json-schema.org/draft/2020-12/schema", false, false, false}};
   static const char http[] = "http:", https[] = "https:";
-  if (json == NULL) return;
+  if (!json_is_given(json)) return;
   if (json->type == JSON_STRING) {
     uint32_t length = json->length, skip = sizeof http - 1;
     if (length >= sizeof https && memcmp(json->text, https, sizeof https - 1) == 0)

@@ -38,10 +38,16 @@ static const char *const refused[] = {
 
 static void check(const schema_t *schema, const json_t *json, const char *pointer, int depth);
 
+/* A keyword that is null is absent. */
+static const json_t *given(const json_t *schema, const char *keyword) {
+  const json_t *value = json_get(schema, keyword);
+  return json_is_given(value) ? value : NULL;
+}
+
 /* Checks that an object is closed and that all of its properties are required. */
 static void check_object(const schema_t *schema, const json_t *json, const char *pointer) {
-  const json_t *additional = json_get(json, "additionalProperties");
-  const json_t *properties = json_get(json, "properties"), *required = json_get(json, "required");
+  const json_t *additional = given(json, "additionalProperties");
+  const json_t *properties = given(json, "properties"), *required = given(json, "required");
   char quoted[80];
   if (additional == NULL || additional->type != JSON_FALSE) {
     schema_fail(schema, ERR_INVALID_VALUE, pointer,
@@ -70,7 +76,7 @@ static void check_children(const schema_t *schema, const json_t *json, const cha
                            int depth) {
   static const char *const maps[] = {"properties", "$defs", "definitions"};
   for (size_t i = 0; i < ARRAY_LEN(maps); i++) {
-    const json_t *map = json_get(json, maps[i]);
+    const json_t *map = given(json, maps[i]);
     if (map == NULL || map->type != JSON_OBJECT) continue;
     const char *base = schema_pointer(schema, pointer, maps[i], strlen(maps[i]));
     JSON_EACH(child, map) {
@@ -78,7 +84,7 @@ static void check_children(const schema_t *schema, const json_t *json, const cha
       check(schema, child, place, depth + (i == 0));
     }
   }
-  const json_t *any = json_get(json, "anyOf"), *items = json_get(json, "items");
+  const json_t *any = given(json, "anyOf"), *items = given(json, "items");
   uint32_t index = 0;
   if (any != NULL && any->type == JSON_ARRAY) {
     JSON_EACH(child, any) {
@@ -109,24 +115,24 @@ static void check(const schema_t *schema, const json_t *json, const char *pointe
                 STRICT_DEPTH_MAX);
   }
   for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-    if (json_get(json, refused[i]) == NULL) continue;
+    if (given(json, refused[i]) == NULL) continue;
     schema_fail(schema, ERR_INVALID_VALUE, pointer, "'%s' is not permitted in a strict schema.",
                 refused[i]);
   }
-  const json_t *type = json_get(json, "type");
-  bool has_other = json_get(json, "$ref") != NULL || json_get(json, "anyOf") != NULL ||
-                   json_get(json, "enum") != NULL || json_get(json, "const") != NULL;
+  const json_t *type = given(json, "type");
+  bool has_other = given(json, "$ref") != NULL || given(json, "anyOf") != NULL ||
+                   given(json, "enum") != NULL || json_get(json, "const") != NULL;
   if (type == NULL && !has_other) {
     schema_fail(schema, ERR_INVALID_VALUE, pointer, "schema must have a 'type' key.");
   }
-  if ((type != NULL && allows_object(type)) || json_get(json, "properties") != NULL)
+  if ((type != NULL && allows_object(type)) || given(json, "properties") != NULL)
     check_object(schema, json, pointer);
   check_children(schema, json, pointer, depth);
 }
 
 void schema_check_strict(const schema_t *schema) {
-  const json_t *type = json_get(schema->root, "type"), *ref = json_get(schema->root, "$ref");
-  if (json_get(schema->root, "anyOf") != NULL) {
+  const json_t *type = given(schema->root, "type"), *ref = given(schema->root, "$ref");
+  if (given(schema->root, "anyOf") != NULL) {
     schema_fail(schema, ERR_INVALID_VALUE, "", "schema must not have 'anyOf' at the top level.");
   }
   if (ref == NULL && (type == NULL || type->type != JSON_STRING || !json_equals(type, "object"))) {

@@ -58,7 +58,7 @@ bool schema_evaluates(const json_t *json) {
                                       "unevaluatedItems",
                                       "contains"};
   for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-    if (json->type == JSON_OBJECT && json_get(json, words[i]) != NULL) return true;
+    if (json_is_given(json_get(json, words[i]))) return true;
   }
   return false;
 }
@@ -115,7 +115,7 @@ static void note_items(evaluated_t *evaluated, const keywords_t *keywords, bool 
   if ((items != NULL && !is_list) || (is_list && values[KEYWORD_ADDITIONAL_ITEMS] != NULL) ||
       (!is_own && values[KEYWORD_UNEVALUATED_ITEMS] != NULL))
     evaluated->all_items = true;
-  if (json_get(keywords->part->schema, "contains") != NULL) evaluated->some_items = true;
+  if (json_is_given(json_get(keywords->part->schema, "contains"))) evaluated->some_items = true;
 }
 
 static void look(evaluated_t *evaluated, const json_t *json, const char *pointer);

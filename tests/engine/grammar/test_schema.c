@@ -1,4 +1,5 @@
 /* test_schema.c: what each keyword of a schema allows and refuses. */
+#include "engine/grammar/language/keywords.h"
 #include "tests/engine/grammar/rig.h"
 #include "tests/expect.h"
 
@@ -191,6 +192,55 @@ Test(schema, enum_and_const) {
       {"{\"enum\":[1,2,3],\"allOf\":[{\"enum\":[3,2,7]}]}", {"2", "3"}, {"1", "7"}},
   };
   CHECK_ROWS(rows);
+}
+
+/* Generators write null for what they leave out, at every level. */
+Test(schema, null_is_absent) {
+  static const char *const keywords[] = {
+#define X(name, text) text,
+      KEYWORDS(X)
+#undef X
+          "$dynamicRef",
+      "$schema",
+      "$defs",
+      "title",
+      "$id",
+      "maxLenght"};
+  static const row_t rows[] = {
+      {"{\"const\":null}", {"null"}, {"1", "{}"}},
+      {"{\"enum\":[null]}", {"null"}, {"1"}},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\",\"properties\":null,"
+       "\"required\":null,\"additionalProperties\":false}},\"required\":[\"a\"],"
+       "\"additionalProperties\":false}",
+       {"{\"a\":{}}"},
+       {"{}", "{\"a\":null}", "{\"a\":{\"b\":1}}"}},
+      {"{\"anyOf\":[{\"type\":\"array\",\"items\":null,\"maxItems\":1},{\"$ref\":\"#/$defs/s\"}],"
+       "\"$defs\":{\"s\":{\"type\":\"string\",\"pattern\":null,\"maxLength\":1}}}",
+       {"[{}]", "\"a\""},
+       {"[1,2]", "\"ab\"", "1"}},
+      {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"$ref\":\"#/definitions/i\","
+       "\"minimum\":null,\"definitions\":{\"i\":{\"type\":\"integer\",\"minimum\":3,"
+       "\"maximum\":null}}}",
+       {"3", "77"},
+       {"2"}},
+      {"{\"not\":{\"type\":null,\"const\":1}}", {"2"}, {"1"}},
+  };
+  CHECK_ROWS(rows);
+  rig_t *rig = rig_new();
+  for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+    char text[128];
+    if (strcmp(keywords[i], "const") == 0) continue;
+    snprintf(text, sizeof text, "{\"type\":[\"object\",\"integer\"],\"%s\":null}", keywords[i]);
+    if (strcmp(keywords[i], "type") == 0) strcpy(text, "{\"type\":null,\"not\":{\"type\":null}}");
+    bool never = strcmp(keywords[i], "type") == 0; /* `not` of the schema that takes anything */
+    ASSERT_EQ_FOR(rig_schema(rig, text) == 0, !never, "%s: %s", text, rig->error.message);
+    if (!never) cr_assert(rig_accepts(rig, "{\"a\":1}") && rig_accepts(rig, "7"), "%s", text);
+  }
+  ASSERT_EQ_FOR(rig_strict(rig, "{\"type\":\"object\",\"properties\":null,\"required\":null,"
+                                "\"additionalProperties\":false,\"allOf\":null}"),
+                0, "%s", rig->error.message);
+  cr_assert(rig_accepts(rig, "{}"));
+  rig_free(rig);
 }
 
 Test(schema, objects) {
