@@ -318,6 +318,14 @@ HEAP_WRAPPED := malloc calloc realloc reallocarray aligned_alloc strdup strndup
 HEAP_LINK = $(if $(filter file model,$(1)),$(HEAP_WRAPPED:%=-Wl,--wrap=%))
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))
 
+# Without Criterion the build of a test ends in one line.
+TEST_OBJECTS = $(sort $(foreach r,$(TEST_ROOMS),$(call objects,$(call test_SRC,$(r)))) $(call objects,tests/canary/canary.c))
+$(TEST_OBJECTS): | $(BUILD)/criterion
+no_criterion = $(shell $(CC) -E -include criterion/criterion.h -x c /dev/null >/dev/null 2>&1 || echo no)
+$(BUILD)/criterion:
+	$(if $(no_criterion),$(error criterion/criterion.h not found: run `scripts/bootstrap unit`))
+	@mkdir -p $(@D) && touch $@
+
 define test_rule
 $(BUILD)/tests/$(1)/run: $(call objects,$(call test_SRC,$(1))) $(SAN_RUNNER) $(SIM) $(ARCHIVES)
 	@mkdir -p $$(@D)
