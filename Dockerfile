@@ -21,7 +21,9 @@ ARG COMMIT=unknown
 RUN apt-get update && apt-get install -y --no-install-recommends make git ca-certificates libzmq5
 WORKDIR /src
 COPY . .
-RUN scripts/bootstrap build && make -j"$(nproc)" COMMIT=${COMMIT} install PREFIX=/usr DESTDIR=/out && \
+# An image is built without a GPU: with nvcc it is made for one nevertheless.
+RUN export CUDA=0; [ ! -x /usr/local/cuda/bin/nvcc ] || CUDA=1; scripts/bootstrap build && \
+    make -j"$(nproc)" COMMIT=${COMMIT} install PREFIX=/usr DESTDIR=/out && \
     scripts/image_root /out /layers
 
 FROM scratch

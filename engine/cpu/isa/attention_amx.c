@@ -6,7 +6,7 @@
  */
 #include "engine/cpu/isa/attend.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TIER_LEFT_OUT)
 #include "engine/cpu/isa/tiles_amx.h"
 
 enum { VW = 16 };

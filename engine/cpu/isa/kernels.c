@@ -33,8 +33,9 @@ const kernels_t *kernels_find(const char *isa, inferd_error_t *error) {
      */
 #if defined(__x86_64__)
     if (__builtin_cpu_is("intel") && !(kernels_amx != NULL && kernels_amx->supported()) &&
-        kernels_avx512->supported())
-      return kernels_avx512vnni->supported() ? kernels_avx512vnni : kernels_avx512;
+        kernels_avx512 != NULL && kernels_avx512->supported())
+      return kernels_avx512vnni != NULL && kernels_avx512vnni->supported() ? kernels_avx512vnni
+                                                                           : kernels_avx512;
 #endif
     for (int i = 0; i < NUM_TIERS; i++)
       if (tiers[i] != NULL && tiers[i]->supported()) return tiers[i];

@@ -13,7 +13,7 @@
 #include "engine/base/util.h"
 #include "engine/cpu/isa/quant_amx.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TIER_LEFT_OUT)
 #include "engine/cpu/isa/tiles_amx.h"
 
 #include <sys/syscall.h>

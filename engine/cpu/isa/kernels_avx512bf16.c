@@ -12,7 +12,7 @@
 
 #include "engine/base/util.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TIER_LEFT_OUT)
 #include <immintrin.h>
 
 /* vector.inc says what these sizes are. */

@@ -5,7 +5,7 @@
  */
 #include "engine/cpu/isa/kernels.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TIER_LEFT_OUT)
 #include <immintrin.h>
 
 /* vector.inc says what these sizes are. */

@@ -10,7 +10,7 @@
  */
 #include "engine/cpu/isa/quant_amx.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TIER_LEFT_OUT)
 #include "engine/cpu/isa/quant_vnni.inc"
 
 enum {
