@@ -393,24 +393,30 @@ TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
-	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package image || true # their tests say what they lack
-	@$(SUBMAKE) environments all pages test-programs bench-programs emu-build gpu-rehearsal-build
-	@NVCC="$(NVCC)" $(RUN_TESTS) tidy tidy-rules unit sim policy emu $(if $(WITH_CUDA),gpu-report) \
-	  rehearsal package boot image shipped page api hostile clients
+	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package || true # its tests say what they lack
+	@$(SUBMAKE) environments all pages test-programs emu-build gpu-rehearsal-build
+	@NVCC="$(NVCC)" $(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package boot shipped \
+	  page api hostile clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
 environments:
-	@scripts/bootstrap build test fleet $(if $(WITH_CUDA),sass)
+	@scripts/bootstrap build test fleet
 
-# The long half: every sanitizer, the checker of races, the simulator's long runs.
+# The long half: every sanitizer, the checker of races, the simulator's long runs, the image, and
+# where there is nvcc the kernels' machine code.
 check:
-	@scripts/bootstrap build unit
-	@$(SUBMAKE) environments all $(BUILD)/sim emu-check-build $(if $(NVCC_GOOD),ptx-build)
+	@scripts/bootstrap build unit $(if $(NVCC_GOOD),sass)
+	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap image || true # its test says what it lacks
+	@$(SUBMAKE) environments all bench-programs $(BUILD)/sim emu-build emu-check-build \
+	  gpu-rehearsal-build $(if $(NVCC_GOOD),ptx-build)
+	@$(if $(NVCC_GOOD),$(SUBMAKE) CUDA=1 $(BUILD)/gpu/inferd)
 	@scripts/bootstrap evaluation
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
-	@$(RUN_TESTS) asan sim-asan sim-days tsan emu-check $(if $(NVCC_GOOD),ptx) api-asan api-tsan hostile-asan evaluation fleet
+	@NVCC="$(NVCC)" $(RUN_TESTS) asan sim-asan sim-more sim-days tsan emu-more emu-check \
+	  $(if $(NVCC_GOOD),ptx gpu-report) rehearsal-planted image api-asan api-tsan hostile-asan \
+	  evaluation fleet
 
 # The image with the CUDA back end: nvcc takes 10 to 30 minutes.
 .PHONY: check-cuda-image

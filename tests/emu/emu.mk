@@ -14,7 +14,7 @@ CXX := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 EMU := $(BUILD)/emu
 
 EMU_INCLUDE := -Itests/emu/include -Itests/emu -I.
-EMU_FLAGS := -std=c++17 -g $(EMU_INCLUDE) -Wall -Wextra -Werror -Wno-unknown-pragmas \
+EMU_FLAGS := -std=c++17 $(DEBUG) $(EMU_INCLUDE) -Wall -Wextra -Werror -Wno-unknown-pragmas \
              -ffp-contract=off -MMD -MP
 EMU_FLAGS_plain := -O2 $(if $(findstring clang,$(CXX)),,-ftrivial-auto-var-init=pattern)
 EMU_FLAGS_asan  := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
@@ -22,7 +22,7 @@ EMU_FLAGS_asan  := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
 
 # The checker stands in for libtsan: kernels call its hooks, the emulator itself does not. It looks at
 # every access, so it is the part that is optimised.
-EMU_FLAGS_check := -O1 -g -DEMU_CHECK
+EMU_FLAGS_check := -O1 -DEMU_CHECK
 EMU_HOOKS_check := -fsanitize=thread $(if $(findstring clang,$(CXX)),,-Wno-tsan)
 
 EMU_CFLAGS_plain := $(CFLAGS)
@@ -98,7 +98,7 @@ emu-build: $(EMU)/nccl/libnccl.so.2 $(EMU)/plain/tests_emu $(EMU)/plain/tests_cu
 emu-check-build: $(EMU)/nccl/libnccl.so.2 $(foreach f,asan check,$(EMU)/$(f)/tests_emu $(EMU)/$(f)/tests_cuda) $(EMU)/asan/inferd
 emu:
 	@$(SUBMAKE) emu-build emu-check-build
-	@$(RUN_TESTS) emu emu-check
+	@$(RUN_TESTS) emu emu-more emu-check
 emu-check:
 	@$(SUBMAKE) emu-check-build
 	@$(RUN_TESTS) emu-check
