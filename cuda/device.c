@@ -182,6 +182,7 @@ const ops_t ops_cuda = {
     .seqs_default = 256,
     .tokens_default = 4096,
     .step_ms = 40,
+    .client_step_ms = 10,
     .bounds_admission = true,
     .swap = &cuda_swap,
     .state = &cuda_state,

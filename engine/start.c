@@ -3,6 +3,7 @@
  * Runs once on the engine thread, while the server already answers requests with 503. It allocates
  * all memory that the engine needs; nothing is allocated after READY.
  */
+#include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
@@ -452,14 +453,21 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
   return 0;
 }
 
+/* By so much at most may what one client asks for delay a token of another, on any back end. */
+enum { CLIENT_STEP_MS_MAX = 10 };
+
 /* Bounds of the time of a step: those of the back end, unless told. Without the first there is no
- * second. A token takes a turn of each stage: so a turn has a part of both. */
+ * second; nor with slo where admission is bounded, which keeps the mean of all tokens. A token
+ * takes a turn of each stage: so a turn has a part of both. */
 static pace_options_t choose_pace(const engine_t *engine) {
   double step_ms = engine->options.max_step_ms, own_ms = engine->ops->step_ms;
   if (step_ms < 0) step_ms = engine->options.slo_policy ? MAX(own_ms, SLO_STEP_MS) : own_ms;
   const double part_ns = 1e6 / MAX(engine->blueprint.shard.num_stages, 1); /* a turn's */
+  const bool by_mean = engine->options.slo_policy && engine->ops->bounds_admission;
+  const bool is_shared = step_ms > 0 && !by_mean;
+  CHECK_LE(engine->ops->client_step_ms, CLIENT_STEP_MS_MAX);
   return (pace_options_t){.step_ns = step_ms * part_ns,
-                          .client_ns = step_ms > 0 ? engine->ops->client_step_ms * part_ns : 0,
+                          .client_ns = is_shared ? engine->ops->client_step_ms * part_ns : 0,
                           .bounds_admission = engine->ops->bounds_admission};
 }
 

@@ -266,6 +266,33 @@ Test(stages, bounds_of_a_step_are_shared_out_over_the_turns) {
   crew_end(&crew, 0, "bounds");
 }
 
+static pace_options_t pace_of(const ops_t *ops, bool slo, int32_t max_step_ms) {
+  engine_options_t o = crew_options("llama-f16", false);
+  o.ops = ops;
+  o.slo_policy = slo;
+  o.max_step_ms = max_step_ms;
+  client_t *client = client_new(&o);
+  const pace_options_t pace = client->engine->scheduler->options.pace;
+  client_free(client);
+  return pace;
+}
+
+/* By what one client has in a step it delays a token of another. */
+Test(stages, a_client_has_ten_milliseconds_beside_others_at_most) {
+  ops_t like_a_gpu = ops_cpu;
+  like_a_gpu.bounds_admission = true;
+  like_a_gpu.step_ms = 40;
+  like_a_gpu.client_step_ms = 10;
+  EXPECT_EQ(pace_of(&ops_cpu, false, -1).client_ns, 4e6);
+  EXPECT_EQ(pace_of(&ops_cpu, false, -1).step_ns, 60e6);
+  EXPECT_EQ(pace_of(&ops_cpu, true, -1).client_ns, 4e6);
+  EXPECT_EQ(pace_of(&like_a_gpu, false, -1).client_ns, 10e6);
+  EXPECT_EQ(pace_of(&like_a_gpu, false, -1).step_ns, 40e6);
+  EXPECT_EQ(pace_of(&like_a_gpu, false, 200).client_ns, 10e6);
+  EXPECT_EQ(pace_of(&like_a_gpu, true, -1).client_ns, 0);
+  EXPECT_EQ(pace_of(&like_a_gpu, false, 0).client_ns, 0);
+}
+
 /* Requests that end while a step with a row of theirs is in flight, and others in their slots. */
 Test(stages, cancelled_streams_leave_the_others_as_they_are, .timeout = 200) {
   engine_options_t o = crew_options("recent-cwm", false);

@@ -22,7 +22,7 @@
   .chunked_prefill = true, .short_prompts_pass = true, .fair_share = true, .max_skips = 4,         \
   .max_preemptions = 3
 
-#define INFERD_PACE .pace = {.step_ns = 40e6, .bounds_admission = true}
+#define INFERD_PACE .pace = {.step_ns = 40e6, .client_ns = 10e6, .bounds_admission = true}
 
 /* The policy slo: what engine/start.c sets for it. */
 #define INFERD_SLO                                                                                 \

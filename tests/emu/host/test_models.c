@@ -197,6 +197,10 @@ static void check_refused(const char *prefix) {
   vectors_close(&list);
 }
 
+Test(models, a_client_has_a_bounded_time_of_a_step) {
+  cr_assert(ops_cuda.client_step_ms > 0 && ops_cuda.client_step_ms <= 10);
+}
+
 Test(models, what_the_back_end_lacks_is_refused_by_name) {
   check_refused("latent-");
   check_refused("gemma4-");
