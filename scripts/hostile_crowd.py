@@ -23,14 +23,17 @@ STREAMER, HONEST, ATTACKER = (f"sk-{name}-0123456789abcdef"
                               for name in ("streamer", "honest", "attacker"))
 
 
-def command(folder, build, size):
+def command(folder, build, size, with_keys=True, **config):
     """How to serve a small model with random weights and a vocabulary of this size, with the three
-    keys; its files are written into `folder`."""
+    keys or without any; its files are written into `folder`."""
+    words = [build / "inferd", "serve", vocabulary.model(folder / "model", size, **config),
+             "--load-format", "dummy", "--seed", "7"]
+    if not with_keys:
+        return words
     keys = folder / "keys"
     keys.write_text(f"{STREAMER} streamer\n{HONEST} honest\n{ATTACKER} attacker\n")
     keys.chmod(0o600)
-    return [build / "inferd", "serve", vocabulary.model(folder / "model", size), "--load-format",
-            "dummy", "--seed", "7", "--api-key-file", keys]
+    return [*words, "--api-key-file", keys]
 
 
 def connect(port):
