@@ -340,9 +340,10 @@ static bool binds_names(const completion_t *completion) {
   const tool_format_t *format = completion->tool_format;
   if ((completion->intake->limits.closed & CLOSED_SCHEMA) != 0) return false;
   return format != NULL && params->chat.tool_choice == TOOLS_AUTO && !format->bare &&
-         format->payload != PAYLOAD_CHANNELS && params->constraint.param == NULL &&
-         !params->use_beam_search && params->num_bad_words == 0 &&
-         params->allowed_token_ids.count == 0 && !any_strict(params->chat.tools);
+         !format->text_in_marks && format->payload != PAYLOAD_CHANNELS &&
+         params->constraint.param == NULL && !params->use_beam_search &&
+         params->num_bad_words == 0 && params->allowed_token_ids.count == 0 &&
+         !any_strict(params->chat.tools);
 }
 
 /* Builds the tree. The result GRAMMAR_TEXT without text means that the output is free. */

@@ -96,8 +96,10 @@ static call_member_t member_of(const call_scan_t *scan) {
   static const struct {
     const char *key;
     call_member_t member;
-  } keys[] = {
-      {"name", MEMBER_NAME}, {"arguments", MEMBER_ARGUMENTS}, {"parameters", MEMBER_ARGUMENTS}};
+  } keys[] = {{"name", MEMBER_NAME},
+              {"tool_name", MEMBER_NAME},
+              {"arguments", MEMBER_ARGUMENTS},
+              {"parameters", MEMBER_ARGUMENTS}};
   for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
     if (strlen(keys[i].key) == scan->key_length &&
         memcmp(keys[i].key, scan->key, scan->key_length) == 0) {
@@ -110,8 +112,14 @@ static call_member_t member_of(const call_scan_t *scan) {
 /* Begins the value of a member. Returns false if the call had that member before, or if its name
  * should have come first. */
 static bool begin_value(call_scan_t *scan) {
-  scan->member = member_of(scan);
   scan->in_value = true;
+  if (scan->name_is_key) {
+    bool fine = !scan->has_name && scan->name.length > 0;
+    scan->member = MEMBER_ARGUMENTS;
+    scan->has_name = true;
+    return fine;
+  }
+  scan->member = member_of(scan);
   if (scan->member == MEMBER_NAME) return !scan->has_name;
   if (scan->known_first && !scan->has_name) return false;
   return scan->member == MEMBER_OTHER || !scan->has_arguments;
@@ -166,6 +174,11 @@ static call_result_t member_byte(call_scan_t *scan, char byte, json_scan_t befor
   if (top && state == SCAN_IN_KEY) {
     if (before.state != SCAN_IN_KEY) {
       scan->key_length = 0;
+    } else if (scan->name_is_key && scan->has_name) {
+      return CALL_BAD;
+    } else if (scan->name_is_key) {
+      if (byte == '\\' || scan->name.length == CALL_NAME_BYTES_MAX) return CALL_BAD;
+      buffer_char(&scan->name, byte);
     } else if (scan->key_length < CALL_KEY_BYTES_MAX) {
       scan->key[scan->key_length++] = byte;
     }

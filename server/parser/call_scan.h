@@ -21,6 +21,7 @@ typedef struct call_scan {
   bool known_first;        /* the name must come first, and be that of one of `functions` */
   bool whole;              /* nothing is passed on before the call is complete */
   const json_t *functions; /* the request's tools; or NULL */
+  bool name_is_key;        /* the object has one member, which is the arguments */
   bool only_arguments;     /* the name came before the object, and the object is the arguments */
   char key[CALL_KEY_BYTES_MAX];
   uint8_t key_length; /* CALL_KEY_BYTES_MAX: longer than any member that we know */
@@ -36,7 +37,7 @@ typedef struct call_scan {
 typedef enum call_result { CALL_MORE, CALL_DONE, CALL_BAD, CALL_AGAIN } call_result_t;
 
 /* Begins a new call; keeps the memory. The caller may then set needs_arguments (an object without
- * arguments is no call), known_first, whole and functions. */
+ * arguments is no call), known_first, whole, functions and name_is_key. */
 void call_scan_start(call_scan_t *scan);
 /* Begins a call whose name is known: the bytes that follow are the object of its arguments. The
  * caller may then set whole and id. */

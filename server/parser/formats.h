@@ -43,6 +43,8 @@ typedef struct tool_format {
   bool inside_text;   /* and may follow text, if they begin with the name of a known function */
   bool list;          /* an array of calls may stand for one */
   bool names_are_ids; /* the name is written as NAME:NUMBER, and this is the id of the call */
+  bool name_is_key;   /* a call is {NAME: {...}} */
+  bool text_in_marks; /* text has tokens of its own around it: no grammar has it beside calls */
   bool short_ids;     /* ids of calls are nine letters and digits */
   bool needs_section; /* a call without `section` is content (restricted rows only) */
 

@@ -287,6 +287,7 @@ static bool opens_json(output_parser_t *parser, char next) {
     parser->call.known_first = parser->inside_text;
     parser->call.whole = parser->options.whole;
     parser->call.functions = parser->options.functions;
+    parser->call.name_is_key = tools->name_is_key;
     parser->stage = STAGE_CALL;
     return true;
   }
@@ -562,10 +563,10 @@ static bool step_start(output_parser_t *parser) {
   bool part = false, near = skip <= BLANKS_HELD_MAX, begun = parser->options.in_reasoning;
   for (int i = 0; i < 2; i++) {
     match_t found = mark_match(text + skip, length - skip, opens[i]);
-    if (found == MATCH_WHOLE) mark = strlen(opens[i]);
+    if (found == MATCH_WHOLE && strlen(opens[i]) > mark) mark = strlen(opens[i]);
     if (found == MATCH_PART) part = true;
   }
-  if (mark == 0 && part && near && !parser->ended) return false;
+  if (part && near && !parser->ended) return false;
   if (mark > 0 && near) parser->at += skip + mark;
   begun |= mark > 0 && near;
   parser->stage = begun ? STAGE_REASONING : STAGE_FIRST;

@@ -263,6 +263,82 @@ Test(formats, rows_are_whole) {
   }
 }
 
+/* Calls as model cards, and tests of other servers, publish them. */
+#define KIMI_BLANKS(id, arguments)                                                                 \
+  "<|tool_call_begin|> " id " <|tool_call_argument_begin|> " arguments " <|tool_call_end|>"
+#define STEP(name, more)                                                                           \
+  "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"" name "\">" more             \
+  "</steptml:invoke><｜tool_call_end｜>"
+#define STEP_TEXT(name, text) "<steptml:parameter name=\"" name "\">" text "</steptml:parameter>"
+static const struct {
+  const char *tools, *text, *expected;
+} published[] = {
+    {"lfm2",
+     "Let me check that.<|tool_call_start|>[get_candidate_status(candidate_id=\"12345\")]"
+     "<|tool_call_end|>",
+     "C(Let me check that.)T(get_candidate_status|{\"candidate_id\": \"12345\"})"},
+    {"lfm2", "<|tool_call_start|>[search(query='weather', n=3, exact=True), f()]<|tool_call_end|>",
+     "T(search|{\"query\": \"weather\", \"n\": 3, \"exact\": true})T(f|{})"},
+    {"ernie45",
+     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Tokyo\"}}\n"
+     "</tool_call>\n",
+     "T(get_weather|{\"city\": \"Tokyo\"})"},
+    {"hunyuan_a13b",
+     "How can I help? <tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+     "\"SF\"}},"
+     "{\"name\": \"f\", \"arguments\": {}}]</tool_calls>",
+     "C(How can I help?)T(get_weather|{\"city\": \"SF\"})T(f|{})"},
+    {"jamba",
+     " <tool_calls>[\n    {\"name\": \"get_current_weather\", \"arguments\": {\"city\": "
+     "\"Dallas\"}},\n    {\"name\": \"f\", \"arguments\": {\"s\": \"T[X]\"}}\n]</tool_calls>",
+     "T(get_current_weather|{\"city\": \"Dallas\"})T(f|{\"s\": \"T[X]\"})"},
+    {"granite-20b-fc",
+     "<function_call> {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Tokyo\"}}\n"
+     "<function_call> {\"name\": \"get_time\", \"arguments\": {\"timezone\": \"Asia/Tokyo\"}}",
+     "T(get_weather|{\"city\": \"Tokyo\"})T(get_time|{\"timezone\": \"Asia/Tokyo\"})"},
+    {"granite-20b-fc", "<function_call> {\"name\": 123}", "C(<function_call> {\"name\": 123})"},
+    {"internlm",
+     "I will search.<|action_start|><|plugin|>\n{\"name\": \"get_current_weather\", "
+     "\"parameters\": {\"location\": \"Shanghai\"}}<|action_end|>",
+     "C(I will search.)T(get_current_weather|{\"location\": \"Shanghai\"})"},
+    {"cohere_command3",
+     "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"simple_tool\", "
+     "\"parameters\": {\"temperature_format\": \"Celsius\"}}\n]<|END_ACTION|>",
+     "T(simple_tool|{\"temperature_format\": \"Celsius\"})"},
+    {"cohere_command4",
+     "<|START_ACTION|>{\"tool_name\":\"weather\",\"parameters\":{\"count\":2}}<|END_ACTION|>",
+     "T(weather|{\"count\":2})"},
+    {"apertus",
+     "before<|tools_prefix|>[{\"get_weather\": {\"city\": \"Paris\"}}, {\"now\": {}}]"
+     "<|tools_suffix|>after",
+     "C(before)T(get_weather|{\"city\": \"Paris\"})T(now|{})C(after)"},
+    {"apertus", "<|tools_prefix|>[{\"a\": 1}]", "C(<|tools_prefix|>[{\"a\": 1}])"},
+    {"step3",
+     "Let me help you.\n<｜tool_calls_begin｜>\n" STEP(
+         "search", "\n" STEP_TEXT("query", "rust programming") "\n" STEP_TEXT(
+                       "limit", "if a < b: 10") "\n") "\n<｜tool_calls_end｜>\nHere",
+     "C(Let me help you.)T(search|{\"query\": \"rust programming\", \"limit\": "
+     "\"if a < b: 10\"})C(Here)"},
+    {"step3", "<｜tool_calls_begin｜>" STEP("f", "") STEP("g", "") "<｜tool_calls_end｜>",
+     "T(f|{})T(g|{})"},
+    {"xlam", "[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Tokyo\"}}]",
+     "T(get_weather|{\"city\": \"Tokyo\"})"},
+    {"kimi_k2",
+     "Hm. <|tool_calls_section_begin|> " KIMI_BLANKS(
+         "functions.get_weather:0",
+         "{\"city\": \"Tokyo\"}") "\n" KIMI_BLANKS("functions.f:1",
+                                                   "{ }") " <|tool_calls_section_end|>",
+     "C(Hm.)#functions.get_weather:0T(get_weather|{\"city\": \"Tokyo\"})#functions.f:1T(f|{ })"},
+};
+
+Test(formats, published_calls) {
+  for (size_t i = 0; i < ARRAY_LEN(published); i++) {
+    output_options_t options = {.tools = tool_format_find(published[i].tools)};
+    cr_assert(options.tools != NULL, "%s", published[i].tools);
+    story_expect(&options, published[i].text, strlen(published[i].text), published[i].expected);
+  }
+}
+
 /* An answer that is not streamed has whole calls, or the text. */
 Test(formats, a_broken_call_is_text_if_the_answer_is_whole) {
   static const struct {
@@ -297,6 +373,9 @@ Test(formats, reasoning_of_every_family) {
       {"granite", NULL, "Here's my thought process: hm Here's my response: a", "R(hm)C(a)", false},
       {"granite", NULL, "Here is my answer", "C(Here is my answer)", false},
       {"gemma4", NULL, "<|channel>thought\nhm<channel|>a", "R(hm)C(a)", false},
+      {"gemma4", NULL, "<|channel>hm<channel|>a", "R(hm)C(a)", false},
+      {"gemma4", NULL, "<|channel>though hm<channel|>a", "R(though hm)C(a)", false},
+      {"cohere_command3", NULL, "<|START_THINKING|>hm<|END_THINKING|>a", "R(hm)C(a)", false},
       /* the mark of a call ends the thoughts */
       {"think", "kimi_k2", "hm <|tool_calls_section_begin|>" KIMI("functions.f:0", "{}"),
        "R(hm)#functions.f:0T(f|{})", true},
