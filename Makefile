@@ -261,13 +261,14 @@ $(BUILD)/page_bytes.c: $(BUILD)/embed_page $(PAGE_SRC)
 	$(Q)$^ > $@.part && mv $@.part $@
 $(BUILD)/page_bytes.o: $(BUILD)/page_bytes.c server/page/page.h
 	$(Q)$(CC) $(CFLAGS) -c $< -o $@
-$(BUILD)/embed_page: scripts/embed_page.c server/keys/sha256.c server/keys/sha256.h server/page/page.h
+$(BUILD)/embed_page: scripts/embed_page.c server/keys/sha256.c server/keys/sha256.h server/page/page.h \
+                     engine/device/sampling.def
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(WARN) -o $@ $(filter %.c,$^)
 
 # docs/openapi.json, from the tables, as C that holds its bytes.
-OPENAPI_TABLES := $(wildcard server/fields/*.def) server/http/routes.def engine/base/error.def \
+OPENAPI_TABLES := $(wildcard server/fields/*.def) engine/device/sampling.def server/http/routes.def engine/base/error.def \
                   scripts/reference.h scripts/request_rows.h
 $(call archive,server): $(BUILD)/openapi_bytes.o
 $(BUILD)/openapi_bytes.c: $(BUILD)/openapi

@@ -7,6 +7,7 @@
 #include "cuda/packed.h"
 #include "cuda/ranks/exchange.h"
 #include "cuda/swap.h"
+#include "engine/device/sampling_params.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/device/order.h"
+#include "engine/device/sampling_params.h"
 
 #include <math.h>
 #include <string.h>
@@ -129,13 +130,10 @@ static void pack_row(device_t *device, const sample_row_t *row, int32_t index,
                      gpu_sample_row_t *to) {
   const sampling_params_t *params = row->params;
   *to = (gpu_sample_row_t){
-      .temperature = params->temperature,
-      .top_p = params->top_p,
-      .min_p = params->min_p,
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  .name = params->name,
+#include "engine/device/sampling.def"
       .top_k = params->top_k,
-      .presence_penalty = params->presence_penalty,
-      .frequency_penalty = params->frequency_penalty,
-      .repetition_penalty = params->repetition_penalty,
       .score_id = row->score_id,
       .num_top = is_sorted(row) ? 0 : row->num_top,
       .rng_key = row->rng_key,

@@ -1,9 +1,10 @@
 /* embed_page.c: makes the web page of the daemon from its sources, as C on standard output.
  *
  * `embed_page HTML CSS JS`: the HTML has a line `@style` and a line `@script`, which the two other
- * files replace. The output defines what server/page/page.h declares: the bytes, their ETag and the
- * policy that allows this style and this script and nothing else. A page above PAGE_BYTES_MAX
- * ends the build. One thread; links libc and server/keys/sha256.c.
+ * files replace; a line `@sampling` of the script becomes the rows of sampling.def. The output
+ * defines what server/page/page.h declares: the bytes, their ETag and the policy that allows this
+ * style and this script and nothing else. A page above PAGE_BYTES_MAX ends the build. One thread;
+ * links libc and server/keys/sha256.c.
  */
 #include "server/keys/sha256.h"
 #include "server/page/page.h"
@@ -40,6 +41,31 @@ static char *read_file(const char *name, size_t *size) {
   return text;
 }
 
+/* Writes the rows of sampling.def as elements of a list in JavaScript. A bound that is open is left
+ * by a thousandth. */
+static size_t write_sampling(char *out, size_t room) {
+  enum { FIELD_OPEN_MIN = 1 };
+  size_t used = 0;
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  used += (size_t)snprintf(out + used, room - used, "  ['%s', '%s', %g, %g, %g],\n", #name, label, \
+                           (min) + ((flags) != 0 ? 0.001 : 0), (double)(max), (double)(step));     \
+  if (used >= room) fail("no room", "sampling.def");
+#include "engine/device/sampling.def"
+  return used;
+}
+
+/* Replaces the line `@sampling` of a script, where there is one. */
+static void fill_sampling(char *text, size_t *size) {
+  static const char line[] = "@sampling\n";
+  char rows[4096], *at = strstr(text, line);
+  if (at == NULL) return;
+  const size_t rest = strlen(at) - (sizeof line - 1), gain = write_sampling(rows, sizeof rows);
+  if (*size + gain > PAGE_BYTES_MAX) fail("larger than PAGE_BYTES_MAX", "sampling.def");
+  memmove(at + gain, at + sizeof line - 1, rest + 1);
+  memcpy(at, rows, gain);
+  *size = strlen(text);
+}
+
 /* Appends the file between the two tags and sets `hash` to the Base64 of its SHA-256, as a policy
  * names it (https://www.w3.org/TR/CSP3/#grammardef-hash-source). */
 static void append_inline(const char *tag, const char *name, char hash[BASE64_BYTES]) {
@@ -48,6 +74,7 @@ static void append_inline(const char *tag, const char *name, char hash[BASE64_BY
   char mark[32];
   size_t size;
   char *text = read_file(name, &size);
+  fill_sampling(text, &size);
   append(mark, (size_t)snprintf(mark, sizeof mark, "<%s>", tag), name);
   append(text, size, name);
   append(mark, (size_t)snprintf(mark, sizeof mark, "</%s>\n", tag), name);

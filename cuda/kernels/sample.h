@@ -44,9 +44,9 @@ enum { GPU_SAMPLE_PADDING = -2 };
  * num_output ids: entry i is history[blocks[i / block_size] * block_size + i % block_size], as the
  * ids stand in the slots of the KV cache; with blocks NULL it is history[i]. */
 typedef struct gpu_sample_row {
-  float temperature, top_p, min_p;
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) float name;
+#include "engine/device/sampling.def"
   int32_t top_k;
-  float presence_penalty, frequency_penalty, repetition_penalty;
   int32_t score_id; /* >= 0: no draw, report this id; -1: draw; GPU_SAMPLE_PADDING */
   int32_t num_top;  /* alternatives, at most GPU_SAMPLE_TOP_MAX; -1 = no logprobs */
   uint64_t rng_key, rng_position;

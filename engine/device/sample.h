@@ -2,15 +2,16 @@
  *
  * engine/sample/sampling.c fills the rows, a back end's `sample` operation (ops.h) computes the
  * results, engine/commit.c reads them. Threads: the engine thread, and the workers of the back end
- * between the launch and the `end` of a step.
+ * between the launch and the `end` of a step. Who reads the parameters includes sampling_params.h:
+ * the kernels of the CPU, which take minutes to compile, do not depend on it.
  */
 #ifndef INFERD_ENGINE_DEVICE_SAMPLE_H
 #define INFERD_ENGINE_DEVICE_SAMPLE_H
 
-#include "engine/device/sampling_params.h"
+#include "engine/base/util.h"
 
-/* Largest number of ids that a row may suppress: EOS ids of the model, stop ids of the request. */
-enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
+#include <stdbool.h>
+#include <stdint.h>
 
 /* The result of one row, written by the back end before `end` returns. */
 typedef struct sample_result {
@@ -22,12 +23,12 @@ typedef struct sample_result {
   /* [SAMPLE_TOP_MAX], or [num_top] of a row that asks for more than ops_t.logprobs_max; the
    * caller's. Of such a row it is written during the launch: its request may be gone at `end`. May
    * be NULL if no row has num_top > 0. */
-  token_logprob_t *top;
+  struct token_logprob *top;
 } sample_result_t;
 
 /* One row of logits to sample from or to score. Its arrays must live until `end`. */
 typedef struct sample_row {
-  const sampling_params_t *params;
+  const struct sampling_params *params;
   int32_t score_id;      /* >= 0: do not draw, report this id (prompt logprobs); -1: draw */
   int32_t num_top;       /* alternatives to report, at most the vocabulary; -1 = no logprobs */
   uint64_t rng_key;      /* from (seed, sequence index) */

@@ -23,6 +23,9 @@ enum {
   BAD_WORDS_MAX = 256 /* token sequences (with and without leading space) */
 };
 
+/* Largest number of ids that a row may suppress: EOS ids of the model, stop ids of the request. */
+enum { SUPPRESSED_IDS_MAX = 32 + STOP_TOKEN_IDS_MAX };
+
 /* One token of a distribution, as the sampler reports it. */
 typedef struct token_logprob {
   int32_t id;
@@ -48,16 +51,14 @@ typedef enum early_stopping {
 
 /* Checked and clamped by the server; every float is finite. The request owns the arrays. */
 typedef struct sampling_params {
-  float temperature;        /* 0..2; < 1e-5 = greedy */
-  float top_p;              /* (0, 1] */
-  float min_p;              /* [0, 1] */
-  int32_t top_k;            /* 0 = off */
-  float presence_penalty;   /* -2..2, counts output tokens */
-  float frequency_penalty;  /* -2..2, counts output tokens */
-  float repetition_penalty; /* (0, 10], counts prompt and output */
-  uint64_t seed;            /* from the request, or 64 random bits drawn by the server */
-  int32_t max_tokens;       /* >= 0; 0 = score the prompt only */
-  int32_t min_tokens;       /* <= max_tokens */
+  /* A temperature below 1e-5 is greedy. Penalties of presence and frequency count the output alone,
+   * that of repetition the prompt, too. */
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) float name;
+#include "engine/device/sampling.def"
+  int32_t top_k;      /* 0 = off */
+  uint64_t seed;      /* from the request, or 64 random bits drawn by the server */
+  int32_t max_tokens; /* >= 0; 0 = score the prompt only */
+  int32_t min_tokens; /* <= max_tokens */
   bool ignore_eos;
   int32_t num_logprobs;        /* alternatives per generated token; -1 = no logprobs at all */
   int32_t num_prompt_logprobs; /* the same for prompt tokens; -1 = none */
@@ -81,6 +82,15 @@ typedef struct sampling_params {
   float length_penalty;
   early_stopping_t early_stopping;
 } sampling_params_t;
+
+/* True if a row of kind PENALTY is not its noop. */
+static inline bool params_have_penalties(const sampling_params_t *params) {
+  enum { DRAW, PENALTY };
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  if ((kind) == PENALTY && params->name != (noop)) return true;
+#include "engine/device/sampling.def"
+  return false;
+}
 
 static inline int32_t params_num_choices(const sampling_params_t *params) {
   return MAX(params->n, 1);

@@ -10,6 +10,7 @@
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 #include "engine/device/order.h"
+#include "engine/device/sampling_params.h"
 #include "engine/sample/sampler_work.h"
 
 #include <math.h>
@@ -166,16 +167,11 @@ static void penalise(work_t *work, const sampling_params_t *params, const int32_
   }
 }
 
-static bool has_penalties(const sampling_params_t *params) {
-  return params->repetition_penalty != 1.0f || params->frequency_penalty != 0.0f ||
-         params->presence_penalty != 0.0f;
-}
-
 /* Takes time by the number of tokens, not by the vocabulary: only the counts of ids that occur in
  * the sequence are cleared and read. */
 static void apply_penalties(work_t *work, const sample_row_t *row) {
   const sampling_params_t *params = row->params;
-  if (!has_penalties(params)) return;
+  if (!params_have_penalties(params)) return;
   int32_t num_prompt = params->repetition_penalty != 1.0f ? row->num_prompt : 0;
   clear_counts(work, row->prompt_ids, num_prompt);
   clear_counts(work, row->output_ids, row->num_output);
@@ -189,7 +185,7 @@ static void apply_penalties(work_t *work, const sample_row_t *row) {
 static bool has_changes(const sample_row_t *row) {
   const sampling_params_t *params = row->params;
   return params->num_allowed_ids > 0 || params->num_bad_words > 0 || row->num_suppressed > 0 ||
-         params->num_logit_bias > 0 || has_penalties(params);
+         params->num_logit_bias > 0 || params_have_penalties(params);
 }
 
 static void apply_changes(work_t *work, const sample_row_t *row) {

@@ -7,6 +7,7 @@
  */
 #include "engine/base/random.h"
 #include "engine/base/util.h"
+#include "engine/device/sampling_params.h"
 #include "engine/sample/sampler_work.h"
 
 /* The ids that pass the filters: l > cut, or l == cut and id <= last_tie. */

@@ -130,8 +130,7 @@ static bool needs_history(const scheduler_t *scheduler, const request_t *request
   if (scheduler->options.num_stages > 1) return true;
   if (request->grammar != NULL) return true;
   if (scheduler->options.history_on_device) return false;
-  return params->presence_penalty != 0 || params->frequency_penalty != 0 ||
-         params->repetition_penalty != 1 || params->num_bad_words > 0;
+  return params_have_penalties(params) || params->num_bad_words > 0;
 }
 
 /* The time that the prompt takes alone, behind `cached` tokens. */

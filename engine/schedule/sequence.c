@@ -71,9 +71,8 @@ void sequence_init(sequence_t *child, group_t *group, int32_t index) {
 static bool is_plain(const request_t *request) {
   const sampling_params_t *params = &request->params;
   bool is_one = !params_multiple(params) && params->max_tokens > 0;
-  bool is_free = request->grammar == NULL && params->presence_penalty == 0 &&
-                 params->frequency_penalty == 0 && params->repetition_penalty == 1 &&
-                 params->num_bad_words == 0;
+  bool is_free =
+      request->grammar == NULL && !params_have_penalties(params) && params->num_bad_words == 0;
   return is_one && is_free && request->adapter == 0 && request->second_text == 0 &&
          request->pooling == POOLING_NONE && params->num_prompt_logprobs < 0;
 }

@@ -26,12 +26,9 @@ static void print_sampling(buffer_t *out, const completion_t *completion,
     const char *name;
     float value;
   } numbers[] = {
-      {"presence_penalty", sampling->presence_penalty},
-      {"frequency_penalty", sampling->frequency_penalty},
-      {"repetition_penalty", sampling->repetition_penalty},
-      {"temperature", sampling->temperature},
-      {"top_p", sampling->top_p},
-      {"min_p", sampling->min_p},
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  {#name, sampling->name},
+#include "engine/device/sampling.def"
   };
   buffer_text(out, "{\"n\":");
   buffer_int(out, params->n);

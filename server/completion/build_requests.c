@@ -89,11 +89,10 @@ static void build_beams(const params_t *params, sampling_params_t *sampling) {
   sampling->best_of = 0;
   sampling->length_penalty = params->length_penalty;
   sampling->early_stopping = params->early_stopping;
-  sampling->temperature = 0;
-  sampling->top_p = 1;
-  sampling->min_p = 0;
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  sampling->name = (noop);
+#include "engine/device/sampling.def"
   sampling->top_k = 0;
-  sampling->repetition_penalty = 1;
 }
 
 /* Fills in the sampling parameters, which all prompts of the request share. */
@@ -105,13 +104,10 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
     prompt_best = params->logprobs;
   }
   *sampling = (sampling_params_t){
-      .temperature = params->temperature,
-      .top_p = params->top_p,
-      .min_p = params->min_p,
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  .name = params->name,
+#include "engine/device/sampling.def"
       .top_k = top_k_off ? 0 : (int32_t)params->top_k,
-      .presence_penalty = params->presence_penalty,
-      .frequency_penalty = params->frequency_penalty,
-      .repetition_penalty = params->repetition_penalty,
       .min_tokens = (int32_t)params->min_tokens,
       .ignore_eos = params->ignore_eos,
       .num_logprobs = (int32_t)params->logprobs,

@@ -43,17 +43,11 @@ static int check_beams(const params_t *params, const json_t *root, inferd_error_
     const char *name;
     double noop, other;
   } fields[] = {
-      {"temperature", 0, 0},
-      {"top_p", 1, 1},
-      {"top_k", 0, -1},
-      {"min_p", 0, 0},
-      {"presence_penalty", 0, 0},
-      {"frequency_penalty", 0, 0},
-      {"repetition_penalty", 1, 1},
-      {"logit_bias", 0, 0},
-      {"allowed_token_ids", 0, 0},
-      {"bad_words", 0, 0},
-      {"logprob_token_ids", 0, 0},
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  {#name, noop, noop},
+#include "engine/device/sampling.def"
+      {"top_k", 0, -1},    {"logit_bias", 0, 0},        {"allowed_token_ids", 0, 0},
+      {"bad_words", 0, 0}, {"logprob_token_ids", 0, 0},
   };
   if (!params->use_beam_search) return 0;
   if (params->stream) {

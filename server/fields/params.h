@@ -79,8 +79,10 @@ typedef struct params {
   int64_t n, best_of;                            /* best_of 0 = absent */
   bool use_beam_search;
   early_stopping_t early_stopping;
-  float temperature, top_p, min_p, repetition_penalty; /* model's default unless given */
-  float presence_penalty, frequency_penalty, length_penalty;
+  /* The model's default unless given. */
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) float name;
+#include "engine/device/sampling.def"
+  float length_penalty;
   int64_t top_k, min_tokens;
   bool has_seed;
   int64_t seed;

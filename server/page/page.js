@@ -14,11 +14,9 @@ const TOOLS = [{ type: 'function', function: { name: 'get_weather', description:
   properties: { city: { type: 'string' } }, required: ['city'], additionalProperties: false } } }];
 /* name, label, least, most, step of the arrows; integers have a step of 1 */
 const FIELDS = [
-  ['temperature', 'Temperature', 0, 2, 0.1], ['max_tokens', 'Most tokens', 1, 1e9, 1],
-  ['top_p', 'Top p', 0.001, 1, 0.05], ['top_k', 'Top k', 0, 1e9, 1],
-  ['min_p', 'Min p', 0, 1, 0.01], ['seed', 'Seed', 0, 2 ** 53 - 1, 1],
-  ['presence_penalty', 'Presence', -2, 2, 0.1], ['frequency_penalty', 'Frequency', -2, 2, 0.1],
-  ['repetition_penalty', 'Repetition', 0.01, 10, 0.05]];
+@sampling
+  ['top_k', 'Top k', 0, 1e9, 1], ['max_tokens', 'Most tokens', 1, 1e9, 1],
+  ['seed', 'Seed', 0, 2 ** 53 - 1, 1]];
 const CHIPS = [
   ['Tell a short story', () => 'Tell me a short story.'],
   ['Add two numbers', () => 'What is 2 plus 3?'],

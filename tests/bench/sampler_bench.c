@@ -3,6 +3,7 @@
  * Prints one line a case: median over the rounds, on one thread. "peaked" logits are like those of
  * a language model (a few ids hold the mass), "flat" ones hold nothing but noise.
  */
+#include "engine/device/sampling_params.h"
 #include "engine/sample/sampler.h"
 #include "tests/random.h"
 

@@ -2,6 +2,7 @@
 #include "tests/sim/fake_ops.h"
 
 #include "engine/base/clock.h"
+#include "engine/device/sampling_params.h"
 #include "tests/sim/no_ops.h"
 
 #include <math.h>

@@ -91,8 +91,11 @@ GPU_FN void penalise(const sample_work_t &work, const gpu_sample_row_t &row, int
 }
 
 GPU_FN bool has_penalties(const gpu_sample_row_t &row) {
-  return row.repetition_penalty != 1.0f || row.frequency_penalty != 0.0f ||
-         row.presence_penalty != 0.0f;
+  enum { DRAW, PENALTY };
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  if ((kind) == PENALTY && row.name != (noop)) return true;
+#include "engine/device/sampling.def"
+  return false;
 }
 
 GPU_FN void apply_penalties(const sample_work_t &work, const gpu_sample_row_t &row) {

@@ -2,6 +2,7 @@
 #ifndef INFERD_TESTS_ENGINE_SAMPLE_RIG_H
 #define INFERD_TESTS_ENGINE_SAMPLE_RIG_H
 
+#include "engine/device/sampling_params.h"
 #include "engine/sample/sampler.h"
 
 /* Everything that a call needs; rig_run copies the logits, so that a row can run many times. */

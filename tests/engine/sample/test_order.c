@@ -3,6 +3,7 @@
 
 #include "engine/base/util.h"
 #include "engine/device/order.h"
+#include "engine/device/sampling_params.h"
 #include "engine/sample/sampler_work.h"
 
 #include <math.h>

@@ -3,6 +3,8 @@
 #include "tests/expect.h"
 #include "tests/server/api/fake.h"
 
+#include "engine/base/util.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,6 +185,46 @@ Test(params, bad_bodies_are_refused) {
     ASSERT_NE(exchange->error.message[0], '\0');
     ASSERT_EQ(strstr(exchange->error.message, "rate limit"), NULL);
     ASSERT_EQ(fake_engine.num_requests, 0);
+    fake_exchange_free(exchange);
+  }
+}
+
+/* ---- rows of sampling.def ---- */
+
+typedef struct sampling_row {
+  const char *name;
+  double min, max, noop;
+} sampling_row_t;
+
+static const sampling_row_t sampling_rows[] = {
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  {#name, min, max, noop},
+#include "engine/device/sampling.def"
+};
+
+/* A value of each row is what /render says; beam search takes the one that changes nothing, and
+ * refuses another by name. */
+Test(params, every_sampling_row_is_rendered_and_is_nothing_to_beams) {
+  for (size_t i = 0; i < ARRAY_LEN(sampling_rows); i++) {
+    const sampling_row_t *row = &sampling_rows[i];
+    double value = (row->min + row->max) / 2 + 0.25;
+    char body[128], expected[64];
+    snprintf(body, sizeof body, "{\"prompt\":\"a\",\"%s\":%.6g}", row->name, value);
+    snprintf(expected, sizeof expected, "\"%s\":%.6g", row->name, value);
+    fake_exchange_t *exchange = fake_call(api_render_completion, body);
+    cr_assert_not_null(strstr(exchange->body, expected), "%s: %s", expected, exchange->body);
+    fake_exchange_free(exchange);
+    ASSERT_NE_FOR(value, row->noop, "%s", row->name);
+    snprintf(body, sizeof body, "{\"prompt\":\"a\",\"use_beam_search\":true,\"%s\":%.6g}",
+             row->name, value);
+    exchange = fake_call(api_completions, body);
+    ASSERT_EQ_FOR(exchange->error.code, ERR_INVALID_VALUE, "%s: %s", body, exchange->body);
+    ASSERT_STR_EQ(exchange->error.param, row->name);
+    fake_exchange_free(exchange);
+    snprintf(body, sizeof body, "{\"prompt\":\"a\",\"use_beam_search\":true,\"%s\":%.6g}",
+             row->name, row->noop);
+    exchange = fake_call(api_render_completion, body);
+    ASSERT_EQ_FOR(exchange->error.code, 0, "%s: %s", body, exchange->body);
     fake_exchange_free(exchange);
   }
 }
