@@ -157,11 +157,11 @@ static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
     batch->positions[t] = position;
     batch->request_row[t] = row;
     batch->token_types[t] = second > 0 && position >= second;
-    batch->adapters[t] = request->adapter;
+    batch->adapters[t] = position >= request->adapter_from ? request->adapter : 0;
+    batch->num_adapted += batch->adapters[t] > 0;
     set_slots(batch, t, row, position);
   }
   batch->num_tokens += entry->num_tokens;
-  if (request->adapter > 0) batch->num_adapted += entry->num_tokens;
   select_scores(batch, entry, row);
   select_pooled(batch, entry, row);
   entry->first_row = batch->num_selected;

@@ -658,7 +658,10 @@ void engine_destroy(engine_t *engine) {
   engine_stop(engine);
   for (int32_t i = engine->replicas.count - 1; i > 0; i--) engine_destroy(engine->replicas.all[i]);
   engine_release(engine);
-  for (int32_t i = 0; i < LORAS_MAX; i++) adapter_free(atomic_load(&engine->adapters[i]));
+  for (int32_t i = 0; i < LORAS_MAX; i++) {
+    adapter_free(atomic_load(&engine->adapters[i]));
+    free(engine->invocations[i].ids);
+  }
   trace_free(engine->trace);
   replicas_free(engine);
   share_free(engine->share);

@@ -95,7 +95,9 @@ struct engine {
   atomic_int queued_requests;
   atomic_llong queued_tokens;
   _Atomic(adapter_t *) adapters[LORAS_MAX]; /* set by the loop, taken by the engine; NULL = none */
-  atomic_uint adapter_epoch;                /* raised by the loop when it sets an adapter */
+  /* Loop thread, from READY on: with which tokens the adapters begin. */
+  invocation_t invocations[LORAS_MAX];
+  atomic_uint adapter_epoch; /* raised by the loop when it sets an adapter */
   unsigned adapter_epoch_seen;
   uint64_t queue_check_ns;      /* when the deadlines of waiting requests were checked last */
   atomic_int finish_rate_milli; /* requests per 1000 seconds, smoothed; 0 = unknown */

@@ -34,11 +34,15 @@ typedef struct request {
   bool include_stop_string;
   const int32_t *shown_ids; /* special tokens that are shown as text, e.g. marks of tool calls */
   int32_t num_shown_ids;
-  int64_t priority;      /* with the priority policy, lower values run earlier */
-  uint64_t tenant;       /* the client whose shares it uses; with API keys a hash of the key */
-  struct quota *quota;   /* limits of the API key, lent until EVENT_DONE (quota.h); NULL = none */
-  uint64_t salt;         /* prefix-cache domain: hash of API key, cache_salt and adapter */
-  int32_t adapter;       /* slot of the low-rank adapter, 1..max_loras; 0 = none */
+  int64_t priority;    /* with the priority policy, lower values run earlier */
+  uint64_t tenant;     /* the client whose shares it uses; with API keys a hash of the key */
+  struct quota *quota; /* limits of the API key, lent until EVENT_DONE (quota.h); NULL = none */
+  uint64_t salt;       /* prefix-cache domain: hash of API key, cache_salt and adapter */
+  int32_t adapter;     /* slot of the low-rank adapter, 1..max_loras; 0 = none */
+  /* The engine's, of an adapter that is active only from its invocation tokens on: the first of
+   * them; else 0. `base_salt`, the server's, is the domain of blocks before it: without adapter. */
+  int32_t adapter_from;
+  uint64_t base_salt;
   uint64_t arrival_ns;   /* monotonic clock */
   atomic_bool cancelled; /* set by the loop thread, by engine_cancel; read by the engine thread */
   void *room; /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */

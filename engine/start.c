@@ -361,6 +361,7 @@ static int load_adapters(engine_t *engine, inferd_error_t *error) {
                         error);
     if (code) break;
     model_set_adapter(engine->model, i + 1, adapter);
+    adapter_take_invocation(adapter, &engine->invocations[i]);
     adapter_free(adapter);
     engine_say(engine, "adapter   %s in slot %d", options->lora_dirs[i], i + 1);
   }

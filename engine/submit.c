@@ -175,7 +175,7 @@ size_t engine_hash_prompt(const engine_t *engine, const request_t *request, void
   const block_pool_t *pool = engine->pool;
   if (!pool->caching) return 0;
   int32_t count = request->num_prompt_tokens / pool->block_size;
-  if (out != NULL) prefix_keys(pool, request->salt, request->prompt_ids, count, out);
+  if (out != NULL) prefix_request_keys(pool, request, count, out);
   return (size_t)count * sizeof(block_key_t);
 }
 
@@ -269,6 +269,14 @@ static void post(engine_t *engine, request_t *const *requests, int count) {
     if (posted[i]) mailbox_wake(replicas->all[i]->mailbox);
 }
 
+/* Finds out where the adapter of a request begins, before the blocks of its prompt get keys. */
+static void find_adapter(const engine_t *engine, request_t *request) {
+  const invocation_t *invocation = &engine->invocations[MAX(request->adapter, 1) - 1];
+  if (request->adapter == 0 || invocation->count == 0) return;
+  request->adapter_from =
+      invocation_find(invocation, request->prompt_ids, request->num_prompt_tokens);
+}
+
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error) {
   int code = check_state(engine, error);
   share_ask_t ask = {.client = requests[0]->tenant, .num_requests = count};
@@ -282,6 +290,7 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
   if (!code) code = quota_check(requests[0]->quota, count, ask.num_tokens, error);
   if (!code) code = make_room(engine, &ask, error);
   if (code) return code;
+  for (int i = 0; i < count; i++) find_adapter(engine, requests[i]);
   replicas_choose(engine, requests, count);
   post(engine, requests, count);
   return 0;
@@ -373,6 +382,7 @@ void engine_adapter_set(engine_t *engine, int32_t slot, struct adapter *adapter)
   CHECK_GE(slot, 1);
   CHECK_LE(slot, engine->options.max_loras);
   CHECK(adapter != NULL);
+  adapter_take_invocation(adapter, &engine->invocations[slot - 1]);
   adapter_hold(adapter, engine->replicas.count - 1);
   for (int32_t i = 0; i < engine->replicas.count; i++) {
     engine_t *one = engine->replicas.all[i];

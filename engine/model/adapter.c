@@ -26,6 +26,7 @@ struct adapter {
   atomic_int others; /* that hold it, too */
   int32_t num_layers;
   adapter_pair_t *pairs; /* [num_layers, LORA_TARGETS] */
+  invocation_t invocation;
 };
 
 static const tensor_role_t roles[LORA_TARGETS] = {
@@ -48,7 +49,22 @@ void adapter_free(adapter_t *adapter) {
     free(adapter->pairs[i].b);
   }
   free(adapter->pairs);
+  free(adapter->invocation.ids);
   free(adapter);
+}
+
+void adapter_take_invocation(adapter_t *adapter, invocation_t *out) {
+  free(out->ids);
+  *out = adapter->invocation;
+  adapter->invocation = (invocation_t){0};
+}
+
+int32_t invocation_find(const invocation_t *invocation, const int32_t *ids, int32_t count) {
+  const size_t bytes = (size_t)invocation->count * sizeof *ids;
+  if (invocation->count == 0) return 0;
+  for (int32_t i = count - invocation->count; i >= 0; i--)
+    if (ids[i] == invocation->ids[0] && memcmp(ids + i, invocation->ids, bytes) == 0) return i;
+  return INT32_MAX;
 }
 
 /* A file that is read. */
@@ -265,6 +281,7 @@ int adapter_read(const blueprint_t *bp, const char *dir, int32_t rank_max, adapt
   if (code == 0) reading.taken = calloc(weight_files_count(files) + 1, 1);
   if (code == 0 && reading.taken == NULL)
     code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
+  if (code == 0) code = adapter_config_invocation(&config, &adapter->invocation);
   if (code == 0) code = read_pairs(&reading, bp, adapter);
   if (code == 0) code = refuse_rest(files, reading.taken, error);
   if (code == 0) code = weight_files_intact(files, error);

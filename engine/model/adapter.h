@@ -14,6 +14,12 @@ enum { ADAPTER_RANK_MAX = 512 };
 
 typedef struct adapter adapter_t;
 
+/* Tokens from whose last occurrence in a prompt on an adapter is active (aLoRA). */
+typedef struct invocation {
+  int32_t *ids;  /* [count]; owned */
+  int32_t count; /* 0 = it is always active */
+} invocation_t;
+
 /* Reads DIR, whole also where several ranks run the model. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED
  * (file, key or tensor, value, what is supported), ERR_NO_MEMORY. `rank_max`: larger ranks are
  * refused. */
@@ -21,6 +27,11 @@ int adapter_read(const blueprint_t *blueprint, const char *dir, int32_t rank_max
                  inferd_error_t *error);
 void adapter_hold(adapter_t *adapter, int times); /* so many more calls of adapter_free free it */
 void adapter_free(adapter_t *adapter);            /* NULL is allowed; any thread */
+/* Moves the invocation tokens to *out, whose own are freed. */
+void adapter_take_invocation(adapter_t *adapter, invocation_t *out);
+/* Where an adapter begins in a prompt: 0, the first of the invocation tokens, or INT32_MAX when the
+ * prompt does not have them. */
+int32_t invocation_find(const invocation_t *invocation, const int32_t *ids, int32_t count);
 
 /* Before model_prepare: takes device memory for adapters 1..slots. ERR_CONFIGURATION when the back
  * end has no adapters. */

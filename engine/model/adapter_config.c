@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG_BYTES_MAX = 1 << 20, RANK_LIMIT = 1 << 20, SHOWN_BYTES = 120 };
@@ -111,6 +112,37 @@ static const json_t *read_pattern(config_reader_t *reader, const char *key, bool
   return pattern;
 }
 
+/* PEFT looks for the tokens only where the task is to generate. */
+static void read_invocation(config_reader_t *reader, adapter_config_t *out) {
+  const json_t *ids = json_get(reader->root, "alora_invocation_tokens");
+  const json_t *task = json_get(reader->root, "task_type");
+  bool good = ids != NULL && ids->type == JSON_ARRAY && ids->count >= 1;
+  if (!json_is_given(ids)) return;
+  JSON_EACH(id, ids) {
+    int64_t number;
+    good = good && json_int64(id, &number) && number >= 0 && number <= INT32_MAX;
+  }
+  if (!good) config_refuse(reader, "alora_invocation_tokens", ids, "null, or ids of tokens");
+  if (!json_equals(task, "CAUSAL_LM"))
+    config_refuse(reader, "task_type", task, "CAUSAL_LM with alora_invocation_tokens");
+  out->invocation = ids;
+}
+
+int adapter_config_invocation(const adapter_config_t *config, invocation_t *out) {
+  const json_t *ids = config->invocation;
+  *out = (invocation_t){0};
+  if (ids == NULL) return 0;
+  out->ids = calloc(ids->count, sizeof *out->ids);
+  if (out->ids == NULL)
+    return error_set(config->reader.error, ERR_NO_MEMORY, NULL, "no memory for an adapter");
+  JSON_EACH(id, ids) {
+    int64_t number = 0;
+    (void)json_int64(id, &number);
+    out->ids[out->count++] = (int32_t)number;
+  }
+  return 0;
+}
+
 static void read_keys(adapter_config_t *out) {
   config_reader_t *reader = &out->reader;
   const json_t *type = json_get(reader->root, "peft_type");
@@ -125,6 +157,7 @@ static void read_keys(adapter_config_t *out) {
     config_refuse(reader, "target_modules", json_get(reader->root, "target_modules"),
                   "the names of modules, or an expression of them");
   read_layers(reader, out);
+  read_invocation(reader, out);
   out->ranks = read_pattern(reader, "rank_pattern", true);
   out->alphas = read_pattern(reader, "alpha_pattern", false);
   out->rank = config_int(reader, KEYS("r"), 8, 1, RANK_LIMIT);

@@ -5,6 +5,7 @@
 #ifndef INFERD_ENGINE_MODEL_ADAPTER_CONFIG_H
 #define INFERD_ENGINE_MODEL_ADAPTER_CONFIG_H
 
+#include "engine/model/adapter.h"
 #include "engine/model/config/config.h"
 #include "engine/model/model_file.h"
 
@@ -15,6 +16,7 @@ typedef struct adapter_config {
   const json_t *layers;             /* a number, a list, or NULL = all */
   const json_t *layer_names;        /* names before a layer's number: one, a list, or NULL = any */
   const json_t *ranks, *alphas;     /* by expressions of modules, or NULL */
+  const json_t *invocation;         /* [ids] or NULL */
   int64_t rank;
   double alpha;
   bool stable;        /* the scale is alpha / sqrt(rank) */
@@ -35,5 +37,7 @@ void adapter_config_free(adapter_config_t *config);
 /* Of the module with this full name, "model.layers.0.self_attn.q_proj". 0 or ERR_MODEL_MALFORMED:
  * an expression is not read here. */
 int adapter_config_module(adapter_config_t *config, const char *module, adapter_module_t *out);
+/* The invocation tokens, which the caller frees. 0 or ERR_NO_MEMORY. */
+int adapter_config_invocation(const adapter_config_t *config, invocation_t *out);
 
 #endif

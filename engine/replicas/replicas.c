@@ -125,7 +125,7 @@ static const block_key_t *keys_of(const engine_t *leader, const request_t *reque
   *count = MIN(request->num_prompt_tokens / pool->block_size, ROUTED_BLOCKS_MAX);
   if (!pool->caching) *count = 0;
   if (request->prompt_keys != NULL) return request->prompt_keys;
-  prefix_keys(pool, request->salt, request->prompt_ids, *count, room);
+  prefix_request_keys(pool, request, *count, room);
   return room;
 }
 

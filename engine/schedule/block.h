@@ -21,6 +21,7 @@
 #define INFERD_ENGINE_SCHEDULE_BLOCK_H
 
 #include "engine/base/error.h"
+#include "engine/request.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,11 +34,13 @@ typedef struct block_key {
   uint64_t word[2]; /* 128-bit keyed hash of the whole prefix, this block included */
 } block_key_t;
 
-/* The place of a block in the cache: the block before it, or, for a first block, its domain. */
+/* The place of a block in the cache: the block before it, and its domain where that is another than
+ * the domain of the block before it. */
 typedef struct prefix_place {
   int32_t parent;  /* number of the block before it; 0 = first block of a sequence */
-  int32_t adapter; /* slot of the request's low-rank adapter; part of `domain`, kept for events */
-  uint64_t domain; /* cache domain of a first block (salt, adapter); 0 for later blocks */
+  int32_t adapter; /* slot of the low-rank adapter; part of `domain`, kept for events */
+  uint64_t domain; /* cache domain (salt, adapter) of a first block, and of the first block that an
+                    * adapter changes; 0 for later blocks */
 } prefix_place_t;
 
 /* What a block holds, by which it can be found. */
@@ -114,10 +117,15 @@ void block_unpin(block_pool_t *pool, int32_t block);
 void block_written(block_pool_t *pool, int32_t block);
 
 /* Functions of prefix.c. The key of a full block is SipHash-2-4-128(secret, parent key, domain,
- * token ids); the parent key is 0 for a first block, the domain is 0 for later blocks. token_ids
+ * token ids); the parent key is 0 for a first block, the domain is that of the place. token_ids
  * always points at block_size ids, unless a number of rows is given. */
 block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids);
-/* Writes the keys of the first num_blocks blocks of a prompt. Any thread. */
+/* Whether the adapter of a request changes the block, and the domain of its place. */
+bool prefix_is_adapted(const request_t *request, int32_t index, int32_t block_size);
+uint64_t prefix_domain(const request_t *request, int32_t index, int32_t block_size);
+/* Writes the keys of the first num_blocks blocks of a prompt, or of a request's. Any thread. */
+void prefix_request_keys(const block_pool_t *pool, const request_t *request, int32_t num_blocks,
+                         block_key_t *out);
 void prefix_keys(const block_pool_t *pool, uint64_t domain, const int32_t *token_ids,
                  int32_t num_blocks, block_key_t *out);
 /* Returns the keyed block whose key, place and token ids all agree, or -1. A collision of hashes

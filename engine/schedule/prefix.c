@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { PARTIAL_CANDIDATES_MAX = 64 };
+static const uint64_t PLACES_APART = 0x9E3779B97F4A7C15;
 
 static const int32_t *ids_of(const block_pool_t *pool, int32_t block) {
   return &pool->token_ids[(size_t)block * (size_t)pool->block_size];
@@ -31,7 +32,7 @@ static block_key_t key_behind(const block_pool_t *pool, const block_key_t *paren
   siphash_t siphash = siphash_begin_128(pool->secret);
   siphash_word(&siphash, parent != NULL ? parent->word[0] : 0, 2);
   siphash_word(&siphash, parent != NULL ? parent->word[1] : 0, 2);
-  siphash_word(&siphash, parent != NULL ? 0 : place.domain, 2);
+  siphash_word(&siphash, place.domain, 2);
   siphash_bytes(&siphash, (const char *)token_ids, (size_t)pool->block_size * sizeof *token_ids, 2);
   block_key_t key;
   siphash_end_128(&siphash, key.word);
@@ -43,12 +44,31 @@ block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int
   return key_behind(pool, parent, place, token_ids);
 }
 
+bool prefix_is_adapted(const request_t *request, int32_t index, int32_t block_size) {
+  return request->adapter_from < (int64_t)(index + 1) * block_size;
+}
+
+uint64_t prefix_domain(const request_t *request, int32_t index, int32_t block_size) {
+  const bool begins = prefix_is_adapted(request, index, block_size) &&
+                      (index == 0 || !prefix_is_adapted(request, index - 1, block_size));
+  /* Prompts with the same tokens in this block may call the adapter at two places of it. */
+  if (begins) return request->salt + (uint64_t)request->adapter_from * PLACES_APART;
+  return index == 0 ? request->base_salt : 0;
+}
+
+void prefix_request_keys(const block_pool_t *pool, const request_t *request, int32_t num_blocks,
+                         block_key_t *out) {
+  for (int32_t i = 0; i < num_blocks; i++) {
+    const int32_t *ids = &request->prompt_ids[(size_t)i * (size_t)pool->block_size];
+    const prefix_place_t place = {.domain = prefix_domain(request, i, pool->block_size)};
+    out[i] = key_behind(pool, i > 0 ? &out[i - 1] : NULL, place, ids);
+  }
+}
+
 void prefix_keys(const block_pool_t *pool, uint64_t domain, const int32_t *token_ids,
                  int32_t num_blocks, block_key_t *out) {
-  for (int32_t i = 0; i < num_blocks; i++) {
-    const int32_t *ids = &token_ids[(size_t)i * (size_t)pool->block_size];
-    out[i] = key_behind(pool, i > 0 ? &out[i - 1] : NULL, (prefix_place_t){.domain = domain}, ids);
-  }
+  const request_t request = {.salt = domain, .prompt_ids = token_ids};
+  prefix_request_keys(pool, &request, num_blocks, out);
 }
 
 static uint32_t bucket_of(const block_pool_t *pool, const block_key_t *key) {
@@ -57,7 +77,7 @@ static uint32_t bucket_of(const block_pool_t *pool, const block_key_t *key) {
 
 static bool stands_at(const block_pool_t *pool, const block_t *block, prefix_place_t place) {
   return block->identity.parent == parent_id(pool, place) &&
-         (place.parent || block->identity.place.domain == place.domain);
+         block->identity.place.domain == place.domain;
 }
 
 int32_t prefix_find_key(const block_pool_t *pool, const block_key_t *key) {

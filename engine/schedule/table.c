@@ -76,16 +76,21 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
  * group of forks might never fit again. Each group is then a domain of its own, and a block loses
  * its identity when it is released. */
 static prefix_place_t place_behind(const scheduler_t *scheduler, const sequence_t *seq,
-                                   int32_t parent) {
+                                   int32_t index, int32_t parent) {
   const group_t *group = seq->group;
-  prefix_place_t place = {.parent = parent, .adapter = group->request->adapter};
-  if (parent == NO_BLOCK)
-    place.domain = scheduler->pool->caching ? group->request->salt : group->arrival;
+  const request_t *request = group->request;
+  const int32_t block_size = scheduler->pool->block_size;
+  prefix_place_t place = {.parent = parent};
+  if (prefix_is_adapted(request, index, block_size)) place.adapter = request->adapter;
+  if (scheduler->pool->caching)
+    place.domain = prefix_domain(request, index, block_size);
+  else if (parent == NO_BLOCK)
+    place.domain = group->arrival;
   return place;
 }
 
 static prefix_place_t place_of(const scheduler_t *scheduler, const sequence_t *seq, int32_t index) {
-  return place_behind(scheduler, seq, index > 0 ? seq->blocks[index - 1] : NO_BLOCK);
+  return place_behind(scheduler, seq, index, index > 0 ? seq->blocks[index - 1] : NO_BLOCK);
 }
 
 /* Blocks that another has filled are of no use without a snapshot of the state behind them. */
@@ -138,7 +143,7 @@ bool table_wanted(scheduler_t *scheduler, const sequence_t *seq, int32_t index, 
                   block_wanted_t *out) {
   int32_t last = sequence_num_tokens(seq) - 1;
   if (!may_match(scheduler, seq) || (index + 1) * scheduler->pool->block_size > last) return false;
-  out->place = place_behind(scheduler, seq, parent);
+  out->place = place_behind(scheduler, seq, index, parent);
   out->key = key_at(scheduler, seq, index, out->place);
   out->token_ids = ids_at(scheduler, seq, index);
   return true;
@@ -272,7 +277,7 @@ prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
   }
   if (match.num_valid < match.num_blocks || !pool->caching) return match;
   int32_t i = match.num_blocks, rows_max = MIN(last - i * block_size, block_size);
-  match.partial = prefix_find_partial(pool, place_behind(scheduler, seq, parent),
+  match.partial = prefix_find_partial(pool, place_behind(scheduler, seq, i, parent),
                                       ids_at(scheduler, seq, i), rows_max);
   if (!block_has_sides(pool, match.partial.block)) match.partial.rows = 0;
   if (match.partial.rows == 0) return match;

@@ -14,6 +14,7 @@ FOR_OTHERS = {
     "grammar_matcher_accept": "tests and benchmarks take a token in one piece",
     "grammar_matcher_fill": "tests and benchmarks make a mask without the cache of masks",
     "grammar_masks_fill": "tests and benchmarks make a kept mask in one piece",
+    "prefix_keys": "tests and benchmarks hash a prompt that is of no request",
     "matcher_walk": "tests make a mask without ready rows, in one piece",
     "sampler_row_on": "tests compare the instruction-set tiers row by row",
     "sequence_transition_allowed": "a test compares the table of states with the documented one",

@@ -245,7 +245,7 @@ static int hash_prompt(completion_t *completion, input_t *input) {
   const engine_t *engine = completion->server->engine;
   request_t *request = &input->request;
   if (request->num_prompt_tokens < HASHED_TOKENS_MIN) return 0;
-  request->salt = completion_cache_domain(completion);
+  request->salt = completion_cache_domain(completion, completion->lora);
   size_t bytes = engine_hash_prompt(engine, request, NULL);
   if (bytes == 0) return 0;
   input->keys.charge = charge_open(completion->server->ledger, completion->source, LEDGER_ids);

@@ -23,16 +23,15 @@ enum { ARENA_BYTES_FIRST = 1536 };
 
 /* ---- admission ---- */
 
-uint64_t completion_cache_domain(const completion_t *completion) {
+uint64_t completion_cache_domain(const completion_t *completion, const lora_entry_t *lora) {
   const json_t *salt = completion->params.cache_salt;
   const char *share = completion->server->config->prefix_share;
   uint64_t tenant = strcmp(share, "global") == 0 ? 0 : completion->tenant;
   const uint64_t *key = completion->server->live->salt_key;
   if (salt != NULL) tenant = salt_hash(key, tenant, salt->text, salt->length);
-  if (completion->lora == NULL) return tenant;
+  if (lora == NULL) return tenant;
   char unique[32]; /* the prefix cache of an adapter must not be shared */
-  int n =
-      snprintf(unique, sizeof unique, "adapter %llu", (unsigned long long)completion->lora->unique);
+  int n = snprintf(unique, sizeof unique, "adapter %llu", (unsigned long long)lora->unique);
   return salt_hash(key, ~tenant, unique, (size_t)n);
 }
 
@@ -97,7 +96,8 @@ static void admit(completion_t *completion) {
   request_t *requests[EMBEDDING_INPUTS_MAX];
   inferd_error_t error = {0};
   int code = find_adapter(completion, &error);
-  uint64_t domain = completion_cache_domain(completion);
+  uint64_t domain = completion_cache_domain(completion, completion->lora);
+  uint64_t base_domain = completion_cache_domain(completion, NULL);
   take_request_id(completion);
   header_priority(completion);
   for (int32_t i = 0; i < completion->num_inputs; i++) {
@@ -105,6 +105,7 @@ static void admit(completion_t *completion) {
     request->id = ++live->next_request_id;
     if (request->salt != domain) request->prompt_keys = NULL; /* they are of another domain */
     request->salt = domain;
+    request->base_salt = base_domain;
     request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
     request->tenant = completion->source;
     request->quota = completion->key != NULL ? &completion->key->quota : NULL;

@@ -143,8 +143,9 @@ int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
  * `may_compile` false: if the grammar is not in the cache, sets intake->must_compile and returns 0;
  * the caller calls again with true. */
 int completion_constrain(completion_t *completion, bool may_compile);
-/* completion.c: the domain of the prefix cache: of client, cache_salt and adapter. Any thread. */
-uint64_t completion_cache_domain(const completion_t *completion);
+/* completion.c: the domain of the prefix cache: of client, cache_salt and adapter, or NULL. Any
+ * thread. */
+uint64_t completion_cache_domain(const completion_t *completion, const struct lora_entry *lora);
 /* build_requests.c: sampling parameters and limits -> request_t of the inputs. */
 int completion_build_requests(completion_t *completion, tokenizer_scratch_t *scratch);
 

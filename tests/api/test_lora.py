@@ -201,6 +201,10 @@ ODD = [({"use_banana": True}, '"use_banana" is true'), ({"use_RSLora": 1}, '"use
        ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
        ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern"),
        ({"alpha_pattern": {"(?R)": 3}}, "(?R)"),
+       ({"alora_invocation_tokens": [], "task_type": "CAUSAL_LM"}, "alora_invocation_tokens"),
+       ({"alora_invocation_tokens": [1, -1], "task_type": "CAUSAL_LM"}, "alora_invocation_tokens"),
+       ({"alora_invocation_tokens": "<x>", "task_type": "CAUSAL_LM"}, "alora_invocation_tokens"),
+       ({"alora_invocation_tokens": [1]}, "task_type"),
        ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4"),
        ({"init_lora_weights": "olora"}, "init_lora_weights")]
 
@@ -252,6 +256,66 @@ def test_a_scale_of_its_own_for_some_modules(start, tmp_path):
     first = ids(server, "a0")
     assert [ids(server, f"a{i}") for i in range(len(same))] == [first] * len(same)
     assert ids(server, "other") != first != ids(server, "base")
+
+
+CALL = [300, 42]  # invocation tokens
+
+
+def test_an_adapter_that_begins_with_its_invocation(start, tmp_path):
+    """aLoRA: what stands before the last invocation is the base's, also in the prefix cache."""
+    model = dummy_model(tmp_path / "model")
+    config = {"alora_invocation_tokens": CALL, "task_type": "CAUSAL_LM"}
+    called = write_adapter(tmp_path / "called", model, 1, config=config)
+    other = write_adapter(tmp_path / "other", model, 2, config=config)
+    always = write_adapter(tmp_path / "always", model, 1)
+    server = start(model, *FLAGS, "--block-size", 16, "--allow-runtime-lora", *ADMIN, "--max-loras",
+                   3, "--lora-modules", f"called={called},always={always}", key="root")
+    assert server.post("/v1/load_lora_adapter",
+                       {"lora_name": "other", "lora_path": str(other)}).status == 200
+    rng = random.Random(5)
+    before = [rng.randrange(3, 200) for _ in range(70)]
+
+    def ask(name, prompt, **more):
+        answer = server.post("/v1/completions", {**BODY, "model": name, "prompt": prompt, **more})
+        assert answer.status == 200, answer
+        choice = answer.json["choices"][0]
+        details = answer.json["usage"]["prompt_tokens_details"] or {}
+        return choice, details.get("cached_tokens", 0)
+
+    def scores(name, prompt):
+        rows = ask(name, prompt, prompt_logprobs=0)[0]["prompt_logprobs"][1:]
+        return [row[str(token)]["logprob"] for row, token in zip(rows, prompt[1:])]
+
+    for at in (0, 1, 15, 16, 17, 63, 64, 70):  # the first token sees itself alone, whatever its q
+        # The row at position p scores the token behind it.
+        prompt = before[:at] + CALL + before[at:]
+        base, mine, all_of_it = (scores(name, prompt) for name in ("base", "called", "always"))
+        assert mine[:at] == base[:at], at
+        assert mine[at:] != base[at:] and (at <= 1) == (mine == all_of_it), at
+        twice = CALL + prompt
+        assert scores("called", twice)[:at + 2] == scores("base", twice)[:at + 2], at
+    none = before + CALL[:1]  # not in the prompt: never active, whatever is generated
+    assert ask("called", none)[0]["token_ids"] == ask("base", none)[0]["token_ids"]
+
+    # Blocks before the invocation are shared by all; the others by nobody, nor by another place.
+    prompt = before[:40] + CALL + before[40:]
+    fresh = {name: ask(name, prompt, cache_salt=name)[0]["token_ids"]
+             for name in ("base", "called", "other", "always")}
+    assert len({tuple(tokens) for tokens in fresh.values()}) == 4
+    for name, cached in (("base", 0), ("called", 32), ("other", 32), ("always", 0), ("called", 71),
+                         ("base", 71), ("other", 71)):
+        choice, found = ask(name, prompt, cache_salt="s")
+        assert found == cached and choice["token_ids"] == fresh[name], name
+    straddles = before[:10] + CALL + before[10:31] + CALL[:1]  # the second call ends a block later
+    for tail in (CALL[1:], [7]):
+        long = straddles[:31] + CALL[:1] + tail + before[:9]
+        alone = ask("called", long, cache_salt=f"alone {tail}")[0]["token_ids"]
+        assert ask("called", long, cache_salt="both")[0]["token_ids"] == alone
+    # In one batch with others the same.
+    names = [name for name in fresh for _ in range(3)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        for name, (choice, _) in zip(names, pool.map(lambda name: ask(name, prompt), names)):
+            assert choice["token_ids"] == fresh[name], name
 
 
 def test_adapters_that_are_refused(start, tmp_path):

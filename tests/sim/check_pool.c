@@ -143,7 +143,10 @@ static void check_content(const block_pool_t *pool, int32_t b) {
   for (int32_t i = checked[b].rows; i < id->num_valid; i++) {
     uint64_t before = parent ? device_rows(parent)[bs - 1] : 0;
     if (i > 0) before = have[i - 1];
-    bool right = i == 0 && !parent ? have[0] != 0 : have[i] == oracle_extend(before, ids[i]);
+    const int32_t adapter = id->place.adapter; /* it may begin in the block */
+    bool right = i == 0 && !parent
+                     ? have[0] != 0
+                     : oracle_follows(have[i], before, ids[i], adapter > 0 ? adapter : 1, adapter);
     REQUIRE(right, "I8: block %d has %d valid rows and slot %d holds something else", b,
             id->num_valid, i);
   }

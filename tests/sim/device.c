@@ -220,7 +220,8 @@ static void store_row(device_t *d, const batch_t *b, int32_t row, const track_t 
   for (int32_t t = b->query_start_loc[row]; t < b->query_start_loc[row + 1]; t++) {
     int32_t position = b->positions[t];
     uint64_t prefix =
-        position ? d->shadow[slot_of(d, b, row, 0, position - 1)] : oracle_start(k->script->domain);
+        position ? d->shadow[slot_of(d, b, row, 0, position - 1)] : oracle_start(k->script);
+    prefix = oracle_before(k->script, prefix, position);
     for (int32_t g = 0; g < b->num_groups; g++) {
       int64_t slot = b->slot_mapping[g * b->slots_stride + t];
       REQUIRE(slot == slot_of(d, b, row, g, position), "row %d writes position %d to slot %lld",
@@ -264,15 +265,17 @@ static void read_row(const device_t *d, const batch_t *b, int32_t row, const seq
   reads += (uint64_t)length;
 }
 
-/* Every token of a row takes the adapter that its request names. */
+/* Every token of a row takes the adapter that its request names, from where it begins. */
 static void check_adapters(const batch_t *b) {
   const plan_t *plan = &sim.engine->scheduler->plan;
   int32_t adapted = 0;
   for (int32_t t = 0; t < b->num_tokens; t++) {
     const track_t *k = check_track(plan->entries[b->request_row[t]].sequence);
     const int32_t adapter = b->num_adapted > 0 ? b->adapters[t] : 0; /* 0: it is not read */
-    REQUIRE(adapter == k->script->adapter, "I8: request %d: adapter %d, it must be %d", k->index,
-            adapter, k->script->adapter);
+    const bool is_base = b->positions[t] < k->script->adapter_from;
+    const int32_t right = is_base ? 0 : k->script->adapter;
+    REQUIRE(adapter == right, "I8: request %d: adapter %d, it must be %d", k->index, adapter,
+            right);
     adapted += adapter > 0;
   }
   REQUIRE(b->num_adapted == adapted, "%d tokens take an adapter, the batch says %d", adapted,

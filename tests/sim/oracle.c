@@ -21,12 +21,29 @@ enum {
   TOP_IDS = 12
 }; /* EOS of tests/fixtures/tiny: 0 is the primary one */
 
-uint64_t oracle_start(uint64_t domain) {
+uint64_t oracle_start(const script_t *script) {
+  const uint64_t domain = script->adapter_from > 0 ? script->base_domain : script->domain;
   return random_mix(domain + 1) | 1;
+}
+
+uint64_t oracle_before(const script_t *script, uint64_t prefix, int32_t position) {
+  if (position == 0 || position != script->adapter_from) return prefix;
+  return random_mix(prefix + script->domain) | 1;
 }
 
 uint64_t oracle_extend(uint64_t prefix, int32_t id) {
   return random_mix(prefix + (uint64_t)id * RANDOM_GAMMA) | 1;
+}
+
+bool oracle_follows(uint64_t have, uint64_t before, int32_t id, int32_t first, int32_t last) {
+  bool right = have == oracle_extend(before, id);
+  for (int32_t adapter = first; adapter <= last && !right; adapter++) {
+    for (uint64_t salt = 1; salt <= SIM_SALTS_MAX; salt++) {
+      const uint64_t domain = salt + SIM_SALTS_MAX * (uint64_t)adapter;
+      right |= have == oracle_extend(random_mix(before + domain) | 1, id);
+    }
+  }
+  return right;
 }
 
 static bool is_listed(const int32_t *ids, int32_t count, int32_t id) {
@@ -234,8 +251,9 @@ static void begin_stream(const script_t *r, stream_t *k, const int32_t *prompt,
   k->finish = FINISH_LENGTH;
   k->stop_token_id = k->stop_string = -1;
   if (prompt != k->ids) memcpy(k->ids, prompt, (size_t)num_prompt * sizeof *k->ids);
-  uint64_t hash = oracle_start(r->domain);
-  for (int32_t p = 0; p < num_prompt; p++) k->hash[p] = hash = oracle_extend(hash, k->ids[p]);
+  uint64_t hash = oracle_start(r);
+  for (int32_t p = 0; p < num_prompt; p++)
+    k->hash[p] = hash = oracle_extend(oracle_before(r, hash, p), k->ids[p]);
 }
 
 /* Draws a token or scores its prompt: the first prompt token has no score. */

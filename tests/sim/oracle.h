@@ -9,7 +9,13 @@
 #include "tests/sim/sim.h"
 
 /* oracle.c: the model of the simulated device, and what follows from it. */
-uint64_t oracle_start(uint64_t domain);              /* hash before the first token */
+uint64_t oracle_start(const script_t *script); /* hash before the first token */
+/* The hash before the token at `position`, of the hash behind the one before it: another where the
+ * request's adapter begins. */
+uint64_t oracle_before(const script_t *script, uint64_t prefix, int32_t position);
+/* Whether a slot has what follows `before`; adapter first to last, of any salt, may begin with the
+ * token. */
+bool oracle_follows(uint64_t have, uint64_t before, int32_t id, int32_t first, int32_t last);
 uint64_t oracle_extend(uint64_t prefix, int32_t id); /* hash with one token more */
 /* The token after a prefix, -1 = none may come. `key` and `position` are the random stream, 0 and 0
  * when greedy; `allowed` has a bit for each id, NULL = all. */

@@ -79,9 +79,10 @@ static uint64_t prefix_at(const batch_t *batch, int32_t row, int32_t position) {
   const sequence_t *q = sequence_of(batch, row);
   const int32_t known = sequence_num_tokens(q);
   if (is_prompt_only(q)) {
-    uint64_t hash = oracle_start(check_track(q)->script->domain);
+    const script_t *script = check_track(q)->script;
+    uint64_t hash = oracle_start(script);
     for (int32_t p = 0; p <= position; p++)
-      hash = oracle_extend(hash, q->group->request->prompt_ids[p]);
+      hash = oracle_extend(oracle_before(script, hash, p), q->group->request->prompt_ids[p]);
     return hash;
   }
   uint64_t prefix = check_stream(q)->hash[position < known ? position : known - 1];

@@ -404,6 +404,8 @@ static void submit(int index) {
                            .tenant = r->tenant,
                            .salt = r->domain,
                            .adapter = r->adapter,
+                           .adapter_from = r->adapter_from,
+                           .base_salt = r->base_domain,
                            .arrival_ns = sim.now_ns};
   if (r->language >= 0) k->request.grammar = language_grammar(r->language);
   if (scenario_has(sim.scenario, SIM_POOLS)) {

@@ -487,6 +487,7 @@ static void draw_kind(const scenario_t *c, source_t *s, script_t *r) {
       scenario_has(c, SIM_GRAMMARS) && constrained && r->params.max_tokens > 0 ? language : -1;
   if (r->language >= 0) r->params.num_stop_token_ids = 0; /* no letter is both text and end */
   r->domain = r->salt + SIM_SALTS_MAX * (uint64_t)r->adapter;
+  r->base_domain = r->salt;
 }
 
 /* Three of four requests are of the first tenant: many long ones, which rarely fit, and many whose
@@ -559,6 +560,9 @@ static void draw_request(scenario_t *c, int index) {
   if (scenario_has(c, SIM_API)) r->domain += SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * r->tenant;
   draw_beams(c, &s, r);
   draw_pooled(c, &s, r);
+  int32_t from = between(&s, 0, 1) == 0 ? 0 : between(&s, 1, 60);
+  if (r->adapter > 0 && !scenario_has(c, SIM_API))
+    r->adapter_from = from < r->num_prompt ? from : INT32_MAX; /* not in the prompt: never */
 }
 
 /* Arrivals are a load between half and three times what the engine can do, roughly. */

@@ -54,6 +54,8 @@ typedef struct script {
   int64_t priority;
   uint64_t salt, tenant;
   int32_t adapter;             /* 0 = none */
+  int32_t adapter_from;        /* it changes no token before this one */
+  uint64_t base_domain;        /* who may share these: as `domain`, without adapter */
   uint64_t domain;             /* who may share blocks: of salt, adapter, through the API tenant */
   int32_t language;            /* of its output, -1 = free */
   int32_t cancel_after_tokens; /* cancelled when so many tokens were seen; -1 = not so */

@@ -75,7 +75,7 @@ void states_run_row(const batch_t *b, int32_t row, const sequence_t *q, const in
   const stream_t *k = check_stream(q);
   int32_t slot = b->state_slots[row], computed = b->num_computed_tokens[row];
   REQUIRE(slot > 0 && slot < num_slots, "row %d has state %d", row, slot);
-  uint64_t hash = computed ? slots[slot] : oracle_start(owner->script->domain);
+  uint64_t hash = computed ? slots[slot] : oracle_start(owner->script);
   bool ended = computed > owner->num_prompt + k->num_expected; /* in the step before */
   REQUIRE(ended || computed == 0 || hash == k->hash[computed - 1],
           "request %d reads a wrong state: slot %d, behind %d tokens", owner->index, slot,
