@@ -5,7 +5,8 @@
 
 NAME.gguf   vocabulary and merges (or scores) of tests/vectors/tokenizer/NAME, with llama.cpp's
             package `gguf`, without tensors
-NAME.json   {index of a text: ids} where the ids are not those of tokenizer/NAME/ids.json
+NAME.json   {index of a text: ids} where the ids are not those of tokenizer/NAME/ids.json; of a
+            name of NAMED, which has no tokenizer.json there, [ids of each text]
 
 A GGUF file says of an added token only that it is one: lstrip, rstrip, single_word and normalized
 are lost. The reference is `tokenizers` with such flags off; a text that holds a token with flags
@@ -25,6 +26,29 @@ PRE = {"gpt2": "gpt-2", "smollm": "smollm", "llama3": "llama-bpe", "phi4": "dbrx
        "qwen2": "qwen2", "qwen35": "qwen35", "gpt_oss": "gpt-4o", "tekken": "tekken",
        "deepseek_v3": "deepseek-v3", "deepseek_llm": "deepseek-llm",
        "deepseek_coder": "deepseek-coder", "falcon": "falcon"}
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+WORD = r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
+UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+DEEPSEEK_V3 = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+               r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+               r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+"
+               r"|\s+(?!\S)|\s+"]
+# Of tokenizer.ggml.pre that no tokenizer of tests/vectors/tokenizer stands for: the patterns as the
+# tokenizer of that name has them, over the vocabulary of deepseek_v3. Kimi's are those of its
+# tokenization_kimi.py, the others stand in llama.cpp's llama-vocab.cpp as "original regex".
+NAMED = {
+    "kimi-k2": [r"[\p{Han}]+"
+                rf"|[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{CONTRACTION}?"
+                rf"|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{CONTRACTION}?"
+                rf"|\p{{N}}{{1,3}}|{REST}"],
+    "stablelm2": [CONTRACTION + WORD + r"\p{N}|" + REST],
+    "bailingmoe": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}"
+                   r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"],
+    "minicpm5": [r"\p{N}{1,3}", CONTRACTION + WORD + r"\p{N}+|" + REST],
+    "hunyuan-dense": DEEPSEEK_V3,
+}
 SPM = ("spm_llama", "spm_gemma")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
@@ -117,6 +141,20 @@ def main():
         assert flagged or not other, name
         base.write(os.path.join(OUT, name + ".json"), other)
         print(f"{name}: {len(other)} of {len(strings)} texts differ from tokenizer.json")
+    for pre, patterns in NAMED.items():
+        name = pre.replace("-", "_")
+        with open(os.path.join(base.OUT, "deepseek_v3", "tokenizer.json"), encoding="utf-8") as file:
+            document = json.load(file)
+        document["normalizer"] = None
+        document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
+             "invert": False} for pattern in patterns] + [
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+             "use_regex": False}]}
+        document["model"]["ignore_merges"] = pre == "minicpm5"
+        reference = write_bpe(os.path.join(OUT, name + ".gguf"), document, pre)
+        base.write(os.path.join(OUT, name + ".json"),
+                   [reference.encode(t, add_special_tokens=False).ids for t in strings])
     with open(os.path.join(base.OUT, "gemma", "tokenizer.json"), encoding="utf-8") as file:
         write_gemma(os.path.join(OUT, "gemma.gguf"), json.load(file))
     base.write(os.path.join(OUT, "gemma.json"), {})

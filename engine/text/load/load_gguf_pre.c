@@ -32,7 +32,7 @@ static const gguf_pre_t rows[] = {
      .pre_tokenizer =
          "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex"
          "\":true}"},
-    {.names = "smollm starcoder refact codeshell exaone minerva-7b ",
+    {.names = "smollm starcoder refact codeshell exaone minerva-7b mellum2 ",
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\""
          ":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
@@ -67,7 +67,7 @@ static const gguf_pre_t rows[] = {
          "+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefi"
          "x_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}",
      .ignore_merges = true},
-    {.names = "qwen2 deepseek-r1-qwen kormo megrez ",
+    {.names = "qwen2 deepseek-r1-qwen kormo megrez f2llmv2 ",
      .normalizer = nfc,
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
@@ -157,6 +157,53 @@ static const gguf_pre_t rows[] = {
          "e_regex\":true},{\"type\":\"Digits\",\"individual_digits\":false},{\"type\":\"Split\",\""
          "pattern\":{\"Regex\":\"[0-9][0-9][0-9]\"},\"behavior\":\"Isolated\",\"invert\":false}]"
          "}"},
+    /* Without NFC in front: llama.cpp has none, and neither has the tokenizer.json of Hunyuan. */
+    {.names = "stablelm2 hunyuan solar-open grok-2 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Reg"
+         "ex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\"
+         "p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S"
+         ")|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+         "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+    {.names = "kimi-k2 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Reg"
+         "ex\":\"[\\\\p{Han}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\"
+         "\\p{Lo}\\\\p{M}&&[^\\\\p{Han}]]*[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}&&[^\\\\p{Ha"
+         "n}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p"
+         "{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}&&[^\\\\p{Han}]]+[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p"
+         "{M}&&[^\\\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L"
+         "}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavio"
+         "r\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+         "false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+    {.names = "bailingmoe bailingmoe2 llada-moe ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Reg"
+         "ex\":\"'(?i:[sdmt]|ll|ve|re)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?+\\\\p{L}+|\\\\p{N}| "
+         "?[^\\\\s\\\\p{L}\\\\p{N}]++[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]|\\\\s+(?!\\\\S)|\\\\"
+         "s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_"
+         "prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
+    {.names = "minicpm5 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Reg"
+         "ex\":\"\\\\p{N}{1,3}\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\""
+         "Split\",\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{"
+         "L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*["
+         "\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":fals"
+         "e},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"us"
+         "e_regex\":false}]}",
+     .ignore_merges = true},
+    {.names = "hunyuan-dense joyai-llm hy_v4 ",
+     .pre_tokenizer =
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""
+         ":\"\\\\p{N}{1,3}\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Split\","
+         "\"pattern\":{\"Regex\":\"[一-龥぀-ゟ゠-ヿ]+\"},\"behavior\":\"Isolated\","
+         "\"invert\":"
+         "false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\"
+         "\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\\\r\\\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\\\p{L}\\"
+         "\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\"
+         "s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_pref"
+         "ix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}"},
     {.names = "seed-coder ",
      .pre_tokenizer =
          "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\""

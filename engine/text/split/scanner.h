@@ -46,7 +46,8 @@ struct scanner {
   uint32_t run_min, run_max; /* characters; run_max 0 = no bound */
   uint64_t ascii[2];         /* bitmap of the ASCII members of the ranges */
   uint32_t num_ranges;
-  uint32_t range[SCANNER_RANGES_MAX][2]; /* first and last code point, sorted */
+  uint32_t range[SCANNER_RANGES_MAX][2]; /* first and last code point, sorted; of
+                                          scanner_find_o200k what is a match of its own */
   uint32_t literal_length;
   uint8_t literal[SCANNER_LITERAL_MAX];
 };

@@ -1,4 +1,4 @@
-/* scanner_o200k.c: patterns R5 and R6 (o200k, tekken) and R7 (DeepSeek).
+/* scanner_o200k.c: patterns R5 and R6 (o200k, tekken, Kimi) and R7 (DeepSeek).
  *
  * Runs on the tokenizing threads; each character is looked at a bounded number of times. R5 and R6
  * match at every character; R7 leaves some characters unmatched, and its search steps over them.
@@ -20,39 +20,61 @@ static size_t skip_class(const uint8_t *text, size_t at, size_t end, uint8_t cla
   return at;
 }
 
+/* Whether a character stands apart from letters: Han, in Kimi's pattern. */
+static bool stands_apart(const scanner_t *scanner, uint32_t codepoint) {
+  for (uint32_t i = 0; i < scanner->num_ranges && codepoint >= scanner->range[i][0]; i++)
+    if (codepoint <= scanner->range[i][1]) return true;
+  return false;
+}
+
+static size_t skip_apart(const scanner_t *scanner, const uint8_t *text, size_t at, size_t end) {
+  unsigned n;
+  while (at < end && stands_apart(scanner, utf8_read(text + at, &n))) at += n;
+  return at;
+}
+
+/* Class bits of a character as part of a word. */
+static uint8_t word_class(const scanner_t *scanner, uint32_t codepoint) {
+  return stands_apart(scanner, codepoint) ? 0 : unicode_class(codepoint);
+}
+
 /* U*W+ at `at`, greedy: U = upper, title, modifier, other letters and marks; W = lower, modifier,
  * other letters and marks. Without a lower-case letter after the U run, the match ends at the last
  * character of U that is also in W. `at` when there is no match; *upper_end = end of the U run. */
-static size_t words_end(const uint8_t *text, size_t at, size_t end, size_t *upper_end) {
+static size_t words_end(const scanner_t *scanner, const uint8_t *text, size_t at, size_t end,
+                        size_t *upper_end) {
   size_t both_end = at, u = at;
+  unsigned n;
   while (u < end) {
-    unsigned n;
-    uint8_t class = unicode_class(utf8_read(text + u, &n));
+    uint8_t class = word_class(scanner, utf8_read(text + u, &n));
     if (!(class & CLASS_UPPER)) break;
     u += n;
     if (class & CLASS_LOWER) both_end = u;
   }
   *upper_end = u;
-  size_t w = skip_class(text, u, end, CLASS_LOWER);
+  size_t w = u;
+  while (w < end && word_class(scanner, utf8_read(text + w, &n)) & CLASS_LOWER) w += n;
   return w > u ? w : both_end;
 }
 
 /* The two word alternatives: with a lead character and without, first U*W+ and then U+W*. */
-static size_t word_match(const uint8_t *text, size_t from, size_t end) {
+static size_t word_match(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end) {
   unsigned n;
   uint32_t c = utf8_read(text + from, &n);
   uint8_t class = unicode_class(c);
   bool lead = !is_newline(c) && !(class & (CLASS_LETTER | CLASS_NUMBER));
   size_t lead_upper = from + n, plain_upper = from, stop;
-  if (lead && (stop = words_end(text, from + n, end, &lead_upper)) > from + n) return stop;
-  if ((stop = words_end(text, from, end, &plain_upper)) > from) return stop;
+  if (lead && (stop = words_end(scanner, text, from + n, end, &lead_upper)) > from + n) return stop;
+  if ((stop = words_end(scanner, text, from, end, &plain_upper)) > from) return stop;
   if (lead && lead_upper > from + n) return lead_upper;
   return plain_upper;
 }
 
 size_t scanner_find_o200k(const scanner_t *scanner, const uint8_t *text, size_t from, size_t end,
                           size_t *match_end) {
-  size_t stop = word_match(text, from, end);
+  size_t stop = skip_apart(scanner, text, from, end);
+  if (stop > from) return *match_end = stop, from;
+  stop = word_match(scanner, text, from, end);
   if (stop > from) {
     *match_end = stop;
     if (stop < end && text[stop] == '\'')

@@ -17,6 +17,17 @@ typedef struct known_pattern {
   scanner_t scanner;
 } known_pattern_t;
 
+/* Script=Han of Unicode 16 (Scripts.txt). */
+#define HAN                                                                                        \
+  {0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005}, {0x3007, 0x3007},        \
+      {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D},    \
+      {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF},                \
+      {0x2A700, 0x2B739}, {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0},              \
+      {0x2EBF0, 0x2EE5D}, {0x2F800, 0x2FA1D}, {0x30000, 0x3134A}, {                                \
+    0x31350, 0x323AF                                                                               \
+  }
+enum { HAN_RANGES = 22 };
+
 /* In these files' regex dialect (Oniguruma) X{1,3}+ is a repetition of X{1,3}, not a possessive
  * quantifier, so the pattern with \p{N}{1,3}+ has no bound on digits. */
 static const known_pattern_t known_patterns[] = {
@@ -40,6 +51,15 @@ static const known_pattern_t known_patterns[] = {
       .contraction = CONTRACTION_ANY_CASE,
       .letters = CLASS_LETTER,
       .digits_max = 3,
+      .lead = true,
+      .newline_tail = true,
+      .newline_runs = true}},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+|"
+     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_gpt,
+      .contraction = CONTRACTION_ANY_CASE,
+      .letters = CLASS_LETTER,
+      .digits_max = 0,
       .lead = true,
       .newline_tail = true,
       .newline_runs = true}},
@@ -98,6 +118,18 @@ static const known_pattern_t known_patterns[] = {
      "*|"
      "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
      {.find = scanner_find_o200k, .digits_max = 1, .slash_tail = true, .newline_runs = true}},
+    {"[\\p{Han}]+|"
+     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*"
+     "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+"
+     "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+     "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     {.find = scanner_find_o200k,
+      .contraction = CONTRACTION_ANY_CASE,
+      .digits_max = 3,
+      .newline_runs = true,
+      .num_ranges = HAN_RANGES,
+      .range = {HAN}}},
     {"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
      "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|"
      "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
