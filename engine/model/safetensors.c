@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,8 @@ struct weight_files {
   int32_t num_shards;
   stored_tensor_t *tensors; /* sorted by name once all shards are open */
   size_t num_tensors, capacity;
-  gguf_t *gguf; /* in the place of the shards */
+  gguf_t *gguf;   /* in the place of the shards */
+  char note[640]; /* see weight_files_note */
 };
 
 /* Bits of an element of every type that the format knows. */
@@ -186,6 +188,20 @@ static int check_tiling(const char *path, stored_tensor_t *tensors, size_t count
                    expected, data_bytes, expected > data_bytes ? "truncated" : "too long");
 }
 
+/* The name of an entry. Files of before 2020 call the weight of a norm gamma and its bias beta, and
+ * transformers reads both. NULL: no memory. */
+static char *entry_name(const char *key, size_t length) {
+  static const char *const old[][2] = {{"LayerNorm.gamma", "weight"}, {"LayerNorm.beta", "bias"}};
+  for (size_t i = 0; i < ARRAY_LEN(old); i++) {
+    const size_t tail = strlen(old[i][0]), stem = tail - strlen(strchr(old[i][0], '.') + 1);
+    if (length < tail || memcmp(key + length - tail, old[i][0], tail) != 0) continue;
+    char *name = NULL;
+    const int kept = (int)(length - tail + stem);
+    return asprintf(&name, "%.*s%s", kept, key, old[i][1]) < 0 ? NULL : name;
+  }
+  return strndup(key, length);
+}
+
 /* Adds the tensors of a parsed header to the list. */
 static int add_entries(weight_files_t *files, int32_t shard, const char *path, const json_t *root,
                        size_t data_start, inferd_error_t *error) {
@@ -204,7 +220,7 @@ static int add_entries(weight_files_t *files, int32_t shard, const char *path, c
     code = read_entry(path, json, &tensor, error);
     if (code == 0) code = grow(files, 1, error);
     if (code != 0) break;
-    tensor.name = strndup(json->key, json->key_length);
+    tensor.name = entry_name(json->key, json->key_length);
     if (tensor.name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
     files->tensors[files->num_tensors++] = tensor;
   }
@@ -318,39 +334,109 @@ static int open_shards(weight_files_t *files, const char *path, const json_t *ma
   return 0;
 }
 
-static int sort_names(weight_files_t *files, inferd_error_t *error) {
+/* Adds a sentence to the note, as long as there is room. */
+__attribute__((format(printf, 2, 3))) static void add_note(weight_files_t *files,
+                                                           const char *format, ...) {
+  const size_t used = strlen(files->note);
+  const char *between = used > 0 ? "; " : "";
+  char text[320];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  snprintf(files->note + used, sizeof files->note - used, "%s%s", between, text);
+}
+
+static bool same_tensor(const stored_tensor_t *left, const stored_tensor_t *right) {
+  return strcmp(left->type, right->type) == 0 && left->rank == right->rank &&
+         memcmp(left->shape, right->shape, sizeof left->shape) == 0 &&
+         memcmp(left->data, right->data, left->bytes) == 0;
+}
+
+/* The shard that the index names for a tensor; -1 if none. */
+static int indexed_shard(const weight_files_t *files, const json_t *map, const char *name) {
+  JSON_EACH(entry, map) {
+    char *key = entry_name(entry->key, entry->key_length);
+    const bool same = key != NULL && strcmp(key, name) == 0;
+    free(key);
+    if (same) return find_shard(files, entry);
+  }
+  return -1;
+}
+
+/* Of `count` tensors of one name the one that counts: some repair a tensor by a further shard.
+ * transformers takes the shard whose name sorts last, other programs the one that the index names:
+ * where the two differ and so do the bytes, nobody knows. NULL then. */
+static const stored_tensor_t *choose_copy(const weight_files_t *files, const json_t *map,
+                                          const stored_tensor_t *copies, size_t count) {
+  const stored_tensor_t *last = &copies[0];
+  bool same = true, one_file = false;
+  for (size_t i = 1; i < count; i++) {
+    same = same && same_tensor(&copies[0], &copies[i]);
+    one_file = one_file || copies[i - 1].shard == copies[i].shard;
+    if (strcmp(files->shards[copies[i].shard].name, files->shards[last->shard].name) > 0)
+      last = &copies[i];
+  }
+  if (one_file || map == NULL) return NULL;
+  return same || indexed_shard(files, map, last->name) == last->shard ? last : NULL;
+}
+
+/* `map`: of the index, NULL without one. */
+static int sort_names(weight_files_t *files, const json_t *map, inferd_error_t *error) {
   if (files->num_tensors > 0) {
     qsort(files->tensors, files->num_tensors, sizeof(*files->tensors), by_name);
   }
-  for (size_t i = 1; i < files->num_tensors; i++) {
-    const stored_tensor_t *left = &files->tensors[i - 1], *right = &files->tensors[i];
-    if (strcmp(left->name, right->name) != 0) continue;
-    char name[96];
-    return error_set(error, ERR_MODEL_MALFORMED, NULL,
-                     "%s: tensor %s is stored twice, in %s and %s", files->dir,
-                     error_quote(name, sizeof(name), right->name, strlen(right->name)),
-                     files->shards[left->shard].name, files->shards[right->shard].name);
+  size_t kept = 0, twice = 0;
+  char name[96] = "";
+  for (size_t i = 0, count; i < files->num_tensors; i += count) {
+    stored_tensor_t *copies = &files->tensors[i];
+    for (count = 1; i + count < files->num_tensors; count++) {
+      if (strcmp(copies[0].name, copies[count].name) != 0) break;
+    }
+    const stored_tensor_t *chosen = count > 1 ? choose_copy(files, map, copies, count) : copies;
+    if (chosen == NULL) {
+      return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                       "%s: tensor %s is stored twice, in %s and %s", files->dir,
+                       error_quote(name, sizeof(name), copies->name, strlen(copies->name)),
+                       files->shards[copies[0].shard].name, files->shards[copies[1].shard].name);
+    }
+    if (count > 1 && twice++ == 0)
+      error_quote(name, sizeof(name), copies->name, strlen(copies->name));
+    const stored_tensor_t taken = *chosen;
+    for (size_t k = 0; k < count; k++) {
+      if (&copies[k] != chosen) free(copies[k].name);
+      copies[k].name = NULL;
+    }
+    files->tensors[kept++] = taken;
   }
+  files->num_tensors = kept;
+  if (twice > 0)
+    add_note(files, "%zu tensor%s stored in several shards, the last of which is used, first: %s",
+             twice, twice == 1 ? " is" : "s are", name);
   return 0;
 }
 
-/* Every tensor of the index must be in the shard that the index names. */
-static int check_index(const weight_files_t *files, const char *path, const json_t *map,
-                       inferd_error_t *error) {
-  char name[TENSOR_NAME_MAX + 1];
+/* Counts where the index and the shards differ: a tensor that the model needs is looked for in
+ * every shard, and its absence is an error of its own. */
+static int check_index(weight_files_t *files, const json_t *map, inferd_error_t *error) {
+  size_t absent = 0, moved = 0;
+  char first_absent[96] = "", first_moved[96] = "";
   JSON_EACH(entry, map) {
-    const stored_tensor_t *tensor = NULL;
-    if (entry->key_length <= TENSOR_NAME_MAX) {
-      memcpy(name, entry->key, entry->key_length);
-      name[entry->key_length] = '\0';
-      tensor = weight_files_find(files, name);
-    }
-    if (tensor != NULL && json_equals(entry, files->shards[tensor->shard].name)) continue;
-    char quoted[96], shard[96];
-    return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: tensor %s is not in shard %s", path,
-                     error_quote(quoted, sizeof(quoted), entry->key, entry->key_length),
-                     error_quote(shard, sizeof(shard), entry->text, entry->length));
+    char *name = entry_name(entry->key, entry->key_length);
+    if (name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
+    const stored_tensor_t *tensor = weight_files_find(files, name);
+    if (tensor == NULL && absent++ == 0)
+      error_quote(first_absent, sizeof(first_absent), name, strlen(name));
+    if (tensor != NULL && !json_equals(entry, files->shards[tensor->shard].name) && moved++ == 0)
+      error_quote(first_moved, sizeof(first_moved), name, strlen(name));
+    free(name);
   }
+  if (absent > 0)
+    add_note(files, "%zu tensor%s of the index in no shard, first: %s", absent,
+             absent == 1 ? " is" : "s are", first_absent);
+  if (moved > 0)
+    add_note(files, "%zu tensor%s in another shard than the index says, first: %s", moved,
+             moved == 1 ? " is" : "s are", first_moved);
   return 0;
 }
 
@@ -363,8 +449,8 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
   files->shards = calloc(SHARDS_MAX, sizeof(*files->shards));
   if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
   int code = open_shards(files, path, map, error);
-  if (code == 0) code = sort_names(files, error);
-  return code != 0 ? code : check_index(files, path, map, error);
+  if (code == 0) code = sort_names(files, map, error);
+  return code != 0 ? code : check_index(files, map, error);
 }
 
 /* Makes the error for a directory without safetensors; it names what the directory has instead. */
@@ -406,7 +492,7 @@ static int open_one(weight_files_t *files, const char *name, inferd_error_t *err
   if (files->shards == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
   int code = open_shard(files, name, strlen(name), error);
-  return code != 0 ? code : sort_names(files, error);
+  return code != 0 ? code : sort_names(files, NULL, error);
 }
 
 /* `name`: the one file, or NULL for the weights of a model. */
@@ -532,6 +618,10 @@ size_t weight_files_count(const weight_files_t *files) {
 
 const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index) {
   return &files->tensors[index];
+}
+
+const char *weight_files_note(const weight_files_t *files) {
+  return files->note;
 }
 
 const char *weight_files_path(const weight_files_t *files, const stored_tensor_t *tensor, char *out,

@@ -50,6 +50,10 @@ size_t weight_files_count(const weight_files_t *files);
 /* In order of names. */
 const stored_tensor_t *weight_files_at(const weight_files_t *files, size_t index);
 
+/* What was odd about the files and is not an error, such as a name in the index that no shard has;
+ * "" if nothing was. */
+const char *weight_files_note(const weight_files_t *files);
+
 /* Writes the path of the file that holds a tensor, for messages. Returns `out`. */
 const char *weight_files_path(const weight_files_t *files, const stored_tensor_t *tensor, char *out,
                               size_t capacity);

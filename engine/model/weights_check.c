@@ -381,6 +381,11 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   if (code == 0) code = kv_scales_read(files, list, prefix, taken, &loader->kv_scales, error);
   if (code == 0) skip_towers(loader, prefix, blueprint, taken);
   if (code == 0) code = refuse_unexpected(files, layout, blueprint, taken, error);
+  if (code == 0 && loader->options->log != NULL && weight_files_note(files)[0] != '\0') {
+    char line[704];
+    snprintf(line, sizeof line, "warning   %s", weight_files_note(files));
+    loader->options->log(loader->options->log_context, line);
+  }
   free(taken);
   return code;
 }

@@ -1,6 +1,8 @@
 /* test_bad_weights.c: broken weight files. Each must fail with the right code and a message that
  * names what is wrong, leave nothing behind, and not disturb the next load.
  */
+#include "engine/base/util.h"
+#include "engine/model/safetensors.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_ops.h"
 #include "tests/expect.h"
@@ -340,23 +342,97 @@ Test(bad_index, content) {
   expect_index("{}", malformed, "has no weight_map");
   expect_index("{\"weight_map\":[]}", malformed, "has no weight_map");
   expect_index("[", malformed, "model.safetensors.index.json");
-  expect_index(MAP("\"x\":\"a.safetensors\""), malformed, "tensor x is not in shard a.safetensors");
-  expect_index(MAP("\"model.norm.weight\":\"a.safetensors\",\"lm_head.weight\":\"b.safetensors\""),
-               malformed, "tensor model.norm.weight is not in shard a.safetensors");
+  expect_index(MAP("\"x\":\"a.safetensors\""), malformed, "is missing");
   expect_index(MAP("\"model.embed_tokens.weight\":\"a.safetensors\""), malformed, "is missing");
 }
 
-Test(bad_index, a_tensor_in_two_shards) {
+/* The shards a, with the tensors before `first_b` + 1, and b, with those from there on: tensor
+ * `first_b` is in both, with other values in a if `poison` is not 0. */
+static int load_overlaid(const char *index, double poison, inferd_error_t *error) {
   maker_t maker;
   maker_open(&maker);
   maker_write_config(&maker);
+  maker.tensors[6].poison = poison;
   maker_write_tensors(&maker, "a.safetensors", 0, 7);
+  maker.tensors[6].poison = 0;
   maker_write_tensors(&maker, "b.safetensors", 6, maker.num_tensors - 6);
-  const char *index = MAP("\"model.embed_tokens.weight\":\"a.safetensors\","
-                          "\"model.norm.weight\":\"b.safetensors\"");
   maker_write_file(&maker, "model.safetensors.index.json", index, strlen(index));
-  expect_type(&maker, -1, ERR_MODEL_MALFORMED, "is stored twice, in ");
+  int code = maker_load(&maker, -1, error);
   maker_finish(&maker);
+  return code;
+}
+
+Test(bad_index, a_tensor_in_two_shards) {
+  inferd_error_t error = {0};
+  maker_t maker;
+  char in_a[256], in_b[256];
+  maker_open(&maker);
+  const char *name = maker.tensors[6].name;
+  snprintf(in_a, sizeof in_a,
+           MAP("\"%s\":\"a.safetensors\",\"model.norm.weight\":\"b.safetensors\""), name);
+  snprintf(in_b, sizeof in_b,
+           MAP("\"model.embed_tokens.weight\":\"a.safetensors\",\"%s\":\"b.safetensors\""), name);
+  maker_close(&maker);
+  ASSERT_EQ(load_overlaid(in_a, 7, &error), ERR_MODEL_MALFORMED);
+  cr_assert_not_null(strstr(error.message, "is stored twice, in "), "%s", error.message);
+  ASSERT_EQ_FOR(load_overlaid(in_a, 0, &error), 0, "the same bytes: %s", error.message);
+  ASSERT_EQ_FOR(load_overlaid(in_b, 7, &error), 0, "the index names the last: %s", error.message);
+}
+
+/* What the index says of tensors that no shard has, or that another shard has, is not needed. */
+Test(good_index, names_that_are_not_needed) {
+  static const char *const extra[] = {
+      "\"mtp.fc.weight\":\"b.safetensors\"",
+      "\"model.layers.61.enorm.weight\":\"a.safetensors\"",
+      "\"visual.patch.weight\":\"b.safetensors\"",
+      "\"\":\"a.safetensors\"",
+      "\"model.norm.weight\":\"a.safetensors\"",
+      "\"model.norm.weight\":\"a.safetensors\",\"x\":\"b.safetensors\",\"y\":\"b.safetensors\"",
+  };
+  for (size_t i = 0; i < ARRAY_LEN(extra); i++) {
+    maker_t maker;
+    inferd_error_t error;
+    weight_files_t *files;
+    char index[512];
+    maker_open(&maker);
+    maker_write_config(&maker);
+    maker_write_tensors(&maker, "a.safetensors", 0, 6);
+    maker_write_tensors(&maker, "b.safetensors", 6, maker.num_tensors - 6);
+    snprintf(index, sizeof index,
+             MAP("%s,\"model.embed_tokens.weight\":\"a.safetensors\",\"u\":\"b.safetensors\""),
+             extra[i]);
+    maker_write_file(&maker, "model.safetensors.index.json", index, strlen(index));
+    ASSERT_EQ_FOR(maker_load(&maker, -1, &error), 0, "%s: %s", extra[i], error.message);
+    ASSERT_EQ(weight_files_open(maker.dir, &files, &error), 0);
+    cr_assert_not_null(strstr(weight_files_note(files), "of the index in no shard, first: "), "%s",
+                       weight_files_note(files));
+    weight_files_close(files);
+    maker_finish(&maker);
+  }
+}
+
+/* Checkpoints of before 2020 call weight and bias of a norm gamma and beta. */
+Test(good_weights, old_names_of_norms) {
+  static const char *const names[][2] = {
+      {"bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight"},
+      {"bert.embeddings.LayerNorm.beta", "bert.embeddings.LayerNorm.bias"},
+      {"cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.weight"},
+      {"LayerNorm.gamma", "LayerNorm.weight"},
+      {"encoder.layer.11.output.LayerNorm.beta", "encoder.layer.11.output.LayerNorm.bias"},
+      {"x.layer_norm.gamma", "x.layer_norm.gamma"},
+      {"LayerNorm.gamma.x", "LayerNorm.gamma.x"},
+  };
+  maker_t maker;
+  inferd_error_t error;
+  weight_files_t *files;
+  maker_open(&maker);
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) maker_add(&maker, names[i][0], "F32", 1, 8, 0);
+  maker_write(&maker);
+  ASSERT_EQ_FOR(weight_files_open(maker.dir, &files, &error), 0, "%s", error.message);
+  for (size_t i = 0; i < ARRAY_LEN(names); i++)
+    cr_expect_not_null(weight_files_find(files, names[i][1]), "%s", names[i][1]);
+  weight_files_close(files);
+  maker_close(&maker);
 }
 
 Test(good_weights, index_wins_over_a_single_file) {
