@@ -144,4 +144,8 @@ int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *
 uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trace_record_t *record),
                       void *context);
 
+/* Seconds since the start of the memory cgroup, or of the machine, in which some, or all, of its
+ * tasks waited for memory. False when the kernel does not say. Any thread. */
+bool engine_memory_pressure(double *some_s, double *full_s);
+
 #endif

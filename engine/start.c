@@ -5,6 +5,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/device/topology.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
 #include "engine/model/model_file.h"
@@ -150,6 +151,7 @@ typedef struct memory_plan {
   int32_t num_host_blocks, num_snapshots;
   step_limits_t limits;
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
+  char limit[192]; /* what leaves no more than free_bytes */
   int32_t max_model_len;
   int32_t in_flight; /* most tokens of a sequence, with window groups */
   floor_plan_t floor;
@@ -232,13 +234,14 @@ static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
   if (need < plan->free_bytes) return 0;
   if (plan->state_bytes > 0)
     snprintf(states, sizeof states, " and %.2f GiB for states", (double)plan->state_bytes / GIB);
-  return error_set(error, ERR_NO_MEMORY, NULL,
-                   "the model needs %.2f GiB for weights and %.2f GiB for work%s; %.2f GiB of "
-                   "memory are free, %.2f GiB too few. Lower --max-num-batched-tokens (%d) and "
-                   "--max-num-seqs (%d) to lower what work needs",
-                   (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB, states,
-                   (double)plan->free_bytes / GIB, (double)(need - plan->free_bytes) / GIB,
-                   engine->options.max_num_batched_tokens, engine->options.max_num_seqs);
+  return error_set(
+      error, ERR_NO_MEMORY, NULL,
+      "the model needs %.2f GiB for weights and %.2f GiB for work%s; %.2f GiB of "
+      "memory are free (%s), %.2f GiB too few. Lower --max-num-batched-tokens (%d) and "
+      "--max-num-seqs (%d) to lower what work needs",
+      (double)plan->weight_bytes / GIB, (double)plan->workspace_bytes / GIB, states,
+      (double)plan->free_bytes / GIB, plan->limit, (double)(need - plan->free_bytes) / GIB,
+      engine->options.max_num_batched_tokens, engine->options.max_num_seqs);
 }
 
 /* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
@@ -246,11 +249,12 @@ static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
 static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
   size_t all = (size_t)replicas_planned(engine) * (plan->kv_bytes + plan->state_bytes);
   if (all + plan->weight_bytes <= plan->free_bytes) return 0;
-  return error_set(
-      error, ERR_NO_MEMORY, NULL,
-      "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free. Lower %s",
-      (double)all / GIB, (double)plan->weight_bytes / GIB, (double)plan->free_bytes / GIB,
-      engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
+  return error_set(error, ERR_NO_MEMORY, NULL,
+                   "the KV cache takes %.2f GiB and the weights %.2f; %.2f GiB of memory are free "
+                   "(%s). Lower %s",
+                   (double)all / GIB, (double)plan->weight_bytes / GIB,
+                   (double)plan->free_bytes / GIB, plan->limit,
+                   engine->options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-bytes");
 }
 
 static model_options_t model_options(const engine_t *engine, int32_t dtype) {
@@ -279,6 +283,14 @@ static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, infe
   if (code) return code;
   *out += draft_bytes + model_adapter_bytes(bp, slots, engine->options.max_lora_rank);
   return 0;
+}
+
+/* Six bits of the number: what a kernel counts as used moves by some pages from start to start, and
+ * the plan shall not. */
+static size_t round_room(size_t bytes) {
+  int shift = 0;
+  while (bytes >> shift >= 128) shift++;
+  return bytes >> shift << shift;
 }
 
 static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
@@ -313,6 +325,11 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   plan->workspace_bytes = model_workspace_bytes(engine->ops, bp, &plan->limits) +
                           drafter_workspace_bytes(engine, &plan->limits);
   plan->free_bytes = engine->ops->memory_free(engine->device);
+  snprintf(plan->limit, sizeof plan->limit, "memory of the device");
+  if (engine->ops->memory_limit != NULL) {
+    engine->ops->memory_limit(engine->device, plan->limit, sizeof plan->limit);
+    plan->free_bytes = round_room(plan->free_bytes);
+  }
   plan->free_bytes /= engine_local_ranks(engine);
   size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;
   plan->state_bytes =
@@ -338,8 +355,8 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   /* Block 0 is the null block: requests have the others. */
   engine_say(
       engine,
-      "memory    free %.2f GiB: weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
-      (double)plan->free_bytes / GIB, (double)plan->weight_bytes / GIB,
+      "memory    free %.2f GiB (%s): weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
+      (double)plan->free_bytes / GIB, plan->limit, (double)plan->weight_bytes / GIB,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
       plan->kv.block_size);
   kv_say_windows(engine, &plan->kv, plan->max_model_len);
@@ -648,6 +665,19 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   return code ? code : plan_memory(engine, *dtype, plan, error);
 }
 
+/* Reads the adapters of lora_dirs as a start does, and keeps none. */
+static int check_adapters(const engine_t *engine, inferd_error_t *error) {
+  const engine_options_t *options = &engine->options;
+  int code = 0;
+  for (int32_t i = 0; i < options->num_lora_dirs && code == 0; i++) {
+    adapter_t *adapter = NULL;
+    code = adapter_read(&engine->blueprint, options->lora_dirs[i], options->max_lora_rank, &adapter,
+                        error);
+    adapter_free(adapter);
+  }
+  return code;
+}
+
 int engine_survey(const engine_options_t *options, inferd_error_t *error) {
   engine_t *engine = NULL;
   memory_plan_t plan = {0};
@@ -657,6 +687,7 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error) {
   code = plan_model(engine, &dtype, &plan, error);
   model_options_t model = model_options(engine, dtype);
   if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
+  if (!code) code = check_adapters(engine, error);
   if (!code) {
     engine_say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,
                kv_concurrency(engine, &plan.kv, plan.max_model_len));
@@ -704,4 +735,12 @@ void engine_release(engine_t *engine) {
   if (engine->replicas.leader == NULL) tokenizer_free(engine->tokenizer);
   free(engine->text);
   free(engine->replay_text);
+}
+
+bool engine_memory_pressure(double *some_s, double *full_s) {
+  memory_pressure_t pressure;
+  if (!topology_memory_pressure("", &pressure)) return false;
+  *some_s = pressure.some_s;
+  *full_s = pressure.full_s;
+  return true;
 }

@@ -65,6 +65,11 @@ static size_t cpu_memory_free(const device_t *device) {
   return topology_memory_free();
 }
 
+static void cpu_memory_limit(const device_t *device, char *out, size_t capacity) {
+  (void)device;
+  snprintf(out, capacity, "%s", topology_memory_room("").limit);
+}
+
 /* Allocates memory at set-up; the error message names the piece (`what`). */
 static void *take(device_t *device, const char *what, size_t first, size_t second, size_t third,
                   inferd_error_t *error) {
@@ -192,6 +197,7 @@ const ops_t ops_cpu = {
     .close = cpu_close,
     .describe = cpu_describe,
     .memory_free = cpu_memory_free,
+    .memory_limit = cpu_memory_limit,
     .weight = cpu_weight,
     .weight_bytes = cpu_weight_bytes,
     .vector = cpu_vector,

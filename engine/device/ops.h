@@ -64,6 +64,8 @@ typedef struct ops {
   void (*close)(device_t *device);
   const char *(*describe)(const device_t *device); /* "2 threads, avx512bf16" */
   size_t (*memory_free)(const device_t *device);   /* bytes that can be allocated */
+  /* Writes which limit leaves no more; NULL = the memory of the device. */
+  void (*memory_limit)(const device_t *device, char *out, size_t capacity);
   int (*weight)(device_t *device, const weight_source_t *source, weight_t **out,
                 inferd_error_t *error);
   size_t (*weight_bytes)(const weight_source_t *source); /* of `weight`; NULL = those of elements */

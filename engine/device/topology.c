@@ -8,6 +8,7 @@
 #include "engine/base/util.h"
 
 #include <sched.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -126,44 +127,125 @@ static unsigned long long keyed_value(const char *text, const char *key) {
 }
 
 typedef struct memory_files {
-  const char *controller, *limit, *usage, *inactive;
+  const char *controller, *limit, *usage, *reclaimable[3];
 } memory_files_t;
 
-/* Returns what the group with the limit file `path` has left: limit - usage + droppable page cache.
- */
-static size_t memory_left(char *path, size_t capacity, const memory_files_t *files) {
-  char text[8192];
-  if (!read_text(path, text, sizeof text)) return SIZE_MAX;
-  unsigned long long limit = 0;
-  if (sscanf(text, "%llu", &limit) != 1 || limit >= (1ull << 60)) return SIZE_MAX; /* "max" */
-  size_t stem = strlen(path) - strlen(files->limit);
-  snprintf(path + stem, capacity - stem, "%s", files->usage);
-  unsigned long long usage = 0;
-  if (!read_text(path, text, sizeof text) || sscanf(text, "%llu", &usage) != 1) usage = 0;
-  snprintf(path + stem, capacity - stem, "memory.stat");
-  unsigned long long cache = 0;
-  if (read_text(path, text, sizeof text)) cache = keyed_value(text, files->inactive);
-  unsigned long long busy = usage > cache ? usage - cache : 0;
-  return limit > busy ? (size_t)(limit - busy) : 0;
+/* Takes `bytes` if that is less room than is known so far; the words say what leaves so little. */
+__attribute__((format(printf, 3, 4))) static void room_bound(memory_room_t *room, size_t bytes,
+                                                             const char *format, ...) {
+  if (bytes >= room->bytes) return;
+  room->bytes = bytes;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(room->limit, sizeof room->limit, format, arguments);
+  va_end(arguments);
 }
 
-size_t topology_cgroup_memory(const char *root) {
+/* What the group with the limit file `path` has left: limit - usage + what the kernel gives back
+ * before it kills: pages of files, whether used lately or not, and reclaimable slab. Pages of
+ * shared memory count as cache in `file`, but not in these. */
+static void room_in_group(memory_room_t *room, char *path, size_t capacity, const char *root,
+                          const memory_files_t *files) {
+  char text[16384];
+  if (!read_text(path, text, sizeof text)) return;
+  unsigned long long limit = 0;
+  if (sscanf(text, "%llu", &limit) != 1 || limit >= (1ull << 60)) return; /* "max" */
+  const size_t stem = strlen(path) - strlen(files->limit);
+  snprintf(path + stem, capacity - stem, "%s", files->usage);
+  unsigned long long usage = 0, cache = 0;
+  if (!read_text(path, text, sizeof text) || sscanf(text, "%llu", &usage) != 1) usage = 0;
+  snprintf(path + stem, capacity - stem, "memory.stat");
+  if (read_text(path, text, sizeof text)) {
+    for (size_t i = 0; i < ARRAY_LEN(files->reclaimable) && files->reclaimable[i] != NULL; i++)
+      cache += keyed_value(text, files->reclaimable[i]);
+  }
+  unsigned long long busy = usage > cache ? usage - cache : 0;
+  room_bound(room, limit > busy ? (size_t)(limit - busy) : 0, "%s %.2f GiB of %.*s", files->limit,
+             (double)limit / (1 << 30), (int)(stem - 1 - strlen(root)), path + strlen(root));
+}
+
+static void room_in_groups(memory_room_t *room, const char *root) {
   static const memory_files_t versions[] = {
-      {"", "memory.max", "memory.current", "inactive_file"},
-      {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+      {"", "memory.max", "memory.current", {"inactive_file", "active_file", "slab_reclaimable"}},
+      {"", "memory.high", "memory.current", {"inactive_file", "active_file", "slab_reclaimable"}},
+      {"memory",
+       "memory.limit_in_bytes",
+       "memory.usage_in_bytes",
+       {"total_inactive_file", "total_active_file"}},
   };
-  size_t best = SIZE_MAX;
-  for (size_t v = 0; v < 2; v++) {
+  for (size_t v = 0; v < ARRAY_LEN(versions); v++) {
     levels_t levels;
     char path[2 * PATH_MAX_BYTES + 64];
     if (!levels_start(&levels, root, versions[v].controller)) continue;
     for (int i = 0; i < LEVELS_MAX && levels_next(&levels, versions[v].limit, path, sizeof path);
-         i++) {
-      size_t left = memory_left(path, sizeof path, &versions[v]);
-      if (left < best) best = left;
-    }
+         i++)
+      room_in_group(room, path, sizeof path, root, &versions[v]);
   }
-  return best;
+}
+
+/* The soft limit of a row of /proc/self/limits; SIZE_MAX = none. */
+static size_t soft_limit(const char *text, const char *row) {
+  unsigned long long bytes;
+  const char *at = strstr(text, row);
+  return at != NULL && sscanf(at + strlen(row), "%llu", &bytes) == 1 ? (size_t)bytes : SIZE_MAX;
+}
+
+/* What ulimit -v and ulimit -d leave. An eighth of the address space stays for stacks of threads
+ * and for the files of the model, which are mapped while they are read. */
+static void room_in_process(memory_room_t *room, const char *root) {
+  char path[PATH_MAX_BYTES], text[4096], sizes[256];
+  unsigned long long all = 0, data = 0;
+  snprintf(path, sizeof path, "%s/proc/self/limits", root);
+  if (!read_text(path, text, sizeof text)) return;
+  snprintf(path, sizeof path, "%s/proc/self/statm", root);
+  if (!read_text(path, sizes, sizeof sizes) ||
+      sscanf(sizes, "%llu %*u %*u %*u %*u %llu", &all, &data) != 2)
+    return;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t space = soft_limit(text, "Max address space"),
+               own = soft_limit(text, "Max data size");
+  if (space != SIZE_MAX) {
+    const size_t taken = (size_t)all * page + space / 8;
+    room_bound(room, space > taken ? space - taken : 0, "ulimit -v %zu", space / 1024);
+  }
+  if (own != SIZE_MAX) {
+    const size_t taken = (size_t)data * page;
+    room_bound(room, own > taken ? own - taken : 0, "ulimit -d %zu", own / 1024);
+  }
+}
+
+memory_room_t topology_memory_room(const char *root) {
+  char path[PATH_MAX_BYTES], text[8192];
+  memory_room_t room = {.bytes = SIZE_MAX};
+  snprintf(path, sizeof path, "%s/proc/meminfo", root);
+  if (read_text(path, text, sizeof text) && strstr(text, "MemAvailable:") != NULL)
+    room_bound(&room, (size_t)keyed_value(text, "MemAvailable") * 1024, "MemAvailable");
+  room_in_groups(&room, root);
+  room_in_process(&room, root);
+  room_bound(&room, SIZE_MAX - 1, "no known limit");
+  if (room.bytes == SIZE_MAX - 1) room.bytes = 0;
+  return room;
+}
+
+bool topology_memory_pressure(const char *root, memory_pressure_t *out) {
+  levels_t levels;
+  char path[2 * PATH_MAX_BYTES + 64], text[512];
+  unsigned long long some, full;
+  bool read = levels_start(&levels, root, "") &&
+              levels_next(&levels, "memory.pressure", path, sizeof path) &&
+              read_text(path, text, sizeof text);
+  if (!read) {
+    snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
+    read = read_text(path, text, sizeof text);
+  }
+  const char *first = read ? strstr(text, "some ") : NULL,
+             *second = read ? strstr(text, "full ") : NULL;
+  if (first == NULL || second == NULL || (first = strstr(first, "total=")) == NULL ||
+      (second = strstr(second, "total=")) == NULL || sscanf(first, "total=%llu", &some) != 1 ||
+      sscanf(second, "total=%llu", &full) != 1)
+    return false;
+  *out = (memory_pressure_t){(double)some * 1e-6, (double)full * 1e-6};
+  return true;
 }
 
 int topology_num_cpus(void) {
@@ -196,10 +278,5 @@ void topology_take_share(int32_t index, int32_t count) {
 }
 
 size_t topology_memory_free(void) {
-  char text[8192];
-  size_t available = 0;
-  if (read_text("/proc/meminfo", text, sizeof text))
-    available = (size_t)keyed_value(text, "MemAvailable") * 1024;
-  size_t cgroup = topology_cgroup_memory("");
-  return MIN(cgroup, available);
+  return topology_memory_room("").bytes;
 }

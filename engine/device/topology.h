@@ -5,6 +5,7 @@
 #ifndef INFERD_ENGINE_DEVICE_TOPOLOGY_H
 #define INFERD_ENGINE_DEVICE_TOPOLOGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,12 +15,26 @@ int topology_num_cpus(void);
  * processors: neighbours as the system numbers them, at least one. */
 void topology_take_share(int32_t index, int32_t count);
 
-/* Bytes that can still be taken: MemAvailable or what the tightest memory cgroup leaves, whichever
- * is smaller. 0 when nothing can be read. */
-size_t topology_memory_free(void);
+/* How much memory can still be taken, and the limit that leaves no more, in words. */
+typedef struct memory_room {
+  size_t bytes; /* 0 when nothing can be read */
+  char limit[192];
+} memory_room_t;
 
-/* The same two, read under another root directory than "/": for tests. */
-int topology_cgroup_cpus(const char *root);      /* 0 = no quota */
-size_t topology_cgroup_memory(const char *root); /* SIZE_MAX = no limit */
+/* The smallest of MemAvailable, of what every memory cgroup from the process's own up to the mount
+ * leaves (memory.max, memory.high, memory.limit_in_bytes; file cache and reclaimable slab count as
+ * free) and of what ulimit -v and -d leave. `root` "": this machine; else a directory for tests. */
+memory_room_t topology_memory_room(const char *root);
+size_t topology_memory_free(void); /* its bytes */
+
+/* Seconds since the start in which some, or all, tasks waited for memory: of the process's own
+ * cgroup, else of the machine. False when the kernel does not say. */
+typedef struct memory_pressure {
+  double some_s, full_s;
+} memory_pressure_t;
+bool topology_memory_pressure(const char *root, memory_pressure_t *out);
+
+/* The processors, read under another root directory than "/": for tests. */
+int topology_cgroup_cpus(const char *root); /* 0 = no quota */
 
 #endif

@@ -51,6 +51,12 @@ void page_print_process(page_t *page) {
   process_row(page, METRIC_open_fds, open_files());
   process_row(page, METRIC_max_fds,
               files.rlim_cur == RLIM_INFINITY ? 1048576 : (double)files.rlim_cur);
+  double some_s, full_s;
+  if (engine_memory_pressure(&some_s, &full_s)) {
+    page_family(page, METRIC_memory_pressure);
+    page_bare_sample(page, METRIC_memory_pressure, "kind=\"some\"", some_s);
+    page_bare_sample(page, METRIC_memory_pressure, "kind=\"full\"", full_s);
+  }
   process_row(page, METRIC_start_time, (double)page->metrics->server->start_time);
 }
 

@@ -103,7 +103,7 @@ Test(device, reads_cgroup_2) {
   char root[32];
   new_root(root);
   ASSERT_EQ(topology_cgroup_cpus(root), 0);
-  ASSERT_EQ(topology_cgroup_memory(root), SIZE_MAX);
+  ASSERT_EQ(topology_memory_room(root).bytes, 0);
   put(root, "proc/self/cgroup", "0::/a/b\n");
   put(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
   put(root, "sys/fs/cgroup/a/cpu.max", "250000 100000\n");
@@ -112,9 +112,110 @@ Test(device, reads_cgroup_2) {
   put(root, "sys/fs/cgroup/a/memory.current", "700000\n");
   put(root, "sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 100000\nfile 7\n");
   ASSERT_EQ_FOR(topology_cgroup_cpus(root), 3, "2.5 processors are 3 threads");
-  ASSERT_EQ(topology_cgroup_memory(root), 400000);
+  ASSERT_EQ(topology_memory_room(root).bytes, 400000);
   put(root, "sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
   ASSERT_EQ(topology_cgroup_cpus(root), 1);
+  remove_root(root);
+}
+
+/* What one view of files gives: room, and words of the limit. */
+static void expect_room(const char *root, size_t bytes, const char *limit) {
+  const memory_room_t room = topology_memory_room(root);
+  EXPECT_EQ_FOR(room.bytes, bytes, "%s", room.limit);
+  cr_expect_not_null(strstr(room.limit, limit), "%s is not in %s", limit, room.limit);
+}
+
+#define V2 "sys/fs/cgroup/"
+enum { MIB = 1 << 20 };
+
+Test(device, file_cache_and_slab_are_free) {
+  char root[32];
+  new_root(root);
+  put(root, "proc/self/cgroup", "0::/pod/box\n");
+  put(root, "proc/meminfo", "MemTotal: 90 kB\nMemAvailable:   33554432 kB\n");
+  expect_room(root, (size_t)32 << 30, "MemAvailable");
+  put(root, V2 "pod/box/memory.max", "4294967296\n");
+  put(root, V2 "pod/box/memory.current", "0\n");
+  expect_room(root, (size_t)4096 * MIB, "memory.max 4.00 GiB of /sys/fs/cgroup/pod/box");
+  put(root, V2 "pod/box/memory.current", "4187593113\n");
+  expect_room(root, 4294967296u - 4187593113u, "memory.max");
+  put(root, V2 "pod/box/memory.stat", "anon 7\nfile 4080218931\nactive_file 4080218931\n");
+  expect_room(root, 4294967296u - 4187593113u + 4080218931u, "memory.max");
+  put(root, V2 "pod/box/memory.stat", "inactive_file 1000\nactive_file 50\nslab_reclaimable 7\n");
+  expect_room(root, 4294967296u - 4187593113u + 1057, "memory.max");
+  put(root, V2 "pod/box/memory.stat", "file 9999\nshmem 9999\nslab 99\nslab_unreclaimable 99\n");
+  expect_room(root, 4294967296u - 4187593113u, "memory.max");
+  put(root, V2 "pod/box/memory.stat", "active_file 999999999999\n"); /* more than is used */
+  expect_room(root, (size_t)4096 * MIB, "memory.max");
+  remove_root(root);
+}
+
+Test(device, every_group_above_and_memory_high_count) {
+  char root[32];
+  new_root(root);
+  put(root, "proc/self/cgroup", "0::/a/b/c\n");
+  put(root, "proc/meminfo", "MemAvailable: 1048576 kB\n");
+  put(root, V2 "a/b/c/memory.max", "max\n");
+  put(root, V2 "a/b/c/memory.high", "max\n");
+  put(root, V2 "memory.max", "943718400\n");
+  expect_room(root, (size_t)900 * MIB, "memory.max 0.88 GiB of /sys/fs/cgroup");
+  put(root, V2 "a/memory.max", "838860800\n");
+  expect_room(root, (size_t)800 * MIB, "/sys/fs/cgroup/a");
+  put(root, V2 "a/b/memory.high", "734003200\n");
+  expect_room(root, (size_t)700 * MIB, "memory.high 0.68 GiB of /sys/fs/cgroup/a/b");
+  put(root, V2 "a/b/memory.current", "104857600\n");
+  expect_room(root, (size_t)600 * MIB, "memory.high");
+  put(root, V2 "a/b/c/memory.max", "524288000\n");
+  expect_room(root, (size_t)500 * MIB, "/sys/fs/cgroup/a/b/c");
+  put(root, V2 "a/b/c/memory.max", "0\n");
+  expect_room(root, 0, "/sys/fs/cgroup/a/b/c");
+  put(root, V2 "a/b/c/memory.max", "junk\n");
+  expect_room(root, (size_t)600 * MIB, "memory.high");
+  put(root, "proc/self/cgroup", "0::/../../x\n"); /* of another namespace: the mount alone */
+  expect_room(root, (size_t)900 * MIB, "/sys/fs/cgroup");
+  remove_root(root);
+}
+
+#define LIMITS(space, data)                                                                        \
+  "Limit                     Soft Limit           Hard Limit           Units     \n"               \
+  "Max data size             " data "            unlimited            bytes     \n"                \
+  "Max address space         " space "            unlimited            bytes     \n"
+
+Test(device, limits_of_the_process_count) {
+  char root[32];
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  new_root(root);
+  put(root, "proc/meminfo", "MemAvailable: 1048576 kB\n");
+  put(root, "proc/self/statm", "1000 500 100 5 0 200 0\n");
+  put(root, "proc/self/limits", LIMITS("unlimited", "unlimited"));
+  expect_room(root, (size_t)1024 * MIB, "MemAvailable");
+  put(root, "proc/self/limits", LIMITS("838860800", "unlimited"));
+  expect_room(root, (size_t)700 * MIB - 1000 * page, "ulimit -v 819200");
+  put(root, "proc/self/limits", LIMITS("838860800", "104857600"));
+  expect_room(root, (size_t)100 * MIB - 200 * page, "ulimit -d 102400");
+  put(root, "proc/self/limits", LIMITS("1000", "unlimited"));
+  expect_room(root, 0, "ulimit -v 0");
+  put(root, "proc/self/limits", "junk");
+  expect_room(root, (size_t)1024 * MIB, "MemAvailable");
+  remove_root(root);
+}
+
+Test(device, reads_pressure_of_the_group_and_of_the_machine) {
+  char root[32];
+  memory_pressure_t pressure;
+  new_root(root);
+  cr_assert_not(topology_memory_pressure(root, &pressure));
+  put(root, "proc/pressure/memory",
+      "some avg10=0.00 total=1500000\nfull avg10=0.00 total=250000\n");
+  cr_assert(topology_memory_pressure(root, &pressure));
+  ASSERT_EQ(pressure.some_s, 1.5);
+  ASSERT_EQ(pressure.full_s, 0.25);
+  put(root, "proc/self/cgroup", "0::/a\n");
+  put(root, V2 "a/memory.pressure", "some avg10=0.00 total=2000000\nfull avg10=0.00 total=0\n");
+  cr_assert(topology_memory_pressure(root, &pressure));
+  ASSERT_EQ(pressure.some_s, 2);
+  put(root, V2 "a/memory.pressure", "some avg10=0.00\n");
+  cr_assert_not(topology_memory_pressure(root, &pressure));
   remove_root(root);
 }
 
@@ -126,15 +227,16 @@ Test(device, reads_cgroup_1) {
   put(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   ASSERT_EQ(topology_cgroup_cpus(root), 0);
-  ASSERT_EQ(topology_cgroup_memory(root), SIZE_MAX);
+  ASSERT_EQ(topology_memory_room(root).bytes, 0);
   put(root, "sys/fs/cgroup/cpu/pod/one/cpu.cfs_quota_us", "400000\n");
   put(root, "sys/fs/cgroup/cpu/pod/one/cpu.cfs_period_us", "100000\n");
   put(root, "sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "5000\n");
   put(root, "sys/fs/cgroup/memory/pod/memory.usage_in_bytes", "6000\n");
-  put(root, "sys/fs/cgroup/memory/pod/memory.stat", "inactive_file 1\ntotal_inactive_file 2500\n");
+  put(root, "sys/fs/cgroup/memory/pod/memory.stat",
+      "inactive_file 1\ntotal_inactive_file 2400\ntotal_active_file 100\n");
   ASSERT_EQ(topology_cgroup_cpus(root), 4);
-  ASSERT_EQ(topology_cgroup_memory(root), 1500);
+  ASSERT_EQ(topology_memory_room(root).bytes, 1500);
   put(root, "sys/fs/cgroup/memory/pod/memory.stat", "garbage");
-  ASSERT_EQ(topology_cgroup_memory(root), 0);
+  ASSERT_EQ(topology_memory_room(root).bytes, 0);
   remove_root(root);
 }
