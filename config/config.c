@@ -539,6 +539,14 @@ static int load_flags(config_t *config, int argc, char *const *argv, inferd_erro
   return code;
 }
 
+/* [::1] is ::1: an IPv6 address stands in brackets where a port follows it. */
+static void strip_brackets(config_t *config) {
+  const size_t length = strlen(config->host);
+  if (length < 3 || config->host[0] != '[' || config->host[length - 1] != ']') return;
+  memmove(config->host, config->host + 1, length - 2);
+  config->host[length - 2] = '\0';
+}
+
 int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *error) {
   int code = load_defaults(config, error);
   /* The flags are read twice: --config names the file, and flags have precedence over the file. */
@@ -559,6 +567,7 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
   }
   free(path);
   if (code != 0) return code;
+  strip_brackets(config);
   code = config_check(config, error);
   if (code != 0 && error != NULL) config_explain(config, error);
   return code;
@@ -572,6 +581,7 @@ int config_load_file(config_t *config, const char *path, inferd_error_t *error) 
         assign(config, &options[OPTION_config], path, (config_origin_t){SOURCE_DEFAULT, 0}, error);
   }
   if (code != 0) return code;
+  strip_brackets(config);
   code = config_check(config, error);
   if (code != 0 && error != NULL) config_explain(config, error);
   return code;

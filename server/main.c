@@ -17,9 +17,11 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -342,6 +344,29 @@ static void fill_standard_streams(void) {
   if (fd >= 0) close(fd);
 }
 
+/* Raises the limit of the stack where it is too small and may be raised: threads get theirs from
+ * it. Without room the first deep call would end the process by a signal. */
+static int check_stack(inferd_error_t *error) {
+  enum { LEAST_KIB = 1024, USUAL_KIB = 8192 };
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= (rlim_t)LEAST_KIB * 1024) return 0;
+  const rlim_t had = limit.rlim_cur;
+  limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)USUAL_KIB * 1024);
+  pthread_attr_t attributes;
+  bool raised = limit.rlim_cur >= (rlim_t)LEAST_KIB * 1024 &&
+                setrlimit(RLIMIT_STACK, &limit) == 0 && pthread_attr_init(&attributes) == 0;
+  if (raised) {
+    raised = pthread_attr_setstacksize(&attributes, (size_t)limit.rlim_cur) == 0 &&
+             pthread_setattr_default_np(&attributes) == 0;
+    pthread_attr_destroy(&attributes);
+  }
+  if (raised) return 0;
+  return error_set(error, ERR_CONFIGURATION, NULL,
+                   "the stack is limited to %llu KiB (ulimit -s), at least %d are needed: "
+                   "raise it, as in ulimit -s %d",
+                   (unsigned long long)had / 1024, LEAST_KIB, USUAL_KIB);
+}
+
 /* A word that is no command is often a model, a command with a typing error, or one of another
  * program. */
 static int refuse_command(const char *word) {
@@ -376,7 +401,10 @@ static int refuse_command(const char *word) {
 int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   int status = EXIT_USAGE;
+  inferd_error_t error = {0};
   fill_standard_streams();
+  int code = check_stack(&error);
+  if (code != 0) return fail(&error, code);
   if (strcmp(command, "bench") == 0) return run_program("inferd-bench", argv + 1);
   if (strcmp(command, "pull") == 0) return run_program("inferd-pull", argv + 1);
   if (asked_for_help(argc - 1, argv + 1, &status)) return status;

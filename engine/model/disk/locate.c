@@ -7,6 +7,7 @@
 
 #include "engine/base/json.h"
 #include "engine/base/util.h"
+#include "engine/file/gguf.h"
 #include "engine/model/disk/hub_cache.h"
 #include "engine/model/disk/listing.h"
 #include "engine/model/model_file.h"
@@ -246,10 +247,12 @@ static int take_name(model_search_t *search, const char *id) {
 
 /* ---- a path or a name ---- */
 
+/* A GGUF file is known by its name or by its first bytes: Ollama's are called blobs/sha256-.... */
 static int take_file(model_search_t *search, const char *path) {
-  const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
-  const char *dot = strrchr(base, '.');
-  if (dot != NULL && strcasecmp(dot, ".gguf") == 0) {
+  char found[LOCATED_PATH_MAX];
+  const char *dot = strrchr(path, '.');
+  const bool named = dot != NULL && strcasecmp(dot, ".gguf") == 0;
+  if (named || gguf_find(path, found, sizeof found, NULL) > 0) {
     name_after_cache(search, path);
     if (snprintf(search->out->path, LOCATED_PATH_MAX, "%s", path) < LOCATED_PATH_MAX) return 0;
     return too_long(search);

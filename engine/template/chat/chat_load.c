@@ -152,7 +152,13 @@ static int load_directory(chat_templates_t *chat, const char *dir, bool template
     if (code == 0)
       code = add_file(chat, &chat->tool_use, dir, "chat_templates/tool_use.jinja", error);
     if (code == 0)
+      code =
+          add_file(chat, &chat->tool_use, dir, "additional_chat_templates/tool_use.jinja", error);
+    if (code == 0)
       code = add_file(chat, &chat->by_default, dir, "chat_templates/default.jinja", error);
+    if (code == 0)
+      code =
+          add_file(chat, &chat->by_default, dir, "additional_chat_templates/default.jinja", error);
     if (code == 0) code = read_json(dir, "chat_template.json", &processor, error);
     if (code == 0 && processor.doc != NULL && chat->problem[0] == '\0')
       code = add_field(chat, "chat_template.json",

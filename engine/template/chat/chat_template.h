@@ -11,7 +11,8 @@
 
 typedef struct chat_templates chat_templates_t;
 
-/* Reads `dir`: chat_template.jinja, chat_template.json, chat_templates/NAME.jinja and the field
+/* Reads `dir`: chat_template.jinja, chat_template.json, chat_templates/NAME.jinja,
+ * additional_chat_templates/NAME.jinja and the field
  * chat_template of tokenizer_config.json (a string, or a list of {name, template}), in this order
  * of preference, and the special tokens (bos_token, ...) of tokenizer_config.json and
  * special_tokens_map.json. If `dir` is a GGUF file or holds one, the templates and special tokens

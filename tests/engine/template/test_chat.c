@@ -10,9 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const files[] = {"chat_template.jinja",           "chat_template.json",
-                                    "chat_templates/tool_use.jinja", "tokenizer_config.json",
-                                    "special_tokens_map.json",       "other.jinja"};
+static const char *const files[] = {"chat_template.jinja",
+                                    "chat_template.json",
+                                    "chat_templates/tool_use.jinja",
+                                    "tokenizer_config.json",
+                                    "special_tokens_map.json",
+                                    "other.jinja",
+                                    "additional_chat_templates/tool_use.jinja",
+                                    "additional_chat_templates/default.jinja",
+                                    "additional_chat_templates/rag.jinja"};
 
 typedef struct place {
   char dir[64];
@@ -26,8 +32,10 @@ static place_t place_new(void) {
 
 static void put(const place_t *p, const char *name, const char *text) {
   char path[256];
-  snprintf(path, sizeof path, "%s/chat_templates", p->dir);
-  if (strchr(name, '/') != NULL) (void)mkdir(path, 0700);
+  if (strchr(name, '/') != NULL) {
+    snprintf(path, sizeof path, "%s/%.*s", p->dir, (int)(strchr(name, '/') - name), name);
+    (void)mkdir(path, 0700);
+  }
   snprintf(path, sizeof path, "%s/%s", p->dir, name);
   FILE *file = fopen(path, "wb");
   cr_assert_not_null(file);
@@ -42,6 +50,8 @@ static void place_free(const place_t *p) {
     (void)unlink(path);
   }
   snprintf(path, sizeof path, "%s/chat_templates", p->dir);
+  (void)rmdir(path);
+  snprintf(path, sizeof path, "%s/additional_chat_templates", p->dir);
   (void)rmdir(path);
   (void)rmdir(p->dir);
 }
@@ -114,6 +124,33 @@ Test(template_chat, sources_in_order_of_preference) {
   put(&p, "chat_template.jinja", "F{{ messages[0].content }}\n");
   t = load(&p);
   expect_chat(t, one, "Fhi");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
+/* As transformers saves several templates: the default one, and the others in a folder. */
+Test(template_chat, further_templates_stand_in_a_folder) {
+  static const char tools[] = "{\"messages\": [], \"tools\": [{}, {}]}";
+  place_t p = place_new();
+  put(&p, "additional_chat_templates/default.jinja", "A");
+  put(&p, "additional_chat_templates/rag.jinja", "{% for %}"); /* not ours to compile */
+  chat_templates_t *t = load(&p);
+  expect_chat(t, one, "A");
+  chat_templates_free(t);
+  put(&p, "additional_chat_templates/tool_use.jinja", "T{{ tools|length }}");
+  put(&p, "chat_template.jinja", "F{{ messages[0].content }}");
+  t = load(&p);
+  expect_chat(t, one, "Fhi");
+  expect_chat(t, tools, "T2");
+  expect_chat(t, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tools\": []}", "Fx");
+  chat_templates_free(t);
+  put(&p, "chat_templates/tool_use.jinja", "C{{ tools|length }}"); /* the older folder first */
+  t = load(&p);
+  expect_chat(t, tools, "C2");
+  chat_templates_free(t);
+  put(&p, "chat_templates/tool_use.jinja", "{% for %}");
+  t = load(&p);
+  cr_assert_not_null(chat_templates_problem(t));
   chat_templates_free(t);
   place_free(&p);
 }
