@@ -143,7 +143,8 @@ def main():
         print(f"{name}: {len(other)} of {len(strings)} texts differ from tokenizer.json")
     for pre, patterns in NAMED.items():
         name = pre.replace("-", "_")
-        with open(os.path.join(base.OUT, "deepseek_v3", "tokenizer.json"), encoding="utf-8") as file:
+        vocabulary = os.path.join(base.OUT, "deepseek_v3", "tokenizer.json")
+        with open(vocabulary, encoding="utf-8") as file:
             document = json.load(file)
         document["normalizer"] = None
         document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [

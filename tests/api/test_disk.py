@@ -1,0 +1,119 @@
+"""Odd and broken checkpoints, adapters and hosts (disk_cases.py): `inferd check` and `inferd serve`
+say the same of each, with the exit status and the sentence that the case expects."""
+
+import os
+import shutil
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from disk_base import write_base
+from disk_cases import CASES
+
+from harness import DEMO, PATIENCE, ROOT
+
+FLAGS = ["--kv-cache-bytes", "4M", "--max-num-seqs", "2", "--max-num-batched-tokens", "64",
+         "--threads", "1"]
+ENDS = 120 * PATIENCE
+
+
+def arguments(case, folder):
+    here = [a.format(here=folder) for a in case.flags]
+    return [case.model.format(here=folder), *FLAGS, *here]
+
+
+def shell(case, program, words):
+    """The command of a case, behind the limits of its host."""
+    return ["sh", "-c", f'{case.host} exec "$@"', "sh", str(ROOT / program), *words]
+
+
+def check(inferd, case, folder):
+    done = subprocess.run(shell(case, inferd, ["check", *arguments(case, folder)]), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ENDS)
+    return done.returncode, done.stdout
+
+
+def serve(inferd, case, folder):
+    """Ends the server when it is ready: then its status is 0."""
+    command = shell(case, inferd, ["serve", *arguments(case, folder), "--port", "0"])
+    text = []
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as process:
+        for line in process.stdout:
+            text.append(line)
+            if '"event":"ready"' in line:
+                process.send_signal(signal.SIGTERM)
+        status = process.wait(ENDS)
+    return status, "".join(text)
+
+
+def complaints(inferd, base, folder, case):
+    shutil.copytree(base / "model", folder / "model")
+    case.make(folder)
+    found = []
+    for name, ask in (("check", check), ("serve", serve)):
+        status, text = ask(inferd, case, folder)
+        if status != case.status:
+            found.append(f"{case.name}: {name} ends with {status}, expected {case.status}: "
+                         f"{text[-400:]}")
+        for words in case.words:
+            if words.format(here=folder) not in text:
+                found.append(f"{case.name}: {name} does not say {words!r}: {text[-400:]}")
+    shutil.rmtree(folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    write_base(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", sorted({case.kind for case in CASES}))
+def test_check_and_serve_say_the_same(inferd, base, tmp_path, kind):
+    cases = [case for case in CASES if case.kind == kind]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(complaints, inferd, base, tmp_path / str(i), case)
+                for i, case in enumerate(cases)]
+        found = [line for job in jobs for line in job.result()]
+    assert not found, "\n".join(found)
+
+
+def test_there_are_enough_cases_each_with_a_source():
+    assert len(CASES) >= 150
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(len(case.source) > 10 for case in CASES)
+
+
+@pytest.fixture
+def group():
+    """A memory cgroup of this test's own, of 400 MB, where this machine lets us make one."""
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                        ("/sys/fs/cgroup", "memory.max")):
+        place = Path(root) / f"inferd-test-{os.getpid()}"
+        try:
+            place.mkdir()
+            (place / limit).write_text("400000000")
+        except OSError:
+            if place.exists():
+                place.rmdir()
+            continue
+        yield place, limit
+        place.rmdir()
+        return
+    yield None, "MemAvailable"  # then the same of the whole machine
+
+
+def test_three_starts_in_a_row_plan_the_same(inferd, group):
+    """The file cache of the first start is in the group when the second one plans."""
+    place, limit = group
+    enter = f"echo $$ > {place}/cgroup.procs;" if place else ""
+    ask = f'{enter} cat "$1"/* > /dev/null; for i in 1 2 3; do "$0" check "$1"; done'
+    text = subprocess.run(["sh", "-c", ask, ROOT / inferd, DEMO], text=True, check=True,
+                          stdout=subprocess.PIPE, timeout=ENDS).stdout
+    plans = [line for line in text.splitlines() if line.startswith("memory ")]
+    assert len(plans) == 3 and limit in plans[0], text
+    assert place is None or len(set(plans)) == 1, plans
