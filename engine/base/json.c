@@ -18,13 +18,15 @@
 #include <string.h>
 #include <sys/random.h>
 
-const json_limits_t json_limits_request = {64, 1000000, 256, false, false};
-const json_limits_t json_limits_model = {128, 64000000, 65536, false, true};
+const json_limits_t json_limits_request = {64, 1000000, 256, false, false, false};
+const json_limits_t json_limits_mended = {64, 1000000, 256, false, false, true};
+const json_limits_t json_limits_model = {128, 64000000, 65536, false, true, false};
 
 struct json_doc {
   json_t *nodes;
   char *arena;
   size_t bytes; /* of both */
+  bool mended;  /* some string has U+FFFD in the place of what no text may have */
 };
 
 typedef struct json_frame {
@@ -47,6 +49,9 @@ typedef struct json_parser {
   uint32_t depth;
   char *arena;
   size_t arena_used, arena_capacity;
+  bool mends;  /* in the string that is read half a character becomes U+FFFD; not in a key */
+  bool mended; /* since the last time that a reader of strings cleared it */
+  bool any_mended;
   json_slot_t *slots;
   size_t num_slots;
   uint64_t hash_key[2]; /* drawn at the first large object */
@@ -203,6 +208,17 @@ static bool read_hex4(const char *at, const char *end, uint32_t *out) {
   return true;
 }
 
+/* Puts U+FFFD in the place of an escape that is no character, with json_limits_t.mend_text. */
+static int mend_escape(json_parser_t *json_parser, const char *reason) {
+  enum { REPLACEMENT = 0xFFFD };
+  if (!json_parser->mends) return fail(json_parser, reason);
+  json_parser->at += 5;
+  json_parser->mended = true;
+  json_parser->arena_used +=
+      (size_t)utf8_write(json_parser->arena + json_parser->arena_used, REPLACEMENT);
+  return 0;
+}
+
 /* Reads an escape whose 'u' is at json_parser->at. Appends the character; a surrogate pair is one.
  */
 static int read_unicode_escape(json_parser_t *json_parser) {
@@ -210,18 +226,18 @@ static int read_unicode_escape(json_parser_t *json_parser) {
   if (!read_hex4(json_parser->at + 1, json_parser->end, &code))
     return fail(json_parser, "\\u needs four hex digits");
   if (code == 0 && !json_parser->limits->allow_nul)
-    return fail(json_parser, "\\u0000 is not allowed in a string");
-  if (code >= 0xDC00 && code <= 0xDFFF) return fail(json_parser, "lone low surrogate");
-  json_parser->at += 5;
+    return mend_escape(json_parser, "\\u0000 is not allowed in a string");
+  if (code >= 0xDC00 && code <= 0xDFFF) return mend_escape(json_parser, "lone low surrogate");
   if (code >= 0xD800 && code <= 0xDBFF) {
-    if (json_parser->end - json_parser->at < 6 || json_parser->at[0] != '\\' ||
-        json_parser->at[1] != 'u' || !read_hex4(json_parser->at + 2, json_parser->end, &low) ||
-        low < 0xDC00 || low > 0xDFFF) {
-      return fail(json_parser, "lone high surrogate");
+    const char *behind = json_parser->at + 5;
+    if (json_parser->end - behind < 6 || behind[0] != '\\' || behind[1] != 'u' ||
+        !read_hex4(behind + 2, json_parser->end, &low) || low < 0xDC00 || low > 0xDFFF) {
+      return mend_escape(json_parser, "lone high surrogate");
     }
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     json_parser->at += 6;
   }
+  json_parser->at += 5;
   json_parser->arena_used += (size_t)utf8_write(json_parser->arena + json_parser->arena_used, code);
   return 0;
 }
@@ -356,9 +372,20 @@ static int read_word(json_parser_t *json_parser, json_t *node, const char *word,
   return 0;
 }
 
+static int read_text(json_parser_t *json_parser, json_t *node) {
+  json_parser->mends = json_parser->limits->mend_text;
+  json_parser->mended = false;
+  int code = read_string(json_parser, &node->text, &node->length);
+  json_parser->mends = false;
+  node->type = JSON_STRING;
+  node->mended = json_parser->mended;
+  json_parser->any_mended = json_parser->any_mended || json_parser->mended;
+  return code;
+}
+
 static int read_scalar(json_parser_t *json_parser, json_t *node) {
   switch (*json_parser->at) {
-  case '"': node->type = JSON_STRING; return read_string(json_parser, &node->text, &node->length);
+  case '"': return read_text(json_parser, node);
   case 'n': return read_word(json_parser, node, "null", JSON_NULL);
   case 't': return read_word(json_parser, node, "true", JSON_TRUE);
   case 'f': return read_word(json_parser, node, "false", JSON_FALSE);
@@ -516,7 +543,8 @@ int json_parse(const char *text, size_t length, const json_limits_t *limits, jso
   json_t *nodes = reallocarray(json_parser.nodes, json_parser.num_nodes, sizeof *nodes);
   *doc = (json_doc_t){.nodes = nodes != NULL ? nodes : json_parser.nodes,
                       .arena = json_parser.arena,
-                      .bytes = json_parser.num_nodes * sizeof *nodes + json_parser.arena_capacity};
+                      .bytes = json_parser.num_nodes * sizeof *nodes + json_parser.arena_capacity,
+                      .mended = json_parser.any_mended};
   *out = doc;
   return 0;
 }
@@ -549,6 +577,10 @@ size_t json_memory(const json_doc_t *doc) {
 }
 
 /* ---- reading a document ---- */
+
+bool json_is_mended(const json_doc_t *doc) {
+  return doc->mended;
+}
 
 const json_t *json_root(const json_doc_t *doc) {
   return doc->nodes;

@@ -12,6 +12,7 @@
 
 #include "engine/base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,14 +32,17 @@ typedef struct json_limits {
   uint32_t key_bytes_max;
   bool allow_infinity;
   bool allow_nul; /* accept \u0000 in strings (vocabularies have it, requests may not) */
+  bool mend_text; /* lone surrogates and \u0000 in values become U+FFFD; in keys they are errors */
 } json_limits_t;
 
 extern const json_limits_t json_limits_request; /* 64, 1e6, 256, false */
+extern const json_limits_t json_limits_mended;  /* the same, with mend_text */
 extern const json_limits_t json_limits_model;   /* 128, 64e6, 65536, true */
 
 /* One value. The document owns it; its pointers are valid until json_free. */
 typedef struct json {
   uint8_t type;        /* json_type_t */
+  bool mended;         /* a string in which U+FFFD stands for what no text may have */
   uint32_t count;      /* elements of an array, members of an object */
   uint32_t length;     /* bytes of text */
   uint32_t key_length; /* bytes of key; 0 outside objects */
@@ -60,6 +64,8 @@ void json_free(json_doc_t *doc); /* NULL is allowed */
  * wherever they stand. One fast pass. */
 size_t json_memory_bound(const char *text, size_t length, const json_limits_t *limits);
 size_t json_memory(const json_doc_t *doc); /* bytes that a document holds */
+
+bool json_is_mended(const json_doc_t *doc); /* some value of it is `mended` */
 
 const json_t *json_root(const json_doc_t *doc);
 /* Returns the member of this name; NULL if there is none, or `object` is NULL or no object. Linear

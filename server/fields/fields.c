@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const json_limits_t json_limits_translated = {80, 3000000, 256, false, false};
+const json_limits_t json_limits_translated = {80, 3000000, 256, false, false, false};
 
 int field_no_memory(reader_t *reader) {
   return error_set(reader->error, ERR_INTERNAL, NULL, "Out of memory while reading the request.");

@@ -150,7 +150,7 @@ static void run_line(driver_t *d, const json_t *root) {
 }
 
 int main(int argc, char **argv) {
-  static const json_limits_t limits = {128, 64000000, 65536, false, true};
+  static const json_limits_t limits = {128, 64000000, 65536, false, true, false};
   driver_t d = {0};
   char *line = NULL;
   size_t capacity = 0;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const json_limits_t wide = {1000, 1000000, 65536, false, true};
+static const json_limits_t wide = {1000, 1000000, 65536, false, true, false};
 
 /* Parses a copy of exactly `length` bytes, so that the sanitizer sees a read behind the end. */
 static int parse_bytes(const char *text, size_t length, const json_limits_t *limits,
@@ -192,6 +192,39 @@ Test(json, an_escaped_nul_is_for_model_files_only) {
   json_free(doc);
 }
 
+/* Half an emoji and a NUL become U+FFFD in values, and the value says so; a key stays an error. */
+Test(json, text_is_mended_where_asked) {
+  static const struct {
+    const char *json, *text;
+    bool mended;
+  } rows[] = {{"[\"a\\ud83d\"]", "a\xEF\xBF\xBD", true},
+              {"[\"\\ude00b\"]",
+               "\xEF\xBF\xBD"
+               "b",
+               true},
+              {"[\"\\ud83d\\ud83d\\ude00\"]", "\xEF\xBF\xBD\xF0\x9F\x98\x80", true},
+              {"[\"\\ud83dx\\u0041\"]", "\xEF\xBF\xBDxA", true},
+              {"[\"a\\u0000b\"]",
+               "a\xEF\xBF\xBD"
+               "b",
+               true},
+              {"[\"\\ud83d\\ude00\"]", "\xF0\x9F\x98\x80", false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    json_doc_t *doc = NULL;
+    size_t length = strlen(rows[i].json);
+    ASSERT_EQ(json_parse(rows[i].json, length, &json_limits_mended, &doc, NULL), 0);
+    const json_t *value = json_first(json_root(doc));
+    ASSERT_EQ_FOR(json_equals(value, rows[i].text), true, "%s", rows[i].json);
+    ASSERT_EQ_FOR(value->mended, rows[i].mended, "%s", rows[i].json);
+    ASSERT_EQ_FOR(json_is_mended(doc), rows[i].mended, "%s", rows[i].json);
+    json_free(doc);
+  }
+  static const char *const keys[] = {"{\"\\ud83d\":1}", "{\"a\\u0000\":1}"};
+  for (size_t i = 0; i < 2; i++) {
+    ASSERT_EQ(parse_bytes(keys[i], strlen(keys[i]), &json_limits_mended, NULL), ERR_INVALID_JSON);
+  }
+}
+
 Test(json, depth_is_a_limit) {
   for (int object = 0; object < 2; object++) {
     for (int depth = 63; depth <= 66; depth++) {
@@ -212,19 +245,19 @@ Test(json, depth_is_a_limit) {
 }
 
 Test(json, values_and_keys_are_limited) {
-  json_limits_t few = {8, 5, 3, false, false};
+  json_limits_t few = {8, 5, 3, false, false, false};
   ASSERT_EQ(parse_with("[1,2,3,4]", &few), 0);
   ASSERT_EQ(parse_with("[1,2,3,4,5]", &few), ERR_INVALID_JSON);
   ASSERT_EQ(parse_with("{\"abc\":1}", &few), 0);
   ASSERT_EQ(parse_with("{\"abcd\":1}", &few), ERR_INVALID_JSON);
   ASSERT_EQ(parse_with("{\"\\u4e2d\":1}", &few), 0); /* decoded bytes count */
-  json_limits_t flat = {0, 5, 3, false, false};
+  json_limits_t flat = {0, 5, 3, false, false, false};
   ASSERT_EQ(parse_with("1", &flat), 0);
   ASSERT_EQ(parse_with("[]", &flat), ERR_INVALID_JSON);
 }
 
 Test(json, infinity_is_the_string_of_its_name_where_allowed) {
-  const json_limits_t lenient = {8, 5, 8, true, false};
+  const json_limits_t lenient = {8, 5, 8, true, false, false};
   inferd_error_t error = {0};
   json_doc_t *doc = NULL;
   ASSERT_EQ(json_parse("[0.0, Infinity]", 15, &lenient, &doc, &error), 0);
