@@ -199,12 +199,29 @@ static int decode(tokenize_job_t *job, const tokenize_fields_t *fields) {
   return charge(job, &job->ids, before + job->held);
 }
 
+/* Puts a document with the messages mended in the place of *doc; its text is in *text. */
+static int mend(tokenize_job_t *job, reader_t *reader, json_doc_t **doc, buffer_t *text) {
+  bool changed = false;
+  int code = history_mend(reader, &job->server->live->rules, json_root(*doc), true, text, &changed);
+  if (code != 0 || !changed) return code;
+  json_free(*doc);
+  *doc = NULL;
+  code =
+      charge(job, &job->values,
+             text->capacity + json_memory_bound(text->data, text->length, &json_limits_translated));
+  if (code != 0) return code;
+  return json_parse(text->data, text->length, &json_limits_translated, doc, &job->error);
+}
+
 static int run(tokenize_job_t *job) {
   const field_table_t *table = job->decode ? &detokenize_table : &tokenize_table;
   const config_t *config = job->server->config;
   tokenize_fields_t fields = {0};
-  field_limits_t limits = {.vocab_size = job->vocab_size, .strict = config->strict_params};
+  field_limits_t limits = {.vocab_size = job->vocab_size,
+                           .strict = config->strict_params,
+                           .lenient = config->lenient_history};
   arena_t arena = {0};
+  buffer_t mended = {0};
   reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = &job->error};
   json_doc_t *doc = NULL;
   const held_t *body = &job->body;
@@ -213,7 +230,8 @@ static int run(tokenize_job_t *job) {
   if (code == 0) {
     code = json_parse(body->bytes, body->length, &json_limits_request, &doc, &job->error);
   }
-  if (code == 0) code = charge(job, &job->values, json_memory(doc));
+  if (code == 0 && !job->decode) code = mend(job, &reader, &doc, &mended);
+  if (code == 0) code = charge(job, &job->values, json_memory(doc) + mended.capacity);
   if (code == 0) {
     fields_default(&chat_table, &fields);
     fields_default(table, &fields);
@@ -226,6 +244,7 @@ static int run(tokenize_job_t *job) {
   }
   if (code == 0) code = job->decode ? decode(job, &fields) : encode(job, &fields);
   json_free(doc);
+  buffer_free(&mended);
   arena_free(&arena);
   return code == 0 ? charge(job, &job->ids, job->held + cord_held(&job->reply)) : code;
 }

@@ -19,6 +19,10 @@ int chat_model_load(completions_t *live, const config_t *config, inferd_error_t 
 void chat_model_ready(completions_t *live, const config_t *config, const tokenizer_t *tokenizer);
 void chat_model_free(completions_t *live);
 
+/* chat_shapes.c: renders each shape of conversations once, fills in live->rules, and logs what the
+ * template does not take. Main thread, at start. */
+void chat_try_shapes(completions_t *live);
+
 /* chat_prompt.c: loop thread or pool. */
 /* Renders the messages into the one prompt of the completion. Returns 0 or an error. */
 int chat_render(completion_t *completion);
@@ -31,9 +35,6 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
 bool chat_ignores_effort(const completions_t *live, const chat_params_t *chat);
 /* Tells whether the model's template reads the tools of a request. */
 bool chat_takes_tools(const completions_t *live);
-/* Renders a conversation with a system message behind the user's. Returns true if the template
- * takes it and shows its text. Main thread, at start. */
-bool chat_tries_late_system(const completions_t *live);
 /* Tells the tokenizer in which parts of the text it must not look for special tokens: in those that
  * come from the request. */
 void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,

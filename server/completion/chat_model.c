@@ -24,7 +24,7 @@ int chat_model_load(completions_t *live, const config_t *config, inferd_error_t 
   if (code == 0 && chat_templates_problem(live->templates) != NULL) {
     log_line(LOG_WARN, "load", "no chat: %s", chat_templates_problem(live->templates));
   }
-  if (code == 0) live->late_system = chat_tries_late_system(live);
+  if (code == 0) chat_try_shapes(live);
   if (code == 0 && config->enable_tokenizer_info_endpoint) {
     code = chat_templates_describe(live->templates, config->model, &live->tokenizer_info, error);
   }
@@ -372,6 +372,9 @@ void chat_model_ready(completions_t *live, const config_t *config, const tokeniz
   if (live->templates == NULL || !chat_templates_any(live->templates)) return;
   live->reasoning_format = find_reasoning_format(live, config->reasoning_parser, tokenizer);
   live->tool_format = find_tool_format(live, config->tool_call_parser);
+  if (live->tool_format != NULL && live->tool_format->names_are_ids) {
+    live->rules.ids = CALL_IDS_NUMBERED;
+  }
   if (live->tool_format != NULL && live->tool_format->payload == PAYLOAD_CHANNELS) {
     live->reasoning_format = reasoning_format_find("harmony");
   }

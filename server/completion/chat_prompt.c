@@ -87,24 +87,6 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
   return code;
 }
 
-bool chat_tries_late_system(const completions_t *live) {
-  static const char text[] =
-      "[{\"role\":\"system\",\"content\":\"first\"},{\"role\":\"user\",\"content\":\"a\"},"
-      "{\"role\":\"system\",\"content\":\"later-7fd1\"},{\"role\":\"assistant\",\"content\":\"b\"},"
-      "{\"role\":\"user\",\"content\":\"c\"}]";
-  json_doc_t *doc = NULL;
-  jinja_output_t out = {0};
-  inferd_error_t error;
-  if (live->templates == NULL || !chat_templates_any(live->templates)) return false;
-  if (json_parse(text, sizeof text - 1, &json_limits_request, &doc, &error) != 0) return false;
-  chat_input_t input = {.messages = json_root(doc), .add_generation_prompt = true};
-  bool takes = chat_template_render(live->templates, &input, &out, &error) == 0 &&
-               memmem(out.text, out.length, "later-7fd1", 10) != NULL;
-  jinja_output_free(&out);
-  json_free(doc);
-  return takes;
-}
-
 void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
                         tokenize_options_t *options) {
   if (strcmp(server->config->special_tokens_in_content, "allow") == 0) return;

@@ -165,6 +165,9 @@ static void after_reading(completion_t *completion) {
     exchange_header(completion->exchange, "x-inferd-ignored-params", intake->ignored);
     metrics_ignored_params(metrics);
   }
+  if (intake->mended[0] != '\0') {
+    exchange_header(completion->exchange, "x-inferd-mended", intake->mended);
+  }
   if (completion->grammar != NULL && grammar_ignored(completion->grammar)[0] != '\0') {
     exchange_header(completion->exchange, "x-inferd-ignored-keywords",
                     grammar_ignored(completion->grammar));
@@ -227,6 +230,7 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .max_logprobs = config->max_logprobs < 0 ? info->vocab_size : (int32_t)config->max_logprobs,
       .inputs_max = (int32_t)MIN(config->max_queue_requests, (int64_t)EMBEDDING_INPUTS_MAX),
       .strict = config->strict_params,
+      .lenient = config->lenient_history,
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
       .closed_by_key = closed_by_key,

@@ -22,6 +22,7 @@ typedef struct intake {
   params_defaults_t defaults;
   jinja_output_t rendered;         /* chat: the prompt's text */
   char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
+  char mended[MENDED_NAMES_MAX];   /* what was mended in the history; "" = nothing */
   bool was_read, was_built;
   bool must_compile;         /* the constraint is not in the cache: a heavy job must compile it */
   grammar_account_t account; /* what was spent on compiling it */

@@ -6,6 +6,7 @@
 #ifndef INFERD_SERVER_COMPLETION_LIVE_H
 #define INFERD_SERVER_COMPLETION_LIVE_H
 
+#include "server/fields/history.h"
 #include "server/ledger/cord.h"
 #include "server/server.h"
 
@@ -47,7 +48,7 @@ typedef struct completions {
   chat_templates_t *templates; /* NULL = the model's files could not be read */
   buffer_t tokenizer_info;     /* the answer of /tokenizer_info; empty = it is not served */
   bool chat_is_ready;
-  bool late_system; /* the template takes a system message behind a message of the user */
+  history_rules_t rules;                           /* what the template takes of conversations */
   const struct tool_format *tool_format;           /* NULL = tool calls are not parsed */
   const struct reasoning_format *reasoning_format; /* NULL = reasoning is content */
   uint64_t next_request_id;

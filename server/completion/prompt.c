@@ -29,20 +29,43 @@ static int parse(completion_t *completion, const json_limits_t *limits) {
   return completion_charge_values(completion, json_memory(intake->doc));
 }
 
-/* Puts the body of chat that the dialect makes of the document in the place of body and document.
- */
-static int translate(completion_t *completion, reader_t *reader) {
+static bool holds_mended(const json_t *value) {
+  if (value->mended) return true;
+  JSON_EACH(inside, value) {
+    if (holds_mended(inside)) return true; /* as deep as the limits of a body */
+  }
+  return false;
+}
+
+/* Parses the body of a client. Half characters are mended in conversations alone: a body that has
+ * them elsewhere is refused with its byte. */
+static int parse_body(completion_t *completion, reader_t *reader) {
+  static const char *const conversation[] = {"messages", "input", "instructions", "system"};
   intake_t *intake = completion->intake;
-  buffer_t chat = {0};
-  const dialect_t *dialect = completion->dialect;
-  int code = dialect->translate(completion, reader, json_root(intake->doc), &chat);
-  completion->renames = code == 0 && dialect->rename != NULL;
+  bool mends = completion->dialect->is_chat && intake->limits.lenient;
+  int code = parse(completion, mends ? &json_limits_mended : &json_limits_request);
+  if (code != 0 || !json_is_mended(intake->doc)) return code;
+  JSON_EACH(member, json_root(intake->doc)) {
+    if (!holds_mended(member)) continue;
+    if (json_named_one_of(member, conversation, ARRAY_LEN(conversation))) {
+      field_name_mended(reader, "", "half_character");
+      continue;
+    }
+    json_free(intake->doc);
+    intake->doc = NULL;
+    return parse(completion, &json_limits_request);
+  }
+  return 0;
+}
+
+/* Puts a body of chat in the place of body and document. Takes the text of `chat`. */
+static int replace_body(completion_t *completion, reader_t *reader, buffer_t *chat) {
+  intake_t *intake = completion->intake;
   json_free(intake->doc);
   intake->doc = NULL;
-  size_t length = 0, capacity = chat.capacity;
-  char *text = code == 0 ? buffer_detach(&chat, &length) : NULL;
-  buffer_free(&chat);
-  if (code != 0) return code;
+  size_t length = 0, capacity = chat->capacity;
+  char *text = buffer_detach(chat, &length);
+  buffer_free(chat);
   if (text == NULL) return error_set(reader->error, ERR_INTERNAL, NULL, "Out of memory.");
   free(intake->body.bytes);
   intake->body.bytes = text;
@@ -53,17 +76,39 @@ static int translate(completion_t *completion, reader_t *reader) {
   return parse(completion, &json_limits_translated);
 }
 
+/* The body of chat that the dialect makes of the document. */
+static int translate(completion_t *completion, reader_t *reader) {
+  buffer_t chat = {0};
+  const dialect_t *dialect = completion->dialect;
+  int code = dialect->translate(completion, reader, json_root(completion->intake->doc), &chat);
+  completion->renames = code == 0 && dialect->rename != NULL;
+  if (code == 0) return replace_body(completion, reader, &chat);
+  buffer_free(&chat);
+  return code;
+}
+
+/* The same body with its history mended. */
+static int mend(completion_t *completion, reader_t *reader) {
+  buffer_t chat = {0};
+  bool changed = false, places = completion->dialect->translate == NULL;
+  int code = history_mend(reader, &completion->server->live->rules,
+                          json_root(completion->intake->doc), places, &chat, &changed);
+  if (code == 0 && changed) return replace_body(completion, reader, &chat);
+  buffer_free(&chat);
+  return code;
+}
+
 int completion_read(completion_t *completion) {
   intake_t *intake = completion->intake;
   params_t *params = &completion->params;
   inferd_error_t *error = &intake->error;
   reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
   const dialect_t *dialect = completion->dialect;
-  int code = parse(completion, &json_limits_request);
-  if (code == 0 && dialect->translate != NULL) {
-    code = translate(completion, &reader);
-    memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
-  }
+  int code = parse_body(completion, &reader);
+  if (code == 0 && dialect->translate != NULL) code = translate(completion, &reader);
+  if (code == 0 && dialect->is_chat) code = mend(completion, &reader);
+  memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
+  memcpy(intake->mended, reader.mended, sizeof intake->mended);
   if (code != 0) return code;
   const json_t *root = json_root(intake->doc);
   code =

@@ -159,6 +159,17 @@ void field_name_ignored(char *ignored, const char *name) {
   memcpy(ignored + used, name, length + 1);
 }
 
+void field_name_mended(reader_t *reader, const char *place, const char *what) {
+  char *list = reader->mended;
+  size_t used = strlen(list), left = sizeof reader->mended - used;
+  const char *comma = used != 0 ? "," : "", *colon = place[0] != '\0' ? ":" : "";
+  size_t wanted = strlen(comma) + strlen(place) + strlen(colon) + strlen(what);
+  if (used >= 3 && strcmp(list + used - 3, "...") == 0) return;
+  bool fits = wanted + sizeof ",..." <= left;
+  snprintf(list + used, left, "%s%s%s%s", comma, fits ? place : "", fits ? colon : "",
+           fits ? what : "...");
+}
+
 int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t length) {
   char shown[ERROR_PARAM_MAX];
   bool plain = plain_name(name, length);

@@ -81,6 +81,7 @@ typedef struct field_limits {
   int32_t max_logprobs;
   int32_t inputs_max;           /* of a request for embeddings */
   bool strict;                  /* unknown fields are errors */
+  bool lenient;                 /* what is only in the history is mended (--lenient-history) */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids and structural tags; NULL = none */
   const engine_info_t *model;   /* the ids that end an answer; NULL = none do */
@@ -88,7 +89,7 @@ typedef struct field_limits {
   bool closed_by_key;           /* by the line of the API key; else by --disable-grammar */
 } field_limits_t;
 
-enum { IGNORED_NAMES_MAX = 256 };
+enum { IGNORED_NAMES_MAX = 256, MENDED_NAMES_MAX = 1024 };
 
 struct reader {
   void *out; /* the struct that offsets refer to */
@@ -97,6 +98,7 @@ struct reader {
   inferd_error_t *error;
   char ignored[IGNORED_NAMES_MAX]; /* fields without effect that the answer names, "a,b": safe in
                                     * a header, cut when too many */
+  char mended[MENDED_NAMES_MAX];   /* what was mended in the history, "PLACE:what,PLACE:what" */
 };
 
 /* Writes every default into reader->out; strings become NULL, lists empty. */
@@ -126,6 +128,8 @@ int field_no_memory(reader_t *reader);
 /* Appends a name to `ignored`, a list of IGNORED_NAMES_MAX bytes, unless the list is full. The name
  * must be safe in a header. */
 void field_name_ignored(char *ignored, const char *name);
+/* Appends "PLACE:WHAT" to reader->mended; "..." stands for those that do not fit. */
+void field_name_mended(reader_t *reader, const char *place, const char *what);
 /* Counts an unknown name (the access log and x-inferd-ignored-params name it), or refuses it. */
 int field_unknown(reader_t *reader, const char *prefix, const char *name, size_t length);
 

@@ -379,8 +379,9 @@ static int translate_for(completion_t *completion, reader_t *reader, const json_
   messages_state_t *state = arena_calloc(&completion->arena, 1, sizeof *state);
   if (state == NULL) return field_no_memory(reader);
   completion->dialect_state = state;
-  return messages_translate(reader, root, completion->server->live->late_system, counting, state,
-                            chat);
+  return messages_translate(reader, root,
+                            (completion->server->live->rules.refused & SHAPE_LATE_SYSTEM) == 0,
+                            counting, state, chat);
 }
 
 static int translate(completion_t *completion, reader_t *reader, const json_t *root,

@@ -239,7 +239,8 @@ int responses_translate(completion_t *completion, reader_t *reader, const json_t
   if (code == 0) code = keep_fields(&fields, reader, response);
   if (code == 0) {
     chat_body_t body;
-    chat_body_begin(&body, chat, completion->server->live->late_system);
+    chat_body_begin(&body, chat,
+                    (completion->server->live->rules.refused & SHAPE_LATE_SYSTEM) == 0);
     code = responses_messages(&fields, reader, &body);
     chat_body_end(&body);
   }
