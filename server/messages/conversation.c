@@ -6,6 +6,9 @@
  */
 #include "server/messages/messages.h"
 
+#include "engine/base/util.h"
+#include "server/fields/history.h"
+
 #include <string.h>
 
 enum { ID_BYTES_MAX = 256 };
@@ -18,16 +21,51 @@ static bool is_type(const json_t *block, const char *type) {
  * the tool's name. */
 static const json_t *text_of(const json_t *block) {
   const json_t *text = NULL;
+  if (block->type == JSON_STRING) text = block;
   if (is_type(block, "text")) text = json_get(block, "text");
   if (is_type(block, "tool_reference")) text = json_get(block, "tool_name");
-  return text != NULL && text->length > 0 ? text : NULL;
+  if (is_type(block, "compaction")) text = json_get(block, "content");
+  return text != NULL && text->type == JSON_STRING && text->length > 0 ? text : NULL;
 }
 
-/* Returns true if a content has a text that is not empty. */
+/* The result of a tool, of the client or of a server that ran it. */
+static bool is_result(const json_t *block) {
+  static const char ending[] = "tool_result";
+  const json_t *type = json_get(block, "type");
+  size_t length = sizeof ending - 1;
+  return type != NULL && type->type == JSON_STRING && type->length >= length &&
+         memcmp(type->text + type->length - length, ending, length) == 0;
+}
+
+static bool is_call(const json_t *block) {
+  return is_type(block, "tool_use") || is_type(block, "server_tool_use") ||
+         is_type(block, "mcp_tool_use");
+}
+
+static bool is_thought(const json_t *block) {
+  return is_type(block, "thinking") || is_type(block, "redacted_thinking");
+}
+
+/* A text that came as a document: its source, or a result of a search, has it. */
+static const json_t *texts_of_document(const json_t *block) {
+  const json_t *source = json_get(block, "source");
+  if (is_type(block, "search_result")) return json_get(block, "content");
+  if (!is_type(block, "document")) return NULL;
+  if (is_type(source, "text")) return json_get(source, "data");
+  return is_type(source, "content") ? json_get(source, "content") : NULL;
+}
+
+/* Returns true if a content has a block that becomes text, be it a text that says what was left
+ * out. */
 static bool has_text(const json_t *content) {
+  if (content == NULL) return false;
   if (content->type == JSON_STRING) return content->length > 0;
   JSON_EACH(block, content) {
-    if (text_of(block) != NULL) return true;
+    bool other = is_result(block) || is_call(block) || is_thought(block);
+    bool empty =
+        text_of(block) == NULL && (is_type(block, "text") || is_type(block, "compaction") ||
+                                   is_type(block, "tool_reference"));
+    if (!other && !empty) return true;
   }
   return false;
 }
@@ -38,6 +76,7 @@ typedef enum speaker { SPEAKER_USER, SPEAKER_ASSISTANT, SPEAKER_SYSTEM, SPEAKER_
 
 static bool block_allowed(const json_t *block, speaker_t speaker) {
   if (is_type(block, "text")) return true;
+  if (speaker == SPEAKER_USER && texts_of_document(block) != NULL) return true;
   if (speaker == SPEAKER_USER) return is_type(block, "tool_result");
   if (speaker == SPEAKER_TOOL) return is_type(block, "tool_reference");
   return speaker == SPEAKER_ASSISTANT &&
@@ -45,8 +84,9 @@ static bool block_allowed(const json_t *block, speaker_t speaker) {
           is_type(block, "tool_use"));
 }
 
+/* `mends`: the content is of the history. */
 static int check_blocks(reader_t *reader, messages_place_t place, const json_t *content,
-                        speaker_t speaker);
+                        speaker_t speaker, bool mends);
 
 static int check_call(reader_t *reader, messages_place_t place, const json_t *block) {
   const json_t *input = json_get(block, "input");
@@ -61,12 +101,33 @@ static int check_result(reader_t *reader, messages_place_t place, const json_t *
   const json_t *content = messages_value(json_get(block, "content"));
   int code = messages_need_string(reader, place, block, "tool_use_id", 0, ID_BYTES_MAX);
   if (code != 0 || content == NULL) return code;
-  return check_blocks(reader, messages_at("%s.content", place.text), content, SPEAKER_TOOL);
+  return check_blocks(reader, messages_at("%s.content", place.text), content, SPEAKER_TOOL,
+                      reader->limits->lenient);
+}
+
+/* A block of the history is checked where it is text or a call; what else is missing is mended. */
+static int check_old_block(reader_t *reader, messages_place_t place, const json_t *block) {
+  if (block->type == JSON_STRING) return 0;
+  if (is_call(block)) {
+    int code = messages_need_string(reader, place, block, "name", 1, ID_BYTES_MAX);
+    const json_t *id = json_get(block, "id");
+    if (code == 0 && json_is_given(id)) {
+      code = messages_need_string(reader, place, block, "id", 0, ID_BYTES_MAX);
+    }
+    return code;
+  }
+  if (!is_result(block)) return 0;
+  const json_t *id = json_get(block, "tool_use_id");
+  return json_is_given(id)
+             ? messages_need_string(reader, place, block, "tool_use_id", 0, ID_BYTES_MAX)
+             : 0;
 }
 
 static int check_block(reader_t *reader, messages_place_t place, const json_t *block,
-                       speaker_t speaker) {
+                       speaker_t speaker, bool mends) {
   char name[64];
+  bool result = speaker == SPEAKER_USER && is_type(block, "tool_result");
+  if (mends || (result && reader->limits->lenient)) return check_old_block(reader, place, block);
   if (block->type != JSON_OBJECT) {
     return messages_fail(reader, ERR_INVALID_TYPE, place, "expected an object, but got %s",
                          json_type_name(block));
@@ -94,7 +155,7 @@ static int check_block(reader_t *reader, messages_place_t place, const json_t *b
 
 /* Checks content: a string, or blocks that this speaker may send. */
 static int check_blocks(reader_t *reader, messages_place_t place, const json_t *content,
-                        speaker_t speaker) {
+                        speaker_t speaker, bool mends) {
   int index = 0;
   if (content->type == JSON_STRING) return 0;
   if (content->type != JSON_ARRAY) {
@@ -103,7 +164,8 @@ static int check_blocks(reader_t *reader, messages_place_t place, const json_t *
                          json_type_name(content));
   }
   JSON_EACH(block, content) {
-    int code = check_block(reader, messages_at("%s.%d", place.text, index++), block, speaker);
+    int code =
+        check_block(reader, messages_at("%s.%d", place.text, index++), block, speaker, mends);
     if (code != 0) return code;
   }
   return 0;
@@ -126,61 +188,173 @@ static int check_message(reader_t *reader, int index, const json_t *message) {
                                "'user', 'assistant' or 'system'", role);
   }
   place = messages_at("messages.%d.content", index);
+  bool question = speaker == SPEAKER_USER && json_next(message) == NULL;
+  bool mends = reader->limits->lenient && !question;
   if (!json_is_given(content)) {
-    return messages_fail(reader, ERR_MISSING_PARAMETER, place, "Field required");
+    return mends ? 0 : messages_fail(reader, ERR_MISSING_PARAMETER, place, "Field required");
   }
-  return check_blocks(reader, place, content, speaker);
+  return check_blocks(reader, place, content, speaker, mends);
 }
 
 /* ---- writing ---- */
 
+static void note(reader_t *reader, messages_place_t place, const char *what) {
+  if (reader->limits->lenient) field_name_mended(reader, place.text, what);
+}
+
+static void add_left_out(reader_t *reader, messages_place_t place, const json_t *block,
+                         chat_body_t *body) {
+  char text[LEFT_OUT_MAX], what[LEFT_OUT_MAX];
+  history_left_out(json_get(block, "type"), text, what);
+  note(reader, place, what);
+  chat_body_text(body, text, strlen(text));
+}
+
+/* Adds the title of a document, or of a page that a search has found, and where it is. */
+static void add_title(chat_body_t *body, const json_t *block) {
+  const json_t *title = json_get(block, "title"), *url = json_get(block, "url");
+  bool has_title = title != NULL && title->type == JSON_STRING && title->length > 0;
+  if (url == NULL) url = json_get(block, "source");
+  if (has_title) chat_body_text(body, title->text, title->length);
+  if (url != NULL && url->type == JSON_STRING && url->length > 0) {
+    chat_body_text(body, url->text, url->length);
+  }
+}
+
 /* Adds the texts of a content to the message that was begun; empty ones are as if they were not
- * there. */
-static void add_texts(chat_body_t *body, const json_t *content) {
+ * there. Calls, results and thoughts are left to others. */
+static void add_texts(reader_t *reader, messages_place_t place, chat_body_t *body,
+                      const json_t *content) {
+  int index = 0;
   if (content == NULL) return;
   if (content->type == JSON_STRING && content->length > 0) {
     chat_body_text(body, content->text, content->length);
   }
   JSON_EACH(block, content) {
-    const json_t *text = text_of(block);
-    if (text != NULL) chat_body_text(body, text->text, text->length);
+    messages_place_t inside = messages_at("%s.%d", place.text, index++);
+    const json_t *text = text_of(block), *document = texts_of_document(block);
+    if (is_result(block) || is_call(block) || is_thought(block)) continue;
+    if (text != NULL) {
+      chat_body_text(body, text->text, text->length);
+    } else if (document != NULL) {
+      add_title(body, block);
+      if (document->type == JSON_STRING && document->length > 0) {
+        chat_body_text(body, document->text, document->length);
+      }
+      JSON_EACH(part, document) { /* of texts: a document holds no documents */
+        const json_t *own = text_of(part);
+        if (own != NULL) chat_body_text(body, own->text, own->length);
+      }
+    } else if (!is_type(block, "text") && !is_type(block, "compaction") &&
+               !is_type(block, "tool_reference")) {
+      add_left_out(reader, inside, block, body);
+    }
+  }
+}
+
+/* Adds what a tool of another server has returned: texts, pages that were found, streams. */
+static void add_found(reader_t *reader, messages_place_t place, chat_body_t *body,
+                      const json_t *content) {
+  static const char *const names[] = {"stdout", "stderr", "error_code"};
+  if (content == NULL) return;
+  if (content->type != JSON_OBJECT) {
+    JSON_EACH(block, content) {
+      if (is_type(block, "web_search_result")) add_title(body, block);
+    }
+    if (!is_type(json_first(content), "web_search_result")) add_texts(reader, place, body, content);
+    return;
+  }
+  add_title(body, content);
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    const json_t *text = json_get(content, names[i]);
+    if (text == NULL || text->type != JSON_STRING || text->length == 0) continue;
+    chat_body_text(body, text->text, text->length);
+  }
+  const json_t *document = json_get(content, "content"), *texts = texts_of_document(document);
+  if (texts != NULL && texts->type == JSON_STRING) {
+    chat_body_text(body, texts->text, texts->length);
+  }
+}
+
+static const json_t *id_of(reader_t *reader, messages_place_t place, const json_t *block,
+                           const char *name) {
+  static const json_t none = {.type = JSON_STRING, .text = ""};
+  const json_t *id = json_get(block, name);
+  if (json_is_given(id)) return id;
+  note(reader, place, "no_call_id");
+  return &none;
+}
+
+static void write_result(reader_t *reader, messages_place_t place, chat_body_t *body,
+                         const json_t *block) {
+  const json_t *id = id_of(reader, place, block, "tool_use_id");
+  const json_t *content = messages_value(json_get(block, "content"));
+  messages_place_t inside = messages_at("%s.content", place.text);
+  chat_body_result(body, id->text, id->length);
+  if (is_type(block, "tool_result") || is_type(block, "mcp_tool_result")) {
+    add_texts(reader, inside, body, content);
+  } else {
+    add_found(reader, inside, body, content);
   }
 }
 
 /* The results of tools come first, each as a message of its own, then the text of the message. */
-static void write_user(chat_body_t *body, const json_t *content) {
+static void write_user(reader_t *reader, messages_place_t place, chat_body_t *body,
+                       const json_t *content) {
   bool results = false;
+  int index = 0;
   JSON_EACH(block, content) {
-    if (!is_type(block, "tool_result")) continue;
-    const json_t *id = json_get(block, "tool_use_id");
+    messages_place_t inside = messages_at("%s.%d", place.text, index++);
+    if (!is_result(block)) continue;
     results = true;
-    chat_body_result(body, id->text, id->length);
-    add_texts(body, json_get(block, "content"));
+    write_result(reader, inside, body, block);
   }
   if (results && !has_text(content)) return;
   chat_body_message(body, CHAT_USER);
-  add_texts(body, content);
+  add_texts(reader, place, body, content);
 }
 
-static void write_call(chat_body_t *body, const json_t *block) {
-  const json_t *name = json_get(block, "name");
+static void write_call(reader_t *reader, messages_place_t place, chat_body_t *body,
+                       const json_t *block) {
+  const json_t *name = json_get(block, "name"), *input = json_get(block, "input");
+  const json_t *id = id_of(reader, place, block, "id");
   char text[ID_BYTES_MAX + 1];
   buffer_t arguments = {0};
-  memcpy(text, name->text, name->length); /* check_call has compared the length */
+  memcpy(text, name->text, name->length); /* the checks have compared the length */
   text[name->length] = '\0';
-  json_print(&arguments, json_get(block, "input"));
-  chat_body_call(body, json_get(block, "id"), text, arguments.data, arguments.length);
+  if (json_is_given(input)) json_print(&arguments, input);
+  if (!json_is_given(input)) buffer_text(&arguments, "{}");
+  chat_body_call(body, id, text, arguments.data, arguments.length);
   body->out->failed = body->out->failed || arguments.failed;
   buffer_free(&arguments);
 }
 
-static void write_assistant(chat_body_t *body, const json_t *content) {
+/* Blocks in their order: behind the result of a tool that a server ran, the assistant goes on. */
+static void write_assistant(reader_t *reader, messages_place_t place, chat_body_t *body,
+                            const json_t *content) {
+  int index = 0;
   chat_body_message(body, CHAT_ASSISTANT);
-  add_texts(body, content);
+  if (content != NULL && content->type == JSON_STRING) {
+    add_texts(reader, place, body, content);
+    return;
+  }
   JSON_EACH(block, content) {
-    const json_t *thought = is_type(block, "thinking") ? json_get(block, "thinking") : NULL;
-    if (thought != NULL) chat_body_reasoning(body, thought->text, thought->length);
-    if (is_type(block, "tool_use")) write_call(body, block);
+    messages_place_t inside = messages_at("%s.%d", place.text, index++);
+    const json_t *text = text_of(block), *thought = json_get(block, "thinking");
+    if (is_result(block)) {
+      write_result(reader, inside, body, block);
+      continue;
+    }
+    chat_body_message(body, CHAT_ASSISTANT);
+    if (is_call(block)) {
+      write_call(reader, inside, body, block);
+    } else if (is_type(block, "thinking") && thought != NULL && thought->type == JSON_STRING) {
+      chat_body_reasoning(body, thought->text, thought->length);
+    } else if (text != NULL) {
+      chat_body_text(body, text->text, text->length);
+    } else if (!is_thought(block) && !is_type(block, "text") && !is_type(block, "compaction")) {
+      add_left_out(reader, inside, block, body);
+    }
   }
 }
 
@@ -195,7 +369,7 @@ static bool is_accounting(const json_t *text) {
 static void write_system(chat_body_t *body, const json_t *content) {
   if (!has_text(content)) return;
   chat_body_message(body, CHAT_SYSTEM);
-  if (content->type == JSON_STRING) add_texts(body, content);
+  if (content->type == JSON_STRING) chat_body_text(body, content->text, content->length);
   JSON_EACH(block, content) {
     const json_t *text = text_of(block);
     if (text != NULL && !is_accounting(text)) chat_body_text(body, text->text, text->length);
@@ -204,8 +378,9 @@ static void write_system(chat_body_t *body, const json_t *content) {
 
 /* ---- the conversation ---- */
 
-static bool has_other_than_text(const json_t *content) {
+static bool has_other_than_text(const json_t *content, bool mends) {
   JSON_EACH(block, content) {
+    if (mends && (is_thought(block) || block->type == JSON_STRING)) continue;
     if (!is_type(block, "text")) return true;
   }
   return false;
@@ -214,7 +389,7 @@ static bool has_other_than_text(const json_t *content) {
 /* The answer continues a last message of the assistant, so this message may have text only. */
 static int check_last(reader_t *reader, int index, const json_t *message) {
   if (!json_equals(json_get(message, "role"), "assistant")) return 0;
-  if (!has_other_than_text(json_get(message, "content"))) return 0;
+  if (!has_other_than_text(json_get(message, "content"), reader->limits->lenient)) return 0;
   return messages_fail(reader, ERR_INVALID_VALUE, messages_at("messages.%d.content", index),
                        "the last message is of the assistant, so the answer continues it; it may "
                        "have text blocks only");
@@ -222,7 +397,8 @@ static int check_last(reader_t *reader, int index, const json_t *message) {
 
 static int check_all(reader_t *reader, const json_t *system, const json_t *messages) {
   int index = 0, code = 0;
-  if (system != NULL) code = check_blocks(reader, messages_at("system"), system, SPEAKER_SYSTEM);
+  if (system != NULL)
+    code = check_blocks(reader, messages_at("system"), system, SPEAKER_SYSTEM, false);
   if (code == 0 && messages->count == 0) {
     code = messages_fail(reader, ERR_INVALID_VALUE, messages_at("messages"),
                          "at least one message is required");
@@ -240,14 +416,18 @@ int messages_print_conversation(reader_t *reader, const json_t *system, const js
   int code = check_all(reader, system, messages);
   *continues = false;
   if (code != 0) return code;
+  int index = 0;
   if (system != NULL) write_system(body, system);
   JSON_EACH(message, messages) {
-    const json_t *role = json_get(message, "role"), *content = json_get(message, "content");
+    const json_t *role = json_get(message, "role");
+    const json_t *content = messages_value(json_get(message, "content"));
+    messages_place_t place = messages_at("messages.%d.content", index++);
+    if (content == NULL) note(reader, place, "empty");
     *continues = json_equals(role, "assistant");
     if (*continues) {
-      write_assistant(body, content);
+      write_assistant(reader, place, body, content);
     } else if (json_equals(role, "user")) {
-      write_user(body, content);
+      write_user(reader, place, body, content);
     } else {
       write_system(body, content);
     }
