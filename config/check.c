@@ -5,6 +5,18 @@
 #include "config/config.h"
 
 #include <string.h>
+#include <strings.h>
+
+/* Returns true if the origin has a scheme that no web site has: its pages belong to a program on
+ * the user's machine, which draws a host for each of them. */
+static bool is_scheme_of_program(const char *origin) {
+  static const char *const of_web[] = {"http:", "https:", "ws:", "wss:", "ftp:", "file:", "data:"};
+  for (size_t i = 0; i < sizeof of_web / sizeof *of_web; i++) {
+    if (strncasecmp(origin, of_web[i], strlen(of_web[i])) == 0) return false;
+  }
+  size_t length = strspn(origin, "abcdefghijklmnopqrstuvwxyz0123456789+-.");
+  return length > 0 && origin[length] == ':';
+}
 
 /* Refuses values that no request could ever match. */
 static int check_names(const config_t *config, inferd_error_t *error) {
@@ -22,10 +34,12 @@ static int check_names(const config_t *config, inferd_error_t *error) {
     const char *item = origins->items[i], *authority = strstr(item, "://");
     if (strcmp(item, "*") == 0 || strcmp(item, "localhost") == 0) continue;
     if (strcmp(item, "none") == 0 && origins->count == 1) continue;
+    if (authority != NULL && strcmp(authority, "://*") == 0 && is_scheme_of_program(item)) continue;
     if (authority != NULL && authority[3] != '\0' && strpbrk(authority + 3, "/*") == NULL) continue;
     return error_set(error, ERR_CONFIGURATION, "cors_origin",
                      "cors_origin: '%.100s' is not localhost, *, none alone, or an origin as "
-                     "browsers send it, https://app.example or http://localhost:3000",
+                     "browsers send it, https://app.example or http://localhost:3000, or all hosts "
+                     "of a scheme that is no web site's, vscode-webview://*",
                      item);
   }
   for (int i = 0; i < config->allowed_host.count; i++) {

@@ -98,6 +98,7 @@ static void build_beams(const params_t *params, sampling_params_t *sampling) {
 /* Fills in the sampling parameters, which all prompts of the request share. */
 static void build_sampling(const completion_t *completion, sampling_params_t *sampling) {
   const params_t *params = &completion->params;
+  bool first_only = params->top_p == 0; /* OpenAI's least value: the most likely token */
   bool top_k_off = params->top_k <= 0 || params->top_k >= completion->info->vocab_size;
   int64_t prompt_best = params->prompt_logprobs;
   if (params_echoes_scores(params) && params->logprobs > prompt_best) {
@@ -107,7 +108,9 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
 #define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
   .name = params->name,
 #include "engine/device/sampling.def"
-      .top_k = top_k_off ? 0 : (int32_t)params->top_k,
+      .top_k = first_only  ? 1
+               : top_k_off ? 0
+                           : (int32_t)params->top_k,
       .min_tokens = (int32_t)params->min_tokens,
       .ignore_eos = params->ignore_eos,
       .num_logprobs = (int32_t)params->logprobs,
@@ -123,6 +126,7 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
       .n = (int32_t)params->n,
       .best_of = (int32_t)(params->best_of == 0 ? params->n : params->best_of),
   };
+  if (first_only) sampling->top_p = 1;
   if (params->use_beam_search) build_beams(params, sampling);
 }
 
@@ -136,8 +140,8 @@ static int64_t effective_max_tokens(const completion_t *completion, const reques
   }
   if (asked != ABSENT) return asked;
   int64_t most = engine_max_tokens(completion->server->engine, request);
-  int64_t usual = DEFAULT_MAX_TOKENS;
-  if (completion->params.is_chat) {
+  int64_t usual = completion->params.no_limit ? most : DEFAULT_MAX_TOKENS;
+  if (completion->params.is_chat && !completion->params.no_limit) {
     const engine_info_t *model = completion->intake->defaults.model;
     usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : most;
   }

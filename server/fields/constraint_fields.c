@@ -102,6 +102,17 @@ int read_schema(reader_t *reader, const field_t *field, const json_t *value) {
   return take_schema(reader, field->name, value);
 }
 
+/* Ollama's field: "json", or a schema. */
+int read_format(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type == JSON_OBJECT) return take_schema(reader, field->name, value);
+  if (json_equals(value, "")) return 0;
+  if (json_equals(value, "json")) return take(reader, field->name, GRAMMAR_JSON_OBJECT);
+  if (value->type != JSON_STRING) {
+    return field_fail_type(reader, field->name, "'json' or a JSON schema", value);
+  }
+  return field_fail_value(reader, field->name, "'json' or a JSON schema", value);
+}
+
 int read_regex(reader_t *reader, const field_t *field, const json_t *value) {
   return take_text(reader, field->name, GRAMMAR_REGEX, value);
 }

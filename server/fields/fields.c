@@ -58,6 +58,13 @@ static int fail_integer_range(reader_t *reader, const char *name, const json_t *
                    name, limit, field_shown(shown, value));
 }
 
+int field_fail_limit(inferd_error_t *error, const char *name, int64_t value) {
+  return error_set(error, ERR_BELOW_MIN, name,
+                   "Invalid '%s': integer below minimum value. Expected a value >= 1, or -1 for no "
+                   "limit, but got %" PRId64 " instead%s.",
+                   name, value, value == 0 ? " (0 scores a prompt and needs 'echo')" : "");
+}
+
 /* Bounds beyond +-2^53 mean the whole int64 range. */
 int field_integer(reader_t *reader, const char *name, const json_t *value, double min, double max,
                   int64_t *out) {
@@ -261,6 +268,10 @@ int field_read(reader_t *reader, const field_t *row, const json_t *value) {
       return read_alternatives(reader, row, value, (int64_t *)(void *)place);
     }
     if ((row->flags & FIELD_WHOLE_INT64) != 0) min = -0x1p63, max = 0x1p63;
+    int64_t below;
+    if ((row->flags & FIELD_MAY_END) != 0 && json_int64(value, &below) && below < -1) {
+      return field_fail_limit(reader->error, row->name, below);
+    }
     return field_integer(reader, row->name, value, min, max, (int64_t *)(void *)place);
   }
   case FIELD_NUMBER: return field_float(reader, row->name, value, row, (float *)(void *)place);

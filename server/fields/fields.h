@@ -43,7 +43,8 @@ enum field_flag {
   NOOP_EMPTY = 32,        /* "", [] and {} */
   NOOP_NUMBERS = 64,      /* the numbers `min` and `max` change nothing */
   NOOP_TEXT_FORMAT = 128, /* {"type":"text"} */
-  FIELD_NAMED = 256       /* of FIELD_IGNORED: reader->ignored names the field */
+  FIELD_NAMED = 256,      /* of FIELD_IGNORED: reader->ignored names the field */
+  FIELD_MAY_END = 512     /* -1 = no limit, so a smaller value is told what the limits are */
 };
 
 struct field {
@@ -117,6 +118,8 @@ int field_fail_value(reader_t *reader, const char *name, const char *expected, c
  * into `out` and printable, or "an object" and its like; "nothing" for NULL. May return `out`. */
 enum { FIELD_SHOWN_MAX = 48 };
 const char *field_shown(char out[FIELD_SHOWN_MAX], const json_t *value);
+/* The one sentence for a limit on tokens that is 0, where that is no limit, or below -1. */
+int field_fail_limit(inferd_error_t *error, const char *name, int64_t value);
 int field_integer(reader_t *reader, const char *name, const json_t *value, double min, double max,
                   int64_t *out);
 int field_float(reader_t *reader, const char *name, const json_t *value, const field_t *field,

@@ -76,6 +76,9 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   reader->out = params;
   int code = fields_read(table, reader, root);
   if (code != 0) return code;
+  const json_t *limit = json_get(root, "max_completion_tokens");
+  if (!json_is_given(limit)) limit = json_get(root, "max_tokens");
+  params->no_limit = json_is_given(limit) && params_max_tokens(params) == ABSENT;
   if (!params->include_usage) params->continuous_usage = false; /* without effect, as in vLLM */
   if (params->stream && defaults->force_include_usage) {
     params->include_usage = params->continuous_usage = true;
@@ -225,11 +228,7 @@ int params_check(const params_t *params, const field_limits_t *limits, inferd_er
   const char *max_name =
       params->max_completion_tokens != ABSENT ? "max_completion_tokens" : "max_tokens";
   if (max_tokens == 0 && (!params->echo || params->is_chat)) {
-    return error_set(
-        error, ERR_BELOW_MIN, max_name,
-        "Invalid '%s': integer below minimum value. Expected a value >= 1%s, but got 0 "
-        "instead.",
-        max_name, params->is_chat ? "" : ", or 0 together with 'echo'");
+    return field_fail_limit(error, max_name, 0);
   }
   if (max_tokens != ABSENT && params->min_tokens > max_tokens) {
     return params_fail_min_tokens(params, max_tokens, error);

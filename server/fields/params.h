@@ -76,6 +76,7 @@ typedef struct params {
   const json_t *suffix; /* text after the gap to fill; NULL or "" = no gap */
   const json_t *model, *cache_salt, *request_id; /* NULL = not given */
   int64_t max_tokens, max_completion_tokens;     /* ABSENT = not given */
+  bool no_limit;                                 /* max_tokens is -1: ABSENT, and what fits */
   int64_t n, best_of;                            /* best_of 0 = absent */
   bool use_beam_search;
   early_stopping_t early_stopping;

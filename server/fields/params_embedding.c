@@ -47,6 +47,19 @@ int read_use_activation(reader_t *reader, const field_t *field, const json_t *va
   return 0;
 }
 
+/* vLLM's field; the bytes are those of every machine that this server runs on. */
+int read_endianness(reader_t *reader, const field_t *field, const json_t *value) {
+  if (json_equals(value, "native") || json_equals(value, "little")) return 0;
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  return field_fail_value(reader, field->name, "'native' or 'little'", value);
+}
+
+int read_numbers_only(reader_t *reader, const field_t *field, const json_t *value) {
+  if (json_equals(value, "float")) return 0;
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  return field_fail_value(reader, field->name, "'float', since scores are numbers", value);
+}
+
 static const field_t embedding_rows[] = {
 #include "server/fields/embedding_fields.def"
 };
@@ -78,7 +91,7 @@ static int check_dimensions(const params_t *params, const embedding_info_t *info
                             inferd_error_t *error) {
   int64_t asked = params->embedding.dimensions;
   char sizes[256];
-  if (asked == 0 || asked == info->size) return 0;
+  if (asked <= 0 || asked == info->size) return 0;
   if (!info->matryoshka) {
     return error_set(error, ERR_INVALID_VALUE, "dimensions",
                      "'dimensions' is %" PRId64 ", but the model was not trained for shorter "

@@ -11,7 +11,7 @@ enum { EMBEDDING_INPUTS_MAX = 2048 };
 typedef struct embedding_params {
   bool wanted;        /* the request is one of these routes */
   bool base64;        /* else arrays of numbers */
-  int64_t dimensions; /* values of a vector; 0 = all */
+  int64_t dimensions; /* values of a vector; ABSENT = all */
   bool normalises, normalises_given;
   engine_task_t task; /* that /pooling names; AUTO = none */
 } embedding_params_t;

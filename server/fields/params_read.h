@@ -54,6 +54,8 @@ int read_metadata(reader_t *reader, const field_t *field, const json_t *value);
 
 /* params_embedding.c */
 int read_use_activation(reader_t *reader, const field_t *field, const json_t *value);
+int read_endianness(reader_t *reader, const field_t *field, const json_t *value);
+int read_numbers_only(reader_t *reader, const field_t *field, const json_t *value);
 
 /* closed.c: what the operator has closed. Each returns 0 or ERR_UNSUPPORTED_PARAMETER with a
  * message that names `param` and the switch. */
@@ -68,6 +70,7 @@ int closed_check_tools(const params_t *params, const field_limits_t *limits, inf
 /* constraint_fields.c */
 int read_response_format(reader_t *reader, const field_t *field, const json_t *value);
 int read_structured_outputs(reader_t *reader, const field_t *field, const json_t *value);
+int read_format(reader_t *reader, const field_t *field, const json_t *value);
 int read_schema(reader_t *reader, const field_t *field, const json_t *value);
 int read_regex(reader_t *reader, const field_t *field, const json_t *value);
 int read_choice(reader_t *reader, const field_t *field, const json_t *value);

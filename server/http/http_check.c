@@ -88,6 +88,8 @@ static bool is_local_origin(const char *origin) {
  * other machine reaches a listener. */
 static bool origin_is(const http_t *http, const char *word, const char *origin) {
   if (strcmp(word, "localhost") == 0) return http->check_host && is_local_origin(origin);
+  size_t scheme = strlen(word) - 1; /* all hosts of an application: config/check.c */
+  if (scheme > 0 && word[scheme] == '*') return strncasecmp(word, origin, scheme) == 0;
   return strcmp(word, "*") == 0 || strcasecmp(word, origin) == 0;
 }
 

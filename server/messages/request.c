@@ -175,24 +175,14 @@ static int print_thinking(reader_t *reader, const json_t *root, messages_state_t
   return 0;
 }
 
-static int print_output_config(reader_t *reader, const json_t *root, buffer_t *chat) {
-  const json_t *config = messages_value(json_get(root, "output_config"));
-  const json_t *effort = messages_value(json_get(config, "effort"));
-  const json_t *format = messages_value(json_get(config, "format"));
+static int print_format(reader_t *reader, const char *name, const json_t *format, buffer_t *chat) {
   const json_t *schema = json_get(format, "schema");
-  if (effort != NULL) {
-    int code = messages_need_string(reader, messages_at("output_config"), config, "effort", 1, 32);
-    if (code != 0) return code;
-    buffer_text(chat, ",\"reasoning_effort\":");
-    json_print(chat, effort);
-  }
-  if (format == NULL) return 0;
   if (!json_equals(json_get(format, "type"), "json_schema")) {
-    return messages_fail_value(reader, messages_at("output_config.format.type"), "'json_schema'",
+    return messages_fail_value(reader, messages_at("%s.type", name), "'json_schema'",
                                json_get(format, "type"));
   }
   if (schema == NULL || schema->type != JSON_OBJECT) {
-    return messages_fail(reader, ERR_INVALID_TYPE, messages_at("output_config.format.schema"),
+    return messages_fail(reader, ERR_INVALID_TYPE, messages_at("%s.schema", name),
                          "expected an object");
   }
   buffer_text(chat, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":");
@@ -201,17 +191,61 @@ static int print_output_config(reader_t *reader, const json_t *root, buffer_t *c
   return 0;
 }
 
+static int print_output_config(reader_t *reader, const json_t *root, buffer_t *chat) {
+  const json_t *config = messages_value(json_get(root, "output_config"));
+  const json_t *effort = messages_value(json_get(config, "effort"));
+  const json_t *format = messages_value(json_get(config, "format"));
+  const json_t *first = messages_value(json_get(root, "output_format"));
+  if (effort != NULL) {
+    int code = messages_need_string(reader, messages_at("output_config"), config, "effort", 1, 32);
+    if (code != 0) return code;
+    buffer_text(chat, ",\"reasoning_effort\":");
+    json_print(chat, effort);
+  }
+  if (format != NULL && first != NULL) {
+    return messages_fail(reader, ERR_INVALID_VALUE, messages_at("output_format"),
+                         "it is the first name of output_config.format, which is given, too");
+  }
+  if (format != NULL) return print_format(reader, "output_config.format", format, chat);
+  return first != NULL ? print_format(reader, "output_format", first, chat) : 0;
+}
+
+/* Reads the fields of this format. Those that chat has and this format has not are handed on, and
+ * read there: none of them is left without its effect. */
+static int read_fields(reader_t *reader, const json_t *root, buffer_t *passed) {
+  if (root->type != JSON_OBJECT) {
+    return error_set(reader->error, ERR_INVALID_JSON, NULL,
+                     "The request body must be a JSON object.");
+  }
+  JSON_EACH(value, root) {
+    const field_t *row = fields_find(&table, value->key, value->key_length);
+    int code = 0;
+    if (row != NULL) {
+      if (value->type != JSON_NULL) code = field_read(reader, row, value);
+    } else if (fields_find(&chat_table, value->key, value->key_length) == NULL) {
+      code = field_unknown(reader, "", value->key, value->key_length);
+    } else {
+      buffer_char(passed, ',');
+      buffer_quote(passed, value->key, value->key_length);
+      buffer_char(passed, ':');
+      json_print(passed, value);
+    }
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
 static int fail_required(reader_t *reader, const char *name) {
   return messages_fail(reader, ERR_MISSING_PARAMETER, messages_at("%s", name), "Field required");
 }
 
-int messages_translate(reader_t *reader, const json_t *root, bool late_system, bool counting,
-                       messages_state_t *state, buffer_t *chat) {
+static int translate(reader_t *reader, const json_t *root, bool late_system, bool counting,
+                     messages_state_t *state, buffer_t *passed, buffer_t *chat) {
   messages_fields_t fields = {0};
   bool continues = false;
   fields_default(&table, &fields);
   reader->out = &fields;
-  int code = fields_read(&table, reader, root);
+  int code = read_fields(reader, root, passed);
   if (code != 0) return code;
   const json_t *messages = messages_value(json_get(root, "messages"));
   if (messages == NULL) return fail_required(reader, "messages");
@@ -230,7 +264,17 @@ int messages_translate(reader_t *reader, const json_t *root, bool late_system, b
   if (code == 0) code = print_output_config(reader, root, chat);
   if (code != 0) return code;
   print_same(chat, root);
+  buffer_append(chat, passed->data, passed->length);
+  chat->failed = chat->failed || passed->failed;
   if (continues) buffer_text(chat, ",\"continue_final_message\":true");
   buffer_char(chat, '}');
   return 0;
+}
+
+int messages_translate(reader_t *reader, const json_t *root, bool late_system, bool counting,
+                       messages_state_t *state, buffer_t *chat) {
+  buffer_t passed = {0};
+  int code = translate(reader, root, late_system, counting, state, &passed, chat);
+  buffer_free(&passed);
+  return code;
 }

@@ -177,6 +177,10 @@ void responses_print(cord_t *out, const completion_t *completion, response_statu
   buffer_text(own, ",\"text\":{\"format\":");
   buffer_text(own, response->format);
   buffer_char(own, '}');
+  buffer_text(own, ",\"presence_penalty\":");
+  buffer_float(own, params->presence_penalty);
+  buffer_text(own, ",\"frequency_penalty\":");
+  buffer_float(own, params->frequency_penalty);
   print_kept(out, "tool_choice", response->tool_choice);
   print_kept(out, "tools", response->tools);
   print_number(own, "top_logprobs", response->top_logprobs, ABSENT, "0");

@@ -77,7 +77,7 @@ BODIES = [
     ("129 prompts", {"prompt": ["a"] * 129}, None, "prompt"),
     # numbers
     ("max_tokens zero", {"prompt": P, "max_tokens": 0}, None, "max_tokens"),
-    ("max_tokens negative", {"prompt": P, "max_tokens": -1}, LOW, "max_tokens"),
+    ("max_tokens negative", {"prompt": P, "max_tokens": -2}, LOW, "max_tokens"),
     ("max_tokens fraction", {"prompt": P, "max_tokens": 1.5}, TYPE, "max_tokens"),
     ("max_tokens string", {"prompt": P, "max_tokens": "16"}, TYPE, "max_tokens"),
     ("max_tokens bool", {"prompt": P, "max_tokens": True}, TYPE, "max_tokens"),
@@ -85,7 +85,7 @@ BODIES = [
     ("temperature negative", {"prompt": P, "temperature": -0.1}, None, "temperature"),
     ("temperature overflow", raw('{"prompt": "a", "temperature": 1e999}'), None, None),
     ("temperature string", {"prompt": P, "temperature": "hot"}, TYPE, "temperature"),
-    ("top_p zero", {"prompt": P, "top_p": 0}, None, "top_p"),
+    ("top_p negative", {"prompt": P, "top_p": -0.1}, None, "top_p"),
     ("top_p high", {"prompt": P, "top_p": 1.1}, None, "top_p"),
     ("top_k", {"prompt": P, "top_k": -2}, LOW, "top_k"),
     ("min_p", {"prompt": P, "min_p": 1.5}, None, "min_p"),

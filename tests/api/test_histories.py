@@ -1,6 +1,6 @@
 """Histories of any provider: what is only in the history is mended and named, what steers the
-answer is done or refused. Each case is a conversation as a client sent it and the plain one that it must
-become: both give the same prompt."""
+answer is done or refused. Each case is a conversation as a client sent it and the plain one that
+it must become: both give the same prompt."""
 
 import json
 

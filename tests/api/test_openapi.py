@@ -68,7 +68,8 @@ BEYOND = "|".join([
     "model `.*` does not exist", "maximum context length", "prompt is too long",
     "prompt tokens fit beside", "at once; this server runs at most 64",
     "does not take documents", "not supported for the served model, which takes none",
-    "not supported for a model that classifies", "but the served model classifies",
+    "not supported for a model that (classifies|makes embeddings)",
+    "but the served model classifies",
     "choices were given; at most", "its vocabulary has no tokens for",
     "was not trained for shorter",
     "Expected a value <= 20", "is more than the 20 alternatives", "tokenizer_config.json, line",
@@ -81,8 +82,10 @@ BEYOND = "|".join([
     "Beam search", "'prompt_logprobs' are not available", "no tool is left",
     "cannot both be given", "what cannot be cut of them", "or as many as second ones",
     # parts of messages and items, which the routes of other dialects translate
-    r"Missing required parameter: '(input|tools)\[", r"Invalid( type for)? '(input|tools)\[",
-    r"Items of type", r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
+    r"Missing required parameter: '(input|tools|messages)\[",
+    r"Invalid( type for)? '(input|tools|messages)\[", "Content parts of type",
+    r"Items of type",
+    r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
     "Tools of another type",
 ])
 

@@ -1,5 +1,6 @@
 """Templates that cannot take what clients send: at start each shape of conversation is rendered
-once, what is refused is logged by name, and the conversations of clients are mended to what is taken."""
+once, what is refused is logged by name, and the conversations of clients are mended to what is
+taken."""
 
 import pytest
 

@@ -138,7 +138,7 @@ def test_who_gets_spans(start, collector, monkeypatch):
     server.get("/nowhere", headers={"x-request-id": "lost"})
     server.get("/readyz", headers={"x-request-id": "probe"})
     server.post("/v1/completions", BODY, headers={**parent("00"), "x-request-id": "unsampled"})
-    wrong = server.post("/v1/completions", {**BODY, "max_tokens": -1},
+    wrong = server.post("/v1/completions", {**BODY, "max_tokens": -2},
                         headers={"x-request-id": "wrong"})
     assert wrong.status == 400
     stream = Stream(server, {**BODY, "stream": True}, headers={"x-request-id": "stream"})

@@ -204,6 +204,10 @@ static const struct {
     {"continue_final_message", "\"continue_final_message\":true", REFUSED},
     {"documents", "\"documents\":[{}]", REFUSED},
     {"modalities", "\"modalities\":[\"audio\"]", REFUSED},
+    {"format", "\"format\":\"json\"", CHANGES},
+    {"extra_body", "\"extra_body\":{\"top_k\":1}", REFUSED},
+    {"num_ctx", "\"num_ctx\":4096", REFUSED},
+    {"return_progress", "\"return_progress\":true", REFUSED},
     {"verbosity", "\"verbosity\":\"high\"", HINT},
     {"audio", "\"audio\":{}", REFUSED},
     {"prediction", "\"prediction\":{}", HINT},
@@ -497,4 +501,27 @@ Test(fields, what_tokenize_does_not_know_is_reported) {
             exchange->headers);
   fake_exchange_free(exchange);
   ASSERT_EQ_FOR(detokenize_table.count, 2u, "a new field of /detokenize wants a test");
+}
+
+/* A default that a client may not send would be a lie in docs/api.md. ABSENT and NOT_TRUNCATED
+ * stand for no value. */
+Test(fields, defaults_are_within_their_own_bounds) {
+  const field_table_t *const tables[] = {&params_table,   &chat_table,    &embedding_table,
+                                         &classify_table, &pooling_table, &rerank_table,
+                                         &score_table,    &tokenize_table};
+  int checked = 0;
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+    for (size_t j = 0; j < tables[i]->count; j++) {
+      const field_t *row = &tables[i]->rows[j];
+      if (row->kind != FIELD_INT && row->kind != FIELD_NUMBER) continue;
+      if ((row->flags & (FIELD_ALTERNATIVES | FIELD_WHOLE_INT64)) != 0) continue;
+      bool absent = row->fallback == ABSENT || row->fallback == NOT_TRUNCATED;
+      bool open = (row->flags & FIELD_OPEN_MIN) != 0;
+      bool within = row->fallback <= row->max &&
+                    (open ? row->fallback > row->min : row->fallback >= row->min);
+      ASSERT_EQ_FOR(absent || within, true, "%s of table %zu", row->name, i);
+      checked++;
+    }
+  }
+  ASSERT_GE(checked, 25);
 }

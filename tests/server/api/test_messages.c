@@ -226,7 +226,9 @@ Test(messages, errors_name_the_place) {
           "Invalid 'temperature': expected a number >= 0 and <= 1, but got 1.5 instead.");
   refused(WITH("\"mcp_servers\":[{}]"), ERR_UNSUPPORTED_PARAMETER,
           "The parameter 'mcp_servers' is not supported; the client runs the tools.");
-  refused(WITH("\"logprobs\":1"), ERR_UNKNOWN_PARAMETER, "Unknown parameter: 'logprobs'.");
+  refused(WITH("\"other\":1"), ERR_UNKNOWN_PARAMETER, "Unknown parameter: 'other'.");
+  refused(WITH("\"logprobs\":1"), ERR_UNSUPPORTED_PARAMETER,
+          "The parameter 'logprobs' is not supported here.");
 }
 
 /* ---- the answer ---- */

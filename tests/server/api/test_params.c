@@ -64,7 +64,7 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"model\":3}", ERR_INVALID_TYPE, "model"},
     {"{" P "\"max_tokens\":0}", ERR_BELOW_MIN, "max_tokens"},
     {"{" P "\"max_completion_tokens\":0}", ERR_BELOW_MIN, "max_completion_tokens"},
-    {"{" P "\"max_tokens\":-1}", ERR_BELOW_MIN, "max_tokens"},
+    {"{" P "\"max_tokens\":-2}", ERR_BELOW_MIN, "max_tokens"},
     {"{" P "\"max_tokens\":16.5}", ERR_INVALID_TYPE, "max_tokens"},
     {"{" P "\"max_tokens\":\"16\"}", ERR_INVALID_TYPE, "max_tokens"},
     {"{" P "\"max_tokens\":true}", ERR_INVALID_TYPE, "max_tokens"},
@@ -95,7 +95,7 @@ static const bad_body_t bad_bodies[] = {
     {"{" P "\"temperature\":-0.001}", ERR_INVALID_VALUE, "temperature"},
     {"{" P "\"temperature\":\"1\"}", ERR_INVALID_TYPE, "temperature"},
     {"{" P "\"temperature\":false}", ERR_INVALID_TYPE, "temperature"},
-    {"{" P "\"top_p\":0}", ERR_INVALID_VALUE, "top_p"},
+    {"{" P "\"top_p\":-0.01}", ERR_INVALID_VALUE, "top_p"},
     {"{" P "\"top_p\":1.01}", ERR_INVALID_VALUE, "top_p"},
     {"{" P "\"top_k\":-2}", ERR_BELOW_MIN, "top_k"},
     {"{" P "\"min_p\":-0.1}", ERR_INVALID_VALUE, "min_p"},
@@ -249,8 +249,10 @@ Test(params, key_phrases) {
                "instead.");
   expect_error("{\"prompt\":\"a\",\"temperature\":2.50}", ERR_INVALID_VALUE,
                "Invalid 'temperature': expected a number >= 0 and <= 2, but got 2.50 instead.");
-  expect_error("{\"prompt\":\"a\",\"max_tokens\":0}", ERR_BELOW_MIN,
-               "Expected a value >= 1, or 0 together with 'echo', but got 0 instead.");
+  expect_error(
+      "{\"prompt\":\"a\",\"max_tokens\":0}", ERR_BELOW_MIN,
+      "Expected a value >= 1, or -1 for no limit, but got 0 instead (0 scores a prompt and "
+      "needs 'echo').");
   expect_error("{\"prompt\":\"a\",\"cache_salt\":\"\"}", ERR_INVALID_VALUE,
                "expected a string of 1 to 128 bytes, but got one of 0.");
   expect_error("{\"prompt\":\"a\",\"truncation_side\":\"top\"}", ERR_INVALID_VALUE,

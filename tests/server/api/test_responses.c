@@ -129,7 +129,8 @@ static void refuse(const char *body, int code, const char *param) {
   "],\"parallel_tool_calls\":true,\"previous_response_id\":null,\"prompt_cache_key\":null,"        \
   "\"reasoning\":{\"effort\":null,\"summary\":null},\"safety_identifier\":null,"                   \
   "\"service_tier\":\"default\",\"store\":false,\"temperature\":1.0,\"text\":{\"format\":{"        \
-  "\"type\":\"text\"}},\"tool_choice\":\"auto\",\"tools\":" tools                                  \
+  "\"type\":\"text\"}},\"presence_penalty\":0.0,\"frequency_penalty\":0.0,\"tool_choice\":"        \
+  "\"auto\",\"tools\":" tools                                                                      \
   ",\"top_logprobs\":0,\"top_p\":1.0,\"truncation\":\"disabled\",\"user\":null,\"usage\":"
 #define USAGE(input, output, thoughts, total)                                                      \
   "{\"input_tokens\":" input ",\"input_tokens_details\":{\"cached_tokens\":0,"                     \
