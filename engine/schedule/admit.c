@@ -335,7 +335,7 @@ static bool look(scheduler_t *scheduler, admission_t *admission, group_t *group)
   }
   admission->num_seqs += group_num_running(group);
   plan_count_group(scheduler, group, 1);
-  plan_note_begun(scheduler, group);
+  plan_count_seat(scheduler, group, 1);
   for (int32_t i = 0; i < admission->num_passed && !waits; i++) admission->passed[i]->num_skips++;
   return true;
 }

@@ -99,8 +99,8 @@ static double seat_ns(const scheduler_t *scheduler, const group_t *group) {
   return group_num_running(group) * one_ns;
 }
 
-void plan_note_begun(scheduler_t *scheduler, const group_t *group) {
-  if (scheduler->pace.seats_ns > 0) scheduler->pace.seats_ns += seat_ns(scheduler, group);
+void plan_count_seat(scheduler_t *scheduler, const group_t *group, int times) {
+  if (scheduler->pace.seats_ns > 0) scheduler->pace.seats_ns += times * seat_ns(scheduler, group);
 }
 
 bool plan_may_begin(const scheduler_t *scheduler, const group_t *group) {
@@ -124,7 +124,7 @@ void plan_pace(scheduler_t *scheduler) {
   int32_t place = 0;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
     prefetch_planned(&scheduler->plan, place++, GROUP_WALKED);
-    plan_note_begun(scheduler, group);
+    plan_count_seat(scheduler, group, 1);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;
       if (!group->forked) pace->prompt_tokens += plan_tokens_left(group);

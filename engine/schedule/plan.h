@@ -90,8 +90,8 @@ double plan_prompt_ns(const scheduler_t *scheduler, double alone_ns);
 bool plan_has_time(const scheduler_t *scheduler);
 /* Whether the waiting group may be admitted: see pace_options_t.bounds_admission. */
 bool plan_may_begin(const scheduler_t *scheduler, const group_t *group);
-/* The group is in `running`: it counts for the next ones. */
-void plan_note_begun(scheduler_t *scheduler, const group_t *group);
+/* The group is in `running` and counts for the next ones, or (times -1) has left it. */
+void plan_count_seat(scheduler_t *scheduler, const group_t *group, int times);
 /* Whether the client of the group has time left. */
 bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group);
 

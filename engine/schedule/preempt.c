@@ -72,6 +72,7 @@ static void leave_running(scheduler_t *scheduler, group_t *victim, bool swaps) {
     sequence_set_status(seq, swaps ? SEQUENCE_SWAPPED : SEQUENCE_WAITING);
   }
   if (scheduler->pace.prefills == victim) scheduler->pace.prefills = victim->next;
+  plan_count_seat(scheduler, victim, -1);
   queue_remove(&scheduler->running, victim);
   if (swaps) {
     insert_swapped(scheduler, victim);

@@ -378,7 +378,7 @@ static void plan_swapped(scheduler_t *scheduler) {
                                           : plan_decode(scheduler, group, &none);
     CHECK(planned); /* its blocks are taken already, so this cannot preempt */
     num_seqs += count;
-    plan_note_begun(scheduler, group);
+    plan_count_seat(scheduler, group, 1);
   }
 }
 
