@@ -32,7 +32,6 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
   batch->do_sample = calloc(r, sizeof *batch->do_sample);
   batch->selected_token_indices = calloc(t + r, sizeof *batch->selected_token_indices);
   batch->selected_row = calloc(t + r, sizeof *batch->selected_row);
-  batch->selected_sample = calloc(t + r, sizeof *batch->selected_sample);
   batch->selected_target = calloc(t + r, sizeof *batch->selected_target);
   batch->copies = calloc(g * r, sizeof *batch->copies);
   batch->state_slots = calloc(r, sizeof *batch->state_slots);
@@ -44,8 +43,8 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
       batch->query_start_loc != NULL && batch->num_computed_tokens != NULL &&
       batch->seq_lens != NULL && batch->block_table != NULL && batch->do_sample != NULL &&
       batch->selected_token_indices != NULL && batch->selected_row != NULL &&
-      batch->selected_sample != NULL && batch->selected_target != NULL && batch->copies != NULL &&
-      batch->state_slots != NULL && batch->state_copies != NULL && batch->state_saves != NULL;
+      batch->selected_target != NULL && batch->copies != NULL && batch->state_slots != NULL &&
+      batch->state_copies != NULL && batch->state_saves != NULL;
   if (!complete) {
     batch_free(batch);
     return -1;
@@ -69,7 +68,6 @@ void batch_free(batch_t *batch) {
   free(batch->do_sample);
   free(batch->selected_token_indices);
   free(batch->selected_row);
-  free(batch->selected_sample);
   free(batch->selected_target);
   free(batch->copies);
   free(batch->state_slots);
@@ -78,12 +76,10 @@ void batch_free(batch_t *batch) {
   free(batch);
 }
 
-static void select_index(batch_t *batch, int32_t index, int32_t row, int32_t target,
-                         int32_t sample) {
+static void select_index(batch_t *batch, int32_t index, int32_t row, int32_t target) {
   batch->selected_token_indices[batch->num_selected] = index;
   batch->selected_row[batch->num_selected] = row;
   batch->selected_target[batch->num_selected] = target;
-  batch->selected_sample[batch->num_selected] = sample;
   batch->num_selected++;
 }
 
@@ -96,7 +92,7 @@ static void select_scores(batch_t *batch, const plan_entry_t *entry, int32_t row
   for (int32_t i = 0; i < entry->num_tokens; i++) {
     int32_t scored = entry->num_computed + i + 1;
     if (scored <= seq->num_scored || scored >= seq->num_prompt_tokens) continue;
-    select_index(batch, first + i, row, table_id(seq, scored), 0);
+    select_index(batch, first + i, row, table_id(seq, scored));
   }
 }
 
@@ -111,7 +107,7 @@ static void select_pooled(batch_t *batch, const plan_entry_t *entry, int32_t row
   for (int32_t i = 0; i < entry->num_tokens; i++) {
     int32_t position = entry->num_computed + i;
     if (position < first || position < seq->num_pooled || position >= end) continue;
-    select_index(batch, batch->query_start_loc[row] + i, row, -1, 0);
+    select_index(batch, batch->query_start_loc[row] + i, row, -1);
   }
 }
 
@@ -165,10 +161,9 @@ static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
   select_scores(batch, entry, row);
   select_pooled(batch, entry, row);
   entry->first_row = batch->num_selected;
-  int32_t num_samples = entry->do_sample ? group_num_draws(seq->group) : 0;
   for (int32_t i = entry->num_drafts; i > 0; i--)
-    select_index(batch, batch->num_tokens - 1 - i, row, -1, 0);
-  for (int32_t i = 0; i < num_samples; i++) select_index(batch, batch->num_tokens - 1, row, -1, i);
+    select_index(batch, batch->num_tokens - 1 - i, row, -1);
+  if (entry->do_sample) select_index(batch, batch->num_tokens - 1, row, -1);
 }
 
 /* The same for the next token of a plain group. Nothing is read of the sequence. */
@@ -180,7 +175,7 @@ static void add_next(batch_t *batch, plan_entry_t *entry, int32_t row) {
   batch->token_types[t] = batch->adapters[t] = 0;
   set_slots(batch, t, row, entry->num_computed);
   entry->first_row = batch->num_selected;
-  select_index(batch, t, row, -1, 0);
+  select_index(batch, t, row, -1);
 }
 
 /* Before entry i is added: what a later one needs. */

@@ -33,6 +33,12 @@ static bool is_complete(sequence_status_t status) {
   return status == SEQUENCE_FINISHED_STOPPED || status == SEQUENCE_FINISHED_LENGTH_CAPPED;
 }
 
+/* The prompt is computed: the choices behind the first begin, if there are some. */
+static void begin_choices(const engine_t *engine, group_t *group) {
+  if (group_is_lead(group) && group->siblings.num_begun == 1)
+    siblings_begin(engine->scheduler, group);
+}
+
 /* The text that the detokenizer still holds back at the end of a choice. */
 static detokenized_t last_text(engine_t *engine, sequence_t *seq) {
   if (seq->stop_string >= 0 || seq->num_output_tokens == 0) return (detokenized_t){.text = ""};
@@ -40,7 +46,7 @@ static detokenized_t last_text(engine_t *engine, sequence_t *seq) {
 }
 
 static event_t end_event(const sequence_t *seq, event_kind_t kind, finish_reason_t finish) {
-  const sequence_t *first = &seq->group->sequence;
+  const sequence_t *first = &seq->group->siblings.lead->sequence;
   return (event_t){
       .request = seq->group->request,
       .kind = kind,
@@ -59,82 +65,93 @@ static event_t end_event(const sequence_t *seq, event_kind_t kind, finish_reason
   };
 }
 
-/* Finishes one of the several choices of a group. */
-static void finish_choice(engine_t *engine, sequence_t *seq, sequence_status_t status,
-                          uint64_t now_ns) {
-  if (params_collect(&seq->group->request->params)) {
-    choices_add_sequence(seq, finish_reason(status, 0));
-  } else {
-    detokenized_t rest = last_text(engine, seq);
-    event_t event = end_event(seq, EVENT_CHOICE_DONE, finish_reason(status, 0));
-    event.text = rest.text;
-    event.text_length = (uint32_t)rest.length;
-    event.finished_ns = now_ns;
-    mailbox_emit(engine->mailbox, &event);
-    seq->group->num_output_tokens += seq->num_output_tokens;
-  }
-  if (seq->status != SEQUENCE_NEW) scheduler_finish_sequence(engine->scheduler, seq, status);
+/* The request has a row in a committed step, or ends without one: it waits no longer. */
+static void leave_queue(engine_t *engine, group_t *lead) {
+  if (lead->was_admitted) return;
+  lead->was_admitted = true;
+  atomic_fetch_sub(&engine->queued_requests, 1);
+  atomic_fetch_sub(&engine->queued_tokens, lead->sequence.num_prompt_tokens);
+  quota_leave(lead->request->quota, lead->sequence.num_prompt_tokens);
+  mailbox_leave(engine->mailbox, lead->request->slot);
 }
 
-/* Ends a request of several choices: finishes the choices that are not complete yet (if the prompt
- * was only scored they have no token), and returns the EVENT_DONE with the sums. */
-static event_t finish_choices(engine_t *engine, group_t *group, sequence_status_t status,
-                              uint64_t now_ns) {
-  const request_t *request = group->request;
-  sequence_status_t first = group->sequence.status;
-  if (!sequence_is_finished(&group->sequence)) first = status;
-  /* A beam search has chosen its results already: its other sequences are not choices. */
-  for (sequence_t *seq = &group->sequence; seq != NULL && request->params.beam_width == 0;
-       seq = seq->next) {
-    if (!sequence_is_finished(seq)) finish_choice(engine, seq, status, now_ns);
-  }
-  event_t event = end_event(&group->sequence, EVENT_DONE, finish_reason(first, 0));
+/* The group leaves the scheduler, if it is there. */
+static void end_group(engine_t *engine, group_t *group, sequence_status_t status) {
+  if (group->queue == NULL) return;
+  constrain_end(engine, group);
+  scheduler_finish(engine->scheduler, group, status);
+}
+
+/* The EVENT_DONE of a request. If it is complete its choices have ended, and their tokens add up.
+ */
+static event_t done_event(engine_t *engine, group_t *lead, sequence_status_t status,
+                          int error_code) {
+  const request_t *request = lead->request;
+  event_t event = end_event(&lead->sequence, EVENT_DONE, finish_reason(status, error_code));
+  if (!is_complete(status)) return event;
   if (params_collect(&request->params)) {
     event.finish = choices_finish(request);
     event.num_output_tokens = (int32_t)choices_num_tokens(request);
+  } else if (params_multiple(&request->params)) {
+    event.finish = finish_reason(lead->sequence.status, 0);
+    event.num_output_tokens = (int32_t)lead->siblings.num_output_tokens;
   } else {
-    event.num_output_tokens = (int32_t)group->num_output_tokens;
+    detokenized_t rest = last_text(engine, &lead->sequence);
+    event.text = rest.text;
+    event.text_length = (uint32_t)rest.length;
   }
   return event;
 }
 
-/* The request has a row in a committed step, or ends without one: it waits no longer. */
-static void leave_queue(engine_t *engine, group_t *group) {
-  if (group->was_admitted) return;
-  group->was_admitted = true;
-  atomic_fetch_sub(&engine->queued_requests, 1);
-  atomic_fetch_sub(&engine->queued_tokens, group->sequence.num_prompt_tokens);
-  quota_leave(group->request->quota, group->sequence.num_prompt_tokens);
-  mailbox_leave(engine->mailbox, group->request->slot);
-}
-
 void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, int error_code,
                    uint64_t now_ns) {
-  sequence_t *seq = &group->sequence;
-  event_t event;
-  constrain_end(engine, group);
-  leave_queue(engine, group);
-  if (is_complete(status) && params_multiple(&group->request->params)) {
-    event = finish_choices(engine, group, status, now_ns);
-  } else {
-    event = end_event(seq, EVENT_DONE, finish_reason(status, error_code));
-    if (is_complete(status)) {
-      detokenized_t rest = last_text(engine, seq);
-      event.text = rest.text;
-      event.text_length = (uint32_t)rest.length;
-    }
-  }
+  group_t *lead = group->siblings.lead;
+  leave_queue(engine, lead);
+  event_t event = done_event(engine, lead, status, error_code);
   event.choice = 0;
   event.error_code = error_code;
   event.finished_ns = now_ns;
   count_finish(engine, event.finish);
-  scheduler_finish(engine->scheduler, group, status);
-  trace_add(engine->trace, TRACE_FINISHED, group->request, event.num_output_tokens,
+  for (group_t *choice; (choice = siblings_next(lead, NULL)) != NULL;)
+    end_group(engine, choice, status);
+  end_group(engine, lead, status);
+  constrain_leaves(engine, lead->request);
+  trace_add(engine->trace, TRACE_FINISHED, lead->request, event.num_output_tokens,
             (int32_t)event.finish);
-  group->in_use = false;
+  lead->in_use = false;
   mailbox_emit(engine->mailbox, &event);
   engine->num_live--;
-  engine->num_reporting -= group->reports_many;
+  engine->num_reporting -= lead->reports_many;
+}
+
+/* The choice is complete: says so, or keeps it until all are. */
+static void note_choice(engine_t *engine, sequence_t *seq, sequence_status_t status,
+                        uint64_t now_ns) {
+  group_t *lead = seq->group->siblings.lead;
+  if (params_collect(&lead->request->params)) {
+    choices_add_sequence(seq, finish_reason(status, 0));
+    return;
+  }
+  detokenized_t rest = last_text(engine, seq);
+  event_t event = end_event(seq, EVENT_CHOICE_DONE, finish_reason(status, 0));
+  event.text = rest.text;
+  event.text_length = (uint32_t)rest.length;
+  event.finished_ns = now_ns;
+  mailbox_emit(engine->mailbox, &event);
+  lead->siblings.num_output_tokens += seq->num_output_tokens;
+}
+
+/* Finishes a choice that is complete, and with the last one the request. */
+static void finish_choice(engine_t *engine, sequence_t *seq, sequence_status_t status,
+                          uint64_t now_ns) {
+  group_t *group = seq->group, *lead = group->siblings.lead;
+  if (params_multiple(&lead->request->params)) {
+    note_choice(engine, seq, status, now_ns);
+    begin_choices(engine, group);
+    end_group(engine, group, status);
+    if (++lead->siblings.num_ended < lead->siblings.num_choices) return;
+  }
+  engine_finish(engine, lead, status, 0, now_ns);
 }
 
 static bool is_stop_id_of(const sampling_params_t *params, int32_t id) {
@@ -224,10 +241,11 @@ static event_t result_event(const engine_t *engine, const sample_row_t *row, con
 
 void engine_first_token(const engine_t *engine, group_t *group, uint64_t now_ns) {
   sequence_t *first = &group->sequence;
-  if (first->first_token_ns != 0) return;
+  if (!group_is_lead(group) || first->first_token_ns != 0) return;
   first->first_token_ns = now_ns;
   scheduler_note_first(engine->scheduler, group);
   trace_add(engine->trace, TRACE_FIRST_TOKEN, group->request, first->num_prompt_tokens + 1, 0);
+  begin_choices(engine, group);
 }
 
 /* A token was appended. */
@@ -262,8 +280,8 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   event_t event = result_event(engine, row, seq, params->num_logprobs);
   event.kind = EVENT_TOKEN;
   event.position = seq->num_output_tokens - 1;
-  event.num_cached_tokens = group->sequence.num_cached_tokens;
-  event.num_floor_tokens = group->sequence.num_floor_tokens;
+  event.num_cached_tokens = group->siblings.lead->sequence.num_cached_tokens;
+  event.num_floor_tokens = group->siblings.lead->sequence.num_floor_tokens;
   event.text = text.text;
   event.text_length = (uint32_t)text.length;
   if (row->num_top >= 0) seq->cumulative_logprob += row->result->logprob;
@@ -286,7 +304,7 @@ static void count_prefill(engine_t *engine, const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
   if (entry->num_computed < seq->num_prompt_tokens &&
       entry->num_computed + entry->num_tokens >= seq->num_prompt_tokens &&
-      seq->group->num_preemptions == 0) {
+      seq->group->num_preemptions == 0 && group_is_lead(seq->group)) {
     engine->stats.prompt_tokens += (uint64_t)seq->num_prompt_tokens;
     engine->stats.prompt_tokens_cached += (uint64_t)seq->num_cached_tokens;
   }
@@ -360,31 +378,12 @@ static void verify_drafts(engine_t *engine, const step_t *step, plan_entry_t *en
   for (int32_t i = 0; i < accepted; i++) engine->stats.draft_accepted_at[i]++;
 }
 
-static bool has_live(const group_t *group) {
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (sequence_is_live(seq)) return true;
-  }
-  return false;
-}
-
-/* Finishes a sequence that is complete, and its group with the last one. */
-static void finish_sequence(engine_t *engine, sequence_t *seq, sequence_status_t status,
-                            uint64_t now_ns) {
-  group_t *group = seq->group;
-  if (!params_multiple(&group->request->params)) {
-    engine_finish(engine, group, status, 0, now_ns);
-    return;
-  }
-  finish_choice(engine, seq, status, now_ns);
-  if (!has_live(group)) engine_finish(engine, group, status, 0, now_ns);
-}
-
 void engine_append_late(engine_t *engine, sequence_t *seq, bool complete, uint64_t now_ns) {
   sequence_status_t status = status_after(engine, seq, complete);
   if (seq->group->request->params.beam_width > 0) {
     beam_append_late(engine, seq, status, now_ns);
   } else if (is_complete(status)) {
-    finish_sequence(engine, seq, status, now_ns);
+    finish_choice(engine, seq, status, now_ns);
   }
 }
 
@@ -395,25 +394,21 @@ static void commit_draw(engine_t *engine, sequence_t *seq, const sample_row_t *r
   int error_code = 0;
   if (row->result->status) {
     seq->ended_by_grammar = true;
-    finish_sequence(engine, seq, SEQUENCE_FINISHED_STOPPED, now_ns);
+    finish_choice(engine, seq, SEQUENCE_FINISHED_STOPPED, now_ns);
     return;
   }
   group_t *group = seq->group;
   sequence_status_t status = commit_token(engine, seq, row, &error_code, now_ns);
   if (error_code) engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, error_code, now_ns);
-  if (!error_code && is_complete(status)) finish_sequence(engine, seq, status, now_ns);
+  if (!error_code && is_complete(status)) finish_choice(engine, seq, status, now_ns);
 }
 
-/* Commits the scores and tokens of one entry that did not fail. The first tokens of several samples
- * come from one row of logits: all sequences fork before any of them gets its first token. */
+/* Commits the scores and tokens of one entry that did not fail. */
 static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t *entry,
                         row_range_t rows, uint64_t now_ns) {
   sequence_t *seq = entry->sequence;
   const group_t *group = seq->group;
-  bool beams = !group->is_plain && group->request->params.beam_width > 0;
-  if (entry->do_sample && !beams && !group->is_plain && group_num_draws(group) > 1) {
-    scheduler_fork(engine->scheduler, seq->group);
-  }
+  bool beams = group_is_search(group);
   /* An error ends the group, and a stop may end the sequence before its last draft token. */
   for (int32_t i = rows.first; i < rows.last && group->queue != NULL && sequence_is_live(seq);
        i++) {
@@ -423,11 +418,9 @@ static void commit_rows(engine_t *engine, const step_t *step, const plan_entry_t
     } else if (beams) {
       beam_collect(engine, seq, row);
     } else {
-      sequence_t *next = entry->num_drafts ? seq : seq->next; /* the last draw may end the group */
       if (i > rows.first && entry->num_drafts > 0 && group->request->grammar != NULL)
         constrain_note_draft(engine, seq, i - rows.first - 1);
       commit_draw(engine, seq, row, now_ns);
-      seq = next;
     }
   }
 }
@@ -443,10 +436,10 @@ static void drop_late(engine_t *engine, const step_t *step, plan_entry_t *entry,
 }
 
 /* Returns false if the request had to make room for another before its first step was committed. */
-static bool begin(engine_t *engine, group_t *group) {
-  if (group->was_admitted) return true;
-  if (!share_begin(engine->share, replicas_share_slot(engine, group->request->slot))) return false;
-  leave_queue(engine, group);
+static bool begin(engine_t *engine, group_t *lead) {
+  if (lead->was_admitted) return true;
+  if (!share_begin(engine->share, replicas_share_slot(engine, lead->request->slot))) return false;
+  leave_queue(engine, lead);
   return true;
 }
 
@@ -478,7 +471,7 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
   sequence_t *seq = entry->sequence;
   atomic_store_explicit(&engine->activity.request_id, seq->group->id, memory_order_relaxed);
   scheduler_complete(entry);
-  if (!begin(engine, seq->group)) {
+  if (!begin(engine, seq->group->siblings.lead)) {
     engine_finish(engine, seq->group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_FULL, now_ns);
     return;
   }
@@ -500,7 +493,7 @@ static void commit_entry(engine_t *engine, const step_t *step, plan_entry_t *ent
   bool computed = entry->num_computed + entry->num_tokens == seq->num_prompt_tokens;
   bool ends = seq->group->max_tokens == 0 && computed;
   commit_rows(engine, step, entry, rows, now_ns);
-  if (ends) engine_finish(engine, seq->group, SEQUENCE_FINISHED_LENGTH_CAPPED, 0, now_ns);
+  if (ends) finish_choice(engine, seq, SEQUENCE_FINISHED_LENGTH_CAPPED, now_ns);
 }
 
 /* Whether the entry draws the next token of a terse group and nothing else, as most do. */

@@ -198,15 +198,14 @@ void engine_lap(engine_t *engine, uint64_t *total_ns) {
 
 static void accept_request(engine_t *engine, request_t *request) {
   group_t *group = &engine->groups[request->slot];
-  group_init(group, request, engine->next_arrival++);
+  group_init(group, request, engine->next_arrival);
+  engine->next_arrival += (uint64_t)params_num_sequences(&request->params);
   group->trace = engine->trace;
   bool scores_many = scores_are_many(engine, scores_of_prompt(engine, &request->params));
   if (engine->ops->logprobs_max > 0 && scores_many) group->chunk_max = SORTED_ROWS_MAX;
   group->reports_many =
       scores_many || scores_are_many(engine, scores_of_output(engine, &request->params));
   engine->num_reporting += group->reports_many;
-  if (engine->scheduler->options.has_states && request->grammar != NULL)
-    group->masks.wait = group->masks.slow = true;
   sequence_t *seq = &group->sequence;
   detokenizer_init(&seq->detokenizer, engine->tokenizer, request->stops,
                    request->skip_special_tokens, request->include_stop_string, NULL);
@@ -214,7 +213,7 @@ static void accept_request(engine_t *engine, request_t *request) {
   seq->detokenizer.num_shown_ids = request->num_shown_ids;
   engine->num_live++;
   activity_for(&engine->activity, request->id);
-  constrain_arrives(engine, group);
+  constrain_arrives(engine, request);
   scheduler_add(engine->scheduler, group);
 }
 

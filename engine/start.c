@@ -494,6 +494,7 @@ static scheduler_options_t scheduler_options(const engine_t *engine, const memor
   return (scheduler_options_t){
       .max_num_seqs = given->max_num_seqs,
       .max_num_batched_tokens = given->max_num_batched_tokens,
+      .max_requests = engine->num_groups,
       .max_model_len = plan->max_model_len,
       .long_prefill_token_threshold = given->long_prefill_token_threshold,
       .short_prompts_pass = given->short_prompts_pass,

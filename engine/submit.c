@@ -60,8 +60,8 @@ static int check_state(const engine_t *engine, inferd_error_t *error) {
   }
 }
 
-/* All sequences of a request share the full blocks of the prompt and no others. With states none:
- * a group that was preempted finds no common blocks again. */
+/* Beams share the full blocks of the prompt and no others. With states none: a group that was
+ * preempted finds no common blocks again. */
 static int64_t count_shared(const engine_t *engine, int64_t prompt_tokens) {
   return engine->scheduler->options.has_states ? 0 : prompt_tokens / engine->info.block_size;
 }
@@ -79,9 +79,9 @@ static int64_t count_sides(const engine_t *engine, int32_t count, int64_t tokens
   return engine->pool->num_sides * MIN(all, most);
 }
 
-/* Blocks of the sequences of a request in the worst case. */
+/* Blocks of what runs at once of a request in the worst case: one choice, or all beams. */
 static int64_t count_blocks(const engine_t *engine, const request_t *request, int64_t max_tokens) {
-  int32_t count = params_num_sequences(&request->params);
+  int32_t count = params_width(&request->params);
   int64_t shared = count_shared(engine, request->num_prompt_tokens);
   int64_t tokens = request->num_prompt_tokens + max_tokens;
   int64_t all = DIV_UP(tokens, engine->info.block_size);
@@ -106,7 +106,7 @@ int64_t engine_max_tokens(const engine_t *engine, const request_t *request) {
   if (engine->pool->num_sides > 0) return most_tokens(engine, request);
   int64_t shared = count_shared(engine, request->num_prompt_tokens);
   int64_t unshared = engine->info.num_blocks - 1 - shared;
-  int64_t each = unshared / params_num_sequences(&request->params);
+  int64_t each = unshared / params_width(&request->params);
   int64_t held = (shared + each) * engine->info.block_size;
   return MAX(MIN(held, engine->info.max_model_len) - request->num_prompt_tokens, 0);
 }
@@ -117,7 +117,7 @@ static int check_fits(const engine_t *engine, const request_t *request, inferd_e
   int64_t tokens = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
   int64_t shared = count_shared(engine, request->num_prompt_tokens);
   int64_t all = DIV_UP(tokens, engine->info.block_size);
-  int32_t count = params_num_sequences(&request->params);
+  int32_t count = params_width(&request->params);
   int64_t sides = count_sides(engine, count, tokens);
   int64_t need = shared + count * (all - shared) + sides;
   if (request->num_prompt_tokens + (request->params.max_tokens > 0) > engine->info.max_model_len) {
@@ -129,7 +129,7 @@ static int check_fits(const engine_t *engine, const request_t *request, inferd_e
   if (need <= engine->info.num_blocks - 1) return 0;
   if (count > 1 && sides == 0) {
     return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
-                     "%lld tokens in %d sequences take %lld + %d x %lld = %lld KV blocks of %d; "
+                     "%lld tokens in %d beams take %lld + %d x %lld = %lld KV blocks of %d; "
                      "this server has %d.",
                      (long long)tokens, count, (long long)shared, count, (long long)(all - shared),
                      (long long)need, engine->info.block_size, engine->info.num_blocks - 1);
@@ -152,14 +152,13 @@ size_t engine_scores_bytes(const engine_t *engine, const sampling_params_t *para
 
 static int check_choices(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   const sampling_params_t *params = &request->params;
-  int32_t count = params_num_sequences(params);
+  int32_t count = params_num_sequences(params), width = params_width(params);
+  int32_t most = MIN(engine->info.max_num_seqs, BEAM_SEQUENCES_MAX);
   const char *field =
       params->best_of > params->n || params->beam_width > params->n ? "best_of" : "n";
-  int32_t most = engine->info.max_num_seqs;
-  if (params->beam_width > 0 && most > BEAM_SEQUENCES_MAX) most = BEAM_SEQUENCES_MAX;
-  if (count > most) {
+  if (width > most) {
     return error_set(error, ERR_BAD_REQUEST, field,
-                     "%s asks for %d sequences at once; this server runs at most %d.", field, count,
+                     "%s asks for %d beams at once; this server runs at most %d.", field, width,
                      most);
   }
   if (params_collect(params) && request->room == NULL) {

@@ -60,9 +60,8 @@ typedef struct batch {
   int32_t *state_slots;         /* [R] slot of the row's state (state_ops.h), 0 = none */
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */
-  int32_t *selected_token_indices; /* [S] ascending; equal indices: several draws of one row */
+  int32_t *selected_token_indices; /* [S] ascending, each once */
   int32_t *selected_row;           /* [S] row 0..R-1 that the token belongs to, ascending */
-  int32_t *selected_sample;        /* [S] 0 = draw for the row's sequence; i = for its i-th fork */
   int32_t *selected_target;        /* [S] prompt token id to score; -1 = sample */
   bool reports_many;               /* a row may ask for more alternatives than ops_t.logprobs_max */
   /* Copies of KV blocks that run before the forward. */

@@ -95,10 +95,14 @@ static inline bool params_have_penalties(const sampling_params_t *params) {
 static inline int32_t params_num_choices(const sampling_params_t *params) {
   return MAX(params->n, 1);
 }
-/* Sequences of the request that run at once. */
+/* Sequences of the request, which may run one by one unless they are beams. */
 static inline int32_t params_num_sequences(const sampling_params_t *params) {
   int32_t wanted = params->beam_width > 0 ? params->beam_width : params->best_of;
   return wanted > params_num_choices(params) ? wanted : params_num_choices(params);
+}
+/* Sequences that must run at once: beams are ranked against each other. */
+static inline int32_t params_width(const sampling_params_t *params) {
+  return params->beam_width > 0 ? params_num_sequences(params) : 1;
 }
 /* True if the choices are known only at the end of the request; they need request_t.room. */
 static inline bool params_collect(const sampling_params_t *params) {

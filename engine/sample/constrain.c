@@ -186,7 +186,7 @@ int32_t constrain_stop_ids(const engine_t *engine, const sampling_params_t *para
 }
 
 uint64_t constrain_units_max(const engine_t *engine, const group_t *group) {
-  uint64_t tokens = (uint64_t)group->num_output_tokens;
+  uint64_t tokens = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) tokens += (uint64_t)seq->num_output_tokens;
   }
@@ -360,7 +360,7 @@ static void collect(engine_t *engine) {
 }
 
 void constrain_begin(engine_t *engine, const step_t *step) {
-  if (engine->constrain.threads == NULL || engine->constrain.num_groups == 0) return;
+  if (engine->constrain.threads == NULL || engine->constrain.num_requests == 0) return;
   uint64_t part = engine->constrain.units / PARTS;
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     const plan_entry_t *entry = &step->plan.entries[i];
@@ -398,13 +398,16 @@ void constrain_finish(engine_t *engine) {
   collect(engine);
 }
 
-void constrain_arrives(engine_t *engine, const group_t *group) {
-  engine->constrain.num_groups += group->request->grammar != NULL;
+void constrain_arrives(engine_t *engine, const request_t *request) {
+  engine->constrain.num_requests += request->grammar != NULL;
+}
+
+void constrain_leaves(engine_t *engine, const request_t *request) {
+  engine->constrain.num_requests -= request->grammar != NULL;
 }
 
 void constrain_end(engine_t *engine, const group_t *group) {
   constrain_t *constrain = &engine->constrain;
-  constrain->num_groups -= group->request->grammar != NULL;
   for (const sequence_t *seq = &group->sequence; seq != NULL && constrain->num_away > 0;
        seq = seq->next) {
     if (seq->row < 0 || seq->grammar_row != seq->row || !state_of(engine, seq)->away) continue;
@@ -512,7 +515,7 @@ static bool continue_helped(engine_t *engine, uint64_t now_ns) {
 
 bool constrain_continue(engine_t *engine, uint64_t now_ns) {
   constrain_t *constrain = &engine->constrain;
-  if (constrain->num_groups == 0 && constrain->num_away == 0) return false;
+  if (constrain->num_requests == 0 && constrain->num_away == 0) return false;
   if (constrain->threads != NULL) return continue_helped(engine, now_ns);
   uint64_t end = end_of(engine, 0), part = constrain->units / PARTS;
   bool waited = false;

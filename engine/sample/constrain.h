@@ -36,7 +36,7 @@ typedef struct constrain {
   int32_t *places;          /* [num_places] the first of these rows by the hash of its place, -1 */
   uint32_t num_places;      /* a power of 2 */
   bool rests;               /* the groups that wait can only wait for the threads */
-  int32_t num_groups;       /* live groups that have a grammar */
+  int32_t num_requests;     /* live ones that have a grammar */
   struct constrained *rows; /* [num_rows] */
   struct grammar_scratch *scratch;
   struct grammar_masks *masks;
@@ -59,8 +59,9 @@ void constrain_begin(struct engine *engine, const struct step *step);
 /* Before the rows are described: makes the masks that no thread has begun, and waits for the
  * others, but for 2 ms at most. */
 void constrain_finish(struct engine *engine);
-/* A group has come. */
-void constrain_arrives(struct engine *engine, const group_t *group);
+/* A request has come; it has ended. */
+void constrain_arrives(struct engine *engine, const request_t *request);
+void constrain_leaves(struct engine *engine, const request_t *request);
 /* The group ends: what the threads make for it is dropped. */
 void constrain_end(struct engine *engine, const group_t *group);
 /* Stage 7: sets the mask of `row`, which samples for the sequence. If the mask is not ready within

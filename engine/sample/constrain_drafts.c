@@ -181,7 +181,7 @@ void constrain_free_drafts(engine_t *engine) {
 }
 
 void constrain_cut_drafts(engine_t *engine, plan_t *plan) {
-  if (engine->constrain.num_groups == 0 || plan->num_drafts == 0) return;
+  if (engine->constrain.num_requests == 0 || plan->num_drafts == 0) return;
   for (int32_t i = 0; i < plan->num_entries; i++) {
     plan_entry_t *entry = &plan->entries[i];
     sequence_t *seq = entry->sequence;

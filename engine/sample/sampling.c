@@ -56,8 +56,6 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
     return;
   }
   sequence_t *seq = entry->sequence;
-  const sequence_t *drawing = seq;
-  for (int32_t i = batch->selected_sample[index]; i > 0; i--) drawing = drawing->next;
   const sampling_params_t *params = &seq->group->request->params;
   /* An entry with drafts has 1 + num_drafts sampled rows: the first follows the known tokens, each
    * further row follows one more draft token. */
@@ -68,7 +66,7 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
   *row = (sample_row_t){
       .params = params,
       .score_id = target,
-      .rng_key = drawing->rng_key,
+      .rng_key = seq->rng_key,
       .rng_position = (uint64_t)(entry->output_position + drafted),
       .prompt_ids = seq->group->request->prompt_ids,
       .num_prompt = seq->num_prompt_tokens,
@@ -76,7 +74,7 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
       .num_output = seq->num_output_tokens + drafted,
       .result = &step->sample_results[index],
   };
-  describe_top(engine, step, index, drawing,
+  describe_top(engine, step, index, seq,
                batch->positions[batch->selected_token_indices[index]] + 1);
   if (target >= 0) return;
   describe_suppressed(engine, step, row, r);
@@ -134,7 +132,7 @@ void engine_sample(engine_t *engine, step_t *step) {
     return;
   }
   int32_t total = step->batch->num_selected;
-  const bool is_constrained = engine->constrain.num_groups > 0;
+  const bool is_constrained = engine->constrain.num_requests > 0;
   if (is_constrained) finish_masks(engine, step);
   for (int32_t i = 0; i < total; i++) {
     prefetch_params(&step->plan, step->batch->selected_row[i]);

@@ -17,8 +17,7 @@
 int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t known = sequence_num_tokens(seq), most = scheduler->options.max_model_len;
   const group_t *group = seq->group;
-  bool alone =
-      group->forked || group_num_running(group) == 1; /* else each fork will reserve its own */
+  bool alone = group->forked || group->width == 1; /* else each beam will reserve its own */
   if (!plan_is_protected(scheduler, group) || !alone) return known;
   int64_t all = (int64_t)seq->num_prompt_tokens + group->request->params.max_tokens;
   return all < most ? (int32_t)all : most;
@@ -74,7 +73,8 @@ bool plan_is_unfit(const scheduler_t *scheduler, const group_t *group) {
  * they do not fit. */
 static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies) {
   bool slices = slices_wanted(scheduler, seq);
-  floor_bring(scheduler, seq, 0, slices ? scheduler->options.slice_blocks : INT32_MAX);
+  if (table_prompt_holder(scheduler, seq) == NULL)
+    floor_bring(scheduler, seq, 0, slices ? scheduler->options.slice_blocks : INT32_MAX);
   prefix_match_t match = table_match(scheduler, seq);
   if (!copies) table_match_whole(scheduler, &match);
   if (!fits(scheduler, seq, &match)) {
@@ -200,10 +200,13 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   group_t *none = NULL;
   if (plan_has_beams(group) && !plan_is_prefill(group)) plan_decode(scheduler, group, &none);
   if (scheduler->options.ageing <= 0) waiting_begun(&scheduler->waiting, group);
-  if (!first->first_scheduled_ns) {
-    first->first_scheduled_ns = now_ns;
+  if (first->first_scheduled_ns != 0) return true;
+  first->first_scheduled_ns = now_ns;
+  if (group_is_lead(group)) {
     scheduler->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
     scheduler->prefix_hits_tokens += (uint64_t)first->num_cached_tokens;
+  } else {
+    siblings_begin(scheduler, group);
   }
   return true;
 }
@@ -211,7 +214,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
 int32_t plan_count_running(const scheduler_t *scheduler) {
   int32_t count = 0;
   for (const group_t *group = scheduler->running.head; group != NULL; group = group->next)
-    count += group_num_running(group);
+    count += group->width;
   return count;
 }
 
@@ -232,7 +235,7 @@ static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
 }
 
 static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
-  return holds_rows(group) || scheduler->num_free_rows >= group_num_running(group);
+  return holds_rows(group) || scheduler->num_free_rows >= group->width;
 }
 
 /* Whether `later` may overtake `group`. */
@@ -271,7 +274,7 @@ typedef struct admission {
 static bool is_held(scheduler_t *scheduler, const group_t *group) {
   int32_t most = quota_max_running(group->request->quota);
   int32_t running = plan_count_of(scheduler, group);
-  return most > 0 && running > 0 && running + group_num_running(group) > most;
+  return most > 0 && running > 0 && running + group->width > most;
 }
 
 static bool must_wait(const scheduler_t *scheduler, const admission_t *admission,
@@ -289,7 +292,7 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
   if (!scheduler->options.fair_share || admission->ahead != NULL || admission->num_passed > 0 ||
       group->yield.was_granted || plan->num_swap_in > 0 || !has_rows(scheduler, group))
     return false;
-  int32_t count = group_num_running(group);
+  int32_t count = group->width;
   lack_t lack = {.num_seqs = admission->num_seqs + count - scheduler->options.max_num_seqs,
                  .num_blocks = plan_blocks_wanted(scheduler, group) - slices_num_free(scheduler)};
   if (lack.num_seqs <= 0 && lack.num_blocks <= 0) return false; /* it lacks something else */
@@ -304,7 +307,7 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
 
 /* Admits the group if it may run now and fits. */
 static bool try_admit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
-  int32_t count = group_num_running(group);
+  int32_t count = group->width;
   bool rows =
       admission->num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
   bool sure = admission->num_passed == 0 || holds_rows(group) || surely_fits(scheduler, group);
@@ -333,7 +336,7 @@ static bool look(scheduler_t *scheduler, admission_t *admission, group_t *group)
       admission->passed[admission->num_passed++] = group;
     return true;
   }
-  admission->num_seqs += group_num_running(group);
+  admission->num_seqs += group->width;
   plan_count_group(scheduler, group, 1);
   plan_count_seat(scheduler, group, 1);
   for (int32_t i = 0; i < admission->num_passed && !waits; i++) admission->passed[i]->num_skips++;

@@ -89,19 +89,13 @@ static int32_t drafts_wanted(scheduler_t *scheduler, sequence_t *seq) {
   return scheduler->drafts.num_slow++ % SLOW_TRIES == 0 ? 1 : 0;
 }
 
-/* The sequences of a group share what its masks may cost, so they go together, token by token. */
-static bool may_draft_constrained(const scheduler_t *scheduler, const group_t *group) {
-  return scheduler->drafts.filter.choose != NULL && group->sequence.next == NULL;
-}
-
 static bool may_draft(const scheduler_t *scheduler, const plan_entry_t *entry) {
   const sequence_t *seq = entry->sequence;
   const group_t *group = seq->group;
-  bool one_by_one = !group_forks(group) &&
-                    (group->request->grammar == NULL || may_draft_constrained(scheduler, group));
-  bool has_slots = !(scheduler->options.has_states && group->forked); /* DRAFT_STATES_MAX in all */
-  return scheduler->options.draft.tokens_max > 0 && entry->num_tokens == 1 && one_by_one &&
-         has_slots && seq->slices.total == 0 &&
+  bool may = !group_is_search(group) &&
+             (group->request->grammar == NULL || scheduler->drafts.filter.choose != NULL);
+  return scheduler->options.draft.tokens_max > 0 && entry->num_tokens == 1 && may &&
+         seq->slices.total == 0 &&
          (!scheduler->options.draft.predicts ||
           seq->drafts.history.followed == sequence_num_tokens(seq));
 }
@@ -162,44 +156,16 @@ static bool wants_drafts(const plan_t *plan) {
 
 /* ---- groups ---- */
 
-/* Adds what the sequences of a group want whose index is at least `first`, or (before) below it, as
- * long as `part` lets more of them go. Returns the sum. */
-static int32_t want_part(scheduler_t *scheduler, group_t *group, int32_t first, bool before,
-                         int32_t *part) {
+/* Adds what every sequence of the group wants. Returns the sum of the tokens. */
+static int32_t want_group(scheduler_t *scheduler, group_t *group) {
   int32_t total = 0;
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if ((seq->index < first) != before || !sequence_is_live(seq) || *part == 0) continue;
-    --*part;
-    group->yield.part = seq->index + 1;
-    int32_t n = plan_chunk(scheduler, seq, plan_budget_left(scheduler));
+    int32_t n = sequence_is_live(seq) ? plan_chunk(scheduler, seq, plan_budget_left(scheduler)) : 0;
     if (n == 0) continue;
     plan_entry_t *entry = want(scheduler, seq, n);
     add_drafts(scheduler, entry);
     total += entry->num_tokens;
   }
-  return total;
-}
-
-/* The last `count` entries that are wanted come before the others. */
-static void move_first(plan_t *plan, int32_t count) {
-  plan_entry_t *first = &plan->entries[plan->num_entries];
-  for (int32_t i = 0; i < count; i++) {
-    plan_entry_t *from = &first[plan->num_wanted - count + i], entry = *from;
-    memmove(&first[i + 1], &first[i], (size_t)(from - &first[i]) * sizeof *first);
-    first[i] = entry;
-  }
-}
-
-/* Adds what every sequence of the group wants, or a part of them (plan_part), by index. Returns the
- * sum of the tokens. */
-static int32_t want_group(scheduler_t *scheduler, group_t *group) {
-  plan_t *plan = &scheduler->plan;
-  int32_t part = plan_part(scheduler, group);
-  int32_t first = part < INT32_MAX ? group->yield.part : 0;
-  int32_t total = want_part(scheduler, group, first, false, &part), behind = plan->num_wanted;
-  if (first == 0) return total;
-  total += want_part(scheduler, group, first, true, &part);
-  move_first(plan, plan->num_wanted - behind);
   return total;
 }
 
@@ -214,7 +180,7 @@ static bool add_group(scheduler_t *scheduler, group_t *group, group_t **next) {
   plan_t *plan = &scheduler->plan;
   int32_t total = want_group(scheduler, group);
   /* Drafts must leave one token for each sequence that may still decode in this step. */
-  int32_t others = scheduler->options.max_num_seqs - plan->num_entries - group_num_running(group);
+  int32_t others = scheduler->options.max_num_seqs - plan->num_entries - group->width;
   if (wants_drafts(plan) && (total + others > plan_budget_left(scheduler) ||
                              blocks_wanted(scheduler) > slices_num_free(scheduler) ||
                              !plan_takes_drafts(scheduler, group)))

@@ -1,4 +1,4 @@
-/* ends.c: forks and ends of sequences and groups; the contract is in scheduler.h.
+/* ends.c: ends of groups, and of the entries of a plan; the contract is in scheduler.h.
  *
  * Engine thread only; allocates nothing. Called at the commit of a step, and when a request ends
  * for another reason.
@@ -8,24 +8,6 @@
 #include "engine/base/check.h"
 #include "engine/schedule/state/states.h"
 #include "engine/schedule/table.h"
-
-void scheduler_fork(scheduler_t *scheduler, group_t *group) {
-  CHECK(!group->forked);
-  group->forked = true;
-  for (sequence_t *seq = group->sequence.next; seq != NULL; seq = seq->next) {
-    table_fork(scheduler, &group->sequence, seq);
-    sequence_set_status(seq, SEQUENCE_RUNNING);
-  }
-}
-
-void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
-                               sequence_status_t status) {
-  sequence_set_status(sequence, status);
-  table_release(scheduler, sequence);
-  swap_release(scheduler, sequence);
-  table_give_row(scheduler, sequence);
-  waiting_release(&scheduler->waiting, sequence->group);
-}
 
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status) {
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -41,6 +23,7 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
   }
   waiting_end(&scheduler->waiting, group);
   table_give_rows(scheduler, group);
+  siblings_end(scheduler, group);
 }
 
 void scheduler_complete(const plan_entry_t *entry) {

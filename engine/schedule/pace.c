@@ -27,8 +27,7 @@ static int32_t count_scores(const plan_entry_t *entry) {
 
 static int32_t count_rows(const plan_entry_t *entry) {
   if (entry->sequence->group->is_plain) return entry->do_sample + entry->num_drafts;
-  int32_t draws = entry->do_sample ? group_num_draws(entry->sequence->group) : 0;
-  return draws + entry->num_drafts + count_scores(entry);
+  return entry->do_sample + entry->num_drafts + count_scores(entry);
 }
 
 /* With ageing the time of a step is meant for the mean: what a step with decodes took more, as by
@@ -96,7 +95,7 @@ void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
 /* The time of a step that a group takes once it decodes. */
 static double seat_ns(const scheduler_t *scheduler, const group_t *group) {
   double one_ns = cost_next_ns(&scheduler->cost, sequence_num_tokens(&group->sequence));
-  return group_num_running(group) * one_ns;
+  return group->width * one_ns;
 }
 
 void plan_count_seat(scheduler_t *scheduler, const group_t *group, int times) {
@@ -132,7 +131,7 @@ void plan_pace(scheduler_t *scheduler) {
     }
     if (!is_bounded && scheduler->options.draft.tokens_max == 0 && stages <= 1) continue;
     double ns = decode_ns(scheduler, group);
-    pace->num_draws += group_num_running(group);
+    pace->num_draws += group->width;
     pace->decodes_ns += ns;
     if (!is_bounded) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
@@ -208,19 +207,6 @@ bool plan_takes_turn(scheduler_t *scheduler, group_t *group) {
   if (had_turn || !fits) return false;
   group->yield.round = client->round;
   return true;
-}
-
-int32_t plan_part(scheduler_t *scheduler, const group_t *group) {
-  if (!scheduler->pace.is_on || plan_has_beams(group)) return INT32_MAX;
-  const tenant_pace_t *client = pace_of(scheduler, group);
-  double bound = client_bound(scheduler, client), largest = 0;
-  if (bound >= NO_BOUND || client->spent_ns + decode_ns(scheduler, group) <= bound)
-    return INT32_MAX;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (sequence_is_live(seq)) largest = MAX(largest, sequence_ns(scheduler, seq));
-  }
-  double fits = (bound - client->spent_ns) / largest;
-  return fits < 1 ? 1 : (int32_t)MIN(fits, INT32_MAX);
 }
 
 draft_step_t plan_draft_step(const scheduler_t *scheduler, const sequence_t *seq) {

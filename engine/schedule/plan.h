@@ -56,9 +56,6 @@ void plan_pace(scheduler_t *scheduler);
 /* Whether a group that decodes does so in this step. If those of its client take more than its
  * time, they take turns; at least one of them goes. */
 bool plan_takes_turn(scheduler_t *scheduler, group_t *group);
-/* How many sequences of a group whose turn it is decode in this step: if all cost more than its
- * client has, those that fit, at least one; beams go together. */
-int32_t plan_part(scheduler_t *scheduler, const group_t *group);
 /* The step as far as draft tokens of the sequence are concerned: what all decodes yield and take.
  */
 draft_step_t plan_draft_step(const scheduler_t *scheduler, const sequence_t *seq);

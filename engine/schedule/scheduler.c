@@ -79,6 +79,8 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
       scheduler->sequences == NULL || scheduler->entries == NULL ||
       scheduler->plan.copies == NULL || scheduler->plan.state_copies == NULL ||
       (num_states > 0 && scheduler->plan.states == NULL) || scheduler->free_states == NULL ||
+      group_store_new(&scheduler->choices,
+                      scheduler->num_rows + options->max_requests + options->max_num_seqs) != 0 ||
       swap_new(scheduler) != 0) {
     scheduler_free(scheduler);
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the tables of %d sequences",
@@ -110,6 +112,7 @@ void scheduler_free(scheduler_t *scheduler) {
   size_t num_rows = (size_t)scheduler->num_rows;
   pages_unmap(scheduler->token_table, num_rows * token_row_bytes(scheduler));
   pages_unmap(scheduler->block_table, num_rows * block_row_bytes(scheduler));
+  group_store_free(&scheduler->choices);
   free(scheduler->held_text);
   free(scheduler->free_rows);
   free(scheduler->sequences);
@@ -186,6 +189,9 @@ void scheduler_note_first(scheduler_t *scheduler, group_t *group) {
 
 void scheduler_add(scheduler_t *scheduler, group_t *group) {
   group->masks.by_history = needs_history(scheduler, group->request);
+  /* A state takes no token back: its masks are made before the row is planned. */
+  if (scheduler->options.has_states && group->request->grammar != NULL)
+    group->masks.wait = group->masks.slow = true;
   group->is_plain = group->is_plain && scheduler->options.num_stages <= 1; /* it may be awaited */
   group->key = make_key(scheduler, group);
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
@@ -284,7 +290,7 @@ bool scheduler_awaits(const group_t *group) {
     draws = true;
     drafts = seq->drafts.waits;
   }
-  return draws && (drafts || group->masks.by_history || group_forks(group));
+  return draws && (drafts || group->masks.by_history || group_is_search(group));
 }
 
 /* Whether the group of `running` is left out of this plan, or is planned already. */
@@ -361,7 +367,7 @@ static void plan_swapped(scheduler_t *scheduler) {
   int32_t num_seqs = scheduler->swapped.head != NULL ? plan_count_running(scheduler) : 0;
   for (group_t *group = scheduler->swapped.head, *next, *none = NULL; group != NULL; group = next) {
     next = group->next;
-    int32_t count = group_num_running(group);
+    int32_t count = group->width;
     bool room = num_seqs + count <= scheduler->options.max_num_seqs &&
                 count_live(group) <= plan_budget_left(scheduler);
     bool looks = room && !plan_is_in_flight(group) && !plan_is_unfit(scheduler, group);
@@ -459,6 +465,7 @@ static void collect_leaving(scheduler_t *scheduler) {
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
   scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
+  group_store_renew(&scheduler->choices);
   block_begin_plan(scheduler->pool);
   plan->num_before = plan->num_entries;
   plan->entries = scheduler->entries;

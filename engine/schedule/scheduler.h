@@ -10,6 +10,7 @@
 
 #include "engine/schedule/block.h"
 #include "engine/schedule/draft.h"
+#include "engine/schedule/siblings.h"
 #include "engine/schedule/step_plan.h"
 #include "engine/schedule/swap.h"
 #include "engine/schedule/waiting.h"
@@ -23,6 +24,7 @@ enum {
 typedef struct scheduler_options {
   int32_t max_num_seqs, max_num_batched_tokens; /* the second >= the first */
   int32_t num_stages;    /* that may have a step in flight each; 0 = the model has none */
+  int32_t max_requests;  /* at a time: of so many a choice may wait */
   int32_t max_model_len; /* tokens of a sequence: prompt and output */
   int32_t long_prefill_token_threshold; /* largest chunk of one sequence; 0 = no limit */
   int32_t watermark_blocks;             /* kept free at admission while another group runs */
@@ -54,15 +56,16 @@ typedef struct scheduler {
   block_pool_t *pool;
   waiting_t waiting;
   group_queue_t running, swapped, ignored; /* ignored: cannot come back; the caller ends them */
+  group_store_t choices;
   /* A sequence holds a row from the first admission of its group to its own end, also while it is
-   * preempted. So a fork always finds a row and a sequence object. */
+   * preempted. So a beam that forks always finds a row and a sequence object. */
   int32_t num_rows;
   int32_t table_stride, row_stride; /* ceil(max_model_len / block_size); times groups of layers */
   int32_t *token_table;             /* [num_rows, max_model_len], pages are touched lazily */
   int32_t *block_table;             /* [num_rows, row_stride] */
   char *held_text; /* [num_rows, STOP_STRING_BYTES_MAX] text that detokenizers hold back */
   int32_t num_free_rows, *free_rows; /* [num_free_rows] */
-  sequence_t *sequences;             /* [num_rows] sequences other than the first of a group */
+  sequence_t *sequences;             /* [num_rows] beams other than the first of a group */
   sequence_t *free_sequences;        /* linked by `next` */
   /* Those whose table names a block that another one fills, in the order of their admission; some
    * of them have passed it since. */
@@ -119,14 +122,8 @@ void scheduler_unpin(scheduler_t *scheduler, plan_t *plan);
  * by key, a last one by its parent, at once or when it is released. In table.c. */
 void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry);
 
-/* When the first tokens are drawn, before the first sequence gets its own: makes each NEW sequence
- * of the group a RUNNING copy of the first. Cannot fail. */
-void scheduler_fork(scheduler_t *scheduler, group_t *group);
-
-/* Finishes a live sequence: frees its blocks and its row. Its group stays in its queue always. */
-void scheduler_finish_sequence(scheduler_t *scheduler, sequence_t *sequence,
-                               sequence_status_t status);
-/* Finishes every live sequence of a group and removes it from its queue. */
+/* Finishes every live sequence of a group: frees its blocks and its rows, and removes the group
+ * from its queue. */
 void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t status);
 
 /* The step of this plan has ended, and took the device `device_ns`. */

@@ -70,7 +70,7 @@ void sequence_init(sequence_t *child, group_t *group, int32_t index) {
 
 static bool is_plain(const request_t *request) {
   const sampling_params_t *params = &request->params;
-  bool is_one = !params_multiple(params) && params->max_tokens > 0;
+  bool is_one = params->beam_width == 0 && params->max_tokens > 0;
   bool is_free =
       request->grammar == NULL && !params_have_penalties(params) && params->num_bad_words == 0;
   return is_one && is_free && request->adapter == 0 && request->second_text == 0 &&
@@ -79,7 +79,8 @@ static bool is_plain(const request_t *request) {
 
 static bool tells_text_only(const request_t *request) {
   const sampling_params_t *params = &request->params;
-  return params->num_logprobs < 0 && params->min_tokens == 0 && params->num_stop_token_ids == 0;
+  return !params_multiple(params) && params->num_logprobs < 0 && params->min_tokens == 0 &&
+         params->num_stop_token_ids == 0;
 }
 
 void group_init(group_t *group, request_t *request, uint64_t arrival) {
@@ -88,20 +89,27 @@ void group_init(group_t *group, request_t *request, uint64_t arrival) {
   group->arrival = arrival;
   group->id = request->id;
   group->max_tokens = request->params.max_tokens;
+  group->width = (int16_t)params_width(&request->params);
   group->ignore_eos = request->params.ignore_eos;
   group->is_plain = is_plain(request);
   group->is_terse = group->is_plain && tells_text_only(request);
   group->in_use = true;
+  group->siblings = (siblings_t){
+      .lead = group,
+      .num_begun = 1,
+      .num_choices = params_num_sequences(&request->params) / group->width,
+  };
   sequence_init(&group->sequence, group, 0);
 }
 
-int32_t group_num_running(const group_t *group) {
-  bool may_grow = !group->forked || group->request->params.beam_width > 0;
-  if (may_grow) return params_num_sequences(&group->request->params);
-  int32_t count = 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    count += !sequence_is_finished(seq);
-  return count;
+void group_init_choice(group_t *group, group_t *lead, int32_t index) {
+  group_init(group, lead->request, lead->arrival + (uint64_t)index);
+  group->siblings.lead = lead;
+  group->is_plain = group->is_plain && lead->is_plain;
+  group->masks.by_history = lead->masks.by_history;
+  sequence_init(&group->sequence, group, index);
+  group->sequence.num_scored = group->sequence.num_prompt_tokens; /* the lead scores the prompt */
+  detokenizer_init_as(&group->sequence.detokenizer, &lead->sequence.detokenizer);
 }
 
 void queue_push_tail(group_queue_t *queue, group_t *group) {

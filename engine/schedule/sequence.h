@@ -1,8 +1,9 @@
 /* sequence.h: sequence groups and sequences: states, counters, queues.
  *
- * A group is one request with one prompt; a sequence is one continuation of it. Further sequences
- * are made at the first admission of the group, and stay NEW until the first token is drawn; then
- * they fork off the first one. Engine thread only. */
+ * A group is what is scheduled as one; a sequence is one continuation of a prompt. Each independent
+ * choice of a request is a group of one sequence (siblings.h). The beams of a search are one group
+ * of several: the further ones are made at its first admission, and stay NEW until a beam forks
+ * into them. Engine thread only. */
 #ifndef INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 #define INFERD_ENGINE_SCHEDULE_SEQUENCE_H
 
@@ -58,6 +59,16 @@ typedef struct sequence {
   bool recomputes, is_sharer; /* was preempted after it had computed tokens; is in that list */
 } sequence_t;
 
+/* The groups of the choices of a request; see siblings.h. */
+typedef struct siblings {
+  struct group *lead;  /* the group of choice 0, which may be this one */
+  struct group *next;  /* the one that began before it of those behind the lead; of the lead, the
+                        * one that began last; NULL = none */
+  int32_t num_choices; /* of the request: groups that it will have had in the end */
+  int32_t num_begun, num_ended; /* of the lead: choices that have, or had, a group; that ended */
+  int64_t num_output_tokens;    /* of the lead: of the choices that ended */
+} siblings_t;
+
 typedef struct group {
   request_t *request;
   uint64_t id;               /* of the request */
@@ -67,21 +78,22 @@ typedef struct group {
   uint64_t planned_in;       /* scheduler.num_plans of a plan that must not plan it again */
   int32_t tenant;            /* place in tenants.h, from arrival to end */
   int32_t max_tokens;        /* of the request */
-  bool forked;               /* the first tokens are drawn: each sequence is planned by itself */
+  bool forked;               /* beams that have drawn: each sequence is planned by itself */
   bool was_admitted;         /* a step with a row was committed */
   /* Plain: one sequence that draws, no grammar, penalties, adapter, pair, scores of the prompt;
    * with stages no group is. Terse: also no logprobs, min_tokens, stop ids. So most steps read
    * nothing of the request. */
   bool is_plain, is_terse;
   bool ignore_eos;     /* of the request */
+  int16_t width;       /* sequences: of beams as many as they may ever be; else 1 */
   sequence_t sequence; /* index 0; the other sequences follow through sequence.next */
   struct group *prev;  /* neighbour in `queue` */
   bool in_use;         /* EVENT_DONE was not emitted */
   bool is_new;         /* it has not begun: it stands in the list of arrivals */
   bool reports_many;   /* rows of it report more alternatives than a step has memory for */
   mask_state_t masks;
-  uint64_t key;              /* before `arrival` in the queue's order */
-  int64_t num_output_tokens; /* of its finished choices */
+  uint64_t key; /* before `arrival` in the queue's order */
+  siblings_t siblings;
   yield_state_t yield;
   int32_t num_preemptions, num_skips; /* preempted so often; later groups admitted before */
   int32_t chunk_max;                  /* tokens of a step; 0 = any */
@@ -89,6 +101,7 @@ typedef struct group {
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
   struct group *older, *newer;
   struct trace *trace; /* of the engine; NULL = off */
+  char padding[32];    /* to the end of a cache line: see step_plan.h */
 } group_t;
 
 typedef struct group_queue {
@@ -125,26 +138,18 @@ static inline bool sequence_scores_only(const sequence_t *seq) {
 static inline bool sequence_is_live(const sequence_t *seq) {
   return seq->status != SEQUENCE_NEW && !sequence_is_finished(seq);
 }
-/* Sequences that count against max_num_seqs: those not finished, but all that the group may ever
- * have before it forks and, for beams, always. */
-int32_t group_num_running(const group_t *group);
-
-/* Tokens drawn from one row of logits: before the fork one for each sample, after it one. Beams
- * take 1: sample/beam.c ranks their candidates itself. */
-static inline int32_t group_num_draws(const group_t *group) {
-  const sampling_params_t *params = &group->request->params;
-  return group->forked || params->beam_width > 0 ? 1 : params_num_sequences(params);
-}
-
-/* True if the commit of the next token forks sequences or moves beams: until that commit no further
- * step of the group can be planned. */
-static inline bool group_forks(const group_t *group) {
-  return group_num_draws(group) > 1 || group->request->params.beam_width > 0;
+/* Whether the commit of its next token moves beams: until that commit no further step of the group
+ * can be planned. */
+static inline bool group_is_search(const group_t *group) {
+  return !group->is_plain && group->request->params.beam_width > 0;
 }
 
 /* Makes `child` the NEW sequence `index` of the group, without a row. Overwrites all fields. */
 void sequence_init(sequence_t *child, group_t *group, int32_t index);
-/* Resets a group for a request that it borrows until EVENT_DONE: one NEW sequence, in no queue. */
+/* Resets a group for a request that it borrows until EVENT_DONE: one NEW sequence, in no queue. The
+ * numbers of arrival from this one on, one for each sequence of the request, are its own. */
 void group_init(group_t *group, request_t *request, uint64_t arrival);
+/* Makes a group that of choice `index` >= 1 of the request whose lead is given. */
+void group_init_choice(group_t *group, group_t *lead, int32_t index);
 
 #endif

@@ -88,7 +88,7 @@ bool swap_chosen(const scheduler_t *scheduler, const group_t *group) {
   if (floor != NULL && floor->num_ins > 0) return false;
   int32_t count = count_distinct(scheduler, group);
   if (count == 0 || count > swap->num_free) return false;
-  if (mode == PREEMPT_SWAP || group_num_running(group) > 1) return true;
+  if (mode == PREEMPT_SWAP || group->width > 1) return true;
   int32_t tokens = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (sequence_is_live(seq)) tokens += seq->num_computed_tokens;

@@ -32,7 +32,7 @@ static int32_t row_begins(const scheduler_t *scheduler, const sequence_t *seq) {
 }
 
 bool table_take_rows(scheduler_t *scheduler, group_t *group) {
-  int32_t count = params_num_sequences(&group->request->params);
+  int32_t count = group->width;
   if (scheduler->num_free_rows < count) return false;
   sequence_t *first = &group->sequence, *last = first;
   take_row(scheduler, first);
@@ -72,9 +72,9 @@ void table_give_rows(scheduler_t *scheduler, group_t *group) {
 
 /* ---- the prefix cache ---- */
 
-/* Without prefix caching the sequences of one group still share by content: otherwise a preempted
- * group of forks might never fit again. Each group is then a domain of its own, and a block loses
- * its identity when it is released. */
+/* Without prefix caching the beams of one group still share by content: else they might never fit
+ * again once they were preempted. Each group is then a domain of its own, and a block loses its
+ * identity when it is released. */
 static prefix_place_t place_behind(const scheduler_t *scheduler, const sequence_t *seq,
                                    int32_t index, int32_t parent) {
   const group_t *group = seq->group;
@@ -251,7 +251,48 @@ static int32_t match_sides(const scheduler_t *scheduler, const sequence_t *seq,
   return block;
 }
 
+/* Whether a copy of this plan fills the block: no other copy may read it in the same step. */
+static bool is_filled_by_copy(const scheduler_t *scheduler, int32_t block) {
+  const plan_t *plan = &scheduler->plan;
+  for (int32_t i = 0; i < plan->num_copies; i++)
+    if (plan->copies[i].copy.dst == block) return true;
+  return false;
+}
+
+static bool holds_prompt(const scheduler_t *scheduler, const sequence_t *seq) {
+  int32_t last = seq->num_prompt_tokens - 1, block = block_index(scheduler->pool, last);
+  bool published = seq->num_published >= block || !scheduler->pool->caching;
+  return seq->status == SEQUENCE_RUNNING && seq->slices.total == 0 &&
+         seq->num_computed_tokens > last && published &&
+         !is_filled_by_copy(scheduler, seq->blocks[block]);
+}
+
+const sequence_t *table_prompt_holder(const scheduler_t *scheduler, const sequence_t *seq) {
+  const group_t *lead = seq->group->siblings.lead, *other = NULL;
+  bool looks = seq->num_output_tokens == 0 || !scheduler->pool->caching; /* else it finds more */
+  if (lead->siblings.num_choices == 1 || !looks || scheduler->options.has_states ||
+      scheduler->pool->num_sides > 0)
+    return NULL;
+  if (holds_prompt(scheduler, &lead->sequence)) return &lead->sequence;
+  while ((other = siblings_next(lead, other)) != NULL)
+    if (holds_prompt(scheduler, &other->sequence)) return &other->sequence;
+  return NULL;
+}
+
+/* All of the prompt but its last token, from a sequence that holds it. */
+static prefix_match_t match_holder(const scheduler_t *scheduler, const sequence_t *seq,
+                                   const sequence_t *holder) {
+  int32_t cached = seq->num_prompt_tokens - 1, count = block_index(scheduler->pool, cached);
+  int32_t rows = block_offset(scheduler->pool, cached);
+  prefix_match_t match = {.num_blocks = count, .num_valid = count, .num_cached = cached};
+  if (rows > 0) match.partial = (prefix_partial_t){holder->blocks[count], rows};
+  if (seq->blocks != NULL) memcpy(seq->blocks, holder->blocks, (size_t)count * sizeof *seq->blocks);
+  return match;
+}
+
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
+  const sequence_t *holder = table_prompt_holder(scheduler, seq);
+  if (holder != NULL) return match_holder(scheduler, seq, holder);
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
   int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1;
@@ -412,7 +453,7 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
   seq->blocks[i] = block;
   seq->num_blocks = seq->num_published = i + 1;
   if (!valid) join_sharers(scheduler, seq);
-  if (valid && seq->group->num_preemptions == 0)
+  if (valid && seq->group->num_preemptions == 0 && group_is_lead(seq->group))
     scheduler->prefix_hits_tokens += (uint64_t)block_size;
 }
 

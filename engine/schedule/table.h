@@ -65,6 +65,10 @@ typedef struct prefix_match {
  * never includes the last token, whose forward yields the logits. With states it ends at the last
  * snapshot. Returns an empty match if the request still has to score its prompt. */
 prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
+/* Of several choices, for one that has drawn nothing, or without prefix caching: a sibling that
+ * runs and holds the prompt. Its blocks are the match, up to the last token of the prompt, whatever
+ * the cache has and however long the prompt is. NULL = none, as always with states and windows. */
+const sequence_t *table_prompt_holder(const scheduler_t *scheduler, const sequence_t *seq);
 /* What the full block of seq at `index` after the block `parent` is found by. Returns false if it
  * must not be taken from others: it has the last token, or a token that is still to be scored. */
 typedef struct block_wanted {

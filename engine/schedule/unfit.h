@@ -21,7 +21,6 @@ typedef struct unfit {
 /* What yield.c and pace.c keep of a group. */
 typedef struct yield_state {
   uint32_t round;   /* of tenant_pace_t: when the group decoded last; 0 = never */
-  int32_t part;     /* index of the sequence that goes first, if not all of them go at once */
   int32_t count;    /* of its preemptions, those for a client that ran less than its share */
   bool is_chosen;   /* to be preempted now */
   bool was_granted; /* others were preempted for it, and it was not admitted since */

@@ -193,6 +193,16 @@ void waiting_add(waiting_t *waiting, group_t *group) {
   waiting->newest = group;
 }
 
+void waiting_add_choice(waiting_t *waiting, group_t *group) {
+  group->tenant = tenants_take(&waiting->tenants, group->request->tenant);
+  waiting_insert(waiting, group);
+  tenant_t *tenant = waiting_tenant(waiting, group);
+  bool comes_next = tenant->offered == NULL || stands_before(waiting, group, tenant->offered);
+  if (!tenant->walked || !comes_next) return;
+  tenant->offered = group;
+  tenants_update(&waiting->tenants, tenant);
+}
+
 void waiting_begun(waiting_t *waiting, group_t *group) {
   if (!group->is_new) return;
   group->is_new = false;

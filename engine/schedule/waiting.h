@@ -37,6 +37,8 @@ static inline tenant_t *waiting_tenant(waiting_t *waiting, const group_t *group)
  * none waits, to the most that any tenant was served: a tenant is owed nothing for a time in which
  * it asked for nothing. */
 void waiting_add(waiting_t *waiting, group_t *group);
+/* Inserts a choice of a request that has begun. In a walk that has met its tenant it comes next. */
+void waiting_add_choice(waiting_t *waiting, group_t *group);
 /* Inserts a group that had arrived before. The group is in no queue. */
 void waiting_insert(waiting_t *waiting, group_t *group);
 /* Removes a group that is in the queue. */

@@ -34,7 +34,7 @@ static tenant_t *counted(scheduler_t *scheduler, const group_t *group) {
 
 void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign) {
   tenant_t *tenant = counted(scheduler, group);
-  tenant->num_running += sign * group_num_running(group);
+  tenant->num_running += sign * group->width;
   tenant->num_blocks += sign * count_blocks(scheduler, group);
 }
 
@@ -51,7 +51,7 @@ int32_t plan_count_tenants(scheduler_t *scheduler) {
     bool known = tenant->counted_in == scheduler->num_counts || tenant->first != NULL;
     if (!known) scheduler->weights += tenant->weight; /* those that wait are counted already */
     plan_count_group(scheduler, group, 1);
-    count += group_num_running(group);
+    count += group->width;
   }
   return count;
 }
@@ -78,7 +78,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool bl
          group->request->priority < requester->request->priority))
       continue;
     int64_t excess = excess_of(scheduler, counted(scheduler, group), blocks);
-    int64_t loses = blocks ? count_blocks(scheduler, group) : group_num_running(group);
+    int64_t loses = blocks ? count_blocks(scheduler, group) : group->width;
     if (excess <= most || excess < loses * scheduler->weights) continue;
     chosen = group;
     most = excess;
@@ -103,7 +103,7 @@ static int32_t count_own_blocks(const scheduler_t *scheduler, const group_t *gro
 /* Whether the tenant is within its share with the group. */
 static bool is_entitled(scheduler_t *scheduler, const group_t *group, lack_t lack) {
   tenant_t with = *counted(scheduler, group);
-  with.num_running += group_num_running(group);
+  with.num_running += group->width;
   with.num_blocks += plan_blocks_wanted(scheduler, group);
   return excess_of(scheduler, &with, false) <= 0 &&
          (lack.num_blocks <= 0 || excess_of(scheduler, &with, true) <= 0);
@@ -116,7 +116,7 @@ bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack) {
   while (lack.num_seqs > 0 || lack.num_blocks > 0) {
     group_t *victim = count < YIELDS_MAX ? choose(scheduler, group, lack.num_seqs <= 0) : NULL;
     if (victim == NULL) break;
-    lack.num_seqs -= group_num_running(victim);
+    lack.num_seqs -= victim->width;
     lack.num_blocks -= count_own_blocks(scheduler, victim);
     plan_count_group(scheduler, victim, -1);
     victim->yield.is_chosen = true;

@@ -37,8 +37,8 @@ void rig_free(rig_t *rig) {
   free(rig);
 }
 
-group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
-                         int32_t n) {
+static group_t *add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed, int32_t n,
+                    bool beams) {
   int i = rig->count++;
   ASSERT_LT(i, SUPPORT_GROUPS);
   ASSERT_LE(prompt_tokens, SUPPORT_TOKENS);
@@ -51,13 +51,45 @@ group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, 
   r->params.num_logprobs = -1;
   r->params.repetition_penalty = 1;
   r->params.n = n;
-  group_init(&rig->groups[i], r, (uint64_t)i);
+  r->params.beam_width = beams && n > 1 ? n : 0;
+  group_init(&rig->groups[i], r, (uint64_t)i << 8); /* room for the numbers of its choices */
   scheduler_add(rig->scheduler, &rig->groups[i]);
   return &rig->groups[i];
 }
 
 group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed) {
-  return rig_add_several(rig, prompt_tokens, max_tokens, seed, 1);
+  return add(rig, prompt_tokens, max_tokens, seed, 1, false);
+}
+
+group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
+                         int32_t n) {
+  return add(rig, prompt_tokens, max_tokens, seed, n, true);
+}
+
+group_t *rig_add_choices(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
+                         int32_t n) {
+  return add(rig, prompt_tokens, max_tokens, seed, n, false);
+}
+
+group_t *rig_choice(group_t *lead, int32_t index) {
+  group_t *group = lead;
+  while (group != NULL && group->sequence.index != index) group = group->siblings.next;
+  return group;
+}
+
+void rig_end_sequence(rig_t *rig, sequence_t *seq, sequence_status_t status) {
+  sequence_set_status(seq, status);
+  table_release(rig->scheduler, seq);
+  swap_release(rig->scheduler, seq);
+}
+
+/* As if the best continuations were those of as many different ids. */
+static void fork_beams(rig_t *rig, group_t *group) {
+  group->forked = true;
+  for (sequence_t *seq = group->sequence.next; seq != NULL; seq = seq->next) {
+    table_fork(rig->scheduler, &group->sequence, seq);
+    sequence_set_status(seq, SEQUENCE_RUNNING);
+  }
 }
 
 int32_t rig_step(rig_t *rig) {
@@ -72,13 +104,14 @@ void rig_commit(rig_t *rig, int32_t id) {
   for (int32_t r = 0; r < plan->num_entries; r++) {
     const plan_entry_t *entry = &plan->entries[r];
     sequence_t *q = entry->sequence;
-    int32_t draws = entry->do_sample ? group_num_draws(q->group) : 0;
     scheduler_complete(entry);
     scheduler_publish(rig->scheduler, entry);
-    if (draws > 1) scheduler_fork(rig->scheduler, q->group);
-    for (int32_t i = 0; i < draws; i++, q = q->next) {
-      table_add_id(q, id + q->index);
-    }
+    if (!entry->do_sample) continue;
+    bool forks = q->group->width > 1 && !q->group->forked;
+    if (q->index == 0 && q->num_output_tokens == 0) siblings_begin(rig->scheduler, q->group);
+    if (forks) fork_beams(rig, q->group);
+    do table_add_id(q, id + q->index);
+    while (forks && (q = q->next) != NULL);
   }
 }
 

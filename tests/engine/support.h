@@ -25,12 +25,20 @@ rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t b
 void rig_free(rig_t *rig);
 /* Adds a waiting group whose prompt ids are seed * 1000 + position. */
 group_t *rig_add(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed);
+/* The same of n beams, in one group. */
 group_t *rig_add_several(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
                          int32_t n);
+/* The same of n independent choices: the group of the first. */
+group_t *rig_add_choices(rig_t *rig, int32_t prompt_tokens, int32_t max_tokens, int32_t seed,
+                         int32_t n);
+/* The group of a choice that has begun, and has not ended; NULL = none. */
+group_t *rig_choice(group_t *lead, int32_t index);
+/* Ends one of several beams. */
+void rig_end_sequence(rig_t *rig, sequence_t *seq, sequence_status_t status);
 /* Plans and builds the batch; returns the number of rows. */
 int32_t rig_step(rig_t *rig);
-/* What the engine does after a forward: publishes, forks, and appends `id` + its index to every
- * sequence that draws. */
+/* What the engine does after a forward: publishes, forks beams, appends `id` + its index to every
+ * sequence that draws, and begins the choices behind one that has its first token. */
 void rig_commit(rig_t *rig, int32_t id);
 
 /* ---- comparisons that print what was there and what was expected ---- */

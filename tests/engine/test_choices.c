@@ -283,24 +283,24 @@ Test(choices, a_group_that_fails_or_is_cancelled_ends_once) {
 
 Test(choices, what_can_never_run_is_refused_at_the_door) {
   engine_options_t o = client_options(&ops_fake);
-  o.num_blocks = 31; /* 30 usable: 2 + 4 x (9 - 2) just fits */
+  o.num_blocks = 31; /* 30 usable: 2 + 4 x (9 - 2) beams just fit */
   client_t *c = client_new(&o);
   job_t *fits = client_job(c, 44, 100, 1);
-  fits->request.params.n = 4;
+  fits->request.params.n = fits->request.params.beam_width = 4;
   client_several(fits);
   ASSERT_EQ(client_submit(c, fits), 0);
   client_run(c);
   job_t *large = client_job(c, 44, 101, 1);
-  large->request.params.n = 4;
+  large->request.params.n = large->request.params.beam_width = 4;
   request_t *r = &large->request;
   inferd_error_t error = {0};
   ASSERT_EQ(engine_submit(c->engine, &r, 1, &error), ERR_CONTEXT_LENGTH);
   cr_assert(strstr(error.message, "2 + 4 x 8 = 34") != NULL, "%s", error.message);
-  r->params.n = 17;
+  r->params.n = r->params.beam_width = 17;
   r->params.max_tokens = 1;
   ASSERT_EQ(engine_submit(c->engine, &r, 1, &error), ERR_BAD_REQUEST);
   cr_assert(strstr(error.message, "at most 16") != NULL, "%s", error.message);
-  r->params.n = 1, r->params.best_of = 2;
+  r->params.n = 1, r->params.best_of = 2, r->params.beam_width = 0;
   ASSERT_EQ_FOR(engine_submit(c->engine, &r, 1, &error), ERR_INTERNAL, "no room was lent");
   c->count--;
   client_free(c);

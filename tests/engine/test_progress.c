@@ -97,7 +97,7 @@ Test(progress, a_choice_that_ended_in_flight_keeps_nobody_waiting) {
   rig_step(rig);
   sequence_t *ended = forks->sequence.next;
   ASSERT_EQ(ended->num_in_flight_tokens, 1);
-  scheduler_finish_sequence(rig->scheduler, ended, SEQUENCE_FINISHED_STOPPED);
+  rig_end_sequence(rig, ended, SEQUENCE_FINISHED_STOPPED);
   plan_t *plan = &rig->scheduler->plan;
   for (int32_t i = 0; i < plan->num_entries; i++) {
     if (!plan_entry_live(&plan->entries[i])) plan->entries[i] = plan->entries[--plan->num_entries];

@@ -188,7 +188,7 @@ Test(windows, preempted_forks_share_what_the_cache_cannot_give, .timeout = 120) 
   client_t *c = client_by_hand(&o);
   scheduler_t *s = c->engine->scheduler;
   job_t *job = client_job(c, 16 * BLOCK, 2 * BLOCK, 1);
-  job->request.params.n = job->request.params.best_of = 3;
+  job->request.params.n = job->request.params.best_of = job->request.params.beam_width = 3;
   job->request.params.ignore_eos = true;
   client_several(job);
   ASSERT_EQ(client_submit(c, job), 0);

@@ -17,6 +17,7 @@ enum { ROWS_MAX = 64 };
 static engine_stats_t before; /* of the iteration before: counters only grow */
 static int32_t num_states;    /* slots; a draft model that is lost leaves its own unused */
 static uint64_t recomputed_before;
+static int32_t num_live; /* requests that have a group in a queue */
 /* What waits, of each tenant, when the last iteration ended or since. */
 static int32_t tenant_waits[SIM_TENANTS + 1];
 static int64_t tenant_tokens[SIM_TENANTS + 1];
@@ -29,6 +30,19 @@ track_t *check_track_of(const request_t *request) {
   REQUIRE(request->id > 0 && request->id < SIM_IDS, "a request has the id %lld",
           (long long)request->id);
   return &sim.tracks[sim.index_of[request->id]];
+}
+
+run_t *check_run(const group_t *group) {
+  track_t *k = check_track(&group->sequence);
+  int32_t index = group->sequence.index;
+  REQUIRE(index >= 0 && index < (group->width > 1 ? 1 : k->num_streams),
+          "a group of request %d has the index %d", k->index, index);
+  return &k->runs[index];
+}
+
+int32_t check_width(const group_t *group) {
+  const track_t *k = check_track(&group->sequence);
+  return k->script->params.beam_width > 0 ? k->num_streams : 1;
 }
 
 stream_t *check_stream(const sequence_t *sequence) {
@@ -49,7 +63,8 @@ static bool came_before(const group_t *a, const group_t *b) {
   if (sim.scenario->options.priority_policy && x->priority != y->priority) {
     return x->priority < y->priority;
   }
-  return x->id < y->id; /* submitted in the order of their ids */
+  if (x->id != y->id) return x->id < y->id; /* submitted in the order of their ids */
+  return a->sequence.index < b->sequence.index;
 }
 
 /* True when `a` has to run before `b`, if both are of one tenant. */
@@ -64,8 +79,8 @@ static bool precedes(const group_t *a, const group_t *b) {
  * preempted when they had computed some come first. */
 static void check_key(const group_t *g) {
   const track_t *k = check_track(&g->sequence);
-  bool begun =
-      g->was_admitted || g->sequence.recomputes || g->queue == &sim.engine->scheduler->swapped;
+  bool begun = g->siblings.lead->was_admitted || g->sequence.recomputes ||
+               g->queue == &sim.engine->scheduler->swapped;
   bool preempted = g->num_preemptions > 0 && begun;
   bool first = preempted && g->sequence.recomputes && sim.engine->scheduler->pool->num_sides == 0;
   if (!sim.scenario->options.slo_policy) first = preempted = true;
@@ -105,10 +120,12 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
           "request %lld: a chunk of %d", name_of(k), entry->num_tokens);
   for (int32_t i = 0; i < sequence_num_tokens(q); i++)
     REQUIRE(table_id(q, i) == stream->ids[i], "request %lld: another id at %d", name_of(k), i);
-  if (!k->in_plan) k->is_new = !k->was_planned;
-  if (k->is_new) k->first_cached = entry->num_computed;
-  stream->in_plan = k->in_plan = k->was_planned = true;
-  if (!k->preempted && entry->num_computed < k->num_prompt) {
+  run_t *run = check_run(q->group);
+  bool is_first = q->group->sequence.index == 0;
+  if (!run->in_plan) run->is_new = !run->was_planned;
+  if (run->is_new && is_first) k->first_cached = entry->num_computed;
+  stream->in_plan = run->in_plan = run->was_planned = true;
+  if (is_first && !k->preempted && entry->num_computed < k->num_prompt) {
     int32_t from = entry->num_computed, to = end < k->num_prompt ? end : k->num_prompt;
     if (from < k->computed_to) from = k->computed_to; /* again: a mask was late */
     k->num_computed += to - from;
@@ -191,8 +208,7 @@ static bool caught_up(const sequence_t *q) {
 
 bool check_is_awaited(const group_t *g) {
   const track_t *k = check_track(&g->sequence);
-  bool forks = k->script->params.beam_width > 0 || (k->num_streams > 1 && !g->forked);
-  bool always = k->script->language >= 0 || forks;
+  bool always = k->script->language >= 0 || k->script->params.beam_width > 0;
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
     int32_t planned = sequence_is_live(q) ? check_stream(q)->in_plan : INT32_MAX;
     if (q->num_output_placeholders > planned && (always || (planned == 0 && q->drafts.waits)))
@@ -258,10 +274,11 @@ static void check_passer(const scheduler_t *s, const plan_entry_t *first,
                          const plan_entry_t *entry) {
   const group_t *group = entry->sequence->group;
   const track_t *k = check_track(entry->sequence);
-  if (!k->runs && group->num_skips > 0 && group->num_skips >= s->options.max_skips) return;
+  bool runs = check_run(group)->runs;
+  if (!runs && group->num_skips > 0 && group->num_skips >= s->options.max_skips) return;
   REQUIRE(may_go_before(group, first, lacked(entry)), "I3: request %lld passes request %lld",
           name_of(k), name_of(check_track(first->sequence)));
-  const group_t *shorter = k->runs ? find_shorter(first, lacked(entry)) : NULL;
+  const group_t *shorter = runs ? find_shorter(first, lacked(entry)) : NULL;
   REQUIRE(!shorter, "I3: request %lld passes request %lld, which is shorter", name_of(k),
           name_of(check_track(&shorter->sequence)));
 }
@@ -305,32 +322,30 @@ static void check_passing(const scheduler_t *s) {
           name_of(check_track(&shorter->sequence)), name_of(check_track(first->sequence)));
 }
 
-/* Whether some choices of the group may sit out while others go, or all beams of it, which go
- * together: each lacked its last token only, those also that had passed over blocks which another
- * has filled. After a preemption they are prefills still, and are planned as what decodes. */
+/* Whether all beams of the group may sit out, which go together: each lacked its last token only,
+ * those also that had passed over blocks which another has filled. After a preemption they are
+ * prefills still, and are planned as what decodes. */
 static bool may_go_in_part(const scheduler_t *s, const group_t *g) {
-  bool last_only = g->forked, together = g->request->params.beam_width > 0;
+  bool last_only = g->forked;
   for (const sequence_t *q = &g->sequence; q && last_only; q = q->next) {
     int32_t left = sequence_num_planned(q) - q->num_computed_tokens; /* less its draft tokens */
     last_only = !sequence_is_live(q) || left <= 1;
   }
   for (int32_t i = 0; i < s->plan.num_entries && last_only; i++) {
-    const plan_entry_t *entry = &s->plan.entries[i];
-    last_only =
-        entry->sequence->group != g || (!together && entry->num_tokens - entry->num_drafts == 1);
+    last_only = s->plan.entries[i].sequence->group != g;
   }
   return last_only && pace_may_sit_out(s, g);
 }
 
 bool check_left_running(const scheduler_t *s, const group_t *g) {
-  const track_t *k = check_track(&g->sequence);
-  return s->pool->num_sides > 0 && (k->runs || g->num_preemptions > k->num_preemptions);
+  const run_t *run = check_run(g);
+  return s->pool->num_sides > 0 && (run->runs || g->num_preemptions > run->num_preemptions);
 }
 
 /* Whether the group had to wait when the plan was begun, and one that was to fill blocks has left
  * running in it, as its side blocks are gone: another fills them from the next plan on. */
 static bool lost_its_filler(const scheduler_t *s, const group_t *g) {
-  return s->pool->num_sides > 0 && check_track(&g->sequence)->waited &&
+  return s->pool->num_sides > 0 && check_run(g)->waited &&
          s->num_recomputed_tokens > recomputed_before;
 }
 
@@ -340,16 +355,17 @@ static void check_left_out(const scheduler_t *s) {
   int32_t budget = sim.scenario->options.max_num_batched_tokens - s->plan.num_tokens;
   for (const group_t *g = s->running.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
+    const run_t *run = check_run(g);
     bool decodes, left_out = is_left_out(g, &decodes);
-    if (!k->in_plan && !left_out) continue;
+    if (!run->in_plan && !left_out) continue;
     if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g))) continue;
     if (left_out && (may_go_in_part(s, g) || lost_its_filler(s, g))) continue;
-    bool spare = budget >= (k->script->params.beam_width > 0 ? k->num_streams : 1);
+    bool spare = budget >= check_width(g);
     /* A request that preempts itself ends the planning of running ones. */
     REQUIRE(!left_out || !(decodes || spare) || s->plan.num_preempted > 0,
             "I3: request %lld %s and gets no token", name_of(k),
             decodes ? "decodes" : "finds budget");
-    if (k->in_plan && k->is_new && (!worst_new || precedes(worst_new, g))) worst_new = g;
+    if (run->in_plan && run->is_new && (!worst_new || precedes(worst_new, g))) worst_new = g;
   }
   if (worst_new == s->running.head) return; /* nothing ran: the first that fits is let in */
   for (const group_t *g = s->waiting.queue.head; g && worst_new; g = g->next) {
@@ -368,12 +384,7 @@ static void check_left_out(const scheduler_t *s) {
 
 int32_t check_num_sequences(const scheduler_t *s) {
   int32_t count = 0;
-  for (const group_t *g = s->running.head; g; g = g->next) {
-    int32_t live = 0;
-    for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
-    bool grows = !g->forked || g->request->params.beam_width > 0; /* beams may fork anew */
-    count += grows ? check_track(&g->sequence)->num_streams : live;
-  }
+  for (const group_t *g = s->running.head; g; g = g->next) count += check_width(g);
   return count;
 }
 
@@ -390,7 +401,7 @@ static void check_queue_of(const scheduler_t *s) {
   int32_t bs = s->pool->block_size;
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
-    if (g->num_preemptions == k->num_preemptions || !o->priority_policy ||
+    if (g->num_preemptions == check_run(g)->num_preemptions || !o->priority_policy ||
         g->yield.plan == s->num_plans)
       continue;
     for (const group_t *r = s->running.head; r; r = r->next) {
@@ -401,7 +412,7 @@ static void check_queue_of(const scheduler_t *s) {
   }
   int32_t left = o->max_num_batched_tokens - s->plan.num_tokens;
   if (!head || pace_is_out(s, head) || fair_passed(s) || s->swapped.head ||
-      s->plan.num_preempted > 0 || left == 0 || check_track(&head->sequence)->num_streams > 1 ||
+      s->plan.num_preempted > 0 || left == 0 || check_width(head) > 1 ||
       check_num_sequences(s) == o->max_num_seqs || head->sequence.num_in_flight_tokens > 0 ||
       (head->sequence.row < 0 && s->num_free_rows == 0)) { /* preempted ones hold them all */
     return;
@@ -446,7 +457,7 @@ void check_step(const batch_t *b) {
   pace_step(s);
   host_pool_check_step(s);
   for (int32_t r = 0; r < plan->num_entries; r++) {
-    check_track(plan->entries[r].sequence)->in_plan = false;
+    check_run(plan->entries[r].sequence->group)->in_plan = false;
     check_stream(plan->entries[r].sequence)->in_plan = false;
   }
   for (const group_t *g = s->running.head; g; g = g->next) {
@@ -454,9 +465,8 @@ void check_step(const batch_t *b) {
       if (sequence_is_live(q)) check_stream(q)->num_computed = q->num_computed_tokens;
     }
   }
-  for (const group_t *g = s->waiting.queue.head; g; g = g->next)
-    check_track(&g->sequence)->runs = false;
-  for (const group_t *g = s->swapped.head; g; g = g->next) check_track(&g->sequence)->runs = false;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) check_run(g)->runs = false;
+  for (const group_t *g = s->swapped.head; g; g = g->next) check_run(g)->runs = false;
 }
 
 /* ---- sequences and gauges ---- */
@@ -527,8 +537,8 @@ static void check_sequence(const engine_t *e, const sequence_t *q, sequence_stat
   }
 }
 
-static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequence_status_t status,
-                           uint64_t *rows) {
+static void check_queue(const engine_t *e, const group_queue_t *queue, sequence_status_t status,
+                        uint64_t *rows) {
   int32_t count = 0;
   const group_t *previous = NULL;
   for (const group_t *g = queue->head; g; previous = g, g = g->next) {
@@ -537,9 +547,11 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
     REQUIRE(k->submitted && !k->done, "request %lld is live and was not submitted", name_of(k));
     REQUIRE(k->cancelled_iteration == 0 || k->cancelled_iteration > sim.iteration,
             "I6: request %lld is still there after its cancel", name_of(k));
-    k->num_preemptions = g->num_preemptions;
-    if (g->num_preemptions > 0) k->preempted = true;
+    check_run(g)->num_preemptions = g->num_preemptions;
+    if (g->num_preemptions > 0 && g->sequence.index == 0) k->preempted = true;
     check_key(g);
+    num_live += !k->is_met;
+    k->is_met = true;
     for (const sequence_t *q = &g->sequence; q; q = q->next) check_sequence(e, q, status, rows);
     bool first = status == SEQUENCE_RUNNING || !previous ||
                  (status == SEQUENCE_WAITING && previous->tenant < g->tenant);
@@ -550,7 +562,6 @@ static int32_t check_queue(const engine_t *e, const group_queue_t *queue, sequen
     count++;
   }
   REQUIRE(count == queue->count, "a queue of %d says %d", count, queue->count);
-  return count;
 }
 
 bool check_quota_lacks(const track_t *k) {
@@ -576,17 +587,18 @@ static void check_quotas(void) {
 static void check_queues(engine_t *e) {
   const scheduler_t *s = e->scheduler;
   uint64_t rows = 0;
-  int32_t num_running = check_queue(e, &s->running, SEQUENCE_RUNNING, &rows);
-  int32_t num_waiting = check_queue(e, &s->waiting.queue, SEQUENCE_WAITING, &rows);
-  int32_t num_swapped = check_queue(e, &s->swapped, SEQUENCE_SWAPPED, &rows);
+  num_live = 0;
+  for (int i = 0; i < sim.scenario->count; i++) sim.tracks[i].is_met = false;
+  check_queue(e, &s->running, SEQUENCE_RUNNING, &rows);
+  check_queue(e, &s->waiting.queue, SEQUENCE_WAITING, &rows);
+  check_queue(e, &s->swapped, SEQUENCE_SWAPPED, &rows);
   int32_t held = __builtin_popcountll(rows);
   REQUIRE(held + s->num_free_rows == s->num_rows, "%d rows are held, %d are free, of %d", held,
           s->num_free_rows, s->num_rows);
   for (int32_t i = 0; i < s->num_free_rows; i++) {
     REQUIRE(!(rows >> s->free_rows[i] & 1), "row %d is held and free", s->free_rows[i]);
   }
-  REQUIRE(num_running + num_waiting + num_swapped == e->num_live,
-          "I11: %d running, %d waiting, %d swapped, %d live", num_running, num_waiting, num_swapped,
+  REQUIRE(num_live == e->num_live, "I11: %d requests run, wait or are swapped, %d live", num_live,
           e->num_live);
   int32_t queued = 0, num_held = 0;
   int64_t queued_tokens = 0;
@@ -653,7 +665,6 @@ void check_begin(void) {
   memset(&before, 0, sizeof before);
   recomputed_before = 0;
   fair_begin();
-  pace_begin();
   queue_begin();
   num_states = scheduler_state_slots(&sim.engine->scheduler->options);
   memset(tenant_waits, 0, sizeof tenant_waits);
@@ -665,11 +676,11 @@ void check_begin(void) {
  * computes at last. */
 static void note_running(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g; g = g->next) {
-    track_t *k = check_track(&g->sequence);
-    k->was_planned = k->runs = true;
-    k->waited = false;
+    run_t *run = check_run(g);
+    run->was_planned = run->runs = true;
+    run->waited = false;
     for (const sequence_t *q = &g->sequence; q; q = q->next)
-      k->waited = k->waited || (sequence_is_live(q) && is_blocked(q));
+      run->waited = run->waited || (sequence_is_live(q) && is_blocked(q));
   }
   recomputed_before = s->num_recomputed_tokens;
 }

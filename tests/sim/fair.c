@@ -17,7 +17,6 @@ static int32_t charged[SIM_REQUESTS_MAX][SIM_STREAMS_MAX], beams_charged[SIM_REQ
 static const track_t *arrivals[SIM_REQUESTS_MAX]; /* submitted since the last iteration */
 static int num_arrivals;
 static uint64_t yields_before;
-static bool was_swapped[SIM_REQUESTS_MAX], was_running[SIM_REQUESTS_MAX]; /* an iteration ago */
 
 void fair_begin(void) {
   memset(served, 0, sizeof served);
@@ -25,8 +24,6 @@ void fair_begin(void) {
   memset(beams_charged, 0, sizeof beams_charged);
   most_served = yields_before = 0;
   num_arrivals = 0;
-  memset(was_swapped, 0, sizeof was_swapped);
-  memset(was_running, 0, sizeof was_running);
 }
 
 static uint64_t weight_of(uint64_t tenant) {
@@ -38,13 +35,6 @@ static uint64_t tenant_of(const group_t *g) {
   return check_track(&g->sequence)->script->tenant;
 }
 
-static int32_t sequences_of(const group_t *g) {
-  int32_t live = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
-  bool grows = !g->forked || g->request->params.beam_width > 0;
-  return grows ? check_track(&g->sequence)->num_streams : live;
-}
-
 /* Whether its key may not run it now, or one of the same key that stands before it. */
 bool fair_held(const scheduler_t *s, const group_t *g) {
   int32_t limit = quota_max_running(g->request->quota), runs = 0;
@@ -53,9 +43,9 @@ bool fair_held(const scheduler_t *s, const group_t *g) {
           check_track(&g->sequence)->index);
   if (is_held) return true;
   for (const group_t *r = s->running.head; r && limit > 0; r = r->next)
-    runs += r->tenant == g->tenant ? sequences_of(r) : 0;
+    runs += r->tenant == g->tenant ? check_width(r) : 0;
   for (; g && runs > 0 && limit > 0; g = g->prev && g->prev->tenant == g->tenant ? g->prev : NULL) {
-    if (runs + sequences_of(g) > limit) return true;
+    if (runs + check_width(g) > limit) return true;
   }
   return false;
 }
@@ -67,10 +57,22 @@ static bool is_held_tenant(const scheduler_t *s, uint64_t name) {
   return false;
 }
 
-/* The order within a tenant, with slo_policy; 0 while the engine has not received it. */
-static uint64_t key_of(const track_t *k) {
-  const group_t *g = &sim.engine->groups[k->sent->slot];
-  return g->in_use && g->request == k->sent ? g->key : 0;
+/* A place in the order of a tenant. */
+typedef struct turn {
+  uint64_t tenant, key, id; /* key: 0 while the engine has not received the request */
+  int64_t priority;
+  int32_t index;
+} turn_t;
+
+static turn_t turn_of_request(const track_t *k) {
+  return (turn_t){.tenant = k->script->tenant, .id = k->sent->id, .priority = k->script->priority};
+}
+
+static turn_t turn_of(const group_t *g) {
+  turn_t turn = turn_of_request(check_track(&g->sequence));
+  turn.key = g->key;
+  turn.index = g->sequence.index;
+  return turn;
 }
 
 /* What is served within one multiple of it counts as equal. */
@@ -78,37 +80,37 @@ static uint64_t span(void) {
   return sim.scenario->fair_span > 0 ? (uint64_t)sim.scenario->fair_span * TOKEN : 1;
 }
 
-/* True when the turn of `a` is before that of `b`. */
-static bool turns_before(const track_t *a, const track_t *b) {
-  const script_t *x = a->script, *y = b->script;
-  if (sim.scenario->options.priority_policy && x->priority != y->priority)
-    return x->priority < y->priority;
-  uint64_t one = served[x->tenant] / span(), other = served[y->tenant] / span();
+static bool turns_before(turn_t a, turn_t b) {
+  if (sim.scenario->options.priority_policy && a.priority != b.priority)
+    return a.priority < b.priority;
+  uint64_t one = served[a.tenant] / span(), other = served[b.tenant] / span();
   if (one != other) return one < other;
-  uint64_t key = key_of(a), other_key = key_of(b);
-  if (key != other_key) return key < other_key;
-  return a->sent->id < b->sent->id; /* submitted in the order of their ids */
+  if (a.key != b.key) return a.key < b.key;
+  return a.id != b.id ? a.id < b.id : a.index < b.index; /* submitted in the order of their ids */
 }
 
 /* A tenant of whom nobody waits is lifted to the one whose turn is next. */
 void fair_submitted(track_t *k) {
   const scheduler_t *s = sim.engine->scheduler;
-  const track_t *next = NULL;
-  bool waits = false;
+  turn_t next = {0};
+  bool waits = false, any = false;
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
-    const track_t *other = check_track(&g->sequence);
-    waits = waits || other->script->tenant == k->script->tenant;
-    if (!is_held_tenant(s, tenant_of(g)) && (!next || turns_before(other, next))) next = other;
+    turn_t turn = turn_of(g);
+    waits = waits || turn.tenant == k->script->tenant;
+    if (is_held_tenant(s, turn.tenant) || (any && !turns_before(turn, next))) continue;
+    next = turn;
+    any = true;
   }
   for (int i = 0; i < num_arrivals; i++) {
-    const track_t *other = arrivals[i];
-    waits = waits || other->script->tenant == k->script->tenant;
-    if (!is_held_tenant(s, other->script->tenant) && (!next || turns_before(other, next)))
-      next = other;
+    turn_t turn = turn_of_request(arrivals[i]);
+    waits = waits || turn.tenant == k->script->tenant;
+    if (is_held_tenant(s, turn.tenant) || (any && !turns_before(turn, next))) continue;
+    next = turn;
+    any = true;
   }
   arrivals[num_arrivals++] = k;
   if (waits || !sim.scenario->options.fair_share) return;
-  uint64_t least = next ? served[next->script->tenant] / span() * span() : most_served;
+  uint64_t least = any ? served[next.tenant] / span() * span() : most_served;
   if (served[k->script->tenant] < least) served[k->script->tenant] = least;
 }
 
@@ -116,14 +118,14 @@ const group_t *fair_next(const scheduler_t *s) {
   const group_t *next = NULL;
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     if (fair_held(s, g)) continue;
-    if (!next || turns_before(check_track(&g->sequence), check_track(&next->sequence))) next = g;
+    if (!next || turns_before(turn_of(g), turn_of(next))) next = g;
   }
   return next;
 }
 
 bool fair_passed(const scheduler_t *s) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
-    if (g->num_skips > check_track(&g->sequence)->num_skips) return true;
+    if (g->num_skips > check_run(g)->num_skips) return true;
   }
   return false;
 }
@@ -135,8 +137,6 @@ static int32_t charge_of(const plan_entry_t *entry) {
   bool beams = k->script->params.beam_width > 0;
   int32_t end = entry->num_computed + entry->num_tokens + entry->num_cut; /* as it was planned */
   int32_t from = beams ? beams_charged[k->index] : *mark;
-  /* The prompt of a fork was charged to the sequence that it is a fork of. */
-  if (!beams && entry->sequence->index > 0 && from < k->num_prompt) from = k->num_prompt;
   if (from < entry->num_computed) from = entry->num_computed;
   if (!beams && end > from) *mark = end;
   return end > from ? end - from : 0;
@@ -153,14 +153,16 @@ static void note_beams(const plan_t *plan) {
 }
 
 /* I3: a group is let in when no other one's turn is before it; one that was passed is counted. */
-static void check_turn(const scheduler_t *s, const track_t *k) {
+static void check_turn(const scheduler_t *s, const group_t *in) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
-    const track_t *other = check_track(&g->sequence);
-    bool counted = g->num_skips > other->num_skips || fair_held(s, g) || pace_is_out(s, g) ||
+    /* A choice begins to wait when the one before it is let in, in this plan maybe. */
+    if (g->sequence.index > 0 && !check_run(g)->was_there) continue;
+    bool counted = g->num_skips > check_run(g)->num_skips || fair_held(s, g) || pace_is_out(s, g) ||
                    pace_was_out(s, g) || check_left_running(s, g);
-    bool alone = check_track(&s->running.head->sequence) == k;
-    REQUIRE(counted || alone || !turns_before(other, k),
-            "I3: request %d is let in, it is the turn of request %d", k->index, other->index);
+    bool alone = s->running.head == in;
+    REQUIRE(counted || alone || !turns_before(turn_of(g), turn_of(in)),
+            "I3: request %d is let in, it is the turn of request %d",
+            check_track(&in->sequence)->index, check_track(&g->sequence)->index);
   }
 }
 
@@ -187,7 +189,7 @@ static use_t use_of(const scheduler_t *s, uint64_t tenant) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     there[tenant_of(g)] = true;
     if (tenant_of(g) != tenant) continue;
-    use.sequences += sequences_of(g);
+    use.sequences += check_width(g);
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
       int32_t blocks = q->slices.total > 0 ? q->slices.total : q->num_blocks;
       blocks += (q->sides.end - q->sides.first) * s->pool->num_sides;
@@ -208,12 +210,12 @@ static int64_t share_of(use_t use, uint64_t tenant, int64_t limit) {
  * no more than its share with it. Those of its tenant that were let in behind it do not count. */
 static bool is_entitled(const scheduler_t *s, const group_t *g) {
   bool is_in = g->queue == &s->running;
-  if (is_in ? was_running[check_track(&g->sequence)->index] : !g->yield.was_granted) return false;
+  if (is_in ? check_run(g)->was_running : !g->yield.was_granted) return false;
   use_t use = use_of(s, tenant_of(g));
-  if (!is_in) use.sequences += sequences_of(g);
+  if (!is_in) use.sequences += check_width(g);
   for (const group_t *r = is_in ? g->next : NULL; r; r = r->next) {
-    bool is_new = !was_running[check_track(&r->sequence)->index];
-    if (is_new && r->tenant == g->tenant) use.sequences -= sequences_of(r);
+    bool is_new = !check_run(r)->was_running;
+    if (is_new && r->tenant == g->tenant) use.sequences -= check_width(r);
   }
   return use.sequences * use.weights <= share_of(use, tenant_of(g), s->options.max_num_seqs);
 }
@@ -256,10 +258,10 @@ static void check_share(const scheduler_t *s) {
   int32_t most = s->options.max_num_seqs;
   if (!next || pace_is_out(s, next) || s->swapped.head || plan->num_preempted > 0 ||
       plan->num_swap_in > 0 || plan->num_tokens == s->options.max_num_batched_tokens ||
-      next->yield.was_granted || next->sequence.row >= 0 || s->num_free_rows < sequences_of(next) ||
+      next->yield.was_granted || next->sequence.row >= 0 || s->num_free_rows < check_width(next) ||
       !s->options.chunked_prefill)
     return;
-  int32_t bs = s->pool->block_size, needs = sequences_of(next);
+  int32_t bs = s->pool->block_size, needs = check_width(next);
   if (needs > 1 || fair_passed(s)) return; /* the youngest that make room may be too few */
   int32_t tokens = sequence_num_tokens(&next->sequence);
   int32_t blocks = (tokens + bs - 1) / bs + check_most_sides(s, tokens);
@@ -272,7 +274,7 @@ static void check_share(const scheduler_t *s) {
         (s->options.priority_policy && g->request->priority < next->request->priority))
       continue;
     use_t other = use_of(s, tenant_of(g));
-    REQUIRE((other.sequences - sequences_of(g)) * other.weights <
+    REQUIRE((other.sequences - check_width(g)) * other.weights <
                 share_of(other, tenant_of(g), most),
             "I3: request %d waits, and request %d could make room",
             check_track(&next->sequence)->index, check_track(&g->sequence)->index);
@@ -285,7 +287,7 @@ static void check_limits(const scheduler_t *s) {
     int32_t limit = quota_max_running(g->request->quota);
     if (limit == 0) continue;
     int64_t runs = use_of(s, tenant_of(g)).sequences;
-    REQUIRE(runs <= limit || runs == sequences_of(g) || s->swap.num_groups_out > 0,
+    REQUIRE(runs <= limit || runs == check_width(g) || s->swap.num_groups_out > 0,
             "tenant %llu runs %lld sequences, it may run %d", (unsigned long long)tenant_of(g),
             (long long)runs, limit);
   }
@@ -299,8 +301,10 @@ void fair_step(void) {
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     const track_t *k = check_track(entry->sequence);
-    bool first = i == 0 || plan->entries[i - 1].sequence->group != entry->sequence->group;
-    if (first && !k->runs && !was_swapped[k->index] && plan->num_preempted == 0) check_turn(s, k);
+    const group_t *g = entry->sequence->group;
+    const run_t *run = check_run(g);
+    bool first = i == 0 || plan->entries[i - 1].sequence->group != g;
+    if (first && !run->runs && !run->was_swapped && plan->num_preempted == 0) check_turn(s, g);
     if (s->options.fair_share)
       served[k->script->tenant] +=
           (uint64_t)charge_of(entry) * (TOKEN / weight_of(k->script->tenant));
@@ -320,12 +324,18 @@ void fair_step(void) {
 void fair_iteration(void) {
   const scheduler_t *s = sim.engine->scheduler;
   num_arrivals = 0;
-  for (const group_t *g = s->waiting.queue.head; g; g = g->next)
-    check_track(&g->sequence)->num_skips = g->num_skips;
-  memset(was_swapped, 0, sizeof was_swapped);
-  memset(was_running, 0, sizeof was_running);
-  for (const group_t *g = s->running.head; g; g = g->next)
-    was_running[check_track(&g->sequence)->index] = true;
-  for (const group_t *g = s->swapped.head; g; g = g->next)
-    was_swapped[check_track(&g->sequence)->index] = true;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
+    run_t *run = check_run(g);
+    run->num_skips = g->num_skips;
+    run->was_there = true;
+    run->was_running = run->was_swapped = false;
+  }
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    check_run(g)->was_running = true;
+    check_run(g)->was_swapped = false;
+  }
+  for (const group_t *g = s->swapped.head; g; g = g->next) {
+    check_run(g)->was_swapped = true;
+    check_run(g)->was_running = false;
+  }
 }

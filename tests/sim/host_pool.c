@@ -110,7 +110,7 @@ static void check_head(const scheduler_t *s) {
     need += (tokens + bs - 1) / bs; /* as if nothing were shared */
     count++;
   }
-  if (count < check_track(&g->sequence)->num_streams && !g->forked) return;
+  if (count < check_width(g) && !g->forked) return;
   bool room = check_num_sequences(s) + count <= s->options.max_num_seqs &&
               s->plan.num_tokens + count <= s->options.max_num_batched_tokens;
   int32_t num_free = s->pool->num_free - s->slices.promised;
@@ -158,7 +158,8 @@ void host_pool_check_step(const scheduler_t *s) {
           "a request comes back in a step that preempts");
   check_head(s);
   for (int32_t i = 0; i < s->plan.num_entries && s->swapped.head; i++) {
-    const track_t *k = check_track(s->plan.entries[i].sequence);
-    REQUIRE(!k->is_new, "I3: request %d is let in while others are on the host", k->index);
+    const sequence_t *q = s->plan.entries[i].sequence;
+    REQUIRE(!check_run(q->group)->is_new, "I3: request %d is let in while others are on the host",
+            check_track(q)->index);
   }
 }

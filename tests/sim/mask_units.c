@@ -31,7 +31,7 @@ static grammar_matcher_t *matcher;
 static grammar_scratch_t *scratch;
 static uint32_t row[LANGUAGE_MASK_WORDS];
 static mask_cost_t costs[KNOWN_TEXTS];
-static sum_t sums[SIM_REQUESTS_MAX];
+static sum_t sums[SIM_REQUESTS_MAX][SIM_STREAMS_MAX];
 
 void mask_units_load(void) {
   if (matcher != NULL) return;
@@ -67,7 +67,7 @@ static uint64_t walk(const engine_t *engine, const sequence_t *seq, int32_t coun
 
 static void check(const engine_t *engine, const sequence_t *seq) {
   const track_t *k = check_track(seq);
-  sum_t *sum = &sums[k->index];
+  sum_t *sum = &sums[k->index][seq->index];
   if (seq->num_output_tokens == 0) {
     *sum = (sum_t){0};
     language_begin(&sum->text, k->script->language);

@@ -13,12 +13,6 @@
 
 #include <string.h>
 
-static int32_t sat_out[SIM_REQUESTS_MAX]; /* steps in a row */
-
-void pace_begin(void) {
-  memset(sat_out, 0, sizeof sat_out);
-}
-
 static double ns_of(const scheduler_t *s, int32_t start, int32_t tokens, int32_t rows) {
   const double *ns = s->cost.ns;
   double keys = (double)tokens * start + 0.5 * tokens * (tokens + 1.0);
@@ -125,11 +119,7 @@ static bool bounds_prompts(const scheduler_t *s) {
 
 /* The time of a step in which a group decodes. */
 static double seat_ns(const scheduler_t *s, const group_t *g) {
-  const track_t *k = check_track(&g->sequence);
-  int32_t live = 0;
-  for (const sequence_t *q = &g->sequence; q; q = q->next) live += sequence_is_live(q);
-  bool grows = !g->forked || k->script->params.beam_width > 0;
-  return (grows ? k->num_streams : live) * ns_of(s, sequence_num_tokens(&g->sequence), 1, 1);
+  return check_width(g) * ns_of(s, sequence_num_tokens(&g->sequence), 1, 1);
 }
 
 /* Whether with this group decodes alone would take the time of a step. */
@@ -148,7 +138,7 @@ static void check_seats(const scheduler_t *s) {
   if (!bounds || s->plan.num_preempted > 0) return;
   for (const group_t *g = s->running.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
-    bool is_new = !k->runs && g->num_preemptions == 0 && g != s->running.head;
+    bool is_new = !check_run(g)->runs && g->num_preemptions == 0 && g != s->running.head;
     sum += seat_ns(s, g);
     REQUIRE(!is_new || sum <= bound * (1 + 1e-9),
             "I3: request %d is let in, decodes alone would take %.0f of %.0f ns", k->index, sum,
@@ -185,7 +175,7 @@ bool pace_was_out(const scheduler_t *s, const group_t *g) {
  * the decodes that were counted before, and comes behind all of them. */
 static bool comes_late(const scheduler_t *s, const group_t *g) {
   double largest = 0;
-  if (check_track(&g->sequence)->runs) return false;
+  if (check_run(g)->runs) return false;
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
     if (sequence_is_live(q)) largest = MAX(largest, ns_of(s, q->num_computed_tokens, 1, 1));
   }
@@ -213,8 +203,8 @@ static void check_bound(spent_t spent, double fixed_ns, double bound_ns, const c
 static void check_turns(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
-    bool sits = pace_may_sit_out(s, g) && !k->in_plan && decodes(g) && !g->masks.wait;
-    int32_t *count = &sat_out[k->index];
+    bool sits = pace_may_sit_out(s, g) && !check_run(g)->in_plan && decodes(g) && !g->masks.wait;
+    int32_t *count = &check_run(g)->sat_out;
     *count = sits ? *count + 1 : 0;
     REQUIRE(*count <= 2 * s->options.max_num_seqs + 2, "I3: request %d sits out for %d steps",
             k->index, *count);
@@ -223,7 +213,7 @@ static void check_turns(const scheduler_t *s) {
 
 /* Forks of which one is behind after a preemption come with the prompts, those that decode too. */
 static bool is_behind(const group_t *g) {
-  bool behind = !check_track(&g->sequence)->runs;
+  bool behind = !check_run(g)->runs;
   for (const sequence_t *q = &g->sequence; q; q = q->next)
     behind = behind ||
              (sequence_is_live(q) && check_stream(q)->num_computed < sequence_num_tokens(q) - 1);
@@ -243,7 +233,7 @@ static bool forks_are_behind(const plan_t *plan) {
 static bool comes_back(const plan_t *plan) {
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
-    if (is_decode(entry) && !check_track(entry->sequence)->runs) return true;
+    if (is_decode(entry) && !check_run(entry->sequence->group)->runs) return true;
   }
   return plan->num_swap_in > 0;
 }

@@ -4,7 +4,6 @@
 
 #include "tests/sim/sim.h"
 
-void pace_begin(void);                /* a fresh engine */
 void pace_step(const scheduler_t *s); /* a step is launched, all else of it is checked */
 /* Whether the plan has no time left for a prompt of this group: of the step, or of its client. */
 bool pace_is_out(const scheduler_t *s, const group_t *g);

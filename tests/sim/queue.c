@@ -160,7 +160,7 @@ int32_t queue_num_held(const scheduler_t *s, const group_t *waiting) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
     const uint64_t *hash = k->streams[0].hash, *wants = wanted->streams[0].hash;
-    for (const sequence_t *q = &g->sequence; k->runs && q; q = q->next) {
+    for (const sequence_t *q = &g->sequence; check_run(g)->runs && q; q = q->next) {
       int32_t i = 0, end = MIN(MIN(most, k->num_prompt / bs), q->num_blocks);
       for (; i < end && hash[i * bs + bs - 1] == wants[i * bs + bs - 1]; i++) {
         const block_identity_t *id = &s->pool->blocks[q->blocks[i]].identity;
@@ -178,7 +178,7 @@ static void check_told(const scheduler_t *s, const group_t *g) {
   int32_t total = DIV_UP(sequence_num_tokens(&g->sequence), s->pool->block_size);
   int32_t held = queue_num_held(s, g), most = total - held + s->options.watermark_blocks;
   bool is_told = !g->unfit.is_known || g->unfit.num_claims != s->num_claims;
-  REQUIRE(is_told || held == 0 || k->num_streams > 1 || g->num_preemptions > 0 ||
+  REQUIRE(is_told || held == 0 || check_width(g) > 1 || g->num_preemptions > 0 ||
               g->unfit.num_blocks <= most,
           "I3: request %d is not looked at although it lacks %d blocks and not %d", k->index, most,
           g->unfit.num_blocks);

@@ -166,7 +166,7 @@ static void check_end(track_t *k, const event_t *event) {
     bool may_run =
         c->options.slo_policy && k->num_tokens == 0 && cost_is_known(&sim.engine->scheduler->cost);
     double ahead_s = c->options.slo_policy ? LATE_STEPS * 1e-3 * c->options.max_step_ms : 0;
-    REQUIRE(limit_s > 0 && (!k->was_planned || may_run) &&
+    REQUIRE(limit_s > 0 && (!k->runs[0].was_planned || may_run) &&
                 (double)(sim.now_ns - k->submitted_ns) >= (limit_s - ahead_s) * 1e9,
             "request %lld: its time in the queue is not over", name_of(k));
   } else {
@@ -219,14 +219,19 @@ static void on_event(const event_t *event) {
 
 /* Side blocks of a group at its worst: what each sequence sees, its token, and the chunks of a
  * step, of several sequences twice: while they are admitted, too. */
+/* Sequences of it that must run at once. */
+static int32_t width_of(const track_t *k) {
+  return k->script->params.beam_width > 0 ? k->num_streams : 1;
+}
+
 static int32_t windows_most(const track_t *k, int32_t blocks) {
   const scheduler_t *s = sim.engine->scheduler;
   int32_t bs = s->pool->block_size, chunks = (s->options.window.in_flight + bs - 1) / bs;
-  int32_t seen = (s->options.window.tokens + bs - 2) / bs + 1, all = k->num_streams * blocks;
+  int32_t seen = (s->options.window.tokens + bs - 2) / bs + 1, all = width_of(k) * blocks;
   if (s->pool->num_sides == 0) return 0;
-  int32_t most = k->num_streams == 1 ? seen + (bs + s->options.window.in_flight - 2) / bs
-                                     : k->num_streams * (seen + 1) + 2 * chunks;
-  if (k->num_streams > 1 && blocks < seen) most -= k->num_streams * (seen - blocks);
+  int32_t most = width_of(k) == 1 ? seen + (bs + s->options.window.in_flight - 2) / bs
+                                  : width_of(k) * (seen + 1) + 2 * chunks;
+  if (width_of(k) > 1 && blocks < seen) most -= width_of(k) * (seen - blocks);
   return s->pool->num_sides * (most < all ? most : all);
 }
 
@@ -237,7 +242,7 @@ static bool pool_can_hold(const track_t *k) {
   int32_t bs = o->block_size, shared = k->num_prompt / bs;
   if (scenario_has(sim.scenario, SIM_STATES)) shared = 0;
   int32_t most = (k->num_prompt + k->script->params.max_tokens + bs - 1) / bs;
-  return shared + k->num_streams * (most - shared) + windows_most(k, most) <= o->num_blocks - 1;
+  return shared + width_of(k) * (most - shared) + windows_most(k, most) <= o->num_blocks - 1;
 }
 
 static void check_refusal(const track_t *k, int code, bool enters) {

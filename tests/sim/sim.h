@@ -35,6 +35,18 @@ typedef struct stream {
   bool done, in_plan;   /* its choice is complete; it has a row in the step being launched */
 } stream_t;
 
+/* What the checks keep of a group: an independent choice, or all beams of a search. */
+typedef struct run {
+  int32_t num_skips, num_preemptions; /* when the last iteration ended */
+  bool was_planned;                   /* it had a row in a step that was launched */
+  bool in_plan, is_new;               /* of the step being launched; its first one */
+  bool runs;                          /* was in running at the step before */
+  bool waited;                        /* for a block of another, after the iteration before */
+  bool was_there;                     /* in a queue at an iteration before */
+  bool was_running, was_swapped;      /* an iteration ago */
+  int32_t sat_out;                    /* steps in a row */
+} run_t;
+
 /* One request. */
 typedef struct track {
   int index;         /* of the script */
@@ -43,7 +55,6 @@ typedef struct track {
   stop_set_t *stops;
   bool submitted, done;
   int refusal;           /* ERR_ number that engine_submit answered with */
-  int32_t num_skips;     /* of its group, when the last iteration ended */
   const request_t *sent; /* what was submitted: `request`, or the API's */
   bool waits, dropped;   /* in the queue, by queue.c; it made room for another there */
   uint64_t number;       /* among those submitted, from 1 */
@@ -63,16 +74,15 @@ typedef struct track {
   int32_t num_cached, ended_by;             /* ended_by: ERR_ number of its end */
   uint64_t cancelled_iteration;             /* the one that must end it; 0 = not cancelled */
   uint64_t submitted_ns, first_ns; /* first: the step ended that its first token came from */
-  bool was_planned, was_landed;    /* it had a row in a step that was launched, has ended */
-  bool in_plan, is_new;            /* of the step being launched; its first one */
-  bool runs;                       /* was in running at the step before */
-  bool waited;                     /* for a block of another, after the iteration before */
-  int32_t first_cached;            /* tokens that its first row found computed */
-  int32_t computed_to;             /* end of the last of its prompt tokens that were computed */
-  int32_t num_computed;            /* prompt tokens that its own rows computed, until preempted */
-  int32_t num_preemptions;
-  bool preempted; /* since then num_computed says nothing */
-  int trace;      /* its last record, 1 + trace_kind_t; 0 = none yet */
+  bool is_met;                     /* in a walk over the queues */
+  bool was_landed;                 /* it had a row in a step that has ended */
+  run_t runs[SIM_STREAMS_MAX];     /* of its groups, by the index of their first sequence */
+  /* Of the group that computes the prompt, which is that of index 0: */
+  int32_t first_cached; /* tokens that its first row found computed */
+  int32_t computed_to;  /* end of the last of its prompt tokens that were computed */
+  int32_t num_computed; /* prompt tokens that its own rows computed, until preempted */
+  bool preempted;       /* since then num_computed says nothing */
+  int trace;            /* its last record, 1 + trace_kind_t; 0 = none yet */
 } track_t;
 
 typedef struct sim {
@@ -118,6 +128,8 @@ void check_step(const batch_t *batch); /* a step is launched: its plan and its b
 void check_iteration(void);            /* after every iteration of the engine */
 void check_idle(void);                 /* I2: nothing is left */
 int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */
+run_t *check_run(const group_t *group);
+int32_t check_width(const group_t *group); /* sequences that it may have */
 track_t *check_track(const sequence_t *sequence);
 bool check_is_awaited(const group_t *group); /* its next token depends on one in flight */
 track_t *check_track_of(const request_t *request);

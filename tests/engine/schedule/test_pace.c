@@ -219,25 +219,26 @@ Test(pace, decodes_of_a_client_that_has_too_many_take_turns) {
 Test(pace, choices_of_one_request_take_turns) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 5e6}, false);
   rig->requests[0].tenant = 1;
-  group_t *group = rig_add_several(rig, 8, 100, 0, 8), *stream;
+  group_t *lead = rig_add_choices(rig, 8, 100, 0, 8), *choices[8], *stream;
   run(rig, 3);
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    ASSERT_EQ(seq->num_output_tokens, 3);
+  for (int i = 0; i < 8; i++) choices[i] = rig_choice(lead, i);
+  for (int i = 0; i < 8; i++) ASSERT_EQ(choices[i]->sequence.num_output_tokens, 2 + (i == 0));
   stream = add(rig, 2, 8);
   run(rig, 1);
-  int32_t before = group->sequence.num_output_tokens;
+  int32_t before[8];
+  for (int i = 0; i < 8; i++) before[i] = choices[i]->sequence.num_output_tokens;
   for (int step = 0; step < 20; step++) {
     rig_step(rig);
     ASSERT_EQ(rig->scheduler->plan.num_entries, 5);
     ASSERT_EQ(rig_chunk(rig, stream), 1);
     rig_commit(rig, 1);
   }
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
-    ASSERT_EQ_FOR(seq->num_output_tokens, before + 10, "choice %d", (int)seq->index);
-  scheduler_finish_sequence(rig->scheduler, group->sequence.next, SEQUENCE_FINISHED_STOPPED);
+  for (int i = 0; i < 8; i++)
+    ASSERT_EQ_FOR(choices[i]->sequence.num_output_tokens, before[i] + 10, "choice %d", i);
+  scheduler_finish(rig->scheduler, choices[1], SEQUENCE_FINISHED_STOPPED);
   run(rig, 14); /* seven are left: each goes in four of seven steps */
-  for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (sequence_is_live(seq)) ASSERT_EQ(seq->num_output_tokens, before + 18);
+  for (int i = 0; i < 8; i++) {
+    if (i != 1) ASSERT_EQ(choices[i]->sequence.num_output_tokens, before[i] + 18);
   }
   scheduler_finish(rig->scheduler, stream, SEQUENCE_FINISHED_STOPPED);
   rig_step(rig);
@@ -251,8 +252,8 @@ Test(pace, draft_tokens_take_no_time_of_decodes) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 8e6}, false);
   group_t *one = add(rig, 1, 8), *stream = add(rig, 2, 8), *choices;
   rig->requests[rig->count].tenant = 1;
-  choices = rig_add_several(rig, 8, 100, 0, 3);
-  run(rig, 2);
+  choices = rig_add_choices(rig, 8, 100, 0, 3);
+  run(rig, 3);
   rig->scheduler->options.draft.tokens_max = 4;
   rig->scheduler->options.draft.longest = true;
   rig->scheduler->options.draft_model = true;

@@ -396,7 +396,7 @@ static int end_some(rig_t *rig, uint64_t *state) {
     for (sequence_t *q = &g->sequence; q; q = q->next) {
       int32_t most = rig->requests[i].params.max_tokens - q->index % 3;
       bool done = sequence_is_live(q) && q->num_output_tokens >= (most > 1 ? most : 1);
-      if (done) scheduler_finish_sequence(rig->scheduler, q, SEQUENCE_FINISHED_LENGTH_CAPPED);
+      if (done) rig_end_sequence(rig, q, SEQUENCE_FINISHED_LENGTH_CAPPED);
       live += q->status == SEQUENCE_NEW || sequence_is_live(q);
     }
     if (live > 0) continue;

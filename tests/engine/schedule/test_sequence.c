@@ -104,8 +104,8 @@ Test(sequence, groups_of_which_a_step_reads_little) {
   KIND(0, params.frequency_penalty, -0.5f);
   KIND(0, params.repetition_penalty, 1.1f);
   KIND(0, params.num_bad_words, 1);
-  KIND(0, params.n, 2);
-  KIND(0, params.best_of, 2);
+  KIND(1, params.n, 2);
+  KIND(1, params.best_of, 2);
   KIND(0, params.beam_width, 1);
   KIND(0, grammar, (struct grammar *)quota);
   KIND(0, adapter, 1);

@@ -79,23 +79,26 @@ static void finish_all(client_t *c) {
   client_free(c);
 }
 
-Test(sharing, forks_take_the_prompt_once_and_their_own_tails) {
+/* The choices behind the first begin one token later, each with a copy of the last rows. */
+Test(sharing, choices_take_the_prompt_once_and_their_own_tails) {
   for (int32_t prompt = 40; prompt <= 49; prompt++) {
     engine_options_t o = client_options(&ops_fake);
     client_t *c = client_by_hand(&o);
     const int32_t n = 4;
-    job_t *job = submit(c, prompt, 60, prompt, n, 0);
+    submit(c, prompt, 60, prompt, n, 0);
     engine_iterate(c->engine); /* the prompt is computed once */
     int32_t shared = prompt / BLOCK_SIZE, whole = (prompt + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    ASSERT_EQ_FOR(used(c), whole, "a fork allocates nothing");
-    for (int32_t t = 1; t < 60; t++) {
+    ASSERT_EQ_FOR(used(c), whole, "no choice but the first has begun");
+    for (int32_t t = 1; t < 59; t++) {
       engine_iterate(c->engine);
       client_drain(c);
-      if (job->num_done) break;
-      int32_t all = (prompt + t + BLOCK_SIZE - 1) / BLOCK_SIZE;
-      cr_assert(used(c) == shared + n * (all - shared), "prompt %d, token %d: %d blocks", prompt, t,
-                used(c));
-      ASSERT_EQ(c->engine->steps[0].batch->num_copies, (t == 1 && prompt % BLOCK_SIZE ? n - 1 : 0));
+      int32_t first = (prompt + t + BLOCK_SIZE - 1) / BLOCK_SIZE;
+      int32_t others = (prompt + t - 1 + BLOCK_SIZE - 1) / BLOCK_SIZE;
+      cr_assert(used(c) == first + (n - 1) * (others - shared), "prompt %d, token %d: %d blocks",
+                prompt, t, used(c));
+      bool copies = t == 1 && (prompt - 1) % BLOCK_SIZE != 0;
+      ASSERT_EQ(c->engine->steps[0].batch->num_copies, (copies ? n - 1 : 0));
+      if (t == 1) ASSERT_EQ(c->engine->steps[0].plan.num_tokens, n);
     }
     finish_all(c);
   }

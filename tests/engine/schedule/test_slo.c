@@ -35,7 +35,7 @@ static int next_of(rig_t *rig) {
 /* The number of the group that is late, with a limit of 50 ms; -1 = none is. */
 static int late_at(const rig_t *rig, double now_ms) {
   const group_t *late = scheduler_find_late(rig->scheduler, (uint64_t)(now_ms * MS), 50 * MS);
-  return late != NULL ? (int)late->arrival : -1;
+  return late != NULL ? (int)(late - rig->groups) : -1;
 }
 
 Test(slo, short_prompts_go_first_but_none_waits_for_those_that_come_late) {
