@@ -7,6 +7,7 @@
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/table.h"
 #include "tests/sim/fair.h"
+#include "tests/sim/law.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pace.h"
 
@@ -93,6 +94,7 @@ void check_submitted(track_t *k, const request_t *request) {
   tenant_waits[request->tenant]++;
   tenant_tokens[request->tenant] += k->num_prompt;
   fair_submitted(k);
+  law_submitted(k);
 }
 
 /* ---- the step ---- */
@@ -451,6 +453,7 @@ void check_step(const batch_t *b) {
           "a step of %d rows, %d sequences run, at most %d", b->num_reqs, check_num_sequences(s),
           o->max_num_seqs);
   fair_step();
+  law_step();
   check_passing(s);
   check_left_out(s);
   check_queue_of(s);
@@ -665,6 +668,7 @@ void check_begin(void) {
   memset(&before, 0, sizeof before);
   recomputed_before = 0;
   fair_begin();
+  law_begin();
   queue_begin();
   num_states = scheduler_state_slots(&sim.engine->scheduler->options);
   memset(tenant_waits, 0, sizeof tenant_waits);
@@ -690,6 +694,7 @@ void check_iteration(void) {
   note_running(e->scheduler);
   check_queues(e);
   fair_iteration();
+  law_iteration();
   queue_check(e);
   check_quotas();
   check_pool(e, check_walks());

@@ -1,4 +1,4 @@
-/* fair.c: fair shares: what each tenant was served, whose turn is next, who makes room for whom.
+/* fair.c: fair shares: what each tenant was served, whose turn is next. Who makes room: law.c.
  *
  * An account beside the engine's, made from the submissions and from the plans alone: a tenant is
  * charged for each token of each of its sequences once, when it is computed first. One thread.
@@ -16,13 +16,12 @@ static uint64_t served[SIM_TENANTS + 1], most_served;
 static int32_t charged[SIM_REQUESTS_MAX][SIM_STREAMS_MAX], beams_charged[SIM_REQUESTS_MAX];
 static const track_t *arrivals[SIM_REQUESTS_MAX]; /* submitted since the last iteration */
 static int num_arrivals;
-static uint64_t yields_before;
 
 void fair_begin(void) {
   memset(served, 0, sizeof served);
   memset(charged, 0, sizeof charged);
   memset(beams_charged, 0, sizeof beams_charged);
-  most_served = yields_before = 0;
+  most_served = 0;
   num_arrivals = 0;
 }
 
@@ -176,117 +175,14 @@ static void check_served(const scheduler_t *s) {
   }
 }
 
-/* ---- who makes room ---- */
-
-typedef struct use {
-  int64_t sequences, blocks, weights; /* weights: of all that run or wait */
-} use_t;
-
-static use_t use_of(const scheduler_t *s, uint64_t tenant) {
-  use_t use = {0};
-  bool there[SIM_TENANTS + 1] = {false};
-  for (const group_t *g = s->waiting.queue.head; g; g = g->next) there[tenant_of(g)] = true;
-  for (const group_t *g = s->running.head; g; g = g->next) {
-    there[tenant_of(g)] = true;
-    if (tenant_of(g) != tenant) continue;
-    use.sequences += check_width(g);
-    for (const sequence_t *q = &g->sequence; q; q = q->next) {
-      int32_t blocks = q->slices.total > 0 ? q->slices.total : q->num_blocks;
-      blocks += (q->sides.end - q->sides.first) * s->pool->num_sides;
-      use.blocks += sequence_is_live(q) ? blocks : 0;
-    }
-  }
-  for (uint64_t t = 0; t <= SIM_TENANTS; t++) use.weights += there[t] ? (int64_t)weight_of(t) : 0;
-  return use;
-}
-
-/* Times the weights of all: the share of the tenant among `limit`, one at least. */
-static int64_t share_of(use_t use, uint64_t tenant, int64_t limit) {
-  int64_t share = limit * (int64_t)weight_of(tenant);
-  return share > use.weights ? share : use.weights;
-}
-
-/* Whether the request was let in by this plan, or waits with room made for it, and its tenant runs
- * no more than its share with it. Those of its tenant that were let in behind it do not count. */
-static bool is_entitled(const scheduler_t *s, const group_t *g) {
-  bool is_in = g->queue == &s->running;
-  if (is_in ? check_run(g)->was_running : !g->yield.was_granted) return false;
-  use_t use = use_of(s, tenant_of(g));
-  if (!is_in) use.sequences += check_width(g);
-  for (const group_t *r = is_in ? g->next : NULL; r; r = r->next) {
-    bool is_new = !check_run(r)->was_running;
-    if (is_new && r->tenant == g->tenant) use.sequences -= check_width(r);
-  }
-  return use.sequences * use.weights <= share_of(use, tenant_of(g), s->options.max_num_seqs);
-}
-
-/* Whether there is somebody of another tenant for whom this one may have made room. */
-static bool has_receiver(const scheduler_t *s, const group_t *giver) {
-  const group_queue_t *queues[] = {&s->running, &s->waiting.queue};
-  for (int i = 0; i < 2; i++) {
-    for (const group_t *g = queues[i]->head; g; g = g->next) {
-      if (g->tenant != giver->tenant && is_entitled(s, g)) return true;
-    }
-  }
-  return false;
-}
-
-/* No thrash: who made room has its share still, so it cannot take back what it gave; and it did so
- * for somebody who has no more than its share. */
-static void check_yields(const scheduler_t *s) {
-  int64_t blocks = s->pool->num_blocks - 1;
-  for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
-    if (g->yield.count == 0 || g->yield.plan != s->num_plans) continue;
-    uint64_t tenant = tenant_of(g);
-    use_t use = use_of(s, tenant);
-    REQUIRE(sim.scenario->options.fair_share, "request %d makes room without fair shares",
-            check_track(&g->sequence)->index);
-    REQUIRE(use.sequences * use.weights >= share_of(use, tenant, s->options.max_num_seqs) ||
-                use.blocks * use.weights >= share_of(use, tenant, blocks),
-            "request %d makes room, its tenant has %lld sequences and %lld blocks left",
-            check_track(&g->sequence)->index, (long long)use.sequences, (long long)use.blocks);
-    REQUIRE(has_receiver(s, g), "request %d makes room for nobody who is within its share",
-            check_track(&g->sequence)->index);
-  }
-}
-
-/* The law: whose turn is next, and who runs less than its share with it, does not wait for
- * sequences of others that run more than theirs. */
-static void check_share(const scheduler_t *s) {
-  const plan_t *plan = &s->plan;
-  const group_t *next = fair_next(s);
-  int32_t most = s->options.max_num_seqs;
-  if (!next || pace_is_out(s, next) || s->swapped.head || plan->num_preempted > 0 ||
-      plan->num_swap_in > 0 || plan->num_tokens == s->options.max_num_batched_tokens ||
-      next->yield.was_granted || next->sequence.row >= 0 || s->num_free_rows < check_width(next) ||
-      !s->options.chunked_prefill)
-    return;
-  int32_t bs = s->pool->block_size, needs = check_width(next);
-  if (needs > 1 || fair_passed(s)) return; /* the youngest that make room may be too few */
-  int32_t tokens = sequence_num_tokens(&next->sequence);
-  int32_t blocks = (tokens + bs - 1) / bs + check_most_sides(s, tokens);
-  if (blocks + s->options.watermark_blocks > s->pool->num_free - s->slices.promised) return;
-  uint64_t tenant = tenant_of(next);
-  use_t use = use_of(s, tenant);
-  if ((use.sequences + needs) * use.weights > share_of(use, tenant, most)) return;
-  for (const group_t *g = s->running.head; g; g = g->next) {
-    if (tenant_of(g) == tenant || check_is_awaited(g) ||
-        (s->options.priority_policy && g->request->priority < next->request->priority))
-      continue;
-    use_t other = use_of(s, tenant_of(g));
-    REQUIRE((other.sequences - check_width(g)) * other.weights <
-                share_of(other, tenant_of(g), most),
-            "I3: request %d waits, and request %d could make room",
-            check_track(&next->sequence)->index, check_track(&g->sequence)->index);
-  }
-}
-
 /* No key runs more than it may, but for one request of many sequences alone. */
 static void check_limits(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     int32_t limit = quota_max_running(g->request->quota);
     if (limit == 0) continue;
-    int64_t runs = use_of(s, tenant_of(g)).sequences;
+    int64_t runs = 0;
+    for (const group_t *r = s->running.head; r; r = r->next)
+      runs += r->tenant == g->tenant ? check_width(r) : 0;
     REQUIRE(runs <= limit || runs == check_width(g) || s->swap.num_groups_out > 0,
             "tenant %llu runs %lld sequences, it may run %d", (unsigned long long)tenant_of(g),
             (long long)runs, limit);
@@ -316,9 +212,6 @@ void fair_step(void) {
   }
   check_served(s);
   check_limits(s);
-  if (s->num_yields > yields_before) check_yields(s);
-  if (s->options.fair_share) check_share(s);
-  yields_before = s->num_yields;
 }
 
 void fair_iteration(void) {
@@ -328,14 +221,8 @@ void fair_iteration(void) {
     run_t *run = check_run(g);
     run->num_skips = g->num_skips;
     run->was_there = true;
-    run->was_running = run->was_swapped = false;
+    run->was_swapped = false;
   }
-  for (const group_t *g = s->running.head; g; g = g->next) {
-    check_run(g)->was_running = true;
-    check_run(g)->was_swapped = false;
-  }
-  for (const group_t *g = s->swapped.head; g; g = g->next) {
-    check_run(g)->was_swapped = true;
-    check_run(g)->was_running = false;
-  }
+  for (const group_t *g = s->running.head; g; g = g->next) check_run(g)->was_swapped = false;
+  for (const group_t *g = s->swapped.head; g; g = g->next) check_run(g)->was_swapped = true;
 }

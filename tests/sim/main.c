@@ -12,6 +12,7 @@
  * and prints the command that shows the smallest form. Exit status 1 when anything failed.
  */
 #include "tests/sim/followers.h"
+#include "tests/sim/law.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -36,6 +37,7 @@ enum { PAGES_FROM_BYTES = 256 << 10 };
 typedef struct report {
   uint64_t seed, seeds, steps, reads;
   followers_count_t ranks;
+  law_waits_t waits;
   char message[512];
 } report_t;
 
@@ -60,6 +62,7 @@ static void run_seed(uint64_t seed) {
   report->steps += sim_run(&scenario);
   report->reads = device_reads();
   report->ranks = *followers_count();
+  report->waits = law_longest();
   report->seeds++;
 }
 
@@ -229,6 +232,8 @@ static int run_all(range_t range, bool verbose, bool shrinks) {
            " slots verified, no promise broken; %.1f s of a core, %.0f steps/s\n",
            report->seeds, range.first, report->steps, report->reads, seconds,
            (double)report->steps / seconds);
+    printf("sim: who was below its share began within %d steps, with those that do not count %d\n",
+           report->waits.counted, report->waits.all);
     if (report->ranks.runs > 0)
       printf("sim: several ranks %" PRIu64 " times, %" PRIu64 " of them failed and started again\n",
              report->ranks.runs - report->ranks.restarts, report->ranks.restarts);

@@ -22,7 +22,8 @@ enum {
   STREAM_PROMPT,
   STREAM_HOSTILE,
   STREAM_RETURNS,
-  STREAM_BROKEN_OFF
+  STREAM_BROKEN_OFF,
+  STREAM_SHAPES
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -91,6 +92,9 @@ static void draw_features(scenario_t *c) {
   static const int with_broken_off[] = {SIM_CACHING, SIM_SHARED, SIM_THRESHOLD};
   for (size_t i = 0; scenario_has(c, SIM_BROKEN_OFF) && i < 3; i++)
     c->features |= UINT64_C(1) << with_broken_off[i] & ~c->removed;
+  static const int with_shapes[] = {SIM_FAIR, SIM_CHOICES, SIM_BEAMS};
+  for (size_t i = 0; scenario_has(c, SIM_SHAPES) && i < 3; i++)
+    c->features |= UINT64_C(1) << with_shapes[i] & ~c->removed;
   /* What the engine refuses to such a model, or turns off. */
   static const int no_states[] = {SIM_ADAPTERS, SIM_SWAP, SIM_FLOOR};
   static const int no_windows[] = {SIM_STATES, SIM_DRAFT_MODEL, SIM_SWAP, SIM_FLOOR};
@@ -129,7 +133,7 @@ static const struct {
     {"tests/fixtures/windows", 24, 2}, /* a block of any group has one layer */
     {"tests/fixtures/gemma4", 37, 4},  /* a layer that sees everything, or three heads of four */
 };
-enum { WINDOW = 24 };
+enum { WINDOW = 24, SHAPES_BLOCKS_MAX = 800 /* of the pool, for several long choices */ };
 
 static void draw_window(scenario_t *c, source_t *s) {
   engine_options_t *o = &c->options;
@@ -165,6 +169,8 @@ static void draw_engine(scenario_t *c) {
   int32_t context_blocks = ((int32_t)o->max_model_len + o->block_size - 1) / o->block_size;
   int32_t tight = between(&s, 0, context_blocks), wide = between(&s, 1, 3) * context_blocks;
   o->num_blocks = 2 + context_blocks + (scenario_has(c, SIM_TIGHT) ? tight : wide);
+  if (scenario_has(c, SIM_SHAPES))
+    o->num_blocks = MIN(o->num_blocks + wide * (o->max_num_seqs / 2), SHAPES_BLOCKS_MAX);
   int32_t spare = chance(&s, 30) ? 0 : between(&s, 0, 96);
   o->enable_chunked_prefill = !scenario_has(c, SIM_WHOLE);
   o->max_num_batched_tokens = o->max_num_seqs + spare;
@@ -443,7 +449,7 @@ static void draw_broken_off(const scenario_t *c, int index, script_t *r) {
 /* Several sequences of one prompt, at most as many as run at once. */
 static void draw_choices(const scenario_t *c, source_t *s, script_t *r) {
   int32_t most =
-      c->options.max_num_seqs < SIM_STREAMS_MAX ? c->options.max_num_seqs : SIM_STREAMS_MAX;
+      c->options.max_num_seqs < SIM_CHOICES_MAX ? c->options.max_num_seqs : SIM_CHOICES_MAX;
   int32_t n = between(s, 1, most), best_of = between(s, n, most);
   bool several = chance(s, 50), best = chance(s, 40);
   if (!scenario_has(c, SIM_CHOICES) || !several) return;
@@ -457,7 +463,7 @@ static void draw_choices(const scenario_t *c, source_t *s, script_t *r) {
 static void draw_beams(const scenario_t *c, source_t *s, script_t *r) {
   static const float penalties[] = {0, 0.5f, 1, 2};
   int32_t most =
-      c->options.max_num_seqs < SIM_STREAMS_MAX ? c->options.max_num_seqs : SIM_STREAMS_MAX;
+      c->options.max_num_seqs < SIM_CHOICES_MAX ? c->options.max_num_seqs : SIM_CHOICES_MAX;
   int32_t width = between(s, 1, most), n = between(s, 1, width);
   float penalty = penalties[between(s, 0, 3)];
   early_stopping_t stopping = (early_stopping_t)between(s, 0, 2);
@@ -503,6 +509,63 @@ static void draw_hostile(const scenario_t *c, int index, script_t *r) {
   int32_t longest = context - (r->params.max_tokens > 0 ? r->params.max_tokens : 1);
   if (is_long && longest > r->num_prompt) r->num_prompt = longest;
   if (leaves) r->cancel_after_ns = delay;
+}
+
+/* Blocks of beams, or of one choice, at their worst; with states nothing is shared. */
+static int32_t shape_blocks(const scenario_t *c, const script_t *r) {
+  int32_t bs = c->options.block_size, n = MAX(r->params.beam_width, 1);
+  int32_t shared = scenario_has(c, SIM_STATES) ? 0 : r->num_prompt / bs;
+  return shared + n * (DIV_UP(r->num_prompt + r->params.max_tokens, bs) - shared);
+}
+
+/* What a client has asked for: one thing at all times, or something else each time. */
+typedef enum shape {
+  SHAPE_AS_DRAWN,
+  SHAPE_ALL_PLACES, /* as many choices as sequences run at once */
+  SHAPE_CHOICES,    /* some, maybe more than there are places */
+  SHAPE_BEAMS,
+  SHAPE_WHOLE_POOL, /* one sequence of as many tokens as there may be */
+  SHAPE_LIST,       /* short prompts, sent together with the ones before: draw_arrivals */
+  SHAPE_SHORT,      /* an honest chat */
+  SHAPES
+} shape_t;
+
+static shape_t shape_of(const scenario_t *c, const script_t *r, int index) {
+  source_t client = source_of(c->seed, STREAM_SHAPES, r->tenant);
+  source_t own = source_of(c->seed, STREAM_SHAPES, 100 + (uint64_t)index);
+  int32_t always = between(&client, 0, SHAPES - 1), once = between(&own, 0, SHAPES - 1);
+  bool varies = chance(&own, 20);
+  return (shape_t)(varies ? once : always);
+}
+
+static void draw_shapes(const scenario_t *c, int index, script_t *r) {
+  source_t s = source_of(c->seed, STREAM_SHAPES, 1000 + (uint64_t)index);
+  int32_t context = (int32_t)c->options.max_model_len, seqs = c->options.max_num_seqs;
+  int32_t some = between(&s, 1, seqs), tokens = between(&s, 1, context / 2), few = MIN(context, 4);
+  int32_t prompt = between(&s, 1, MIN(context - 1, 8)), longest = context - r->num_prompt;
+  int32_t choices = between(&s, 1, SIM_STREAMS_MAX);
+  bool goes_on = chance(&s, 60);
+  shape_t shape = shape_of(c, r, index);
+  if (!scenario_has(c, SIM_SHAPES) || scenario_has(c, SIM_POOLS)) return;
+  if (shape == SHAPE_AS_DRAWN) return;
+  r->params.n = 1;
+  r->params.best_of = r->params.beam_width = 0;
+  if (shape == SHAPE_ALL_PLACES) r->params.n = seqs;
+  if (shape == SHAPE_CHOICES) r->params.n = choices;
+  if (shape == SHAPE_BEAMS) r->params.beam_width = some;
+  if (shape == SHAPE_BEAMS) r->params.temperature = 0;
+  if (shape == SHAPE_BEAMS) r->language = -1;
+  if (shape == SHAPE_BEAMS) r->stream = false;
+  if (shape == SHAPE_WHOLE_POOL) r->num_prompt = MAX(1, context - MIN(tokens, 16));
+  if (shape >= SHAPE_LIST || r->params.n > 1) r->num_prompt = prompt;
+  if (shape < SHAPE_LIST && goes_on) tokens = longest;
+  r->params.max_tokens = MAX(1, MIN(shape == SHAPE_SHORT ? few : tokens, context - r->num_prompt));
+  while (r->params.max_tokens > 1 && shape_blocks(c, r) > c->options.num_blocks - 1)
+    r->params.max_tokens--;
+  r->params.min_tokens = MIN(r->params.min_tokens, r->params.max_tokens);
+  r->shared_tokens = MIN(r->shared_tokens, r->num_prompt);
+  if (goes_on && shape < SHAPE_LIST) r->params.ignore_eos = true;
+  if (params_multiple(&r->params)) r->nan_at = -1;
 }
 
 /* Nothing is generated: one row is broken anywhere in the prompt, and clients go by time alone. */
@@ -559,6 +622,7 @@ static void draw_request(scenario_t *c, int index) {
   draw_hostile(c, index, r);
   if (scenario_has(c, SIM_API)) r->domain += SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * r->tenant;
   draw_beams(c, &s, r);
+  draw_shapes(c, index, r);
   draw_pooled(c, &s, r);
   int32_t from = between(&s, 0, 1) == 0 ? 0 : between(&s, 1, 60);
   if (r->adapter > 0 && !scenario_has(c, SIM_API))
@@ -581,6 +645,8 @@ static void draw_arrivals(scenario_t *c) {
       now += gap * (uint64_t)size;
     }
     bool floods = scenario_has(c, SIM_HOSTILE) && c->scripts[i].tenant == 1 && i % 16 > 0;
+    floods = floods || (scenario_has(c, SIM_SHAPES) && i % 8 > 0 &&
+                        shape_of(c, &c->scripts[i], i) == SHAPE_LIST);
     if (floods) now = c->scripts[i - 1].due_ns; /* together with the one before */
     c->scripts[i].due_ns = now;
   }

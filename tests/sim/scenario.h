@@ -24,7 +24,8 @@ enum {
   SIM_TENANTS = 3,
   SIM_DOMAINS_MAX = SIM_SALTS_MAX * (SIM_ADAPTERS_MAX + 1) * (SIM_TENANTS + 1),
   SIM_LANGUAGES = 16,  /* of constrained output: language.c */
-  SIM_STREAMS_MAX = 4, /* sequences of one request */
+  SIM_STREAMS_MAX = 8, /* sequences of one request */
+  SIM_CHOICES_MAX = 4, /* without SHAPES */
   SIM_HOST_BLOCKS_MAX = 256,
   SIM_SCORES_MAX = 4, /* alternatives per position that the simulator asks for */
   SIM_RANKS_MAX = 4

@@ -43,7 +43,7 @@ typedef struct run {
   bool runs;                          /* was in running at the step before */
   bool waited;                        /* for a block of another, after the iteration before */
   bool was_there;                     /* in a queue at an iteration before */
-  bool was_running, was_swapped;      /* an iteration ago */
+  bool was_swapped;                   /* an iteration ago */
   int32_t sat_out;                    /* steps in a row */
 } run_t;
 
