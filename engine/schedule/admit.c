@@ -195,6 +195,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   }
   group->planned_in = scheduler->num_plans;
   group->yield.was_granted = false;
+  group->yield.admitted = scheduler->num_plans;
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
    * because a plan without entries would be taken to mean that nothing can run. */
   group_t *none = NULL;
@@ -238,8 +239,10 @@ static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
   return holds_rows(group) || scheduler->num_free_rows >= group->width;
 }
 
-/* Whether `later` may overtake `group`. */
+/* Whether `later` may overtake `group`. Between tenants there is only the share: what does not fit
+ * keeps no other one waiting. */
 static bool may_overtake(const scheduler_t *scheduler, const group_t *group, const group_t *later) {
+  if (scheduler->options.fair_share && group->tenant != later->tenant) return true;
   /* Rows become free only when the preempted groups that hold them run and end. */
   if (!has_rows(scheduler, group) && holds_rows(later)) return true;
   if (scheduler->options.priority_policy && group->request->priority != later->request->priority)
@@ -266,7 +269,7 @@ typedef struct admission {
   const group_t *ahead; /* NULL, or the prefill that a group must be shorter than */
   int32_t num_seqs;     /* that count against max_num_seqs */
   int32_t num_looked, num_passed;
-  group_t *passed[ADMISSION_SCAN_MAX]; /* looked at, and not admitted */
+  group_t *passed[ADMISSION_LOOKS_MAX]; /* looked at, and not admitted */
 } admission_t;
 
 /* Whether the tenant would run more sequences than its key may. A group of more sequences than that
@@ -279,21 +282,27 @@ static bool is_held(scheduler_t *scheduler, const group_t *group) {
 
 static bool must_wait(const scheduler_t *scheduler, const admission_t *admission,
                       const group_t *group) {
-  if (admission->num_looked > ADMISSION_SCAN_MAX) return true;
   for (int32_t i = 0; i < admission->num_passed; i++) {
     if (!may_overtake(scheduler, admission->passed[i], group)) return true;
   }
   return false;
 }
 
-/* Room for a group whose turn is next, from tenants above their shares. */
+/* Whether a group of the same tenant was looked at and stays. */
+static bool is_behind_own(const admission_t *admission, const group_t *group) {
+  for (int32_t i = 0; i < admission->num_passed; i++) {
+    if (admission->passed[i]->tenant == group->tenant) return true;
+  }
+  return false;
+}
+
+/* Room for the first group of its tenant, from tenants above their shares. */
 static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group_t *group) {
   const plan_t *plan = &scheduler->plan;
-  if (!scheduler->options.fair_share || admission->ahead != NULL || admission->num_passed > 0 ||
-      group->yield.was_granted || plan->num_swap_in > 0 || !has_rows(scheduler, group))
+  if (!scheduler->options.fair_share || admission->ahead != NULL || group->yield.was_granted ||
+      plan->num_swap_in > 0 || !has_rows(scheduler, group) || is_behind_own(admission, group))
     return false;
-  int32_t count = group->width;
-  lack_t lack = {.num_seqs = admission->num_seqs + count - scheduler->options.max_num_seqs,
+  lack_t lack = {.num_seqs = admission->num_seqs + group->width - scheduler->options.max_num_seqs,
                  .num_blocks = plan_blocks_wanted(scheduler, group) - slices_num_free(scheduler)};
   if (lack.num_seqs <= 0 && lack.num_blocks <= 0) return false; /* it lacks something else */
   if (lack.num_blocks > 0 && !holds_rows(group) && !plan_is_unfit(scheduler, group) &&
@@ -307,56 +316,98 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
 
 /* Admits the group if it may run now and fits. */
 static bool try_admit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
-  int32_t count = group->width;
-  bool rows =
-      admission->num_seqs + count <= scheduler->options.max_num_seqs && has_rows(scheduler, group);
-  bool sure = admission->num_passed == 0 || holds_rows(group) || surely_fits(scheduler, group);
-  if (rows && sure && admit(scheduler, group, admission->now_ns)) return true;
+  bool rows = admission->num_seqs + group->width <= scheduler->options.max_num_seqs &&
+              has_rows(scheduler, group);
+  bool behind =
+      scheduler->options.fair_share ? is_behind_own(admission, group) : admission->num_passed > 0;
+  bool sure = !behind || holds_rows(group) || surely_fits(scheduler, group);
+  bool budget = plan_budget_left(scheduler) > 0;
+  if (budget && rows && sure && admit(scheduler, group, admission->now_ns)) return true;
   int32_t yielded = scheduler->plan.num_preempted;
   if (!gets_way(scheduler, admission, group)) return false;
   admission->num_seqs = plan_count_tenants(scheduler);
   return scheduler->plan.num_preempted > yielded && admit(scheduler, group, admission->now_ns);
 }
 
-/* Looks at one waiting group. Returns false if no later one may be looked at. */
-static bool look(scheduler_t *scheduler, admission_t *admission, group_t *group) {
+/* The group stays, and counts for those of its tenant that come behind it. */
+static void pass(admission_t *admission, group_t *group) {
+  if (admission->num_passed < ADMISSION_LOOKS_MAX)
+    admission->passed[admission->num_passed++] = group;
+}
+
+/* Looks at one waiting group. */
+static void look(scheduler_t *scheduler, admission_t *admission, group_t *group) {
   /* With nothing running, the first group that fits must be admitted, even if no group may be
    * overtaken: the groups before it may need the rows that it holds. */
   bool stuck = scheduler->running.count == 0;
-  if ((admission->num_looked++ >= ADMISSION_SCAN_MAX && !stuck) || plan_is_in_flight(group) ||
-      (group->yield.count > 0 && group->yield.plan == scheduler->num_plans))
-    return false;
   bool waits = must_wait(scheduler, admission, group);
   bool waited = group->num_skips > 0 && group->num_skips >= scheduler->options.max_skips;
   bool longer =
       admission->ahead != NULL && !waited && !plan_is_shorter(scheduler, group, admission->ahead);
   /* A later group that holds rows may still overtake. */
-  if ((waits && !stuck) || longer || !try_admit(scheduler, admission, group)) {
-    if (admission->num_passed < ADMISSION_SCAN_MAX)
-      admission->passed[admission->num_passed++] = group;
-    return true;
+  if (plan_is_in_flight(group) || (waits && !stuck) || longer ||
+      !try_admit(scheduler, admission, group)) {
+    pass(admission, group);
+    return;
   }
   admission->num_seqs += group->width;
   plan_count_group(scheduler, group, 1);
   plan_count_seat(scheduler, group, 1);
-  for (int32_t i = 0; i < admission->num_passed && !waits; i++) admission->passed[i]->num_skips++;
-  return true;
+  for (int32_t i = 0; i < admission->num_passed && !waits; i++) {
+    group_t *passed = admission->passed[i];
+    passed->num_skips += !scheduler->options.fair_share || passed->tenant == group->tenant;
+  }
+}
+
+static bool is_on_host(const scheduler_t *scheduler, int32_t tenant) {
+  for (const group_t *group = scheduler->swapped.head; group != NULL; group = group->next) {
+    if (group->tenant == tenant) return true;
+  }
+  return false;
+}
+
+/* Whether the tenant was looked at often enough; or no place is left for it; or it made room in
+ * this plan, and comes back in a later one. While groups are on the host, which come first, only
+ * other tenants may begin, within their shares. */
+static bool is_done_with(scheduler_t *scheduler, const admission_t *admission,
+                         const group_t *group) {
+  const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
+  bool fair = scheduler->options.fair_share;
+  if (group->yield.count > 0 && group->yield.plan == scheduler->num_plans) return true;
+  if (tenant->num_looked >= ADMISSION_SCAN_MAX) return true;
+  /* Without tokens nobody begins but the first of a tenant for whom others leave the plan. */
+  if (tenant->num_looked > 0 && plan_budget_left(scheduler) <= 0) return true;
+  bool lacks = plan_blocks_wanted(scheduler, group) > slices_num_free(scheduler);
+  if (scheduler->swapped.head != NULL &&
+      (is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks)))
+    return true;
+  bool full = admission->num_seqs >= scheduler->options.max_num_seqs;
+  return fair && full && !plan_is_entitled(scheduler, group, false);
 }
 
 void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   waiting_t *waiting = &scheduler->waiting;
   admission_t admission = {.now_ns = now_ns, .ahead = ahead};
   if (waiting->queue.head == NULL) return;
+  bool makes_way = scheduler->options.fair_share && ahead == NULL;
   admission.num_seqs = plan_count_tenants(scheduler);
   for (group_t *group = waiting_first(waiting);
-       group != NULL && plan_budget_left(scheduler) > 0 && plan_has_time(scheduler);
+       group != NULL && (plan_budget_left(scheduler) > 0 || makes_way) &&
+       plan_has_time(scheduler) &&
+       (admission.num_looked < ADMISSION_LOOKS_MAX || scheduler->running.count == 0);
        group = waiting_next(waiting)) {
     if (is_held(scheduler, group)) {
       waiting_hold(waiting, group);
-    } else if (!plan_client_has_time(scheduler, group)) {
+    } else if (!plan_client_has_time(scheduler, group) ||
+               (scheduler->running.count > 0 && is_done_with(scheduler, &admission, group))) {
       waiting_leave_out(waiting, group);
-    } else if (!plan_may_begin(scheduler, group) || !look(scheduler, &admission, group)) {
-      break;
+    } else if (!plan_may_begin(scheduler, group)) {
+      if (!scheduler->options.fair_share) break;
+      waiting_leave_out(waiting, group); /* another tenant may have one that takes less time */
+    } else {
+      admission.num_looked++;
+      waiting_tenant(waiting, group)->num_looked++;
+      look(scheduler, &admission, group);
     }
   }
   waiting_stop(waiting);

@@ -119,9 +119,12 @@ int32_t plan_count_of(scheduler_t *scheduler, const group_t *group);
 typedef struct lack {
   int32_t num_seqs, num_blocks;
 } lack_t;
-/* Preempts groups of other tenants for the group, whose turn is next, so that it lacks nothing; but
- * only if its tenant runs no more than its share with it, and theirs no less than their shares
- * without. Returns false, and changes nothing, if that does not suffice. After a count. */
+/* Whether the tenant has no more than its share of sequences, and of blocks if they are asked for,
+ * with the waiting group. After a count. */
+bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks);
+/* Preempts groups of other tenants for the group, which is the first of its tenant, so that it
+ * lacks nothing; but only if its tenant has no more than its share with it, and those above theirs.
+ * Returns false, and changes nothing, if that does not suffice. After a count. */
 bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack);
 
 /* ---- admit.c ---- */

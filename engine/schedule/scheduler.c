@@ -55,8 +55,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->waiting.tenants.span = (uint64_t)options->fair_span * SERVED_TOKEN;
   scheduler->waiting.fair_share = options->fair_share;
   scheduler->pool = pool;
-  /* Twice the running sequences, because preempted sequences keep their rows while others run. */
-  scheduler->num_rows = 2 * options->max_num_seqs;
+  scheduler->num_rows = scheduler_num_rows(options->max_num_seqs);
   scheduler->table_stride = DIV_UP(options->max_model_len, pool->block_size);
   scheduler->row_stride = scheduler->table_stride * (1 + pool->num_sides);
   scheduler->token_table = map_rows(scheduler->num_rows, token_row_bytes(scheduler));
@@ -481,7 +480,8 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   bool starved = plan->num_preempted > 0 && plan->num_entries == 0;
   if (starved && scheduler->running.head != NULL) plan_all_running(scheduler, now_ns);
   if (plan->num_preempted == 0) plan_swapped(scheduler);
-  if (plan->num_preempted == 0 && scheduler->swapped.head == NULL)
+  if (plan->num_preempted == 0 &&
+      (scheduler->swapped.head == NULL || scheduler->options.fair_share))
     plan_admit(scheduler, now_ns, NULL);
   scheduler->num_sat_out += (uint64_t)scheduler->pace.num_sat_out;
   states_plan(scheduler);

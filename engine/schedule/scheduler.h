@@ -16,7 +16,8 @@
 #include "engine/schedule/waiting.h"
 
 enum {
-  ADMISSION_SCAN_MAX = 64, /* waiting groups that one admission pass looks at */
+  ADMISSION_SCAN_MAX = 64,   /* waiting groups of a tenant that one admission pass looks at */
+  ADMISSION_LOOKS_MAX = 256, /* and of all tenants */
   /* Between snapshots of a decode: storing them takes a hundredth of what the states take. */
   SNAPSHOT_TOKENS_DEFAULT = 64
 };
@@ -92,6 +93,13 @@ typedef struct scheduler {
   uint64_t num_visited, num_hashed, num_looks, num_walked;
   uint64_t num_claims; /* of blocks of prompts, which a waiting group may share */
 } scheduler_t;
+
+/* Rows of the tables. Several times the running sequences, because those that make room for others
+ * keep theirs: of n clients that come one after the other the shares of all add up to 1 + 1/2 + ...
+ * + 1/n times these, which is above 4 from 31 clients on. */
+static inline int32_t scheduler_num_rows(int32_t max_num_seqs) {
+  return 4 * max_num_seqs;
+}
 
 /* Returns 0 and *out, or ERR_NO_MEMORY. Borrows `pool`. */
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,

@@ -39,6 +39,7 @@ typedef struct tenant {
   group_t *first;     /* its first group that waits; NULL = none */
   group_t *offered;   /* in a walk (waiting.h) that has met a group of it: its next one */
   bool walked;        /* the walk has met a group of it */
+  int32_t num_looked; /* groups of it that the walk has looked at */
   bool held;          /* it runs as many sequences as it may, so it offers no group */
   int32_t place;      /* 1 + its index in the heap; 0 = it is not there */
   int32_t next_walked;

@@ -20,11 +20,13 @@ typedef struct unfit {
 
 /* What yield.c and pace.c keep of a group. */
 typedef struct yield_state {
-  uint32_t round;   /* of tenant_pace_t: when the group decoded last; 0 = never */
-  int32_t count;    /* of its preemptions, those for a client that ran less than its share */
-  bool is_chosen;   /* to be preempted now */
-  bool was_granted; /* others were preempted for it, and it was not admitted since */
-  uint64_t plan;    /* scheduler.num_plans of the last preemption that `count` counts */
+  uint32_t round;     /* of tenant_pace_t: when the group decoded last; 0 = never */
+  int32_t num_output; /* output tokens when it made room last */
+  int32_t count;      /* of its preemptions, those for a client that ran less than its share */
+  bool is_chosen;     /* to be preempted now */
+  bool was_granted;   /* others were preempted for it, and it was not admitted since */
+  uint64_t admitted;  /* scheduler.num_plans of its last admission */
+  uint64_t plan;      /* scheduler.num_plans of the last preemption that `count` counts */
 } yield_state_t;
 
 #endif

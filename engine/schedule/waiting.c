@@ -98,6 +98,7 @@ void waiting_remove(waiting_t *waiting, group_t *group) {
 static void mark_walked(waiting_t *waiting, tenant_t *tenant) {
   if (tenant->walked) return;
   tenant->walked = true;
+  tenant->num_looked = 0;
   tenant->offered = tenant->first;
   tenant->next_walked = waiting->walked;
   waiting->walked = 1 + (int32_t)(tenant - waiting->tenants.all);

@@ -1,16 +1,24 @@
 /* yield.c: a client that runs less than its share gets room at once; the contract is in plan.h.
  *
- * The share of a tenant is its weight's part of max_num_seqs sequences, at least one, and of all
- * blocks, among the tenants that run or wait now. Who receives room has no more than its share with
- * it, and who gives room has no less than its share without it. So no tenant that gave can take
- * back until others come or end, and what is computed twice is bounded by these events. Engine
- * thread only; allocates nothing.
+ * 1. The share of a tenant is its weight's part of max_num_seqs sequences, at least one, and of all
+ *    blocks, among the tenants that run or wait now.
+ * 2. Who receives room has no more than its share with it.
+ * 3. First those give room who keep their share without it: groups of the tenant that is most above
+ *    its share, the youngest first. They cannot take it back until others come or end.
+ * 4. If none of these is left, the tenant that is most above its share gives a group that is more
+ *    than what it has too much: beams, a sequence of many blocks, maybe all it has.
+ * 5. Who gives has got a token since it gave before, so it ends although others come all the time;
+ *    and it was not let in by this very plan.
+ * 6. Either all of them suffice or nobody gives.
+ *
+ * What is computed twice is bounded by the tenants and requests that come. Engine thread only;
+ * allocates nothing.
  */
 #include "engine/base/util.h"
 #include "engine/schedule/plan.h"
 #include "engine/schedule/window/sides.h"
 
-enum { YIELDS_MAX = 16 }; /* groups that one admission may preempt */
+enum { YIELDS_MAX = 256 }; /* groups that one admission may preempt */
 
 /* Blocks that the group has, or will have when its admission is complete. */
 static int32_t count_blocks(const scheduler_t *scheduler, const group_t *group) {
@@ -67,68 +75,94 @@ static int64_t excess_of(const scheduler_t *scheduler, const tenant_t *tenant, b
   return has * scheduler->weights - share_of(scheduler, tenant, limit);
 }
 
-/* The youngest group, by admission, of the tenant that is most above its share and stays at or
- * above it without the group. */
-static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool blocks) {
+static int32_t count_output(const group_t *group) {
+  int32_t most = 0;
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next)
+    most = MAX(most, seq->num_output_tokens);
+  return most;
+}
+
+/* Whether the group has got a token since it made room last, so that it ends although others come
+ * all the time. */
+static bool has_got_on(const group_t *group) {
+  return group->yield.count == 0 || group->max_tokens == 0 ||
+         count_output(group) > group->yield.num_output;
+}
+
+/* The youngest group, by admission, of the tenant that is most above its share: one without which
+ * that tenant keeps it, or (below) any. */
+static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool blocks, bool below) {
   group_t *chosen = NULL;
-  int64_t most = -1;
+  int64_t most = below ? 0 : -1;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
     if (group->yield.is_chosen || group->tenant == requester->tenant || scheduler_awaits(group) ||
+        !has_got_on(group) || group->yield.admitted == scheduler->num_plans ||
         (scheduler->options.priority_policy &&
          group->request->priority < requester->request->priority))
       continue;
     int64_t excess = excess_of(scheduler, counted(scheduler, group), blocks);
     int64_t loses = blocks ? count_blocks(scheduler, group) : group->width;
-    if (excess <= most || excess < loses * scheduler->weights) continue;
+    if (excess <= most || (!below && excess < loses * scheduler->weights)) continue;
     chosen = group;
     most = excess;
   }
   return chosen;
 }
 
-/* Blocks that become free if the group leaves: those that no other group holds. */
-static int32_t count_own_blocks(const scheduler_t *scheduler, const group_t *group) {
+/* Blocks that become free if the group leaves, and those with it whose blocks were counted before:
+ * those that nobody else holds. */
+static int32_t count_freed(const scheduler_t *scheduler, const group_t *group) {
   int32_t count = 0;
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     count += seq->slices.promised;
     for (int32_t i = 0; sequence_is_live(seq) && i < seq->num_blocks; i++) {
-      const block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
-      count += block->ref_count == 1 && block->pins == 0;
+      block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
+      count += ++block->mark == block->ref_count && block->pins == 0;
     }
     count += sides_count_own(scheduler, seq);
   }
   return count;
 }
 
-/* Whether the tenant is within its share with the group. */
-static bool is_entitled(scheduler_t *scheduler, const group_t *group, lack_t lack) {
+static void forget_freed(const scheduler_t *scheduler, const group_t *group) {
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    for (int32_t i = 0; sequence_is_live(seq) && i < seq->num_blocks; i++)
+      scheduler->pool->blocks[seq->blocks[i]].mark = 0;
+  }
+}
+
+bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks) {
   tenant_t with = *counted(scheduler, group);
   with.num_running += group->width;
   with.num_blocks += plan_blocks_wanted(scheduler, group);
   return excess_of(scheduler, &with, false) <= 0 &&
-         (lack.num_blocks <= 0 || excess_of(scheduler, &with, true) <= 0);
+         (!blocks || excess_of(scheduler, &with, true) <= 0);
 }
 
 bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack) {
   group_t *chosen[YIELDS_MAX];
   int32_t count = 0;
-  if (!is_entitled(scheduler, group, lack)) return false;
+  if (!plan_is_entitled(scheduler, group, lack.num_blocks > 0)) return false;
   while (lack.num_seqs > 0 || lack.num_blocks > 0) {
-    group_t *victim = count < YIELDS_MAX ? choose(scheduler, group, lack.num_seqs <= 0) : NULL;
+    bool blocks = lack.num_seqs <= 0;
+    group_t *victim = count < YIELDS_MAX ? choose(scheduler, group, blocks, false) : NULL;
+    if (victim == NULL && count < YIELDS_MAX) victim = choose(scheduler, group, blocks, true);
     if (victim == NULL) break;
     lack.num_seqs -= victim->width;
-    lack.num_blocks -= count_own_blocks(scheduler, victim);
+    lack.num_blocks -= count_freed(scheduler, victim);
     plan_count_group(scheduler, victim, -1);
     victim->yield.is_chosen = true;
     chosen[count++] = victim;
   }
   bool suffices = lack.num_seqs <= 0 && lack.num_blocks <= 0;
+  for (int32_t i = 0; i < count; i++) forget_freed(scheduler, chosen[i]);
   for (int32_t i = 0; i < count; i++) {
     chosen[i]->yield.is_chosen = false;
     if (!suffices) {
       plan_count_group(scheduler, chosen[i], 1);
       continue;
     }
+    chosen[i]->yield.num_output = count_output(chosen[i]);
     plan_preempt(scheduler, chosen[i], false);
     chosen[i]->yield.count++;
     chosen[i]->yield.plan = scheduler->num_plans;

@@ -156,6 +156,7 @@ static void check_turn(const scheduler_t *s, const group_t *in) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     /* A choice begins to wait when the one before it is let in, in this plan maybe. */
     if (g->sequence.index > 0 && !check_run(g)->was_there) continue;
+    if (s->options.fair_share && g->tenant != in->tenant) continue; /* the law: law.c */
     bool counted = g->num_skips > check_run(g)->num_skips || fair_held(s, g) || pace_is_out(s, g) ||
                    pace_was_out(s, g) || check_left_running(s, g);
     bool alone = s->running.head == in;

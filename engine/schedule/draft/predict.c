@@ -67,7 +67,7 @@ int predictor_new(engine_t *engine, const step_limits_t *limits, int32_t block_s
   predictor->width = predictor->hidden * (predictor->is_head ? EAGLE_LAYERS : 1);
   predictor->rows = calloc(tokens, (size_t)predictor->width * sizeof(float));
   predictor->outs = calloc(seqs, width);
-  predictor->kept = calloc(2 * seqs, width);
+  predictor->kept = calloc((size_t)scheduler_num_rows(engine->options.max_num_seqs), width);
   predictor->ahead = calloc(seqs, width);
   predictor->draws = calloc(seqs, sizeof *predictor->draws);
   predictor->results = calloc(seqs, sizeof *predictor->results);

@@ -221,9 +221,9 @@ Test(fairness, rows_move_up_to_the_share_and_not_further) {
   rig_free(rig);
 }
 
-/* Weights 3, 1, 1: the share of the first is 2.4 of 4 rows. It makes room for the second, who is
- * then counted once, and not for the third as well. */
-Test(fairness, who_is_let_in_counts_once) {
+/* Weights 3, 1, 1: the share of the first is 2.4 of 4 rows. It makes room for the second, and as it
+ * has 3 then, which is more, for the third as well; then it has 2, and for none that comes later. */
+Test(fairness, who_is_above_its_share_makes_room_until_it_is_not) {
   scheduler_options_t options = rig_options(4, 64, 512);
   options.fair_share = true;
   rig_t *rig = rig_new(&options, 2000, 4, true);
@@ -236,8 +236,13 @@ Test(fairness, who_is_let_in_counts_once) {
   rig_commit(rig, 1);
   for (uint64_t tenant = 2; tenant <= 3; tenant++) add_of(rig, tenant, 8, 400);
   rig_step(rig);
-  ASSERT_EQ(count_running_of(rig, HOSTILE), 3);
-  ASSERT_EQ(rig->scheduler->num_yields, 1);
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 2);
+  ASSERT_EQ(rig->scheduler->num_yields, 2);
+  rig_commit(rig, 1);
+  add_of(rig, 2, 8, 400);
+  rig_step(rig);
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 2);
+  ASSERT_EQ(rig->scheduler->num_yields, 2);
   rig_free(rig);
 }
 

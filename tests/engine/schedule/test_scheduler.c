@@ -228,10 +228,10 @@ Test(scheduler, a_preempted_request_that_holds_a_row_overtakes_one_that_needs_it
   group_t *pair = rig_add_several(rig, 4, 4, 3, 2);
   ASSERT_EQ(rig->scheduler->waiting.queue.head, pair);
   scheduler_finish(rig->scheduler, first, SEQUENCE_FINISHED_LENGTH_CAPPED);
-  ASSERT_EQ_FOR(rig->scheduler->num_free_rows, 3, "the fourth row is that of `held`");
+  ASSERT_EQ_FOR(rig->scheduler->num_free_rows, 7, "the eighth row is that of `held`");
   rig->scheduler->num_free_rows = 1; /* as if further preempted requests held two rows */
   rig_step(rig);
-  rig->scheduler->num_free_rows = 3;
+  rig->scheduler->num_free_rows = 7;
   ASSERT_EQ(held->sequence.status, SEQUENCE_RUNNING);
   ASSERT_EQ(pair->sequence.status, SEQUENCE_WAITING);
   rig_free(rig);
