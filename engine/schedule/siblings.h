@@ -6,7 +6,8 @@
  * begins to wait; when that is admitted, the one behind it. So of a request one choice at most
  * waits that has not run. A choice takes the blocks of the prompt from a sibling that runs, or from
  * the prefix cache, and computes the last token of the prompt, whose logits it draws from. The bits
- * are those of one row from which all draw. Engine thread only; siblings_new alone allocates.
+ * are those of one row from which all draw. Engine thread only; group_store_new alone
+ * allocates.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_SIBLINGS_H
 #define INFERD_ENGINE_SCHEDULE_SIBLINGS_H

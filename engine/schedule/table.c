@@ -51,7 +51,7 @@ bool table_take_rows(scheduler_t *scheduler, group_t *group) {
   return true;
 }
 
-void table_give_row(scheduler_t *scheduler, sequence_t *seq) {
+static void give_row(scheduler_t *scheduler, sequence_t *seq) {
   if (seq->row < 0) return;
   scheduler->free_rows[scheduler->num_free_rows++] = seq->row;
   seq->row = -1;
@@ -60,10 +60,10 @@ void table_give_row(scheduler_t *scheduler, sequence_t *seq) {
 }
 
 void table_give_rows(scheduler_t *scheduler, group_t *group) {
-  table_give_row(scheduler, &group->sequence);
+  give_row(scheduler, &group->sequence);
   for (sequence_t *seq = group->sequence.next, *next; seq != NULL; seq = next) {
     next = seq->next;
-    table_give_row(scheduler, seq);
+    give_row(scheduler, seq);
     seq->next = scheduler->free_sequences;
     scheduler->free_sequences = seq;
   }

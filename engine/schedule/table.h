@@ -42,9 +42,8 @@ static inline void table_add_id(sequence_t *seq, int32_t id) {
   seq->tokens[seq->num_prompt_tokens + seq->num_output_tokens++] = id;
   seq->last_id = id;
 }
-/* Returns the row of one sequence, if it holds one. Its blocks must be released before. */
-void table_give_row(scheduler_t *scheduler, sequence_t *seq);
-/* Returns the rows of all sequences of the group, and every sequence but the first to the pool. */
+/* Returns the rows of all sequences of the group, whose blocks must be released before, and every
+ * sequence but the first to the pool. */
 void table_give_rows(scheduler_t *scheduler, group_t *group);
 
 /* ---- the prefix cache at admission ---- */

@@ -32,30 +32,38 @@ def test_greedy_choices_are_equal(server):
     assert len(set(texts(server.complete(P, n=3, max_tokens=8, temperature=0)))) == 1
 
 
+def test_more_choices_than_places_run_one_after_the_other(start):
+    server = start(DEMO, "--max-num-seqs", 2)
+    body = {"prompt": P, "max_tokens": 4, "temperature": 1, "seed": 3, "ignore_eos": True}
+    three = server.post("/v1/completions", {**body, "n": 3})
+    assert three.status == 200 and three.json["usage"]["completion_tokens"] == 12, three
+    wide = start(DEMO, "--max-num-seqs", 8).post("/v1/completions", {**body, "n": 3})
+    assert texts(three.json) == texts(wide.json), "the places change no choice"
+    assert server.post("/v1/completions", {**body, "n": 2, "best_of": 3}).status == 200
+
+
 @pytest.mark.parametrize("fields,param", [
-    ({"n": 3}, "n"), ({"n": 2, "best_of": 3}, "best_of"),
     ({"n": 3, "use_beam_search": True}, "n"),
     ({"n": 1, "best_of": 3, "use_beam_search": True}, "best_of")])
-def test_more_choices_than_run_at_once(start, fields, param):
+def test_more_beams_than_run_at_once(start, fields, param):
     """Refused by the field that the client sent, with both numbers."""
     server = start(DEMO, "--max-num-seqs", 2)
     answer = server.post("/v1/completions", {"prompt": P, "max_tokens": 2, **fields})
     assert answer.status == 400 and answer.error["param"] == param, answer
     assert answer.error["message"] == (
-        f"{param} asks for 3 sequences at once; this server runs at most 2.")
+        f"{param} asks for 3 beams at once; this server runs at most 2.")
 
 
 @pytest.mark.parametrize("n, flags", [(1, ()), (2, ()), (5, ()), (2, ("--max-model-len", 100))])
 def test_chat_without_max_tokens_fills_the_cache_or_the_context(start, n, flags):
-    """Choices share the full blocks of the prompt and have the same part of all other blocks."""
+    """A choice alone has to fit: those that do not fit beside it run later."""
     server = start(DEMO, "--num-blocks", 20, "--block-size", 16, *flags)
     body = {"messages": [{"role": "user", "content": "Tell me of a river and a hill"}], "n": n,
             "ignore_eos": True}
     answer = server.post(CHAT, body)
     assert answer.status == 200, answer
     prompt = answer.json["usage"]["prompt_tokens"]
-    shared = prompt // 16
-    each = min((shared + (19 - shared) // n) * 16, server.max_model_len()) - prompt
+    each = min(19 * 16, server.max_model_len()) - prompt
     assert each > 0 and answer.json["usage"]["completion_tokens"] == n * each
     assert [c["finish_reason"] for c in answer.json["choices"]] == ["length"] * n
     more = server.post(CHAT, {**body, "max_tokens": each + 1})

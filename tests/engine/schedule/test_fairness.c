@@ -222,7 +222,8 @@ Test(fairness, rows_move_up_to_the_share_and_not_further) {
 }
 
 /* Weights 3, 1, 1: the share of the first is 2.4 of 4 rows. It makes room for the second, and as it
- * has 3 then, which is more, for the third as well; then it has 2, and for none that comes later. */
+ * has 3 then, which is more, for the third as well; then it has 2, and for none that comes later.
+ */
 Test(fairness, who_is_above_its_share_makes_room_until_it_is_not) {
   scheduler_options_t options = rig_options(4, 64, 512);
   options.fair_share = true;
