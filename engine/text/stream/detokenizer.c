@@ -25,13 +25,6 @@ void detokenizer_init(detokenizer_t *detokenizer, const tokenizer_t *tokenizer,
                                  .held = held};
 }
 
-void detokenizer_init_as(detokenizer_t *detokenizer, const detokenizer_t *from) {
-  detokenizer_init(detokenizer, from->tokenizer, from->stops, from->skip_special_tokens,
-                   from->include_stop_string, NULL);
-  detokenizer->shown_ids = from->shown_ids;
-  detokenizer->num_shown_ids = from->num_shown_ids;
-}
-
 /* One call can give: the held bytes, and each byte of pending and token as a U+FFFD of 3 bytes. */
 size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops) {
   return stop_set_hold_max(stops) + 3 * (tokenizer_longest_token(tokenizer) + 4);

@@ -47,7 +47,14 @@ void detokenizer_init(detokenizer_t *detokenizer, const tokenizer_t *tokenizer,
                       const stop_set_t *stops, bool skip_special_tokens, bool include_stop_string,
                       char *held);
 /* Makes `detokenizer` what `from` was before anything was fed, without room for held text. */
-void detokenizer_init_as(detokenizer_t *detokenizer, const detokenizer_t *from);
+static inline void detokenizer_init_as(detokenizer_t *detokenizer, const detokenizer_t *from) {
+  *detokenizer = (detokenizer_t){.tokenizer = from->tokenizer,
+                                 .stops = from->stops,
+                                 .skip_special_tokens = from->skip_special_tokens,
+                                 .include_stop_string = from->include_stop_string,
+                                 .shown_ids = from->shown_ids,
+                                 .num_shown_ids = from->num_shown_ids};
+}
 /* Room needed in `out` for any one call. */
 size_t detokenizer_out_max(const tokenizer_t *tokenizer, const stop_set_t *stops);
 /* Feeds one id. With search_stops false (fewer than min_tokens so far) no stop string is searched
