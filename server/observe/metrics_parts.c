@@ -52,7 +52,7 @@ void page_print_process(page_t *page) {
   process_row(page, METRIC_max_fds,
               files.rlim_cur == RLIM_INFINITY ? 1048576 : (double)files.rlim_cur);
   double some_s, full_s;
-  if (engine_memory_pressure(&some_s, &full_s)) {
+  if (page->own && engine_memory_pressure(&some_s, &full_s)) {
     page_family(page, METRIC_memory_pressure);
     page_bare_sample(page, METRIC_memory_pressure, "kind=\"some\"", some_s);
     page_bare_sample(page, METRIC_memory_pressure, "kind=\"full\"", full_s);
