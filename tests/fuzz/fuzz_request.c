@@ -63,7 +63,8 @@ static void embed(const json_t *root, reader_t *reader) {
     name_prompts(&params);
     (void)params_check(&params, reader->limits, reader->error);
     const embedding_params_t *embedding = &params.embedding;
-    if (embedding->dimensions < 0 || embedding->dimensions > infos[i].size) abort();
+    /* ABSENT where a table has the field and the body does not; 0 where the table has none */
+    if (embedding->dimensions < ABSENT || embedding->dimensions > infos[i].size) abort();
   }
 }
 
