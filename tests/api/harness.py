@@ -291,7 +291,7 @@ class Stream:
         self.connection = server.connection()
         headers = {"Content-Type": "application/json", **(headers or {})}
         if server.key:
-            headers["Authorization"] = f"Bearer {server.key}"
+            headers.setdefault("Authorization", f"Bearer {server.key}")
         self.connection.request("POST", path, json.dumps({"stream": True, **body}), headers)
         self.response = self.connection.getresponse()
         self.status = self.response.status

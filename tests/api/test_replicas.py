@@ -3,6 +3,7 @@ cached, one limit on what waits, one page of metrics."""
 
 import concurrent.futures
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_the_memory_of_all_is_planned(inferd, model):
         done = run(inferd, "check", model, "--load-format", "dummy", *options)
         assert done.returncode == 0, done.stdout
         line = next(line for line in done.stdout.splitlines() if line.startswith("memory"))
-        return int(line.split("(")[1].split()[0])
+        return int(re.search(r"\((\d+) blocks", line)[1])
 
     small = ("--memory", "0.001")
     assert 0 < 2 * kv_blocks(*small, *TWO) <= kv_blocks(*small)

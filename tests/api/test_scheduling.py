@@ -131,9 +131,10 @@ def test_a_flood_of_one_key_refuses_no_other(start, slow_model):
     places of a, whose newest requests get the 429, each with all its prompts."""
     server = dummy(start, slow_model, "--api-key", "a", "--api-key", "b", "--max-num-seqs", "4",
                    "--max-queue-requests", "1024", key="b")
-    running = Stream(server, {"prompt": "w", "n": 4, "max_tokens": 8000, "ignore_eos": True},
-                     headers={"Authorization": "Bearer a"})
-    next(running.events())
+    running = [Stream(server, {"prompt": "w", "n": 2, "max_tokens": 8000, "ignore_eos": True},
+                      headers={"Authorization": f"Bearer {key}"}) for key in "ab"]
+    for stream in running:  # each runs as many as its share is, so whatever comes now waits
+        next(stream.events())
     answers, honest, flood = [], [], []
     for prompts, connections, full, then in ((128, 8, 1024, 916), (8, 12, 1012, 1024)):
         for _ in range(connections):
@@ -145,7 +146,8 @@ def test_a_flood_of_one_key_refuses_no_other(start, slow_model):
         assert refused[0].status == 429, "a has most of what waits"
         honest += [Background(server, {"prompt": "y", "max_tokens": 1}) for _ in range(20)]
         wait_for(server, then)
-    running.close()
+    for stream in running:
+        stream.close()
     for request in honest:
         assert request.join().failure is None, request.failure
     for thread in flood:

@@ -134,6 +134,7 @@ def test_nobody_waits_for_who_stands_at_a_limit(limited):
 
 @pytest.mark.parametrize("shape", [{"n": 15}, {"n": 16}, {"n": 17}, {"best_of": 16, "n": 1},
                                    {"prompt": [[7, i] for i in range(17)]}, {"n": 8, "twice": True},
+                                   {"use_beam_search": True, "best_of": 15, "n": 1},
                                    {"use_beam_search": True, "best_of": 16, "n": 1}], ids=str)
 def test_a_chat_begins_beside_one_that_has_every_place(limited, shape):
     """The attack wants thrice the tokens that the chat may wait for, and goes on meanwhile."""
@@ -142,7 +143,8 @@ def test_a_chat_begins_beside_one_that_has_every_place(limited, shape):
     stream = Background(limited, {**STREAM, "max_tokens": 240})
     assert stream.started.wait(60)
     attacks = [Asked(limited, "/v1/completions", body) for _ in range(2 if twice else 1)]
-    wait_until(lambda: limited.metric("inferd_requests_running") > 1, "the attack to run", 60)
+    names = [f"inferd_requests_{state}" for state in ("running", "waiting")]
+    wait_until(lambda: sum(map(limited.metric, names)) > 1, "the attack to be there", 60)
     had = len(ids(stream))
     for _ in itertools.repeat(None, 3):
         assert limited.post("/v1/chat/completions", CHAT).status == 200

@@ -328,7 +328,7 @@ static void draw_fair_span(scenario_t *c) {
 /* Bounds that many steps reach, and a device whose times say little about the next step's. */
 static void draw_pace(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_ENGINE, 9);
-  int32_t step_ms = between(&s, 1, chance(&s, 50) ? 10 : 60), client_ms = between(&s, 1, 20);
+  int32_t step_ms = between(&s, 1, chance(&s, 50) ? 10 : 60), client_ms = between(&s, 1, 10);
   bool bounds_clients = chance(&s, 70);
   int32_t jitter = between(&s, 1, 16);
   bool varies = chance(&s, 50);
