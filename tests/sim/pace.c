@@ -87,8 +87,11 @@ static bool others_decode(const scheduler_t *s, int32_t tenant) {
   return s->pace.num_decoding > own;
 }
 
+/* The policy slo keeps the mean of all tokens where admission is bounded, and no client's step. */
 static double client_bound(const scheduler_t *s, int32_t tenant) {
-  double bound = sim.scenario->client_step_ms * 1e6;
+  const scenario_t *c = sim.scenario;
+  const bool by_mean = c->options.slo_policy && scenario_has(c, SIM_SEATS);
+  double bound = by_mean ? 0 : c->client_step_ms * 1e6;
   if (bound == 0 || !s->options.fair_share || !others_decode(s, tenant)) return 1e300;
   return MAX(bound, s->cost.ns[COST_STEP]);
 }
