@@ -6,7 +6,7 @@
 #ifndef INFERD_ENGINE_MODEL_TENSORS_H
 #define INFERD_ENGINE_MODEL_TENSORS_H
 
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 enum { EXPECTED_NAME_MAX = 96, EXPECTED_RANK_MAX = 4, SEGMENTS_MAX = 8 };
 

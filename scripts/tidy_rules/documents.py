@@ -113,7 +113,7 @@ def check_families(tree):
     named = {page: set(re.findall(r"`(\w+)`", (tree.root / page).read_text("utf-8")))
              for page in pages}
     for f in tree:
-        if not f.name.startswith("engine/model/config/"):
+        if not f.name.startswith(("engine/model/config/", "engine/model/families/")):
             continue
         for row in re.finditer(r'\.architecture = "(\w+)"', f.text):
             number = f.text.count("\n", 0, row.start()) + 1

@@ -8,7 +8,7 @@
 #define INFERD_ENGINE_MODEL_CONFIG_CONFIG_H
 
 #include "engine/base/json.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 typedef struct config_reader {
   const char *file;    /* "config.json", for messages */

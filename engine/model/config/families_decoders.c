@@ -4,7 +4,7 @@
  * As families.c says. Constant data; any thread may read it.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 #define LLAMA_PARTS                                                                                \
   .activation = "silu", .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true

@@ -4,7 +4,7 @@
  * As families.c says. Constant data; any thread may read it.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 /* What BERT and those that only renamed it have in common. */
 #define BERT_LIKE(names)                                                                           \

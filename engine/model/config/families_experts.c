@@ -3,7 +3,7 @@
  * As families.c says. Constant data; any thread may read it.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 /* What the younger ones with a router that scores share. */
 #define EXPERT_PARTS                                                                               \

@@ -3,7 +3,7 @@
  * As families.c says. Constant data; any thread may read it.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 #define GEMMA4                                                                                     \
   .layout = &layout_gemma4, .gguf_layout = &layout_gguf_gemma4, .vocab_size = 262144,              \

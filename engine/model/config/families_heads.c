@@ -4,7 +4,7 @@
  * read it.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 #define EAGLE3                                                                                     \
   .layout = &layout_eagle3, .eagle = true, .vocab_size = 32000, .hidden_size = 4096,               \

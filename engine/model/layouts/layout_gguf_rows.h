@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_MODEL_LAYOUTS_LAYOUT_GGUF_ROWS_H
 #define INFERD_ENGINE_MODEL_LAYOUTS_LAYOUT_GGUF_ROWS_H
 
-#include "engine/model/layout.h"
+#include "engine/model/families/layout.h"
 
 #define OUTER_ROWS(bias)                                                                           \
   {ROLE_EMBED, "token_embd", DIM_VOCAB, DIM_EMBED, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN},           \

@@ -5,7 +5,7 @@
 #ifndef INFERD_ENGINE_MODEL_LAYOUTS_LAYOUT_ROWS_H
 #define INFERD_ENGINE_MODEL_LAYOUTS_LAYOUT_ROWS_H
 
-#include "engine/model/layout.h"
+#include "engine/model/families/layout.h"
 
 #define ROW(role, name, rows, cols, when, bias)                                                    \
   { role, name, rows, cols, when, bias, FORM_PLAIN }

@@ -2,8 +2,8 @@
  *
  * Members of a family's row (family.h); plain data.
  */
-#ifndef INFERD_ENGINE_MODEL_CONFIG_RULES_H
-#define INFERD_ENGINE_MODEL_CONFIG_RULES_H
+#ifndef INFERD_ENGINE_MODEL_FAMILIES_RULES_H
+#define INFERD_ENGINE_MODEL_FAMILIES_RULES_H
 
 typedef enum window_rule {
   WINDOW_NEVER,   /* keys about windows are ignored, as the reference does */

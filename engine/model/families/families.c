@@ -4,7 +4,7 @@
  * published checkpoints. Constant data; any thread may read it.
  */
 #include "engine/base/util.h"
-#include "engine/model/config/family.h"
+#include "engine/model/families/family.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * A layout is a table of patterns; tensors.c makes the expected tensor list of a model from it.
  * Constant; any thread may read it. Symbols: V vocabulary, E embedding width (of ROLE_EMBED) or
  * experts, h hidden size, f MLP width, I width of an expert, D head_dim, Hq/Hk heads. */
-#ifndef INFERD_ENGINE_MODEL_LAYOUT_H
-#define INFERD_ENGINE_MODEL_LAYOUT_H
+#ifndef INFERD_ENGINE_MODEL_FAMILIES_LAYOUT_H
+#define INFERD_ENGINE_MODEL_FAMILIES_LAYOUT_H
 
 #include "engine/model/roles.h"
 

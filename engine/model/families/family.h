@@ -5,11 +5,11 @@
  * reads the row to make a blueprint, tensors.c reads the layout to make the expected tensor list.
  * Nothing here runs; a new family is a row and a test.
  */
-#ifndef INFERD_ENGINE_MODEL_CONFIG_FAMILY_H
-#define INFERD_ENGINE_MODEL_CONFIG_FAMILY_H
+#ifndef INFERD_ENGINE_MODEL_FAMILIES_FAMILY_H
+#define INFERD_ENGINE_MODEL_FAMILIES_FAMILY_H
 
-#include "engine/model/config/rules.h"
-#include "engine/model/layout.h"
+#include "engine/model/families/layout.h"
+#include "engine/model/families/rules.h"
 #include "engine/model/model.h"
 
 typedef struct family {
