@@ -223,17 +223,17 @@ static head_order_t latent_order(const blueprint_t *bp, tensor_role_t role) {
 
 /* Rotated heads are used with dimensions i and i + n / 2 as a pair: where a file has the pair side
  * by side, its halves are zipped. */
-static head_order_t find_order(const blueprint_t *bp, const layout_t *layout, tensor_role_t role) {
+static head_order_t find_order(const blueprint_t *bp, const family_t *family, tensor_role_t role) {
   if (bp->kv_rank > 0) return latent_order(bp, role);
   const int32_t heads = bp->num_heads, kv_heads = bp->num_kv_heads;
   head_order_t order = {.head_dim = bp->head_dim, .num_heads = heads};
   if (bp->rope_pairs) order.zipped = bp->rope.dims;
-  if (layout->heads_zipped) order.zipped = bp->head_dim;
+  if (bp->gguf && family->gguf_zipped) order.zipped = bp->head_dim;
   if (role == ROLE_Q || role == ROLE_Q_NORM) order.zipped_heads = heads;
   if (role == ROLE_K || role == ROLE_K_NORM) order.zipped_heads = kv_heads;
   if (role == ROLE_QKV) {
     order.zipped_heads = heads + kv_heads;
-    order.group = layout->qkv_grouped ? heads / kv_heads : 0;
+    order.group = family->layout->qkv_grouped && !bp->gguf ? heads / kv_heads : 0;
   }
   bool moved = order.group > 0 || (order.zipped > 0 && order.zipped_heads > 0);
   return moved ? order : (head_order_t){0};
@@ -341,10 +341,12 @@ static int32_t count_copies(const blueprint_t *bp, const tensor_pattern_t *patte
   return pattern->role == ROLE_Q_NORM ? bp->num_heads : bp->num_kv_heads;
 }
 
-static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layout,
+static void add(tensor_list_t *list, const blueprint_t *bp, const family_t *family,
                 const tensor_pattern_t *pattern, int32_t layer, bool bias) {
   if (!applies(bias ? pattern->bias : pattern->weight, bp, layer)) return;
   if (!has_block(bp, layer, pattern->role)) return;
+  const char *name = pattern_name(pattern, bp->gguf);
+  if (name == NULL) return;
   const int32_t copies = count_copies(bp, pattern);
   for (int32_t expert = 0; expert < copies; expert++) {
     expected_tensor_t *tensor = &list->tensors[list->count++];
@@ -356,9 +358,9 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
         .rows = resolve(pattern->rows, bp, layer),
         .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
         .copies = copies,
-        .interleaved = layout->experts_interleaved && pattern->role == ROLE_EXPERT_GATE_UP,
+        .interleaved = family->layout->experts_interleaved && pattern->role == ROLE_EXPERT_GATE_UP,
         .row_dim = pattern->rows};
-    tensor->order = find_order(bp, layout, pattern->role);
+    tensor->order = find_order(bp, family, pattern->role);
     if (!bias) {
       tensor->cols = resolve(pattern->cols, bp, layer);
       tensor->col_dim = pattern->cols;
@@ -366,29 +368,31 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const layout_t *layo
     /* The bias of a transposed matrix is a plain vector. */
     tensor->form = !bias || pattern->form == FORM_STACK ? pattern->form : FORM_PLAIN;
     if (bias && pattern->form == FORM_CONV) tensor->rows /= bp->mixer.taps; /* one per channel */
-    write_name(tensor, bp, pattern->name, expert);
+    write_name(tensor, bp, name, expert);
     write_shape(tensor, bp);
     write_segments(tensor, bp);
   }
 }
 
-static void add_all(tensor_list_t *list, const blueprint_t *bp, const layout_t *layout,
+static void add_all(tensor_list_t *list, const blueprint_t *bp, const family_t *family,
                     int32_t layer) {
+  const layout_t *layout = family->layout;
   for (int i = 0; i < layout->num_patterns; i++) {
     const tensor_pattern_t *pattern = &layout->patterns[i];
     if ((pattern->role >= ROLE_FIRST_OF_LAYER) != (layer >= 0)) continue;
-    add(list, bp, layout, pattern, layer, false);
-    add(list, bp, layout, pattern, layer, true);
+    add(list, bp, family, pattern, layer, false);
+    add(list, bp, family, pattern, layer, true);
   }
 }
 
 /* What a decoder that classifies has on top of its family's tensors. */
-static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",   DIM_LABELS, DIM_EMBED,
-                                               WHEN_LABELS,     WHEN_NEVER, FORM_PLAIN};
+static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",  "/score",
+                                               DIM_LABELS,      DIM_EMBED, WHEN_LABELS,
+                                               WHEN_NEVER,      FORM_PLAIN};
 
 /* What a layer that predicts a further token has beside those of a decoder layer. */
 #define MTP(role, name, cols)                                                                      \
-  { role, name, DIM_HIDDEN, cols, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
+  { role, name, name, DIM_HIDDEN, cols, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN }
 enum { MTP_TENSORS = 4 };
 static const tensor_pattern_t mtp_patterns[][MTP_TENSORS] = {
     [MTP_BEHIND] = {MTP(ROLE_MTP_EMBED_NORM, "layers.#.enorm", DIM_NONE),
@@ -413,10 +417,8 @@ static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
 int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *error) {
   const family_t *family = family_by_name(bp->family, strlen(bp->family));
   CHECK(family != NULL);
-  const layout_t *layout = family_layout(family, bp);
-  CHECK(layout != NULL);
   const int32_t num_layers = bp->num_layers + bp->mtp;
-  size_t most = most_tensors(layout, bp) * (size_t)(num_layers + 1);
+  size_t most = most_tensors(family->layout, bp) * (size_t)(num_layers + 1);
   *out = (tensor_list_t){.tensors = calloc(most, sizeof(expected_tensor_t)),
                          .first = calloc((size_t)num_layers + 1, sizeof(int32_t)),
                          .num_layers = num_layers};
@@ -425,10 +427,10 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensors");
   }
   for (int32_t layer = -1; layer < num_layers; layer++) {
-    add_all(out, bp, layout, layer);
+    add_all(out, bp, family, layer);
     for (size_t i = 0; layer >= bp->num_layers && i < MTP_TENSORS; i++)
-      add(out, bp, layout, &mtp_patterns[bp->mtp_kind][i], layer, false);
-    if (layer < 0 && !bp->encoder.has_pooler) add(out, bp, layout, &score_pattern, layer, false);
+      add(out, bp, family, &mtp_patterns[bp->mtp_kind][i], layer, false);
+    if (layer < 0 && !bp->encoder.has_pooler) add(out, bp, family, &score_pattern, layer, false);
     out->first[layer + 1] = out->count;
   }
   return 0;

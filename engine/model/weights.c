@@ -583,7 +583,7 @@ static int open_files(weight_loader_t *loader, const blueprint_t *blueprint,
   if (loader->stored == NULL || loader->factors == NULL) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
   }
-  code = weights_check(loader, family_layout(family, blueprint), blueprint, error);
+  code = weights_check(loader, family->layout, blueprint, error);
   if (code == 0 && loader->kv_scales != NULL) {
     size_t bytes = 2 * (size_t)blueprint->num_layers * sizeof(float);
     loader->hash = random_mix(fnv_64(loader->hash, loader->kv_scales, bytes));

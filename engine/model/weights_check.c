@@ -93,15 +93,16 @@ static int check_shape(const stored_tensor_t *stored, const expected_tensor_t *t
 /* Returns the prefix with which the embedding is stored; the first prefix if there is no embedding.
  */
 static const char *find_prefix(const weight_files_t *files, const tensor_list_t *list,
-                               const layout_t *layout) {
+                               const layout_t *layout, bool gguf) {
   const expected_tensor_t *embed = tensors_get(list, ROLE_EMBED, 0, false);
   if (embed == NULL) embed = tensors_get(list, ROLE_FINAL_NORM, 0, false); /* of a head */
-  for (int i = 0; i < LAYOUT_PREFIXES_MAX && layout->prefixes[i] != NULL; i++) {
+  const char *const *prefixes = layout_prefixes(layout, gguf);
+  for (int i = 0; i < LAYOUT_PREFIXES_MAX && prefixes[i] != NULL; i++) {
     char name[TENSOR_NAME_MAX];
-    snprintf(name, sizeof(name), "%s%s", layout->prefixes[i], embed->name);
-    if (weight_files_find(files, name) != NULL) return layout->prefixes[i];
+    snprintf(name, sizeof(name), "%s%s", prefixes[i], embed->name);
+    if (weight_files_find(files, name) != NULL) return prefixes[i];
   }
-  return layout->prefixes[0];
+  return prefixes[0];
 }
 
 /* The codes of a quantised layer whose weight is missing, or NULL. */
@@ -153,10 +154,10 @@ static const stored_tensor_t *find_absolute(const weight_files_t *files, const c
 }
 
 /* The name of the head without the prefixes of a wrapper. */
-static const char *head_name(const layout_t *layout, char *out, size_t capacity) {
+static const char *head_name(const layout_t *layout, bool gguf, char *out, size_t capacity) {
   int i = 0;
   while (i + 1 < layout->num_patterns && layout->patterns[i].role != ROLE_HEAD) i++;
-  const char *name = layout->patterns[i].name;
+  const char *name = pattern_name(&layout->patterns[i], gguf);
   snprintf(out, capacity, "%s.weight", name[0] == '/' ? name + 1 : name);
   return out;
 }
@@ -164,13 +165,14 @@ static const char *head_name(const layout_t *layout, char *out, size_t capacity)
 static bool ignored(const layout_t *layout, const weight_files_t *files,
                     const blueprint_t *blueprint, const char *name) {
   char head[TENSOR_NAME_MAX];
-  bool unused = blueprint->tied || blueprint->headless;
-  if (unused &&
-      weight_files_find(files, name) == find_absolute(files, head_name(layout, head, sizeof(head))))
+  const bool gguf = blueprint->gguf, unused = blueprint->tied || blueprint->headless;
+  const char *const *names = layout_ignored(layout, gguf);
+  if (unused && weight_files_find(files, name) ==
+                    find_absolute(files, head_name(layout, gguf, head, sizeof(head))))
     return true;
   if (blueprint->headless && blueprint->gguf && strcmp(name, "output.weight") == 0) return true;
-  for (int i = 0; i < 6 && layout->ignored[i] != NULL; i++) {
-    const char *pattern = layout->ignored[i];
+  for (int i = 0; i < LAYOUT_IGNORED_MAX && names[i] != NULL; i++) {
+    const char *pattern = names[i];
     if (pattern[0] != '$') {
       if (strstr(name, pattern) != NULL) return true;
       continue;
@@ -367,7 +369,7 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
   const tensor_list_t *list = &loader->list;
   uint8_t *taken = calloc(weight_files_count(files) + 1, 1);
   if (taken == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensor names");
-  const char *prefix = find_prefix(files, list, layout);
+  const char *prefix = find_prefix(files, list, layout, blueprint->gguf);
   if (blueprint->scheme.kind != SCHEME_PLAIN) {
     loader->packed = calloc((size_t)list->count, sizeof(packed_t));
     if (loader->packed == NULL) {
@@ -434,10 +436,10 @@ bool weights_head_differs(const char *dir, const layout_t *layout, const bluepri
   bool found = false;
   if (tensors_expect(blueprint, &list, NULL) == 0) {
     char name[TENSOR_NAME_MAX], head[TENSOR_NAME_MAX];
-    snprintf(name, sizeof(name), "%s%s", find_prefix(files, &list, layout),
+    snprintf(name, sizeof(name), "%s%s", find_prefix(files, &list, layout, blueprint->gguf),
              tensors_get(&list, ROLE_EMBED, 0, false)->name);
     found = differs(weight_files_find(files, name),
-                    find_absolute(files, head_name(layout, head, sizeof(head))));
+                    find_absolute(files, head_name(layout, blueprint->gguf, head, sizeof(head))));
     tensors_free(&list);
   }
   weight_files_close(files);

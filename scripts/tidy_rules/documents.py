@@ -1,5 +1,6 @@
 """What documents and comments point at must be there."""
 
+import json
 import re
 from pathlib import PurePosixPath
 
@@ -107,16 +108,28 @@ def check_messages(tree):
             yield f"{name}:{number}: no message says '{quoted[1]}'"
 
 
+FAMILY = re.compile(r'\{(?:(\w+), )?NAMES\(\s*"[^"]+",\s*"(\w+)"\)((?:,\s*TEXT_OF\("\w+"\))?\})?'
+                    r'|\.architecture = "(\w+)"')
+
+
 def check_families(tree):
-    """Every architecture that is served stands in the page of models and in a line of parity."""
+    """Every architecture that is served stands in the page of models and in a line of parity, and
+    has a vector, unless its row is that of another under other names."""
     pages = [name for name in ("docs/models.md", "tests/PARITY.md") if name in tree.names]
     named = {page: set(re.findall(r"`(\w+)`", (tree.root / page).read_text("utf-8")))
              for page in pages}
+    shown = set()
+    for path in tree.root.glob("tests/vectors/*/*/config.json"):
+        shown.update(json.loads(path.read_text("utf-8")).get("architectures") or [])
     for f in tree:
         if not f.name.startswith(("engine/model/config/", "engine/model/families/")):
             continue
-        for row in re.finditer(r'\.architecture = "(\w+)"', f.text):
-            number = f.text.count("\n", 0, row.start()) + 1
+        rows = [(f.text.count("\n", 0, row.start()) + 1, *row.groups())
+                for row in FAMILY.finditer(f.text)]
+        like = {macro for _, macro, name, _, _ in rows if name in shown}
+        for number, macro, name, bare, wrapper in rows:
             for page in pages:
-                if row[1] not in named[page]:
-                    yield f"{f.name}:{number}: {row[1]} is not in {page}"
+                if (name or wrapper) not in named[page]:
+                    yield f"{f.name}:{number}: {name or wrapper} is not in {page}"
+            if name is not None and name not in shown and not (bare and macro in like):
+                yield f"{f.name}:{number}: {name} has no vector in tests/vectors"

@@ -73,6 +73,14 @@ CASES = [
      r"config/a\.c:2: BModel is not in docs/models\.md(.|\n)*BModel is not in tests/PARITY\.md"),
     ("families", {"docs/models.md": "| a | `AModel` |\n", "tests/PARITY.md": "| `AModel` | 4 |\n",
                   "engine/model/config/a.c": head("a.c", '{.architecture = "AModel"},\n')}, None),
+    ("families", {"engine/model/families/a.c": head("a.c", '{A, NAMES("a", "AModel")},\n'
+                                                           '{A, NAMES("b", "BModel"), .c = 1},\n'),
+                  "tests/vectors/models/a/config.json": '{"architectures": ["AModel"]}'},
+     r"families/a\.c:3: BModel has no vector"),
+    ("families", {"engine/model/families/a.c": head("a.c", '{A, NAMES("a", "AModel"), .c = 1},\n'
+                                                           '{A, NAMES("b", "BModel"),\n'
+                                                           ' TEXT_OF("c")},\n'),
+                  "tests/vectors/models/a/config.json": '{"architectures": ["AModel"]}'}, None),
     ("types", {"engine/a.h": head("a.h", "typedef struct x {\n  int a;\n} x_t;\n"),
                "server/b.h": head("b.h", "typedef enum { A } x_t;\n")},
      r"server/b\.h:2: engine/a\.h has a type x_t too"),

@@ -564,8 +564,8 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
-  bool may_stack = family->layout == &layout_qwen3_5 || family->layout == &layout_qwen3_vl_moe;
-  bp->experts_stacked = may_stack && bp->num_experts > 0 && are_stacked(dir, family, bp);
+  bp->experts_stacked =
+      family->layout->may_stack && bp->num_experts > 0 && are_stacked(dir, family, bp);
   return 0;
 }
 

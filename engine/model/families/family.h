@@ -1,9 +1,10 @@
 /* family.h: the differences between model families, as data.
  *
  * A family is one row of a table: the architecture name, the defaults that its configuration class
- * gives to absent keys, a few rules, and a layout (the names and shapes of its tensors). config.c
- * reads the row to make a blueprint, tensors.c reads the layout to make the expected tensor list.
- * Nothing here runs; a new family is a row and a test.
+ * gives to absent keys, a few rules, and a layout (the names and shapes of its tensors). A lineage
+ * is a file with the rows and layouts of families that come from each other. config.c reads the row
+ * to make a blueprint, tensors.c reads the layout to make the expected tensor list. Nothing here
+ * runs; a new family is a row and a test.
  */
 #ifndef INFERD_ENGINE_MODEL_FAMILIES_FAMILY_H
 #define INFERD_ENGINE_MODEL_FAMILIES_FAMILY_H
@@ -17,7 +18,7 @@ typedef struct family {
   const char *architecture; /* architectures[0] */
   const char *text_type;    /* nested: model_type in text_config */
   const layout_t *layout;
-  const layout_t *gguf_layout; /* NULL = no GGUF files of this family are read */
+  bool gguf_zipped; /* GGUF files have rows i and i + D / 2 of every head of q and k side by side */
   /* class defaults of absent keys (transformers configuration_*.py) */
   int32_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
   int32_t num_kv_heads; /* 0 = num_heads */
@@ -105,12 +106,12 @@ typedef struct family_table {
   size_t count;
 } family_table_t;
 
-extern const family_table_t families_experts, families_parallel, families_decoders;
-extern const family_table_t families_states, families_encoders, families_latent, families_gemma4;
-extern const family_table_t families_heads;
-
-/* The layout of the files that a blueprint was read from. */
-const layout_t *family_layout(const family_t *family, const blueprint_t *blueprint);
+/* The names that files of one kind, GGUF or safetensors, have beside those of the patterns. */
+const char *const *layout_prefixes(const layout_t *layout, bool gguf);
+const char *const *layout_ignored(const layout_t *layout, bool gguf); /* LAYOUT_IGNORED_MAX */
+static inline const char *pattern_name(const tensor_pattern_t *pattern, bool gguf) {
+  return gguf ? pattern->gguf : pattern->name;
+}
 /* By architecture name, or NULL. */
 const family_t *family_by_architecture(const char *architecture, size_t length);
 /* The row of a wrapper whose text_config has this model_type, or NULL. */

@@ -107,44 +107,24 @@ typedef struct tensor_pattern {
   tensor_role_t role;
   /* Without prefix and ".weight"; '#': the layer; first '/': no prefix; last '!': no ".weight". */
   const char *name;
+  const char *gguf; /* the same in GGUF files; NULL, as above: files of this kind lack it */
   dim_t rows, cols;
   when_t weight, bias;
   form_t form;
 } tensor_pattern_t;
 
-enum { LAYOUT_PREFIXES_MAX = 8 };
+enum { LAYOUT_PREFIXES_MAX = 8, LAYOUT_IGNORED_MAX = 6 };
 
 typedef struct layout {
   const tensor_pattern_t *patterns;
   int num_patterns;
+  /* Of safetensors; those of GGUF files are the same for all. */
   const char *prefixes[LAYOUT_PREFIXES_MAX]; /* tried in order; NULL ends */
-  const char *ignored[6];   /* names that hold or, after '$', end in one of these; NULL ends */
-  bool heads_zipped;        /* rows i and i + D / 2 of every head of q and k lie side by side */
-  bool experts_interleaved; /* gate and up of stacked experts alternate, row by row */
+  const char
+      *ignored[LAYOUT_IGNORED_MAX]; /* names that hold or, after '$', end in one; NULL ends */
+  bool experts_interleaved;         /* gate and up of stacked experts alternate, row by row */
   bool qkv_grouped; /* fused q, k, v: heads of q that share a head of k, that head, its head of v */
+  bool may_stack;   /* experts may stand in stacks, which the files tell */
 } layout_t;
-
-extern const layout_t layout_llama, layout_opt, layout_gpt2, layout_starcoder2, layout_bert;
-extern const layout_t layout_roberta, layout_distilbert, layout_modernbert, layout_gte;
-extern const layout_t layout_phi3, layout_gemma, layout_olmo, layout_olmo2, layout_nomic_bert;
-extern const layout_t layout_lfm2, layout_qwen3_next, layout_qwen3_5, layout_granite_hybrid;
-extern const layout_t layout_nemotron_h, layout_flex_olmo, layout_hunyuan_moe, layout_mixtral;
-extern const layout_t layout_qwen_moe, layout_gpt_oss, layout_bamba, layout_deepseek2, layout_afmoe;
-extern const layout_t layout_deepseek3, layout_glm4, layout_gemma4, layout_routed, layout_eagle3;
-extern const layout_t layout_ernie_moe, layout_minimax, layout_falcon, layout_gpt_neox;
-extern const layout_t layout_stablelm, layout_cohere, layout_glm, layout_exaone, layout_internlm2;
-extern const layout_t layout_gpt_bigcode, layout_hunyuan, layout_phi, layout_gptj, layout_hy3;
-extern const layout_t layout_qwen3_vl_moe, layout_nemotron, layout_arcee, layout_exaone_moe;
-/* Of GGUF files: layouts/layouts_gguf.c. */
-extern const layout_t layout_gguf_llama, layout_gguf_qwen, layout_gguf_seed, layout_gguf_oss;
-extern const layout_t layout_gguf_gemma, layout_gguf_olmo2, layout_gguf_phi3, layout_gguf_gpt2;
-extern const layout_t layout_gguf_starcoder2, layout_gguf_gpt_neox, layout_gguf_falcon;
-extern const layout_t layout_gguf_stablelm, layout_gguf_cohere, layout_gguf_glm, layout_gguf_glm4;
-extern const layout_t layout_gguf_phi2, layout_gguf_nemotron, layout_gguf_arcee, layout_gguf_olmo;
-extern const layout_t layout_gguf_routed, layout_gguf_glm4_moe, layout_gguf_deepseek2;
-extern const layout_t layout_gguf_deepseek3, layout_gguf_lfm2, layout_gguf_gemma4, layout_gguf_bert;
-extern const layout_t layout_gguf_nomic_bert, layout_gguf_modern_bert, layout_gguf_qwen3_next;
-extern const layout_t layout_gguf_qwen3_5, layout_gguf_granite_hybrid, layout_gguf_falcon_h1;
-extern const layout_t layout_gguf_nemotron_h;
 
 #endif

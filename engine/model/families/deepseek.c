@@ -1,0 +1,71 @@
+/* deepseek.c: DeepSeek V2 and V3, and Youtu: attention by way of a latent row.
+ *
+ * Rows of tensors as in rows.h. Constant data; any thread may read it.
+ */
+#include "engine/model/families/rows.h"
+
+/* GGUF files of 2024 have K and V of all heads in one tensor, attn_kv_b. */
+#define LATENT(role, name, gguf, rows, cols, when, bias)                                           \
+  LAYER(role, "self_attn." name, gguf, rows, cols, when, bias)
+#define DEEPSEEK_ROWS                                                                              \
+  DECODER_ROWS, PRE_NORMS,                                                                         \
+      LATENT(ROLE_Q, "q_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_Q_WHOLE, WHEN_NEVER),             \
+      LATENT(ROLE_Q_DOWN, "q_a_proj", "attn_q_a", DIM_Q_RANK, DIM_HIDDEN, WHEN_Q_RANK,             \
+             WHEN_Q_RANK_BIAS),                                                                    \
+      LATENT(ROLE_Q_DOWN_NORM, "q_a_layernorm", "attn_q_a_norm", DIM_Q_RANK, DIM_NONE,             \
+             WHEN_Q_RANK, WHEN_NEVER),                                                             \
+      LATENT(ROLE_Q_UP, "q_b_proj", "attn_q_b", DIM_Q, DIM_Q_RANK, WHEN_Q_RANK, WHEN_NEVER),       \
+      LATENT(ROLE_LATENT, "kv_a_proj_with_mqa", "attn_kv_a_mqa", DIM_LATENT_ROW, DIM_HIDDEN,       \
+             WHEN_ALWAYS, WHEN_QKV_BIAS),                                                          \
+      LATENT(ROLE_LATENT_NORM, "kv_a_layernorm", "attn_kv_a_norm", DIM_LATENT, DIM_NONE,           \
+             WHEN_ALWAYS, WHEN_NEVER),                                                             \
+      LATENT(ROLE_LATENT_UP, "kv_b_proj", "attn_kv_b", DIM_LATENT_UP, DIM_LATENT,                  \
+             WHEN_LATENT_WHOLE, WHEN_NEVER),                                                       \
+      GGUF(ROLE_LATENT_KEY, "attn_k_b", DIM_LATENT_KEY, DIM_NOPE, WHEN_LATENT_SPLIT, WHEN_NEVER,   \
+           FORM_BY_HEAD),                                                                          \
+      GGUF(ROLE_LATENT_VALUE, "attn_v_b", DIM_LATENT_OUT, DIM_LATENT, WHEN_LATENT_SPLIT,           \
+           WHEN_NEVER, FORM_BY_HEAD),                                                              \
+      LATENT(ROLE_O, "o_proj", "attn_output", DIM_HIDDEN, DIM_LATENT_OUT, WHEN_ALWAYS,             \
+             WHEN_O_BIAS),                                                                         \
+      DENSE_ROWS, ROUTER("mlp.gate", WHEN_NEVER)
+
+static const tensor_pattern_t deepseek2_patterns[] = {
+    DEEPSEEK_ROWS,
+    NUMBERED_EXPERTS,
+    SHARED_ROWS("mlp.shared_experts."),
+};
+
+static const tensor_pattern_t deepseek3_patterns[] = {
+    DEEPSEEK_ROWS,
+    CHOICE_BIAS("mlp.gate.e_score_correction_bias"),
+    NUMBERED_EXPERTS,
+    SHARED_ROWS("mlp.shared_experts."),
+};
+
+static const layout_t layout_deepseek2 = {LLAMA_LIKE(deepseek2_patterns)};
+const layout_t layout_deepseek3 = {LLAMA_LIKE(deepseek3_patterns)};
+
+#define DEEPSEEK_V2                                                                                \
+  LLAMA_PARTS, .layout = &layout_deepseek2, SIZES(102400, 4096, 11008, 32, 32, 0, 0, 2048),        \
+               IDS(2, 1), .grouped = false, .attention_bias_key = "attention_bias",                \
+               .rope_pairs = true, .expert_keys = EXPERTS_DEEPSEEK, .num_experts = 64,             \
+               .expert_size = 1407, .latent = true, .kv_rank = 512, .q_rank = 1536,                \
+               .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .routing = ROUTING_SOFTMAX,      \
+               .num_shared = 2, .share_factor = 1.0
+
+static const family_t rows[] = {
+    {DEEPSEEK_V2, NAMES("deepseek_v2", "DeepseekV2ForCausalLM")},
+    {DEEPSEEK_V2, NAMES("deepseek_v3", "DeepseekV3ForCausalLM"), .layout = &layout_deepseek3,
+     SIZES(129280, 7168, 18432, 61, 128, 0, 0, 4096), IDS(1, 0), .mtp = MTP_BEHIND,
+     .num_experts = 256, .experts_top = 8, .expert_size = 2048, .rope_interleave_key = true,
+     .routing = ROUTING_SIGMOID, .num_shared = 1, .dense_first = 3, .num_groups = 8,
+     .groups_top = 4, .shares_sum = true, .share_factor = 2.5},
+    /* DeepSeek V3 without experts. */
+    {LLAMA_PARTS, NAMES("youtu", "YoutuForCausalLM"), .layout = &layout_deepseek3,
+     SIZES(128256, 2048, 6144, 32, 16, 0, 0, 131072), IDS(128001, 128000), .tied = true,
+     .grouped = false, .attention_bias_key = "attention_bias", .rope_pairs = true, .latent = true,
+     .kv_rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .value_dim = 128,
+     .rope_interleave_key = true},
+};
+
+const family_table_t lineage_deepseek = {rows, ARRAY_LEN(rows)};

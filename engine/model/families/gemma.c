@@ -1,0 +1,96 @@
+/* gemma.c: Gemma to Gemma 4.
+ *
+ * Rows of tensors as in rows.h. Constant data; any thread may read it.
+ */
+#include "engine/model/families/rows.h"
+
+/* post_attention_layernorm is applied after attention, not before the MLP. */
+#define GEMMA_NORMS                                                                                \
+  NORM(ROLE_ATTN_NORM, "input_layernorm", "attn_norm"),                                            \
+      NORM(ROLE_MLP_NORM, "pre_feedforward_layernorm", "ffn_norm"), OUT_NORMS
+
+static const tensor_pattern_t gemma_patterns[] = {
+    DECODER_ROWS,
+    GEMMA_NORMS,
+    ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+#define OUTSIDE(role, name, gguf, rows, cols)                                                      \
+  ROW(role, name, gguf, rows, cols, WHEN_PER_LAYER, WHEN_NEVER)
+#define INPUT(role, name, gguf, rows, cols)                                                        \
+  LAYER(role, name, gguf, rows, cols, WHEN_PER_LAYER, WHEN_NEVER)
+#define MLP(role, name, gguf, rows, cols)                                                          \
+  LAYER(role, name, gguf, rows, cols, WHEN_ALWAYS, WHEN_NEVER)
+#define BESIDE(role, name, gguf, rows, cols, form)                                                 \
+  { role, "layers.#." name, "blk.#." gguf, rows, cols, WHEN_EXPERTS, WHEN_NEVER, form }
+
+static const tensor_pattern_t gemma4_patterns[] = {
+    DECODER_ROWS,
+    OUTSIDE(ROLE_LAYER_EMBED, "embed_tokens_per_layer", "per_layer_token_embd", DIM_VOCAB,
+            DIM_PER_LAYERS),
+    OUTSIDE(ROLE_LAYER_PROJECT, "per_layer_model_projection", "per_layer_model_proj",
+            DIM_PER_LAYERS, DIM_HIDDEN),
+    OUTSIDE(ROLE_LAYER_NORM, "per_layer_projection_norm", "per_layer_proj_norm", DIM_PER_LAYER,
+            DIM_NONE),
+    GEMMA_NORMS,
+    ATTENTION_ROWS,
+    MLP(ROLE_GATE, "mlp.gate_proj", "ffn_gate", DIM_MLP, DIM_HIDDEN),
+    MLP(ROLE_UP, "mlp.up_proj", "ffn_up", DIM_MLP, DIM_HIDDEN),
+    MLP(ROLE_DOWN, "mlp.down_proj", "ffn_down", DIM_HIDDEN, DIM_MLP),
+    MLP(ROLE_LAYER_SCALAR, "layer_scalar!", "layer_output_scale", DIM_ONE, DIM_NONE),
+    INPUT(ROLE_INPUT_GATE, "per_layer_input_gate", "inp_gate", DIM_PER_LAYER, DIM_HIDDEN),
+    INPUT(ROLE_INPUT_PROJECT, "per_layer_projection", "proj", DIM_HIDDEN, DIM_PER_LAYER),
+    INPUT(ROLE_INPUT_NORM, "post_per_layer_input_norm", "post_norm", DIM_HIDDEN, DIM_NONE),
+    ROUTER("router.proj", WHEN_NEVER),
+    BESIDE(ROLE_ROUTER_SCALE, "router.scale!", "ffn_gate_inp.scale!", DIM_HIDDEN, DIM_NONE,
+           FORM_PLAIN),
+    BESIDE(ROLE_SHARE_FACTORS, "router.per_expert_scale!", "ffn_down_exps.scale!", DIM_EXPERTS,
+           DIM_NONE, FORM_PLAIN),
+    BESIDE(ROLE_EXPERT_GATE_UP, "experts.gate_up_proj!", "ffn_gate_up_exps", DIM_EXPERT_UP,
+           DIM_HIDDEN, FORM_STACK),
+    BESIDE(ROLE_EXPERT_DOWN, "experts.down_proj!", "ffn_down_exps", DIM_HIDDEN, DIM_EXPERT,
+           FORM_STACK),
+    BESIDE(ROLE_DENSE_OUT_NORM, "post_feedforward_layernorm_1", "post_ffw_norm_1", DIM_HIDDEN,
+           DIM_NONE, FORM_PLAIN),
+    BESIDE(ROLE_EXPERT_NORM, "pre_feedforward_layernorm_2", "pre_ffw_norm_2", DIM_HIDDEN, DIM_NONE,
+           FORM_PLAIN),
+    BESIDE(ROLE_EXPERT_OUT_NORM, "post_feedforward_layernorm_2", "post_ffw_norm_2", DIM_HIDDEN,
+           DIM_NONE, FORM_PLAIN),
+};
+
+static const layout_t layout_gemma = {LLAMA_LIKE(gemma_patterns)};
+static const layout_t layout_gemma4 = {LLAMA_LIKE(gemma4_patterns)};
+
+#define GEMMA                                                                                      \
+  LLAMA_PARTS, SIZES(256000, 3072, 24576, 28, 16, 16, 256, 8192), IDS(1, 2),                       \
+      .activation = "gelu_pytorch_tanh", .tied = true, .attention_bias_key = "attention_bias",     \
+      .gemma_keys = true
+#define GEMMA3_TEXT                                                                                \
+  GEMMA, .layout = &layout_gemma, SIZES(262208, 2304, 9216, 26, 8, 4, 256, 131072),                \
+         .window = 4096, .rope_theta = 1e6, .qk_norm = true, .window_rule = WINDOW_PATTERN,        \
+         .window_pattern = 6, .block = BLOCK_SANDWICH, .local_theta = 1e4
+#define GEMMA4_TEXT                                                                                \
+  GEMMA3_TEXT, .layout = &layout_gemma4, SIZES(262144, 2304, 9216, 30, 8, 4, 256, 131072),         \
+               .window = 512, .gemma_keys = false, .gemma4_keys = true, .per_layer_size = 256,     \
+               .expert_keys = EXPERTS_GEMMA4
+#define GEMMA4_UNIFIED_TEXT                                                                        \
+  GEMMA4_TEXT, SIZES(262144, 2304, 9216, 30, 8, 4, 256, 262144), .window = 1024, .per_layer_size = 0
+
+static const family_t rows[] = {
+    {GEMMA, NAMES("gemma", "GemmaForCausalLM")},
+    {GEMMA, NAMES("gemma2", "Gemma2ForCausalLM"), .layout = &layout_gemma,
+     SIZES(256000, 2304, 9216, 26, 8, 4, 256, 8192), .window = 4096, .window_rule = WINDOW_EVEN,
+     .block = BLOCK_SANDWICH, .attn_softcap = 50, .final_softcap = 30},
+    {GEMMA3_TEXT, NAMES("gemma3_text", "Gemma3ForCausalLM")},
+    /* The text part of a multimodal model. */
+    {GEMMA3_TEXT, NAMES("gemma3", "Gemma3ForConditionalGeneration"), TEXT_OF("gemma3_text")},
+    {GEMMA4_TEXT, NAMES("gemma4_text", "Gemma4ForCausalLM")},
+    /* The text parts of models that see and hear. */
+    {GEMMA4_TEXT, NAMES("gemma4", "Gemma4ForConditionalGeneration"), TEXT_OF("gemma4_text")},
+    {GEMMA4_UNIFIED_TEXT, NAMES("gemma4_unified_text", "Gemma4UnifiedForCausalLM")},
+    {GEMMA4_UNIFIED_TEXT, NAMES("gemma4_unified", "Gemma4UnifiedForConditionalGeneration"),
+     TEXT_OF("gemma4_unified_text")},
+};
+
+const family_table_t lineage_gemma = {rows, ARRAY_LEN(rows)};

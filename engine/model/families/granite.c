@@ -1,0 +1,77 @@
+/* granite.c: Granite, Granite 4 with layers of Mamba-2, and Bamba.
+ *
+ * Rows of tensors as in rows.h. Constant data; any thread may read it.
+ */
+#include "engine/model/families/rows.h"
+
+#define STACKED(role, name, rows, cols)                                                            \
+  STORED(role, "block_sparse_moe." name, rows, cols, WHEN_EXPERTS, WHEN_NEVER, FORM_STACK)
+#define FUSED(role, name, rows, cols, when)                                                        \
+  STORED(role, "shared_mlp." name, rows, cols, when, WHEN_NEVER, FORM_PLAIN)
+#define APART(role, name, rows, cols, when, bias)                                                  \
+  GGUF(role, name, rows, cols, when, bias, FORM_PLAIN)
+
+/* Without experts the shared MLP is the only one. */
+static const tensor_pattern_t granite_hybrid_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    PROJECTION_ROWS,
+    MAMBA_ROWS("mamba."),
+    FUSED(ROLE_GATE_UP, "input_linear", DIM_GATE_UP, DIM_HIDDEN, WHEN_DENSE),
+    APART(ROLE_GATE, "ffn_gate", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS),
+    APART(ROLE_UP, "ffn_up", DIM_MLP, DIM_HIDDEN, WHEN_DENSE, WHEN_DENSE_BIAS),
+    LAYER(ROLE_DOWN, "shared_mlp.output_linear", "ffn_down", DIM_HIDDEN, DIM_MLP, WHEN_DENSE,
+          WHEN_DENSE_BIAS),
+    ROUTER("block_sparse_moe.router.layer", WHEN_NEVER),
+    STACKED(ROLE_EXPERT_GATE_UP, "input_linear", DIM_EXPERT_UP, DIM_HIDDEN),
+    STACKED(ROLE_EXPERT_DOWN, "output_linear", DIM_HIDDEN, DIM_EXPERT),
+    GGUF_EXPERTS(WHEN_NEVER),
+    FUSED(ROLE_SHARED_GATE, "input_linear", DIM_SHARED_UP, DIM_HIDDEN, WHEN_SHARED),
+    APART(ROLE_SHARED_GATE, "ffn_gate_shexp", DIM_SHARED, DIM_HIDDEN, WHEN_SHARED, WHEN_NEVER),
+    APART(ROLE_SHARED_UP, "ffn_up_shexp", DIM_SHARED, DIM_HIDDEN, WHEN_SHARED, WHEN_NEVER),
+    SHARED(ROLE_SHARED_DOWN, "shared_mlp.output_linear", "ffn_down_shexp", DIM_HIDDEN, DIM_SHARED),
+};
+
+/* Falcon-H1, too: there every layer has attention and a state. Its second norm has no suffix in
+ * GGUF files. */
+#define BAMBA_MLP(role, name, gguf, rows, cols)                                                    \
+  LAYER(role, "feed_forward." name, gguf, rows, cols, WHEN_DENSE, WHEN_DENSE_BIAS)
+static const tensor_pattern_t bamba_patterns[] = {
+    EMBED("embed_tokens"),
+    FINAL_NORM("final_layernorm", WHEN_NEVER),
+    HEAD("/lm_head", WHEN_NEVER),
+    NORM(ROLE_ATTN_NORM, "input_layernorm", "attn_norm"),
+    LAYER(ROLE_MLP_NORM, "pre_ff_layernorm", "ffn_norm!", DIM_HIDDEN, DIM_NONE, WHEN_ALWAYS,
+          WHEN_NEVER),
+    PROJECTION_ROWS,
+    MAMBA_ROWS("mamba."),
+    BAMBA_MLP(ROLE_GATE, "gate_proj", "ffn_gate", DIM_MLP, DIM_HIDDEN),
+    BAMBA_MLP(ROLE_UP, "up_proj", "ffn_up", DIM_MLP, DIM_HIDDEN),
+    BAMBA_MLP(ROLE_DOWN, "down_proj", "ffn_down", DIM_HIDDEN, DIM_MLP),
+};
+
+static const layout_t layout_granite_hybrid = {LLAMA_LIKE(granite_hybrid_patterns)};
+const layout_t layout_bamba = {LLAMA_LIKE(bamba_patterns)};
+
+#define GRANITEMOE                                                                                 \
+  LLAMA_PARTS, .layout = &layout_granite_hybrid, SIZES(32000, 4096, 11008, 32, 32, 0, 0, 2048),    \
+               IDS(2, 1), .attention_bias_key = "attention_bias", .granite_keys = true,            \
+               .expert_keys = EXPERTS_MIXTRAL, .num_experts = 8, .experts_top = 2
+
+static const family_t rows[] = {
+    {LLAMA_PARTS, NAMES("granite", "GraniteForCausalLM"),
+     SIZES(32000, 4096, 11008, 32, 32, 0, 0, 2048), IDS(2, 1),
+     .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias", .granite_keys = true,
+     .gguf_zipped = true},
+    {GRANITEMOE, NAMES("granitemoe", "GraniteMoeForCausalLM")},
+    {GRANITEMOE, NAMES("granitemoeshared", "GraniteMoeSharedForCausalLM"),
+     .expert_keys = EXPERTS_GRANITE},
+    {GRANITEMOE, NAMES("granitemoehybrid", "GraniteMoeHybridForCausalLM"),
+     .mixer_keys = MIXERS_GRANITE, .gguf_zipped = true},
+    {LLAMA_PARTS, NAMES("bamba", "BambaForCausalLM"), .layout = &layout_bamba,
+     SIZES(128000, 4096, 14336, 32, 32, 8, 0, 262144), IDS(2, 1), .norm_eps = 1e-5,
+     .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias", .rotary_factor = 0.5,
+     .mixer_keys = MIXERS_BAMBA},
+};
+
+const family_table_t lineage_granite = {rows, ARRAY_LEN(rows)};
