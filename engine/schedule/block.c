@@ -171,9 +171,15 @@ void block_attach(block_pool_t *pool, int32_t block, int32_t index, int32_t side
   pool->blocks[side].side_of = block;
 }
 
+/* The block loses its identity. One that was offered to the floor leaves now. */
+static void withdraw(block_pool_t *pool, int32_t block) {
+  if (pool->floor != NULL) floor_evict(pool, block);
+  prefix_withdraw(pool, block);
+}
+
 /* A free block is empty then, so it is allocated before those that are cached. */
 static void forget_leaf(block_pool_t *pool, int32_t block) {
-  prefix_withdraw(pool, block);
+  withdraw(pool, block);
   if (block_is_held(&pool->blocks[block])) return; /* pinned: a copy needs the rows alone */
   free_queue_remove(pool, block);
   free_queue_insert(pool, block, pool->free_head);
@@ -241,7 +247,7 @@ int32_t block_allocate(block_pool_t *pool) {
     while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
     CHECK_EQ(pool->blocks[leaf].ref_count, 0);
     CHECK_GT(pool->blocks[leaf].pins, 0);
-    prefix_withdraw(pool, leaf);
+    withdraw(pool, leaf);
   }
   if (entry->side_of != 0) {
     pool->num_cached--;

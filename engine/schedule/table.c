@@ -259,11 +259,18 @@ static bool is_filled_by_copy(const scheduler_t *scheduler, int32_t block) {
   return false;
 }
 
+/* Whether all full blocks of the prompt have their rows. Those that a step in flight computes do
+ * not: if seq ends before, who has them must be among the sharers. */
+static bool has_valid_prompt(const block_pool_t *pool, const sequence_t *seq, int32_t num_full) {
+  if (!pool->caching || num_full == 0) return true;
+  return seq->num_published >= num_full &&
+         pool->blocks[seq->blocks[num_full - 1]].identity.num_valid == pool->block_size;
+}
+
 static bool holds_prompt(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t last = seq->num_prompt_tokens - 1, block = block_index(scheduler->pool, last);
-  bool published = seq->num_published >= block || !scheduler->pool->caching;
   return seq->status == SEQUENCE_RUNNING && seq->slices.total == 0 &&
-         seq->num_computed_tokens > last && published &&
+         seq->num_computed_tokens > last && has_valid_prompt(scheduler->pool, seq, block) &&
          !is_filled_by_copy(scheduler, seq->blocks[block]);
 }
 
