@@ -195,7 +195,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   }
   group->planned_in = scheduler->num_plans;
   group->yield.was_granted = false;
-  group->yield.admitted = scheduler->num_plans;
+  group->yield.let_in = scheduler->num_plans;
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
    * because a plan without entries would be taken to mean that nothing can run. */
   group_t *none = NULL;
@@ -296,10 +296,21 @@ static bool is_behind_own(const admission_t *admission, const group_t *group) {
   return false;
 }
 
+/* Whether others made room in this plan or the one before: what they held may be in flight still,
+ * or somebody else took it. */
+static bool was_granted(const scheduler_t *scheduler, const group_t *group) {
+  return group->yield.was_granted && scheduler->num_plans - group->yield.let_in < 2;
+}
+
+/* Whether the plan has tokens and time left. */
+static bool is_open(const scheduler_t *scheduler) {
+  return plan_budget_left(scheduler) > 0 && plan_has_time(scheduler);
+}
+
 /* Room for the first group of its tenant, from tenants above their shares. */
 static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group_t *group) {
   const plan_t *plan = &scheduler->plan;
-  if (!scheduler->options.fair_share || admission->ahead != NULL || group->yield.was_granted ||
+  if (!scheduler->options.fair_share || admission->ahead != NULL || was_granted(scheduler, group) ||
       plan->num_swap_in > 0 || !has_rows(scheduler, group) || is_behind_own(admission, group))
     return false;
   lack_t lack = {.num_seqs = admission->num_seqs + group->width - scheduler->options.max_num_seqs,
@@ -311,6 +322,7 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
   if (!scheduler->options.chunked_prefill && !may_plan_whole(scheduler, group)) return false;
   if (!plan_make_way(scheduler, group, lack)) return false;
   group->yield.was_granted = true;
+  group->yield.let_in = scheduler->num_plans;
   return true;
 }
 
@@ -321,8 +333,7 @@ static bool try_admit(scheduler_t *scheduler, admission_t *admission, group_t *g
   bool behind =
       scheduler->options.fair_share ? is_behind_own(admission, group) : admission->num_passed > 0;
   bool sure = !behind || holds_rows(group) || surely_fits(scheduler, group);
-  bool budget = plan_budget_left(scheduler) > 0;
-  if (budget && rows && sure && admit(scheduler, group, admission->now_ns)) return true;
+  if (is_open(scheduler) && rows && sure && admit(scheduler, group, admission->now_ns)) return true;
   int32_t yielded = scheduler->plan.num_preempted;
   if (!gets_way(scheduler, admission, group)) return false;
   admission->num_seqs = plan_count_tenants(scheduler);
@@ -375,8 +386,8 @@ static bool is_done_with(scheduler_t *scheduler, const admission_t *admission,
   bool fair = scheduler->options.fair_share;
   if (group->yield.count > 0 && group->yield.plan == scheduler->num_plans) return true;
   if (tenant->num_looked >= ADMISSION_SCAN_MAX) return true;
-  /* Without tokens nobody begins but the first of a tenant for whom others leave the plan. */
-  if (tenant->num_looked > 0 && plan_budget_left(scheduler) <= 0) return true;
+  /* In a full plan nobody begins but the first of a tenant for whom others leave it. */
+  if (tenant->num_looked > 0 && !is_open(scheduler)) return true;
   bool lacks = plan_blocks_wanted(scheduler, group) > slices_num_free(scheduler);
   if (scheduler->swapped.head != NULL &&
       (is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks)))
@@ -392,8 +403,7 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   bool makes_way = scheduler->options.fair_share && ahead == NULL;
   admission.num_seqs = plan_count_tenants(scheduler);
   for (group_t *group = waiting_first(waiting);
-       group != NULL && (plan_budget_left(scheduler) > 0 || makes_way) &&
-       plan_has_time(scheduler) &&
+       group != NULL && (is_open(scheduler) || makes_way) &&
        (admission.num_looked < ADMISSION_LOOKS_MAX || scheduler->running.count == 0);
        group = waiting_next(waiting)) {
     if (is_held(scheduler, group)) {

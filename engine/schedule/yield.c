@@ -96,7 +96,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool bl
   int64_t most = below ? 0 : -1;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
     if (group->yield.is_chosen || group->tenant == requester->tenant || scheduler_awaits(group) ||
-        !has_got_on(group) || group->yield.admitted == scheduler->num_plans ||
+        !has_got_on(group) || group->yield.let_in == scheduler->num_plans ||
         (scheduler->options.priority_policy &&
          group->request->priority < requester->request->priority))
       continue;
