@@ -463,7 +463,6 @@ static void collect_leaving(scheduler_t *scheduler) {
 
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
-  scheduler_unpin(scheduler, plan); /* of the last plan, unless scheduler_take_plan moved it */
   group_store_renew(&scheduler->choices);
   block_begin_plan(scheduler->pool);
   plan->num_before = plan->num_entries;
