@@ -266,8 +266,11 @@ bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const g
 
 typedef struct admission {
   uint64_t now_ns;
-  const group_t *ahead; /* NULL, or the prefill that a group must be shorter than */
-  int32_t num_seqs;     /* that count against max_num_seqs */
+  bool is_owed;          /* the first walk: of tenants that stay within their shares */
+  bool is_scarce;        /* there are fewer places than tenants that wait */
+  int64_t best_left_out; /* priority, of those that this walk leaves to the next one */
+  const group_t *ahead;  /* NULL, or the prefill that a group must be shorter than */
+  int32_t num_seqs;      /* that count against max_num_seqs */
   int32_t num_looked, num_passed;
   group_t *passed[ADMISSION_LOOKS_MAX]; /* looked at, and not admitted */
 } admission_t;
@@ -310,8 +313,8 @@ static bool is_open(const scheduler_t *scheduler) {
 /* Room for the first group of its tenant, from tenants above their shares. */
 static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group_t *group) {
   const plan_t *plan = &scheduler->plan;
-  if (!scheduler->options.fair_share || admission->ahead != NULL || was_granted(scheduler, group) ||
-      plan->num_swap_in > 0 || !has_rows(scheduler, group) || is_behind_own(admission, group))
+  if (!admission->is_owed || was_granted(scheduler, group) || plan->num_swap_in > 0 ||
+      !has_rows(scheduler, group) || is_behind_own(admission, group))
     return false;
   lack_t lack = {.num_seqs = admission->num_seqs + group->width - scheduler->options.max_num_seqs,
                  .num_blocks = plan_blocks_wanted(scheduler, group) - slices_num_free(scheduler)};
@@ -377,48 +380,81 @@ static bool is_on_host(const scheduler_t *scheduler, int32_t tenant) {
   return false;
 }
 
-/* Whether the tenant was looked at often enough; or no place is left for it; or it made room in
- * this plan, and comes back in a later one. While groups are on the host, which come first, only
+/* Whether the tenant was looked at often enough; or it made room in this plan, and comes back in a
+ * later one. While groups are on the host, which come first, only
  * other tenants may begin, within their shares. */
-static bool is_done_with(scheduler_t *scheduler, const admission_t *admission,
-                         const group_t *group) {
+static bool is_done_with(scheduler_t *scheduler, const group_t *group) {
   const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
-  bool fair = scheduler->options.fair_share;
   if (group->yield.count > 0 && group->yield.plan == scheduler->num_plans) return true;
   if (tenant->num_looked >= ADMISSION_SCAN_MAX) return true;
   /* In a full plan nobody begins but the first of a tenant for whom others leave it. */
   if (tenant->num_looked > 0 && !is_open(scheduler)) return true;
   bool lacks = plan_blocks_wanted(scheduler, group) > slices_num_free(scheduler);
-  if (scheduler->swapped.head != NULL &&
-      (is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks)))
-    return true;
-  bool full = admission->num_seqs >= scheduler->options.max_num_seqs;
-  return fair && full && !plan_is_entitled(scheduler, group, false);
+  return scheduler->swapped.head != NULL &&
+         (is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks));
+}
+
+/* Who would be above its share with the group, while others may not be. */
+static bool is_above_share(scheduler_t *scheduler, const group_t *group) {
+  return !plan_is_entitled(scheduler, group, false);
+}
+
+/* Whether the walk ends before the group: with the priority policy, since a better one was left out
+ * for whom there may be a place. */
+static bool is_behind_better(const scheduler_t *scheduler, const admission_t *admission,
+                             const group_t *group) {
+  return scheduler->options.priority_policy &&
+         group->request->priority > admission->best_left_out &&
+         admission->num_seqs < scheduler->options.max_num_seqs;
+}
+
+/* What the walk does with the next group. Returns false if it ends there. */
+static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
+  waiting_t *waiting = &scheduler->waiting;
+  if (is_behind_better(scheduler, admission, group)) return false;
+  if (is_held(scheduler, group)) {
+    waiting_hold(waiting, group);
+  } else if (admission->is_scarce && is_above_share(scheduler, group)) {
+    if (group->request->priority < admission->best_left_out)
+      admission->best_left_out = group->request->priority;
+    waiting_leave_out(waiting, group);
+  } else if (!plan_client_has_time(scheduler, group) ||
+             (scheduler->running.count > 0 && is_done_with(scheduler, group))) {
+    waiting_leave_out(waiting, group);
+  } else if (!plan_may_begin(scheduler, group)) {
+    if (!scheduler->options.fair_share) return false;
+    waiting_leave_out(waiting, group); /* another tenant may have one that takes less time */
+  } else {
+    admission->num_looked++;
+    waiting_tenant(waiting, group)->num_looked++;
+    look(scheduler, admission, group);
+  }
+  return true;
+}
+
+static void walk(scheduler_t *scheduler, admission_t *admission) {
+  waiting_t *waiting = &scheduler->waiting;
+  for (group_t *group = waiting_first(waiting);
+       group != NULL && (is_open(scheduler) || admission->is_owed) &&
+       (admission->num_looked < ADMISSION_LOOKS_MAX || scheduler->running.count == 0) &&
+       visit(scheduler, admission, group);
+       group = waiting_next(waiting)) {
+  }
+  waiting_stop(waiting);
 }
 
 void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
-  waiting_t *waiting = &scheduler->waiting;
-  admission_t admission = {.now_ns = now_ns, .ahead = ahead};
-  if (waiting->queue.head == NULL) return;
-  bool makes_way = scheduler->options.fair_share && ahead == NULL;
+  if (scheduler->waiting.queue.head == NULL) return;
+  admission_t admission = {.now_ns = now_ns, .ahead = ahead, .best_left_out = INT64_MAX};
   admission.num_seqs = plan_count_tenants(scheduler);
-  for (group_t *group = waiting_first(waiting);
-       group != NULL && (is_open(scheduler) || makes_way) &&
-       (admission.num_looked < ADMISSION_LOOKS_MAX || scheduler->running.count == 0);
-       group = waiting_next(waiting)) {
-    if (is_held(scheduler, group)) {
-      waiting_hold(waiting, group);
-    } else if (!plan_client_has_time(scheduler, group) ||
-               (scheduler->running.count > 0 && is_done_with(scheduler, &admission, group))) {
-      waiting_leave_out(waiting, group);
-    } else if (!plan_may_begin(scheduler, group)) {
-      if (!scheduler->options.fair_share) break;
-      waiting_leave_out(waiting, group); /* another tenant may have one that takes less time */
-    } else {
-      admission.num_looked++;
-      waiting_tenant(waiting, group)->num_looked++;
-      look(scheduler, &admission, group);
-    }
+  const int32_t num_free = scheduler->options.max_num_seqs - admission.num_seqs;
+  if (scheduler->options.fair_share && ahead == NULL) {
+    admission.is_owed = true;
+    admission.is_scarce = num_free < scheduler->waiting.tenants.num_offers;
+    walk(scheduler, &admission);
+    admission =
+        (admission_t){.now_ns = now_ns, .num_seqs = admission.num_seqs, .best_left_out = INT64_MAX};
+    if (admission.num_seqs >= scheduler->options.max_num_seqs) return;
   }
-  waiting_stop(waiting);
+  walk(scheduler, &admission);
 }
