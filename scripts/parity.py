@@ -47,6 +47,7 @@ import wrapped_cases  # noqa: E402
 from model_files import save  # noqa: E402
 from model_weights import fill  # noqa: E402
 
+TWINS = {**decoder_cases.TWINS, **wrapped_cases.TWINS}
 TOLERANCE = 1e-4
 PROMPT, STEPS = 33, 24
 LONG_PROMPT = 150  # of models with a state: two borders of the chunks in which transformers works
@@ -305,6 +306,7 @@ def random_decoder(rng, kind, dtype):
 
 
 def random_config(rng, kind, dtype):
+    kind = wrapped_cases.INSIDE.get(kind, kind)
     if kind.startswith("gemma") and dtype == "float16":
         dtype = "bfloat16"  # Gemma overflows in float16 and is refused
     if kind in state_cases.STATE_DRAWS:
@@ -409,8 +411,8 @@ def compare_random(score, options, seed, index, kind, full):
     half = torch.bfloat16 if dtype == "float32" else models.TYPES[dtype]
     own = float(np.abs(models.run(copy.deepcopy(model).to(half), ids) - exact).max())
     how = rng.choice(["plain", "sharded"])
-    save(model, config, directory, decoder_cases.TWINS.get(kind, how), models.TYPES[dtype])
-    if rng.random() < 0.5 and kind not in decoder_cases.TWINS:
+    save(model, config, directory, TWINS.get(kind, how), models.TYPES[dtype])
+    if rng.random() < 0.5 and kind not in TWINS:
         # our spelling of the keys instead of transformers' own
         (directory / "config.json").write_text(json.dumps(config, indent=1))
     architecture = as_published(rng, directory / "config.json")
@@ -446,7 +448,7 @@ def main():
              "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmo2", "olmo3", "olmoe", "granite",
              "smollm3", "seed_oss", "starcoder2", *decoder_cases.DRAWS, *SCORED,
              *state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *mixture_cases.DRAWS,
-             *recent_cases.DRAWS, *wrapped_cases.DRAWS]
+             *recent_cases.DRAWS, *wrapped_cases.DRAWS, *wrapped_cases.TWINS]
     kinds = [k for k in kinds if options.kind is None or k in options.kind.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.keep = options.keep or Path(temporary)

@@ -141,7 +141,7 @@ static int missing(const weight_loader_t *loader, const expected_tensor_t *tenso
 }
 
 /* Places of the head: of a model of its own, and inside a model that sees images. */
-static const char *const outer_prefixes[] = {"", "language_model.", "model."};
+static const char *const outer_prefixes[] = {"", "language_model.", "model.", "thinker.", "llm."};
 
 static const stored_tensor_t *find_absolute(const weight_files_t *files, const char *name) {
   for (size_t i = 0; i < ARRAY_LEN(outer_prefixes); i++) {
@@ -199,7 +199,25 @@ static const char *const towers[] = {"mtp.",
                                      "audio_tower.",
                                      "embed_vision.",
                                      "vision_embedder.",
-                                     "embed_audio."};
+                                     "embed_audio.",
+                                     "embed_tokens_extend.",
+                                     "vision_embed_tokens.",
+                                     "vision_projection.",
+                                     "visual_tokenizer.",
+                                     "visual_embeddings_table.",
+                                     "vte.",
+                                     "mlp1.",
+                                     "mlp_AR.",
+                                     "projector.",
+                                     "aligner.",
+                                     "vqmodel.",
+                                     "generation_",
+                                     "image_tower.",
+                                     "video_tower.",
+                                     "audio_projector.",
+                                     "talker.",
+                                     "token2wav.",
+                                     "code2wav."};
 enum { TOWER_COUNT = ARRAY_LEN(towers), SKIP_SHARED = TOWER_COUNT + 1, SKIP_KINDS };
 
 /* Index in `towers` of the part that a tensor belongs to; TOWER_COUNT for a layer behind the last
@@ -218,7 +236,10 @@ static int find_tower(const char *name, const char *prefix, const blueprint_t *b
     if (shared && bp->gguf && strncmp(end, ".attn_k", 7) == 0) return SKIP_SHARED;
     if (shared && bp->gguf && strncmp(end, ".attn_v", 7) == 0) return SKIP_SHARED;
   }
-  if (strncmp(name, "model.", 6) == 0) name += 6;
+  static const char *const outside[] = {"thinker.", "model."};
+  for (size_t i = 0; i < ARRAY_LEN(outside); i++) {
+    if (strncmp(name, outside[i], strlen(outside[i])) == 0) name += strlen(outside[i]);
+  }
   for (int i = 0; i < TOWER_COUNT; i++) {
     if (strncmp(name, towers[i], strlen(towers[i])) == 0) return i;
   }

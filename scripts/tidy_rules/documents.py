@@ -109,7 +109,7 @@ def check_messages(tree):
 
 
 FAMILY = re.compile(r'\{(?:(\w+), )?NAMES\(\s*"[^"]+",\s*"(\w+)"\)((?:,\s*TEXT_OF\("\w+"\))?\})?'
-                    r'|\.architecture = "(\w+)"')
+                    r'|(?:\.architecture = |(?:WRAPPER|CHAT)\()"(\w+)"')
 
 
 def check_families(tree):

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model_weights import blocks, short_name
-from twin_files import TWINS, save_twin
+from twin_files import AROUND, TWINS, save_twin
 
 
 def rename(tensors, prefix, to):
@@ -48,13 +48,23 @@ def flat_images(tensors, config, directory):
     return rename(tensors, "model.language_model.", "model.")
 
 
-def name_layers(directory):
-    """transformers 5.23 saves the layers of Kimi's text as blocks; published files have layers."""
-    old, new = "language_model.model.blocks.", "language_model.model.layers."
+def name_layers(directory, saved):
+    """transformers 5.23 saves layers of some texts as those of towers; published files have layers.
+    """
+    old, new = f"language_model.model.{saved}.", "language_model.model.layers."
     for path in directory.glob("*.safetensors"):
         save_file(rename(load_file(path), old, new), path, metadata={"format": "pt"})
     for path in directory.glob("*.index.json"):
         path.write_text(path.read_text().replace(old, new))
+
+
+def as_saved(model, directory):
+    """The tensors as transformers writes them, with experts one by one."""
+    model.save_pretrained(directory)
+    return load_file(directory / "model.safetensors")
+
+
+LAYERS_SAVED = {"kimi_k25": "blocks", "qianfan_ocr": "encoder.layers"}
 
 
 def turn_experts(directory):
@@ -75,8 +85,8 @@ def save(model, config, directory, how, dtype, seed=0):
         # transformers itself, with its own config.json and generation_config.json
         model.generation_config.pad_token_id = None
         model.save_pretrained(directory, max_shard_size="60KB" if how == "sharded" else "1GB")
-        if config["model_type"] == "kimi_k25":
-            name_layers(directory)
+        if config["model_type"] in LAYERS_SAVED:
+            name_layers(directory, LAYERS_SAVED[config["model_type"]])
         if config["model_type"] == "qwen3_vl_moe" and how == "plain":
             turn_experts(directory)
         for path in directory.glob("*.safetensors"):
@@ -117,6 +127,8 @@ def save(model, config, directory, how, dtype, seed=0):
     elif how == "flat-images":
         tensors = flat_images(tensors, config, directory)
     elif how in TWINS:
+        if how in AROUND:
+            tensors = as_saved(model, directory)
         tensors = save_twin(tensors, config, directory, how)
     elif how == "odd-header":
         # old Llama files carry rotary buffers; a header of odd length misaligns all data

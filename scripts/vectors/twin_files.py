@@ -51,7 +51,56 @@ def as_exaone(tensors, config):
     return renamed(tensors, EXAONE), config
 
 
-TWINS = {"internlm2": as_internlm2, "exaone": as_exaone}
+def around(architecture, path, prefix, more, text_of=None):
+    """A text model inside of one that sees or hears, as the hub has it: its keys stand in the
+    objects of `path`, and its names behind `prefix`; `more` are names of the other parts."""
+    sight = {"vision_config": {"hidden_size": 8}}
+
+    def wrapped(tensors, config):
+        if text_of is not None:
+            tensors, config = text_of(tensors, config)
+        own = {"architectures": [architecture], "auto_map": {"AutoConfig": "x.Y"}, **sight,
+               "torch_dtype": config.get("torch_dtype") or config["dtype"]}
+        out = {prefix + name: tensor for name, tensor in tensors.items()}
+        out |= {name + ".weight": torch.ones(2, 3) for name in more}
+        if not path:
+            return out, {**config, **own}
+        inner = {path[-1]: config}
+        if len(path) > 1:
+            tied = config.get("tie_word_embeddings", False)
+            inner = {path[0]: {**inner, **sight, "tie_word_embeddings": tied}}
+        return out, {"model_type": "wrapper", **inner, **own}
+    return wrapped
+
+
+def named(kind):
+    return lambda tensors, config: (tensors, {**config, "model_type": kind})
+
+
+CHAT = (["llm_config"], "language_model.", ["vision_model.encoder.layers.0.norm1", "mlp1.0"])
+THINKER = (["thinker_config", "text_config"], "thinker.",
+           ["thinker.visual.norm", "thinker.audio_tower.conv", "talker.model.x", "token2wav.x",
+            "code2wav.y"])
+AROUND = {
+    "chat_qwen2": around("InternVLChatModel", *CHAT),
+    "chat_qwen3_moe": around("InternVLChatModel", *CHAT),
+    "chat_phi3": around("InternVLChatModel", *CHAT),
+    "chat_internlm2": around("InternVLChatModel", *CHAT, text_of=as_internlm2),
+    "nano_vl_llama": around("Llama_Nemotron_Nano_VL", *CHAT),
+    "nano_vl_nemotron_h": around("NemotronH_Nano_VL_V2", *CHAT),
+    "ovis2_5": around("Ovis2_5", ["llm_config"], "llm.",
+                      ["visual_tokenizer.vit.norm", "vte"]),
+    "kimi_vl": around("KimiVLForConditionalGeneration", ["text_config"], "language_model.",
+                      ["vision_tower.norm", "multi_modal_projector.linear_1"]),
+    "ovis": around("Ovis", ["llm_config"], "llm.", ["visual_tokenizer.head", "vte"]),
+    "qwen3_omni": around("Qwen3OmniMoeForConditionalGeneration", *THINKER,
+                         named("qwen3_omni_moe_text")),
+    "qwen2_5_omni_model": around("Qwen2_5OmniModel", *THINKER, named("qwen2_5_omni_text")),
+    "qwen2_5_omni_whole": around("Qwen2_5OmniForConditionalGeneration", *THINKER,
+                                 named("qwen2_5_omni_text")),
+    "dots_ocr": around("DotsOCRForCausalLM", [], "", ["vision_tower.norm"]),
+    "phi3_v": around("Phi3VForCausalLM", [], "", ["model.vision_embed_tokens.x"])}
+TWINS = {"internlm2": as_internlm2, "exaone": as_exaone, **AROUND}
 
 
 def save_twin(tensors, config, directory, how):

@@ -5,7 +5,7 @@ As decoder_cases.py: `DRAWS` draws a random config.json, `CASES` are the committ
 """
 
 from model_cases import (TINY, deepseek_v3, gemma3, glm4_moe, llama, llama_like, ministral3,
-                         mistral, qwen2, qwen3, qwen3_moe, with_tower, without)
+                         mistral, phi3, qwen2, qwen3, qwen3_moe, with_tower, without)
 from decoder_cases import exaone4
 from state_cases import lfm2
 
@@ -51,6 +51,56 @@ kimi_k25 = wrap("Kimi_K25ForConditionalGeneration", "kimi_k25", {
     "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4,
     "pos_emb_width": 4})
 
+HEARING = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+           "hidden_size": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "d_model": 16,
+           "encoder_ffn_dim": 16}
+
+
+def hear(architecture, kind, tower):
+    """The same of models that hear: the key in text_config ties, if one does."""
+    def wrapped(text, tied=False, dtype="float32", **more):
+        made = with_tower(architecture, kind, {**text, "tie_word_embeddings": tied}, dtype, **tower)
+        made["audio_config"] = made.pop("vision_config")
+        return {**made, "tie_word_embeddings": tied, **more}
+    return wrapped
+
+
+idefics2 = wrap("Idefics2ForConditionalGeneration", "idefics2", {
+    **SIGHT, "model_type": "idefics2_vision"})
+llava_video = wrap("LlavaNextVideoForConditionalGeneration", "llava_next_video", {
+    **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
+video_llava = wrap("VideoLlavaForConditionalGeneration", "video_llava", {
+    **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
+vip_llava = wrap("VipLlavaForConditionalGeneration", "vipllava", {
+    **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
+video_llama3 = wrap("VideoLlama3ForConditionalGeneration", "video_llama_3", {
+    **SIGHT, "model_type": "video_llama_3_vision"})
+ovis2_plain = wrap("Ovis2ForConditionalGeneration", "ovis2", {
+    **SIGHT, "model_type": "ovis2_vision", "vocab_size": 32, "num_visual_indicator_tokens": 2})
+lighton_ocr = wrap("LightOnOcrForConditionalGeneration", "lighton_ocr", {
+    **SIGHT, "model_type": "pixtral", "head_dim": 8})
+qianfan_ocr = wrap("QianfanOCRForConditionalGeneration", "qianfan_ocr", {
+    **SIGHT, "model_type": "qianfan_ocr_vision", "image_size": [8, 8], "patch_size": [4, 4]})
+got_ocr2 = wrap("GotOcr2ForConditionalGeneration", "got_ocr2", {
+    **SIGHT, "output_channels": 8, "mlp_dim": 16, "global_attn_indexes": [0], "window_size": 2})
+janus = wrap("JanusForConditionalGeneration", "janus", {
+    **SIGHT, "model_type": "janus_vision_model", "projection_dim": 16})
+deepseek_vl = wrap("DeepseekVLForConditionalGeneration", "deepseek_vl", {
+    **SIGHT, "model_type": "siglip_vision_model"})
+audio_flamingo3 = hear("AudioFlamingo3ForConditionalGeneration", "audioflamingo3", {
+    **HEARING, "model_type": "audioflamingo3_encoder"})
+qwen2_audio = hear("Qwen2AudioForConditionalGeneration", "qwen2_audio", {
+    **HEARING, "model_type": "qwen2_audio_encoder"})
+voxtral = hear("VoxtralForConditionalGeneration", "voxtral", {
+    **HEARING, "model_type": "voxtral_encoder"})
+glm_asr = hear("GlmAsrForConditionalGeneration", "glmasr", {
+    **HEARING, "model_type": "glmasr_encoder"})
+
+
+def ovis2(text, *how):
+    return ovis2_plain(text, *how, vocab_size=text["vocab_size"], hidden_size=text["hidden_size"])
+
+
 def turned(architecture, kind, dims, text_kind=None):
     """The same of text models whose rope counts in three directions; `dims` of a head turn."""
     tower = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16,
@@ -60,6 +110,8 @@ def turned(architecture, kind, dims, text_kind=None):
     around = wrap(architecture, kind, tower)
 
     def wrapped(text, tied=False, dtype="float32", **more):
+        if kind == "paddleocr_vl":
+            text = {**text, "head_dim": head_of(text)}
         half = dims(text) // 2
         rope = {"rope_type": "default", "rope_theta": text["rope_theta"],
                 "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]}
@@ -72,6 +124,9 @@ def turned(architecture, kind, dims, text_kind=None):
         if kind.startswith("qwen3_vl"):
             made["vision_config"] |= {"num_position_embeddings": 16,
                                       "deepstack_visual_indexes": [0]}
+        if "omni" in kind:
+            made["audio_config"] = {**HEARING, "output_dim": text["hidden_size"],
+                                    "downsample_hidden_size": 8}
         if kind == "qwen2_vl":
             made["vision_config"] |= {"embed_dim": 16, "hidden_size": text["hidden_size"]}
         return made
@@ -88,6 +143,12 @@ qwen2_5_vl = turned("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", head_of)
 qwen3_vl = turned("Qwen3VLForConditionalGeneration", "qwen3_vl", head_of)
 glm46v = turned("Glm46VForConditionalGeneration", "glm46v", head_of, "glm4v_text")
 glm4v = turned("Glm4vForConditionalGeneration", "glm4v", head_of)
+glm_ocr = turned("GlmOcrForConditionalGeneration", "glm_ocr", head_of)
+paddleocr = turned("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", head_of)
+qwen2_5_omni = turned("Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker",
+                      head_of, "qwen2_5_omni_text")
+qwen3_omni = turned("Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_thinker",
+                    head_of, "qwen3_omni_moe_text")
 glm4v_moe = turned("Glm4vMoeForConditionalGeneration", "glm4v_moe", lambda t: head_of(t) // 2)
 
 
@@ -133,8 +194,26 @@ DRAWS = {
     "smolvlm": draw(smolvlm, llama), "exaone4_5": draw(exaone4_5, exaone4),
     "qwen3_vl_moe": draw(qwen3_vl_moe, qwen3_moe), "glm4v": draw(glm4v, glm4v_text),
     "glm4v_moe": draw(glm4v_moe, glm4_moe),
+    "idefics2": draw(idefics2, mistral), "llava_next_video": draw(llava_video, llama),
+    "video_llava": draw(video_llava, llama), "vipllava": draw(vip_llava, llama),
+    "video_llama_3": draw(video_llama3, qwen2), "ovis2": draw(ovis2, qwen2),
+    "lighton_ocr": draw(lighton_ocr, qwen3), "qianfan_ocr": draw(qianfan_ocr, qwen3),
+    "got_ocr2": draw(got_ocr2, qwen2), "janus": draw(janus, llama),
+    "deepseek_vl": draw(deepseek_vl, llama), "audioflamingo3": draw(audio_flamingo3, qwen2),
+    "qwen2_audio": draw(qwen2_audio, qwen2), "voxtral": draw(voxtral, llama),
+    "glmasr": draw(glm_asr, llama), "glm_ocr": draw(glm_ocr, glm4v_text),
+    "paddleocr_vl": draw(paddleocr, llama), "qwen2_5_omni": draw(qwen2_5_omni, qwen2),
+    "qwen3_omni_moe": draw(qwen3_omni, qwen3_moe),
     "kimi_k25": draw(kimi_k25, deepseek_v3, projection_hidden_size=16),
 }
+
+# Text models inside of what transformers does not have: saved so, computed alone (twin_files.py).
+INSIDE = {"chat_qwen2": "qwen2", "chat_qwen3_moe": "qwen3_moe", "chat_phi3": "phi3",
+          "nano_vl_llama": "llama", "ovis2_5": "qwen3", "kimi_vl": "deepseek_v3",
+          "ovis": "qwen2", "qwen2_5_omni_model": "qwen2", "qwen2_5_omni_whole": "qwen2",
+          "qwen3_omni": "qwen3_moe", "dots_ocr": "qwen2", "phi3_v": "phi3",
+          "nano_vl_nemotron_h": "nemotron_h", "chat_internlm2": "internlm2"}
+TWINS = {kind: kind for kind in INSIDE}
 
 CASES = {
     "wrapped-internvl": ("plain", internvl(qwen3(48, 2, 1, 64, head_dim=32, **TINY))),
@@ -150,4 +229,16 @@ CASES = {
     "wrapped-qwen3-vl-moe": ("plain", qwen3_vl_moe(qwen3_moe(48, 2, 1, 64, head_dim=32, **TINY))),
     "wrapped-glm4v": ("plain", glm4v(glm4v_text(64, 2, 1, 64, **TINY))),
     "wrapped-glm4v-moe": ("plain", glm4v_moe(glm4_moe(48, 2, 1, 64, head_dim=32, **TINY))),
+    "wrapped-internvl-chat": ("chat_qwen2", qwen2(48, 2, 1, 64, **TINY)),
+    "wrapped-internvl-chat-internlm2": ("chat_internlm2", llama(48, 2, 1, 64, **TINY)),
+    "wrapped-qwen3-omni": ("qwen3_omni", qwen3_moe(48, 2, 1, 64, head_dim=32, **TINY)),
+    "wrapped-phi3-vision": ("phi3_v", phi3(48, 2, 2, 64, **TINY)),
+    "wrapped-paddleocr-vl": ("plain", paddleocr(llama(48, 2, 1, 64, **TINY), True)),
+    "wrapped-glm-ocr": ("plain", glm_ocr(glm4v_text(64, 2, 1, 64, **TINY))),
+    "wrapped-voxtral": ("plain", voxtral(llama(48, 2, 1, 64, **TINY))),
+    "wrapped-qwen2-5-omni": ("plain", qwen2_5_omni(qwen2(48, 2, 1, 64, **TINY))),
+    "wrapped-glm-asr": ("plain", glm_asr(llama(48, 2, 1, 64, **TINY))),
+    "wrapped-qwen3-omni-thinker-bf16": ("plain", qwen3_omni(
+        qwen3_moe(32, 2, 1, 32, head_dim=16, **{**TINY, "num_experts_per_tok": 8}), False,
+        "bfloat16")),
 }

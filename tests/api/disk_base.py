@@ -153,6 +153,23 @@ def recast(name, kind=None, shape=None, body=None):
     return tensors(change)
 
 
+def wrapped(architecture, prefix, *path, tower="vision_model.norm.weight", **outside):
+    """The model as the text part of another: its keys in the objects of `path`, its names behind
+    `prefix`, beside a tower."""
+    def make(folder):
+        names = {prefix + name: value for name, value in TENSORS.items()}
+        names[tower] = ("BF16", [4], bytes(8))
+        (folder / "model/model.safetensors").write_bytes(safetensors(names))
+        inner = CONFIG
+        for key in reversed(path):
+            inner = {key: inner}
+        outer = inner if path else CONFIG
+        (folder / "model/config.json").write_text(json.dumps(
+            {**outer, "architectures": [architecture], "model_type": "wrapper",
+             "vision_config": {"hidden_size": 8}, **outside}))
+    return make
+
+
 def sharded(index=None, overlaid=None, second=None):
     """Two shards and their index, whose map `index` changes; tensors of `overlaid` are in both,
     with other numbers in the first."""

@@ -11,7 +11,7 @@ from typing import Callable
 
 from disk_base import (CONFIG, HIDDEN, LAYERS, REMOVED, TENSORS, VOCAB, adapter, after, both,
                        config, cut, directory, edited, extra, lacks, linked, moved, pipe, recast,
-                       renamed, safetensors, sharded, tensors, whole, without, written)
+                       renamed, safetensors, sharded, tensors, whole, without, wrapped, written)
 
 LFS = "version https://git-lfs.github.com/spec"
 OK, BAD, MISSING, DENIED, WRONG = 0, 65, 66, 77, 78
@@ -133,6 +133,26 @@ add("names", "transformers#11809 and checkpoints saved by other programs: names 
     ("rotary buffers", extra("model.layers.0.self_attn.rotary_emb.inv_freq", (8,), "F32"), OK),
     ("a bias that the family lacks", extra("model.layers.0.self_attn.q_proj.bias", (32,)), BAD,
      "unexpected tensor"))
+CHAT = ("InternVLChatModel", "language_model.", "llm_config")
+add("wrappers", "vllm#16782 and InternVL on the hub: a text model inside of one that sees",
+    ("of the hub", wrapped(*CHAT), OK, "skipped   vision_model.*"),
+    ("with a bridge", wrapped(*CHAT, tower="mlp1.0.weight"), OK, "skipped   mlp1.*"),
+    ("of remote code", wrapped(*CHAT, auto_map={"AutoModel": "m.InternVLChatModel"}), OK),
+    ("keys outside are of the whole", wrapped(*CHAT, hidden_size=7, num_hidden_layers=1), OK),
+    ("a text model under another name", wrapped("InternVLChatModel", "language_model.",
+                                                "text_config"), BAD, "llm_config", "is missing"),
+    ("a list as text model", wrapped(*CHAT, llm_config=[]), BAD, "llm_config", "an object"),
+    ("a text model that is not served", wrapped(*CHAT, llm_config={**CONFIG, "model_type": "moss"}),
+     BAD, "moss", "InternVLChatModel"),
+    ("a thinker", wrapped("Qwen2_5OmniModel", "thinker.", "thinker_config", "text_config",
+                          tower="talker.model.norm.weight"), OK, "skipped   talker.*"),
+    ("a thinker that is missing", wrapped("Qwen2_5OmniModel", "thinker.", "text_config"), BAD,
+     "thinker_config"),
+    ("a tower that nobody knows", wrapped(*CHAT, tower="banana.weight"), BAD, "banana.weight"),
+    ("of Kimi-VL", wrapped("KimiVLForConditionalGeneration", "language_model.", "text_config",
+                           tower="vision_tower.norm.weight"), OK, "vision_tower"),
+    ("prompts seen both ways", wrapped("PaliGemmaForConditionalGeneration", "language_model.",
+                                       "text_config"), BAD, "both directions"))
 add("tensors", "gguf and safetensors reports of wrong types and shapes",
     ("a transposed projection", recast(UP, shape=[HIDDEN, 48]), BAD, UP),
     ("a flat matrix", recast(UP, shape=[48 * HIDDEN]), BAD, UP),

@@ -515,7 +515,7 @@ static const family_t *enter_text_config(config_reader_t *reader, const family_t
   reader->outer = reader->root;
   reader->root = text;
   if (type == NULL || type->type != JSON_STRING) return family;
-  const family_t *found = family_by_text(family, type->text, type->length);
+  const family_t *found = family_by_text(family->architecture, type->text, type->length);
   if (found != NULL) return found;
   config_refuse(reader, "model_type", type, "the text models of %s", family->architecture);
   return family;

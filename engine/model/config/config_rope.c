@@ -37,9 +37,10 @@ static const char *const rope_keys[] = {
     "mscale",
     "mscale_all_dim",
     "alpha",
+    /* how positions of images are spread over the dimensions: those of text are equal in all */
+    "mrope_section",
+    "mrope_interleaved",
 };
-/* Of families with mrope: how positions of images are spread over the dimensions. */
-static const char *const mrope_keys[] = {"mrope_section", "mrope_interleaved"};
 /* Of families with query_growth. */
 static const char *const growth_keys[] = {"llama_4_scaling_beta", "max_position_embeddings"};
 
@@ -48,7 +49,6 @@ static void check_keys(config_reader_t *reader, const family_t *family, const ch
   JSON_EACH(member, scaling) {
     bool known =
         json_named_one_of(member, rope_keys, ARRAY_LEN(rope_keys)) ||
-        (family->mrope && json_named_one_of(member, mrope_keys, ARRAY_LEN(mrope_keys))) ||
         (family->query_growth && json_named_one_of(member, growth_keys, ARRAY_LEN(growth_keys)));
     char quoted[64];
     if (!known) {
@@ -65,18 +65,16 @@ static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
     rope_type_t type;
   } types[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
                {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
-               {"su", ROPE_LONGROPE}};
+               {"su", ROPE_LONGROPE},     {"mrope", ROPE_DEFAULT}};
   const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
   if (family->gemma4_keys && json_equals(type, "proportional")) return ROPE_PROPORTIONAL;
-  bool mrope = family->mrope && json_equals(old, "mrope");
   if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
-      !mrope && !(json_equals(type, "longrope") && json_equals(old, "su")) &&
+      !json_equals(old, "mrope") && !(json_equals(type, "longrope") && json_equals(old, "su")) &&
       (type->length != old->length || memcmp(type->text, old->text, type->length) != 0)) {
     config_refuse(reader, "type", old, "the same value as \"rope_type\"");
   }
   if (type == NULL) type = old;
   if (!json_is_given(type)) return ROPE_DEFAULT;
-  if (family->mrope && json_equals(type, "mrope")) return ROPE_DEFAULT;
   if (family->longrope && json_equals(type, "yarn")) return ROPE_LONGROPE;
   for (size_t i = 0; i < ARRAY_LEN(types); i++) {
     if (json_equals(type, types[i].name)) return types[i].type;

@@ -73,6 +73,11 @@ static const family_t rows[] = {
      SIZES(103424, 1024, 3072, 18, 16, 2, 128, 131072), IDS(2, 1), .norm_eps = 1e-5,
      .rope_theta = 5e5, .tied = true, .attention_bias_key = "use_bias", .mlp_bias_key = "use_bias",
      .rope_pairs = true},
+    /* The same with rotated pairs in halves. */
+    {LLAMA_PARTS, NAMES("paddleocr_vl", "PaddleOCRVLForConditionalGeneration"),
+     TEXT_OF("paddleocr_vl_text"), .flat_too = true,
+     SIZES(103424, 1024, 3072, 18, 16, 2, 128, 131072), IDS(2, 1), .norm_eps = 1e-5,
+     .rope_theta = 5e5, .tied = true, .attention_bias_key = "use_bias", .mlp_bias_key = "use_bias"},
     {LLAMA_PARTS, NAMES("ernie4_5_moe", "Ernie4_5_MoeForCausalLM"), .layout = &layout_ernie_moe,
      SIZES(103424, 2560, 12288, 28, 20, 4, 0, 131072), IDS(2, 1), .norm_eps = 1e-5,
      .rope_theta = 5e5, .tied = true, .rope_pairs = true, .expert_keys = EXPERTS_ERNIE,

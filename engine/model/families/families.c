@@ -69,12 +69,12 @@ const family_t *family_by_text_type(const char *type, size_t length) {
   return row;
 }
 
-const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length) {
+const family_t *family_by_text(const char *architecture, const char *type, size_t length) {
   size_t table;
   const family_t *row = next_family(NULL, &table);
   for (; row != NULL; row = next_family(row, &table)) {
     if (row->text_type != NULL && same(row->text_type, type, length) &&
-        strcmp(row->architecture, wrapper->architecture) == 0)
+        strcmp(row->architecture, architecture) == 0)
       return row;
   }
   return NULL;
@@ -102,6 +102,7 @@ const char *family_advice(const char *architecture, size_t length) {
   static const char alibi[] = "it needs a bias of the scores by distance (ALiBi)";
   static const char two[] = "encoders with decoders behind them are not";
   static const char mamba[] = "it needs layers of Mamba-1";
+  static const char factor[] = "its reference leaves out the factor of its text model's logits";
   static const char indexer[] = "it needs attention to tokens that an indexer chooses";
   static const struct {
     const char *begin, *advice; /* of its name */
@@ -137,6 +138,10 @@ const char *family_advice(const char *architecture, size_t length) {
       {"Bart", two},
       {"MBart", two},
       {"Whisper", two},
+      {"PaliGemma", "it needs attention in both directions within prompts"},
+      {"AyaVision", factor},
+      {"Cohere2Vision", factor},
+      {"GraniteSpeech", factor},
   };
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     size_t begin = strlen(rows[i].begin);

@@ -66,7 +66,6 @@ typedef struct family {
   double logit_scale;                 /* class default of the key; 0 = no such key */
   bool nested;                        /* the text model's keys stand in text_config */
   bool flat_too;                      /* nested, but in older files they stand outside */
-  bool mrope;                         /* knows mrope keys, which change nothing for text */
   bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
   bool attn_gate, attn_gate_apart;    /* of blueprint_t */
   const char *embed_root_key;         /* true: embeddings times sqrt(h); NULL = no such key */
@@ -96,8 +95,11 @@ typedef struct family {
 typedef struct wrapper {
   const char *architecture;
   const char *text_type; /* model_type of a text_config that names none */
+  const char *text_key;  /* instead of text_config; "" = its keys stand outside */
+  const char *within;    /* the object that has text_config, or NULL */
   bool tied;             /* class default of tie_word_embeddings, which stands outside */
   bool text_ties;        /* the key of text_config ties, too */
+  bool ties_inside;      /* that key alone does */
 } wrapper_t;
 
 /* Rows of one file. */
@@ -115,7 +117,7 @@ static inline const char *pattern_name(const tensor_pattern_t *pattern, bool ggu
 /* By architecture name, or NULL. */
 const family_t *family_by_architecture(const char *architecture, size_t length);
 /* The row of a wrapper whose text_config has this model_type, or NULL. */
-const family_t *family_by_text(const family_t *wrapper, const char *type, size_t length);
+const family_t *family_by_text(const char *architecture, const char *type, size_t length);
 /* The row of a model without its head, or with another one, as transformers names it: Qwen3Model,
  * Gemma3TextModel, BertForMaskedLM, Qwen3ForSequenceClassification. *classifies: the last of these.
  * NULL = none. */

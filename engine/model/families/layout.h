@@ -113,7 +113,7 @@ typedef struct tensor_pattern {
   form_t form;
 } tensor_pattern_t;
 
-enum { LAYOUT_PREFIXES_MAX = 8, LAYOUT_IGNORED_MAX = 6 };
+enum { LAYOUT_PREFIXES_MAX = 10, LAYOUT_IGNORED_MAX = 6 };
 
 typedef struct layout {
   const tensor_pattern_t *patterns;

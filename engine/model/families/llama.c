@@ -41,7 +41,7 @@ const layout_t layout_llama = {LLAMA_LIKE(llama_patterns)};
 static const layout_t layout_seed = {LLAMA_LIKE(seed_patterns)};
 static const layout_t layout_internlm2 = {
     PATTERNS(internlm2_patterns),
-    .prefixes = {"model.", ""},
+    .prefixes = {DECODER_PREFIXES},
     .ignored = {ROTARY_BUFFERS},
     .qkv_grouped = true,
 };
@@ -55,6 +55,11 @@ static const family_t rows[] = {
     {LLAMA, NAMES("smollm3", "SmolLM3ForCausalLM"), SIZES(128256, 2048, 11008, 36, 16, 4, 0, 32768),
      IDS(128001, 128000), .rope_theta = 2e6, .tied = true, .window_rule = WINDOW_REFUSED,
      .no_rope_keys = true},
+    /* Inside of models that hear, whose classes give it other defaults. */
+    {LLAMA, NAMES("voxtral", "VoxtralForConditionalGeneration"), .text_type = "llama",
+     SIZES(131072, 3072, 8192, 30, 32, 8, 128, 131072), .norm_eps = 1e-5, .rope_theta = 1e8},
+    {LLAMA, NAMES("glmasr", "GlmAsrForConditionalGeneration"), .text_type = "llama",
+     SIZES(59264, 2048, 6144, 28, 16, 4, 0, 8192), IDS(59246, 1), .norm_eps = 1e-5},
     {LLAMA_PARTS, NAMES("cwm", "CwmForCausalLM"),
      SIZES(128256, 6144, 21504, 64, 48, 8, 128, 131072), IDS(128001, 128000), .window = 8192,
      .norm_eps = 1e-5, .rope_theta = 0, .mlp_bias_key = "mlp_bias", .window_rule = WINDOW_BEHIND,

@@ -43,8 +43,9 @@ static const tensor_pattern_t nemotron_h_patterns[] = {
 };
 
 static const layout_t layout_nemotron = {LLAMA_LIKE(nemotron_patterns)};
-static const layout_t layout_nemotron_h = {PATTERNS(nemotron_h_patterns),
-                                           .prefixes = {"backbone.", DECODER_PREFIXES}};
+static const layout_t layout_nemotron_h = {
+    PATTERNS(nemotron_h_patterns),
+    .prefixes = {"backbone.", "language_model.backbone.", DECODER_PREFIXES}};
 
 #define NEMOTRON                                                                                   \
   .layout = &layout_nemotron, SIZES(256000, 6144, 24576, 32, 48, 0, 0, 4096), IDS(3, 2),           \

@@ -74,10 +74,10 @@ static const layout_t layout_qwen3_5 = {LLAMA_LIKE(qwen3_5_patterns), .may_stack
 #define QWEN2_VL                                                                                   \
   LLAMA_PARTS, SIZES(152064, 8192, 29568, 80, 64, 8, 0, 32768), IDS(151645, 151643),               \
       .window = 4096, .norm_eps = 1e-5, .rope_theta = 1e6, .qkv_bias = true,                       \
-      .window_rule = WINDOW_UPPER, .flat_too = true, .mrope = true
+      .window_rule = WINDOW_UPPER, .flat_too = true
 #define QWEN3_VL                                                                                   \
   LLAMA_PARTS, SIZES(151936, 4096, 22016, 32, 32, 32, 128, 128000), IDS(-1, -1),                   \
-      .rope_theta = 5e5, .attention_bias_key = "attention_bias", .qk_norm = true, .mrope = true
+      .rope_theta = 5e5, .attention_bias_key = "attention_bias", .qk_norm = true
 #define QWEN3_MOE                                                                                  \
   QWEN3, .layout = &layout_qwen_moe, SIZES(151936, 2048, 6144, 24, 32, 4, 0, 32768), .window = 0,  \
          .window_rule = WINDOW_REFUSED, .expert_keys = EXPERTS_QWEN, .num_experts = 128,           \
@@ -91,10 +91,10 @@ static const layout_t layout_qwen3_5 = {LLAMA_LIKE(qwen3_5_patterns), .may_stack
 #define QWEN3_5_TEXT                                                                               \
   LLAMA_PARTS, .layout = &layout_qwen3_5, SIZES(248320, 4096, 12288, 32, 16, 4, 256, 32768),       \
                IDS(-1, -1), .qk_norm = true, .norm_plus_one = true, .rotary_factor = 0.25,         \
-               .mrope = true, .attn_gate = true, .mixer_keys = MIXERS_DELTA, .mtp = MTP_APART
+               .attn_gate = true, .mixer_keys = MIXERS_DELTA, .mtp = MTP_APART
 #define QWEN3_5_MOE_TEXT                                                                           \
   QWEN3_NEXT, .layout = &layout_qwen3_5, SIZES(248320, 2048, 5632, 40, 16, 2, 256, 32768),         \
-              .mrope = true, .mixer_keys = MIXERS_DELTA, .num_experts = 256, .experts_top = 8
+              .mixer_keys = MIXERS_DELTA, .num_experts = 256, .experts_top = 8
 
 static const family_t rows[] = {
     /* Qwen 2 has q, k and v biases although no key says so. */
@@ -106,6 +106,9 @@ static const family_t rows[] = {
     {QWEN2_VL, NAMES("qwen2_vl", "Qwen2VLForConditionalGeneration"), TEXT_OF("qwen2_vl_text")},
     {QWEN2_VL, NAMES("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),
      TEXT_OF("qwen2_5_vl_text")},
+    {QWEN2_VL, NAMES("qwen2_5_omni", "Qwen2_5OmniThinkerForConditionalGeneration"),
+     TEXT_OF("qwen2_5_omni_text"), SIZES(152064, 3584, 18944, 28, 28, 4, 0, 32768), IDS(-1, -1),
+     .window = 32768, .norm_eps = 1e-6},
     {QWEN3_VL, NAMES("qwen3_vl", "Qwen3VLForConditionalGeneration"), TEXT_OF("qwen3_vl_text")},
     {LLAMA_PARTS, NAMES("qwen2_moe", "Qwen2MoeForCausalLM"), .layout = &layout_qwen_moe,
      SIZES(151936, 2048, 5632, 24, 16, 0, 0, 32768), IDS(-1, -1), .rope_theta = 0, .qkv_bias = true,
@@ -117,6 +120,9 @@ static const family_t rows[] = {
      TEXT_OF("qwen3_vl_moe_text"), .layout = &layout_qwen3_vl_moe,
      SIZES(151936, 2048, 5632, 24, 16, 16, 0, 128000), .expert_keys = EXPERTS_QWEN,
      .num_experts = 60, .experts_top = 4, .expert_size = 1408, .shares_sum = true},
+    {QWEN3_MOE, NAMES("qwen3_omni_moe", "Qwen3OmniMoeThinkerForConditionalGeneration"),
+     TEXT_OF("qwen3_omni_moe_text"), SIZES(3584, 2048, 18944, 28, 28, 4, 0, 32768),
+     .rope_theta = 1e6, .shares_sum = true},
     /* Mellum 2 of JetBrains: Qwen3-MoE with windows, which have angles of their own. */
     {QWEN3_MOE, NAMES("mellum", "MellumForCausalLM"),
      SIZES(98304, 2304, 7168, 28, 32, 4, 128, 131072), .window = 1024, .rope_theta = 5e5,

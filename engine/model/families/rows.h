@@ -32,8 +32,7 @@
 #define LLAMA_PARTS                                                                                \
   .layout = &layout_llama, .norm_eps = 1e-6, .rope_theta = 1e4, .activation = "silu",              \
   .norm = NORM_RMS, .rotary = true, .gated_mlp = true, .grouped = true
-/* The text of a model that sees images, whose keys stand in text_config; mrope turns text as plain
- * rope does. */
+/* The text of a model that sees images, whose keys stand in text_config. */
 #define TEXT_OF(type) .text_type = (type), .nested = true
 
 /* ---- rows of tensors ---- */
@@ -162,10 +161,11 @@
 #define PATTERNS(array) .patterns = (array), .num_patterns = (int)ARRAY_LEN(array)
 /* Old files carry the buffers of the rotary module. */
 #define ROTARY_BUFFERS "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
-/* A model of its own, without its head as for embeddings, and inside a model that sees images. */
+/* A model of its own, without its head as for embeddings, and inside a model that sees images or
+ * hears sound. */
 #define DECODER_PREFIXES                                                                           \
   "model.", "", "model.language_model.", "language_model.model.", "language_model.",               \
-      "model.text_model."
+      "model.text_model.", "thinker.model.", "llm.model."
 #define LLAMA_LIKE(array)                                                                          \
   PATTERNS(array), .prefixes = {DECODER_PREFIXES}, .ignored = {ROTARY_BUFFERS}
 

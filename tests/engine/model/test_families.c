@@ -370,7 +370,7 @@ Test(families, refusals) {
       {ARCHITECTURE("ChatGLMModel") ",\"auto_map\":{\"a\":\"b\"}}",
        "(remote code is never run); its files for transformers are"},
       {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
-      {ARCHITECTURE("Qwen2AudioForConditionalGeneration") "}", "Qwen2AudioForConditionalGener"},
+      {ARCHITECTURE("Speech2TextForConditionalGeneration") "}", "Speech2TextForConditionalGene"},
       {ARCHITECTURE("Qwen3VLForConditionalGeneration") "}", "\"text_config\" is missing"},
       {ARCHITECTURE("Mistral3ForConditionalGeneration") ",\"text_config\":{\"model_type\":"
                                                         "\"qwen2\"}}",

@@ -92,6 +92,48 @@ Test(families_recent, a_wrapper_has_a_text_model_of_any_family) {
   blueprint_free(&blueprint);
 }
 
+Test(families_recent, a_text_model_stands_where_the_wrapper_says) {
+  good(ARCHITECTURE("InternVLChatModel") ",\"tie_word_embeddings\":true,\"hidden_size\":9,"
+                                         "\"vision_config\":{\"hidden_size\":8},\"llm_config\":{"
+                                         "\"model_type\":\"internlm2\","
+                                         "\"hidden_size\":1024,\"num_attention_heads\":8}}");
+  cr_assert_str_eq(blueprint.family, "internlm2");
+  ASSERT_EQ(blueprint.hidden_size, 1024);
+  cr_assert(!blueprint.tied); /* a model of its own in there says whether it ties */
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE(
+      "Qwen3OmniMoeForConditionalGeneration") ",\"thinker_config\":{\"text_config\":"
+                                              "{\"model_type\":\"qwen3_omni_moe_text\",\"num_"
+                                              "attention_heads\":16,\"num_key_value_heads\":4,"
+                                              "\"num_experts\":9}},\"talker_config\":{}}");
+  cr_assert_str_eq(blueprint.family, "qwen3_omni_moe");
+  ASSERT_EQ(blueprint.num_experts, 9);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Phi3VForCausalLM") ",\"model_type\":\"phi3_v\",\"num_hidden_layers\":3,"
+                                        "\"vision_config\":{\"hidden_size\":8}}");
+  cr_assert_str_eq(blueprint.family, "phi3");
+  ASSERT_EQ(blueprint.num_layers, 3);
+  blueprint_free(&blueprint);
+}
+
+/* Its class gives them, though its text model is a Llama. */
+Test(families_recent, a_wrapper_may_have_defaults_of_its_own) {
+  good(WRAPPED("VoxtralForConditionalGeneration", "", "\"model_type\":\"llama\""));
+  cr_assert_str_eq(blueprint.family, "voxtral");
+  ASSERT_EQ(blueprint.head_dim, 128);
+  ASSERT_EQ(blueprint.hidden_size, 3072);
+  ASSERT_EQ(blueprint.rope.theta, 1e8);
+  blueprint_free(&blueprint);
+}
+
+/* Positions of text are the same in every direction. */
+Test(families_recent, sections_of_positions_say_nothing_of_text) {
+  good(ARCHITECTURE("LlamaForCausalLM") ",\"rope_scaling\":{\"type\":\"mrope\","
+                                        "\"mrope_section\":[16,24,24]}}");
+  ASSERT_EQ(blueprint.rope.type, ROPE_DEFAULT);
+  blueprint_free(&blueprint);
+}
+
 Test(families_recent, text_models_of_glm_stand_in_two_wrappers) {
   good(WRAPPED("Glm46VForConditionalGeneration", "",
                "\"model_type\":\"glm4v_moe_text\",\"head_dim\":128,\"num_hidden_layers\":2"));
@@ -131,6 +173,10 @@ Test(families_recent, a_wrapper_says_whether_the_head_is_the_embedding) {
 Test(families_recent, a_wrapper_of_an_unknown_text_model_is_refused) {
   bad(ARCHITECTURE("InternVLForConditionalGeneration") "}", "text_config");
   bad(ARCHITECTURE("InternVLForConditionalGeneration") ",\"text_config\":[]}", "text_config");
+  bad(ARCHITECTURE("InternVLChatModel") ",\"text_config\":{}}", "llm_config");
+  bad(ARCHITECTURE("InternVLChatModel") ",\"llm_config\":7}", "llm_config");
+  bad(ARCHITECTURE("Qwen2_5OmniModel") ",\"text_config\":{}}", "thinker_config");
+  bad(ARCHITECTURE("Qwen2_5OmniModel") ",\"thinker_config\":{}}", "text_config");
   bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"bloom\""), "bloom");
   bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"bert\""), "bert");
   /* factors of the logits that the reference leaves out there */
