@@ -96,8 +96,8 @@ text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,e
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
 template_SRC := $(call sources_in,engine/template engine/template/*)
-model_SRC  := $(filter-out engine/model/name_pattern_%.c,$(call sources_in,engine/model engine/model/*)) \
-              engine/model/name_pattern_$(if $(filter 1,$(PCRE2)),pcre2,none).c
+model_SRC  := $(filter-out engine/model/adapter/name_pattern_%.c,$(call sources_in,engine/model engine/model/*)) \
+              engine/model/adapter/name_pattern_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
@@ -346,7 +346,7 @@ test_room = $(or $(TEST_ROOM_$(1)),$(notdir $(1)))
 TEST_ROOMS := $(sort $(foreach f,$(TEST_FOLDERS),$(call test_room,$(f))))
 $(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f)))
 TSAN_ROOMS := cpu engine grammar http template # as TSAN_SUITES of scripts/test: tests with threads
-test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/disk/*.c)) \
+test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/source/*.c)) \
             $(if $(filter fuzz,$(1)),server/bench/answer.c server/bench/response.c) \
             $(if $(filter file model,$(1)),tests/heap.c)
 HEAP_WRAPPED := malloc calloc realloc reallocarray aligned_alloc strdup strndup

@@ -1,7 +1,8 @@
 /* batch.c: stage 5 of 9, plan -> input_ids, positions, slot_mapping, query_start_loc, seq_lens,
  * block_table, selected rows.
  *
- * Engine thread only; allocates in batch_new only, chooses nothing. Next: engine/model/model.c.
+ * Engine thread only; allocates in batch_new only, chooses nothing. Next:
+ * engine/model/forward/model.c.
  */
 #include "engine/device/batch.h"
 

@@ -122,7 +122,7 @@ enum { SUBMIT_MAX = 2048 };
 int engine_submit(engine_t *engine, request_t *const *requests, int count, inferd_error_t *error);
 void engine_set_queue(engine_t *engine, int32_t requests, int64_t tokens); /* limits; READY */
 int engine_retry_after_s(const engine_t *engine); /* until a refused one may enter; loop thread */
-struct adapter; /* an adapter in host memory, engine/model/adapter.h */
+struct adapter; /* an adapter in host memory, engine/model/adapter/adapter.h */
 /* Reads a PEFT adapter for this engine's model. After READY, any thread. Returns 0 or an error of
  * adapter_read; the caller owns *out until engine_adapter_set. */
 int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,

@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "engine/grammar/mask/masks.h"
 #include "engine/mailbox.h"
-#include "engine/model/adapter.h"
+#include "engine/model/adapter/adapter.h"
 #include "engine/model/model.h"
 #include "engine/model/sizes.h"
 #include "engine/ranks/packet.h"

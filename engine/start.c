@@ -8,7 +8,7 @@
 #include "engine/device/topology.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
-#include "engine/model/model_file.h"
+#include "engine/model/source/model_file.h"
 #include "engine/ranks/follow.h"
 #include "engine/ranks/ranks.h"
 #include "engine/replicas/lend.h"

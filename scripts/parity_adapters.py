@@ -4,13 +4,13 @@
     scripts/parity_adapters.py --build build [--seed N] [--count 60] [--device cpu]
 
 Every field of PEFT's LoraConfig, read by introspection, has a line in DRAWS; a PEFT with a new
-field fails here until someone has said what the field does, and engine/model/adapter_keys.def,
-which must name exactly the same fields, knows it. Each adapter draws some fields, gets random
-weights (all drawn from --seed, which is new each time and printed) and is loaded by a running
-server and by PeftModel.from_pretrained. The log probabilities of a prompt, of the adapter and of
-the base, must be equal (1e-5 in float32, relative to the largest logit above 1), or the server
-refuses the adapter and names the field or the tensor. What PEFT refuses, the server must refuse,
-too.
+field fails here until someone has said what the field does, and
+engine/model/adapter/adapter_keys.def, which must name exactly the same fields, knows it. Each
+adapter draws some fields, gets random weights (all drawn from --seed, which is new each time and
+printed) and is loaded by a running server and by PeftModel.from_pretrained. The log probabilities
+of a prompt, of the adapter and of the base, must be equal (1e-5 in float32, relative to the
+largest logit above 1), or the server refuses the adapter and names the field or the tensor. What
+PEFT refuses, the server must refuse, too.
 
 Ends with `N equal, N refused, N served with other numbers`; exit 1 when the last is not 0, or when
 fewer than a third were served.
@@ -171,8 +171,8 @@ OTHERS = {
 
 
 def fields_listed():
-    """The keys of engine/model/adapter_keys.def."""
-    path = ROOT / "engine/model/adapter_keys.def"
+    """The keys of engine/model/adapter/adapter_keys.def."""
+    path = ROOT / "engine/model/adapter/adapter_keys.def"
     if not path.exists():
         return FIELDS
     return set(re.findall(r"^ADAPTER_KEY\((\w+),", path.read_text(), re.M))
@@ -324,7 +324,7 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print(f"seed {options.seed}", flush=True)
-    for what, names in (("DRAWS", set(DRAWS)), ("engine/model/adapter_keys.def", fields_listed())):
+    for what, names in (("DRAWS", set(DRAWS)), ("adapter_keys.def", fields_listed())):
         if names != FIELDS:
             sys.exit(f"PEFT's LoraConfig and {what} differ in: {sorted(names ^ FIELDS)}")
     rng = random.Random(options.seed)

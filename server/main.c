@@ -5,7 +5,7 @@
  * restarts 69 to 75 only.
  */
 #include "engine/base/util.h"
-#include "engine/model/disk/locate.h"
+#include "engine/model/source/locate.h"
 #include "engine/text/tokenizer.h"
 #include "server/client.h"
 #include "server/observe/log.h"

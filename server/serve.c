@@ -10,7 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
-#include "engine/model/disk/locate.h"
+#include "engine/model/source/locate.h"
 #include "server/completion/chat.h"
 #include "server/completion/lora_table.h"
 #include "server/http/auth.h"

@@ -1,5 +1,5 @@
 /* draft_ops.h: the part of the back end interface for heads that draft with a vocabulary of their
- * own (engine/model/mtp/eagle.h). A back end that has none leaves ops_t.drafts NULL. */
+ * own (engine/model/forward/eagle.h). A back end that has none leaves ops_t.drafts NULL. */
 #ifndef INFERD_ENGINE_DEVICE_DRAFT_OPS_H
 #define INFERD_ENGINE_DEVICE_DRAFT_OPS_H
 

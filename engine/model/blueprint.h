@@ -6,8 +6,8 @@
 
 #include "engine/device/ops.h"
 #include "engine/model/mixer.h"
-#include "engine/model/mtp/mtp_kind.h"
-#include "engine/model/packed/scheme.h"
+#include "engine/model/mtp_kind.h"
+#include "engine/model/scheme.h"
 
 enum { MODEL_EOS_MAX = 32, MODEL_LAYERS_MAX = 1024, ROPE_FACTORS_MAX = 256 };
 

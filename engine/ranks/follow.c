@@ -8,7 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
-#include "engine/model/shard/shard.h"
+#include "engine/model/weights/shard.h"
 #include "engine/ranks/ranks.h"
 #include "engine/ranks/turns.h"
 

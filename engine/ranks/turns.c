@@ -9,7 +9,7 @@
 #include "engine/ranks/turns.h"
 
 #include "engine/base/clock.h"
-#include "engine/model/shard/stages.h"
+#include "engine/model/forward/stages.h"
 #include "engine/ranks/follow.h"
 
 static bool is_lost(const engine_t *engine) {

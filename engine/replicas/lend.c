@@ -1,7 +1,7 @@
 /* lend.c: a model that runs the weights of another one; see lend.h. */
 #include "engine/replicas/lend.h"
 
-#include "engine/model/internal.h"
+#include "engine/model/forward/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,10 +5,10 @@
     scripts/vectors/eagle.py [--out DIR] [--seed N]
 
 A case NAME is NAME-target/config.json, a model of transformers with the dummy weights
-(engine/model/dummy.h) of the seed, and NAME/, the files of the head with random weights under the
-names of published ones, and expected.json. The head is put together here, as vLLM and SGLang
-(llama_eagle3.py) read it: with rows of the model before three of its layers and e the embedding of
-token p + 1,
+(engine/model/weights/dummy.h) of the seed, and NAME/, the files of the head with random weights
+under the names of published ones, and expected.json. The head is put together here, as vLLM and
+SGLang (llama_eagle3.py) read it: with rows of the model before three of its layers and e the
+embedding of token p + 1,
 
     g_p = fc [rows]     a = [input_layernorm(e); hidden_norm(g_p)]
     z_p = r_p + self_attn(a)_p, r_p = g_p or, with norm_before_residual, hidden_norm(g_p)

@@ -7,7 +7,7 @@
 One directory a case, as sentence-transformers saves it, but for the weights: config.json, the
 tokenizer, modules.json, 1_Pooling; and expected.json with
 
-  seed, dtype     the dummy weights (engine/model/dummy.h) and the run type
+  seed, dtype     the dummy weights (engine/model/weights/dummy.h) and the run type
   texts, vectors  of the fp32 run on weights rounded to that type
   sizes           texts in tokens, with the special ones
   cut             vectors of `truncate_dim` dimensions, where the model allows it

@@ -1,4 +1,5 @@
-"""The dummy weights of engine/model/dummy.h in numpy, bit for bit, and their way into transformers.
+"""The dummy weights of engine/model/weights/dummy.h in numpy, bit for bit, and their way into
+transformers.
 
 A model of transformers filled by `fill` has the same numbers as `--load-format dummy` with the same
 seed, so that a test needs no weight files.

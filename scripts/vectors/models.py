@@ -6,7 +6,7 @@
 
 One directory a case: config.json, and expected.json with
 
-  seed, dtype        the dummy weights (engine/model/dummy.h) and the run type
+  seed, dtype        the dummy weights (engine/model/weights/dummy.h) and the run type
   max_model_len      0 = the model's own
   prompt, greedy     token ids; `greedy` continues the prompt by the largest logit
   positions, logits  rows of the fp32 logits at some positions of prompt + greedy

@@ -4,9 +4,9 @@
     pip install torch transformers numpy safetensors     (CPU builds will do)
     scripts/vectors/mtp.py [--out DIR] [--seed N]
 
-A case is config.json and expected.json. Weights are the dummy ones (engine/model/dummy.h) of the
-seed. The decoder layers are those of transformers, which has no predicting layer; that one is put
-together here from one decoder layer more, as vLLM (deepseek_mtp.py, glm4_moe_mtp.py,
+A case is config.json and expected.json. Weights are the dummy ones (engine/model/weights/dummy.h)
+of the seed. The decoder layers are those of transformers, which has no predicting layer; that one
+is put together here from one decoder layer more, as vLLM (deepseek_mtp.py, glm4_moe_mtp.py,
 qwen3_next_mtp.py, qwen3_5_mtp.py) reads it from checkpoints: with h_p behind the last norm of the
 model and e the embedding of token p + 1,
 

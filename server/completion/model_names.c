@@ -6,7 +6,7 @@
 #include "server/completion/lora_table.h"
 
 #include "engine/base/util.h"
-#include "engine/model/disk/locate.h"
+#include "engine/model/source/locate.h"
 
 #include <stdlib.h>
 #include <string.h>

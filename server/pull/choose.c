@@ -5,7 +5,7 @@
  * Meta's own layout) are never read, so they are never downloaded.
  */
 #include "engine/base/util.h"
-#include "engine/model/disk/listing.h"
+#include "engine/model/source/listing.h"
 #include "server/pull/repo.h"
 
 #include <fnmatch.h>

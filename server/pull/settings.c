@@ -4,7 +4,7 @@
  */
 #include "server/pull/settings.h"
 
-#include "engine/model/disk/hub_cache.h"
+#include "engine/model/source/hub_cache.h"
 #include "server/pull/repo.h"
 
 #include <ctype.h>

@@ -12,7 +12,7 @@
 #ifndef INFERD_SERVER_PULL_STORE_H
 #define INFERD_SERVER_PULL_STORE_H
 
-#include "engine/model/disk/hub_cache.h"
+#include "engine/model/source/hub_cache.h"
 #include "server/pull/repo.h"
 
 enum { STORE_CACHE_MAX = HUB_PATH_MAX - 512 }; /* leaves room for what is below it */

@@ -213,7 +213,7 @@ def test_every_key_is_known_or_refused(start, tmp_path):
     """The list is that of PEFT's fields (scripts/parity_adapters.py)."""
     model = dummy_model(tmp_path / "model")
     server = start(model, *FLAGS, "--allow-runtime-lora", *ADMIN, key="root")
-    text = (ROOT / "engine/model/adapter_keys.def").read_text()
+    text = (ROOT / "engine/model/adapter/adapter_keys.def").read_text()
     keys = dict(re.findall(r"^ADAPTER_KEY\((\w+), KEY_(\w+)\)", text, re.M))
     assert len(keys) > 35 and set(keys.values()) == {"READ", "HARMLESS", "REFUSED"}
     keys["peft_of_next_year"] = "REFUSED"

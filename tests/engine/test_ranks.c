@@ -5,7 +5,7 @@
  * compared with transformers elsewhere (make parity).
  */
 #include "engine/internal.h"
-#include "engine/model/shard/shard.h"
+#include "engine/model/weights/shard.h"
 #include "engine/ranks/ranks.h"
 #include "engine/ranks/shared.h"
 #include "tests/engine/crew.h"

@@ -6,7 +6,7 @@
  * than that. Products of quantised weights round activations to 8 bits.
  */
 #include "engine/internal.h"
-#include "engine/model/shard/shard.h"
+#include "engine/model/weights/shard.h"
 #include "tests/engine/crew.h"
 #include "tests/expect.h"
 

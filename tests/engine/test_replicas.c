@@ -2,7 +2,7 @@
  * for bit; where a request goes; one limit on what waits; and what a lost replica does.
  */
 #include "engine/internal.h"
-#include "engine/model/internal.h"
+#include "engine/model/forward/internal.h"
 #include "engine/quota.h"
 #include "engine/replicas/routes.h"
 #include "tests/engine/crew.h"

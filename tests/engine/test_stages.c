@@ -2,7 +2,7 @@
  * for bit. The ranks are threads (crew.h); the truth is the same engine on one rank.
  */
 #include "engine/internal.h"
-#include "engine/model/internal.h"
+#include "engine/model/forward/internal.h"
 #include "tests/engine/crew.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"

@@ -6,8 +6,8 @@
  * below MODELS in the config is dropped and chooses the model.
  */
 #include "engine/base/util.h"
-#include "engine/model/adapter.h"
-#include "engine/model/internal.h"
+#include "engine/model/adapter/adapter.h"
+#include "engine/model/forward/internal.h"
 #include "tests/fuzz/targets.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
 #include "engine/model/model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/source/safetensors.h"
 #include "engine/text/normalize/charsmap.h"
 #include "engine/text/split/split_regex.h"
 #include "engine/text/tokenizer.h"

@@ -8,9 +8,9 @@
  */
 #include "engine/base/util.h"
 #include "engine/model/config/embedding.h"
-#include "engine/model/disk/hub_cache.h"
-#include "engine/model/disk/listing.h"
-#include "engine/model/disk/locate.h"
+#include "engine/model/source/hub_cache.h"
+#include "engine/model/source/listing.h"
+#include "engine/model/source/locate.h"
 #include "server/trace/trace.h"
 #include "tests/fuzz/targets.h"
 

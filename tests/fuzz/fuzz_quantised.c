@@ -11,7 +11,7 @@
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
 #include "engine/model/model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/source/safetensors.h"
 #include "engine/text/tokenizer.h"
 #include "tests/fuzz/targets.h"
 

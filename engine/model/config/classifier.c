@@ -10,7 +10,7 @@
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
 #include "engine/model/config/config.h"
-#include "engine/model/model_file.h"
+#include "engine/model/source/model_file.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -9,11 +9,11 @@
 
 #include "engine/base/util.h"
 #include "engine/file/gguf.h"
-#include "engine/model/gguf/config_gguf.h"
-#include "engine/model/model_file.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/tensors.h"
-#include "engine/model/weights.h"
+#include "engine/model/config/config_gguf.h"
+#include "engine/model/source/model_file.h"
+#include "engine/model/source/safetensors.h"
+#include "engine/model/weights/tensors.h"
+#include "engine/model/weights/weights.h"
 
 #include <errno.h>
 #include <limits.h>

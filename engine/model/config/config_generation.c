@@ -4,7 +4,7 @@
  * (do_sample, num_beams, ...) are ignored. Any thread, no state.
  */
 #include "engine/model/config/config.h"
-#include "engine/model/model_file.h"
+#include "engine/model/source/model_file.h"
 
 #include <math.h>
 #include <stddef.h>

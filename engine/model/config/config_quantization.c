@@ -6,7 +6,7 @@
  */
 #include "engine/base/util.h"
 #include "engine/model/config/config.h"
-#include "engine/model/model_file.h"
+#include "engine/model/source/model_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* config_reader.c: checked access to the keys of a model's JSON files. Any thread, no state. */
 #include "engine/model/config/config.h"
-#include "engine/model/gguf/config_gguf.h"
+#include "engine/model/config/config_gguf.h"
 
 #include <math.h>
 #include <stdarg.h>

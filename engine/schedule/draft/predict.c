@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/internal.h"
-#include "engine/model/mtp/eagle.h"
+#include "engine/model/forward/eagle.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>

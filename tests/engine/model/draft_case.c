@@ -2,7 +2,7 @@
 #include "tests/engine/model/draft_case.h"
 
 #include "engine/base/json.h"
-#include "engine/model/model_file.h"
+#include "engine/model/source/model_file.h"
 #include "tests/engine/model/vectors.h"
 #include "tests/expect.h"
 

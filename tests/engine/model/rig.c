@@ -2,8 +2,8 @@
 #include "tests/engine/model/rig.h"
 
 #include "engine/base/check.h"
-#include "engine/model/adapter.h"
-#include "engine/model/mtp/mtp.h"
+#include "engine/model/adapter/adapter.h"
+#include "engine/model/forward/mtp.h"
 #include "engine/model/sizes.h"
 
 #include <stdlib.h>

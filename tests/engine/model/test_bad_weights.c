@@ -2,7 +2,7 @@
  * names what is wrong, leave nothing behind, and not disturb the next load.
  */
 #include "engine/base/util.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/source/safetensors.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_ops.h"
 #include "tests/expect.h"

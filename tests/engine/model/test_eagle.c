@@ -1,6 +1,6 @@
 /* test_eagle.c: heads of EAGLE-3, against tests/vectors/eagle (scripts/vectors/eagle.py). */
 #include "engine/base/check.h"
-#include "engine/model/mtp/eagle.h"
+#include "engine/model/forward/eagle.h"
 #include "engine/model/sizes.h"
 #include "tests/engine/model/draft_case.h"
 #include "tests/engine/model/naive_ops.h"

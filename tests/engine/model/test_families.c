@@ -1,8 +1,8 @@
 /* test_families.c: what the younger families read from config.json, what they refuse, and that
  * their numbers do not depend on how a prompt is cut. Their logits are compared in test_parity.c.
  */
-#include "engine/model/safetensors.h"
 #include "engine/model/sizes.h"
+#include "engine/model/source/safetensors.h"
 #include "tests/engine/model/config_checks.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/rig.h"

@@ -1,5 +1,5 @@
 /* test_mtp.c: the layer that predicts, against tests/vectors/mtp (scripts/vectors/mtp.py). */
-#include "engine/model/mtp/mtp.h"
+#include "engine/model/forward/mtp.h"
 #include "tests/engine/model/draft_case.h"
 #include "tests/engine/model/naive_ops.h"
 #include "tests/engine/model/rig.h"

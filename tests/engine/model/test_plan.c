@@ -5,7 +5,7 @@
  */
 #include "engine/cpu/cpu.h"
 #include "engine/model/model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/source/safetensors.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/vectors.h"
 #include "tests/expect.h"

@@ -1,5 +1,5 @@
 /* test_quantise.c: plain rows as a source of Q8_0 blocks. */
-#include "engine/model/quantise.h"
+#include "engine/model/weights/quantise.h"
 
 #include "engine/base/half.h"
 #include "engine/quant/quant.h"

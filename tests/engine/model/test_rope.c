@@ -1,5 +1,5 @@
 /* test_rope.c: rotary frequencies against numbers computed apart from this program, in fp64. */
-#include "engine/model/rope.h"
+#include "engine/model/forward/rope.h"
 #include "tests/expect.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* test_weights.c: numbers on their way to the device: conversions, dummy weights, the fingerprint.
  */
-#include "engine/model/convert.h"
-#include "engine/model/dummy.h"
+#include "engine/model/weights/convert.h"
+#include "engine/model/weights/dummy.h"
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_numbers.h"
 #include "tests/engine/model/naive_ops.h"
