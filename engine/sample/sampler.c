@@ -152,16 +152,22 @@ static void clear_counts(work_t *work, const int32_t *ids, int32_t count) {
 /* Applies the penalties to every id in the list, once: a count of -1 marks an id as done. */
 static void penalise(work_t *work, const sampling_params_t *params, const int32_t *ids,
                      int32_t num_ids) {
-  const float repetition = params->repetition_penalty;
+  /* Each row of PENALTY as a variable: one that is not used below does not compile. */
+#define TAKE_DRAW(name)
+#define TAKE_PENALTY(name) const float name = params->name;
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) TAKE_##kind(name)
+#include "engine/device/sampling.def"
   for (int32_t i = 0; i < num_ids; i++) {
     int32_t id = ids[i];
     if (!valid_id(work, id) || work->counts[id] < 0) continue;
     float l = work->logits[id], count = (float)work->counts[id];
     work->counts[id] = -1;
-    if (repetition != 1.0f) l = l > 0.0f ? l / repetition : l * repetition;
+    if (repetition_penalty != 1.0f) {
+      l = l > 0.0f ? l / repetition_penalty : l * repetition_penalty;
+    }
     if (count > 0.0f) {
-      l -= params->frequency_penalty * count;
-      l -= params->presence_penalty;
+      l -= frequency_penalty * count;
+      l -= presence_penalty;
     }
     work->logits[id] = l;
   }

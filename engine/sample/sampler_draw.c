@@ -93,32 +93,31 @@ static int32_t collect(work_t *work, float bound) {
   return n;
 }
 
-static void filter_min_p(const work_t *work, const sampling_params_t *params,
+static void filter_min_p(const work_t *work, float min_p, float temperature,
                          draw_filter_t *filter) {
-  if (params->min_p <= 0.0f) return;
-  double offset = (double)params->temperature * log((double)params->min_p);
+  if (min_p <= 0.0f) return;
+  double offset = (double)temperature * log((double)min_p);
   float cut = (float)((double)work->max + offset);
   filter->cut = MIN(cut, work->max);
 }
 
-static void filter_top_k(work_t *work, const sampling_params_t *params, draw_filter_t *filter) {
-  if (params->top_k <= 0 || params->top_k >= work->vocab) return;
-  float bound = bound_of_top(work, params->top_k);
+static void filter_top_k(work_t *work, int32_t top_k, draw_filter_t *filter) {
+  if (top_k <= 0 || top_k >= work->vocab) return;
+  float bound = bound_of_top(work, top_k);
   int32_t n = collect(work, MAX(bound, filter->cut));
-  if (n < params->top_k) return; /* min_p left fewer than k */
-  filter->cut = select_weight(work, n, false, params->top_k).value;
+  if (n < top_k) return; /* min_p left fewer than k */
+  filter->cut = select_weight(work, n, false, top_k).value;
 }
 
 /* top_p drops ids in ascending order as long as the dropped ids weigh <= 1 - top_p. So, in
  * descending order, an id is kept if the ids before it weigh less than top_p. Candidates are the
  * logits above the 32nd, then the 256th largest block top, then all, until they weigh enough. */
-static void filter_top_p(work_t *work, const sampling_params_t *params, draw_filter_t *filter) {
+static void filter_top_p(work_t *work, float top_p, float temperature, draw_filter_t *filter) {
   static const int32_t growth[] = {32, 256, INT32_MAX};
-  if (params->top_p >= 1.0f) return;
-  float scale = 1.0f / params->temperature;
-  double target =
-      (double)params->top_p *
-      work->lanes->sum(work->logits, work->vocab, work->block_top, work->max, scale, filter->cut);
+  if (top_p >= 1.0f) return;
+  float scale = 1.0f / temperature;
+  double target = (double)top_p * work->lanes->sum(work->logits, work->vocab, work->block_top,
+                                                   work->max, scale, filter->cut);
   int32_t n = 0;
   for (int round = 0; round < 3; round++) {
     float bound = bound_of_top(work, growth[round]);
@@ -186,14 +185,18 @@ static void try_block(const work_t *work, draw_t *draw, int32_t block, float bou
 }
 
 int32_t sampler_draw(work_t *work, const sample_row_t *row) {
-  const sampling_params_t *params = row->params;
+  /* Each row of DRAW as a variable: one that is not used below does not compile. */
+#define TAKE_DRAW(name) const float name = row->params->name;
+#define TAKE_PENALTY(name)
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) TAKE_##kind(name)
+#include "engine/device/sampling.def"
   draw_t draw = {
       .filter = {-INFINITY, INT32_MAX}, .id = work->best_id, .score = -INFINITY, .win = INFINITY};
-  filter_min_p(work, params, &draw.filter);
-  filter_top_k(work, params, &draw.filter);
-  filter_top_p(work, params, &draw.filter);
+  filter_min_p(work, min_p, temperature, &draw.filter);
+  filter_top_k(work, row->params->top_k, &draw.filter);
+  filter_top_p(work, top_p, temperature, &draw.filter);
   draw.stream = random_stream(row->rng_key, row->rng_position);
-  draw.inverse_t = 1.0 / (double)params->temperature;
+  draw.inverse_t = 1.0 / (double)temperature;
   const float scale = (float)draw.inverse_t;
   work->lanes->weigh(work->block_top, work->num_blocks, work->max, scale, work->block_weight);
   try_id(work, &draw, work->best_id);

@@ -73,17 +73,23 @@ GPU_FN void apply_bias(const sample_work_t &work, const gpu_sample_row_t &row) {
 /* Applies the penalties of every token in [first, last) once. A token may occur several times: the
  * thread that takes its count (and leaves -1) applies them. */
 GPU_FN void penalise(const sample_work_t &work, const gpu_sample_row_t &row, int first, int last) {
+  /* Each row of PENALTY as a variable: one that is not used below does not compile. */
+#define TAKE_DRAW(name)
+#define TAKE_PENALTY(name) const float name = row.name;
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) TAKE_##kind(name)
+#include "engine/device/sampling.def"
+#undef TAKE_DRAW
+#undef TAKE_PENALTY
   for (int i = first + threadIdx.x; i < last; i += SAMPLE_THREADS) {
     const int32_t id = history_id(row, i);
     if (!valid_id(work, id)) continue;
     const int32_t count = atomicExch(&work.counts[id], -1);
     if (count < 0) continue;
     float l = work.logits[id];
-    if (row.repetition_penalty != 1.0f)
-      l = l > 0.0f ? l / row.repetition_penalty : l * row.repetition_penalty;
+    if (repetition_penalty != 1.0f) l = l > 0.0f ? l / repetition_penalty : l * repetition_penalty;
     if (count > 0) { /* rounded as on the host: no fma */
-      l = add_rn(l, -mul_rn(row.frequency_penalty, (float)count));
-      l -= row.presence_penalty;
+      l = add_rn(l, -mul_rn(frequency_penalty, (float)count));
+      l -= presence_penalty;
     }
     work.logits[id] = l;
   }
@@ -203,14 +209,19 @@ GPU_FN bool list_filter(const sample_work_t &work, const gpu_sample_row_t &row, 
 /* Returns the filters of a row; *is_listed tells that every id that remains is in the list. */
 GPU_FN gpu_filter_t make_filter(const sample_work_t &work, const gpu_sample_row_t &row,
                                 sample_list_t &list, bool *is_listed) {
+  /* The same of the rows of DRAW. */
+#define TAKE_DRAW(name) const float name = row.name;
+#define TAKE_PENALTY(name)
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) TAKE_##kind(name)
+#include "engine/device/sampling.def"
   gpu_filter_t filter = {-INFINITY, INT32_MAX};
   const int k = row.top_k > 0 && row.top_k < work.vocab ? row.top_k : 0;
   *is_listed = false;
-  if (row.min_p > 0.0f) {
-    const float cut = (float)((double)work.max + (double)row.temperature * log((double)row.min_p));
+  if (min_p > 0.0f) {
+    const float cut = (float)((double)work.max + (double)temperature * log((double)min_p));
     filter.cut = cut < work.max ? cut : work.max;
   }
-  if (k == 0 && row.top_p >= 1.0f) return filter;
+  if (k == 0 && top_p >= 1.0f) return filter;
   if (k <= LIST_RANK) *is_listed = list_filter(work, row, k, list, &filter);
   if (!*is_listed) select_filter(work, row, k, &filter);
   return filter;
