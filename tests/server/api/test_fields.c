@@ -17,11 +17,12 @@ static char *describe(const completion_t *completion) {
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     const request_t *r = &completion->inputs[i].request;
     const sampling_params_t *s = &r->params;
-    snprintf(text, sizeof text, "t%g p%g m%g k%d pp%g fp%g rp%g max%d min%d eos%d lp%d plp%d ",
-             (double)s->temperature, (double)s->top_p, (double)s->min_p, s->top_k,
-             (double)s->presence_penalty, (double)s->frequency_penalty,
-             (double)s->repetition_penalty, s->max_tokens, s->min_tokens, s->ignore_eos,
-             s->num_logprobs, s->num_prompt_logprobs);
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  snprintf(text, sizeof text, #name "%g ", (double)s->name);                                       \
+  buffer_text(&out, text);
+#include "engine/device/sampling.def"
+    snprintf(text, sizeof text, "k%d max%d min%d eos%d lp%d plp%d ", s->top_k, s->max_tokens,
+             s->min_tokens, s->ignore_eos, s->num_logprobs, s->num_prompt_logprobs);
     buffer_text(&out, text);
     snprintf(text, sizeof text, "n%d best%d beam%d length%g early%d room%d grammar%d ", s->n,
              s->best_of, s->beam_width, (double)s->length_penalty, s->early_stopping,
@@ -84,16 +85,15 @@ static const struct {
   const char *name, *fields;
   effect_t effect;
 } values[] = {
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help)                   \
+  {#name, "\"" #name "\":0.25", CHANGES},
+#include "engine/device/sampling.def"
     {"model", "\"model\":\"tiny\"", HARMLESS},
     {"prompt", NULL, HARMLESS},
     {"max_tokens", "\"max_tokens\":9", CHANGES},
     {"max_completion_tokens", "\"max_completion_tokens\":9", CHANGES},
     {"n", "\"n\":2", CHANGES},
     {"best_of", "\"best_of\":2", CHANGES},
-    {"temperature", "\"temperature\":0.5", CHANGES},
-    {"top_p", "\"top_p\":0.5", CHANGES},
-    {"presence_penalty", "\"presence_penalty\":0.5", CHANGES},
-    {"frequency_penalty", "\"frequency_penalty\":0.5", CHANGES},
     {"logit_bias", "\"logit_bias\":{\"5\":1.5}", CHANGES},
     {"logprobs", "\"logprobs\":3", CHANGES},
     {"echo", "\"echo\":true", CHANGES},
@@ -104,8 +104,6 @@ static const struct {
     {"suffix", "\"suffix\":\"x\"", REFUSED},
     {"user", "\"user\":\"me\"", HARMLESS},
     {"top_k", "\"top_k\":5", CHANGES},
-    {"min_p", "\"min_p\":0.1", CHANGES},
-    {"repetition_penalty", "\"repetition_penalty\":1.1", CHANGES},
     {"min_tokens", "\"min_tokens\":2", CHANGES},
     {"stop_token_ids", "\"stop_token_ids\":[5]", CHANGES},
     {"include_stop_str_in_output", "\"include_stop_str_in_output\":true", CHANGES},
@@ -279,6 +277,16 @@ Test(fields, no_field_is_silently_ignored) {
   free(cut);
 }
 
+Test(fields, no_field_has_two_rows) {
+  for (size_t i = 0; i < params_table.count; i++) {
+    for (size_t j = i + 1; j < params_table.count; j++) {
+      if ((params_table.rows[j].flags & FIELD_PREFIX) != 0) continue;
+      ASSERT_NE_FOR(strcmp(params_table.rows[i].name, params_table.rows[j].name), 0, "%s",
+                    params_table.rows[i].name);
+    }
+  }
+}
+
 #define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
 
 /* The rows of chat alone, and those that mean something else there. */
@@ -340,18 +348,19 @@ Test(fields, no_field_of_chat_is_silently_ignored) {
 
 /* Every name that the API's description has. */
 static const char names[] =
-    "model prompt max_tokens n best_of temperature top_p presence_penalty frequency_penalty "
-    "logit_bias logprobs echo stop stream stream_options seed suffix user top_k min_p "
-    "repetition_penalty min_tokens stop_token_ids include_stop_str_in_output ignore_eos "
+#define SAMPLING(name, flags, min, max, fallback, noop, kind, label, step, help) #name " "
+#include "engine/device/sampling.def"
+    "model prompt max_tokens n best_of logit_bias logprobs echo stop stream stream_options seed "
+    "suffix user top_k min_tokens stop_token_ids include_stop_str_in_output ignore_eos "
     "skip_special_tokens add_special_tokens truncate_prompt_tokens truncation_side "
-    "allowed_token_ids bad_words prompt_logprobs logprob_token_ids use_beam_search length_penalty "
-    "early_stopping return_token_ids return_tokens_as_token_ids cache_salt priority request_id "
-    "stream_interval response_format structured_outputs guided_json guided_regex guided_choice "
-    "guided_grammar guided_decoding_backend grammar json_schema regex ebnf prompt_embeds "
-    "kv_transfer_params ec_transfer_params repetition_detection thinking_token_budget "
-    "logits_processors vllm_xargs typical_p tfs_z top_a top_n_sigma mirostat mirostat_tau "
-    "dynatemp_range xtc_probability dry_multiplier samplers n_probs n_keep n_predict "
-    "max_new_tokens min_new_tokens lora adapter_id watermark top_n_tokens "
+    "allowed_token_ids bad_words prompt_logprobs logprob_token_ids use_beam_search "
+    "length_penalty early_stopping return_token_ids return_tokens_as_token_ids cache_salt "
+    "priority request_id stream_interval response_format structured_outputs guided_json "
+    "guided_regex guided_choice guided_grammar guided_decoding_backend grammar json_schema "
+    "regex ebnf prompt_embeds kv_transfer_params ec_transfer_params repetition_detection "
+    "thinking_token_budget logits_processors vllm_xargs typical_p tfs_z top_a top_n_sigma "
+    "mirostat mirostat_tau dynatemp_range xtc_probability dry_multiplier samplers n_probs "
+    "n_keep n_predict max_new_tokens min_new_tokens lora adapter_id watermark top_n_tokens "
     "routed_experts_prompt_start return_token_offsets metadata store service_tier "
     "safety_identifier prompt_cache_key prompt_cache_retention session_id "
     "spaces_between_special_tokens cache_prompt id_slot timings_per_token max_completion_tokens "
