@@ -560,6 +560,15 @@ compile_commands.json:
 	@$(MAKE) --no-print-directory --dry-run --always-make V=1 CUDA=0 all test-programs bench-programs \
 	  $(EMU)/plain/tests_emu $(EMU)/plain/tests_cuda $(EMU)/plain/inferd $(EMU)/tests_host | \
 	  scripts/compile_commands
+# The source of a release, as it is committed: build/inferd-VERSION.tar.gz and its sum.
+DIST = $(BUILD)/inferd-$(VERSION).tar.gz
+.PHONY: dist
+dist:
+	@mkdir -p $(BUILD)
+	@git diff --quiet HEAD || { echo 'make dist: commit first: a release is what is committed' >&2; exit 1; }
+	git archive --format=tar.gz --prefix=inferd-$(VERSION)/ -o $(DIST) HEAD
+	cd $(BUILD) && sha256sum $(notdir $(DIST)) >$(notdir $(DIST)).sha256
+
 # The reference pages of docs/, from the tables; scripts/tidy says when one is stale.
 .PHONY: docs
 docs:
