@@ -125,6 +125,7 @@ static const struct body {
     {"/v1/messages/count_tokens", "CountTokens", "", {ROWS(messages)}, {COUNT(messages)}},
     {"/tokenize", "Tokenize", "/tokenize", {ROWS(tokenize)}, {COUNT(tokenize)}},
     {"/detokenize", "Detokenize", "", {ROWS(detokenize)}, {COUNT(detokenize)}},
+    {"/v1/schema/check", "SchemaCheck", "", {ROWS(schema)}, {COUNT(schema)}},
     {"/v1/load_lora_adapter", "LoadAdapter", "", {ROWS(load_adapter)}, {COUNT(load_adapter)}},
     {"/v1/unload_lora_adapter",
      "UnloadAdapter",

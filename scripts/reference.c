@@ -590,6 +590,8 @@ static void print_fields(void) {
              LENGTH(tokenize_rows));
   print_rows("POST /detokenize", "Token ids become text.", detokenize_rows,
              LENGTH(detokenize_rows));
+  print_rows("POST /v1/schema/check", "The report is in [constraints.md](constraints.md).",
+             schema_rows, LENGTH(schema_rows));
   print_rows("POST /v1/load_lora_adapter",
              "Only with `--enable-lora` and `--allow-runtime-lora`, and with an admin key or over "
              "a UNIX socket.",

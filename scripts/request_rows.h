@@ -75,6 +75,9 @@ static const row_t tokenize_rows[] = {
 static const row_t detokenize_rows[] = {
 #include "server/fields/detokenize_fields.def"
 };
+static const row_t schema_rows[] = {
+#include "server/fields/schema_fields.def"
+};
 static const row_t load_adapter_rows[] = {
 #include "server/fields/load_adapter_fields.def"
 };

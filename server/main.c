@@ -5,6 +5,7 @@
  * restarts 69 to 75 only.
  */
 #include "engine/base/util.h"
+#include "engine/grammar/doctor.h"
 #include "engine/model/source/locate.h"
 #include "engine/text/tokenizer.h"
 #include "server/client.h"
@@ -14,6 +15,7 @@
 #include "server/serve.h"
 #include "server/top/top.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
@@ -25,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 64 };
+enum { EXIT_USAGE = 64, EXIT_DATA = 65 };
 
 static int fail(const inferd_error_t *error, int code) {
   fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_ERROR), error->message);
@@ -116,7 +118,42 @@ static int check_by_loading(const engine_options_t *options, inferd_error_t *err
   return code;
 }
 
+static char *read_all(FILE *in, size_t *length);
+
+/* Prints what POST /v1/schema/check answers. The tokens are all bytes, as in the vocabularies of
+ * today; status 1: the schema is refused. */
+static int check_schema(const char *path) {
+  inferd_error_t error = {0};
+  json_doc_t *doc = NULL;
+  buffer_t report = {0};
+  grammar_account_t account = {0};
+  size_t length = 0;
+  bool is_stdin = strcmp(path, "-") == 0;
+  FILE *file = is_stdin ? stdin : fopen(path, "rb");
+  if (file == NULL) return fail(&error, error_system(&error, path, errno));
+  char *text = read_all(file, &length);
+  if (!is_stdin) fclose(file);
+  int code = text != NULL ? json_parse(text, length, &json_limits_request, &doc, &error)
+                          : error_set(&error, ERR_NO_MEMORY, NULL, "no memory for the schema");
+  if (code == 0) {
+    grammar_source_t source = {.kind = GRAMMAR_JSON_SCHEMA, .schema = json_root(doc)};
+    code = grammar_examine(&source, NULL, &account, &report, &error);
+  }
+  if (code == 0 && report.failed)
+    code = error_set(&error, ERR_NO_MEMORY, NULL, "no memory for the report");
+  static const char good[] = "{\"object\":\"schema.check\",\"accepted\":true";
+  bool accepted = code == 0 && memcmp(report.data, good, sizeof good - 1) == 0;
+  if (code == 0) printf("%.*s\n", (int)report.length, report.data);
+  json_free(doc);
+  free(text);
+  buffer_free(&report);
+  if (code == ERR_INVALID_JSON) return fail(&error, code), EXIT_DATA;
+  if (code != 0) return fail(&error, code);
+  return accepted ? 0 : 1;
+}
+
 static int check_command(int argc, char **argv) {
+  if (argc == 2 && strcmp(argv[0], "--schema") == 0) return check_schema(argv[1]);
   bool load = take_word(&argc, argv, "--load");
   config_t config;
   inferd_error_t error = {0};

@@ -87,6 +87,7 @@ void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
 void api_detokenize(exchange_t *exchange);
+void api_check_schema(exchange_t *exchange);
 void api_livez(exchange_t *exchange);
 void api_readyz(exchange_t *exchange); /* also /health and /ping */
 void api_version(exchange_t *exchange);

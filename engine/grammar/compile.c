@@ -290,10 +290,12 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
   if (compile.grammar == NULL)
     return error_set(error, ERR_NO_MEMORY, source->param, "no memory for a grammar");
   atomic_init(&compile.grammar->references, 1);
+  compile.account->place[0] = '\0';
   compile.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
   int code = run(&compile, source);
   if (!code) code = try_grammar(&compile);
   arena_free(&compile.scratch);
+  compile.account->states = compile.dfa_states;
   compile.account->work += FUEL - compile.fuel;
   compile.account->cpu_ns += clock_thread_ns() - compile.begin_ns;
   if (code) {

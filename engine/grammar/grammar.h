@@ -74,6 +74,8 @@ typedef struct grammar_source {
   bool strict;          /* the schema must be in OpenAI's strict subset */
   bool known_only;      /* names that no draft of JSON Schema has are refused, not ignored */
   bool object_only;     /* of JSON_SCHEMA: only the objects among the values of the schema */
+  const json_t *place; /* of JSON_SCHEMA: the values of this part of `schema`; NULL = of the root */
+  const char *pointer; /* ... its JSON pointer */
   const char *text;
   size_t length; /* bytes of text */
   int32_t token;
@@ -91,6 +93,8 @@ typedef struct grammar_account {
   const atomic_bool *cancelled; /* checked regularly; NULL = never */
   uint64_t client;              /* that sent the request; only cache.h uses it */
   uint64_t work, cpu_ns;
+  uint32_t states;             /* of all automata of the last constraint */
+  char place[ERROR_PLACE_MAX]; /* JSON pointer of its refusal; "" = the root, or no place */
 } grammar_account_t;
 
 /* Compiles a constraint; the caller owns one reference of *out. The grammar uses only bytes that

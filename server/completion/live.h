@@ -32,7 +32,7 @@ typedef struct completions {
   server_t *server;
   completion_t *first;
   int count;
-  int jobs;  /* jobs of /tokenize and /detokenize in the pool */
+  int jobs;  /* jobs of /tokenize, /detokenize and /v1/schema/check in the pool */
   int depth; /* > 0: a walk over the list is in progress, so finished completions wait on `dead` */
   completion_t *dead; /* linked by next */
   choice_t *dirty;    /* choices with tokens that have no chunk yet */

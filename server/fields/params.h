@@ -119,6 +119,7 @@ typedef struct params_defaults {
 extern const field_table_t params_table; /* completions */
 extern const field_table_t chat_table;   /* chat: its own rows, on top of those of completions */
 extern const field_table_t tokenize_table, detokenize_table; /* tokenize.c */
+extern const field_table_t schema_table;                     /* schema_check.c */
 
 /* Reads `root` into *params: types, ranges, refused fields. The reader's `out` is set here. */
 int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,

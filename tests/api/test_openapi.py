@@ -24,6 +24,7 @@ BASES = {
     "/v1/messages/count_tokens": {"messages": MESSAGES},
     "/tokenize": {"prompt": "a"},
     "/detokenize": {"tokens": [1, 2]},
+    "/v1/schema/check": {"schema": {"type": "string"}},
     "/v1/embeddings": {"input": "a"},
     "/rerank": {"query": "a", "documents": ["b", "a b"]},
     "/v2/rerank": {"query": "a", "documents": ["b", "a b"]},

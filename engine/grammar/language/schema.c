@@ -337,7 +337,10 @@ uint32_t schema_compile(compile_t *compile, const grammar_source_t *source, uint
       {.type = JSON_STRING, .key = "type", .key_length = 4, .text = "object", .length = 6}};
   schema_t schema = {.compile = compile, .root = source->schema};
   schema_begin(&schema, source);
-  schema_part_t parts[] = {schema_part(schema.root, ""), schema_part(object, "")};
+  bool whole = source->place == NULL;
+  schema_part_t parts[] = {
+      schema_part(whole ? schema.root : source->place, whole ? "" : source->pointer),
+      schema_part(object, "")};
   uint32_t start = schema_rule(&schema, parts, source->object_only ? 2 : 1);
   schema_finish(&schema);
   return build_node(compile, NODE_CALL, start, next);

@@ -90,7 +90,9 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part);
 /* Whether the keywords beside the `$ref` of the schema restrict nothing, as drafts 4 to 7 say. In a
  * strict schema they hold, which allows less. */
 bool schema_ref_is_alone(const schema_t *schema, const json_t *json);
-/* Sets the dialect that a `$schema` names; NULL = 2020-12. */
+/* Sets the dialect that a `$schema` names; NULL = 2020-12. Returns false for another one, which
+ * schema_dialect refuses. */
+bool schema_find_dialect(schema_t *schema, const json_t *json);
 void schema_dialect(schema_t *schema, const json_t *json, const char *pointer);
 uint32_t schema_types(const schema_t *schema,
                       const keywords_t *keywords);          /* of `type`; all when absent */

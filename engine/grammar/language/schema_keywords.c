@@ -21,6 +21,8 @@ void schema_fail(const schema_t *schema, int code, const char *pointer, const ch
   vsnprintf(reason, sizeof reason, format, args);
   va_end(args);
   error_quote(place, sizeof place, pointer, strlen(pointer));
+  grammar_account_t *account = schema->compile->account;
+  snprintf(account->place, sizeof account->place, "%s", pointer);
   compile_fail(schema->compile, code, "Invalid schema at '%s': %s", *place ? place : "/", reason);
 }
 
@@ -286,7 +288,7 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
   return keywords;
 }
 
-void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
+bool schema_find_dialect(schema_t *schema, const json_t *json) {
   static const struct {
     const char *part;
     bool old_arrays, old_contains, old_exclusive;
@@ -296,7 +298,7 @@ void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
                   {"//json-schema.org/draft/2019-09/schema", true, false, false},
                   {"//json-schema.org/draft/2020-12/schema", false, false, false}};
   static const char http[] = "http:", https[] = "https:";
-  if (!json_is_given(json)) return;
+  if (!json_is_given(json)) return true;
   if (json->type == JSON_STRING) {
     uint32_t length = json->length, skip = sizeof http - 1;
     if (length >= sizeof https && memcmp(json->text, https, sizeof https - 1) == 0)
@@ -308,9 +310,14 @@ void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
       schema->old_arrays = dialects[i].old_arrays;
       schema->old_contains = dialects[i].old_contains;
       schema->old_exclusive = dialects[i].old_exclusive;
-      return;
+      return true;
     }
   }
+  return false;
+}
+
+void schema_dialect(schema_t *schema, const json_t *json, const char *pointer) {
+  if (schema_find_dialect(schema, json)) return;
   schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, schema_pointer_to(schema, pointer, "$schema"),
               "the dialect is not supported; draft-04, 06, 07, 2019-09 and 2020-12 are.");
 }

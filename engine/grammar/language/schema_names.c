@@ -30,6 +30,14 @@ static const char *const enforced[] = {
 #undef X
 };
 
+name_kind_t schema_name_kind(const json_t *json) {
+  if (json_named_one_of(json, enforced, ARRAY_LEN(enforced))) return NAME_ENFORCED;
+  if (json_named_one_of(json, not_built, ARRAY_LEN(not_built))) return NAME_NOT_BUILT;
+  bool own = json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-';
+  if (own || json_named_one_of(json, annotations, ARRAY_LEN(annotations))) return NAME_ANNOTATION;
+  return NAME_UNKNOWN;
+}
+
 /* ---- misspelt names ---- */
 
 enum { NEAR_LETTERS_MIN = 6, SHORT_LETTERS = 7, NEAR_EDITS_MAX = 2, NAME_LETTERS_MAX = 24 };
@@ -118,10 +126,10 @@ static bool list_name(const schema_t *schema, const char *prefix, const char *te
 
 void schema_pass_name(const schema_t *schema, const schema_part_t *part, const json_t *json) {
   char quoted[80];
-  if (json->key_length >= 2 && json->key[0] == 'x' && json->key[1] == '-') return;
-  if (json_named_one_of(json, annotations, ARRAY_LEN(annotations))) return;
+  name_kind_t kind = schema_name_kind(json);
+  if (kind == NAME_ANNOTATION) return;
   error_quote(quoted, sizeof quoted, json->key, json->key_length);
-  if (json_named_one_of(json, not_built, ARRAY_LEN(not_built))) {
+  if (kind == NAME_NOT_BUILT) {
     schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
                 "the keyword '%s' is not supported.", quoted);
   }

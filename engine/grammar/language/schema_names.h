@@ -15,6 +15,10 @@ void schema_pass_beside_ref(const schema_t *schema, const schema_part_t *part, c
 /* Lists a format that no draft defines. */
 void schema_pass_format(const schema_t *schema, const json_t *format);
 
+/* What a name in a schema is, where the dialect has no say. */
+typedef enum name_kind { NAME_ENFORCED, NAME_NOT_BUILT, NAME_ANNOTATION, NAME_UNKNOWN } name_kind_t;
+name_kind_t schema_name_kind(const json_t *json);
+
 /* format.c: json: over the inside of JSON strings, else over the text itself. NULL = a name that is
  * no format of the drafts, which restricts nothing. */
 const dfa_t *format_dfa(schema_t *schema, const json_t *format, bool json, const char *pointer);

@@ -85,6 +85,29 @@ Test(routes, tokenize_messages) {
          "");
 }
 
+static void expect_report(const char *body, const char *part) {
+  fake_exchange_t *exchange = fake_call(api_check_schema, body);
+  ASSERT_EQ_FOR(exchange->status, 200, "%s", exchange->body);
+  cr_assert_not_null(strstr(exchange->body, part), "%s", exchange->body);
+  fake_exchange_free(exchange);
+}
+
+Test(routes, check_schema) {
+  expect_report("{\"schema\":{\"type\":\"string\"}}", "\"accepted\":true");
+  expect_report("{\"schema\":\"{\\\"type\\\":\\\"string\\\"}\"}", "\"accepted\":true");
+  expect_report("{\"schema\":true,\"model\":\"tiny\",\"strict\":false}", "\"accepted\":true");
+  expect_report("{\"schema\":{\"type\":\"object\"},\"strict\":true}", "\"accepted\":false");
+  expect_report("{\"schema\":{\"properties\":{\"a\":{\"uniqueItems\":true}}}}",
+                "{\"pointer\":\"/properties/a\",\"keyword\":\"uniqueItems\",");
+  refuse(api_check_schema, "{}", ERR_MISSING_PARAMETER, "schema");
+  refuse(api_check_schema, "{\"schema\":null}", ERR_MISSING_PARAMETER, "schema");
+  refuse(api_check_schema, "{\"schema\":3}", ERR_INVALID_TYPE, "schema");
+  refuse(api_check_schema, "{\"schema\":\"{\"}", ERR_INVALID_VALUE, "schema");
+  refuse(api_check_schema, "{\"schema\":{},\"strict\":1}", ERR_INVALID_TYPE, "strict");
+  refuse(api_check_schema, "{\"schema\":{},\"model\":\"x\"}", ERR_MODEL_NOT_FOUND, "model");
+  ASSERT_EQ_FOR(schema_table.count, 3u, "a new field of /v1/schema/check wants a test");
+}
+
 Test(routes, detokenize) {
   expect(api_detokenize, "{\"tokens\":[256,104,105,258]}", 200, "{\"prompt\":\"<s>hi the\"}");
   expect(api_detokenize, "{\"tokens\":[]}", 200, "{\"prompt\":\"\"}");
