@@ -293,6 +293,19 @@ static size_t round_room(size_t bytes) {
   return bytes >> shift << shift;
 }
 
+/* A limit of the process (ulimit) counts what is mapped, whether it is touched or not. */
+static void find_room(const engine_t *engine, memory_plan_t *plan) {
+  plan->free_bytes = engine->ops->memory_free(engine->device);
+  snprintf(plan->limit, sizeof plan->limit, "memory of the device");
+  if (engine->ops->memory_limit != NULL) {
+    engine->ops->memory_limit(engine->device, plan->limit, sizeof plan->limit);
+    const bool is_mapped = strncmp(plan->limit, "ulimit", strlen("ulimit")) == 0;
+    const size_t grammars = is_mapped ? constrain_bytes(engine) : 0;
+    plan->free_bytes = round_room(plan->free_bytes - MIN(plan->free_bytes, grammars));
+  }
+  plan->free_bytes /= engine_local_ranks(engine);
+}
+
 static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
                        inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
@@ -324,13 +337,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   plan->workspace_bytes = model_workspace_bytes(engine->ops, bp, &plan->limits) +
                           drafter_workspace_bytes(engine, &plan->limits);
-  plan->free_bytes = engine->ops->memory_free(engine->device);
-  snprintf(plan->limit, sizeof plan->limit, "memory of the device");
-  if (engine->ops->memory_limit != NULL) {
-    engine->ops->memory_limit(engine->device, plan->limit, sizeof plan->limit);
-    plan->free_bytes = round_room(plan->free_bytes);
-  }
-  plan->free_bytes /= engine_local_ranks(engine);
+  find_room(engine, plan);
   size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;
   plan->state_bytes =
       engine_plan_snapshots(engine, plan->workspace_bytes, left / (size_t)replicas_planned(engine),

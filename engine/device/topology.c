@@ -190,8 +190,12 @@ static size_t soft_limit(const char *text, const char *row) {
   return at != NULL && sscanf(at + strlen(row), "%llu", &bytes) == 1 ? (size_t)bytes : SIZE_MAX;
 }
 
-/* What ulimit -v and ulimit -d leave. An eighth of the address space stays for stacks of threads
- * and for the files of the model, which are mapped while they are read. */
+/* What libraries, and heaps and stacks of threads take of the address space while a model is
+ * served: counted before they are there, so that `check` and `serve` plan the same. */
+enum { PROCESS_BYTES = 192 << 20 };
+
+/* What ulimit -v and ulimit -d leave. An eighth of the address space stays for the files of the
+ * model, which are mapped while they are read. */
 static void room_in_process(memory_room_t *room, const char *root) {
   char path[PATH_MAX_BYTES], text[4096], sizes[256];
   unsigned long long all = 0, data = 0;
@@ -205,11 +209,11 @@ static void room_in_process(memory_room_t *room, const char *root) {
   const size_t space = soft_limit(text, "Max address space"),
                own = soft_limit(text, "Max data size");
   if (space != SIZE_MAX) {
-    const size_t taken = (size_t)all * page + space / 8;
+    const size_t taken = MAX((size_t)all * page, PROCESS_BYTES) + space / 8;
     room_bound(room, space > taken ? space - taken : 0, "ulimit -v %zu", space / 1024);
   }
   if (own != SIZE_MAX) {
-    const size_t taken = (size_t)data * page;
+    const size_t taken = MAX((size_t)data * page, PROCESS_BYTES);
     room_bound(room, own > taken ? own - taken : 0, "ulimit -d %zu", own / 1024);
   }
 }

@@ -52,6 +52,17 @@ static void wake_engine(void *context) {
   mailbox_wake(engine->mailbox);
 }
 
+static int32_t count_threads(const engine_t *engine) {
+  const int32_t given = engine->options.mask_threads;
+  return given < 0 ? mask_threads_default(topology_num_cpus()) : given;
+}
+
+size_t constrain_bytes(const engine_t *engine) {
+  const size_t rows = (size_t)scheduler_num_rows(engine->options.max_num_seqs);
+  const size_t jobs = rows + (size_t)count_threads(engine);
+  return jobs * grammar_matcher_bytes() + MASKS_BYTES;
+}
+
 int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   uint64_t start_ns = clock_now_ns();
   constrain_t *constrain = &engine->constrain;
@@ -65,8 +76,7 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
   size_t rows = (size_t)engine->scheduler->num_rows;
-  int32_t threads = engine->options.mask_threads;
-  if (threads < 0) threads = mask_threads_default(topology_num_cpus());
+  const int32_t threads = count_threads(engine);
   size_t jobs = rows + (size_t)threads;
   int32_t wanted = engine->options.mask_units;
   constrain->units = wanted > 0 ? (uint64_t)wanted : STEP_UNITS;

@@ -49,6 +49,9 @@ typedef struct constrain {
   int32_t num_draft_masks;
 } constrain_t;
 
+/* Bytes that constrain_new takes for matchers and masks. Few requests touch them, so only a limit
+ * of the address space counts them. */
+size_t constrain_bytes(const struct engine *engine);
 /* Takes the memory and builds the vocabulary's trie at start; *build_ns is the time of that.
  * Returns 0 or an error. */
 int constrain_new(struct engine *engine, uint64_t *build_ns, inferd_error_t *error);

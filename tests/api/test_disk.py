@@ -2,6 +2,7 @@
 say the same of each, with the exit status and the sentence that the case expects."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from disk_base import write_base
-from disk_cases import CASES
+from disk_cases import CASES, Case
 
 from harness import DEMO, PATIENCE, ROOT
 
@@ -19,9 +20,9 @@ FLAGS = ["--kv-cache-bytes", "4M", "--max-num-seqs", "2", "--max-num-batched-tok
 ENDS = 120 * PATIENCE
 
 
-def arguments(case, folder):
+def arguments(case, folder, flags=None):
     here = [a.format(here=folder) for a in case.flags]
-    return [case.model.format(here=folder), *FLAGS, *here]
+    return [case.model.format(here=folder), *(FLAGS if flags is None else flags), *here]
 
 
 def shell(case, program, words):
@@ -29,15 +30,16 @@ def shell(case, program, words):
     return ["sh", "-c", f'{case.host} exec "$@"', "sh", str(ROOT / program), *words]
 
 
-def check(inferd, case, folder):
-    done = subprocess.run(shell(case, inferd, ["check", *arguments(case, folder)]), text=True,
+def check(inferd, case, folder, flags=None):
+    words = ["check", *arguments(case, folder, flags)]
+    done = subprocess.run(shell(case, inferd, words), text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ENDS)
     return done.returncode, done.stdout
 
 
-def serve(inferd, case, folder):
+def serve(inferd, case, folder, flags=None):
     """Ends the server when it is ready: then its status is 0."""
-    command = shell(case, inferd, ["serve", *arguments(case, folder), "--port", "0"])
+    command = shell(case, inferd, ["serve", *arguments(case, folder, flags), "--port", "0"])
     text = []
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as process:
@@ -86,6 +88,27 @@ def test_there_are_enough_cases_each_with_a_source():
     assert len(CASES) >= 150
     assert len({case.name for case in CASES}) == len(CASES)
     assert all(len(case.source) > 10 for case in CASES)
+
+
+LIMITS = [f"ulimit -{kind} {kib}" for kind in "vd"
+          for kib in (200000, 300000, 400000, 500000, 600000, 700000, 800000, 1000000)]
+
+
+@pytest.mark.parametrize("seqs", [1, 64])
+def test_check_and_serve_agree_under_limits_of_the_process(inferd, tmp_path, seqs):
+    """The same status, and the same plan or the same refusal: none fails behind its plan."""
+    found = set()
+    for limit in LIMITS:
+        case = Case("limit", limit, "", None, 0, [], [], str(DEMO), f"{limit};")
+        ends = []
+        for ask in (check, serve):
+            status, text = ask(inferd, case, tmp_path, ["--max-num-seqs", str(seqs)])
+            said = re.findall(r"memory {4}free [^\"\n]*|the model needs [^\"\n]*", text)
+            ends.append((status, said[:1]))
+        assert ends[0] == ends[1], f"{limit}: {ends}"
+        assert ends[0][1] and limit[len("ulimit "):] in str(ends[0][1]), f"{limit}: {ends}"
+        found.add(ends[0][0])
+    assert found == {0, 78}
 
 
 @pytest.fixture

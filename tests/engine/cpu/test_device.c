@@ -186,13 +186,18 @@ Test(device, limits_of_the_process_count) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   new_root(root);
   put(root, "proc/meminfo", "MemAvailable: 1048576 kB\n");
-  put(root, "proc/self/statm", "1000 500 100 5 0 200 0\n");
+  put(root, "proc/self/statm", "80000 500 100 5 0 60000 0\n");
   put(root, "proc/self/limits", LIMITS("unlimited", "unlimited"));
   expect_room(root, (size_t)1024 * MIB, "MemAvailable");
   put(root, "proc/self/limits", LIMITS("838860800", "unlimited"));
-  expect_room(root, (size_t)700 * MIB - 1000 * page, "ulimit -v 819200");
-  put(root, "proc/self/limits", LIMITS("838860800", "104857600"));
-  expect_room(root, (size_t)100 * MIB - 200 * page, "ulimit -d 102400");
+  expect_room(root, (size_t)700 * MIB - 80000 * page, "ulimit -v 819200");
+  put(root, "proc/self/limits", LIMITS("838860800", "314572800"));
+  expect_room(root, (size_t)300 * MIB - 60000 * page, "ulimit -d 307200");
+  /* What a process that serves will take is counted before it is there. */
+  put(root, "proc/self/statm", "1000 500 100 5 0 200 0\n");
+  expect_room(root, (size_t)(300 - 192) * MIB, "ulimit -d 307200");
+  put(root, "proc/self/limits", LIMITS("838860800", "unlimited"));
+  expect_room(root, (size_t)(700 - 192) * MIB, "ulimit -v 819200");
   put(root, "proc/self/limits", LIMITS("1000", "unlimited"));
   expect_room(root, 0, "ulimit -v 0");
   put(root, "proc/self/limits", "junk");
