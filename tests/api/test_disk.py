@@ -90,6 +90,15 @@ def test_there_are_enough_cases_each_with_a_source():
     assert all(len(case.source) > 10 for case in CASES)
 
 
+@pytest.mark.parametrize("host", ["[::1]", "::1"])
+def test_an_address_of_version_6_with_and_without_brackets(inferd, tmp_path, host):
+    """Where the machine has no such address, the sentence still says that it was understood."""
+    case = Case("host", host, "", None, 0, model=str(DEMO), flags=["--host", host])
+    status, text = serve(inferd, case, tmp_path)
+    assert "cannot resolve" not in text, text
+    assert "listening on [::1]:" in text or (status != 0 and "Cannot assign" in text), text
+
+
 LIMITS = [f"ulimit -{kind} {kib}" for kind in "vd"
           for kib in (200000, 300000, 400000, 500000, 600000, 700000, 800000, 1000000)]
 
