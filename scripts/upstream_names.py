@@ -3,11 +3,11 @@
 
     scripts/upstream_names.py --build build [--converter convert_hf_to_gguf.py ...]
 
-PEFT: fields of LoraConfig that engine/model/adapter/adapter_keys.def lacks. transformers: classes that
-generate text, alone or behind images, which `inferd check` refuses by the name of their
-architecture. The Python package gguf: architectures of GGUF files that config_gguf.c lacks.
-llama.cpp: names of pre-tokenizers that its converter writes and load_gguf_pre.c lacks; they stand
-in no package, so its file is named.
+PEFT: fields of LoraConfig that adapter_keys.def lacks. transformers: classes that generate text,
+alone or behind images, which `inferd check` refuses by the name of their architecture. The Python
+package gguf: architectures of GGUF files that config_gguf.c lacks. llama.cpp: names of
+pre-tokenizers that its converter writes and load_gguf_pre.c lacks; they stand in no package, so its
+file is named.
 
 What a name is known for is decided elsewhere: a field may be refused by name, too. Exit 1 when PEFT
 has a field that is not in the list: an adapter that has it is refused until someone has said what
