@@ -9,78 +9,13 @@
 
 #include "engine/base/util.h"
 #include "engine/model/config/metadata.h"
+#include "engine/model/families/family.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-static const struct {
-  const char *name, *architecture;
-  int needs;
-  int wide_layers; /* layers of the one model whose queries are scaled by hidden / heads; 0 = none
-                    */
-} architectures[] = {
-    {"llama", "LlamaForCausalLM", NEEDS_NOTHING, 0},
-    {"mistral3", "Ministral3ForCausalLM", QUERY_GROWTH, 0},
-    {"qwen2", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen2moe", "Qwen2MoeForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen3", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen3moe", "Qwen3MoeForCausalLM", NORMALISES, 0},
-    /* the text parts of models that see images */
-    {"qwen2vl", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen3vl", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen3vlmoe", "Qwen3MoeForCausalLM", NORMALISES, 0},
-    {"gemma", "GemmaForCausalLM", GEMMA_SCALE, 0},
-    {"gemma2", "Gemma2ForCausalLM", GEMMA_SCALE | WINDOWED, 46},
-    {"gemma3", "Gemma3ForCausalLM", GEMMA_SCALE | WINDOWED | TWO_ROPES, 62},
-    {"phi3", "Phi3ForCausalLM", WINDOWED, 0},
-    {"gpt-oss", "GptOssForCausalLM", WINDOWED | YARN_IS_EXACT, 0},
-    {"olmo2", "Olmo2ForCausalLM", NEEDS_NOTHING, 0},
-    {"olmoe", "OlmoeForCausalLM", NEEDS_NOTHING, 0},
-    {"granite", "GraniteForCausalLM", NEEDS_NOTHING, 0},
-    {"seed_oss", "SeedOssForCausalLM", NEEDS_NOTHING, 0},
-    {"smollm3", "SmolLM3ForCausalLM", NEEDS_NOTHING, 0},
-    {"starcoder2", "Starcoder2ForCausalLM", LAYER_NORMS | WINDOWED, 0},
-    {"gpt2", "GPT2LMHeadModel", LAYER_NORMS | POSITION_TABLE, 0},
-    {"gptneox", "GPTNeoXForCausalLM", LAYER_NORMS | PARALLEL, 0},
-    {"falcon", "FalconForCausalLM", LAYER_NORMS | PARALLEL, 0},
-    {"stablelm", "StableLmForCausalLM", LAYER_NORMS | PARALLEL, 0},
-    {"phi2", "PhiForCausalLM", LAYER_NORMS, 0},
-    {"nemotron", "NemotronForCausalLM", LAYER_NORMS, 0},
-    {"arcee", "ArceeForCausalLM", NEEDS_NOTHING, 0},
-    {"starcoder", "GPTBigCodeForCausalLM", LAYER_NORMS | POSITION_TABLE, 0},
-    {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", NEEDS_NOTHING, 0},
-    {"command-r", "CohereForCausalLM", LAYER_NORMS | LOGIT_SCALE, 0},
-    {"cohere2", "Cohere2ForCausalLM", LAYER_NORMS | LOGIT_SCALE | WINDOWED, 0},
-    {"chatglm", "GlmForCausalLM", NEEDS_NOTHING, 0},
-    {"glm4", "Glm4ForCausalLM", NEEDS_NOTHING, 0},
-    {"exaone", "ExaoneForCausalLM", NEEDS_NOTHING, 0},
-    {"exaone4", "Exaone4ForCausalLM", WINDOWED | WINDOW_OR_NONE, 0},
-    {"ernie4_5", "Ernie4_5ForCausalLM", NEEDS_NOTHING, 0},
-    {"internlm2", "InternLM2ForCausalLM", NEEDS_NOTHING, 0},
-    {"olmo", "OlmoForCausalLM", LAYER_NORMS, 0},
-    {"glm4moe", "Glm4MoeForCausalLM", SCORED_EXPERTS, 0},
-    {"dots1", "Dots1ForCausalLM", SCORED_EXPERTS, 0},
-    {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", SCORED_EXPERTS, 0},
-    {"minimax-m2", "MiniMaxM2ForCausalLM", SCORED_EXPERTS, 0},
-    {"deepseek2", "DeepseekV3ForCausalLM", SCORED_EXPERTS | LATENT, 0},
-    {"gemma4", "Gemma4ForCausalLM", WINDOWED | GEMMA4, 0},
-    {"lfm2", "Lfm2ForCausalLM", STATES, 0},
-    {"lfm2moe", "Lfm2MoeForCausalLM", STATES | SCORED_EXPERTS, 0},
-    {"qwen3next", "Qwen3NextForCausalLM", STATES | NORMALISES, 0},
-    {"qwen35", "Qwen3_5ForCausalLM", STATES, 0},
-    {"qwen35moe", "Qwen3_5MoeForCausalLM", STATES | NORMALISES, 0},
-    {"granitehybrid", "GraniteMoeHybridForCausalLM", STATES, 0},
-    {"falcon-h1", "FalconH1ForCausalLM", STATES, 0},
-    {"nemotron_h", "NemotronHForCausalLM", STATES | NO_ROPE, 0},
-    {"nemotron_h_moe", "NemotronHForCausalLM", STATES | NO_ROPE | SCORED_EXPERTS, 0},
-    {"bert", "BertModel", LAYER_NORMS | POSITION_TABLE | ENCODER, 0},
-    {"nomic-bert", "NomicBertModel", LAYER_NORMS | ENCODER, 0},
-    {"modern-bert", "ModernBertModel", LAYER_NORMS | TWO_ROPES | ENCODER, 0},
-    {"gemma-embedding", "Gemma3TextModel", GEMMA_SCALE | WINDOWED | TWO_ROPES | ENCODER, 0},
-};
 
 /* Where the value of a key of config.json comes from; "%" is the architecture. */
 static const struct {
@@ -509,15 +444,15 @@ static bool find_architecture(metadata_t *writer, const char **architecture) {
     metadata_refuse(writer, "general.architecture", "is missing or no text");
     return false;
   }
-  for (size_t i = 0; i < ARRAY_LEN(architectures); i++) {
+  const gguf_name_t *row;
+  for (size_t i = 0; (row = family_gguf(i)) != NULL; i++) {
     size_t used = strlen(list);
-    snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", architectures[i].name);
-    if (strlen(architectures[i].name) != length || memcmp(architectures[i].name, text, length) != 0)
-      continue;
-    writer->arch = architectures[i].name;
-    writer->needs = architectures[i].needs;
-    writer->wide_layers = architectures[i].wide_layers;
-    *architecture = architectures[i].architecture;
+    snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", row->name);
+    if (strlen(row->name) != length || memcmp(row->name, text, length) != 0) continue;
+    writer->arch = row->name;
+    writer->needs = row->needs;
+    writer->wide_layers = row->wide_layers;
+    *architecture = row->architecture;
     return true;
   }
   metadata_refuse(writer, "general.architecture", "is \"%s\", supported: %s",

@@ -9,38 +9,17 @@
 
 #include "engine/base/buffer.h"
 #include "engine/file/gguf.h"
+#include "engine/model/families/rules.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { KEY_TEXT_MAX = 96 };
 
-/* What a family of GGUF files needs beside the common keys. */
-enum {
-  NEEDS_NOTHING = 0,
-  LAYER_NORMS = 1,     /* layer_norm_epsilon */
-  GEMMA_SCALE = 2,     /* query_pre_attn_scalar, which follows from the sizes */
-  NORMALISES = 4,      /* the weights of the chosen experts sum to 1 unless a key says otherwise */
-  WINDOWED = 8,        /* attention.sliding_window is used; other families ignore the key */
-  YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
-  POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
-  QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
-  PARALLEL = 256,      /* attention and MLP may stand side by side */
-  LOGIT_SCALE = 512,
-  WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
-  SCORED_EXPERTS = 2048, /* routers that score, config_router.c */
-  LATENT = 4096,         /* latent attention */
-  STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
-  GEMMA4 = 32768,        /* config_gguf_gemma4.c */
-  NO_ROPE = 65536,       /* no layer rotates, whatever the keys of the rotation say */
-  ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
-  TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
-};
-
 typedef struct metadata {
   const gguf_t *gguf;
-  const char *arch; /* row of `architectures` */
-  int needs;        /* of the enumeration above */
+  const char *arch; /* of a row of a lineage */
+  int needs;        /* of rules.h */
   int wide_layers;
   buffer_t *json; /* not owned */
   int code;

@@ -61,4 +61,8 @@ static const family_t rows[] = {
      .share_factor = 1.0},
 };
 
-const family_table_t lineage_arcee = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"arcee", "ArceeForCausalLM", NEEDS_NOTHING, 0},
+};
+
+const family_table_t lineage_arcee = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

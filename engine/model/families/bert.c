@@ -179,4 +179,10 @@ static const family_t rows[] = {
     {GTE, NAMES("new", "NewModel")},
 };
 
-const family_table_t lineage_bert = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"bert", "BertModel", LAYER_NORMS | POSITION_TABLE | ENCODER, 0},
+    {"nomic-bert", "NomicBertModel", LAYER_NORMS | ENCODER, 0},
+    {"modern-bert", "ModernBertModel", LAYER_NORMS | TWO_ROPES | ENCODER, 0},
+};
+
+const family_table_t lineage_bert = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

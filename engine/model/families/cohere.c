@@ -35,4 +35,9 @@ static const family_t rows[] = {
      .full_rule = FULL_UNROTATED, .qk_norm_each = false},
 };
 
-const family_table_t lineage_cohere = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"command-r", "CohereForCausalLM", LAYER_NORMS | LOGIT_SCALE, 0},
+    {"cohere2", "Cohere2ForCausalLM", LAYER_NORMS | LOGIT_SCALE | WINDOWED, 0},
+};
+
+const family_table_t lineage_cohere = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -68,4 +68,8 @@ static const family_t rows[] = {
      .rope_interleave_key = true},
 };
 
-const family_table_t lineage_deepseek = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"deepseek2", "DeepseekV3ForCausalLM", SCORED_EXPERTS | LATENT, 0},
+};
+
+const family_table_t lineage_deepseek = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -37,4 +37,4 @@ static const family_t rows[] = {
     {LLAMA_EAGLE3, NAMES("eagle3_llama", "Eagle3LlamaForCausalLM")},
 };
 
-const family_table_t lineage_eagle = {rows, ARRAY_LEN(rows)};
+const family_table_t lineage_eagle = {rows, ARRAY_LEN(rows), NULL, 0};

@@ -59,4 +59,9 @@ static const family_t rows[] = {
      .dense_first = 1, .num_groups = 1, .groups_top = 1, .shares_sum = true, .share_factor = 2.5},
 };
 
-const family_table_t lineage_exaone = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"exaone", "ExaoneForCausalLM", NEEDS_NOTHING, 0},
+    {"exaone4", "Exaone4ForCausalLM", WINDOWED | WINDOW_OR_NONE, 0},
+};
+
+const family_table_t lineage_exaone = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

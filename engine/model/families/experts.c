@@ -89,4 +89,11 @@ static const family_t rows[] = {
      .num_experts = 256, .experts_top = 8, .routing = ROUTING_SIGMOID, .rotary_dim_key = true},
 };
 
-const family_table_t lineage_experts = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"gpt-oss", "GptOssForCausalLM", WINDOWED | YARN_IS_EXACT, 0},
+    {"ernie4_5", "Ernie4_5ForCausalLM", NEEDS_NOTHING, 0},
+    {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", SCORED_EXPERTS, 0},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", SCORED_EXPERTS, 0},
+};
+
+const family_table_t lineage_experts = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -43,4 +43,9 @@ static const family_t rows[] = {
      .mixer_keys = MIXERS_FALCON},
 };
 
-const family_table_t lineage_falcon = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"falcon", "FalconForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"falcon-h1", "FalconH1ForCausalLM", STATES, 0},
+};
+
+const family_table_t lineage_falcon = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

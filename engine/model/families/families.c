@@ -60,6 +60,12 @@ const family_t *family_by_name(const char *name, size_t length) {
   return row;
 }
 
+const gguf_name_t *family_gguf(size_t index) {
+  for (size_t i = 0; i < ARRAY_LEN(tables); index -= tables[i++]->num_gguf)
+    if (index < tables[i]->num_gguf) return &tables[i]->gguf[index];
+  return NULL;
+}
+
 const family_t *family_by_text_type(const char *type, size_t length) {
   size_t table;
   const family_t *row = next_family(NULL, &table);

@@ -102,10 +102,20 @@ typedef struct wrapper {
   bool ties_inside;      /* that key alone does */
 } wrapper_t;
 
+/* A name that GGUF files give to a family, their general.architecture. */
+typedef struct gguf_name {
+  const char *name, *architecture;
+  int needs;       /* beside the common keys, rules.h */
+  int wide_layers; /* layers of the one model whose queries are scaled by hidden / heads; 0 = none
+                    */
+} gguf_name_t;
+
 /* Rows of one file. */
 typedef struct family_table {
   const family_t *rows;
   size_t count;
+  const gguf_name_t *gguf;
+  size_t num_gguf;
 } family_table_t;
 
 /* The names that files of one kind, GGUF or safetensors, have beside those of the patterns. */
@@ -126,6 +136,8 @@ const family_t *family_by_body(const char *architecture, size_t length, bool *cl
 const wrapper_t *family_wrapper(const char *architecture, size_t length);
 /* By model_type, as a model of its own or as the text part of one, or NULL. */
 const family_t *family_by_text_type(const char *type, size_t length);
+/* The names in GGUF files, from 0 on; NULL = no more. */
+const gguf_name_t *family_gguf(size_t index);
 /* By model_type, or NULL. */
 const family_t *family_by_name(const char *name, size_t length);
 /* Why an unknown architecture is not served, or what is instead: a sentence without its end, or

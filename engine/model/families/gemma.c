@@ -93,4 +93,12 @@ static const family_t rows[] = {
      TEXT_OF("gemma4_unified_text")},
 };
 
-const family_table_t lineage_gemma = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"gemma", "GemmaForCausalLM", GEMMA_SCALE, 0},
+    {"gemma2", "Gemma2ForCausalLM", GEMMA_SCALE | WINDOWED, 46},
+    {"gemma3", "Gemma3ForCausalLM", GEMMA_SCALE | WINDOWED | TWO_ROPES, 62},
+    {"gemma4", "Gemma4ForCausalLM", WINDOWED | GEMMA4, 0},
+    {"gemma-embedding", "Gemma3TextModel", GEMMA_SCALE | WINDOWED | TWO_ROPES | ENCODER, 0},
+};
+
+const family_table_t lineage_gemma = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -107,4 +107,11 @@ static const family_t rows[] = {
      .share_factor = 1.8},
 };
 
-const family_table_t lineage_glm = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"chatglm", "GlmForCausalLM", NEEDS_NOTHING, 0},
+    {"glm4", "Glm4ForCausalLM", NEEDS_NOTHING, 0},
+    {"glm4moe", "Glm4MoeForCausalLM", SCORED_EXPERTS, 0},
+    {"dots1", "Dots1ForCausalLM", SCORED_EXPERTS, 0},
+};
+
+const family_table_t lineage_glm = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -167,4 +167,12 @@ static const family_t rows[] = {
      .rotary_factor = 0.25, .parallel_key = "use_parallel_residual", .shared_norm = true},
 };
 
-const family_table_t lineage_gpt = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"starcoder2", "Starcoder2ForCausalLM", LAYER_NORMS | WINDOWED, 0},
+    {"gpt2", "GPT2LMHeadModel", LAYER_NORMS | POSITION_TABLE, 0},
+    {"gptneox", "GPTNeoXForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"stablelm", "StableLmForCausalLM", LAYER_NORMS | PARALLEL, 0},
+    {"starcoder", "GPTBigCodeForCausalLM", LAYER_NORMS | POSITION_TABLE, 0},
+};
+
+const family_table_t lineage_gpt = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -74,4 +74,9 @@ static const family_t rows[] = {
      .mixer_keys = MIXERS_BAMBA},
 };
 
-const family_table_t lineage_granite = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"granite", "GraniteForCausalLM", NEEDS_NOTHING, 0},
+    {"granitehybrid", "GraniteMoeHybridForCausalLM", STATES, 0},
+};
+
+const family_table_t lineage_granite = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -66,4 +66,8 @@ static const family_t rows[] = {
      .share_factor = 2.826},
 };
 
-const family_table_t lineage_hunyuan = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", NEEDS_NOTHING, 0},
+};
+
+const family_table_t lineage_hunyuan = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -50,4 +50,9 @@ static const family_t rows[] = {
      .routing = ROUTING_SIGMOID, .dense_first = 2, .shares_sum = true, .share_factor = 1.0},
 };
 
-const family_table_t lineage_lfm2 = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"lfm2", "Lfm2ForCausalLM", STATES, 0},
+    {"lfm2moe", "Lfm2MoeForCausalLM", STATES | SCORED_EXPERTS, 0},
+};
+
+const family_table_t lineage_lfm2 = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

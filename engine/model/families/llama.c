@@ -82,4 +82,11 @@ static const family_t rows[] = {
      .mlp_bias_key = "mlp_bias", .mlp_bias_key_also = "bias"},
 };
 
-const family_table_t lineage_llama = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"llama", "LlamaForCausalLM", NEEDS_NOTHING, 0},
+    {"seed_oss", "SeedOssForCausalLM", NEEDS_NOTHING, 0},
+    {"smollm3", "SmolLM3ForCausalLM", NEEDS_NOTHING, 0},
+    {"internlm2", "InternLM2ForCausalLM", NEEDS_NOTHING, 0},
+};
+
+const family_table_t lineage_llama = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

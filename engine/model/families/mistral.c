@@ -40,4 +40,8 @@ static const family_t rows[] = {
      .experts_top = 2, .gguf_zipped = true},
 };
 
-const family_table_t lineage_mistral = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"mistral3", "Ministral3ForCausalLM", QUERY_GROWTH, 0},
+};
+
+const family_table_t lineage_mistral = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -83,4 +83,10 @@ static const family_t rows[] = {
      .gguf_zipped = true},
 };
 
-const family_table_t lineage_nemotron = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"nemotron", "NemotronForCausalLM", LAYER_NORMS, 0},
+    {"nemotron_h", "NemotronHForCausalLM", STATES | NO_ROPE, 0},
+    {"nemotron_h_moe", "NemotronHForCausalLM", STATES | NO_ROPE | SCORED_EXPERTS, 0},
+};
+
+const family_table_t lineage_nemotron = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

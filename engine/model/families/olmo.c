@@ -48,4 +48,10 @@ static const family_t rows[] = {
      .rope_theta = 5e5, .expert_keys = EXPERTS_OLMOE, .num_experts = 7, .experts_top = 5},
 };
 
-const family_table_t lineage_olmo = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"olmo2", "Olmo2ForCausalLM", NEEDS_NOTHING, 0},
+    {"olmoe", "OlmoeForCausalLM", NEEDS_NOTHING, 0},
+    {"olmo", "OlmoForCausalLM", LAYER_NORMS, 0},
+};
+
+const family_table_t lineage_olmo = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -42,4 +42,9 @@ static const family_t rows[] = {
      .window_rule = WINDOW_ALL, .longrope = true},
 };
 
-const family_table_t lineage_phi = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"phi3", "Phi3ForCausalLM", WINDOWED, 0},
+    {"phi2", "PhiForCausalLM", LAYER_NORMS, 0},
+};
+
+const family_table_t lineage_phi = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

@@ -137,4 +137,18 @@ static const family_t rows[] = {
      TEXT_OF("qwen3_5_moe_text")},
 };
 
-const family_table_t lineage_qwen = {rows, ARRAY_LEN(rows)};
+static const gguf_name_t gguf[] = {
+    {"qwen2", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen2moe", "Qwen2MoeForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3moe", "Qwen3MoeForCausalLM", NORMALISES, 0},
+    /* The text parts of models that see images. */
+    {"qwen2vl", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3vl", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
+    {"qwen3vlmoe", "Qwen3MoeForCausalLM", NORMALISES, 0},
+    {"qwen3next", "Qwen3NextForCausalLM", STATES | NORMALISES, 0},
+    {"qwen35", "Qwen3_5ForCausalLM", STATES, 0},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", STATES | NORMALISES, 0},
+};
+
+const family_table_t lineage_qwen = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

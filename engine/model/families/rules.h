@@ -49,4 +49,26 @@ typedef enum dense_rule {
   DENSE_EITHER  /* those of mlp_layer_types; without the list the first ones by the key */
 } dense_rule_t;
 
+/* What a family of GGUF files needs beside the common keys. */
+enum {
+  NEEDS_NOTHING = 0,
+  LAYER_NORMS = 1,     /* layer_norm_epsilon */
+  GEMMA_SCALE = 2,     /* query_pre_attn_scalar, which follows from the sizes */
+  NORMALISES = 4,      /* the weights of the chosen experts sum to 1 unless a key says otherwise */
+  WINDOWED = 8,        /* attention.sliding_window is used; other families ignore the key */
+  YARN_IS_EXACT = 16,  /* yarn's bounds are not rounded to whole dimensions */
+  POSITION_TABLE = 32, /* positions are a table of the checkpoint, not rotations */
+  QUERY_GROWTH = 128,  /* attention.temperature_scale, yarn_log_multiplier */
+  PARALLEL = 256,      /* attention and MLP may stand side by side */
+  LOGIT_SCALE = 512,
+  WINDOW_OR_NONE = 1024, /* without a key of a window there is none */
+  SCORED_EXPERTS = 2048, /* routers that score, config_router.c */
+  LATENT = 4096,         /* latent attention */
+  STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
+  GEMMA4 = 32768,        /* config_gguf_gemma4.c */
+  NO_ROPE = 65536,       /* no layer rotates, whatever the keys of the rotation say */
+  ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
+  TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
+};
+
 #endif
