@@ -235,13 +235,21 @@ static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
   return plan_blocks_wanted(scheduler, group) <= slices_num_free(scheduler);
 }
 
-static bool has_rows(const scheduler_t *scheduler, const group_t *group) {
-  return holds_rows(group) || scheduler->num_free_rows >= group->width;
+/* Whether the group has rows, or may take some. With fair shares the last of them are for tenants
+ * within their shares of which no preempted group holds any: so nobody who makes room again and
+ * again leaves none for others. */
+static bool has_rows(scheduler_t *scheduler, const group_t *group) {
+  int32_t left = scheduler->num_free_rows - group->width;
+  if (holds_rows(group)) return true;
+  if (left < 0 || !scheduler->options.fair_share) return left >= 0;
+  if (left >= scheduler->num_rows - 2 * scheduler->options.max_num_seqs) return true;
+  int32_t num_rows = waiting_tenant(&scheduler->waiting, group)->num_rows;
+  return num_rows <= plan_count_of(scheduler, group) && plan_is_entitled(scheduler, group, false);
 }
 
 /* Whether `later` may overtake `group`. Between tenants there is only the share: what does not fit
  * keeps no other one waiting. */
-static bool may_overtake(const scheduler_t *scheduler, const group_t *group, const group_t *later) {
+static bool may_overtake(scheduler_t *scheduler, const group_t *group, const group_t *later) {
   if (scheduler->options.fair_share && group->tenant != later->tenant) return true;
   /* Rows become free only when the preempted groups that hold them run and end. */
   if (!has_rows(scheduler, group) && holds_rows(later)) return true;
@@ -283,8 +291,7 @@ static bool is_held(scheduler_t *scheduler, const group_t *group) {
   return most > 0 && running > 0 && running + group->width > most;
 }
 
-static bool must_wait(const scheduler_t *scheduler, const admission_t *admission,
-                      const group_t *group) {
+static bool must_wait(scheduler_t *scheduler, const admission_t *admission, const group_t *group) {
   for (int32_t i = 0; i < admission->num_passed; i++) {
     if (!may_overtake(scheduler, admission->passed[i], group)) return true;
   }

@@ -18,6 +18,7 @@
 /* ---- rows ---- */
 
 static void take_row(scheduler_t *scheduler, sequence_t *seq) {
+  waiting_tenant(&scheduler->waiting, seq->group)->num_rows++;
   seq->row = scheduler->free_rows[--scheduler->num_free_rows];
   seq->tokens =
       &scheduler->token_table[(size_t)seq->row * (size_t)scheduler->options.max_model_len];
@@ -53,6 +54,7 @@ bool table_take_rows(scheduler_t *scheduler, group_t *group) {
 
 static void give_row(scheduler_t *scheduler, sequence_t *seq) {
   if (seq->row < 0) return;
+  waiting_tenant(&scheduler->waiting, seq->group)->num_rows--;
   scheduler->free_rows[scheduler->num_free_rows++] = seq->row;
   seq->row = -1;
   seq->tokens = NULL;

@@ -48,6 +48,7 @@ typedef struct tenant {
   int32_t num_running;         /* sequences */
   int32_t num_blocks;          /* entries in block tables of these */
   int32_t num_waiting;         /* groups in the waiting queue */
+  int32_t num_rows;            /* that its groups hold, those that were preempted as well */
   tenant_pace_t pace;
 } tenant_t;
 

@@ -396,6 +396,12 @@ static bool is_protected(const group_t *g) {
   return most > 0 && g->num_preemptions - g->yield.count >= most;
 }
 
+/* Preempted requests hold all rows; or so many, that with fair shares not everybody takes more. */
+static bool lacks_rows(const scheduler_t *s, const group_t *head) {
+  int32_t half = sim.scenario->options.fair_share ? s->num_rows - 2 * s->options.max_num_seqs : 0;
+  return head->sequence.row < 0 && s->num_free_rows <= half;
+}
+
 /* I3: the head of the queue is let in when it fits, and only the worst are sent back to it. */
 static void check_queue_of(const scheduler_t *s) {
   const engine_options_t *o = &sim.scenario->options;
@@ -416,7 +422,7 @@ static void check_queue_of(const scheduler_t *s) {
   if (!head || pace_is_out(s, head) || fair_passed(s) || s->swapped.head ||
       s->plan.num_preempted > 0 || left == 0 || check_width(head) > 1 ||
       check_num_sequences(s) == o->max_num_seqs || head->sequence.num_in_flight_tokens > 0 ||
-      (head->sequence.row < 0 && s->num_free_rows == 0)) { /* preempted ones hold them all */
+      lacks_rows(s, head)) {
     return;
   }
   int32_t tokens = sequence_num_tokens(&head->sequence), reserved = tokens;

@@ -20,6 +20,8 @@
  *  - to who is at its share or above it, or would be above it with what it asks for: wide beams,
  *    or a prompt of the whole pool, run when there is room, and make way;
  *  - to who has a group on the host: that one comes first;
+ *  - to a request that has not begun, of a client with others that were sent back, while those that
+ *    were sent back hold so much (rows) that little is left for who has none;
  *  - to a key that runs as many sequences as its own limit (max_running) allows;
  *  - with the priority policy, to who waits while another client's request of a better priority
  *    waits; and nobody makes room for a request of a worse priority than its own;
@@ -306,13 +308,23 @@ _Noreturn static void fail_owed(const scheduler_t *s, const view_t *view, uint64
       check_num_sequences(s), s->pool->num_free - s->slices.promised, s->swapped.count);
 }
 
+/* Whether what is left of the rows is for clients of which no request was sent back. */
+static bool are_rows_kept(const scheduler_t *s, const group_t *first) {
+  const int32_t left = s->num_free_rows - first->width;
+  if (first->sequence.row >= 0 || left >= s->num_rows - 2 * s->options.max_num_seqs) return false;
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next)
+    if (client_of(g) == client_of(first) && g->sequence.row >= 0) return true;
+  return false;
+}
+
 /* Whether the client is owed a place in this step. */
 static bool must_begin(const scheduler_t *s, uint64_t client, view_t *view) {
   *view = look(s, NULL);
   const group_t *first = view->clients[client].first;
   for (const group_t *g = s->swapped.head; g; g = g->next)
     if (client_of(g) == client) return false;
-  if (first == NULL || began_one(s, client) || fair_held(s, first)) return false;
+  if (first == NULL || began_one(s, client) || fair_held(s, first) || are_rows_kept(s, first))
+    return false;
   *view = look(s, first);
   return is_owed(s, view, client);
 }
