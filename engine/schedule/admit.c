@@ -461,7 +461,7 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
     walk(scheduler, &admission);
     admission =
         (admission_t){.now_ns = now_ns, .num_seqs = admission.num_seqs, .best_left_out = INT64_MAX};
-    if (admission.num_seqs >= scheduler->options.max_num_seqs) return;
+    if (admission.num_seqs >= scheduler->options.max_num_seqs || plan_is_pause(scheduler)) return;
   }
   walk(scheduler, &admission);
 }

@@ -124,8 +124,15 @@ typedef struct lack {
 bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks);
 /* Preempts groups of other tenants for the group, which is the first of its tenant, so that it
  * lacks nothing; but only if its tenant has no more than its share with it, and those above theirs.
- * Returns false, and changes nothing, if that does not suffice. After a count. */
+ * Returns false if that does not suffice. After a count. Groups that cannot leave yet, because a
+ * step in flight decides how they go on, pause then if it would suffice with them. */
 bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack);
+/* Whether the group is not planned, so that it can leave in the next plans. */
+bool plan_pauses(const scheduler_t *scheduler, const group_t *group);
+/* Whether groups pause now. */
+bool plan_is_pause(const scheduler_t *scheduler);
+/* Ends the pause of all groups, if nothing is in flight. Returns whether there was one. */
+bool plan_ends_pause(scheduler_t *scheduler);
 
 /* ---- admit.c ---- */
 

@@ -295,7 +295,7 @@ bool scheduler_awaits(const group_t *group) {
 /* Whether the group of `running` is left out of this plan, or is planned already. */
 static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool prefill) {
   return plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
-         group->masks.wait || scheduler_awaits(group);
+         group->masks.wait || scheduler_awaits(group) || plan_pauses(scheduler, group);
 }
 
 /* Plans the prefills of `running`, without the groups that this plan has planned already. Returns
@@ -482,6 +482,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   if (plan->num_preempted == 0 &&
       (scheduler->swapped.head == NULL || scheduler->options.fair_share))
     plan_admit(scheduler, now_ns, NULL);
+  if (plan->num_entries == 0 && plan_ends_pause(scheduler)) plan_all_running(scheduler, now_ns);
   scheduler->num_sat_out += (uint64_t)scheduler->pace.num_sat_out;
   states_plan(scheduler);
   for (int32_t i = 0; i < plan->num_entries; i++) {

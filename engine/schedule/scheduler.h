@@ -85,6 +85,7 @@ typedef struct scheduler {
   int32_t budget;        /* of tokens, for the plan being made, less what plan_shorter sets aside */
   uint64_t num_plans;    /* passes over `running` since start; a plan makes one, at most two */
   uint64_t num_counts, num_yields; /* yield.c: counts of tenants, groups preempted for others */
+  uint64_t pause;                  /* yield.c: num_plans when groups began to pause; 0 = never */
   int64_t weights;                 /* at the last count: sum over the tenants that run or wait */
   uint64_t num_sat_out; /* since start, as below: decodes that a bound of time put off in a step */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;

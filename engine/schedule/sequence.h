@@ -101,7 +101,7 @@ typedef struct group {
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
   struct group *older, *newer;
   struct trace *trace; /* of the engine; NULL = off */
-  char padding[24];    /* to the end of a cache line: see step_plan.h */
+  char padding[16];    /* to the end of a cache line: see step_plan.h */
 } group_t;
 
 typedef struct group_queue {

@@ -25,6 +25,7 @@ typedef struct yield_state {
   int32_t count;      /* of its preemptions, those for a client that ran less than its share */
   bool is_chosen;     /* to be preempted now */
   bool was_granted;   /* others were preempted for it, and it was not admitted since */
+  uint64_t pause;     /* scheduler.pause of the last pause that it is part of */
   uint64_t let_in;    /* scheduler.num_plans of its last admission, or when others made room last */
   uint64_t plan;      /* scheduler.num_plans of the last preemption that `count` counts */
 } yield_state_t;

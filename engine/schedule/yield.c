@@ -10,6 +10,8 @@
  * 5. Who gives has got a token since it gave before, so it ends although others come all the time;
  *    and it was not let in by this very plan.
  * 6. Either all of them suffice or nobody gives.
+ * 7. Nobody gives whose token is awaited before it can go on (masks, drafts, beams). If all would
+ *    suffice with those, they all pause for the steps that are in flight, and give then.
  *
  * What is computed twice is bounded by the tenants and requests that come. Engine thread only;
  * allocates nothing.
@@ -18,7 +20,10 @@
 #include "engine/schedule/plan.h"
 #include "engine/schedule/window/sides.h"
 
-enum { YIELDS_MAX = 256 }; /* groups that one admission may preempt */
+enum {
+  YIELDS_MAX = 256,   /* groups that one admission may preempt */
+  PAUSE_PLANS_MIN = 4 /* from one pause to the next, at least */
+};
 
 /* Blocks that the group has, or will have when its admission is complete. */
 static int32_t count_blocks(const scheduler_t *scheduler, const group_t *group) {
@@ -89,14 +94,22 @@ static bool has_got_on(const group_t *group) {
          count_output(group) > group->yield.num_output;
 }
 
+/* By which of the two a tenant is above its share, and whether those may be chosen whose token is
+ * awaited. */
+typedef struct choice {
+  bool blocks, awaited;
+} choice_t;
+
 /* The youngest group, by admission, of the tenant that is most above its share: one without which
  * that tenant keeps it, or (below) any. */
-static group_t *choose(scheduler_t *scheduler, const group_t *requester, bool blocks, bool below) {
+static group_t *choose(scheduler_t *scheduler, const group_t *requester, choice_t by, bool below) {
   group_t *chosen = NULL;
+  const bool blocks = by.blocks;
   int64_t most = below ? 0 : -1;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (group->yield.is_chosen || group->tenant == requester->tenant || scheduler_awaits(group) ||
-        !has_got_on(group) || group->yield.let_in == scheduler->num_plans ||
+    if (group->yield.is_chosen || group->tenant == requester->tenant ||
+        (scheduler_awaits(group) && !by.awaited) || !has_got_on(group) ||
+        group->yield.let_in == scheduler->num_plans ||
         (scheduler->options.priority_policy &&
          group->request->priority < requester->request->priority))
       continue;
@@ -139,34 +152,86 @@ bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks)
          (!blocks || excess_of(scheduler, &with, true) <= 0);
 }
 
-bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack) {
-  group_t *chosen[YIELDS_MAX];
-  int32_t count = 0;
-  if (!plan_is_entitled(scheduler, group, lack.num_blocks > 0)) return false;
+/* Those who give, in the order in which they were chosen. */
+typedef struct givers {
+  int32_t count;
+  group_t *all[YIELDS_MAX];
+} givers_t;
+
+/* Chooses those who give what is lacking. Their counts are without them then. Returns whether they
+ * suffice. */
+static bool choose_all(scheduler_t *scheduler, const group_t *group, lack_t lack, bool awaited,
+                       givers_t *givers) {
+  givers->count = 0;
   while (lack.num_seqs > 0 || lack.num_blocks > 0) {
-    bool blocks = lack.num_seqs <= 0;
-    group_t *victim = count < YIELDS_MAX ? choose(scheduler, group, blocks, false) : NULL;
-    if (victim == NULL && count < YIELDS_MAX) victim = choose(scheduler, group, blocks, true);
-    if (victim == NULL) break;
-    lack.num_seqs -= victim->width;
-    lack.num_blocks -= count_freed(scheduler, victim);
-    plan_count_group(scheduler, victim, -1);
-    victim->yield.is_chosen = true;
-    chosen[count++] = victim;
+    const choice_t by = {.blocks = lack.num_seqs <= 0, .awaited = awaited};
+    group_t *giver = givers->count < YIELDS_MAX ? choose(scheduler, group, by, false) : NULL;
+    if (giver == NULL && givers->count < YIELDS_MAX) giver = choose(scheduler, group, by, true);
+    if (giver == NULL) break;
+    lack.num_seqs -= giver->width;
+    lack.num_blocks -= count_freed(scheduler, giver);
+    plan_count_group(scheduler, giver, -1);
+    giver->yield.is_chosen = true;
+    givers->all[givers->count++] = giver;
   }
-  bool suffices = lack.num_seqs <= 0 && lack.num_blocks <= 0;
-  for (int32_t i = 0; i < count; i++) forget_freed(scheduler, chosen[i]);
-  for (int32_t i = 0; i < count; i++) {
-    chosen[i]->yield.is_chosen = false;
-    if (!suffices) {
-      plan_count_group(scheduler, chosen[i], 1);
-      continue;
-    }
-    chosen[i]->yield.num_output = count_output(chosen[i]);
-    plan_preempt(scheduler, chosen[i], false);
-    chosen[i]->yield.count++;
-    chosen[i]->yield.plan = scheduler->num_plans;
-    scheduler->num_yields++;
+  for (int32_t i = 0; i < givers->count; i++) forget_freed(scheduler, givers->all[i]);
+  for (int32_t i = 0; i < givers->count; i++) givers->all[i]->yield.is_chosen = false;
+  return lack.num_seqs <= 0 && lack.num_blocks <= 0;
+}
+
+static void keep_all(scheduler_t *scheduler, const givers_t *givers) {
+  for (int32_t i = 0; i < givers->count; i++) plan_count_group(scheduler, givers->all[i], 1);
+}
+
+static void give(scheduler_t *scheduler, group_t *group) {
+  group->yield.num_output = count_output(group);
+  plan_preempt(scheduler, group, false);
+  group->yield.count++;
+  group->yield.plan = scheduler->num_plans;
+  scheduler->num_yields++;
+}
+
+bool plan_is_pause(const scheduler_t *scheduler) {
+  const uint64_t steps = (uint64_t)MAX(scheduler->options.num_stages, 2); /* in flight */
+  return scheduler->pause != 0 && scheduler->num_plans - scheduler->pause <= steps;
+}
+
+bool plan_pauses(const scheduler_t *scheduler, const group_t *group) {
+  return group->yield.pause != 0 && group->yield.pause == scheduler->pause &&
+         plan_is_pause(scheduler);
+}
+
+bool plan_ends_pause(scheduler_t *scheduler) {
+  bool any = false, in_flight = false;
+  for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    any = any || plan_pauses(scheduler, group);
+    in_flight = in_flight || plan_is_in_flight(group);
   }
-  return suffices;
+  if (!any || in_flight) return false;
+  for (group_t *group = scheduler->running.head; group != NULL; group = group->next)
+    group->yield.pause = 0;
+  return true;
+}
+
+/* Lets all pause who would give together, if some of them cannot give now. */
+static void begin_pause(scheduler_t *scheduler, const group_t *group, lack_t lack) {
+  givers_t givers;
+  if (scheduler->pause != 0 && scheduler->num_plans - scheduler->pause < PAUSE_PLANS_MIN) return;
+  if (choose_all(scheduler, group, lack, true, &givers)) {
+    scheduler->pause = scheduler->num_plans;
+    for (int32_t i = 0; i < givers.count; i++) givers.all[i]->yield.pause = scheduler->pause;
+  }
+  keep_all(scheduler, &givers);
+}
+
+bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack) {
+  givers_t givers;
+  if (!plan_is_entitled(scheduler, group, lack.num_blocks > 0)) return false;
+  if (choose_all(scheduler, group, lack, false, &givers)) {
+    for (int32_t i = 0; i < givers.count; i++) give(scheduler, givers.all[i]);
+    return true;
+  }
+  keep_all(scheduler, &givers);
+  begin_pause(scheduler, group, lack);
+  return false;
 }

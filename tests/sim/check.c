@@ -4,6 +4,7 @@
  * watches: counts are made anew from block tables and queues. It runs a hundred thousand times a
  * second, so each check is linear in the live sequences or their blocks and allocates nothing.
  */
+#include "engine/schedule/plan.h"
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/table.h"
 #include "tests/sim/fair.h"
@@ -361,6 +362,7 @@ static void check_left_out(const scheduler_t *s) {
     bool decodes, left_out = is_left_out(g, &decodes);
     if (!run->in_plan && !left_out) continue;
     if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g))) continue;
+    if (left_out && plan_pauses(s, g)) continue; /* and law.c bounds how often */
     if (left_out && (may_go_in_part(s, g) || lost_its_filler(s, g))) continue;
     bool spare = budget >= check_width(g);
     /* A request that preempts itself ends the planning of running ones. */
@@ -422,7 +424,7 @@ static void check_queue_of(const scheduler_t *s) {
   if (!head || pace_is_out(s, head) || fair_passed(s) || s->swapped.head ||
       s->plan.num_preempted > 0 || left == 0 || check_width(head) > 1 ||
       check_num_sequences(s) == o->max_num_seqs || head->sequence.num_in_flight_tokens > 0 ||
-      lacks_rows(s, head)) {
+      lacks_rows(s, head) || plan_is_pause(s)) {
     return;
   }
   int32_t tokens = sequence_num_tokens(&head->sequence), reserved = tokens;
