@@ -129,16 +129,20 @@ static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies)
   return false;
 }
 
+bool plan_forget_cached(scheduler_t *scheduler, const group_t *group) {
+  if (scheduler->pool->num_sides == 0 || !group->forked) return false;
+  int32_t block = table_find(scheduler, &group->sequence, 0, NO_BLOCK);
+  if (block == NO_BLOCK || block_is_held(&scheduler->pool->blocks[block])) return false;
+  block_forget(scheduler->pool, block);
+  return true;
+}
+
 /* Forks that compute again share what the first of them claims. It claims no block that the cache
  * has; but if the side blocks are gone, what the cache has is of no use, and the forks share
  * nothing. Then the cache forgets it: nothing else runs that could make room for them. */
 static bool admit_anew(scheduler_t *scheduler, group_t *group) {
-  if (scheduler->pool->num_sides == 0 || !group->forked || scheduler->running.count > 1)
-    return false;
-  int32_t block = table_find(scheduler, &group->sequence, 0, NO_BLOCK);
-  if (block == NO_BLOCK || block_is_held(&scheduler->pool->blocks[block])) return false;
-  block_forget(scheduler->pool, block);
-  return admit_sequences(scheduler, group, false);
+  return scheduler->running.count <= 1 && plan_forget_cached(scheduler, group) &&
+         admit_sequences(scheduler, group, false);
 }
 
 /* Looks at a new group before it takes rows, which copies its prompt. */

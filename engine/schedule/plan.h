@@ -140,6 +140,10 @@ bool plan_ends_pause(scheduler_t *scheduler);
  * most `max_skips` times; after that they wait for it. With `ahead`, a prefill, a group is admitted
  * only if it is shorter than `ahead` or was overtaken `max_skips` times. */
 void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead);
+/* With side blocks: takes what the prefix cache has for forks that compute again out of it, so that
+ * the first one claims its blocks and the others share them. Returns false if it has nothing that
+ * nobody holds. */
+bool plan_forget_cached(scheduler_t *scheduler, const group_t *group);
 /* Sequences that count against max_num_seqs. */
 int32_t plan_count_running(const scheduler_t *scheduler);
 /* Blocks that must be free to admit the group, if the prefix cache has nothing for it. */

@@ -146,7 +146,11 @@ bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, gr
     group_t *victim = choose_victim(scheduler, requester);
     if (victim == *next) *next = victim->next;
     plan_preempt(scheduler, victim, true);
-    if (victim == requester) return false;
+    if (victim == requester) {
+      /* It was alone and did not fit: what the cache has keeps its forks from sharing. */
+      if (scheduler->running.count == 0) plan_forget_cached(scheduler, victim);
+      return false;
+    }
   }
   return true;
 }
