@@ -96,13 +96,14 @@ static bool has_got_on(const group_t *group) {
 
 /* By which of the two a tenant is above its share, and whether those may be chosen whose token is
  * awaited. */
-typedef struct choice {
+typedef struct preference {
   bool blocks, awaited;
-} choice_t;
+} preference_t;
 
 /* The youngest group, by admission, of the tenant that is most above its share: one without which
  * that tenant keeps it, or (below) any. */
-static group_t *choose(scheduler_t *scheduler, const group_t *requester, choice_t by, bool below) {
+static group_t *choose(scheduler_t *scheduler, const group_t *requester, preference_t by,
+                       bool below) {
   group_t *chosen = NULL;
   const bool blocks = by.blocks;
   int64_t most = below ? 0 : -1;
@@ -164,7 +165,7 @@ static bool choose_all(scheduler_t *scheduler, const group_t *group, lack_t lack
                        givers_t *givers) {
   givers->count = 0;
   while (lack.num_seqs > 0 || lack.num_blocks > 0) {
-    const choice_t by = {.blocks = lack.num_seqs <= 0, .awaited = awaited};
+    const preference_t by = {.blocks = lack.num_seqs <= 0, .awaited = awaited};
     group_t *giver = givers->count < YIELDS_MAX ? choose(scheduler, group, by, false) : NULL;
     if (giver == NULL && givers->count < YIELDS_MAX) giver = choose(scheduler, group, by, true);
     if (giver == NULL) break;
