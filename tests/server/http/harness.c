@@ -265,6 +265,9 @@ void api_tokenize(exchange_t *exchange) {
 void api_detokenize(exchange_t *exchange) {
   reply_text(exchange, "{\"prompt\":\"\"}");
 }
+void api_check_schema(exchange_t *exchange) {
+  reply_text(exchange, "{\"prompt\":\"\"}");
+}
 void api_livez(exchange_t *exchange) {
   reply_text(exchange, "{\"status\":\"ok\"}");
 }
