@@ -392,22 +392,17 @@ static bool is_on_host(const scheduler_t *scheduler, int32_t tenant) {
 }
 
 /* Whether the tenant was looked at often enough; or it made room in this plan, and comes back in a
- * later one. While groups are on the host, which come first, only
- * other tenants may begin, within their shares. */
+ * later one. While groups are on the host, which come first, only other tenants may begin, within
+ * their shares. */
 static bool is_done_with(scheduler_t *scheduler, const group_t *group) {
   const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
   if (group->yield.count > 0 && group->yield.plan == scheduler->num_plans) return true;
   if (tenant->num_looked >= ADMISSION_SCAN_MAX) return true;
   /* In a full plan nobody begins but the first of a tenant for whom others leave it. */
   if (tenant->num_looked > 0 && !is_open(scheduler)) return true;
+  if (scheduler->swapped.head == NULL) return false;
   bool lacks = plan_blocks_wanted(scheduler, group) > slices_num_free(scheduler);
-  return scheduler->swapped.head != NULL &&
-         (is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks));
-}
-
-/* Who would be above its share with the group, while others may not be. */
-static bool is_above_share(scheduler_t *scheduler, const group_t *group) {
-  return !plan_is_entitled(scheduler, group, false);
+  return is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks);
 }
 
 /* Whether the walk ends before the group: with the priority policy, since a better one was left out
@@ -425,7 +420,7 @@ static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group
   if (is_behind_better(scheduler, admission, group)) return false;
   if (is_held(scheduler, group)) {
     waiting_hold(waiting, group);
-  } else if (admission->is_scarce && is_above_share(scheduler, group)) {
+  } else if (admission->is_scarce && !plan_is_entitled(scheduler, group, false)) {
     if (group->request->priority < admission->best_left_out)
       admission->best_left_out = group->request->priority;
     waiting_leave_out(waiting, group);
@@ -465,7 +460,7 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
     walk(scheduler, &admission);
     admission =
         (admission_t){.now_ns = now_ns, .num_seqs = admission.num_seqs, .best_left_out = INT64_MAX};
-    if (admission.num_seqs >= scheduler->options.max_num_seqs || plan_is_pause(scheduler)) return;
+    if (admission.num_seqs >= scheduler->options.max_num_seqs || plan_has_pause(scheduler)) return;
   }
   walk(scheduler, &admission);
 }

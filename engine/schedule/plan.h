@@ -130,7 +130,7 @@ bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack);
 /* Whether the group is not planned, so that it can leave in the next plans. */
 bool plan_pauses(const scheduler_t *scheduler, const group_t *group);
 /* Whether groups pause now. */
-bool plan_is_pause(const scheduler_t *scheduler);
+bool plan_has_pause(const scheduler_t *scheduler);
 /* Ends the pause of all groups, if nothing is in flight. Returns whether there was one. */
 bool plan_ends_pause(scheduler_t *scheduler);
 

@@ -86,6 +86,8 @@ typedef struct scheduler {
   uint64_t num_plans;    /* passes over `running` since start; a plan makes one, at most two */
   uint64_t num_counts, num_yields; /* yield.c: counts of tenants, groups preempted for others */
   uint64_t pause;                  /* yield.c: num_plans when groups began to pause; 0 = never */
+  uint64_t weighed_in;             /* yield.c: num_plans of the plan that num_weighed counts */
+  int32_t num_weighed;             /* looks at running groups, for those who lack room */
   int64_t weights;                 /* at the last count: sum over the tenants that run or wait */
   uint64_t num_sat_out; /* since start, as below: decodes that a bound of time put off in a step */
   uint64_t num_preemptions, num_recomputed_tokens, prefix_queries_tokens, prefix_hits_tokens;
@@ -97,7 +99,7 @@ typedef struct scheduler {
 
 /* Rows of the tables. Several times the running sequences, because those that make room for others
  * keep theirs: of n clients that come one after the other the shares of all add up to 1 + 1/2 + ...
- * + 1/n times these, which is above 4 from 31 clients on. */
+ * + 1/n times these, which is above 4 from 31 clients on. Who may take the last half: admit.c. */
 static inline int32_t scheduler_num_rows(int32_t max_num_seqs) {
   return 4 * max_num_seqs;
 }

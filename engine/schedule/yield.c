@@ -21,8 +21,9 @@
 #include "engine/schedule/window/sides.h"
 
 enum {
-  YIELDS_MAX = 256,   /* groups that one admission may preempt */
-  PAUSE_PLANS_MIN = 4 /* from one pause to the next, at least */
+  YIELDS_MAX = 256,     /* groups that one admission may preempt */
+  PAUSE_PLANS_MIN = 4,  /* from one pause to the next, at least */
+  WEIGHED_MAX = 1 << 18 /* looks at running groups in one plan, whoever waits */
 };
 
 /* Blocks that the group has, or will have when its admission is complete. */
@@ -100,6 +101,15 @@ typedef struct preference {
   bool blocks, awaited;
 } preference_t;
 
+/* Whether the plan may weigh all running groups once more: how often it does is up to those who
+ * wait. */
+static bool may_weigh(scheduler_t *scheduler) {
+  if (scheduler->weighed_in != scheduler->num_plans) scheduler->num_weighed = 0;
+  scheduler->weighed_in = scheduler->num_plans;
+  scheduler->num_weighed += scheduler->running.count;
+  return scheduler->num_weighed <= WEIGHED_MAX;
+}
+
 /* The youngest group, by admission, of the tenant that is most above its share: one without which
  * that tenant keeps it, or (below) any. */
 static group_t *choose(scheduler_t *scheduler, const group_t *requester, preference_t by,
@@ -107,6 +117,7 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, prefere
   group_t *chosen = NULL;
   const bool blocks = by.blocks;
   int64_t most = below ? 0 : -1;
+  if (!may_weigh(scheduler)) return NULL;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
     if (group->yield.is_chosen || group->tenant == requester->tenant ||
         (scheduler_awaits(group) && !by.awaited) || !has_got_on(group) ||
@@ -192,14 +203,14 @@ static void give(scheduler_t *scheduler, group_t *group) {
   scheduler->num_yields++;
 }
 
-bool plan_is_pause(const scheduler_t *scheduler) {
+bool plan_has_pause(const scheduler_t *scheduler) {
   const uint64_t steps = (uint64_t)MAX(scheduler->options.num_stages, 2); /* in flight */
   return scheduler->pause != 0 && scheduler->num_plans - scheduler->pause <= steps;
 }
 
 bool plan_pauses(const scheduler_t *scheduler, const group_t *group) {
   return group->yield.pause != 0 && group->yield.pause == scheduler->pause &&
-         plan_is_pause(scheduler);
+         plan_has_pause(scheduler);
 }
 
 bool plan_ends_pause(scheduler_t *scheduler) {
@@ -214,9 +225,16 @@ bool plan_ends_pause(scheduler_t *scheduler) {
   return true;
 }
 
+static bool any_awaits(const scheduler_t *scheduler) {
+  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next)
+    if (scheduler_awaits(group)) return true;
+  return false;
+}
+
 /* Lets all pause who would give together, if some of them cannot give now. */
 static void begin_pause(scheduler_t *scheduler, const group_t *group, lack_t lack) {
   givers_t givers;
+  if (!any_awaits(scheduler)) return;
   if (scheduler->pause != 0 && scheduler->num_plans - scheduler->pause < PAUSE_PLANS_MIN) return;
   if (choose_all(scheduler, group, lack, true, &givers)) {
     scheduler->pause = scheduler->num_plans;

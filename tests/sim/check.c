@@ -424,7 +424,7 @@ static void check_queue_of(const scheduler_t *s) {
   if (!head || pace_is_out(s, head) || fair_passed(s) || s->swapped.head ||
       s->plan.num_preempted > 0 || left == 0 || check_width(head) > 1 ||
       check_num_sequences(s) == o->max_num_seqs || head->sequence.num_in_flight_tokens > 0 ||
-      lacks_rows(s, head) || plan_is_pause(s)) {
+      lacks_rows(s, head) || plan_has_pause(s)) {
     return;
   }
   int32_t tokens = sequence_num_tokens(&head->sequence), reserved = tokens;

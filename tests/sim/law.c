@@ -494,7 +494,7 @@ static void note_runs(const scheduler_t *s) {
   }
 }
 
-/* Where --with shapes asks for it: some seeds of thousands still fail. */
+/* Where --with shapes asks for it, until 10^8 steps of it have held. */
 static bool is_asked(const scheduler_t *s) {
   return scenario_has(sim.scenario, SIM_SHAPES) &&
          (s->options.fair_share || s->num_yields > yields_before);
