@@ -34,6 +34,7 @@ typedef struct doctor {
   arena_t arena;
   place_t *places;
   uint32_t count, capacity;
+  size_t pointer_bytes; /* of all places together: each has the names of those around it */
   schema_t dialect;
   bool incomplete; /* the report does not have all places */
 } doctor_t;
@@ -42,10 +43,16 @@ enum { REPORT_BYTES_MAX = 1 << 20, EXAMINE_NS_MAX = 1000000000 };
 
 /* ---- places ---- */
 
+/* NULL: the report has no room for more places, and says so. */
 static char *pointer_to(doctor_t *doctor, const char *base, const char *name, size_t length) {
-  size_t at = strlen(base);
-  char *out = arena_alloc(&doctor->arena, at + 2 * length + 2, 1);
-  if (out == NULL) return NULL;
+  size_t at = strlen(base), bytes = at + 2 * length + 2;
+  bool fits = bytes <= REPORT_BYTES_MAX - doctor->pointer_bytes;
+  char *out = fits ? arena_alloc(&doctor->arena, bytes, 1) : NULL;
+  if (out == NULL) {
+    doctor->incomplete = true;
+    return NULL;
+  }
+  doctor->pointer_bytes += bytes;
   memcpy(out, base, at);
   out[at++] = '/';
   for (size_t i = 0; i < length; i++) {
@@ -64,6 +71,7 @@ static void add_places(doctor_t *doctor, const json_t *schema, const char *point
 static void add_each(doctor_t *doctor, const json_t *list, const char *base, uint32_t holder) {
   uint32_t index = 0;
   JSON_EACH(child, list) {
+    if (doctor->incomplete) return;
     char number[16];
     snprintf(number, sizeof number, "%u", index++);
     bool named = list->type == JSON_OBJECT;
@@ -122,9 +130,8 @@ static void add_places(doctor_t *doctor, const json_t *schema, const char *point
     bool many = holds_many(json);
     if (!many && !holds_one(json)) continue;
     const char *inner = pointer_to(doctor, pointer, json->key, json->key_length);
-    if (inner == NULL) {
-      doctor->incomplete = true;
-    } else if (many) {
+    if (inner == NULL) return;
+    if (many) {
       add_each(doctor, json, inner, index);
     } else {
       add_places(doctor, json, inner, index);
