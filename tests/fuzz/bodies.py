@@ -141,6 +141,7 @@ BY_ROUTE = {
                      "tool_choice": lambda r: {"type": "auto"}},
     "/tokenize": {"prompt": text, "messages": lambda r: None, "tools": lambda r: None,
                   "documents": lambda r: None},
+    "/v1/schema/check": {"schema": lambda r: r.choice(SCHEMA_LIST)},
     "/pooling": {"raw_scores": lambda r: None, "normalize": lambda r: None},
     **{route: {"truncate_prompt_tokens": lambda r: r.choice((-1, 80))}
        for route in ("/rerank", "/v2/rerank", "/score")},
