@@ -122,7 +122,7 @@ static char *read_all(FILE *in, size_t *length);
 
 /* Prints what POST /v1/schema/check answers. The tokens are all bytes, as in the vocabularies of
  * today; status 1: the schema is refused. */
-static int check_schema(const char *path) {
+static int check_schema(const char *path, bool strict) {
   inferd_error_t error = {0};
   json_doc_t *doc = NULL;
   buffer_t report = {0};
@@ -136,7 +136,8 @@ static int check_schema(const char *path) {
   int code = text != NULL ? json_parse(text, length, &json_limits_request, &doc, &error)
                           : error_set(&error, ERR_NO_MEMORY, NULL, "no memory for the schema");
   if (code == 0) {
-    grammar_source_t source = {.kind = GRAMMAR_JSON_SCHEMA, .schema = json_root(doc)};
+    grammar_source_t source = {
+        .kind = GRAMMAR_JSON_SCHEMA, .schema = json_root(doc), .strict = strict};
     code = grammar_examine(&source, NULL, &account, &report, &error);
   }
   if (code == 0 && report.failed)
@@ -152,8 +153,17 @@ static int check_schema(const char *path) {
   return accepted ? 0 : 1;
 }
 
+/* What is left of the arguments behind --schema. */
+static int check_schema_command(int argc, char **argv) {
+  bool strict = take_word(&argc, argv, "--strict");
+  bool is_file = argc == 1 && (argv[0][0] != '-' || strcmp(argv[0], "-") == 0);
+  if (is_file) return check_schema(argv[0], strict);
+  fputs("usage: inferd check --schema FILE [--strict]\n", stderr);
+  return EXIT_USAGE;
+}
+
 static int check_command(int argc, char **argv) {
-  if (argc == 2 && strcmp(argv[0], "--schema") == 0) return check_schema(argv[1]);
+  if (take_word(&argc, argv, "--schema")) return check_schema_command(argc, argv);
   bool load = take_word(&argc, argv, "--load");
   config_t config;
   inferd_error_t error = {0};
