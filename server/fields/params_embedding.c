@@ -43,7 +43,7 @@ int read_use_activation(reader_t *reader, const field_t *field, const json_t *va
   params_t *params = reader->out;
   bool used;
   if (!json_bool(value, &used)) return field_fail_type(reader, field->name, "a boolean", value);
-  params->pairs.raw = !used;
+  params->pairs.raw = params->pairs.raw_by_activation = !used;
   return 0;
 }
 
@@ -124,7 +124,7 @@ static int check_product(const params_t *params, const embedding_info_t *info,
                      "'task' is %s, but the served model %s.",
                      asked->task == TASK_EMBED ? "embed" : "classify",
                      embeds ? "makes embeddings" : "classifies");
-  if (embeds && params->pairs.raw) param = "raw_scores";
+  if (embeds) param = pairs_raw_field(&params->pairs);
   if (!embeds && asked->dimensions > 0) param = "dimensions";
   if (!embeds && asked->normalises_given) param = "normalize";
   if (param == NULL) return 0;

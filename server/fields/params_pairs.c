@@ -112,13 +112,18 @@ static const field_t score_rows[] = {
 const field_table_t rerank_table = {rerank_rows, ARRAY_LEN(rerank_rows), NULL};
 const field_table_t score_table = {score_rows, ARRAY_LEN(score_rows), NULL};
 
+const char *pairs_raw_field(const pair_params_t *pairs) {
+  if (!pairs->raw) return NULL;
+  return pairs->raw_by_activation ? "use_activation" : "raw_scores";
+}
+
 /* What has no meaning for the served model. */
 static int check_model(const params_t *params, const embedding_info_t *info,
                        inferd_error_t *error) {
   const pair_params_t *pairs = &params->pairs;
   const char *param = NULL, *why = "";
   if (pairs->cosine && pairs->raw)
-    param = "raw_scores", why = "whose scores are cosines";
+    param = pairs_raw_field(pairs), why = "whose scores are cosines";
   else if (!info->judges && pairs->instruction != NULL)
     param = "instruction", why = "which takes none";
   else if (info->judges && pairs->query_tokens_max > 0)

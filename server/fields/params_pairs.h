@@ -24,14 +24,18 @@ typedef struct pair_params {
   pair_side_t queries, documents;
   int64_t top_n; /* 0 = all */
   bool returns_texts, returns_texts_given;
-  bool bare; /* `texts` in the place of `documents`: the answer is a list */
-  bool raw;  /* scores without the activation */
+  bool bare;              /* `texts` in the place of `documents`: the answer is a list */
+  bool raw;               /* scores without the activation */
+  bool raw_by_activation; /* `use_activation` says so, not `raw_scores` */
   int64_t query_tokens_max, document_tokens_max; /* 0 = not cut */
   const json_t *instruction;                     /* of a model that judges; NULL = the usual */
 } pair_params_t;
 
 struct params;
 extern const field_table_t rerank_table, score_table;
+
+/* The field that asks for scores without the activation; NULL = none does. */
+const char *pairs_raw_field(const pair_params_t *pairs);
 
 /* params.c: writes where prompt `index` stands, such as input[3]; returns `out`, of
  * PLACE_BYTES_MAX. */

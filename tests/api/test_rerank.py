@@ -132,6 +132,52 @@ def test_a_pair_that_is_too_long_is_refused_or_cut(start):
             param="truncate_prompt_tokens", code="invalid_value", says="cannot be cut")
 
 
+PAIR = {"query": "the fox", "documents": ["a dog", "a fox", "the the"]}
+POOLED = {"/rerank": PAIR, "/v2/rerank": PAIR, "/v1/embeddings": {"input": "a"},
+          "/score": {"queries": "the fox", "documents": PAIR["documents"]},
+          "/classify": {"input": "a"}, "/pooling": {"input": "a"}}
+
+
+def values_of(body):
+    """The numbers of an answer of any pooling route, in the order of the inputs."""
+    rows = body["results"] if "results" in body else body["data"]
+    names = ("relevance_score", "score", "probs", "data", "embedding")
+    return [next(row[name] for name in names if name in row)
+            for row in sorted(rows, key=lambda row: row["index"])]
+
+
+@pytest.mark.parametrize(("name", "routes"), [
+    ("bert-rank", ["/rerank", "/v2/rerank", "/score"]),
+    ("bert-labels", ["/classify", "/pooling"]),
+    ("bert-mean", ["/rerank", "/v2/rerank", "/score", "/v1/embeddings", "/pooling"])])
+def test_a_field_means_the_same_on_all_routes(start, name, routes):
+    """An activation is left out, or that is refused; the order of bytes is that of the machine;
+    bounds of 0 cut nothing."""
+    server, seen = serve(start, name), {}
+    for path in routes:
+        body, pairs = POOLED[path], "documents" in POOLED[path]
+        for field in ({"use_activation": False}, {"raw_scores": True}):
+            answer = server.post(path, {**body, **field})
+            if name == "bert-mean":
+                assert (answer.status, answer.error["param"]) == (400, *field), answer
+            else:
+                seen.setdefault((pairs, "raw"), []).append(values_of(answer.json))
+        for order in ("native", "little"):
+            ok(server, path, {**body, "endianness": order})
+        refused(server, path, {**body, "endianness": "big"}, param="endianness",
+                code="invalid_value", says="'native' or 'little'")
+        same = [{}, {"use_activation": True}, {"raw_scores": False}]
+        if pairs:
+            same += [{"max_tokens_per_doc": 0}, {"max_tokens_per_query": 0}]
+        seen.setdefault((pairs, "plain"), []).extend(
+            values_of(ok(server, path, {**body, **fields})) for fields in same)
+    for values in seen.values():
+        assert all(value == values[0] for value in values), seen
+    kinds = {pairs for pairs, _ in seen}
+    assert all(seen[pairs, "raw"][0] != seen[pairs, "plain"][0] for pairs in kinds
+               if (pairs, "raw") in seen)
+
+
 def test_what_the_pairs_may_be(start):
     server = serve(start, "bert-rank")
     for body, param, says in (
