@@ -4,7 +4,8 @@
  *   openapi c       the same as C, for the program that serves it
  *
  * Run by scripts/reference and by the build. The schema of a field follows from its row; those of
- * fields that a function checks stand in openapi_schemas.def.
+ * fields that a function checks stand in openapi_schemas.def, those of answers in
+ * openapi_answers.def.
  */
 #include "scripts/reference.h"
 #include "scripts/request_rows.h"
@@ -91,6 +92,24 @@ static const label_text_t shared[] = {
 #define RULE(label, schema)
 #define SHARED(name, schema) {name, schema},
 #include "server/fields/openapi_schemas.def"
+};
+#define ANSWER(label, schema)
+#define STREAMED(label, schema)
+static const label_text_t parts[] = {
+#define PART(name, schema) {name, schema},
+#include "server/fields/openapi_answers.def"
+#undef PART
+#undef ANSWER
+#undef STREAMED
+};
+static const struct {
+  const char *label, *schema;
+  bool streamed;
+} answers[] = {
+#define PART(name, schema)
+#define ANSWER(label, schema) {label, schema, false},
+#define STREAMED(label, schema) {label, schema, true},
+#include "server/fields/openapi_answers.def"
 };
 
 /* Which rows a body of a route has: its own, then those of other routes that it lacks. */
@@ -335,7 +354,8 @@ static void put_error_schemas(void) {
   put_codes(true);
   fprintf(out, "]},\"param\":{\"type\":[\"string\",\"null\"]},\"code\":{\"anyOf\":[{\"enum\":[");
   put_codes(false);
-  fprintf(out, "]},{\"type\":\"integer\",\"description\":\"With --error-code status.\"}]}}}}},\n"
+  fprintf(out, "]},{\"type\":\"integer\",\"description\":\"With --error-code status.\"},"
+               "{\"type\":\"null\"}]}}}}},\n"
                "\"MessagesError\":{\"type\":\"object\",\"required\":[\"type\",\"error\"],"
                "\"properties\":{\"type\":{\"const\":\"error\"},\"error\":{\"type\":\"object\","
                "\"required\":[\"type\",\"message\"],\"properties\":{\"type\":{\"type\":"
@@ -392,13 +412,30 @@ static void put_parameters(const char *label) {
           (int)strcspn(brace + 1, "}"), brace + 1);
 }
 
+static void put_answer(const char *label) {
+  for (size_t i = 0; i < LENGTH(answers); i++) {
+    if (strcmp(answers[i].label, label) != 0) continue;
+    fprintf(out, "\"application/json\":{\"schema\":");
+    put_schema(answers[i].schema);
+    fputc('}', out);
+    if (answers[i].streamed)
+      fprintf(out, ",\"text/event-stream\":{\"schema\":{\"type\":\"string\"}}");
+    return;
+  }
+  fail("openapi_answers.def has no answer of", label);
+}
+
 static void put_responses(const struct route_row *route) {
-  const char *type = (route->flags & PAGE) != 0      ? "text/html"
-                     : (route->flags & METRICS) != 0 ? "text/plain"
-                                                     : "application/json";
   const char *error = (route->flags & MESSAGES) != 0 ? "MessagesError" : "Error";
-  fprintf(out, ",\"responses\":{\"200\":{\"description\":\"The answer.\",\"content\":{\"%s\":{}}}",
-          type);
+  fprintf(out, ",\"responses\":{\"200\":{\"description\":\"The answer.\",\"content\":{");
+  if ((route->flags & PAGE) != 0) {
+    fprintf(out, "\"text/html\":{}");
+  } else if ((route->flags & (METRICS | ADMIN)) != 0) {
+    fprintf(out, "\"text/plain\":{}");
+  } else {
+    put_answer(route->label);
+  }
+  fprintf(out, "}}");
   if ((route->flags & (PAGE | OPEN)) == 0) {
     fprintf(out, ",\"4XX\":{\"$ref\":\"#/components/responses/%s\"}", error);
   }
@@ -449,6 +486,13 @@ static void put_paths(void) {
   }
 }
 
+static void put_named(const label_text_t *schemas_of, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    fprintf(out, ",\n\"%s\":", schemas_of[i].label);
+    put_schema(schemas_of[i].text);
+  }
+}
+
 static void put_document(void) {
   fprintf(out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"inferd\",\"version\":\"1\","
                "\"description\":\"Generated from the tables of inferd (make docs). Lengths of "
@@ -463,10 +507,8 @@ static void put_document(void) {
                "{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/"
                "MessagesError\"}}}}},\n\"schemas\":{\n");
   put_error_schemas();
-  for (size_t i = 0; i < LENGTH(shared); i++) {
-    fprintf(out, ",\n\"%s\":", shared[i].label);
-    put_schema(shared[i].text);
-  }
+  put_named(shared, LENGTH(shared));
+  put_named(parts, LENGTH(parts));
   for (size_t i = 0; i < LENGTH(bodies); i++) {
     if (bodies[i].rows[0] == NULL) continue; /* a route with the body of another */
     fprintf(out, ",\n");

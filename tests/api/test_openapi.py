@@ -1,7 +1,8 @@
 """/openapi.json: a valid document, the one of docs/, and one that judges bodies as the server does.
 
 Each route gets bodies of which one field, or two, have values that fit or not. Where the schema
-accepts what the server refuses, the error must be one of a rule that schemas cannot say."""
+accepts what the server refuses, the error must be one of a rule that schemas cannot say. What is
+answered, errors too, must be what the document says of it."""
 
 import json
 import random
@@ -96,6 +97,22 @@ def schema_of(route):
     return {**name, "components": DOCUMENT["components"]}
 
 
+def complaint_about(method, route, answer):
+    """What is wrong with an answer by the document, or None."""
+    told = DOCUMENT["paths"][route][method]["responses"]
+    told = told.get(str(answer.status)) or told[f"{answer.status // 100}XX"]
+    if "$ref" in told:
+        told = DOCUMENT["components"]["responses"][told["$ref"].rsplit("/", 1)[1]]
+    kind = answer.headers["content-type"].split(";")[0]
+    if kind not in told["content"]:
+        return f"{answer.status} of type {kind}"
+    schema = {**told["content"][kind].get("schema", {}), "components": DOCUMENT["components"]}
+    value = answer.json if kind == "application/json" else answer.body.decode()
+    faults = [f"{answer.status} {'/'.join(map(str, fault.absolute_path))}: {fault.message[:100]}"
+              for fault in Draft202012Validator(schema).iter_errors(value)]
+    return faults[0] if faults else None
+
+
 def test_the_document_is_valid_and_served(server):
     validate(DOCUMENT)
     answer = server.get("/openapi.json")
@@ -107,12 +124,16 @@ def test_the_document_is_valid_and_served(server):
                                   if method == "post" else None)
             assert told.status != 405 and (told.status != 404 or path in (
                 "/tokenizer_info", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")), path
+            assert complaint_about(method, path, told) is None, (path, told)
 
 
 def judged(server, connection, route, validator, body):
     """None if schema and server agree, else what each says."""
     valid = validator.is_valid(body)
     answer = server.request("POST", route, body=json.dumps(body), connection=connection)
+    wrong = complaint_about("post", route, answer)
+    if wrong:
+        return json.dumps(body)[:150], wrong
     if valid == (answer.status == 200):
         return None
     error = answer.json["error"] if answer.status != 200 else {}
