@@ -40,6 +40,18 @@ def test_there_are_enough_reports():
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", source) for source in sources), sources
 
 
+def test_the_table_of_kinds_names_tests_that_there_are():
+    table = (ROOT / "tests/api/README.md").read_text()
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "::" in line]
+    assert len(rows) >= 20
+    for line in rows:
+        for file, name in re.findall(r"([\w.]+)::(\w+)", line):
+            found = list((ROOT / "tests").glob(f"api/{file}" if file.endswith(".py")
+                                               else f"server/*/{file}"))
+            begins = rf"^def {name}\(" if file.endswith(".py") else rf"^Test\(\w+, {name}\)"
+            assert any(re.search(begins, path.read_text(), re.M) for path in found), (file, name)
+
+
 def look_up(value, path):
     """`choices.0.message.content` of a JSON value; KeyError if it is not there."""
     for part in path.split("."):
