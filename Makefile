@@ -536,6 +536,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_served.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_adapters.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
+	build/venv-parity/bin/python scripts/vectors/torch_files.py --build $(BUILD) --check 400
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf
 	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)

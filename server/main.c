@@ -7,6 +7,7 @@
 #include "engine/base/util.h"
 #include "engine/grammar/doctor.h"
 #include "engine/model/source/locate.h"
+#include "engine/model/source/pickled.h"
 #include "engine/text/tokenizer.h"
 #include "server/client.h"
 #include "server/observe/log.h"
@@ -237,6 +238,25 @@ static int tokenize_command(int argc, char **argv) {
   return code == 0 ? 0 : fail(&error, code);
 }
 
+/* ---- convert ---- */
+
+static void print_text(const char *line) {
+  puts(line);
+}
+
+static int convert_command(int argc, char **argv) {
+  if (argc != 1 || argv[0][0] == '-') {
+    fputs("usage: inferd convert MODEL\n", stderr);
+    return EXIT_USAGE;
+  }
+  inferd_error_t error = {0};
+  located_t model;
+  bool is_here = pickled_is_in(argv[0]); /* a folder with an adapter is no model */
+  int code = is_here ? 0 : model_locate(argv[0], &model, &error);
+  if (code == 0) code = pickled_convert(is_here ? argv[0] : model.path, print_text, &error);
+  return code == 0 ? 0 : fail(&error, code);
+}
+
 /* ---- health ---- */
 
 /* Prints the answer to GET `path`. Returns 0 if its status is 200, else 1. */
@@ -458,6 +478,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "serve") == 0) return serve_command(argc, argv);
   if (strcmp(command, "check") == 0) return check_command(argc - 2, argv + 2);
   if (strcmp(command, "tokenize") == 0) return tokenize_command(argc - 2, argv + 2);
+  if (strcmp(command, "convert") == 0) return convert_command(argc - 2, argv + 2);
   if (strcmp(command, "reload") == 0) return reload_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);

@@ -247,3 +247,34 @@ def adapter(tensor_changes=None, remove=False, **changes):
             (place / "adapter_model.safetensors").write_bytes(
                 safetensors({k: v for k, v in pair.items() if v is not REMOVED}))
     return make
+
+
+STORAGES = {"BF16": b"BFloat16Storage", "F32": b"FloatStorage"}
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value
+
+
+def numbers(values):
+    return b"(" + b"".join(b"J" + struct.pack("<i", n) for n in values) + b"t"
+
+
+def pickled(found):
+    """What torch.save writes of {name: (type, shape, bytes)} in its form before version 1.6."""
+    body = b"\x80\x02}("
+    for i, (name, (kind, shape, _)) in enumerate(found.items()):
+        strides, steps = 1, []
+        for size in reversed(shape):
+            steps.insert(0, strides)
+            strides *= size
+        body += text(name.encode()) + b"ctorch._utils\n_rebuild_tensor_v2\n((" + text(b"storage")
+        body += b"ctorch\n" + STORAGES[kind] + b"\n" + text(str(i).encode()) + text(b"cpu")
+        body += b"J" + struct.pack("<i", strides) + b"NtQK\0" + numbers(shape) + numbers(steps)
+        body += b"\x89ccollections\nOrderedDict\n)RtR"
+    keys = b"".join(text(str(i).encode()) for i in range(len(found)))
+    start = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e80024de9032e")
+    machine = b"\x80\x02}" + text(b"little_endian") + b"\x88s."
+    sizes = {"BF16": 2, "F32": 4}
+    return (start + machine + body + b"u." + b"\x80\x02](" + keys + b"e." +
+            b"".join(struct.pack("<Q", len(b) // sizes[k]) + b for k, _, b in found.values()))

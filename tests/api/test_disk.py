@@ -1,6 +1,7 @@
 """Odd and broken checkpoints, adapters and hosts (disk_cases.py): `inferd check` and `inferd serve`
 say the same of each, with the exit status and the sentence that the case expects."""
 
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from disk_base import write_base
+from disk_base import TENSORS, pickled, write_base
 from disk_cases import CASES, Case
 
 from harness import DEMO, PATIENCE, ROOT
@@ -149,3 +150,41 @@ def test_three_starts_in_a_row_plan_the_same(inferd, group):
     plans = [line for line in text.splitlines() if line.startswith("memory ")]
     assert len(plans) == 3 and limit in plans[0], text
     assert place is None or len(set(plans)) == 1, plans
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_pickle_that_was_converted_is_served_as_the_safetensors(inferd, base, tmp_path, shards):
+    """The same plan and the same file as the base of the cases, which no pickle has been."""
+    shutil.copytree(base / "model", tmp_path / "model")
+    model = tmp_path / "model"
+    (model / "model.safetensors").unlink()
+    names = sorted(TENSORS)
+    if shards == 1:
+        (model / "pytorch_model.bin").write_bytes(pickled(TENSORS))
+    else:
+        found = {f"pytorch_model-{i + 1}-of-2.bin": names[i::2] for i in range(2)}
+        for file, own in found.items():
+            (model / file).write_bytes(pickled({n: TENSORS[n] for n in own}))
+        (model / "pytorch_model.bin.index.json").write_text(json.dumps(
+            {"weight_map": {n: file for file, own in found.items() for n in own}}))
+    case = Case("pickle", "converted", "", None, 0)
+    assert check(inferd, case, tmp_path)[0] == 66
+    done = subprocess.run([ROOT / inferd, "convert", model], text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ENDS)
+    assert done.returncode == 0 and done.stdout.count("wrote") == shards, done.stdout
+    stored = {}
+    for file in model.glob("*.safetensors"):
+        stored |= {n: (t, s, bytes(b)) for n, t, s, b in read_safetensors(file)}
+    assert stored == TENSORS
+    for ask in (check, serve):
+        assert ask(inferd, case, tmp_path)[0] == 0
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            yield (name, entry["dtype"], entry["shape"],
+                   data[8 + length + begin:8 + length + end])

@@ -13,6 +13,7 @@
 #include "engine/file/mapping.h"
 #include "engine/model/source/hub_cache.h"
 #include "engine/model/source/model_file.h"
+#include "engine/model/source/pickled.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -453,6 +454,13 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
   return code != 0 ? code : check_index(files, map, error);
 }
 
+static int not_converted(const weight_files_t *files, const char *wanted, inferd_error_t *error) {
+  return error_set(error, ERR_MODEL_MISSING, NULL,
+                   "no %s in %s, which has pickle files; a server reads none: make safetensors of "
+                   "them by: inferd convert %s",
+                   wanted, files->dir, files->dir);
+}
+
 /* Makes the error for a directory without safetensors; it names what the directory has instead. */
 static int no_weights(const weight_files_t *files, inferd_error_t *error) {
   char pickle[64] = "";
@@ -468,6 +476,7 @@ static int no_weights(const weight_files_t *files, inferd_error_t *error) {
     error_quote(pickle, sizeof(pickle), entry->d_name, strlen(entry->d_name));
   }
   if (stream != NULL) closedir(stream);
+  if (pickled_is_in(files->dir)) return not_converted(files, "model.safetensors", error);
   if (own_layout) {
     return error_set(error, ERR_MODEL_MISSING, NULL,
                      "no model.safetensors in %s; consolidated.safetensors has Mistral's own names "
@@ -501,7 +510,12 @@ static int open_all(weight_files_t *files, const char *name, inferd_error_t *err
   if (files->dir_fd < 0) {
     return error_system(error, files->dir, errno);
   }
-  if (name != NULL) return open_one(files, name, error);
+  if (name != NULL) {
+    int code = open_one(files, name, error);
+    if (code == ERR_MODEL_MISSING && pickled_is_in(files->dir))
+      return not_converted(files, name, error);
+    return code;
+  }
   model_file_t index;
   file_place_t place = place_of(files, "model.safetensors.index.json");
   int code = model_file_read(files->dir, "model.safetensors.index.json", INDEX_BYTES_MAX,

@@ -333,7 +333,9 @@ Test(bad_directory, has_only_pickles) {
   maker_t maker;
   maker_open(&maker);
   maker_write_config(&maker);
+  maker_write_file(&maker, "consolidated.00.pth", "PK", 2);
+  expect(&maker, ERR_MODEL_MISSING, "pickle files (consolidated.00.pth) are never read");
   maker_write_file(&maker, "pytorch_model.bin", "PK", 2);
-  expect(&maker, ERR_MODEL_MISSING, "pickle files (pytorch_model.bin) are never read");
+  expect(&maker, ERR_MODEL_MISSING, "by: inferd convert /");
   maker_finish(&maker);
 }
