@@ -41,7 +41,8 @@
   X(stops)                                                                                         \
   X(names)                                                                                         \
   X(trace)                                                                                         \
-  X(modules)
+  X(modules)                                                                                       \
+  X(torch)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)
