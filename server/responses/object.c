@@ -60,7 +60,7 @@ void responses_print_item(cord_t *out, const responses_answer_t *response, const
   if (response->open == ITEM_REASONING) {
     buffer_text(&out->own, ",\"summary\":[],\"content\":[");
     if (whole) print_content(out, response);
-    buffer_text(&out->own, "],\"encrypted_content\":null");
+    buffer_char(&out->own, ']');
   }
   buffer_text(&out->own, ",\"status\":\"");
   buffer_text(&out->own, status);

@@ -122,6 +122,42 @@ typedef struct repeats {
   bool failed; /* memory is short */
 } repeats_t;
 
+/* Prints a tool or a format with all members that the reference requires of it in an answer. */
+static void print_whole(buffer_t *out, const json_t *object) {
+  static const struct {
+    const char *type, *name, *value;
+  } members[] = {{"function", "description", "null"},
+                 {"function", "parameters", "null"},
+                 {"function", "strict", "null"},
+                 {"json_schema", "description", "null"},
+                 {"json_schema", "strict", "false"}};
+  const json_t *type = json_get(object, "type");
+  json_print(out, object);
+  for (size_t i = 0; i < ARRAY_LEN(members) && !out->failed; i++) {
+    if (!json_equals(type, members[i].type) || json_get(object, members[i].name) != NULL) continue;
+    out->length--; /* the brace */
+    buffer_text(out, ",\"");
+    buffer_text(out, members[i].name);
+    buffer_text(out, "\":");
+    buffer_text(out, members[i].value);
+    buffer_char(out, '}');
+  }
+}
+
+static void print_repeated(buffer_t *out, const json_t *value) {
+  if (value->type != JSON_ARRAY) {
+    print_whole(out, value);
+    return;
+  }
+  const char *comma = "[";
+  JSON_EACH(item, value) {
+    buffer_text(out, comma);
+    print_whole(out, item);
+    comma = ",";
+  }
+  buffer_text(out, value->count > 0 ? "]" : "[]");
+}
+
 /* Returns the JSON text of a value. One that is not given, or for which no bytes are left, is
  * repeated as `absent`. */
 static const char *keep(repeats_t *repeats, const char *name, const json_t *value,
@@ -129,7 +165,7 @@ static const char *keep(repeats_t *repeats, const char *name, const json_t *valu
   if (value == NULL || value->type == JSON_NULL) return absent;
   const char *kept = absent;
   buffer_t text = {0};
-  json_print(&text, value);
+  print_repeated(&text, value);
   if (!text.failed && text.length > repeats->left) {
     char shown[ERROR_PARAM_MAX];
     snprintf(shown, sizeof shown, "%s:not_repeated", name);

@@ -119,6 +119,12 @@ static void refuse(const char *body, int code, const char *param) {
   "{\"type\":\"web_search\"},"                                                                     \
   "{\"type\":\"namespace\",\"name\":\"ns\",\"tools\":[{\"type\":\"function\",\"name\":\"go\"},"    \
   "{\"type\":\"mcp\"}]},{\"type\":\"custom\",\"name\":\"patch\"}]"
+/* What the answer says of them. */
+#define REPEATED_TOOLS                                                                             \
+  "[{\"type\":\"function\",\"name\":\"run\",\"parameters\":{\"type\":\"object\"},"                 \
+  "\"description\":null,\"strict\":null},{\"type\":\"web_search\"},"                               \
+  "{\"type\":\"namespace\",\"name\":\"ns\",\"tools\":[{\"type\":\"function\",\"name\":\"go\"},"    \
+  "{\"type\":\"mcp\"}]},{\"type\":\"custom\",\"name\":\"patch\"}]"
 #define HEAD(status, completed, details)                                                           \
   "{\"id\":\"resp_test-1\",\"object\":\"response\",\"created_at\":1,\"completed_at\":" completed   \
   ",\"status\":\"" status "\",\"background\":false,\"error\":null,\"incomplete_details\":" details
@@ -138,7 +144,7 @@ static void refuse(const char *body, int code, const char *param) {
   ",\"output_tokens_details\":{\"reasoning_tokens\":" thoughts "},\"total_tokens\":" total "}}"
 #define REASONING(status, content)                                                                 \
   "{\"id\":\"rs_\",\"type\":\"reasoning\",\"summary\":[],\"content\":[" content                    \
-  "],\"encrypted_content\":null,\"status\":\"" status "\"}"
+  "],\"status\":\"" status "\"}"
 #define THOUGHT(text) "{\"type\":\"reasoning_text\",\"text\":\"" text "\"}"
 #define MESSAGE(status, content)                                                                   \
   "{\"id\":\"msg_\",\"type\":\"message\",\"role\":\"assistant\",\"status\":\"" status              \
@@ -172,7 +178,7 @@ static fake_exchange_t *with_thoughts(const char *fields) {
   return ask(body);
 }
 
-#define R HEAD("in_progress", "null", "null") MIDDLE TAIL(TOOLS) "null}"
+#define R HEAD("in_progress", "null", "null") MIDDLE TAIL(REPEATED_TOOLS) "null}"
 
 Test(responses, stream_of_thoughts_text_and_a_call) {
   fake_exchange_t *exchange = with_thoughts(",\"stream\":true");
@@ -227,8 +233,8 @@ Test(responses, stream_of_thoughts_text_and_a_call) {
       EVENT("response.completed", "19",
             "\"response\":" HEAD("completed", "1", "null")
                 MIDDLE REASONING("completed", THOUGHT("Easy.")) "," MESSAGE(
-                    "completed", TEXT("Hello")) "," CALL("completed", "{\\\"x\\\": 1}") TAIL(TOOLS)
-                    USAGE("13", "9", "1", "22"))};
+                    "completed", TEXT("Hello")) "," CALL("completed", "{\\\"x\\\": 1}")
+                    TAIL(REPEATED_TOOLS) USAGE("13", "9", "1", "22"))};
   expect_events(exchange, events, sizeof events / sizeof *events);
   cr_expect(exchange->ended);
   fake_exchange_free(exchange);
