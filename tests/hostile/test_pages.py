@@ -58,12 +58,16 @@ def test_pages_that_nobody_takes_are_not_copied(start, alone, path):
 def test_metrics_that_nobody_takes_count(start, alone):
     """What is kept for clients that do not read is within what requests may hold."""
     server, most = start(), 50
+
+    def replies():
+        return server.metric("inferd_request_memory_bytes", kind="reply")
+
     with beside(server, alone):
         with asking(server, "/metrics", most):
             unread(server, most)
-            held = server.metric("inferd_request_memory_bytes", kind="reply")
-            assert held >= most * len(server.get("/metrics").body) / 2, held
-        wait_until(lambda: server.metric("inferd_request_memory_bytes") == 0, "memory to be free")
+            assert replies() >= most * len(server.get("/metrics").body) / 2, replies()
+        wait_until(lambda: replies() == 0, "the replies to be free", context=replies)
+    wait_until(lambda: server.metric("inferd_request_memory_bytes") == 0, "memory to be free")
     assert server.stop() == 0, server.log()
 
 
