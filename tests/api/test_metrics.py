@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import DEMO, ROOT, Stream, wait_until
+from harness import DEMO, ROOT, Stream, samples, wait_until
 
 GAUGES = ["inferd_requests_running", "inferd_requests_waiting", "inferd_kv_cache_usage_ratio",
           "inferd_kv_blocks", "inferd_engine_state", "inferd_connections", "inferd_build_info",
@@ -32,6 +32,19 @@ def families(server):
     page = server.get("/metrics")
     assert page.headers["content-type"].startswith("text/plain")
     return {f.name: f for f in text_string_to_metric_families(page.body.decode())}
+
+
+def test_these_tests_read_a_page_as_prometheus_does(server):
+    server.choice("Once", max_tokens=3)
+    page = server.get("/metrics").body.decode()
+    page += 'odd{of="a\\"}{,b=\\\\",to="\\\\n\\n",no=""} +Inf\nodd{of="{} 1"} 1.5e-7\nodd 3\n'
+    theirs = {(sample.name, tuple(sorted(sample.labels.items()))): repr(float(sample.value))
+              for family in text_string_to_metric_families(page) for sample in family.samples}
+    ours = dict(samples(page))
+    assert {key: repr(value) for key, value in ours.items()} == theirs
+    assert len(theirs) > 500 and ours["odd", ()] == 3
+    assert dict(samples(page, ("odd",))) == {key: value for key, value in ours.items()
+                                             if key[0] == "odd"}
 
 
 @pytest.mark.parametrize("kind,names", [("gauge", GAUGES), ("counter", COUNTERS),
