@@ -25,6 +25,7 @@ DEMO = Path(os.environ.get("INFERD_TEST_MODEL", ROOT / "models/demo"))
 # deadlines stretch, expectations do not.
 SLOWNESS = {"plain": 1, "asan": 6, "tsan": 20}[os.environ.get("INFERD_TEST_FLAVOUR", "plain")]
 PATIENCE = max(4, 2 * SLOWNESS)
+LONG = "INFERD_TEST_LONG" in os.environ  # `make check`: what is drawn is drawn at length
 UNABLE = []  # (number of tests, why): what this machine cannot run, said at the end
 
 

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from serving import FEW, LOGPROB, ROOT, Server, check_logprobs, compare, prompts
+from serving import FEW, LOGPROB, LONG, ROOT, Server, check_logprobs, compare, prompts
 
 FLAGS = ["--load-format", "dummy", "--seed", "11", *FEW]
 
@@ -68,7 +68,7 @@ def check_states(program, name, *more, flips=0):
     whole = ["--no-enable-prefix-caching"]
     small = ["--block-size", 16, "--num-blocks", 20, "--max-num-batched-tokens", 40,
              "--max-model-len", 128]
-    for flags in (whole, small, [*small, *whole]):
+    for flags in (whole, small, [*small, *whole]) if LONG else ([*small, *whole],):
         server = serve(program, "cuda", name, *more, *flags)
         got = answers(server.all(bodies))
         preempted = server.preemptions()

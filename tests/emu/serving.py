@@ -27,6 +27,7 @@ PATIENCE_S = 300
 VOCAB = 384
 FEW = ["--max-num-seqs", "8"]  # for tests that need no large batch: fewer graphs at the start
 REAL_GPU = os.environ.get("SERVE_REAL_GPU")  # scripts/gpu_check
+LONG = REAL_GPU or "INFERD_TEST_LONG" in os.environ  # `make check`: what is drawn, at length
 SEED = int(os.environ.get("INFERD_TEST_SEED") or time.time_ns())
 random.seed(SEED)
 # On a GPU several servers have one device's memory, and would pin 4 GiB of the host's each.

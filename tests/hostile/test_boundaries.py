@@ -6,8 +6,9 @@ outside a limit is refused and the field named, nothing is answered by 500, the 
 so many steps of the stream, nobody makes room more often than an honest request asks, and
 afterwards no block, no byte and no request is held.
 
-A seed draws the part that runs here; INFERD_BOUNDARIES=all runs everything, =N so many pairs, and
-INFERD_BOUNDARIES_SEED draws others."""
+A seed draws the part that runs here: of a route all that is refused at one limit, half of what is
+accepted, and a few pairs; with INFERD_TEST_LONG everything at one limit, and more pairs.
+INFERD_BOUNDARIES=all runs all pairs, too, =N so many, and INFERD_BOUNDARIES_SEED draws others."""
 
 import itertools
 import json
@@ -18,12 +19,12 @@ import threading
 import pytest
 from boundaries import ROUTES, Limits, body_of, cases_of, values_of
 from conftest import ATTACKER
-from harness import PATIENCE, Background, wait_until
+from harness import LONG, PATIENCE, Background, wait_until
 from victim import CHAT, STREAM, ids
 
 LIMITS = Limits(max_num_seqs=16, max_model_len=256, max_num_batched_tokens=64, max_logprobs=20,
                 block_size=16)
-PAIRS = os.environ.get("INFERD_BOUNDARIES", "40")
+PAIRS = os.environ.get("INFERD_BOUNDARIES", "40" if LONG else "10")
 SEED = int(os.environ.get("INFERD_BOUNDARIES_SEED", "1"))
 AT_ONCE = 4
 # Tokens that each attack wants; and those that the stream may get while the chat waits: a chat that
@@ -33,15 +34,19 @@ REFUSED = {400, 413, 429, 503}
 
 
 def drawn():
-    """(route, values) of this run: everything at one limit, and pairs."""
+    """(route, values) of this run: at one limit, and pairs."""
     found = []
     for route in ROUTES:
         cases = list(cases_of(route, LIMITS))
         singles = [case for case in cases if len(case) == 1]
         pairs = [case for case in cases if len(case) == 2]
+        draw = random.Random(f"{SEED} {route}")
         if PAIRS != "all":
-            draw = random.Random(f"{SEED} {route}")
             pairs = draw.sample(pairs, int(PAIRS))
+            if not LONG:
+                accepted = [case for case in singles if case[0].within]
+                left_out = draw.sample(accepted, len(accepted) // 2)
+                singles = [case for case in singles if case not in left_out]
         found += [(route, case) for case in singles + pairs]
     return found
 

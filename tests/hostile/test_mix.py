@@ -15,12 +15,12 @@ import time
 
 import mix
 import pytest
-from harness import PATIENCE, ROOT, Server, http_post, wait_until
+from harness import LONG, PATIENCE, ROOT, Server, http_post, wait_until
 from mix_answers import ask, difference
 from test_lora import write_adapter
 
 SEED = int(os.environ.get("INFERD_MIX_SEED", "1"))
-COUNT, CLIENTS, LEAVERS, TURNS = 60, 12, 3, 2
+COUNT, CLIENTS, LEAVERS, TURNS = (60 if LONG else 40), 12, 3, (2 if LONG else 1)
 STREAMED = 0.4  # share of the answers that are asked for as streams
 FIXTURES = ROOT / "tests/fixtures"
 BASE = ("--load-format", "dummy", "--seed", 5, "--max-model-len", 512, "--served-model-name",
