@@ -394,10 +394,9 @@ TEST_JOBS := $(JOBS)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
-	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package || true # its tests say what they lack
-	@$(SUBMAKE) environments all pages test-programs emu-build gpu-rehearsal-build
-	@NVCC="$(NVCC)" $(RUN_TESTS) tidy tidy-rules unit sim policy emu rehearsal package boot shipped \
-	  page api hostile clients
+	@$(SUBMAKE) environments all pages test-programs emu-build
+	@NVCC="$(NVCC)" $(RUN_TESTS) tidy tidy-rules unit sim policy emu package shipped page api hostile \
+	  clients
 
 # The Python environments of the API tests: minutes of network, so they are made beside the build.
 .PHONY: environments
@@ -408,7 +407,7 @@ environments:
 # where there is nvcc the kernels' machine code.
 check:
 	@scripts/bootstrap build unit $(if $(NVCC_GOOD),sass)
-	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap image || true # its test says what it lacks
+	@[ "$$(id -u)" -ne 0 ] || scripts/bootstrap package image || true # their tests say what they lack
 	@$(SUBMAKE) environments all bench-programs $(BUILD)/sim emu-build emu-check-build \
 	  gpu-rehearsal-build $(if $(NVCC_GOOD),ptx-build)
 	@$(if $(NVCC_GOOD),$(SUBMAKE) CUDA=1 $(BUILD)/gpu/inferd)
@@ -416,7 +415,7 @@ check:
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@NVCC="$(NVCC)" $(RUN_TESTS) asan sim-asan sim-more sim-days tsan emu-more emu-check \
-	  $(if $(NVCC_GOOD),ptx gpu-report) rehearsal-planted image api-asan api-tsan hostile-asan \
+	  $(if $(NVCC_GOOD),ptx gpu-report) rehearsal rehearsal-planted boot image api-asan api-tsan hostile-asan \
 	  evaluation fleet
 
 # The image with the CUDA back end: nvcc takes 10 to 30 minutes.

@@ -5,7 +5,7 @@
 #   make tarball     build/inferd-VERSION-linux-ARCH.tar.xz, to unpack in /
 #   make deb         build/deb/inferd_VERSION_ARCH.deb, and the package of its debug symbols
 #   make package-check   lintian, and the package in a booted Debian (tests/package/boot); part of
-#                        `make test`
+#                        `make check`
 #
 # Variables: PREFIX, DESTDIR, SYSCONFDIR, UNITDIR, SYSUSERSDIR, ZSHDIR; STRIP=: keeps the symbols.
 
