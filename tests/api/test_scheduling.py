@@ -130,7 +130,7 @@ def test_a_flood_of_one_key_refuses_no_other(start, slow_model):
     """Key a fills all 1,024 places of the queue, and again what is free. Requests of key b take
     places of a, whose newest requests get the 429, each with all its prompts."""
     server = dummy(start, slow_model, "--api-key", "a", "--api-key", "b", "--max-num-seqs", "4",
-                   "--max-queue-requests", "1024", key="b")
+                   "--max-queue-requests", "1024", "--max-queue-time", "0", key="b")
     running = [Stream(server, {"prompt": "w", "n": 2, "max_tokens": 8000, "ignore_eos": True},
                       headers={"Authorization": f"Bearer {key}"}) for key in "ab"]
     for stream in running:  # each runs as many as its share is, so whatever comes now waits
