@@ -411,12 +411,12 @@ check:
 	@$(SUBMAKE) environments all bench-programs $(BUILD)/sim emu-build emu-check-build \
 	  gpu-rehearsal-build $(if $(NVCC_GOOD),ptx-build)
 	@$(if $(NVCC_GOOD),$(SUBMAKE) CUDA=1 $(BUILD)/gpu/inferd)
-	@scripts/bootstrap evaluation
+	@scripts/bootstrap contract evaluation
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@NVCC="$(NVCC)" $(RUN_TESTS) asan sim-asan sim-more sim-days tsan emu-more emu-check \
 	  $(if $(NVCC_GOOD),ptx gpu-report) rehearsal rehearsal-planted boot image api-asan api-tsan hostile-asan \
-	  evaluation fleet
+	  contract evaluation fleet
 
 # The image with the CUDA back end: nvcc takes 10 to 30 minutes.
 .PHONY: check-cuda-image

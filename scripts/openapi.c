@@ -222,7 +222,7 @@ static void put_typed(const row_t *row, bool nullable) {
   } else if (row->kind == FIELD_IDS) {
     if (row->min > 0) put_bound("minItems", row->min);
     if (row->max < LARGE_IDS) put_bound("maxItems", row->max);
-    fprintf(out, ",\"items\":{\"type\":\"integer\",\"minimum\":0}");
+    fprintf(out, ",\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}");
   }
 }
 
@@ -295,13 +295,24 @@ static void put_rows(const struct body *body, const char *needed, bool prefixes)
   }
 }
 
+/* What must hold between fields stands in `x-rules`, and not in `allOf`: programs that generate
+ * bodies from the document multiply such conditions out, and end in none. */
+static void put_rules(const struct body *body, const char *needed) {
+  fprintf(out, ",\"x-rules\":[{\"patternProperties\":{");
+  put_rows(body, needed, true);
+  fprintf(out, "}}");
+  for (size_t i = 0; i < LENGTH(rules); i++) {
+    if (strcmp(rules[i].label, body->rules) != 0) continue;
+    fprintf(out, ",\n  ");
+    put_schema(rules[i].text);
+  }
+  fputc(']', out);
+}
+
 static void put_body(const struct body *body) {
   const char *needed = required_of(body->label);
-  bool first = true;
   fprintf(out, "\"%sRequest\":{\"type\":\"object\",\"properties\":{", body->component);
   put_rows(body, needed, false);
-  fprintf(out, "},\"patternProperties\":{");
-  put_rows(body, needed, true);
   fputc('}', out);
   if (needed[0] != '\0') {
     fprintf(out, ",\"required\":[");
@@ -312,13 +323,8 @@ static void put_body(const struct body *body) {
     }
     fputc(']', out);
   }
-  for (size_t i = 0; i < LENGTH(rules); i++) {
-    if (strcmp(rules[i].label, body->rules) != 0) continue;
-    fprintf(out, first ? ",\"allOf\":[\n  " : ",\n  ");
-    first = false;
-    put_schema(rules[i].text);
-  }
-  fprintf(out, "%s}", first ? "" : "]");
+  put_rules(body, needed);
+  fputc('}', out);
 }
 
 /* ---- errors ---- */
@@ -494,10 +500,13 @@ static void put_named(const label_text_t *schemas_of, size_t count) {
 }
 
 static void put_document(void) {
-  fprintf(out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"inferd\",\"version\":\"1\","
-               "\"description\":\"Generated from the tables of inferd (make docs). Lengths of "
-               "strings are in bytes of UTF-8. Unknown fields are ignored, unless "
-               "--strict-params.\"},\n\"security\":[{},{\"key\":[]}],\n\"paths\":{");
+  fprintf(
+      out,
+      "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"inferd\",\"version\":\"1\","
+      "\"description\":\"Generated from the tables of inferd (make docs). Lengths of "
+      "strings are in bytes of UTF-8. Unknown fields are ignored, unless "
+      "--strict-params. `x-rules` of a body are further schemas that it must fit, "
+      "most of them conditions between fields.\"},\n\"security\":[{},{\"key\":[]}],\n\"paths\":{");
   put_paths();
   fprintf(out, "},\n\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\","
                "\"scheme\":\"bearer\"}},\n\"responses\":{\"Error\":{\"description\":\"The request "

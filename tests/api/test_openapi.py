@@ -13,9 +13,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
+from document import BEYOND, DOCUMENT, complaint_about, schema_of
 from harness import DEMO, LONG, ROOT
 
-DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
 MESSAGES = [{"role": "user", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BASES = {
@@ -63,55 +63,6 @@ VALUES = [
     [{"function": {"name": "f", "strict": 1}}], [{"function": {"name": "f", "parameters": 1}}],
     {"type": "function", "function": {"name": "f"}}, {"type": "function"},
 ]
-# What the server refuses and schemas do not say, by the words of the error.
-BEYOND = "|".join([
-    # what is in a text: grammars, patterns, schemas
-    "^grammar, line", "Invalid JSON at byte", "^Invalid schema at", "Expected a JSON schema",
-    # the model, its template and the limits of the server
-    "model `.*` does not exist", "maximum context length", "prompt is too long",
-    "prompt tokens fit beside", "at once; this server runs at most 64",
-    "does not take documents", "not supported for the served model, which takes none",
-    "not supported for a model that (classifies|makes embeddings)",
-    "but the served model classifies",
-    "choices were given; at most", "its vocabulary has no tokens for",
-    "was not trained for shorter",
-    "Expected a value <= 20", "is more than the 20 alternatives", "tokenizer_config.json, line",
-    "out of vocabulary",
-    # rules between numbers, between fields, and what is cut to nothing
-    "it must be less than or equal to", "it must be greater than or equal to",
-    "must be provided and non-empty", "leaves nothing of the prompt", "must be equal to 'n'",
-    "Only one constraint",
-    "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
-    "Beam search", "'prompt_logprobs' are not available", "no tool is left",
-    "cannot both be given", "what cannot be cut of them", "or as many as second ones",
-    # parts of messages and items, which the routes of other dialects translate
-    r"Missing required parameter: '(input|tools|messages)\[",
-    r"Invalid( type for)? '(input|tools|messages)\[", "Content parts of type",
-    r"Items of type",
-    r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
-    "Tools of another type",
-])
-
-
-def schema_of(route):
-    name = DOCUMENT["paths"][route]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    return {**name, "components": DOCUMENT["components"]}
-
-
-def complaint_about(method, route, answer):
-    """What is wrong with an answer by the document, or None."""
-    told = DOCUMENT["paths"][route][method]["responses"]
-    told = told.get(str(answer.status)) or told[f"{answer.status // 100}XX"]
-    if "$ref" in told:
-        told = DOCUMENT["components"]["responses"][told["$ref"].rsplit("/", 1)[1]]
-    kind = answer.headers["content-type"].split(";")[0]
-    if kind not in told["content"]:
-        return f"{answer.status} of type {kind}"
-    schema = {**told["content"][kind].get("schema", {}), "components": DOCUMENT["components"]}
-    value = answer.json if kind == "application/json" else answer.body.decode()
-    faults = [f"{answer.status} {'/'.join(map(str, fault.absolute_path))}: {fault.message[:100]}"
-              for fault in Draft202012Validator(schema).iter_errors(value)]
-    return faults[0] if faults else None
 
 
 def test_the_document_is_valid_and_served(server):
@@ -150,9 +101,8 @@ def test_schema_and_server_judge_alike(start, route):
     task = "embed" if route == "/v1/embeddings" else "generate"
     server = start(ROOT / "tests/vectors/encoders" / ENCODERS[route]) if route in ENCODERS else \
         start(DEMO, "--task", task, "--max-model-len", 128)
-    schema = schema_of(route)
+    schema, component = schema_of(route)
     validator = Draft202012Validator(schema)
-    component = schema["$ref"].rsplit("/", 1)[1]
     fields = sorted(DOCUMENT["components"]["schemas"][component]["properties"])
     connection = server.connection()
     bodies = [dict(BASES[route]), {}]

@@ -1,0 +1,62 @@
+"""docs/openapi.json as a judge: what a body must fit, what an answer must be, and what the server
+refuses for reasons that no schema says."""
+
+import json
+
+from jsonschema import Draft202012Validator
+
+from harness import ROOT
+
+DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
+# What the server refuses and schemas do not say, by the words of the error.
+BEYOND = "|".join([
+    # what is in a text: grammars, patterns, schemas
+    "^grammar, line", "Invalid JSON at byte", "^Invalid schema at", "Expected a JSON schema",
+    # the model, its template and the limits of the server
+    "model `.*` does not exist", "maximum context length", "prompt is too long",
+    "prompt tokens fit beside", "at once; this server runs at most 64",
+    "does not take documents", "not supported for the served model, which takes none",
+    "not supported for a model that (classifies|makes embeddings)",
+    "but the served model (classifies|makes embeddings)", "whose scores are cosines",
+    "choices were given; at most", "its vocabulary has no tokens for",
+    "was not trained for shorter",
+    "Expected a value <= 20", "is more than the 20 alternatives", "tokenizer_config.json, line",
+    "out of vocabulary",
+    # rules between numbers, between fields, and what is cut to nothing
+    "it must be less than or equal to", "it must be greater than or equal to",
+    "must be provided and non-empty", "leaves nothing of the prompt", "must be equal to 'n'",
+    "Only one constraint",
+    "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
+    "Beam search", "'prompt_logprobs' are not available", "no tool is left",
+    "cannot both be given", "what cannot be cut of them", "or as many as second ones",
+    # parts of messages and items, which the routes of other dialects translate
+    r"Missing required parameter: '(input|tools|messages)\[",
+    r"Invalid( type for)? '(input|tools|messages)\[", "Content parts of type",
+    r"Items of type",
+    r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
+    "Tools of another type",
+])
+
+
+def schema_of(route):
+    """What a body must fit, with the rules between its fields, and the name of its component."""
+    body = DOCUMENT["paths"][route]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    name = body["$ref"].rsplit("/", 1)[1]
+    rules = DOCUMENT["components"]["schemas"][name]["x-rules"]
+    return {"allOf": [body, *rules], "components": DOCUMENT["components"]}, name
+
+
+def complaint_about(method, route, answer):
+    """What is wrong with an answer by the document, or None."""
+    told = DOCUMENT["paths"][route][method]["responses"]
+    told = told.get(str(answer.status)) or told[f"{answer.status // 100}XX"]
+    if "$ref" in told:
+        told = DOCUMENT["components"]["responses"][told["$ref"].rsplit("/", 1)[1]]
+    kind = answer.headers["content-type"].split(";")[0]
+    if kind not in told["content"]:
+        return f"{answer.status} of type {kind}"
+    schema = {**told["content"][kind].get("schema", {}), "components": DOCUMENT["components"]}
+    value = answer.json if kind == "application/json" else answer.body.decode()
+    faults = [f"{answer.status} {'/'.join(map(str, fault.absolute_path))}: {fault.message[:100]}"
+              for fault in Draft202012Validator(schema).iter_errors(value)]
+    return faults[0] if faults else None

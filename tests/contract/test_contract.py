@@ -1,0 +1,109 @@
+"""Schemathesis draws right and wrong bodies from /openapi.json and sends them to servers that
+generate, embed, rank and classify.
+
+No answer is a 5xx, each is what the document says of it, a wrong body is refused, and a right one
+only for a reason that schemas cannot say. CONTRACT_EXAMPLES=1000 draws longer, and other bodies."""
+
+import json
+import os
+import re
+
+import pytest
+import schemathesis
+from document import BEYOND, DOCUMENT, complaint_about, schema_of
+from harness import DEMO, ROOT, Server
+from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
+from schemathesis import GenerationMode
+
+EXAMPLES = int(os.environ.get("CONTRACT_EXAMPLES", "20"))
+ENCODERS = ROOT / "tests/vectors/encoders"
+SERVERS = {  # the model, flags, and the routes that it is asked for
+    "generates": (DEMO, ["--max-model-len", 128, "--max-queue-requests", 64], [
+        "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
+        "/v1/completions/render", "/v1/chat/completions/render", "/v1/responses/input_tokens",
+        "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/v1/schema/check"]),
+    "embeds": (ENCODERS / "bert-mean", [], ["/v1/embeddings", "/pooling", "/rerank", "/v2/rerank",
+                                            "/score"]),
+    "ranks": (ENCODERS / "bert-rank", [], ["/rerank", "/v2/rerank", "/score"]),
+    "classifies": (ENCODERS / "bert-labels", [], ["/classify", "/pooling"]),
+}
+# The name of a model is any text for the document: no answer but 404 would be drawn.
+DRAWN = json.loads(json.dumps(DOCUMENT))
+for component in DRAWN["components"]["schemas"].values():
+    if "model" in component.get("properties", {}) and "x-rules" in component:
+        component["properties"]["model"] = {"type": "null"}
+OPERATIONS = {operation.path: operation for operation in (
+    found.ok() for found in schemathesis.openapi.from_dict(DRAWN).get_all_operations())
+    if operation.method == "post"}
+ADMIN = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/ping"}  # a key; no body
+
+
+@pytest.fixture(scope="module")
+def server_of(inferd):
+    running = {}
+
+    def get(kind):
+        if kind not in running:
+            model, flags, _ = SERVERS[kind]
+            running[kind] = Server(inferd, model, *flags)
+        return running[kind]
+
+    yield get
+    for server in running.values():
+        assert server.stop() == 0, server.log()
+
+
+def test_every_route_is_drawn():
+    assert set(OPERATIONS) - ADMIN == {path for _, _, paths in SERVERS.values() for path in paths}
+
+
+def as_doubles(value):
+    """Numbers as a reader of JSON may take them: beyond 2^53 only doubles are told apart."""
+    if isinstance(value, dict):
+        return {key: as_doubles(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_doubles(item) for item in value]
+    return int(float(value)) if type(value) is int and 2 ** 53 < abs(value) < 2 ** 62 else value
+
+
+def complaint(server, connection, path, validator, body):
+    """What is wrong with the answer to a body, or None. Counts what was accepted."""
+    answer = server.request("POST", path, body=json.dumps(body), connection=connection)
+    body = as_doubles(body)
+    valid, accepted = validator.is_valid(body), answer.status == 200
+    if wrong := complaint_about("post", path, answer):
+        return wrong, accepted
+    if answer.status >= 500:
+        return f"{answer.status}", accepted
+    if accepted and not valid:
+        fault = next(validator.iter_errors(body))
+        return f"a wrong body was accepted: {fault.json_path}: {fault.message[:100]}", accepted
+    said = "" if accepted else answer.json["error"]["message"]
+    if valid and not accepted and not re.search(BEYOND, said):
+        return f"a right body was refused: {said[:200]}", accepted
+    return None, accepted
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("kind, path", [(kind, path) for kind, (_, _, paths) in SERVERS.items()
+                                        for path in paths])
+def test_drawn_bodies(server_of, kind, path, mode):
+    server, found, statuses = server_of(kind), {}, []
+    connection, validator = server.connection(), Draft202012Validator(schema_of(path)[0])
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
+              derandomize="CONTRACT_EXAMPLES" not in os.environ,
+              suppress_health_check=list(HealthCheck))
+    @given(case=OPERATIONS[path].as_strategy(generation_mode=mode))
+    def draw(case):
+        body = case.body if isinstance(case.body, (dict, list, str, int, float, bool)) else None
+        wrong, accepted = complaint(server, connection, path, validator, body)
+        statuses.append(accepted)
+        if wrong:
+            found.setdefault(wrong, json.dumps(body)[:300])
+
+    draw()
+    assert not found, "\n".join(f"{wrong}\n    {body}" for wrong, body in list(found.items())[:20])
+    if mode is GenerationMode.POSITIVE and path != "/score":  # of its six names two may be given
+        assert any(statuses), "no body that was drawn is accepted"
