@@ -237,3 +237,37 @@ def test_ids_of_calls_get_the_form_of_the_template(narrow):
     sizes, prompt = prompt_sizes(narrow, *histories)
     assert len(set(sizes)) == 1, sizes
     assert "toolu" not in prompt and prompt.count("c00000000") >= 1, prompt
+
+
+# ---- requests as programs of editors write them ----
+
+# The fields that Cline's and Continue's providers for servers of this kind send: what Cline makes of
+# a turn of tools, what Continue asks for a chat and for the text at the cursor.
+CLINE = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "messages": [
+    {"role": "system", "content": "You are Cline."},
+    {"role": "user", "content": [{"type": "text", "text": "<task>\nhi\n</task>"},
+                                 {"type": "text", "text": "<environment_details/>"}]},
+    {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"u\":1}"}}]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "7"},
+    {"role": "user", "content": [{"type": "text", "text": "go on"}]}],
+    "tools": [{"type": "function", "function": {**F, "strict": False}}]}
+CONTINUE = {"max_tokens": 16, "stream": True, "stream_options": {"include_usage": True},
+            "messages": [{"role": "system", "content": "You are in chat mode."},
+                         {"role": "user", "content": "hi"}], "stop": ["\n\n"], "tools": None}
+CURSOR = {"prompt": "def f(", "suffix": "", "max_tokens": 8, "temperature": 0.01, "stream": True,
+          "stop": ["\n\n", "<|endoftext|>"], "presence_penalty": 0, "frequency_penalty": 0}
+
+
+@pytest.mark.parametrize("path,body", [("/v1/chat/completions", {**CLINE, "max_tokens": 16}),
+                                       ("/v1/chat/completions", CONTINUE),
+                                       ("/v1/completions", CURSOR)],
+                         ids=["cline", "continue", "continue, at the cursor"])
+def test_requests_of_editors(server, path, body):
+    answer = server.post(path, {**body, "model": "demo"})
+    assert answer.status == 200 and answer.body.endswith(b"data: [DONE]\n\n"), answer
+    chunks = [json.loads(line[6:]) for line in answer.body.decode().splitlines()
+              if line.startswith("data: {")]
+    usage = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    assert len(usage) == ("stream_options" in body)
+    assert "x-inferd-ignored-params" not in answer.headers, answer.headers
