@@ -32,6 +32,12 @@ typedef struct shard {
   mapping_t *mapping;
 } shard_t;
 
+/* A row of an index. */
+typedef struct indexed {
+  char *name; /* of the tensor, owned */
+  int32_t shard;
+} indexed_t;
+
 struct weight_files {
   char *dir;
   int dir_fd;
@@ -39,6 +45,8 @@ struct weight_files {
   int32_t num_shards;
   stored_tensor_t *tensors; /* sorted by name once all shards are open */
   size_t num_tensors, capacity;
+  indexed_t *index; /* sorted by name; while the files are opened */
+  size_t num_indexed;
   gguf_t *gguf;   /* in the place of the shards */
   char note[640]; /* see weight_files_note */
 };
@@ -301,37 +309,68 @@ static bool plain_name(const json_t *name) {
   return memchr(name->text, '/', name->length) == NULL;
 }
 
-static int find_shard(const weight_files_t *files, const json_t *name) {
-  for (int i = 0; i < files->num_shards; i++) {
-    if (json_equals(name, files->shards[i].name)) return i;
+/* Finds the place of a shard among those that are open, by name: where it is, or would be. */
+static int32_t place_of_shard(const weight_files_t *files, const int32_t *order, const json_t *name,
+                              bool *found) {
+  int32_t low = 0, high = files->num_shards;
+  *found = false;
+  while (low < high && !*found) {
+    const int32_t middle = low + (high - low) / 2;
+    const char *own = files->shards[order[middle]].name;
+    const size_t length = strlen(own);
+    int compared = memcmp(name->text, own, MIN(name->length, length));
+    if (compared == 0) compared = (name->length > length) - (name->length < length);
+    *found = compared == 0;
+    if (*found || compared < 0)
+      high = middle;
+    else
+      low = middle + 1;
   }
-  return -1;
+  return high;
 }
 
+static int refuse_shard(const char *path, const json_t *entry, inferd_error_t *error) {
+  char quoted[96];
+  const bool is_text = entry->type == JSON_STRING;
+  error_quote(quoted, sizeof(quoted), is_text ? entry->text : "?", is_text ? entry->length : 1);
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "%s: weight_map names shard \"%s\"; a shard is a plain file name in the "
+                   "same directory",
+                   path, quoted);
+}
+
+static int by_indexed_name(const void *left, const void *right) {
+  const indexed_t *first = left, *second = right;
+  return strcmp(first->name, second->name);
+}
+
+/* Opens the shards of the map, and makes the index. */
 static int open_shards(weight_files_t *files, const char *path, const json_t *map,
                        inferd_error_t *error) {
-  int last = -1; /* tensors of a shard are listed together: try the last shard first */
+  int32_t order[SHARDS_MAX]; /* the open shards by their names */
+  int32_t last = -1;         /* tensors of a shard are listed together: try the last shard first */
   JSON_EACH(entry, map) {
-    char quoted[96];
-    if (!plain_name(entry)) {
-      error_quote(quoted, sizeof(quoted), entry->type == JSON_STRING ? entry->text : "?",
-                  entry->type == JSON_STRING ? entry->length : 1);
-      return error_set(error, ERR_MODEL_MALFORMED, NULL,
-                       "%s: weight_map names shard \"%s\"; a shard is a plain file name in the "
-                       "same directory",
-                       path, quoted);
+    if (!plain_name(entry)) return refuse_shard(path, entry, error);
+    if (last < 0 || !json_equals(entry, files->shards[last].name)) {
+      bool found;
+      const int32_t at = place_of_shard(files, order, entry, &found);
+      last = found ? order[at] : files->num_shards;
+      if (last == SHARDS_MAX)
+        return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: more than %d shards", path,
+                         SHARDS_MAX);
+      int code = found ? 0 : open_shard(files, entry->text, entry->length, error);
+      if (code != 0) return code;
+      if (!found) {
+        memmove(&order[at + 1], &order[at], (size_t)(last - at) * sizeof *order);
+        order[at] = last;
+      }
     }
-    if (last >= 0 && json_equals(entry, files->shards[last].name)) continue;
-    last = find_shard(files, entry);
-    if (last >= 0) continue;
-    if (files->num_shards == SHARDS_MAX) {
-      return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: more than %d shards", path,
-                       SHARDS_MAX);
-    }
-    int code = open_shard(files, entry->text, entry->length, error);
-    if (code != 0) return code;
-    last = files->num_shards - 1;
+    indexed_t *row = &files->index[files->num_indexed];
+    *row = (indexed_t){.name = entry_name(entry->key, entry->key_length), .shard = last};
+    if (row->name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
+    files->num_indexed++;
   }
+  qsort(files->index, files->num_indexed, sizeof *files->index, by_indexed_name);
   return 0;
 }
 
@@ -355,20 +394,17 @@ static bool same_tensor(const stored_tensor_t *left, const stored_tensor_t *righ
 }
 
 /* The shard that the index names for a tensor; -1 if none. */
-static int indexed_shard(const weight_files_t *files, const json_t *map, const char *name) {
-  JSON_EACH(entry, map) {
-    char *key = entry_name(entry->key, entry->key_length);
-    const bool same = key != NULL && strcmp(key, name) == 0;
-    free(key);
-    if (same) return find_shard(files, entry);
-  }
-  return -1;
+static int32_t indexed_shard(const weight_files_t *files, char *name) {
+  const indexed_t wanted = {.name = name};
+  const indexed_t *row =
+      bsearch(&wanted, files->index, files->num_indexed, sizeof wanted, by_indexed_name);
+  return row != NULL ? row->shard : -1;
 }
 
 /* Of `count` tensors of one name the one that counts: some repair a tensor by a further shard.
  * transformers takes the shard whose name sorts last, other programs the one that the index names:
  * where the two differ and so do the bytes, nobody knows. NULL then. */
-static const stored_tensor_t *choose_copy(const weight_files_t *files, const json_t *map,
+static const stored_tensor_t *choose_copy(const weight_files_t *files,
                                           const stored_tensor_t *copies, size_t count) {
   const stored_tensor_t *last = &copies[0];
   bool same = true, one_file = false;
@@ -378,12 +414,11 @@ static const stored_tensor_t *choose_copy(const weight_files_t *files, const jso
     if (strcmp(files->shards[copies[i].shard].name, files->shards[last->shard].name) > 0)
       last = &copies[i];
   }
-  if (one_file || map == NULL) return NULL;
-  return same || indexed_shard(files, map, last->name) == last->shard ? last : NULL;
+  if (one_file || files->index == NULL) return NULL;
+  return same || indexed_shard(files, last->name) == last->shard ? last : NULL;
 }
 
-/* `map`: of the index, NULL without one. */
-static int sort_names(weight_files_t *files, const json_t *map, inferd_error_t *error) {
+static int sort_names(weight_files_t *files, inferd_error_t *error) {
   if (files->num_tensors > 0) {
     qsort(files->tensors, files->num_tensors, sizeof(*files->tensors), by_name);
   }
@@ -394,7 +429,7 @@ static int sort_names(weight_files_t *files, const json_t *map, inferd_error_t *
     for (count = 1; i + count < files->num_tensors; count++) {
       if (strcmp(copies[0].name, copies[count].name) != 0) break;
     }
-    const stored_tensor_t *chosen = count > 1 ? choose_copy(files, map, copies, count) : copies;
+    const stored_tensor_t *chosen = count > 1 ? choose_copy(files, copies, count) : copies;
     if (chosen == NULL) {
       return error_set(error, ERR_MODEL_MALFORMED, NULL,
                        "%s: tensor %s is stored twice, in %s and %s", files->dir,
@@ -419,18 +454,16 @@ static int sort_names(weight_files_t *files, const json_t *map, inferd_error_t *
 
 /* Counts where the index and the shards differ: a tensor that the model needs is looked for in
  * every shard, and its absence is an error of its own. */
-static int check_index(weight_files_t *files, const json_t *map, inferd_error_t *error) {
+static void check_index(weight_files_t *files) {
   size_t absent = 0, moved = 0;
   char first_absent[96] = "", first_moved[96] = "";
-  JSON_EACH(entry, map) {
-    char *name = entry_name(entry->key, entry->key_length);
-    if (name == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
-    const stored_tensor_t *tensor = weight_files_find(files, name);
+  for (size_t i = 0; i < files->num_indexed; i++) {
+    const indexed_t *row = &files->index[i];
+    const stored_tensor_t *tensor = weight_files_find(files, row->name);
     if (tensor == NULL && absent++ == 0)
-      error_quote(first_absent, sizeof(first_absent), name, strlen(name));
-    if (tensor != NULL && !json_equals(entry, files->shards[tensor->shard].name) && moved++ == 0)
-      error_quote(first_moved, sizeof(first_moved), name, strlen(name));
-    free(name);
+      error_quote(first_absent, sizeof(first_absent), row->name, strlen(row->name));
+    if (tensor != NULL && row->shard != tensor->shard && moved++ == 0)
+      error_quote(first_moved, sizeof(first_moved), row->name, strlen(row->name));
   }
   if (absent > 0)
     add_note(files, "%zu tensor%s of the index in no shard, first: %s", absent,
@@ -438,7 +471,6 @@ static int check_index(weight_files_t *files, const json_t *map, inferd_error_t 
   if (moved > 0)
     add_note(files, "%zu tensor%s in another shard than the index says, first: %s", moved,
              moved == 1 ? " is" : "s are", first_moved);
-  return 0;
 }
 
 static int open_index(weight_files_t *files, const json_t *root, const char *path,
@@ -448,10 +480,16 @@ static int open_index(weight_files_t *files, const json_t *root, const char *pat
     return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s: has no weight_map", path);
   }
   files->shards = calloc(SHARDS_MAX, sizeof(*files->shards));
-  if (files->shards == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
+  files->index = calloc((size_t)map->count, sizeof *files->index);
+  if (files->shards == NULL || files->index == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", path);
   int code = open_shards(files, path, map, error);
-  if (code == 0) code = sort_names(files, map, error);
-  return code != 0 ? code : check_index(files, map, error);
+  if (code == 0) code = sort_names(files, error);
+  if (code == 0) check_index(files);
+  for (size_t i = 0; i < files->num_indexed; i++) free(files->index[i].name);
+  free(files->index);
+  files->index = NULL;
+  return code;
 }
 
 static int not_converted(const weight_files_t *files, const char *wanted, inferd_error_t *error) {
@@ -501,7 +539,7 @@ static int open_one(weight_files_t *files, const char *name, inferd_error_t *err
   if (files->shards == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "%s: no memory", files->dir);
   int code = open_shard(files, name, strlen(name), error);
-  return code != 0 ? code : sort_names(files, NULL, error);
+  return code != 0 ? code : sort_names(files, error);
 }
 
 /* `name`: the one file, or NULL for the weights of a model. */

@@ -6,6 +6,7 @@
 #include "tests/engine/model/maker.h"
 #include "tests/engine/model/naive_ops.h"
 #include "tests/expect.h"
+#include "tests/heap.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -377,6 +378,49 @@ Test(bad_index, a_tensor_in_two_shards) {
   cr_assert_not_null(strstr(error.message, "is stored twice, in "), "%s", error.message);
   ASSERT_EQ_FOR(load_overlaid(in_a, 0, &error), 0, "the same bytes: %s", error.message);
   ASSERT_EQ_FOR(load_overlaid(in_b, 7, &error), 0, "the index names the last: %s", error.message);
+}
+
+/* Writes `count` tensors of one byte. */
+static void write_many(const maker_t *maker, const char *name, int count, uint8_t byte) {
+  const size_t capacity = 80 * (size_t)count + 16;
+  char *file = malloc(capacity);
+  size_t used = 8;
+  for (int i = 0; i < count; i++)
+    used += (size_t)snprintf(file + used, capacity - used,
+                             "%c\"tensor.%d\":{\"dtype\":\"U8\",\"shape\":[1],"
+                             "\"data_offsets\":[%d,%d]}",
+                             i == 0 ? '{' : ',', i, i, i + 1);
+  file[used++] = '}';
+  for (int i = 0; i < 8; i++) file[i] = (char)((uint64_t)(used - 8) >> (8 * i));
+  memset(file + used, byte, (size_t)count);
+  maker_write_file(maker, name, file, used + (size_t)count);
+  free(file);
+}
+
+/* Every tensor is in both shards: the work follows their number. */
+Test(good_index, thousands_of_tensors_in_two_shards) {
+  enum { COUNT = 3000 };
+  maker_t maker;
+  weight_files_t *files;
+  inferd_error_t error = {0};
+  const size_t capacity = 64 * COUNT;
+  char *index = malloc(capacity);
+  size_t used = 0;
+  maker_open(&maker);
+  write_many(&maker, "a.safetensors", COUNT, 1);
+  write_many(&maker, "b.safetensors", COUNT, 2);
+  for (int i = 0; i < COUNT; i++)
+    used += (size_t)snprintf(index + used, capacity - used, "%s\"tensor.%d\":\"b.safetensors\"",
+                             i == 0 ? "{\"weight_map\":{" : ",", i);
+  used += (size_t)snprintf(index + used, capacity - used, ",\"x\":\"a.safetensors\"}}");
+  maker_write_file(&maker, "model.safetensors.index.json", index, used);
+  heap_restart();
+  ASSERT_EQ_FOR(weight_files_open(maker.dir, &files, &error), 0, "%s", error.message);
+  ASSERT_LE(heap_asked(), (size_t)16 << 20);
+  cr_assert_not_null(strstr(weight_files_note(files), "3000 tensors are stored in several"));
+  weight_files_close(files);
+  free(index);
+  maker_close(&maker);
 }
 
 /* What the index says of tensors that no shard has, or that another shard has, is not needed. */
