@@ -293,14 +293,14 @@ static size_t round_room(size_t bytes) {
   return bytes >> shift << shift;
 }
 
-/* A limit of the process (ulimit) counts what is mapped, whether it is touched or not. */
+/* A limit of addresses counts what grammars will map, too, whether they touch it or not. */
 static void find_room(const engine_t *engine, memory_plan_t *plan) {
   plan->free_bytes = engine->ops->memory_free(engine->device);
   snprintf(plan->limit, sizeof plan->limit, "memory of the device");
-  if (engine->ops->memory_limit != NULL) {
+  if (engine->ops->memory_limit != NULL) { /* it is the host's memory */
     engine->ops->memory_limit(engine->device, plan->limit, sizeof plan->limit);
-    const bool is_mapped = strncmp(plan->limit, "ulimit", strlen("ulimit")) == 0;
-    const size_t grammars = is_mapped ? constrain_bytes(engine) : 0;
+    const bool counts_mappings = topology_memory_room("").counts_mappings;
+    const size_t grammars = counts_mappings ? constrain_bytes(engine) : 0;
     plan->free_bytes = round_room(plan->free_bytes - MIN(plan->free_bytes, grammars));
   }
   plan->free_bytes /= engine_local_ranks(engine);

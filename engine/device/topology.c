@@ -130,15 +130,18 @@ typedef struct memory_files {
   const char *controller, *limit, *usage, *reclaimable[3];
 } memory_files_t;
 
-/* Takes `bytes` if that is less room than is known so far; the words say what leaves so little. */
-__attribute__((format(printf, 3, 4))) static void room_bound(memory_room_t *room, size_t bytes,
+/* Takes `bytes` if that is less room than is known so far, and returns true; the words say what
+ * leaves so little. */
+__attribute__((format(printf, 3, 4))) static bool room_bound(memory_room_t *room, size_t bytes,
                                                              const char *format, ...) {
-  if (bytes >= room->bytes) return;
+  if (bytes >= room->bytes) return false;
   room->bytes = bytes;
+  room->counts_mappings = false;
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(room->limit, sizeof room->limit, format, arguments);
   va_end(arguments);
+  return true;
 }
 
 /* What the group with the limit file `path` has left: limit - usage + what the kernel gives back
@@ -210,11 +213,13 @@ static void room_in_process(memory_room_t *room, const char *root) {
                own = soft_limit(text, "Max data size");
   if (space != SIZE_MAX) {
     const size_t taken = MAX((size_t)all * page, PROCESS_BYTES) + space / 8;
-    room_bound(room, space > taken ? space - taken : 0, "ulimit -v %zu", space / 1024);
+    if (room_bound(room, space > taken ? space - taken : 0, "ulimit -v %zu", space / 1024))
+      room->counts_mappings = true;
   }
   if (own != SIZE_MAX) {
     const size_t taken = MAX((size_t)data * page, PROCESS_BYTES);
-    room_bound(room, own > taken ? own - taken : 0, "ulimit -d %zu", own / 1024);
+    if (room_bound(room, own > taken ? own - taken : 0, "ulimit -d %zu", own / 1024))
+      room->counts_mappings = true;
   }
 }
 
@@ -226,8 +231,7 @@ memory_room_t topology_memory_room(const char *root) {
     room_bound(&room, (size_t)keyed_value(text, "MemAvailable") * 1024, "MemAvailable");
   room_in_groups(&room, root);
   room_in_process(&room, root);
-  room_bound(&room, SIZE_MAX - 1, "no known limit");
-  if (room.bytes == SIZE_MAX - 1) room.bytes = 0;
+  if (room_bound(&room, SIZE_MAX - 1, "no known limit")) room.bytes = 0;
   return room;
 }
 

@@ -17,7 +17,8 @@ void topology_take_share(int32_t index, int32_t count);
 
 /* How much memory can still be taken, and the limit that leaves no more, in words. */
 typedef struct memory_room {
-  size_t bytes; /* 0 when nothing can be read */
+  size_t bytes;         /* 0 when nothing can be read */
+  bool counts_mappings; /* the limit is of addresses (ulimit), whether they are touched or not */
   char limit[192];
 } memory_room_t;
 

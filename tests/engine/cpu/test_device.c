@@ -123,6 +123,7 @@ static void expect_room(const char *root, size_t bytes, const char *limit) {
   const memory_room_t room = topology_memory_room(root);
   EXPECT_EQ_FOR(room.bytes, bytes, "%s", room.limit);
   cr_expect_not_null(strstr(room.limit, limit), "%s is not in %s", limit, room.limit);
+  EXPECT_EQ_FOR(room.counts_mappings, strncmp(limit, "ulimit", 6) == 0, "%s", room.limit);
 }
 
 #define V2 "sys/fs/cgroup/"
@@ -202,6 +203,14 @@ Test(device, limits_of_the_process_count) {
   expect_room(root, 0, "ulimit -v 0");
   put(root, "proc/self/limits", "junk");
   expect_room(root, (size_t)1024 * MIB, "MemAvailable");
+  /* Around the room that -d leaves, 108 MiB, it binds or another limit does. */
+  put(root, "proc/self/limits", LIMITS("838860800", "314572800"));
+  put(root, "proc/meminfo", "MemAvailable: 110591 kB\n");
+  expect_room(root, (size_t)108 * MIB - 1024, "MemAvailable");
+  put(root, "proc/meminfo", "MemAvailable: 110592 kB\n");
+  expect_room(root, (size_t)108 * MIB, "MemAvailable");
+  put(root, "proc/meminfo", "MemAvailable: 110593 kB\n");
+  expect_room(root, (size_t)108 * MIB, "ulimit -d 307200");
   remove_root(root);
 }
 
