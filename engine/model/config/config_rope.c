@@ -66,14 +66,9 @@ static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
   } types[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
                {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
                {"su", ROPE_LONGROPE},     {"mrope", ROPE_DEFAULT}};
-  const json_t *type = json_get(reader->root, "rope_type"), *old = json_get(reader->root, "type");
+  const json_t *type = json_get(reader->root, "rope_type");
   if (family->gemma4_keys && json_equals(type, "proportional")) return ROPE_PROPORTIONAL;
-  if (type != NULL && old != NULL && type->type == JSON_STRING && old->type == JSON_STRING &&
-      !json_equals(old, "mrope") && !(json_equals(type, "longrope") && json_equals(old, "su")) &&
-      (type->length != old->length || memcmp(type->text, old->text, type->length) != 0)) {
-    config_refuse(reader, "type", old, "the same value as \"rope_type\"");
-  }
-  if (type == NULL) type = old;
+  if (type == NULL) type = json_get(reader->root, "type"); /* as in transformers */
   if (!json_is_given(type)) return ROPE_DEFAULT;
   if (family->longrope && json_equals(type, "yarn")) return ROPE_LONGROPE;
   for (size_t i = 0; i < ARRAY_LEN(types); i++) {
@@ -314,6 +309,42 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   }
 }
 
+/* True when a dict has the old key for the type beside the new one, with another type. */
+static bool has_two_types(const json_t *dict) {
+  const json_t *type = json_get(dict, "rope_type"), *old = json_get(dict, "type");
+  if (type == NULL || old == NULL || type->type != JSON_STRING || old->type != JSON_STRING)
+    return false;
+  if (json_equals(old, "mrope") || (json_equals(type, "longrope") && json_equals(old, "su")))
+    return false;
+  return type->length != old->length || memcmp(type->text, old->text, type->length) != 0;
+}
+
+/* Says where a file can be read in two ways, and which is taken. */
+static void note_readings(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const char *name;
+  const json_t *dict = find_outer_dict(reader, family, &name);
+  if (dict == NULL) return;
+  const json_t *full = json_get(dict, "full_attention"),
+               *local = json_get(dict, "sliding_attention");
+  const bool is_new = strcmp(name, "rope_parameters") == 0, nested = full != NULL || local != NULL;
+  if (family->local_theta != 0 && is_new && !nested)
+    blueprint_note(bp, "warning: rope_parameters has no full_attention and sliding_attention: its "
+                       "values are taken, where transformers takes its defaults");
+  if (family->local_theta == 0 && nested)
+    blueprint_note(bp,
+                   "warning: the %s of full_attention are taken for all layers, where "
+                   "transformers takes its defaults",
+                   name);
+  const json_t *const dicts[] = {dict, full, local};
+  for (size_t i = 0; i < ARRAY_LEN(dicts); i++) {
+    const json_t *type = dicts[i] != NULL ? json_get(dicts[i], "rope_type") : NULL;
+    char shown[32];
+    if (type != NULL && has_two_types(dicts[i]))
+      blueprint_note(bp, "warning: %s has another \"type\" than \"rope_type\", which is taken: %s",
+                     name, error_quote(shown, sizeof shown, type->text, type->length));
+  }
+}
+
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint) {
   rope_config_t start = {.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
@@ -341,4 +372,5 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
     read_angles(reader, family, true, max_positions, head_dim, local);
   else
     local->type = ROPE_NONE;
+  if (reader->code == 0) note_readings(reader, family, blueprint);
 }

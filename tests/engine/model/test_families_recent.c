@@ -182,3 +182,55 @@ Test(families_recent, a_wrapper_of_an_unknown_text_model_is_refused) {
   /* factors of the logits that the reference leaves out there */
   bad(WRAPPED("LlavaNextForConditionalGeneration", "", "\"model_type\":\"granite\""), "granite");
 }
+
+typedef struct reading {
+  const char *text;
+  rope_type_t type;
+  double theta;
+  const char *note;
+} reading_t;
+
+#define LLAMA ARCHITECTURE("LlamaForCausalLM") ",\"rope_theta\":500.0,"
+#define GEMMA ARCHITECTURE("Gemma3ForCausalLM") ","
+#define OLMO ARCHITECTURE("Olmo3ForCausalLM") ","
+#define TYPES(old, new) "{\"type\":\"" old "\",\"rope_type\":\"" new "\",\"factor\":2.0}"
+
+/* Files that can be read in two ways: the log says which one is taken. */
+Test(families_recent, two_readings_of_the_angles_are_noted) {
+  static const char taken[] = "which is taken: ", flat[] = "its values are taken",
+                    nested[] = "taken for all layers";
+  static const reading_t all[] = {
+      {LLAMA "\"rope_scaling\":" TYPES("linear", "yarn") "}", ROPE_YARN, 500, taken},
+      {LLAMA "\"rope_scaling\":" TYPES("yarn", "linear") "}", ROPE_LINEAR, 500, taken},
+      {LLAMA "\"rope_scaling\":" TYPES("linear", "default") "}", ROPE_DEFAULT, 500, taken},
+      {LLAMA "\"rope_parameters\":" TYPES("yarn", "dynamic") "}", ROPE_DYNAMIC, 500, taken},
+      {LLAMA "\"rope_scaling\":" TYPES("banana", "linear") "}", ROPE_LINEAR, 500, taken},
+      {LLAMA "\"rope_scaling\":" TYPES("mrope", "linear") "}", ROPE_LINEAR, 500, NULL},
+      {LLAMA "\"rope_scaling\":" TYPES("linear", "linear") "}", ROPE_LINEAR, 500, NULL},
+      {LLAMA "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", ROPE_LINEAR, 500, NULL},
+      {LLAMA "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":7.0}}}", ROPE_DEFAULT, 7,
+       nested},
+      {LLAMA "\"rope_scaling\":{\"full_attention\":" TYPES("linear", "linear") "}}", ROPE_LINEAR,
+       500, nested},
+      {LLAMA "\"rope_parameters\":{\"rope_theta\":7.0}}", ROPE_DEFAULT, 7, NULL},
+      {GEMMA "\"rope_parameters\":{\"rope_theta\":7.0}}", ROPE_DEFAULT, 7, flat},
+      {GEMMA "\"rope_parameters\":" TYPES("linear", "linear") "}", ROPE_LINEAR, 1e6, flat},
+      {GEMMA "\"rope_scaling\":" TYPES("linear", "linear") "}", ROPE_LINEAR, 1e6, NULL},
+      {GEMMA "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":7.0}}}", ROPE_DEFAULT, 7,
+       NULL},
+      {OLMO "\"rope_parameters\":{\"rope_theta\":7.0}}", ROPE_DEFAULT, 7, flat},
+      {OLMO "\"rope_theta\":7.0}", ROPE_DEFAULT, 7, NULL},
+      {OLMO "\"rope_parameters\":{\"full_attention\":" TYPES("linear", "yarn") "}}", ROPE_YARN, 5e5,
+       taken},
+  };
+  for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    good(all[i].text);
+    EXPECT_EQ_FOR(blueprint.rope.type, all[i].type, "%s", all[i].text);
+    EXPECT_EQ_FOR(blueprint.rope.theta, all[i].theta, "%s", all[i].text);
+    if (all[i].note == NULL)
+      EXPECT_STR_EQ_FOR(blueprint.notes, "", "%s", all[i].text);
+    else
+      cr_expect_not_null(strstr(blueprint.notes, all[i].note), "%s: \"%s\"", all[i].text,
+                         blueprint.notes);
+  }
+}
