@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from disk_base import TENSORS, pickled, write_base
+from disk_base import TENSORS, pickled, safetensors, write_base, written
 from disk_cases import CASES, Case
 
 from harness import DEMO, PATIENCE, ROOT
@@ -91,13 +91,22 @@ def test_there_are_enough_cases_each_with_a_source():
     assert all(len(case.source) > 10 for case in CASES)
 
 
-@pytest.mark.parametrize("host", ["[::1]", "::1"])
-def test_an_address_of_version_6_with_and_without_brackets(inferd, tmp_path, host):
+ADDRESSES = {"[::1]": "[::1]:", "::1": "[::1]:", "[0:0:0:0:0:0:0:1]": "[::1]:", "[::]": "[::]:",
+             "[127.0.0.1]": "127.0.0.1:", "127.0.0.1": "127.0.0.1:"}
+
+
+@pytest.mark.parametrize("host", [*ADDRESSES, "[::1", "::1]", "[]", "[banana]"])
+def test_an_address_with_and_without_brackets(inferd, tmp_path, host):
     """Where the machine has no such address, the sentence still says that it was understood."""
-    case = Case("host", host, "", None, 0, model=str(DEMO), flags=["--host", host])
+    case = Case("host", host, "", None, 0, model=str(DEMO),
+                flags=["--host", host, "--allow-unauthenticated"])
     status, text = serve(inferd, case, tmp_path)
-    assert "cannot resolve" not in text, text
-    assert "listening on [::1]:" in text or (status != 0 and "Cannot assign" in text), text
+    if host in ADDRESSES:
+        assert "cannot resolve" not in text, text
+        assert "listening on " + ADDRESSES[host] in text or (
+            status != 0 and "Cannot assign" in text), text
+    else:
+        assert status != 0 and "cannot resolve " in text and host.strip("[]") in text, text
 
 
 LIMITS = [f"ulimit -{kind} {kib}" for kind in "vd"
@@ -178,6 +187,139 @@ def test_a_pickle_that_was_converted_is_served_as_the_safetensors(inferd, base, 
     assert stored == TENSORS
     for ask in (check, serve):
         assert ask(inferd, case, tmp_path)[0] == 0
+
+
+TOOLS = "{% for t in tools or [] %}T:{{ t.function.name }} {% endfor %}"
+CALL = {"messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}
+# Where a template for tools may be: files, and how the prompt of a request with tools begins; None:
+# the request is refused.
+TEMPLATES = {
+    "beside the default": ({"chat_template.jinja": "D",
+                            "additional_chat_templates/tool_use.jinja": TOOLS}, "T:f"),
+    "in the older folder": ({"chat_template.jinja": "D",
+                             "chat_templates/tool_use.jinja": TOOLS}, "T:f"),
+    "both folders": ({"chat_template.jinja": "D", "chat_templates/tool_use.jinja": "C" + TOOLS,
+                      "additional_chat_templates/tool_use.jinja": "A" + TOOLS}, "CT:f"),
+    "the default of a folder": ({"additional_chat_templates/default.jinja": "D",
+                                 "additional_chat_templates/tool_use.jinja": TOOLS}, "T:f"),
+    "in a list": ({"tokenizer_config.json": json.dumps({"chat_template": [
+        {"name": "default", "template": "D"}, {"name": "tool_use", "template": TOOLS}]})}, "T:f"),
+    "of another name": ({"chat_template.jinja": "D",
+                         "additional_chat_templates/rag.jinja": TOOLS}, None),
+    "none": ({"chat_template.jinja": "D"}, None),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_for_tools_is_found(start, base, tmp_path, name):
+    files, begins = TEMPLATES[name]
+    shutil.copytree(base / "model", tmp_path / "model")
+    for own in (tmp_path / "model").glob("*chat_template*"):
+        own.unlink()
+    (tmp_path / "model/tokenizer_config.json").write_text("{}")
+    for file, text in files.items():
+        written(file, text)(tmp_path)
+    server = start(tmp_path / "model", *FLAGS, "--tool-call-parser", "hermes")
+    answer = server.post("/v1/chat/completions/render", CALL)
+    if begins is None:
+        assert answer.status == 400 and "does not take tools" in answer.error["message"]
+    else:
+        assert answer.json["prompt"].startswith(begins), answer.json
+    plain = server.post("/v1/chat/completions/render", {"messages": CALL["messages"]})
+    assert plain.json["prompt"] == "D"
+
+
+@pytest.mark.parametrize("name", ["bert-mean", "bert-max", "bert-cls-bf16", "bert-rank",
+                                  "bert-labels", "distilbert-mean", "distilbert-rank"])
+def test_old_names_of_norms_have_the_same_numbers(start, tmp_path, name):
+    """What candle#1887 and transformers#11809 met: gamma and beta instead of weight and bias."""
+    source, answers = ROOT / "tests/vectors/encoders" / name, []
+    shutil.copytree(source, tmp_path / "model")
+    weights = tmp_path / "model/model.safetensors"
+    found = {n: (t, s, b) for n, t, s, b in read_safetensors(weights)}
+    renamed = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta"): value for n, value in found.items()}
+    assert renamed.keys() != found.keys()
+    weights.write_bytes(safetensors(renamed))
+    route = "/rerank" if "rank" in name else "/classify" if "labels" in name else "/v1/embeddings"
+    body = {"input": ["a", "b c"]}
+    if "rank" in name:
+        body = {"query": "a", "documents": ["b", "c d"]}
+    for folder in (source, tmp_path / "model"):
+        answer = start(folder).post(route, body)
+        assert answer.status == 200, answer
+        answers.append(answer.json.get("data") or answer.json["results"])
+    assert answers[0] == answers[1]
+
+
+GIB = 1 << 30
+V2 = {"memory.max": "max", "memory.high": "max", "memory.current": 0,
+      "memory.stat": {"anon": 7, "active_file": 0, "inactive_file": 0, "slab_reclaimable": 0}}
+V1 = {"memory/memory.limit_in_bytes": 9223372036854771712, "memory/memory.usage_in_bytes": 0,
+      "memory/memory.stat": {"total_rss": 7, "total_active_file": 0, "total_inactive_file": 0}}
+# A container as its kernel shows it: the files at the first start, what the two later ones see, and
+# the limit that the plan must name. Each is as large as the first where the cache of files grew.
+VIEWS = {
+    "the cache in use": (V2, {"memory.max": 4 * GIB}, "active_file", "memory.max 4.00 GiB"),
+    "the cache unused": (V2, {"memory.max": 4 * GIB}, "inactive_file", "memory.max 4.00 GiB"),
+    "slab": (V2, {"memory.max": 4 * GIB}, "slab_reclaimable", "memory.max 4.00 GiB"),
+    "memory.high": (V2, {"memory.high": 3 * GIB}, "active_file", "memory.high 3.00 GiB"),
+    "high below max": (V2, {"memory.high": 2 * GIB, "memory.max": 4 * GIB}, "active_file",
+                       "memory.high 2.00 GiB"),
+    "version 1": (V1, {"memory/memory.limit_in_bytes": 4 * GIB}, "total_active_file",
+                  "memory.limit_in_bytes 4.00 GiB"),
+    "version 1, unused": (V1, {"memory/memory.limit_in_bytes": 2 * GIB}, "total_inactive_file",
+                          "memory.limit_in_bytes 2.00 GiB"),
+}
+
+
+def write_view(folder, files):
+    for name, value in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        lines = value.items() if isinstance(value, dict) else [(value,)]
+        (folder / name).write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
+
+
+def namespace():
+    """What gives a command mounts of its own; None where the machine lets nobody have them."""
+    for words in (["unshare", "-m"], ["unshare", "-rm"]):
+        if subprocess.run([*words, "true"], check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return words
+    return None
+
+
+def plan_in_view(inferd, folder, words):
+    """The plan of the demo model under `folder` as /sys/fs/cgroup."""
+    mount = 'mount --bind "$0" /sys/fs/cgroup &&' if words else ""
+    ask = mount + ' exec "$1" check "$2" --max-num-seqs 16'
+    done = subprocess.run([*(words or []), "sh", "-c", ask, folder, ROOT / inferd, DEMO], text=True,
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=ENDS)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("memory ")]
+    assert done.returncode == 0 and len(lines) == 1, done.stdout
+    return lines[0]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_three_starts_plan_the_same_in_a_view_of_a_container(inferd, tmp_path, name):
+    """What the first start left in the cache is free for the later ones. Without mounts of its own
+    the test reads this machine; the unit tests of engine/cpu have the same files."""
+    own = namespace()
+    files, limits, cache, words = VIEWS[name]
+    stat = next(k for k in files if k.endswith("memory.stat"))
+    usage = next(k for k in files if k.endswith(("current", "usage_in_bytes")))
+    plans = []
+    for held in (0, GIB + 12288, int(1.9 * GIB)):
+        write_view(tmp_path, {**files, **limits, usage: held, stat: {**files[stat], cache: held}})
+        plans.append(plan_in_view(inferd, tmp_path, own))
+    if own is None:
+        assert all(re.search(r"free [0-9.]+ GiB \(\w", plan) for plan in plans), plans
+        return
+    assert words in plans[0] and len(set(plans)) == 1, plans
+    write_view(tmp_path, {usage: int(1.9 * GIB), stat: {**files[stat], cache: 0}})
+    other = plan_in_view(inferd, tmp_path, own)
+    assert other != plans[0] and words in other, other
 
 
 def read_safetensors(path):
