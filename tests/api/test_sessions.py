@@ -248,8 +248,8 @@ CLINE = {"temperature": 0, "stream": True, "stream_options": {"include_usage": T
     {"role": "user", "content": [{"type": "text", "text": "<task>\nhi\n</task>"},
                                  {"type": "text", "text": "<environment_details/>"}]},
     {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"u\":1}"}}]},
-    {"role": "tool", "tool_call_id": "call_1", "content": "7"},
+        {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"u\":1}"}}]},
+    {"role": "tool", "tool_call_id": "c", "content": "7"},
     {"role": "user", "content": [{"type": "text", "text": "go on"}]}],
     "tools": [{"type": "function", "function": {**F, "strict": False}}]}
 CONTINUE = {"max_tokens": 16, "stream": True, "stream_options": {"include_usage": True},
