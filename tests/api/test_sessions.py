@@ -241,7 +241,7 @@ def test_ids_of_calls_get_the_form_of_the_template(narrow):
 
 # ---- requests as programs of editors write them ----
 
-# The fields that the providers of Cline and Continue for servers of this kind send: what Cline makes
+# The fields that the providers of Cline and Continue send to servers of this kind: what Cline makes
 # of a turn of tools, what Continue asks for a chat and for the text at the cursor.
 CLINE = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "messages": [
     {"role": "system", "content": "You are Cline."},
