@@ -143,17 +143,18 @@ run:
 	@scripts/bootstrap build
 	@$(SUBMAKE) MPICC= $(FIRST)
 	@[ $(FIRST) = $(BUILD)/inferd ] || ln -f $(FIRST) $(BUILD)/inferd
+	@[ $(FIRST) = $(BUILD)/inferd ] || [ -z "$(LEFT_OUT)" ] || \
+	  echo "make: built with the kernels of one instruction set; \`make\` adds faster ones for larger models"
 	$(BUILD)/inferd serve models/demo $(RUN)
 
-# The first minute: on a clone where nothing is built, `run` leaves out the instruction sets that this
-# processor lacks, and AVX2 beside AVX-512: half of all compiling. Any other target adds them.
+# The first minute: on a clone where nothing is built, `run` compiles the kernels of one instruction
+# set: AVX2 where the processor has it, on x86-64. The others are two thirds of all compiling. Any
+# other target adds them.
 FIRST := $(if $(wildcard $(call archive,cpu)),$(BUILD)/inferd,$(BUILD)/first/inferd)
 ifneq ($(filter x86_64,$(ARCH)),)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo 2>/dev/null)
-lacks     = $(if $(filter $(2),$(CPU_FLAGS)),,$(1))
-LEFT_OUT := $(if $(filter avx512f,$(CPU_FLAGS)),avx2 avxvnni,$(call lacks,avx2,avx2) $(call lacks,avxvnni,avx_vnni)) \
-            $(call lacks,avx512,avx512f) $(call lacks,avx512vnni,avx512_vnni) \
-            $(call lacks,avx512bf16,avx512_bf16) $(call lacks,amx,amx_tile)
+LEFT_OUT  := avxvnni avx512 avx512vnni avx512bf16 amx \
+             $(if $(filter 3,$(words $(filter avx2 fma f16c,$(CPU_FLAGS)))),portable,avx2)
 endif
 CPU_OBJECTS    := $(call objects,$(cpu_SRC))
 ABSENT_OBJECTS := $(filter $(addsuffix .o,$(addprefix %_,$(LEFT_OUT))),$(CPU_OBJECTS))
@@ -283,12 +284,13 @@ $(BUILD)/openapi: scripts/openapi.c $(OPENAPI_TABLES)
 
 # Kernels want -O3 in every flavour, or the sanitizer runs never end. With sanitizers the kernels of
 # an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
+# Their debug information is files and lines: that of all that is inlined is a third of the wait.
 KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,-O3)
 $(BUILD)/engine/sample/sampler_lanes.o: CFLAGS += -O3
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CFLAGS) $(call KERNEL_LEVEL,$*) $(KERNEL_FLAGS) $(call tier_flags,$*) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS) $(and $(filter isa/%,$*),$(filter -g,$(DEBUG)),-g1) $(call KERNEL_LEVEL,$*) $(KERNEL_FLAGS) $(call tier_flags,$*) -c $< -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

@@ -14,7 +14,7 @@ CXX := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 EMU := $(BUILD)/emu
 
 EMU_INCLUDE := -Itests/emu/include -Itests/emu -I.
-EMU_FLAGS := -std=c++17 $(DEBUG) $(EMU_INCLUDE) -Wall -Wextra -Werror -Wno-unknown-pragmas \
+EMU_FLAGS := -std=c++17 -g1 $(EMU_INCLUDE) -Wall -Wextra -Werror -Wno-unknown-pragmas \
              -ffp-contract=off -MMD -MP
 EMU_FLAGS_plain := -O2 $(if $(findstring clang,$(CXX)),,-ftrivial-auto-var-init=pattern)
 EMU_FLAGS_asan  := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \

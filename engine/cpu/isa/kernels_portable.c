@@ -1,10 +1,12 @@
 /* kernels_portable.c: the tier that every machine has, on 16-byte vectors of the compiler.
  *
- * Owns the table kernels_portable. Products and sums are rounded separately (no FMA is assumed), so
- * its bits differ from the other tiers'. Run by pool workers; see kernels.h.
+ * Owns the table kernels_portable (NULL in a first build that has a better one). Products and sums
+ * are rounded separately (no FMA is assumed), so its bits differ from the other tiers'. Run by pool
+ * workers; see kernels.h.
  */
 #include "engine/cpu/isa/kernels.h"
 
+#if !defined(TIER_LEFT_OUT)
 /* vector.inc says what these sizes are. */
 enum { VW = 4, TILE_ROWS = 4, VALUE_VECS = 2, SCORE_SEGMENTS = 1 };
 #define TILE_VECS(rows) ((rows) == 1 ? 8 : (rows) <= 2 ? 4 : 2)
@@ -47,3 +49,6 @@ static bool supported(void) {
 
 static const kernels_t table = {KERNELS_COMMON("portable")};
 const kernels_t *const kernels_portable = &table;
+#else
+const kernels_t *const kernels_portable = NULL;
+#endif
