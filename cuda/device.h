@@ -116,6 +116,7 @@ struct device {
   float *partial, *partial_state, *logits /* [logits_rows_max, vocab] */;
   float *host_logits, *lora_low; /* pinned, [vocab] of a row; [tokens_max, lora_stride] */
   int32_t lora_stride;           /* widest rank of an adapter's layer; 0 = no adapters */
+  int32_t *lora_factors;         /* host, [slots + 1] layers in which the adapter has factors */
   void *experts, *scratch;       /* of gpu_moe; of the sampler, [logits_rows_max] rows */
   gpu_sample_result_t *results;  /* [tokens_max] of the newest step */
   gpu_sample_top_t *tops;

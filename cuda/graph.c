@@ -96,6 +96,7 @@ static bool is_of_kind(const step_graph_t *graph, const batch_t *batch) {
 static const step_graph_t *smallest_graph(const device_t *device, const batch_t *batch) {
   const step_graph_t *best = NULL;
   if (!is_pure_decode(device, batch) || batch->reports_many) return NULL;
+  if (lora_has_factors(device, batch)) return NULL;
   for (int32_t i = 0; i < device->num_graphs && device->graphs[i].tokens >= batch->num_tokens;
        i++) {
     if (is_of_kind(&device->graphs[i], batch)) best = &device->graphs[i];

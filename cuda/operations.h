@@ -94,13 +94,10 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
               const moe_t *moe, int32_t rows);
 
 /* lora.c */
-int cuda_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-              lora_t **out, inferd_error_t *error);
+extern const lora_ops_t cuda_lora_ops;
 int lora_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
-void cuda_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
-                   const float *lora_b);
-void cuda_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
-                   int32_t column, int32_t width);
+/* Tokens with an adapter that has factors: the model launches more than a graph of adapters has. */
+bool lora_has_factors(const device_t *device, const batch_t *batch);
 
 /* state.c: device->state and what it takes; the entries of cuda_state are in state_ops.h. */
 extern const state_ops_t cuda_state;

@@ -258,6 +258,13 @@ static int expire_waiting(engine_t *engine, uint64_t now_ns) {
   return count;
 }
 
+void engine_keep_adapter(engine_t *engine, int32_t slot, adapter_t *adapter) {
+  adapter_t **kept = &engine->kept_adapters[slot - 1];
+  adapter_free(*kept);
+  *kept = adapter_stays(adapter) ? adapter : NULL;
+  if (*kept == NULL) adapter_free(adapter);
+}
+
 /* Takes the adapters that the loop has set since the last iteration. The loop sets an adapter
  * before it posts a request that uses it. So receive() calls this after it has taken the requests
  * and before any of them runs. */
@@ -267,8 +274,9 @@ static void receive_adapters(engine_t *engine) {
   engine->adapter_epoch_seen = epoch;
   for (int32_t i = 0; i < engine->options.max_loras; i++) {
     adapter_t *adapter = atomic_exchange(&engine->adapters[i], NULL);
-    if (adapter != NULL) engine_share_adapter(engine, i + 1, adapter);
-    adapter_free(adapter);
+    if (adapter == NULL) continue;
+    engine_share_adapter(engine, i + 1, adapter);
+    engine_keep_adapter(engine, i + 1, adapter);
   }
 }
 
@@ -659,6 +667,7 @@ void engine_destroy(engine_t *engine) {
   engine_release(engine);
   for (int32_t i = 0; i < LORAS_MAX; i++) {
     adapter_free(atomic_load(&engine->adapters[i]));
+    adapter_free(engine->kept_adapters[i]);
     free(engine->invocations[i].ids);
   }
   trace_free(engine->trace);

@@ -95,6 +95,7 @@ struct engine {
   atomic_int queued_requests;
   atomic_llong queued_tokens;
   _Atomic(adapter_t *) adapters[LORAS_MAX]; /* set by the loop, taken by the engine; NULL = none */
+  adapter_t *kept_adapters[LORAS_MAX];      /* whose tables the device reads; NULL = none */
   /* Loop thread, from READY on: with which tokens the adapters begin. */
   invocation_t invocations[LORAS_MAX];
   atomic_uint adapter_epoch; /* raised by the loop when it sets an adapter */
@@ -118,6 +119,8 @@ void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
 /* One iteration: at most one step. Returns for how many milliseconds the thread may sleep unless it
  * is woken; 0 = call again at once. */
 int engine_iterate(engine_t *engine);
+/* Takes over an adapter that the model has in the slot, in the place of the last one. */
+void engine_keep_adapter(engine_t *engine, int32_t slot, adapter_t *adapter);
 /* Adds to a total the time since the last lap, which ends here. */
 void engine_lap(engine_t *engine, uint64_t *total_ns);
 void engine_end(engine_t *engine); /* aborts every live request and emits its EVENT_DONE */

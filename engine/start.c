@@ -281,7 +281,7 @@ static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, infe
     code = model_weight_bytes(engine->ops, bp, &options, out, error);
   if (!code) code = drafter_weight_bytes(engine, &draft_bytes, error);
   if (code) return code;
-  *out += draft_bytes + model_adapter_bytes(bp, slots, engine->options.max_lora_rank);
+  *out += draft_bytes + model_adapter_bytes(engine->ops, bp, slots, engine->options.max_lora_rank);
   return 0;
 }
 
@@ -381,12 +381,11 @@ static int load_adapters(engine_t *engine, inferd_error_t *error) {
   int code = model_adapters(engine->model, options->max_loras, options->max_lora_rank, error);
   for (int32_t i = 0; i < options->num_lora_dirs && code == 0; i++) {
     adapter_t *adapter;
-    code = adapter_read(&engine->blueprint, options->lora_dirs[i], options->max_lora_rank, &adapter,
-                        error);
+    code = engine_adapter_read(engine, options->lora_dirs[i], &adapter, error);
     if (code) break;
     model_set_adapter(engine->model, i + 1, adapter);
     adapter_take_invocation(adapter, &engine->invocations[i]);
-    adapter_free(adapter);
+    engine_keep_adapter(engine, i + 1, adapter);
     engine_say(engine, "adapter   %s in slot %d", options->lora_dirs[i], i + 1);
   }
   return code;
@@ -679,8 +678,7 @@ static int check_adapters(const engine_t *engine, inferd_error_t *error) {
   int code = 0;
   for (int32_t i = 0; i < options->num_lora_dirs && code == 0; i++) {
     adapter_t *adapter = NULL;
-    code = adapter_read(&engine->blueprint, options->lora_dirs[i], options->max_lora_rank, &adapter,
-                        error);
+    code = engine_adapter_read(engine, options->lora_dirs[i], &adapter, error);
     adapter_free(adapter);
   }
   return code;

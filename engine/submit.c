@@ -370,7 +370,15 @@ uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trac
 
 int engine_adapter_read(const engine_t *engine, const char *dir, struct adapter **out,
                         inferd_error_t *error) {
-  return adapter_read(&engine->blueprint, dir, engine->options.max_lora_rank, out, error);
+  const model_options_t model = {.dir = engine->options.model_dir,
+                                 .dummy = engine->options.dummy_weights,
+                                 .dummy_seed = engine->options.seed,
+                                 .dtype = (int32_t)engine->blueprint.dtype};
+  const adapter_base_t base = {.blueprint = &engine->blueprint,
+                               .ops = engine->ops,
+                               .model = &model,
+                               .rank_max = engine->options.max_lora_rank};
+  return adapter_read(&base, dir, out, error);
 }
 
 void engine_adapter_free(struct adapter *adapter) {

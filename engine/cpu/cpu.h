@@ -95,6 +95,8 @@ struct device {
   comm_t *comm;           /* NULL = one rank */
   float *gathered;        /* of all ranks: [tokens, hidden_max] or [logits rows, V], ranks.c */
   int32_t *places;        /* [tokens] */
+  bool has_adapters;      /* lora.c made places for some */
+  float *lora_low;        /* [logits_rows_max, largest rank] */
 };
 
 /* memory.c: returns zeroed memory, aligned to 64 bytes; NULL if memory is short. */

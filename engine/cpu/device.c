@@ -152,6 +152,7 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, inferd_err
   int code = prepare_attention(device, error);
   if (code == 0) code = moe_prepare(device, error);
   if (code == 0) code = ranks_prepare(device, error);
+  if (code == 0) code = lora_prepare(device, error);
   device->prepared = code == 0;
   return code;
 }
@@ -217,9 +218,7 @@ const ops_t ops_cpu = {
     .activation = cpu_activation,
     .gated_add = cpu_gated_add,
     .moe = cpu_moe,
-    .lora = cpu_lora,
-    .lora_set = cpu_lora_set,
-    .lora_add = cpu_lora_add,
+    .lora = &cpu_lora_ops,
     .gather = cpu_gather,
     .logits = cpu_logits,
     .sample = cpu_sample,

@@ -99,10 +99,6 @@ static inline int64_t attention_width(const attention_t *attention) {
   return (int64_t)(attention->num_heads + 2 * kv_heads) * attention->head_dim;
 }
 
-/* The low-rank adapters (Hu et al. 2021) of one linear layer [N, K]: a pair of matrices per slot.
- */
-typedef struct lora lora_t;
-
 /* What the experts of a row are chosen by, and what their shares are. */
 typedef enum routing {
   ROUTING_LOGITS,  /* the k largest logits; shares: softmax of these if `normalise`, else of E */

@@ -14,6 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/device/batch.h"
 #include "engine/device/latent_ops.h"
+#include "engine/device/lora_ops.h"
 #include "engine/device/per_layer_ops.h"
 #include "engine/device/rank_ops.h"
 #include "engine/device/sample.h"
@@ -58,6 +59,7 @@ typedef struct ops {
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */
   const struct draft_ops *drafts;   /* draft_ops.h; NULL = no heads in files of their own */
   const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */
+  const lora_ops_t *lora;           /* NULL = no adapters */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);
@@ -73,9 +75,6 @@ typedef struct ops {
                 inferd_error_t *error);
   size_t (*kv_bytes)(const kv_cache_desc_t *desc, int32_t num_blocks); /* size of a KV pool */
   int (*kv_cache)(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
-  /* Makes empty slots 1..`slots` of a layer: A [rank_max, cols], B [rows, rank_max]; NULL = none */
-  int (*lora)(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-              lora_t **out, inferd_error_t *error);
   int (*prepare)(device_t *device, const step_limits_t *limits, inferd_error_t *error);
   act_t *(*buffer)(device_t *device, int64_t rows, int64_t width); /* NULL = no memory */
   /* Estimated bytes that `prepare` and the warm-up runs take; NULL = the engine estimates them. */
@@ -87,9 +86,6 @@ typedef struct ops {
   /* After the warm-up runs: logs lines about memory and chosen kernels; NULL = nothing to log. */
   void (*report)(const device_t *device, void (*say)(void *context, const char *line),
                  void *context);
-  /* Copies lora_a [rank, cols], lora_b [rows, rank] (scaled) to an unused slot; rank 0 empties. */
-  void (*lora_set)(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *lora_a,
-                   const float *lora_b);
   /* Step. `begin` also launches the copies of the batch. */
   void (*begin)(device_t *device, const batch_t *batch);
   /* out[T, width] = table[input_ids] (* scale) */
@@ -109,10 +105,6 @@ typedef struct ops {
    * those of the operations one after another; NULL = the model calls these. */
   void (*fused_linear)(device_t *device, act_t *out, const act_t *in, const fused_linear_t *linear,
                        int32_t rows);
-  /* out[t, column .. column + N) += B_s . (A_s . in[t, K]), in fp32, for the tokens t with
-   * s = batch->adapters[t] > 0; `out` has `width` columns. */
-  void (*lora_add)(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
-                   int32_t column, int32_t width);
   /* qkv[T, attention_width], columns q|k|v: norm and rope of q, k in place; stores K, V in slots */
   void (*rope_store)(device_t *device, act_t *qkv, const attention_t *attention);
   /* out[T, Hq D] = paged attention of q (first Hq D columns of qkv) */

@@ -24,6 +24,7 @@ int model_lend(const model_t *lender, device_t *device, model_t **out, inferd_er
   model->layers = memcpy(layers, lender->layers, count * sizeof *layers);
   model->blueprint.layer_flags = memcpy(flags, lender->blueprint.layer_flags, count);
   for (size_t i = 0; i < count; i++) memset(layers[i].lora, 0, sizeof layers[i].lora);
+  model->lora = (model_lora_t){0};
   model->mtp.joined = NULL;
   model->eagle = (eagle_t){0};
   model->mtp.rows = model->mtp.embedded = model->mtp.inputs = NULL;

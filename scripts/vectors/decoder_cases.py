@@ -4,8 +4,8 @@ As model_cases.py. `DRAWS` has a function per family that draws a random config.
 the committed ones, which a number of their own keeps apart from those of model_cases.py.
 """
 
-from model_cases import (GGUF_GPT2, LLAMA3, TINY, gemma, gpt2, llama, llama_like, qwen2, qwen3,
-                         qwen3_moe, v5)
+from model_cases import (ATTENTION, GGUF_GPT2, LLAMA3, MLP, TINY, gemma, gemma2, gpt2, llama,
+                         llama_like, qwen2, qwen3, qwen3_moe, v5)
 
 LAYERS = {"vocab_size": 199, "num_hidden_layers": 2, "max_position_embeddings": 256}
 
@@ -380,6 +380,18 @@ CASES = {
         64, 2, 1, 64, head_dim=32, num_experts=4, moe_intermediate_size=32, **WIDE)),
     # Ranks and scales by patterns, of modules that an expression names
     "lora-patterns": (None, qwen2(64, 4, 2, 96, **TINY)),
+    # Lengths of rows (DoRA): of plain layers, of rows that stand otherwise, of stored columns
+    "lora-dora": (None, llama(64, 4, 2, 96, **TINY)),
+    "lora-dora-glm": (None, glm(64, 4, 2, 96, **TINY)),
+    "lora-dora-gpt2": (None, {**gpt2(64, 2), "vocab_size": 67, "n_positions": 128, "n_ctx": 128}),
+    # The embedding and the head, which is the embedding; scaled, and with a softcap
+    "lora-tables": (None, gemma2(64, 4, 2, 96, head_dim=16, **TINY)),
+    "lora-dora-tables": (None, llama(64, 4, 2, 96, tie_word_embeddings=True, **TINY)),
+    # Biases of the model that were trained, and those of B
+    "lora-biases": (None, qwen2(64, 4, 2, 96, **TINY)),
+    # The embedding and the head as a whole
+    "lora-saved": (None, llama(64, 4, 2, 96, **TINY)),
+    "lora-saved-gemma2": (None, gemma2(64, 4, 2, 96, head_dim=16, **TINY)),
 }
 ADAPTERS = {
     "lora-glm": {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj"]},
@@ -390,4 +402,19 @@ ADAPTERS = {
         "exclude_modules": r".*layers\.0\..*v_proj",
         "rank_pattern": {r"layers\.1\..*_proj": 2, "q_proj": 9, "0.mlp.up_proj": 3, "own_proj": 1},
         "alpha_pattern": {"(k|up)_proj": 3, r".*\.1\.mlp.*": 11, "proj": 100}},
+    "lora-dora": {"r": 4, "lora_alpha": 9, "target_modules": ATTENTION + MLP, "use_dora": True},
+    "lora-dora-glm": {"r": 3, "lora_alpha": 4, "target_modules": ["q_proj", "k_proj", "v_proj"],
+                      "use_dora": True, "use_rslora": True},
+    "lora-dora-gpt2": {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn", "c_proj"],
+                       "use_dora": True, "bias": "lora_only", "fan_in_fan_out": True},
+    "lora-tables": {"r": 5, "lora_alpha": 7,
+                    "target_modules": ["embed_tokens", "lm_head", "up_proj"]},
+    "lora-dora-tables": {"r": 4, "lora_alpha": 6, "use_dora": True,
+                         "target_modules": ["embed_tokens", "lm_head", "o_proj"]},
+    "lora-biases": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "o_proj", "lm_head"],
+                    "bias": "all", "lora_bias": True},
+    "lora-saved": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj"],
+                   "modules_to_save": ["embed_tokens", "lm_head"]},
+    "lora-saved-gemma2": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj"],
+                          "modules_to_save": ["embed_tokens"]},
 }

@@ -9,6 +9,7 @@ ebnf/hostile_*, schema/hostile_*  grammars of tests/hostile/attacks.py, 0xFF, to
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def apis():
     api("unload", UNLOAD, {"lora_name": "a"})
 
 
-def header(rank=2, kind="F32", layers=(0,), modules=("self_attn.q_proj",), rows=8):
+def header(rank=2, kind="F32", layers=(0,), modules=("self_attn.q_proj",), rows=8, more=None):
     entries, at = {}, 0
     for layer in layers:
         for module in modules:
@@ -87,6 +88,11 @@ def header(rank=2, kind="F32", layers=(0,), modules=("self_attn.q_proj",), rows=
                 entries[f"base_model.model.model.layers.{layer}.{module}.lora_{letter}.weight"] = {
                     "dtype": kind, "shape": shape, "data_offsets": [at, end]}
                 at = end
+    for name, shape in (more or {}).items():
+        end = at + math.prod(shape) * {"F32": 4}.get(kind, 2)
+        entries[f"base_model.model.{name}"] = {
+            "dtype": kind, "shape": shape, "data_offsets": [at, end]}
+        at = end
     return compact(entries)
 
 
@@ -102,6 +108,20 @@ def adapters():
     save("adapter", "infinite", plain + b"\1" + header())
     save("adapter", "rank_0", plain + header(rank=0))
     save("adapter", "dora", compact(config | {"use_dora": True}) + b"\xff" + header())
+    tables = {"model.embed_tokens.lora_embedding_A": [2, 12],
+              "model.embed_tokens.lora_embedding_B": [8, 2],
+              "lm_head.lora_A.weight": [2, 8], "lm_head.lora_B.weight": [12, 2]}
+    lengths = {"model.layers.0.self_attn.q_proj.lora_magnitude_vector": [8]}
+    save("adapter", "lengths", compact(config | {"use_dora": True}) + b"\xff" +
+         header(more=lengths))
+    save("adapter", "tables", compact(config | {
+        "target_modules": [*targets, "embed_tokens", "lm_head"]}) + b"\xff" + header(more=tables))
+    save("adapter", "biases", compact(config | {"lora_bias": True}) + b"\xff" + header(
+        more={"model.layers.0.self_attn.q_proj.lora_B.bias": [8]}))
+    save("adapter", "whole", compact(config | {
+        "modules_to_save": ["lm_head", "embed_tokens"]}) + b"\xff" + header(
+            kind="BF16", more={"lm_head.weight": [12, 8], "model.embed_tokens.weight": [12, 8]}))
+    save("adapter", "own", plain + header(more={"model.norm.weight": [8]}))
     save("adapter", "no_tensors", plain + b"{}")
     save("adapter", "type", plain + header(kind="I32"))
     save("adapter", "patterns", compact(config | {

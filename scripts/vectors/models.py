@@ -149,14 +149,19 @@ def routing_gap(model, config, ids, positions):
 
 
 def adapt(model, adapter, directory, seed):
-    """Gives `model` a random adapter, saves it with PEFT, and returns the merged model."""
+    """Gives `model` a random adapter, saves it with PEFT, and returns the merged model, or one with
+    its adapter where a merge would change a head that is the embedding, or is none of PEFT's."""
     from peft import LoraConfig, get_peft_model
     torch.manual_seed(seed)
     wrapped = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **adapter))
     with torch.no_grad():
         for name, parameter in wrapped.named_parameters():
-            if "lora_" in name:  # B is zero at first, and would say nothing
+            if "lora_magnitude" in name:
+                parameter.mul_(1 + 0.3 * torch.rand_like(parameter))
+            elif "lora_" in name:  # B is zero at first, and would say nothing
                 parameter.copy_(torch.randn_like(parameter) * 0.2)
+            elif parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
     wrapped.peft_config["default"].base_model_name_or_path = "base"  # not a path of this machine
     wrapped.save_pretrained(directory)
     for path in directory.iterdir():
@@ -164,7 +169,9 @@ def adapt(model, adapter, directory, seed):
             path.unlink()
         else:
             path.chmod(0o644)
-    return wrapped.merge_and_unload().eval()
+    merges = not {"use_dora", "bias", "modules_to_save"} & set(adapter)
+    merges = merges and "lm_head" not in adapter["target_modules"]
+    return wrapped.merge_and_unload().eval() if merges else wrapped.eval()
 
 
 def write_case(out, name, config, seed, how=None, adapter=None):

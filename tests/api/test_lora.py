@@ -1,6 +1,7 @@
 """Low-rank adapters: named as a model, mixed with the base in one batch, loaded and unloaded."""
 
 import json
+import math
 import random
 import re
 import signal
@@ -18,8 +19,15 @@ FLAGS = ("--load-format", "dummy", "--seed", 7, "--served-model-name", "base", "
 ADMIN = ("--admin-key", "root")
 
 
-def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None):
-    """A random adapter of one module in every layer, as PEFT saves it."""
+def add_random(header, data, rng, name, shape):
+    numbers = [rng.gauss(0, 0.5) for _ in range(math.prod(shape))]
+    header[name] = {"dtype": "F32", "shape": shape,
+                    "data_offsets": [len(data), len(data) + 4 * len(numbers)]}
+    return data + struct.pack(f"<{len(numbers)}f", *numbers)
+
+
+def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None, tensors=None):
+    """A random adapter of one module in every layer, and of tensors by shape, as PEFT saves it."""
     sizes = json.loads((model / "config.json").read_text())
     rng = random.Random(seed)
     rows = sizes["num_attention_heads"] * sizes["head_dim"]
@@ -27,10 +35,9 @@ def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None):
     for layer in range(sizes["num_hidden_layers"]):
         name = f"base_model.model.model.layers.{layer}.self_attn.{module}.lora_"
         for letter, shape in (("A", [rank, sizes["hidden_size"]]), ("B", [rows, rank])):
-            numbers = [rng.gauss(0, 0.5) for _ in range(shape[0] * shape[1])]
-            header[f"{name}{letter}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets":
-                                                [len(data), len(data) + 4 * len(numbers)]}
-            data += struct.pack(f"<{len(numbers)}f", *numbers)
+            data = add_random(header, data, rng, f"{name}{letter}.weight", shape)
+    for name, shape in (tensors or {}).items():
+        data = add_random(header, data, rng, f"base_model.model.{name}", shape)
     text = json.dumps(header).encode()
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "adapter_model.safetensors").write_bytes(
@@ -222,7 +229,7 @@ def test_every_key_is_known_or_refused(start, tmp_path):
     empty.update({key: {} for key, use in keys.items() if use == "REFUSED"})
     plain = write_adapter(tmp_path / "plain", model, 1, config=empty)
     for key, use in keys.items():
-        config = {key: "all" if key == "bias" else {"x": [1]}}
+        config = {key: "most" if key == "bias" else {"x": [1]}}
         adapter = write_adapter(tmp_path / key, model, 1, config=config)
         answer = server.post("/v1/load_lora_adapter", {"lora_name": key, "lora_path": str(adapter)})
         if use == "HARMLESS":
@@ -318,6 +325,86 @@ def test_an_adapter_that_begins_with_its_invocation(start, tmp_path):
             assert choice["token_ids"] == fresh[name], name
 
 
+def kinds(model, folder):
+    """(adapter, what is wrong with it or None) of the embedding, the head, lengths and biases."""
+    sizes = json.loads((model / "config.json").read_text())
+    layers, hidden, vocab = (sizes[key] for key in ("num_hidden_layers", "hidden_size",
+                                                    "vocab_size"))
+    rows = sizes["num_attention_heads"] * sizes["head_dim"]
+    q = [f"model.layers.{i}.self_attn.q_proj." for i in range(layers)]
+    lengths = {name + "lora_magnitude_vector": [rows] for name in q}
+    tables = {"model.embed_tokens.lora_embedding_A": [4, vocab],
+              "model.embed_tokens.lora_embedding_B": [hidden, 4],
+              "lm_head.lora_A.weight": [4, hidden], "lm_head.lora_B.weight": [vocab, 4]}
+    whole = {"model.embed_tokens.weight": [vocab, hidden], "lm_head.weight": [vocab, hidden]}
+    names = ["q_proj", "embed_tokens", "lm_head"]
+    call = {"alora_invocation_tokens": [7], "task_type": "CAUSAL_LM"}
+    saved = {"modules_to_save": ["embed_tokens", "lm_head"]}
+    made = [
+        ("lengths", lengths, {"use_dora": True}, None),
+        ("tables", tables, {"target_modules": names}, None),
+        ("whole", whole, saved, None),
+        ("head", {"lm_head.weight": [vocab, hidden]}, {"modules_to_save": ["lm_head"]}, None),
+        ("biases", {name + "lora_B.bias": [rows] for name in q}, {"lora_bias": True}, None),
+        ("no lengths", {}, {"use_dora": True}, "no lora_magnitude_vector, but use_dora is true"),
+        ("other lengths", {**lengths, q[0] + "lora_magnitude_vector": [rows + 1]},
+         {"use_dora": True}, f"[{rows + 1}], expected F32, F16 or BF16 [{rows}]"),
+        ("unsaid lengths", lengths, {}, f"{layers} tensors belong to nothing"),
+        ("both", lengths, {"use_dora": True, **call}, '"alora_invocation_tokens"'),
+        ("biased lengths", lengths, {"use_dora": True, "lora_bias": True}, '"lora_bias"'),
+        ("no biases", {}, {"lora_bias": True}, "no lora_B.bias, but lora_bias is true"),
+        ("small", {**whole, "lm_head.weight": [vocab - 1, hidden]}, saved, "lm_head.weight"),
+        ("unsaid", whole, {}, "embed_tokens.weight is not the model's own"),
+        ("called", whole, {**saved, **call}, "alora_invocation_tokens"),
+        ("called tables", tables, {"target_modules": names, **call},
+         "PEFT takes no alora_invocation_tokens for an embedding"),
+        ("norm", {"model.norm.weight": [hidden]}, {"modules_to_save": ["model.norm"]},
+         "model.norm.weight is not the model's own"),
+        ("half", {"lm_head.lora_A.weight": [4, hidden]}, {"target_modules": names},
+         "lm_head.lora_A.weight has no lora_B beside it"),
+        ("an expression", {}, {"modules_to_save": ["lm_.*"]}, '"modules_to_save"'),
+    ]
+    return [(write_adapter(folder / name, model, 1, config=config, tensors=tensors), wrong)
+            for name, tensors, config, wrong in made]
+
+
+def test_embeddings_heads_lengths_and_biases(start, tmp_path):
+    """The numbers are scripts/parity_adapters.py's; here: slots, company, the cache, refusals."""
+    model = dummy_model(tmp_path / "model")
+    adapters = kinds(model, tmp_path)
+    good = [path for path, wrong in adapters if wrong is None]
+    plain = write_adapter(tmp_path / "plain", model, 1)
+    server = start(model, *FLAGS, "--allow-runtime-lora", *ADMIN, "--max-loras", len(good) + 1,
+                   "--lora-modules", ",".join(f"{p.name}={p}" for p in [*good, plain]), key="root")
+    names = ["base", *(path.name for path in good), "plain"]
+    alone = {name: ids(server, name) for name in names}
+    assert len({tuple(tokens) for tokens in alone.values()}) == len(names)
+    crowd = names * 3
+    with ThreadPoolExecutor(len(crowd)) as pool:
+        for name, tokens in zip(crowd, pool.map(lambda name: ids(server, name), crowd)):
+            assert tokens == alone[name], name
+
+    def post(route, name, path=None):
+        body = {"lora_name": name, **({"lora_path": str(path)} if path else {})}
+        return server.post(f"/v1/{route}_lora_adapter", body)
+
+    for old, new in zip(good, [plain, *good]):  # nothing of the one before stays in its slot
+        assert post("unload", old.name).status == 200
+        assert post("load", f"{new.name} again", new).status == 200
+        assert ids(server, f"{new.name} again") == alone[new.name], new
+        assert post("unload", f"{new.name} again").status == 200
+        assert post("load", old.name, old).status == 200
+        assert ids(server, old.name) == alone[old.name], old
+    assert post("unload", "plain").status == 200
+    for path, wrong in adapters:
+        answer = post("load", "x", path)
+        if wrong is None:
+            assert answer.status == 200 and post("unload", "x").status == 200, answer
+            continue
+        assert answer.status == 400 and wrong in answer.error["message"], (path, answer)
+    assert ids(server, "base") == alone["base"]
+
+
 def test_adapters_that_are_refused(start, tmp_path):
     model = dummy_model(tmp_path / "model")
     server = start(model, *FLAGS, "--allow-runtime-lora", "--max-lora-rank", 8, *ADMIN,
@@ -326,7 +413,9 @@ def test_adapters_that_are_refused(start, tmp_path):
         (tmp_path / "nowhere", "adapter_config.json"),
         (write_adapter(tmp_path / "big", model, 1, rank=9), "rank 9, supported: 1..8"),
         (write_adapter(tmp_path / "dora", model, 1, config={"use_dora": True}), "use_dora"),
-        (write_adapter(tmp_path / "bias", model, 1, config={"bias": "all"}), "bias"),
+        (write_adapter(tmp_path / "bias", model, 1, config={"bias": "most"}), "bias"),
+        (write_adapter(tmp_path / "both", model, 1, config={"modules_to_save": ["lm_head"]}),
+         "modules_to_save has lm_head.weight, but the file has no tensor of it"),
         (write_adapter(tmp_path / "kind", model, 1, config={"peft_type": "IA3"}), "peft_type"),
         (write_adapter(tmp_path / "other", model, 1, module="x_proj"), "x_proj"),
         (write_adapter(tmp_path / "wide", model, 1, module="k_proj"), "k_proj.lora_B"),

@@ -139,11 +139,13 @@ static void adapted_jobs(client_t *c) {
   for (int i = 0; i < c->count; i++) c->jobs[i].request.adapter = i % 3;
 }
 
-static void check_adapter(const char *model, int32_t size, bool fast) {
+/* `seed`: of the weights beside which PEFT saved the adapter, where it saved some of them, too. */
+static void check_adapter(const char *model, uint64_t seed, int32_t size, bool fast) {
   const char *const dirs[] = {adapter_dir};
   snprintf(adapter_dir, sizeof adapter_dir, "tests/vectors/models/%s/adapter", model);
   engine_options_t o = crew_options(model, false);
   o.num_threads = 1;
+  if (seed != 0) o.seed = seed;
   o.max_loras = 2, o.max_lora_rank = 8;
   o.lora_dirs = dirs, o.num_lora_dirs = 1;
   client_t *alone = client_run_all(&o, adapted_jobs), *plain = client_run_all(&o, make_jobs);
@@ -166,11 +168,15 @@ static void check_adapter(const char *model, int32_t size, bool fast) {
 }
 
 Test(ranks, adapters_are_cut_as_the_layers_are, .timeout = 300) {
-  static const char *const models[] = {"lora-llama", "lora-phi3", "lora-gpt2", "lora-mixtral",
-                                       "lora-qwen2-some"};
-  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-    check_adapter(models[i], 2, false);
-    check_adapter(models[i], 2, true);
+  static const struct {
+    const char *model;
+    uint64_t seed;
+  } cases[] = {{"lora-llama", 0},      {"lora-phi3", 0},           {"lora-gpt2", 0},
+               {"lora-mixtral", 0},    {"lora-qwen2-some", 0},     {"lora-dora", 0},
+               {"lora-biases", 20829}, {"lora-dora-tables", 20828}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    check_adapter(cases[i].model, cases[i].seed, 2, false);
+    check_adapter(cases[i].model, cases[i].seed, 2, true);
   }
 }
 

@@ -40,9 +40,9 @@ struct lora {
 static model_t models[MODELS];
 static bool takes_adapters[MODELS];
 
-static int new_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-                    lora_t **out, inferd_error_t *error) {
-  (void)device, (void)error;
+static int new_lora(device_t *device, lora_kind_t kind, int64_t rows, int64_t cols, int32_t slots,
+                    int32_t rank_max, lora_t **out, inferd_error_t *error) {
+  (void)device, (void)kind, (void)error;
   if (rows < 1 || cols < 1 || slots != SLOT || rank_max != RANK_MAX) abort();
   *out = malloc(sizeof **out);
   if (*out == NULL) abort();
@@ -51,18 +51,52 @@ static int new_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots,
 }
 
 /* Reads every number: the matrices have the sizes of the contract and nothing that is no number. */
-static void set_lora(device_t *device, lora_t *lora, int32_t slot, int32_t rank, const float *a,
-                     const float *b) {
+static void expect_finite(const float *values, int64_t count) {
+  for (int64_t i = 0; values != NULL && i < count; i++)
+    if (!isfinite(values[i])) abort();
+}
+
+static void set_lora(device_t *device, lora_t *lora, int32_t slot, const lora_values_t *values) {
   (void)device;
+  const int32_t rank = values->rank;
   if (slot != SLOT || rank < 0 || rank > RANK_MAX) abort();
-  for (int64_t i = 0; i < rank * lora->cols; i++)
-    if (!isfinite(a[i])) abort();
-  for (int64_t i = 0; i < rank * lora->rows; i++)
-    if (!isfinite(b[i])) abort();
+  if ((rank > 0) != (values->a != NULL) || (rank > 0) != (values->b != NULL)) abort();
+  expect_finite(values->a, rank * lora->cols);
+  expect_finite(values->b, rank * lora->rows);
+  expect_finite(values->factors, lora->rows);
+  expect_finite(values->offsets, lora->rows);
+  const uint8_t *whole = values->whole; /* read to its end: it is as large as the table */
+  const size_t bytes = (size_t)(lora->rows * lora->cols) * dtype_size(values->whole_type);
+  uint8_t sum = 0;
+  for (size_t i = 0; whole != NULL && i < bytes; i++) sum ^= whole[i];
+  volatile uint8_t sink = sum;
+  (void)sink;
+}
+
+static void no_add(device_t *device, act_t *out, const act_t *in, const act_t *plain,
+                   const lora_t *lora, int32_t column, int32_t width) {
+  (void)device, (void)out, (void)in, (void)plain, (void)lora, (void)column, (void)width;
+}
+
+static void no_embed(device_t *device, act_t *out, const lora_t *lora, float scale) {
+  (void)device, (void)out, (void)lora, (void)scale;
+}
+
+static void no_logits(device_t *device, const act_t *hidden, const vector_t *bias,
+                      const lora_t *lora, float softcap, int32_t first, int32_t rows) {
+  (void)device, (void)hidden, (void)bias, (void)lora, (void)softcap, (void)first, (void)rows;
 }
 
 static model_t *make_once(int which) {
-  static const ops_t with = {.name = "fuzz", .lora = new_lora, .lora_set = set_lora};
+  static const lora_ops_t lora = {.has_vectors = true,
+                                  .has_wholes = true,
+                                  .has_softcap = true,
+                                  .make = new_lora,
+                                  .set = set_lora,
+                                  .add = no_add,
+                                  .embed = no_embed,
+                                  .logits = no_logits};
+  static const ops_t with = {.name = "fuzz", .lora = &lora};
   static const ops_t without = {.name = "fuzz"};
   model_t *model = &models[which];
   inferd_error_t error = {0};
@@ -75,7 +109,7 @@ static model_t *make_once(int which) {
   if (model->layers == NULL) abort();
   takes_adapters[which] = model_adapters(model, SLOT, RANK_MAX, &error) == 0;
   if (takes_adapters[which] != (which < 2)) abort();
-  if (model_adapter_bytes(&model->blueprint, SLOT, RANK_MAX) == 0) abort();
+  if (model_adapter_bytes(&with, &model->blueprint, SLOT, RANK_MAX) == 0) abort();
   return model;
 }
 
@@ -115,7 +149,9 @@ void fuzz_adapter(const uint8_t *data, size_t size) {
   model_t *model = make_once(which);
   if (length > 0) fuzz_write("adapter_config.json", config, length);
   write_tensors(data, size);
-  int code = adapter_read(&model->blueprint, fuzz_directory(), RANK_MAX, &adapter, &error);
+  const model_options_t own = {.dir = "/", .dummy = true, .dtype = -1};
+  const adapter_base_t base = {&model->blueprint, model->ops, &own, RANK_MAX};
+  int code = adapter_read(&base, fuzz_directory(), &adapter, &error);
   if ((code == 0) != (adapter != NULL) || (code != 0) != (error.message[0] != '\0')) abort();
   if (code == 0 && infinite) abort(); /* an adapter has tensors, and these hold NaN */
   if (code == 0 && takes_adapters[which]) {

@@ -155,12 +155,18 @@ static int sim_kv_cache(device_t *d, const kv_cache_desc_t *desc, inferd_error_t
   return d->shadow && d->written ? 0 : no_memory(error);
 }
 
-static int sim_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-                    lora_t **out, inferd_error_t *error) {
-  (void)rows, (void)cols, (void)slots, (void)rank_max;
+static int sim_lora(device_t *d, lora_kind_t kind, int64_t rows, int64_t cols, int32_t slots,
+                    int32_t rank_max, lora_t **out, inferd_error_t *error) {
+  (void)kind, (void)rows, (void)cols, (void)slots, (void)rank_max;
   *out = keep(d);
   return *out ? 0 : no_memory(error);
 }
+
+static const lora_ops_t sim_lora_ops = {.make = sim_lora,
+                                        .set = no_lora_set,
+                                        .add = no_lora_add,
+                                        .embed = no_lora_embed,
+                                        .logits = no_lora_logits};
 
 static int sim_prepare(device_t *d, const step_limits_t *limits, inferd_error_t *error) {
   d->drawn_max = limits->tokens_max;
@@ -678,9 +684,7 @@ ops_t ops_sim = {
     .vector = sim_vector,
     .kv_bytes = sim_kv_bytes,
     .kv_cache = sim_kv_cache,
-    .lora = sim_lora,
-    .lora_set = no_lora_set,
-    .lora_add = no_lora_add,
+    .lora = &sim_lora_ops,
     .prepare = sim_prepare,
     .buffer = sim_buffer,
     .begin = sim_begin,

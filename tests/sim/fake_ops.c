@@ -352,12 +352,18 @@ static int fake_end(device_t *d, inferd_error_t *error) {
   return 0;
 }
 
-static int fake_lora(device_t *d, int64_t rows, int64_t cols, int32_t slots, int32_t rank,
-                     lora_t **out, inferd_error_t *error) {
-  (void)rows, (void)cols, (void)slots, (void)rank;
+static int fake_lora(device_t *d, lora_kind_t kind, int64_t rows, int64_t cols, int32_t slots,
+                     int32_t rank, lora_t **out, inferd_error_t *error) {
+  (void)kind, (void)rows, (void)cols, (void)slots, (void)rank;
   *out = keep(d, 1);
   return *out ? 0 : error_set(error, ERR_NO_MEMORY, NULL, "no memory");
 }
+static const lora_ops_t fake_lora_ops = {.make = fake_lora,
+                                         .set = no_lora_set,
+                                         .add = no_lora_add,
+                                         .embed = no_lora_embed,
+                                         .logits = no_lora_logits};
+
 static void zero_logits(device_t *d, float *out, int32_t rows) {
   memset(out, 0, (size_t)rows * (size_t)d->vocab_size * sizeof *out);
 }
@@ -385,9 +391,7 @@ const ops_t FAKE_OPS_SYMBOL = {
     .activation = no_activation,
     .gated_add = no_gated_add,
     .moe = no_moe,
-    .lora = fake_lora,
-    .lora_set = no_lora_set,
-    .lora_add = no_lora_add,
+    .lora = &fake_lora_ops,
     .gather = no_gather,
     .logits = fake_logits,
     .sample = fake_sample,

@@ -46,13 +46,19 @@ static inline void no_moe(device_t *d, act_t *o, const act_t *i, const act_t *r,
                           int32_t rows) {
   (void)d, (void)o, (void)i, (void)r, (void)m, (void)rows;
 }
-static inline void no_lora_set(device_t *d, lora_t *l, int32_t slot, int32_t rank, const float *a,
-                               const float *b) {
-  (void)d, (void)l, (void)slot, (void)rank, (void)a, (void)b;
+static inline void no_lora_set(device_t *d, lora_t *l, int32_t slot, const lora_values_t *v) {
+  (void)d, (void)l, (void)slot, (void)v;
 }
-static inline void no_lora_add(device_t *d, act_t *o, const act_t *i, const lora_t *l,
-                               int32_t column, int32_t width) {
-  (void)d, (void)o, (void)i, (void)l, (void)column, (void)width;
+static inline void no_lora_add(device_t *d, act_t *o, const act_t *i, const act_t *p,
+                               const lora_t *l, int32_t column, int32_t width) {
+  (void)d, (void)o, (void)i, (void)p, (void)l, (void)column, (void)width;
+}
+static inline void no_lora_embed(device_t *d, act_t *o, const lora_t *l, float scale) {
+  (void)d, (void)o, (void)l, (void)scale;
+}
+static inline void no_lora_logits(device_t *d, const act_t *h, const vector_t *b, const lora_t *l,
+                                  float cap, int32_t first, int32_t rows) {
+  (void)d, (void)h, (void)b, (void)l, (void)cap, (void)first, (void)rows;
 }
 static inline void no_gather(device_t *d, act_t *o, const act_t *i, int32_t w) {
   (void)d, (void)o, (void)i, (void)w;

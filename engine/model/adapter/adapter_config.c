@@ -143,13 +143,47 @@ int adapter_config_invocation(const adapter_config_t *config, invocation_t *out)
   return 0;
 }
 
+/* Which of the model's biases were trained: the file has them. */
+static void read_biases(config_reader_t *reader, adapter_config_t *out) {
+  const json_t *bias = json_get(reader->root, "bias");
+  const json_t *start = json_get(reader->root, "init_lora_weights");
+  const bool is_plain = start == NULL || start->type == JSON_TRUE || start->type == JSON_FALSE;
+  const bool is_known = bias == NULL || json_equals(bias, "none") || json_equals(bias, "all") ||
+                        json_equals(bias, "lora_only");
+  if (!is_known) config_refuse(reader, "bias", bias, "none, all, lora_only");
+  out->lora_bias = config_bool(reader, KEYS("lora_bias"), false);
+  if (out->lora_bias && !is_plain)
+    config_refuse(reader, "init_lora_weights", start, "true or false with lora_bias");
+}
+
+/* PEFT has no layer that is both. */
+static void read_variant(config_reader_t *reader, adapter_config_t *out) {
+  out->dora = config_bool(reader, KEYS("use_dora"), false);
+  if (out->dora && out->invocation != NULL)
+    config_refuse(reader, "alora_invocation_tokens", out->invocation, "null with use_dora");
+  if (out->dora && out->lora_bias)
+    config_refuse(reader, "lora_bias", json_get(reader->root, "lora_bias"), "false with use_dora");
+}
+
+/* Names that PEFT puts into an expression: of letters, digits, underscores, dashes and dots, each
+ * of which stands for any character. */
+static void read_saved(config_reader_t *reader, adapter_config_t *out) {
+  const json_t *names = given(reader, "modules_to_save");
+  bool good = names == NULL || names->type == JSON_ARRAY;
+  JSON_EACH(name, good ? names : NULL) {
+    good = good && name->type == JSON_STRING && name->length > 0;
+    for (uint32_t i = 0; good && i < name->length; i++)
+      good = isalnum((unsigned char)name->text[i]) || strchr("_-.", name->text[i]) != NULL;
+  }
+  if (!good) config_refuse(reader, "modules_to_save", names, "a list of names of modules");
+  out->saved = good ? names : NULL;
+}
+
 static void read_keys(adapter_config_t *out) {
   config_reader_t *reader = &out->reader;
   const json_t *type = json_get(reader->root, "peft_type");
-  const json_t *bias = json_get(reader->root, "bias");
   refuse_keys(reader);
   if (type != NULL && !json_equals(type, "LORA")) config_refuse(reader, "peft_type", type, "LORA");
-  if (bias != NULL && !json_equals(bias, "none")) config_refuse(reader, "bias", bias, "none");
   read_start(reader, out);
   out->targets = read_names(reader, "target_modules");
   out->excluded = read_names(reader, "exclude_modules");
@@ -158,6 +192,9 @@ static void read_keys(adapter_config_t *out) {
                   "the names of modules, or an expression of them");
   read_layers(reader, out);
   read_invocation(reader, out);
+  read_biases(reader, out);
+  read_variant(reader, out);
+  read_saved(reader, out);
   out->ranks = read_pattern(reader, "rank_pattern", true);
   out->alphas = read_pattern(reader, "alpha_pattern", false);
   out->rank = config_int(reader, KEYS("r"), 8, 1, RANK_LIMIT);
@@ -267,11 +304,38 @@ static bool in_layers(adapter_config_t *config, const char *module) {
   return false;
 }
 
+/* True if a name of modules that are saved whole is one part of the module's name or several, in
+ * which PEFT puts no adapter. */
+static bool in_saved(const json_t *names, const char *module) {
+  JSON_EACH(name, names) {
+    for (const char *at = module; at != NULL; at = strchr(at, '.')) {
+      at += *at == '.';
+      uint32_t i = 0;
+      while (i < name->length && at[i] != '\0' && (name->text[i] == '.' || name->text[i] == at[i]))
+        i++;
+      if (i == name->length && (at[i] == '\0' || at[i] == '.')) return true;
+    }
+  }
+  return false;
+}
+
+/* True if the module's name ends in one of the names, behind a dot or not. */
+static bool is_saved(const json_t *names, const char *module) {
+  const size_t length = strlen(module);
+  JSON_EACH(name, names) {
+    if (name->length <= length &&
+        memcmp(module + length - name->length, name->text, name->length) == 0)
+      return true;
+  }
+  return false;
+}
+
 /* As PEFT decides it. */
 static bool is_target(adapter_config_t *config, const char *module) {
   static const char *const no_linear[] = {"lm_head", "embed_tokens", "wte", "embed_out"};
   if (config->excluded != NULL && names_module(config, "exclude_modules", config->excluded, module))
     return false;
+  if (in_saved(config->saved, module)) return false;
   if (json_equals(config->targets, "all-linear")) {
     const char *dot = strrchr(module, '.'), *last = dot != NULL ? dot + 1 : module;
     for (size_t i = 0; i < ARRAY_LEN(no_linear); i++)
@@ -296,7 +360,9 @@ int adapter_config_module(adapter_config_t *config, const char *module, adapter_
   const json_t *rank = find_pattern(config, "rank_pattern", config->ranks, module);
   const json_t *alpha = find_pattern(config, "alpha_pattern", config->alphas, module);
   double scale = config->alpha;
-  *out = (adapter_module_t){.is_target = is_target(config, module), .rank = config->rank};
+  *out = (adapter_module_t){.is_target = is_target(config, module),
+                            .is_saved = is_saved(config->saved, module),
+                            .rank = config->rank};
   (void)json_int64(rank, &out->rank);
   (void)json_double(alpha, &scale);
   out->scale = scale / (config->stable ? sqrt((double)out->rank) : (double)out->rank);

@@ -17,15 +17,19 @@ typedef struct adapter_config {
   const json_t *layer_names;        /* names before a layer's number: one, a list, or NULL = any */
   const json_t *ranks, *alphas;     /* by expressions of modules, or NULL */
   const json_t *invocation;         /* [ids] or NULL */
+  const json_t *saved;              /* names of modules that are saved whole, or NULL */
   int64_t rank;
   double alpha;
   bool stable;        /* the scale is alpha / sqrt(rank) */
+  bool dora;          /* rows of a weight with its adapter have the lengths of a vector */
+  bool lora_bias;     /* B has a bias */
   bool needs_tensors; /* PEFT begins with random numbers where the file has none */
 } adapter_config_t;
 
 /* What the adapter does with a module. */
 typedef struct adapter_module {
   bool is_target;
+  bool is_saved; /* whole */
   int64_t rank;
   double scale;
 } adapter_module_t;

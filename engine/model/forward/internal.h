@@ -8,8 +8,8 @@
 #include "engine/model/forward/eagle.h"
 #include "engine/model/weights/shard.h"
 
-/* A linear layer that an adapter may add to: columns [column, column + rows) of an output of
- * `width` columns, which this rank has of a matrix of [all_rows, all_cols]. */
+/* A matrix that an adapter may change: columns [column, column + rows) of an output of `width`
+ * columns, which this rank has of a matrix of [all_rows, all_cols]. */
 typedef struct lora_target {
   lora_t *lora; /* NULL = adapters are off, or the layer has no such part */
   int32_t rows, cols, column, width, all_rows, all_cols;
@@ -28,6 +28,18 @@ enum {
   LORA_DOWN,
   LORA_TARGETS
 };
+
+/* The adapters of a model beside those of its layers; lora_target_t of an embedding has V columns.
+ */
+typedef struct model_lora {
+  lora_target_t embed, head;
+  int32_t slots;      /* 0 = adapters are off */
+  bool *has_factors;  /* [slots + 1] of the adapter in the slot, in some layer; owned */
+  float *pair;        /* room for a part of one on several ranks, or NULL; owned */
+  act_t *plain;       /* [T, the widest output], for adapters with factors; or NULL */
+  int32_t num_tokens; /* of the step that have an adapter */
+  bool with_factors;  /* some of them one with factors */
+} model_lora_t;
 
 /* A layer with a state (mixer.h): M columns behind the projection, I before the way back. */
 typedef struct mixer {
@@ -114,30 +126,29 @@ struct model {
   uint64_t hash;
   float *kv_scales; /* of model_kv_scales, owned */
   /* activations, from model_prepare */
-  act_t *x;                      /* [T, max(h, E)] the residual stream */
-  act_t *y;                      /* [T, max(h, E)] normed input of a block */
-  act_t *qkv;                    /* [T, (Hq + 2 Hk) D] */
-  act_t *attn;                   /* [T, Hq D] */
-  act_t *up;                     /* [T, 2 f] or [T, f] */
-  act_t *act;                    /* [T, f] */
-  act_t *own;                    /* [T, the widest part] what this rank has of these, or NULL */
-  act_t *q_down;                 /* latent attention: [T, q rank] */
-  act_t *latent_rows;            /* [T, R + r] */
-  act_t *latent_q;               /* [T, Hq (R + r)] */
-  act_t *latent_sums;            /* [T, Hq R] */
-  int32_t num_adapted;           /* tokens of the step that have an adapter */
-  float *pair;                   /* room for a part of one on several ranks, or NULL; owned */
-  act_t *shared;                 /* [T, h] output of a shared expert, or NULL */
-  act_t *gate;                   /* [T, 1] its gate, or NULL */
-  act_t *attn_gate;              /* [T, Hq D] or NULL */
-  act_t *inputs, *input_sums;    /* [T, layers x P] embeddings of the layers, or NULL */
-  act_t *input;                  /* [T, P] of one, gated */
-  act_t *router_in, *expert_out; /* [T, h] of experts beside a dense MLP, or NULL */
-  act_t *mix_in, *mix_out;       /* [T, M], [T, I] of a layer with a state, or NULL */
-  act_t *mix_factors;            /* [T, 2 heads], scratch of recur */
-  const act_t *head_in;          /* x or y: [S, E] after model_forward */
-  mtp_t mtp;                     /* all 0 = none is loaded; also of a head that drafts */
-  eagle_t eagle;                 /* of a head, or for one; all 0 = none */
+  act_t *x;           /* [T, max(h, E)] the residual stream */
+  act_t *y;           /* [T, max(h, E)] normed input of a block */
+  act_t *qkv;         /* [T, (Hq + 2 Hk) D] */
+  act_t *attn;        /* [T, Hq D] */
+  act_t *up;          /* [T, 2 f] or [T, f] */
+  act_t *act;         /* [T, f] */
+  act_t *own;         /* [T, the widest part] what this rank has of these, or NULL */
+  act_t *q_down;      /* latent attention: [T, q rank] */
+  act_t *latent_rows; /* [T, R + r] */
+  act_t *latent_q;    /* [T, Hq (R + r)] */
+  act_t *latent_sums; /* [T, Hq R] */
+  model_lora_t lora;
+  act_t *shared;                       /* [T, h] output of a shared expert, or NULL */
+  act_t *gate;                         /* [T, 1] its gate, or NULL */
+  act_t *attn_gate;                    /* [T, Hq D] or NULL */
+  act_t *inputs, *input_sums;          /* [T, layers x P] embeddings of the layers, or NULL */
+  act_t *input;                        /* [T, P] of one, gated */
+  act_t *router_in, *expert_out;       /* [T, h] of experts beside a dense MLP, or NULL */
+  act_t *mix_in, *mix_out;             /* [T, M], [T, I] of a layer with a state, or NULL */
+  act_t *mix_factors;                  /* [T, 2 heads], scratch of recur */
+  const act_t *head_in;                /* x or y: [S, E] after model_forward */
+  mtp_t mtp;                           /* all 0 = none is loaded; also of a head that drafts */
+  eagle_t eagle;                       /* of a head, or for one; all 0 = none */
   post_layer_t post_layers[DENSE_MAX]; /* behind the pooling, in order */
   int32_t num_post_layers;
   act_t *post_rows, *post_sums; /* [R, widest of them] */

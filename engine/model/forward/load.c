@@ -658,7 +658,8 @@ void model_free(model_t *model) {
     free(model->local_inv_freq);
     free(model->kv_scales);
   }
-  free(model->pair);
+  free(model->lora.pair);
+  free(model->lora.has_factors);
   mtp_free(&model->mtp);
   eagle_free(&model->eagle);
   blueprint_free(&model->blueprint);

@@ -146,6 +146,13 @@ static bool take_post_buffers(model_t *model, int32_t num_reqs) {
   return model->post_rows != NULL && model->post_sums != NULL;
 }
 
+/* Of the outputs that adapters with factors change; 0 = there are none. */
+static int32_t adapter_width(const model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  if (model->lora.slots == 0 || !model->ops->lora->has_vectors) return 0;
+  return MAX(MAX(qkv_width(bp), up_width(bp)), bp->hidden_size);
+}
+
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
@@ -174,6 +181,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->mix_in, has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0},
       {&model->mix_out, has_mixer ? mixer_inner(&bp->mixer, bp->hidden_size) : 0},
       {&model->mix_factors, has_factors ? 2 * bp->mixer.num_heads : 0},
+      {&model->lora.plain, adapter_width(model)},
   };
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
     if (buffers[i].width == 0) continue;
@@ -192,11 +200,14 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
 
 /* out[T, E] = embeddings of the batch. */
 static void look_up(model_t *model, act_t *out) {
+  const lora_t *lora = model->lora.embed.lora;
   if (model->is_cut)
     model->ops->ranks->embed(model->device, out, model->embed, model->embed_scale,
                              model->cuts.vocab);
   else
     model->ops->embed(model->device, out, model->embed, model->embed_scale);
+  if (model->lora.num_tokens > 0 && lora != NULL)
+    model->ops->lora->embed(model->device, out, lora, model->embed_scale);
 }
 
 /* True when the ranks add up sums: a rank goes on with the heads and inner values that it has. */
@@ -245,15 +256,27 @@ static void embed_layers(model_t *model, int32_t rows) {
             rows * bp->num_layers);
 }
 
-/* out[T, width] += products of the adapters of the tokens, for the parts [first, last] of a layer.
- */
+/* out[T, width] gets what the adapters of the tokens add, for the parts [first, last] of a layer;
+ * `plain`: its sums without a bias, or NULL without factors. */
 static void adapt(model_t *model, const layer_t *layer, int first, int last, act_t *out,
-                  const act_t *in) {
-  for (int i = first; model->num_adapted > 0 && i <= last; i++) {
+                  const act_t *in, const act_t *plain) {
+  for (int i = first; model->lora.num_tokens > 0 && i <= last; i++) {
     const lora_target_t *target = &layer->lora[i];
     if (target->lora != NULL)
-      model->ops->lora_add(model->device, out, in, target->lora, target->column, target->width);
+      model->ops->lora->add(model->device, out, in, plain, target->lora, target->column,
+                            target->width);
   }
+}
+
+/* What adapters with factors multiply: the sums of the layer on this rank. NULL = there are none
+ * in this step, or the layer has no place for adapters. */
+static act_t *plain_sums(model_t *model, const layer_t *layer, int first, int last, const act_t *in,
+                         const weight_t *weight, int32_t rows) {
+  bool has_place = false;
+  for (int i = first; i <= last; i++) has_place |= layer->lora[i].lora != NULL;
+  if (!model->lora.with_factors || !has_place) return NULL;
+  model->ops->linear(model->device, model->lora.plain, in, weight, NULL, NULL, rows);
+  return model->lora.plain;
 }
 
 /* out[rows, h] = a linear layer of rows that every rank has, of which each computes some columns.
@@ -283,14 +306,20 @@ static void cut_linear(model_t *model, const layer_t *layer, int target, act_t *
   const weight_t *weight = target == LORA_O ? layer->o : layer->down;
   const vector_t *bias = target == LORA_O ? layer->o_bias : layer->down_bias;
   const bool has_all = target == LORA_O && layer->latent.q != NULL; /* of what it reads */
+  const act_t *plain = NULL;
   if (adds_up(model) && !has_all) {
     ops->linear(device, model->own, in, weight, bias_once(model, bias), NULL, rows);
-    adapt(model, layer, target, target, model->own, in);
+    plain = plain_sums(model, layer, target, target, in, weight, rows);
+    adapt(model, layer, target, target, model->own, in, plain);
     add_up(model, out, residual, rows);
     return;
   }
   whole_linear(model, out, in, weight, bias, residual, rows);
-  adapt(model, layer, target, target, out, in);
+  if (model->lora.with_factors && layer->lora[target].lora != NULL) {
+    whole_linear(model, model->lora.plain, in, weight, NULL, NULL, rows);
+    plain = model->lora.plain;
+  }
+  adapt(model, layer, target, target, out, in, plain);
 }
 
 /* What a block reads: `rows`, or their norm, for which `normed` has room. */
@@ -307,7 +336,7 @@ static void fused_linear(model_t *model, const layer_t *layer, int first, int la
                          const act_t *in, const fused_linear_t *linear, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  if (ops->fused_linear != NULL && model->num_adapted == 0) {
+  if (ops->fused_linear != NULL && model->lora.num_tokens == 0) {
     ops->fused_linear(device, out, in, linear, rows);
     return;
   }
@@ -317,7 +346,8 @@ static void fused_linear(model_t *model, const layer_t *layer, int first, int la
     in = linear->normed;
   }
   ops->linear(device, sums, in, linear->weight, linear->bias, NULL, rows);
-  adapt(model, layer, first, last, sums, in);
+  adapt(model, layer, first, last, sums, in,
+        plain_sums(model, layer, first, last, in, linear->weight, rows));
   if (linear->has_activation)
     ops->activation(device, out, sums, linear->activation, linear->width, rows);
   if (linear->attention != NULL) ops->rope_store(device, out, linear->attention);
@@ -617,6 +647,14 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
   }
 }
 
+static void find_adapters(model_t *model, const batch_t *batch) {
+  model_lora_t *lora = &model->lora;
+  lora->num_tokens = batch->num_adapted;
+  lora->with_factors = false;
+  for (int32_t t = 0; lora->num_tokens > 0 && lora->slots > 0 && t < batch->num_tokens; t++)
+    lora->with_factors |= lora->has_factors[batch->adapters[t]];
+}
+
 void model_forward(model_t *model, const batch_t *batch) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
@@ -624,7 +662,7 @@ void model_forward(model_t *model, const batch_t *batch) {
   act_t *hidden = model->x, *scratch = model->y;
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
-  model->num_adapted = batch->num_adapted;
+  find_adapters(model, batch);
   if (stage_is_first(bp)) {
     embed_tokens(model, rows);
     embed_layers(model, rows);
@@ -682,9 +720,14 @@ void model_run_post_layers(const model_t *model, float *rows, int32_t num_rows) 
 
 void model_logits(model_t *model, int32_t first, int32_t rows) {
   const blueprint_t *bp = &model->blueprint;
+  const float softcap = (float)bp->final_softcap;
+  const lora_t *lora = model->lora.num_tokens > 0 ? model->lora.head.lora : NULL;
   if (stage_is_last(bp))
     model->ops->logits(model->device, model->head_in, model->head, model->head_bias,
-                       (float)bp->final_softcap, first, rows);
+                       lora != NULL ? 0 : softcap, first, rows);
+  if (stage_is_last(bp) && lora != NULL)
+    model->ops->lora->logits(model->device, model->head_in, model->head_bias, lora, softcap, first,
+                             rows);
   if (bp->shard.num_stages > 1)
     model->ops->ranks->pass_logits(model->device, bp->shard.num_stages - 1, bp->vocab_size, rows);
   if (model->is_cut) model->ops->ranks->logits(model->device, model->cuts.vocab, rows);

@@ -84,7 +84,8 @@ void mtp_forward(model_t *model, const batch_t *batch, const float *rows, float 
   const mtp_t *mtp = &model->mtp;
   const int32_t hidden = model->blueprint.hidden_size, count = batch->num_tokens;
   act_t *x = model->x, *y = model->y;
-  model->num_adapted = 0;
+  model->lora.num_tokens = 0;
+  model->lora.with_factors = false;
   ops->write_rows(device, y, rows, hidden, count);
   ops->norm(device, x, y, NULL, &mtp->hidden_norm, count);
   ops->read_rows(device, mtp->rows, x, hidden, count);
@@ -106,6 +107,7 @@ void mtp_forward(model_t *model, const batch_t *batch, const float *rows, float 
 void mtp_head(model_t *model, const float *rows, int32_t count) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
+  model->lora.num_tokens = 0;
   ops->write_rows(device, model->y, rows, model->blueprint.hidden_size, count);
   model->head_in = model->y;
   if (model->blueprint.mtp_kind == MTP_APART) return; /* they are normed */

@@ -284,6 +284,7 @@ shard_rows_t shard_adapter_part(const blueprint_t *bp, tensor_role_t role) {
   case ROLE_GATE:
   case ROLE_UP: add_columns(bp, cuts.mlp, 0, &part); break;
   case ROLE_GATE_UP: add_columns(bp, cuts.mlp, 2 * (int64_t)bp->intermediate_size, &part); break;
+  case ROLE_HEAD: add_columns(bp, cuts.vocab, 0, &part); break;
   case ROLE_O:
     if (bp->shard.sums) add_reader(bp, cuts.hidden, cuts.heads, &part);
     break;

@@ -487,6 +487,8 @@ int weight_loader_rows(weight_loader_t *loader, tensor_role_t role, int32_t laye
   code = rows == NULL || scratch == NULL ? error_set(error, ERR_NO_MEMORY, NULL, "no memory for %s",
                                                      matrix.parts[0].tensor->name)
                                          : 0;
+  if (code == 0 && matrix.parts[0].tensor->form == FORM_TRANSPOSED)
+    code = transpose(&matrix.parts[0], error);
   for (int64_t r = 0; r < count && code == 0; r++)
     memcpy(rows + (size_t)r * width, matrix_row(&matrix, first + r, scratch), width);
   free(scratch);
@@ -519,39 +521,52 @@ static size_t add_elements(const matrix_t *matrix, const expected_tensor_t *tens
 }
 
 /* Vectors are rounded to the run type, as the matrices are, and handed over in fp32. Those of GGUF
- * files are float32 beside blocks, and stay so. */
-static int make_vector(weight_loader_t *loader, matrix_t *matrix, vector_change_t change,
-                       const shard_rows_t *rows, vector_t **out, inferd_error_t *error) {
-  size_t count = (size_t)matrix->rows, filled = 0;
+ * files are float32 beside blocks, and stay so. The caller frees *out. */
+static int vector_values(matrix_t *matrix, vector_change_t change, float **out,
+                         inferd_error_t *error) {
+  size_t count = (size_t)matrix->rows, filled = 0, first = 0;
   float *values = calloc(count, sizeof(float)), *stored = calloc(count, sizeof(float));
   float *scratch = calloc(count, sizeof(float));
-  int code = 0;
-  if (values == NULL || stored == NULL || scratch == NULL) {
-    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);
-  } else {
-    size_t first = 0;
-    for (int i = 0; i < matrix->num_parts; i++) {
-      int64_t n = matrix->parts[i].tensor->rows * matrix->parts[i].tensor->stack;
-      const void *row = part_row(&matrix->parts[i], matrix->dtype, 0, n, scratch);
-      convert_row(stored + first, DTYPE_F32, row, matrix->dtype, n);
-      first += (size_t)n;
-    }
-    for (int64_t expert = 0; expert < matrix->parts[0].tensor->stack; expert++) {
-      first = 0; /* of the stacks, expert by expert */
-      for (int i = 0; i < matrix->num_parts; i++) {
-        const expected_tensor_t *tensor = matrix->parts[i].tensor;
-        const float *from = stored + first + expert * tensor->rows;
-        filled += add_elements(matrix, tensor, from, change, values + filled);
-        first += (size_t)(tensor->rows * tensor->stack);
-      }
-    }
-    CHECK_EQ(filled, count);
-    code = loader->ops->vector(loader->device, values,
-                               shard_vector_cut(rows, (int64_t)count, values), out, error);
+  const bool good = values != NULL && stored != NULL && scratch != NULL;
+  for (int i = 0; good && i < matrix->num_parts; i++) {
+    int64_t n = matrix->parts[i].tensor->rows * matrix->parts[i].tensor->stack;
+    const void *row = part_row(&matrix->parts[i], matrix->dtype, 0, n, scratch);
+    convert_row(stored + first, DTYPE_F32, row, matrix->dtype, n);
+    first += (size_t)n;
   }
-  free(values);
+  for (int64_t expert = 0; good && expert < matrix->parts[0].tensor->stack; expert++) {
+    first = 0; /* of the stacks, expert by expert */
+    for (int i = 0; i < matrix->num_parts; i++) {
+      const expected_tensor_t *tensor = matrix->parts[i].tensor;
+      const float *from = stored + first + expert * tensor->rows;
+      filled += add_elements(matrix, tensor, from, change, values + filled);
+      first += (size_t)(tensor->rows * tensor->stack);
+    }
+  }
   free(stored);
   free(scratch);
+  *out = values;
+  if (good) {
+    CHECK_EQ(filled, count);
+    return 0;
+  }
+  free(values);
+  *out = NULL;
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector of %zu", count);
+}
+
+int weight_loader_values(weight_loader_t *loader, tensor_role_t role, int32_t layer, bool bias,
+                         float **out, inferd_error_t *error) {
+  matrix_t matrix = {.dtype = loader->is_gguf ? DTYPE_F32 : loader->dtype};
+  int code = gather_parts(loader, &role, 1, layer, bias, &matrix, error);
+  *out = NULL;
+  CHECK(code != 0);
+  if (code < 0) return code;
+  code = vector_values(&matrix, (vector_change_t){.factor = 1}, out, error);
+  code = close_parts(loader, &matrix, code, error);
+  if (code == 0) return 0;
+  free(*out);
+  *out = NULL;
   return code;
 }
 
@@ -569,7 +584,12 @@ int weight_loader_vector(weight_loader_t *loader, const tensor_role_t *roles, in
     free(matrix.parts);
     return 0;
   }
-  code = make_vector(loader, &matrix, change, &rows, out, error);
+  float *values = NULL;
+  code = vector_values(&matrix, change, &values, error);
+  if (code == 0)
+    code = loader->ops->vector(loader->device, values, shard_vector_cut(&rows, matrix.rows, values),
+                               out, error);
+  free(values);
   return close_parts(loader, &matrix, code, error);
 }
 

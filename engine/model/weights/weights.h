@@ -47,6 +47,10 @@ int weight_loader_matrix(weight_loader_t *loader, const tensor_role_t *roles, in
  * 0: all. The caller frees *out, which is NULL when the loader only plans. */
 int weight_loader_rows(weight_loader_t *loader, tensor_role_t role, int32_t layer, dtype_t dtype,
                        int64_t first, int64_t count, void **out, inferd_error_t *error);
+/* The vector or bias of a role that has one, in host memory as the model uses it. The caller frees
+ * *out. */
+int weight_loader_values(weight_loader_t *loader, tensor_role_t role, int32_t layer, bool bias,
+                         float **out, inferd_error_t *error);
 /* Passes a matrix on that the caller makes from such rows, or plans it. */
 int weight_loader_pass(weight_loader_t *loader, const weight_source_t *source, weight_t **out,
                        inferd_error_t *error);

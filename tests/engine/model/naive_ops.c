@@ -3,6 +3,8 @@
 #include "engine/cpu/act.h"
 
 #include "engine/base/check.h"
+#include "engine/base/half.h"
+#include "engine/base/util.h"
 #include "tests/engine/model/naive_numbers.h"
 #include "tests/engine/model/naive_route.h"
 #include "tests/engine/model/naive_state.h"
@@ -482,49 +484,128 @@ static void naive_scale(device_t *device, act_t *x, const vector_t *factor, int3
 
 static const per_layer_ops_t naive_per_layer_ops = {naive_input_gate, naive_scale};
 
+typedef struct naive_slot {
+  lora_values_t values; /* whose matrices are copies */
+  float *a, *b, *factors, *offsets;
+} naive_slot_t;
+
 struct lora {
   int64_t rows, cols;
-  int32_t rank[2]; /* two slots are enough here */
-  float *a[2], *b[2];
+  naive_slot_t slots[2]; /* enough here */
 };
 
-static int naive_lora(device_t *device, int64_t rows, int64_t cols, int32_t slots, int32_t rank_max,
-                      lora_t **out, inferd_error_t *error) {
-  (void)error;
+static int naive_lora(device_t *device, lora_kind_t kind, int64_t rows, int64_t cols, int32_t slots,
+                      int32_t rank_max, lora_t **out, inferd_error_t *error) {
+  (void)kind, (void)error;
   CHECK_LE(slots, 2);
   *out = take(device, sizeof(lora_t));
   **out = (lora_t){.rows = rows, .cols = cols};
   for (int i = 0; i < slots; i++) {
-    (*out)->a[i] = take(device, (size_t)(rank_max * cols) * sizeof(float));
-    (*out)->b[i] = take(device, (size_t)(rank_max * rows) * sizeof(float));
+    naive_slot_t *slot = &(*out)->slots[i];
+    slot->a = take(device, (size_t)(rank_max * cols) * sizeof(float));
+    slot->b = take(device, (size_t)(rank_max * rows) * sizeof(float));
+    slot->factors = take(device, (size_t)rows * sizeof(float));
+    slot->offsets = take(device, (size_t)rows * sizeof(float));
   }
   return 0;
 }
 
-static void naive_lora_set(device_t *device, lora_t *lora, int32_t slot, int32_t rank,
-                           const float *a, const float *b) {
-  (void)device;
-  lora->rank[slot - 1] = rank;
-  if (rank == 0) return;
-  memcpy(lora->a[slot - 1], a, (size_t)(rank * lora->cols) * sizeof(float));
-  memcpy(lora->b[slot - 1], b, (size_t)(rank * lora->rows) * sizeof(float));
+static const float *copied(float *to, const float *from, int64_t count) {
+  if (from == NULL) return NULL;
+  memcpy(to, from, (size_t)count * sizeof *to);
+  return to;
 }
 
-static void naive_lora_add(device_t *device, act_t *out, const act_t *in, const lora_t *lora,
-                           int32_t column, int32_t width) {
-  for (int64_t t = 0; t < device->batch->num_tokens; t++) {
-    int32_t slot = device->batch->adapters[t];
-    const float *x = FLOATS(in) + t * lora->cols;
-    float *y = FLOATS(out) + t * width + column;
-    for (int32_t r = 0; slot > 0 && r < lora->rank[slot - 1]; r++) {
-      double low = 0;
-      for (int64_t k = 0; k < lora->cols; k++)
-        low += (double)x[k] * lora->a[slot - 1][r * lora->cols + k];
-      for (int64_t n = 0; n < lora->rows; n++)
-        y[n] = (float)(y[n] + low * lora->b[slot - 1][n * lora->rank[slot - 1] + r]);
+static void naive_lora_set(device_t *device, lora_t *lora, int32_t slot,
+                           const lora_values_t *values) {
+  (void)device;
+  naive_slot_t *at = &lora->slots[slot - 1];
+  const int64_t rank = values->rank;
+  at->values = *values;
+  at->values.a = copied(at->a, rank > 0 ? values->a : NULL, rank * lora->cols);
+  at->values.b = copied(at->b, rank > 0 ? values->b : NULL, rank * lora->rows);
+  at->values.factors = copied(at->factors, values->factors, lora->rows);
+  at->values.offsets = copied(at->offsets, values->offsets, lora->rows);
+}
+
+static double naive_whole(const lora_values_t *values, int64_t i) {
+  const uint16_t *halves = values->whole;
+  if (values->whole_type == DTYPE_F32) return ((const float *)values->whole)[i];
+  return values->whole_type == DTYPE_F16 ? float_from_f16(halves[i]) : float_from_bf16(halves[i]);
+}
+
+/* out[n] of one row; x NULL: the column `id` of A. */
+static void naive_adapt(const lora_t *lora, const lora_values_t *values, float *out, const float *x,
+                        const float *plain, int64_t id) {
+  for (int64_t n = 0; n < lora->rows; n++) {
+    double sum = out[n];
+    if (values->factors != NULL) sum += (double)values->factors[n] * plain[n];
+    for (int32_t r = 0; r < values->rank; r++) {
+      double low = x == NULL ? values->a[r * lora->cols + id] : 0;
+      for (int64_t k = 0; x != NULL && k < lora->cols; k++)
+        low += (double)x[k] * values->a[r * lora->cols + k];
+      sum += low * values->b[n * values->rank + r];
     }
+    out[n] = (float)(sum + (values->offsets != NULL ? values->offsets[n] : 0));
   }
 }
+
+static void naive_lora_add(device_t *device, act_t *out, const act_t *in, const act_t *plain,
+                           const lora_t *lora, int32_t column, int32_t width) {
+  for (int64_t t = 0; t < device->batch->num_tokens; t++) {
+    const int32_t slot = device->batch->adapters[t];
+    const int64_t at = t * width + column;
+    if (slot > 0)
+      naive_adapt(lora, &lora->slots[slot - 1].values, FLOATS(out) + at,
+                  FLOATS(in) + t * lora->cols, plain != NULL ? FLOATS(plain) + at : NULL, 0);
+  }
+}
+
+static void naive_lora_embed(device_t *device, act_t *out, const lora_t *lora, float scale) {
+  for (int64_t t = 0; t < device->batch->num_tokens; t++) {
+    const int32_t slot = device->batch->adapters[t];
+    const int64_t id = device->batch->input_ids[t], width = lora->rows;
+    const lora_values_t *values = &lora->slots[MAX(slot, 1) - 1].values;
+    float *row = FLOATS(out) + t * width;
+    for (int64_t n = 0; slot > 0 && n < width; n++)
+      row[n] = values->whole != NULL ? (float)naive_whole(values, id * width + n) : row[n] / scale;
+    if (slot > 0) naive_adapt(lora, values, row, NULL, row, id);
+    for (int64_t n = 0; slot > 0 && n < width; n++) row[n] *= scale;
+  }
+}
+
+static void naive_lora_logits(device_t *device, const act_t *hidden, const vector_t *bias,
+                              const lora_t *lora, float softcap, int32_t first, int32_t rows) {
+  const int64_t vocab = lora->rows, cols = lora->cols;
+  float *plain = calloc((size_t)vocab, sizeof *plain);
+  CHECK(plain != NULL);
+  for (int32_t r = 0; r < rows; r++) {
+    const int32_t token = device->batch->selected_token_indices[first + r];
+    const int32_t slot = device->batch->adapters[token];
+    const lora_values_t *values = &lora->slots[MAX(slot, 1) - 1].values;
+    const float *x = FLOATS(hidden) + (first + r) * cols;
+    float *row = device->logits + r * vocab;
+    for (int64_t n = 0; slot > 0 && n < vocab; n++) {
+      plain[n] = row[n] - (bias != NULL ? bias->values[n] : 0);
+      double sum = 0;
+      for (int64_t k = 0; values->whole != NULL && k < cols; k++)
+        sum += naive_whole(values, n * cols + k) * x[k];
+      if (values->whole != NULL) row[n] = (float)(row[n] - plain[n] + sum);
+    }
+    if (slot > 0) naive_adapt(lora, values, row, x, plain, 0);
+    for (int64_t n = 0; softcap != 0 && n < vocab; n++) row[n] = softcap * tanhf(row[n] / softcap);
+  }
+  free(plain);
+}
+
+static const lora_ops_t naive_lora_ops = {.has_vectors = true,
+                                          .has_wholes = true,
+                                          .has_softcap = true,
+                                          .make = naive_lora,
+                                          .set = naive_lora_set,
+                                          .add = naive_lora_add,
+                                          .embed = naive_lora_embed,
+                                          .logits = naive_lora_logits};
 
 static void naive_gather(device_t *device, act_t *out, const act_t *in, int32_t width) {
   const batch_t *batch = device->batch;
@@ -580,9 +661,7 @@ const ops_t ops_naive = {
     .gated_add = naive_gated_add,
     .moe = naive_moe,
     .latent = &naive_latent_ops,
-    .lora = naive_lora,
-    .lora_set = naive_lora_set,
-    .lora_add = naive_lora_add,
+    .lora = &naive_lora_ops,
     .gather = naive_gather,
     .logits = naive_logits,
     .end = naive_end,

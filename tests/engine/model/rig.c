@@ -68,13 +68,12 @@ static int prepare(rig_t *rig, bool kv_int8, inferd_error_t *error) {
   return status;
 }
 
-static int adapt(rig_t *rig, const char *dir, inferd_error_t *error) {
-  adapter_t *adapter;
+static int adapt(rig_t *rig, const char *dir, const model_options_t *model, inferd_error_t *error) {
+  const adapter_base_t base = {&rig->blueprint, rig->ops, model, ADAPTER_RANK};
   int status = model_adapters(rig->model, 2, ADAPTER_RANK, error);
-  if (status == 0) status = adapter_read(&rig->blueprint, dir, ADAPTER_RANK, &adapter, error);
+  if (status == 0) status = adapter_read(&base, dir, &rig->adapted, error);
   if (status != 0) return status;
-  model_set_adapter(rig->model, 2, adapter);
-  adapter_free(adapter);
+  model_set_adapter(rig->model, 2, rig->adapted);
   rig->adapter = 2;
   return 0;
 }
@@ -106,7 +105,7 @@ int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
     status = model_load(rig->ops, rig->device, &rig->blueprint, rig->max_len, &model, &rig->model,
                         error);
   }
-  if (status == 0 && options->adapter != NULL) status = adapt(rig, options->adapter, error);
+  if (status == 0 && options->adapter != NULL) status = adapt(rig, options->adapter, &model, error);
   if (status == 0) status = prepare(rig, options->kv_int8, error);
   if (status != 0) rig_close(rig);
   return status;
@@ -129,6 +128,7 @@ void rig_close(rig_t *rig) {
                           rig->blocks};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) free(memory[i]);
   model_free(rig->model);
+  adapter_free(rig->adapted);
   if (rig->device != NULL) rig->ops->close(rig->device);
   blueprint_free(&rig->blueprint);
   *rig = (rig_t){0};

@@ -30,6 +30,7 @@ typedef struct rig {
   batch_t batch;
   int32_t max_len, tokens_max;
   int32_t adapter; /* slot that tokens take, 0 = none */
+  struct adapter *adapted;
   int32_t *blocks; /* [max_len / block_size + 1] */
 } rig_t;
 
