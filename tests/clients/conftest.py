@@ -7,8 +7,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "api"))
 
-from fixtures import pytest_addoption  # noqa: E402,F401  pylint: disable=wrong-import-position
-from harness import DEMO, Server  # noqa: E402  pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from fixtures import inferd, pytest_addoption  # noqa: E402,F401
+from harness import DEMO, Server  # noqa: E402
 
 
 @pytest.fixture(scope="session")
