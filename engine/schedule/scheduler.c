@@ -237,7 +237,7 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   if (threshold > 0 && n > threshold) n = threshold;
   n = MIN(n, plan_share_of_prompt(scheduler, seq));
   if (most > 0 && n > most) n = most;
-  return MIN(n, budget);
+  return table_own_tokens(scheduler, seq, MIN(n, budget));
 }
 
 /* Sends a group back to `waiting` that was to share side blocks which are gone: it will compute

@@ -515,6 +515,13 @@ static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int
   sides_attach(scheduler, seq, index, true);
 }
 
+/* Whether the exchange takes a free block and gives none back, while all free ones are promised. */
+static bool lacks_free(const scheduler_t *scheduler, int32_t block, int32_t twin) {
+  const block_t *own = &scheduler->pool->blocks[block], *other = &scheduler->pool->blocks[twin];
+  bool takes = !block_is_held(other) && (own->ref_count > 1 || own->pins > 0);
+  return takes && slices_num_free(scheduler) <= 0;
+}
+
 /* Keys the blocks that the entry has filled. */
 static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   block_pool_t *pool = scheduler->pool;
@@ -533,10 +540,11 @@ static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
         prefix_publish(pool, block, &key, place, ids);
         prefix_validate(pool, block, pool->block_size);
         sides_attach(scheduler, seq, i, false);
-      } else if (pool->blocks[twin].identity.num_valid == pool->block_size) {
-        exchange(scheduler, seq, i, twin);
-      } else {
+      } else if (pool->blocks[twin].identity.num_valid < pool->block_size ||
+                 lacks_free(scheduler, block, twin)) {
         return; /* another sequence still fills the twin: this block stays private until then */
+      } else {
+        exchange(scheduler, seq, i, twin);
       }
     }
     seq->num_published++;
@@ -630,6 +638,20 @@ bool table_advance(scheduler_t *scheduler, sequence_t *seq) {
   seq->num_computed_tokens += (stop - next) * block_size;
   if (!seq->recomputes) seq->num_cached_tokens += (stop - next) * block_size;
   return computes;
+}
+
+/* Who fills one block need not fill those behind it: a sequence that takes its blocks by slices may
+ * be the heir of one before it takes the next. */
+int32_t table_own_tokens(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
+  const block_pool_t *pool = scheduler->pool;
+  if (!seq->is_sharer) return n;
+  int32_t end = seq->num_computed_tokens + n, i = block_index(pool, seq->num_computed_tokens);
+  for (; i < seq->num_blocks && i * pool->block_size < end; i++) {
+    const sequence_t *filler = pool->blocks[seq->blocks[i]].filler;
+    if (filler != NULL && filler != seq)
+      return MAX(i * pool->block_size - seq->num_computed_tokens, 0);
+  }
+  return n;
 }
 
 /* Returns the block of the next position if a fork shares it, so that it must be copied before seq

@@ -103,6 +103,8 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block);
  * next block is still being filled by another sequence, or is not in the table yet (slices.h): then
  * seq cannot compute in this step. Sets is_lost if it never can. */
 bool table_advance(scheduler_t *scheduler, sequence_t *seq);
+/* Of the next n tokens those before the first block that another sequence fills. */
+int32_t table_own_tokens(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
 /* Returns the number of blocks to allocate before seq can compute `n` more tokens; the copy of a
  * shared block counts. */
 int32_t table_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);

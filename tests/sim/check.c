@@ -476,8 +476,6 @@ void check_step(const batch_t *b) {
       if (sequence_is_live(q)) check_stream(q)->num_computed = q->num_computed_tokens;
     }
   }
-  for (const group_t *g = s->waiting.queue.head; g; g = g->next) check_run(g)->runs = false;
-  for (const group_t *g = s->swapped.head; g; g = g->next) check_run(g)->runs = false;
 }
 
 /* ---- sequences and gauges ---- */
@@ -694,6 +692,9 @@ static void note_running(const scheduler_t *s) {
     for (const sequence_t *q = &g->sequence; q; q = q->next)
       run->waited = run->waited || (sequence_is_live(q) && is_blocked(q));
   }
+  /* A plan without a step may have sent it back. */
+  for (const group_t *g = s->waiting.queue.head; g; g = g->next) check_run(g)->runs = false;
+  for (const group_t *g = s->swapped.head; g; g = g->next) check_run(g)->runs = false;
   recomputed_before = s->num_recomputed_tokens;
 }
 

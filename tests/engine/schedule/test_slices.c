@@ -135,6 +135,46 @@ Test(slices, shared_blocks_that_are_lost_are_taken_anew) {
   rig_free(rig);
 }
 
+static void check_writes(const rig_t *rig) {
+  const plan_t *plan = &rig->scheduler->plan;
+  for (int32_t e = 0; e < plan->num_entries; e++) {
+    const plan_entry_t *entry = &plan->entries[e];
+    int32_t end = entry->num_computed + entry->num_tokens;
+    for (int32_t i = entry->num_computed / BLOCK; i * BLOCK < end; i++) {
+      const block_t *block = &rig->pool->blocks[entry->sequence->blocks[i]];
+      cr_assert(block->ref_count == 1 || block->filler == entry->sequence,
+                "block %d is written by who does not fill it", i);
+    }
+  }
+}
+
+static void run(rig_t *rig, int32_t plans) {
+  for (int32_t i = 0; i < plans; i++) {
+    rig_step(rig);
+    check_writes(rig);
+    rig_commit(rig, 1);
+  }
+}
+
+/* When the first one leaves, the longer is the heir of the blocks that it has by then. The shorter
+ * shares these, takes its blocks first, and fills those behind them, which the longer shares. */
+Test(slices, nobody_computes_into_blocks_that_another_fills) {
+  rig_t *rig = new_rig(2 * BLOCKS, 16);
+  rig->scheduler->options.long_prefill_token_threshold = 3;
+  group_t *first = add_long(rig, TOKENS, 1);
+  run(rig, 4);
+  group_t *longer = add_long(rig, TOKENS, 1);
+  add_long(rig, 240, 2); /* the slices of the next plans are its own */
+  run(rig, 1);
+  end(rig, first);
+  group_t *shorter = add_long(rig, 100, 1);
+  for (int32_t i = 0; i < 100 && shorter->sequence.num_output_tokens == 0; i++) run(rig, 1);
+  ASSERT_EQ(shorter->sequence.num_output_tokens, 1);
+  ASSERT_GT(longer->sequence.num_blocks, SLICE);
+  ASSERT_EQ(longer->sequence.blocks[SLICE], shorter->sequence.blocks[SLICE]);
+  rig_free(rig);
+}
+
 Test(slices, the_shortest_admission_goes_on_first) {
   rig_t *rig = new_rig(2 * BLOCKS, 1024);
   group_t *longer = add_long(rig, TOKENS, 1);
