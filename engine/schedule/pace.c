@@ -1,9 +1,9 @@
 /* pace.c: the time of a step: who may take how much of it; the contract is in plan.h.
  *
  * A step in which something decodes is bounded in time, so that the next tokens come soon. Decodes
- * go first; prompts get chunks that fit into what they leave. Beside the decodes of another client,
- * all that a client has in a step is bounded as well, its decodes too: they take turns. Engine
- * thread only; allocates nothing.
+ * go first; prompts get chunks that fit into what they leave. Beside a token that is due to another
+ * client, all that a client has in a step is bounded as well, its decodes too: they take turns.
+ * Engine thread only; allocates nothing.
  */
 #include "engine/base/util.h"
 #include "engine/schedule/plan.h"
@@ -108,6 +108,30 @@ bool plan_may_begin(const scheduler_t *scheduler, const group_t *group) {
          pace->seats_ns + seat_ns(scheduler, group) <= scheduler->options.pace.step_ns;
 }
 
+/* A client has a token due if it decodes, or if a prompt of it may end in this step: one that takes
+ * no longer than a client may. */
+static void note_due(scheduler_t *scheduler, const group_t *group) {
+  tenant_pace_t *client = pace_of(scheduler, group);
+  scheduler->pace.num_due += !client->is_due;
+  client->is_due = true;
+}
+
+static bool is_short(const scheduler_t *scheduler, const group_t *group) {
+  const sequence_t *seq = &group->sequence;
+  cost_work_t work = cost_of_tokens(seq->num_computed_tokens, plan_tokens_left(group));
+  work.of[COST_ROW] = 1;
+  return cost_ns(&scheduler->cost, &work) <= scheduler->pace.client_ns;
+}
+
+/* Of the prompts that wait, the one whose turn is next counts. */
+static void note_short_prompts(scheduler_t *scheduler) {
+  const tenant_t *next = tenants_next(&scheduler->waiting.tenants);
+  if (!scheduler->pace.is_on || scheduler->pace.client_ns == NO_BOUND) return;
+  if (next != NULL && is_short(scheduler, next->first)) note_due(scheduler, next->first);
+  for (group_t *group = scheduler->pace.prefills; group != NULL; group = group->next)
+    if (plan_is_prefill(group) && is_short(scheduler, group)) note_due(scheduler, group);
+}
+
 void plan_pace(scheduler_t *scheduler) {
   const pace_options_t *options = &scheduler->options.pace;
   const int32_t stages = scheduler->options.num_stages;
@@ -136,6 +160,7 @@ void plan_pace(scheduler_t *scheduler) {
     if (!is_bounded) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
     pace->num_decoding += client->num_decodes++ == 0;
+    note_due(scheduler, group);
     client->decodes_ns += ns;
   }
   if (stages > 1) pace->draws_most = MAX(DIV_UP(pace->num_draws, stages), 1);
@@ -144,6 +169,7 @@ void plan_pace(scheduler_t *scheduler) {
   if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
+  note_short_prompts(scheduler);
   if (scheduler->options.ageing > 0 && options->step_ns > 0)
     pace->prompts_ns = pace->step_ns - scheduler->cost.ns[COST_STEP] - pace->decodes_ns;
 }
@@ -151,7 +177,7 @@ void plan_pace(scheduler_t *scheduler) {
 /* Time that the client may have in this step. */
 static double client_bound(const scheduler_t *scheduler, const tenant_pace_t *client) {
   const step_pace_t *pace = &scheduler->pace;
-  return pace->num_decoding > (client->num_decodes > 0) ? pace->client_ns : NO_BOUND;
+  return pace->num_due > client->is_due ? pace->client_ns : NO_BOUND;
 }
 
 /* The same for prompts, behind its decodes. With ageing a long one has a time in which it must be

@@ -87,9 +87,10 @@ typedef struct pace_options {
 typedef struct step_pace {
   bool is_on;           /* a bound is set, the costs are known, and a group decodes */
   double step_ns;       /* time of the step, less what plan_shorter sets aside */
-  double client_ns;     /* time of a client, if another one decodes */
+  double client_ns;     /* time of a client, if a token is due to another one */
   double prompts_ns;    /* with ageing and a bound: what the decodes that it counts leave */
   int32_t num_decoding; /* clients that decode */
+  int32_t num_due;      /* clients that decode, or of which a prompt may end in this step */
   int32_t num_draws;    /* sequences that decode; counted where drafts, a bound or stages are */
   int32_t draws_most;   /* of them, that this plan may have: with stages a part of all */
   group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */

@@ -21,7 +21,8 @@ enum {
 typedef struct tenant_pace {
   uint64_t number;     /* of the pace that the rest belongs to */
   int32_t num_decodes; /* groups that decode */
-  double decodes_ns;   /* cost of all of them */
+  bool is_due;         /* a group decodes, or its prompt may end in this step */
+  double decodes_ns;   /* cost of those that decode */
   double drafts_ns;    /* cost of the draft tokens behind them that are planned */
   double spent_ns;     /* cost of what is planned */
   double aside_ns;     /* cost of what is set aside for its first prompt */

@@ -80,11 +80,32 @@ static bool decodes(const group_t *g) {
   return g->forked ? !behind : !sequence_in_prefill(&g->sequence);
 }
 
-/* Whether a client other than this one decodes; by what the scheduler has counted. */
-static bool others_decode(const scheduler_t *s, int32_t tenant) {
+/* Whether a token is due to a client other than this one; by what the scheduler has counted. */
+static bool others_are_due(const scheduler_t *s, int32_t tenant) {
   const tenant_pace_t *client = &s->waiting.tenants.all[tenant].pace;
-  bool own = client->number == s->pace.number && client->num_decodes > 0;
-  return s->pace.num_decoding > own;
+  bool own = client->number == s->pace.number && client->is_due;
+  return s->pace.num_due > own;
+}
+
+static bool asks(const group_queue_t *queue, int32_t tenant) {
+  for (const group_t *g = queue->head; g; g = g->next)
+    if (g->tenant == tenant) return true;
+  return false;
+}
+
+/* Who has a token due asks for something, and all who decode do. */
+static void check_due(const scheduler_t *s) {
+  int32_t num_due = 0;
+  for (int32_t t = 0; t <= s->waiting.tenants.num_used; t++) {
+    const tenant_pace_t *client = &s->waiting.tenants.all[t].pace;
+    if (client->number != s->pace.number) continue;
+    num_due += client->is_due;
+    REQUIRE(client->is_due || client->num_decodes == 0, "tenant %d decodes and is not due", t);
+    REQUIRE(!client->is_due || asks(&s->running, t) || asks(&s->waiting.queue, t) ||
+                s->plan.num_preempted > 0,
+            "nothing is due to tenant %d", t);
+  }
+  REQUIRE(num_due == s->pace.num_due, "%d clients are due, counted %d", s->pace.num_due, num_due);
 }
 
 /* The policy slo keeps the mean of all tokens where admission is bounded, and no client's step. */
@@ -92,7 +113,7 @@ static double client_bound(const scheduler_t *s, int32_t tenant) {
   const scenario_t *c = sim.scenario;
   const bool by_mean = c->options.slo_policy && scenario_has(c, SIM_SEATS);
   double bound = by_mean ? 0 : c->client_step_ms * 1e6;
-  if (bound == 0 || !s->options.fair_share || !others_decode(s, tenant)) return 1e300;
+  if (bound == 0 || !s->options.fair_share || !others_are_due(s, tenant)) return 1e300;
   return MAX(bound, s->cost.ns[COST_STEP]);
 }
 
@@ -300,6 +321,7 @@ void pace_step(const scheduler_t *s) {
   bool tokens_only = sim.scenario->options.max_step_ms == 0;
   REQUIRE(!tokens_only || !s->pace.is_on, "a bound of time that nobody set");
   check_turns(s);
+  check_due(s);
   check_seats(s);
   if (!s->pace.is_on || plan->num_preempted > 0 || comes_back(plan) || forks_are_behind(plan))
     return;
