@@ -13,40 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Inserts `block` before `before` in the free queue; before 0 = at the tail. */
-static void free_queue_insert(block_pool_t *pool, int32_t block, int32_t before) {
-  block_t *entry = &pool->blocks[block];
-  entry->next = before;
-  entry->prev = before ? pool->blocks[before].prev : pool->free_tail;
-  if (entry->prev) {
-    pool->blocks[entry->prev].next = block;
-  } else {
-    pool->free_head = block;
-  }
-  if (before) {
-    pool->blocks[before].prev = block;
-  } else {
-    pool->free_tail = block;
-  }
-  pool->num_free++;
-}
-
-static void free_queue_remove(block_pool_t *pool, int32_t block) {
-  block_t *entry = &pool->blocks[block];
-  if (entry->prev) {
-    pool->blocks[entry->prev].next = entry->next;
-  } else {
-    pool->free_head = entry->next;
-  }
-  if (entry->next) {
-    pool->blocks[entry->next].prev = entry->prev;
-  } else {
-    pool->free_tail = entry->prev;
-  }
-  entry->prev = entry->next = 0;
-  pool->num_free--;
-}
-
 /* A table of the pool is small beside the keys and values of its blocks. */
 static void make_real(void *table, size_t bytes) {
   pages_want_huge(table, bytes);
@@ -88,7 +54,7 @@ int block_pool_new(int32_t num_blocks, int32_t block_size, bool caching, const u
   pool->secret[1] = secret[1];
   pool->next_unique_id = 1;
   block_begin_plan(pool);
-  for (int32_t b = 1; b < num_blocks; b++) free_queue_insert(pool, b, 0);
+  for (int32_t b = 1; b < num_blocks; b++) free_queue_append(pool, b, BLOCK_OF_NOBODY);
   *out = pool;
   return 0;
 }
@@ -150,7 +116,7 @@ static void detach(block_pool_t *pool, int32_t side) {
   forget_side(pool, side);
   if (block_is_held(&pool->blocks[side])) return;
   free_queue_remove(pool, side);
-  free_queue_insert(pool, side, pool->free_head);
+  free_queue_push(pool, side, BLOCK_OF_NOBODY);
   pool->num_cached--;
 }
 
@@ -182,7 +148,7 @@ static void forget_leaf(block_pool_t *pool, int32_t block) {
   withdraw(pool, block);
   if (block_is_held(&pool->blocks[block])) return; /* pinned: a copy needs the rows alone */
   free_queue_remove(pool, block);
-  free_queue_insert(pool, block, pool->free_head);
+  free_queue_push(pool, block, BLOCK_OF_NOBODY);
   pool->num_cached--;
 }
 
@@ -205,10 +171,10 @@ static bool is_findable(const block_t *entry) {
 
 static void move_to_tail(block_pool_t *pool, int32_t free_block) {
   free_queue_remove(pool, free_block);
-  free_queue_insert(pool, free_block, 0);
+  free_queue_append(pool, free_block, pool->blocks[free_block].identity.owner);
 }
 
-/* The free parents of a block at the tail must stand behind it, so they move to the tail. */
+/* The free parents of a block at the tail must stand behind it, so they move to their tails. */
 static void move_parents(block_pool_t *pool, int32_t block, bool spares) {
   for (int32_t p = pool->blocks[block].identity.place.parent; p && pool->blocks[p].ref_count == 0;
        p = pool->blocks[p].identity.place.parent) {
@@ -218,9 +184,9 @@ static void move_parents(block_pool_t *pool, int32_t block, bool spares) {
   }
 }
 
-/* Moves blocks that were hit from the head of the free queue to its tail. */
+/* Moves blocks that were hit from the head of a free queue to its tail. */
 static void spare(block_pool_t *pool) {
-  for (int32_t block; (block = pool->free_head) != 0;) {
+  for (int32_t block; (block = free_queues_head(pool)) != 0;) {
     block_identity_t *identity = &pool->blocks[block].identity;
     int32_t moves = MAX(identity->depth, 1); /* a side block has no parents */
     if (!identity->was_hit || moves > pool->moves_left) return;
@@ -232,23 +198,39 @@ static void spare(block_pool_t *pool) {
   }
 }
 
+/* The block that is evicted next, which has nothing behind it; 0 = none is free. A free block may
+ * have children that copies have pinned: a copy needs the rows of its source, not the identity, so
+ * these lose their identities. And it may have free children in the queue of another owner: it
+ * passes to that one. */
+static int32_t take_first(block_pool_t *pool) {
+  for (int32_t first; (first = free_queues_head(pool)) != 0;) {
+    int32_t leaf = first, depth = 1;
+    for (; pool->blocks[leaf].first_child != 0; depth++) leaf = pool->blocks[leaf].first_child;
+    if (block_is_held(&pool->blocks[leaf])) {
+      CHECK_EQ(pool->blocks[leaf].ref_count, 0);
+      withdraw(pool, leaf);
+      continue;
+    }
+    if (leaf != first && pool->moves_left >= depth) {
+      pool->moves_left -= depth;
+      free_queue_remove(pool, first);
+      free_queue_insert_behind(pool, first, leaf);
+      pool->blocks[first].identity.owner = pool->blocks[leaf].queue;
+      continue;
+    }
+    free_queue_remove(pool, leaf);
+    return leaf;
+  }
+  return 0;
+}
+
 int32_t block_allocate(block_pool_t *pool) {
   spare(pool);
-  int32_t block = pool->free_head;
+  int32_t block = take_first(pool);
   if (!block) return -1;
-  free_queue_remove(pool, block);
   block_t *entry = &pool->blocks[block];
   CHECK(!block_is_held(entry));
   entry->saved.unique_id = 0;
-  /* A free block can only have children that copies have pinned. A copy needs the rows of its
-   * source, not the identity, so these blocks lose their identities. */
-  while (entry->first_child) {
-    int32_t leaf = entry->first_child;
-    while (pool->blocks[leaf].first_child) leaf = pool->blocks[leaf].first_child;
-    CHECK_EQ(pool->blocks[leaf].ref_count, 0);
-    CHECK_GT(pool->blocks[leaf].pins, 0);
-    withdraw(pool, leaf);
-  }
   if (entry->side_of != 0) {
     pool->num_cached--;
     forget_side(pool, block);
@@ -260,8 +242,15 @@ int32_t block_allocate(block_pool_t *pool) {
     copy_ids(pool->saved_ids, pool->token_ids, pool, block);
     prefix_withdraw(pool, block);
   }
+  entry->identity.owner = BLOCK_OF_NOBODY;
   entry->ref_count = 1;
   return block;
+}
+
+void block_use(block_pool_t *pool, int32_t block, int32_t owner) {
+  int32_t *now = &pool->blocks[block].identity.owner;
+  CHECK(block_is_held(&pool->blocks[block]));
+  if (pool->free.of[*now].weight == 0) *now = owner;
 }
 
 /* Takes the block out of the free queue if it is there. */
@@ -303,6 +292,7 @@ static bool revert(block_pool_t *pool, int32_t block) {
     prefix_note(pool, block, saved->place, ids, saved->num_valid);
   }
   entry->identity.unique_id = saved->unique_id; /* its children name it when they revert */
+  entry->identity.owner = saved->owner;
   entry->saved.unique_id = 0;
   pool->num_reverted++;
   return true;
@@ -318,11 +308,11 @@ static void let_go(block_pool_t *pool, int32_t block) {
   bool reverted = !is_findable(entry) && revert(pool, block);
   if (!is_findable(entry) || reverted) {
     if (reverted) pool->num_cached++; /* the oldest cached block, so its place is the head */
-    free_queue_insert(pool, block, pool->free_head);
+    free_queue_push(pool, block, reverted ? entry->identity.owner : BLOCK_OF_NOBODY);
     return;
   }
   pool->num_cached++;
-  free_queue_insert(pool, block, 0);
+  free_queue_append(pool, block, entry->identity.owner);
   move_parents(pool, block, false); /* a copy may have pinned it after they became free */
   if (pool->floor != NULL) floor_offer(pool, block);
 }

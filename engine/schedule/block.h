@@ -7,11 +7,16 @@
  * ids of all its rows are known; num_valid says how many rows are computed. Findable by parent
  * means: its first num_valid rows may be copied into another block.
  *
- * Order of eviction: block_allocate takes the head of the free queue. A released block goes to the
- * tail if its content is findable, else to the head. A block that was never written and gets its
- * saved identity back also goes to the head, because it was the oldest. A sequence releases its
- * last block first. So the queue is in least-recently-used order, and a cached child always stands
- * before its cached parent: the oldest leaf is evicted first, in O(1).
+ * Order of eviction: block_allocate takes the head of a free queue: of nobody's blocks first, then
+ * of the owner that has the most for its weight (free_queues.h). A released block goes to the tail
+ * of its owner's queue if its content is findable, else to the head of nobody's. A block that was
+ * never written and gets its saved identity back also goes to the head, because it was the oldest.
+ * A sequence releases its last block first. So each queue is in least-recently-used order, and in
+ * it a cached child stands before its cached parent: the oldest leaf is evicted first, in O(1).
+ *
+ * Owners: the one for whom a block was written, as long as it has a share. Another one may have
+ * content behind the block. Where the block is at the head then, it passes to that one instead of
+ * being evicted, and stands behind the content in its queue.
  *
  * Second chance, as in the CLOCK algorithm: a block that was cached and acquired is not evicted
  * when it reaches the head. It goes to the tail, its parents behind it, and all of them must be
@@ -22,13 +27,14 @@
 
 #include "engine/base/error.h"
 #include "engine/request.h"
+#include "engine/schedule/free_queues.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { NO_BLOCK = 0 };           /* the null block, where a number stands for "none" */
-enum { BLOCK_MOVES_MAX = 1024 }; /* blocks that may be spared between two block_begin_plan */
+enum { BLOCK_MOVES_MAX = 1024 }; /* between two block_begin_plan: blocks spared or passed on */
 
 typedef struct block_key {
   uint64_t word[2]; /* 128-bit keyed hash of the whole prefix, this block included */
@@ -50,6 +56,7 @@ typedef struct block_identity {
   prefix_place_t place; /* the same place, by block number */
   bool keyed;           /* findable by key: in the hash map */
   bool was_hit;         /* it was cached and acquired, since it was spared last */
+  int32_t owner;        /* whose it is; kept when a held block loses its identity */
   int32_t depth;        /* blocks of its prefix, itself included */
   int32_t num_valid;    /* leading rows whose K/V is committed, in [0, block_size] */
   block_key_t key;      /* valid only if keyed */
@@ -58,7 +65,7 @@ typedef struct block_identity {
 typedef struct block {
   int32_t ref_count;                           /* block-table entries that name it */
   int32_t pins;                                /* copies that read it in a step not yet committed */
-  int32_t prev, next;                          /* free queue; 0 ends it */
+  int32_t prev, next, queue;                   /* free queue; 0 ends it; whose queue it is */
   int32_t chain;                               /* next block of the same hash bucket; 0 ends it */
   int32_t first_child, child_prev, child_next; /* findable blocks behind it, newest first; 0 ends */
   int32_t mark, side_of;   /* scratch of table.c and swap.c, 0 between uses; see side_blocks.h */
@@ -70,7 +77,7 @@ typedef struct block {
 typedef struct block_pool {
   int32_t num_blocks, num_free;    /* num_free: empty and cached blocks */
   int32_t block_size, block_shift; /* tokens of a block: 2^block_shift */
-  int32_t num_cached, free_head, free_tail;
+  int32_t num_cached;
   bool caching;              /* false: a released block loses its identity */
   block_t *blocks;           /* [num_blocks] */
   int32_t *sides, num_sides; /* [num_blocks, num_sides]: side_blocks.h; 0 = none */
@@ -83,7 +90,8 @@ typedef struct block_pool {
   struct kv_events *events;    /* hears of full blocks; of the owner of the pool; NULL = none */
   struct snapshots *snapshots; /* of states behind blocks, of the scheduler; NULL = none */
   struct floor *floor;         /* where full blocks go when they are free; NULL = nowhere */
-  int32_t moves_left;          /* blocks that may still be spared; of longer chains none is */
+  int32_t moves_left;          /* steps that may still be taken to spare or to pass on blocks */
+  free_queues_t free;
   uint64_t num_reverted, num_spared; /* since start: identities given back; second chances */
 } block_pool_t;
 
@@ -96,9 +104,11 @@ void block_pool_free(block_pool_t *pool); /* NULL is allowed */
 static inline void block_begin_plan(block_pool_t *pool) {
   pool->moves_left = BLOCK_MOVES_MAX;
 }
-/* Takes the least recently used free block that is not spared, and sets its ref_count to 1. Evicts
- * its identity, which stays saved until block_written. Returns the block, or -1 if none is free. */
+/* Takes the first free block that is not spared, and sets its ref_count to 1. Evicts its identity,
+ * which stays saved until block_written. Nobody owns it. Returns it, or -1 if none is free. */
 int32_t block_allocate(block_pool_t *pool);
+/* The owner uses a held block: it is the owner's, unless it is that of another one with a share. */
+void block_use(block_pool_t *pool, int32_t block, int32_t owner);
 /* True if a block table names the block or a copy reads it: then it is not in the free queue. */
 static inline bool block_is_held(const block_t *block) {
   return block->ref_count > 0 || block->pins > 0;

@@ -126,6 +126,7 @@ static void identify(block_pool_t *pool, int32_t block, prefix_place_t place) {
       .unique_id = pool->next_unique_id++,
       .parent = parent_id(pool, place),
       .place = place,
+      .owner = entry->identity.owner,
       .depth = 1 + (place.parent ? pool->blocks[place.parent].identity.depth : 0),
   };
   int32_t *head = children_of(pool, place);
@@ -212,7 +213,7 @@ void prefix_withdraw(block_pool_t *pool, int32_t block) {
   }
   if (entry->child_next) pool->blocks[entry->child_next].child_prev = entry->child_prev;
   entry->child_prev = entry->child_next = 0;
-  entry->identity = (block_identity_t){0};
+  entry->identity = (block_identity_t){.owner = entry->identity.owner};
 }
 
 void prefix_abandon(block_pool_t *pool, int32_t block) {

@@ -55,6 +55,7 @@ int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, schedu
   scheduler->waiting.tenants.span = (uint64_t)options->fair_span * SERVED_TOKEN;
   scheduler->waiting.fair_share = options->fair_share;
   scheduler->pool = pool;
+  free_queues_set_weight(pool, 1, 1); /* whoever has no key: always */
   scheduler->num_rows = scheduler_num_rows(options->max_num_seqs);
   scheduler->table_stride = DIV_UP(options->max_model_len, pool->block_size);
   scheduler->row_stride = scheduler->table_stride * (1 + pool->num_sides);
@@ -186,6 +187,22 @@ void scheduler_note_first(scheduler_t *scheduler, group_t *group) {
   waiting_begun(&scheduler->waiting, group);
 }
 
+/* A key that asks for nothing for so long has no share of the prefix cache, until it asks. */
+static const uint64_t CACHE_SHARE_NS = 300000000000; /* five minutes */
+
+/* Looks at one tenant in each plan, in turn. */
+static void end_cache_share(scheduler_t *scheduler, uint64_t now_ns) {
+  tenants_t *tenants = &scheduler->waiting.tenants;
+  if (tenants->num_used == 0) return;
+  tenants->looked_at = tenants->looked_at % tenants->num_used + 1;
+  tenant_t *tenant = &tenants->all[tenants->looked_at];
+  if (tenant->num_groups > 0) {
+    tenant->asked_ns = now_ns;
+  } else if (now_ns > tenant->asked_ns + CACHE_SHARE_NS) {
+    free_queues_set_weight(scheduler->pool, 1 + tenants->looked_at, 0);
+  }
+}
+
 void scheduler_add(scheduler_t *scheduler, group_t *group) {
   group->masks.by_history = needs_history(scheduler, group->request);
   /* A state takes no token back: its masks are made before the row is planned. */
@@ -195,6 +212,11 @@ void scheduler_add(scheduler_t *scheduler, group_t *group) {
   group->key = make_key(scheduler, group);
   sequence_set_status(&group->sequence, SEQUENCE_WAITING);
   waiting_add(&scheduler->waiting, group);
+  tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
+  tenant->asked_ns = group->request->arrival_ns;
+  if (group->tenant == 0) return;
+  bool has_key = scheduler_owner(scheduler, &group->sequence) == 1 + group->tenant;
+  free_queues_set_weight(scheduler->pool, 1 + group->tenant, has_key ? tenant->weight : 0);
 }
 
 /* ---- planning ---- */
@@ -465,6 +487,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   plan_t *plan = &scheduler->plan;
   group_store_renew(&scheduler->choices);
   block_begin_plan(scheduler->pool);
+  end_cache_share(scheduler, now_ns);
   plan->num_before = plan->num_entries;
   plan->entries = scheduler->entries;
   plan->num_entries = plan->num_tokens = plan->num_preempted = plan->num_drafts = 0;

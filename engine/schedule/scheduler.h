@@ -104,6 +104,13 @@ static inline int32_t scheduler_num_rows(int32_t max_num_seqs) {
   return 4 * max_num_seqs;
 }
 
+/* Whose the blocks are that a sequence writes (free_queues.h): those of its API key, else of all
+ * that have none, as place 0 of the tenants. */
+static inline int32_t scheduler_owner(const scheduler_t *scheduler, const sequence_t *seq) {
+  bool has_key = scheduler->options.fair_share && seq->group->request->quota != NULL;
+  return has_key ? 1 + seq->group->tenant : 1;
+}
+
 /* Returns 0 and *out, or ERR_NO_MEMORY. Borrows `pool`. */
 int scheduler_new(const scheduler_options_t *options, block_pool_t *pool, scheduler_t **out,
                   inferd_error_t *error);

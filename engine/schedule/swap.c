@@ -219,6 +219,7 @@ static void bring(scheduler_t *scheduler, sequence_t *seq) {
     if (block->device == 0 && i >= found) {
       block->device = block_allocate(scheduler->pool);
       CHECK_GT(block->device, 0);
+      block_use(scheduler->pool, block->device, scheduler_owner(scheduler, seq));
       block_written(scheduler->pool, block->device);
       plan->swaps[plan->num_swap_in++] = (block_swap_t){block->device, seq->host_blocks[i]};
     } else {

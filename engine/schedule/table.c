@@ -440,6 +440,7 @@ static void copy_block(scheduler_t *scheduler, sequence_t *seq, int32_t block, i
 static void add_free_block(scheduler_t *scheduler, sequence_t *seq) {
   int32_t block = block_allocate(scheduler->pool);
   CHECK_GT(block, 0);
+  block_use(scheduler->pool, block, scheduler_owner(scheduler, seq));
   seq->blocks[seq->num_blocks++] = block;
   scheduler->num_walked++;
 }
@@ -459,6 +460,7 @@ void table_append(scheduler_t *scheduler, sequence_t *seq, int32_t block) {
   }
   bool valid = scheduler->pool->blocks[block].identity.num_valid == block_size;
   block_acquire(scheduler->pool, block);
+  block_use(scheduler->pool, block, scheduler_owner(scheduler, seq));
   seq->blocks[i] = block;
   seq->num_blocks = seq->num_published = i + 1;
   if (!valid) join_sharers(scheduler, seq);
@@ -471,7 +473,10 @@ void table_admit(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *
   int32_t block_size = scheduler->pool->block_size;
   states_take(scheduler, seq);
   states_restore(scheduler, seq, match->snapshot, match->num_known);
-  for (int32_t i = 0; i < match->num_blocks; i++) block_acquire(scheduler->pool, seq->blocks[i]);
+  for (int32_t i = 0; i < match->num_blocks; i++) {
+    block_acquire(scheduler->pool, seq->blocks[i]);
+    block_use(scheduler->pool, seq->blocks[i], scheduler_owner(scheduler, seq));
+  }
   seq->num_blocks = seq->num_published = match->num_blocks;
   seq->num_computed_tokens = match->num_valid * block_size;
   if (match->num_valid < match->num_blocks) join_sharers(scheduler, seq);
@@ -689,6 +694,7 @@ int32_t table_need_all(const scheduler_t *scheduler, const plan_entry_t *entries
 static void unshare(scheduler_t *scheduler, sequence_t *seq, int32_t *entry) {
   int32_t shared = *entry, own = block_allocate(scheduler->pool);
   CHECK_GT(own, 0);
+  block_use(scheduler->pool, own, scheduler_owner(scheduler, seq));
   plan_copy(scheduler, seq, shared, own, seq->num_computed_tokens % scheduler->pool->block_size);
   *entry = own;
   block_release(scheduler->pool, shared);

@@ -41,6 +41,7 @@ typedef struct tenant {
   group_t *offered;   /* in a walk (waiting.h) that has met a group of it: its next one */
   bool walked;        /* the walk has met a group of it */
   int32_t num_looked; /* groups of it that the walk has looked at */
+  uint64_t asked_ns;  /* when it was last seen to have a group */
   bool held;          /* it runs as many sequences as it may, so it offers no group */
   int32_t place;      /* 1 + its index in the heap; 0 = it is not there */
   int32_t next_walked;
@@ -59,6 +60,7 @@ typedef struct tenants {
   uint64_t most_served; /* the largest `served` that any tenant had when a plan was complete */
   int32_t num_used;     /* places that were ever used, but for place 0 */
   int32_t oldest_idle, newest_idle;
+  int32_t looked_at; /* place; scheduler.c looks at them in turn */
   int32_t num_offers;
   int32_t heap[TENANTS_MAX + 1]; /* [num_offers] places */
   int32_t buckets[2 * TENANTS_MAX];

@@ -155,3 +155,23 @@ def test_chats_pass_a_prompt_whose_blocks_are_slow(start, alone):
         empty(server)
     nothing_is_held(server)
     assert server.stop() == 0, server.log()
+
+
+def test_prompts_of_one_key_do_not_evict_what_another_has_cached(start):
+    """60 prompts that fill the cache twice over, beside a prompt that has been computed before."""
+    blocks, size = 512, 16
+    server = start("--num-blocks", blocks, "--block-size", size, "--max-model-len", 2048)
+    prompt = [7 + i % 900 for i in range(1500)]
+
+    def cached():
+        usage = server.complete(prompt, max_tokens=1)["usage"]
+        return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+    assert cached() == 0
+    assert cached() == 1499
+    headers = {"Authorization": f"Bearer {ATTACKER}"}
+    for i in range(60):
+        body = {"prompt": [2000 + i, *range(300)], "max_tokens": 1}
+        assert server.post("/v1/completions", body, headers=headers).status == 200
+    assert cached() == 1499
+    assert server.stop() == 0

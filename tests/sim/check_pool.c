@@ -96,19 +96,51 @@ static void count_pins(const engine_t *e) {
   }
 }
 
-static void check_free_queue(const block_pool_t *pool) {
-  int32_t count = 0, num_cached = 0, previous = 0;
-  for (int32_t b = pool->free_head; b; b = pool->blocks[b].next) {
+static int32_t check_free_queue(const block_pool_t *pool, int32_t owner, int32_t *num_cached) {
+  const free_queue_t *queue = &pool->free.of[owner];
+  int32_t count = 0, previous = 0;
+  for (int32_t b = queue->head; b; b = pool->blocks[b].next) {
     const block_t *block = &pool->blocks[b];
-    REQUIRE(b > 0 && b < pool->num_blocks && place[b] == 0, "I1: block %d is in the queue twice",
-            b);
-    REQUIRE(block->ref_count == 0 && block->pins == 0 && block->prev == previous,
-            "I1: block %d in the free queue", b);
+    bool is_cached = block->identity.unique_id != 0 || block->side_of != 0;
+    REQUIRE(b > 0 && b < pool->num_blocks && place[b] == 0, "I1: block %d is in a queue twice", b);
+    REQUIRE(block->ref_count == 0 && block->pins == 0 && block->prev == previous &&
+                block->queue == owner && (is_cached ? block->identity.owner : 0) == owner,
+            "I1: block %d in the free queue of %d", b, owner);
     place[b] = ++count;
-    num_cached += block->identity.unique_id != 0 || block->side_of != 0;
+    *num_cached += is_cached;
     previous = b;
   }
-  REQUIRE(previous == pool->free_tail && count == pool->num_free && num_cached == pool->num_cached,
+  REQUIRE(previous == queue->tail && count == queue->count, "I1: the queue of %d has %d, not %d",
+          owner, count, queue->count);
+  return count;
+}
+
+static int32_t owners_end(void) {
+  return 2 + sim.engine->scheduler->waiting.tenants.num_used;
+}
+
+/* The first of the heap has the most for its weight; who has nothing free is not there. */
+static void check_owners(const free_queues_t *free) {
+  const free_queue_t *top = &free->of[free->heap[0]];
+  int32_t num_used = 0;
+  for (int32_t owner = 1; owner < owners_end(); owner++) {
+    const free_queue_t *queue = &free->of[owner];
+    if (queue->count == 0) continue;
+    num_used++;
+    REQUIRE(top->weight == 0 || (queue->weight > 0 && (uint64_t)queue->count * top->weight <=
+                                                          (uint64_t)top->count * queue->weight),
+            "owner %d has %d of weight %u, the first %d of %u", owner, queue->count, queue->weight,
+            top->count, top->weight);
+  }
+  REQUIRE(num_used == free->num_used, "%d owners in the heap of %d", free->num_used, num_used);
+}
+
+static void check_free_queues(const block_pool_t *pool) {
+  int32_t count = 0, num_cached = 0;
+  for (int32_t owner = 0; owner < owners_end(); owner++)
+    if (pool->free.of[owner].head != 0) count += check_free_queue(pool, owner, &num_cached);
+  if (pool->free.num_used > 0) check_owners(&pool->free);
+  REQUIRE(count == pool->num_free && num_cached == pool->num_cached,
           "I1: %d free blocks, %d of them cached; counted %d and %d", pool->num_free,
           pool->num_cached, count, num_cached);
 }
@@ -241,15 +273,16 @@ static void check_held(const block_pool_t *pool) {
 static void check_place(const block_pool_t *pool, int32_t b) {
   int32_t parent = pool->blocks[b].identity.place.parent;
   REQUIRE(is_held(b) == (place[b] == 0), "I1: block %d is free and held, or lost", b);
+  bool one_owner = !scenario_has(sim.scenario, SIM_QUOTAS); /* else a parent may be passed on */
   REQUIRE(!pool->blocks[b].identity.unique_id || !parent || !place[b] || !place[parent] ||
-              place[b] < place[parent],
+              place[b] < place[parent] || !one_owner,
           "I1: block %d stands behind its parent %d", b, parent);
 }
 
 static void walk(const block_pool_t *pool) {
   int32_t num_keyed = 0;
   memset(place, 0, (size_t)pool->num_blocks * sizeof *place);
-  check_free_queue(pool);
+  check_free_queues(pool);
   for (int32_t b = 1; b < pool->num_blocks; b++) {
     check_block(pool, b);
     check_sides(pool, b);

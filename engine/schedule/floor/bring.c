@@ -71,6 +71,7 @@ void floor_bring(scheduler_t *scheduler, sequence_t *seq, int32_t first, int32_t
     place = find_place(scheduler, seq, index, last, &wanted);
     if (place == 0) break;
     last = enter(pool, place, &wanted);
+    block_use(pool, last, scheduler_owner(scheduler, seq));
     if (!seq->recomputes) seq->num_floor_tokens += pool->block_size;
   }
   release_chain(pool, last, begin);

@@ -54,6 +54,7 @@ void sides_grow(scheduler_t *scheduler, sequence_t *seq, int32_t num_tokens) {
     for (int32_t s = 0; s < count(scheduler); s++) {
       int32_t block = block_allocate(scheduler->pool);
       CHECK_GT(block, 0);
+      block_use(scheduler->pool, block, scheduler_owner(scheduler, seq));
       block_written(scheduler->pool, block);
       *sides_at(scheduler, seq, s, seq->sides.end) = block;
       scheduler->num_walked++;
@@ -83,6 +84,7 @@ void sides_take(scheduler_t *scheduler, sequence_t *seq, int32_t num_full) {
       int32_t block = block_sides(scheduler->pool, seq->blocks[i])[s];
       CHECK_GT(block, 0);
       block_acquire(scheduler->pool, block);
+      block_use(scheduler->pool, block, scheduler_owner(scheduler, seq));
       *sides_at(scheduler, seq, s, i) = block;
     }
   }

@@ -16,22 +16,33 @@ static void check_children(const block_pool_t *pool, int32_t block) {
   }
 }
 
-void block_pool_check(const block_pool_t *pool) {
-  int32_t num_free = 0, num_cached = 0, previous = 0, num_owned = 0;
-  for (int32_t right = pool->free_head; right; right = pool->blocks[right].next) {
+/* Returns how many blocks the queue has; adds to *num_cached. */
+static int32_t check_queue(const block_pool_t *pool, int32_t owner, int32_t *num_cached) {
+  const free_queue_t *queue = &pool->free.of[owner];
+  int32_t count = 0, previous = 0;
+  for (int32_t right = queue->head; right; right = pool->blocks[right].next) {
     const block_t *block = &pool->blocks[right];
     CHECK_RANGE(right, 1, pool->num_blocks);
     CHECK(!block_is_held(block));
     CHECK_EQ(block->prev, previous);
-    CHECK_LT(++num_free, pool->num_blocks);
+    CHECK_EQ(block->queue, owner);
+    CHECK_LT(++count, pool->num_blocks);
     CHECK(block->filler == NULL);
-    if (block->identity.unique_id) num_cached++;
+    if (block->identity.unique_id) ++*num_cached;
     /* leaves first: the parent of a cached block stands behind it in the queue, or is held */
     int32_t parent = block->identity.unique_id ? block->identity.place.parent : 0;
     for (int32_t p = pool->blocks[right].prev; p; p = pool->blocks[p].prev) CHECK_NE(p, parent);
     previous = right;
   }
-  CHECK_EQ(previous, pool->free_tail);
+  CHECK_EQ(previous, queue->tail);
+  CHECK_EQ(count, queue->count);
+  return count;
+}
+
+void block_pool_check(const block_pool_t *pool) {
+  int32_t num_free = 0, num_cached = 0, num_owned = 0;
+  for (int32_t owner = 0; owner < BLOCK_OWNERS_MAX; owner++)
+    num_free += check_queue(pool, owner, &num_cached);
   CHECK_EQ(num_free, pool->num_free);
   CHECK_EQ(num_cached, pool->num_cached);
   for (int32_t right = 1; right < pool->num_blocks; right++) {

@@ -1,4 +1,5 @@
 /* test_block.c: the block pool and the prefix cache: order, counts, eviction, identity. */
+#include "engine/base/random.h"
 #include "tests/engine/schedule/block_check.h"
 #include "tests/expect.h"
 
@@ -343,5 +344,109 @@ Test(block, a_pinned_chain_loses_its_names_with_its_root) {
   block_pool_check(pool);
   ASSERT_EQ(pool->num_free, 2);
   ASSERT_EQ(pool->num_cached, 0);
+  block_pool_free(pool);
+}
+
+/* ---- owners ---- */
+
+/* A block of the owner, published behind `parent` and free. */
+static int32_t cached_of(block_pool_t *pool, int32_t owner, int32_t parent, int32_t id) {
+  int32_t block = block_allocate(pool);
+  ASSERT_GT(block, 0);
+  if (parent != 0) block_acquire(pool, parent);
+  block_use(pool, block, owner);
+  block_written(pool, block);
+  publish(pool, block, parent, id);
+  block_release(pool, block);
+  if (parent != 0) block_release(pool, parent);
+  return block;
+}
+
+Test(block, who_fills_the_cache_evicts_what_it_had_itself) {
+  block_pool_t *pool = pool_of(9, 4);
+  for (int32_t owner = 1; owner <= 2; owner++) free_queues_set_weight(pool, owner, 1);
+  for (int i = 0; i < 3; i++) cached_of(pool, 1, 0, i);
+  for (int i = 0; i < 100; i++) cached_of(pool, 2, 0, 100 + i);
+  for (int i = 0; i < 3; i++) ASSERT_GT(find(pool, 0, i), 0);
+  for (int i = 95; i < 100; i++) ASSERT_GT_FOR(find(pool, 0, 100 + i), 0, "5 of 8, the newest");
+  for (int i = 0; i < 100; i++) cached_of(pool, 1, 0, 300 + i);
+  ASSERT_LE_FOR(pool->free.of[1].count, 5, "a half each, and the one that came last");
+  ASSERT_EQ_FOR(find(pool, 0, 0), -1, "the oldest of its own");
+  ASSERT_GT(find(pool, 0, 199), 0);
+  block_pool_check(pool);
+  block_pool_free(pool);
+}
+
+Test(block, shares_of_the_cache_are_by_weight) {
+  block_pool_t *pool = pool_of(41, 4);
+  for (int32_t owner = 1; owner <= 3; owner++) free_queues_set_weight(pool, owner, (uint32_t)owner);
+  for (int i = 0; i < 600; i++) cached_of(pool, 1 + i % 3, 0, i);
+  for (int32_t owner = 1; owner <= 3; owner++) {
+    int32_t count = pool->free.of[owner].count, share = 40 * owner / 6;
+    cr_assert(count >= share - 1 && count <= share + 1, "owner %d has %d", owner, count);
+  }
+  free_queues_set_weight(pool, 3, 0); /* it asks for nothing any more */
+  for (int i = 0; i < 21; i++) cached_of(pool, 1, 0, 1000 + i);
+  ASSERT_EQ(pool->free.of[3].count, 0);
+  free_queues_set_weight(pool, 2, 0);
+  for (int i = 0; i < 40; i++) cached_of(pool, 1, 0, 2000 + i);
+  ASSERT_EQ_FOR(pool->free.of[1].count, 40, "a lone owner has all of it");
+  block_pool_check(pool);
+  block_pool_free(pool);
+}
+
+/* Owner 1 wrote a and b, which owner 2 has content behind: they pass to owner 2. */
+Test(block, what_others_have_content_behind_passes_to_them) {
+  block_pool_t *pool = pool_of(9, 4);
+  for (int32_t owner = 1; owner <= 2; owner++) free_queues_set_weight(pool, owner, 1);
+  int32_t a = cached_of(pool, 1, 0, 1), b = cached_of(pool, 1, a, 2);
+  block_acquire(pool, a);
+  int32_t c = cached_of(pool, 2, b, 3);
+  block_release(pool, a);
+  for (int i = 0; i < 100; i++) cached_of(pool, 1, 0, 100 + i);
+  ASSERT_EQ(find(pool, 0, 1), a);
+  ASSERT_EQ(find(pool, a, 2), b);
+  ASSERT_EQ(find(pool, b, 3), c);
+  ASSERT_EQ(pool->blocks[a].queue, 2);
+  ASSERT_EQ(pool->blocks[b].queue, 2);
+  for (int i = 0; i < 100; i++) cached_of(pool, 2, 0, 300 + i);
+  ASSERT_EQ_FOR(find(pool, 0, 1), -1, "the oldest of owner 2, the leaf first");
+  block_pool_check(pool);
+  block_pool_free(pool);
+}
+
+/* Drawn: nobody loses a block while another has more for its weight, and children go first. */
+Test(block, nobody_loses_a_block_while_another_has_more) {
+  enum { BLOCKS = 64, OWNERS = 4, STEPS = 20000 };
+  block_pool_t *pool = pool_of(BLOCKS, 4);
+  for (int32_t owner = 1; owner <= OWNERS; owner++)
+    free_queues_set_weight(pool, owner, 1 + (uint32_t)owner % 3);
+  int32_t last[OWNERS + 1] = {0}, evicted = 0;
+  for (int i = 0; i < STEPS; i++) {
+    int32_t owner = 1 + (int32_t)(random_mix(2 * (uint64_t)i) % OWNERS), before[OWNERS + 1];
+    bool is_full = pool->free.of[BLOCK_OF_NOBODY].count == 0;
+    for (int32_t o = 1; o <= OWNERS; o++) before[o] = pool->free.of[o].count;
+    block_begin_plan(pool);
+    int32_t block = block_allocate(pool);
+    for (int32_t o = 1; o <= OWNERS && is_full; o++) {
+      int32_t lost = before[o] - pool->free.of[o].count;
+      evicted += lost > 0;
+      for (int32_t other = 1; other <= OWNERS && lost > 0; other++)
+        cr_assert(before[o] * (1 + other % 3) >= before[other] * (1 + o % 3),
+                  "%d had %d and lost one, %d had %d", o, before[o], other, before[other]);
+    }
+    block_use(pool, block, owner);
+    block_written(pool, block);
+    int32_t parent = random_mix(2 * (uint64_t)i + 1) % 2 ? last[owner] : 0;
+    bool behind = parent != 0 && pool->blocks[parent].identity.owner == owner &&
+                  pool->blocks[parent].identity.keyed && parent != block;
+    if (behind) block_acquire(pool, parent);
+    publish(pool, block, behind ? parent : 0, 1000 + i);
+    block_release(pool, block);
+    if (behind) block_release(pool, parent);
+    last[owner] = block;
+    if (i % 100 == 0) block_pool_check(pool);
+  }
+  ASSERT_GT(evicted, STEPS / 2);
   block_pool_free(pool);
 }
