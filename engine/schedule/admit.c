@@ -279,7 +279,6 @@ bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const g
 typedef struct admission {
   uint64_t now_ns;
   bool is_owed;          /* the first walk: of tenants that stay within their shares */
-  bool is_scarce;        /* there are fewer places than tenants that wait */
   int64_t best_left_out; /* priority, of those that this walk leaves to the next one */
   const group_t *ahead;  /* NULL, or the prefill that a group must be shorter than */
   int32_t num_seqs;      /* that count against max_num_seqs */
@@ -414,13 +413,22 @@ static bool is_behind_better(const scheduler_t *scheduler, const admission_t *ad
          admission->num_seqs < scheduler->options.max_num_seqs;
 }
 
+/* Whether the group would leave fewer places than other tenants wait that may have one. */
+static bool is_scarce(const scheduler_t *scheduler, const admission_t *admission,
+                      const group_t *group) {
+  const tenants_t *tenants = &scheduler->waiting.tenants;
+  int32_t num_free = scheduler->options.max_num_seqs - admission->num_seqs;
+  int32_t others = tenants->num_offers - (tenants->all[group->tenant].place != 0);
+  return admission->is_owed && others > 0 && num_free - group->width < others;
+}
+
 /* What the walk does with the next group. Returns false if it ends there. */
 static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
   waiting_t *waiting = &scheduler->waiting;
   if (is_behind_better(scheduler, admission, group)) return false;
   if (is_held(scheduler, group)) {
     waiting_hold(waiting, group);
-  } else if (admission->is_scarce && !plan_is_entitled(scheduler, group, false)) {
+  } else if (is_scarce(scheduler, admission, group) && !plan_is_entitled(scheduler, group, false)) {
     if (group->request->priority < admission->best_left_out)
       admission->best_left_out = group->request->priority;
     waiting_leave_out(waiting, group);
@@ -453,10 +461,8 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   if (scheduler->waiting.queue.head == NULL) return;
   admission_t admission = {.now_ns = now_ns, .ahead = ahead, .best_left_out = INT64_MAX};
   admission.num_seqs = plan_count_tenants(scheduler);
-  const int32_t num_free = scheduler->options.max_num_seqs - admission.num_seqs;
   if (scheduler->options.fair_share && ahead == NULL) {
     admission.is_owed = true;
-    admission.is_scarce = num_free < scheduler->waiting.tenants.num_offers;
     walk(scheduler, &admission);
     admission =
         (admission_t){.now_ns = now_ns, .num_seqs = admission.num_seqs, .best_left_out = INT64_MAX};

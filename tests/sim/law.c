@@ -365,8 +365,9 @@ static bool was_above(const scheduler_t *s, const view_t *view, uint64_t client)
     if (client_of(g) != client || !made_room_now(g)) continue;
     /* It may have been let in by this very plan. */
     sequences = MAX(sequences, asked_sequences(g));
-    /* Each of its sequences may have got a block in the plan. */
-    int64_t grown = memory_of(g)->num_blocks + (1 + s->pool->num_sides) * sequences_of(g);
+    /* Each of its sequences may have got blocks in the plan, for a token and its drafts. */
+    int64_t each = DIV_UP(1 + s->options.draft.tokens_max, s->pool->block_size);
+    int64_t grown = memory_of(g)->num_blocks + each * (1 + s->pool->num_sides) * sequences_of(g);
     blocks = MAX(blocks, MAX(grown, asked_blocks(s, g)));
   }
   sequences += view->clients[client].sequences;

@@ -351,3 +351,28 @@ Test(fairness, a_request_of_more_sequences_than_its_key_may_run_runs_alone) {
   cr_assert(!runs(last));
   rig_free(rig);
 }
+
+/* Where tenants count as equally served the short prompts of one go first, but a place is left for
+ * each other tenant that waits: who ends in one step makes room for nobody. */
+Test(fairness, who_goes_first_leaves_a_place_to_the_others) {
+  for (int32_t tenants = 1; tenants <= 3; tenants++) {
+    scheduler_options_t options = rig_options(3, 512, 1000);
+    options.fair_share = true;
+    options.fair_span = 8192;
+    rig_t *rig = rig_new(&options, 1000, 4, true);
+    for (int i = 0; i < 4; i++) {
+      rig->requests[rig->count].tenant = 1;
+      rig_add(rig, 8, 1, rig->count);
+    }
+    for (int32_t t = 2; t <= tenants; t++) {
+      rig->requests[rig->count].tenant = (uint64_t)t;
+      rig_add(rig, 40, 1, rig->count);
+    }
+    rig_step(rig);
+    ASSERT_EQ(rig->scheduler->running.count, 3);
+    for (int32_t t = 2; t <= tenants; t++)
+      ASSERT_EQ_FOR(rig->groups[2 + t].queue, &rig->scheduler->running, "tenant %d of %d", t,
+                    tenants);
+    rig_free(rig);
+  }
+}
