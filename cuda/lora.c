@@ -77,7 +77,7 @@ static int cuda_lora(device_t *device, lora_kind_t kind, int64_t rows, int64_t c
   return 0;
 }
 
-int lora_prepare(device_t *device, inferd_error_t *error) {
+int cuda_lora_prepare(device_t *device, inferd_error_t *error) {
   size_t tokens = (size_t)device->limits.tokens_max;
   if (device->lora_stride == 0) return 0;
   int code = device_take(device, (void **)&device->inputs.adapters,

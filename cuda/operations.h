@@ -95,7 +95,7 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
 
 /* lora.c */
 extern const lora_ops_t cuda_lora_ops;
-int lora_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
+int cuda_lora_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
 /* Tokens with an adapter that has factors: the model launches more than a graph of adapters has. */
 bool lora_has_factors(const device_t *device, const batch_t *batch);
 

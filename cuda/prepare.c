@@ -301,7 +301,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *
   if (!code) code = take_attention(device, error);
   if (!code) code = take_linear(device, error);
   if (!code) code = experts_prepare(device, error);
-  if (!code) code = lora_prepare(device, error);
+  if (!code) code = cuda_lora_prepare(device, error);
   if (!code) code = take_sampler(device, error);
   if (!code) code = exchange_open(device, error);
   if (!code) code = blas_open(device, error);
