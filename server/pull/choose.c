@@ -1,8 +1,9 @@
 /* choose.c: which files of a repository a server needs.
  *
  * One thread; a pure function of the names. The names are those that the readers of engine/model,
- * engine/text and engine/template open; weights in other formats (pickle, ONNX, Mistral's and
- * Meta's own layout) are never read, so they are never downloaded.
+ * engine/text and engine/template open; weights in other formats (ONNX, Mistral's and Meta's own
+ * layout) are never read, so they are never downloaded. Pickles are, where there is nothing else:
+ * `inferd convert` makes safetensors of them.
  */
 #include "engine/base/util.h"
 #include "engine/model/source/listing.h"
@@ -33,17 +34,26 @@ static bool has(const repo_t *repo, const char *name) {
   return false;
 }
 
-/* An index names shards, NAME-00001-of-00005; without it there is one file. */
-static bool is_weight_file(const char *name, bool sharded) {
-  if (!sharded) return strcmp(name, "model.safetensors") == 0;
-  return is_like(name, "model.safetensors.index.json") || is_like(name, "model*-of-*.safetensors");
+/* Names of weights: the one file; with an index, that and the shards, NAME-00001-of-00005. */
+typedef struct weight_names {
+  const char *one, *index, *shards;
+} weight_names_t;
+
+static const weight_names_t safetensors = {"model.safetensors", "model.safetensors.index.json",
+                                           "model*-of-*.safetensors"},
+                            pickles = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                       "pytorch_model*-of-*.bin"};
+
+static bool has_model(const repo_t *repo, const weight_names_t *names) {
+  return has(repo, "config.json") && (has(repo, names->one) || has(repo, names->index));
 }
 
-static void choose_safetensors(repo_t *repo) {
-  bool sharded = has(repo, "model.safetensors.index.json");
+static void choose_model(repo_t *repo, const weight_names_t *names) {
+  bool sharded = has(repo, names->index);
   for (int i = 0; i < repo->count; i++) {
     repo_file_t *file = &repo->files[i];
-    file->chosen = is_weight_file(file->name, sharded);
+    file->chosen = sharded ? is_like(file->name, names->index) || is_like(file->name, names->shards)
+                           : strcmp(file->name, names->one) == 0;
     for (size_t n = 0; n < ARRAY_LEN(small_files) && !file->chosen; n++) {
       file->chosen = is_like(file->name, small_files[n]);
     }
@@ -75,8 +85,8 @@ static int refuse_repository(const repo_t *repo, const listing_t *names, const c
   } else if (has(repo, "consolidated.safetensors") || has(repo, "params.json")) {
     why = "has weights in Mistral's or Meta's own layout alone (consolidated.*), which is not read";
   } else if (listing_has_suffix(names, ".bin") || listing_has_suffix(names, ".pth")) {
-    why = "has pickle files alone, which are never read, because reading one runs code; look for a "
-          "revision or a copy with safetensors";
+    why = "has pickle files alone, and not as config.json with pytorch_model.bin, which can be "
+          "converted; look for a revision or a copy with safetensors";
   }
   listing_text(names, NULL, there, sizeof there);
   return error_set(error, ERR_MODEL_MISSING, "model", "%s: %s; it has: %s", id, why,
@@ -110,12 +120,13 @@ int repo_choose(repo_t *repo, const char *id, const char *quant, inferd_error_t 
   if (names.names == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for names");
   list(repo, &names);
   int code = 0;
-  bool model = has(repo, "config.json") &&
-               (has(repo, "model.safetensors") || has(repo, "model.safetensors.index.json"));
+  bool model = has_model(repo, &safetensors);
   if (quant[0] != '\0' || (!model && listing_has_suffix(&names, ".gguf"))) {
     code = choose_gguf(repo, &names, id, quant, error);
   } else if (model) {
-    choose_safetensors(repo);
+    choose_model(repo, &safetensors);
+  } else if (has_model(repo, &pickles)) {
+    choose_model(repo, &pickles);
   } else {
     code = refuse_repository(repo, &names, id, error);
   }

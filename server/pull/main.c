@@ -3,6 +3,7 @@
  * Main thread. A program of its own, so that the daemon carries no HTTP client. Exit statuses are
  * those of engine/base/error.def; SIGINT and SIGTERM end it by the signal, with what has come kept.
  */
+#include "engine/base/util.h"
 #include "server/observe/priority.h"
 #include "server/pull/fetch.h"
 #include "server/pull/hub.h"
@@ -145,8 +146,11 @@ static void print_end(const pull_settings_t *settings, const store_t *store, con
   printf("%s\n", store_snapshot(store, repo->commit, path));
   fflush(stdout);
   bool named = settings->cache_dir == NULL, older = strcmp(settings->revision, "main") != 0;
-  fprintf(stderr, "inferd: done; serve it by: inferd serve %s%s%s%s%s\n",
-          named ? settings->id : path, named && older ? "@" : "",
+  bool pickled = false; /* its safetensors are still to be made */
+  for (int i = 0; i < repo->count; i++)
+    pickled = pickled || (repo->files[i].chosen && text_ends_in(repo->files[i].name, ".bin"));
+  fprintf(stderr, "inferd: done; %s it by: inferd %s %s%s%s%s%s\n", pickled ? "convert" : "serve",
+          pickled ? "convert" : "serve", named ? settings->id : path, named && older ? "@" : "",
           named && older ? settings->revision : "", settings->quant[0] != '\0' ? ":" : "",
           settings->quant);
 }

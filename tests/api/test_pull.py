@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import hf_hub_download, snapshot_download
 
+from disk_base import pickled
 from harness import DEMO, PATIENCE, ROOT, wait_until
 from hub import COMMIT, Hub, etag, git_sha1
 
@@ -40,9 +41,13 @@ def make_repositories(tmp_path_factory):
                  "Q8_0/x-Q8_0-00002-of-00002.gguf", "mmproj-F16.gguf"):
         (gguf / name).parent.mkdir(exist_ok=True)
         (gguf / name).write_text(name)
-    (other / "pytorch_model.bin").write_text("x")
+    (other / "pytorch_model.bin").write_bytes(pickled({"a": ("F32", [1], bytes(4))}))
     (other / "config.json").write_text("{}")
-    return {NAME: demo, BIG: big, "someone/x-GGUF": gguf, "someone/pickle": other}
+    none = tmp_path_factory.mktemp("none")
+    for name in ("config.json", "weights.bin"):
+        (none / name).write_text("{}")
+    return {NAME: demo, BIG: big, "someone/x-GGUF": gguf, "someone/pickle": other,
+            "someone/other": none}
 
 
 @pytest.fixture(name="hub")
@@ -219,9 +224,22 @@ def test_quantisations(pull, repositories):
     check(snapshot, folder, ["x-Q4_K_M.gguf", *split])
 
 
+def test_pickles_are_pulled_where_there_is_nothing_else(pull, inferd):
+    """And converted in the cache by the command that the end names; another pull takes nothing."""
+    done = pull("someone/pickle")
+    assert done.returncode == 0 and "convert it by: inferd convert someone/pickle" in done.stderr
+    snapshot = Path(done.stdout.strip())
+    assert {p.name for p in snapshot.iterdir()} == {"config.json", "pytorch_model.bin"}
+    converted = subprocess.run([ROOT / inferd, "convert", "someone/pickle"], text=True, check=True,
+                               stdout=subprocess.PIPE, env=pull.environment())
+    assert "wrote     model.safetensors: 1 tensor," in converted.stdout
+    assert (snapshot / "model.safetensors").exists()
+    assert pull.good("someone/pickle") == snapshot
+
+
 def test_nothing_that_can_be_served(pull):
-    message = pull.refused(66, "someone/pickle")
-    assert "pickle files alone" in message and "pytorch_model.bin" in message
+    message = pull.refused(66, "someone/other")
+    assert "pickle files alone" in message and "weights.bin" in message
 
 
 def test_revisions(repositories, inferd, tmp_path):

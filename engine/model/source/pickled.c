@@ -193,8 +193,8 @@ static int write_list(conversion_t *run, const torch_file_t *file, const char *f
     return error_set(run->error, ERR_IO, NULL,
                      "%.300s/%s: the file changed its size or could not be read while it was read",
                      run->dir, from);
-  snprintf(line, sizeof line, "wrote     %s: %zu tensors, %.2f GiB", name, list->count,
-           (double)total / (1 << 30));
+  snprintf(line, sizeof line, "wrote     %s: %zu tensor%s, %.2f GiB", name, list->count,
+           list->count == 1 ? "" : "s", (double)total / (1 << 30));
   run->say(line);
   return 0;
 }

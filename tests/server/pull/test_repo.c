@@ -142,6 +142,20 @@ Test(repo, safetensors) {
       "vocab.json");
 }
 
+/* Only where there is nothing else. */
+Test(repo, pickles) {
+  expect_chosen("config.json pytorch_model.bin vocab.json training_args.bin optimizer.pt", "",
+                "config.json pytorch_model.bin vocab.json");
+  expect_chosen("config.json pytorch_model.bin.index.json pytorch_model-00001-of-00002.bin "
+                "pytorch_model-00002-of-00002.bin pytorch_model.bin rng_state.pth",
+                "",
+                "config.json pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.bin "
+                "pytorch_model.bin.index.json");
+  expect_chosen("config.json pytorch_model.bin model.safetensors", "",
+                "config.json model.safetensors");
+  expect_chosen("config.json pytorch_model.bin x-Q8_0.gguf", "", "x-Q8_0.gguf");
+}
+
 Test(repo, gguf) {
   expect_chosen("x-Q8_0.gguf mmproj-F16.gguf README.md config.json", "", "x-Q8_0.gguf");
   expect_chosen("x-Q8_0.gguf x-Q4_K_M.gguf x-UD-Q4_K_M.gguf", "q4_k_m", "x-Q4_K_M.gguf");
@@ -157,7 +171,8 @@ Test(repo, gguf) {
 }
 
 Test(repo, nothing_that_is_served) {
-  expect_refused("config.json pytorch_model.bin", "", "pickle files alone");
+  expect_refused("config.json weights.bin", "", "pickle files alone");
+  expect_refused("pytorch_model.bin", "", "pickle files alone");
   expect_refused("adapter_config.json adapter_model.safetensors", "", "low-rank adapter");
   expect_refused("params.json consolidated.safetensors tekken.json", "", "own layout");
   expect_refused("README.md data.parquet", "", "it has: README.md");
