@@ -45,12 +45,12 @@ const kernels_t *kernels_find(const char *isa, inferd_error_t *error) {
   for (int i = 0; isa != NULL && i < NUM_TIERS; i++) {
     if (strcmp(isa, tier_names[i]) != 0) continue;
     if (tiers[i] != NULL && tiers[i]->supported()) return tiers[i];
-    error_set(error, ERR_CONFIGURATION, "isa", "isa \"%s\": this machine lacks it; it has %s", isa,
-              have);
+    error_set(error, ERR_CONFIGURATION, "isa",
+              "isa \"%s\": this machine or this build lacks it; there is %s", isa, have);
     return NULL;
   }
   error_set(
-      error, ERR_CONFIGURATION, "isa", "isa \"%s\" is unknown; this machine has %s",
+      error, ERR_CONFIGURATION, "isa", "isa \"%s\" is unknown; there is %s",
       error_quote(quoted, sizeof quoted, isa != NULL ? isa : "", isa != NULL ? strlen(isa) : 0),
       have);
   return NULL;
