@@ -198,28 +198,35 @@ static void spare(block_pool_t *pool) {
   }
 }
 
+/* The first block behind this one that copies have not pinned, or the last pinned one; 0 = none. */
+static int32_t find_behind(const block_pool_t *pool, int32_t block) {
+  int32_t child = pool->blocks[block].first_child;
+  while (block_is_held(&pool->blocks[child]) && pool->blocks[child].first_child != 0)
+    child = pool->blocks[child].first_child;
+  return child;
+}
+
 /* The block that is evicted next, which has nothing behind it; 0 = none is free. A free block may
  * have children that copies have pinned: a copy needs the rows of its source, not the identity, so
  * these lose their identities. And it may have free children in the queue of another owner: it
- * passes to that one. */
+ * passes to that one, right behind the child. It comes to the head again only when that child has
+ * left: so each block that is evicted or used again lets one other pass, however long chains are.
+ */
 static int32_t take_first(block_pool_t *pool) {
   for (int32_t first; (first = free_queues_head(pool)) != 0;) {
-    int32_t leaf = first, depth = 1;
-    for (; pool->blocks[leaf].first_child != 0; depth++) leaf = pool->blocks[leaf].first_child;
-    if (block_is_held(&pool->blocks[leaf])) {
-      CHECK_EQ(pool->blocks[leaf].ref_count, 0);
-      withdraw(pool, leaf);
-      continue;
-    }
-    if (leaf != first && pool->moves_left >= depth) {
-      pool->moves_left -= depth;
+    int32_t child = find_behind(pool, first);
+    if (child == 0) {
       free_queue_remove(pool, first);
-      free_queue_insert_behind(pool, first, leaf);
-      pool->blocks[first].identity.owner = pool->blocks[leaf].queue;
+      return first;
+    }
+    if (block_is_held(&pool->blocks[child])) {
+      CHECK_EQ(pool->blocks[child].ref_count, 0);
+      withdraw(pool, child);
       continue;
     }
-    free_queue_remove(pool, leaf);
-    return leaf;
+    free_queue_remove(pool, first);
+    free_queue_insert_behind(pool, first, child);
+    pool->blocks[first].identity.owner = pool->blocks[child].queue;
   }
   return 0;
 }

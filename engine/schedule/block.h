@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 enum { NO_BLOCK = 0 };           /* the null block, where a number stands for "none" */
-enum { BLOCK_MOVES_MAX = 1024 }; /* between two block_begin_plan: blocks spared or passed on */
+enum { BLOCK_MOVES_MAX = 1024 }; /* between two block_begin_plan: blocks that are spared */
 
 typedef struct block_key {
   uint64_t word[2]; /* 128-bit keyed hash of the whole prefix, this block included */
@@ -90,7 +90,7 @@ typedef struct block_pool {
   struct kv_events *events;    /* hears of full blocks; of the owner of the pool; NULL = none */
   struct snapshots *snapshots; /* of states behind blocks, of the scheduler; NULL = none */
   struct floor *floor;         /* where full blocks go when they are free; NULL = nowhere */
-  int32_t moves_left;          /* steps that may still be taken to spare or to pass on blocks */
+  int32_t moves_left;          /* steps that may still be taken to spare blocks */
   free_queues_t free;
   uint64_t num_reverted, num_spared; /* since start: identities given back; second chances */
 } block_pool_t;

@@ -415,6 +415,52 @@ Test(block, what_others_have_content_behind_passes_to_them) {
   block_pool_free(pool);
 }
 
+/* A chain that is longer than the moves of a plan passes as any other: nothing walks along it. */
+Test(block, a_long_chain_passes_block_by_block) {
+  enum { CHAIN = 2 * BLOCK_MOVES_MAX };
+  block_pool_t *pool = pool_of(CHAIN + 2, 4);
+  for (int32_t owner = 1; owner <= 2; owner++) free_queues_set_weight(pool, owner, 1);
+  int32_t chain[CHAIN + 1];
+  for (int32_t i = 0; i < CHAIN; i++) {
+    chain[i] = cached_of(pool, 1, i > 0 ? chain[i - 1] : 0, i);
+    if (i > 0) block_acquire(pool, chain[i - 1]);
+    block_acquire(pool, chain[i]);
+  }
+  chain[CHAIN] = cached_of(pool, 2, chain[CHAIN - 1], CHAIN);
+  for (int32_t i = CHAIN; i-- > 0;) {
+    block_release(pool, chain[i]);
+    if (i + 1 < CHAIN) block_release(pool, chain[i]);
+  }
+  block_begin_plan(pool);
+  ASSERT_EQ(block_allocate(pool), chain[CHAIN]);
+  ASSERT_EQ_FOR(pool->free.of[2].count, CHAIN / 2, "half of it is behind the other owner's");
+  for (int32_t i = 1; i < CHAIN; i++) {
+    int32_t block = block_allocate(pool);
+    ASSERT_EQ_FOR(pool->blocks[block].first_child, 0, "leaves go first, %d", i);
+    ASSERT_LE(abs(pool->free.of[1].count - pool->free.of[2].count), 1);
+  }
+  block_pool_free(pool);
+}
+
+/* The owner's other branch stands behind the one that a block has passed to: leaves first still. */
+Test(block, a_block_passes_once_more_for_each_child) {
+  block_pool_t *pool = pool_of(9, 4);
+  for (int32_t owner = 1; owner <= 2; owner++) free_queues_set_weight(pool, owner, 1);
+  int32_t root = cached_of(pool, 1, 0, 1), left = cached_of(pool, 2, root, 2),
+          right = cached_of(pool, 2, root, 3);
+  block_acquire(pool, root);
+  block_acquire(pool, left);
+  block_release(pool, left); /* in the queue behind `right`, in the list of children, too */
+  block_release(pool, root);
+  pool->blocks[root].identity.was_hit = pool->blocks[left].identity.was_hit = false;
+  for (int32_t i = 0; i < 5; i++) ASSERT_GT(block_allocate(pool), 0);
+  free_queues_set_weight(pool, 1, 0); /* so its block is looked at first */
+  ASSERT_EQ(block_allocate(pool), right);
+  ASSERT_EQ(block_allocate(pool), left);
+  ASSERT_EQ(block_allocate(pool), root);
+  block_pool_free(pool);
+}
+
 /* Drawn: nobody loses a block while another has more for its weight, and children go first. */
 Test(block, nobody_loses_a_block_while_another_has_more) {
   enum { BLOCKS = 64, OWNERS = 4, STEPS = 20000 };
