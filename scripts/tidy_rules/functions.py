@@ -6,6 +6,7 @@ from .names import HEAD, PRODUCT, blank_comments
 
 # Declared for a reader outside the product. A name goes away with its reason: one that the product
 # uses is a complaint too.
+PICTURES = "no request brings a picture to a model yet; tests do"
 FOR_OTHERS = {
     "engine_load": "the simulator runs an engine without its thread",
     "engine_iterate": "the simulator runs an engine without its thread",
@@ -28,6 +29,15 @@ FOR_OTHERS = {
     "comm_barrier": "tests of ranks that stay away or fail",
     "inferd_mpi_open": "the daemon looks it up in inferd-mpi.so by its name",
     "address_split": "a test of inferd-bench's addresses",
+    "vision_processor_read": PICTURES,
+    "vision_processor_default": PICTURES,
+    "vision_processor_check": PICTURES,
+    "vision_expand": PICTURES,
+    "vision_view_bytes": PICTURES,
+    "vision_views": PICTURES,
+    "vision_row_values": PICTURES,
+    "vision_row_count": PICTURES,
+    "vision_rows": PICTURES,
 }
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 

@@ -1,0 +1,178 @@
+/* processor.h: from a picture to what a vision tower reads, as transformers' image processors do
+ * it.
+ *
+ * Four steps, each a function. All of a request but the pixels is known after the second, which
+ * needs the header of a picture alone:
+ *
+ *   config files      -> vision_processor_t   vision_processor_read, once, at start
+ *   width and height  -> vision_layout_t      views, grid, tokens; vision_expand: the placeholder
+ *   picture, layout   -> bytes of the views   vision_views: resize, pad, cut
+ *   bytes of the views -> rows of patches     vision_rows: normalise, order
+ *
+ * A view is one image that the tower sees by itself: no attention crosses views. Most families make
+ * one view of a picture; those with tiles make several, all of one size. The tower gets
+ * `layout.views * layout.grid_height * layout.grid_width` rows of `vision_row_values` floats, view
+ * by view, and gives `layout.view_tokens` embeddings for each view.
+ *
+ * The numbers are those of transformers 5 with its default back end (torchvision, bytes resized
+ * with antialias on a CPU that has AVX2): views and rows have the same bits (resize.h, rows.c).
+ * Plain data and pure functions: any thread, no allocation but the scratch of vision_views.
+ */
+#ifndef INFERD_ENGINE_VISION_PROCESSOR_H
+#define INFERD_ENGINE_VISION_PROCESSOR_H
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of a picture that is taken at all, and of a view. Sizes are below 2^31 by these bounds. */
+enum { PICTURE_SIDE_MAX = 16384, PICTURE_PIXELS_MAX = 40 * 1000 * 1000 };
+enum { VISION_SIDE_MAX = 16384, VISION_PINPOINTS_MAX = 64, VISION_TILES_MAX = 64 };
+
+/* Pixels as a decoder left them: turned upright, alpha laid on white. */
+typedef struct picture {
+  uint8_t *rgb;           /* (height, width, 3); the maker says who frees it */
+  uint32_t width, height; /* 1 .. PICTURE_SIDE_MAX, at most PICTURE_PIXELS_MAX together */
+} picture_t;
+
+/* Named after the class of transformers, without `ImageProcessor`. */
+typedef enum vision_kind {
+  VISION_QWEN2_VL,       /* Qwen2-VL, 2.5-VL, 3-VL, 3.5: any size, limits of pixels */
+  VISION_GLM4V,          /* GLM-4.1V and later: the same with other limits */
+  VISION_GEMMA3,         /* a square; crops with tiles on (pan and scan) */
+  VISION_GEMMA4,         /* any size, a budget of tokens */
+  VISION_PIXTRAL,        /* any size, a longest edge; a token behind each row */
+  VISION_IDEFICS3,       /* SmolVLM too: square tiles and the whole picture, last */
+  VISION_GOT_OCR2,       /* InternVL: square tiles and the whole picture, last */
+  VISION_LLAVA_ONEVISION /* the whole picture, first, and square tiles without their padding */
+} vision_kind_t;
+
+typedef enum vision_filter { VISION_BILINEAR, VISION_BICUBIC, VISION_LANCZOS } vision_filter_t;
+
+/* The order of rows within a view, and of the values of a row. */
+typedef enum vision_order {
+  VISION_BLOCKS,      /* rows: blocks of merge x merge in raster order, raster within a block;
+                         values: (channel, frame, y, x) */
+  VISION_RASTER,      /* rows: raster; values: (channel, y, x), as a convolution reads them */
+  VISION_RASTER_PIXEL /* rows: raster; values: (y, x, channel) */
+} vision_order_t;
+
+/* What the files say, checked. No pointers: it may be copied to another process. */
+typedef struct vision_processor {
+  vision_kind_t kind;
+  vision_filter_t filter;
+  vision_order_t order;
+  uint32_t patch;  /* side of a patch in pixels */
+  uint32_t frames; /* how often a row repeats a still picture (temporal_patch_size); 1 or 2 */
+  uint32_t merge;  /* merge x merge patches make one token: side of that square */
+  bool normalizes; /* else values are only multiplied by rescale */
+  float mean[3], std[3];
+  double rescale;                 /* 1 / 255 */
+  int64_t pixels_min, pixels_max; /* of a view: QWEN2_VL, GLM4V (there of all frames together) */
+  uint32_t longest_edge;          /* PIXTRAL, IDEFICS3 */
+  uint32_t view_side;             /* height and width of a view where all views are squares */
+  uint32_t view_tokens;           /* per view where all views are squares; GEMMA4: the budget */
+  bool tiles;                     /* GEMMA3, IDEFICS3, GOT_OCR2: cuts large pictures */
+  uint32_t tiles_min, tiles_max;  /* GOT_OCR2; GEMMA3: at most tiles_max crops */
+  uint32_t crop_min;              /* GEMMA3: the shortest side of a crop */
+  double crop_ratio;              /* GEMMA3: long / short from which on it cuts */
+  uint32_t num_pinpoints;         /* LLAVA_ONEVISION: sizes that tiles may fill */
+  uint32_t pinpoints[VISION_PINPOINTS_MAX][2]; /* (height, width) */
+  uint32_t tiles_kept;                         /* LLAVA_ONEVISION: `anyres_max_9` is 9 */
+} vision_processor_t;
+
+/* What a picture of one size becomes. Tokens are embeddings of the tower, each in the place of one
+ * placeholder id; breaks, ends and names of tiles are not among them. */
+typedef struct vision_layout {
+  uint32_t views;                     /* >= 1 */
+  uint32_t whole;                     /* index of the view that is the whole picture */
+  uint32_t tile_rows, tile_columns;   /* tiles in raster order; 0: the picture is not cut */
+  uint32_t view_height, view_width;   /* pixels */
+  uint32_t grid_height, grid_width;   /* patches of a view; pixels behind the last are left out */
+  uint32_t view_tokens;               /* embeddings that the tower makes of a view */
+  uint32_t token_rows, token_columns; /* the same as a grid */
+  uint32_t tokens;                    /* of the picture: views * view_tokens, but see packed */
+  uint32_t fit_height, fit_width;     /* pixels to which the picture is resized before it is cut */
+  /* LLAVA_ONEVISION: the tokens are those of the whole, then of the tiles joined to one grid
+   * (tile_rows * token_rows, tile_columns * token_columns), of which the rectangle kept_* is what
+   * the picture covers. It is resized to (packed_rows, packed_columns), bilinear, where these
+   * differ, and each of its rows gets the embedding of a new line behind it. A picture that is not
+   * alone has one view and one new line. */
+  bool packed;
+  uint32_t kept_top, kept_left, kept_rows, kept_columns, packed_rows, packed_columns;
+} vision_layout_t;
+
+/* Pieces of what stands in the prompt in the place of one picture. The tokens around it that a chat
+ * template writes itself (Qwen's <|vision_start|>) are not among them. */
+typedef enum vision_piece {
+  VISION_TOKENS, /* `count` placeholder ids, for as many of the picture's tokens, in their order */
+  VISION_BEGIN,  /* boi of Gemma, <img> of InternVL, the fake token of Idefics 3 */
+  VISION_END,    /* eoi, </img>, [IMG_END] of Pixtral, the fake token */
+  VISION_BREAK,  /* [IMG_BREAK] */
+  VISION_TILE,   /* <row_R_col_C>, from 1 */
+  VISION_WHOLE,  /* <global-img> */
+  VISION_TEXT    /* ordinary text: it is joined with the text beside it, then made tokens */
+} vision_piece_t;
+
+typedef struct vision_run {
+  vision_piece_t piece;
+  uint32_t count;       /* of VISION_TOKENS; else 1 */
+  uint32_t row, column; /* of VISION_TILE */
+  const char *text;     /* of VISION_TEXT, static */
+} vision_run_t;
+
+/* ---- make ---- */
+
+/* What the files of a model say. `preprocessor` is preprocessor_config.json, or the part for images
+ * of processor_config.json; `processor` is the latter or NULL, `config` is config.json. Absent
+ * numbers are those of the class. Returns 0, or ERR_MODEL_MALFORMED with the key: a class that is
+ * none of vision_kind_t, or a number by which no picture can be cut. */
+int vision_processor_read(const json_t *preprocessor, const json_t *processor, const json_t *config,
+                          vision_processor_t *out, inferd_error_t *error);
+/* The numbers of a class by itself, as an mmproj file names them by other keys; patch, merge and
+ * sides are those of its first checkpoint. */
+void vision_processor_default(vision_kind_t kind, vision_processor_t *out);
+/* For numbers from elsewhere. Returns 0, or ERR_MODEL_MALFORMED with the field. */
+int vision_processor_check(const vision_processor_t *processor, inferd_error_t *error);
+
+/* ---- use ---- */
+
+/* Of a checked processor. `alone`: no other picture is in the prompt (LLAVA_ONEVISION cuts only
+ * such). Returns 0, or ERR_INVALID_VALUE where the family cannot take the size: the message has
+ * both numbers, and `param` is left to the caller. */
+int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t height, bool alone,
+                  vision_layout_t *out, inferd_error_t *error);
+/* Writes at most `capacity` runs and returns how many there are. */
+size_t vision_expand(const vision_processor_t *processor, const vision_layout_t *layout,
+                     vision_run_t *out, size_t capacity);
+
+size_t vision_view_bytes(const vision_layout_t *layout); /* of all views: (views, h, w, 3) */
+/* Resizes and cuts a picture of exactly the size that the layout was made of. `bytes` has room for
+ * vision_view_bytes. Returns 0, or ERR_NO_MEMORY. */
+int vision_views(const vision_processor_t *processor, const vision_layout_t *layout,
+                 const picture_t *picture, uint8_t *bytes);
+
+size_t vision_row_values(const vision_processor_t *processor); /* 3 * frames * patch * patch */
+size_t vision_row_count(const vision_layout_t *layout);        /* views * grid */
+/* Rows `first` to `first + count` of the picture: (count, vision_row_values). */
+void vision_rows(const vision_processor_t *processor, const vision_layout_t *layout,
+                 const uint8_t *bytes, size_t first, size_t count, float *rows);
+
+/* Where in its view a row stands, in patches. `row` counts within the view. */
+static inline void vision_place(const vision_processor_t *processor, const vision_layout_t *layout,
+                                uint32_t row, uint32_t *line, uint32_t *column) {
+  if (processor->order != VISION_BLOCKS) {
+    *line = row / layout->grid_width;
+    *column = row % layout->grid_width;
+    return;
+  }
+  const uint32_t m = processor->merge, block = row / (m * m), inner = row % (m * m);
+  const uint32_t across = layout->grid_width / m;
+  *line = block / across * m + inner / m;
+  *column = block % across * m + inner % m;
+}
+
+#endif
