@@ -47,12 +47,17 @@ enum { TAG_VALUE_ENDS = 6, TAG_FIRST_OF_LINE = 4 };
 
 typedef struct tag_words {
   const char *end_name;    /* behind the name of the function; NULL: a blank or `<` ends it */
+  const char *number;      /* between the name and the number of the call; or NULL */
   const char *begin_key;   /* before the name of an argument */
   const char *end_key;     /* behind it */
   const char *begin_value; /* behind end_key and blanks; or NULL */
   /* In place of end_key, behind the name of an argument whose value is text, or is JSON; or NULL.
    */
   const char *end_text_key, *end_json_key;
+  /* Between the name of an argument and the type of its value, a word of JSON Schema, which end_key
+   * follows. Then `"` and `&` of the name are written as in XML. Or NULL. */
+  const char *begin_type;
+  const char *begin_json, *end_json; /* around one JSON object in place of all arguments; or NULL */
   const char *end_value, *end_call;
   const char *end_calls; /* also ends a call whose own end is missing; or NULL */
   /* The texts that end a value. A closing tag may be missing, so the next tag ends a value too, but

@@ -129,6 +129,9 @@ int chat_render(completion_t *completion) {
   completion->reasoning_format = live->reasoning_format;
   completion->in_reasoning = live->reasoning_format != NULL && !chat->continue_final &&
                              opens_reasoning(live->reasoning_format, out->text, out->length);
+  completion->in_text = live->reasoning_format != NULL &&
+                        (chat->continue_final ||
+                         ends_with(out->text, out->length, live->reasoning_format->text_open));
   return 0;
 }
 

@@ -92,6 +92,7 @@ struct completion {
   const tool_format_t *tool_format; /* chat: NULL = calls are content */
   const reasoning_format_t *reasoning_format;
   bool in_reasoning;       /* chat: the prompt ends inside a reasoning block */
+  bool in_text;            /* chat: the prompt ends behind the mark that begins the content */
   grammar_t *grammar;      /* the constraint on the output; one reference for all inputs, or NULL */
   struct lora_entry *lora; /* the adapter of all prompts; this completion is a user; or NULL */
   bool begun;              /* the engine has drawn a token of it */

@@ -94,6 +94,13 @@ static bool has_tokens(const tree_t *tree, const tool_format_t *format, const ch
   return false;
 }
 
+/* Tells whether the text begins with a mark that is one token of the model. */
+static bool begins_with_token(const tree_t *tree, const char *const *marks, const char *text) {
+  const tokenizer_t *tokenizer = tree->completion->tokenizer;
+  const char *at = NULL, *found = first_mark(marks, text, &at);
+  return found != NULL && at == text && tokenizer_id(tokenizer, found, strlen(found)) >= 0;
+}
+
 /* ---- tool calls ---- */
 
 static bool is_strict(const json_t *function) {
@@ -160,6 +167,7 @@ static grammar_source_t arguments(tree_t *tree, const json_t *function, int inde
 static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size_t skip,
                                  const bool *loose) {
   static const char number[] = ":[0-9]{1,3}"; /* of an id */
+  static const char position[] = "[1-9][0-9]{0,2}";
   const chat_params_t *chat = &tree->completion->params.chat;
   grammar_source_t *calls = nodes_new(tree, (int32_t)chat->tools->count);
   int32_t count = 0;
@@ -171,16 +179,19 @@ static grammar_source_t one_call(tree_t *tree, const tool_format_t *format, size
     bool other = name->length != chat->tool_name.length ||
                  memcmp(name->text, chat->tool_name.text, name->length) != 0;
     if (chat->tool_choice == TOOLS_NAMED && other) continue;
-    grammar_source_t *parts = nodes_new(tree, 6);
+    grammar_source_t *parts = nodes_new(tree, 7);
     if (parts == NULL) break;
     parts[0] = words(tree, format, format->begin_name + skip);
     parts[1] = of_text(GRAMMAR_LITERAL, name->text, name->length);
     parts[2] = of_text(GRAMMAR_LITERAL, "", 0);
     if (format->names_are_ids) parts[2] = of_text(GRAMMAR_REGEX, number, sizeof number - 1);
-    parts[3] = words(tree, format, format->end_name);
-    parts[4] = arguments(tree, function, index, loose);
-    parts[5] = words(tree, format, format->end_call);
-    calls[count++] = group(GRAMMAR_SEQUENCE, parts, 6);
+    if (format->number != NULL) parts[2] = words(tree, format, format->number);
+    parts[3] = of_text(GRAMMAR_LITERAL, "", 0);
+    if (format->number != NULL) parts[3] = of_text(GRAMMAR_REGEX, position, sizeof position - 1);
+    parts[4] = words(tree, format, format->end_name);
+    parts[5] = arguments(tree, function, index, loose);
+    parts[6] = words(tree, format, format->end_call);
+    calls[count++] = group(GRAMMAR_SEQUENCE, parts, 7);
   }
   return group(GRAMMAR_ALTERNATIVES, calls, count);
 }
@@ -226,6 +237,41 @@ static grammar_source_t answer(tree_t *tree, grammar_source_t content) {
   return output;
 }
 
+/* The marks that a model writes around its content, where the family has them. `calls`: there is no
+ * content, and the calls stand behind it. */
+static grammar_source_t framed(tree_t *tree, grammar_source_t output, bool calls) {
+  const reasoning_format_t *format = tree->completion->reasoning_format;
+  if (format == NULL || format->text_open == NULL) return output;
+  grammar_source_t *parts = nodes_new(tree, 5), *ends = nodes_new(tree, 2);
+  if (parts == NULL || ends == NULL) return output;
+  int32_t count = 0;
+  ends[0] = marked(tree, format->marks, format->text_close);
+  ends[1] = marked(tree, format->marks, format->message_close);
+  if (!tree->completion->in_text) parts[count++] = marked(tree, format->marks, format->text_open);
+  if (calls) parts[count++] = ends[0];
+  parts[count++] = output;
+  if (!calls) parts[count++] = repeat(&ends[0], 1, 0, 1);
+  parts[count++] = repeat(&ends[1], 1, 0, 1);
+  grammar_source_t sequence = group(GRAMMAR_SEQUENCE, parts, count);
+  sequence.param = output.param;
+  return sequence;
+}
+
+/* The mark of the first call, behind that which ends the content where the family has one. */
+static grammar_source_t opening(tree_t *tree, const tool_format_t *format, const char *opener) {
+  const reasoning_format_t *reasoning = tree->completion->reasoning_format;
+  grammar_source_t *marks = nodes_new(tree, 2), *parts = nodes_new(tree, 2);
+  if (marks == NULL || parts == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  marks[0] = words(tree, format, opener);
+  marks[1] = of_text(GRAMMAR_LITERAL, opener, strlen(opener));
+  grammar_source_t open =
+      group(GRAMMAR_ALTERNATIVES, marks, has_tokens(tree, format, opener) ? 2 : 1);
+  if (reasoning == NULL || reasoning->text_close == NULL) return open;
+  parts[0] = marked(tree, reasoning->marks, reasoning->text_close);
+  parts[1] = open;
+  return group(GRAMMAR_SEQUENCE, parts, 2);
+}
+
 /* tool_choice auto with strict functions: free text, but every call must be one of a declared
  * function. If the format has a mark before calls: text without the mark, then mark and call, any
  * number of times. If it has none: the output is either calls, or text that does not begin like a
@@ -238,8 +284,7 @@ static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
   }
   static const char no_call[] = "([^{\\[ \\n\\r\\t][\\s\\S]*)?";
   grammar_source_t *parts = nodes_new(tree, 3), *outer = nodes_new(tree, 2);
-  grammar_source_t *marks = nodes_new(tree, 2);
-  if (parts == NULL || outer == NULL || marks == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
+  if (parts == NULL || outer == NULL) return of_text(GRAMMAR_LITERAL, "", 0);
   if (format->bare) {
     outer[0] = all_calls(tree, format, 0, loose);
     outer[1] = of_text(GRAMMAR_REGEX, no_call, sizeof no_call - 1);
@@ -249,10 +294,8 @@ static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
   size_t length = strlen(opener);
   bool around = format->before_all != NULL; /* the mark stands before all calls, else before each */
   bool single = !tree->completion->params.chat.parallel_tool_calls;
-  marks[0] = words(tree, format, opener);
-  marks[1] = of_text(GRAMMAR_LITERAL, opener, length);
   parts[0] = of_text(GRAMMAR_TEXT_WITHOUT, opener, length);
-  parts[1] = group(GRAMMAR_ALTERNATIVES, marks, has_tokens(tree, format, opener) ? 2 : 1);
+  parts[1] = opening(tree, format, opener);
   parts[2] =
       around ? all_calls(tree, format, length, loose) : one_call(tree, format, length, loose);
   const grammar_source_t *turn = parts;
@@ -261,7 +304,7 @@ static grammar_source_t text_or_calls(tree_t *tree, const tool_format_t *format,
   sequence[0] = group(GRAMMAR_SEQUENCE, turn, 3);
   outer[0] = repeat(sequence, 1, 0, single || around ? 1 : CALLS_MAX);
   outer[1] = of_text(GRAMMAR_TEXT_WITHOUT, opener, length);
-  return group(GRAMMAR_SEQUENCE, outer, 2);
+  return framed(tree, group(GRAMMAR_SEQUENCE, outer, 2), false);
 }
 
 /* ---- the whole output ---- */
@@ -295,10 +338,9 @@ static grammar_source_t after_reasoning(tree_t *tree, grammar_source_t output) {
   open[0] = marked(tree, format->marks, format->open);
   if (!begun) parts[count++] = open[0];
   if (begun && format->open_optional) parts[count++] = repeat(open, 1, 0, 1);
-  grammar_source_t close = mark(tree, format->close);
-  if (close.kind == GRAMMAR_TOKEN) {
+  if (begins_with_token(tree, format->marks, format->close)) {
     parts[count++] = (grammar_source_t){.kind = GRAMMAR_TEXT};
-    parts[count++] = close;
+    parts[count++] = marked(tree, format->marks, format->close);
   } else {
     parts[count++] = of_text(GRAMMAR_TEXT, format->close, strlen(format->close));
   }
@@ -353,14 +395,15 @@ static grammar_source_t build(tree_t *tree, const bool *loose) {
   const chat_params_t *chat = &completion->params.chat;
   const tool_format_t *format = completion->tool_format;
   grammar_source_t output = {.kind = GRAMMAR_TEXT};
-  if (constraint->param != NULL) output = answer(tree, constraint_source(completion));
+  if (constraint->param != NULL)
+    output = framed(tree, answer(tree, constraint_source(completion)), false);
   if (format == NULL) return output;
   if (is_forced(completion)) { /* a constraint on the answer binds text, of which there is none */
-    output = all_calls(tree, format, 0, loose);
+    output = framed(tree, all_calls(tree, format, 0, loose), true);
     output.param = "tool_choice";
   } else if (constraint->param != NULL) {
     /* tool_choice auto: an answer that satisfies the constraint, or calls */
-    output = either(tree, output, all_calls(tree, format, 0, loose));
+    output = either(tree, output, framed(tree, all_calls(tree, format, 0, loose), true));
     output.param = constraint->param;
   } else if (any_strict(chat->tools)) {
     output = text_or_calls(tree, format, loose);

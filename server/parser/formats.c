@@ -78,6 +78,24 @@ static const tag_words_t step_tags = {
     .behind_value = "\n",
 };
 
+static const tag_words_t xtml_tags = {
+    .end_name = "\"<|sep|>",
+    .number = "\" index=\"",
+    .begin_key = "<|open|>argument key=\"",
+    .begin_type = "\" type=\"",
+    .end_key = "\"<|sep|>",
+    .end_value = "<|close|>argument<|sep|>",
+    .end_call = "<|close|>call<|sep|>",
+    .end_calls = "<|close|>tools<|sep|>",
+    .begin_json = "<|open|>json type=\"object\"<|sep|>",
+    .end_json = "<|close|>json<|sep|>",
+    .value_ends =
+        TAG_ENDS("<|open|>argument key=\"", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"),
+    .before_value = "",
+    .around_value = "",
+    .behind_value = "",
+};
+
 static const literal_words_t python = {.open = '(', .assign = '=', .close = ')'};
 static const literal_words_t function_gemma = {
     .open = '{', .assign = ':', .close = '}', .string_mark = "<escape>"};
@@ -224,6 +242,21 @@ const tool_format_t tool_formats[] = {
      .before_all = "<|tool_calls_section_begin|>",
      .behind_all = "<|tool_calls_section_end|>",
      .signs = {"<|tool_calls_section_begin|>"}},
+    {.name = "kimi_k3",
+     .payload = PAYLOAD_TAGS,
+     .tags = &xtml_tags,
+     .marks = MARKS("<|open|>", "<|close|>", "<|sep|>"),
+     .section = "<|open|>tools<|sep|>",
+     .section_end = "<|close|>tools<|sep|>",
+     .open = "<|open|>call tool=\"",
+     .begin_name = "<|open|>call tool=\"",
+     .number = "\" index=\"",
+     .end_name = "\"<|sep|>",
+     .end_call = "",
+     .between = "",
+     .before_all = "<|open|>tools<|sep|>",
+     .behind_all = "<|close|>tools<|sep|>",
+     .signs = {"<|open|>call tool=\""}},
     {.name = "mistral", /* v1 to v13 */
      .marks = MARKS("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
      .open = "[TOOL_CALLS]",
@@ -490,6 +523,13 @@ const reasoning_format_t reasoning_formats[] = {
      .marks = MARKS("<|START_THINKING|>", "<|END_THINKING|>"),
      .open = "<|START_THINKING|>",
      .close = "<|END_THINKING|>"},
+    {.name = "kimi_k3",
+     .marks = MARKS("<|open|>", "<|close|>", "<|sep|>"),
+     .open = "<|open|>think<|sep|>",
+     .close = "<|close|>think<|sep|>",
+     .text_open = "<|open|>response<|sep|>",
+     .text_close = "<|close|>response<|sep|>",
+     .message_close = "<|close|>message<|sep|>"},
     {.name = "harmony",
      .aliases = " openai_gptoss ",
      .marks = channel_marks,

@@ -48,8 +48,9 @@ typedef struct tool_format {
   bool short_ids;     /* ids of calls are nine letters and digits */
   bool needs_section; /* a call without `section` is content (restricted rows only) */
 
-  /* Writing; the first three are never NULL. */
+  /* Writing. begin_name, end_name and end_call are never NULL. */
   const char *begin_name;              /* from the start of a call to its name */
+  const char *number;                  /* behind the name, before the number of the call; or NULL */
   const char *end_name;                /* from the name to the arguments */
   const char *end_call;                /* behind the arguments */
   const char *between;                 /* between two calls */
@@ -68,6 +69,8 @@ typedef struct reasoning_format {
   bool open_optional;  /* the output begins as reasoning, unless the prompt has closed it */
   const char *between; /* channels: text from the end of the reasoning to the next header */
   const char *answer;  /* channels: the header of the content; NULL = output has no channels */
+  /* Marks around the content and at the end of the message, which are no text; all or none. */
+  const char *text_open, *text_close, *message_close;
 } reasoning_format_t;
 
 extern const char *const channel_marks[]; /* of formats in channels; NULL ends them */

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-enum { MARKS_SEARCHED_MAX = 8 };
+enum { MARKS_SEARCHED_MAX = 12 };
 
 typedef enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE } match_t;
 

@@ -237,6 +237,11 @@ static bool step_first(output_parser_t *parser) {
   return true;
 }
 
+static bool frames_text(const reasoning_format_t *format, const char *mark) {
+  return format != NULL &&
+         (mark == format->text_open || mark == format->text_close || mark == format->message_close);
+}
+
 static bool step_content(output_parser_t *parser, const output_sink_t *sink) {
   static const char object[] = "{", list[] = "[";
   const tool_format_t *tools = parser->options.tools;
@@ -246,11 +251,19 @@ static bool step_content(output_parser_t *parser, const output_sink_t *sink) {
   if (anywhere) marks_add(&marks, object);
   if (anywhere && tools->list) marks_add(&marks, list);
   if (parser->thoughts_open) marks_add(&marks, reasoning->close);
+  if (reasoning != NULL) {
+    marks_add(&marks, reasoning->text_open);
+    marks_add(&marks, reasoning->text_close);
+    marks_add(&marks, reasoning->message_close);
+  }
   const char *mark = say_until(parser, OUTPUT_CONTENT, &marks, sink);
   if (mark == NULL) return false;
   if (mark == object || mark == list) {
     parser->bare = parser->inside_text = true;
     parser->stage = STAGE_OPENED;
+  } else if (frames_text(reasoning, mark)) {
+    buffer_clear(&parser->raw);
+    parser->at += strlen(mark);
   } else if (parser->thoughts_open && mark == reasoning->close) {
     buffer_clear(&parser->raw);
     parser->at += strlen(mark);

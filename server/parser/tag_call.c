@@ -207,6 +207,38 @@ static bool ends_with(const buffer_t *text, const char *end) {
          memcmp(text->data + text->length - length, end, length) == 0;
 }
 
+/* Reads `&quot;` and `&amp;` as XML does. */
+static void read_entities(buffer_t *text) {
+  size_t kept = 0;
+  for (size_t i = 0; i < text->length; i++, kept++) {
+    size_t left = text->length - i;
+    bool quote = left >= 6 && memcmp(text->data + i, "&quot;", 6) == 0;
+    bool and = left >= 5 && memcmp(text->data + i, "&amp;", 5) == 0;
+    text->data[kept] = quote ? '"' : text->data[i];
+    i += quote ? 5 : and? 4 : 0;
+  }
+  text->length = kept;
+}
+
+/* The name of the parameter may be followed by the type of its value: splits the two and sets what
+ * the value may be. */
+static void read_type(tag_call_t *call) {
+  const char *mark = call->words->begin_type;
+  buffer_t *key = &call->key;
+  const char *at = key->length > 0 ? memmem(key->data, key->length, mark, strlen(mark)) : NULL;
+  size_t length = at != NULL ? (size_t)(at - key->data) : key->length;
+  const char *type = at != NULL ? at + strlen(mark) : "";
+  uint32_t types = json_schema_types(type, at != NULL ? key->length - length - strlen(mark) : 0);
+  key->length = length;
+  read_entities(key);
+  call->is_raw = types == TYPE_STRING;
+  if (types == 0)
+    types = json_schema_member_types(call->schema, bytes_of(key), key->length);
+  else if (!call->is_raw)
+    types = TYPE_ALL & ~(uint32_t)TYPE_STRING;
+  call->types = types;
+}
+
 /* Takes a byte of the name of a parameter, or of the text behind it. */
 static call_result_t key_byte(tag_call_t *call, char byte) {
   const tag_words_t *words = call->words;
@@ -219,11 +251,15 @@ static call_result_t key_byte(tag_call_t *call, char byte) {
   if (end != NULL) {
     call->key.length -= strlen(end);
     buffer_clear(&call->held);
+    if (words->begin_type != NULL) {
+      read_type(call);
+    } else {
+      call->types = json_schema_member_types(call->schema, bytes_of(&call->key), call->key.length);
+      call->is_raw = end == words->end_text_key;
+      if (call->is_raw) call->types = TYPE_STRING;
+      if (end == words->end_json_key) call->types = TYPE_ALL & ~(uint32_t)TYPE_STRING;
+    }
     call->repeated = !argument_add_key(&call->keys, bytes_of(&call->key), call->key.length);
-    call->types = json_schema_member_types(call->schema, bytes_of(&call->key), call->key.length);
-    call->is_raw = end == words->end_text_key;
-    if (call->is_raw) call->types = TYPE_STRING;
-    if (end == words->end_json_key) call->types = TYPE_ALL & ~(uint32_t)TYPE_STRING;
     call->state = TAG_BEFORE_VALUE;
     if (words->begin_value == NULL) begin_value(call);
     return CALL_MORE;
@@ -246,28 +282,68 @@ static call_result_t before_value_byte(tag_call_t *call, char byte) {
   return CALL_MORE;
 }
 
+/* Takes a byte of the object that stands in place of all arguments. Its members are passed on when
+ * it is whole. */
+static call_result_t json_byte(tag_call_t *call, char byte) {
+  buffer_t *value = &call->value;
+  if (value->length == 0 && json_is_blank(byte)) return CALL_MORE;
+  json_scan_state_t state = json_scan_byte(&call->json, byte);
+  if (state == SCAN_BAD || (value->length == 0 && byte != '{')) {
+    buffer_append(&call->held, bytes_of(value), value->length);
+    return CALL_BAD;
+  }
+  buffer_char(value, byte);
+  if (state != SCAN_DONE || value->failed) return CALL_MORE;
+  buffer_append(&call->out, value->data + 1, value->length - 2);
+  call->whole_json = true;
+  call->state = TAG_NEXT;
+  return CALL_MORE;
+}
+
+/* A tag between values is whole. */
+static call_result_t take_tag(tag_call_t *call, const char *tag, const output_sink_t *sink) {
+  const tag_words_t *words = call->words;
+  if (tag == words->begin_key) {
+    begin(call, sink);
+    call->state = TAG_KEY;
+    buffer_clear(&call->key);
+    return CALL_MORE;
+  }
+  buffer_clear(&call->held);
+  if (tag == words->begin_json) {
+    begin(call, sink);
+    call->state = TAG_JSON;
+    call->json = (json_scan_t){0};
+    buffer_clear(&call->value);
+  }
+  return tag == words->begin_json || tag == words->end_json ? CALL_MORE : finish(call, sink);
+}
+
 /* Takes a byte between values: blanks, then one of the tags. `held` is the start of the tag. */
 static call_result_t tag_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   const tag_words_t *words = call->words;
-  const char *tags[3] = {words->begin_key, words->end_call, call->begun ? words->end_calls : NULL};
+  const char *tags[] = {call->whole_json ? words->end_json : words->begin_key, words->end_call,
+                        call->begun ? words->end_calls : NULL,
+                        call->begun ? NULL : words->begin_json};
   buffer_t *held = &call->held;
   if (held->length == 0 && json_is_blank(byte)) return CALL_MORE;
-  for (int i = 0; i < 3; i++) {
+  for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
     const char *tag = tags[i];
     if (tag == NULL || strncmp(tag, bytes_of(held), held->length) != 0) continue;
     if (tag[held->length] != byte) continue;
     buffer_char(held, byte);
-    if (strlen(tag) > held->length) return CALL_MORE;
-    if (tag == words->begin_key) {
-      begin(call, sink);
-      call->state = TAG_KEY;
-      buffer_clear(&call->key);
-      return CALL_MORE;
-    }
-    buffer_clear(held);
-    return finish(call, sink);
+    return strlen(tag) > held->length ? CALL_MORE : take_tag(call, tag, sink);
   }
   return CALL_BAD;
+}
+
+/* Splits the number of the call from its name. */
+static void drop_number(tag_call_t *call) {
+  const char *mark = call->words->number;
+  const char *at = mark == NULL || call->name.length == 0
+                       ? NULL
+                       : memmem(call->name.data, call->name.length, mark, strlen(mark));
+  if (at != NULL) call->name.length = (size_t)(at - call->name.data);
 }
 
 /* Takes a byte of the function's name, or of what follows it. */
@@ -275,13 +351,15 @@ static call_result_t name_byte(tag_call_t *call, char byte, const output_sink_t 
   const char *end = call->words->end_name;
   bool ends = end == NULL && call->name.length > 0 && (json_is_blank(byte) || byte == '<');
   if (!ends) {
-    bool bad = byte == '<' || byte == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
+    bool tag = byte == '<' && (end == NULL || strchr(end, '<') == NULL);
+    bool bad = tag || byte == '\n' || call->name.length == CALL_NAME_BYTES_MAX;
     if (bad || (end == NULL && !call_name_byte(byte))) return CALL_BAD;
     buffer_char(&call->name, byte);
     if (end == NULL || !ends_with(&call->name, end)) {
       return byte == '>' ? CALL_BAD : CALL_MORE;
     }
     call->name.length -= strlen(end);
+    drop_number(call);
     if (call->name.length == 0) return CALL_BAD;
   }
   const json_t *function = argument_function(call->functions, call->name.data, call->name.length);
@@ -296,6 +374,7 @@ call_result_t tag_call_byte(tag_call_t *call, char byte, const output_sink_t *si
   case TAG_NEXT: return tag_byte(call, byte, sink);
   case TAG_KEY: return key_byte(call, byte);
   case TAG_BEFORE_VALUE: return before_value_byte(call, byte);
+  case TAG_JSON: return json_byte(call, byte);
   case TAG_VALUE: break;
   }
   return value_byte(call, byte, sink);

@@ -20,7 +20,8 @@ typedef enum tag_state {
   TAG_NEXT, /* a parameter, or the end of the call */
   TAG_KEY,
   TAG_BEFORE_VALUE, /* the mark that begins a value must come */
-  TAG_VALUE
+  TAG_VALUE,
+  TAG_JSON /* inside the object that stands in place of all arguments */
 } tag_state_t;
 
 typedef struct tag_call {
@@ -43,6 +44,7 @@ typedef struct tag_call {
   bool is_raw;      /* the tag says that the value is text: every byte of it counts */
   bool repeated;    /* the call had this parameter before: the first value counts */
   bool plain;       /* the value is no JSON object or array */
+  bool whole_json;  /* the arguments came as one object */
   bool spanning;    /* inside an object or array: text like a tag is part of it */
   json_scan_t json;
 } tag_call_t;

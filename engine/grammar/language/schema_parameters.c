@@ -58,31 +58,55 @@ static uint32_t put(schema_t *schema, const char *text, uint32_t next) {
   return build_words(schema->compile, schema->source, text, next);
 }
 
-/* A value of one rule, from the end of its key to the end of its tag. */
-static uint32_t value_of(schema_t *schema, const grammar_list_t *parts, const char *end_key) {
+/* A value of one rule, from the end of its key to the end of its tag. type: that is written behind
+ * the key; or NULL. */
+static uint32_t value_of(schema_t *schema, const grammar_list_t *parts, const char *type,
+                         const char *end_key) {
   const tag_words_t *words = words_of(schema);
   uint32_t rule = schema_rule(schema, parts->items, parts->count);
   uint32_t next = put(schema, words->behind_value, NODE_ID_RETURN);
   next = put(schema, words->around_value, put(schema, words->end_value, next));
   next = build_node(schema->compile, NODE_CALL, rule, next);
   next = put(schema, words->before_value, put(schema, words->around_value, next));
-  return put(schema, end_key, next);
+  next = put(schema, end_key, next);
+  return type != NULL ? put(schema, words->begin_type, put(schema, type, next)) : next;
+}
+
+#define OF_TYPE(name)                                                                              \
+  {                                                                                                \
+    {.type = JSON_OBJECT, .count = 1}, {                                                           \
+      .type = JSON_STRING, .key = "type", .key_length = 4, .text = name, .length = sizeof name - 1 \
+    }                                                                                              \
+  }
+
+/* The key is followed by the type of the value. */
+static uint32_t typed_entry_of(schema_t *schema, grammar_list_t *parts) {
+  static const json_t types[][2] = {OF_TYPE("string"), OF_TYPE("number"), OF_TYPE("boolean"),
+                                    OF_TYPE("null"),   OF_TYPE("object"), OF_TYPE("array")};
+  uint32_t branches[ARRAY_LEN(types)];
+  schema_part_t *last = list_add(schema->compile, parts, sizeof *last);
+  for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+    *last = i == 0 ? tagged_part(schema, TEXT_RAW) : schema_part(types[i], "");
+    branches[i] = value_of(schema, parts, types[i][1].text, words_of(schema)->end_key);
+  }
+  return build_alt(schema->compile, branches, ARRAY_LEN(types));
 }
 
 /* From the end of the key on, then RETURN. Where the key says whether the value is text, all types
  * can be told apart. */
 static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types) {
   const tag_words_t *words = words_of(schema);
+  if (words->begin_type != NULL) return typed_entry_of(schema, parts);
   bool told = words->end_text_key != NULL;
   uint32_t branches[2], count = 0;
   schema_part_t *last = list_add(schema->compile, parts, sizeof *last);
   if (told || (types & TYPE_STRING)) {
     *last = tagged_part(schema, told ? TEXT_RAW : types);
-    branches[count++] = value_of(schema, parts, told ? words->end_text_key : words->end_key);
+    branches[count++] = value_of(schema, parts, NULL, told ? words->end_text_key : words->end_key);
   }
   if (told || types != TYPE_STRING) {
     *last = no_string();
-    branches[count++] = value_of(schema, parts, told ? words->end_json_key : words->end_key);
+    branches[count++] = value_of(schema, parts, NULL, told ? words->end_json_key : words->end_key);
   }
   return build_alt(schema->compile, branches, count);
 }
@@ -108,6 +132,22 @@ static bool can_be_written(const schema_t *schema, const member_name_t *name) {
   return true;
 }
 
+/* A listed name as it is written. */
+static dfa_text_t written(const schema_t *schema, const member_name_t *name) {
+  bool typed = words_of(schema)->begin_type != NULL;
+  char *text = compile_scratch(schema->compile, 6 * (size_t)name->length + 1, 1);
+  uint32_t length = 0;
+  if (!typed) return (dfa_text_t){name->text, name->length};
+  for (uint32_t i = 0; i < name->length; i++) {
+    char byte = name->text[i];
+    const char *entity = byte == '"' ? "&quot;" : byte == '&' ? "&amp;" : NULL;
+    size_t count = entity != NULL ? strlen(entity) : 1;
+    memcpy(text + length, entity != NULL ? entity : &byte, count);
+    length += (uint32_t)count;
+  }
+  return (dfa_text_t){text, length};
+}
+
 static void draft_members(schema_t *schema, const conjunction_t *conjunction,
                           const grammar_list_t *names, object_draft_t *draft) {
   const member_name_t *list = names->items;
@@ -121,7 +161,8 @@ static void draft_members(schema_t *schema, const conjunction_t *conjunction,
       entry = entry_of(schema, &parts,
                        json_schema_member_types(schema->root, list[i].text, list[i].length));
     }
-    draft->members[i] = (member_draft_t){list[i].text, list[i].length, entry, list[i].required};
+    dfa_text_t text = written(schema, &list[i]);
+    draft->members[i] = (member_draft_t){text.bytes, text.length, entry, list[i].required};
   }
 }
 

@@ -132,7 +132,8 @@ static bool fits(const tool_format_t *format, buffer_t *buffer, bool in_tag) {
     return strstr(text, format->literals->string_mark) == NULL;
   if (!in_tag || tags == NULL) return true;
   bool edges = length > 0 && (text[0] == '\n' || text[length - 1] == '\n');
-  bool counted = tags->around_value[0] != '\0' || tags->end_text_key != NULL;
+  bool told = tags->end_text_key != NULL || tags->begin_type != NULL;
+  bool counted = tags->around_value[0] != '\0' || told;
   return (counted || !edges) && strstr(text, tags->end_value) == NULL &&
          !begins_a_line(text, tags->begin_key) && !begins_a_line(text, tags->end_call);
 }
@@ -276,12 +277,22 @@ static void put_json(buffer_t *out, const json_t *value, const literal_words_t *
   }
 }
 
+static const char *type_of(const json_t *value) {
+  static const char *const names[] = {
+      [JSON_NULL] = "null",     [JSON_FALSE] = "boolean", [JSON_TRUE] = "boolean",
+      [JSON_NUMBER] = "number", [JSON_STRING] = "string", [JSON_ARRAY] = "array",
+      [JSON_OBJECT] = "object"};
+  return names[value->type];
+}
+
 static void put_tags(buffer_t *out, const tag_words_t *tags, const json_t *arguments) {
   JSON_EACH(member, arguments) {
     bool is_text = member->type == JSON_STRING;
     const char *end_key = is_text ? tags->end_text_key : tags->end_json_key;
     buffer_text(out, tags->begin_key);
     buffer_append(out, member->key, member->key_length);
+    if (tags->begin_type != NULL) buffer_text(out, tags->begin_type);
+    if (tags->begin_type != NULL) buffer_text(out, type_of(member));
     buffer_text(out, end_key != NULL ? end_key : tags->end_key);
     buffer_text(out, tags->before_value);
     buffer_text(out, tags->around_value);
@@ -311,6 +322,7 @@ static void put_call(buffer_t *out, const tool_format_t *format, const json_t *a
   buffer_text(out, format->begin_name);
   buffer_text(out, "get_it");
   if (format->names_are_ids) buffer_char(out, ':'), buffer_int(out, number);
+  if (format->number != NULL) buffer_text(out, format->number), buffer_int(out, number + 1);
   buffer_text(out, format->end_name);
   if (format->tags != NULL) {
     put_tags(out, format->tags, arguments);

@@ -78,6 +78,12 @@ static reading_t read_text(const tool_format_t *format, const json_t *tools, con
   output_sink_t sink = {take, &reading};
   output_options_t options = {.tools = format, .functions = tools, .whole = true};
   if (format->payload == PAYLOAD_CHANNELS) options.reasoning = reasoning_format_find("harmony");
+  const reasoning_format_t *framed = reasoning_format_find(format->name);
+  if (framed != NULL && framed->text_open != NULL) { /* a template prints the frame, too */
+    options.reasoning = framed;
+    options.in_reasoning = text->length > strlen(framed->close) &&
+                           memcmp(text->data, framed->close, strlen(framed->close)) == 0;
+  }
   output_parser_t *parser = output_parser_new(&options);
   for (size_t at = 0, size; at < text->length; at += size) {
     size = 1 + next_random_64(state) % 24;
@@ -251,13 +257,11 @@ typedef struct printer {
 } printer_t;
 
 static printer_t printer_of(const tool_format_t *format) {
-  static const char *const files[][2] = {{"deepseek_v31", "calls/deepseek_v31"},
-                                         {"glm45", "calls/glm45"},
-                                         {"kimi_k2", "calls/kimi_k2"},
-                                         {"minimax_m2", "calls/minimax_m2"},
-                                         {"olmo3", "calls/olmo3"},
-                                         {"hermes", "templates/qwen25"},
-                                         {"qwen3_coder", "templates/qwen3_coder"}};
+  static const char *const files[][2] = {
+      {"deepseek_v31", "calls/deepseek_v31"}, {"glm45", "calls/glm45"},
+      {"kimi_k2", "calls/kimi_k2"},           {"kimi_k3", "calls/kimi_k3"},
+      {"minimax_m2", "calls/minimax_m2"},     {"olmo3", "calls/olmo3"},
+      {"hermes", "templates/qwen25"},         {"qwen3_coder", "templates/qwen3_coder"}};
   printer_t printer = {0};
   for (size_t i = 0; i < ARRAY_LEN(files); i++) {
     char path[128];
@@ -306,7 +310,8 @@ static jinja_output_t render(const printer_t *printer, const json_t *tools, cons
 /* The call as the template prints it, behind what it prints before an answer and without the mark
  * that ends one. */
 static buffer_t print_call(const printer_t *printer, const json_t *tools, const buffer_t *call) {
-  static const char *const ends[] = {"<|end|>", "<|im_end|>\n", "<|im_end|>"};
+  static const char *const ends[] = {"<|end|>", "<|im_end|>\n", "<|im_end|>",
+                                     "<|close|>message<|sep|><|end_of_msg|>"};
   jinja_output_t before = render(printer, tools, NULL), after = render(printer, tools, call);
   buffer_t text = {0};
   size_t skip = before.length;

@@ -418,7 +418,8 @@ Test(constraints, every_format_writes_what_it_reads) {
     char arguments[200];
     const tag_words_t *tags = format->tags;
     if (tags != NULL) {
-      snprintf(arguments, sizeof arguments, "%sa%s%s%s1%s%s%s%s", tags->begin_key,
+      const char *type = tags->begin_type != NULL ? "\" type=\"number" : "";
+      snprintf(arguments, sizeof arguments, "%sa%s%s%s%s1%s%s%s%s", tags->begin_key, type,
                tags->end_json_key != NULL ? tags->end_json_key : tags->end_key, tags->before_value,
                tags->around_value, tags->around_value, tags->end_value, tags->behind_value,
                tags->end_call);
@@ -429,7 +430,9 @@ Test(constraints, every_format_writes_what_it_reads) {
       snprintf(arguments, sizeof arguments, "a%c1%c", literals->assign, literals->close);
       one = arguments, none = strrchr(arguments, literals->close);
     }
-    const char *first = format->names_are_ids ? ":0" : "", *second = first[0] != 0 ? ":1" : "";
+    bool counts = format->number != NULL;
+    const char *first = format->names_are_ids ? ":0" : counts ? "\" index=\"1" : "";
+    const char *second = format->names_are_ids ? ":1" : counts ? "\" index=\"2" : "";
     snprintf(text, sizeof text, "%s%sf%s%s%s%s%s%sg%s%s%s%s%s", before, format->begin_name, first,
              format->end_name, one, format->end_call, format->between, format->begin_name, second,
              format->end_name, none, format->end_call, behind);
@@ -438,6 +441,38 @@ Test(constraints, every_format_writes_what_it_reads) {
     cr_assert(allows(text), "%s: %s", format->name, text);
     end(exchange);
   }
+}
+
+/* Kimi K3 writes marks around its content: text, calls and what a request asks for stand between
+ * them, and the model may write them to the end. */
+Test(constraints, content_between_marks) {
+#define K3(tag) "<|open|>" tag "<|sep|>"
+#define K3_END(tag) "<|close|>" tag "<|sep|>"
+#define K3_THOUGHT K3("think") "so <tool>" K3_END("think")
+#define K3_CALL(name, more)                                                                        \
+  K3("tools") K3("call tool=\"" name "\" index=\"1\"") more K3_END("call") K3_END("tools")
+#define K3_A(type, value) K3("argument key=\"a\" type=\"" type "\"") value K3_END("argument")
+#define K3_ONE K3_CALL("f", K3_A("number", "1"))
+#define K3_TEXT(text) K3("response") text K3_END("response")
+  server.live->tool_format = tool_format_find("kimi_k3");
+  server.live->reasoning_format = reasoning_format_find("kimi_k3");
+  fake_exchange_t *exchange = chat(TOOLS("") ",\"tool_choice\":\"required\"");
+  cr_assert(allows(K3_TEXT("") K3_ONE));
+  cr_assert(allows(K3_THOUGHT K3_TEXT("") K3_ONE K3_END("message")));
+  cr_assert(!allows(K3_TEXT("") K3_CALL("f", K3_A("string", "1"))), "a is a number");
+  cr_assert(!allows(K3_TEXT("hm") K3_ONE), "a forced call has no text");
+  end(exchange);
+  exchange = chat(TOOLS(""));
+  cr_assert(allows(K3_TEXT("hello")));
+  cr_assert(allows(K3_THOUGHT K3_TEXT("hello") K3_END("message")));
+  cr_assert(allows(K3_TEXT("hello") K3_ONE K3_END("message")));
+  cr_assert(!allows(K3_TEXT("") K3_CALL("h", "")), "h was not offered");
+  end(exchange);
+  exchange = chat(",\"response_format\":{\"type\":\"json_object\"}");
+  cr_assert(allows(K3_TEXT("{\"a\": 1}") K3_END("message")));
+  cr_assert(allows(K3_THOUGHT K3("response") "{}"));
+  cr_assert(!allows(K3_TEXT("a")));
+  end(exchange);
 }
 
 #define TAGS(name, parameters)                                                                     \

@@ -137,7 +137,10 @@ static void draw_speech(uint64_t *state, conversation_t *talk) {
     say_thoughts(state, talk, out);
     if (!in_channels || below(state, 2) == 0) {
       if (in_channels) buffer_text(out, channels->answer);
+      bool framed = channels != NULL && channels->text_open != NULL && below(state, 4) != 0;
+      if (framed) buffer_text(out, channels->text_open);
       say_text(state, talk, out);
+      if (framed) buffer_text(out, channels->text_close);
     }
     if (talk->request.tools != NULL && below(state, 4) != 0) say_calls(state, talk, out);
     if (below(state, 3) == 0) say_text(state, talk, out);
@@ -160,6 +163,8 @@ static void choose(uint64_t *state, conversation_t *talk) {
   talk->reasoning = NULL;
   if (talk->format->payload == PAYLOAD_CHANNELS) {
     talk->reasoning = reasoning_format_find("harmony");
+  } else if (strcmp(talk->format->name, "kimi_k3") == 0 && below(state, 4) != 0) {
+    talk->reasoning = reasoning_format_find("kimi_k3");
   } else if (below(state, 2) == 0) {
     static const char *const names[] = {"think", "deepseek_r1", "mistral", "granite", "gemma4"};
     talk->reasoning = reasoning_format_find(names[below(state, ARRAY_LEN(names))]);
@@ -390,6 +395,9 @@ Test(views, a_piece_of_a_mark_is_never_text) {
       {"pythonic", NULL, "[maybe(1", "", "[maybe(1"},
       {"pythonic", NULL, "[get_", "", ""},
       {"mistral", "mistral", "[THINK]a[/THI", "a", ""},
+      {"kimi_k3", "kimi_k3", "<|open|>think<|sep|>a<|close|>thi", "a", ""},
+      {"kimi_k3", "kimi_k3", "<|open|>response<|sep|>a <|open|", "", "a"},
+      {"kimi_k3", "kimi_k3", "<|open|>response<|sep|>a<|close|>respo", "", "a"},
       {"mistral", NULL, "[TOOL_CA", "", ""},
       {"mistral", NULL, "[1, 2, 3", "", "[1, 2, 3"},
       {"harmony", "harmony", "<|chan", "", ""},

@@ -82,6 +82,8 @@ static void write_arguments(buffer_t *text, const tool_format_t *format) {
   if (format->payload == PAYLOAD_TAGS) {
     const char *const parts[] = {tags->begin_key,
                                  "city",
+                                 tags->begin_type != NULL ? tags->begin_type : "",
+                                 tags->begin_type != NULL ? "string" : "",
                                  tags->end_text_key != NULL ? tags->end_text_key : tags->end_key,
                                  tags->before_value,
                                  tags->around_value,
@@ -106,7 +108,8 @@ void story_write_call(buffer_t *text, const tool_format_t *format, const char *n
   buffer_text(text, format->begin_name);
   buffer_text(text, name);
   if (format->names_are_ids) buffer_char(text, ':');
-  if (format->names_are_ids) buffer_text(text, number);
+  if (format->number != NULL) buffer_text(text, format->number);
+  if (format->names_are_ids || format->number != NULL) buffer_text(text, number);
   buffer_text(text, format->end_name);
   write_arguments(text, format);
   buffer_text(text, format->end_call);

@@ -20,6 +20,7 @@ Test(detection, by_the_templates_of_the_families) {
               {"gemma3", NULL, NULL},
               {"../calls/glm45", "glm45", NULL},
               {"../calls/kimi_k2", "kimi_k2", NULL},
+              {"../calls/kimi_k3", "kimi_k3", "kimi_k3"},
               {"../calls/deepseek_v31", "deepseek_v31", NULL},
               {"../calls/minimax_m2", "minimax_m2", NULL},
               {"../calls/olmo3", "olmo3", NULL},

@@ -270,9 +270,31 @@ Test(formats, rows_are_whole) {
   "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"" name "\">" more             \
   "</steptml:invoke><｜tool_call_end｜>"
 #define STEP_TEXT(name, text) "<steptml:parameter name=\"" name "\">" text "</steptml:parameter>"
+#define XTML(tag) "<|open|>" tag "<|sep|>"
+#define XTML_END(tag) "<|close|>" tag "<|sep|>"
+#define XTML_TEXT(key, type, text)                                                                 \
+  XTML("argument key=\"" key "\" type=\"" type "\"") text XTML_END("argument")
 static const struct {
   const char *tools, *text, *expected;
 } published[] = {
+    {"kimi_k3",
+     XTML("tools") XTML("call tool=\"get_weather\" index=\"1\"")
+         XTML_TEXT("city", "string", "Seoul") XTML_TEXT("count", "number", "3")
+             XTML_TEXT("flag", "boolean", "true") XTML_END("call") XTML_END("tools"),
+     "T(get_weather|{\"city\": \"Seoul\", \"count\": 3, \"flag\": true})"},
+    {"kimi_k3",
+     XTML("tools") XTML("call tool=\"f\" index=\"1\"") XTML_TEXT("s", "string", "\n1\n")
+         XTML_END("call") "\n" XTML("call tool=\"f\" index=\"2\"")
+             XTML_TEXT("o", "object", "{\"k\": \"<|close|>call<|sep|>\"}")
+                 XTML_TEXT("a&quot;&amp;b", "array", "[]") XTML_END("call") XTML_END("tools"),
+     "T(f|{\"s\": \"\\n1\\n\"})T(f|{\"o\": {\"k\": \"<|close|>call<|sep|>\"}, "
+     "\"a\\\"&b\": []})"},
+    {"kimi_k3",
+     XTML("tools") XTML("call tool=\"f\" index=\"1\"")
+         XTML("json type=\"object\"") "{\"a\": 1}" XTML_END("json") XTML_END("call")
+             XTML("call tool=\"g\" index=\"2\"") XTML_END("call") XTML_END("tools"),
+     "T(f|{\"a\": 1})T(g|{})"},
+    {"kimi_k3", "see " XTML("tools") "none", "C(see " XTML("tools") "none)"},
     {"lfm2",
      "Let me check that.<|tool_call_start|>[get_candidate_status(candidate_id=\"12345\")]"
      "<|tool_call_end|>",
@@ -376,6 +398,14 @@ Test(formats, reasoning_of_every_family) {
       {"gemma4", NULL, "<|channel>hm<channel|>a", "R(hm)C(a)", false},
       {"gemma4", NULL, "<|channel>though hm<channel|>a", "R(though hm)C(a)", false},
       {"cohere_command3", NULL, "<|START_THINKING|>hm<|END_THINKING|>a", "R(hm)C(a)", false},
+      {"kimi_k3", NULL,
+       "hm" XTML_END("think") XTML("response") "a\n b" XTML_END("response") XTML_END("message"),
+       "R(hm)C(a\n b)", true},
+      {"kimi_k3", "kimi_k3",
+       "hm" XTML_END("think") XTML("response") XTML_END("response") XTML("tools") XTML(
+           "call tool=\"f\" index=\"1\"") XTML_END("call") XTML_END("tools") XTML_END("message"),
+       "R(hm)T(f|{})", true},
+      {"kimi_k3", "kimi_k3", "hm" XTML_END("response") XTML_END("message"), "C(hm)", false},
       /* the mark of a call ends the thoughts */
       {"think", "kimi_k2", "hm <|tool_calls_section_begin|>" KIMI("functions.f:0", "{}"),
        "R(hm)#functions.f:0T(f|{})", true},
