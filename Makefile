@@ -92,6 +92,7 @@ sources_in = $(wildcard $(addsuffix /*.c,$(1)))
 base_SRC   := $(call sources_in,engine/base)
 file_SRC   := $(call sources_in,engine/file)
 quant_SRC  := $(call sources_in,engine/quant)
+vision_SRC := $(call sources_in,engine/vision)
 text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
@@ -105,7 +106,7 @@ config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger fields completion dialect embeddings messages responses api observe tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
-ROOMS := base file quant text template grammar model cpu engine cuda config server parser pull
+ROOMS := base file quant vision text template grammar model cpu engine cuda config server parser pull
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -239,7 +240,7 @@ $(BUILD)/inferd-mpi.so: engine/ranks/mpi/mpi.c engine/ranks/mpi/mpi_open.h engin
 
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed
-ENGINE_ARCHIVES := $(foreach r,base file quant text template grammar model cpu engine cuda,$(call archive,$(r)))
+ENGINE_ARCHIVES := $(foreach r,base file quant vision text template grammar model cpu engine cuda,$(call archive,$(r)))
 $(EMBED): $(call objects,docs/examples/embed.c) $(ENGINE_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -339,7 +340,7 @@ sim:
 
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
-TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text) \
+TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text vision) \
                 $(addprefix server/,api bench http keys kv_events lanes ledger observe parser pull top)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
@@ -389,7 +390,7 @@ test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter none,$(SAN)),$(BUILD)/bench/policy)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 # What `make parity` drives is linked in every run, so that it does not rot.
-test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver grammar_driver template_driver))
+test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver grammar_driver template_driver picture_driver))
 
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side.
 TEST_JOBS := $(JOBS)
@@ -484,6 +485,11 @@ $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
 
+# Pictures of numbers for comparison with transformers (scripts/parity_pictures.py).
+$(BUILD)/picture_driver: $(call objects,tests/picture_driver/main.c tests/engine/vision/show.c) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
+
 # Templates rendered for comparison with Jinja2 (scripts/parity_templates.py).
 $(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
@@ -526,7 +532,7 @@ $(BUILD)/run_api: $(BUILD)/entry_api.o $(call objects,tests/fuzz/entry/asserts.c
 
 parity:
 	@scripts/bootstrap build parity
-	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/tests/api_unit/run
+	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/picture_driver $(BUILD)/tests/api_unit/run
 	CALLS=10000 $(BUILD)/tests/api_unit/run --filter='calls/*'
 	VIEWS=10000 $(BUILD)/tests/api_unit/run --filter='views/*'
 	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
@@ -538,6 +544,7 @@ parity:
 	build/venv-parity/bin/python scripts/parity_adapters.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/vectors/torch_files.py --build $(BUILD) --check 400
+	build/venv-parity/bin/python scripts/parity_pictures.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf
 	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)

@@ -15,7 +15,7 @@
  * by view, and gives `layout.view_tokens` embeddings for each view.
  *
  * The numbers are those of transformers 5 with its default back end (torchvision, bytes resized
- * with antialias on a CPU that has AVX2): views and rows have the same bits (resize.h, rows.c).
+ * with antialias on a CPU that has AVX2): views and rows have the same bits (resize.h).
  * Plain data and pure functions: any thread, no allocation but the scratch of vision_views.
  */
 #ifndef INFERD_ENGINE_VISION_PROCESSOR_H
@@ -30,7 +30,7 @@
 
 /* Of a picture that is taken at all, and of a view. Sizes are below 2^31 by these bounds. */
 enum { PICTURE_SIDE_MAX = 16384, PICTURE_PIXELS_MAX = 40 * 1000 * 1000 };
-enum { VISION_SIDE_MAX = 16384, VISION_PINPOINTS_MAX = 64, VISION_TILES_MAX = 64 };
+enum { VISION_SIDE_MAX = 32768, VISION_PINPOINTS_MAX = 64, VISION_TILES_MAX = 64 };
 
 /* Pixels as a decoder left them: turned upright, alpha laid on white. */
 typedef struct picture {
@@ -65,11 +65,11 @@ typedef struct vision_processor {
   vision_kind_t kind;
   vision_filter_t filter;
   vision_order_t order;
-  uint32_t patch;  /* side of a patch in pixels */
-  uint32_t frames; /* how often a row repeats a still picture (temporal_patch_size); 1 or 2 */
-  uint32_t merge;  /* merge x merge patches make one token: side of that square */
-  bool normalizes; /* else values are only multiplied by rescale */
-  float mean[3], std[3];
+  uint32_t patch;                 /* side of a patch in pixels */
+  uint32_t frames;                /* how often a row repeats a still picture: 1 or 2 */
+  uint32_t merge;                 /* merge x merge patches make one token: side of that square */
+  bool normalizes;                /* else values are only multiplied by rescale */
+  double mean[3], std[3];         /* of red, green, blue between 0 and 1 */
   double rescale;                 /* 1 / 255 */
   int64_t pixels_min, pixels_max; /* of a view: QWEN2_VL, GLM4V (there of all frames together) */
   uint32_t longest_edge;          /* PIXTRAL, IDEFICS3 */
@@ -95,6 +95,7 @@ typedef struct vision_layout {
   uint32_t view_tokens;               /* embeddings that the tower makes of a view */
   uint32_t token_rows, token_columns; /* the same as a grid */
   uint32_t tokens;                    /* of the picture: views * view_tokens, but see packed */
+  uint32_t step_height, step_width;   /* IDEFICS3: the picture is resized to this before; else 0 */
   uint32_t fit_height, fit_width;     /* pixels to which the picture is resized before it is cut */
   /* LLAVA_ONEVISION: the tokens are those of the whole, then of the tiles joined to one grid
    * (tile_rows * token_rows, tile_columns * token_columns), of which the rectangle kept_* is what
@@ -106,7 +107,7 @@ typedef struct vision_layout {
 } vision_layout_t;
 
 /* Pieces of what stands in the prompt in the place of one picture. The tokens around it that a chat
- * template writes itself (Qwen's <|vision_start|>) are not among them. */
+ * template writes itself, as Qwen's does, are not among them. */
 typedef enum vision_piece {
   VISION_TOKENS, /* `count` placeholder ids, for as many of the picture's tokens, in their order */
   VISION_BEGIN,  /* boi of Gemma, <img> of InternVL, the fake token of Idefics 3 */
@@ -126,8 +127,8 @@ typedef struct vision_run {
 
 /* ---- make ---- */
 
-/* What the files of a model say. `preprocessor` is preprocessor_config.json, or the part for images
- * of processor_config.json; `processor` is the latter or NULL, `config` is config.json. Absent
+/* What the files of a model say. `preprocessor` is the preprocessor's file, or its part of the
+ * processor's file; `processor` is the latter or NULL, `config` is config.json. Absent
  * numbers are those of the class. Returns 0, or ERR_MODEL_MALFORMED with the key: a class that is
  * none of vision_kind_t, or a number by which no picture can be cut. */
 int vision_processor_read(const json_t *preprocessor, const json_t *processor, const json_t *config,

@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from .names import PRODUCT, blank_comments
 
 # Written C++, CUDA and Python of other projects, which comments may name.
-FOREIGN = re.compile(r"(modeling|configuration|tokenization|convert)_\w+\.py|ggml[\w-]*\.\w+|"
+FOREIGN = re.compile(r"(modeling|configuration|tokenization|convert|image_processing|processing)"
+                     r"_\w+\.py|ggml[\w-]*\.\w+|"
                      r"(cuda|cublas|nccl|uv|sys|linux|std|pcre2|criterion|microhttpd|curl|cJSON)"
                      r"[\w/]*\.h|(errno|limits|math|signal|stdint|stdio|stdlib|string|unistd)\.h")
 NAME = re.compile(r"(?<![\w./<*%{}-])((?:[A-Za-z_][\w-]*/|\.\./)*[A-Za-z_][\w-]+"
@@ -21,6 +22,12 @@ FOREIGN_WORDS = {
     "modeling_lfm2_moe": "transformers", "modeling_rope_utils": "transformers",
     "serde_json": "Rust", "sd_listen_fds": "systemd", "sd_notify": "systemd",
     "pidfd_open": "Linux", "uv_cancel": "libuv",
+    "compute_index_ranges_int16_weights": "PyTorch",
+    **dict.fromkeys(["smart_resize", "get_aspect_ratio_preserving_size", "pan_and_scan_batched",
+                     "get_resize_output_image_size", "resize_for_vision_encoder", "unpad_image",
+                     "get_optimal_tiled_canvas", "select_best_resolution", "pack_image_features",
+                     "get_patch_output_size", "rescale_and_normalize", "replace_image_token"],
+                    "transformers"),
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")

@@ -1,0 +1,126 @@
+/* layout.c: the size of a picture -> views, grid and tokens; families with one view of any size.
+ * Any thread; no state, no allocation. The rules are those of image_processing_NAME.py in
+ * transformers, models/qwen2_vl, glm4v, gemma4 and pixtral. */
+#include "engine/vision/layout.h"
+
+#include "engine/base/util.h"
+
+#include <math.h>
+
+static int too_long(uint32_t width, uint32_t height, inferd_error_t *error) {
+  return error_set(error, ERR_INVALID_VALUE, NULL,
+                   "a picture of %u x %u pixels is too narrow or too large for this model", width,
+                   height);
+}
+
+/* One view of these pixels; false if it is none, or larger than any view may be. */
+static bool one_view(double width, double height, vision_layout_t *out) {
+  if (!(width >= 1 && height >= 1 && width <= VISION_SIDE_MAX && height <= VISION_SIDE_MAX))
+    return false;
+  out->views = 1;
+  out->view_width = out->fit_width = (uint32_t)width;
+  out->view_height = out->fit_height = (uint32_t)height;
+  return true;
+}
+
+/* smart_resize: multiples of `factor` near the size, within the limits of pixels. A still picture
+ * counts as `frames` frames in Glm4v and as one in Qwen2VL; of a whole number nothing is lost. */
+static bool layout_smart(const vision_processor_t *processor, double width, double height,
+                         vision_layout_t *out) {
+  const bool glm = processor->kind == VISION_GLM4V;
+  const double factor = (double)processor->patch * processor->merge;
+  const double times = glm ? processor->frames : 1;
+  const double most = (double)processor->pixels_max, least = (double)processor->pixels_min;
+  if (glm && (height < factor || width < factor)) {
+    const double scale = MAX(factor / height, factor / width);
+    height = trunc(height * scale);
+    width = trunc(width * scale);
+  }
+  if (MAX(width, height) / MIN(width, height) > 200) return false;
+  double tall = rint(height / factor) * factor, wide = rint(width / factor) * factor;
+  if (times * tall * wide > most) {
+    const double beta = sqrt(times * height * width / most);
+    tall = MAX(factor, floor(height / beta / factor) * factor);
+    wide = MAX(factor, floor(width / beta / factor) * factor);
+  } else if (times * tall * wide < least) {
+    const double beta = sqrt(least / (times * height * width));
+    tall = ceil(height * beta / factor) * factor;
+    wide = ceil(width * beta / factor) * factor;
+  }
+  return one_view(wide, tall, out);
+}
+
+/* get_aspect_ratio_preserving_size: the largest of this shape within the budget of tokens. */
+static bool layout_gemma4(const vision_processor_t *processor, double width, double height,
+                          vision_layout_t *out) {
+  const double side = (double)processor->patch * processor->merge;
+  const double budget = (double)processor->view_tokens * processor->merge * processor->merge *
+                        processor->patch * processor->patch;
+  const double factor = sqrt(budget / (height * width)), longest = processor->view_tokens * side;
+  double tall = floor(factor * height / side) * side, wide = floor(factor * width / side) * side;
+  if (tall == 0 && wide == 0) return false;
+  if (tall == 0) {
+    tall = side;
+    wide = MIN(floor(width / height) * side, longest);
+  } else if (wide == 0) {
+    wide = side;
+    tall = MIN(floor(height / width) * side, longest);
+  }
+  return tall * wide <= budget && one_view(wide, tall, out);
+}
+
+/* get_resize_output_image_size: down to the longest edge, then up to whole patches. */
+static bool layout_pixtral(const vision_processor_t *processor, double width, double height,
+                           vision_layout_t *out) {
+  const double edge = processor->longest_edge;
+  const double patch = (double)processor->patch * processor->merge;
+  const double ratio = MAX(height / edge, width / edge);
+  if (ratio > 1) {
+    height = floor(height / ratio);
+    width = floor(width / ratio);
+  }
+  return one_view((floor((width - 1) / patch) + 1) * patch,
+                  (floor((height - 1) / patch) + 1) * patch, out);
+}
+
+static int by_family(const vision_processor_t *processor, uint32_t width, uint32_t height,
+                     bool alone, vision_layout_t *out) {
+  bool fits = false;
+  switch (processor->kind) {
+  case VISION_QWEN2_VL:
+  case VISION_GLM4V: fits = layout_smart(processor, width, height, out); break;
+  case VISION_GEMMA4: fits = layout_gemma4(processor, width, height, out); break;
+  case VISION_PIXTRAL: fits = layout_pixtral(processor, width, height, out); break;
+  case VISION_GEMMA3: return layout_gemma3(processor, width, height, out);
+  case VISION_IDEFICS3: return layout_idefics3(processor, width, height, out);
+  case VISION_GOT_OCR2: return layout_got_ocr2(processor, width, height, out);
+  case VISION_LLAVA_ONEVISION: return layout_llava(processor, width, height, alone, out);
+  }
+  return fits ? 0 : ERR_INVALID_VALUE;
+}
+
+int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t height, bool alone,
+                  vision_layout_t *out, inferd_error_t *error) {
+  *out = (vision_layout_t){0};
+  if (width == 0 || height == 0 || width > PICTURE_SIDE_MAX || height > PICTURE_SIDE_MAX ||
+      (uint64_t)width * height > PICTURE_PIXELS_MAX)
+    return error_set(error, ERR_INVALID_VALUE, NULL,
+                     "a picture of %u x %u pixels; at most %d a side and %d in all", width, height,
+                     PICTURE_SIDE_MAX, PICTURE_PIXELS_MAX);
+  if (by_family(processor, width, height, alone, out) != 0) return too_long(width, height, error);
+  out->grid_height = out->view_height / processor->patch;
+  out->grid_width = out->view_width / processor->patch;
+  out->token_rows = out->grid_height / processor->merge;
+  out->token_columns = out->grid_width / processor->merge;
+  out->view_tokens = out->token_rows * out->token_columns;
+  if (processor->kind != VISION_LLAVA_ONEVISION) out->tokens = out->views * out->view_tokens;
+  return 0;
+}
+
+size_t vision_view_bytes(const vision_layout_t *layout) {
+  return (size_t)layout->views * layout->view_height * layout->view_width * 3;
+}
+
+size_t vision_row_count(const vision_layout_t *layout) {
+  return (size_t)layout->views * layout->grid_height * layout->grid_width;
+}
