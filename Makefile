@@ -471,8 +471,8 @@ bench:
 	@scripts/bootstrap build
 	@$(SUBMAKE) all bench-programs
 	@for program in $(sort $(BENCHES)); do echo "== $$program"; $$program || exit 1; done
-	scripts/bench_http --build $(BUILD)
-	scripts/bench_cpu --build $(BUILD) --repeats 1 $(BENCH_CPU)
+	tests/bench/bench_http --build $(BUILD)
+	tests/bench/bench_cpu --build $(BUILD) --repeats 1 $(BENCH_CPU)
 
 # Parity with Hugging Face: reference vectors made anew, and fresh random models and texts.
 $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/model/rig.c tests/engine/model/naive_ops.c tests/engine/model/naive_state.c) $(ARCHIVES)
@@ -480,7 +480,7 @@ $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/mod
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
 # Grammars driven by scripts/parity_schemas.py and scripts/coverage_schemas.py, which check them with
-# Python's jsonschema, and by scripts/bench_schemas.py, which times them beside llguidance.
+# Python's jsonschema, and by tests/bench/bench_schemas.py, which times them beside llguidance.
 $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
@@ -589,10 +589,10 @@ gpu-report:
 	$(if $(NVCC_GOOD),,$(error make gpu-report needs nvcc $(NVCC_MIN) or later))
 	@scripts/bootstrap sass
 	@$(SUBMAKE) CUDA=1 $(filter %.cu.o,$(GPU_OBJECTS))
-	NVCC="$(NVCC)" scripts/gpu_report --objects $(BUILD)/gpu/cuda/kernels $(REPORT)
+	NVCC="$(NVCC)" tests/gpu/gpu_report --objects $(BUILD)/gpu/cuda/kernels $(REPORT)
 
 ptxas-report:
-	scripts/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas 80 86 89 90a
+	tests/ptx/ptxas_report --nvcc "$(NVCC)" --out $(BUILD)/ptxas 80 86 89 90a
 
 clean:
 	rm -rf $(BUILD)

@@ -73,4 +73,4 @@ gpu-rehearsal-build: $(KIT_PROGRAMS:%=$(TWIN)/%)
 gpu-rehearsal:
 	@scripts/bootstrap build test
 	@$(SUBMAKE) gpu-rehearsal-build
-	@scripts/gpu_rehearsal --build $(BUILD)
+	@tests/gpu/gpu_rehearsal --build $(BUILD)

@@ -8,7 +8,7 @@ KERNEL = re.compile(r"__global__\s+void\s+"
 PRODUCT, TESTS = "cuda/kernels/", "tests/cuda/"
 TABLE, PAGE = "tests/cuda/performance.json", "tests/ptx/README.md"
 RENEW = "make gpu-report REPORT=--write"
-REWRITE = "scripts/ptx_report --write"
+REWRITE = "tests/ptx/ptx_report --write"
 
 
 def kernels_below(tree, folder):

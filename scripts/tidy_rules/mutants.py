@@ -1,4 +1,4 @@
-"""The planted bugs of scripts/mutate_engine and scripts/mutate_kernels fit the sources."""
+"""The planted bugs of tests/mutate fit the sources."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 /* main.c: grammars for scripts: compile constraints, test texts against them, generate texts.
  *
  * Reads one JSON object a line, writes one JSON object a line. One thread. Not part of the daemon:
- * parity_schemas.py, coverage_schemas.py and bench_schemas.py in scripts drive it.
+ * parity_schemas.py, coverage_schemas.py and bench_schemas.py drive it.
  *
  *   grammar_driver MODEL_DIR | --synthetic TOKENS | --tokens FILE
  *   {"kind": "schema" | "parameters" | "object" | "regex" | "choice" | "grammar", "value": ...,

@@ -2,7 +2,7 @@
 
 What is asserted is counted, not timed: the stream's tokens are those it has alone, honest chats are
 answered while the attack goes on, no answer of the attack is an internal error, and probes stay
-green. scripts/bench_hostile measures what an attack adds to gaps and waits."""
+green. tests/bench/bench_hostile measures what an attack adds to gaps and waits."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-/* list.cc: what the entries of a folder of modules are made of, for scripts/ptx_report.
+/* list.cc: what the entries of a folder of modules are made of, for tests/ptx/ptx_report.
  *
  *   ptx_list FILE.ptx...
  *

@@ -6,7 +6,7 @@
 # build/ptx/code/*.ptx is what nvcc makes of each file of kernels for PTX_TARGET, with the flags of
 # the product. build/ptx/tests_ptx tests reader and instructions; build/ptx/tests_cuda is the kernel
 # tests over both (tests/ptx/README.md). build/ptx/wrappers.ptx is that of the wrappers, one by one
-# (scripts/ptx_wrappers).
+# (tests/ptx/ptx_wrappers).
 
 PTX := $(BUILD)/ptx
 PTX_TARGET ?= 90a

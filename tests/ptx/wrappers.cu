@@ -1,5 +1,5 @@
 /* wrappers.cu: a kernel for each wrapper of gpu.h and gpu_wgmma.h and nothing else, so that its PTX
- * shows which operand of the instruction is which argument (scripts/ptx_wrappers). Never launched.
+ * shows which operand of the instruction is which argument (ptx_wrappers). Never launched.
  *
  * A kernel has the name of its wrapper, with what distinguishes it from another of the same after
  * two underscores. Pointers into shared memory are arguments, too. ORDERED reads a word before and

@@ -1,0 +1,329 @@
+"""gpu_model: a small model of three GPUs, for tests/gpu/gpu_report: times of kernels and steps.
+
+A kernel takes the longest of what bounds it: bytes of device memory, bytes in flight over the
+latency, instructions issued, products, shared memory; and a start. Counts are those of the machine
+code (gpu_sass). Figures rank the kernels and show a change of one; none was ever measured. What is
+assumed stands in MACHINES and in the constants below it.
+"""
+
+import math
+
+# Data sheets: 16-bit flop a clock and multiprocessor (dense), memory in bytes/s.
+MACHINES = {
+    "A100": {"target": "sm_80", "sms": 108, "clock": 1.41e9, "memory": 2.039e12, "flop": 2048,
+             "shared": 164 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
+    "L40S": {"target": "sm_80", "sms": 142, "clock": 2.52e9, "memory": 0.864e12, "flop": 1024,
+             "shared": 100 << 10, "threads": 1536, "blocks": 24, "gap": 1.0},
+    "H100": {"target": "sm_90a", "sms": 132, "clock": 1.755e9, "memory": 3.35e12, "flop": 4096,
+             "shared": 228 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
+}
+READ_SHARE = 0.92     # of the data sheet's bandwidth that a read stream gets
+MMA_SHARE = {"sm_80": 1.0, "sm_90a": 0.62}  # of the flop that mma.sync reaches
+LIBRARY_SHARE = 0.80  # of the flop or bytes, of cuBLASLt
+LATENCY = 0.75        # us, device memory under load
+L2_LATENCY = 0.30     # us
+OVERLAPPED = 0.4      # us between dependent kernels that overlap (H100), else `gap`
+SHARED_A_CLOCK = 128  # bytes
+L2_A_CLOCK = 64       # bytes that one multiprocessor reads
+RESERVED = 1024       # bytes of shared memory of a block that the driver takes
+SM_REGISTERS, GRAIN = 65536, 256
+TRIPS_AHEAD = 2       # of a warp of a linear layer: one in registers, one in L2
+
+MODELS = {
+    "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv": 8, "dim": 64, "width": 8192,
+           "vocab": 128256},
+    "8B": {"layers": 32, "hidden": 4096, "heads": 32, "kv": 8, "dim": 128, "width": 14336,
+           "vocab": 128256},
+    "30B-A3B": {"layers": 48, "hidden": 2048, "heads": 32, "kv": 4, "dim": 128, "width": 768,
+                "vocab": 151936, "experts": 128, "top_k": 8, "head_norms": True},
+}
+CONTEXT, PREFILL = 1024, 8192
+HALF = "__nv_bfloat16"
+
+
+# ---- one kernel ----
+
+def occupancy(kernel, machine):
+    """Blocks of a kernel that a multiprocessor holds."""
+    warps = kernel["block"] // 32
+    of_warp = -(-kernel["registers"] * 32 // GRAIN) * GRAIN
+    by_registers = SM_REGISTERS // of_warp // 4 * 4 // warps
+    shared = kernel["static"] + kernel["dynamic"] + (0 if kernel["static"] else RESERVED)
+    return max(0, min(by_registers, machine["threads"] // kernel["block"], machine["blocks"],
+                      machine["shared"] // shared))
+
+
+def in_flight(kernel, machine, blocks=None):
+    """Bytes of a multiprocessor that are on their way, with `blocks` blocks in the grid."""
+    held = occupancy(kernel, machine)
+    if blocks is not None:
+        held = min(held, max(1, blocks // machine["sms"]))
+    return held * (kernel["block"] // 32) * kernel["hot"]["streamed"] * kernel.get("stages", 1)
+
+
+def start(kernel, machine):
+    """From the end of the kernel before to the first work of this one."""
+    overlaps = machine["target"] == "sm_90a" and kernel["dependent"]
+    return OVERLAPPED if overlaps else machine["gap"]
+
+
+def issue_us(instructions, machine, sms):
+    return instructions / (4 * machine["clock"] * sms) * 1e6
+
+
+def stream_us(kernel, machine, nbytes, blocks, rate=None):
+    """A kernel that reads `nbytes` once; blocks beyond those that fit take further turns."""
+    hot, sms = kernel["hot"], min(machine["sms"], blocks)
+    trips = nbytes / hot["streamed"]
+    return start(kernel, machine) + LATENCY + max(
+        nbytes / (rate or machine["memory"] * READ_SHARE) * 1e6,
+        nbytes / (sms * in_flight(kernel, machine, blocks)) * LATENCY,
+        issue_us(trips * hot["instructions"], machine, sms),
+        trips * hot["shared"] / (SHARED_A_CLOCK * machine["clock"] * sms) * 1e6)
+
+
+def ahead_us(kernel, machine, nbytes, blocks, idle):
+    """What a linear layer has read of its weights when its inputs are there: the memory was idle so
+    long, and each block that is there asks for its first trips."""
+    if start(kernel, machine) != OVERLAPPED:
+        return 0
+    held = min(blocks, occupancy(kernel, machine) * machine["sms"])
+    asked = held * (kernel["block"] // 32) * kernel["hot"]["streamed"] * TRIPS_AHEAD
+    return min(idle, min(nbytes, asked) / (machine["memory"] * READ_SHARE) * 1e6)
+
+
+def product_us(kernel, machine, flop, blocks):
+    """A kernel of `flop` flop on the tensor cores, shared evenly by `blocks`."""
+    hot, wgmma = kernel["hot"], kernel["hgmma"] > 0
+    held = occupancy(kernel, machine) * machine["sms"]
+    full = max(1.0, math.ceil(blocks / held) * held / blocks)  # the last turn is not full
+    rate = machine["flop"] * (1 if wgmma else MMA_SHARE[machine["target"]])
+    trips = flop / hot["flop"]
+    seconds = max(flop / rate, trips * hot["instructions"] / 4,
+                  trips * hot["shared"] / SHARED_A_CLOCK) / (machine["clock"] * machine["sms"])
+    return start(kernel, machine) + LATENCY + seconds * full * 1e6
+
+
+def chain_us(kernel, machine, trips):
+    """A small kernel: so many dependent loads of what lies in L2."""
+    return start(kernel, machine) + trips * L2_LATENCY
+
+
+def library_us(machine, rows, n, k):
+    flop, nbytes = 2 * rows * n * k, 2 * (n * k + rows * (n + k))
+    return machine["gap"] + LATENCY + max(
+        flop / (machine["flop"] * machine["clock"] * machine["sms"]),
+        nbytes / (machine["memory"] * READ_SHARE)) / LIBRARY_SHARE * 1e6
+
+
+# ---- the kernels of a step ----
+
+class Step:
+    """The launches of one step: [(name, us, times)]."""
+
+    def __init__(self, kernels, machine, model):
+        self.kernels, self.machine, self.model = kernels, machine, model
+        self.launches = []
+        self.idle = 0  # us that the memory was idle in the kernel before
+
+    @staticmethod
+    def normed(rows):
+        """Whether a layer of so many rows norms its inputs itself."""
+        return rows <= NORM_ROWS
+
+    def add(self, name, us, times=1, idle=0):
+        self.launches.append((name, us, times))
+        self.idle = idle
+
+    def kernel(self, name):
+        return self.kernels[name]
+
+    def small(self, name, trips, times=1):
+        self.add(name, chain_us(self.kernel(name), self.machine, trips), times, trips * L2_LATENCY)
+
+    def stores(self, rows):
+        """Whether the layer of q, k and v rotates and stores them itself (gemm_qkv.cu)."""
+        return rows <= 32 and "head_norms" not in self.model
+
+    def linear(self, what, rows, n, k, norm, times, stores=False):
+        """A layer of n outputs (gate and up count) of k inputs."""
+        if rows > 32:
+            return self.add(what, library_us(self.machine, rows, n, k), times)
+        groups, tiles = (1, 1) if rows <= 8 else (2, 2) if rows <= 16 else (4, 2)
+        name = "qkv_skinny_kernel" if stores else "skinny_kernel"
+        kernel = self.kernel(f"{name}<{HALF}, {groups}, {tiles}, {str(norm).lower()}>")
+        blocks = -(-n // (16 * tiles))
+        split = 1
+        while split < 4 and blocks * split < self.machine["sms"]:
+            split *= 2
+        us = stream_us(kernel, self.machine, 2 * n * k, blocks * split)
+        us -= ahead_us(kernel, self.machine, 2 * n * k, blocks * split, self.idle)
+        if norm:  # each warp walks its rows, a row's loads at once
+            us += -(-rows // 8) * L2_LATENCY * max(1, k * 2 // 4096)
+        if stores:  # slots and angles
+            us += L2_LATENCY
+        self.add(what, us, times)
+        return None
+
+    def norms(self, rows, times):
+        self.small(f"norm_kernel<{HALF}>", 3 + rows * self.model["hidden"] / 4e6, times)
+
+    def total(self):
+        return sum(us * times for _, us, times in self.launches)
+
+    def count(self):
+        return sum(times for _, _, times in self.launches)
+
+
+def cuts_of(context):
+    """Pieces of a row (pieces.h): 128 keys each up to 2,048, then 16 a doubling."""
+    return -(-context // 128) if context <= 2048 else round(16 * math.log2(context / 1024))
+
+
+def decode_us(kernel, machine, model, rows, queries, context):
+    """Attention of rows of few query tokens, and the fold of their cuts by the last of each; and
+    how long the memory is idle meanwhile."""
+    group, warps = model["heads"] // model["kv"], kernel["block"] // 32
+    shares = max(1, 16 // group)          # query tokens of a tile
+    tiles, cuts = -(-queries // shares), cuts_of(context)
+    read = rows * context * 2 * model["kv"] * model["dim"] * 2
+    blocks = max(1, rows * model["kv"] * tiles * cuts // warps)
+    us = stream_us(kernel, machine, read, blocks)
+    free = max(0, 1 - blocks / machine["sms"])  # multiprocessors with room for the next kernel
+    again = stream_us(kernel, machine, read * tiles, blocks, L2_A_CLOCK * machine["clock"] *
+                      machine["sms"])     # further tiles find the keys in L2
+    vectors = -(-min(queries, shares) * group * model["dim"] // (4 * 32 * 4))
+    us = max(us, again) + (4 + 2 + vectors * -(-cuts // 4)) * L2_LATENCY
+    busy = start(kernel, machine) + read / (machine["memory"] * READ_SHARE) * 1e6
+    return us, max(0, us - busy) * free
+
+
+def attention(step, rows, queries):
+    """Rotation and attention of one layer; few queries a row are a decode."""
+    model, machine, layers = step.model, step.machine, step.model["layers"]
+    tokens = rows * queries
+    if not step.stores(tokens):
+        step.small(f"rope_store_kernel<{HALF}>",
+                   4 + tokens * (model["heads"] + 2 * model["kv"]) / (machine["sms"] * 64), layers)
+    if queries <= DECODE_QUERIES:
+        kernel = step.kernel(f"decode_kernel<{HALF}, {HALF}, {model['dim']}>")
+        us, idle = decode_us(kernel, machine, model, rows, queries, CONTEXT)
+        step.add("attention", us, layers, idle)
+        return
+    hopper = machine["target"] == "sm_90a"
+    kernel = step.kernel(f"hopper_prefill_kernel<{HALF}, {model['dim']}>" if hopper else
+                         f"prefill_kernel<{HALF}, {HALF}, {model['dim']}>")
+    flop = 2 * queries * queries * model["heads"] * model["dim"]
+    step.add("attention", product_us(kernel, machine, flop, model["heads"] * queries // 128),
+             layers)
+
+
+def dense_block(step, rows, layers):
+    model = step.model
+    step.linear("gate and up", rows, 2 * model["width"], model["hidden"], step.normed(rows), layers)
+    if rows > 32:
+        step.small(f"activation_kernel<{HALF}, 4>", 2 + rows * model["width"] / 4e6, layers)
+    step.linear("down", rows, model["hidden"], model["width"], False, layers)
+
+
+def expert_block(step, rows, layers):
+    """Router, choice, places, experts, their sum."""
+    model, machine = step.model, step.machine
+    experts, top_k, hidden, width = (model[k] for k in ("experts", "top_k", "hidden", "width"))
+    pairs = rows * top_k
+    met = experts * (1 - (1 - top_k / experts) ** rows)
+    step.norms(rows, layers)
+    step.add("route", route_us(step, rows), layers)
+    if rows > ROUTE_FEW:
+        step.small("choose_kernel", 3 + top_k, layers)
+    step.small("place_kernel", 6 + pairs / 256 * 2 + (1 + top_k) * (rows <= ROUTE_FEW), layers)
+    name = "expert_skinny_kernel" if pairs / experts <= 32 else "expert_tiled_kernel"
+    kernel = step.kernel(f"{name}<{HALF}, 0>")
+    for what, n, k in (("expert up", 2 * width, hidden), ("expert down", hidden, width)):
+        blocks = int(met * n / 16) if name == "expert_skinny_kernel" else int(met * n / 128)
+        if name == "expert_skinny_kernel":
+            us = stream_us(kernel, machine, met * n * k * 2, max(1, blocks))
+        else:
+            us = max(product_us(kernel, machine, 2 * pairs * n * k, blocks),
+                     met * n * k * 2 / (machine["memory"] * READ_SHARE) * 1e6)
+        step.add(what, us, layers)
+    step.small(f"mix_kernel<{HALF}>", 3 + rows * top_k * hidden / 1e7, layers)
+
+
+DECODE_QUERIES = 16  # of a row that the decode kernel takes (GPU_DECODE_QUERIES_MAX)
+ROUTE_FEW = 32     # rows up to which place_kernel routes them (moe.cu)
+NORM_ROWS = 8      # rows up to which a norm is part of the layer's kernel (GPU_NORM_ROWS_MAX)
+SAMPLE_PASSES = 2  # over a row with top_k and top_p
+SAMPLE_LIST = 4.0  # us for the list: bound, ranks, barriers, the draw
+
+
+def route_us(step, rows):
+    """The router's logits: a warp has one expert of 2 or 8 rows, 256 columns a trip."""
+    model, machine = step.model, step.machine
+    few = 2 if rows <= ROUTE_FEW else 8
+    kernel = step.kernel(f"route_kernel<{HALF}, {few}>")
+    hot, warps = kernel["hot"], kernel["block"] // 32
+    groups, blocks = -(-rows // few), -(-model["experts"] // warps) * -(-rows // few)
+    sms = min(machine["sms"], blocks)
+    of_one = max(1, (hot["loads"] - hot["narrow"]) // (2 + few))  # trips that became one
+    trips = model["hidden"] / 256 / of_one
+    turns = -(-blocks // (machine["sms"] * occupancy(kernel, machine)))
+    read = model["experts"] * model["hidden"] * 4
+    return start(kernel, machine) + LATENCY + max(
+        turns * trips * L2_LATENCY,
+        issue_us(blocks * warps * trips * hot["instructions"], machine, sms),
+        read * groups / (L2_A_CLOCK * machine["clock"] * sms) * 1e6,
+        read / (machine["memory"] * READ_SHARE) * 1e6)
+
+
+def sample_us(step, rows):
+    """A block a row: passes over the row, which lies in L2, then its list."""
+    kernel, machine, vocab = step.kernel("sample_kernel"), step.machine, step.model["vocab"]
+    ahead = kernel["hot"]["loads"]
+    one = max(vocab * 4 / (L2_A_CLOCK * machine["clock"]) * 1e6,
+              vocab / (kernel["block"] * ahead) * L2_LATENCY)
+    turns = -(-rows // machine["sms"])
+    return start(kernel, machine) + turns * (SAMPLE_PASSES * one + SAMPLE_LIST)
+
+
+def make_step(kernels, machine, model, rows, queries):
+    """The step of `rows` requests of `queries` tokens each."""
+    step = Step(kernels, machine, model)
+    layers, hidden, tokens = model["layers"], model["hidden"], rows * queries
+    qkv = (model["heads"] + 2 * model["kv"]) * model["dim"]
+    step.small("inputs_kernel", 4)
+    step.small("rope_table_kernel", 3)
+    step.small("plan_kernel", 8)
+    step.small(f"embed_kernel<{HALF}>", 2 + tokens * hidden / 4e6)
+    if not step.normed(tokens):
+        step.norms(tokens, 2 * layers if "experts" not in model else layers)
+    step.idle = 0  # behind the layer before, not behind the embedding
+    step.linear("q, k, v", tokens, qkv, hidden, step.normed(tokens), layers, step.stores(tokens))
+    attention(step, rows, queries)
+    step.linear("o", tokens, hidden, model["heads"] * model["dim"], False, layers)
+    (expert_block if "experts" in model else dense_block)(step, tokens, layers)
+    drawn = tokens if queries <= DECODE_QUERIES else rows
+    step.linear("logits", drawn, model["vocab"], hidden, step.normed(drawn), 1)
+    step.add("sample", sample_us(step, drawn))
+    return step
+
+
+def floor_us(machine, model, rows, queries):
+    """What the memory or the tensor cores take at least."""
+    layers, hidden, dim, tokens = (model["layers"], model["hidden"], model["dim"], rows * queries)
+    inner = (model["heads"] + 2 * model["kv"]) * dim * hidden + model["heads"] * dim * hidden
+    expert = 3 * hidden * model["width"]
+    if "experts" in model:
+        share = 1 - (1 - model["top_k"] / model["experts"]) ** tokens
+        read = inner + expert * model["experts"] * share
+        used = inner + expert * model["top_k"]
+    else:
+        read = used = inner + expert
+    head = model["vocab"] * hidden
+    keys = rows * (CONTEXT if queries <= DECODE_QUERIES else 0) * 2 * model["kv"] * dim * layers
+    nbytes = 2 * (read * layers + head + keys)
+    flop = 2 * tokens * used * layers + 2 * rows * head
+    if queries > DECODE_QUERIES:
+        flop += 2 * queries * queries * model["heads"] * dim * layers
+    return max(nbytes / (machine["memory"] * READ_SHARE),
+               flop / (machine["flop"] * machine["clock"] * machine["sms"])) * 1e6
