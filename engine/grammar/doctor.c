@@ -106,11 +106,13 @@ static bool holds_one(const json_t *json) {
   return json->type == JSON_OBJECT && json_named_one_of(json, ones, ARRAY_LEN(ones));
 }
 
-/* Only objects are places: true and false have no keywords. The reader bounds the depth. */
+/* The root is a place, and within it objects are: true and false have no keywords. The reader
+ * bounds the depth. */
 static void add_places(doctor_t *doctor, const json_t *schema, const char *pointer,
                        uint32_t holder) {
-  if (schema->type != JSON_OBJECT || doctor->incomplete || pointer == NULL) return;
   uint32_t index = doctor->count;
+  bool object = schema->type == JSON_OBJECT;
+  if ((!object && index > 0) || doctor->incomplete || pointer == NULL) return;
   if (index == grammar_limits_default.schema_nodes_max) {
     doctor->incomplete = true;
     return;
@@ -126,6 +128,7 @@ static void add_places(doctor_t *doctor, const json_t *schema, const char *point
   }
   doctor->places[doctor->count++] = (place_t){.schema = schema, .pointer = pointer};
   doctor->places[index].holder = index == 0 ? 0 : holder;
+  if (!object) return;
   JSON_EACH(json, schema) {
     bool many = holds_many(json);
     if (!many && !holds_one(json)) continue;
@@ -256,8 +259,9 @@ static void print_place(const doctor_t *doctor, const place_t *place, buffer_t *
     buffer_text(out, ",\"");
     buffer_text(out, names[verdict]);
     buffer_text(out, "\":[");
-    bool first = true;
-    JSON_EACH(json, place->schema) {
+    bool first = true, object = place->schema->type == JSON_OBJECT;
+    for (const json_t *json = object ? json_first(place->schema) : NULL; json != NULL;
+         json = json_next(json)) {
       if (verdict_of(doctor, place, json) != verdict) continue;
       if (!first) buffer_char(out, ',');
       buffer_quote(out, json->key, json->key_length);

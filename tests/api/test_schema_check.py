@@ -14,7 +14,8 @@ A = {"type": "object", "required": ["a"]}
 SCHEMAS = [
     ({**A, **WHOLE, "properties": {"a": {"type": "integer", "minimum": 2}}}, None, None),
     ({**A, "properties": {"a": {"type": "integer"}}, "title": "t"}, [""], None),
-    (True, [], None),
+    (True, [""], None),
+    (False, [""], [""]),
     ({"type": "array", "uniqueItems": True}, [""], [""]),
     ({**A, **WHOLE, "properties": {"a": {"type": "string", "pattern": "(a)\\1"}}},
      ["/properties/a"], ["/properties/a"]),
