@@ -39,12 +39,30 @@ static int read_pooling_task(reader_t *reader, const field_t *field, const json_
   return field_fail_value(reader, field->name, "'embed' or 'classify'", value);
 }
 
+/* Two names of one switch, of which a request may give both if they say the same. */
+static int set_raw(reader_t *reader, const char *name, bool raw) {
+  pair_params_t *pairs = &((params_t *)reader->out)->pairs;
+  if (pairs->raw_given && pairs->raw != raw)
+    return error_set(reader->error, ERR_INVALID_VALUE, name,
+                     "'raw_scores' and 'use_activation' contradict each other: one asks for scores "
+                     "with the activation, the other for scores without it.");
+  pairs->raw = raw;
+  pairs->raw_given = true;
+  return 0;
+}
+
+int read_raw_scores(reader_t *reader, const field_t *field, const json_t *value) {
+  bool raw;
+  if (!json_bool(value, &raw)) return field_fail_type(reader, field->name, "a boolean", value);
+  return set_raw(reader, field->name, raw);
+}
+
 int read_use_activation(reader_t *reader, const field_t *field, const json_t *value) {
   params_t *params = reader->out;
   bool used;
   if (!json_bool(value, &used)) return field_fail_type(reader, field->name, "a boolean", value);
-  params->pairs.raw = params->pairs.raw_by_activation = !used;
-  return 0;
+  params->pairs.raw_by_activation = !used;
+  return set_raw(reader, field->name, !used);
 }
 
 /* vLLM's field; the bytes are those of every machine that this server runs on. */

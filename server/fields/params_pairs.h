@@ -25,7 +25,7 @@ typedef struct pair_params {
   int64_t top_n; /* 0 = all */
   bool returns_texts, returns_texts_given;
   bool bare;              /* `texts` in the place of `documents`: the answer is a list */
-  bool raw;               /* scores without the activation */
+  bool raw, raw_given;    /* scores without the activation */
   bool raw_by_activation; /* `use_activation` says so, not `raw_scores` */
   int64_t query_tokens_max, document_tokens_max; /* 0 = not cut */
   const json_t *instruction;                     /* of a model that judges; NULL = the usual */

@@ -53,6 +53,7 @@ int read_ignored_string(reader_t *reader, const field_t *field, const json_t *va
 int read_metadata(reader_t *reader, const field_t *field, const json_t *value);
 
 /* params_embedding.c */
+int read_raw_scores(reader_t *reader, const field_t *field, const json_t *value);
 int read_use_activation(reader_t *reader, const field_t *field, const json_t *value);
 int read_endianness(reader_t *reader, const field_t *field, const json_t *value);
 int read_numbers_only(reader_t *reader, const field_t *field, const json_t *value);

@@ -28,7 +28,7 @@ BEYOND = "|".join([
     "Only one constraint",
     "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
     "Beam search", "'prompt_logprobs' are not available", "no tool is left",
-    "cannot both be given", "what cannot be cut of them", "or as many as second ones",
+    "cannot both be given", "contradict each other", "what cannot be cut of them", "or as many as second ones",
     # parts of messages and items, which the routes of other dialects translate
     r"Missing required parameter: '(input|tools|messages)\[",
     r"Invalid( type for)? '(input|tools|messages)\[", "Content parts of type",

@@ -162,6 +162,12 @@ def test_a_field_means_the_same_on_all_routes(start, name, routes):
                 assert (answer.status, answer.error["param"]) == (400, *field), answer
             else:
                 seen.setdefault((pairs, "raw"), []).append(values_of(answer.json))
+        for raw in (True, False) if name != "bert-mean" else ():
+            both = {"raw_scores": raw, "use_activation": raw}
+            for fields in (both, dict(reversed(both.items()))):
+                refused(server, path, {**body, **fields}, param=list(fields)[1],
+                        code="invalid_value", says="contradict")
+            ok(server, path, {**body, **both, "use_activation": not raw})
         for order in ("native", "little"):
             ok(server, path, {**body, "endianness": order})
         refused(server, path, {**body, "endianness": "big"}, param="endianness",
