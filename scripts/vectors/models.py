@@ -169,7 +169,7 @@ def adapt(model, adapter, directory, seed):
             path.unlink()
         else:
             path.chmod(0o644)
-    merges = not {"use_dora", "bias", "modules_to_save"} & set(adapter)
+    merges = not {"use_dora", "bias", "modules_to_save", "alora_invocation_tokens"} & set(adapter)
     merges = merges and "lm_head" not in adapter["target_modules"]
     return wrapped.merge_and_unload().eval() if merges else wrapped.eval()
 

@@ -327,6 +327,7 @@ for kib in (1024, 2048, 8192):
     add("stack", "the same, with room enough", (f"{kib} KiB", whole, OK), host=f"ulimit -s {kib};")
 add("stack", "a soft limit that the process may raise", ("soft 64 KiB", whole, OK),
     host="ulimit -S -s 64;")
+LORA = ["--enable-lora", "--max-lora-rank", "16", "--lora-modules", "a={here}/adapter"]
 add("adapter", "reports of adapters that were saved in part or by other programs",
     ("as it should be", adapter(), OK),
     ("no weights", adapter(remove=True), MISSING, "adapter_model.safetensors"),
@@ -340,4 +341,46 @@ add("adapter", "reports of adapters that were saved in part or by other programs
     ("a layer that is not there", adapter({
         "base_model.model.model.layers.9.self_attn.q_proj.lora_A.weight":
         ("F32", [4, HIDDEN], bytes(16 * HIDDEN))}), BAD, "layers.9"),
-    flags=["--enable-lora", "--max-lora-rank", "16", "--lora-modules", "a={here}/adapter"])
+    flags=LORA)
+CALL = {"alora_invocation_tokens": [3000, 42]}
+add("adapter keys", "peft#2609, llamadart#321: a key that its reader does not know is not applied",
+    ("as it was", adapter(**CALL), OK),
+    ("of one token", adapter(alora_invocation_tokens=[42]), OK),
+    ("of no token", adapter(alora_invocation_tokens=[]), BAD, "alora_invocation_tokens"),
+    ("of a text", adapter(alora_invocation_tokens="<x>"), BAD, "alora_invocation_tokens"),
+    ("of a token below zero", adapter(alora_invocation_tokens=[42, -1]), BAD,
+     "alora_invocation_tokens"),
+    ("of another task", adapter(**CALL, task_type="SEQ_CLS"), BAD, "task_type"),
+    ("beside DoRA", adapter(**CALL, use_dora=True), BAD, "alora_invocation_tokens"),
+    ("its older name", adapter(invocation_string="<x>"), BAD, "invocation_string", "no key of"),
+    ("one of nobody", adapter(use_banana=True), BAD, "use_banana", "no key of"),
+    ("one of nobody, off", adapter(use_banana=False), OK),
+    ("in other letters", adapter(use_RSLora=True), BAD, "use_RSLora"),
+    ("blocks", adapter(use_bdlora={"nblocks": 2}), BAD, "use_bdlora"),
+    ("a router", adapter(arrow_config={"top_k": 1}), BAD, "arrow_config"),
+    ("groups", adapter(use_qalora=True), BAD, "use_qalora"),
+    ("layers twice", adapter(layer_replication=[[0, 2], [1, 2]]), BAD, "layer_replication"),
+    ("matrices without a module", adapter(target_parameters=["experts.up_proj"]), BAD,
+     "target_parameters"), flags=LORA)
+add("adapter patterns", "axolotl#3673, vllm#10798: ranks and scales of their own for some layers",
+    ("as it was", adapter(r=16, rank_pattern={"q_proj": 4}, alpha_pattern={"q_proj": 32}), OK),
+    ("ranks alone", adapter(r=1, rank_pattern={"q_proj": 4}), OK),
+    ("scales alone", adapter(alpha_pattern={"q_proj": 0.5}), OK),
+    ("of a path", adapter(r=2, rank_pattern={"layers.0.self_attn.q_proj": 4}), OK),
+    ("an expression", adapter(r=2, rank_pattern={r"layers\.\d\..*": 4}), OK),
+    ("of nothing", adapter(rank_pattern={"k_proj": 9}, alpha_pattern={"up_proj": 9}), OK),
+    ("another rank than the tensor's", adapter(rank_pattern={"q_proj": 8}), BAD,
+     "rank 4, but adapter_config.json gives it 8"),
+    ("part of a name", adapter(r=2, rank_pattern={"roj": 4}), BAD, "gives it 2"),
+    ("a rank of zero", adapter(rank_pattern={"q_proj": 0}), BAD, "rank_pattern"),
+    ("a rank of a half", adapter(rank_pattern={"q_proj": 4.5}), BAD, "rank_pattern"),
+    ("a rank as text", adapter(rank_pattern={"q_proj": "4"}), BAD, "rank_pattern"),
+    ("a list", adapter(rank_pattern=["q_proj"]), BAD, "rank_pattern"),
+    ("a scale as text", adapter(alpha_pattern={"q_proj": "x"}), BAD, "alpha_pattern"),
+    ("an expression of another language", adapter(alpha_pattern={"(?R)": 3}), BAD, "(?R)"),
+    ("above --max-lora-rank", adapter({
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight":
+        ("F32", [17, HIDDEN], bytes(4 * 17 * HIDDEN)),
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight":
+        ("F32", [32, 17], bytes(4 * 32 * 17))}, rank_pattern={"q_proj": 17}), BAD,
+     "rank 17, supported: 1..16"), flags=LORA)

@@ -501,3 +501,35 @@ def test_bodies_of_adapters_are_small(start):
         assert answer.status == 413 and "65536" in answer.error["message"], answer
     prompt = json.dumps({"prompt": [1], "max_tokens": 1}) + " " * (64 << 10)
     assert server.post("/v1/completions", prompt).status == 200
+
+
+def test_invocations_and_patterns_have_the_numbers_of_peft(start):
+    """What peft#2609 and axolotl#3673 had on the disk, each with relatives
+    (scripts/vectors/adapters.py); positions before the invocation are the base's to the bit."""
+    vectors = ROOT / "tests/vectors/adapters"
+    facts = json.loads((vectors / "expected.json").read_text())
+    names = sorted({row["adapter"] for row in facts["rows"]} - {"base"})
+    assert sum(name.startswith("invoked") for name in names) >= 6
+    assert sum(name.startswith("patterns") for name in names) >= 6
+    server = start(vectors, "--load-format", "dummy", "--seed", facts["seed"], "--enable-lora",
+                   "--skip-tokenizer-init", "--served-model-name", "base",
+                   "--lora-modules", ",".join(f"{name}={vectors / name}" for name in names))
+    told = {}
+    for row in facts["rows"]:
+        body = {"model": row["adapter"], "prompt": row["prompt"], "max_tokens": 1,
+                "prompt_logprobs": 0}
+        answer = server.post("/v1/completions", body)
+        assert answer.status == 200, answer
+        rows = answer.json["choices"][0]["prompt_logprobs"][1:]
+        found = [of[str(token)]["logprob"] for of, token in zip(rows, row["prompt"][1:])]
+        worst = max(abs(a - b) for a, b in zip(found, row["scores"], strict=True))
+        assert worst <= 1e-5 * facts["largest"], (row["adapter"], row["prompt"], worst)
+        told[row["adapter"], tuple(row["prompt"])] = found
+    of = {name: [prompt for adapter, prompt in told if adapter == name] for name in names}
+    for name in names:
+        same = [told[name, prompt] == told["base", prompt] for prompt in of[name]]
+        assert any(same) <= name.startswith("invoked") and not all(same), (name, same)
+    own = (5, 99, 1000, 77, 3000, 42)
+    prompt = next(prompt for prompt in of["invoked"] if prompt[:6] == own)
+    mine, base = told["invoked", prompt], told["base", prompt]
+    assert mine[:4] == base[:4] and all(a != b for a, b in zip(mine[4:], base[4:]))
