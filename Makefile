@@ -479,18 +479,18 @@ $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/mod
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
-# Grammars driven by scripts/parity_schemas.py and scripts/coverage_schemas.py, which check them with
+# Grammars driven by tests/parity/parity_schemas.py and tests/parity/coverage_schemas.py, which check them with
 # Python's jsonschema, and by tests/bench/bench_schemas.py, which times them beside llguidance.
 $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
 
-# Pictures of numbers for comparison with transformers (scripts/parity_pictures.py).
+# Pictures of numbers for comparison with transformers (tests/parity/parity_pictures.py).
 $(BUILD)/picture_driver: $(call objects,tests/picture_driver/main.c tests/engine/vision/show.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
-# Templates rendered for comparison with Jinja2 (scripts/parity_templates.py).
+# Templates rendered for comparison with Jinja2 (tests/parity/parity_templates.py).
 $(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
@@ -535,27 +535,27 @@ parity:
 	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/picture_driver $(BUILD)/tests/api_unit/run
 	CALLS=10000 $(BUILD)/tests/api_unit/run --filter='calls/*'
 	VIEWS=10000 $(BUILD)/tests/api_unit/run --filter='views/*'
-	build/venv-parity/bin/python scripts/parity_templates.py --build $(BUILD) --random 20000
-	build/venv-parity/bin/python scripts/parity.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_scores.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_embeddings.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_encoders.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_served.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_adapters.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_checkpoints.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_templates.py --build $(BUILD) --random 20000
+	build/venv-parity/bin/python tests/parity/parity.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_scores.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_embeddings.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_encoders.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_served.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_adapters.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/vectors/torch_files.py --build $(BUILD) --check 400
-	build/venv-parity/bin/python scripts/parity_pictures.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_tokenizer.py --build $(BUILD) --gguf
-	build/venv-parity/bin/python scripts/parity_pipelines.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD)
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --tags
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --recursive
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --logic --instances 20
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --arrays --instances 20
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
-	build/venv-parity/bin/python scripts/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
-	build/venv-parity/bin/python scripts/parity_classes.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_pictures.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_tokenizer.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_tokenizer.py --build $(BUILD) --gguf
+	build/venv-parity/bin/python tests/parity/parity_pipelines.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD) --tags
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD) --recursive
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD) --logic --instances 20
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD) --arrays --instances 20
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD) --regex --max-tokens 40
+	build/venv-parity/bin/python tests/parity/parity_schemas.py --build $(BUILD) --grammar --max-tokens 30
+	build/venv-parity/bin/python tests/parity/parity_classes.py --build $(BUILD)
 
 # The CUDA kernels on the emulator, and what ptxas says of them.
 include tests/emu/emu.mk

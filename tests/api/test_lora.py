@@ -217,7 +217,7 @@ ODD = [({"use_banana": True}, '"use_banana" is true'), ({"use_RSLora": 1}, '"use
 
 
 def test_every_key_is_known_or_refused(start, tmp_path):
-    """The list is that of PEFT's fields (scripts/parity_adapters.py)."""
+    """The list is that of PEFT's fields (tests/parity/parity_adapters.py)."""
     model = dummy_model(tmp_path / "model")
     server = start(model, *FLAGS, "--allow-runtime-lora", *ADMIN, key="root")
     text = (ROOT / "engine/model/adapter/adapter_keys.def").read_text()
@@ -369,7 +369,7 @@ def kinds(model, folder):
 
 
 def test_embeddings_heads_lengths_and_biases(start, tmp_path):
-    """The numbers are scripts/parity_adapters.py's; here: slots, company, the cache, refusals."""
+    """The numbers are tests/parity/parity_adapters.py's; here: slots, company, the cache, refusals."""
     model = dummy_model(tmp_path / "model")
     adapters = kinds(model, tmp_path)
     good = [path for path, wrong in adapters if wrong is None]

@@ -34,7 +34,7 @@ import llguidance
 import llguidance.numpy
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
 from coverage_schemas import collection  # noqa: E402
 from parity_schemas import Maker  # noqa: E402
 

@@ -5,7 +5,7 @@
  * DTYPE may end in +int8: then the KV cache has codes of 8 bits.
  * Reads all ids (text) from stdin, runs the first PROMPT_TOKENS as one prefill and the rest one by
  * one, and writes the logits of every position as raw fp32 [ids, vocab]. Errors: "NAME message" on
- * stderr, exit 1. scripts/parity.py compares the floats with transformers.
+ * stderr, exit 1. tests/parity/parity.py compares the floats with transformers.
  */
 #include "tests/engine/model/naive_ops.h"
 #include "tests/engine/model/rig.h"

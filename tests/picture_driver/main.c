@@ -1,7 +1,7 @@
 /* main.c: what pictures of numbers become, for comparison with transformers.
  *
  * Each line of stdin is a case of tests/engine/vision/show.h; each line of stdout is what
- * show_case makes of it, or {"error": TEXT}. Runs in scripts/parity_pictures.py, one thread.
+ * show_case makes of it, or {"error": TEXT}. Runs in tests/parity/parity_pictures.py, one thread.
  */
 #include "tests/engine/vision/show.h"
 

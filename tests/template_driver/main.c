@@ -4,8 +4,8 @@
  * {"text": TEXT, "request": [begin, end, ...]} or {"stage": "compile" or "render", "error": TEXT}.
  * With "dir" (a model directory) and "chat" (the fields of a request) instead, the whole path of a
  * server is taken. A template that equals the one before is not compiled again. With `--time N`
- * every render is repeated N times and "ns" holds the median. Runs in scripts/parity_templates.py,
- * one thread.
+ * every render is repeated N times and "ns" holds the median. Runs in
+ * tests/parity/parity_templates.py, one thread.
  */
 #include "engine/base/clock.h"
 #include "engine/base/json.h"

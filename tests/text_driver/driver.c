@@ -6,7 +6,7 @@
  * without special tokens driver bench DIR FILE   encodes the file a few times; prints MB/s and the
  * number of ids driver load DIR         loads the tokenizer; prints milliseconds
  *
- * scripts/parity_tokenizer.py builds and runs it. A test tool, not part of the product.
+ * tests/parity/parity_tokenizer.py builds and runs it. A test tool, not part of the product.
  */
 #include "engine/text/tokenizer.h"
 

@@ -1,7 +1,7 @@
 /* test_vectors.c: what Jinja2 printed for tests/vectors/templates.json.
  *
- * scripts/parity_templates.py --write makes the file: templates of every family over conversations,
- * and random snippets over values of every type.
+ * tests/parity/parity_templates.py --write makes the file: templates of every family over
+ * conversations, and random snippets over values of every type.
  */
 #include "tests/engine/template/helpers.h"
 #include "tests/expect.h"

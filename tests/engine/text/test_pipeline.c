@@ -1,6 +1,6 @@
 /* test_pipeline.c: places where the parts of a pipeline meet, as the reference resolves them.
  *
- * Every expectation was found by scripts/parity_pipelines.py, and is what `tokenizers` gives.
+ * Every expectation was found by tests/parity/parity_pipelines.py, and is what `tokenizers` gives.
  */
 #include "tests/engine/text/helpers.h"
 #include "tests/expect.h"

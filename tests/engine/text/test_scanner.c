@@ -1,7 +1,7 @@
 /* test_scanner.c: where the hand-written patterns cut, and that only exact patterns are known.
  *
  * The cases are the traps of each pattern; the large comparison with the reference library is in
- * scripts/parity_tokenizer.py and in the vectors.
+ * tests/parity/parity_tokenizer.py and in the vectors.
  */
 #include "engine/text/split/pretokenizer.h"
 #include "tests/expect.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares inferd with transformers on checkpoints as people have them on disk.
 
-    make parity     or     scripts/parity_checkpoints.py --build build [--count 200] [--seed N]
+    make parity     or     tests/parity/parity_checkpoints.py --build build [--count 200] [--seed N]
 
 Draws random models as parity.py does, and then changes their files the way real ones differ: keys
 that are absent, null, spelled as in older or newer releases, without effect, or contradicting each

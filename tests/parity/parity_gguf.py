@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares inferd on GGUF files of llama.cpp's converter with transformers on the originals.
 
-    scripts/parity_gguf.py --converter LLAMA_CPP [--build build] [--seed N] [--count N] [--kind K,K]
-    scripts/parity_gguf.py --converter LLAMA_CPP --vectors tests/vectors/models
+    tests/parity/parity_gguf.py --converter LLAMA_CPP [--build build] [--seed N] [--count N] [--kind K,K]
+    tests/parity/parity_gguf.py --converter LLAMA_CPP --vectors tests/vectors/models
 
 LLAMA_CPP is a checkout of llama.cpp, of which convert_hf_to_gguf.py and its folders are used. Each
-random model of scripts/parity.py is saved by transformers in float32, converted as it is published,
+random model of tests/parity/parity.py is saved by transformers in float32, converted as it is published,
 and run through build/model_driver: the prompt as one prefill, the rest token by token, on both back
 ends. The vocabulary alone is left out: these models have none. Logits must be within 1e-4 of
 transformers' fp32 run, tokens equal wherever the gap exceeds that; models that amplify rounding get
@@ -26,8 +26,8 @@ import tempfile
 import traceback
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/vectors")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/vectors")]
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")

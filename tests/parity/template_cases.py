@@ -1,4 +1,4 @@
-"""Random Jinja snippets and contexts for scripts/parity_templates.py.
+"""Random Jinja snippets and contexts for tests/parity/parity_templates.py.
 
 Grammar-based: expressions over a context of every JSON type, filters with plausible and implausible
 arguments, statements that nest, whitespace control everywhere. Deterministic for a given seed.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares a server's answers with transformers' on fresh random models of the families of 2026.
 
-    scripts/parity_served.py --build build [--seed N] [--count 1] [--kind qwen3_5,glm4_moe]
+    tests/parity/parity_served.py --build build [--seed N] [--count 1] [--kind qwen3_5,glm4_moe]
 
 Makes `count` random models of each kind in float32 (all drawn from --seed, which is new each time
 and printed), as transformers saves them, and serves each without a tokenizer. A completion of
@@ -22,8 +22,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

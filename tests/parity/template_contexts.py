@@ -1,4 +1,4 @@
-"""Conversations for scripts/parity_templates.py: what a server may hand to a chat template.
+"""Conversations for tests/parity/parity_templates.py: what a server may hand to a chat template.
 
 matrix() yields (name, context): roles, tools with calls and results, content parts, reasoning,
 documents, missing and null members, odd text, with and without a generation prompt.

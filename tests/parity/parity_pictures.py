@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what pictures become with transformers: fresh sizes and noise, every processor.
 
-    scripts/parity_pictures.py --build build [--random 200] [--seed N]
+    tests/parity/parity_pictures.py --build build [--random 200] [--seed N]
 
 The cases are those of scripts/vectors/pictures.py, and random ones of the same processors. Views,
 tokens, text and the bits of all rows must be equal. Ends with `N of N pictures are equal`.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "vectors"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/vectors"))
 import pictures  # noqa: E402
 
 

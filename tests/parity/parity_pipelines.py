@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares inferd with `tokenizers` on tokenizer.json files put together at random.
 
-    make && scripts/parity_pipelines.py --build build [--count 200] [--megabytes 1] [--seed N]
+    make && tests/parity/parity_pipelines.py --build build [--count 200] [--megabytes 1] [--seed N]
 
 Three trained models (byte-level BPE, BPE of characters, Unigram) meet normalizers, pre-tokenizers,
 added tokens, templates and decoders drawn from all that the format knows. A file must be refused

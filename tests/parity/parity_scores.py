@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the log probabilities that inferd answers with log_softmax of transformers' logits.
 
-    make && scripts/parity_scores.py --build build [--prompts 6] [--seed N]
+    make && tests/parity/parity_scores.py --build build [--prompts 6] [--seed N]
 
 inferd serves models/demo in float32 with --max-logprobs -1; random prompts are sent with echo and
 with prompt_logprobs, both for the whole vocabulary. Every value must be within 1e-3 of torch's, and
@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import torch  # noqa: E402

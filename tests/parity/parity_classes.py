@@ -2,7 +2,7 @@
 """Counts constrained generations for each keyword of JSON Schema until each has --target of them.
 
     make build/grammar_driver
-    build/venv-parity/bin/python scripts/parity_classes.py --target 100000 --seconds 3600
+    build/venv-parity/bin/python tests/parity/parity_classes.py --target 100000 --seconds 3600
 
 A class is a keyword of the table in engine/grammar/language/keywords.h. The schemas are those that
 parity_schemas.py, parity_logic.py and parity_arrays.py draw, some of them as an older dialect

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares adapters drawn over the fields of PEFT's LoraConfig with PEFT itself.
 
-    scripts/parity_adapters.py --build build [--seed N] [--count 60] [--device cpu]
+    tests/parity/parity_adapters.py --build build [--seed N] [--count 60] [--device cpu]
         [--fields use_dora,bias]
 
 Every field of PEFT's LoraConfig, read by introspection, has a line in DRAWS; a PEFT with a new
@@ -31,10 +31,10 @@ import urllib.request
 import warnings
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares encoders and classifiers with sentence-transformers on fresh random models.
 
-    make parity     or    scripts/parity_encoders.py --build build [--seed N] [--count N]
+    make parity     or    tests/parity/parity_encoders.py --build build [--seed N] [--count N]
 
 Makes `count` random encoders, the families in turns (sizes, window, biases, type, pooling, Dense
 modules: all drawn from --seed, which is new each time and printed), as sentence-transformers saves
@@ -22,8 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
 import encoders  # noqa: E402
 from embeddings import cosines  # noqa: E402

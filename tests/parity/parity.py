@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares inferd's models with transformers: the committed vectors anew, then fresh random models.
 
-    make parity            or    scripts/parity.py --build build [--seed N] [--count N]
+    make parity            or    tests/parity/parity.py --build build [--seed N] [--count N]
 
 1. Regenerates tests/vectors/models with the installed transformers and compares: same prompts, same
    logits to 1e-4, same tokens wherever the two best logits are not that close.
@@ -28,7 +28,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/vectors"))
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -3,7 +3,7 @@
 judges the collection's instances as Python's jsonschema does.
 
     make build/grammar_driver
-    build/venv-parity/bin/python scripts/coverage_schemas.py FOLDER
+    build/venv-parity/bin/python tests/parity/coverage_schemas.py FOLDER
 
 Every *.json below FOLDER counts that holds one of
   * {"schema": ..., "tests": [{"data": ..., "valid": ...}]}, as JSONSchemaBench writes them, or a
@@ -34,7 +34,7 @@ from jsonschema import validators
 
 from parity_schemas import FORMATS, ascii_pattern
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OWN = {"$schema", "type", "properties", "$defs", "definitions", "anyOf", "oneOf", "allOf", "$ref",
        "items", "enum"}
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares inferd's template interpreter with Jinja2 in the environment of transformers.
 
-    scripts/parity_templates.py [--build DIR] [--random N] [--seed S]     compare; ends with a table
-    scripts/parity_templates.py --write tests/vectors/templates.json   and keep what Jinja2 says
-    scripts/parity_templates.py --bench      microseconds a render of 20 messages, ours and Jinja2's
+    tests/parity/parity_templates.py [--build DIR] [--random N] [--seed S]     compare; ends with a table
+    tests/parity/parity_templates.py --write tests/vectors/templates.json   and keep what Jinja2 says
+    tests/parity/parity_templates.py --bench      microseconds a render of 20 messages, ours and Jinja2's
 
 Needs jinja2 (3.1.6 or later) and the program template_driver. A difference is different text, or
 one side raising and the other not. What inferd refuses by name ("is not supported") counts apart.
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import template_cases  # noqa: E402
 import template_contexts  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NOW = 1753436117  # what strftime_now sees, in both
 
 
@@ -317,7 +317,7 @@ def write_vectors(path, comparison, options):
 
     comparison.families(keep_family)
     comparison.random(options.random, options.seed or 0, keep_snippet)
-    head = {"made_by": "scripts/parity_templates.py", "jinja2": jinja2.__version__, "now": NOW}
+    head = {"made_by": "tests/parity/parity_templates.py", "jinja2": jinja2.__version__, "now": NOW}
     lists = [",\n".join(json.dumps(item) for item in items) for items in (contexts, cases)]
     text = json.dumps(head)[:-1] + ',\n"contexts": [\n%s],\n"cases": [\n%s]}\n' % tuple(lists)
     Path(path).write_text(text, "utf-8")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares /v1/embeddings with sentence-transformers on fresh random models.
 
-    make parity     or    scripts/parity_embeddings.py --build build [--seed N] [--count 20]
+    make parity     or    tests/parity/parity_embeddings.py --build build [--seed N] [--count 20]
 
 1. Makes tests/vectors/embeddings anew with the installed sentence-transformers and compares.
 2. Makes `count` random models (family, sizes, window, type, pooling, tokens that the post-processor
@@ -24,7 +24,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
 import numpy as np  # noqa: E402

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares inferd's tokenizer with Hugging Face `tokenizers` on fresh text, pipeline by pipeline.
 
-    make && scripts/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000] [--gguf]
+    make && tests/parity/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000] [--gguf]
         [name ...]
 
 For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
@@ -26,11 +26,10 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors"))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "scripts/vectors"))
 import charsmap  # noqa: E402
 import tokenizer_pipelines as tp  # noqa: E402
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def build_driver(build):
