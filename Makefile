@@ -85,7 +85,7 @@ LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
 # Pre-tokenizer patterns that no scanner knows, and expressions of adapters, go through PCRE2, where it
 # is installed.
 PCRE2   ?= $(if $(wildcard $(addsuffix /pcre2.h,/usr/include /usr/local/include)),1,0)
-LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
+LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
 
 # A room is a folder with its own folders below; its sources make one archive.
 sources_in = $(wildcard $(addsuffix /*.c,$(1)))
@@ -103,7 +103,7 @@ cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
-server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger fields completion dialect embeddings messages responses api observe tls trace top)))
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger store fields completion dialect embeddings messages responses api observe tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
 ROOMS := base file quant vision text template grammar model cpu engine cuda config server parser pull
@@ -301,7 +301,7 @@ $(BUILD)/%.o: %.c
 # Without a library the build ends in one line, before a compiler lists every file that misses it.
 PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c server/pull/main.c) $(BENCH_OBJECTS)
 $(PRODUCT_OBJECTS): | $(BUILD)/libraries
-HEADERS := microhttpd.h gnutls/gnutls.h uv.h cjson/cJSON.h curl/curl.h openssl/evp.h
+HEADERS := microhttpd.h gnutls/gnutls.h uv.h cjson/cJSON.h sqlite3.h curl/curl.h openssl/evp.h
 missing  = $(strip $(foreach h,$(HEADERS),$(shell $(CC) -E -include $h -x c /dev/null >/dev/null 2>&1 || echo '$h')))
 $(BUILD)/libraries:
 	$(if $(missing),$(error $(missing) not found: run `scripts/bootstrap build`))
@@ -341,7 +341,7 @@ sim:
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
 TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text vision) \
-                $(addprefix server/,api bench http keys kv_events lanes ledger observe parser pull top)
+                $(addprefix server/,api bench http keys kv_events lanes ledger observe parser pull store top)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
 TEST_ROOM_server/bench  := bench_unit

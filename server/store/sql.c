@@ -1,0 +1,277 @@
+/* sql.c: the statements of the store and its schema; see sql.h.
+ *
+ * A schema has a number, PRAGMA user_version. A file is brought forward step by step, each in a
+ * transaction, when it is opened for writing; one of a newer inferd is refused.
+ */
+#include "server/store/sql.h"
+
+#include "engine/base/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  APPLICATION_ID = 0x696e6664, /* "infd", for file(1) */
+  BUSY_MS = 5000,              /* another process has the file: a restart that hands over */
+  SHRINK_PAGES = 256
+};
+
+/* The steps from one schema to the next: from nothing to 1, ... */
+static const char *const steps[] = {
+    "CREATE TABLE response ("
+    "  id TEXT NOT NULL UNIQUE, owner BLOB NOT NULL, previous TEXT NOT NULL, created INTEGER NOT "
+    "NULL,"
+    "  bytes INTEGER NOT NULL, input BLOB NOT NULL, body BLOB NOT NULL);"
+    "CREATE INDEX response_created ON response (created, bytes);"};
+
+typedef enum statement {
+  BEGIN,
+  COMMIT,
+  INSERT,
+  REMOVE,
+  SELECT,
+  SIZES,
+  REMOVE_OLDEST,
+  FREE_PAGES,
+  SHRINK
+} statement_t;
+
+static const char *const texts[SQL_STATEMENTS] = {
+    [BEGIN] = "BEGIN IMMEDIATE",
+    [COMMIT] = "COMMIT",
+    [INSERT] = "INSERT OR IGNORE INTO response VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [REMOVE] = "DELETE FROM response WHERE id = ?1 AND owner = ?2",
+    [SELECT] = "SELECT previous, created, input, body FROM response "
+               "WHERE id = ?1 AND owner = ?2 AND created >= ?3",
+    [SIZES] = "SELECT count(*), coalesce(sum(bytes), 0) FROM response",
+    [REMOVE_OLDEST] = "DELETE FROM response WHERE id IN (SELECT id FROM response "
+                      "WHERE created < ?1 ORDER BY created LIMIT ?2)",
+    [FREE_PAGES] = "PRAGMA freelist_count",
+    [SHRINK] = "PRAGMA incremental_vacuum(256)"};
+_Static_assert(SHRINK_PAGES == 256, "as in the text");
+
+/* ---- open ---- */
+
+static int fail(const sql_t *sql, const char *path, inferd_error_t *error) {
+  return error_set(error, ERR_IO, "store", "%.300s cannot be used as a store: %.200s", path,
+                   sql->db != NULL ? sqlite3_errmsg(sql->db) : "no memory");
+}
+
+static int number_of(const sql_t *sql, const char *pragma, int64_t *out) {
+  sqlite3_stmt *row = NULL;
+  int code = sqlite3_prepare_v2(sql->db, pragma, -1, &row, NULL);
+  if (code == SQLITE_OK) code = sqlite3_step(row);
+  if (code == SQLITE_ROW) *out = sqlite3_column_int64(row, 0);
+  sqlite3_finalize(row);
+  return code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
+/* Runs one step of the schema in a transaction. */
+static int step_forward(const sql_t *sql, int64_t version) {
+  char tail[64];
+  int code = sqlite3_exec(sql->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+  if (code != SQLITE_OK) return code;
+  snprintf(tail, sizeof tail, "PRAGMA user_version = %d; COMMIT", (int)version + 1);
+  code = sqlite3_exec(sql->db, steps[version], NULL, NULL, NULL);
+  if (code == SQLITE_OK) code = sqlite3_exec(sql->db, tail, NULL, NULL, NULL);
+  if (code != SQLITE_OK) sqlite3_exec(sql->db, "ROLLBACK", NULL, NULL, NULL);
+  return code;
+}
+
+static int migrate(const sql_t *sql, const char *path, inferd_error_t *error) {
+  const int64_t newest = ARRAY_LEN(steps);
+  int64_t version = 0, application = 0, tables = 0;
+  if (number_of(sql, "PRAGMA user_version", &version) != SQLITE_OK ||
+      number_of(sql, "PRAGMA application_id", &application) != SQLITE_OK ||
+      number_of(sql, "SELECT count(*) FROM sqlite_schema", &tables) != SQLITE_OK)
+    return fail(sql, path, error);
+  bool is_new = version == 0 && tables == 0;
+  if (!is_new && application != APPLICATION_ID)
+    return error_set(error, ERR_CONFIGURATION, "store",
+                     "%.300s is a database of another program, not a store of inferd", path);
+  if (version > newest)
+    return error_set(error, ERR_CONFIGURATION, "store",
+                     "%.300s has schema %d, this inferd knows schemas up to %d: a newer inferd has "
+                     "written it",
+                     path, (int)version, (int)newest);
+  if (is_new) { /* these stand in the first page, so they come before the first table */
+    char text[128];
+    snprintf(text, sizeof text, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA application_id = %d",
+             (int)APPLICATION_ID);
+    if (sqlite3_exec(sql->db, text, NULL, NULL, NULL) != SQLITE_OK) return fail(sql, path, error);
+  }
+  for (; version < newest; version++)
+    if (step_forward(sql, version) != SQLITE_OK) return fail(sql, path, error);
+  return 0;
+}
+
+/* SQLite makes files that all may read; a store has conversations. */
+static int make_private(const char *path, inferd_error_t *error) {
+  int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0)
+    return error_set(error, errno == EACCES || errno == EPERM ? ERR_PERMISSION : ERR_IO, "store",
+                     "%.300s cannot be used as a store: %.100s", path, strerror(errno));
+  close(file);
+  return 0;
+}
+
+int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error) {
+  *sql = (sql_t){0};
+  int code = writes ? make_private(path, error) : 0;
+  if (code != 0) return code;
+  int flags = writes ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
+  if (sqlite3_open_v2(path, &sql->db, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+    code = fail(sql, path, error);
+  } else {
+    sqlite3_busy_timeout(sql->db, BUSY_MS);
+    if (writes) code = migrate(sql, path, error);
+    if (code == 0 && writes &&
+        sqlite3_exec(sql->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", NULL, NULL,
+                     NULL) != SQLITE_OK)
+      code = fail(sql, path, error);
+  }
+  if (code != 0) sql_close(sql);
+  return code;
+}
+
+void sql_close(sql_t *sql) {
+  for (int i = 0; i < SQL_STATEMENTS; i++) sqlite3_finalize(sql->statements[i]);
+  sqlite3_close(sql->db);
+  *sql = (sql_t){0};
+}
+
+/* ---- statements ---- */
+
+static sqlite3_stmt *ready(sql_t *sql, statement_t which) {
+  sqlite3_stmt **statement = &sql->statements[which];
+  if (*statement == NULL)
+    sqlite3_prepare_v3(sql->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
+  return *statement;
+}
+
+/* Runs a statement that has no row of interest. */
+static int finish(sql_t *sql, sqlite3_stmt *statement) {
+  if (statement == NULL) return sqlite3_errcode(sql->db);
+  int code = sqlite3_step(statement);
+  while (code == SQLITE_ROW) code = sqlite3_step(statement);
+  sqlite3_reset(statement);
+  sqlite3_clear_bindings(statement);
+  return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+int sql_begin(sql_t *sql) {
+  return finish(sql, ready(sql, BEGIN));
+}
+
+int sql_commit(sql_t *sql) {
+  return finish(sql, ready(sql, COMMIT));
+}
+
+void sql_rollback(sql_t *sql) {
+  if (sqlite3_get_autocommit(sql->db) == 0) sqlite3_exec(sql->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static void bind_text(sqlite3_stmt *statement, int at, const char *text) {
+  sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
+}
+
+static void bind_bytes(sqlite3_stmt *statement, int at, const buffer_t *bytes) {
+  sqlite3_bind_blob64(statement, at, bytes->length > 0 ? bytes->data : "", bytes->length,
+                      SQLITE_STATIC);
+}
+
+int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
+  sqlite3_stmt *row = ready(sql, INSERT);
+  bind_text(row, 1, stored->id);
+  sqlite3_bind_blob(row, 2, stored->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  bind_text(row, 3, stored->previous);
+  sqlite3_bind_int64(row, 4, stored->created);
+  sqlite3_bind_int64(row, 5, bytes);
+  bind_bytes(row, 6, &stored->input);
+  bind_bytes(row, 7, &stored->body);
+  return finish(sql, row);
+}
+
+int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
+  sqlite3_stmt *row = ready(sql, REMOVE);
+  bind_text(row, 1, id);
+  sqlite3_bind_blob(row, 2, owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  int code = finish(sql, row);
+  return code == SQLITE_OK && sqlite3_changes(sql->db) == 0 ? SQLITE_NOTFOUND : code;
+}
+
+/* The row that the statement stands at; NULL: memory is short. */
+static stored_t *copy_row(sqlite3_stmt *row, const uint8_t owner[STORE_OWNER_BYTES],
+                          const char *id) {
+  stored_t *stored = calloc(1, sizeof *stored);
+  if (stored == NULL) return NULL;
+  snprintf(stored->id, sizeof stored->id, "%s", id);
+  snprintf(stored->previous, sizeof stored->previous, "%s",
+           (const char *)sqlite3_column_text(row, 0));
+  memcpy(stored->owner, owner, STORE_OWNER_BYTES);
+  stored->created = sqlite3_column_int64(row, 1);
+  buffer_append(&stored->input, sqlite3_column_blob(row, 2), (size_t)sqlite3_column_bytes(row, 2));
+  buffer_append(&stored->body, sqlite3_column_blob(row, 3), (size_t)sqlite3_column_bytes(row, 3));
+  if (!stored->input.failed && !stored->body.failed) return stored;
+  stored_free(stored);
+  return NULL;
+}
+
+int sql_select(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id, int64_t since,
+               stored_t **out) {
+  sqlite3_stmt *row = ready(sql, SELECT);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 1, id);
+  sqlite3_bind_blob(row, 2, owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  sqlite3_bind_int64(row, 3, since);
+  int code = sqlite3_step(row);
+  if (code == SQLITE_ROW) {
+    *out = copy_row(row, owner, id);
+    code = *out != NULL ? SQLITE_OK : SQLITE_NOMEM;
+  } else if (code == SQLITE_DONE) {
+    code = SQLITE_NOTFOUND;
+  }
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code;
+}
+
+/* The numbers of the statement's only row. */
+static int numbers_of(sql_t *sql, statement_t which, int64_t *first, int64_t *second) {
+  sqlite3_stmt *row = ready(sql, which);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  int code = sqlite3_step(row);
+  if (code == SQLITE_ROW) {
+    *first = sqlite3_column_int64(row, 0);
+    if (second != NULL) *second = sqlite3_column_int64(row, 1);
+    code = SQLITE_OK;
+  }
+  sqlite3_reset(row);
+  return code;
+}
+
+int sql_sizes(sql_t *sql, int64_t *rows, int64_t *bytes) {
+  return numbers_of(sql, SIZES, rows, bytes);
+}
+
+int sql_remove_oldest(sql_t *sql, int64_t before, int32_t count, int32_t *removed) {
+  sqlite3_stmt *row = ready(sql, REMOVE_OLDEST);
+  *removed = 0;
+  sqlite3_bind_int64(row, 1, before);
+  sqlite3_bind_int(row, 2, count);
+  int code = finish(sql, row);
+  if (code == SQLITE_OK) *removed = sqlite3_changes(sql->db);
+  return code;
+}
+
+int sql_shrink(sql_t *sql) {
+  int64_t pages = 0;
+  int code = numbers_of(sql, FREE_PAGES, &pages, NULL);
+  for (int64_t turns = pages / SHRINK_PAGES; code == SQLITE_OK && turns >= 0; turns--)
+    code = finish(sql, ready(sql, SHRINK)); /* a transaction each */
+  return code;
+}

@@ -1,0 +1,37 @@
+/* sql.h: the statements of the store and its schema. Callers hold the lock of the connection. */
+#ifndef INFERD_SERVER_STORE_SQL_H
+#define INFERD_SERVER_STORE_SQL_H
+
+#include "server/store/store.h"
+
+#include <sqlite3.h>
+
+enum { SQL_STATEMENTS = 9 };
+
+/* A connection with its prepared statements. */
+typedef struct sql {
+  sqlite3 *db;
+  sqlite3_stmt *statements[SQL_STATEMENTS]; /* prepared when they are used first */
+} sql_t;
+
+/* Opens the file for writing, in WAL mode and with today's schema; or, if it exists, for reading.
+ * Returns 0 or an error of store_open. */
+int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error);
+void sql_close(sql_t *sql);
+
+/* The functions below return an SQLITE_ code: SQLITE_OK, SQLITE_NOTFOUND, or what failed. */
+int sql_begin(sql_t *sql);
+int sql_commit(sql_t *sql);
+void sql_rollback(sql_t *sql); /* what sql_begin has begun and no sql_commit has ended */
+int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes);
+int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id);
+/* Answers that are older than `since` are not found. */
+int sql_select(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id, int64_t since,
+               stored_t **out);
+int sql_sizes(sql_t *sql, int64_t *rows, int64_t *bytes);
+/* Removes up to `count` of the oldest answers, of those older than `before`; sets *removed. */
+int sql_remove_oldest(sql_t *sql, int64_t before, int32_t count, int32_t *removed);
+/* Gives pages of removed rows back to the file system. */
+int sql_shrink(sql_t *sql);
+
+#endif

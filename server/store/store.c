@@ -1,0 +1,360 @@
+/* store.c: the writer's thread, and what readers see of it.
+ *
+ * 1. store_put appends to the list of what waits, under `lock`, and rings.
+ * 2. The writer takes the list as it is, writes it in one transaction under `writing`, and only
+ *    then takes it off: until then readers find it in the list, afterwards in the file.
+ * 3. What has expired, and the oldest answers beyond the bound of bytes, are removed in small
+ *    transactions behind a write and once a minute.
+ * 4. If a transaction fails the list is dropped: its memory must not grow while a disk is full.
+ * Every RETRY_S a probe is written, so that the store works again when the disk does.
+ */
+#include "server/store/store.h"
+
+#include "engine/base/util.h"
+#include "server/store/sql.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { REMOVE_ROWS = 64, TIDY_S = 60, RETRY_S = 5, PROBLEM_BYTES = 256 };
+
+struct answer_store {
+  char *path;
+  int64_t ttl_s, bytes_max;
+  void (*changed)(const char *problem);
+  pthread_t thread;
+  /* lock: the list and what is told of the writer */
+  pthread_mutex_t lock;
+  pthread_cond_t bell;
+  stored_t *first, *last; /* what waits, the oldest first */
+  int64_t waiting_bytes;
+  bool stops;
+  char problem[PROBLEM_BYTES]; /* "" = the last write was well */
+  store_stats_t stats;
+  /* writing: the connection that writes, what the file has, and answers that leave the list */
+  pthread_mutex_t writing;
+  sql_t writer;
+  int64_t rows, bytes; /* as of the last transaction */
+  int64_t tidy_s;      /* when to measure and remove again */
+  /* reading: the other connection */
+  pthread_mutex_t reading;
+  sql_t reader;
+};
+
+void stored_free(stored_t *stored) {
+  if (stored == NULL) return;
+  buffer_free(&stored->input);
+  buffer_free(&stored->body);
+  free(stored);
+}
+
+static int64_t bytes_of(const stored_t *stored) {
+  return (int64_t)(stored->input.length + stored->body.length + sizeof *stored);
+}
+
+/* Answers from before this second have expired. */
+static int64_t oldest_kept(const answer_store_t *store) {
+  return store->ttl_s > 0 ? (int64_t)time(NULL) - store->ttl_s : INT64_MIN;
+}
+
+/* ---- the writer ---- */
+
+/* From the first to the last, whose `next` store_put may set meanwhile. The caller rolls back. */
+static int write_all(answer_store_t *store, const stored_t *first, const stored_t *last) {
+  int code = sql_begin(&store->writer);
+  for (const stored_t *s = first; code == SQLITE_OK; s = s->next) {
+    code = sql_insert(&store->writer, s, bytes_of(s));
+    store->bytes += bytes_of(s);
+    store->rows++;
+    if (s == last) break;
+  }
+  return code == SQLITE_OK ? sql_commit(&store->writer) : code;
+}
+
+/* Removes what has expired and what is beyond the bound: once a minute, and when the file seems to
+ * be too large. In between its size is an estimate from above. */
+static int make_room(answer_store_t *store) {
+  int64_t now_s = (int64_t)time(NULL);
+  bool is_large = store->bytes_max > 0 && store->bytes > store->bytes_max;
+  if (now_s < store->tidy_s && !is_large) return SQLITE_OK;
+  int32_t removed;
+  int code;
+  store->tidy_s = now_s + TIDY_S;
+  do {
+    code = sql_remove_oldest(&store->writer, oldest_kept(store), REMOVE_ROWS, &removed);
+  } while (code == SQLITE_OK && removed == REMOVE_ROWS);
+  if (code == SQLITE_OK) code = sql_sizes(&store->writer, &store->rows, &store->bytes);
+  while (code == SQLITE_OK && store->bytes_max > 0 && store->bytes > store->bytes_max) {
+    code = sql_remove_oldest(&store->writer, INT64_MAX,
+                             (int32_t)MIN(1 + store->rows / REMOVE_ROWS, REMOVE_ROWS), &removed);
+    if (code == SQLITE_OK) code = sql_sizes(&store->writer, &store->rows, &store->bytes);
+  }
+  return code == SQLITE_OK ? sql_shrink(&store->writer) : code;
+}
+
+/* Whether the file can be written again: a row that is removed at once. */
+static int probe(answer_store_t *store) {
+  const stored_t row = {.id = "probe"};
+  int code = sql_begin(&store->writer);
+  if (code == SQLITE_OK) code = sql_insert(&store->writer, &row, 0);
+  if (code == SQLITE_OK) code = sql_remove(&store->writer, row.owner, row.id);
+  return code == SQLITE_OK ? sql_commit(&store->writer) : code;
+}
+
+/* Takes what was written, or not, off the list: up to `last`, NULL = nothing. Notes how it ended,
+ * and tells of a change. `writing` is held, so nobody else takes any off. */
+static void end_write(answer_store_t *store, const stored_t *last, const char *problem) {
+  uint64_t count = 0;
+  bool failed = problem[0] != '\0';
+  pthread_mutex_lock(&store->lock);
+  bool had = store->problem[0] != '\0';
+  stored_t *first = store->first, *rest = last != NULL ? last->next : first;
+  for (const stored_t *s = first; s != rest; s = s->next, count++)
+    store->waiting_bytes -= bytes_of(s);
+  store->first = rest;
+  if (rest == NULL) store->last = NULL;
+  snprintf(store->problem, sizeof store->problem, "%s", problem);
+  store->stats.waiting -= (int64_t)count;
+  *(failed ? &store->stats.dropped : &store->stats.written) += count;
+  store->stats.rows = store->rows;
+  store->stats.bytes = store->bytes;
+  pthread_mutex_unlock(&store->lock);
+  for (stored_t *next; first != rest; first = next) {
+    next = first->next;
+    stored_free(first);
+  }
+  if (failed != had && store->changed != NULL) store->changed(failed ? problem : NULL);
+}
+
+/* Writes what waits now, and tidies up. */
+static void write_waiting(answer_store_t *store) {
+  char problem[PROBLEM_BYTES] = "";
+  pthread_mutex_lock(&store->writing);
+  pthread_mutex_lock(&store->lock);
+  const stored_t *first = store->first, *last = store->last;
+  bool failed = store->problem[0] != '\0';
+  pthread_mutex_unlock(&store->lock);
+  int code = SQLITE_OK;
+  if (first != NULL)
+    code = write_all(store, first, last);
+  else if (failed)
+    code = probe(store);
+  if (code == SQLITE_OK) code = make_room(store);
+  if (code != SQLITE_OK)
+    snprintf(problem, sizeof problem, "%.200s", sqlite3_errmsg(store->writer.db));
+  sql_rollback(&store->writer);
+  end_write(store, last, problem);
+  pthread_mutex_unlock(&store->writing);
+}
+
+static void *run(void *context) {
+  answer_store_t *store = context;
+  pthread_mutex_lock(&store->lock);
+  while (!store->stops || store->first != NULL) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += store->problem[0] != '\0' ? RETRY_S : TIDY_S;
+    int code = 0;
+    while (store->first == NULL && !store->stops && code == 0)
+      code = pthread_cond_timedwait(&store->bell, &store->lock, &until);
+    if (store->first == NULL && store->stops) break;
+    pthread_mutex_unlock(&store->lock);
+    write_waiting(store);
+    pthread_mutex_lock(&store->lock);
+  }
+  pthread_mutex_unlock(&store->lock);
+  return NULL;
+}
+
+/* ---- open and close ---- */
+
+static answer_store_t *make(const store_options_t *options) {
+  answer_store_t *store = calloc(1, sizeof *store);
+  if (store == NULL) return NULL;
+  store->path = strdup(options->path);
+  store->ttl_s = options->ttl_s;
+  store->bytes_max = options->bytes_max;
+  store->changed = options->changed;
+  pthread_mutex_init(&store->lock, NULL);
+  pthread_mutex_init(&store->writing, NULL);
+  pthread_mutex_init(&store->reading, NULL);
+  pthread_cond_init(&store->bell, NULL);
+  return store;
+}
+
+static void destroy(answer_store_t *store) {
+  sql_close(&store->reader);
+  sql_close(&store->writer);
+  pthread_mutex_destroy(&store->lock);
+  pthread_mutex_destroy(&store->writing);
+  pthread_mutex_destroy(&store->reading);
+  pthread_cond_destroy(&store->bell);
+  free(store->path);
+  free(store);
+}
+
+/* The writer takes no signal: those of the process are the loop thread's. */
+static int start(answer_store_t *store) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int code = pthread_create(&store->thread, NULL, run, store);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (code == 0) pthread_setname_np(store->thread, "store");
+  return code;
+}
+
+int store_open(const store_options_t *options, answer_store_t **out, inferd_error_t *error) {
+  answer_store_t *store = make(options);
+  if (store == NULL || store->path == NULL) {
+    if (store != NULL) destroy(store);
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the store");
+  }
+  int code = sql_open(&store->writer, store->path, true, error);
+  if (code == 0) code = sql_open(&store->reader, store->path, false, error);
+  if (code == 0 && make_room(store) != SQLITE_OK)
+    code = error_set(error, ERR_IO, "store", "%.300s cannot be used as a store: %.200s",
+                     store->path, sqlite3_errmsg(store->writer.db));
+  store->stats.rows = store->rows;
+  store->stats.bytes = store->bytes;
+  if (code == 0 && start(store) != 0)
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the thread of the store");
+  if (code != 0) {
+    destroy(store);
+    return code;
+  }
+  *out = store;
+  return 0;
+}
+
+void store_close(answer_store_t *store) {
+  if (store == NULL) return;
+  pthread_mutex_lock(&store->lock);
+  store->stops = true;
+  pthread_cond_signal(&store->bell);
+  pthread_mutex_unlock(&store->lock);
+  pthread_join(store->thread, NULL);
+  destroy(store);
+}
+
+/* ---- what others call ---- */
+
+bool store_put(answer_store_t *store, stored_t *stored) {
+  stored->next = NULL;
+  pthread_mutex_lock(&store->lock);
+  bool fits = store->waiting_bytes + bytes_of(stored) <= STORE_WAITING_BYTES;
+  if (fits) {
+    *(store->last != NULL ? &store->last->next : &store->first) = stored;
+    store->last = stored;
+    store->waiting_bytes += bytes_of(stored);
+    store->stats.waiting++;
+    pthread_cond_signal(&store->bell);
+  } else {
+    store->stats.dropped++;
+  }
+  pthread_mutex_unlock(&store->lock);
+  if (!fits) stored_free(stored);
+  return fits;
+}
+
+static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
+  return strcmp(stored->id, id) == 0 && memcmp(stored->owner, owner, STORE_OWNER_BYTES) == 0;
+}
+
+/* A copy of an answer that waits; NULL: memory is short. */
+static stored_t *copy_of(const stored_t *stored) {
+  stored_t *copy = calloc(1, sizeof *copy);
+  if (copy == NULL) return NULL;
+  *copy = *stored;
+  copy->next = NULL;
+  copy->input = copy->body = (buffer_t){0};
+  buffer_append(&copy->input, stored->input.data, stored->input.length);
+  buffer_append(&copy->body, stored->body.data, stored->body.length);
+  if (!copy->input.failed && !copy->body.failed) return copy;
+  stored_free(copy);
+  return NULL;
+}
+
+/* Returns SQLITE_OK, SQLITE_NOTFOUND or SQLITE_NOMEM. */
+static int find_waiting(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                        const char *id, stored_t **out) {
+  int code = SQLITE_NOTFOUND;
+  pthread_mutex_lock(&store->lock);
+  for (const stored_t *s = store->first; s != NULL && code == SQLITE_NOTFOUND; s = s->next) {
+    if (!is_of(s, owner, id)) continue;
+    *out = copy_of(s);
+    code = *out != NULL ? SQLITE_OK : SQLITE_NOMEM;
+  }
+  pthread_mutex_unlock(&store->lock);
+  return code;
+}
+
+/* Turns an SQLITE_ code into 0 or an error. */
+static int answer(const sql_t *sql, int code, const char *id, inferd_error_t *error) {
+  if (code == SQLITE_OK) return 0;
+  if (code == SQLITE_NOTFOUND)
+    return error_set(error, ERR_NOT_STORED, NULL, "Response with id '%.150s' not found.", id);
+  if (code == SQLITE_NOMEM) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
+  return error_set(error, ERR_STORE_FAILED, NULL, "The store of this server failed: %.200s.",
+                   sqlite3_errmsg(sql->db));
+}
+
+int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+               stored_t **out, inferd_error_t *error) {
+  int code = find_waiting(store, owner, id, out);
+  if (code == SQLITE_OK || code == SQLITE_NOMEM) return answer(&store->reader, code, id, error);
+  pthread_mutex_lock(&store->reading);
+  code = answer(&store->reader, sql_select(&store->reader, owner, id, oldest_kept(store), out), id,
+                error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+/* Takes an answer off the list; `writing` is held. */
+static bool forget_waiting(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                           const char *id) {
+  stored_t *found = NULL, *previous = NULL;
+  pthread_mutex_lock(&store->lock);
+  for (stored_t *s = store->first; s != NULL && found == NULL; s = s->next) {
+    if (is_of(s, owner, id))
+      found = s;
+    else
+      previous = s;
+  }
+  if (found != NULL) {
+    *(previous != NULL ? &previous->next : &store->first) = found->next;
+    if (store->last == found) store->last = previous;
+    store->waiting_bytes -= bytes_of(found);
+    store->stats.waiting--;
+  }
+  pthread_mutex_unlock(&store->lock);
+  stored_free(found);
+  return found != NULL;
+}
+
+int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                 inferd_error_t *error) {
+  pthread_mutex_lock(&store->writing);
+  bool waited = forget_waiting(store, owner, id);
+  int code = sql_remove(&store->writer, owner, id);
+  if (waited && code == SQLITE_NOTFOUND) code = SQLITE_OK;
+  code = answer(&store->writer, code, id, error);
+  pthread_mutex_unlock(&store->writing);
+  return code;
+}
+
+void store_problem(answer_store_t *store, char *out, size_t size) {
+  pthread_mutex_lock(&store->lock);
+  snprintf(out, size, "%s", store->problem);
+  pthread_mutex_unlock(&store->lock);
+}
+
+void store_stats(answer_store_t *store, store_stats_t *out) {
+  pthread_mutex_lock(&store->lock);
+  *out = store->stats;
+  pthread_mutex_unlock(&store->lock);
+}

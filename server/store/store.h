@@ -1,0 +1,77 @@
+/* store.h: what outlives its request: answers of /v1/responses, in a file of SQLite (--store).
+ *
+ * One thread writes, in the order of store_put. A reader has a connection of its own: with a
+ * write-ahead log it never waits for the writer. An answer that was put is found at once, also
+ * before it is written. A row belongs to an owner; for any other it is as if it did not exist.
+ *
+ * store_put, store_problem and store_stats: any thread; they never wait for a disk. The others read
+ * the disk: jobs of the lanes, never the loop or the engine thread.
+ */
+#ifndef INFERD_SERVER_STORE_STORE_H
+#define INFERD_SERVER_STORE_STORE_H
+
+#include "engine/base/buffer.h"
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+  STORE_OWNER_BYTES = 32,         /* SHA-256 of an API key; zeros = a server without keys */
+  STORE_ID_BYTES = 160,           /* of an id, with its NUL */
+  STORE_CHAIN_MAX = 4096,         /* answers that one may stand behind */
+  STORE_WAITING_BYTES = 256 << 20 /* of answers that wait to be written; more are dropped */
+};
+
+typedef struct answer_store answer_store_t;
+
+typedef struct store_options {
+  const char *path;
+  int64_t ttl_s;     /* an answer is forgotten after that; 0 = never */
+  int64_t bytes_max; /* of texts; beyond that the oldest go; 0 = no bound */
+  /* Called by the writer when it fails for the first time, and when it works again (NULL). */
+  void (*changed)(const char *problem);
+} store_options_t;
+
+/* One answer. `input` and `body` are JSON texts that the store does not look into. */
+typedef struct stored {
+  char id[STORE_ID_BYTES], previous[STORE_ID_BYTES]; /* previous: the answer before it; "" = none */
+  uint8_t owner[STORE_OWNER_BYTES];
+  int64_t created;     /* unix seconds */
+  buffer_t input;      /* the items of its request */
+  buffer_t body;       /* the response object */
+  struct stored *next; /* the store's own */
+} stored_t;
+
+/* Frees an answer and its texts. NULL is allowed. */
+void stored_free(stored_t *stored);
+
+/* Opens the file, makes it (mode 0600) or brings it to today's schema, and starts the writer.
+ * Returns 0 and *out; or ERR_IO or ERR_CONFIGURATION with a sentence that names the file: it cannot
+ * be written, is no store of inferd's, is damaged, or comes from a newer inferd. */
+int store_open(const store_options_t *options, answer_store_t **out, inferd_error_t *error);
+/* Writes what waits, and closes. NULL is allowed. */
+void store_close(answer_store_t *store);
+
+/* Takes an answer, to write it. False: too many bytes wait, and it was freed. */
+bool store_put(answer_store_t *store, stored_t *stored);
+/* Finds an answer of this owner. Returns 0 and *out, which the caller frees; ERR_NOT_STORED; or
+ * ERR_STORE_FAILED with the reason. */
+int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+               stored_t **out, inferd_error_t *error);
+/* Removes an answer of this owner. Returns 0 or an error of store_find. Answers that stand behind
+ * it cannot be continued then. */
+int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                 inferd_error_t *error);
+
+/* Copies why answers cannot be written now; "" = they can. */
+void store_problem(answer_store_t *store, char *out, size_t size);
+
+typedef struct store_stats {
+  uint64_t written, dropped; /* since start; dropped: the disk failed, or too many waited */
+  int64_t rows, bytes;       /* in the file, as of the last write */
+  int64_t waiting;           /* to be written */
+} store_stats_t;
+void store_stats(answer_store_t *store, store_stats_t *out);
+
+#endif

@@ -1,0 +1,353 @@
+/* test_store.c: what is put is found, by its owner alone, in the list, in the file and after a
+ * restart; what is too old or too much goes; files that are no store are refused by name. */
+#include "tests/expect.h"
+
+#include "engine/base/util.h"
+#include "server/store/store.h"
+
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static char folder[64], path[96];
+static answer_store_t *store;
+static inferd_error_t error;
+static const uint8_t alice[STORE_OWNER_BYTES] = {1}, bob[STORE_OWNER_BYTES] = {2};
+static atomic_int failures, recoveries;
+
+static void changed(const char *problem) {
+  atomic_fetch_add(problem != NULL ? &failures : &recoveries, 1);
+}
+
+static void begin(void) {
+  snprintf(folder, sizeof folder, "/tmp/inferd-store-XXXXXX");
+  cr_assert(mkdtemp(folder) != NULL);
+  snprintf(path, sizeof path, "%s/answers.db", folder);
+}
+
+static void end(void) {
+  char command[128];
+  store_close(store);
+  store = NULL;
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  cr_assert_eq(system(command), 0);
+}
+
+TestSuite(store, .init = begin, .fini = end);
+
+static int open_with(int64_t ttl_s, int64_t bytes_max) {
+  store_options_t options = {
+      .path = path, .ttl_s = ttl_s, .bytes_max = bytes_max, .changed = changed};
+  error = (inferd_error_t){0};
+  return store_open(&options, &store, &error);
+}
+
+static void open_store(void) {
+  ASSERT_EQ_FOR(open_with(0, 0), 0, "%s", error.message);
+}
+
+static void reopen(void) {
+  store_close(store);
+  store = NULL;
+  open_store();
+}
+
+static stored_t *make(const uint8_t owner[STORE_OWNER_BYTES], const char *id, const char *previous,
+                      const char *body) {
+  stored_t *stored = calloc(1, sizeof *stored);
+  cr_assert(stored != NULL);
+  snprintf(stored->id, sizeof stored->id, "%s", id);
+  snprintf(stored->previous, sizeof stored->previous, "%s", previous);
+  memcpy(stored->owner, owner, STORE_OWNER_BYTES);
+  stored->created = (int64_t)time(NULL);
+  buffer_text(&stored->input, "{\"role\":\"user\"}");
+  buffer_text(&stored->body, body);
+  return stored;
+}
+
+static void put(const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
+  cr_assert(store_put(store, make(owner, id, "", id)));
+}
+
+/* Returns the body, "" if it is not found; the caller has it until the next call. */
+static const char *body_of(const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
+  static char body[256];
+  stored_t *found = NULL;
+  error = (inferd_error_t){0};
+  int code = store_find(store, owner, id, &found, &error);
+  if (code != 0) {
+    ASSERT_EQ_FOR(code, ERR_NOT_STORED, "%s", error.message);
+    return "";
+  }
+  snprintf(body, sizeof body, "%.*s", (int)found->body.length, found->body.data);
+  stored_free(found);
+  return body;
+}
+
+static store_stats_t stats(void) {
+  store_stats_t out;
+  store_stats(store, &out);
+  return out;
+}
+
+static void wait_written(void) {
+  for (int i = 0; i < 5000 && stats().waiting > 0; i++) usleep(1000);
+  ASSERT_EQ(stats().waiting, 0);
+}
+
+Test(store, what_was_put_is_found_at_once_and_after_a_restart) {
+  open_store();
+  cr_assert(store_put(store, make(alice, "resp_2", "resp_1", "{\"id\":\"resp_2\"}")));
+  EXPECT_STR_EQ(body_of(alice, "resp_2"), "{\"id\":\"resp_2\"}");
+  wait_written();
+  EXPECT_STR_EQ(body_of(alice, "resp_2"), "{\"id\":\"resp_2\"}");
+  reopen();
+  stored_t *found = NULL;
+  ASSERT_EQ(store_find(store, alice, "resp_2", &found, &error), 0);
+  EXPECT_STR_EQ(found->previous, "resp_1");
+  ASSERT_EQ(found->input.length, strlen("{\"role\":\"user\"}"));
+  ASSERT_GE(found->created, (int64_t)time(NULL) - 60);
+  stored_free(found);
+  ASSERT_EQ(stats().rows, 1);
+}
+
+Test(store, another_owner_finds_and_removes_nothing) {
+  open_store();
+  put(alice, "resp_a");
+  EXPECT_STR_EQ(body_of(bob, "resp_a"), "");
+  ASSERT_EQ(store_remove(store, bob, "resp_a", &error), ERR_NOT_STORED);
+  wait_written();
+  EXPECT_STR_EQ(body_of(bob, "resp_a"), "");
+  ASSERT_EQ(store_remove(store, bob, "resp_a", &error), ERR_NOT_STORED);
+  EXPECT_STR_EQ(error.message, "Response with id 'resp_a' not found.");
+  EXPECT_STR_EQ(body_of(alice, "resp_a"), "resp_a");
+}
+
+/* Whether the writer has an answer already, takes it now or comes later: it stays removed. */
+Test(store, what_is_removed_stays_removed) {
+  open_store();
+  for (int i = 0; i < 300; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    put(alice, id);
+    if (i % 3 == 0) wait_written();
+    if (i % 3 == 1) usleep((useconds_t)(i % 7) * 30);
+    ASSERT_EQ_FOR(store_remove(store, alice, id, &error), 0, "%s", error.message);
+    EXPECT_STR_EQ(body_of(alice, id), "");
+    ASSERT_EQ(store_remove(store, alice, id, &error), ERR_NOT_STORED);
+  }
+  reopen();
+  for (int i = 0; i < 300; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    EXPECT_STR_EQ(body_of(alice, id), "");
+  }
+  ASSERT_EQ(stats().rows, 0);
+}
+
+Test(store, everything_that_waits_at_the_end_is_written) {
+  open_store();
+  for (int i = 0; i < 2000; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    put(i % 2 ? alice : bob, id);
+  }
+  reopen();
+  ASSERT_EQ(stats().rows, 2000);
+  EXPECT_STR_EQ(body_of(alice, "resp_1999"), "resp_1999");
+  EXPECT_STR_EQ(body_of(bob, "resp_1999"), "");
+}
+
+Test(store, an_answer_expires_at_its_time_to_live) {
+  static const int64_t ages[] = {99, 100, 102};
+  ASSERT_EQ(open_with(100, 0), 0);
+  for (size_t i = 0; i < ARRAY_LEN(ages); i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", (int)ages[i]);
+    stored_t *stored = make(alice, id, "", id);
+    stored->created -= ages[i];
+    cr_assert(store_put(store, stored));
+  }
+  wait_written();
+  EXPECT_STR_EQ(body_of(alice, "resp_102"), "");
+  EXPECT_STR_EQ(body_of(alice, "resp_99"), "resp_99");
+  store_close(store);
+  ASSERT_EQ(open_with(101, 0), 0);
+  ASSERT_LE_FOR(stats().rows, 2, "removed when it is opened");
+  ASSERT_GE(stats().rows, 1);
+}
+
+/* Beyond the bound the oldest go, and pages of the file with them. */
+Test(store, the_oldest_go_when_there_are_too_many_bytes) {
+  enum { BODY = 10000, BOUND = 50 * BODY };
+  char *body = calloc(1, BODY + 1);
+  memset(body, 'x', BODY);
+  ASSERT_EQ(open_with(0, BOUND), 0);
+  for (int i = 0; i < 200; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    stored_t *stored = make(alice, id, "", body);
+    stored->created += i;
+    cr_assert(store_put(store, stored));
+  }
+  wait_written();
+  ASSERT_LE(stats().bytes, BOUND);
+  ASSERT_GE(stats().bytes, BOUND - 5 * BODY);
+  stored_t *found = NULL;
+  ASSERT_EQ(store_find(store, alice, "resp_0", &found, &error), ERR_NOT_STORED);
+  ASSERT_EQ(store_find(store, alice, "resp_199", &found, &error), 0);
+  stored_free(found);
+  store_close(store);
+  store = NULL;
+  struct stat info;
+  ASSERT_EQ(stat(path, &info), 0);
+  ASSERT_LE_FOR(info.st_size, 2 * BOUND, "the file shrinks, too");
+  free(body);
+}
+
+Test(store, one_answer_above_the_bound_is_not_kept) {
+  ASSERT_EQ(open_with(0, 100), 0);
+  put(alice, "resp_large");
+  wait_written();
+  usleep(20000);
+  EXPECT_STR_EQ(body_of(alice, "resp_large"), "");
+  ASSERT_EQ(stats().rows, 0);
+}
+
+/* ---- files ---- */
+
+Test(store, the_file_is_private) {
+  struct stat info;
+  open_store();
+  put(alice, "resp_1");
+  wait_written();
+  ASSERT_EQ(stat(path, &info), 0);
+  ASSERT_EQ(info.st_mode & 0777, 0600);
+}
+
+static void run_sql(const char *text) {
+  sqlite3 *db = NULL;
+  ASSERT_EQ(sqlite3_open(path, &db), SQLITE_OK);
+  ASSERT_EQ_FOR(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK, "%s", sqlite3_errmsg(db));
+  sqlite3_close(db);
+}
+
+static void expect_refused(int code, const char *part) {
+  ASSERT_EQ_FOR(open_with(0, 0), code, "%s", error.message);
+  cr_assert(strstr(error.message, part) != NULL && strstr(error.message, folder) != NULL, "%s",
+            error.message);
+  cr_assert(store == NULL);
+}
+
+Test(store, a_database_of_another_program_is_refused) {
+  run_sql("CREATE TABLE bookmarks (url TEXT)");
+  expect_refused(ERR_CONFIGURATION, "is a database of another program");
+}
+
+Test(store, a_store_of_a_newer_inferd_is_refused) {
+  open_store();
+  store_close(store);
+  store = NULL;
+  run_sql("PRAGMA user_version = 2");
+  expect_refused(ERR_CONFIGURATION, "has schema 2, this inferd knows schemas up to 1");
+}
+
+Test(store, a_file_that_is_no_database_is_refused) {
+  FILE *file = fopen(path, "w");
+  for (int i = 0; i < 1000; i++) fputs("this is a diary, not a database\n", file);
+  fclose(file);
+  expect_refused(ERR_IO, "file is not a database");
+}
+
+Test(store, a_folder_that_is_not_there_is_named) {
+  snprintf(path, sizeof path, "%s/no/answers.db", folder);
+  expect_refused(ERR_IO, "No such file or directory");
+}
+
+/* A damaged file: every page but the first is overwritten. What is read fails by name. */
+Test(store, a_damaged_file_is_named) {
+  open_store();
+  for (int i = 0; i < 500; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    put(alice, id);
+  }
+  store_close(store);
+  store = NULL;
+  FILE *file = fopen(path, "r+");
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  cr_assert(size > 3 * 4096);
+  fseek(file, 4096, SEEK_SET);
+  for (long at = 4096; at < size; at++) fputc(0xa5, file);
+  fclose(file);
+  if (open_with(0, 0) != 0) {
+    cr_assert(strstr(error.message, "malformed") != NULL, "%s", error.message);
+    return;
+  }
+  stored_t *found = NULL;
+  ASSERT_EQ(store_find(store, alice, "resp_250", &found, &error), ERR_STORE_FAILED);
+  cr_assert(strstr(error.message, "malformed") != NULL, "%s", error.message);
+}
+
+/* Two processes have the file while a restart hands over. */
+Test(store, two_stores_share_a_file) {
+  store_options_t options = {.path = path};
+  answer_store_t *other = NULL;
+  open_store();
+  ASSERT_EQ_FOR(store_open(&options, &other, &error), 0, "%s", error.message);
+  for (int i = 0; i < 200; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    cr_assert(store_put(i % 2 ? store : other, make(alice, id, "", id)));
+  }
+  store_close(other);
+  wait_written();
+  for (int i = 0; i < 200; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    EXPECT_STR_EQ(body_of(alice, id), id);
+  }
+}
+
+/* While the file cannot be written answers are dropped and said; afterwards it goes on. A trigger
+ * stands for a full disk. */
+Test(store, a_failing_write_is_told_once_and_its_end) {
+  char problem[256];
+  open_store();
+  run_sql("CREATE TRIGGER full BEFORE INSERT ON response "
+          "BEGIN SELECT RAISE(ABORT, 'disk is full'); END");
+  for (int i = 0; i < 3; i++) {
+    put(alice, "resp_lost");
+    wait_written();
+  }
+  store_problem(store, problem, sizeof problem);
+  EXPECT_STR_EQ(problem, "disk is full");
+  EXPECT_STR_EQ(body_of(alice, "resp_lost"), "");
+  ASSERT_EQ(atomic_load(&failures), 1);
+  ASSERT_EQ(stats().dropped, 3);
+  run_sql("DROP TRIGGER full");
+  for (int i = 0; i < 10000 && atomic_load(&recoveries) == 0; i++) usleep(1000);
+  ASSERT_EQ_FOR(atomic_load(&recoveries), 1, "a probe finds it, without an answer to write");
+  put(alice, "resp_kept");
+  wait_written();
+  store_problem(store, problem, sizeof problem);
+  EXPECT_STR_EQ(problem, "");
+  EXPECT_STR_EQ(body_of(alice, "resp_kept"), "resp_kept");
+  ASSERT_EQ(atomic_load(&recoveries), 1);
+}
+
+Test(store, more_than_may_wait_is_dropped) {
+  open_store();
+  stored_t *stored = make(alice, "resp_huge", "", "");
+  cr_assert(buffer_reserve(&stored->body, 1)); /* its length alone is looked at */
+  stored->body.length = (size_t)STORE_WAITING_BYTES;
+  cr_assert(!store_put(store, stored));
+  ASSERT_EQ(stats().dropped, 1);
+  EXPECT_STR_EQ(body_of(alice, "resp_huge"), "");
+}
