@@ -644,7 +644,7 @@ static void print_value(const config_t *config, const option_t *option, FILE *ou
     }
     break;
   case DURATION:
-  case FRACTION: fprintf(out, "%g", *(const double *)at); break;
+  case FRACTION: fprintf(out, "%.10g", *(const double *)at); break;
   case STRING:
   case CHOICE: fputs(*(char *const *)at, out); break;
   case LIST:

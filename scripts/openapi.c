@@ -395,6 +395,7 @@ static const struct route_row {
 #define ROUTE_KEY_ALONE 0
 #define ROUTE_MESSAGES MESSAGES
 #define ROUTE_PAGE PAGE
+#define ROUTE_STORE 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, flags, label, help},
 #include "server/http/routes.def"
 #undef ROUTE
@@ -418,7 +419,11 @@ static void put_parameters(const char *label) {
           (int)strcspn(brace + 1, "}"), brace + 1);
 }
 
-static void put_answer(const char *label) {
+/* An answer to DELETE is called "DELETE LABEL". */
+static void put_answer(const struct route_row *route) {
+  char label[128];
+  bool deletes = strcmp(route->method, "DELETE") == 0;
+  snprintf(label, sizeof label, "%s%s", deletes ? "DELETE " : "", route->label);
   for (size_t i = 0; i < LENGTH(answers); i++) {
     if (strcmp(answers[i].label, label) != 0) continue;
     fprintf(out, "\"application/json\":{\"schema\":");
@@ -439,7 +444,7 @@ static void put_responses(const struct route_row *route) {
   } else if ((route->flags & (METRICS | ADMIN)) != 0) {
     fprintf(out, "\"text/plain\":{}");
   } else {
-    put_answer(route->label);
+    put_answer(route);
   }
   fprintf(out, "}}");
   if ((route->flags & (PAGE | OPEN)) == 0) {
@@ -449,7 +454,10 @@ static void put_responses(const struct route_row *route) {
 }
 
 static void put_operation(const struct route_row *route) {
-  fprintf(out, "\"%s\":{\"description\":", strcmp(route->method, "GET") == 0 ? "get" : "post");
+  static const char *const methods[][2] = {{"GET", "get"}, {"POST", "post"}, {"DELETE", "delete"}};
+  size_t i = 0;
+  while (strcmp(methods[i][0], route->method) != 0) i++;
+  fprintf(out, "\"%s\":{\"description\":", methods[i][1]);
   put_string(route->help);
   put_parameters(route->label);
   if ((route->flags & JSON) != 0) {

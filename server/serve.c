@@ -21,6 +21,7 @@
 #include "server/observe/health.h"
 #include "server/observe/log.h"
 #include "server/observe/notify.h"
+#include "server/store/store.h"
 #include "server/trace/trace.h"
 
 #include <malloc.h>
@@ -539,6 +540,26 @@ static void warn_of_traces(const char *text) {
   log_line(LOG_WARN, "trace", "%s", text);
 }
 
+/* Thread of the store. */
+static void store_changed(const char *problem) {
+  if (problem != NULL)
+    log_line(LOG_ERROR, "store", "answers cannot be kept: %s", problem);
+  else
+    log_line(LOG_INFO, "store", "answers are kept again");
+}
+
+/* Opens --store. */
+static int open_store(const config_t *config, answer_store_t **out, inferd_error_t *error) {
+  const store_options_t options = {.path = config->store,
+                                   .ttl_s = (int64_t)config->store_ttl,
+                                   .bytes_max = config->store_size,
+                                   .changed = store_changed};
+  if (config->store[0] == '\0') return 0;
+  int code = store_open(&options, out, error);
+  if (code == 0) log_line(LOG_INFO, "start", "answers are kept in %.300s", config->store);
+  return code;
+}
+
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
@@ -554,6 +575,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.log = engine_says;
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
+  if ((code = open_store(config, &server->store, error)) != 0) return code;
   if ((code = tracer_start(config, warn_of_traces, &server->tracer, error)) != 0) return code;
   if (server->tracer != NULL)
     log_line(LOG_INFO, "start", "spans go to %s", tracer_address(server->tracer));
@@ -642,6 +664,7 @@ static void tear_down(daemon_t *daemon) {
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
   tracer_stop(server->tracer);
+  store_close(server->store);
   auth_free(server->auth);
   config_free(&server->asked);
 }

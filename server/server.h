@@ -30,6 +30,7 @@ typedef struct server {
   struct ledger *ledger;          /* server/ledger/ledger.h: their memory */
   struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
   struct kv_events *kv_events;    /* what it publishes */
+  struct answer_store *store;     /* server/store/store.h: of --store; NULL = nothing is kept */
   struct tracer *tracer;          /* server/trace/trace.h; NULL = requests get no spans */
   uv_async_t engine_wake;         /* engine -> loop, once per step */
   server_phase_t phase;
@@ -51,7 +52,8 @@ typedef enum route_flag {
   ROUTE_SMALL = 64,      /* a body of at most 64 KiB: it is parsed on the loop thread */
   ROUTE_KEY_ALONE = 128, /* takes the key in x-api-key too, where Authorization is absent */
   ROUTE_MESSAGES = 256,  /* Anthropic's: errors and headers are theirs */
-  ROUTE_PAGE = 512       /* the web page: no key; absent with --web-page off */
+  ROUTE_PAGE = 512,      /* the web page: no key; absent with --web-page off */
+  ROUTE_STORE = 1024     /* absent without --store */
 } route_flag_t;
 
 typedef struct route {
@@ -83,6 +85,8 @@ void api_tokenizer_info(exchange_t *exchange);
 void api_chat_completions(exchange_t *exchange);
 void api_responses(exchange_t *exchange);
 void api_responses_input_tokens(exchange_t *exchange);
+void api_stored_response(exchange_t *exchange); /* server/responses/stored.c */
+void api_delete_response(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);

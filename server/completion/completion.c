@@ -231,6 +231,7 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .inputs_max = (int32_t)MIN(config->max_queue_requests, (int64_t)EMBEDDING_INPUTS_MAX),
       .strict = config->strict_params,
       .lenient = config->lenient_history,
+      .stores = exchange->server->store != NULL,
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
       .closed_by_key = closed_by_key,
@@ -346,12 +347,13 @@ void completion_start(exchange_t *exchange, const dialect_t *dialect) {
   exchange->on_gone = completion_gone;
   exchange->on_abort = completion_aborted;
   intake_t *intake = completion->intake;
-  if (intake->body.length <= POOL_BODY_BYTES) {
+  bool is_small = intake->body.length <= POOL_BODY_BYTES;
+  if (is_small && (dialect->waits == NULL || !dialect->waits(completion))) {
     intake->code = completion_read(completion);
     intake->was_read = true;
   }
   if (!intake->was_read || (intake->code == 0 && completion_has_text(completion))) {
-    intake->job.kind = intake->was_read ? LANE_LIGHT : LANE_HEAVY;
+    intake->job.kind = is_small ? LANE_LIGHT : LANE_HEAVY;
     completion->working = true;
     lanes_submit(server->lanes, &intake->job);
   } else {

@@ -34,6 +34,9 @@ struct dialect {
    * completion->dialect_state. Unknown names go to field_unknown(reader, ...). Returns 0, or an
    * error with the place in the words of this dialect in reader->error. */
   int (*translate)(completion_t *completion, reader_t *reader, const json_t *root, buffer_t *chat);
+  /* NULL, or whether `translate` waits for a disk, so that it must not run on the loop thread.
+   * Looks at the bytes of the body alone; a true too much costs a job. */
+  bool (*waits)(const completion_t *completion);
   /* An error that was found later, before the first byte of the answer: puts its `param`, a name of
    * chat such as messages[2].content, into the words of this dialect. NULL: the names are equal. */
   void (*rename)(const completion_t *completion, inferd_error_t *error);

@@ -83,6 +83,7 @@ typedef struct field_limits {
   int32_t inputs_max;           /* of a request for embeddings */
   bool strict;                  /* unknown fields are errors */
   bool lenient;                 /* what is only in the history is mended (--lenient-history) */
+  bool stores;                  /* answers are kept (--store) */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids and structural tags; NULL = none */
   const engine_info_t *model;   /* the ids that end an answer; NULL = none do */

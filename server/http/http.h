@@ -55,6 +55,8 @@ struct exchange {
 
 /* The value of a request header, or NULL. The name is case-insensitive. */
 const char *exchange_request_header(const exchange_t *exchange, const char *name);
+/* The value of a field of the query, percent-decoded, or NULL. */
+const char *exchange_query(const exchange_t *exchange, const char *name);
 /* Gives the body with its charge to the handler, which frees both with held_free, however long the
  * client stays; a NUL follows the last byte. Returns false if memory is short. A body that is not
  * taken is freed at the end of the exchange: without this call a long prompt would stay in memory

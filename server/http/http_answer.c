@@ -48,6 +48,11 @@ const char *exchange_request_header(const exchange_t *public, const char *name) 
   return MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, name);
 }
 
+const char *exchange_query(const exchange_t *public, const char *name) {
+  const http_exchange_t *exchange = (const http_exchange_t *)public;
+  return MHD_lookup_connection_value(exchange->mhd, MHD_GET_ARGUMENT_KIND, name);
+}
+
 void exchange_header(exchange_t *public, const char *name, const char *value) {
   http_exchange_t *exchange = exchange_of(public);
   CHECK_LT(exchange->header_count, HEADERS_MAX);

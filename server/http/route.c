@@ -92,16 +92,19 @@ static bool path_matches(const route_t *route, const char *path) {
   return strncmp(route->path, path, length) == 0 && path[length] != '\0';
 }
 
-static const char *allow_list(bool get, bool post) {
-  if (get && post) return "GET, HEAD, POST, OPTIONS";
-  if (get) return "GET, HEAD, OPTIONS";
-  return post ? "POST, OPTIONS" : NULL;
+/* The methods that a path has, as the header Allow lists them; NULL = none. */
+static const char *allow_list(bool get, bool post, bool delete) {
+  static const char *const lists[2][2][2] = {
+      {{NULL, "DELETE, OPTIONS"}, {"POST, OPTIONS", "POST, DELETE, OPTIONS"}},
+      {{"GET, HEAD, OPTIONS", "GET, HEAD, DELETE, OPTIONS"},
+       {"GET, HEAD, POST, OPTIONS", "GET, HEAD, POST, DELETE, OPTIONS"}}};
+  return lists[get][post][delete];
 }
 
 const route_t *route_find(const char *method, const char *path, unsigned absent, const char **allow,
                           char **tail) {
   const route_t *found = NULL;
-  bool get = false, post = false;
+  bool get = false, post = false, delete = false;
   *allow = NULL;
   *tail = NULL;
   char *clean = malloc(strlen(path) + 2);
@@ -112,10 +115,11 @@ const route_t *route_find(const char *method, const char *path, unsigned absent,
     if ((routes[i].flags & absent) != 0 || !path_matches(&routes[i], clean)) continue;
     get |= strcmp(routes[i].method, "GET") == 0;
     post |= strcmp(routes[i].method, "POST") == 0;
+    delete |= strcmp(routes[i].method, "DELETE") == 0;
     if (strcmp(routes[i].method, wanted) == 0) found = &routes[i];
   }
   if (found == NULL) {
-    *allow = allow_list(get, post);
+    *allow = allow_list(get, post, delete);
   } else if ((found->flags & ROUTE_PREFIX) != 0) {
     *tail = percent_decode(clean + strlen(found->path));
     if (*tail == NULL) found = NULL;

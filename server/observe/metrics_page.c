@@ -12,6 +12,7 @@
 #include "server/ledger/ledger.h"
 #include "server/observe/health.h"
 #include "server/observe/log.h"
+#include "server/store/store.h"
 #include "server/trace/trace.h"
 
 #include <dirent.h>
@@ -573,6 +574,17 @@ static void print_http(page_t *page) {
     page_bare_sample(page, METRIC_traces, "result=\"exported\"", (double)traces.exported);
     page_bare_sample(page, METRIC_traces, "result=\"dropped\"", (double)traces.dropped);
     page_bare_sample(page, METRIC_traces, "result=\"failed\"", (double)traces.failed);
+  }
+  if (metrics->server->store != NULL) {
+    store_stats_t store;
+    store_stats(metrics->server->store, &store);
+    page_family(page, METRIC_store_answers);
+    page_bare_sample(page, METRIC_store_answers, "result=\"written\"", (double)store.written);
+    page_bare_sample(page, METRIC_store_answers, "result=\"dropped\"", (double)store.dropped);
+    page_family(page, METRIC_store_rows);
+    page_bare_sample(page, METRIC_store_rows, "", (double)store.rows);
+    page_family(page, METRIC_store_bytes);
+    page_bare_sample(page, METRIC_store_bytes, "", (double)store.bytes);
   }
   if (stats.tls_expires != 0) {
     page_family(page, METRIC_tls_handshakes);

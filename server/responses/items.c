@@ -313,9 +313,7 @@ static bool is_call(const json_t *type) {
          find_hosted(type) != NULL;
 }
 
-static bool collect_ids(arena_t *arena, const json_t *items, call_ids_t *calls) {
-  calls->ids = arena_calloc(arena, 2 * (size_t)items->count + 1, sizeof *calls->ids);
-  if (calls->ids == NULL) return false;
+static void collect_from(const json_t *items, call_ids_t *calls) {
   JSON_EACH(item, items) {
     if (!is_call(json_get(item, "type"))) continue;
     const json_t *id = json_get(item, "call_id"), *own = json_get(item, "id");
@@ -326,6 +324,16 @@ static bool collect_ids(arena_t *arena, const json_t *items, call_ids_t *calls) 
       calls->ids[calls->count++] = (call_id_t){own, id};
     }
   }
+}
+
+static bool collect_ids(arena_t *arena, const json_t *history, const json_t *input,
+                        call_ids_t *calls) {
+  size_t count = input->type == JSON_ARRAY ? input->count : 0;
+  if (history != NULL) count += history->count;
+  calls->ids = arena_calloc(arena, 2 * count + 1, sizeof *calls->ids);
+  if (calls->ids == NULL) return false;
+  collect_from(history, calls);
+  if (input->type == JSON_ARRAY) collect_from(input, calls);
   qsort(calls->ids, calls->count, sizeof *calls->ids, compare_ids);
   return true;
 }
@@ -404,10 +412,10 @@ static int write_hosted(reader_t *reader, item_place_t place, const json_t *item
   return 0;
 }
 
-static int write_item(reader_t *reader, int index, const json_t *item, const call_ids_t *calls,
-                      chat_body_t *body) {
+static int write_item(reader_t *reader, const char *list, int index, const json_t *item,
+                      const call_ids_t *calls, chat_body_t *body) {
   item_place_t place;
-  snprintf(place.text, sizeof place.text, "input[%d]", index);
+  snprintf(place.text, sizeof place.text, "%s[%d]", list, index);
   const json_t *type = json_get(item, "type");
   if (item->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", item);
   if (!json_is_given(type) || json_equals(type, "message")) {
@@ -433,20 +441,25 @@ static int write_item(reader_t *reader, int index, const json_t *item, const cal
 
 int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_body_t *body) {
   call_ids_t calls = {0};
-  const json_t *input = fields->input;
+  const json_t *input = fields->input, *history = fields->history;
   int index = 0;
   if (fields->instructions != NULL) {
     chat_body_message(body, CHAT_SYSTEM);
     chat_body_text(body, fields->instructions->text, fields->instructions->length);
+  }
+  if (!collect_ids(reader->arena, history, input, &calls)) return field_no_memory(reader);
+  JSON_EACH(item, history) {
+    int code = write_item(reader, "previous_response_id", index++, item, &calls, body);
+    if (code != 0) return code;
   }
   if (input->type == JSON_STRING) {
     chat_body_message(body, CHAT_USER);
     chat_body_text(body, input->text, input->length);
     return 0;
   }
-  if (!collect_ids(reader->arena, input, &calls)) return field_no_memory(reader);
+  index = 0;
   JSON_EACH(item, input) {
-    int code = write_item(reader, index++, item, &calls, body);
+    int code = write_item(reader, "input", index++, item, &calls, body);
     if (code != 0) return code;
   }
   return 0;

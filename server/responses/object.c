@@ -168,11 +168,18 @@ void responses_print(cord_t *out, const completion_t *completion, response_statu
   if (ended) cord_append(out, &response->items);
   buffer_text(own, "],\"parallel_tool_calls\":");
   buffer_text(own, params->chat.parallel_tool_calls ? "true" : "false");
-  buffer_text(own, ",\"previous_response_id\":null,\"prompt_cache_key\":null,\"reasoning\":{"
-                   "\"effort\":");
+  buffer_text(own, ",\"previous_response_id\":");
+  if (response->previous[0] != '\0') {
+    buffer_quote(own, response->previous, strlen(response->previous));
+  } else {
+    buffer_text(own, "null");
+  }
+  buffer_text(own, ",\"prompt_cache_key\":null,\"reasoning\":{\"effort\":");
   buffer_text(own, response->effort);
   buffer_text(own, ",\"summary\":null},\"safety_identifier\":null,\"service_tier\":\"default\","
-                   "\"store\":false,\"temperature\":");
+                   "\"store\":");
+  buffer_text(own, response->is_kept ? "true" : "false");
+  buffer_text(own, ",\"temperature\":");
   buffer_float(own, params->temperature);
   buffer_text(own, ",\"text\":{\"format\":");
   buffer_text(own, response->format);

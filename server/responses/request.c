@@ -67,6 +67,27 @@ static int read_include(reader_t *reader, const field_t *field, const json_t *va
   return 0;
 }
 
+/* Without a store nothing can be continued. */
+static int read_previous(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type == JSON_STRING && value->length == 0) return 0;
+  if (!reader->limits->stores)
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                     "The parameter '%s' is not supported: the server keeps no answers (--store); "
+                     "send the history in 'input'.",
+                     field->name);
+  out_of(reader)->previous = value;
+  return field_string(reader, field->name, value, 1, 0x1p53);
+}
+
+/* Without a store nothing is kept, whatever it says. */
+static int read_store(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_TRUE && value->type != JSON_FALSE)
+    return field_fail_type(reader, field->name, "a boolean", value);
+  out_of(reader)->store = reader->limits->stores && value->type == JSON_TRUE;
+  out_of(reader)->store_is_given = true;
+  return 0;
+}
+
 static int read_truncation(reader_t *reader, const field_t *field, const json_t *value) {
   if (json_equals(value, "disabled")) return 0;
   return error_set(reader->error, ERR_INVALID_VALUE, field->name,
@@ -259,9 +280,43 @@ static int keep_fields(const responses_fields_t *fields, reader_t *reader,
   return repeats.failed ? field_no_memory(reader) : 0;
 }
 
+/* Reads the items of the answers before this one into a document. */
+static int read_history(const completion_t *completion, reader_t *reader, const json_t *previous,
+                        charge_t *charge, json_doc_t **doc, buffer_t *items) {
+  int code = responses_history(completion, reader, previous, charge, items);
+  if (code != 0) return code;
+  size_t most = json_memory_bound(items->data, items->length, &responses_kept_limits);
+  if (!charge_resize(charge, items->capacity + most)) return ledger_refuse(charge, reader->error);
+  return json_parse(items->data, items->length, &responses_kept_limits, doc, reader->error);
+}
+
+/* Writes the conversation: what the answers before have of it, and the items of this request. */
+static int write_messages(completion_t *completion, reader_t *reader, responses_fields_t *fields,
+                          buffer_t *chat) {
+  charge_t charge = charge_open(completion->server->ledger, completion->source, LEDGER_values);
+  buffer_t items = {0};
+  json_doc_t *doc = NULL;
+  int code = 0;
+  if (fields->previous != NULL)
+    code = read_history(completion, reader, fields->previous, &charge, &doc, &items);
+  if (code == 0) {
+    chat_body_t body;
+    if (doc != NULL) fields->history = json_root(doc);
+    chat_body_begin(&body, chat,
+                    (completion->server->live->rules.refused & SHAPE_LATE_SYSTEM) == 0);
+    code = responses_messages(fields, reader, &body);
+    chat_body_end(&body);
+    fields->history = NULL;
+  }
+  json_free(doc);
+  buffer_free(&items);
+  charge_drop(&charge);
+  return code;
+}
+
 int responses_translate(completion_t *completion, reader_t *reader, const json_t *root,
                         buffer_t *chat) {
-  responses_fields_t fields = {0};
+  responses_fields_t fields = {.store = reader->limits->stores};
   buffer_t passed = {0};
   responses_answer_t *response = arena_calloc(reader->arena, 1, sizeof *response);
   if (response == NULL) return field_no_memory(reader);
@@ -273,20 +328,15 @@ int responses_translate(completion_t *completion, reader_t *reader, const json_t
                      "Missing required parameter: 'input'.");
   }
   if (code == 0) code = keep_fields(&fields, reader, response);
-  if (code == 0) {
-    chat_body_t body;
-    chat_body_begin(&body, chat,
-                    (completion->server->live->rules.refused & SHAPE_LATE_SYSTEM) == 0);
-    code = responses_messages(&fields, reader, &body);
-    chat_body_end(&body);
-  }
+  if (code == 0) code = write_messages(completion, reader, &fields, chat);
   if (code == 0) code = responses_tools(&fields, reader, response, chat);
   if (code == 0) code = write_fields(&fields, reader, chat);
   buffer_append(chat, passed.data, passed.length);
   buffer_char(chat, '}');
   chat->failed = chat->failed || passed.failed;
   buffer_free(&passed);
-  if (code == 0) completion->dialect_state = response;
+  if (code == 0) code = responses_keep_input(completion, reader, &fields, response);
+  completion->dialect_state = response; /* the dialect's `free` has its buffers */
   return code;
 }
 

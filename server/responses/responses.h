@@ -3,7 +3,7 @@
  *
  * A dialect of server/completion/dialect.h. The translator (request.c, items.c, tools.c) runs where
  * bodies are read, the loop thread or a job of the lanes; the writer (writer.c, object.c) on the
- * loop thread. Nothing is kept when the answer is sent.
+ * loop thread. With --store an answer is kept (kept.c), and stored.c serves it later.
  */
 #ifndef INFERD_SERVER_RESPONSES_RESPONSES_H
 #define INFERD_SERVER_RESPONSES_RESPONSES_H
@@ -15,9 +15,14 @@
  * prints them. Codex sends about 40 kB. */
 enum { REPEATED_BYTES_MAX = 128 * 1024 };
 
+enum { KEPT_ID_BYTES = 40 };
+
 /* The request's own fields; pointers into the body's document, NULL = not given. */
 typedef struct responses_fields {
   const json_t *input, *instructions, *tools, *tool_choice, *reasoning, *text, *include, *metadata;
+  const json_t *previous; /* previous_response_id */
+  bool store, store_is_given;
+  const json_t *history;                   /* the items of the answers before; NULL = none */
   int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
 } responses_fields_t;
 
@@ -38,6 +43,12 @@ typedef enum item_kind {
   ITEM_CUSTOM /* of a custom tool */
 } item_kind_t;
 
+typedef enum response_status {
+  RESPONSE_IN_PROGRESS,
+  RESPONSE_COMPLETED,
+  RESPONSE_INCOMPLETE,
+  RESPONSE_FAILED
+} response_status_t;
 /* The state of a completion of this dialect, in its arena. */
 typedef struct response {
   /* what the answer repeats: JSON texts in the arena, NUL-terminated */
@@ -45,6 +56,11 @@ typedef struct response {
   int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
   response_tool_t *shown;                  /* [num_shown] */
   int32_t num_shown;
+  /* to be kept */
+  bool is_kept;
+  char id[KEPT_ID_BYTES];
+  const char *previous; /* "" = none; in the arena */
+  buffer_t input;       /* the items of the request, as elements of an array */
   /* output */
   cord_t items; /* finished items, as elements of an array */
   int32_t num_items;
@@ -72,6 +88,23 @@ void responses_rename(const completion_t *completion, inferd_error_t *error);
 /* Copies JSON text that was printed into `text`, and empties it. NULL: memory is short. */
 const char *responses_keep(arena_t *arena, buffer_t *text);
 
+/* Of what is kept: the server printed it. A model may write a NUL, which becomes U+FFFD. */
+extern const json_limits_t responses_kept_limits;
+
+/* kept.c: with --store. The three may run in a job of the lanes; responses_put on the loop thread.
+ */
+/* Prints the items of the answers before this one, as an array. Waits for a disk. `charge` has what
+ * is held meanwhile. 0, or an error of `previous_response_id`. */
+int responses_history(const completion_t *completion, reader_t *reader, const json_t *previous,
+                      charge_t *charge, buffer_t *items);
+/* Notes what will be kept: the items of the request, each with an id. 0 or an error of `store`. */
+int responses_keep_input(const completion_t *completion, reader_t *reader,
+                         const responses_fields_t *fields, responses_answer_t *response);
+bool responses_waits(const completion_t *completion); /* dialect_t.waits */
+/* Gives an answer that has ended to the store, if it is to be kept. */
+void responses_put(const completion_t *completion, response_status_t status,
+                   const inferd_error_t *error);
+
 /* items.c: writes the conversation. 0, or an error with its place. */
 int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_body_t *body);
 /* The name under which the model is shown a tool of a namespace: SPACE__OWN. */
@@ -87,12 +120,6 @@ int responses_tools(const responses_fields_t *fields, reader_t *reader,
 enum { LARGE_BYTES = 16 << 10 };
 
 /* object.c: the response object. */
-typedef enum response_status {
-  RESPONSE_IN_PROGRESS,
-  RESPONSE_COMPLETED,
-  RESPONSE_INCOMPLETE,
-  RESPONSE_FAILED
-} response_status_t;
 /* `error`: of RESPONSE_FAILED, else NULL. A cord that is not flat points to the items and to what
  * the answer repeats of the request. */
 void responses_print(cord_t *out, const completion_t *completion, response_status_t status,

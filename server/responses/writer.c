@@ -376,11 +376,17 @@ static response_status_t final_status(const completion_t *completion) {
 }
 
 static bool prepare(completion_t *completion) {
+  const responses_answer_t *response = completion->dialect_state;
   buffer_t head = {0};
   completion->created = (int64_t)time(NULL);
   completion->obfuscation = (uint32_t)completion->arrival_ns | 1;
-  buffer_text(&head, "{\"id\":\"resp_");
-  buffer_text(&head, completion->exchange->request_id);
+  buffer_text(&head, "{\"id\":\"");
+  if (response->is_kept) { /* a client chooses the id of a request, not that of what is kept */
+    buffer_text(&head, response->id);
+  } else {
+    buffer_text(&head, "resp_");
+    buffer_text(&head, completion->exchange->request_id);
+  }
   buffer_text(&head, "\",\"object\":\"response\",\"created_at\":");
   buffer_int(&head, completion->created);
   completion->head_length = head.length;
@@ -438,6 +444,7 @@ static void done(completion_t *completion) {
   print_end(completion,
             status == RESPONSE_INCOMPLETE ? "response.incomplete" : "response.completed", status,
             NULL);
+  responses_put(completion, status, NULL);
   send_events(completion);
 }
 
@@ -446,6 +453,7 @@ static void send_error(completion_t *completion, const inferd_error_t *error) {
   response->out->own.failed = response->out->parts.failed = false;
   begin_stream(completion);
   print_end(completion, "response.failed", RESPONSE_FAILED, error);
+  responses_put(completion, RESPONSE_FAILED, error);
   response->out->own.failed = response->out->parts.failed = false;
   send_out(completion);
 }
@@ -459,14 +467,16 @@ static bool whole_answer(completion_t *completion) {
   finish(&completion->choices[0]);
   if (failed(completion)) return false;
   responses_print(&completion->reply, completion, final_status(completion), NULL);
+  responses_put(completion, final_status(completion), NULL);
   return !cord_failed(&completion->reply);
 }
 
 static size_t held(const completion_t *completion) {
   const responses_answer_t *response = completion->dialect_state;
-  return cord_held(&response->items) + response->kept.capacity + response->kept_bytes +
-         response->name.capacity + response->item_id.capacity + response->call_id.capacity +
-         response->text.capacity + response->logprobs.capacity + response->frames.own.capacity;
+  return cord_held(&response->items) + response->input.capacity + response->kept.capacity +
+         response->kept_bytes + response->name.capacity + response->item_id.capacity +
+         response->call_id.capacity + response->text.capacity + response->logprobs.capacity +
+         response->frames.own.capacity;
 }
 
 static void forget(completion_t *completion) {
@@ -478,6 +488,7 @@ static void forget(completion_t *completion) {
     buffer_free(&text);
   }
   buffer_free(&response->kept);
+  buffer_free(&response->input);
   response->kept_bytes = 0;
   cord_free(&response->items);
   buffer_free(&response->name);
@@ -492,6 +503,7 @@ static const dialect_t responses_dialect = {.route = "/v1/responses",
                                             .effort = "reasoning.effort",
                                             .is_chat = true,
                                             .translate = responses_translate,
+                                            .waits = responses_waits,
                                             .rename = responses_rename,
                                             .prepare = prepare,
                                             .take = take,
@@ -516,6 +528,7 @@ static bool count_tokens(completion_t *completion) {
 static const dialect_t counting = {.effort = "reasoning.effort",
                                    .is_chat = true,
                                    .translate = responses_translate,
+                                   .waits = responses_waits,
                                    .rename = responses_rename,
                                    .counts = true,
                                    .describe = count_tokens,

@@ -16,6 +16,7 @@ BEYOND = "|".join([
     "model `.*` does not exist", "maximum context length", "prompt is too long",
     "prompt tokens fit beside", "at once; this server runs at most 64",
     "does not take documents", "not supported for the served model, which takes none",
+    "the server keeps no answers",
     "not supported for a model that (classifies|makes embeddings)",
     "but the served model (classifies|makes embeddings)", "whose scores are cosines",
     "choices were given; at most", "its vocabulary has no tokens for",
@@ -28,7 +29,8 @@ BEYOND = "|".join([
     "Only one constraint",
     "'top_logprobs' needs", "which is not among 'tools'", "cannot be continued by a forced",
     "Beam search", "'prompt_logprobs' are not available", "no tool is left",
-    "cannot both be given", "contradict each other", "what cannot be cut of them", "or as many as second ones",
+    "cannot both be given", "contradict each other", "what cannot be cut of them",
+    "or as many as second ones",
     # parts of messages and items, which the routes of other dialects translate
     r"Missing required parameter: '(input|tools|messages)\[",
     r"Invalid( type for)? '(input|tools|messages)\[", "Content parts of type",

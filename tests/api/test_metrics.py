@@ -313,12 +313,13 @@ def test_the_reference_is_the_page(server):
     of_adapters = {"inferd_lora_requests_info", "vllm:lora_requests_info"}
     of_events = {"inferd_kv_event_batches_total", "inferd_kv_events_dropped_total"}
     of_traces = {"inferd_traces_total"}
+    of_store = {name for name in reference if name.startswith("inferd_store_")}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}
     of_ranks = {name for name in reference if name.startswith(("inferd_rank", "inferd_replica"))}
     assert (set(reference) - set(types) ==
             of_swapping | of_keys | of_drafts | of_adapters | of_events | of_traces | of_tls |
-            of_floors | of_ranks)
+            of_floors | of_ranks | of_store)
     seen = {}
     for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
         family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)

@@ -51,6 +51,11 @@ static client_t *client_of(exchange_t *exchange) {
   return (client_t *)(void *)exchange;
 }
 
+const char *exchange_query(const exchange_t *exchange, const char *name) {
+  (void)exchange, (void)name;
+  return NULL;
+}
+
 const char *exchange_request_header(const exchange_t *exchange, const char *name) {
   (void)exchange, (void)name;
   return NULL;

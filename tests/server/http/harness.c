@@ -322,6 +322,12 @@ void api_count_tokens(exchange_t *exchange) {
 void api_responses(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_stored_response(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_delete_response(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_responses_input_tokens(exchange_t *exchange) {
   not_here(exchange);
 }

@@ -439,6 +439,19 @@ Test(parts, routes_may_be_absent) {
   cr_expect_not_null(route_find("GET", "/livez", ROUTE_PAGE, &allow, &tail));
 }
 
+/* Without --store they are no routes, so that unserved.def refuses them by name. */
+Test(parts, routes_of_the_store) {
+  const char *allow;
+  char *tail;
+  EXPECT_STR_EQ(label_of("GET", "/v1/responses/resp_1"), "/v1/responses/{id}");
+  EXPECT_STR_EQ(label_of("HEAD", "/responses/resp_1/input_items"), "/v1/responses/{id}");
+  EXPECT_STR_EQ(label_of("DELETE", "/v1/responses/resp_1"), "/v1/responses/{id}");
+  EXPECT_STR_EQ(label_of("POST", "/v1/responses/resp_1"), "GET, HEAD, DELETE, OPTIONS");
+  EXPECT_STR_EQ(label_of("POST", "/v1/responses"), "/v1/responses");
+  cr_expect_null(route_find("GET", "/v1/responses/resp_1", ROUTE_STORE, &allow, &tail));
+  cr_expect_null(allow);
+}
+
 Test(parts, routes) {
   EXPECT_STR_EQ(label_of("POST", "/v1/completions"), "/v1/completions");
   EXPECT_STR_EQ(label_of("POST", "/completions/"), "/v1/completions");
