@@ -4,8 +4,8 @@
  *
  * Without arguments it takes the small tokenizers of the test vectors and the documents of this
  * repository with their words shuffled (few different words, so the word cache does well). For
- * numbers on real vocabularies beside the reference library: tests/parity/parity_tokenizer.py --bench.
- * CPU time of one thread, best of the rounds.
+ * numbers on real vocabularies beside the reference library: tests/parity/parity_tokenizer.py
+ * --bench. CPU time of one thread, best of the rounds.
  */
 #include "engine/text/stream/detokenizer.h"
 #include "engine/text/tokenizer.h"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares inferd's tokenizer with Hugging Face `tokenizers` on fresh text, pipeline by pipeline.
 
-    make && tests/parity/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000] [--gguf]
-        [name ...]
+    make && tests/parity/parity_tokenizer.py --build build [--megabytes 10] [--strings 50000]
+        [--gguf] [name ...]
 
 For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
 text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, every
