@@ -26,7 +26,8 @@ static const char *const steps[] = {
     "  id TEXT NOT NULL UNIQUE, owner BLOB NOT NULL, previous TEXT NOT NULL, created INTEGER NOT "
     "NULL,"
     "  bytes INTEGER NOT NULL, input BLOB NOT NULL, body BLOB NOT NULL);"
-    "CREATE INDEX response_created ON response (created, bytes);"};
+    "CREATE INDEX response_created ON response (created);"
+    "CREATE INDEX response_owner ON response (owner, created, bytes);"};
 
 typedef enum statement {
   BEGIN,
@@ -35,7 +36,8 @@ typedef enum statement {
   REMOVE,
   SELECT,
   SIZES,
-  REMOVE_OLDEST,
+  REMOVE_EXPIRED,
+  REMOVE_OF_LARGEST,
   FREE_PAGES,
   SHRINK
 } statement_t;
@@ -48,8 +50,12 @@ static const char *const texts[SQL_STATEMENTS] = {
     [SELECT] = "SELECT previous, created, input, body FROM response "
                "WHERE id = ?1 AND owner = ?2 AND created >= ?3",
     [SIZES] = "SELECT count(*), coalesce(sum(bytes), 0) FROM response",
-    [REMOVE_OLDEST] = "DELETE FROM response WHERE id IN (SELECT id FROM response "
-                      "WHERE created < ?1 ORDER BY created LIMIT ?2)",
+    [REMOVE_EXPIRED] = "DELETE FROM response WHERE rowid IN (SELECT rowid FROM response "
+                       "WHERE created < ?1 ORDER BY created LIMIT ?2)",
+    [REMOVE_OF_LARGEST] =
+        "DELETE FROM response WHERE rowid IN (SELECT rowid FROM response WHERE owner = "
+        "(SELECT owner FROM response GROUP BY owner ORDER BY sum(bytes) DESC LIMIT 1) "
+        "ORDER BY created, rowid LIMIT ?1)",
     [FREE_PAGES] = "PRAGMA freelist_count",
     [SHRINK] = "PRAGMA incremental_vacuum(256)"};
 _Static_assert(SHRINK_PAGES == 256, "as in the text");
@@ -258,14 +264,19 @@ int sql_sizes(sql_t *sql, int64_t *rows, int64_t *bytes) {
   return numbers_of(sql, SIZES, rows, bytes);
 }
 
-int sql_remove_oldest(sql_t *sql, int64_t before, int32_t count, int32_t *removed) {
-  sqlite3_stmt *row = ready(sql, REMOVE_OLDEST);
-  *removed = 0;
+int sql_remove_expired(sql_t *sql, int64_t before, int32_t count, int32_t *removed) {
+  sqlite3_stmt *row = ready(sql, REMOVE_EXPIRED);
   sqlite3_bind_int64(row, 1, before);
   sqlite3_bind_int(row, 2, count);
   int code = finish(sql, row);
-  if (code == SQLITE_OK) *removed = sqlite3_changes(sql->db);
+  *removed = code == SQLITE_OK ? sqlite3_changes(sql->db) : 0;
   return code;
+}
+
+int sql_remove_of_largest(sql_t *sql, int32_t count) {
+  sqlite3_stmt *row = ready(sql, REMOVE_OF_LARGEST);
+  sqlite3_bind_int(row, 1, count);
+  return finish(sql, row);
 }
 
 int sql_shrink(sql_t *sql) {

@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 9 };
+enum { SQL_STATEMENTS = 10 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -29,8 +29,10 @@ int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *i
 int sql_select(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id, int64_t since,
                stored_t **out);
 int sql_sizes(sql_t *sql, int64_t *rows, int64_t *bytes);
-/* Removes up to `count` of the oldest answers, of those older than `before`; sets *removed. */
-int sql_remove_oldest(sql_t *sql, int64_t before, int32_t count, int32_t *removed);
+/* Removes up to `count` answers that are older than `before`; sets *removed. */
+int sql_remove_expired(sql_t *sql, int64_t before, int32_t count, int32_t *removed);
+/* Removes up to `count` of the oldest answers of the owner that has most bytes. */
+int sql_remove_of_largest(sql_t *sql, int32_t count);
 /* Gives pages of removed rows back to the file system. */
 int sql_shrink(sql_t *sql);
 

@@ -3,8 +3,9 @@
  * 1. store_put appends to the list of what waits, under `lock`, and rings.
  * 2. The writer takes the list as it is, writes it in one transaction under `writing`, and only
  *    then takes it off: until then readers find it in the list, afterwards in the file.
- * 3. What has expired, and the oldest answers beyond the bound of bytes, are removed in small
- *    transactions behind a write and once a minute.
+ * 3. What has expired is removed once a minute, in small transactions. Beyond the bound of bytes
+ * the oldest answers go of the owner that has most: whoever fills the file loses what it had
+ * itself.
  * 4. If a transaction fails the list is dropped: its memory must not grow while a disk is full.
  * Every RETRY_S a probe is written, so that the store works again when the disk does.
  */
@@ -85,12 +86,12 @@ static int make_room(answer_store_t *store) {
   int code;
   store->tidy_s = now_s + TIDY_S;
   do {
-    code = sql_remove_oldest(&store->writer, oldest_kept(store), REMOVE_ROWS, &removed);
+    code = sql_remove_expired(&store->writer, oldest_kept(store), REMOVE_ROWS, &removed);
   } while (code == SQLITE_OK && removed == REMOVE_ROWS);
   if (code == SQLITE_OK) code = sql_sizes(&store->writer, &store->rows, &store->bytes);
   while (code == SQLITE_OK && store->bytes_max > 0 && store->bytes > store->bytes_max) {
-    code = sql_remove_oldest(&store->writer, INT64_MAX,
-                             (int32_t)MIN(1 + store->rows / REMOVE_ROWS, REMOVE_ROWS), &removed);
+    code = sql_remove_of_largest(&store->writer,
+                                 (int32_t)MIN(1 + store->rows / REMOVE_ROWS, REMOVE_ROWS));
     if (code == SQLITE_OK) code = sql_sizes(&store->writer, &store->rows, &store->bytes);
   }
   return code == SQLITE_OK ? sql_shrink(&store->writer) : code;

@@ -28,7 +28,7 @@ typedef struct answer_store answer_store_t;
 typedef struct store_options {
   const char *path;
   int64_t ttl_s;     /* an answer is forgotten after that; 0 = never */
-  int64_t bytes_max; /* of texts; beyond that the oldest go; 0 = no bound */
+  int64_t bytes_max; /* of texts; beyond it the oldest go of who has most; 0 = no bound */
   /* Called by the writer when it fails for the first time, and when it works again (NULL). */
   void (*changed)(const char *problem);
 } store_options_t;

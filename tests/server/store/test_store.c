@@ -210,6 +210,33 @@ Test(store, the_oldest_go_when_there_are_too_many_bytes) {
   free(body);
 }
 
+Test(store, who_fills_the_file_loses_what_it_had_itself) {
+  enum { BODY = 1000, BOUND = 100 * BODY };
+  char *body = calloc(1, BODY + 1);
+  memset(body, 'x', BODY);
+  ASSERT_EQ(open_with(0, BOUND), 0);
+  for (int i = 0; i < 400; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    stored_t *stored = make(i < 30 ? alice : bob, id, "", i < 30 ? id : body);
+    stored->created += i;
+    cr_assert(store_put(store, stored));
+    if (i % 50 == 0) wait_written();
+  }
+  wait_written();
+  for (int i = 0; i < 30; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    EXPECT_STR_EQ(body_of(alice, id), id);
+  }
+  stored_t *found = NULL;
+  ASSERT_EQ(store_find(store, bob, "resp_30", &found, &error), ERR_NOT_STORED);
+  ASSERT_EQ(store_find(store, bob, "resp_399", &found, &error), 0);
+  stored_free(found);
+  ASSERT_LE(stats().bytes, BOUND);
+  free(body);
+}
+
 Test(store, one_answer_above_the_bound_is_not_kept) {
   ASSERT_EQ(open_with(0, 100), 0);
   put(alice, "resp_large");
