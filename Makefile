@@ -20,6 +20,7 @@ BUILD ?= build
 SAN   ?= none
 V     ?= 0
 RUN   ?=
+comma := ,
 Q     := $(if $(filter 1,$(V)),,@)
 .DEFAULT_GOAL := all
 
@@ -85,7 +86,16 @@ LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
 # Pre-tokenizer patterns that no scanner knows, and expressions of adapters, go through PCRE2, where it
 # is installed.
 PCRE2   ?= $(if $(wildcard $(addsuffix /pcre2.h,/usr/include /usr/local/include)),1,0)
-LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8)
+# Pictures: each format is read where its library is installed. Linked by those programs alone that
+# have a use for it.
+has_header = $(if $(wildcard $(addsuffix /$(1),/usr/include /usr/local/include)),1,0)
+LIBPNG  ?= $(call has_header,png.h)
+LIBJPEG ?= $(call has_header,jpeglib.h)
+LIBWEBP ?= $(call has_header,webp/demux.h)
+PICTURE_LIBS := $(if $(filter 1,$(LIBPNG)),-lpng) $(if $(filter 1,$(LIBJPEG)),-ljpeg) \
+                $(if $(filter 1,$(LIBWEBP)),-lwebpdemux -lwebp)
+LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8) \
+           $(if $(strip $(PICTURE_LIBS)),-Wl$(comma)--push-state$(comma)--as-needed $(PICTURE_LIBS) -Wl$(comma)--pop-state)
 
 # A room is a folder with its own folders below; its sources make one archive.
 sources_in = $(wildcard $(addsuffix /*.c,$(1)))
@@ -93,6 +103,10 @@ base_SRC   := $(call sources_in,engine/base)
 file_SRC   := $(call sources_in,engine/file)
 quant_SRC  := $(call sources_in,engine/quant)
 vision_SRC := $(call sources_in,engine/vision)
+picture_SRC := $(filter-out $(addprefix engine/picture/,png_% jpeg_% webp_%),$(call sources_in,engine/picture)) \
+               engine/picture/png_$(if $(filter 1,$(LIBPNG)),libpng,none).c \
+               engine/picture/jpeg_$(if $(filter 1,$(LIBJPEG)),libjpeg,none).c \
+               engine/picture/webp_$(if $(filter 1,$(LIBWEBP)),libwebp,none).c
 text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
@@ -106,7 +120,7 @@ config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger store fields completion dialect embeddings messages responses api observe tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
-ROOMS := base file quant vision text template grammar model cpu engine cuda config server parser pull
+ROOMS := base file quant vision picture text template grammar model cpu engine cuda config server parser pull
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -340,7 +354,7 @@ sim:
 
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
-TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model quant sample template text vision) \
+TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model picture quant sample template text vision) \
                 $(addprefix server/,api bench http keys kv_events lanes ledger observe parser pull store top)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
@@ -351,7 +365,7 @@ $(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f
 TSAN_ROOMS := cpu engine grammar http template # as TSAN_SUITES of scripts/test: tests with threads
 test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/source/*.c)) \
             $(if $(filter fuzz,$(1)),server/bench/answer.c server/bench/response.c) \
-            $(if $(filter file model,$(1)),tests/heap.c)
+            $(if $(filter file model,$(1)),tests/heap.c) $(if $(filter picture,$(1)),tests/engine/vision/show.c)
 HEAP_WRAPPED := malloc calloc realloc reallocarray aligned_alloc strdup strndup
 HEAP_LINK = $(if $(filter file model,$(1)),$(HEAP_WRAPPED:%=-Wl,--wrap=%))
 SAN_RUNNER := $(if $(filter none,$(SAN)),,$(call objects,tests/sanitized.c))

@@ -29,6 +29,7 @@ FOR_OTHERS = {
     "comm_barrier": "tests of ranks that stay away or fail",
     "inferd_mpi_open": "the daemon looks it up in inferd-mpi.so by its name",
     "address_split": "a test of inferd-bench's addresses",
+    "picture_decode": PICTURES,
     "vision_processor_read": PICTURES,
     "vision_processor_default": PICTURES,
     "vision_processor_check": PICTURES,
