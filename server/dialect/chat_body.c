@@ -90,6 +90,14 @@ void chat_body_text(chat_body_t *body, const char *text, size_t length) {
   buffer_char(&body->parts, '}');
 }
 
+void chat_body_json(chat_body_t *body, const json_t *value) {
+  buffer_t text = {0};
+  json_print(&text, value);
+  body->out->failed = body->out->failed || text.failed;
+  if (!text.failed) chat_body_text(body, text.data, text.length);
+  buffer_free(&text);
+}
+
 void chat_body_reasoning(chat_body_t *body, const char *text, size_t length) {
   if (length > 0 && body->reasoning.length > 0) buffer_char(&body->reasoning, '\n');
   buffer_append(&body->reasoning, text, length);

@@ -38,6 +38,8 @@ void chat_body_message(chat_body_t *body, chat_role_t role);
 void chat_body_result(chat_body_t *body, const char *call_id, size_t length);
 /* Each adds to the message. Texts of the assistant are joined by a newline. */
 void chat_body_text(chat_body_t *body, const char *text, size_t length);
+/* A value that is no text, as JSON. */
+void chat_body_json(chat_body_t *body, const json_t *value);
 void chat_body_reasoning(chat_body_t *body, const char *text, size_t length);
 /* `id` and `name` are strings; `arguments` is JSON text, of `length` bytes. */
 void chat_body_call(chat_body_t *body, const json_t *id, const char *name, const char *arguments,

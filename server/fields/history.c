@@ -22,6 +22,7 @@ typedef struct known_call {
   int32_t group; /* of the calls with its id; NONE without one */
   int32_t next;  /* the next call with this id in the same message; NONE */
   bool answered, renamed;
+  bool odd_id; /* the id is no text */
 } known_call_t;
 
 /* The calls that have one id, as far as the first pass has come. */
@@ -140,6 +141,8 @@ static void add_call(mender_t *mender, int32_t message, const json_t *call) {
                           .name = text_member(function_of(call), "name"),
                           .message = message,
                           .next = NONE};
+  const json_t *id = json_get(call, "id");
+  known->odd_id = mender->lenient && json_is_given(id) && id->type != JSON_STRING;
 }
 
 /* Fills in the calls, and the ids that they have. */
@@ -199,7 +202,7 @@ static bool fits_form(const json_t *id, call_id_form_t form) {
 static void meet_call(mender_t *mender, int32_t index) {
   known_call_t *call = &mender->calls[index];
   call->group = find_group(mender, call->id);
-  call->renamed = !fits_form(call->id, mender->rules->ids);
+  call->renamed = call->odd_id || !fits_form(call->id, mender->rules->ids);
   if (call->group == NONE) return;
   id_group_t *group = &mender->groups[call->group];
   if (group->last != NONE && mender->lenient) call->renamed = true;
@@ -313,6 +316,29 @@ static void put_text_part(mender_t *mender, const char *text, size_t length) {
   put(mender, "}");
 }
 
+/* A value that is no text, as JSON in a text. */
+static void put_json_text(mender_t *mender, const json_t *value) {
+  buffer_t text = {0};
+  json_print(&text, value);
+  put_quoted(mender, text.length > 0 ? text.data : "", text.length);
+  if (mender->out != NULL) mender->out->failed = mender->out->failed || text.failed;
+  buffer_free(&text);
+}
+
+/* A part without a type: its text if it has one, null as no text, else JSON. */
+static void put_untyped(mender_t *mender, int32_t index, const json_t *part) {
+  const json_t *text = json_get(part, "text");
+  bool is_text = text != NULL && text->type == JSON_STRING, none = part->type == JSON_NULL;
+  note(mender, ".content", index, is_text ? "text_part" : none ? "part_left_out" : "json");
+  if (is_text || none) {
+    put_text_part(mender, is_text ? text->text : "", is_text ? text->length : 0);
+    return;
+  }
+  put(mender, "{\"type\":\"text\",\"text\":");
+  put_json_text(mender, part);
+  put(mender, "}");
+}
+
 static void put_part(mender_t *mender, const json_t *message, int32_t index, const json_t *part) {
   const json_t *type = json_get(part, "type"), *text = json_get(part, "text");
   bool refusal = json_equals(type, "refusal");
@@ -325,12 +351,14 @@ static void put_part(mender_t *mender, const json_t *message, int32_t index, con
   } else if (part->type == JSON_STRING) {
     note(mender, ".content", index, "text_part");
     put_text_part(mender, part->text, part->length);
-  } else if ((as_it_is && is_text) || part->type != JSON_OBJECT) {
+  } else if (as_it_is && is_text) {
     put_value(mender, part);
+  } else if (!json_is_given(type)) {
+    put_untyped(mender, index, part);
   } else if (is_text_part(part) && (is_text || !json_is_given(text))) {
     note(mender, ".content", index, is_text ? "text_part" : "empty");
     put_text_part(mender, is_text ? text->text : "", is_text ? text->length : 0);
-  } else if (!json_is_given(type) || is_text_part(part)) {
+  } else if (is_text_part(part)) {
     put_value(mender, part);
   } else {
     history_left_out(type, placeholder, what);
@@ -353,6 +381,10 @@ static void put_parts(mender_t *mender, const json_t *message, bool *any) {
       put_part(mender, message, index++, part);
       *any = true;
     }
+  } else if (json_is_given(content) && content->type != JSON_STRING) {
+    put(mender, *any ? "," : "");
+    put_part(mender, message, 0, content);
+    *any = true;
   }
 }
 
@@ -394,6 +426,16 @@ static void put_content(mender_t *mender, const json_t *message, bool *any) {
     put(mender, "[");
     put_parts(mender, message, &parts);
     put(mender, "]");
+  } else if (mends && given && content->type == JSON_OBJECT) { /* one part without its list */
+    put_key(mender, any, "content");
+    put(mender, "[");
+    note(mender, ".content", NONE, "text_part");
+    put_part(mender, message, 0, content);
+    put(mender, "]");
+  } else if (mends && given && content->type != JSON_STRING) {
+    note(mender, ".content", NONE, "json");
+    put_key(mender, any, "content");
+    put_json_text(mender, content);
   } else if (content != NULL) {
     put_key(mender, any, "content");
     put_value(mender, content);
@@ -426,13 +468,13 @@ static void put_call_id(mender_t *mender, const known_call_t *call) {
 /* Arguments, or the input of a custom tool, as a text of JSON. */
 static void put_arguments(mender_t *mender, const json_t *arguments, bool is_input) {
   buffer_t text = {0};
-  if (is_input) {
-    buffer_text(&text, "{\"input\":");
-    json_print(&text, arguments);
-    buffer_char(&text, '}');
-  } else {
-    json_print(&text, arguments);
+  if (!is_input) {
+    put_json_text(mender, arguments);
+    return;
   }
+  buffer_text(&text, "{\"input\":");
+  json_print(&text, arguments);
+  buffer_char(&text, '}');
   put_quoted(mender, text.data, text.length);
   if (mender->out != NULL) mender->out->failed = mender->out->failed || text.failed;
   buffer_free(&text);
@@ -440,6 +482,7 @@ static void put_arguments(mender_t *mender, const json_t *arguments, bool is_inp
 
 static void put_function(mender_t *mender, const json_t *function) {
   bool any = false, named = text_member(function, "name") != NULL;
+  bool has_arguments = json_get(function, "arguments") != NULL;
   put(mender, "{");
   JSON_EACH(member, function) {
     bool arguments = json_named(member, "arguments");
@@ -452,6 +495,11 @@ static void put_function(mender_t *mender, const json_t *function) {
     } else {
       put_value(mender, member);
     }
+  }
+  if (!has_arguments) {
+    note(mender, ".tool_calls", NONE, "arguments");
+    put_key(mender, &any, "arguments");
+    put(mender, "\"{}\"");
   }
   if (!named) {
     note(mender, ".tool_calls", NONE, "call_without_name");
@@ -490,6 +538,7 @@ static void put_call(mender_t *mender, const json_t *call) {
   bool duplicate = mender->lenient && known->renamed && known->group != NONE &&
                    fits_form(known->id, mender->rules->ids);
   if (duplicate) note(mender, ".tool_calls", NONE, "duplicate_id");
+  if (known->odd_id) note(mender, ".tool_calls", NONE, "id");
   put(mender, "{");
   JSON_EACH(member, call) {
     bool own = (is_function || is_custom) && json_named(member, "type");

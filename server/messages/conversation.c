@@ -158,6 +158,7 @@ static int check_blocks(reader_t *reader, messages_place_t place, const json_t *
                         speaker_t speaker, bool mends) {
   int index = 0;
   if (content->type == JSON_STRING) return 0;
+  if (content->type != JSON_ARRAY && mends) return 0;
   if (content->type != JSON_ARRAY) {
     return messages_fail(reader, ERR_INVALID_TYPE, place,
                          "expected a string or an array of blocks, but got %s",
@@ -171,22 +172,42 @@ static int check_blocks(reader_t *reader, messages_place_t place, const json_t *
   return 0;
 }
 
+/* Who speaks. Roles of other APIs are mended: a developer's word is the system's, and what has any
+ * other role but a tool's is the user's. */
+static int speaker_of(reader_t *reader, int index, const json_t *message, speaker_t *out) {
+  static const struct {
+    const char *role;
+    speaker_t speaker;
+    bool other;
+  } roles[] = {{"user", SPEAKER_USER, false},
+               {"assistant", SPEAKER_ASSISTANT, false},
+               {"system", SPEAKER_SYSTEM, false},
+               {"developer", SPEAKER_SYSTEM, true},
+               {"tool", SPEAKER_TOOL, true}};
+  const json_t *role = json_get(message, "role");
+  bool lenient = reader->limits->lenient, known = false;
+  *out = SPEAKER_USER;
+  for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
+    if (!json_equals(role, roles[i].role) || (roles[i].other && !lenient)) continue;
+    *out = roles[i].speaker;
+    known = true;
+  }
+  bool history = json_next(message) != NULL && role != NULL && role->type == JSON_STRING;
+  if (known || (lenient && history)) return 0;
+  return messages_fail_value(reader, messages_at("messages.%d.role", index),
+                             "'user', 'assistant' or 'system'", role);
+}
+
 static int check_message(reader_t *reader, int index, const json_t *message) {
   messages_place_t place = messages_at("messages.%d", index);
   if (message->type != JSON_OBJECT) {
     return messages_fail(reader, ERR_INVALID_TYPE, place, "expected an object, but got %s",
                          json_type_name(message));
   }
-  const json_t *role = json_get(message, "role"), *content = json_get(message, "content");
-  speaker_t speaker = SPEAKER_SYSTEM;
-  if (json_equals(role, "user")) {
-    speaker = SPEAKER_USER;
-  } else if (json_equals(role, "assistant")) {
-    speaker = SPEAKER_ASSISTANT;
-  } else if (!json_equals(role, "system")) {
-    return messages_fail_value(reader, messages_at("messages.%d.role", index),
-                               "'user', 'assistant' or 'system'", role);
-  }
+  const json_t *content = json_get(message, "content");
+  speaker_t speaker;
+  int code = speaker_of(reader, index, message, &speaker);
+  if (code != 0) return code;
   place = messages_at("messages.%d.content", index);
   bool question = speaker == SPEAKER_USER && json_next(message) == NULL;
   bool mends = reader->limits->lenient && !question;
@@ -221,6 +242,21 @@ static void add_title(chat_body_t *body, const json_t *block) {
   }
 }
 
+/* Adds what stands where a text or blocks should: the text of one block, or JSON. */
+static void add_value(reader_t *reader, messages_place_t place, chat_body_t *body,
+                      const json_t *value) {
+  const json_t *text = text_of(value), *own = json_get(value, "text");
+  bool typed = json_is_given(json_get(value, "type"));
+  if (text == NULL && typed) {
+    add_left_out(reader, place, value, body);
+    return;
+  }
+  if (!typed && own != NULL && own->type == JSON_STRING) text = own;
+  note(reader, place, text != NULL ? "text_part" : "json");
+  if (text != NULL) chat_body_text(body, text->text, text->length);
+  if (text == NULL) chat_body_json(body, value);
+}
+
 /* Adds the texts of a content to the message that was begun; empty ones are as if they were not
  * there. Calls, results and thoughts are left to others. */
 static void add_texts(reader_t *reader, messages_place_t place, chat_body_t *body,
@@ -229,6 +265,10 @@ static void add_texts(reader_t *reader, messages_place_t place, chat_body_t *bod
   if (content == NULL) return;
   if (content->type == JSON_STRING && content->length > 0) {
     chat_body_text(body, content->text, content->length);
+  }
+  if (content->type != JSON_STRING && content->type != JSON_ARRAY) {
+    add_value(reader, place, body, content);
+    return;
   }
   JSON_EACH(block, content) {
     messages_place_t inside = messages_at("%s.%d", place.text, index++);
@@ -245,6 +285,8 @@ static void add_texts(reader_t *reader, messages_place_t place, chat_body_t *bod
         const json_t *own = text_of(part);
         if (own != NULL) chat_body_text(body, own->text, own->length);
       }
+    } else if (json_is_given(block) && !json_is_given(json_get(block, "type"))) {
+      add_value(reader, inside, body, block);
     } else if (!is_type(block, "text") && !is_type(block, "compaction") &&
                !is_type(block, "tool_reference")) {
       add_left_out(reader, inside, block, body);
@@ -329,12 +371,49 @@ static void write_call(reader_t *reader, messages_place_t place, chat_body_t *bo
   buffer_free(&arguments);
 }
 
+/* Calls as chat writes them, on a message of the assistant. */
+static void write_chat_calls(reader_t *reader, int index, chat_body_t *body,
+                             const json_t *message) {
+  static const json_t none = {.type = JSON_STRING, .text = ""};
+  messages_place_t place = messages_at("messages.%d.tool_calls", index);
+  const json_t *calls = json_get(message, "tool_calls");
+  if (!reader->limits->lenient || calls == NULL || calls->type != JSON_ARRAY) return;
+  JSON_EACH(call, calls) {
+    const json_t *function = json_get(call, "function"), *id = json_get(call, "id");
+    const json_t *name = json_get(function, "name"), *given = json_get(function, "arguments");
+    char text[ID_BYTES_MAX + 1];
+    buffer_t arguments = {0};
+    bool named = name != NULL && name->type == JSON_STRING && name->length > 0;
+    note(reader, place, named ? "tool_use" : "call_left_out");
+    if (!named || name->length > ID_BYTES_MAX) continue;
+    memcpy(text, name->text, name->length);
+    text[name->length] = '\0';
+    bool is_text = given != NULL && given->type == JSON_STRING;
+    if (is_text) buffer_append(&arguments, given->text, given->length);
+    if (!is_text && json_is_given(given)) json_print(&arguments, given);
+    if (arguments.length == 0) buffer_text(&arguments, "{}");
+    bool has_id = id != NULL && id->type == JSON_STRING;
+    chat_body_call(body, has_id ? id : &none, text, arguments.data, arguments.length);
+    body->out->failed = body->out->failed || arguments.failed;
+    buffer_free(&arguments);
+  }
+}
+
+/* The result of a call as chat writes it. */
+static void write_chat_result(reader_t *reader, messages_place_t place, chat_body_t *body,
+                              const json_t *message, const json_t *content) {
+  const json_t *id = json_get(message, "tool_call_id");
+  bool has_id = id != NULL && id->type == JSON_STRING;
+  chat_body_result(body, has_id ? id->text : "", has_id ? id->length : 0);
+  add_texts(reader, place, body, content);
+}
+
 /* Blocks in their order: behind the result of a tool that a server ran, the assistant goes on. */
 static void write_assistant(reader_t *reader, messages_place_t place, chat_body_t *body,
                             const json_t *content) {
   int index = 0;
   chat_body_message(body, CHAT_ASSISTANT);
-  if (content != NULL && content->type == JSON_STRING) {
+  if (content != NULL && content->type != JSON_ARRAY) {
     add_texts(reader, place, body, content);
     return;
   }
@@ -411,6 +490,26 @@ static int check_all(reader_t *reader, const json_t *system, const json_t *messa
   return code;
 }
 
+static void write_message(reader_t *reader, int index, chat_body_t *body, const json_t *message,
+                          const json_t *content) {
+  messages_place_t place = messages_at("messages.%d.content", index);
+  const json_t *role = json_get(message, "role");
+  speaker_t speaker;
+  (void)speaker_of(reader, index, message, &speaker); /* checked before */
+  bool own =
+      json_equals(role, "user") || json_equals(role, "assistant") || json_equals(role, "system");
+  if (!own) note(reader, messages_at("messages.%d.role", index), "role");
+  switch (speaker) {
+  case SPEAKER_USER: write_user(reader, place, body, content); break;
+  case SPEAKER_SYSTEM: write_system(body, content); break;
+  case SPEAKER_TOOL: write_chat_result(reader, place, body, message, content); break;
+  case SPEAKER_ASSISTANT:
+    write_assistant(reader, place, body, content);
+    write_chat_calls(reader, index, body, message);
+    break;
+  }
+}
+
 int messages_print_conversation(reader_t *reader, const json_t *system, const json_t *messages,
                                 chat_body_t *body, bool *continues) {
   int code = check_all(reader, system, messages);
@@ -419,18 +518,11 @@ int messages_print_conversation(reader_t *reader, const json_t *system, const js
   int index = 0;
   if (system != NULL) write_system(body, system);
   JSON_EACH(message, messages) {
-    const json_t *role = json_get(message, "role");
     const json_t *content = messages_value(json_get(message, "content"));
-    messages_place_t place = messages_at("messages.%d.content", index++);
+    messages_place_t place = messages_at("messages.%d.content", index);
     if (content == NULL) note(reader, place, "empty");
-    *continues = json_equals(role, "assistant");
-    if (*continues) {
-      write_assistant(reader, place, body, content);
-    } else if (json_equals(role, "user")) {
-      write_user(reader, place, body, content);
-    } else {
-      write_system(body, content);
-    }
+    write_message(reader, index++, body, message, content);
+    *continues = json_equals(json_get(message, "role"), "assistant");
   }
   return 0;
 }

@@ -70,8 +70,18 @@ static void write_left_out(reader_t *reader, item_place_t place, const json_t *t
 /* `mends`: the part is of the history. */
 static int write_part(reader_t *reader, item_place_t place, const json_t *part, bool mends,
                       chat_body_t *body) {
-  const json_t *type, *text = text_of_part(part);
+  const json_t *type = json_get(part, "type"), *text = text_of_part(part);
   if (mends && part->type == JSON_STRING) text = part;
+  if (mends && !json_is_given(type) && text == NULL) {
+    field_name_mended(reader, place.text, part->type == JSON_NULL ? "part_left_out" : "json");
+    const json_t *own = json_get(part, "text");
+    bool is_text = own != NULL && own->type == JSON_STRING;
+    if (is_text)
+      chat_body_text(body, own->text, own->length);
+    else if (part->type != JSON_NULL)
+      chat_body_json(body, part);
+    return 0;
+  }
   if (text != NULL && text->type == JSON_STRING) {
     chat_body_text(body, text->text, text->length);
     return 0;
@@ -111,6 +121,7 @@ static int write_content(reader_t *reader, item_place_t place, const json_t *ite
     chat_body_text(body, content->text, content->length);
     return 0;
   }
+  if (content->type != JSON_ARRAY && mends) return write_part(reader, inside, content, mends, body);
   if (content->type != JSON_ARRAY) {
     return field_fail_type(reader, inside.text, "a string or an array of content parts", content);
   }
@@ -371,10 +382,6 @@ static int write_output(reader_t *reader, item_place_t place, const json_t *item
     write_streams(output, body);
     return 0;
   }
-  if (lenient && output != NULL && output->type == JSON_OBJECT) {
-    write_left_out(reader, member_of(place, "output"), json_get(output, "type"), body);
-    return 0;
-  }
   return write_content(reader, place, item, "output", lenient, body);
 }
 
@@ -418,6 +425,12 @@ static int write_item(reader_t *reader, const char *list, int index, const json_
   snprintf(place.text, sizeof place.text, "%s[%d]", list, index);
   const json_t *type = json_get(item, "type");
   if (item->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", item);
+  bool refers = !json_is_given(type) && !json_is_given(json_get(item, "role")) &&
+                json_is_given(json_get(item, "id"));
+  if (refers && reader->limits->lenient) { /* to an item that a server stored */
+    field_name_mended(reader, place.text, "item_reference_left_out");
+    return 0;
+  }
   if (!json_is_given(type) || json_equals(type, "message")) {
     return write_message(reader, place, item, body);
   }

@@ -63,6 +63,23 @@ CHAT = [
      [{"role": "user", "content": "a\ufffdb"}, LAST], "half_character"),
     ("half an emoji in the question", [{"role": "user", "content": "\udc00"}],
      [{"role": "user", "content": "\ufffd"}], "half_character"),
+    ("a result that is a number", [USER, calling(call()), result(7), LAST],
+     [USER, calling(call()), result("7"), LAST], "messages[2].content:json"),
+    ("a result that is an object", [USER, calling(call()), result({"a": [1, None]}), LAST],
+     [USER, calling(call()), result('{"a":[1,null]}'), LAST], "messages[2].content[0]:json"),
+    ("a result that is a list of objects", [USER, calling(call()), result([{"a": 1}, True])],
+     [USER, calling(call()), result('{"a":1}\ntrue')], "messages[2].content[1]:json"),
+    ("one part without its list", [{"role": "user", "content": {"type": "text", "text": "a"}},
+                                   LAST],
+     [{"role": "user", "content": "a"}, LAST], "messages[0].content:text_part"),
+    ("parts without a type", [{"role": "user", "content": [{"text": "a"}, None,
+                                                           {"type": None, "text": "b"}]}, LAST],
+     [{"role": "user", "content": "a\n\nb"}, LAST], "messages[0].content[1]:part_left_out"),
+    ("a call without arguments",
+     [USER, calling({"id": "call_1", "type": "function", "function": {"name": "f"}}), result(),
+      LAST], [USER, calling(call()), result(), LAST], "messages[1].tool_calls:arguments"),
+    ("ids that are numbers", [USER, calling(call(identity=5)), result(identity=5), LAST],
+     [USER, calling(call()), result(), LAST], "messages[1].tool_calls:id"),
     ("an answer that was sound", [USER, {"role": "assistant", "audio": {"id": "a"}}, LAST],
      [USER, {"role": "assistant", "content": "[audio left out]"}, LAST], "messages[1].audio"),
     ("the first form of calls",
@@ -155,8 +172,23 @@ def test_the_switch_makes_histories_strict(strict):
 
 SAID = {"role": "assistant", "content": "ok"}
 
+FUNCTION_CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+
+
+def output(value):
+    return {"type": "function_call_output", "call_id": "call_1", "output": value}
+
+
 # (name, items, the plain messages of chat, a word of x-inferd-mended)
 RESPONSES = [
+    ("an output that is a number", [USER, FUNCTION_CALL, output(7), LAST],
+     [USER, calling(call()), result(), LAST], "input[2].output:json"),
+    ("an output that is an object", [USER, FUNCTION_CALL, output({"a": 1}), LAST],
+     [USER, calling(call()), result('{"a":1}'), LAST], "input[2].output:json"),
+    ("an output of parts without a type", [USER, FUNCTION_CALL, output([{"text": "7"}]), LAST],
+     [USER, calling(call()), result(), LAST], "input[2].output[0]:json"),
+    ("a reference without a type", [USER, {"id": "msg_1"}, SAID, LAST], [USER, SAID, LAST],
+     "input[1]:item_reference_left_out"),
     ("a search", [USER, {"type": "web_search_call", "id": "ws_1", "status": "completed",
                          "action": {"type": "search", "query": "q"}}, SAID, LAST],
      [USER, SAID, LAST], "input[1]:web_search_call_left_out"),
@@ -337,6 +369,21 @@ MESSAGES = [
     ("a call without input", [USER, assistant(block("tool_use", id="call_1", name="f")),
                               user(block("tool_result", tool_use_id="call_1", content="7"))],
      [USER, calling(call()), result()], ""),
+    ("results of other types", [USER, assistant(USE), user(
+        block("tool_result", tool_use_id="call_1", content={"a": 1})), assistant(TEXT), LAST],
+     [USER, calling(call()), result('{"a":1}'), SAID, LAST],
+     "messages.2.content.0.content:json"),
+    ("a result that is a number", [USER, assistant(USE), user(
+        block("tool_result", tool_use_id="call_1", content=7)), assistant(TEXT), LAST],
+     [USER, calling(call()), result(), SAID, LAST], "messages.2.content.0.content:json"),
+    ("blocks without a type", [user({"text": "a", "x": 1}), assistant(TEXT), LAST],
+     [{"role": "user", "content": "a"}, SAID, LAST], "messages.0.content.0:text_part"),
+    ("a developer", [{"role": "developer", "content": "d"}, USER],
+     [{"role": "system", "content": "d"}, USER], "messages.0.role:role"),
+    ("a role of no API", [{"role": "critic", "content": "d"}, assistant(TEXT), LAST],
+     [{"role": "user", "content": "d"}, SAID, LAST], "messages.0.role:role"),
+    ("calls and results of chat", [USER, calling(call()), result()],
+     [USER, calling(call()), result()], "messages.1.tool_calls:tool_use,messages.2.role:role"),
     ("a result without its call", [USER, user(block("tool_result", tool_use_id="x",
                                                     content="7")), LAST],
      [USER, result(), LAST], "result_without_call"),
