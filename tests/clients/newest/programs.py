@@ -68,16 +68,22 @@ PROGRAMS = {
     "haystack": Program(
         "haystack", ("haystack-ai==3.4.1",), ((ALWAYS, "Jean lives in Paris."),),
         ("Jean lives in Paris.",), "a pipeline with a retriever", (CHAT,)),
+    "dspy": Program(
+        "dspy", ("dspy==3.4.1",),
+        ((ALWAYS, "[[ ## reasoning ## ]]\nOne pair of 36.\n\n[[ ## answer ## ]]\n0.0277\n\n"
+                  "[[ ## completed ## ]]"),),
+        ("0.0277",), "a chain of thought", (CHAT,)),
+    "crewai": Program(
+        "crewai", ("crewai==1.15.30",),
+        ((ALWAYS, "Thought: I now can give a great answer\nFinal Answer: Agents call tools."),),
+        ("Agents call tools.",), "an agent with a task", (CHAT,)),
+    "aider": Program(
+        "aider", ("aider-chat==0.86.2",), ((ALWAYS, "hello.py\n```\nprint('hello')\n```\n"),),
+        ("print('hello')",), "an edit of a file, streamed", (CHAT,)),
 }
 
 # What cannot be had where these were run, and why.
 ABSENT = {
-    "aider 0.86.2":
-        "its example did not end within two minutes on a busy machine; not run again yet",
-    "crewai 1.15.30":
-        "it was installed, and its example has not been run yet",
-    "dspy 3.4.1":
-        "its example did not end within four minutes on a busy machine; not run again yet",
     "openai (Node), Vercel's AI SDK, opencode, the command line programs of Continue and Cline":
         "they are packages of npm, whose registry was not reachable",
 }
