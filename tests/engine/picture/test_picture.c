@@ -1,6 +1,6 @@
 /* test_picture.c: files of pictures against Pillow (tests/vectors/picture_files.jsonl, which
  * scripts/vectors/picture_files.py wrote), each also cut off at every length. */
-#include "engine/picture/picture.h"
+#include "engine/picture/helper.h"
 #include "engine/text/base64.h"
 #include "tests/engine/vision/show.h"
 #include "tests/expect.h"
@@ -132,4 +132,36 @@ Test(picture, sizes_are_bounded_by_the_header_alone) {
   ASSERT_EQ(png_of(8000, 5001), ERR_INVALID_VALUE);
   ASSERT_EQ(png_of(0, 1), ERR_INVALID_VALUE);
   ASSERT_EQ(png_of(0xFFFFFFFF, 0xFFFFFFFF), ERR_INVALID_VALUE);
+}
+
+static picture_helper_t *helper;
+
+/* The libraries get along with the rights that a child has left. */
+static void through_a_child(const json_t *row, const char *name, const buffer_t *file) {
+  picture_header_t header;
+  inferd_error_t error = {0};
+  picture_job_t job = {.file_bytes = file->length};
+  if (json_get(row, "refused") != NULL ||
+      picture_header(file->bytes, file->length, &header, &error) != 0)
+    return;
+  job.width = header.width;
+  job.height = header.height;
+  vision_processor_default(VISION_QWEN2_VL, &job.processor);
+  ASSERT_EQ(vision_layout(&job.processor, job.width, job.height, true, &job.layout, &error), 0);
+  const size_t bytes = vision_view_bytes(&job.layout);
+  uint8_t *ours = calloc(bytes, 1), *theirs = calloc(bytes, 1);
+  cr_assert(ours != NULL && theirs != NULL);
+  EXPECT_EQ_FOR(picture_helper_views(helper, &job, file->bytes, theirs, &error), 0, "%s: %s", name,
+                error.message);
+  EXPECT_EQ_FOR(picture_work(&job, file->bytes, ours, &error), 0, "%s: %s", name, error.message);
+  EXPECT_EQ_FOR(memcmp(ours, theirs, bytes), 0, "%s", name);
+  free(ours);
+  free(theirs);
+}
+
+Test(picture, every_format_is_read_in_a_child_without_rights) {
+  inferd_error_t error = {0};
+  ASSERT_EQ(picture_helper_start(picture_work, &helper, &error), 0);
+  ASSERT_LE(70, each_file(through_a_child));
+  picture_helper_stop(helper);
 }
