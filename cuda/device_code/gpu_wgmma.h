@@ -13,13 +13,14 @@
  *              whose rows run along m and n, 16 columns of k. wgmma_registers<T>(acc, fragment,
  *              right, add): 64 x 64 or 64 x 128, `fragment` in registers as mma's, `right` an
  *              operand whose rows run along k.
- *              add 0: the old content of acc is not added. acc[j] holds columns 8 j + 2 (l % 4), +
- * 1 of rows 16 w + l / 4, + 8 of lane l of warp w. Order        wgmma_fence() before the first
- * product and whenever its registers were touched; products; wgmma_commit(); wgmma_wait<N>(): all
- * but the newest N groups are done. Until then no thread may use acc or the operands.
- * wgmma_pin(registers): the compiler moves no use of them across this place: between their use and
- * wgmma_fence, and after wgmma_wait. Registers    registers_lower<N>(), registers_raise<N>(): of a
- * thread, once in its life.
+ *              add 0: the old content of acc is not added. acc[j] holds columns 8 j + 2 (l % 4)
+ *              and one more, of rows 16 w + l / 4 and eight more, of lane l of warp w.
+ * Order        wgmma_fence() before the first product and whenever its registers were touched;
+ *              products; wgmma_commit(); wgmma_wait<N>(): all but the newest N groups are done.
+ *              Until then no thread may use acc or the operands. wgmma_pin(registers): the compiler
+ *              moves no use of them across this place: between their use and wgmma_fence, and after
+ *              wgmma_wait.
+ * Registers    registers_lower<N>(), registers_raise<N>(): of a thread, once in its life.
  *
  * GPU_HAS_WGMMA is 0 in a pass of nvcc for anything but sm_90a: bodies that use these names stand
  * under #if. They are there in its host pass.

@@ -1,5 +1,5 @@
 /* constrain_row.h: what constrain.c and constrain_drafts.c share: the rows of constrained
- * sequences, and the work of a step. No other file includes it.
+ * sequences, and the work of a step. No other file of the product includes it.
  *
  * Engine thread only.
  */

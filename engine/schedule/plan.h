@@ -1,6 +1,6 @@
 /* plan.h: what the files of the scheduler share while a plan is made: scheduler.c (running groups),
- * decode.c (their decodes), preempt.c (who makes room) and admit.c (waiting groups). No other file
- * calls these functions.
+ * decode.c (their decodes), pace.c (the time of the step), preempt.c (who makes room), yield.c (who
+ * gives way to whom) and admit.c (waiting groups). No other file of the product includes it.
  *
  * Engine thread only. All of them work on scheduler->plan, the plan that is being made.
  */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/adapters: adapters as PEFT saves them, and the log probabilities it computes.
+"""Writes tests/vectors/adapters: adapters as PEFT saves them and the log probabilities it computes.
 
     pip install torch transformers peft     (CPU builds will do)
     scripts/vectors/adapters.py [--out DIR] [--seed N]

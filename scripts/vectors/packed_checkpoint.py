@@ -1,6 +1,6 @@
 """packed_checkpoint: a bfloat16 checkpoint, its projections packed as fp8, AWQ, GPTQ or w4a16.
 
-By packing.py, so without calibration. Used by tests/api/test_formats.py and tests/parity/serve_formats.
+By packing.py, so without calibration. Used by test_formats.py and serve_formats.
 """
 
 import json

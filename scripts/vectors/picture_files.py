@@ -4,8 +4,8 @@
     scripts/vectors/picture_files.py [OUT]        needs Pillow and numpy
 
 A line has the file in base64, the size of the upright picture, and the CRC of its RGB bytes: those
-of the first frame, turned as EXIF says, transparency laid on white. Files that are `refused` are cut
-off or damaged.
+of the first frame, turned as EXIF says, transparency laid on white. Files that are `refused` are
+cut off or damaged.
 """
 
 import base64

@@ -22,7 +22,7 @@
 enum { ALLOW_HEADERS_MAX = 512 };
 enum { BODY_BYTES_FIRST = 4096, BODY_BYTES_TRUSTED = 64 * 1024 };
 
-/* No other function changes the state. */
+/* The one place that changes the state. */
 void exchange_move(http_exchange_t *exchange, exchange_state_t to) {
 #define FROM(state) (1u << (state))
   static const unsigned allowed_from[] = {

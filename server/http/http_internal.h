@@ -1,4 +1,4 @@
-/* http_internal.h: what the http*.c files share. No other file includes it.
+/* http_internal.h: what the files share that move a request from its bytes to its answer.
  *
  *   http.c             daemons of libmicrohttpd, the pump, start, drain, abort, stop
  *   http_listen.c      listeners, accept, connection limits (listen.h)

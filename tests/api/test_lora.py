@@ -369,7 +369,7 @@ def kinds(model, folder):
 
 
 def test_embeddings_heads_lengths_and_biases(start, tmp_path):
-    """The numbers are tests/parity/parity_adapters.py's; here: slots, company, the cache, refusals."""
+    """The numbers are parity_adapters.py's; here: slots, company, the cache, refusals."""
     model = dummy_model(tmp_path / "model")
     adapters = kinds(model, tmp_path)
     good = [path for path, wrong in adapters if wrong is None]

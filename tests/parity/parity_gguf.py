@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares inferd on GGUF files of llama.cpp's converter with transformers on the originals.
 
-    tests/parity/parity_gguf.py --converter LLAMA_CPP [--build build] [--seed N] [--count N] [--kind K,K]
+    tests/parity/parity_gguf.py --converter LLAMA_CPP [--build build]
+                                [--seed N] [--count N] [--kind K,K]
     tests/parity/parity_gguf.py --converter LLAMA_CPP --vectors tests/vectors/models
 
 LLAMA_CPP is a checkout of llama.cpp, of which convert_hf_to_gguf.py and its folders are used. Each
-random model of tests/parity/parity.py is saved by transformers in float32, converted as it is published,
+random model of parity.py is saved by transformers in float32, converted as it is published,
 and run through build/model_driver: the prompt as one prefill, the rest token by token, on both back
 ends. The vocabulary alone is left out: these models have none. Logits must be within 1e-4 of
 transformers' fp32 run, tokens equal wherever the gap exceeds that; models that amplify rounding get

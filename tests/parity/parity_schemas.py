@@ -2,7 +2,8 @@
 """Checks constrained generation against Python's jsonschema.
 
     make BUILD=build build/grammar_driver
-    build/venv-parity/bin/python tests/parity/parity_schemas.py --build build --schemas 2000 --each 5
+    build/venv-parity/bin/python tests/parity/parity_schemas.py --build build --schemas 2000 \
+        --each 5
 
 Draws random schemas from the keywords that inferd enforces. For each one it
   * generates texts by drawing uniformly among the allowed tokens (a model with random weights is

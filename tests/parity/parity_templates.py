@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Compares inferd's template interpreter with Jinja2 in the environment of transformers.
 
-    tests/parity/parity_templates.py [--build DIR] [--random N] [--seed S]     compare; ends with a table
-    tests/parity/parity_templates.py --write tests/vectors/templates.json   and keep what Jinja2 says
-    tests/parity/parity_templates.py --bench      microseconds a render of 20 messages, ours and Jinja2's
+    tests/parity/parity_templates.py [--build DIR] [--random N] [--seed S]   compare; ends with a
+                                                                             table
+    tests/parity/parity_templates.py --write tests/vectors/templates.json    keep what Jinja2 says
+    tests/parity/parity_templates.py --bench     microseconds a render of 20 messages, ours and
+                                                 Jinja2's
 
 Needs jinja2 (3.1.6 or later) and the program template_driver. A difference is different text, or
 one side raising and the other not. What inferd refuses by name ("is not supported") counts apart.

@@ -20,6 +20,7 @@ def parameters(count):
     return ", ".join(f"int p{i}" for i in range(count))
 
 
+ONLY_B = "/* a.h: what b.c has. No other file of\n * the product includes it. */\n"
 CASES = [
     ("columns", {"engine/a.c": head("a.c", f"/* {'x' * 95} */\n")}, r"a\.c:2: 101 columns"),
     ("columns", {"tests/emu/a.cc": head("a.cc", f"/* {'x' * 95} */\n")}, r"a\.cc:2: 101 columns"),
@@ -96,6 +97,16 @@ CASES = [
     ("rulers", {"engine/a.c": head("a.c", "/* -- steps ------ */\n")}, r"a\.c:2: a ruler is"),
     ("rulers", {"tests/a.c": head("a.c", "/* ---- steps ----\n * why. */\n")}, r"a\.c:2: a ruler"),
     ("rulers", {"engine/a.c": head("a.c", "/* ---- steps ---- */\nint a; /* --flag */\n")}, None),
+    ("poured", {"engine/a.c": head("a.c", "/* The end. Order    first this\n * and that. */\n")},
+     r"a\.c:2: a row of a table within a line: 'Order'"),
+    ("poured", {"engine/a.c": head("a.c", "/* Operands  two.\n * Order     first this. */\n"
+                                          'const char *a = "b. Order    c";\n')}, None),
+    ("includers", {"engine/a.h": ONLY_B,
+                   "engine/c.c": head("c.c", '#include "engine/a.h"\n')},
+     r"a\.h:1: engine/c\.c includes it too"),
+    ("includers", {"engine/a.h": ONLY_B,
+                   "engine/b.c": head("b.c", '#include "engine/a.h"\n'),
+                   "tests/d.c": head("d.c", '#include "engine/a.h"\n')}, None),
     ("null", {"engine/a.c": head("a.c", "int act(char *name) {\n  if (!name) return 0;\n}\n")},
      r"a\.c:3: `name` is a pointer"),
     ("null", {"engine/a.c": head("a.c", "int act(void) {\n  list_t *list = of();\n"
