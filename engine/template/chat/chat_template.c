@@ -19,7 +19,7 @@ static const jinja_t *choose(const chat_templates_t *templates, bool has_tools) 
 }
 
 bool chat_templates_any(const chat_templates_t *templates) {
-  return templates->by_default != NULL;
+  return templates->by_default != NULL || templates->tool_use != NULL;
 }
 
 const char *chat_templates_problem(const chat_templates_t *templates) {
@@ -171,6 +171,10 @@ int chat_template_render(const chat_templates_t *templates, const chat_input_t *
   jinja_variable_t variables[FIXED_VARIABLES + KWARGS_MAX];
   size_t count = 0;
   *out = (jinja_output_t){0};
+  if (jinja == NULL && templates->tool_use != NULL)
+    return error_set(error, ERR_BAD_REQUEST, "tools",
+                     "This model has a chat template for requests with tools alone (tool_use) and "
+                     "no default one: send tools, or start with --chat-template FILE.");
   if (jinja == NULL)
     return error_set(
         error, ERR_BAD_REQUEST, "messages",

@@ -17,8 +17,9 @@ typedef struct chat_templates chat_templates_t;
  * of preference, and the special tokens (bos_token, ...) of tokenizer_config.json and
  * special_tokens_map.json. If `dir` is a GGUF file or holds one, the templates and special tokens
  * are those of its metadata. `path` (--chat-template, NULL = none) replaces every template of the
- * directory. A directory without a template is no error: chat_templates_any is then false. One
- * whose template does not compile is none either: see chat_templates_problem.
+ * directory. A directory without a template is no error: chat_templates_any is then false. With a
+ * template for tools alone (tool_use) others are refused when they are rendered. A directory whose
+ * template does not compile is no error either: see chat_templates_problem.
  * 0, ERR_MODEL_MALFORMED for JSON that cannot be read, ERR_IO, ERR_CONFIGURATION for `path` ("FILE,
  * line N: reason"), ERR_NO_MEMORY. */
 int chat_templates_load(const char *dir, const char *path, chat_templates_t **out,

@@ -132,6 +132,12 @@ Test(template_chat, sources_in_order_of_preference) {
 Test(template_chat, further_templates_stand_in_a_folder) {
   static const char tools[] = "{\"messages\": [], \"tools\": [{}, {}]}";
   place_t p = place_new();
+  put(&p, "additional_chat_templates/tool_use.jinja", "U{{ tools|length }}"); /* alone */
+  chat_templates_t *alone = load(&p);
+  cr_assert(chat_templates_any(alone));
+  expect_chat(alone, tools, "U2");
+  expect_refusal(alone, one, ERR_BAD_REQUEST, "tools", "(tool_use) and no default one");
+  chat_templates_free(alone);
   put(&p, "additional_chat_templates/default.jinja", "A");
   put(&p, "additional_chat_templates/rag.jinja", "{% for %}"); /* not ours to compile */
   chat_templates_t *t = load(&p);
