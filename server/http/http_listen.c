@@ -237,9 +237,13 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *o
   int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot(error, option, "open a socket for", where);
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  /* "::" accepts IPv4 too, as users expect; every other IPv6 address accepts IPv6 only. */
-  if (info->ai_family == AF_INET6)
-    set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
+  /* "::" accepts IPv4 too, as users expect, and ::ffff:127.0.0.1 is an address of IPv4; every other
+   * IPv6 address accepts IPv6 only. */
+  if (info->ai_family == AF_INET6) {
+    const struct sockaddr_in6 *v6 = (const void *)info->ai_addr;
+    set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY,
+               strcmp(host, "::") != 0 && !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr));
+  }
   bool later = http->server->config->refuse_unready; /* bound, the port refuses connections */
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || (!later && listen(fd, BACKLOG) != 0)) {
     int code = cannot(error, option, "listen on", where);

@@ -92,7 +92,8 @@ def test_there_are_enough_cases_each_with_a_source():
 
 
 ADDRESSES = {"[::1]": "[::1]:", "::1": "[::1]:", "[0:0:0:0:0:0:0:1]": "[::1]:", "[::]": "[::]:",
-             "[127.0.0.1]": "127.0.0.1:", "127.0.0.1": "127.0.0.1:"}
+             "[127.0.0.1]": "127.0.0.1:", "127.0.0.1": "127.0.0.1:",
+             "::ffff:127.0.0.1": "[::ffff:127.0.0.1]:", "[::ffff:7f00:1]": "[::ffff:127.0.0.1]:"}
 
 
 @pytest.mark.parametrize("host", [*ADDRESSES, "[::1", "::1]", "[]", "[banana]"])
@@ -207,6 +208,9 @@ TEMPLATES = {
         {"name": "default", "template": "D"}, {"name": "tool_use", "template": TOOLS}]})}, "T:f"),
     "of another name": ({"chat_template.jinja": "D",
                          "additional_chat_templates/rag.jinja": TOOLS}, None),
+    "alone": ({"additional_chat_templates/tool_use.jinja": TOOLS}, "T:f"),
+    "alone in a list": ({"tokenizer_config.json": json.dumps({"chat_template": [
+        {"name": "tool_use", "template": TOOLS}]})}, "T:f"),
     "none": ({"chat_template.jinja": "D"}, None),
 }
 
@@ -227,7 +231,10 @@ def test_a_template_for_tools_is_found(start, base, tmp_path, name):
     else:
         assert answer.json["prompt"].startswith(begins), answer.json
     plain = server.post("/v1/chat/completions/render", {"messages": CALL["messages"]})
-    assert plain.json["prompt"] == "D"
+    if name.startswith("alone"):  # as transformers: no default is specified
+        assert plain.status == 400 and "send tools" in plain.error["message"], plain
+    else:
+        assert plain.json["prompt"] == "D"
 
 
 @pytest.mark.parametrize("name", ["bert-mean", "bert-max", "bert-cls-bf16", "bert-rank",
