@@ -104,54 +104,80 @@ const family_t *family_by_body(const char *architecture, size_t length, bool *cl
   return NULL;
 }
 
+static const char alibi[] = "it needs a bias of the scores by distance (ALiBi)";
+static const char two[] = "encoders with decoders behind them are not";
+static const char mamba[] = "it needs layers of Mamba-1";
+static const char lightning[] = "it needs lightning attention";
+static const char reference[] =
+    "it is published with remote code alone, with which nothing was compared yet";
+static const char factor[] = "its reference leaves out the factor of its text model's logits";
+static const char indexer[] = "it needs attention to tokens that an indexer chooses";
+static const struct {
+  const char *begin, *advice; /* of its name */
+} advices[] = {
+    {"ChatGLMModel", "its files for transformers are (names end in -hf, GlmForCausalLM)"},
+    {"ChatGLM", "GLM-4 is (GlmForCausalLM, Glm4ForCausalLM)"},
+    {"RWForCausalLM", "newer files of the same model are (FalconForCausalLM)"},
+    {"StableLMEpoch", "newer files of the same model are (StableLmForCausalLM)"},
+    {"MixFormerSequential", "newer files of the same model are (PhiForCausalLM)"},
+    {"Bloom", alibi},
+    {"Mpt", alibi},
+    {"MPT", alibi},
+    {"Baichuan", "it needs a norm of the head's rows, and ALiBi"},
+    {"Phi3Small", "it needs attention to blocks of keys"},
+    {"Phimoe", "it needs the router SparseMixer"},
+    {"PhiMoE", "it needs the router SparseMixer"},
+    {"Apertus", "it needs the activation xIELU"},
+    {"BitNet", "it needs norms inside of the blocks"},
+    {"CodeGen", "it needs the order of its q, k and v"},
+    {"BailingHybrid", "it needs layers of linear attention"},
+    {"Bailing", reference},
+    {"MiMoForCausalLM", reference},
+    {"MiniCPMForCausalLM", reference},
+    {"MiniCPM3", "it needs scales of its embeddings and residuals beside latent attention"},
+    {"MiMoV2Flash", "it needs values of another width than keys, beside windows and sinks"},
+    {"DeciLM", "its layers differ in their heads and widths"},
+    {"Qwen2ForRewardModel", "it needs a head of two layers"},
+    {"Dbrx", "it needs clipped q, k and v"},
+    {"DBRX", "it needs clipped q, k and v"},
+    {"Zamba", "it needs blocks of attention that layers share"},
+    {"RWKV", "it needs layers of RWKV, which have no attention"},
+    {"Rwkv", "it needs layers of RWKV, which have no attention"},
+    {"MiniMaxText01", lightning},
+    {"MiniMaxM1", lightning},
+    {"MiniMaxForCausalLM", lightning},
+    {"LongcatFlash", "it needs two attentions a layer and experts that compute nothing"},
+    {"OlmoHybrid", "it needs layers of Gated DeltaNet between its own"},
+    {"EuroBert", "it needs layers of Llama that read in both directions"},
+    {"JinaBert", alibi},
+    {"Ernie4_5_VL", "it needs experts of images beside those of text"},
+    {"DeepseekV32", indexer},
+    {"GlmMoeDsa", indexer},
+    {"Gemma3n", "it needs AltUp and LAuReL"},
+    {"Llama4", "it needs attention in chunks"},
+    {"KimiLinear", "it needs Kimi Delta Attention"},
+    {"FalconMamba", mamba},
+    {"Mamba2", "it needs layers of Mamba-2 without attention between them"},
+    {"Mamba", mamba},
+    {"Jamba", mamba},
+    {"MPNet", "it needs a bias of the scores by distance"},
+    {"Deberta", "it needs keys of distances"},
+    {"T5", two},
+    {"MT5", two},
+    {"Bart", two},
+    {"MBart", two},
+    {"Whisper", two},
+    {"PaliGemma", "it needs attention in both directions within prompts"},
+    {"AyaVision", factor},
+    {"Cohere2Vision", factor},
+    {"GraniteSpeech", factor},
+};
+
 const char *family_advice(const char *architecture, size_t length) {
-  static const char alibi[] = "it needs a bias of the scores by distance (ALiBi)";
-  static const char two[] = "encoders with decoders behind them are not";
-  static const char mamba[] = "it needs layers of Mamba-1";
-  static const char factor[] = "its reference leaves out the factor of its text model's logits";
-  static const char indexer[] = "it needs attention to tokens that an indexer chooses";
-  static const struct {
-    const char *begin, *advice; /* of its name */
-  } rows[] = {
-      {"ChatGLMModel", "its files for transformers are (names end in -hf, GlmForCausalLM)"},
-      {"ChatGLM", "GLM-4 is (GlmForCausalLM, Glm4ForCausalLM)"},
-      {"RWForCausalLM", "newer files of the same model are (FalconForCausalLM)"},
-      {"StableLMEpoch", "newer files of the same model are (StableLmForCausalLM)"},
-      {"MixFormerSequential", "newer files of the same model are (PhiForCausalLM)"},
-      {"Bloom", alibi},
-      {"Mpt", alibi},
-      {"MPT", alibi},
-      {"Baichuan", "it needs a norm of the head's rows, and ALiBi"},
-      {"Phi3Small", "it needs attention to blocks of keys"},
-      {"Phimoe", "it needs the router SparseMixer"},
-      {"PhiMoE", "it needs the router SparseMixer"},
-      {"Apertus", "it needs the activation xIELU"},
-      {"BitNet", "it needs norms inside of the blocks"},
-      {"CodeGen", "it needs the order of its q, k and v"},
-      {"DeepseekV32", indexer},
-      {"GlmMoeDsa", indexer},
-      {"Gemma3n", "it needs AltUp and LAuReL"},
-      {"Llama4", "it needs attention in chunks"},
-      {"KimiLinear", "it needs Kimi Delta Attention"},
-      {"FalconMamba", mamba},
-      {"Mamba2", "it needs layers of Mamba-2 without attention between them"},
-      {"Mamba", mamba},
-      {"Jamba", mamba},
-      {"MPNet", "it needs a bias of the scores by distance"},
-      {"Deberta", "it needs keys of distances"},
-      {"T5", two},
-      {"MT5", two},
-      {"Bart", two},
-      {"MBart", two},
-      {"Whisper", two},
-      {"PaliGemma", "it needs attention in both directions within prompts"},
-      {"AyaVision", factor},
-      {"Cohere2Vision", factor},
-      {"GraniteSpeech", factor},
-  };
-  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-    size_t begin = strlen(rows[i].begin);
-    if (length >= begin && memcmp(rows[i].begin, architecture, begin) == 0) return rows[i].advice;
+  for (size_t i = 0; i < ARRAY_LEN(advices); i++) {
+    size_t begin = strlen(advices[i].begin);
+    if (length >= begin && memcmp(advices[i].begin, architecture, begin) == 0)
+      return advices[i].advice;
   }
   return NULL;
 }
