@@ -14,11 +14,13 @@ MASK = (1 << 64) - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.")
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
-AROUND_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")  # families whose norms are (1 + w)
+# Families whose norms are (1 + w).
+AROUND_ZERO = ("gemma", "vaultgemma", "nemotron", "qwen3_next", "qwen3_5")
 PLAIN_NORMS = ("gemma4", "nemotron_h")  # but not these
 NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expert_scale",
          "norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
-         "ln_f.weight", "norm_f.weight", "ln_attn.weight", "ln_mlp.weight")
+         "ln_f.weight", "norm_f.weight", "ln_attn.weight", "ln_mlp.weight", "post_norm1.weight",
+         "post_norm2.weight")
 CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias")
 # Parts of names that transformers writes otherwise into files.
 STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},

@@ -4,7 +4,7 @@ As decoder_cases.py: `DRAWS` draws a random config.json of a family, `CASES` are
 """
 
 from decoder_cases import common, sizes
-from model_cases import LLAMA3, TINY, llama_like, ministral3, v5, without
+from model_cases import LLAMA3, TINY, gemma2, granite, llama_like, ministral3, v5, without
 
 WINDOWS = ("full_attention", "sliding_attention")
 
@@ -51,6 +51,25 @@ def afmoe(*args, **more):
     return scored("AfmoeForCausalLM", "afmoe", *args, **{
         "sliding_window": 16, "global_attn_every_n_layers": 3, "num_dense_layers": 1,
         "route_scale": 1.5, "mup_enabled": True, **more})
+
+
+def vaultgemma(*args, **more):
+    return {**gemma2(*args, **more), "architectures": ["VaultGemmaForCausalLM"],
+            "model_type": "vaultgemma"}
+
+
+def hyperclovax(*args, **more):
+    return {**granite(*args, **{"logits_scaling": 0.125, **more}),
+            "architectures": ["HyperCLOVAXForCausalLM"], "model_type": "hyperclovax"}
+
+
+def gpt_neo(hidden, heads, types, dtype="float32", **more):
+    """Of 2021, and no decoder of decoder_cases.py: their numbers make their seeds."""
+    return {"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "hidden_size": hidden,
+            "num_heads": heads, "num_layers": sum(len(names) * n for names, n in types),
+            "attention_types": types, "window_size": 16, "activation_function": "gelu_new",
+            "intermediate_size": None, "max_position_embeddings": 256, "vocab_size": 199,
+            "torch_dtype": dtype, "bos_token_id": 2, "eos_token_id": 2, **more}
 
 
 def mellum(*args, **more):
@@ -133,8 +152,37 @@ def draw_youtu(rng, dtype):
                  tie_word_embeddings=rng.random() < 0.6)
 
 
-DRAWS = {"jais2": draw_jais2, "ministral": draw_ministral, "ministral3": draw_ministral3,
-         "cwm": draw_cwm, "youtu": draw_youtu,
+def draw_vaultgemma(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    return vaultgemma(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
+                      query_pre_attn_scalar=rng.randint(8, 300),
+                      sliding_window=rng.choice([5, 16, 30]))
+
+
+def draw_gpt_neo(rng, dtype):
+    heads = rng.choice([1, 2, 4, 6])
+    kinds = ["global", "local"]
+    types = [[rng.choices(kinds, k=rng.randint(1, 3)), rng.randint(1, 2)]
+             for _ in range(rng.randint(1, 2))]
+    return gpt_neo(heads * 8 * rng.randint(1, 8), heads, types, dtype,
+                   window_size=rng.choice([1, 5, 16, 300]),
+                   intermediate_size=rng.choice([None, 8 * rng.randint(2, 30)]),
+                   tie_word_embeddings=rng.random() < 0.7)
+
+
+def draw_hyperclovax(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    return hyperclovax(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
+                       embedding_multiplier=rng.choice([1.0, 10.0]),
+                       residual_multiplier=rng.choice([1.0, 0.22, 1.4]),
+                       attention_multiplier=rng.choice([None, 0.0625, 0.2]),
+                       logits_scaling=rng.choice([1.0, 0.125, 3.0]),
+                       use_post_norm=rng.random() < 0.6)
+
+
+DRAWS = {"jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
+         "hyperclovax": draw_hyperclovax, "ministral": draw_ministral,
+         "ministral3": draw_ministral3, "cwm": draw_cwm, "youtu": draw_youtu,
          **{make.__name__: draw_scored(make) for make in (exaone_moe, hy_v3, afmoe, mellum)}}
 
 CASES = {
@@ -155,4 +203,15 @@ CASES = {
     "recent-files-afmoe": ("plain", afmoe(48, 2, 1, 40, **TINY)),
     "recent-mellum": (None, mellum(96, 4, 2, 136)),
     "recent-files-mellum": ("plain", mellum(48, 2, 1, 40, **{**TINY, "num_hidden_layers": 3})),
+    "recent-vaultgemma": (None, vaultgemma(96, 4, 2, 136, head_dim=32, sliding_window=16)),
+    "recent-files-vaultgemma": ("plain", vaultgemma(48, 2, 1, 64, "bfloat16", head_dim=32,
+                                                    **TINY)),
+    "recent-hyperclovax": (None, hyperclovax(96, 4, 2, 136)),
+    "recent-files-hyperclovax": ("plain", hyperclovax(48, 2, 1, 64, "bfloat16", **TINY,
+                                                      attention_multiplier=None,
+                                                      residual_multiplier=1.0)),
+    "recent-hyperclovax-pre": (None, hyperclovax(96, 4, 2, 136, use_post_norm=False)),
+    "recent-gpt-neo": (None, gpt_neo(96, 4, [[["global", "local"], 2]])),
+    "recent-files-gpt-neo": ("plain", gpt_neo(48, 2, [[["local"], 1], [["global"], 1]], "bfloat16",
+                                              intermediate_size=64, **TINY)),
 }

@@ -307,7 +307,7 @@ def random_decoder(rng, kind, dtype):
 
 def random_config(rng, kind, dtype):
     kind = wrapped_cases.INSIDE.get(kind, kind)
-    if kind.startswith("gemma") and dtype == "float16":
+    if "gemma" in kind and dtype == "float16":
         dtype = "bfloat16"  # Gemma overflows in float16 and is refused
     if kind in state_cases.STATE_DRAWS:
         return state_cases.STATE_DRAWS[kind](rng, dtype)

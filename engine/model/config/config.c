@@ -174,8 +174,10 @@ static const family_t *find_family(config_reader_t *reader, bool *headless, bool
 }
 
 static void read_heads(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  int64_t heads = config_int(reader, KEYS("num_attention_heads", "n_head", "n_heads"),
-                             family->num_heads, 1, HEADS_MAX);
+  const char *const *keys = family->window_rule == WINDOW_TYPES
+                                ? KEYS("num_heads", "num_attention_heads")
+                                : KEYS("num_attention_heads", "n_head", "n_heads");
+  int64_t heads = config_int(reader, keys, family->num_heads, 1, HEADS_MAX);
   int64_t kv_heads = heads, head_dim = 0;
   if (family->latent) {
     bp->num_heads = bp->num_kv_heads = (int32_t)heads;
@@ -287,6 +289,8 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   if (family->qk_norm_key != NULL)
     bp->qk_norm = config_bool(reader, KEYS(family->qk_norm_key), family->qk_norm);
   read_parallel(reader, family, bp);
+  if (family->clova_keys && !config_bool(reader, KEYS("use_post_norm"), true))
+    bp->block = BLOCK_PRE_NORM;
   if (!family->opt_keys) return;
   bool before = config_bool(reader, KEYS("do_layer_norm_before"), true);
   bool removed = config_bool(reader, KEYS("_remove_final_layer_norm"), false);
@@ -295,6 +299,11 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->norm_affine = config_bool(reader, KEYS("layer_norm_elementwise_affine"), true);
   bp->embed_size = (int32_t)config_int_or_null(reader, KEYS("word_embed_proj_dim"), bp->hidden_size,
                                                bp->hidden_size, 1, HIDDEN_MAX);
+}
+
+/* Of Gemma, before its second version. */
+static bool is_first_gemma(const family_t *family) {
+  return family->block == BLOCK_PRE_NORM && family->attn_softcap == 0;
 }
 
 static void read_activation(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
@@ -323,7 +332,7 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
       return;
     if (value == NULL || json_equals(value, family->activation)) return;
     /* Files of the first Gemma say gelu and mean its approximation by tanh. */
-    bool first_gemma = family->gemma_keys && family->block == BLOCK_PRE_NORM;
+    bool first_gemma = family->gemma_keys && is_first_gemma(family);
     if (first_gemma && json_equals(value, "gelu")) return;
     config_refuse(reader, name, value, "\"%s\" for %s", family->activation, family->architecture);
     return;
@@ -365,10 +374,11 @@ static double positive_or_null(config_reader_t *reader, const char *key, double 
 /* Factors of the embeddings, the scores, the residual stream and the logits. */
 static void read_scales(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->embed_scale = bp->residual_scale = bp->head_scale = 1.0;
+  bp->attn_scale = family->attn_scale;
   bp->sinks = family->sinks;
   if (family->gemma_keys) {
     /* The first Gemma divides by the square root of head_dim and has no such key. */
-    double absent = family->block == BLOCK_SANDWICH ? 256 : bp->head_dim;
+    double absent = is_first_gemma(family) ? bp->head_dim : 256;
     double scalar = config_double(reader, KEYS("query_pre_attn_scalar"), absent, 0, 1e6, true);
     bp->embed_scale = sqrt((double)bp->hidden_size);
     bp->embed_rounds = true;
@@ -384,8 +394,11 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
   if (family->granite_keys) {
     bp->embed_scale = config_double(reader, KEYS("embedding_multiplier"), 1, 0, 1e6, true);
     bp->residual_scale = config_double(reader, KEYS("residual_multiplier"), 1, 1e-3, 1e3, false);
-    bp->attn_scale = config_double(reader, KEYS("attention_multiplier"), 1, 0, 1e6, true);
-    bp->head_scale = 1.0 / config_double(reader, KEYS("logits_scaling"), 1, 1e-6, 1e6, false);
+    const double scaling = config_double(reader, KEYS("logits_scaling"), 1, 1e-6, 1e6, false);
+    bp->attn_scale = family->clova_keys
+                         ? positive_or_null(reader, "attention_multiplier", 0)
+                         : config_double(reader, KEYS("attention_multiplier"), 1, 0, 1e6, true);
+    bp->head_scale = family->clova_keys ? scaling : 1.0 / scaling;
   }
 }
 

@@ -73,6 +73,33 @@ static bool slides_by_rule(config_reader_t *reader, const family_t *family, int3
   }
 }
 
+/* GPT-Neo: [[names, how often], ...]; without the list `global` and `local` twelve times. */
+static void read_attention_types(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *types = config_get(reader, "attention_types");
+  int32_t layer = 0;
+  const bool given = json_is_given(types);
+  bool good = given ? types->type == JSON_ARRAY : bp->num_layers == 24;
+  for (; !given && good && layer < 24; layer++)
+    bp->layer_flags[layer] |= layer % 2 == 1 ? LAYER_SLIDES : 0;
+  JSON_EACH(item, given && good ? types : NULL) {
+    const bool pair = item->type == JSON_ARRAY && item->count == 2;
+    const json_t *names = pair ? json_first(item) : NULL;
+    int64_t count = 0;
+    good = good && pair && names->type == JSON_ARRAY && names->count > 0 &&
+           json_int64(json_next(names), &count) && count <= MODEL_LAYERS_MAX;
+    for (int64_t i = 0; good && i < count; i++) {
+      JSON_EACH(name, names) {
+        const bool slides = json_equals(name, "local");
+        good = good && (slides || json_equals(name, "global")) && layer < bp->num_layers;
+        if (good) bp->layer_flags[layer++] |= slides ? LAYER_SLIDES : 0;
+      }
+    }
+  }
+  if (!good || layer != bp->num_layers)
+    config_refuse(reader, "attention_types", types,
+                  "[[names, number], ...] of %d layers, each global or local", bp->num_layers);
+}
+
 static void read_window(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   if (family->window_rule == WINDOW_REFUSED &&
       config_bool(reader, KEYS("use_sliding_window"), false)) {
@@ -85,14 +112,18 @@ static void read_window(config_reader_t *reader, const family_t *family, bluepri
     if (types != NULL) check_layer_types(reader, family, types, false, bp);
     return;
   }
-  const char *const *keys =
-      family->window_rule == WINDOW_LOCAL ? KEYS("local_attention") : KEYS("sliding_window");
+  const bool typed = family->window_rule == WINDOW_TYPES;
+  const char *const *keys = typed                                 ? KEYS("window_size")
+                            : family->window_rule == WINDOW_LOCAL ? KEYS("local_attention")
+                                                                  : KEYS("sliding_window");
   int64_t window = config_int_or_null(reader, keys, family->window, 0, 0, INT32_MAX);
   if (family->window_rule == WINDOW_UPPER &&
       !config_bool(reader, KEYS("use_sliding_window"), false)) {
     window = 0;
   }
-  if (types != NULL && family->window_rule == WINDOW_ALL && window > 0) {
+  if (typed) {
+    read_attention_types(reader, bp);
+  } else if (types != NULL && family->window_rule == WINDOW_ALL && window > 0) {
     check_layer_types(reader, family, types, true, bp);
   } else if (types != NULL) {
     read_layer_types(reader, types, bp);

@@ -55,6 +55,7 @@ typedef struct family {
   int32_t per_layer_size; /* class default of hidden_size_per_layer_input */
   double rotary_factor;   /* default of partial_rotary_factor; 0 = all dimensions are rotated */
   bool rope_pairs;        /* the files have the dimensions of a rotated pair side by side */
+  double attn_scale;      /* of q.k, whatever the keys say; 0 = as they say */
   const char *parallel_key; /* true: BLOCK_PARALLEL, false: BLOCK_PRE_NORM; absent: `block` */
   bool shared_norm;         /* attention and MLP of a parallel block read one norm */
   bool falcon_keys;         /* new_decoder_architecture and what it decides */
@@ -63,12 +64,13 @@ typedef struct family {
   bool rope_alpha;          /* knows alpha beside dynamic: a larger theta, whatever the length */
   double attn_softcap, final_softcap; /* class defaults */
   bool granite_keys;                  /* the four multipliers */
-  double logit_scale;                 /* class default of the key; 0 = no such key */
-  bool nested;                        /* the text model's keys stand in text_config */
-  bool flat_too;                      /* nested, but in older files they stand outside */
-  bool query_growth;                  /* llama_4_scaling_beta: q grows with the position */
-  bool attn_gate, attn_gate_apart;    /* of blueprint_t */
-  const char *embed_root_key;         /* true: embeddings times sqrt(h); NULL = no such key */
+  bool clova_keys;    /* of them logits_scaling is a factor; use_post_norm: BLOCK_SANDWICH or not */
+  double logit_scale; /* class default of the key; 0 = no such key */
+  bool nested;        /* the text model's keys stand in text_config */
+  bool flat_too;      /* nested, but in older files they stand outside */
+  bool query_growth;  /* llama_4_scaling_beta: q grows with the position */
+  bool attn_gate, attn_gate_apart; /* of blueprint_t */
+  const char *embed_root_key;      /* true: embeddings times sqrt(h); NULL = no such key */
   mixer_keys_t mixer_keys;
   /* encoders: attention in both directions, no head */
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */

@@ -4,15 +4,23 @@
  */
 #include "engine/model/families/rows.h"
 
-/* post_attention_layernorm is applied after attention, not before the MLP. */
-#define GEMMA_NORMS                                                                                \
+#define NORMS_BEFORE                                                                               \
   NORM(ROLE_ATTN_NORM, "input_layernorm", "attn_norm"),                                            \
-      NORM(ROLE_MLP_NORM, "pre_feedforward_layernorm", "ffn_norm"), OUT_NORMS
+      NORM(ROLE_MLP_NORM, "pre_feedforward_layernorm", "ffn_norm")
+/* post_attention_layernorm is applied after attention, not before the MLP. */
+#define GEMMA_NORMS NORMS_BEFORE, OUT_NORMS
 
 static const tensor_pattern_t gemma_patterns[] = {
     DECODER_ROWS,
     GEMMA_NORMS,
     ATTENTION_ROWS,
+    DENSE_ROWS,
+};
+
+static const tensor_pattern_t vaultgemma_patterns[] = {
+    DECODER_ROWS,
+    NORMS_BEFORE,
+    PROJECTION_ROWS,
     DENSE_ROWS,
 };
 
@@ -60,12 +68,17 @@ static const tensor_pattern_t gemma4_patterns[] = {
 };
 
 static const layout_t layout_gemma = {LLAMA_LIKE(gemma_patterns)};
+static const layout_t layout_vaultgemma = {LLAMA_LIKE(vaultgemma_patterns)};
 static const layout_t layout_gemma4 = {LLAMA_LIKE(gemma4_patterns)};
 
 #define GEMMA                                                                                      \
   LLAMA_PARTS, SIZES(256000, 3072, 24576, 28, 16, 16, 256, 8192), IDS(1, 2),                       \
       .activation = "gelu_pytorch_tanh", .tied = true, .attention_bias_key = "attention_bias",     \
       .gemma_keys = true
+#define GEMMA2                                                                                     \
+  GEMMA, .layout = &layout_gemma, SIZES(256000, 2304, 9216, 26, 8, 4, 256, 8192), .window = 4096,  \
+         .window_rule = WINDOW_EVEN, .block = BLOCK_SANDWICH, .attn_softcap = 50,                  \
+         .final_softcap = 30
 #define GEMMA3_TEXT                                                                                \
   GEMMA, .layout = &layout_gemma, SIZES(262208, 2304, 9216, 26, 8, 4, 256, 131072),                \
          .window = 4096, .rope_theta = 1e6, .qk_norm = true, .window_rule = WINDOW_PATTERN,        \
@@ -79,9 +92,9 @@ static const layout_t layout_gemma4 = {LLAMA_LIKE(gemma4_patterns)};
 
 static const family_t rows[] = {
     {GEMMA, NAMES("gemma", "GemmaForCausalLM")},
-    {GEMMA, NAMES("gemma2", "Gemma2ForCausalLM"), .layout = &layout_gemma,
-     SIZES(256000, 2304, 9216, 26, 8, 4, 256, 8192), .window = 4096, .window_rule = WINDOW_EVEN,
-     .block = BLOCK_SANDWICH, .attn_softcap = 50, .final_softcap = 30},
+    {GEMMA2, NAMES("gemma2", "Gemma2ForCausalLM")},
+    {GEMMA2, NAMES("vaultgemma", "VaultGemmaForCausalLM"), .layout = &layout_vaultgemma,
+     .block = BLOCK_PRE_NORM},
     {GEMMA3_TEXT, NAMES("gemma3_text", "Gemma3ForCausalLM")},
     /* The text part of a multimodal model. */
     {GEMMA3_TEXT, NAMES("gemma3", "Gemma3ForConditionalGeneration"), TEXT_OF("gemma3_text")},

@@ -1,4 +1,4 @@
-/* gpt.c: GPT-2 and decoders of its time: OPT, GPT-J, GPT-NeoX, StarCoder, StableLM.
+/* gpt.c: GPT-2 and decoders of its time: OPT, GPT-Neo, GPT-J, GPT-NeoX, StarCoder, StableLM.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -56,6 +56,16 @@ static const tensor_pattern_t gpt_bigcode_patterns[] = {
     GPT2_ROWS,
     BOTH(ROLE_QKV, "h.#.attn.c_attn", "attn_qkv", DIM_QKV, DIM_HIDDEN, WHEN_QKV_BIAS),
     BOTH(ROLE_O, "h.#.attn.c_proj", "attn_output", DIM_HIDDEN, DIM_Q, WHEN_O_BIAS),
+    UP_OF("h.#.mlp.c_fc"),
+    DOWN_OF("h.#.mlp.c_proj"),
+};
+
+static const tensor_pattern_t gpt_neo_patterns[] = {
+    GPT2_ROWS,
+    BOTH(ROLE_Q, "h.#.attn.attention.q_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_NEVER),
+    BOTH(ROLE_K, "h.#.attn.attention.k_proj", "attn_k", DIM_KV, DIM_HIDDEN, WHEN_NEVER),
+    BOTH(ROLE_V, "h.#.attn.attention.v_proj", "attn_v", DIM_KV, DIM_HIDDEN, WHEN_NEVER),
+    BOTH(ROLE_O, "h.#.attn.attention.out_proj", "attn_output", DIM_HIDDEN, DIM_Q, WHEN_ALWAYS),
     UP_OF("h.#.mlp.c_fc"),
     DOWN_OF("h.#.mlp.c_proj"),
 };
@@ -121,6 +131,11 @@ static const layout_t layout_opt = {PATTERNS(opt_patterns),
   PATTERNS(array), .prefixes = {"transformer.", ""},                                               \
                    .ignored = {"$.attn.bias", "$.attn.masked_bias"}
 static const layout_t layout_gpt2 = {GPT_LIKE(gpt2_patterns)};
+static const layout_t layout_gpt_neo = {
+    PATTERNS(gpt_neo_patterns),
+    .prefixes = {"transformer.", ""},
+    .ignored = {"$.attention.bias", "$.attention.masked_bias"},
+};
 static const layout_t layout_gptj = {GPT_LIKE(gptj_patterns)};
 static const layout_t layout_gpt_bigcode = {GPT_LIKE(gpt_bigcode_patterns), .qkv_grouped = true};
 /* "$.attention.bias" is the mask that old files carry; "attention.dense.bias" does not end so. */
@@ -142,6 +157,9 @@ static const family_t rows[] = {
     {GPT2, NAMES("gpt2", "GPT2LMHeadModel")},
     {GPT2, NAMES("gpt_bigcode", "GPTBigCodeForCausalLM"), .layout = &layout_gpt_bigcode,
      .activation = "gelu_pytorch_tanh", .multi_query = true},
+    {GPT2, NAMES("gpt_neo", "GPTNeoForCausalLM"), .layout = &layout_gpt_neo,
+     SIZES(50257, 2048, 0, 24, 16, 0, 0, 2048), .qkv_bias = false, .window = 256,
+     .window_rule = WINDOW_TYPES, .attn_scale = 1},
     {NAMES("opt", "OPTForCausalLM"), .layout = &layout_opt,
      SIZES(50272, 768, 3072, 12, 12, 0, 0, 2048), IDS(2, 2), .norm_eps = 1e-5, .activation = "relu",
      .tied = true, .norm = NORM_LAYER, .attention_bias_key = "enable_bias",

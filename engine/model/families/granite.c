@@ -1,4 +1,4 @@
-/* granite.c: Granite, Granite 4 with layers of Mamba-2, and Bamba.
+/* granite.c: Granite, HyperCLOVA X, Granite 4 with layers of Mamba-2, and Bamba.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -10,6 +10,17 @@
   STORED(role, "shared_mlp." name, rows, cols, when, WHEN_NEVER, FORM_PLAIN)
 #define APART(role, name, rows, cols, when, bias)                                                  \
   GGUF(role, name, rows, cols, when, bias, FORM_PLAIN)
+
+static const tensor_pattern_t clova_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    PROJECTION_ROWS,
+    DENSE_ROWS,
+    STORED(ROLE_ATTN_OUT_NORM, "post_norm1", DIM_HIDDEN, DIM_NONE, WHEN_OUT_NORMS, WHEN_NEVER,
+           FORM_PLAIN),
+    STORED(ROLE_MLP_OUT_NORM, "post_norm2", DIM_HIDDEN, DIM_NONE, WHEN_OUT_NORMS, WHEN_NEVER,
+           FORM_PLAIN),
+};
 
 /* Without experts the shared MLP is the only one. */
 static const tensor_pattern_t granite_hybrid_patterns[] = {
@@ -50,6 +61,7 @@ static const tensor_pattern_t bamba_patterns[] = {
     BAMBA_MLP(ROLE_DOWN, "down_proj", "ffn_down", DIM_HIDDEN, DIM_MLP),
 };
 
+static const layout_t layout_clova = {LLAMA_LIKE(clova_patterns)};
 static const layout_t layout_granite_hybrid = {LLAMA_LIKE(granite_hybrid_patterns)};
 const layout_t layout_bamba = {LLAMA_LIKE(bamba_patterns)};
 
@@ -63,6 +75,10 @@ static const family_t rows[] = {
      SIZES(32000, 4096, 11008, 32, 32, 0, 0, 2048), IDS(2, 1),
      .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias", .granite_keys = true,
      .gguf_zipped = true},
+    {LLAMA_PARTS, NAMES("hyperclovax", "HyperCLOVAXForCausalLM"), .layout = &layout_clova,
+     SIZES(32000, 4096, 11008, 32, 32, 0, 0, 2048), IDS(2, 1),
+     .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias", .granite_keys = true,
+     .clova_keys = true, .block = BLOCK_SANDWICH},
     {GRANITEMOE, NAMES("granitemoe", "GraniteMoeForCausalLM")},
     {GRANITEMOE, NAMES("granitemoeshared", "GraniteMoeSharedForCausalLM"),
      .expert_keys = EXPERTS_GRANITE},

@@ -66,6 +66,7 @@ typedef enum when {
   WHEN_MLP_NORM,   /* the MLP has a norm of its own before it */
   WHEN_TWO_INPUTS, /* attention and MLP of a parallel block read two norms */
   WHEN_ONE_INPUT,  /* they do not */
+  WHEN_OUT_NORMS,  /* attention and MLP have norms behind them */
   WHEN_SERIAL,     /* the block is not parallel */
   WHEN_QKV_FUSED,  /* one tensor holds q, k and v */
   WHEN_QKV_APART,

@@ -14,6 +14,7 @@ typedef enum window_rule {
   WINDOW_FROM,    /* layers from `max_window_layers`, when `sliding_window` is not null */
   WINDOW_LISTED,  /* every layer; layer_types goes before that */
   WINDOW_BEHIND,  /* all but layers 0, `window_pattern`, twice that ... */
+  WINDOW_TYPES,   /* `window_size`, in layers that `attention_types` calls local */
   WINDOW_LOCAL,   /* all but every `global_attn_every_n_layers`th, from 0 on: `local_attention` */
   WINDOW_REFUSED  /* `use_sliding_window` true is refused */
 } window_rule_t;

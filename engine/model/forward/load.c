@@ -62,10 +62,11 @@ static float norm_add(const blueprint_t *bp) {
 }
 
 /* The residual stream is kept divided by residual_scale, so that what is added to it needs no
- * factor: RMSNorm(x; eps) = RMSNorm(x / s; eps / s^2). The scale of the logits is a factor of the
- * last norm's weights. */
+ * factor: RMSNorm(x; eps) = RMSNorm(x / s; eps / s^2), but for norms of what is added. The scale of
+ * the logits is a factor of the last norm's weights. */
 static norm_t norm(model_load_t *load, const blueprint_t *bp, int32_t layer, tensor_role_t role) {
-  double s = bp->residual_scale;
+  const bool added = role == ROLE_ATTN_OUT_NORM || role == ROLE_MLP_OUT_NORM;
+  double s = added ? 1.0 : bp->residual_scale;
   norm_t made = {
       .kind = bp->norm, .width = bp->hidden_size, .eps = (float)((double)bp->norm_eps / (s * s))};
   vector_change_t change = {.add = norm_add(bp),

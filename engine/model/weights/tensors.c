@@ -125,6 +125,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_MLP_NORM: return !bp->shared_norm;
   case WHEN_TWO_INPUTS: return bp->block == BLOCK_PARALLEL && !bp->shared_norm;
   case WHEN_ONE_INPUT: return bp->block != BLOCK_PARALLEL || bp->shared_norm;
+  case WHEN_OUT_NORMS: return bp->block == BLOCK_SANDWICH || bp->block == BLOCK_OUT_NORM;
   case WHEN_SERIAL: return bp->block != BLOCK_PARALLEL;
   case WHEN_QKV_FUSED: return bp->qkv_fused;
   case WHEN_QKV_APART: return !bp->qkv_fused;

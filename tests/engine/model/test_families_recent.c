@@ -234,3 +234,56 @@ Test(families_recent, two_readings_of_the_angles_are_noted) {
                          blueprint.notes);
   }
 }
+
+Test(families_recent, gpt_neo_lists_its_layers) {
+  static const uint8_t mixed[5] = {LAYER_SLIDES, LAYER_SLIDES, 0, LAYER_SLIDES, 0};
+#define NEO(layers, types)                                                                         \
+  ARCHITECTURE("GPTNeoForCausalLM") ",\"num_layers\":" layers ",\"attention_types\":" types "}"
+  good(NEO("5", "[[[\"local\"],2],[[\"global\",\"local\"],1],[[\"global\"],1],[[\"local\"],0]]"));
+  cr_assert_arr_eq(blueprint.layer_flags, mixed, 5);
+  ASSERT_EQ(blueprint.window, 256);
+  ASSERT_EQ(blueprint.attn_scale, 1.0);
+  blueprint_free(&blueprint);
+  good(NEO("2", "[[[\"global\"],2]]"));
+  ASSERT_EQ(blueprint.window, 0);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("GPTNeoForCausalLM") "}");
+  for (int i = 0; i < 24; i++) ASSERT_EQ(blueprint.layer_flags[i], i % 2 == 0 ? 0 : LAYER_SLIDES);
+  blueprint_free(&blueprint);
+  static const char *const wrong[] = {NEO("2", "null"),
+                                      NEO("2", "7"),
+                                      NEO("2", "[7]"),
+                                      NEO("2", "[[[\"global\"],1]]"),
+                                      NEO("2", "[[[\"global\"],3]]"),
+                                      NEO("2", "[[[\"global\"]]]"),
+                                      NEO("2", "[[[],2]]"),
+                                      NEO("2", "[[\"global\",2]]"),
+                                      NEO("2", "[[[\"banana\"],2]]"),
+                                      NEO("2", "[[[\"global\"],9000000000000000000]]"),
+                                      NEO("2", "[[[\"global\"],\"2\"]]")};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) bad(wrong[i], "attention_types");
+}
+
+Test(families_recent, a_hyperclova_has_norms_behind_its_blocks_or_not) {
+  good(ARCHITECTURE("HyperCLOVAXForCausalLM") ",\"logits_scaling\":0.125}");
+  ASSERT_EQ(blueprint.block, BLOCK_SANDWICH);
+  ASSERT_EQ(blueprint.head_scale, 0.125);
+  ASSERT_EQ(blueprint.attn_scale, 0.0); /* of its heads */
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("HyperCLOVAXForCausalLM") ",\"use_post_norm\":false,"
+                                              "\"attention_multiplier\":0.5}");
+  ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
+  ASSERT_EQ(blueprint.attn_scale, 0.5);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("HyperCLOVAXForCausalLM") ",\"use_post_norm\":1}", "use_post_norm");
+}
+
+Test(families_recent, a_vaultgemma_has_no_norms_behind_its_blocks) {
+  good(ARCHITECTURE("VaultGemmaForCausalLM") ",\"head_dim\":128}");
+  ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
+  ASSERT_EQ(blueprint.attn_scale, 1.0 / 16); /* query_pre_attn_scalar is 256 */
+  ASSERT_EQ(blueprint.attn_softcap, 50.0);
+  ASSERT_EQ(blueprint.window, 4096);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("VaultGemmaForCausalLM") ",\"hidden_act\":\"gelu\"}", "gelu_pytorch_tanh");
+}
