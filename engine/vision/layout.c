@@ -99,6 +99,13 @@ static int by_family(const vision_processor_t *processor, uint32_t width, uint32
   return fits ? 0 : ERR_INVALID_VALUE;
 }
 
+/* Whether all views together, and what they are cut from, are of a size that one can hold. */
+static bool can_be_held(const vision_layout_t *layout) {
+  const uint64_t views = (uint64_t)layout->views * layout->view_height * layout->view_width;
+  return views <= VISION_PIXELS_MAX &&
+         (uint64_t)layout->fit_height * layout->fit_width <= VISION_PIXELS_MAX;
+}
+
 int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t height, bool alone,
                   vision_layout_t *out, inferd_error_t *error) {
   *out = (vision_layout_t){0};
@@ -107,7 +114,8 @@ int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t 
     return error_set(error, ERR_INVALID_VALUE, NULL,
                      "a picture of %u x %u pixels; at most %d a side and %d in all", width, height,
                      PICTURE_SIDE_MAX, PICTURE_PIXELS_MAX);
-  if (by_family(processor, width, height, alone, out) != 0) return too_long(width, height, error);
+  if (by_family(processor, width, height, alone, out) != 0 || !can_be_held(out))
+    return too_long(width, height, error);
   out->grid_height = out->view_height / processor->patch;
   out->grid_width = out->view_width / processor->patch;
   out->token_rows = out->grid_height / processor->merge;

@@ -30,7 +30,12 @@
 
 /* Of a picture that is taken at all, and of a view. Sizes are below 2^31 by these bounds. */
 enum { PICTURE_SIDE_MAX = 16384, PICTURE_PIXELS_MAX = 40 * 1000 * 1000 };
-enum { VISION_SIDE_MAX = 32768, VISION_PINPOINTS_MAX = 64, VISION_TILES_MAX = 64 };
+enum {
+  VISION_SIDE_MAX = 32768,
+  VISION_PIXELS_MAX = 2 * PICTURE_PIXELS_MAX,
+  VISION_PINPOINTS_MAX = 64,
+  VISION_TILES_MAX = 64
+};
 
 /* Pixels as a decoder left them: turned upright, alpha laid on white. */
 typedef struct picture {

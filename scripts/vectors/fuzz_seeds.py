@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes seeds of tests/fuzz/corpus: tiny GGUF files, and headers of quantised safetensors.
+"""Writes seeds of tests/fuzz/corpus: tiny GGUF files, and headers of quantised safetensors,
+pictures and their processors.
 
     pip install gguf && scripts/vectors/fuzz_seeds.py
 
@@ -7,6 +8,7 @@ gguf/    one file; split/ two files, the length of the first in front (u16); pac
 0xFF byte, the header of model.safetensors.
 """
 
+import base64
 import json
 import os
 import struct
@@ -173,7 +175,24 @@ def packed(scheme, parts):
     return json.dumps(config, **dump).encode() + b"\xff" + json.dumps(header, **dump).encode()
 
 
+def pictures():
+    """Files and processors that stand in tests/vectors already."""
+    vectors = os.path.join(OUT, "../../vectors")
+    for line in open(os.path.join(vectors, "picture_files.jsonl"), encoding="ascii"):
+        row = json.loads(line)
+        if 0 < len(row["file"]) < 1600:
+            save("picture", row["name"], base64.b64decode(row["file"]))
+    seen = set()
+    for line in open(os.path.join(vectors, "pictures.jsonl"), encoding="ascii"):
+        row = json.loads(line)
+        if row["name"] not in seen:
+            seen.add(row["name"])
+            files = {key: row[key] for key in ("preprocessor", "processor", "config")}
+            save("vision", row["name"], json.dumps(files).encode())
+
+
 def main():
+    pictures()
     save("gguf", "byte_level", gguf(kind=Type.Q4_0)[0])
     save("gguf", "sentencepiece", gguf(kind=Type.Q4_1, spm=True)[0])
     save("gguf", "experts", gguf(arch="qwen3moe", kind=Type.MXFP4, experts=True)[0])

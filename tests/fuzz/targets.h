@@ -42,7 +42,9 @@
   X(names)                                                                                         \
   X(trace)                                                                                         \
   X(modules)                                                                                       \
-  X(torch)
+  X(torch)                                                                                         \
+  X(picture)                                                                                       \
+  X(vision)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)

@@ -169,3 +169,19 @@ Test(vision, a_picture_of_one_colour_keeps_it_at_every_size) {
     }
   }
 }
+
+/* A file may ask for 64 tiles of any side: what would not fit is refused, not allocated. */
+Test(vision, views_are_bounded_together) {
+  for (uint32_t side = 1108; side <= 1110; side++) { /* 65 views of 1,109 squared fit */
+    vision_processor_t processor;
+    vision_layout_t layout;
+    inferd_error_t error = {0};
+    vision_processor_default(VISION_GOT_OCR2, &processor);
+    processor.view_side = side;
+    processor.view_tokens = side / 28 * (side / 28);
+    processor.tiles_max = processor.tiles_min = 64;
+    ASSERT_EQ(vision_processor_check(&processor, &error), 0);
+    EXPECT_EQ_FOR(vision_layout(&processor, 900, 900, true, &layout, &error),
+                  side < 1110 ? 0 : ERR_INVALID_VALUE, "%u", side);
+  }
+}
