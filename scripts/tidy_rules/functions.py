@@ -29,6 +29,7 @@ FOR_OTHERS = {
     "comm_barrier": "tests of ranks that stay away or fail",
     "inferd_mpi_open": "the daemon looks it up in inferd-mpi.so by its name",
     "address_split": "a test of inferd-bench's addresses",
+    "data_url_read": PICTURES,
     "picture_helper_start": PICTURES,
     "picture_work": PICTURES,
     "picture_helper_stop": PICTURES,
