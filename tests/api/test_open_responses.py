@@ -1,7 +1,8 @@
 """What /v1/responses answers, whole and streamed, held to the schemas of Open Responses.
 
 The document is that of 2026-04-24, as the package openresponses-py has it. Two of its places are
-mended as later texts of the specification have them. Items of custom tools are no part of it."""
+mended as later texts of the specification have them. Items of custom tools are no part of it: those
+are held to the types of OpenAI's SDK."""
 
 import json
 import re
@@ -10,6 +11,8 @@ from importlib import metadata
 
 import pytest
 from jsonschema import Draft202012Validator
+from openai.types.responses import Response, ResponseCustomToolCall, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from harness import DEMO, ROOT, Server
 
@@ -28,6 +31,7 @@ EVENTS = {schema["properties"]["type"]["enum"][0]: name for name, schema in SCHE
 CUSTOM = ("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done")
 THOUGHT = "<think>\nTwo and three.\n</think>\n\nIt is five."
 CALL = '<tool_call>\n{"name": "f", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>'
+PATCH = '<tool_call>\n{"name": "patch", "arguments": {"input": "+ \\"a\\"\\n- b"}}\n</tool_call>'
 F = {"type": "function", "name": "f", "description": "d", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
     "required": ["city", "days"], "additionalProperties": False}}
@@ -66,7 +70,8 @@ def spoken(inferd, tmp_path_factory):
     """A model that thinks, calls, or says a word, as it is asked."""
     asked = "messages[-1]['content'] == "
     model = scripted_model(tmp_path_factory.mktemp("model") / "spoken", [
-        (f"{asked}'think'", THOUGHT), (f"{asked}'call'", CALL), ("true", "Hello to you.")])
+        (f"{asked}'think'", THOUGHT), (f"{asked}'call'", CALL), (f"{asked}'patch'", PATCH),
+        ("true", "Hello to you.")])
     server = Server(inferd, model, "--reasoning-parser", "qwen3", "--max-model-len", 2048)
     yield server
     assert server.stop() == 0, server.log()
@@ -107,3 +112,33 @@ def test_the_cases_have_every_event_that_is_sent(spoken):
     writer = (ROOT / "server/responses/writer.c").read_text()
     printed = set(re.findall(r'"(response\.[a-z_.]+)"', writer))
     assert len(printed) >= 15 and printed - seen == set(CUSTOM), printed - seen
+
+
+@pytest.mark.parametrize("limit", [64, 8, 5])
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "custom", "name": "patch"}])
+def test_events_of_a_custom_tool(spoken, choice, limit):
+    """The input of the call, whole or cut, is the same in every event, the item and the answer."""
+    body = {"input": "patch", "tools": [{"type": "custom", "name": "patch"}, F],
+            "tool_choice": choice, "max_output_tokens": limit, "temperature": 0}
+    events = events_of(spoken.post("/v1/responses", {**body, "stream": True}))
+    judge = TypeAdapter(ResponseStreamEvent)
+    kinds = [type(judge.validate_python(event)).__name__ for event in events]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    of = {kind: [event for event in events if event["type"] == kind]
+          for kind in {event["type"] for event in events}}
+    whole = Response.model_validate(spoken.post("/v1/responses", body).json)
+    streamed = Response.model_validate(events[-1]["response"])
+    assert [item.type for item in whole.output] == [item.type for item in streamed.output]
+    if "response.custom_tool_call_input.done" not in of:
+        assert limit == 5 and not any("CustomToolCall" in kind for kind in kinds), kinds
+        return
+    (done,), (item,) = of["response.custom_tool_call_input.done"], streamed.output
+    text = "".join(event["delta"] for event in of.get("response.custom_tool_call_input.delta", []))
+    ends = of["response.output_item.done"][-1]["item"]
+    assert text == done["input"] == ends["input"] == item.input == whole.output[0].input
+    assert isinstance(item, ResponseCustomToolCall) and item.name == "patch"
+    assert {event["item_id"] for event in of.get(CUSTOM[0], [done])} == {item.id} == {ends["id"]}
+    if limit == 64 and choice == "auto":
+        assert text == '+ "a"\n- b' and streamed.status == "completed"
+    if limit != 64:
+        assert streamed.status == whole.status == "incomplete" == ends["status"]
