@@ -33,14 +33,14 @@ PIRATE = "Arr, ask isinstance, matey!"
 HELLO = "Hello there, how may I help?"
 PROGRAMS = {
     "openai": Program(
-        "openai (Python)", ("openai==3.52.0",), ((ALWAYS, PIRATE),), (PIRATE,) * 3,
-        "responses, chat, a stream", (RESPONSES, CHAT), "venv"),
+        "openai (Python)", ("openai==3.57.0",), ((ALWAYS, PIRATE),), (PIRATE,) * 3,
+        "responses, chat, a stream", (RESPONSES, CHAT)),
     "anthropic": Program(
-        "anthropic (Python)", ("anthropic==2.12.0",), ((ALWAYS, HELLO),), (HELLO,) * 2,
-        "a message, a stream", (MESSAGES,), "venv-clients"),
+        "anthropic (Python)", ("anthropic==2.14.0",), ((ALWAYS, HELLO),), (HELLO,) * 2,
+        "a message, a stream", (MESSAGES,)),
     "litellm": Program(
-        "litellm", ("litellm==1.106.2",), ((ALWAYS, HELLO),), (HELLO,) * 2, "chat, a stream",
-        (CHAT,), "venv-clients"),
+        "litellm", ("litellm==1.110.2",), ((ALWAYS, HELLO),), (HELLO,) * 2, "chat, a stream",
+        (CHAT,)),
     "langchain_openai": Program(
         "langchain-openai", ("langchain-openai==1.7.4",), ((ALWAYS, "J'adore la programmation."),),
         ("J'adore la programmation.",) * 2, "chat, a stream", (CHAT,)),
