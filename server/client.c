@@ -24,14 +24,15 @@ static bool set_path(client_target_t *target, const char *path) {
   return n > 0 && (size_t)n < sizeof target->path;
 }
 
-/* `address` is HOST:PORT, as http_split_address takes it. */
+/* `address` is HOST:PORT, as http_split_address takes it. A server that listens on all addresses is
+ * asked on loopback. */
 static bool set_address(client_target_t *target, const char *address) {
   char host[HTTP_HOST_MAX], port[HTTP_PORT_MAX];
   if (!http_split_address(address, host, port)) return false;
-  const char *reached = host;
-  if (host[0] == '\0' || strcmp(host, "0.0.0.0") == 0) reached = "127.0.0.1";
-  if (strcmp(host, "::") == 0) reached = "::1";
-  snprintf(target->host, sizeof target->host, "%s", reached);
+  const char *asked = host;
+  if (host[0] == '\0' || strcmp(host, "0.0.0.0") == 0) asked = "127.0.0.1";
+  if (strcmp(host, "::") == 0) asked = "::1";
+  snprintf(target->host, sizeof target->host, "%s", asked);
   snprintf(target->port, sizeof target->port, "%s", port);
   snprintf(target->shown, sizeof target->shown, "%s%.280s", target->tls ? "https://" : "", address);
   return true;
@@ -40,11 +41,12 @@ static bool set_address(client_target_t *target, const char *address) {
 bool client_target_of(const config_t *config, client_target_t *out) {
   char text[HTTP_HOST_MAX + HTTP_PORT_MAX];
   *out = (client_target_t){.host = ""};
-  bool asked = config_given(config, OPTION_host) || config_given(config, OPTION_port);
+  /* A list of --listen takes the place of --host and --port, unless one of these was given. */
+  bool named = config_given(config, OPTION_host) || config_given(config, OPTION_port);
   if (config->uds[0] != '\0') return set_path(out, config->uds);
   out->tls = config->tls_cert[0] != '\0';
   snprintf(text, sizeof text, "%.255s:%d", config->host, (int)config->port);
-  const char *where = !asked && config->listen.count > 0 ? config->listen.items[0] : text;
+  const char *where = !named && config->listen.count > 0 ? config->listen.items[0] : text;
   return strncmp(where, "unix:", 5) == 0 ? set_path(out, where + 5) : set_address(out, where);
 }
 
@@ -54,14 +56,15 @@ bool client_target_read(const char *url, client_target_t *out) {
   if (strncmp(url, "unix:", 5) == 0) return set_path(out, url + 5);
   out->tls = out->verify = strncmp(url, "https://", 8) == 0;
   if (!out->tls && strncmp(url, "http://", 7) != 0) return false;
-  const char *from = url + (out->tls ? 8 : 7);
-  size_t length = strcspn(from, "/");
-  const char *rest = from + length;
+  const char *authority = url + (out->tls ? 8 : 7); /* HOST or HOST:PORT */
+  size_t length = strcspn(authority, "/");
+  const char *prefix = authority + length;
   if (length == 0 || length >= HTTP_HOST_MAX) return false;
-  bool port = from[0] == '[' ? strstr(from, "]:") != NULL : memchr(from, ':', length) != NULL;
-  const char *usual = out->tls ? ":443" : ":80";
-  snprintf(address, sizeof address, "%.*s%s", (int)length, from, port ? "" : usual);
-  int n = snprintf(out->prefix, sizeof out->prefix, "%s", rest);
+  bool has_port = authority[0] == '[' ? strstr(authority, "]:") != NULL
+                                      : memchr(authority, ':', length) != NULL;
+  const char *usual_port = out->tls ? ":443" : ":80";
+  snprintf(address, sizeof address, "%.*s%s", (int)length, authority, has_port ? "" : usual_port);
+  int n = snprintf(out->prefix, sizeof out->prefix, "%s", prefix);
   while (n > 0 && n < (int)sizeof out->prefix && out->prefix[n - 1] == '/') out->prefix[--n] = '\0';
   return n < (int)sizeof out->prefix && set_address(out, address);
 }
@@ -108,7 +111,8 @@ static bool send_request(int fd, tls_link_t *link, const client_target_t *target
   return sent;
 }
 
-/* Reads to the end of the connection; NULL if that does not come in time, or is too far. */
+/* Reads to the end of the connection; NULL if that does not come within CLIENT_TIMEOUT_MS, or the
+ * answer is longer than CLIENT_BODY_BYTES_MAX, or there is no memory for it. */
 static char *receive(int fd, tls_link_t *link) {
   uint64_t end_ns = clock_now_ns() + (uint64_t)CLIENT_TIMEOUT_MS * 1000000;
   size_t used = 0, capacity = 64 * 1024;
@@ -153,7 +157,8 @@ int client_get(const client_target_t *target, const char *path, const char *key,
   tls_link_close(link);
   close(fd);
   char *end = text != NULL ? strstr(text, "\r\n\r\n") : NULL;
-  int status = end != NULL && strncmp(text, "HTTP/1.", 7) == 0 ? atoi(text + 9) : -1;
+  bool is_http = end != NULL && strncmp(text, "HTTP/1.", 7) == 0;
+  int status = is_http ? atoi(text + strlen("HTTP/1.1 ")) : -1;
   if (status < 100) {
     free(text);
     return -1;

@@ -58,6 +58,7 @@ static int check_open(const server_t *server, const config_t *fresh, const auth_
                    "api_key: no key would be left, but other machines reach this server");
 }
 
+/* Without memory for the new names the old ones stay. */
 static void rename_model(server_t *server) {
   if (model_names_set(server->live, &server->asked.served_model_name, server->config->model) != 0) {
     return;
@@ -65,19 +66,22 @@ static void rename_model(server_t *server) {
   metrics_rename(server->metrics, model_name(server->live));
 }
 
+/* Exchanges every option that differs and may change now, and names it in `changed`; the others
+ * that differ are named in `unapplied`: they need a restart. */
 static void take_over(server_t *server, config_t *fresh, option_names_t *changed,
-                      option_names_t *waiting) {
+                      option_names_t *unapplied) {
   config_t *config = server->config;
   for (int i = 0; i < OPTION_COUNT; i++) {
     enum config_option option = (enum config_option)i;
     if (option == OPTION_config) continue;
-    bool follows = config_may_change(option);
-    /* What was found at start, such as path and name of the model, is compared as it was typed. */
-    bool found = !follows || option == OPTION_served_model_name;
-    config_t *old = found ? &server->asked : config;
+    bool can_reload = config_may_change(option);
+    /* The start has replaced some values by what they came to, such as the model's path: these are
+     * compared as they were typed. */
+    bool as_typed = !can_reload || option == OPTION_served_model_name;
+    config_t *old = as_typed ? &server->asked : config;
     if (config_same(old, fresh, option)) continue;
-    if (!follows || !may_change(server, fresh, option)) {
-      names_add(waiting, config_name(option));
+    if (!can_reload || !may_change(server, fresh, option)) {
+      names_add(unapplied, config_name(option));
       continue;
     }
     config_exchange(old, fresh, option);
@@ -92,17 +96,17 @@ static void take_over(server_t *server, config_t *fresh, option_names_t *changed
 }
 
 static void report(const server_t *server, const option_names_t *changed,
-                   const option_names_t *waiting) {
+                   const option_names_t *unapplied) {
   log_line(LOG_INFO, "reload", "changed: %s; keys read again: %d, admin keys: %d",
            changed->count > 0 ? changed->text : "nothing", auth_key_count(server->auth),
            auth_admin_count(server->auth));
-  if (waiting->count > 0) {
-    log_line(LOG_WARN, "reload", "the new values of these need a restart: %s", waiting->text);
+  if (unapplied->count > 0) {
+    log_line(LOG_WARN, "reload", "the new values of these need a restart: %s", unapplied->text);
   }
   char text[640];
   snprintf(text, sizeof text, "changed: %.300s%s%.300s",
            changed->count > 0 ? changed->text : "nothing",
-           waiting->count > 0 ? "; needs a restart: " : "", waiting->text);
+           unapplied->count > 0 ? "; needs a restart: " : "", unapplied->text);
   notify_send("STATUS=Reloaded; %s", text);
   reload_answer_write(true, text);
 }
@@ -112,7 +116,7 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
   inferd_error_t error = {0};
   auth_t *auth = NULL;
   struct tls_identity *identity = NULL;
-  option_names_t changed = {0}, waiting = {0};
+  option_names_t changed = {0}, unapplied = {0};
   int code = config_load(&fresh, argc, argv, &error);
   if (code == 0) code = auth_new(&fresh, &auth, &error);
   if (code == 0) code = loras_check(&fresh, &error);
@@ -122,8 +126,8 @@ void serve_reload(server_t *server, int argc, char *const *argv) {
   if (code == 0) {
     auth_replace(server->auth, auth);
     if (identity != NULL) http_identity_replace(server->http, identity);
-    take_over(server, &fresh, &changed, &waiting);
-    report(server, &changed, &waiting);
+    take_over(server, &fresh, &changed, &unapplied);
+    report(server, &changed, &unapplied);
     if (engine_state(server->engine) == ENGINE_READY) loras_reload(server);
   } else {
     auth_free(auth);

@@ -2,9 +2,10 @@
  *
  * Device functions of the attention kernels, for 16 query rows a warp and 16 keys a call. A tile is
  * [part][row][128 bytes] as the cache has it (kv_layout.h); S is its element: T itself or e4m3 as
- * uint8_t, converted in registers. ldmatrix moves pairs of bytes, so with e4m3 a lane gets four
- * neighbours of a row: the head's dimensions are permuted alike in queries and keys, and the
- * outputs' columns are those of pair_column.
+ * uint8_t, converted in registers. ldmatrix moves pairs of bytes, so of an e4m3 row a lane gets
+ * four neighbours where mma wants two pairs that are eight columns apart. Nothing is moved for
+ * that: a product over dimensions does not depend on their order, so queries are put into the same
+ * order (even_odd), and of the values' columns pair_column says which one a lane has.
  */
 #ifndef INFERD_CUDA_DEVICE_CODE_TILES_H
 #define INFERD_CUDA_DEVICE_CODE_TILES_H
@@ -12,6 +13,8 @@
 #include "cuda/device_code/kv_layout.h"
 #include "cuda/device_code/softmax.h"
 
+/* acc[16 x 8] += fragment[16 x 16] . b[16 x 8]: b0 is a lane's words of rows 0 to 7 of b, b1 of 8
+ * to 15. */
 template <class T>
 GPU_FN void mma_16816(float (&acc)[4], const uint32_t (&fragment)[4], uint32_t b0, uint32_t b1);
 template <>
@@ -25,18 +28,21 @@ GPU_FN void mma_16816<f16_t>(float (&acc)[4], const uint32_t (&fragment)[4], uin
   mma_f16_m16n8k16(acc, fragment, b0, b1);
 }
 
-/* Four neighbours of a query row (two words) -> the words of fragment a that meet e4m3 keys. */
+/* Two words with four neighbours of a query row, 0 1 and 2 3, become 0 2 and 1 3: the order in
+ * which e4m3_pairs gives those of a key. */
 GPU_FN void even_odd(uint32_t first, uint32_t second, uint32_t &even, uint32_t &odd) {
   even = (first & 0xffffu) | second << 16;
   odd = first >> 16 | (second & 0xffff0000u);
 }
 
-/* A product of queries and keys goes in steps of 32 bytes of a key; a step has FRAGMENTS. */
+/* A product of queries and keys goes in steps of 32 bytes of a key. For a step a warp keeps
+ * FRAGMENTS fragments of its queries: one of 16 dimensions, or with e4m3 keys two, of 32. */
 template <class S, int D> struct score_t {
   static constexpr int STEPS = D * (int)sizeof(S) / (2 * KV_CHUNK), FRAGMENTS = D / 16 / STEPS;
 };
 
-/* low, high += step k of q . keys of 16 rows of the tile from `first`. */
+/* Adds step k of the scores of 16 keys, which begin at row `first` of the tile: those of the first
+ * eight to `low`, of the others to `high`. `query` has the FRAGMENTS of this step. */
 template <class T, class S, int D, int ROWS>
 GPU_FN void score_step(float (&low)[4], float (&high)[4], const uint32_t (*query)[4],
                        const uint8_t *keys, int first, int k) {
@@ -60,8 +66,8 @@ GPU_FN void score_step(float (&low)[4], float (&high)[4], const uint32_t (*query
   }
 }
 
-/* acc += weights (16 keys, fragment a) . values of 16 rows of the tile from `first`: columns
- * [part * OUT, part * OUT + OUT). */
+/* Adds to rows.acc the values of 16 keys, which begin at row `first` of the tile, times their
+ * weights (pack_weights): columns [part * OUT, part * OUT + OUT) of the head. */
 template <class T, class S, int D, int ROWS, int OUT>
 GPU_FN void add_values(attention_rows_t<OUT> &rows, const uint32_t (&weights)[4],
                        const uint8_t *values, int first, int part) {

@@ -27,26 +27,30 @@ typedef struct gpu_moe {
   void *out;                 /* [rows, hidden], may alias residual */
   const float *router;       /* [experts, hidden], fp32 */
   const float *router_bias;  /* [experts] or NULL */
-  const void *up, *down;     /* [experts, 2 width or width, hidden], [experts, hidden, width] */
+  /* [experts, width, hidden], with a gated activation [experts, 2 width, hidden], whose rows are
+   * those of gate and up; and [experts, hidden, width]. */
+  const void *up, *down;
   gpu_packed_t up_packed, down_packed; /* how they are packed, if they are */
-  const float *up_bias, *down_bias;    /* [experts, 2 width or width], [experts, hidden], or NULL */
+  const float *up_bias, *down_bias;    /* [experts, rows of up], [experts, hidden], or NULL */
   int32_t rows, hidden, width, num_experts, top_k; /* hidden and width multiples of 8 */
   int normalise;
   gpu_routing_t routing;
-  /* Of scores, as moe_t of engine/device/op_types.h says. */
+  /* How the scores of the router become shares: each field as moe_t of engine/device/op_types.h
+   * has it. */
   const float *choice_bias;       /* [experts] or NULL */
   int32_t num_groups, groups_top; /* at most GPU_GROUPS_MAX */
   int group_pairs;
   float share_floor, share_factor, share_more;
-  gpu_activation_t activation; /* with a gated one, the rows of gate and up are 2 width */
+  gpu_activation_t activation;
   /* Ranks: this one has the experts [experts.at[rank], experts.at[rank + 1]), and up and down have
    * these alone. size 0 = it has all. */
   gpu_cuts_t experts;
   int32_t rank;
-  void *workspace; /* gpu_moe_workspace_bytes of these sizes; contents never matter between calls */
+  void *workspace; /* gpu_moe_workspace_bytes of these sizes; nothing in it outlives a call */
 } gpu_moe_t;
 
-/* Bytes for any rows: they are worked off GPU_MOE_ROWS at a time. 0 = sizes out of range. */
+/* Bytes for any number of rows, of which GPU_MOE_ROWS at a time are computed. 0 = sizes out of
+ * range. */
 size_t gpu_moe_workspace_bytes(int32_t hidden, int32_t width, int32_t num_experts, int32_t top_k);
 /* With experts of several ranks `out` is the sum over those of this one, without shares of others.
  * A row's bits depend on its own inputs only: its experts are added in ascending order. */

@@ -2,7 +2,8 @@
  *
  * Owns the arenas of a device: anonymous mappings on huge pages, from which weights, vectors and
  * buffers are cut front to back. All are freed together. Used at set-up only, never in a step. The
- * kernel allocates a page when it is first written, so a page lies near the thread that packs it.
+ * kernel gives a page its memory when it is first written, on the NUMA node of the thread that
+ * writes: for weights one that packs them.
  */
 #include "engine/base/util.h"
 #include "engine/cpu/cpu.h"
@@ -13,8 +14,8 @@
 enum { HUGE_PAGE = 2 << 20, ARENA_BYTES = 64 << 20, ALIGN = 64 };
 
 bool size_product(size_t *out, size_t first, size_t second, size_t third) {
-  size_t ab;
-  return !__builtin_mul_overflow(first, second, &ab) && !__builtin_mul_overflow(ab, third, out);
+  size_t two;
+  return !__builtin_mul_overflow(first, second, &two) && !__builtin_mul_overflow(two, third, out);
 }
 
 int no_memory(inferd_error_t *error, const char *what, size_t bytes) {

@@ -2,8 +2,9 @@
  *
  * The engine thread adds an event when a full block becomes findable by its content, and when it is
  * no longer. One other thread reads them. The engine never waits: events that do not fit are
- * dropped, and the numbers of those that follow show it. A block is stored after the block before
- * it, and removed before it; a hash that is stored is not stored again until it is removed.
+ * dropped, and the reader sees it by a number that is left out. The blocks of a prompt are stored
+ * from its beginning on, and removed from its end on; a hash that is stored is not stored again
+ * until it is removed.
  */
 #ifndef INFERD_ENGINE_KV_EVENTS_KV_EVENTS_H
 #define INFERD_ENGINE_KV_EVENTS_KV_EVENTS_H
@@ -18,8 +19,8 @@ typedef struct kv_events kv_events_t;
 typedef enum kv_event_kind { KV_BLOCK_STORED, KV_BLOCK_REMOVED } kv_event_kind_t;
 
 typedef struct kv_event {
-  uint64_t number; /* of the event, from 0; a gap before it: events were dropped */
-  uint64_t hash;   /* keyed, of the whole prefix that ends in the block */
+  uint64_t number; /* of the event, from 0; dropped ones have numbers, too */
+  uint64_t hash;   /* a keyed one, of the whole prefix that ends with the block */
   uint64_t parent; /* STORED: hash of the block before it */
   kv_event_kind_t kind;
   bool has_parent;          /* STORED: false for the first block of a prompt */

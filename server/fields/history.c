@@ -21,11 +21,13 @@ typedef struct known_call {
   int32_t message;
   int32_t group; /* of the calls with its id; NONE without one */
   int32_t next;  /* the next call with this id in the same message; NONE */
-  bool answered, renamed;
-  bool odd_id; /* the id is no text */
+  bool answered; /* a result was met */
+  bool renamed;  /* it gets another id than it has */
+  bool odd_id;   /* the id is no text */
 } known_call_t;
 
-/* The calls that have one id, as far as the first pass has come. */
+/* The calls that have one id, as far as the first pass has come. Clients use an id again in later
+ * messages: a result then means a call of the last message that has it. */
 typedef struct id_group {
   int32_t open; /* the next call that a result answers; NONE */
   int32_t last; /* the last call that was met; NONE */
@@ -119,7 +121,7 @@ static int32_t find_group(const mender_t *mender, const json_t *id) {
   return found == NULL ? NONE : (int32_t)(found - mender->ids);
 }
 
-static void count(const json_t *messages, size_t *calls, size_t *results) {
+static void count_calls(const json_t *messages, size_t *calls, size_t *results) {
   JSON_EACH(message, messages) {
     if (message->type != JSON_OBJECT) continue;
     if (is_result(message)) ++*results;
@@ -150,7 +152,7 @@ static bool collect_calls(mender_t *mender) {
   size_t calls = 0, results = 0;
   int32_t index = 0;
   arena_t *arena = mender->reader->arena;
-  count(mender->messages, &calls, &results);
+  count_calls(mender->messages, &calls, &results);
   mender->calls = arena_calloc(arena, calls + 1, sizeof *mender->calls);
   mender->ids = arena_calloc(arena, calls + 1, sizeof *mender->ids);
   mender->groups = arena_calloc(arena, calls + 1, sizeof *mender->groups);
@@ -198,7 +200,8 @@ static bool fits_form(const json_t *id, call_id_form_t form) {
   return plain;
 }
 
-/* A call is met: results behind it answer it, no older one with its id. */
+/* The first pass comes to a call. From here on results with its id belong to it, no more to a call
+ * of an older message, and among calls of one message to one after the other. */
 static void meet_call(mender_t *mender, int32_t index) {
   known_call_t *call = &mender->calls[index];
   call->group = find_group(mender, call->id);
@@ -264,7 +267,8 @@ static void put_value(mender_t *mender, const json_t *value) {
   if (mender->out != NULL) json_print(mender->out, value);
 }
 
-/* Prints the name of a member behind a comma, unless it is the first. */
+/* Prints the name of a member of the request, behind a comma unless it is the first of its object:
+ * `any` says whether one was printed, here and below. */
 static void put_name(mender_t *mender, bool *any, const json_t *member) {
   put(mender, *any ? "," : "");
   *any = true;
@@ -272,6 +276,7 @@ static void put_name(mender_t *mender, bool *any, const json_t *member) {
   put(mender, ":");
 }
 
+/* The same for a name of ours. */
 static void put_key(mender_t *mender, bool *any, const char *name) {
   put(mender, *any ? ",\"" : "\"");
   *any = true;
@@ -279,7 +284,7 @@ static void put_key(mender_t *mender, bool *any, const char *name) {
   put(mender, "\":");
 }
 
-/* Names a mending of the message that is printed. */
+/* Names a mending of the message that is printed, in the pass without a buffer: so once. */
 static void note(mender_t *mender, const char *inside, int32_t part, const char *what) {
   char place[ERROR_PARAM_MAX] = "";
   mender->changed = true;

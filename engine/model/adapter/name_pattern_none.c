@@ -1,4 +1,6 @@
-/* name_pattern_none.c: no expressions, where PCRE2 is not built in. Any thread, no state. */
+/* name_pattern_none.c: without PCRE2 no expression that names the targets of an adapter can be
+ * read, so such an adapter is refused. Any thread, no state.
+ */
 #include "engine/model/adapter/name_pattern.h"
 
 name_match_t name_regex_match(const char *pattern, const char *name) {

@@ -129,26 +129,26 @@ static void set_whole(finder_t *finder, const stored_tensor_t *scales, int64_t r
   finder->out->grid = (scale_grid_t){1, row_step, 0};
 }
 
-/* Scales of fp8 and int8: one for the tensor, one for each row, or one for blocks of 128 x 128; the
- * kind that the scheme names, if it names one. */
-static void read_wide_scales(finder_t *finder, const stored_tensor_t *scales) {
+/* Scales of codes of 8 bits, fp8 and int8: one for the tensor, one for each row, or one for blocks
+ * of 128 x 128; the kind that the scheme names, if it names one. */
+static void read_byte_scales(finder_t *finder, const stored_tensor_t *scales) {
   packed_t *out = finder->out;
   int64_t rows = DIV_UP(out->rows, FP8_BLOCK), cols = DIV_UP(out->cols, FP8_BLOCK);
   if (scales == NULL) return;
   int64_t count = num_elements(scales);
   int32_t kind = finder->scheme->group;
-  bool one = count == 1, each = count == out->rows && scales->shape[0] == out->rows;
+  bool one = count == 1, each_row = count == out->rows && scales->shape[0] == out->rows;
   if (!is_number(scales) && !is_type(scales, "F8_E8M0")) {
     refuse(finder, scales, "F32, F16 or BF16 (fp8 in blocks: F8_E8M0 too)");
   } else if (kind == GROUP_BLOCKS && !is_shape(scales, rows, cols)) {
     refuse(finder, scales, "a scale for each block of 128 x 128, as quantization_config says");
   } else if (kind == GROUP_TENSOR && !one) {
     refuse(finder, scales, "one scale of the tensor, as quantization_config says");
-  } else if (kind == GROUP_ROW && !each) {
+  } else if (kind == GROUP_ROW && !each_row) {
     refuse(finder, scales, "a scale for each row, as quantization_config says");
   } else if (one) {
     set_whole(finder, scales, 0);
-  } else if (each) {
+  } else if (each_row) {
     set_whole(finder, scales, 1);
   } else if (is_shape(scales, rows, cols)) {
     out->scales = scales;
@@ -160,14 +160,14 @@ static void read_wide_scales(finder_t *finder, const stored_tensor_t *scales) {
   }
 }
 
-/* X.weight in 8 bits: fp8 of every scheme, W8A8. */
-static void find_wide(finder_t *finder, const stored_tensor_t *weight) {
+/* A byte a code: fp8 of every scheme, int8 of W8A8. */
+static void find_bytes(finder_t *finder, const stored_tensor_t *weight) {
   packed_t *out = finder->out;
   bool is_fp8 = is_type(weight, "F8_E4M3");
   if (!is_shape(weight, out->rows, out->cols))
     refuse(finder, weight, "a matrix of these rows and columns");
   const stored_tensor_t *scales = find(finder, "weight_scale_inv");
-  read_wide_scales(finder, scales != NULL ? scales : need(finder, "weight_scale"));
+  read_byte_scales(finder, scales != NULL ? scales : need(finder, "weight_scale"));
   const stored_tensor_t *zeros = find(finder, "weight_zero_point");
   if (zeros != NULL) refuse(finder, zeros, "no zero points: symmetric weights");
   out->codes = weight;
@@ -202,7 +202,8 @@ static void find_fp4(finder_t *finder, const stored_tensor_t *codes) {
   bool is_nvfp4 = is_type(scales, "F8_E4M3"),
        is_mxfp4 = is_type(scales, "U8") || is_type(scales, "F8_E8M0");
   int64_t group = is_nvfp4 ? NVFP4_GROUP : MXFP4_COLS;
-  int32_t said = finder->scheme->scale_group;
+  int32_t said =
+      finder->scheme->scale_group; /* columns, as quantization_config says; 0 = nothing */
   if ((!is_nvfp4 && !is_mxfp4) || (said != 0 && said != group) || out->cols % group != 0 ||
       !is_shape(scales, out->rows, out->cols / group)) {
     refuse(finder, scales,
@@ -221,7 +222,8 @@ static void find_fp4(finder_t *finder, const stored_tensor_t *codes) {
   if (is_nvfp4) read_factor(finder, modelopt ? "weight_scale_2" : "weight_global_scale", !modelopt);
 }
 
-/* The groups of the columns, if the file gives one for each. */
+/* The tensor g_idx of act-order ("desc_act"): the group of each column. It is kept only if it
+ * differs from columns in order, group after group. */
 static void read_order(finder_t *finder, const stored_tensor_t *order) {
   packed_t *out = finder->out;
   bool in_order = true;
@@ -242,8 +244,8 @@ static void read_order(finder_t *finder, const stored_tensor_t *order) {
   if (!in_order) out->order = order;
 }
 
-/* Returns the bits of a code if K codes take `words` 32-bit words; 0 = none of `allowed`, a mask.
- * With `fills` no bit of the last word may be unused. */
+/* Returns the bits of a code if the codes of `cols` columns take `words` 32-bit words; 0 = none of
+ * `allowed`, a mask. With `fills` no bit of the last word may be unused. */
 static int32_t code_bits(int64_t cols, int64_t words, uint32_t allowed, bool fills) {
   for (int32_t bits = 2; bits <= 8; bits++) {
     if ((allowed & 1U << bits) == 0 || words != DIV_UP(cols * bits, WORD_BITS)) continue;
@@ -281,7 +283,7 @@ static void check_shape(finder_t *finder, const stored_tensor_t *tensor) {
        (long long)finder->out->cols);
 }
 
-/* compressed-tensors "pack-quantized". */
+/* "pack-quantized" of compressed-tensors: the codes of a row follow one another in words. */
 static void find_rows(finder_t *finder, const stored_tensor_t *codes) {
   packed_t *out = finder->out;
   const stored_tensor_t *scales = need(finder, "weight_scale");
@@ -343,6 +345,7 @@ static void find_gptq(finder_t *finder, const stored_tensor_t *codes) {
   read_column_scales(finder, zeros);
   out->packing = PACKING_GPTQ;
   out->codes = codes;
+  /* The first version of GPTQ stores zero points less 1. */
   out->zero_add = finder->scheme->kind == SCHEME_GPTQ ? 1 : 0;
   read_order(finder, find(finder, "g_idx"));
 }
@@ -397,6 +400,7 @@ static const stored_tensor_t *find_codes(finder_t *finder, packing_t *packing) {
 
 int packed_find(const weight_files_t *files, const scheme_t *scheme, const char *stem, int64_t rows,
                 int64_t cols, uint8_t *taken, packed_t *out, inferd_error_t *error) {
+  /* Of activations, which are not quantised here: known, so that they are not left over. */
   static const char *const unused[] = {"input_scale", "input_zero_point", "input_global_scale",
                                        "input_scale_ub"};
   finder_t finder = {
@@ -407,7 +411,7 @@ int packed_find(const weight_files_t *files, const scheme_t *scheme, const char 
   if (codes == NULL) return finder.code;
   switch (packing) {
   case PACKING_FP8:
-  case PACKING_INT8: find_wide(&finder, codes); break;
+  case PACKING_INT8: find_bytes(&finder, codes); break;
   case PACKING_ROWS: find_rows(&finder, codes); break;
   case PACKING_GPTQ: find_gptq(&finder, codes); break;
   case PACKING_AWQ: find_awq(&finder, codes); break;
