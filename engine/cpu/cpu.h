@@ -49,6 +49,8 @@ typedef struct attention_scratch {
   strip_t strip;
 } attention_scratch_t;
 
+typedef struct tower_scratch tower_scratch_t; /* tower.c */
+
 struct device {
   const kernels_t *kernels;
   pool_t *pool;
@@ -83,7 +85,9 @@ struct device {
   rope_table_t rope_tables[ROPE_TABLES];
   int32_t rope_next;              /* the table that the next new setting replaces */
   attention_scratch_t *attention; /* [threads] */
-  item_t *items, *split_items;    /* [items_max], [PARTIAL_ROWS] */
+  tower_scratch_t *tower;         /* [threads] for heads of tower_dims values, or NULL; tower.c */
+  int32_t tower_dims;
+  item_t *items, *split_items; /* [items_max], [PARTIAL_ROWS] */
   int32_t num_items, num_split_items;
   float *partials; /* [PARTIAL_ROWS, partial_stride] */
   int64_t partial_stride;
@@ -138,11 +142,12 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
 void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
                       int32_t rank);
 
-/* latent.c, swap.c, per_layer.c, linear.c */
+/* latent.c, swap.c, per_layer.c, linear.c, tower.c */
 extern const latent_ops_t cpu_latent_ops;
 extern const swap_ops_t cpu_swap_ops;
 extern const per_layer_ops_t cpu_per_layer_ops;
 extern const struct draft_ops cpu_draft_ops;
+extern const tower_ops_t cpu_tower_ops;
 
 /* sample.c */
 size_t sample_scratch_bytes(int32_t vocab_size); /* per worker */

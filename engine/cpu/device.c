@@ -229,5 +229,6 @@ const ops_t ops_cpu = {
     .latent = &cpu_latent_ops,
     .per_layer = &cpu_per_layer_ops,
     .drafts = &cpu_draft_ops,
+    .tower = &cpu_tower_ops,
     .ranks = &cpu_rank_ops,
 };

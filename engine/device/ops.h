@@ -21,6 +21,7 @@
 #include "engine/device/state_ops.h"
 #include "engine/device/step_limits.h"
 #include "engine/device/swap_ops.h"
+#include "engine/device/tower_ops.h"
 
 typedef struct device device_t; /* one opened back end */
 
@@ -60,6 +61,7 @@ typedef struct ops {
   const struct draft_ops *drafts;   /* draft_ops.h; NULL = no heads in files of their own */
   const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */
   const lora_ops_t *lora;           /* NULL = no adapters */
+  const tower_ops_t *tower;         /* NULL = no towers: the model sees no images */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);

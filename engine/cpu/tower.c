@@ -1,0 +1,182 @@
+/* tower.c: attention of towers, whose rows see all rows of their segment.
+ *
+ * Called on the engine thread; pool workers take (query tile, head) pairs. A worker packs K and V
+ * of a strip of 256 keys as the kernels of attention.c read them, so there is no cache and no limit
+ * on rows. The softmax is computed online over the strips of a segment, from its first row on, so
+ * the bits of a row depend neither on tiles and threads nor on the other segments.
+ */
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+#include "engine/cpu/act.h"
+#include "engine/cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TILE_ROWS = 64 };
+
+/* What a worker needs; D is the widest head, padded. */
+struct tower_scratch {
+  float *q, *acc;   /* [TILE_ROWS, D] */
+  float *scores;    /* [TILE_ROWS, SCORE_STRIDE] */
+  float *max, *sum; /* [TILE_ROWS] */
+  float *k;         /* [STRIP_KEYS / SEGMENT_KEYS][D][SEGMENT_KEYS] */
+  float *v;         /* [STRIP_KEYS, D] */
+  strip_t strip;
+};
+
+typedef struct seeing {
+  device_t *device;
+  const tower_attention_t *attention;
+  const tower_segments_t *segments;
+  float *out, *qkv;
+  int64_t width;  /* of a row of qkv */
+  int32_t stride; /* head_dim padded to HEAD_ALIGN */
+} seeing_t;
+
+static int cpu_tower_prepare(device_t *device, int32_t head_dim_max, inferd_error_t *error) {
+  size_t threads = (size_t)pool_num_threads(device->pool);
+  size_t dims = ROUND_UP((size_t)head_dim_max, HEAD_ALIGN);
+  size_t floats = 2 * TILE_ROWS * dims + TILE_ROWS * (SCORE_STRIDE + 2) + 2 * STRIP_KEYS * dims;
+  device->tower = memory_take(device, threads * sizeof *device->tower);
+  if (device->tower == NULL) return no_memory(error, "a tower", threads * sizeof *device->tower);
+  for (size_t i = 0; i < threads; i++) {
+    tower_scratch_t *scratch = &device->tower[i];
+    scratch->q = memory_take(device, floats * sizeof(float));
+    if (scratch->q == NULL) return no_memory(error, "a tower", floats * sizeof(float));
+    scratch->acc = scratch->q + TILE_ROWS * dims;
+    scratch->k = scratch->acc + TILE_ROWS * dims;
+    scratch->v = scratch->k + STRIP_KEYS * dims;
+    scratch->scores = scratch->v + STRIP_KEYS * dims;
+    scratch->max = scratch->scores + TILE_ROWS * SCORE_STRIDE;
+    scratch->sum = scratch->max + TILE_ROWS;
+    for (int32_t s = 0; s < STRIP_KEYS / SEGMENT_KEYS; s++) {
+      scratch->strip.k[s] = scratch->k + (size_t)s * dims * SEGMENT_KEYS;
+      scratch->strip.v[s] = scratch->v + (size_t)s * dims * SEGMENT_KEYS;
+    }
+  }
+  device->tower_dims = (int32_t)dims;
+  return 0;
+}
+
+static void rotate_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const seeing_t *job = context;
+  const tower_attention_t *attention = job->attention;
+  int32_t dim = attention->head_dim, parts = attention->rope_parts, half = dim / parts / 2;
+  for (int64_t row = first; row < last; row++) {
+    float *value = job->qkv + row * job->width;
+    const float *cosine = attention->cosine + row * (dim / 2);
+    const float *sine = attention->sine + row * (dim / 2);
+    for (int32_t i = 0; i < 2 * attention->num_heads * parts; i++, value += dim / parts)
+      job->device->kernels->rotate(value, cosine + i % parts * half, sine + i % parts * half, half);
+  }
+}
+
+/* Packs K and V of `count` rows from `row` on, for a head. */
+static void pack_strip(const seeing_t *job, int64_t row, int32_t count, int32_t head,
+                       tower_scratch_t *scratch) {
+  int32_t dim = job->attention->head_dim;
+  int64_t columns = (int64_t)job->attention->num_heads * dim;
+  const float *from = job->qkv + row * job->width + columns + (int64_t)head * dim;
+  for (int32_t key = 0; key < count; key++, from += job->width) {
+    float *k = (float *)(uintptr_t)scratch->strip.k[key / SEGMENT_KEYS] + key % SEGMENT_KEYS;
+    float *v = (float *)(uintptr_t)scratch->strip.v[key / SEGMENT_KEYS] +
+               key % SEGMENT_KEYS * (int64_t)job->stride;
+    for (int32_t i = 0; i < dim; i++) k[(int64_t)i * SEGMENT_KEYS] = from[i];
+    memcpy(v, from + columns, (size_t)dim * sizeof *v);
+  }
+}
+
+static void see_strip(const seeing_t *job, int32_t rows, int32_t keys, tower_scratch_t *scratch) {
+  const kernels_t *kernels = job->device->kernels;
+  int32_t last = DIV_UP(keys, SEGMENT_KEYS);
+  kernels->scores[DTYPE_F32](scratch->scores, scratch->q, job->stride, rows, &scratch->strip, 0,
+                             last);
+  for (int32_t r = 0; r < rows; r++) {
+    float factor = kernels->softmax(scratch->scores + (int64_t)r * SCORE_STRIDE, 0, keys, 0,
+                                    &scratch->max[r], &scratch->sum[r]);
+    kernels->scale(scratch->acc + (int64_t)r * job->stride, factor, job->stride);
+  }
+  kernels->values[DTYPE_F32](scratch->acc, job->stride, scratch->scores, rows, &scratch->strip, 0,
+                             keys);
+}
+
+/* Rows [row, row + count) of segment [begin, end), for a head. */
+static void see_tile(const seeing_t *job, int32_t row, int32_t count, int32_t begin, int32_t end,
+                     int32_t head, tower_scratch_t *scratch) {
+  const tower_attention_t *attention = job->attention;
+  int32_t dim = attention->head_dim;
+  for (int32_t r = 0; r < count; r++) {
+    const float *q = job->qkv + (row + r) * job->width + (int64_t)head * dim;
+    for (int32_t i = 0; i < dim; i++)
+      scratch->q[(int64_t)r * job->stride + i] = q[i] * attention->scale;
+    scratch->max[r] = -INFINITY;
+    scratch->sum[r] = 0;
+  }
+  memset(scratch->acc, 0, (size_t)count * (size_t)job->stride * sizeof(float));
+  for (int32_t base = begin; base < end; base += STRIP_KEYS) {
+    int32_t keys = MIN(end - base, STRIP_KEYS);
+    pack_strip(job, base, keys, head, scratch);
+    see_strip(job, count, keys, scratch);
+  }
+  for (int32_t r = 0; r < count; r++)
+    job->device->kernels->finish(
+        job->out + ((int64_t)(row + r) * attention->num_heads + head) * dim,
+        scratch->acc + (int64_t)r * job->stride, scratch->max[r], scratch->sum[r], -INFINITY, dim);
+}
+
+/* The segment that has unit `unit` of TILE_ROWS rows; *tile is its place there. Every segment
+ * begins a tile. */
+static int32_t find_tile(const tower_segments_t *segments, int64_t unit, int32_t *tile) {
+  int32_t segment = 0;
+  for (;; segment++) {
+    int32_t rows = segments->starts[segment + 1] - segments->starts[segment];
+    int32_t tiles = DIV_UP(rows, TILE_ROWS);
+    if (unit < tiles) break;
+    unit -= tiles;
+  }
+  *tile = (int32_t)unit;
+  return segment;
+}
+
+static void see_task(void *context, int64_t first, int64_t last, int worker) {
+  const seeing_t *job = context;
+  tower_scratch_t *scratch = &job->device->tower[worker];
+  int32_t heads = job->attention->num_heads;
+  scratch->strip.segment_keys = scratch->strip.k_stride = SEGMENT_KEYS;
+  scratch->strip.head_dim = job->attention->head_dim;
+  for (int64_t unit = first; unit < last; unit++) {
+    int32_t tile;
+    int32_t segment = find_tile(job->segments, unit / heads, &tile);
+    int32_t begin = job->segments->starts[segment], end = job->segments->starts[segment + 1];
+    int32_t row = begin + tile * TILE_ROWS;
+    see_tile(job, row, MIN(end - row, TILE_ROWS), begin, end, (int32_t)(unit % heads), scratch);
+  }
+}
+
+static void cpu_tower_attend(device_t *device, act_t *out, act_t *qkv,
+                             const tower_attention_t *attention, const tower_segments_t *segments) {
+  int32_t heads = attention->num_heads, dim = attention->head_dim, rows;
+  CHECK(device->tower != NULL);
+  CHECK_LE(dim, device->tower_dims);
+  CHECK_EQ(segments->starts[0], 0);
+  seeing_t job = {.device = device,
+                  .attention = attention,
+                  .segments = segments,
+                  .out = FLOATS(out),
+                  .qkv = FLOATS(qkv),
+                  .width = 3 * (int64_t)heads * dim,
+                  .stride = ROUND_UP(dim, HEAD_ALIGN)};
+  rows = segments->starts[segments->count];
+  int64_t tiles = 0;
+  for (int32_t i = 0; i < segments->count; i++)
+    tiles += DIV_UP(segments->starts[i + 1] - segments->starts[i], TILE_ROWS);
+  if (attention->cosine != NULL) {
+    CHECK_EQ(dim % (2 * attention->rope_parts), 0);
+    pool_run(device->pool, rotate_task, &job, rows, INLINE_ELEMENTS / job.width + 1);
+  }
+  pool_run(device->pool, see_task, &job, tiles * heads, 1);
+}
+
+const tower_ops_t cpu_tower_ops = {.prepare = cpu_tower_prepare, .attend = cpu_tower_attend};

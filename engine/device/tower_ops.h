@@ -1,0 +1,41 @@
+/* tower_ops.h: the part of the back end interface for towers, the encoders that see images.
+ *
+ * A tower has no cache: its rows are the patches of images, and a row sees all rows of its segment,
+ * an image or a window of one, and no other. A back end has all functions or none (ops_t.tower is
+ * NULL). Towers run between two steps; they also use `linear`, `norm`, `activation`, `write_rows`
+ * and `read_rows`. The promises are those of ops.h: the bits of a row depend on its segment alone,
+ * and not on where it stands among the rows. Symbols: H heads, D head_dim.
+ */
+#ifndef INFERD_ENGINE_DEVICE_TOWER_OPS_H
+#define INFERD_ENGINE_DEVICE_TOWER_OPS_H
+
+#include "engine/base/error.h"
+#include "engine/device/op_types.h"
+
+struct device;
+
+typedef struct tower_attention {
+  int32_t num_heads, head_dim; /* K and V have as many heads */
+  float scale;                 /* factor of q.k before the softmax */
+  /* Of the angles by which row r is rotated: [rows, D / 2], host memory; NULL = no rotation. Pair
+   * (i, i + D / 2) turns by angle i; with rope_parts 2 each half of a head by itself: (i, i + D /
+   * 4) by angle i, and (D / 2 + i, D / 2 + i + D / 4) by angle D / 4 + i. */
+  const float *cosine, *sine;
+  int32_t rope_parts;
+} tower_attention_t;
+
+/* Rows [starts[i], starts[i + 1]) are segment i; starts[0] is 0. Host memory. */
+typedef struct tower_segments {
+  const int32_t *starts; /* [count + 1] */
+  int32_t count;
+} tower_segments_t;
+
+typedef struct tower_ops {
+  /* Takes the workspace for heads of so many values. After `prepare` of ops_t. */
+  int (*prepare)(struct device *device, int32_t head_dim_max, inferd_error_t *error);
+  /* out[rows, H D] = attention of qkv[rows, 3 H D], columns q|k|v; q and k are rotated in place. */
+  void (*attend)(struct device *device, act_t *out, act_t *qkv, const tower_attention_t *attention,
+                 const tower_segments_t *segments);
+} tower_ops_t;
+
+#endif
