@@ -1,0 +1,64 @@
+/* towers.h: the encoders that make rows of a text model's width of the patches of images.
+ *
+ * config.json becomes a plan (plain data, constant afterwards; any thread), plan and safetensors
+ * files become a tower on a device. Families are rows of data (family.h); one forward of the
+ * operations of ops.h and tower_ops.h serves them (tower.c). Patches come and rows leave in the
+ * order of the reference, transformers. Engine thread only, but for tower_plan_read and what needs
+ * a plan alone. Nothing is allocated behind tower_prepare.
+ * Symbols: m side of a block of patches that becomes one row, d width inside, h of the text model.
+ */
+#ifndef INFERD_ENGINE_MODEL_TOWERS_TOWERS_H
+#define INFERD_ENGINE_MODEL_TOWERS_TOWERS_H
+
+#include "engine/device/ops.h"
+
+enum {
+  TOWER_LAYERS_MAX = 256,
+  TOWER_DEEP_MAX = 16,
+  TOWER_WIDTH_MAX = 65536, /* d, f, h */
+  TOWER_SIDE_MAX = 16384
+};
+
+typedef struct tower tower_t;
+
+typedef struct tower_plan {
+  const struct tower_family *family; /* NULL = the model has no tower that is known here */
+  int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
+  int32_t patch_columns;                            /* numbers of a patch: its row of pixels */
+  int32_t merge, out_size;                          /* m, h */
+  int32_t table_side; /* of the square table of learned positions, 0 = none */
+  double theta;       /* of the rotation by row and column */
+  activation_t activation;
+  int32_t num_deep; /* deepstack: rows for the first layers of the text model, taken behind these */
+  int32_t deep_layers[TOWER_DEEP_MAX]; /* layers, ascending */
+} tower_plan_t;
+
+/* The patches of an image, rows and columns of them: multiples of m, 1..TOWER_SIDE_MAX. */
+typedef struct tower_grid {
+  int32_t height, width;
+} tower_grid_t;
+
+/* Reads the tower of DIR/config.json. A model without images, or with a tower of another family: 0
+ * and out->family NULL. ERR_MODEL_MALFORMED with key and value, and what is supported. */
+int tower_plan_read(const char *dir, tower_plan_t *out, inferd_error_t *error);
+/* Rows that an image becomes. */
+int32_t tower_num_rows(const tower_plan_t *plan, tower_grid_t grid);
+
+/* Reads the tower's tensors in the safetensors files of `dir` into `device`, matrices as `dtype`.
+ * ERR_CONFIGURATION when the back end has no towers; ERR_MODEL_MALFORMED names the tensor, also one
+ * that the family does not know. */
+int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_plan_t *plan,
+               dtype_t dtype, tower_t **out, inferd_error_t *error);
+/* Takes the buffers for images of so many patches together. After `prepare` of the device. */
+int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error);
+void tower_free(tower_t *tower); /* NULL is allowed; device memory goes with the device */
+
+/* Between two steps: the rows of images that follow each other in `pixels` [patches,
+ * patch_columns]. out[1 + num_deep][rows, h]: what takes the place of embeddings, then what is
+ * added behind layers 0, 1, ... of the text model. The bits of an image's rows do not depend on the
+ * others.
+ */
+void tower_run(tower_t *tower, const tower_grid_t *grids, int32_t num_images, const float *pixels,
+               float *out);
+
+#endif

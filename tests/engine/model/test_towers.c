@@ -1,0 +1,297 @@
+/* test_towers.c: towers beside transformers (scripts/vectors/towers.py), the bits of an image
+ * whatever other images there are, and files and configs that are refused by name.
+ */
+#include "engine/base/util.h"
+#include "engine/model/source/safetensors.h"
+#include "engine/model/towers/towers.h"
+#include "tests/expect.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VECTORS "tests/vectors/towers"
+enum { IMAGES_MAX = 16, CASES_MAX = 64 };
+
+/* A tower of a case, and what the reference made. */
+typedef struct sight {
+  char dir[256];
+  tower_plan_t plan;
+  device_t *device;
+  tower_t *tower;
+  weight_files_t *expected;
+  tower_grid_t grids[IMAGES_MAX];
+  int32_t num_images, patches, rows;
+  float *pixels; /* [patches, patch_columns] */
+} sight_t;
+
+/* A copy, aligned; free() it. */
+static float *take(const weight_files_t *files, const char *name, int64_t *count) {
+  const stored_tensor_t *stored = weight_files_find(files, name);
+  ASSERT_EQ_FOR(stored != NULL, true, "no tensor %s", name);
+  float *values = calloc(stored->bytes, 1);
+  memcpy(values, stored->data, stored->bytes);
+  *count = (int64_t)(stored->bytes / sizeof *values);
+  return values;
+}
+
+static void sight_open(sight_t *sight, const char *name, const char *isa, int threads,
+                       dtype_t dtype) {
+  inferd_error_t error = {0};
+  const device_options_t options = {.isa = isa, .num_threads = threads};
+  const step_limits_t limits = {.tokens_max = 8,
+                                .reqs_max = 1,
+                                .logits_rows_max = 1,
+                                .hidden_max = 8,
+                                .vocab_size = 16,
+                                .max_model_len = 8,
+                                .heads_max = 1,
+                                .head_dim_max = 8};
+  int64_t count;
+  *sight = (sight_t){0};
+  snprintf(sight->dir, sizeof sight->dir, "%s/%s", VECTORS, name);
+  ASSERT_EQ_FOR(tower_plan_read(sight->dir, &sight->plan, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(sight->plan.family != NULL, true, "%s has no tower", name);
+  ASSERT_EQ(ops_cpu.open(&options, &sight->device, &error), 0);
+  ASSERT_EQ_FOR(
+      tower_load(&ops_cpu, sight->device, sight->dir, &sight->plan, dtype, &sight->tower, &error),
+      0, "%s", error.message);
+  ASSERT_EQ(weight_files_open_file(sight->dir, "expected.safetensors", &sight->expected, &error),
+            0);
+  float *grids = take(sight->expected, "grids", &count);
+  sight->num_images = (int32_t)count / 2;
+  ASSERT_LE(sight->num_images, IMAGES_MAX);
+  for (int32_t i = 0; i < sight->num_images; i++) {
+    sight->grids[i] = (tower_grid_t){(int32_t)grids[2 * i], (int32_t)grids[2 * i + 1]};
+    sight->patches += sight->grids[i].height * sight->grids[i].width;
+    sight->rows += tower_num_rows(&sight->plan, sight->grids[i]);
+  }
+  free(grids);
+  sight->pixels = take(sight->expected, "pixels", &count);
+  ASSERT_EQ(count, (int64_t)sight->patches * sight->plan.patch_columns);
+  ASSERT_EQ(ops_cpu.prepare(sight->device, &limits, &error), 0);
+  ASSERT_EQ(tower_prepare(sight->tower, sight->patches, &error), 0);
+}
+
+static void sight_close(sight_t *sight) {
+  weight_files_close(sight->expected);
+  tower_free(sight->tower);
+  ops_cpu.close(sight->device);
+  free(sight->pixels);
+}
+
+/* [1 + num_deep][rows, h] of images [first, last), whose pixels begin at `patch`; free() it. */
+static float *see(sight_t *sight, int32_t first, int32_t last, int32_t patch, int32_t rows) {
+  const tower_plan_t *plan = &sight->plan;
+  size_t count = (size_t)(1 + plan->num_deep) * (size_t)rows * (size_t)plan->out_size;
+  float *out = calloc(count, sizeof *out);
+  tower_run(sight->tower, sight->grids + first, last - first,
+            sight->pixels + (int64_t)patch * plan->patch_columns, out);
+  return out;
+}
+
+/* Largest difference from the reference in a plane, over the largest number there; or as it is. */
+static double distance(const sight_t *sight, const char *name, const float *plane, bool relative) {
+  int64_t count;
+  double most = 0, largest = 0;
+  float *expected = take(sight->expected, name, &count);
+  cr_assert(count == (int64_t)sight->rows * sight->plan.out_size);
+  for (int64_t i = 0; i < count; i++) {
+    double difference = fabs((double)plane[i] - expected[i]);
+    if (!(difference <= most)) most = difference; /* a NaN stays */
+    largest = fmax(largest, fabs(expected[i]));
+  }
+  free(expected);
+  return relative ? most / largest : most;
+}
+
+/* Distance of all planes. */
+static double distances(sight_t *sight, bool relative) {
+  float *out = see(sight, 0, sight->num_images, 0, sight->rows);
+  double most = distance(sight, "rows", out, relative);
+  for (int32_t i = 0; i < sight->plan.num_deep; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "deep.%d", i);
+    const float *plane = out + (int64_t)(i + 1) * sight->rows * sight->plan.out_size;
+    most = fmax(most, distance(sight, name, plane, relative));
+  }
+  free(out);
+  return most;
+}
+
+static int list_cases(char names[CASES_MAX][64]) {
+  DIR *dir = opendir(VECTORS);
+  int count = 0;
+  ASSERT_EQ(dir != NULL, true);
+  for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    if (entry->d_name[0] != '.' && count < CASES_MAX)
+      snprintf(names[count++], 64, "%.63s", entry->d_name);
+  }
+  closedir(dir);
+  ASSERT_GE(count, 4);
+  return count;
+}
+
+Test(towers, rows_are_those_of_transformers) {
+  static const char *const tiers[] = {"auto", "portable"};
+  char names[CASES_MAX][64];
+  int count = list_cases(names);
+  for (int c = 0; c < count; c++) {
+    for (size_t t = 0; t < ARRAY_LEN(tiers); t++) {
+      sight_t sight;
+      sight_open(&sight, names[c], tiers[t], 2, DTYPE_F32);
+      double most = distances(&sight, true);
+      ASSERT_LE_FOR(most, 1e-5, "%s, %s: %g", names[c], tiers[t], most);
+      sight_close(&sight);
+    }
+  }
+}
+
+/* In bf16 no further from the fp32 reference than twice what transformers is in bf16. */
+Test(towers, bf16_is_as_near_as_that_of_transformers) {
+  char names[CASES_MAX][64];
+  int count = list_cases(names);
+  for (int c = 0; c < count; c++) {
+    sight_t sight;
+    int64_t one;
+    sight_open(&sight, names[c], "auto", 2, DTYPE_BF16);
+    float *error = take(sight.expected, "error", &one);
+    double most = distances(&sight, false);
+    ASSERT_LE_FOR(most, 2 * *error, "%s: %g", names[c], most);
+    free(error);
+    sight_close(&sight);
+  }
+}
+
+/* Each image alone, and with another number of threads, has the bits that it has among the others.
+ */
+Test(towers, bits_of_an_image_are_its_own) {
+  static const dtype_t types[] = {DTYPE_F32, DTYPE_BF16};
+  char names[CASES_MAX][64];
+  int count = list_cases(names);
+  for (int c = 0; c < 2 * count; c++) {
+    sight_t all, single;
+    sight_open(&all, names[c / 2], "auto", 3, types[c % 2]);
+    sight_open(&single, names[c / 2], "auto", 1, types[c % 2]);
+    float *together = see(&all, 0, all.num_images, 0, all.rows);
+    const int32_t width = all.plan.out_size;
+    for (int32_t i = 0, patch = 0, row = 0; i < all.num_images; i++) {
+      int32_t rows = tower_num_rows(&all.plan, all.grids[i]);
+      float *alone = see(&single, i, i + 1, patch, rows);
+      for (int32_t plane = 0; plane <= all.plan.num_deep; plane++) {
+        const float *there = together + ((int64_t)plane * all.rows + row) * width;
+        ASSERT_EQ_FOR(memcmp(there, alone + (int64_t)plane * rows * width,
+                             (size_t)rows * (size_t)width * sizeof *there),
+                      0, "%s: image %d, plane %d", names[c / 2], i, plane);
+      }
+      free(alone);
+      patch += all.grids[i].height * all.grids[i].width;
+      row += rows;
+    }
+    free(together);
+    sight_close(&all);
+    sight_close(&single);
+  }
+}
+
+/* A directory with this vision_config. */
+static int read_config(const char *config, tower_plan_t *plan, inferd_error_t *error) {
+  char dir[] = "/tmp/inferd-towers-XXXXXX", path[64];
+  ASSERT_EQ(mkdtemp(dir) != NULL, true);
+  snprintf(path, sizeof path, "%s/config.json", dir);
+  FILE *file = fopen(path, "w");
+  fputs(config, file);
+  fclose(file);
+  int code = tower_plan_read(dir, plan, error);
+  remove(path);
+  remove(dir);
+  return code;
+}
+
+Test(towers, models_without_a_known_tower_have_no_plan) {
+  static const char *const configs[] = {
+      "{\"model_type\": \"llama\"}", "{\"model_type\": \"qwen3_vl\"}",
+      "{\"vision_config\": {\"model_type\": \"siglip_vision_model\", \"depth\": -1}}"};
+  for (size_t i = 0; i < ARRAY_LEN(configs); i++) {
+    tower_plan_t plan;
+    inferd_error_t error = {0};
+    ASSERT_EQ_FOR(read_config(configs[i], &plan, &error), 0, "%s", error.message);
+    ASSERT_EQ(plan.family == NULL, true);
+  }
+}
+
+Test(towers, configs_are_refused_by_key_and_value) {
+  static const struct {
+    const char *keys, *key, *found;
+  } bad[] = {
+      {"\"depth\": 0", "depth", "0"},
+      {"\"depth\": 257", "depth", "257"},
+      {"\"hidden_size\": 1150", "hidden_size", "1150"},
+      {"\"num_heads\": 0", "num_heads", "0"},
+      {"\"hidden_act\": \"tanh\"", "hidden_act", "tanh"},
+      {"\"num_position_embeddings\": 2305", "num_position_embeddings", "2305"},
+      {"\"deepstack_visual_indexes\": [5, 5]", "deepstack_visual_indexes", "is 5"},
+      {"\"depth\": 24", "deepstack_visual_indexes", "24"},
+      {"\"in_channels\": 4", "in_channels", "4"},
+      {"\"patch_size\": [16, 16]", "patch_size", "array"},
+      {"\"rope_parameters\": {\"rope_type\": \"yarn\"}", "rope_type", "yarn"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    char config[256];
+    tower_plan_t plan;
+    inferd_error_t error = {0};
+    snprintf(config, sizeof config, "{\"vision_config\": {\"model_type\": \"qwen3_vl\", %s}}",
+             bad[i].keys);
+    ASSERT_EQ_FOR(read_config(config, &plan, &error), ERR_MODEL_MALFORMED, "%s", bad[i].keys);
+    ASSERT_EQ_FOR(strstr(error.message, bad[i].key) != NULL, true, "%s", error.message);
+    ASSERT_EQ_FOR(strstr(error.message, bad[i].found) != NULL, true, "%s", error.message);
+  }
+}
+
+/* A plan that asks for other tensors than the files have. */
+static void check_refused(const char *name, void (*change)(tower_plan_t *plan), const char *part) {
+  sight_t sight;
+  inferd_error_t error = {0};
+  tower_t *tower;
+  sight_open(&sight, name, "portable", 1, DTYPE_F32);
+  tower_plan_t plan = sight.plan;
+  change(&plan);
+  ASSERT_EQ(tower_load(&ops_cpu, sight.device, sight.dir, &plan, DTYPE_F32, &tower, &error),
+            ERR_MODEL_MALFORMED);
+  ASSERT_EQ_FOR(strstr(error.message, part) != NULL, true, "%s", error.message);
+  ASSERT_EQ(tower == NULL, true);
+  sight_close(&sight);
+}
+
+static void one_layer_more(tower_plan_t *plan) {
+  plan->num_layers++;
+}
+static void one_layer_less(tower_plan_t *plan) {
+  plan->num_layers--;
+}
+static void wider(tower_plan_t *plan) {
+  plan->mlp_width++;
+}
+static void no_deepstack(tower_plan_t *plan) {
+  plan->num_deep = 0;
+}
+
+Test(towers, files_that_do_not_fit_are_refused_by_tensor) {
+  check_refused("qwen3-vl", one_layer_more, "model.visual.blocks.3.norm1.weight is missing");
+  check_refused("qwen3-vl", one_layer_less, "begin with model.visual.");
+  check_refused("qwen3-vl", wider, "blocks.0.mlp.linear_fc1.weight has shape [20, 16]");
+  check_refused("qwen3-vl", no_deepstack, "begin with model.visual.");
+}
+
+Test(towers, a_back_end_without_towers_says_so) {
+  tower_plan_t plan;
+  inferd_error_t error = {0};
+  tower_t *tower;
+  ops_t blind = ops_cpu;
+  blind.tower = NULL;
+  ASSERT_EQ(tower_plan_read(VECTORS "/qwen3-vl", &plan, &error), 0);
+  ASSERT_EQ(tower_load(&blind, NULL, VECTORS "/qwen3-vl", &plan, DTYPE_F32, &tower, &error),
+            ERR_CONFIGURATION);
+}
