@@ -59,11 +59,24 @@ def qwen3_5(dtype="float32"):
             "vision_config": {**SIGHT, "model_type": "qwen3_5"}}
 
 
+def qwen2_5_vl(dtype="float32"):
+    made = qwen3_vl(dtype)
+    sight = {k: v for k, v in SIGHT.items() if k != "num_position_embeddings"}
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+    return {**made, "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "model_type": "qwen2_5_vl",
+            "text_config": {**TEXT, "model_type": "qwen2_5_vl_text", "rope_parameters": rope},
+            "vision_config": {**sight, "model_type": "qwen2_5_vl", "window_size": 12,
+                              "fullatt_block_indexes": [1]}}
+
+
 CASES = {
     "qwen3-vl": qwen3_vl(),
     "qwen3-vl-wide": qwen3_vl(**WIDE, deepstack_visual_indexes=[]),
     "qwen3-vl-bf16": qwen3_vl("bfloat16"),
     "qwen3-5": qwen3_5(),
+    "qwen2-5-vl": qwen2_5_vl(),
+    "qwen2-5-vl-bf16": qwen2_5_vl("bfloat16"),
 }
 
 
@@ -75,7 +88,8 @@ def draw(model, dtype):
             if "pos_embed" in name:
                 made *= 0.5
             elif made.dim() == 1:
-                made = made * 0.1 + (1 if "norm" in name and name.endswith("weight") else 0)
+                scales = "norm" in name or name.endswith("ln_q.weight")
+                made = made * 0.1 + (1 if scales and name.endswith("weight") else 0)
             else:
                 made /= made[0].numel() ** 0.5
             parameter.copy_(made.to(dtype).float())

@@ -17,6 +17,7 @@ typedef enum tower_role {
   TOWER_QKV,       /* [3 d, d] */
   TOWER_O,         /* [d, d] */
   TOWER_NORM_2,    /* [d] */
+  TOWER_GATE,      /* [f, d]; a family that has it has gated MLPs */
   TOWER_UP,        /* [f, d] */
   TOWER_DOWN,      /* [d, f] */
   TOWER_DEEP_NORM, /* of each deepstack: [m^2 d] */
@@ -39,9 +40,11 @@ typedef struct tower_family {
 } tower_family_t;
 
 /* qwen.c */
-extern const tower_family_t tower_qwen3_vl, tower_qwen3_vl_moe, tower_qwen3_5, tower_qwen3_5_moe;
+extern const tower_family_t tower_qwen2_5_vl, tower_qwen3_vl, tower_qwen3_vl_moe, tower_qwen3_5,
+    tower_qwen3_5_moe;
 
-/* Reads what the activation of an MLP is called under `key`. plan.c */
-activation_t tower_read_activation(config_reader_t *reader, const char *key, const char *absent);
+/* Reads what the activation of an MLP of plan->family is called under `key`. plan.c */
+activation_t tower_read_activation(config_reader_t *reader, const tower_plan_t *plan,
+                                   const char *key, const char *absent);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct tower_linear {
 
 typedef struct tower_layer {
   norm_t norm_1, norm_2;
-  tower_linear_t qkv, o, up, down;
+  tower_linear_t qkv, o, up, down; /* up of gated MLPs: [2 f, d], gate first */
 } tower_layer_t;
 
 /* m^2 patches -> one row: MLP of their values side by side, behind a norm of each or of all. */
@@ -36,11 +36,16 @@ struct tower {
   float *places;         /* [P, d] learned positions of the patches */
   float *cosine, *sine;  /* [P, d / heads / 2] */
   int32_t *image_starts; /* [P / m^2 + 1] */
-  act_t *pixels;         /* [P, patch_columns] */
-  act_t *x, *y;          /* [P, d] */
-  act_t *qkv;            /* [P, 3 d] */
-  act_t *up;             /* [P, max(f, d)]; of mergers [P / m^2, m^2 d] */
-  act_t *rows;           /* [P / m^2, h] */
+  /* With windows, whose blocks stand side by side: where they begin among the patches, [P / m^2 +
+   * 1]; the block of the input that is there, [P / m^2]; pixels in that order, and rows. */
+  int32_t *window_starts, *order, num_windows;
+  float *sorted, *merged;
+  act_t *inner;  /* [P, f] of gated MLPs */
+  act_t *pixels; /* [P, patch_columns] */
+  act_t *x, *y;  /* [P, d] */
+  act_t *qkv;    /* [P, 3 d] */
+  act_t *up;     /* [P, max(f or 2 f, d)]; of mergers [P / m^2, m^2 d] */
+  act_t *rows;   /* [P / m^2, h] */
 };
 
 #endif

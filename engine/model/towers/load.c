@@ -30,11 +30,14 @@ typedef struct stored_rows {
   const stored_tensor_t *stored;
   dtype_t type, as; /* of the file; what rows become */
   int64_t cols;
-  atomic_bool bad; /* some element is not finite */
+  atomic_bool bad;           /* some element is not finite */
+  struct stored_rows *below; /* the rows behind these, or NULL */
 } stored_rows_t;
 
 static const void *next_row(void *context, int64_t row, void *scratch) {
   stored_rows_t *rows = context;
+  if (row >= rows->stored->shape[0])
+    return next_row(rows->below, row - rows->stored->shape[0], scratch);
   const uint8_t *data = rows->stored->data + (size_t)(row * rows->cols) * dtype_size(rows->type);
   convert_row(scratch, rows->as, data, rows->type, rows->cols);
   if (!convert_finite(scratch, rows->as, rows->cols)) atomic_store(&rows->bad, true);
@@ -140,6 +143,44 @@ static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, i
   return made;
 }
 
+/* Gate and up of a gated MLP as one matrix, or up. */
+static tower_linear_t read_up(tower_reading_t *reading, int32_t index, int32_t width,
+                              int32_t cols) {
+  const tower_t *tower = reading->tower;
+  stored_rows_t gate, up;
+  weight_t *weight = NULL;
+  vector_t *bias = NULL;
+  if (tower->plan.family->names[TOWER_GATE] == NULL)
+    return read_linear(reading, TOWER_UP, index, width, cols);
+  if (!find(reading, TOWER_GATE, index, "weight", width, cols, &gate) ||
+      !find(reading, TOWER_UP, index, "weight", width, cols, &up))
+    return (tower_linear_t){0};
+  gate.as = up.as = reading->dtype;
+  gate.below = &up;
+  const weight_source_t source = {.name = gate.stored->name,
+                                  .rows = 2 * (int64_t)width,
+                                  .cols = cols,
+                                  .dtype = reading->dtype,
+                                  .row = next_row,
+                                  .context = &gate};
+  reading->code = tower->ops->weight(tower->device, &source, &weight, reading->error);
+  check_finite(reading, &gate);
+  check_finite(reading, &up);
+  float *of_gate = read_values(reading, TOWER_GATE, index, "bias", width, 1);
+  float *of_up = read_values(reading, TOWER_UP, index, "bias", width, 1);
+  float *both = calloc((size_t)width, 2 * sizeof *both);
+  if (reading->code == 0 && both == NULL)
+    reading->code = error_set(reading->error, ERR_NO_MEMORY, NULL, "no memory for a tower");
+  if (reading->code == 0) {
+    memcpy(both, of_gate, (size_t)width * sizeof *both);
+    memcpy(both + width, of_up, (size_t)width * sizeof *both);
+    reading->code =
+        tower->ops->vector(tower->device, both, 2 * (int64_t)width, &bias, reading->error);
+  }
+  free(of_gate), free(of_up), free(both);
+  return (tower_linear_t){weight, bias};
+}
+
 static norm_t read_norm(tower_reading_t *reading, tower_role_t role, int32_t index, int32_t width) {
   const tower_family_t *family = reading->tower->plan.family;
   norm_t norm = {.kind = family->norm, .width = width, .eps = family->norm_eps};
@@ -161,7 +202,7 @@ static void read_tensors(tower_reading_t *reading) {
                                        .norm_2 = read_norm(reading, TOWER_NORM_2, i, d),
                                        .qkv = read_linear(reading, TOWER_QKV, i, 3 * d, d),
                                        .o = read_linear(reading, TOWER_O, i, d, d),
-                                       .up = read_linear(reading, TOWER_UP, i, f, d),
+                                       .up = read_up(reading, i, f, d),
                                        .down = read_linear(reading, TOWER_DOWN, i, d, f)};
   tower->merger =
       (tower_merger_t){.norm = read_norm(reading, TOWER_MERGE_NORM, 0, d),
@@ -244,5 +285,9 @@ void tower_free(tower_t *tower) {
   free(tower->cosine);
   free(tower->sine);
   free(tower->image_starts);
+  free(tower->window_starts);
+  free(tower->order);
+  free(tower->sorted);
+  free(tower->merged);
   free(tower);
 }

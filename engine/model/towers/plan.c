@@ -7,8 +7,8 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
-static const tower_family_t *const families[] = {&tower_qwen3_vl, &tower_qwen3_vl_moe,
-                                                 &tower_qwen3_5, &tower_qwen3_5_moe};
+static const tower_family_t *const families[] = {
+    &tower_qwen2_5_vl, &tower_qwen3_vl, &tower_qwen3_vl_moe, &tower_qwen3_5, &tower_qwen3_5_moe};
 
 /* Older configs have the type of the whole model there. */
 static bool is_type(const json_t *type, const char *name) {
@@ -19,19 +19,26 @@ static bool is_type(const json_t *type, const char *name) {
   return json_equals(type, name) || json_equals(type, whole);
 }
 
-activation_t tower_read_activation(config_reader_t *reader, const char *key, const char *absent) {
+activation_t tower_read_activation(config_reader_t *reader, const tower_plan_t *plan,
+                                   const char *key, const char *absent) {
   static const struct {
     const char *name;
+    bool gated;
     activation_t kind;
-  } kinds[] = {{"gelu", ACTIVATION_GELU},
-               {"gelu_new", ACTIVATION_GELU_TANH},
-               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}};
+  } kinds[] = {{"gelu", false, ACTIVATION_GELU},
+               {"gelu_new", false, ACTIVATION_GELU_TANH},
+               {"gelu_pytorch_tanh", false, ACTIVATION_GELU_TANH},
+               {"silu", true, ACTIVATION_SILU_MUL},
+               {"gelu", true, ACTIVATION_GELU_MUL},
+               {"gelu_pytorch_tanh", true, ACTIVATION_GELU_TANH_MUL}};
+  const bool gated = plan->family->names[TOWER_GATE] != NULL;
   const json_t *value = json_get(reader->root, key);
   for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+    if (kinds[i].gated != gated) continue;
     if (value != NULL ? json_equals(value, kinds[i].name) : strcmp(absent, kinds[i].name) == 0)
       return kinds[i].kind;
   }
-  config_refuse(reader, key, value, "gelu, gelu_new, gelu_pytorch_tanh");
+  config_refuse(reader, key, value, "gelu, gelu_pytorch_tanh, %s", gated ? "silu" : "gelu_new");
   return ACTIVATION_GELU;
 }
 

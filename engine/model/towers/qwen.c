@@ -1,6 +1,8 @@
-/* qwen.c: the towers of Qwen3-VL and Qwen3.5: a table of positions, resampled to the image, and a
- * rotation by row and column. Reference: qwen3_vl and qwen3_5 of transformers. Constant data.
+/* qwen.c: the towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5, which rotate by row and column. The first
+ * has windows, the others a table of positions, resampled to the image. Reference: qwen2_5_vl,
+ * qwen3_vl and qwen3_5 of transformers. Constant data.
  */
+#include "engine/base/util.h"
 #include "engine/model/towers/family.h"
 
 static void read_rope(config_reader_t *reader, tower_plan_t *plan) {
@@ -39,31 +41,86 @@ static void read_deepstack(config_reader_t *reader, tower_plan_t *plan) {
     config_refuse(reader, key, list, "layers below depth, which is %d", plan->num_layers);
 }
 
-static void read_qwen3_5(config_reader_t *reader, tower_plan_t *plan) {
-  plan->num_layers = (int32_t)config_int(reader, KEYS("depth"), 27, 1, TOWER_LAYERS_MAX);
-  plan->hidden = (int32_t)config_int(reader, KEYS("hidden_size"), 1152, 4, TOWER_WIDTH_MAX);
+/* The numbers that all have; those of the reference where a key is absent. */
+static int64_t read_sizes(config_reader_t *reader, tower_plan_t *plan, const tower_plan_t *absent,
+                          int64_t patch) {
+  plan->num_layers =
+      (int32_t)config_int(reader, KEYS("depth"), absent->num_layers, 1, TOWER_LAYERS_MAX);
+  plan->hidden =
+      (int32_t)config_int(reader, KEYS("hidden_size"), absent->hidden, 4, TOWER_WIDTH_MAX);
   plan->mlp_width =
-      (int32_t)config_int(reader, KEYS("intermediate_size"), 4304, 1, TOWER_WIDTH_MAX);
+      (int32_t)config_int(reader, KEYS("intermediate_size"), absent->mlp_width, 1, TOWER_WIDTH_MAX);
   plan->num_heads = (int32_t)config_int(reader, KEYS("num_heads"), 16, 1, plan->hidden / 4);
   plan->merge = (int32_t)config_int(reader, KEYS("spatial_merge_size"), 2, 1, 8);
   plan->out_size = (int32_t)config_int(reader, KEYS("out_hidden_size"), 3584, 1, TOWER_WIDTH_MAX);
-  plan->activation = tower_read_activation(reader, "hidden_act", "gelu_pytorch_tanh");
-  int64_t patch = config_int(reader, KEYS("patch_size"), 16, 1, 64);
+  patch = config_int(reader, KEYS("patch_size"), patch, 1, 64);
   int64_t frames = config_int(reader, KEYS("temporal_patch_size"), 2, 1, 4);
   int64_t channels = config_int(reader, KEYS("in_channels"), 3, 3, 3);
   plan->patch_columns = (int32_t)(channels * frames * patch * patch);
+  read_rope(reader, plan);
+  return patch;
+}
+
+static void read_qwen3_5(config_reader_t *reader, tower_plan_t *plan) {
+  const tower_plan_t absent = {.num_layers = 27, .hidden = 1152, .mlp_width = 4304};
+  read_sizes(reader, plan, &absent, 16);
+  plan->activation = tower_read_activation(reader, plan, "hidden_act", "gelu_pytorch_tanh");
   int64_t places = config_int(reader, KEYS("num_position_embeddings"), 2304, 1, 1 << 20);
   while ((int64_t)(plan->table_side + 1) * (plan->table_side + 1) <= places) plan->table_side++;
   if ((int64_t)plan->table_side * plan->table_side != places)
     config_refuse(reader, "num_position_embeddings",
                   json_get(reader->root, "num_position_embeddings"), "a square");
-  read_rope(reader, plan);
 }
 
 static void read_qwen3_vl(config_reader_t *reader, tower_plan_t *plan) {
   read_qwen3_5(reader, plan);
   read_deepstack(reader, plan);
 }
+
+/* A list of layers below depth. */
+static void read_full_layers(config_reader_t *reader, tower_plan_t *plan) {
+  const char *const key = "fullatt_block_indexes";
+  const json_t *list = json_get(reader->root, key);
+  for (int32_t i = 7; list == NULL && i < MIN(plan->num_layers, 32); i += 8) plan->full[i] = true;
+  JSON_EACH(value, list) {
+    int64_t layer;
+    if (!json_int64(value, &layer) || layer < 0 || layer >= plan->num_layers) {
+      config_refuse(reader, key, value, "layers below depth, which is %d", plan->num_layers);
+      return;
+    }
+    plan->full[layer] = true;
+  }
+}
+
+static void read_qwen2_5_vl(config_reader_t *reader, tower_plan_t *plan) {
+  const tower_plan_t absent = {.num_layers = 32, .hidden = 3584, .mlp_width = 3420};
+  const int64_t patch = read_sizes(reader, plan, &absent, 14);
+  const int64_t window = config_int(reader, KEYS("window_size"), 112, 1, 65536);
+  plan->activation = tower_read_activation(reader, plan, "hidden_act", "silu");
+  plan->window = (int32_t)(window / plan->merge / patch);
+  if (plan->window == 0)
+    config_refuse(reader, "window_size", json_get(reader->root, "window_size"),
+                  "at least a block of %d patches of %d pixels", plan->merge, (int)patch);
+  read_full_layers(reader, plan);
+}
+
+const tower_family_t tower_qwen2_5_vl = {.model_type = "qwen2_5_vl_vision",
+                                         .prefixes = {"model.visual.", "visual."},
+                                         .names = {[TOWER_PATCH] = "patch_embed.proj",
+                                                   [TOWER_MERGE_NORM] = "merger.ln_q",
+                                                   [TOWER_MERGE_UP] = "merger.mlp.0",
+                                                   [TOWER_MERGE_DOWN] = "merger.mlp.2",
+                                                   [TOWER_NORM_1] = "blocks.%d.norm1",
+                                                   [TOWER_QKV] = "blocks.%d.attn.qkv",
+                                                   [TOWER_O] = "blocks.%d.attn.proj",
+                                                   [TOWER_NORM_2] = "blocks.%d.norm2",
+                                                   [TOWER_GATE] = "blocks.%d.mlp.gate_proj",
+                                                   [TOWER_UP] = "blocks.%d.mlp.up_proj",
+                                                   [TOWER_DOWN] = "blocks.%d.mlp.down_proj"},
+                                         .unbiased = 1U << TOWER_PATCH,
+                                         .norm = NORM_RMS,
+                                         .norm_eps = 1e-6f,
+                                         .read = read_qwen2_5_vl};
 
 #define QWEN3 .prefixes = {"model.visual.", "visual."}, .norm = NORM_LAYER, .norm_eps = 1e-6f
 #define QWEN3_NAMES                                                                                \

@@ -16,9 +16,20 @@ static int no_buffer(int32_t patches, inferd_error_t *error) {
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for images of %d patches", patches);
 }
 
+static bool take_windows(tower_t *tower, int32_t patches, int32_t block) {
+  const size_t P = (size_t)patches, blocks = (size_t)(patches / block);
+  tower->window_starts = calloc(blocks + 1, sizeof(int32_t));
+  tower->order = calloc(blocks, sizeof(int32_t));
+  tower->sorted = calloc(P, (size_t)tower->plan.patch_columns * sizeof(float));
+  tower->merged = calloc(blocks, (size_t)tower->plan.out_size * sizeof(float));
+  return tower->window_starts != NULL && tower->order != NULL && tower->sorted != NULL &&
+         tower->merged != NULL;
+}
+
 int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
   const tower_plan_t *plan = &tower->plan;
   const int64_t P = patches_max, d = plan->hidden, block = (int64_t)plan->merge * plan->merge;
+  const bool gated = activation_is_gated(plan->activation);
   const size_t half = (size_t)(d / plan->num_heads / 2);
   struct {
     act_t **buffer;
@@ -27,7 +38,8 @@ int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
                  {&tower->x, P, d},
                  {&tower->y, P, d},
                  {&tower->qkv, P, 3 * d},
-                 {&tower->up, P, MAX(plan->mlp_width, d)},
+                 {&tower->up, P, MAX((gated ? 2 : 1) * (int64_t)plan->mlp_width, d)},
+                 {&tower->inner, P, gated ? plan->mlp_width : 1},
                  {&tower->rows, P / block, plan->out_size}};
   CHECK_GE(P, block);
   CHECK_EQ(P % block, 0);
@@ -42,6 +54,8 @@ int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
   tower->image_starts = calloc((size_t)(P / block) + 1, sizeof(int32_t));
   if (tower->places == NULL || tower->cosine == NULL || tower->sine == NULL ||
       tower->image_starts == NULL)
+    return no_buffer(patches_max, error);
+  if (plan->window > 0 && !take_windows(tower, patches_max, (int32_t)block))
     return no_buffer(patches_max, error);
   return tower->ops->tower->prepare(tower->device, (int32_t)d / plan->num_heads, error);
 }
@@ -98,11 +112,31 @@ static void turn(const tower_t *tower, patch_place_t place, float *cosine, float
   }
 }
 
+/* Puts the blocks of a window side by side: windows row by row, and so the blocks of each. The
+ * image has its first block at `first`. */
+static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t rows = grid.height / plan->merge, columns = grid.width / plan->merge;
+  const int32_t side = plan->window, block = plan->merge * plan->merge;
+  int32_t at = first;
+  for (int32_t top = 0; top < rows; top += side) {
+    for (int32_t left = 0; left < columns; left += side) {
+      for (int32_t row = top; row < MIN(top + side, rows); row++) {
+        for (int32_t column = left; column < MIN(left + side, columns); column++)
+          tower->order[at++] = first + row * columns + column;
+      }
+      tower->window_starts[++tower->num_windows] = at * block;
+    }
+  }
+}
+
 /* Fills what depends on the sizes of the images alone. Returns their patches. */
 static int32_t place_patches(tower_t *tower, const tower_grid_t *grids, int32_t num_images) {
   const tower_plan_t *plan = &tower->plan;
   const int32_t half = plan->hidden / plan->num_heads / 2;
+  const int32_t block = plan->merge * plan->merge;
   int32_t patches = 0;
+  tower->num_windows = 0;
   tower->image_starts[0] = 0;
   for (int32_t i = 0; i < num_images; i++) {
     const tower_grid_t grid = grids[i];
@@ -110,8 +144,12 @@ static int32_t place_patches(tower_t *tower, const tower_grid_t *grids, int32_t 
     CHECK_RANGE(grid.width, 1, TOWER_SIDE_MAX + 1);
     CHECK_EQ(grid.height % plan->merge + grid.width % plan->merge, 0);
     CHECK_LE(grid.height * grid.width, tower->patches_max - patches);
+    const int32_t first = patches;
+    if (plan->window > 0) sort_blocks(tower, grid, first / block);
     for (int32_t p = 0; p < grid.height * grid.width; p++, patches++) {
-      const patch_place_t place = place_of(grid, plan->merge, p);
+      const int32_t from =
+          plan->window > 0 ? tower->order[patches / block] * block + p % block - first : p;
+      const patch_place_t place = place_of(grid, plan->merge, from);
       if (tower->table != NULL)
         learned_place(tower, grid, place, tower->places + (int64_t)patches * plan->hidden);
       turn(tower, place, tower->cosine + (int64_t)patches * half,
@@ -128,7 +166,7 @@ static void linear(tower_t *tower, act_t *out, const act_t *in, const tower_line
 }
 
 /* x[P, d] goes through a layer; y, qkv and up are scratch. */
-static void run_layer(tower_t *tower, const tower_layer_t *layer, int32_t num_images,
+static void run_layer(tower_t *tower, const tower_layer_t *layer, const tower_segments_t *segments,
                       int32_t patches) {
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
@@ -139,15 +177,15 @@ static void run_layer(tower_t *tower, const tower_layer_t *layer, int32_t num_im
                                        .cosine = tower->cosine,
                                        .sine = tower->sine,
                                        .rope_parts = 1};
-  const tower_segments_t images = {tower->image_starts, num_images};
+  act_t *inner = activation_is_gated(plan->activation) ? tower->inner : tower->up;
   ops->norm(tower->device, tower->y, tower->x, NULL, &layer->norm_1, patches);
   linear(tower, tower->qkv, tower->y, &layer->qkv, NULL, patches);
-  ops->tower->attend(tower->device, tower->y, tower->qkv, &attention, &images);
+  ops->tower->attend(tower->device, tower->y, tower->qkv, &attention, segments);
   linear(tower, tower->x, tower->y, &layer->o, tower->x, patches);
   ops->norm(tower->device, tower->y, tower->x, NULL, &layer->norm_2, patches);
   linear(tower, tower->up, tower->y, &layer->up, NULL, patches);
-  ops->activation(tower->device, tower->up, tower->up, plan->activation, plan->mlp_width, patches);
-  linear(tower, tower->x, tower->up, &layer->down, tower->x, patches);
+  ops->activation(tower->device, inner, tower->up, plan->activation, plan->mlp_width, patches);
+  linear(tower, tower->x, inner, &layer->down, tower->x, patches);
 }
 
 /* out[P / m^2, h] in host memory = what a merger makes of x[P, d]. */
@@ -165,6 +203,27 @@ static void merge(tower_t *tower, const tower_merger_t *merger, int32_t patches,
   ops->read_rows(tower->device, out, tower->rows, plan->out_size, rows);
 }
 
+/* Pixels in the order of the windows. */
+static const float *sort_pixels(tower_t *tower, const float *pixels, int32_t patches) {
+  const int32_t block = tower->plan.merge * tower->plan.merge;
+  const size_t values = (size_t)block * (size_t)tower->plan.patch_columns;
+  if (tower->plan.window == 0) return pixels;
+  for (int32_t i = 0; i < patches / block; i++)
+    memcpy(tower->sorted + (size_t)i * values, pixels + (size_t)tower->order[i] * values,
+           values * sizeof(float));
+  return tower->sorted;
+}
+
+/* Rows in the order of the input. */
+static void merge_sorted(tower_t *tower, const tower_merger_t *merger, int32_t patches,
+                         float *out) {
+  const size_t width = (size_t)tower->plan.out_size;
+  merge(tower, merger, patches, tower->merged);
+  for (int32_t i = 0; i < patches / (tower->plan.merge * tower->plan.merge); i++)
+    memcpy(out + (size_t)tower->order[i] * width, tower->merged + (size_t)i * width,
+           width * sizeof(float));
+}
+
 void tower_run(tower_t *tower, const tower_grid_t *grids, int32_t num_images, const float *pixels,
                float *out) {
   const ops_t *ops = tower->ops;
@@ -172,15 +231,22 @@ void tower_run(tower_t *tower, const tower_grid_t *grids, int32_t num_images, co
   const int32_t patches = place_patches(tower, grids, num_images);
   const int64_t plane = (int64_t)patches / (plan->merge * plan->merge) * plan->out_size;
   act_t *places = tower->table != NULL ? tower->x : NULL;
+  const tower_segments_t images = {tower->image_starts, num_images};
+  const tower_segments_t windows = {tower->window_starts, tower->num_windows};
   int32_t deep = 0;
-  ops->write_rows(tower->device, tower->pixels, pixels, plan->patch_columns, patches);
+  ops->write_rows(tower->device, tower->pixels, sort_pixels(tower, pixels, patches),
+                  plan->patch_columns, patches);
   if (places != NULL) ops->write_rows(tower->device, places, tower->places, plan->hidden, patches);
   linear(tower, tower->x, tower->pixels, &tower->patch, places, patches);
   for (int32_t i = 0; i < plan->num_layers; i++) {
-    run_layer(tower, &tower->layers[i], num_images, patches);
+    const bool sees_all = plan->window == 0 || plan->full[i];
+    run_layer(tower, &tower->layers[i], sees_all ? &images : &windows, patches);
     if (deep == plan->num_deep || plan->deep_layers[deep] != i) continue;
     merge(tower, &tower->deep[deep], patches, out + (deep + 1) * plane);
     deep++;
   }
-  merge(tower, &tower->merger, patches, out);
+  if (plan->window > 0)
+    merge_sorted(tower, &tower->merger, patches, out);
+  else
+    merge(tower, &tower->merger, patches, out);
 }

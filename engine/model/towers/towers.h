@@ -28,6 +28,9 @@ typedef struct tower_plan {
   int32_t merge, out_size;                          /* m, h */
   int32_t table_side; /* of the square table of learned positions, 0 = none */
   double theta;       /* of the rotation by row and column */
+  /* Side of a window in blocks, 0 = a patch sees all of its image; so it does in full layers. */
+  int32_t window;
+  bool full[TOWER_LAYERS_MAX];
   activation_t activation;
   int32_t num_deep; /* deepstack: rows for the first layers of the text model, taken behind these */
   int32_t deep_layers[TOWER_DEEP_MAX]; /* layers, ascending */
