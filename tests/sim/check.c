@@ -412,7 +412,7 @@ static void check_queue_of(const scheduler_t *s) {
   for (const group_t *g = s->waiting.queue.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
     if (g->num_preemptions == check_run(g)->num_preemptions || !o->priority_policy ||
-        g->yield.plan == s->num_plans)
+        g->yield.plan > check_run(g)->num_plans) /* in this plan, or in one without a step */
       continue;
     for (const group_t *r = s->running.head; r; r = r->next) {
       if (is_protected(r) || check_is_awaited(r)) continue;
@@ -557,6 +557,7 @@ static void check_queue(const engine_t *e, const group_queue_t *queue, sequence_
     REQUIRE(k->cancelled_iteration == 0 || k->cancelled_iteration > sim.iteration,
             "I6: request %lld is still there after its cancel", name_of(k));
     check_run(g)->num_preemptions = g->num_preemptions;
+    check_run(g)->num_plans = sim.engine->scheduler->num_plans;
     if (g->num_preemptions > 0 && g->sequence.index == 0) k->preempted = true;
     check_key(g);
     num_live += !k->is_met;

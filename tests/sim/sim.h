@@ -38,6 +38,7 @@ typedef struct stream {
 /* What the checks keep of a group: an independent choice, or all beams of a search. */
 typedef struct run {
   int32_t num_skips, num_preemptions; /* when the last iteration ended */
+  uint64_t num_plans;                 /* the scheduler's then */
   bool was_planned;                   /* it had a row in a step that was launched */
   bool in_plan, is_new;               /* of the step being launched; its first one */
   bool runs;                          /* was in running at the step before */
