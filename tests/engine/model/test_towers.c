@@ -224,30 +224,29 @@ Test(towers, models_without_a_known_tower_have_no_plan) {
 
 Test(towers, configs_are_refused_by_key_and_value) {
   static const struct {
-    const char *keys, *key, *found;
-    const char *type; /* NULL = qwen3_vl */
+    const char *type, *keys, *key, *found;
   } bad[] = {
-      {"\"depth\": 0", "depth", "0"},
-      {"\"depth\": 257", "depth", "257"},
-      {"\"hidden_size\": 1150", "hidden_size", "1150"},
-      {"\"num_heads\": 0", "num_heads", "0"},
-      {"\"hidden_act\": \"tanh\"", "hidden_act", "tanh"},
-      {"\"num_position_embeddings\": 2305", "num_position_embeddings", "2305"},
-      {"\"deepstack_visual_indexes\": [5, 5]", "deepstack_visual_indexes", "is 5"},
-      {"\"depth\": 24", "deepstack_visual_indexes", "24"},
-      {"\"in_channels\": 4", "in_channels", "4"},
-      {"\"patch_size\": [16, 16]", "patch_size", "array"},
-      {"\"rope_parameters\": {\"rope_type\": \"yarn\"}", "rope_type", "yarn"},
-      {"\"window_size\": 27", "window_size", "27", "qwen2_5_vl"},
-      {"\"fullatt_block_indexes\": [31, 32]", "fullatt_block_indexes", "is 32", "qwen2_5_vl"},
-      {"\"hidden_act\": \"gelu_new\"", "hidden_act", "gelu_new", "qwen2_5_vl"},
+      {"qwen3_vl", "\"depth\": 0", "depth", "0"},
+      {"qwen3_vl", "\"depth\": 257", "depth", "257"},
+      {"qwen3_vl", "\"hidden_size\": 1150", "hidden_size", "1150"},
+      {"qwen3_vl", "\"num_heads\": 0", "num_heads", "0"},
+      {"qwen3_vl", "\"hidden_act\": \"tanh\"", "hidden_act", "tanh"},
+      {"qwen3_vl", "\"num_position_embeddings\": 2305", "num_position_embeddings", "2305"},
+      {"qwen3_vl", "\"deepstack_visual_indexes\": [5, 5]", "deepstack_visual_indexes", "is 5"},
+      {"qwen3_vl", "\"depth\": 24", "deepstack_visual_indexes", "24"},
+      {"qwen3_vl", "\"in_channels\": 4", "in_channels", "4"},
+      {"qwen3_vl", "\"patch_size\": [16, 16]", "patch_size", "array"},
+      {"qwen3_vl", "\"rope_parameters\": {\"rope_type\": \"yarn\"}", "rope_type", "yarn"},
+      {"qwen2_5_vl", "\"window_size\": 27", "window_size", "27"},
+      {"qwen2_5_vl", "\"fullatt_block_indexes\": [31, 32]", "fullatt_block_indexes", "is 32"},
+      {"qwen2_5_vl", "\"hidden_act\": \"gelu_new\"", "hidden_act", "gelu_new"},
   };
   for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
     char config[256];
     tower_plan_t plan;
     inferd_error_t error = {0};
     snprintf(config, sizeof config, "{\"vision_config\": {\"model_type\": \"%s\", %s}}",
-             bad[i].type != NULL ? bad[i].type : "qwen3_vl", bad[i].keys);
+             bad[i].type, bad[i].keys);
     ASSERT_EQ_FOR(read_config(config, &plan, &error), ERR_MODEL_MALFORMED, "%s", bad[i].keys);
     ASSERT_EQ_FOR(strstr(error.message, bad[i].key) != NULL, true, "%s", error.message);
     ASSERT_EQ_FOR(strstr(error.message, bad[i].found) != NULL, true, "%s", error.message);
