@@ -362,7 +362,7 @@ TEST_ROOM_server/bench  := bench_unit
 test_room = $(or $(TEST_ROOM_$(1)),$(notdir $(1)))
 TEST_ROOMS := $(sort $(foreach f,$(TEST_FOLDERS),$(call test_room,$(f))))
 $(foreach f,$(TEST_FOLDERS),$(eval FOLDER_OF_$(call test_room,$(f)) := tests/$(f)))
-TSAN_ROOMS := cpu engine grammar http template # as TSAN_SUITES of scripts/test: tests with threads
+TSAN_ROOMS := cpu engine grammar http store template # as TSAN_SUITES of scripts/test: tests with threads
 test_SRC  = $(wildcard $(FOLDER_OF_$(1))/*.c $(if $(filter engine,$(1)),tests/engine/schedule/*.c) $(if $(filter model,$(1)),tests/engine/model/source/*.c)) \
             $(if $(filter fuzz,$(1)),server/bench/answer.c server/bench/response.c) \
             $(if $(filter file model,$(1)),tests/heap.c) $(if $(filter picture,$(1)),tests/engine/vision/show.c)
