@@ -286,6 +286,17 @@ static void check_passer(const scheduler_t *s, const plan_entry_t *first,
           name_of(check_track(&shorter->sequence)));
 }
 
+/* Tokens from `computed` on up to the next block that another sequence fills, which is waited for.
+ */
+static int32_t until_another_fills(const scheduler_t *s, const sequence_t *q, int32_t computed) {
+  int32_t bs = s->pool->block_size;
+  for (int32_t i = computed / bs; i < q->num_blocks; i++) {
+    const sequence_t *filler = s->pool->blocks[q->blocks[i]].filler;
+    if (filler != NULL && filler != q) return i * bs - computed;
+  }
+  return INT32_MAX;
+}
+
 /* I3: of what decodes leave, the first prefill, with forks that catch up, has one half (with slo a
  * quarter) or all that it can use, and more only if no shorter one behind it, which is let in,
  * could use it. */
@@ -304,6 +315,7 @@ static void check_passing(const scheduler_t *s) {
   const sequence_t *q = first->sequence;
   int32_t room = q->num_blocks * s->pool->block_size - first->num_computed;
   if (q->slices.total > 0 && want > room) want = room; /* its other blocks come in later plans */
+  want = MIN(want, until_another_fills(s, q, first->num_computed));
   for (int32_t i = 0; i < plan->num_entries; i++) {
     const plan_entry_t *entry = &plan->entries[i];
     if (!prefill_entry(plan, entry->sequence->group)) {
