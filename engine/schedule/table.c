@@ -539,8 +539,8 @@ static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
       prefix_place_t place = place_of(scheduler, seq, i);
       block_key_t key = key_at(scheduler, seq, i, place);
       int32_t twin = prefix_find(pool, &key, place, ids);
-      bool is_new = twin < 0 || pool->blocks[twin].ref_count == 0; /* a copy may pin it */
-      scheduler->num_claims += is_new && (i + 1) * pool->block_size <= seq->num_prompt_tokens;
+      /* Also of a twin that is held: by a copy alone, or as what somebody has generated. */
+      scheduler->num_claims += (i + 1) * pool->block_size <= seq->num_prompt_tokens;
       if (twin < 0) {
         prefix_publish(pool, block, &key, place, ids);
         prefix_validate(pool, block, pool->block_size);
