@@ -229,6 +229,7 @@ static void bring(scheduler_t *scheduler, sequence_t *seq) {
     seq->blocks[i] = block->device;
     seq->num_blocks = i + 1;
   }
+  scheduler->num_claims += found > 0; /* cached ones are held again: others may share them */
   table_claim(scheduler, seq, seq->num_computed_tokens / scheduler->pool->block_size);
 }
 
