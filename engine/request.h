@@ -10,6 +10,7 @@
 #include "engine/device/sampling_params.h"
 #include "engine/embedding.h"
 #include "engine/text/stream/detokenizer.h"
+#include "engine/vision/image.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,6 +27,8 @@ typedef struct request {
   pooling_t pooling;       /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
   double *pooled;          /* with pooling: [EMBEDDING_ROOM] zeroed, the server's; what was pooled,
                             * not normalised, once EVENT_DONE says FINISH_STOP */
+  const image_t *images;   /* [num_images] pictures of the prompt, ascending, the server's */
+  int32_t num_images;      /* 0 = text alone */
   int32_t second_text;     /* the first token of type 1: of a pair of texts; 0 = all have type 0 */
   const stop_set_t *stops; /* NULL = none */
   struct grammar

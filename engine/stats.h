@@ -7,6 +7,7 @@
 #define INFERD_ENGINE_STATS_H
 
 #include "engine/embedding.h"
+#include "engine/vision/image.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,6 +36,7 @@ typedef struct engine_info {
   const char *dtype;        /* "bfloat16" */
   const char *architecture; /* as config.json names it */
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
+  const vision_t *vision;            /* NULL = the model sees no pictures */
 } engine_info_t;
 
 /* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:

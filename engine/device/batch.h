@@ -58,6 +58,19 @@ typedef struct batch {
   int32_t num_groups;           /* of layers, each with its own blocks: attention_t.group */
   uint8_t *do_sample;           /* [R] 1 = the row's last token is sampled */
   int32_t *state_slots;         /* [R] slot of the row's state (state_ops.h), 0 = none */
+  /* Tokens in whose place stand rows of a picture: instead of the embedding of the id. */
+  int32_t num_embedded;
+  int32_t *embedded_tokens; /* [num_embedded] indices of tokens, ascending */
+  /* [num_embedded] -> (1 + num_deep) x hidden values in host memory, which stay until the step is
+   * read: what takes the place of the embedding, then what is added behind layers 0, 1, .. */
+  const float **embedded_rows;
+  /* [3, rope_stride]: time, line and column by which a token is rotated (M-RoPE). NULL = no
+   * sequence of the step has a picture: all three are `positions`. */
+  int32_t *rope_positions;
+  int32_t rope_stride; /* >= T */
+  /* [T] a token sees the positions below this one even where they are behind it: the end of its
+   * picture; 0 = none. NULL = no token does. */
+  int32_t *seen_until;
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */
   int32_t *selected_token_indices; /* [S] ascending, each once */
