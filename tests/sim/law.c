@@ -377,10 +377,12 @@ static bool was_above(const scheduler_t *s, const view_t *view, uint64_t client)
 }
 
 /* Whether it was let in by this plan, or waits with room made for it, and its client is within its
- * share with it. Those of its client that were let in behind it do not count. */
-static bool is_receiver(const scheduler_t *s, const view_t *view, const group_t *g) {
-  bool is_in = g->queue == &s->running;
-  if (is_in ? !has_begun(g, &g->sequence) : !g->yield.was_granted) return false;
+ * share with it. Those of its client that were let in behind it do not count. The giver's plan may
+ * have had no step, and the one behind it may have sent the receiver back for want of blocks. */
+static bool is_receiver(const scheduler_t *s, const view_t *view, const group_t *g,
+                        const group_t *giver) {
+  bool is_in = g->queue == &s->running, was_in = g->yield.let_in == giver->yield.plan;
+  if (is_in ? !has_begun(g, &g->sequence) : !g->yield.was_granted && !was_in) return false;
   int64_t has = view->clients[client_of(g)].sequences + (is_in ? 0 : asked_sequences(g));
   for (const group_t *r = is_in ? g->next : NULL; r; r = r->next) {
     if (client_of(r) == client_of(g) && has_begun(r, &r->sequence)) has -= sequences_of(r);
@@ -392,7 +394,7 @@ static bool has_receiver(const scheduler_t *s, const view_t *view, const group_t
   const group_queue_t *queues[] = {&s->running, &s->waiting.queue};
   for (int i = 0; i < 2; i++) {
     for (const group_t *g = queues[i]->head; g; g = g->next) {
-      if (client_of(g) != client_of(giver) && is_receiver(s, view, g)) return true;
+      if (client_of(g) != client_of(giver) && is_receiver(s, view, g, giver)) return true;
     }
   }
   return false;
