@@ -101,6 +101,7 @@ struct completion {
   charge_t ids;            /* of the arena and of what the inputs hold */
   charge_t output;         /* of the buffers of inputs and choices */
   bool working, replying;  /* its job waits or runs; the transport prints `reply` */
+  bool settling;           /* a job of the dialect's `settle` reads the output */
   bool released;           /* it has left the list of completions */
   atomic_bool cancelled;   /* the job stops early */
   /* the engine's side */

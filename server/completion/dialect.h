@@ -54,6 +54,10 @@ struct dialect {
   /* Before the engine gets the request; may add response headers (exchange_header). Returns false
    * if memory is short. */
   bool (*prepare)(completion_t *completion);
+  /* NULL, or: every choice is complete, and the answer is about to end. Returns true if a job has
+   * to run before: it has set completion->settling, and calls completion_settled when it is done.
+   * Then it is asked again. */
+  bool (*settle)(completion_t *completion);
   /* Takes the next part of a choice, in order: server/parser/output.h says what the kinds mean. The
    * text is valid only during the call. If memory is short the writer says so in `failed`. */
   void (*take)(choice_t *choice, output_kind_t kind, const char *text, size_t length);
@@ -83,6 +87,10 @@ extern const dialect_t text_dialect, chat_dialect; /* sse.c */
 
 /* completion.c: takes a request of a route of this dialect. Loop thread; handlers call it. */
 void completion_start(exchange_t *exchange, const dialect_t *dialect);
+
+/* events.c: the job of `settle` has ended; completion->settling is false again. Loop thread, inside
+ * completions_enter. */
+void completion_settled(completion_t *completion);
 
 /* sse.c: for `chunk`, `done`, `error` and `ping`. Gives complete frames to the transport; the first
  * ones begin the stream with the status 200. Does nothing if the client disconnected. */

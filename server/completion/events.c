@@ -185,15 +185,17 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
 
 /* Ends the answer: every choice is complete and none has failed. */
 static void complete(completion_t *completion) {
+  const dialect_t *dialect = completion->dialect;
+  if (dialect->settle != NULL && dialect->settle(completion)) return;
   finish_reason_t finish = completion->choices[0].finish;
   if (completion->params.stream) {
-    completion->dialect->done(completion);
+    dialect->done(completion);
     if (completion->exchange == NULL) return; /* the client disconnected during the last write */
     completion_count_end(completion, 200, finish);
     exchange_end(completion_take_exchange(completion));
     return;
   }
-  if (!completion->dialect->response(completion)) {
+  if (!dialect->response(completion)) {
     inferd_error_t error;
     error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
     completion_fail(completion, &error);
@@ -201,6 +203,11 @@ static void complete(completion_t *completion) {
   }
   completion_count_end(completion, 200, finish);
   completion_reply(completion);
+}
+
+void completion_settled(completion_t *completion) {
+  if (completion->exchange != NULL) complete(completion);
+  completion_release(completion);
 }
 
 static void fail_done(completion_t *completion, const event_t *event) {

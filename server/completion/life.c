@@ -158,7 +158,7 @@ void completions_leave(completions_t *live) {
 void completion_release(completion_t *completion) {
   completions_t *live = completion->server->live;
   if (completion->exchange != NULL || completion->working || completion->outstanding > 0) return;
-  if (completion->released || completion->replying) return;
+  if (completion->released || completion->replying || completion->settling) return;
   completion->released = true;
   if (completion->previous != NULL) completion->previous->next = completion->next;
   if (live->first == completion) live->first = completion->next;

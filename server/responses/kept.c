@@ -184,26 +184,95 @@ int responses_keep_input(const completion_t *completion, reader_t *reader,
   return failed ? field_no_memory(reader) : 0;
 }
 
-void responses_put(const completion_t *completion, response_status_t status,
-                   const inferd_error_t *error) {
+/* An answer on its way into the store. */
+typedef struct put {
+  lane_job_t job; /* first */
+  completion_t *completion;
+  stored_t *stored;
+  cord_t body; /* points into the completion */
+  charge_t charge;
+  bool failed; /* memory is short */
+} put_t;
+
+static put_t *put_new(completion_t *completion) {
   responses_answer_t *response = completion->dialect_state;
-  cord_t body = {0};
-  if (!response->is_kept) return;
+  put_t *put = calloc(1, sizeof *put);
   stored_t *stored = calloc(1, sizeof *stored);
-  if (stored == NULL) return;
-  responses_print(&body, completion, status, error);
-  while (cord_print(&body, &stored->body, SIZE_MAX / 2)) continue;
+  if (put == NULL || stored == NULL) {
+    free(put);
+    free(stored);
+    return NULL;
+  }
   snprintf(stored->id, sizeof stored->id, "%s", response->id);
   snprintf(stored->previous, sizeof stored->previous, "%s", response->previous);
   memcpy(stored->owner, owner_of(completion), STORE_OWNER_BYTES);
   stored->created = completion->created;
   stored->input = response->input;
   response->input = (buffer_t){0};
-  response->is_kept = false; /* it is the store's from here on */
-  bool failed = cord_failed(&body) || stored->body.failed;
-  cord_free(&body);
-  if (failed)
-    stored_free(stored);
-  else
-    store_put(completion->server->store, stored);
+  put->completion = completion;
+  put->stored = stored;
+  put->charge = charge_open(completion->server->ledger, completion->source, LEDGER_reply);
+  return put;
+}
+
+/* Prints on. Returns whether more is left. */
+static bool put_print(put_t *put) {
+  buffer_t *body = &put->stored->body;
+  bool more = cord_print(&put->body, body, PUT_TURN_BYTES);
+  put->failed = put->failed || cord_failed(&put->body) || body->failed ||
+                !charge_resize(&put->charge, body->capacity);
+  return more && !put->failed;
+}
+
+static void put_end(put_t *put) {
+  responses_answer_t *response = put->completion->dialect_state;
+  answer_store_t *store = put->completion->server->store;
+  if (put->failed) {
+    stored_free(put->stored);
+    store_lost(store);
+    response->is_kept = false;
+  } else {
+    response->is_kept = store_put(store, put->stored);
+  }
+  cord_free(&put->body);
+  charge_drop(&put->charge);
+  free(put);
+}
+
+static void put_run(lane_job_t *job) {
+  while (put_print((put_t *)job)) continue;
+}
+
+static void put_done(lane_job_t *job) {
+  completion_t *completion = ((put_t *)job)->completion;
+  completions_t *live = completion->server->live;
+  completions_enter(live);
+  completion->settling = false;
+  put_end((put_t *)job);
+  completion_settled(completion);
+  completions_leave(live);
+}
+
+bool responses_put(completion_t *completion, response_status_t status, const inferd_error_t *error,
+                   bool may_wait) {
+  responses_answer_t *response = completion->dialect_state;
+  if (!response->is_kept || response->was_put) return false;
+  put_t *put = put_new(completion);
+  response->was_put = true;
+  if (put == NULL) {
+    store_lost(completion->server->store);
+    response->is_kept = false;
+    return false;
+  }
+  responses_print(&put->body, completion, status, error);
+  bool more = put_print(put);
+  if (more && may_wait) {
+    put->job = (lane_job_t){.run = put_run, .done = put_done, .client = completion->source};
+    completion->settling = true;
+    lanes_submit(completion->server->lanes, &put->job);
+    return true;
+  }
+  put->failed = put->failed || more;
+  put_end(put);
+  return false;
 }

@@ -17,6 +17,9 @@ enum { REPEATED_BYTES_MAX = 128 * 1024 };
 
 enum { KEPT_ID_BYTES = 40 };
 
+/* Of an answer that is kept the loop thread prints so much at once; a job prints the rest. */
+enum { PUT_TURN_BYTES = 64 * 1024 };
+
 /* The request's own fields; pointers into the body's document, NULL = not given. */
 typedef struct responses_fields {
   const json_t *input, *instructions, *tools, *tool_choice, *reasoning, *text, *include, *metadata;
@@ -57,7 +60,8 @@ typedef struct response {
   response_tool_t *shown;                  /* [num_shown] */
   int32_t num_shown;
   /* to be kept */
-  bool is_kept;
+  bool is_kept; /* what the answer says of itself */
+  bool was_put; /* the store has it, or has not been able to take it */
   char id[KEPT_ID_BYTES];
   const char *previous; /* "" = none; in the arena */
   buffer_t input;       /* the items of the request, as elements of an array */
@@ -92,7 +96,8 @@ const char *responses_keep(arena_t *arena, buffer_t *text);
 extern const json_limits_t responses_kept_limits;
 
 /* kept.c: with --store. The three may run in a job of the lanes; responses_put on the loop thread.
- */
+ * What the answer says of itself is true of its end: an answer that could not be put ends with
+ * "store": false, though its first events may have said true. */
 /* Prints the items of the answers before this one, as an array. Waits for a disk. `charge` has what
  * is held meanwhile. 0, or an error of `previous_response_id`. */
 int responses_history(const completion_t *completion, reader_t *reader, const json_t *previous,
@@ -101,9 +106,11 @@ int responses_history(const completion_t *completion, reader_t *reader, const js
 int responses_keep_input(const completion_t *completion, reader_t *reader,
                          const responses_fields_t *fields, responses_answer_t *response);
 bool responses_waits(const completion_t *completion); /* dialect_t.waits */
-/* Gives an answer that has ended to the store, if it is to be kept. */
-void responses_put(const completion_t *completion, response_status_t status,
-                   const inferd_error_t *error);
+/* Gives an answer that has ended to the store, once, if it is to be kept. Returns true if a job
+ * prints it first: dialect_t.settle. One that must not wait for a job, and is larger than
+ * PUT_TURN_BYTES, is not kept. */
+bool responses_put(completion_t *completion, response_status_t status, const inferd_error_t *error,
+                   bool may_wait);
 
 /* items.c: writes the conversation. 0, or an error with its place. */
 int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_body_t *body);

@@ -439,12 +439,18 @@ static void print_end(completion_t *completion, const char *type, response_statu
   print_response_event(completion, type, status, error);
 }
 
+/* Before the end is printed, which says whether the answer is kept. */
+static bool settle(completion_t *completion) {
+  if (!completion->params.stream) finish(&completion->choices[0]);
+  if (failed(completion)) return false; /* what prints the end says so */
+  return responses_put(completion, final_status(completion), NULL, true);
+}
+
 static void done(completion_t *completion) {
   response_status_t status = final_status(completion);
   print_end(completion,
             status == RESPONSE_INCOMPLETE ? "response.incomplete" : "response.completed", status,
             NULL);
-  responses_put(completion, status, NULL);
   send_events(completion);
 }
 
@@ -452,8 +458,8 @@ static void send_error(completion_t *completion, const inferd_error_t *error) {
   responses_answer_t *response = completion->dialect_state;
   response->out->own.failed = response->out->parts.failed = false;
   begin_stream(completion);
+  (void)responses_put(completion, RESPONSE_FAILED, error, false);
   print_end(completion, "response.failed", RESPONSE_FAILED, error);
-  responses_put(completion, RESPONSE_FAILED, error);
   response->out->own.failed = response->out->parts.failed = false;
   send_out(completion);
 }
@@ -464,10 +470,8 @@ static void ping(completion_t *completion) {
 }
 
 static bool whole_answer(completion_t *completion) {
-  finish(&completion->choices[0]);
   if (failed(completion)) return false;
   responses_print(&completion->reply, completion, final_status(completion), NULL);
-  responses_put(completion, final_status(completion), NULL);
   return !cord_failed(&completion->reply);
 }
 
@@ -506,6 +510,7 @@ static const dialect_t responses_dialect = {.route = "/v1/responses",
                                             .waits = responses_waits,
                                             .rename = responses_rename,
                                             .prepare = prepare,
+                                            .settle = settle,
                                             .take = take,
                                             .chunk = chunk,
                                             .done = done,

@@ -262,6 +262,12 @@ bool store_put(answer_store_t *store, stored_t *stored) {
   return fits;
 }
 
+void store_lost(answer_store_t *store) {
+  pthread_mutex_lock(&store->lock);
+  store->stats.dropped++;
+  pthread_mutex_unlock(&store->lock);
+}
+
 static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
   return strcmp(stored->id, id) == 0 && memcmp(stored->owner, owner, STORE_OWNER_BYTES) == 0;
 }

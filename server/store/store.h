@@ -4,8 +4,8 @@
  * write-ahead log it never waits for the writer. An answer that was put is found at once, also
  * before it is written. A row belongs to an owner; for any other it is as if it did not exist.
  *
- * store_put, store_problem and store_stats: any thread; they never wait for a disk. The others read
- * the disk: jobs of the lanes, never the loop or the engine thread.
+ * store_put, store_lost, store_problem and store_stats: any thread; they never wait for a disk. The
+ * others read the disk: jobs of the lanes, never the loop or the engine thread.
  */
 #ifndef INFERD_SERVER_STORE_STORE_H
 #define INFERD_SERVER_STORE_STORE_H
@@ -55,6 +55,8 @@ void store_close(answer_store_t *store);
 
 /* Takes an answer, to write it. False: too many bytes wait, and it was freed. */
 bool store_put(answer_store_t *store, stored_t *stored);
+/* Counts an answer that could not be put: memory was short. */
+void store_lost(answer_store_t *store);
 /* Finds an answer of this owner. Returns 0 and *out, which the caller frees; ERR_NOT_STORED; or
  * ERR_STORE_FAILED with the reason. */
 int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
@@ -68,7 +70,7 @@ int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], 
 void store_problem(answer_store_t *store, char *out, size_t size);
 
 typedef struct store_stats {
-  uint64_t written, dropped; /* since start; dropped: the disk failed, or too many waited */
+  uint64_t written, dropped; /* since start; dropped: no disk, no memory, or too many waited */
   int64_t rows, bytes;       /* in the file, as of the last write */
   int64_t waiting;           /* to be written */
 } store_stats_t;

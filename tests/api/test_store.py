@@ -1,6 +1,7 @@
 """--store: answers of /v1/responses that outlive their request, by OpenAI's client."""
 
 import json
+import signal
 import sqlite3
 import threading
 import time
@@ -150,6 +151,51 @@ def test_methods_are_listed(server):
 def test_a_stream_of_what_has_ended_is_refused(server, alice):
     answer = server.get(f"/v1/responses/{ask(alice).id}?stream=true")
     assert answer.status == 400 and answer.json["error"]["param"] == "stream"
+
+
+# ---- large answers: a job prints them
+
+
+def large(size):
+    """A tool that the answer repeats."""
+    return [{"type": "function", "name": "f", "description": "\u00e9\n" * (size // 4),
+             "parameters": {"type": "object", "properties": {}}}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("size", [1000, 60_000, 100_000])
+def test_a_large_answer_is_found_as_it_was_and_at_once(server, alice, size, stream):
+    made = ask(alice, tools=large(size), tool_choice="none", stream=stream)
+    if stream:
+        made = list(made)[-1].response
+    assert made.store is True and len(made.tools) == 1
+    assert same(alice.responses.retrieve(made.id), made)
+    assert ask(alice, "x", previous_response_id=made.id).previous_response_id == made.id
+
+
+@pytest.mark.parametrize("size, kept", [(1000, True), (100_000, False)])
+def test_an_answer_that_fails_says_whether_it_is_kept(start, tmp_path, size, kept):
+    """Nothing may wait when a server ends: what is not printed at once is not kept."""
+    file = tmp_path / "answers.db"
+    server = start(file, "--drain-timeout", "60s")
+    events = client(server).responses.create(model="demo", input=QUESTION, stream=True,
+                                             tools=large(size), tool_choice="none",
+                                             extra_body={"ignore_eos": True})
+    for event in events:
+        if event.type == "response.output_text.delta":
+            break
+    server.process.send_signal(signal.SIGTERM)
+    server.process.send_signal(signal.SIGTERM)
+    last = list(events)[-1]
+    assert last.type == "response.failed" and last.response.store is kept, last.type
+    server.wait_exit(30)
+    again = start(file)
+    if kept:
+        assert same(client(again).responses.retrieve(last.response.id), last.response)
+    else:
+        with pytest.raises(openai.NotFoundError):
+            client(again).responses.retrieve(last.response.id)
+    assert again.stop() == 0, again.log()
 
 
 # ---- continued

@@ -378,3 +378,9 @@ Test(store, more_than_may_wait_is_dropped) {
   ASSERT_EQ(stats().dropped, 1);
   EXPECT_STR_EQ(body_of(alice, "resp_huge"), "");
 }
+
+Test(store, what_could_not_be_put_is_counted) {
+  open_store();
+  store_lost(store);
+  ASSERT_EQ(stats().dropped, 1);
+}
