@@ -5,6 +5,7 @@
  * dropped.
  */
 #include "server/completion/chat.h"
+#include "server/dialect/unfold.h"
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
 
@@ -199,18 +200,28 @@ static int decode(tokenize_job_t *job, const tokenize_fields_t *fields) {
   return charge(job, &job->ids, before + job->held);
 }
 
-/* Puts a document with the messages mended in the place of *doc; its text is in *text. */
-static int mend(tokenize_job_t *job, reader_t *reader, json_doc_t **doc, buffer_t *text) {
-  bool changed = false;
-  int code = history_mend(reader, &job->server->live->rules, json_root(*doc), true, text, &changed);
-  if (code != 0 || !changed) return code;
+/* Puts the document of *text in the place of *doc. */
+static int replace(tokenize_job_t *job, json_doc_t **doc, const buffer_t *text) {
   json_free(*doc);
   *doc = NULL;
-  code =
+  int code =
       charge(job, &job->values,
              text->capacity + json_memory_bound(text->data, text->length, &json_limits_translated));
   if (code != 0) return code;
   return json_parse(text->data, text->length, &json_limits_translated, doc, &job->error);
+}
+
+/* Puts a document with the messages mended in the place of *doc; its text is in one of `texts`. */
+static int mend(tokenize_job_t *job, reader_t *reader, json_doc_t **doc, buffer_t texts[2]) {
+  bool changed = false;
+  const int32_t *origin = NULL;
+  int code = chat_unfold(reader, json_root(*doc), &texts[0], &origin);
+  if (code == 0 && origin != NULL) code = replace(job, doc, &texts[0]);
+  if (code == 0) {
+    code = history_mend(reader, &job->server->live->rules, json_root(*doc), true, origin, &texts[1],
+                        &changed);
+  }
+  return code == 0 && changed ? replace(job, doc, &texts[1]) : code;
 }
 
 static int run(tokenize_job_t *job) {
@@ -221,7 +232,7 @@ static int run(tokenize_job_t *job) {
                            .strict = config->strict_params,
                            .lenient = config->lenient_history};
   arena_t arena = {0};
-  buffer_t mended = {0};
+  buffer_t mended[2] = {0};
   reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = &job->error};
   json_doc_t *doc = NULL;
   const held_t *body = &job->body;
@@ -230,8 +241,9 @@ static int run(tokenize_job_t *job) {
   if (code == 0) {
     code = json_parse(body->bytes, body->length, &json_limits_request, &doc, &job->error);
   }
-  if (code == 0 && !job->decode) code = mend(job, &reader, &doc, &mended);
-  if (code == 0) code = charge(job, &job->values, json_memory(doc) + mended.capacity);
+  if (code == 0 && !job->decode) code = mend(job, &reader, &doc, mended);
+  size_t texts = mended[0].capacity + mended[1].capacity;
+  if (code == 0) code = charge(job, &job->values, json_memory(doc) + texts);
   if (code == 0) {
     fields_default(&chat_table, &fields);
     fields_default(table, &fields);
@@ -244,7 +256,8 @@ static int run(tokenize_job_t *job) {
   }
   if (code == 0) code = job->decode ? decode(job, &fields) : encode(job, &fields);
   json_free(doc);
-  buffer_free(&mended);
+  buffer_free(&mended[0]);
+  buffer_free(&mended[1]);
   arena_free(&arena);
   return code == 0 ? charge(job, &job->ids, job->held + cord_held(&job->reply)) : code;
 }

@@ -11,6 +11,7 @@
 #include "engine/base/util.h"
 #include "server/completion/dialect.h"
 #include "server/completion/memory.h"
+#include "server/dialect/unfold.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,8 +92,14 @@ static int translate(completion_t *completion, reader_t *reader) {
 static int mend(completion_t *completion, reader_t *reader) {
   buffer_t chat = {0};
   bool changed = false, places = completion->dialect->translate == NULL;
-  int code = history_mend(reader, &completion->server->live->rules,
-                          json_root(completion->intake->doc), places, &chat, &changed);
+  const int32_t *origin = NULL;
+  int code = 0;
+  if (places) code = chat_unfold(reader, json_root(completion->intake->doc), &chat, &origin);
+  if (code == 0 && origin != NULL) code = replace_body(completion, reader, &chat);
+  if (code == 0) {
+    code = history_mend(reader, &completion->server->live->rules,
+                        json_root(completion->intake->doc), places, origin, &chat, &changed);
+  }
   if (code == 0 && changed) return replace_body(completion, reader, &chat);
   buffer_free(&chat);
   return code;

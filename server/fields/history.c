@@ -37,6 +37,7 @@ typedef struct mender {
   reader_t *reader;
   const history_rules_t *rules;
   bool lenient, places;
+  const int32_t *origin; /* the index that each message had; NULL: its own */
   const json_t *messages;
   known_call_t *calls;
   int32_t num_calls;
@@ -290,7 +291,8 @@ static void note(mender_t *mender, const char *inside, int32_t part, const char 
   mender->changed = true;
   if (mender->out != NULL) return;
   if (mender->places) {
-    int length = snprintf(place, sizeof place, "messages[%d]%s", (int)mender->index, inside);
+    int32_t index = mender->origin != NULL ? mender->origin[mender->index] : mender->index;
+    int length = snprintf(place, sizeof place, "messages[%d]%s", (int)index, inside);
     if (part >= 0 && length > 0 && (size_t)length < sizeof place) {
       snprintf(place + length, sizeof place - (size_t)length, "[%d]", (int)part);
     }
@@ -794,11 +796,12 @@ static void put_messages(mender_t *mender) {
 }
 
 int history_mend(reader_t *reader, const history_rules_t *rules, const json_t *root, bool places,
-                 buffer_t *out, bool *changed) {
+                 const int32_t *origin, buffer_t *out, bool *changed) {
   mender_t mender = {.reader = reader,
                      .rules = rules,
                      .lenient = reader->limits->lenient,
                      .places = places,
+                     .origin = origin,
                      .messages = list_of(root, "messages")};
   *changed = false;
   if (mender.messages == NULL) return 0;

@@ -39,10 +39,11 @@ typedef struct history_rules {
 /* Reads `root`, a body of chat, and appends the body with its messages mended to `out`; other
  * members stay as they are. Appends nothing if there is nothing to do: *changed is false then.
  * Ids of calls are mapped to the form of the rules, one to one, always; all else needs
- * reader->limits->lenient. `places`: the indices of the messages are the client's, so names have
- * them. Returns 0 or an error. Errors of the conversation itself are left to its reader. */
+ * reader->limits->lenient. `places`: names have the indices of the messages, or those that `origin`
+ * has in their place (NULL = none). Returns 0 or an error. Errors of the conversation itself are
+ * left to its reader. */
 int history_mend(reader_t *reader, const history_rules_t *rules, const json_t *root, bool places,
-                 buffer_t *out, bool *changed);
+                 const int32_t *origin, buffer_t *out, bool *changed);
 
 enum { LEFT_OUT_MAX = 64 };
 /* Writes the text that stands for a part or an item of this type, "[image left out]", and the name

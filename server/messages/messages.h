@@ -7,7 +7,7 @@
 #ifndef INFERD_SERVER_MESSAGES_MESSAGES_H
 #define INFERD_SERVER_MESSAGES_MESSAGES_H
 
-#include "server/dialect/chat_body.h"
+#include "server/dialect/blocks.h"
 #include "server/fields/fields.h"
 
 #include <stdbool.h>
@@ -44,21 +44,14 @@ int messages_print_tools(reader_t *reader, const json_t *tools, const json_t *ch
                          buffer_t *chat);
 
 /* request.c: errors and checks. */
-/* A path in the request, such as tools.3.name. */
-typedef struct messages_place {
-  char text[ERROR_PARAM_MAX];
-} messages_place_t;
-messages_place_t messages_at(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Sets an error whose message is "PLACE: ..." and returns its code. */
-int messages_fail(reader_t *reader, int code, messages_place_t place, const char *format, ...)
+int messages_fail(reader_t *reader, int code, block_place_t place, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Refuses a value: "PLACE: expected ..., but got ...", as field_shown writes it. */
-int messages_fail_value(reader_t *reader, messages_place_t place, const char *expected,
+int messages_fail_value(reader_t *reader, block_place_t place, const char *expected,
                         const json_t *value);
 /* Checks that a member of the object at `place` is a string of min..max bytes. */
-int messages_need_string(reader_t *reader, messages_place_t place, const json_t *object,
+int messages_need_string(reader_t *reader, block_place_t place, const json_t *object,
                          const char *member, size_t min, size_t max);
-/* Returns `value`; NULL for null. */
-const json_t *messages_value(const json_t *value);
 
 #endif

@@ -23,16 +23,7 @@ typedef struct messages_fields {
 
 /* ---- errors and checks ---- */
 
-messages_place_t messages_at(const char *format, ...) {
-  messages_place_t place;
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(place.text, sizeof place.text, format, arguments);
-  va_end(arguments);
-  return place;
-}
-
-int messages_fail(reader_t *reader, int code, messages_place_t place, const char *format, ...) {
+int messages_fail(reader_t *reader, int code, block_place_t place, const char *format, ...) {
   char text[ERROR_MESSAGE_MAX];
   va_list arguments;
   va_start(arguments, format);
@@ -41,20 +32,16 @@ int messages_fail(reader_t *reader, int code, messages_place_t place, const char
   return error_set(reader->error, code, place.text, "%s: %s", place.text, text);
 }
 
-int messages_fail_value(reader_t *reader, messages_place_t place, const char *expected,
+int messages_fail_value(reader_t *reader, block_place_t place, const char *expected,
                         const json_t *value) {
   char shown[FIELD_SHOWN_MAX];
   return messages_fail(reader, ERR_INVALID_VALUE, place, "expected %s, but got %s", expected,
                        field_shown(shown, value));
 }
 
-const json_t *messages_value(const json_t *value) {
-  return json_is_given(value) ? value : NULL;
-}
-
-int messages_need_string(reader_t *reader, messages_place_t place, const json_t *object,
+int messages_need_string(reader_t *reader, block_place_t place, const json_t *object,
                          const char *member, size_t min, size_t max) {
-  messages_place_t path = messages_at("%s.%s", place.text, member);
+  block_place_t path = block_at("%s.%s", place.text, member);
   const json_t *value = json_get(object, member);
   if (!json_is_given(value)) {
     return messages_fail(reader, ERR_MISSING_PARAMETER, path, "Field required");
@@ -147,12 +134,12 @@ static void print_same(buffer_t *chat, const json_t *root) {
 /* The variables of the template: those of the request, and what `thinking` says. */
 static int print_thinking(reader_t *reader, const json_t *root, messages_state_t *state,
                           buffer_t *chat) {
-  const json_t *thinking = messages_value(json_get(root, "thinking"));
-  const json_t *kwargs = messages_value(json_get(root, "chat_template_kwargs"));
+  const json_t *thinking = block_value(json_get(root, "thinking"));
+  const json_t *kwargs = block_value(json_get(root, "chat_template_kwargs"));
   const json_t *type = json_get(thinking, "type");
   bool on = json_equals(type, "enabled") || json_equals(type, "adaptive");
   if (thinking != NULL && !on && !json_equals(type, "disabled")) {
-    return messages_fail_value(reader, messages_at("thinking.type"),
+    return messages_fail_value(reader, block_at("thinking.type"),
                                "'enabled', 'adaptive' or 'disabled'", type);
   }
   state->omit_thinking = json_equals(json_get(thinking, "display"), "omitted");
@@ -178,11 +165,11 @@ static int print_thinking(reader_t *reader, const json_t *root, messages_state_t
 static int print_format(reader_t *reader, const char *name, const json_t *format, buffer_t *chat) {
   const json_t *schema = json_get(format, "schema");
   if (!json_equals(json_get(format, "type"), "json_schema")) {
-    return messages_fail_value(reader, messages_at("%s.type", name), "'json_schema'",
+    return messages_fail_value(reader, block_at("%s.type", name), "'json_schema'",
                                json_get(format, "type"));
   }
   if (schema == NULL || schema->type != JSON_OBJECT) {
-    return messages_fail(reader, ERR_INVALID_TYPE, messages_at("%s.schema", name),
+    return messages_fail(reader, ERR_INVALID_TYPE, block_at("%s.schema", name),
                          "expected an object");
   }
   buffer_text(chat, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":");
@@ -192,18 +179,18 @@ static int print_format(reader_t *reader, const char *name, const json_t *format
 }
 
 static int print_output_config(reader_t *reader, const json_t *root, buffer_t *chat) {
-  const json_t *config = messages_value(json_get(root, "output_config"));
-  const json_t *effort = messages_value(json_get(config, "effort"));
-  const json_t *format = messages_value(json_get(config, "format"));
-  const json_t *first = messages_value(json_get(root, "output_format"));
+  const json_t *config = block_value(json_get(root, "output_config"));
+  const json_t *effort = block_value(json_get(config, "effort"));
+  const json_t *format = block_value(json_get(config, "format"));
+  const json_t *first = block_value(json_get(root, "output_format"));
   if (effort != NULL) {
-    int code = messages_need_string(reader, messages_at("output_config"), config, "effort", 1, 32);
+    int code = messages_need_string(reader, block_at("output_config"), config, "effort", 1, 32);
     if (code != 0) return code;
     buffer_text(chat, ",\"reasoning_effort\":");
     json_print(chat, effort);
   }
   if (format != NULL && first != NULL) {
-    return messages_fail(reader, ERR_INVALID_VALUE, messages_at("output_format"),
+    return messages_fail(reader, ERR_INVALID_VALUE, block_at("output_format"),
                          "it is the first name of output_config.format, which is given, too");
   }
   if (format != NULL) return print_format(reader, "output_config.format", format, chat);
@@ -236,7 +223,7 @@ static int read_fields(reader_t *reader, const json_t *root, buffer_t *passed) {
 }
 
 static int fail_required(reader_t *reader, const char *name) {
-  return messages_fail(reader, ERR_MISSING_PARAMETER, messages_at("%s", name), "Field required");
+  return messages_fail(reader, ERR_MISSING_PARAMETER, block_at("%s", name), "Field required");
 }
 
 static int translate(reader_t *reader, const json_t *root, bool late_system, bool counting,
@@ -247,18 +234,18 @@ static int translate(reader_t *reader, const json_t *root, bool late_system, boo
   reader->out = &fields;
   int code = read_fields(reader, root, passed);
   if (code != 0) return code;
-  const json_t *messages = messages_value(json_get(root, "messages"));
+  const json_t *messages = block_value(json_get(root, "messages"));
   if (messages == NULL) return fail_required(reader, "messages");
   if (fields.max_tokens == ABSENT && !counting) return fail_required(reader, "max_tokens");
   state->max_tokens = fields.max_tokens;
   chat_body_t body;
   chat_body_begin(&body, chat, late_system);
-  code = messages_print_conversation(reader, messages_value(json_get(root, "system")), messages,
-                                     &body, &continues);
+  code = messages_print_conversation(reader, block_value(json_get(root, "system")), messages, &body,
+                                     &continues);
   (void)chat_body_end(&body);
   if (code == 0) {
-    code = messages_print_tools(reader, messages_value(json_get(root, "tools")),
-                                messages_value(json_get(root, "tool_choice")), chat);
+    code = messages_print_tools(reader, block_value(json_get(root, "tools")),
+                                block_value(json_get(root, "tool_choice")), chat);
   }
   if (code == 0) code = print_thinking(reader, root, state, chat);
   if (code == 0) code = print_output_config(reader, root, chat);

@@ -13,14 +13,14 @@ static bool is_deferred(const json_t *tool) {
   return deferred;
 }
 
-static int check_tool(reader_t *reader, messages_place_t place, const json_t *tool) {
+static int check_tool(reader_t *reader, block_place_t place, const json_t *tool) {
   char name[64];
   bool flag;
   if (tool->type != JSON_OBJECT) {
     return messages_fail(reader, ERR_INVALID_TYPE, place, "expected an object, but got %s",
                          json_type_name(tool));
   }
-  const json_t *type = messages_value(json_get(tool, "type")), *schema;
+  const json_t *type = block_value(json_get(tool, "type")), *schema;
   if (type != NULL && !json_equals(type, "custom")) {
     bool text = type->type == JSON_STRING;
     return messages_fail(
@@ -34,7 +34,7 @@ static int check_tool(reader_t *reader, messages_place_t place, const json_t *to
   }
   if (code != 0) return code;
   schema = json_get(tool, "input_schema");
-  messages_place_t path = messages_at("%s.input_schema", place.text);
+  block_place_t path = block_at("%s.input_schema", place.text);
   if (!json_is_given(schema)) {
     return messages_fail(reader, ERR_MISSING_PARAMETER, path, "Field required");
   }
@@ -42,9 +42,9 @@ static int check_tool(reader_t *reader, messages_place_t place, const json_t *to
     return messages_fail(reader, ERR_INVALID_TYPE, path, "expected an object, but got %s",
                          json_type_name(schema));
   }
-  const json_t *strict = messages_value(json_get(tool, "strict"));
+  const json_t *strict = block_value(json_get(tool, "strict"));
   if (strict == NULL || json_bool(strict, &flag)) return 0;
-  return messages_fail(reader, ERR_INVALID_TYPE, messages_at("%s.strict", place.text),
+  return messages_fail(reader, ERR_INVALID_TYPE, block_at("%s.strict", place.text),
                        "expected a boolean");
 }
 
@@ -74,20 +74,19 @@ static int print_choice(reader_t *reader, const json_t *choice, buffer_t *chat) 
     buffer_text(chat, ",\"tool_choice\":\"none\"");
   } else if (json_equals(type, "tool")) {
     int code =
-        messages_need_string(reader, messages_at("tool_choice"), choice, "name", 1, TOOL_NAME_MAX);
+        messages_need_string(reader, block_at("tool_choice"), choice, "name", 1, TOOL_NAME_MAX);
     if (code != 0) return code;
     buffer_text(chat, ",\"tool_choice\":{\"type\":\"function\",\"function\":{");
     print_member(chat, "\"name\":", json_get(choice, "name"));
     buffer_text(chat, "}}");
   } else {
-    return messages_fail_value(reader, messages_at("tool_choice.type"),
+    return messages_fail_value(reader, block_at("tool_choice.type"),
                                "'auto', 'any', 'tool' or 'none'", type);
   }
-  const json_t *parallel = messages_value(json_get(choice, "disable_parallel_tool_use"));
+  const json_t *parallel = block_value(json_get(choice, "disable_parallel_tool_use"));
   if (parallel != NULL && !json_bool(parallel, &single)) {
     return messages_fail(reader, ERR_INVALID_TYPE,
-                         messages_at("tool_choice.disable_parallel_tool_use"),
-                         "expected a boolean");
+                         block_at("tool_choice.disable_parallel_tool_use"), "expected a boolean");
   }
   if (single) buffer_text(chat, ",\"parallel_tool_calls\":false");
   return 0;
@@ -97,7 +96,7 @@ int messages_print_tools(reader_t *reader, const json_t *tools, const json_t *ch
                          buffer_t *chat) {
   int index = 0, printed = 0;
   JSON_EACH(tool, tools) {
-    int code = check_tool(reader, messages_at("tools.%d", index++), tool);
+    int code = check_tool(reader, block_at("tools.%d", index++), tool);
     if (code != 0) return code;
     if (is_deferred(tool)) continue; /* the model would learn of it by a search only */
     buffer_text(chat, printed++ == 0 ? ",\"tools\":[" : ",");

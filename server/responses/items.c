@@ -7,6 +7,7 @@
 #include "server/responses/responses.h"
 
 #include "engine/base/util.h"
+#include "server/dialect/blocks.h"
 #include "server/fields/history.h"
 
 #include <stdio.h>
@@ -134,6 +135,71 @@ static int write_content(reader_t *reader, item_place_t place, const json_t *ite
 
 /* ---- items ---- */
 
+static bool is_block(const json_t *part, chat_role_t role) {
+  bool said = block_is_call(part) || block_is_thought(part);
+  return block_is_result(part) || (role == CHAT_ASSISTANT && said);
+}
+
+/* A call, a result or a thought that is a part of a content, as /v1/messages has them. */
+static void write_block(reader_t *reader, item_place_t place, const json_t *block,
+                        chat_body_t *body) {
+  block_place_t inside = block_at("%s", place.text);
+  const json_t *text = json_get(block, "thinking");
+  bool is_text = text != NULL && text->type == JSON_STRING;
+  if (block_is_result(block)) {
+    field_name_mended(reader, place.text, "tool_message");
+    block_write_result(reader, inside, body, block);
+  } else if (block_is_call(block)) {
+    field_name_mended(reader, place.text, "tool_calls");
+    block_write_call(reader, inside, body, block);
+  } else {
+    field_name_mended(reader, place.text, is_text ? "reasoning_content" : "thinking_left_out");
+    if (is_text) chat_body_reasoning(body, text->text, text->length);
+  }
+}
+
+static bool has_blocks(const reader_t *reader, const json_t *item, chat_role_t role) {
+  const json_t *content = json_get(item, "content");
+  if (!reader->limits->lenient || content == NULL || content->type != JSON_ARRAY) return false;
+  JSON_EACH(part, content) {
+    if (is_block(part, role)) return true;
+  }
+  return false;
+}
+
+/* A content with such parts. The results in a message of the user come first. */
+static int write_blocks(reader_t *reader, item_place_t place, const json_t *item, chat_role_t role,
+                        bool mends, chat_body_t *body) {
+  const json_t *content = json_get(item, "content");
+  bool begun = false;
+  int index = 0, code = 0;
+  JSON_EACH(part, content) {
+    item_place_t inside = element_of(place, "content", index++);
+    if (role != CHAT_ASSISTANT && is_block(part, role)) write_block(reader, inside, part, body);
+  }
+  index = 0;
+  JSON_EACH(part, content) {
+    item_place_t inside = element_of(place, "content", index++);
+    bool block = is_block(part, role);
+    if (code != 0 || (block && role != CHAT_ASSISTANT)) continue;
+    if (role == CHAT_ASSISTANT || !begun) chat_body_message(body, role);
+    begun = true;
+    if (block) write_block(reader, inside, part, body);
+    if (!block) code = write_part(reader, inside, part, mends, body);
+  }
+  return code;
+}
+
+/* What says that an assistant wrote a message without a role. */
+static bool is_of_assistant(const json_t *item) {
+  const json_t *content = json_get(item, "content");
+  if (content == NULL || content->type != JSON_ARRAY) return false;
+  JSON_EACH(part, content) {
+    if (json_equals(json_get(part, "type"), "output_text") || block_is_call(part)) return true;
+  }
+  return false;
+}
+
 /* The last message, if it is a user's, is the question: what it cannot say is refused. */
 static int write_message(reader_t *reader, item_place_t place, const json_t *item,
                          chat_body_t *body) {
@@ -144,13 +210,23 @@ static int write_message(reader_t *reader, item_place_t place, const json_t *ite
                {"assistant", CHAT_ASSISTANT},
                {"system", CHAT_SYSTEM},
                {"developer", CHAT_SYSTEM}};
-  const json_t *role;
+  static const json_t user = {.type = JSON_STRING, .text = "user", .length = 4};
+  static const json_t assistant = {.type = JSON_STRING, .text = "assistant", .length = 9};
+  const json_t *role = json_get(item, "role");
   bool lenient = reader->limits->lenient;
-  int code = need_string(reader, place, item, "role", &role);
+  int code = 0;
+  if (lenient && !json_is_given(role)) {
+    field_name_mended(reader, member_of(place, "role").text, "role");
+    role = is_of_assistant(item) ? &assistant : &user;
+  } else {
+    code = need_string(reader, place, item, "role", &role);
+  }
   for (size_t i = 0; code == 0 && i < ARRAY_LEN(roles); i++) {
     if (!json_equals(role, roles[i].name)) continue;
-    chat_body_message(body, roles[i].role);
     bool question = roles[i].role == CHAT_USER && json_next(item) == NULL;
+    if (has_blocks(reader, item, roles[i].role))
+      return write_blocks(reader, place, item, roles[i].role, lenient && !question, body);
+    chat_body_message(body, roles[i].role);
     return write_content(reader, place, item, "content", lenient && !question, body);
   }
   if (code != 0) return code;
@@ -424,9 +500,19 @@ static int write_item(reader_t *reader, const char *list, int index, const json_
   item_place_t place;
   snprintf(place.text, sizeof place.text, "%s[%d]", list, index);
   const json_t *type = json_get(item, "type");
+  if (reader->limits->lenient && item->type == JSON_NULL) {
+    field_name_mended(reader, place.text, "item_left_out");
+    return 0;
+  }
+  if (reader->limits->lenient && item->type == JSON_STRING) {
+    field_name_mended(reader, place.text, "user_message");
+    chat_body_message(body, CHAT_USER);
+    chat_body_text(body, item->text, item->length);
+    return 0;
+  }
   if (item->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", item);
   bool refers = !json_is_given(type) && !json_is_given(json_get(item, "role")) &&
-                json_is_given(json_get(item, "id"));
+                !json_is_given(json_get(item, "content")) && json_is_given(json_get(item, "id"));
   if (refers && reader->limits->lenient) { /* to an item that a server stored */
     field_name_mended(reader, place.text, "item_reference_left_out");
     return 0;

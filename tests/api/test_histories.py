@@ -103,6 +103,65 @@ CHAT = [
      "messages[4].tool_calls:duplicate_id"),
     ("a result without an id", [USER, calling(call()), {"role": "tool", "content": "7"}, LAST],
      [USER, calling(call()), result(), LAST], "result_without_id"),
+    ("blocks of calls and results", [USER, {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "so"},
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": 1}}]},
+        {"role": "user", "content": [
+            {"type": "text", "text": "go"},
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "7"}]}],
+     [USER, calling(call(arguments='{"a":1}'), content="so", reasoning_content="hm"), result(),
+      {"role": "user", "content": "go"}],
+     "messages[1].content[0]:reasoning_content,messages[1].content[2]:tool_calls,"
+     "messages[2].content[1]:tool_message"),
+    ("a result as the last word", [USER, {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": [
+            {"type": "text", "text": "7"}, {"type": "image", "source": {}}]}]}],
+     [USER, calling(call()), result("7\n[image left out]")],
+     "messages[2].content[0]:tool_message,messages[2].content[0].content[1]:image_left_out"),
+    ("two results of one message", [USER, {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {}},
+        {"type": "tool_use", "id": "b", "name": "f", "input": {}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "b", "content": "8"},
+            {"type": "tool_result", "tool_use_id": "call_1"}]}, LAST],
+     [USER, calling(call(), call(identity="b")), result("8", "b"), result(""), LAST],
+     "messages[2].content[1]:tool_message"),
+    ("a search that another server made", [USER, {"role": "assistant", "content": [
+        {"type": "server_tool_use", "id": "call_1", "name": "f", "input": {"q": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": "call_1", "content": [
+            {"type": "web_search_result", "title": "t", "url": "http://x"}]},
+        {"type": "text", "text": "ok"}]}, LAST],
+     [USER, calling(call(arguments='{"q":"x"}')), result("t\nhttp://x"),
+      {"role": "assistant", "content": "ok"}, LAST], "messages[1].content[1]:tool_message"),
+    ("a block without an id", [USER, {"role": "assistant", "content": [
+        {"type": "tool_use", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "content": "7"}]}, LAST],
+     [USER, calling(call()), result(), LAST], "result_without_id"),
+    ("a thought in code", [USER, {"role": "assistant", "content": [
+        {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "ok"}]}, LAST],
+     [USER, {"role": "assistant", "content": "ok"}, LAST],
+     "messages[1].content[0]:thinking_left_out"),
+    ("what follows moved blocks keeps its place", [USER, {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "7"},
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "7"}]},
+        {"role": "user", "content": None}, LAST],
+     [USER, calling(call()), result(), result(), {"role": "user", "content": ""}, LAST],
+     "messages[3].content:empty"),
+    ("nulls among the messages", [None, USER, None, {"role": "assistant", "content": "ok"}, LAST,
+                                  None],
+     [USER, {"role": "assistant", "content": "ok"}, LAST],
+     "messages[0]:message_left_out,messages[2]:message_left_out,messages[5]:message_left_out"),
+    ("texts among the messages", ["hi", {"role": "assistant", "content": "ok"}, "and?"],
+     [USER, {"role": "assistant", "content": "ok"}, LAST],
+     "messages[0]:user_message,messages[2]:user_message"),
+    ("messages without a role", [{"content": "hi"}, {"role": None, "content": None,
+                                                     "tool_calls": [call()]},
+                                 {"tool_call_id": "call_1", "content": "7"}, {"content": "and?"}],
+     [USER, calling(call()), result(), LAST],
+     "messages[0]:role,messages[1]:role,messages[2]:role,messages[3]:role"),
     ("a result without its call", [USER, result(), LAST], [USER, result(), LAST],
      "messages[1]:result_without_call"),
 ]
@@ -149,7 +208,6 @@ STAYS = [  # refused although histories are mended: it steers the answer
         "name": "f", "description": "\ud83d"}}]}, "invalid_json"),
     ({"messages": []}, "invalid_value"),
     ({"messages": [USER, 5]}, "invalid_type"),
-    ({"messages": [{"content": "a"}, LAST]}, "missing_required_parameter"),
 ]
 
 
@@ -157,6 +215,14 @@ STAYS = [  # refused although histories are mended: it steers the answer
 def test_what_steers_stays_strict(server, strict, body, code):
     for each in (server, strict):
         answer = each.post("/v1/chat/completions", {**body, "max_tokens": 1})
+        assert (answer.status, answer.error["code"] or "invalid_value") == (400, code), answer
+
+
+def test_a_question_without_a_role_is_one(server):
+    for messages, code in (([None], "invalid_value"),
+                           ([{"content": [{"type": "image_url"}]}], "unsupported_content_part"),
+                           ([USER, {"content": None}], "missing_required_parameter")):
+        answer = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
         assert (answer.status, answer.error["code"] or "invalid_value") == (400, code), answer
 
 
@@ -274,6 +340,20 @@ RESPONSES = [
      "input[0].content[0]:image_left_out"),
     ("another role", [{"role": "critic", "content": "bad"}, LAST],
      [{"role": "user", "content": "bad"}, LAST], "input[0].role:role"),
+    ("nulls among the items", [None, USER, SAID, None, LAST, None], [USER, SAID, LAST],
+     "input[0]:item_left_out,input[3]:item_left_out,input[5]:item_left_out"),
+    ("texts among the items", ["hi", SAID, "and?"], [USER, SAID, LAST],
+     "input[0]:user_message,input[2]:user_message"),
+    ("items without a role", [{"content": "hi"}, {"type": "message", "content": [
+        {"type": "output_text", "text": "ok"}]}, {"role": None, "content": "and?"}],
+     [USER, SAID, LAST], "input[0].role:role,input[1].role:role,input[2].role:role"),
+    ("blocks of Anthropic", [USER, {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"},
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1",
+                                      "content": [{"type": "text", "text": "7"}]}]}],
+     [USER, calling(call(arguments='{"a":1}'), content="ok", reasoning_content="hm"), result()],
+     "input[1].content[2]:tool_calls,input[2].content[0]:tool_message"),
     ("an unknown item", [USER, {"type": "of_tomorrow"}, LAST], [USER, LAST],
      "of_tomorrow_left_out"),
 ]
@@ -384,6 +464,13 @@ MESSAGES = [
      [{"role": "user", "content": "d"}, SAID, LAST], "messages.0.role:role"),
     ("calls and results of chat", [USER, calling(call()), result()],
      [USER, calling(call()), result()], "messages.1.tool_calls:tool_use,messages.2.role:role"),
+    ("nulls among the messages", [None, USER, assistant(TEXT), None, LAST, None],
+     [USER, SAID, LAST], "messages.0:message_left_out,messages.3:message_left_out"),
+    ("texts among the messages", ["hi", assistant(TEXT), "and?"], [USER, SAID, LAST],
+     "messages.0:user_message,messages.2:user_message"),
+    ("messages without a role", [{"content": "hi"}, {"content": [USE]}, {"content": [
+        block("tool_result", tool_use_id="call_1", content="7")]}, {"content": "and?"}],
+     [USER, calling(call()), result(), LAST], "messages.0.role:role,messages.1.role:role"),
     ("a result without its call", [USER, user(block("tool_result", tool_use_id="x",
                                                     content="7")), LAST],
      [USER, result(), LAST], "result_without_call"),
