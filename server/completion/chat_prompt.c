@@ -46,9 +46,7 @@ static int check_template_knows(const completions_t *live, const chat_params_t *
 
 bool chat_ignores_effort(const completions_t *live, const chat_params_t *chat) {
   bool has_tools = chat->tools != NULL && chat->tool_choice != TOOLS_NONE;
-  return chat->reasoning_effort != NULL &&
-         !chat_template_mentions(live->templates, has_tools, "reasoning_effort") &&
-         !chat_template_mentions(live->templates, has_tools, "enable_thinking");
+  return chat->reasoning_effort != NULL && !chat_template_reads_effort(live->templates, has_tools);
 }
 
 /* The client reads the name of the template's file; the operator also where it lies. */

@@ -98,3 +98,36 @@ def test_off_the_template_refuses(inferd):
     answer = server.post("/v1/chat/completions/render", {"messages": SHAPES["a system message"]})
     assert answer.status == 400, answer
     assert server.stop() == 0
+
+
+# The names that families have for how much a model reasons (the last: Kimi K3's, MiniMax M3's).
+EFFORT = ("{{ messages[0].content }}/{{ enable_thinking }}/{{ thinking }}/{{ thinking_mode }}/"
+          "{{ thinking_effort }}/{{ thinking_budget }}{# enabled or disabled #}")
+
+
+def test_an_effort_means_the_same_on_all_routes(inferd, tmp_path):
+    (tmp_path / "t.jinja").write_text(EFFORT)
+    server = Server(inferd, DEMO, "--chat-template", tmp_path / "t.jinja")
+    try:
+        for effort, says_it in (("minimal", "True/True/enabled/low/"),
+                                ("high", "True/True/enabled/high/"),
+                                ("xhigh", "True/True/enabled/max/"),
+                                ("none", "False/False/disabled//0")):
+            user = [{"role": "user", "content": "hi"}]
+            chat = server.post("/v1/chat/completions/render",
+                               {"messages": user, "reasoning_effort": effort})
+            assert chat.json["prompt"] == "hi/" + says_it
+            responses = server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1,
+                                                      "reasoning": {"effort": effort}})
+            messages = server.post("/v1/messages/count_tokens", {
+                "messages": user, "output_config": {"effort": effort}})
+            tokens = len(chat.json["token_ids"])
+            assert responses.json["usage"]["input_tokens"] == tokens
+            assert messages.json["input_tokens"] == tokens
+            for answer in (chat, responses, messages):
+                assert "x-inferd-ignored-params" not in answer.headers
+        off = server.post("/v1/messages/count_tokens", {"messages": user,
+                                                        "thinking": {"type": "disabled"}})
+        assert off.json["input_tokens"] == tokens
+    finally:
+        assert server.stop() == 0, server.log()

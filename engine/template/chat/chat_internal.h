@@ -19,4 +19,8 @@ struct chat_templates {
   char problem[ERROR_MESSAGE_MAX]; /* why there is no template although the files have one */
 };
 
+/* chat_effort.c: adds the variables that say how much the model reasons; at most six. */
+void chat_effort_variables(const chat_templates_t *templates, const chat_input_t *in,
+                           jinja_variable_t *variables, size_t *count);
+
 #endif

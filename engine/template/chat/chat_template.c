@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KWARGS_MAX = 64, FIXED_VARIABLES = SPECIAL_TOKENS + 8 };
+enum { KWARGS_MAX = 64, FIXED_VARIABLES = SPECIAL_TOKENS + 12 };
 
 static const jinja_t *choose(const chat_templates_t *templates, bool has_tools) {
   return has_tools && templates->tool_use != NULL ? templates->tool_use : templates->by_default;
@@ -78,13 +78,7 @@ static int collect(const chat_templates_t *templates, const chat_input_t *in, ch
                                                  .kind = JINJA_TEXT,
                                                  .text = templates->special[i],
                                                  .text_length = templates->special_length[i]};
-  if (in->effort != NULL) {
-    variables[(*count)++] = from_json("reasoning_effort", in->effort);
-    if (in->kwargs == NULL || json_get(in->kwargs, "enable_thinking") == NULL) {
-      variables[(*count)++] = (jinja_variable_t){
-          .name = "enable_thinking", .kind = JINJA_FLAG, .flag = !json_equals(in->effort, "none")};
-    }
-  }
+  chat_effort_variables(templates, in, variables, count);
   int code = add_kwargs(in->kwargs, variables, count, error);
   if (code != 0) return code;
   variables[(*count)++] = (jinja_variable_t){

@@ -34,6 +34,9 @@ bool chat_templates_any(const chat_templates_t *templates);
  * without a template. */
 bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name);
 
+/* Tells whether it reads one of the variables of `effort`, below. */
+bool chat_template_reads_effort(const chat_templates_t *templates, bool has_tools);
+
 struct buffer;
 /* Appends an object: the members of tokenizer_config.json in `dir`, as above, with the special
  * tokens, `tokenizer_class` and the `chat_template` that is used. Loading thread. 0 or an error of
@@ -47,8 +50,10 @@ typedef struct chat_input {
                               too, if the template has that name (SmolLM 3) and kwargs does not */
   const json_t *documents; /* array of objects or NULL: the template sees None */
   const json_t *kwargs;    /* chat_template_kwargs, an object or NULL */
-  /* reasoning_effort, a string; NULL = absent. Unless kwargs has enable_thinking, that variable is
-   * false for "none" and true for all others, as in vLLM. */
+  /* reasoning_effort, a string; NULL = absent. It sets, unless kwargs has them, the variables that
+   * templates have for it: enable_thinking and thinking (false for "none"), thinking_mode,
+   * thinking_effort (Kimi K3: "minimal" is low, "xhigh" is max), thinking_budget (0 for "none").
+   * One of the two switches in kwargs stands for the others, too. */
   const json_t *effort;
   bool add_generation_prompt;
   bool continue_final_message; /* the prompt ends inside the last message */

@@ -333,6 +333,30 @@ Test(template_chat, an_empty_content_is_a_list_where_parts_are) {
   place_free(&p);
 }
 
+/* Each family has a name of its own for it. One switch stands for the others. */
+Test(template_chat, an_effort_under_the_names_of_all_families) {
+  place_t p;
+  chat_templates_t *t = with_template(
+      &p, "{{ enable_thinking }} {{ thinking }} {{ thinking_mode }} {{ thinking_effort }} "
+          "{{ thinking_budget }}{# enabled, disabled #}");
+  cr_assert(chat_template_reads_effort(t, false));
+  expect_chat(t, "{\"messages\": [], \"effort\": \"low\"}", "True True enabled low ");
+  expect_chat(t, "{\"messages\": [], \"effort\": \"minimal\"}", "True True enabled low ");
+  expect_chat(t, "{\"messages\": [], \"effort\": \"xhigh\"}", "True True enabled max ");
+  expect_chat(t, "{\"messages\": [], \"effort\": \"none\"}", "False False disabled  0");
+  expect_chat(t, "{\"messages\": [], \"kwargs\": {\"thinking\": false}}",
+              "False False disabled  0");
+  expect_chat(t, "{\"messages\": [], \"kwargs\": {\"enable_thinking\": true}}",
+              "True True enabled  ");
+  expect_chat(t,
+              "{\"messages\": [], \"effort\": \"low\", \"kwargs\": {\"thinking_effort\": "
+              "\"high\", \"thinking_mode\": \"adaptive\"}}",
+              "True True adaptive high ");
+  expect_chat(t, "{\"messages\": []}", "    ");
+  chat_templates_free(t);
+  place_free(&p);
+}
+
 Test(template_chat, effort_turns_thinking_on_and_off) {
   place_t p;
   chat_templates_t *t = with_template(&p, "{{ reasoning_effort }} {{ enable_thinking }}");
