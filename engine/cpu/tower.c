@@ -151,6 +151,7 @@ static void see_task(void *context, int64_t first, int64_t last, int worker) {
     int32_t segment = find_tile(job->segments, unit / heads, &tile);
     int32_t begin = job->segments->starts[segment], end = job->segments->starts[segment + 1];
     int32_t row = begin + tile * TILE_ROWS;
+    if (row < job->attention->first_row || row >= job->attention->end_row) continue;
     see_tile(job, row, MIN(end - row, TILE_ROWS), begin, end, (int32_t)(unit % heads), scratch);
   }
 }
@@ -172,11 +173,16 @@ static void cpu_tower_attend(device_t *device, act_t *out, act_t *qkv,
   int64_t tiles = 0;
   for (int32_t i = 0; i < segments->count; i++)
     tiles += DIV_UP(segments->starts[i + 1] - segments->starts[i], TILE_ROWS);
-  if (attention->cosine != NULL) {
+  if (attention->cosine != NULL && attention->first_row == 0) {
     CHECK_EQ(dim % (2 * attention->rope_parts), 0);
     pool_run(device->pool, rotate_task, &job, rows, INLINE_ELEMENTS / job.width + 1);
   }
   pool_run(device->pool, see_task, &job, tiles * heads, 1);
 }
 
-const tower_ops_t cpu_tower_ops = {.prepare = cpu_tower_prepare, .attend = cpu_tower_attend};
+static act_t *cpu_tower_rows(act_t *act, int64_t values) {
+  return ACT(FLOATS(act) + values);
+}
+
+const tower_ops_t cpu_tower_ops = {
+    .prepare = cpu_tower_prepare, .rows = cpu_tower_rows, .attend = cpu_tower_attend};

@@ -22,6 +22,10 @@ typedef struct tower_attention {
    * 4) by angle i, and (D / 2 + i, D / 2 + i + D / 4) by angle D / 4 + i. */
   const float *cosine, *sine;
   int32_t rope_parts;
+  /* What is computed: tiles of rows, as the back end cuts a segment, that begin in [first_row,
+   * end_row). The calls of an attention go through all rows in order; the first one, of first_row
+   * 0, rotates. */
+  int32_t first_row, end_row;
 } tower_attention_t;
 
 /* Rows [starts[i], starts[i + 1]) are segment i; starts[0] is 0. Host memory. */
@@ -33,6 +37,8 @@ typedef struct tower_segments {
 typedef struct tower_ops {
   /* Takes the workspace for heads of so many values. After `prepare` of ops_t. */
   int (*prepare)(struct device *device, int32_t head_dim_max, inferd_error_t *error);
+  /* The activation without its first `values` values. */
+  act_t *(*rows)(act_t *act, int64_t values);
   /* out[rows, H D] = attention of qkv[rows, 3 H D], columns q|k|v; q and k are rotated in place. */
   void (*attend)(struct device *device, act_t *out, act_t *qkv, const tower_attention_t *attention,
                  const tower_segments_t *segments);

@@ -47,7 +47,12 @@ FOR_OTHERS = {
     "tower_num_rows": TOWERS,
     "tower_plan_read": TOWERS,
     "tower_prepare": TOWERS,
-    "tower_run": TOWERS,
+    "tower_advance": TOWERS,
+    "tower_begin": TOWERS,
+    "tower_num_weights": TOWERS,
+    "tower_reads_pixels": TOWERS,
+    "tower_work": TOWERS,
+    "tower_workspace_bytes": TOWERS,
 }
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 

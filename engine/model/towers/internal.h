@@ -22,6 +22,17 @@ typedef struct tower_merger {
   tower_linear_t up, down;
 } tower_merger_t;
 
+/* What all patches go through, one after the other. */
+typedef enum tower_phase {
+  PHASE_DONE,
+  PHASE_PATCHES,
+  PHASE_QKV, /* of each layer: norm and projection */
+  PHASE_ATTENTION,
+  PHASE_MLP,  /* and what is before it */
+  PHASE_DEEP, /* behind some layers */
+  PHASE_MERGE
+} tower_phase_t;
+
 struct tower {
   const ops_t *ops;
   device_t *device;
@@ -31,21 +42,31 @@ struct tower {
   tower_layer_t *layers; /* [num_layers], owned */
   tower_merger_t merger, deep[TOWER_DEEP_MAX];
   float *inv_freq; /* [d / heads / 4], owned */
-  /* taken by tower_prepare; host memory is owned */
+  /* taken by tower_prepare; host memory is owned; N patches of a part of a run */
   int32_t patches_max;
-  float *places;         /* [P, d] learned positions of the patches */
   float *cosine, *sine;  /* [P, d / heads / 2] */
   int32_t *image_starts; /* [P / m^2 + 1] */
-  /* With windows, whose blocks stand side by side: where they begin among the patches, [P / m^2 +
-   * 1]; the block of the input that is there, [P / m^2]; pixels in that order, and rows. */
-  int32_t *window_starts, *order, num_windows;
-  float *sorted, *merged;
-  act_t *inner;  /* [P, f] of gated MLPs */
-  act_t *pixels; /* [P, patch_columns] */
-  act_t *x, *y;  /* [P, d] */
-  act_t *qkv;    /* [P, 3 d] */
-  act_t *up;     /* [P, max(f or 2 f, d)]; of mergers [P / m^2, m^2 d] */
-  act_t *rows;   /* [P / m^2, h] */
+  /* [P / m^2]: the block of the input that is there. With windows these stand side by side, and
+   * [P / m^2 + 1]: where they begin among the patches. */
+  int32_t *order, *window_starts, num_windows;
+  float *places;      /* [N, d] learned positions */
+  float *host_pixels; /* [N, patch_columns] */
+  float *merged;      /* [N / m^2, h] */
+  act_t *pixels;      /* [N, patch_columns] */
+  act_t *x, *y;       /* [P, d] */
+  act_t *qkv;         /* [P, 3 d] */
+  act_t *inner;       /* [N, f] of gated MLPs */
+  act_t *up;          /* [N, max(f or 2 f, d)]; of mergers [N / m^2, m^2 d] */
+  act_t *rows;        /* [N / m^2, h] */
+  /* of a run */
+  const tower_grid_t *grids;
+  int32_t num_images, patches;
+  tower_pixels_t *read;
+  void *context;
+  float *const *out;
+  tower_phase_t phase;       /* that is next, from patch_done on */
+  int32_t layer, patch_done; /* of this phase */
+  int32_t image, num_deep;   /* of the last patch that was placed; deepstacks that are made */
 };
 
 #endif

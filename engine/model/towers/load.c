@@ -237,7 +237,7 @@ static void check_all_taken(tower_reading_t *reading) {
                   reading->tower->plan.family->model_type, reading->taken);
 }
 
-static bool take_host_memory(tower_t *tower) {
+static bool take_constants(tower_t *tower) {
   const tower_plan_t *plan = &tower->plan;
   const int32_t half = plan->hidden / plan->num_heads / 2;
   tower->layers = calloc((size_t)plan->num_layers, sizeof *tower->layers);
@@ -258,7 +258,7 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
   if (tower == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   *tower = (tower_t){.ops = ops, .device = device, .plan = *plan};
   tower_reading_t reading = {.tower = tower, .dtype = dtype, .error = error};
-  if (!take_host_memory(tower))
+  if (!take_constants(tower))
     reading.code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   if (reading.code == 0) reading.code = weight_files_open(dir, &reading.files, error);
   if (reading.code == 0) {
@@ -287,7 +287,7 @@ void tower_free(tower_t *tower) {
   free(tower->image_starts);
   free(tower->window_starts);
   free(tower->order);
-  free(tower->sorted);
+  free(tower->host_pixels);
   free(tower->merged);
   free(tower);
 }

@@ -1,8 +1,10 @@
 /* tower.c: one forward for every family of towers: patches -> rows of a text model's width.
  *
- * Straight-line op calls on the engine thread, between two steps; what differs between families is
- * in the plan. Nothing is allocated behind tower_prepare. Patches stand in blocks of m x m, the
- * blocks and the patches of a block row by row, so the values of a block lie side by side.
+ * Op calls on the engine thread, between two steps; what differs between families is in the plan.
+ * A run is made of parts of few patches each, so that steps go between them: whatever is not read
+ * by attention exists for the patches of one part only. Nothing is allocated behind tower_prepare.
+ * Patches stand in blocks of m x m, the blocks and the patches of a block row by row, so the values
+ * of a block lie side by side.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -12,35 +14,101 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Patches of a part: the most; those that rows of weights are worth reading for. */
+enum { PART_PATCHES = 256, PART_PATCHES_MIN = 8 };
+
+static int32_t block_of(const tower_plan_t *plan) {
+  return plan->merge * plan->merge;
+}
+
+/* Whole blocks. */
+static int32_t part_most(const tower_plan_t *plan) {
+  return MAX(PART_PATCHES / block_of(plan), 1) * block_of(plan);
+}
+
+/* ---- sizes ---- */
+
+/* Multiplications for a patch of what every layer does, without attention. */
+static int64_t layer_work(const tower_plan_t *plan) {
+  const int64_t d = plan->hidden, f = plan->mlp_width;
+  return 4 * d * d + (activation_is_gated(plan->activation) ? 3 : 2) * d * f;
+}
+
+static int64_t merge_work(const tower_plan_t *plan) { /* for a block */
+  const int64_t width = (int64_t)block_of(plan) * plan->hidden;
+  return width * (width + plan->out_size);
+}
+
+static bool sees_all(const tower_plan_t *plan, int32_t layer) {
+  return plan->window == 0 || plan->full[layer];
+}
+
+int64_t tower_work(const tower_plan_t *plan, tower_grid_t grid) {
+  const int64_t P = (int64_t)grid.height * grid.width, d = plan->hidden;
+  const int64_t side = (int64_t)plan->window * plan->merge;
+  int64_t work = P * plan->patch_columns * d;
+  for (int32_t i = 0; i < plan->num_layers; i++)
+    work += P * (layer_work(plan) + 2 * d * (sees_all(plan, i) ? P : MIN(side * side, P)));
+  return work + (1 + plan->num_deep) * (P / block_of(plan)) * merge_work(plan);
+}
+
+int64_t tower_num_weights(const tower_plan_t *plan) {
+  const int64_t d = plan->hidden;
+  return plan->patch_columns * d + plan->num_layers * layer_work(plan) +
+         (1 + plan->num_deep) * merge_work(plan);
+}
+
+/* Values of the buffers of a device; and of the host. */
+static int64_t device_values(const tower_plan_t *plan, int64_t patches) {
+  const int64_t d = plan->hidden, part = part_most(plan), f = plan->mlp_width;
+  return patches * 5 * d + part * (plan->patch_columns + MAX(2 * f, d) + f + plan->out_size);
+}
+
+size_t tower_workspace_bytes(const tower_plan_t *plan, int32_t patches_max) {
+  const int64_t half = plan->hidden / plan->num_heads / 2, part = part_most(plan);
+  const int64_t host = patches_max * (2 * half + 3) +
+                       part * (plan->patch_columns + plan->hidden + plan->out_size) +
+                       (int64_t)plan->table_side * plan->table_side * plan->hidden;
+  return (size_t)(device_values(plan, patches_max) + host) * sizeof(float);
+}
+
+/* ---- buffers ---- */
+
 static int no_buffer(int32_t patches, inferd_error_t *error) {
   return error_set(error, ERR_NO_MEMORY, NULL, "no memory for images of %d patches", patches);
 }
 
-static bool take_windows(tower_t *tower, int32_t patches, int32_t block) {
-  const size_t P = (size_t)patches, blocks = (size_t)(patches / block);
+static bool take_host_memory(tower_t *tower, int32_t patches) {
+  const tower_plan_t *plan = &tower->plan;
+  const size_t P = (size_t)patches, blocks = P / (size_t)block_of(plan);
+  const size_t half = (size_t)(plan->hidden / plan->num_heads / 2), part = (size_t)part_most(plan);
+  tower->places = calloc(part, (size_t)plan->hidden * sizeof(float));
+  tower->host_pixels = calloc(part, (size_t)plan->patch_columns * sizeof(float));
+  tower->merged = calloc(part, (size_t)plan->out_size * sizeof(float));
+  tower->cosine = calloc(P, half * sizeof(float));
+  tower->sine = calloc(P, half * sizeof(float));
+  tower->image_starts = calloc(blocks + 1, sizeof(int32_t));
   tower->window_starts = calloc(blocks + 1, sizeof(int32_t));
   tower->order = calloc(blocks, sizeof(int32_t));
-  tower->sorted = calloc(P, (size_t)tower->plan.patch_columns * sizeof(float));
-  tower->merged = calloc(blocks, (size_t)tower->plan.out_size * sizeof(float));
-  return tower->window_starts != NULL && tower->order != NULL && tower->sorted != NULL &&
-         tower->merged != NULL;
+  return tower->places != NULL && tower->host_pixels != NULL && tower->merged != NULL &&
+         tower->cosine != NULL && tower->sine != NULL && tower->image_starts != NULL &&
+         tower->window_starts != NULL && tower->order != NULL;
 }
 
 int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
   const tower_plan_t *plan = &tower->plan;
-  const int64_t P = patches_max, d = plan->hidden, block = (int64_t)plan->merge * plan->merge;
+  const int64_t P = patches_max, d = plan->hidden, block = block_of(plan), part = part_most(plan);
   const bool gated = activation_is_gated(plan->activation);
-  const size_t half = (size_t)(d / plan->num_heads / 2);
   struct {
     act_t **buffer;
     int64_t rows, width;
-  } buffers[] = {{&tower->pixels, P, plan->patch_columns},
+  } buffers[] = {{&tower->pixels, part, plan->patch_columns},
                  {&tower->x, P, d},
                  {&tower->y, P, d},
                  {&tower->qkv, P, 3 * d},
-                 {&tower->up, P, MAX((gated ? 2 : 1) * (int64_t)plan->mlp_width, d)},
-                 {&tower->inner, P, gated ? plan->mlp_width : 1},
-                 {&tower->rows, P / block, plan->out_size}};
+                 {&tower->up, part, MAX((gated ? 2 : 1) * (int64_t)plan->mlp_width, d)},
+                 {&tower->inner, part, gated ? plan->mlp_width : 1},
+                 {&tower->rows, part / block, plan->out_size}};
   CHECK_GE(P, block);
   CHECK_EQ(P % block, 0);
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
@@ -48,17 +116,11 @@ int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
     if (*buffers[i].buffer == NULL) return no_buffer(patches_max, error);
   }
   tower->patches_max = patches_max;
-  tower->places = calloc((size_t)P, (size_t)d * sizeof(float));
-  tower->cosine = calloc((size_t)P, half * sizeof(float));
-  tower->sine = calloc((size_t)P, half * sizeof(float));
-  tower->image_starts = calloc((size_t)(P / block) + 1, sizeof(int32_t));
-  if (tower->places == NULL || tower->cosine == NULL || tower->sine == NULL ||
-      tower->image_starts == NULL)
-    return no_buffer(patches_max, error);
-  if (plan->window > 0 && !take_windows(tower, patches_max, (int32_t)block))
-    return no_buffer(patches_max, error);
+  if (!take_host_memory(tower, patches_max)) return no_buffer(patches_max, error);
   return tower->ops->tower->prepare(tower->device, (int32_t)d / plan->num_heads, error);
 }
+
+/* ---- where patches are ---- */
 
 /* Where a patch of an image is. */
 typedef struct place {
@@ -130,11 +192,10 @@ static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
   }
 }
 
-/* Fills what depends on the sizes of the images alone. Returns their patches. */
-static int32_t place_patches(tower_t *tower, const tower_grid_t *grids, int32_t num_images) {
+/* Sorts the blocks of the images. Returns their patches. */
+static int32_t lay_out(tower_t *tower, const tower_grid_t *grids, int32_t num_images) {
   const tower_plan_t *plan = &tower->plan;
-  const int32_t half = plan->hidden / plan->num_heads / 2;
-  const int32_t block = plan->merge * plan->merge;
+  const int32_t block = block_of(plan);
   int32_t patches = 0;
   tower->num_windows = 0;
   tower->image_starts[0] = 0;
@@ -144,20 +205,20 @@ static int32_t place_patches(tower_t *tower, const tower_grid_t *grids, int32_t 
     CHECK_RANGE(grid.width, 1, TOWER_SIDE_MAX + 1);
     CHECK_EQ(grid.height % plan->merge + grid.width % plan->merge, 0);
     CHECK_LE(grid.height * grid.width, tower->patches_max - patches);
-    const int32_t first = patches;
-    if (plan->window > 0) sort_blocks(tower, grid, first / block);
-    for (int32_t p = 0; p < grid.height * grid.width; p++, patches++) {
-      const int32_t from =
-          plan->window > 0 ? tower->order[patches / block] * block + p % block - first : p;
-      const patch_place_t place = place_of(grid, plan->merge, from);
-      if (tower->table != NULL)
-        learned_place(tower, grid, place, tower->places + (int64_t)patches * plan->hidden);
-      turn(tower, place, tower->cosine + (int64_t)patches * half,
-           tower->sine + (int64_t)patches * half);
-    }
+    if (plan->window > 0) sort_blocks(tower, grid, patches / block);
+    for (int32_t b = patches / block;
+         plan->window == 0 && b < grid.height * grid.width / block + patches / block; b++)
+      tower->order[b] = b;
+    patches += grid.height * grid.width;
     tower->image_starts[i + 1] = patches;
   }
   return patches;
+}
+
+/* ---- parts ---- */
+
+static act_t *from(tower_t *tower, act_t *act, int64_t patch, int64_t width) {
+  return tower->ops->tower->rows(act, patch * width);
 }
 
 static void linear(tower_t *tower, act_t *out, const act_t *in, const tower_linear_t *layer,
@@ -165,10 +226,41 @@ static void linear(tower_t *tower, act_t *out, const act_t *in, const tower_line
   tower->ops->linear(tower->device, out, in, layer->weight, layer->bias, residual, rows);
 }
 
-/* x[P, d] goes through a layer; y, qkv and up are scratch. */
-static void run_layer(tower_t *tower, const tower_layer_t *layer, const tower_segments_t *segments,
-                      int32_t patches) {
+/* x = the patches of the images, with their learned positions. The places of all layers, too. */
+static void run_patches(tower_t *tower, int32_t first, int32_t count) {
   const ops_t *ops = tower->ops;
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t half = plan->hidden / plan->num_heads / 2, block = block_of(plan);
+  act_t *x = from(tower, tower->x, first, plan->hidden);
+  act_t *places = tower->table != NULL ? x : NULL;
+  for (int32_t p = first; p < first + count; p++) {
+    while (p >= tower->image_starts[tower->image + 1]) tower->image++;
+    const int32_t source = tower->order[p / block] * block + p % block;
+    const patch_place_t place = place_of(tower->grids[tower->image], plan->merge,
+                                         source - tower->image_starts[tower->image]);
+    if (p % block == 0)
+      tower->read(tower->context, source, block,
+                  tower->host_pixels + (int64_t)(p - first) * plan->patch_columns);
+    if (tower->table != NULL)
+      learned_place(tower, tower->grids[tower->image], place,
+                    tower->places + (int64_t)(p - first) * plan->hidden);
+    turn(tower, place, tower->cosine + (int64_t)p * half, tower->sine + (int64_t)p * half);
+  }
+  ops->write_rows(tower->device, tower->pixels, tower->host_pixels, plan->patch_columns, count);
+  if (places != NULL) ops->write_rows(tower->device, places, tower->places, plan->hidden, count);
+  linear(tower, x, tower->pixels, &tower->patch, places, count);
+}
+
+/* qkv = what the patches of x ask and are asked for. */
+static void run_qkv(tower_t *tower, const tower_layer_t *layer, int32_t first, int32_t count) {
+  const int32_t d = tower->plan.hidden;
+  act_t *y = from(tower, tower->y, first, d);
+  tower->ops->norm(tower->device, y, from(tower, tower->x, first, d), NULL, &layer->norm_1, count);
+  linear(tower, from(tower, tower->qkv, first, 3 * (int64_t)d), y, &layer->qkv, NULL, count);
+}
+
+/* y = what the patches see. */
+static void run_attention(tower_t *tower, int32_t first, int32_t count) {
   const tower_plan_t *plan = &tower->plan;
   const int32_t dim = plan->hidden / plan->num_heads;
   const tower_attention_t attention = {.num_heads = plan->num_heads,
@@ -176,77 +268,124 @@ static void run_layer(tower_t *tower, const tower_layer_t *layer, const tower_se
                                        .scale = 1.0f / sqrtf((float)dim),
                                        .cosine = tower->cosine,
                                        .sine = tower->sine,
-                                       .rope_parts = 1};
-  act_t *inner = activation_is_gated(plan->activation) ? tower->inner : tower->up;
-  ops->norm(tower->device, tower->y, tower->x, NULL, &layer->norm_1, patches);
-  linear(tower, tower->qkv, tower->y, &layer->qkv, NULL, patches);
-  ops->tower->attend(tower->device, tower->y, tower->qkv, &attention, segments);
-  linear(tower, tower->x, tower->y, &layer->o, tower->x, patches);
-  ops->norm(tower->device, tower->y, tower->x, NULL, &layer->norm_2, patches);
-  linear(tower, tower->up, tower->y, &layer->up, NULL, patches);
-  ops->activation(tower->device, inner, tower->up, plan->activation, plan->mlp_width, patches);
-  linear(tower, tower->x, inner, &layer->down, tower->x, patches);
+                                       .rope_parts = 1,
+                                       .first_row = first,
+                                       .end_row = first + count};
+  const tower_segments_t images = {tower->image_starts, tower->num_images};
+  const tower_segments_t windows = {tower->window_starts, tower->num_windows};
+  tower->ops->tower->attend(tower->device, tower->y, tower->qkv, &attention,
+                            sees_all(plan, tower->layer) ? &images : &windows);
 }
 
-/* out[P / m^2, h] in host memory = what a merger makes of x[P, d]. */
-static void merge(tower_t *tower, const tower_merger_t *merger, int32_t patches, float *out) {
+/* x goes through the rest of a layer. */
+static void run_mlp(tower_t *tower, const tower_layer_t *layer, int32_t first, int32_t count) {
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = plan->merge * plan->merge, rows = patches / block;
-  const int32_t width = block * plan->hidden;
-  const int64_t values = (int64_t)patches * plan->hidden;
-  ops->norm(tower->device, tower->y, tower->x, NULL, &merger->norm,
+  act_t *x = from(tower, tower->x, first, plan->hidden);
+  act_t *y = from(tower, tower->y, first, plan->hidden);
+  act_t *inner = activation_is_gated(plan->activation) ? tower->inner : tower->up;
+  linear(tower, x, y, &layer->o, x, count);
+  ops->norm(tower->device, y, x, NULL, &layer->norm_2, count);
+  linear(tower, tower->up, y, &layer->up, NULL, count);
+  ops->activation(tower->device, inner, tower->up, plan->activation, plan->mlp_width, count);
+  linear(tower, x, inner, &layer->down, x, count);
+}
+
+/* Plane `plane` of the rows that a merger makes of x. */
+static void run_merger(tower_t *tower, const tower_merger_t *merger, int32_t plane, int32_t first,
+                       int32_t count) {
+  const ops_t *ops = tower->ops;
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t block = block_of(plan), rows = count / block, width = block * plan->hidden;
+  const int64_t values = (int64_t)count * plan->hidden;
+  act_t *y = from(tower, tower->y, first, plan->hidden);
+  ops->norm(tower->device, y, from(tower, tower->x, first, plan->hidden), NULL, &merger->norm,
             (int32_t)(values / merger->norm.width));
-  linear(tower, tower->up, tower->y, &merger->up, NULL, rows);
+  linear(tower, tower->up, y, &merger->up, NULL, rows);
   ops->activation(tower->device, tower->up, tower->up, ACTIVATION_GELU, width, rows);
   linear(tower, tower->rows, tower->up, &merger->down, NULL, rows);
-  ops->read_rows(tower->device, out, tower->rows, plan->out_size, rows);
+  ops->read_rows(tower->device, tower->merged, tower->rows, plan->out_size, rows);
+  for (int32_t i = 0; i < rows; i++)
+    memcpy(tower->out[tower->order[first / block + i]] + (int64_t)plane * plan->out_size,
+           tower->merged + (int64_t)i * plan->out_size, (size_t)plan->out_size * sizeof(float));
 }
 
-/* Pixels in the order of the windows. */
-static const float *sort_pixels(tower_t *tower, const float *pixels, int32_t patches) {
-  const int32_t block = tower->plan.merge * tower->plan.merge;
-  const size_t values = (size_t)block * (size_t)tower->plan.patch_columns;
-  if (tower->plan.window == 0) return pixels;
-  for (int32_t i = 0; i < patches / block; i++)
-    memcpy(tower->sorted + (size_t)i * values, pixels + (size_t)tower->order[i] * values,
-           values * sizeof(float));
-  return tower->sorted;
+/* ---- a run ---- */
+
+void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
+                 tower_pixels_t *read, void *context, float *const *out) {
+  tower->patches = lay_out(tower, grids, num_images);
+  tower->grids = grids;
+  tower->num_images = num_images;
+  tower->read = read;
+  tower->context = context;
+  tower->out = out;
+  tower->phase = PHASE_PATCHES;
+  tower->image = tower->layer = tower->num_deep = tower->patch_done = 0;
 }
 
-/* Rows in the order of the input. */
-static void merge_sorted(tower_t *tower, const tower_merger_t *merger, int32_t patches,
-                         float *out) {
-  const size_t width = (size_t)tower->plan.out_size;
-  merge(tower, merger, patches, tower->merged);
-  for (int32_t i = 0; i < patches / (tower->plan.merge * tower->plan.merge); i++)
-    memcpy(out + (size_t)tower->order[i] * width, tower->merged + (size_t)i * width,
-           width * sizeof(float));
+bool tower_reads_pixels(const tower_t *tower) {
+  return tower->phase == PHASE_PATCHES;
 }
 
-void tower_run(tower_t *tower, const tower_grid_t *grids, int32_t num_images, const float *pixels,
-               float *out) {
-  const ops_t *ops = tower->ops;
+/* Multiplications of a patch in the phase that is next. */
+static int64_t phase_work(const tower_t *tower) {
   const tower_plan_t *plan = &tower->plan;
-  const int32_t patches = place_patches(tower, grids, num_images);
-  const int64_t plane = (int64_t)patches / (plan->merge * plan->merge) * plan->out_size;
-  act_t *places = tower->table != NULL ? tower->x : NULL;
-  const tower_segments_t images = {tower->image_starts, num_images};
-  const tower_segments_t windows = {tower->window_starts, tower->num_windows};
-  int32_t deep = 0;
-  ops->write_rows(tower->device, tower->pixels, sort_pixels(tower, pixels, patches),
-                  plan->patch_columns, patches);
-  if (places != NULL) ops->write_rows(tower->device, places, tower->places, plan->hidden, patches);
-  linear(tower, tower->x, tower->pixels, &tower->patch, places, patches);
-  for (int32_t i = 0; i < plan->num_layers; i++) {
-    const bool sees_all = plan->window == 0 || plan->full[i];
-    run_layer(tower, &tower->layers[i], sees_all ? &images : &windows, patches);
-    if (deep == plan->num_deep || plan->deep_layers[deep] != i) continue;
-    merge(tower, &tower->deep[deep], patches, out + (deep + 1) * plane);
-    deep++;
+  const int64_t d = plan->hidden, side = (int64_t)plan->window * plan->merge;
+  switch (tower->phase) {
+  case PHASE_PATCHES: return plan->patch_columns * d;
+  case PHASE_QKV: return 3 * d * d;
+  case PHASE_ATTENTION:
+    return 2 * d * (sees_all(plan, tower->layer) ? tower->patches : side * side);
+  case PHASE_MLP: return layer_work(plan) - 3 * d * d;
+  default: return merge_work(plan) / block_of(plan);
   }
-  if (plan->window > 0)
-    merge_sorted(tower, &tower->merger, patches, out);
-  else
-    merge(tower, &tower->merger, patches, out);
+}
+
+static void run_phase(tower_t *tower, int32_t first, int32_t count) {
+  const tower_layer_t *layer = &tower->layers[tower->layer];
+  switch (tower->phase) {
+  case PHASE_PATCHES: run_patches(tower, first, count); return;
+  case PHASE_QKV: run_qkv(tower, layer, first, count); return;
+  case PHASE_ATTENTION: run_attention(tower, first, count); return;
+  case PHASE_MLP: run_mlp(tower, layer, first, count); return;
+  case PHASE_DEEP:
+    run_merger(tower, &tower->deep[tower->num_deep], 1 + tower->num_deep, first, count);
+    return;
+  default: run_merger(tower, &tower->merger, 0, first, count);
+  }
+}
+
+/* What follows a phase that all patches have gone through. */
+static tower_phase_t phase_behind(tower_t *tower) {
+  const tower_plan_t *plan = &tower->plan;
+  const bool is_deep =
+      tower->num_deep < plan->num_deep && plan->deep_layers[tower->num_deep] == tower->layer;
+  switch (tower->phase) {
+  case PHASE_PATCHES: return PHASE_QKV;
+  case PHASE_QKV: return PHASE_ATTENTION;
+  case PHASE_ATTENTION: return PHASE_MLP;
+  case PHASE_MLP:
+    if (is_deep) return PHASE_DEEP;
+    break;
+  case PHASE_DEEP: tower->num_deep++; break;
+  default: return PHASE_DONE;
+  }
+  return ++tower->layer < plan->num_layers ? PHASE_QKV : PHASE_MERGE;
+}
+
+bool tower_advance(tower_t *tower, int64_t work) {
+  const int32_t block = block_of(&tower->plan), most = part_most(&tower->plan);
+  for (bool any = false; tower->phase != PHASE_DONE && (work > 0 || !any); any = true) {
+    const int64_t each = MAX(phase_work(tower), 1), fits = MAX(work / each, PART_PATCHES_MIN);
+    int32_t count = (int32_t)MIN(fits, most);
+    count = MIN(MAX(count / block, 1) * block, tower->patches - tower->patch_done);
+    run_phase(tower, tower->patch_done, count);
+    work -= count * each;
+    tower->patch_done += count;
+    if (tower->patch_done < tower->patches) continue;
+    tower->patch_done = 0;
+    tower->phase = phase_behind(tower);
+  }
+  return tower->phase == PHASE_DONE;
 }

@@ -56,12 +56,25 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
 int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error);
 void tower_free(tower_t *tower); /* NULL is allowed; device memory goes with the device */
 
-/* Between two steps: the rows of images that follow each other in `pixels` [patches,
- * patch_columns]. out[1 + num_deep][rows, h]: what takes the place of embeddings, then what is
- * added behind layers 0, 1, ... of the text model. The bits of an image's rows do not depend on the
- * others.
- */
-void tower_run(tower_t *tower, const tower_grid_t *grids, int32_t num_images, const float *pixels,
-               float *out);
+/* The sizes that a plan of memory and of time needs: multiplications of an image; parameters of
+ * matrices; bytes that tower_prepare takes, and the tables that are kept on the host. */
+int64_t tower_work(const tower_plan_t *plan, tower_grid_t grid);
+int64_t tower_num_weights(const tower_plan_t *plan);
+size_t tower_workspace_bytes(const tower_plan_t *plan, int32_t patches_max);
+
+/* Writes the pixels of patches [first, first + count) of the images of a run, one behind the other,
+ * [count, patch_columns]. */
+typedef void tower_pixels_t(void *context, int32_t first, int32_t count, float *out);
+
+/* A run, between steps: images -> rows. out[i] of row i, [1 + num_deep, h]: what takes the place of
+ * its embedding, then what is added behind layers 0, 1, ... of the text model. tower_begin starts
+ * one, in place of one that is not complete. All pointers are used until it is; `read` is called as
+ * long as tower_reads_pixels. The bits of an image's rows do not depend on the others, nor on the
+ * parts in which they are made. */
+void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
+                 tower_pixels_t *read, void *context, float *const *out);
+bool tower_reads_pixels(const tower_t *tower);
+/* Does about so many multiplications of it, some at least. Returns whether it is complete. */
+bool tower_advance(tower_t *tower, int64_t work);
 
 #endif

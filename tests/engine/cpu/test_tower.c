@@ -88,8 +88,11 @@ static float *attend(const char *isa, int threads, const heads_t *shape, const r
   ASSERT_EQ_FOR(ops_cpu.tower->prepare(device, shape->dim, &error), 0, "%s", error.message);
   act_t *qkv = ops_cpu.buffer(device, (int64_t)count, 3 * columns);
   act_t *out = ops_cpu.buffer(device, (int64_t)count, columns);
-  tower_attention_t attention = {
-      .num_heads = shape->count, .head_dim = shape->dim, .scale = 0.25f, .rope_parts = 1};
+  tower_attention_t attention = {.num_heads = shape->count,
+                                 .head_dim = shape->dim,
+                                 .scale = 0.25f,
+                                 .rope_parts = 1,
+                                 .end_row = segments->starts[segments->count]};
   if (shape->parts > 0) {
     attention.cosine = rows->cosine + (int64_t)first * shape->dim / 2;
     attention.sine = rows->sine + (int64_t)first * shape->dim / 2;

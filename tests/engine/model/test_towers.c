@@ -82,14 +82,42 @@ static void sight_close(sight_t *sight) {
   free(sight->pixels);
 }
 
-/* [1 + num_deep][rows, h] of images [first, last), whose pixels begin at `patch`; free() it. */
-static float *see(sight_t *sight, int32_t first, int32_t last, int32_t patch, int32_t rows) {
+/* Pixels of a run, whose first patch is `pixels`. */
+typedef struct pixels {
+  const float *pixels;
+  int32_t columns;
+} pixels_t;
+
+static void read_pixels(void *context, int32_t first, int32_t count, float *out) {
+  const pixels_t *from = context;
+  memcpy(out, from->pixels + (int64_t)first * from->columns,
+         (size_t)count * (size_t)from->columns * sizeof *out);
+}
+
+/* [1 + num_deep][rows, h] of images [first, last), whose pixels begin at `patch`, in parts of so
+ * much work; free() it. */
+static float *see_in_parts(sight_t *sight, int32_t first, int32_t last, int32_t patch, int32_t rows,
+                           int64_t work) {
   const tower_plan_t *plan = &sight->plan;
-  size_t count = (size_t)(1 + plan->num_deep) * (size_t)rows * (size_t)plan->out_size;
-  float *out = calloc(count, sizeof *out);
-  tower_run(sight->tower, sight->grids + first, last - first,
-            sight->pixels + (int64_t)patch * plan->patch_columns, out);
+  const size_t h = (size_t)plan->out_size, planes = (size_t)(1 + plan->num_deep);
+  pixels_t from = {sight->pixels + (int64_t)patch * plan->patch_columns, plan->patch_columns};
+  float *made = calloc(planes * (size_t)rows * h, sizeof *made);
+  float *out = calloc(planes * (size_t)rows * h, sizeof *out);
+  float **places = calloc((size_t)rows, sizeof *places);
+  for (int32_t i = 0; i < rows; i++) places[i] = made + (size_t)i * planes * h;
+  tower_begin(sight->tower, sight->grids + first, last - first, read_pixels, &from, places);
+  while (!tower_advance(sight->tower, work)) {
+  }
+  for (size_t plane = 0; plane < planes; plane++) {
+    for (size_t i = 0; i < (size_t)rows; i++)
+      memcpy(out + (plane * (size_t)rows + i) * h, places[i] + plane * h, h * sizeof *out);
+  }
+  free(made), free(places);
   return out;
+}
+
+static float *see(sight_t *sight, int32_t first, int32_t last, int32_t patch, int32_t rows) {
+  return see_in_parts(sight, first, last, patch, rows, INT64_MAX / 2);
 }
 
 /* Largest difference from the reference in a plane, over the largest number there; or as it is. */
@@ -193,6 +221,28 @@ Test(towers, bits_of_an_image_are_its_own) {
     free(together);
     sight_close(&all);
     sight_close(&single);
+  }
+}
+
+/* Between the parts of a run other runs may be begun and left. */
+Test(towers, bits_do_not_depend_on_the_parts_of_a_run) {
+  static const int64_t works[] = {1, 20000, 300000};
+  char names[CASES_MAX][64];
+  int count = list_cases(names);
+  for (int c = 0; c < count; c++) {
+    sight_t sight;
+    sight_open(&sight, names[c], "auto", 2, DTYPE_BF16);
+    const size_t bytes = (size_t)(1 + sight.plan.num_deep) * (size_t)sight.rows *
+                         (size_t)sight.plan.out_size * sizeof(float);
+    float *whole = see(&sight, 0, sight.num_images, 0, sight.rows);
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+      float *parts = see_in_parts(&sight, 0, sight.num_images, 0, sight.rows, works[i]);
+      ASSERT_EQ_FOR(memcmp(whole, parts, bytes), 0, "%s, parts of %lld", names[c],
+                    (long long)works[i]);
+      free(parts);
+    }
+    free(whole);
+    sight_close(&sight);
   }
 }
 
