@@ -186,6 +186,111 @@ uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t
   return search.fuel == 0 || types == 0 || types == TYPE_ALL ? TYPE_STRING : types;
 }
 
+/* ---- places ---- */
+
+static void add_schema(schema_set_t *out, const json_t *schema) {
+  for (uint32_t i = 0; i < out->count; i++) {
+    if (out->schemas[i] == schema) return;
+  }
+  if (out->count < SCHEMA_SET_MAX) out->schemas[out->count++] = schema;
+}
+
+typedef struct schema_step {
+  const char *name; /* NULL: an item */
+  size_t length;
+  uint32_t index;
+} schema_step_t;
+
+static const json_t *item_of(const json_t *schema, uint32_t index) {
+  const json_t *prefix = json_get(schema, "prefixItems"), *items = json_get(schema, "items");
+  const json_t *rest = items;
+  if (prefix == NULL && items != NULL && items->type == JSON_ARRAY) {
+    prefix = items;
+    rest = json_get(schema, "additionalItems");
+  }
+  JSON_EACH(one, prefix) {
+    if (index-- == 0) return one;
+  }
+  return rest;
+}
+
+static void step_into(type_search_t *search, const json_t *schema, const schema_step_t *step,
+                      schema_set_t *out, int depth);
+
+/* Follows the branch of a list of alternatives that the step fits. */
+static void step_branch(type_search_t *search, const json_t *list, const schema_step_t *step,
+                        schema_set_t *out, int depth) {
+  uint32_t wanted = step->name != NULL ? TYPE_OBJECT : TYPE_ARRAY;
+  const json_t *only = NULL;
+  int fitting = 0;
+  if (list == NULL || !burn(&search->fuel, list->count)) return;
+  JSON_EACH(branch, list) {
+    if (!(types_of(search, branch, depth + 1) & wanted)) continue;
+    if (fitting++ == 0) only = branch;
+  }
+  if (fitting <= 1) {
+    step_into(search, only, step, out, depth + 1);
+    return;
+  }
+  JSON_EACH(branch, list) {
+    schema_set_t found = {.root = out->root};
+    if (!(types_of(search, branch, depth + 1) & wanted)) continue;
+    step_into(search, branch, step, &found, depth + 1);
+    for (uint32_t i = 0; i < found.count; i++) add_schema(out, found.schemas[i]);
+    if (found.count > 0) return;
+  }
+}
+
+static void step_into(type_search_t *search, const json_t *schema, const schema_step_t *step,
+                      schema_set_t *out, int depth) {
+  if (depth > DEPTH_MAX || schema == NULL || schema->type != JSON_OBJECT) return;
+  if (!burn(&search->fuel, schema->count + 1) || has_own_base(search->root, schema)) return;
+  const json_t *properties = json_get(schema, "properties"), *ref = json_get(schema, "$ref");
+  const json_t *own = NULL;
+  if (step->name == NULL) {
+    own = item_of(schema, step->index);
+  } else {
+    if (properties != NULL && properties->type == JSON_OBJECT) {
+      if (!burn(&search->fuel, properties->count)) return;
+      own = descend(properties, step->name, step->length);
+    }
+    bool other = own == NULL && !json_is_given(json_get(schema, "patternProperties"));
+    if (other) own = json_get(schema, "additionalProperties");
+  }
+  if (own != NULL) add_schema(out, own);
+  if (ref != NULL && ref->type == JSON_STRING) {
+    step_into(search, resolve(search->root, ref->text, ref->length, &search->fuel, false), step,
+              out, depth + 1);
+  }
+  JSON_EACH(one, json_get(schema, "allOf")) step_into(search, one, step, out, depth + 1);
+  step_branch(search, json_get(schema, "anyOf"), step, out, depth);
+  step_branch(search, json_get(schema, "oneOf"), step, out, depth);
+}
+
+void json_schema_step(const schema_set_t *set, const char *name, size_t length, uint32_t index,
+                      schema_set_t *out, uint32_t *fuel) {
+  type_search_t search = {set->root, *fuel};
+  schema_step_t step = {name, length, index};
+  *out = (schema_set_t){.root = set->root};
+  for (uint32_t i = 0; i < set->count; i++) step_into(&search, set->schemas[i], &step, out, 0);
+  *fuel = search.fuel;
+  if (*fuel == 0) out->count = 0;
+}
+
+uint32_t json_schema_set_types(const schema_set_t *set, uint32_t *fuel) {
+  type_search_t search = {set->root, *fuel};
+  uint32_t types = TYPE_ALL;
+  for (uint32_t i = 0; i < set->count; i++) types &= types_of(&search, set->schemas[i], 0);
+  *fuel = search.fuel;
+  return types != 0 && *fuel > 0 ? types : TYPE_ALL;
+}
+
+uint32_t json_schema_value_types(const json_t *root, const json_t *schema) {
+  type_search_t search = {root, FUEL};
+  uint32_t types = types_of(&search, schema, 0);
+  return search.fuel > 0 ? types : TYPE_ALL;
+}
+
 const tag_words_t tag_words_function = {
     .end_name = ">",
     .begin_key = "<parameter=",

@@ -32,6 +32,24 @@ const json_t *json_schema_resolve(const json_t *root, const char *reference, siz
  * restrict the types, allows none, or is too large to evaluate. */
 uint32_t json_schema_member_types(const json_t *schema, const char *name, size_t length);
 
+/* The schemas that apply to one place of a value. None = it may be anything. */
+enum { SCHEMA_SET_MAX = 16 };
+typedef struct schema_set {
+  const json_t *root;
+  const json_t *schemas[SCHEMA_SET_MAX];
+  uint32_t count;
+} schema_set_t;
+
+/* Returns the types that all of them allow, TYPE_ALL if they allow none or if `*fuel`, which bounds
+ * the work of many calls, is used up. The same of one schema. */
+uint32_t json_schema_set_types(const schema_set_t *set, uint32_t *fuel);
+uint32_t json_schema_value_types(const json_t *root, const json_t *schema);
+/* Sets *out to the schemas of a member, by properties or else additionalProperties, or of item
+ * `index` of an array (`name` NULL); of $ref and allOf, too. Of anyOf and oneOf it is the branch
+ * that is an object, or array; among several the first that lists the name. */
+void json_schema_step(const schema_set_t *set, const char *name, size_t length, uint32_t index,
+                      schema_set_t *out, uint32_t *fuel);
+
 enum { CALL_ARGUMENTS_MAX = 1000, CALL_ARGUMENT_NAME_BYTES_MAX = 4096 };
 
 /* Returns true for a byte of a name that stands in a call without quotes: a letter or digit of any
@@ -58,6 +76,9 @@ typedef struct tag_words {
    * follows. Then `"` and `&` of the name are written as in XML. Or NULL. */
   const char *begin_type;
   const char *begin_json, *end_json; /* around one JSON object in place of all arguments; or NULL */
+  /* NULL, or the mark before each tag of elements: an argument is an element with its name, and an
+   * object or array is elements in it: server/parser/element.h. begin_key is the mark and `<`. */
+  const char *mark;
   const char *end_value, *end_call;
   const char *end_calls; /* also ends a call whose own end is missing; or NULL */
   /* The texts that end a value. A closing tag may be missing, so the next tag ends a value too, but

@@ -65,7 +65,8 @@ static void put_tools(buffer_t *body) {
     buffer_text(body, "\",\"description\":\"b\",\"parameters\":{\"type\":\"object\","
                       "\"properties\":{\"s\":{\"type\":\"string\",\"description\":\"d\"},"
                       "\"n\":{\"type\":\"integer\",\"description\":\"d\"},"
-                      "\"o\":{\"type\":\"object\",\"description\":\"d\"}},"
+                      "\"o\":{\"type\":\"object\",\"description\":\"d\",\"properties\":{"
+                      "\"k\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}},"
                       "\"required\":[\"n\"]}}}");
   }
   buffer_char(body, ']');

@@ -50,6 +50,21 @@ static const tag_words_t minimax_tags = {
     .behind_value = "\n",
 };
 
+#define M3 "]<]minimax[>["
+static const tag_words_t m3_tags = {
+    .end_name = "\">",
+    .mark = M3,
+    .begin_key = M3 "<",
+    .end_key = ">",
+    .end_value = M3,
+    .end_call = M3 "</invoke>",
+    .end_calls = M3 "</tool_call>",
+    .value_ends = TAG_ENDS(M3, M3, M3),
+    .before_value = "",
+    .around_value = "",
+    .behind_value = "",
+};
+
 #define DSML_KEY "<｜DSML｜parameter name=\""
 #define DSML_TAGS(calls)                                                                           \
   {                                                                                                \
@@ -166,6 +181,20 @@ const tool_format_t tool_formats[] = {
      .before_all = "<minimax:tool_call>\n",
      .behind_all = "</minimax:tool_call>",
      .signs = {"<minimax:tool_call>"}},
+    {.name = "minimax_m3",
+     .payload = PAYLOAD_TAGS,
+     .tags = &m3_tags,
+     .marks = MARKS(M3),
+     .section = M3 "<tool_call>",
+     .section_end = M3 "</tool_call>",
+     .open = M3 "<invoke name=\"",
+     .begin_name = M3 "<invoke name=\"",
+     .end_name = "\">",
+     .end_call = "\n",
+     .between = "",
+     .before_all = M3 "<tool_call>\n",
+     .behind_all = M3 "</tool_call>",
+     .signs = {"minimax[>[<tool_call>", "minimax[>[<invoke name"}},
     {.name = "deepseek_v32",
      .payload = PAYLOAD_TAGS,
      .tags = &dsml_tags,
@@ -501,6 +530,10 @@ const reasoning_format_t reasoning_formats[] = {
      .marks = MARKS("<seed:think>", "</seed:think>"),
      .open = "<seed:think>",
      .close = "</seed:think>"},
+    {.name = "minimax_m3",
+     .marks = MARKS("<mm:think>", "</mm:think>"),
+     .open = "<mm:think>",
+     .close = "</mm:think>"},
     {.name = "mistral",
      .marks = MARKS("[THINK]", "[/THINK]", "<think>", "</think>"),
      .open = "[THINK]",

@@ -5,6 +5,7 @@
 #include "engine/base/json_schema.h"
 #include "engine/base/util.h"
 #include "server/parser/argument.h"
+#include "server/parser/element.h"
 
 #include <string.h>
 
@@ -95,6 +96,11 @@ static void put_key(tag_call_t *call) {
 /* Appends a value that was collected until its end. */
 static void settle(tag_call_t *call) {
   const buffer_t *value = &call->value;
+  if (call->words->mark != NULL) {
+    put_key(call);
+    element_read(&call->out, call->words->mark, bytes_of(value), value->length, &call->place);
+    return;
+  }
   buffer_char(&call->value, '\0');
   if (call->value.failed) return;
   const char *text = value->data;
@@ -125,6 +131,7 @@ static void begin_value(tag_call_t *call) {
   call->state = TAG_VALUE;
   call->first_byte = call->line_starts = true;
   call->spanning = false;
+  call->depth = 0;
   call->json = (json_scan_t){0};
   buffer_clear(&call->value);
   call->plain = is_streamed(call);
@@ -148,7 +155,7 @@ static void take_byte(tag_call_t *call, char byte) {
     return;
   }
   buffer_char(&call->value, byte);
-  if (call->plain || json_is_blank(byte)) return;
+  if (call->plain || json_is_blank(byte) || call->words->mark != NULL) return;
   call->plain = true;
   if (!(call->types & opens)) return;
   call->spanning = true;
@@ -169,8 +176,50 @@ static const char *match_end(const tag_call_t *call, bool *may_be) {
   return NULL;
 }
 
+/* Whether the name is that of the tag that ends a call, or all calls. */
+static bool is_call_end(const tag_call_t *call, const char *name, size_t length) {
+  const char *const ends[] = {call->words->end_call, call->words->end_calls};
+  for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+    const char *own = ends[i] + strlen(call->words->mark) + 2;
+    if (strncmp(own, name, length) == 0 && own[length] == '>') return true;
+  }
+  return false;
+}
+
+/* A tag within a value that is elements. Returns true if it ends the value. */
+static bool element_ends(tag_call_t *call, const element_tag_t *tag) {
+  bool odd = is_call_end(call, tag->name, tag->length);
+  if (tag->closes && (call->depth == 0 || (odd && call->num_ends == 0))) return true;
+  call->depth += tag->closes ? -1 : 1;
+  if (odd) call->num_ends += tag->closes ? -1 : 1;
+  return false;
+}
+
+/* The same as value_byte where tags have a mark. */
+static call_result_t element_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
+  buffer_t *held = &call->held;
+  element_tag_t tag;
+  buffer_char(held, byte);
+  while (held->length > 0 && !held->failed) {
+    int is = element_tag(call->words->mark, held->data, held->length, &tag);
+    if (is < 0) return CALL_MORE;
+    if (is > 0 && element_ends(call, &tag)) {
+      bool whole = call->num_ends == 0 && is_call_end(call, tag.name, tag.length);
+      buffer_clear(held);
+      end_value(call);
+      call->state = TAG_NEXT;
+      return whole ? finish(call, sink) : CALL_MORE;
+    }
+    size_t count = is > 0 ? held->length : 1;
+    for (size_t i = 0; i < count; i++) take_byte(call, held->data[i]);
+    memmove(held->data, held->data + count, held->length -= count);
+  }
+  return CALL_MORE;
+}
+
 static call_result_t value_byte(tag_call_t *call, char byte, const output_sink_t *sink) {
   bool first = call->first_byte, may_be;
+  if (call->words->mark != NULL) return element_byte(call, byte, sink);
   call->first_byte = false;
   if (first && byte == '\n' && !call->is_raw) return CALL_MORE;
   if (call->spanning) {
@@ -239,10 +288,24 @@ static void read_type(tag_call_t *call) {
   call->types = types;
 }
 
+/* Sets what the value of an element may be. */
+static void find_place(tag_call_t *call) {
+  uint32_t fuel = UINT16_MAX;
+  schema_set_t root = {.root = call->schema, .schemas = {call->schema}, .count = 1};
+  if (call->schema == NULL) root.count = 0;
+  json_schema_step(&root, bytes_of(&call->key), call->key.length, 0, &call->place, &fuel);
+  call->types = json_schema_set_types(&call->place, &fuel);
+  call->num_ends = is_call_end(call, bytes_of(&call->key), call->key.length);
+}
+
 /* Takes a byte of the name of a parameter, or of the text behind it. */
 static call_result_t key_byte(tag_call_t *call, char byte) {
   const tag_words_t *words = call->words;
   buffer_char(&call->held, byte);
+  if (words->mark != NULL && byte == '/' && call->key.length == 0) {
+    call->state = TAG_NEXT; /* the tag is the end of the call */
+    return CALL_MORE;
+  }
   buffer_char(&call->key, byte);
   const char *end = NULL;
   if (ends_with(&call->key, words->end_key)) end = words->end_key;
@@ -251,7 +314,9 @@ static call_result_t key_byte(tag_call_t *call, char byte) {
   if (end != NULL) {
     call->key.length -= strlen(end);
     buffer_clear(&call->held);
-    if (words->begin_type != NULL) {
+    if (words->mark != NULL) {
+      find_place(call);
+    } else if (words->begin_type != NULL) {
       read_type(call);
     } else {
       call->types = json_schema_member_types(call->schema, bytes_of(&call->key), call->key.length);
@@ -265,7 +330,8 @@ static call_result_t key_byte(tag_call_t *call, char byte) {
     return CALL_MORE;
   }
   bool many = call->num_parameters == CALL_ARGUMENTS_MAX;
-  bool bad = byte == '\n' || call->key.length > CALL_ARGUMENT_NAME_BYTES_MAX || many;
+  bool bad = byte == '\n' || call->key.length > CALL_ARGUMENT_NAME_BYTES_MAX || many ||
+             (words->mark != NULL && byte == '<');
   if (bad) call->held.length--; /* the byte is not taken */
   return bad ? CALL_BAD : CALL_MORE;
 }

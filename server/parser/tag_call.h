@@ -45,7 +45,10 @@ typedef struct tag_call {
   bool repeated;    /* the call had this parameter before: the first value counts */
   bool plain;       /* the value is no JSON object or array */
   bool whole_json;  /* the arguments came as one object */
-  bool spanning;    /* inside an object or array: text like a tag is part of it */
+  /* Where values are elements: */
+  schema_set_t place;      /* of this parameter */
+  int32_t depth, num_ends; /* elements that are open in the value; those named like an end_call */
+  bool spanning;           /* inside an object or array: text like a tag is part of it */
   json_scan_t json;
 } tag_call_t;
 

@@ -143,7 +143,7 @@ static const dfa_t *between_tags(compile_t *compile, const dfa_t *text, uint32_t
   text = take_out_word(compile, text, words->end_value, false);
   text = take_out_word(compile, text, words->begin_key, true);
   text = take_out_word(compile, text, words->end_call, true);
-  if (kind != TEXT_RAW && words->around_value[0] == '\0')
+  if (kind != TEXT_RAW && words->around_value[0] == '\0' && words->mark == NULL)
     text = take_out(compile, text, "\\n[^]*|[^]*\\n");
   for (size_t i = 0; i < ARRAY_LEN(readings) && kind != TEXT_RAW; i++) {
     if (kind & readings[i].types) text = take_out(compile, text, readings[i].pattern);

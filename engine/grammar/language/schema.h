@@ -130,6 +130,16 @@ dfa_t *schema_number_dfa(schema_t *schema, const conjunction_t *conjunction, boo
 
 /* schema_parameters.c: the kind of text (compile.h) that a string between tags is; 0 = none. */
 uint32_t schema_tagged(const schema_t *schema, const conjunction_t *conjunction);
+schema_part_t schema_tagged_part(schema_t *schema, uint32_t kind);
+/* The members of an object in tags, then `close`. */
+uint32_t schema_members_in_tags(schema_t *schema, const conjunction_t *conjunction, uint32_t close);
+/* schema_elements.c: whether values are written as elements (tag_words_t.mark); then: the node from
+ * the end of the name of an element on, then RETURN (`name` NULL: any name), and the rules of
+ * objects and of the items of arrays. */
+bool schema_in_elements(const schema_t *schema);
+uint32_t schema_element(schema_t *schema, grammar_list_t *parts, const char *name, uint32_t length);
+uint32_t schema_element_object(schema_t *schema, const conjunction_t *conjunction);
+uint32_t schema_element_item(schema_t *schema, grammar_list_t *parts);
 /* schema_literals.c: how values are written that are not JSON. */
 uint32_t schema_text_kind(const schema_t *schema,
                           const conjunction_t *conjunction);        /* of strings */

@@ -54,6 +54,7 @@ static grammar_list_t item_parts(schema_t *schema, const conjunction_t *conjunct
 /* Returns the rule of item `index`; after all prefixes, the rule of all further items. */
 static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, uint32_t index) {
   grammar_list_t parts = item_parts(schema, conjunction, index);
+  if (schema_in_elements(schema)) return schema_element_item(schema, &parts);
   return schema_rule(schema, parts.items, parts.count);
 }
 
@@ -484,6 +485,11 @@ static uint32_t unique_items(schema_t *schema, const conjunction_t *conjunction,
 
 /* ---- the array ---- */
 
+static uint32_t behind(compile_t *compile, uint32_t comma, uint32_t next) {
+  return comma != NONE ? build_lex(compile, comma, next) : next;
+}
+
+/* comma: NONE = nothing stands between items. */
 static uint32_t plain_items(schema_t *schema, const conjunction_t *conjunction,
                             const array_rules_t *rules, uint32_t comma, uint32_t close) {
   compile_t *compile = schema->compile;
@@ -492,13 +498,13 @@ static uint32_t plain_items(schema_t *schema, const conjunction_t *conjunction,
   uint32_t further =
       build_node(compile, NODE_CALL, item_rule(schema, conjunction, count), NODE_ID_RETURN);
   uint32_t max = rules->max == NONE ? NONE : rules->max > count ? rules->max - count : 0;
-  uint32_t after = build_repeat(compile, build_lex(compile, comma, further),
+  uint32_t after = build_repeat(compile, behind(compile, comma, further),
                                 rules->min > count ? rules->min - count : 0, max, close);
   for (; count > 1; count--) {
     uint32_t item =
         build_node(compile, NODE_CALL, item_rule(schema, conjunction, count - 1), after);
     uint32_t stop = rules->min < count ? close : NODE_ID_FAIL;
-    uint32_t more = rules->max >= count ? build_lex(compile, comma, item) : NODE_ID_FAIL;
+    uint32_t more = rules->max >= count ? behind(compile, comma, item) : NODE_ID_FAIL;
     after = build_alt(compile, (uint32_t[]){stop, more}, 2);
   }
   return build_node(compile, NODE_CALL, item_rule(schema, conjunction, 0), after);
@@ -512,9 +518,27 @@ static bool may_be_empty(const array_rules_t *rules) {
   return rules->min == 0;
 }
 
+/* Items as elements, nothing around or between them. */
+static uint32_t elements(schema_t *schema, const conjunction_t *conjunction,
+                         const array_rules_t *rules) {
+  bool counted = rules->contains.count > 0;
+  if (counted || (rules->unique != NULL && rules->max > 1)) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[0].part->pointer,
+                "'%s' is not supported in the calls of this model.",
+                counted ? "contains" : "uniqueItems");
+  }
+  uint32_t branches[] = {NODE_ID_FAIL, rules->min == 0 ? NODE_ID_RETURN : NODE_ID_FAIL};
+  if (rules->max > 0) branches[0] = plain_items(schema, conjunction, rules, NONE, NODE_ID_RETURN);
+  return build_alt(schema->compile, branches, 2);
+}
+
 uint32_t schema_array(schema_t *schema, const conjunction_t *conjunction) {
   compile_t *compile = schema->compile;
   array_rules_t rules = rules_of(schema, conjunction);
+  if (schema_in_elements(schema)) {
+    bool none = rules.min > rules.max || !tidy_contained(&rules);
+    return none ? NODE_ID_FAIL : elements(schema, conjunction, &rules);
+  }
   uint32_t close = build_lex(compile, lexeme_pattern(compile, SPACE "\\]"), NODE_ID_RETURN);
   uint32_t comma = lexeme_pattern(compile, "," SPACE), first;
   if (rules.min > rules.max || !tidy_contained(&rules)) return NODE_ID_FAIL;

@@ -377,6 +377,7 @@ void schema_member_bounds(const schema_t *schema, const conjunction_t *conjuncti
 }
 
 uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
+  if (schema_in_elements(schema)) return schema_element_object(schema, conjunction);
   object_words_t words = schema_object_words(schema, conjunction);
   object_draft_t *draft = compile_scratch(schema->compile, 1, sizeof *draft);
   uint32_t object = words.is_call ? schema_call_arguments(schema, draft)

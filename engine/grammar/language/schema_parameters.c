@@ -18,7 +18,7 @@
 
 /* Makes a part {"type": "string"} that distinguishes rules of text between tags, of a kind, from
  * rules of JSON. */
-static schema_part_t tagged_part(schema_t *context, uint32_t kind) {
+schema_part_t schema_tagged_part(schema_t *context, uint32_t kind) {
   if (context->tagged == NULL)
     context->tagged =
         compile_scratch(context->compile, (TEXT_RAW + 1) * 2, sizeof *context->tagged);
@@ -86,7 +86,7 @@ static uint32_t typed_entry_of(schema_t *schema, grammar_list_t *parts) {
   uint32_t branches[ARRAY_LEN(types)];
   schema_part_t *last = list_add(schema->compile, parts, sizeof *last);
   for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-    *last = i == 0 ? tagged_part(schema, TEXT_RAW) : schema_part(types[i], "");
+    *last = i == 0 ? schema_tagged_part(schema, TEXT_RAW) : schema_part(types[i], "");
     branches[i] = value_of(schema, parts, types[i][1].text, words_of(schema)->end_key);
   }
   return build_alt(schema->compile, branches, ARRAY_LEN(types));
@@ -94,14 +94,16 @@ static uint32_t typed_entry_of(schema_t *schema, grammar_list_t *parts) {
 
 /* From the end of the key on, then RETURN. Where the key says whether the value is text, all types
  * can be told apart. */
-static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types) {
+static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, const member_name_t *name,
+                         uint32_t types) {
   const tag_words_t *words = words_of(schema);
+  if (words->mark != NULL) return schema_element(schema, parts, name->text, name->length);
   if (words->begin_type != NULL) return typed_entry_of(schema, parts);
   bool told = words->end_text_key != NULL;
   uint32_t branches[2], count = 0;
   schema_part_t *last = list_add(schema->compile, parts, sizeof *last);
   if (told || (types & TYPE_STRING)) {
-    *last = tagged_part(schema, told ? TEXT_RAW : types);
+    *last = schema_tagged_part(schema, told ? TEXT_RAW : types);
     branches[count++] = value_of(schema, parts, NULL, told ? words->end_text_key : words->end_key);
   }
   if (told || types != TYPE_STRING) {
@@ -114,8 +116,10 @@ static uint32_t entry_of(schema_t *schema, grammar_list_t *parts, uint32_t types
 /* Returns false if no token can write the name. Refuses names that the parser would cut. */
 static bool can_be_written(const schema_t *schema, const member_name_t *name) {
   const tag_words_t *words = words_of(schema);
-  const char *const ends[] = {words->end_key, words->end_text_key, words->end_json_key, "\n"};
+  const char *const ends[] = {words->end_key, words->end_text_key, words->end_json_key, "\n",
+                              words->mark != NULL ? "<" : NULL};
   bool fits = name->length > 0 && name->length < CALL_ARGUMENT_NAME_BYTES_MAX;
+  if (words->mark != NULL) fits = fits && name->text[0] != '/';
   for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
     fits = fits &&
            (ends[i] == NULL || memmem(name->text, name->length, ends[i], strlen(ends[i])) == NULL);
@@ -158,7 +162,7 @@ static void draft_members(schema_t *schema, const conjunction_t *conjunction,
     if (can_be_written(schema, &list[i])) {
       grammar_list_t parts =
           schema_property_parts(schema, conjunction, list[i].text, list[i].length);
-      entry = entry_of(schema, &parts,
+      entry = entry_of(schema, &parts, &list[i],
                        json_schema_member_types(schema->root, list[i].text, list[i].length));
     }
     dfa_text_t text = written(schema, &list[i]);
@@ -196,7 +200,24 @@ static uint32_t extra_member(schema_t *schema, const conjunction_t *conjunction,
   /* A listed name must be able to continue as another name: no bound on the length. */
   uint32_t key = lexeme_pattern(schema->compile, BARE_NAME);
   uint32_t types = json_schema_member_types(schema->root, unlisted, sizeof unlisted);
-  return build_extra(schema->compile, object, key, entry_of(schema, &parts, types));
+  member_name_t none = {NULL, 0, false};
+  return build_extra(schema->compile, object, key, entry_of(schema, &parts, &none, types));
+}
+
+uint32_t schema_members_in_tags(schema_t *schema, const conjunction_t *conjunction,
+                                uint32_t close) {
+  compile_t *compile = schema->compile;
+  object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
+  uint32_t members, object = build_members(compile, draft, close, &members);
+  uint32_t key = put(schema, words_of(schema)->begin_key, members);
+  build_before_members(compile, object, key, key);
+  grammar_list_t names = schema_member_names(schema, conjunction);
+  schema_member_bounds(schema, conjunction, names.count, draft);
+  if (!schema_presence(schema, conjunction, &names, draft)) return NODE_ID_FAIL;
+  schema_bound_arguments(schema, draft, names.count);
+  draft_members(schema, conjunction, &names, draft);
+  draft->extra = extra_member(schema, conjunction, build_at(compile, object)->object);
+  return object;
 }
 
 uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, uint32_t next) {
@@ -214,17 +235,8 @@ uint32_t schema_parameters(compile_t *compile, const grammar_source_t *source, u
   if (conjunction.never || !(types & TYPE_OBJECT)) return NODE_ID_FAIL;
   refuse_keywords(&schema, &conjunction);
   conjunction = schema_evaluate(&schema, &conjunction);
-  object_draft_t *draft = compile_scratch(compile, 1, sizeof *draft);
-  uint32_t members, close = put(&schema, words_of(&schema)->end_call, next);
-  uint32_t object = build_members(compile, draft, close, &members);
-  uint32_t key = put(&schema, words_of(&schema)->begin_key, members);
-  build_before_members(compile, object, key, key);
-  grammar_list_t names = schema_member_names(&schema, &conjunction);
-  schema_member_bounds(&schema, &conjunction, names.count, draft);
-  if (!schema_presence(&schema, &conjunction, &names, draft)) return NODE_ID_FAIL;
-  schema_bound_arguments(&schema, draft, names.count);
-  draft_members(&schema, &conjunction, &names, draft);
-  draft->extra = extra_member(&schema, &conjunction, build_at(compile, object)->object);
+  uint32_t close = put(&schema, words_of(&schema)->end_call, next);
+  uint32_t object = schema_members_in_tags(&schema, &conjunction, close);
   schema_finish(&schema);
   return object;
 }

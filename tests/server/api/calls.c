@@ -130,6 +130,7 @@ static bool fits(const tool_format_t *format, buffer_t *buffer, bool in_tag) {
   const char *text = buffer->data;
   if (format->literals != NULL && format->literals->string_mark != NULL)
     return strstr(text, format->literals->string_mark) == NULL;
+  if (tags != NULL && tags->mark != NULL) return strstr(text, tags->mark) == NULL;
   if (!in_tag || tags == NULL) return true;
   bool edges = length > 0 && (text[0] == '\n' || text[length - 1] == '\n');
   bool told = tags->end_text_key != NULL || tags->begin_type != NULL;
@@ -285,10 +286,33 @@ static const char *type_of(const json_t *value) {
   return names[value->type];
 }
 
+/* An element of MiniMax M3: objects and arrays are elements in it. */
+static void put_element(buffer_t *out, const tag_words_t *tags, const char *name, size_t length,
+                        const json_t *value) {
+  bool nested = value->type == JSON_ARRAY || value->type == JSON_OBJECT;
+  buffer_text(out, tags->begin_key);
+  buffer_append(out, name, length);
+  buffer_text(out, tags->end_key);
+  if (value->type == JSON_STRING) buffer_append(out, value->text, value->length);
+  if (value->type != JSON_STRING && !nested) put_json(out, value, NULL);
+  JSON_EACH(child, nested ? value : NULL) {
+    bool item = value->type == JSON_ARRAY;
+    put_element(out, tags, item ? "item" : child->key, item ? 4 : child->key_length, child);
+  }
+  buffer_text(out, tags->mark);
+  buffer_text(out, "</");
+  buffer_append(out, name, length);
+  buffer_char(out, '>');
+}
+
 static void put_tags(buffer_t *out, const tag_words_t *tags, const json_t *arguments) {
   JSON_EACH(member, arguments) {
     bool is_text = member->type == JSON_STRING;
     const char *end_key = is_text ? tags->end_text_key : tags->end_json_key;
+    if (tags->mark != NULL) {
+      put_element(out, tags, member->key, member->key_length, member);
+      continue;
+    }
     buffer_text(out, tags->begin_key);
     buffer_append(out, member->key, member->key_length);
     if (tags->begin_type != NULL) buffer_text(out, tags->begin_type);

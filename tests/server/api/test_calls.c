@@ -257,11 +257,15 @@ typedef struct printer {
 } printer_t;
 
 static printer_t printer_of(const tool_format_t *format) {
-  static const char *const files[][2] = {
-      {"deepseek_v31", "calls/deepseek_v31"}, {"glm45", "calls/glm45"},
-      {"kimi_k2", "calls/kimi_k2"},           {"kimi_k3", "calls/kimi_k3"},
-      {"minimax_m2", "calls/minimax_m2"},     {"olmo3", "calls/olmo3"},
-      {"hermes", "templates/qwen25"},         {"qwen3_coder", "templates/qwen3_coder"}};
+  static const char *const files[][2] = {{"deepseek_v31", "calls/deepseek_v31"},
+                                         {"glm45", "calls/glm45"},
+                                         {"kimi_k2", "calls/kimi_k2"},
+                                         {"kimi_k3", "calls/kimi_k3"},
+                                         {"minimax_m3", "calls/minimax_m3"},
+                                         {"minimax_m2", "calls/minimax_m2"},
+                                         {"olmo3", "calls/olmo3"},
+                                         {"hermes", "templates/qwen25"},
+                                         {"qwen3_coder", "templates/qwen3_coder"}};
   printer_t printer = {0};
   for (size_t i = 0; i < ARRAY_LEN(files); i++) {
     char path[128];
@@ -311,7 +315,7 @@ static jinja_output_t render(const printer_t *printer, const json_t *tools, cons
  * that ends one. */
 static buffer_t print_call(const printer_t *printer, const json_t *tools, const buffer_t *call) {
   static const char *const ends[] = {"<|end|>", "<|im_end|>\n", "<|im_end|>",
-                                     "<|close|>message<|sep|><|end_of_msg|>"};
+                                     "<|close|>message<|sep|><|end_of_msg|>", "[e~[\n"};
   jinja_output_t before = render(printer, tools, NULL), after = render(printer, tools, call);
   buffer_t text = {0};
   size_t skip = before.length;

@@ -419,10 +419,10 @@ Test(constraints, every_format_writes_what_it_reads) {
     const tag_words_t *tags = format->tags;
     if (tags != NULL) {
       const char *type = tags->begin_type != NULL ? "\" type=\"number" : "";
-      snprintf(arguments, sizeof arguments, "%sa%s%s%s%s1%s%s%s%s", tags->begin_key, type,
+      snprintf(arguments, sizeof arguments, "%sa%s%s%s%s1%s%s%s%s%s", tags->begin_key, type,
                tags->end_json_key != NULL ? tags->end_json_key : tags->end_key, tags->before_value,
-               tags->around_value, tags->around_value, tags->end_value, tags->behind_value,
-               tags->end_call);
+               tags->around_value, tags->around_value, tags->end_value,
+               tags->mark != NULL ? "</a>" : "", tags->behind_value, tags->end_call);
       one = arguments, none = tags->end_call;
     }
     if (format->literals != NULL) {
@@ -473,6 +473,63 @@ Test(constraints, content_between_marks) {
   cr_assert(allows(K3_THOUGHT K3("response") "{}"));
   cr_assert(!allows(K3_TEXT("a")));
   end(exchange);
+}
+
+/* MiniMax M3 writes elements in elements. What is allowed must be read as a value of the schema: no
+ * text that could be of another type, nothing empty that could be something else. */
+Test(constraints, elements_in_elements) {
+#define NS "]<]minimax[>["
+#define M3(name, value) NS "<" name ">" value NS "</" name ">"
+#define M3_F(parameters)                                                                           \
+  NS "<tool_call>\n" NS "<invoke name=\"f\">" parameters NS "</invoke>\n" NS "</tool_call>"
+#define M3_TOOL(name, required, properties)                                                        \
+  "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":{\"type\":"           \
+  "\"object\",\"properties\":{" properties "},\"required\":[" required                             \
+  "],\"additionalProperties\":false,\"$defs\":{\"o\":{\"type\":\"object\",\"properties\":{\"k\":{" \
+  "\"type\":\"integer\"},\"t\":{\"type\":\"string\"},\"in\":{\"$ref\":\"#/$defs/"                  \
+  "o\"}},\"required\":["                                                                           \
+  "\"k\"],\"additionalProperties\":false}}}}}"
+#define M3_TOOLS(properties)                                                                       \
+  ",\"tools\":[" M3_TOOL("f", "\"a\"", properties) "],\"tool_choice\":\"required\""
+  server.live->tool_format = tool_format_find("minimax_m3");
+  fake_exchange_t *exchange = chat(M3_TOOLS("\"a\":{\"$ref\":\"#/$defs/o\"}"));
+  cr_assert(allows(M3_F(M3("a", M3("k", "1")))));
+  cr_assert(allows(M3_F(M3("a", M3("t", "1 <b>x</b>\n") M3("k", "-2")))));
+  cr_assert(allows(M3_F(M3("a", M3("k", "1") M3("in", M3("in", M3("k", "2")) M3("k", "3"))))));
+  cr_assert(!allows(M3_F(M3("a", M3("k", "x")))), "k is an integer");
+  cr_assert(!allows(M3_F(M3("a", M3("t", "x")))), "k is required");
+  cr_assert(!allows(M3_F(M3("a", M3("k", "1") M3("z", "")))), "z is not listed");
+  cr_assert(!allows(M3_F(M3("a", "{\"k\":1}"))), "an object is elements");
+  cr_assert(!allows(M3_F(M3("a", M3("k", "1") M3("t", "x " NS "y")))), "a text has no mark");
+  end(exchange);
+  exchange = chat(M3_TOOLS("\"a\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":2,\"items\":"
+                           "{\"anyOf\":[{\"$ref\":\"#/$defs/o\"},{\"type\":\"null\"}]}}"));
+  cr_assert(allows(M3_F(M3("a", M3("item", M3("k", "1")) M3("item", "null")))));
+  cr_assert(!allows(M3_F(M3("a", ""))), "one item at least");
+  cr_assert(!allows(M3_F(M3("a", M3("item", "null") M3("item", "null") M3("item", "null")))));
+  cr_assert(!allows(M3_F(M3("a", M3("thing", "null")))), "items are named so");
+  end(exchange);
+  exchange = chat(M3_TOOLS("\"a\":{\"type\":[\"string\",\"integer\",\"array\"]}"));
+  cr_assert(allows(M3_F(M3("a", "x"))) && allows(M3_F(M3("a", "1"))) && allows(M3_F(M3("a", ""))));
+  cr_assert(allows(M3_F(M3("a", M3("item", "1") M3("item", M3("k", "v"))))));
+  cr_assert(!allows(M3_F(M3("a", "[1"))), "it could be read as an array");
+  end(exchange);
+  exchange = chat(M3_TOOLS("\"a\":{\"type\":[\"object\",\"array\"]}"));
+  cr_assert(!allows(M3_F(M3("a", ""))) && allows(M3_F(M3("a", M3("k", "")))));
+  cr_assert(allows(M3_F(M3("a", M3("item", M3("item", "1"))))));
+  cr_assert(!allows(M3_F(M3("a", M3("k", "") M3("item", "")))), "an object has no such member");
+  end(exchange);
+  exchange = chat(M3_TOOLS("\"a\":{\"enum\":[\"x\",\"1\",2,null]}"));
+  cr_assert(allows(M3_F(M3("a", "x"))) && allows(M3_F(M3("a", "2"))));
+  cr_assert(!allows(M3_F(M3("a", "1"))), "it would be read as a number");
+  end(exchange);
+  static const char two[] =
+      "{" USER M3_TOOLS("\"a\":{\"type\":\"array\",\"items\":{\"anyOf\":[{"
+                        "\"type\":\"object\"},{\"$ref\":\"#/$defs/o\"}]}}") "}";
+  exchange = fake_call(api_chat_completions, two);
+  EXPECT_EQ(exchange->status, 400);
+  cr_expect(strstr(exchange->body, "several objects") != NULL, "%s", exchange->body);
+  fake_exchange_free(exchange);
 }
 
 #define TAGS(name, parameters)                                                                     \

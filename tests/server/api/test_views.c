@@ -166,7 +166,8 @@ static void choose(uint64_t *state, conversation_t *talk) {
   } else if (strcmp(talk->format->name, "kimi_k3") == 0 && below(state, 4) != 0) {
     talk->reasoning = reasoning_format_find("kimi_k3");
   } else if (below(state, 2) == 0) {
-    static const char *const names[] = {"think", "deepseek_r1", "mistral", "granite", "gemma4"};
+    static const char *const names[] = {"think",   "deepseek_r1", "mistral",
+                                        "granite", "gemma4",      "minimax_m3"};
     talk->reasoning = reasoning_format_find(names[below(state, ARRAY_LEN(names))]);
   }
 }
@@ -399,6 +400,9 @@ Test(views, a_piece_of_a_mark_is_never_text) {
       {"kimi_k3", "kimi_k3", "<|open|>response<|sep|>a <|open|", "", "a"},
       {"kimi_k3", "kimi_k3", "<|open|>response<|sep|>a<|close|>respo", "", "a"},
       {"mistral", NULL, "[TOOL_CA", "", ""},
+      {"minimax_m3", "minimax_m3", "<mm:think>a</mm:th", "a", ""},
+      {"minimax_m3", NULL, "a ]<]minimax[>[<tool_ca", "", "a"},
+      {"minimax_m3", NULL, "]<]mini", "", ""},
       {"mistral", NULL, "[1, 2, 3", "", "[1, 2, 3"},
       {"harmony", "harmony", "<|chan", "", ""},
       {"harmony", "harmony", "<|channel|>analysis<|message|>hm<|en", "hm", ""},

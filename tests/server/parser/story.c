@@ -89,7 +89,8 @@ static void write_arguments(buffer_t *text, const tool_format_t *format) {
                                  tags->around_value,
                                  "Z\xc3\xbcrich",
                                  tags->around_value,
-                                 tags->end_value,
+                                 tags->mark != NULL ? tags->mark : tags->end_value,
+                                 tags->mark != NULL ? "</city>" : "",
                                  tags->behind_value,
                                  tags->end_call};
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) buffer_text(text, parts[i]);

@@ -23,6 +23,7 @@ Test(detection, by_the_templates_of_the_families) {
               {"../calls/kimi_k3", "kimi_k3", "kimi_k3"},
               {"../calls/deepseek_v31", "deepseek_v31", NULL},
               {"../calls/minimax_m2", "minimax_m2", NULL},
+              {"../calls/minimax_m3", "minimax_m3", "minimax_m3"},
               {"../calls/olmo3", "olmo3", NULL},
               {"../calls/smollm3", "hermes", NULL}, /* by its words: it prints no calls */
               {"../calls/none", NULL, NULL}};

@@ -57,6 +57,32 @@ static const struct {
      "</minimax:tool_call>",
      "C(ok)T(f|{\"a\": 1, \"s\": \"2\"})T(g|{})"},
     {"minimax_m2", "<minimax:tool_call> <invoke f>", "C(<minimax:tool_call> <invoke f>)"},
+#define NS "]<]minimax[>["
+#define M3(name, value) NS "<" name ">" value NS "</" name ">"
+#define M3_CALL(name, parameters) NS "<invoke name=\"" name "\">" parameters NS "</invoke>\n"
+#define M3_ALL(calls) NS "<tool_call>\n" calls NS "</tool_call>"
+    {"minimax_m3",
+     "ok\n" M3_ALL(M3_CALL("f", M3("a", "1") M3("s", "2 <b>x</b> \n")) M3_CALL("g", "")),
+     "C(ok)T(f|{\"a\": 1, \"s\": \"2 <b>x</b> \\n\"})T(g|{})"},
+    {"minimax_m3", /* the template's example: objects in a list; a list in a list; nothing */
+     M3_ALL(M3_CALL("f", M3("x", M3("item", M3("k", "v") M3("l", "1")) M3("item", ""))
+                             M3("o", M3("p", M3("item", "1") M3("item", "2"))))),
+     "T(f|{\"x\": [{\"k\": \"v\", \"l\": \"1\"}, \"\"], \"o\": {\"p\": [\"1\", \"2\"]}})"},
+    {"minimax_m3", /* names that repeat, blanks between tags */
+     M3_ALL(M3_CALL("f", "\n" M3("o", "\n" M3("tag", "a") "\n" M3("z", "c") M3("tag", "b") "\n"))),
+     "T(f|{\"o\": {\"tag\": [\"a\", \"b\"], \"z\": \"c\"}})"},
+    {"minimax_m3", M3_ALL(M3_CALL("f", M3("o", "") M3("x", " ") M3("n", M3("invoke", "i")))),
+     "T(f|{\"o\": {}, \"x\": \" \", \"n\": {\"invoke\": \"i\"}})"},
+    {"minimax_m3", /* ends that are missing */
+     NS "<tool_call>" NS "<invoke name=\"f\">" NS "<o>" NS "<k>1" NS "</invoke>" NS
+        "<invoke name=\"f\">" NS "<s>z" NS "</tool_call>",
+     "T(f|{\"o\": {\"k\": \"1\"}})T(f|{\"s\": \"z\"})"},
+    {"minimax_m3", M3_ALL(M3_CALL("f", M3("s", "see " NS "<b>x" NS "</b> and ]<]mini"))),
+     "T(f|{\"s\": \"see " NS "<b>x" NS "</b> and ]<]mini\"})"},
+    {"minimax_m3", M3_ALL(M3_CALL("f", M3("o", "{\"k\": [1]}") M3("a", " 7 "))),
+     "T(f|{\"o\": {\"k\": [1]}, \"a\": 7})"},
+    {"minimax_m3", "plain " NS "<tool_ca", "C(plain " NS "<tool_ca)"},
+    {"minimax_m3", "see " NS "<tool_call>none", "C(see " NS "<tool_call>none)"},
 #define DSML "｜DSML｜"
 #define DSML_CALL(key, string, value)                                                              \
   "<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"" key "\" string=\"" string "\">" value  \
