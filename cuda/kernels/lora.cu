@@ -44,7 +44,9 @@ GPU_FN void shrink_step(const gpu_lora_t &lora, const tile_t &tile, int first, i
     if (rank_row >= tile.rank[i]) continue;
     if (tile.slot[i] != loaded) {
       loaded = tile.slot[i];
-      const float *row = lora.a + ((size_t)(loaded - 1) * lora.stride + rank_row) * lora.cols + at;
+      /* Rows are numbered in 32 bits: in 64 the registers would cost the fourth block. */
+      const int number = (loaded - 1) * lora.stride + rank_row;
+      const float *row = lora.a + (size_t)number * lora.cols + at;
       const float4 low = *(const float4 *)row, high = *(const float4 *)(row + 4);
       weights[0] = low.x, weights[1] = low.y, weights[2] = low.z, weights[3] = low.w;
       weights[4] = high.x, weights[5] = high.y, weights[6] = high.z, weights[7] = high.w;
