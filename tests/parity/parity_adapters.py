@@ -38,7 +38,9 @@ sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
+from transformers.pytorch_utils import Conv1D  # noqa: E402
 
+import decoder_cases  # noqa: E402
 import model_cases  # noqa: E402
 import models  # noqa: E402
 from model_files import save  # noqa: E402
@@ -46,39 +48,76 @@ from model_weights import fill  # noqa: E402
 from parity_embeddings import serve  # noqa: E402
 from parity_served import post  # noqa: E402
 
-LENGTH, TOLERANCE, BY_MODEL = 24, 1e-5, 10
+LENGTH, TOLERANCE, BY_MODEL = 24, 1e-5, 5
 FIELDS = {field.name for field in dataclasses.fields(LoraConfig)}
 KINDS = {"llama": lambda: model_cases.llama(64, 4, 2, 96, head_dim=16),
          "tied": lambda: model_cases.llama(64, 4, 2, 96, head_dim=16, tie_word_embeddings=True),
          "qwen2": lambda: model_cases.qwen2(64, 4, 2, 96),
+         "qwen3": lambda: model_cases.qwen3(64, 4, 2, 96, head_dim=16),
+         "opt": lambda: model_cases.opt(64, 4, 96),
          "gpt2": lambda: model_cases.gpt2(64, 2),
          "phi3": lambda: model_cases.phi3(64, 4, 2, 96),
          "gemma2": lambda: model_cases.gemma2(64, 4, 2, 96, head_dim=16),
-         "mixtral": lambda: model_cases.mixtral(64, 4, 2, 96)}
-LINEAR = {"gpt2": ["c_attn", "c_proj", "c_fc"],
-          "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
-          "mixtral": model_cases.ATTENTION}
-EMBEDDING = {"gpt2": "wte"}
+         "gemma3": lambda: model_cases.gemma3(64, 4, 2, 96, head_dim=16),
+         "mixtral": lambda: model_cases.mixtral(64, 4, 2, 96),
+         "qwen3-moe": lambda: model_cases.qwen3_moe(64, 4, 2, 96, head_dim=16),
+         "olmo2": lambda: model_cases.olmo2(64, 4, 2, 96),
+         "granite": lambda: model_cases.granite(64, 4, 2, 96),
+         "starcoder2": lambda: model_cases.starcoder2(64, 4, 2, 96),
+         "gpt-neox": lambda: decoder_cases.gpt_neox(64, 4, 96),
+         "falcon": lambda: decoder_cases.falcon(64, 4, new_decoder_architecture=True,
+                                                num_kv_heads=2, num_ln_in_parallel_attn=2),
+         "stablelm": lambda: decoder_cases.stablelm(64, 4, 2, 96, qk_layernorm=True),
+         "cohere": lambda: decoder_cases.cohere(64, 4, 2, 96),
+         "glm": lambda: decoder_cases.glm(64, 4, 2, 96),
+         "glm4": lambda: decoder_cases.glm4(64, 4, 2, 96),
+         "exaone4": lambda: decoder_cases.exaone4(64, 4, 2, 96),
+         "ernie4_5": lambda: decoder_cases.ernie4_5(64, 4, 2, 96),
+         "helium": lambda: decoder_cases.helium(64, 4, 2, 96),
+         "phi": lambda: decoder_cases.phi(64, 4, 96),
+         "gptj": lambda: decoder_cases.gptj(64, 4),
+         "gpt-bigcode": lambda: decoder_cases.gpt_bigcode(64, 4),
+         "nemotron": lambda: decoder_cases.nemotron(64, 4, 2, 96),
+         "hunyuan": lambda: decoder_cases.hunyuan(64, 4, 2, 96),
+         "olmo": lambda: decoder_cases.olmo(64, 4, 2, 96)}
+
+
+class Shape:
+    """Names of a model's modules, read off it: of its linear layers, tables, norms, and layers."""
+
+    def __init__(self, kind, model):
+        found = dict(model.named_modules())
+        names = {id(module): name.split(".")[-1] for name, module in found.items()}
+        layers = next(n for n, m in found.items()
+                      if isinstance(m, torch.nn.ModuleList) and len(m) == 2)
+        inside = [m for n, m in found.items() if n.startswith(f"{layers}.")]
+        linear = [m for m in inside if isinstance(m, (torch.nn.Linear, Conv1D))]
+        self.kind, self.layers = kind, names[id(found[layers])]
+        self.linear = sorted({names[id(m)] for m in linear})
+        self.turned = isinstance(linear[0], Conv1D)
+        self.embedding = names[id(model.get_input_embeddings())]
+        self.head = names[id(model.get_output_embeddings())]
+        self.norms = sorted({n.split(".")[-1] for n, m in found.items()
+                             if "norm" in n.split(".")[-1] or "ln_" in n.split(".")[-1]})
 
 
 class Draw:
     """What is given to LoraConfig, and what is written into the saved adapter_config.json after."""
 
-    def __init__(self, rng, kind, ids):
-        self.rng, self.kind, self.ids = rng, kind, ids
-        self.linear = LINEAR.get(kind, model_cases.ATTENTION + model_cases.MLP)
-        self.embedding = EMBEDDING.get(kind, "embed_tokens")
+    def __init__(self, rng, shape, ids):
+        self.rng, self.shape, self.ids = rng, shape, ids
+        self.linear, self.embedding, self.head = shape.linear, shape.embedding, shape.head
         count = rng.randint(1, len(self.linear))
         self.given = {"r": rng.randint(1, 12), "lora_alpha": rng.randint(1, 24),
                       "target_modules": rng.sample(self.linear, count), "task_type": "CAUSAL_LM",
-                      "fan_in_fan_out": kind == "gpt2"}
+                      "fan_in_fan_out": shape.turned}
         self.written = {}
 
     def one(self):
         return self.rng.choice(self.linear)
 
     def layer(self):
-        return "h" if self.kind == "gpt2" else "layers"
+        return self.shape.layers
 
     def pattern(self):
         """A key of rank_pattern or alpha_pattern: a name, a path, or a regular expression."""
@@ -94,7 +133,7 @@ class Draw:
         return self.rng.choice([
             "all-linear", rf".*\.({joined})", rf".*{self.layer()}\.0\..*\.({joined})",
             rf"(?:.*?)\.({joined})$", [f"{self.layer()}.1.{n}" for n in names],
-            [*names, "score"], [*names, self.embedding], [*names, "lm_head"]])
+            [*names, "score"], [*names, self.embedding], [*names, self.head]])
 
 
 def numbers(rng):
@@ -116,11 +155,11 @@ DRAWS = {
         [[d.one()], rf".*{d.layer()}\.0\..*", ["nothing"], [f"1.{d.one()}"]])),
     "lora_alpha": lambda d: d.given.update(lora_alpha=d.rng.choice([1, 7, 64])),
     "lora_dropout": lambda d: d.given.update(lora_dropout=0.5),
-    "fan_in_fan_out": lambda d: d.given.update(fan_in_fan_out=d.kind != "gpt2"),
+    "fan_in_fan_out": lambda d: d.given.update(fan_in_fan_out=not d.shape.turned),
     "bias": lambda d: d.given.update(bias=d.rng.choice(["all", "lora_only"])),
     "use_rslora": lambda d: d.given.update(use_rslora=True),
     "modules_to_save": lambda d: d.given.update(modules_to_save=[d.rng.choice(
-        ["lm_head", d.embedding, "input_layernorm", "ln_1", "norm"])]),
+        [d.head, d.embedding, *d.shape.norms])]),
     "init_lora_weights": lambda d: d.written.update(init_lora_weights=d.rng.choice(
         [False, "gaussian", "pissa", "pissa_niter_4", "olora", "orthogonal", "eva", "mica"])),
     "layers_to_transform": lambda d: d.given.update(layers_to_transform=d.rng.choice([0, 1, [1]])),
@@ -149,7 +188,7 @@ DRAWS = {
     "runtime_config": None,
     "lora_bias": lambda d: d.given.update(lora_bias=True),
     "target_parameters": lambda d: d.given.update(
-        target_parameters=["mlp.experts.gate_up_proj"] if d.kind == "mixtral"
+        target_parameters=["mlp.experts.gate_up_proj"] if d.shape.kind == "mixtral"
         else [f"{d.one()}.weight"]),
     "use_bdlora": lambda d: d.written.update(use_bdlora={
         "target_modules_bd_a": [d.one()], "target_modules_bd_b": [d.one()], "nblocks": 2}),
@@ -168,16 +207,16 @@ OTHERS = {
     "(other ranks)": lambda d: d.written.update(rank_pattern={d.pattern(): numbers(d.rng)}),
     "(no targets)": lambda d: d.written.update(target_modules=None),
     "(tables)": lambda d: d.given.update(
-        target_modules=[*d.given["target_modules"], d.embedding, "lm_head"],
+        target_modules=[*d.given["target_modules"], d.embedding, d.head],
         use_dora=d.rng.choice([False, True])),
     "(whole tables)": lambda d: d.given.update(
-        modules_to_save=d.rng.choice([[d.embedding, "lm_head"], ["lm_head"], [d.embedding]]),
+        modules_to_save=d.rng.choice([[d.embedding, d.head], [d.head], [d.embedding]]),
         use_dora=d.rng.choice([False, True])),
     "(biases)": lambda d: d.given.update(
-        target_modules=[*d.given["target_modules"], "lm_head"],
+        target_modules=[*d.given["target_modules"], d.head],
         bias=d.rng.choice(["none", "lora_only"]), lora_bias=True),
     "(invoked head)": lambda d: d.given.update(
-        target_modules=[*d.given["target_modules"], "lm_head"],
+        target_modules=[*d.given["target_modules"], d.head],
         lora_bias=d.rng.choice([False, True]), alora_invocation_tokens=d.ids[8:10]),
     "(plain)": lambda d: None,
 }
@@ -263,10 +302,11 @@ def ask(port, cases):
 
 def draw_cases(rng, kind, fields, base, work):
     """A directory for each of the fields, with what PEFT computes."""
+    shape = Shape(kind, base())
     for number, field in enumerate(fields):
         while True:
             ids = [rng.randrange(3, 198) for _ in range(LENGTH)]
-            draw = Draw(rng, kind, ids)
+            draw = Draw(rng, shape, ids)
             others = rng.sample(["use_rslora", "rank_pattern", "alpha_pattern", "lora_dropout"],
                                 rng.choice([0, 0, 1, 2]))
             directory = work / f"{number:02d}"
