@@ -90,6 +90,8 @@ typedef enum engine_state {
 /* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
  * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);
+/* ERR_NO_MEMORY where ulimit -v or -d leaves nothing for any model: before a thread is started. */
+int engine_check_room(inferd_error_t *error);
 /* Plans what engine_create would load, from the headers of the files alone, as lines of
  * options->log; no thread, no weights. Returns 0, or the error that would refuse the model. */
 int engine_survey(const engine_options_t *options, inferd_error_t *error);

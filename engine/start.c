@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/device/topology.h"
+#include "engine/file/mapping.h"
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
 #include "engine/model/source/model_file.h"
@@ -151,7 +152,8 @@ typedef struct memory_plan {
   int32_t num_host_blocks, num_snapshots;
   step_limits_t limits;
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
-  char limit[192]; /* what leaves no more than free_bytes */
+  char limit[192];  /* what leaves no more than free_bytes */
+  size_t addresses; /* of which weights and the files that they are read from may take */
   int32_t max_model_len;
   int32_t in_flight; /* most tokens of a sequence, with window groups */
   floor_plan_t floor;
@@ -244,6 +246,17 @@ static int check_weights_fit(const engine_t *engine, const memory_plan_t *plan,
       engine->options.max_num_batched_tokens, engine->options.max_num_seqs);
 }
 
+/* While weights are read, their files stand beside them in the address space. */
+static int check_files_fit(const memory_plan_t *plan, inferd_error_t *error) {
+  const size_t files = mapping_most(), need = plan->weight_bytes + files;
+  if (need <= plan->addresses) return 0;
+  return error_set(error, ERR_NO_MEMORY, NULL,
+                   "the model needs %.2f GiB for weights and %.2f GiB for the files that they are "
+                   "read from; ulimit -v leaves %.2f GiB of addresses, %.2f GiB too few",
+                   (double)plan->weight_bytes / GIB, (double)files / GIB,
+                   (double)plan->addresses / GIB, (double)(need - plan->addresses) / GIB);
+}
+
 /* A KV size that was requested may exceed the memory of the machine. Linux overcommits memory, so
  * the allocation would succeed, and the OOM killer would end the process later, during requests. */
 static int check_kv_fits(const engine_t *engine, const memory_plan_t *plan, inferd_error_t *error) {
@@ -296,11 +309,13 @@ static size_t round_room(size_t bytes) {
 /* A limit of addresses counts what grammars will map, too, whether they touch it or not. */
 static void find_room(const engine_t *engine, memory_plan_t *plan) {
   plan->free_bytes = engine->ops->memory_free(engine->device);
+  plan->addresses = SIZE_MAX;
   snprintf(plan->limit, sizeof plan->limit, "memory of the device");
   if (engine->ops->memory_limit != NULL) { /* it is the host's memory */
     engine->ops->memory_limit(engine->device, plan->limit, sizeof plan->limit);
-    const bool counts_mappings = topology_memory_room("").counts_mappings;
-    const size_t grammars = counts_mappings ? constrain_bytes(engine) : 0;
+    const memory_room_t room = topology_memory_room("");
+    const size_t grammars = room.counts_mappings ? constrain_bytes(engine) : 0;
+    plan->addresses = room.addresses;
     plan->free_bytes = round_room(plan->free_bytes - MIN(plan->free_bytes, grammars));
   }
   plan->free_bytes /= engine_local_ranks(engine);
@@ -343,6 +358,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       engine_plan_snapshots(engine, plan->workspace_bytes, left / (size_t)replicas_planned(engine),
                             &plan->states, &plan->num_snapshots);
   code = check_weights_fit(engine, plan, error);
+  if (!code) code = check_files_fit(plan, error);
   if (code) return code;
   plan->kv.num_blocks =
       options->num_blocks > 0 ? options->num_blocks : blocks_from_budget(engine, plan);
@@ -682,6 +698,14 @@ static int check_adapters(const engine_t *engine, inferd_error_t *error) {
     adapter_free(adapter);
   }
   return code;
+}
+
+int engine_check_room(inferd_error_t *error) {
+  const memory_room_t room = topology_memory_room("");
+  if (!room.counts_mappings || room.bytes > 0) return 0;
+  return error_set(error, ERR_NO_MEMORY, NULL,
+                   "%s leaves no memory for a model: the program and its threads take %d MiB",
+                   room.limit, TOPOLOGY_PROCESS_MIB);
 }
 
 int engine_survey(const engine_options_t *options, inferd_error_t *error) {

@@ -193,12 +193,7 @@ static size_t soft_limit(const char *text, const char *row) {
   return at != NULL && sscanf(at + strlen(row), "%llu", &bytes) == 1 ? (size_t)bytes : SIZE_MAX;
 }
 
-/* What libraries, and heaps and stacks of threads take of the address space while a model is
- * served: counted before they are there, so that `check` and `serve` plan the same. */
-enum { PROCESS_BYTES = 192 << 20 };
-
-/* What ulimit -v and ulimit -d leave. An eighth of the address space stays for the files of the
- * model, which are mapped while they are read. */
+/* What ulimit -v and ulimit -d leave. */
 static void room_in_process(memory_room_t *room, const char *root) {
   char path[PATH_MAX_BYTES], text[4096], sizes[256];
   unsigned long long all = 0, data = 0;
@@ -212,12 +207,13 @@ static void room_in_process(memory_room_t *room, const char *root) {
   const size_t space = soft_limit(text, "Max address space"),
                own = soft_limit(text, "Max data size");
   if (space != SIZE_MAX) {
-    const size_t taken = MAX((size_t)all * page, PROCESS_BYTES) + space / 8;
-    if (room_bound(room, space > taken ? space - taken : 0, "ulimit -v %zu", space / 1024))
+    const size_t taken = MAX((size_t)all * page, (size_t)TOPOLOGY_PROCESS_MIB << 20);
+    room->addresses = space > taken ? space - taken : 0;
+    if (room_bound(room, room->addresses, "ulimit -v %zu", space / 1024))
       room->counts_mappings = true;
   }
   if (own != SIZE_MAX) {
-    const size_t taken = MAX((size_t)data * page, PROCESS_BYTES);
+    const size_t taken = MAX((size_t)data * page, (size_t)TOPOLOGY_PROCESS_MIB << 20);
     if (room_bound(room, own > taken ? own - taken : 0, "ulimit -d %zu", own / 1024))
       room->counts_mappings = true;
   }
@@ -225,7 +221,7 @@ static void room_in_process(memory_room_t *room, const char *root) {
 
 memory_room_t topology_memory_room(const char *root) {
   char path[PATH_MAX_BYTES], text[8192];
-  memory_room_t room = {.bytes = SIZE_MAX};
+  memory_room_t room = {.bytes = SIZE_MAX, .addresses = SIZE_MAX};
   snprintf(path, sizeof path, "%s/proc/meminfo", root);
   if (read_text(path, text, sizeof text) && strstr(text, "MemAvailable:") != NULL)
     room_bound(&room, (size_t)keyed_value(text, "MemAvailable") * 1024, "MemAvailable");

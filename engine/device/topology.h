@@ -15,10 +15,15 @@ int topology_num_cpus(void);
  * processors: neighbours as the system numbers them, at least one. */
 void topology_take_share(int32_t index, int32_t count);
 
+/* What libraries, and heaps and stacks of threads take of the address space while a model is
+ * served: counted before they are there, so that `check` and `serve` plan the same. */
+enum { TOPOLOGY_PROCESS_MIB = 192 };
+
 /* How much memory can still be taken, and the limit that leaves no more, in words. */
 typedef struct memory_room {
   size_t bytes;         /* 0 when nothing can be read */
   bool counts_mappings; /* the limit is of addresses (ulimit), whether they are touched or not */
+  size_t addresses;     /* what ulimit -v leaves, also for files that are mapped; SIZE_MAX = all */
   char limit[192];
 } memory_room_t;
 

@@ -6,6 +6,8 @@
  */
 #include "engine/file/mapping.h"
 
+#include "engine/base/util.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +30,7 @@ struct mapping {
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(mapping_t *) list_head;
+static size_t mapped, most_mapped; /* bytes of the list; under the lock */
 static struct sigaction previous_action;
 static _Atomic size_t page_size;
 
@@ -69,6 +73,8 @@ static void list_add(mapping_t *mapping) {
     atomic_store(&page_size, (size_t)sysconf(_SC_PAGESIZE));
     sigaction(SIGBUS, &action, &previous_action);
   }
+  mapped += mapping->span;
+  most_mapped = MAX(most_mapped, mapped);
   atomic_store(&mapping->next, head);
   atomic_store(&list_head, mapping);
   pthread_mutex_unlock(&list_lock);
@@ -76,6 +82,7 @@ static void list_add(mapping_t *mapping) {
 
 static void list_remove(mapping_t *mapping) {
   pthread_mutex_lock(&list_lock);
+  mapped -= mapping->span;
   _Atomic(mapping_t *) *link = &list_head;
   while (atomic_load(link) != mapping) link = &atomic_load(link)->next;
   atomic_store(link, atomic_load(&mapping->next));
@@ -98,6 +105,17 @@ static int open_failed(int dir_fd, const char *name, const char *path, int numbe
   return error_system(error, path, number);
 }
 
+/* Memory is missing as a rule because the process may have few addresses. */
+static int map_failed(const char *path, size_t size, int number, inferd_error_t *error) {
+  struct rlimit space;
+  if (number != ENOMEM || getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+    return error_set(error, number == ENOMEM ? ERR_NO_MEMORY : ERR_IO, NULL,
+                     "%s: cannot be mapped: %s", path, strerror(number));
+  return error_set(error, ERR_NO_MEMORY, NULL,
+                   "%s: %.2f GiB cannot be mapped; the address space is limited (ulimit -v %llu)",
+                   path, (double)size / (1 << 30), (unsigned long long)space.rlim_cur / 1024);
+}
+
 static int map_file(int fd, const char *path, mapping_t **out, inferd_error_t *error) {
   struct stat status;
   if (fstat(fd, &status) != 0) return error_system(error, path, errno);
@@ -115,8 +133,9 @@ static int map_file(int fd, const char *path, mapping_t **out, inferd_error_t *e
   mapping->span = (mapping->size + page - 1) & ~(page - 1);
   void *data = mmap(NULL, mapping->size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (data == MAP_FAILED) {
+    const int number = errno;
     free(mapping);
-    return error_set(error, ERR_IO, NULL, "%s: cannot be mapped: %s", path, strerror(errno));
+    return map_failed(path, (size_t)status.st_size, number, error);
   }
   mapping->data = data;
   madvise(data, mapping->size, MADV_SEQUENTIAL);
@@ -142,6 +161,13 @@ void mapping_close(mapping_t *mapping) {
   munmap(mapping->data, mapping->span);
   close(mapping->fd);
   free(mapping);
+}
+
+size_t mapping_most(void) {
+  pthread_mutex_lock(&list_lock);
+  const size_t most = most_mapped;
+  pthread_mutex_unlock(&list_lock);
+  return most;
 }
 
 const uint8_t *mapping_data(const mapping_t *mapping) {

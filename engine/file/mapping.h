@@ -21,6 +21,7 @@ typedef struct mapping mapping_t;
 int mapping_open(int dir_fd, const char *name, const char *path, mapping_t **out,
                  inferd_error_t *error);
 void mapping_close(mapping_t *mapping); /* NULL is allowed */
+size_t mapping_most(void);              /* the most bytes that were mapped at once, so far */
 
 const uint8_t *mapping_data(const mapping_t *mapping);
 size_t mapping_size(const mapping_t *mapping);

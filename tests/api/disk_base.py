@@ -73,6 +73,22 @@ def write_base(folder):
     return model
 
 
+def write_large(model, vocab):
+    """The same with a large vocabulary, of zeroes: a file that takes few blocks of the disk."""
+    model.mkdir(parents=True)
+    (model / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": vocab}))
+    header, at = {}, 0
+    for name, shape in shapes().items():
+        rows = [vocab if n == VOCAB else n for n in shape]
+        size = 2 * rows[0] * (rows[1] if len(rows) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": rows, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    with open(model / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + at)
+
+
 def whole(_folder):
     pass
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from disk_base import TENSORS, pickled, safetensors, write_base, written
+from disk_base import TENSORS, pickled, safetensors, write_base, write_large, written
 from disk_cases import CASES, Case
 
 from harness import DEMO, PATIENCE, ROOT
@@ -111,7 +111,10 @@ def test_an_address_with_and_without_brackets(inferd, tmp_path, host):
 
 
 LIMITS = [f"ulimit -{kind} {kib}" for kind in "vd"
-          for kib in (200000, 300000, 400000, 500000, 600000, 700000, 800000, 1000000)]
+          for kib in (20000, 50000, 120000, 196607, 196608, 196609, 200000, 300000, 400000, 500000,
+                      600000, 700000, 800000, 1000000)]
+SAID = re.compile(r"memory {4}free [^\"\n]*|the model needs [^\"\n]*|"
+                  r"ulimit -[vd] \d+ leaves no memory [^\"\n]*")
 
 
 @pytest.mark.parametrize("seqs", [1, 64])
@@ -123,10 +126,23 @@ def test_check_and_serve_agree_under_limits_of_the_process(inferd, tmp_path, seq
         ends = []
         for ask in (check, serve):
             status, text = ask(inferd, case, tmp_path, ["--max-num-seqs", str(seqs)])
-            said = re.findall(r"memory {4}free [^\"\n]*|the model needs [^\"\n]*", text)
-            ends.append((status, said[:1]))
+            ends.append((status, SAID.findall(text)[:1]))
         assert ends[0] == ends[1], f"{limit}: {ends}"
         assert ends[0][1] and limit[len("ulimit "):] in str(ends[0][1]), f"{limit}: {ends}"
+        found.add(ends[0][0])
+    assert found == {0, 78}
+
+
+def test_files_stand_beside_the_weights_in_the_address_space(inferd, tmp_path):
+    """The files are mapped while weights are read: `ulimit -v` has room for both or for neither."""
+    write_large(tmp_path / "model", 1600000)
+    found = set()
+    for kib in (300000, 400000, *range(460000, 560000, 20000), 640000, 800000):
+        case = Case("limit", str(kib), "", None, 0, [], [], "{here}/model", f"ulimit -v {kib};")
+        flags = [*FLAGS, "--skip-tokenizer-init"]
+        ends = [ask(inferd, case, tmp_path, flags) for ask in (check, serve)]
+        assert ends[0][0] == ends[1][0], f"{kib}: {ends}"
+        assert ends[0][0] == 0 or all("ulimit -v" in text for _, text in ends), f"{kib}: {ends}"
         found.add(ends[0][0])
     assert found == {0, 78}
 

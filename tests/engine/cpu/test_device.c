@@ -191,14 +191,14 @@ Test(device, limits_of_the_process_count) {
   put(root, "proc/self/limits", LIMITS("unlimited", "unlimited"));
   expect_room(root, (size_t)1024 * MIB, "MemAvailable");
   put(root, "proc/self/limits", LIMITS("838860800", "unlimited"));
-  expect_room(root, (size_t)700 * MIB - 80000 * page, "ulimit -v 819200");
+  expect_room(root, (size_t)800 * MIB - 80000 * page, "ulimit -v 819200");
   put(root, "proc/self/limits", LIMITS("838860800", "314572800"));
   expect_room(root, (size_t)300 * MIB - 60000 * page, "ulimit -d 307200");
   /* What a process that serves will take is counted before it is there. */
   put(root, "proc/self/statm", "1000 500 100 5 0 200 0\n");
   expect_room(root, (size_t)(300 - 192) * MIB, "ulimit -d 307200");
   put(root, "proc/self/limits", LIMITS("838860800", "unlimited"));
-  expect_room(root, (size_t)(700 - 192) * MIB, "ulimit -v 819200");
+  expect_room(root, (size_t)(800 - 192) * MIB, "ulimit -v 819200");
   put(root, "proc/self/limits", LIMITS("1000", "unlimited"));
   expect_room(root, 0, "ulimit -v 0");
   put(root, "proc/self/limits", "junk");
