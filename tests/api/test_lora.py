@@ -26,15 +26,17 @@ def add_random(header, data, rng, name, shape):
     return data + struct.pack(f"<{len(numbers)}f", *numbers)
 
 
-def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None, tensors=None):
-    """A random adapter of one module in every layer, and of tensors by shape, as PEFT saves it."""
+def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None, tensors=None,
+                  within="model.layers", more=()):
+    """A random adapter of one module in every layer, and of tensors by shape, as PEFT saves it.
+    `more`: further dimensions of A."""
     sizes = json.loads((model / "config.json").read_text())
     rng = random.Random(seed)
     rows = sizes["num_attention_heads"] * sizes["head_dim"]
     header, data = {}, b""
     for layer in range(sizes["num_hidden_layers"]):
-        name = f"base_model.model.model.layers.{layer}.self_attn.{module}.lora_"
-        for letter, shape in (("A", [rank, sizes["hidden_size"]]), ("B", [rows, rank])):
+        name = f"base_model.model.{within}.{layer}.self_attn.{module}.lora_"
+        for letter, shape in (("A", [*more, rank, sizes["hidden_size"]]), ("B", [rows, rank])):
             data = add_random(header, data, rng, f"{name}{letter}.weight", shape)
     for name, shape in (tensors or {}).items():
         data = add_random(header, data, rng, f"base_model.model.{name}", shape)
@@ -419,6 +421,9 @@ def test_adapters_that_are_refused(start, tmp_path):
         (write_adapter(tmp_path / "kind", model, 1, config={"peft_type": "IA3"}), "peft_type"),
         (write_adapter(tmp_path / "other", model, 1, module="x_proj"), "x_proj"),
         (write_adapter(tmp_path / "wide", model, 1, module="k_proj"), "k_proj.lora_B"),
+        # PEFT finds nothing of these in a model with a head, and computes as without them.
+        (write_adapter(tmp_path / "headless", model, 1, within="layers"), "belong to nothing"),
+        (write_adapter(tmp_path / "deep", model, 1, more=[1]), "of rank 3 [1, 4], expected"),
         (write_adapter(tmp_path / "rank", model, 1, config={"r": 5}),
          "rank 4, but adapter_config.json gives it 5"),
         *((write_adapter(tmp_path / f"target{i}", model, 1, config=config),

@@ -302,7 +302,7 @@ static int check_pair(const adapter_reading_t *reading, const stored_tensor_t *l
                       const stored_tensor_t *right, const expected_tensor_t *tensor,
                       const adapter_module_t *module) {
   inferd_error_t *error = reading->error;
-  const int64_t rank = left->rank == 2 ? left->shape[0] : 0;
+  const int64_t rank = left->shape[0];
   const int32_t rank_max = reading->base->rank_max;
   const bool turned = tensor->role == ROLE_EMBED;
   if (!module->is_target)
@@ -310,7 +310,9 @@ static int check_pair(const adapter_reading_t *reading, const stored_tensor_t *l
                      "tensor %s is of no module that adapter_config.json has as a target "
                      "(target_modules, exclude_modules, modules_to_save, layers_to_transform)",
                      left->name);
-  if (rank < 1 || rank > rank_max) {
+  if (left->rank != 2)
+    return check(left, module->rank, turned ? tensor->rows : tensor->cols, error);
+  if (rank > rank_max) {
     return error_set(error, ERR_MODEL_MALFORMED, "lora_path",
                      "tensor %s: rank %lld, supported: 1..%d (--max-lora-rank)", left->name,
                      (long long)rank, rank_max);
@@ -546,10 +548,12 @@ static bool names_module(const adapter_reading_t *reading, const expected_tensor
   return false;
 }
 
-/* The first prefix with which the file has a module; the names of one file have one. */
+/* The first prefix with which the file has a module; the names of one file have one. A file of the
+ * model without its head has none, and PEFT finds nothing of it in a model that generates. */
 static const char *find_prefix(adapter_reading_t *reading, const layout_t *layout,
                                const tensor_list_t *list, int32_t num_layers) {
   for (int p = 0; p < LAYOUT_PREFIXES_MAX && layout->prefixes[p] != NULL; p++) {
+    if (p > 0 && layout->prefixes[p][0] == '\0' && !reading->base->blueprint->headless) continue;
     reading->prefix = layout->prefixes[p];
     for (int32_t i = 0; i < adapter_part_count(num_layers); i++) {
       int32_t layer;
