@@ -38,6 +38,7 @@ sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
 import decoder_cases  # noqa: E402
@@ -111,7 +112,7 @@ class Draw:
         self.given = {"r": rng.randint(1, 12), "lora_alpha": rng.randint(1, 24),
                       "target_modules": rng.sample(self.linear, count), "task_type": "CAUSAL_LM",
                       "fan_in_fan_out": shape.turned}
-        self.written = {}
+        self.written, self.is_bare = {}, False
 
     def one(self):
         return self.rng.choice(self.linear)
@@ -218,6 +219,7 @@ OTHERS = {
     "(invoked head)": lambda d: d.given.update(
         target_modules=[*d.given["target_modules"], d.head],
         lora_bias=d.rng.choice([False, True]), alora_invocation_tokens=d.ids[8:10]),
+    "(of the model without its head)": lambda d: setattr(d, "is_bare", True),
     "(plain)": lambda d: None,
 }
 
@@ -251,6 +253,10 @@ def make(draw, base, directory):
     wrapped.save_pretrained(directory)
     path = directory / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **draw.written}))
+    if draw.is_bare:
+        weights = directory / "adapter_model.safetensors"
+        save_file({re.sub(r"^base_model\.model\.\w+\.", "base_model.model.", name): tensor
+                   for name, tensor in load_file(weights).items()}, weights)
 
 
 def logprobs(model, ids):
