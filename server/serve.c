@@ -368,6 +368,7 @@ static void on_ready(daemon_t *daemon) {
     stop_loop(daemon);
     return;
   }
+  background_start(server);
   notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
 }
@@ -451,6 +452,7 @@ static void on_tick(uv_timer_t *timer) {
   daemon_t *daemon = timer->data;
   uint64_t now_ns = clock_now_ns();
   completions_tick(&daemon->server, now_ns);
+  background_tick(&daemon->server);
   pet_watchdog(daemon, now_ns);
   http_identity_refresh(daemon->server.http, now_ns);
   report_verdict(daemon, now_ns);
@@ -587,6 +589,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   }
   if (server->metrics == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
+  if ((code = background_new(server, error)) != 0) return code;
   if ((code = chat_model_load(server->live, config, error)) != 0) return code;
   if ((code = http_start(server, &server->http, error)) != 0) return code;
   int keys = auth_key_count(server->auth);
@@ -649,6 +652,7 @@ static void leave_loading(const daemon_t *daemon) {
 static void tear_down(daemon_t *daemon) {
   server_t *server = &daemon->server;
   if (server->http != NULL) http_stop(server->http);
+  background_stop(server);
   if (server->engine != NULL) {
     limit_stop(daemon);
     engine_stop(server->engine);
@@ -659,6 +663,7 @@ static void tear_down(daemon_t *daemon) {
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
   CHECK_EQ(uv_loop_close(&daemon->loop), 0);
+  background_free(server);
   completions_free(server);
   lanes_free(server->lanes);
   ledger_free(server->ledger);

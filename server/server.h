@@ -31,6 +31,7 @@ typedef struct server {
   struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
   struct kv_events *kv_events;    /* what it publishes */
   struct answer_store *store;     /* server/store/store.h: of --store; NULL = nothing is kept */
+  struct background *background;  /* server/responses/background.h; NULL without a store */
   struct tracer *tracer;          /* server/trace/trace.h; NULL = requests get no spans */
   uv_async_t engine_wake;         /* engine -> loop, once per step */
   server_phase_t phase;
@@ -87,6 +88,7 @@ void api_responses(exchange_t *exchange);
 void api_responses_input_tokens(exchange_t *exchange);
 void api_stored_response(exchange_t *exchange); /* server/responses/stored.c */
 void api_delete_response(exchange_t *exchange);
+void api_cancel_response(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
@@ -122,6 +124,17 @@ void publish_stop(server_t *server);
 /* lora_handler.c: loads and unloads adapters until the table has those of --lora-modules; the log
  * says which could not be loaded. Those that clients have loaded stay. */
 void loras_reload(server_t *server);
+
+/* background.c: answers that are made later; they do nothing without a store. new: before the loop
+ * runs, because it reads what the store has waiting; start: the engine is ready, so it may run.
+ * stop: they end, and stay in the store for the next process. free: after the last turn of the
+ * loop, before completions_free. */
+int background_new(server_t *server, inferd_error_t *error);
+void background_start(server_t *server);
+void background_tick(server_t *server);
+void background_stop(server_t *server);
+void background_free(server_t *server);
+void background_counts(const server_t *server, int32_t *waiting, int32_t *running);
 
 /* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */

@@ -290,7 +290,9 @@ static int build_request(completion_t *completion, input_t *input,
     return params_fail_min_tokens(params, request->params.max_tokens, &completion->intake->error);
   }
   request->params.seed = (uint64_t)params->seed;
-  if (!params->has_seed && getrandom(&request->params.seed, sizeof request->params.seed, 0) < 0) {
+  bool draws = !params->has_seed && completion->seed == 0;
+  if (!params->has_seed) request->params.seed = completion->seed;
+  if (draws && getrandom(&request->params.seed, sizeof request->params.seed, 0) < 0) {
     return error_set(&completion->intake->error, ERR_INTERNAL, NULL,
                      "No random numbers to be had.");
   }

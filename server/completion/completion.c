@@ -176,6 +176,8 @@ static void after_reading(completion_t *completion) {
     completion_fail(completion, &intake->error);
   } else if (completion->dialect->describe != NULL) {
     describe(completion);
+  } else if (completion->dialect->take_over != NULL) {
+    completion->dialect->take_over(completion);
   } else {
     admit(completion);
   }
@@ -274,6 +276,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->intake->values =
       charge_open(exchange->server->ledger, exchange->source, LEDGER_values);
   completion->arrival_ns = exchange->arrival_ns;
+  completion->seed = exchange->seed;
   return completion;
 }
 
@@ -284,7 +287,7 @@ static bool refuse_early(exchange_t *exchange) {
   inferd_error_t error;
   api_key_t *key = exchange->key;
   metrics_t *metrics = exchange->server->metrics;
-  if (key == NULL) return false;
+  if (key == NULL || exchange->is_errand) return false; /* an errand was counted when it came */
   exchange->shows_rates = true;
   metrics_key_request(metrics, key);
   int code = quota_check(&key->quota, 1, 0, &error);

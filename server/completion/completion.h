@@ -112,6 +112,7 @@ struct completion {
   int32_t outstanding; /* inputs submitted and not DONE */
   bool admitted;
   uint64_t arrival_ns, queued_ns;
+  uint64_t seed;   /* of a request that gives none; 0 = draw one */
   int64_t created; /* unix seconds */
   /* output */
   const char *head; /* "id":…,"object":…,"created":…,"model":…, in the arena */

@@ -40,6 +40,10 @@ struct dialect {
   /* An error that was found later, before the first byte of the answer: puts its `param`, a name of
    * chat such as messages[2].content, into the words of this dialect. NULL: the names are equal. */
   void (*rename)(const completion_t *completion, inferd_error_t *error);
+  /* Not NULL: a request was read and checked like any other, and is not run now: takes the exchange
+   * of the completion (completion_take_exchange) and releases it, or fails it. `translate` may have
+   * set completion->dialect to a dialect that has it. Loop thread. */
+  void (*take_over)(completion_t *completion);
   /* Not NULL: a request is built and described, not run: prints completion->reply from
    * inputs[].request and intake, which stay until the reply is sent. The constraint is not
    * compiled. Loop thread. Returns false if memory is short. The functions below are not called

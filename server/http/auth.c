@@ -228,6 +228,11 @@ static api_key_t *find_key(const auth_t *auth, const char *text, size_t length, 
   return *slot_of(auth, digest, compared);
 }
 
+api_key_t *auth_find(const auth_t *auth, const uint8_t digest[KEY_DIGEST_BYTES]) {
+  int compared = 0;
+  return *slot_of(auth, digest, &compared);
+}
+
 int auth_comparisons(const auth_t *auth, const char *text) {
   int compared = 0;
   find_key(auth, text, strlen(text), &compared);

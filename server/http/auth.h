@@ -37,6 +37,8 @@ typedef enum auth_role {
 auth_role_t auth_check(const auth_t *auth, const char *authorization, api_key_t **key);
 /* The same for a key that stands alone in its header, as in x-api-key; NULL = none. */
 auth_role_t auth_check_key(const auth_t *auth, const char *text, api_key_t **key);
+/* The key of this digest, borrowed until the next reload; NULL = none. */
+api_key_t *auth_find(const auth_t *auth, const uint8_t digest[KEY_DIGEST_BYTES]);
 /* How many digests such a check compares. */
 int auth_comparisons(const auth_t *auth, const char *text);
 

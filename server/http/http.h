@@ -41,6 +41,8 @@ struct exchange {
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */
   bool messages;    /* the path is of a route with ROUTE_MESSAGES: Anthropic's errors and headers */
+  bool is_errand;   /* no client sent it: errand.h */
+  uint64_t seed;    /* of a request that gives none; 0 = draw one */
   bool shows_rates; /* its answer has the x-ratelimit headers of the key */
   int retry_after_s; /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
   /* A handler that answers later must set it. The transport calls it at most once: when the client

@@ -2,10 +2,11 @@
  *
  * Loop thread. If the connection is suspended when the handler answers, it is resumed;
  * libmicrohttpd then asks http_exchange.c for the response, and stream_read for the bytes of a
- * stream.
+ * stream. An errand has no connection: errand.c takes what its handler says.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "server/http/errand.h"
 #include "server/http/http_exchange.h"
 
 #include <stdlib.h>
@@ -28,6 +29,7 @@ static http_exchange_t *exchange_of(exchange_t *public) {
 /* ---- the body ---- */
 
 bool exchange_take_body(exchange_t *public, held_t *out) {
+  if (public->is_errand) return errand_take_body(public, out);
   http_exchange_t *exchange = exchange_of(public);
   held_t *body = &exchange->body;
   if (body->bytes == NULL) body->bytes = calloc(1, 1); /* the request had no body */
@@ -45,16 +47,19 @@ bool exchange_take_body(exchange_t *public, held_t *out) {
 
 const char *exchange_request_header(const exchange_t *public, const char *name) {
   const http_exchange_t *exchange = (const http_exchange_t *)public;
+  if (public->is_errand) return NULL;
   return MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, name);
 }
 
 const char *exchange_query(const exchange_t *public, const char *name) {
   const http_exchange_t *exchange = (const http_exchange_t *)public;
+  if (public->is_errand) return NULL;
   return MHD_lookup_connection_value(exchange->mhd, MHD_GET_ARGUMENT_KIND, name);
 }
 
 void exchange_header(exchange_t *public, const char *name, const char *value) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) return;
   CHECK_LT(exchange->header_count, HEADERS_MAX);
   header_t *header = &exchange->headers[exchange->header_count];
   header->name = strdup(name);
@@ -111,6 +116,10 @@ bool exchange_spare(exchange_t *public) {
 
 void exchange_error(exchange_t *public, const inferd_error_t *error) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) {
+    errand_fail(public, error);
+    return;
+  }
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   exchange_answered(exchange, reply_make_error(exchange, error), EXCHANGE_ANSWERED);
 }
@@ -217,6 +226,7 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
 
 void exchange_stream(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) return;
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   public->log.stream = true;
   exchange->out_charge = charge_open(exchange->http->server->ledger, public->source, LEDGER_output);
@@ -232,6 +242,10 @@ void exchange_stream(exchange_t *public) {
 
 void exchange_stream_pieces(exchange_t *public, pieces_t pieces) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) {
+    errand_stream_pieces(public, pieces);
+    return;
+  }
   CHECK(exchange->pieces.print == NULL);
   exchange->pieces = pieces;
   if (exchange->state != EXCHANGE_STREAMING) {
@@ -243,6 +257,10 @@ void exchange_stream_pieces(exchange_t *public, pieces_t pieces) {
 
 void exchange_stream_more(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) {
+    errand_stream_more(public);
+    return;
+  }
   CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
   if (!exchange->in_handler && !exchange->waits_for_turn) stream_stir(exchange);
 }
@@ -277,6 +295,7 @@ static bool client_is_slow(http_exchange_t *exchange, size_t waiting, size_t lim
 
 bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) return errand_write(public, bytes, length);
   CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
   if (exchange->doom != NULL) return false;
   size_t limit = (size_t)exchange->http->server->config->stream_buffer_bytes;
@@ -302,6 +321,10 @@ bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
 
 void exchange_end(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) {
+    errand_reply(public);
+    return;
+  }
   public->on_gone = NULL;
   exchange_move(exchange, EXCHANGE_ENDING);
   if (!exchange->in_handler && !exchange->waits_for_turn) stream_stir(exchange);

@@ -7,6 +7,7 @@
 #include "engine/base/buffer.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "server/http/errand.h"
 #include "server/http/http_exchange.h"
 
 #include <stdlib.h>
@@ -128,6 +129,10 @@ static ssize_t pieces_read(void *context, uint64_t position, char *buffer, size_
 
 void exchange_reply_pieces(exchange_t *public, const char *content_type, pieces_t pieces) {
   http_exchange_t *exchange = (http_exchange_t *)public;
+  if (public->is_errand) {
+    errand_reply_pieces(public, pieces);
+    return;
+  }
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   exchange->pieces = pieces;
   ledger_t *ledger = exchange->spare ? NULL : exchange->http->server->ledger;

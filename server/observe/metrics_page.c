@@ -583,6 +583,11 @@ static void print_http(page_t *page) {
     page_bare_sample(page, METRIC_store_answers, "result=\"dropped\"", (double)store.dropped);
     page_family(page, METRIC_store_rows);
     page_bare_sample(page, METRIC_store_rows, "", (double)store.rows);
+    int32_t waiting = 0, running = 0;
+    background_counts(metrics->server, &waiting, &running);
+    page_family(page, METRIC_background);
+    page_bare_sample(page, METRIC_background, "state=\"waiting\"", waiting);
+    page_bare_sample(page, METRIC_background, "state=\"running\"", running);
     page_family(page, METRIC_store_bytes);
     page_bare_sample(page, METRIC_store_bytes, "", (double)store.bytes);
   }

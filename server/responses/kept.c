@@ -6,6 +6,7 @@
  */
 #include "server/responses/responses.h"
 
+#include "server/responses/background.h"
 #include "server/store/store.h"
 
 #include <inttypes.h>
@@ -63,11 +64,17 @@ static int find_chain(const completion_t *completion, const char *id, charge_t *
   int64_t bytes = 0;
   for (int32_t count = 0; id[0] != '\0'; count++) {
     stored_t *stored = NULL;
-    int code = store_find(completion->server->store, owner_of(completion), id, &stored, error);
+    int code =
+        store_find(completion->server->store, owner_of(completion), id, false, &stored, error);
     if (code == ERR_NOT_STORED)
       return error_set(error, ERR_PREVIOUS_NOT_FOUND, "previous_response_id",
                        "Previous response with id '%.150s' not found.", id);
     if (code != 0) return code;
+    if (stored->state == STORED_WAITING) {
+      stored_free(stored);
+      return error_set(error, ERR_INVALID_VALUE, "previous_response_id",
+                       "Invalid 'previous_response_id': the response '%.150s' has not ended.", id);
+    }
     stored->next = *first;
     *first = stored;
     id = stored->previous;
@@ -167,7 +174,7 @@ int responses_keep_input(const completion_t *completion, reader_t *reader,
   }
   if (store == NULL || !fields->store || completion->dialect->counts) return 0;
   store_problem(store, problem, sizeof problem);
-  if (problem[0] != '\0' && fields->store_is_given)
+  if (problem[0] != '\0' && (fields->store_is_given || fields->background))
     return error_set(reader->error, ERR_STORE_FAILED, "store",
                      "The store of this server cannot be written: %s.", problem);
   if (problem[0] != '\0') {
@@ -227,8 +234,19 @@ static bool put_print(put_t *put) {
 static void put_end(put_t *put) {
   responses_answer_t *response = put->completion->dialect_state;
   answer_store_t *store = put->completion->server->store;
-  if (put->failed) {
+  exchange_t *exchange = put->completion->exchange;
+  bool is_errand = put->completion->dialect == &responses_background;
+  if (is_errand && exchange == NULL) { /* it was cancelled meanwhile */
     stored_free(put->stored);
+  } else if (is_errand && !put->failed) {
+    background_put(exchange, put->stored);
+  } else if (put->failed) {
+    stored_free(put->stored);
+    if (is_errand) {
+      inferd_error_t error;
+      ledger_refuse(&put->charge, &error);
+      background_fail(exchange, &error);
+    }
     store_lost(store);
     response->is_kept = false;
   } else {

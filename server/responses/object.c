@@ -86,7 +86,7 @@ static const char *failure_code(const inferd_error_t *error) {
   return busy ? "rate_limit_exceeded" : "server_error";
 }
 
-static void print_error(buffer_t *out, const inferd_error_t *error) {
+void responses_print_error(buffer_t *out, const inferd_error_t *error) {
   buffer_text(out, "{\"code\":\"");
   buffer_text(out, failure_code(error));
   buffer_text(out, "\",\"message\":");
@@ -130,7 +130,7 @@ static void print_usage(buffer_t *out, const completion_t *completion) {
 
 static void print_head(buffer_t *out, const completion_t *completion, response_status_t status,
                        const inferd_error_t *error) {
-  static const char *const words[] = {"in_progress", "completed", "incomplete", "failed"};
+  static const char *const words[] = {"queued", "in_progress", "completed", "incomplete", "failed"};
   buffer_append(out, completion->head, completion->head_length);
   buffer_text(out, ",\"completed_at\":");
   if (status == RESPONSE_COMPLETED) {
@@ -140,9 +140,12 @@ static void print_head(buffer_t *out, const completion_t *completion, response_s
   }
   buffer_text(out, ",\"status\":\"");
   buffer_text(out, words[status]);
-  buffer_text(out, "\",\"background\":false,\"error\":");
+  const responses_answer_t *response = completion->dialect_state;
+  buffer_text(out, "\",\"background\":");
+  buffer_text(out, response->background ? "true" : "false");
+  buffer_text(out, ",\"error\":");
   if (error != NULL) {
-    print_error(out, error);
+    responses_print_error(out, error);
   } else {
     buffer_text(out, "null");
   }
@@ -156,7 +159,7 @@ void responses_print(cord_t *out, const completion_t *completion, response_statu
   const params_t *params = &completion->params;
   const char *model = completion_model_name(completion);
   buffer_t *own = &out->own;
-  bool ended = status != RESPONSE_IN_PROGRESS;
+  bool ended = status != RESPONSE_IN_PROGRESS && status != RESPONSE_QUEUED;
   print_head(own, completion, status, error);
   print_kept(out, "instructions", response->instructions);
   print_number(own, "max_output_tokens", response->max_output_tokens, ABSENT, "null");

@@ -11,6 +11,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static responses_fields_t *out_of(reader_t *reader) {
   return reader->out;
@@ -86,6 +88,16 @@ static int read_store(reader_t *reader, const field_t *field, const json_t *valu
   out_of(reader)->store = reader->limits->stores && value->type == JSON_TRUE;
   out_of(reader)->store_is_given = true;
   return 0;
+}
+
+static int read_background(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type != JSON_TRUE && value->type != JSON_FALSE)
+    return field_fail_type(reader, field->name, "a boolean", value);
+  out_of(reader)->background = value->type == JSON_TRUE;
+  if (value->type == JSON_FALSE || reader->limits->stores) return 0;
+  return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                   "The parameter 'background' is not supported: the server keeps no answers "
+                   "(--store).");
 }
 
 static int read_truncation(reader_t *reader, const field_t *field, const json_t *value) {
@@ -314,6 +326,21 @@ static int write_messages(completion_t *completion, reader_t *reader, responses_
   return code;
 }
 
+/* Copies the body of a request that runs later: a body of chat takes its place. */
+static int keep_body(const completion_t *completion, reader_t *reader,
+                     responses_answer_t *response) {
+  const held_t *body = &completion->intake->body;
+  held_t *copy = &response->request;
+  copy->charge = charge_open(completion->server->ledger, completion->source, LEDGER_body);
+  if (!charge_resize(&copy->charge, body->length + 1))
+    return ledger_refuse(&copy->charge, reader->error);
+  copy->bytes = calloc(body->length + 1, 1);
+  if (copy->bytes == NULL) return field_no_memory(reader);
+  memcpy(copy->bytes, body->bytes, body->length);
+  copy->length = body->length;
+  return 0;
+}
+
 int responses_translate(completion_t *completion, reader_t *reader, const json_t *root,
                         buffer_t *chat) {
   responses_fields_t fields = {.store = reader->limits->stores};
@@ -327,6 +354,11 @@ int responses_translate(completion_t *completion, reader_t *reader, const json_t
     code = error_set(reader->error, ERR_MISSING_PARAMETER, "input",
                      "Missing required parameter: 'input'.");
   }
+  if (code == 0 && fields.background && !fields.store) {
+    code = error_set(reader->error, ERR_INVALID_VALUE, "background",
+                     "Invalid 'background': true needs 'store', which is false.");
+  }
+  response->background = fields.background;
   if (code == 0) code = keep_fields(&fields, reader, response);
   if (code == 0) code = write_messages(completion, reader, &fields, chat);
   if (code == 0) code = responses_tools(&fields, reader, response, chat);
@@ -337,6 +369,10 @@ int responses_translate(completion_t *completion, reader_t *reader, const json_t
   buffer_free(&passed);
   if (code == 0) code = responses_keep_input(completion, reader, &fields, response);
   completion->dialect_state = response; /* the dialect's `free` has its buffers */
+  if (code == 0 && fields.background && completion->dialect == &responses_dialect) {
+    completion->dialect = &responses_posted;
+    code = keep_body(completion, reader, response);
+  }
   return code;
 }
 

@@ -24,7 +24,7 @@ enum { PUT_TURN_BYTES = 64 * 1024 };
 typedef struct responses_fields {
   const json_t *input, *instructions, *tools, *tool_choice, *reasoning, *text, *include, *metadata;
   const json_t *previous; /* previous_response_id */
-  bool store, store_is_given;
+  bool store, store_is_given, background;
   const json_t *history;                   /* the items of the answers before; NULL = none */
   int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
 } responses_fields_t;
@@ -47,6 +47,7 @@ typedef enum item_kind {
 } item_kind_t;
 
 typedef enum response_status {
+  RESPONSE_QUEUED,
   RESPONSE_IN_PROGRESS,
   RESPONSE_COMPLETED,
   RESPONSE_INCOMPLETE,
@@ -59,6 +60,8 @@ typedef struct response {
   int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
   response_tool_t *shown;                  /* [num_shown] */
   int32_t num_shown;
+  bool background;
+  held_t request; /* with `background`: the body as it came */
   /* to be kept */
   bool is_kept; /* what the answer says of itself */
   bool was_put; /* the store has it, or has not been able to take it */
@@ -112,6 +115,10 @@ bool responses_waits(const completion_t *completion); /* dialect_t.waits */
 bool responses_put(completion_t *completion, response_status_t status, const inferd_error_t *error,
                    bool may_wait);
 
+/* writer.c: how a request of a client is served; one with `background`, which is checked and put
+ * aside; and the errand that runs it later. */
+extern const dialect_t responses_dialect, responses_posted, responses_background;
+
 /* items.c: writes the conversation. 0, or an error with its place. */
 int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_body_t *body);
 /* The name under which the model is shown a tool of a namespace: SPACE__OWN. */
@@ -131,6 +138,7 @@ enum { LARGE_BYTES = 16 << 10 };
  * the answer repeats of the request. */
 void responses_print(cord_t *out, const completion_t *completion, response_status_t status,
                      const inferd_error_t *error);
+void responses_print_error(buffer_t *out, const inferd_error_t *error);
 /* The open item, with its text if it is `whole`, else as it begins. */
 void responses_print_item(cord_t *out, const responses_answer_t *response, const char *status,
                           bool whole);

@@ -1,4 +1,4 @@
-/* stored.c: GET and DELETE of /v1/responses/{id}, with --store.
+/* stored.c: GET and DELETE of /v1/responses/{id}, and its cancel, with --store.
  *
  * The loop thread receives the request and sends the answer; a job of the lanes waits for the disk.
  * The client may disconnect at any time; the job then ends for nobody.
@@ -7,6 +7,8 @@
 
 #include "server/completion/live.h"
 #include "server/http/reply_json.h"
+#include "server/responses/background.h"
+#include "server/responses/events.h"
 #include "server/store/store.h"
 
 #include <stdio.h>
@@ -15,7 +17,13 @@
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 100 };
 
-typedef enum stored_action { GET_BODY, GET_INPUT, DELETE_IT } stored_action_t;
+typedef enum stored_action {
+  GET_BODY,
+  GET_INPUT,
+  GET_EVENTS,
+  CANCEL_IT,
+  DELETE_IT
+} stored_action_t;
 
 typedef struct stored_job {
   lane_job_t job; /* first */
@@ -25,8 +33,9 @@ typedef struct stored_job {
   uint8_t owner[STORE_OWNER_BYTES];
   char id[STORE_ID_BYTES], after[STORE_ID_BYTES];
   int64_t limit;
-  bool ascending;
-  charge_t charge; /* of what is read */
+  int64_t starting_after; /* number of an event; -1 = all are wanted */
+  bool ascending, runs;   /* runs: the engine has it */
+  charge_t charge;        /* of what is read */
   int code;
   inferd_error_t error;
   buffer_t reply;
@@ -89,6 +98,43 @@ static int list_items(stored_job_t *job, const stored_t *stored) {
 
 /* ---- the job ---- */
 
+/* Ends what waits: its run has been dropped. What was cancelled before is told again. */
+static int cancel(stored_job_t *job, stored_t *stored) {
+  static const char cancelled[] = "\"status\":\"cancelled\",\"background\":true";
+  const buffer_t *body = &stored->body;
+  if (stored->state == STORED_ANSWER) {
+    stored_free(stored);
+    return error_set(&job->error, ERR_INVALID_VALUE, "response_id",
+                     "Only responses with 'background' can be cancelled.");
+  }
+  if (stored->state == STORED_BACKGROUND) {
+    /* nothing of a client stands before the status */
+    bool again = memmem(body->data, body->length < 400 ? body->length : 400, cancelled,
+                        sizeof cancelled - 1) != NULL;
+    if (again) buffer_append(&job->reply, body->data, body->length);
+    stored_free(stored);
+    return again ? 0
+                 : error_set(&job->error, ERR_INVALID_VALUE, "response_id",
+                             "The response '%.150s' has ended and cannot be cancelled.", job->id);
+  }
+  background_restate(stored, "cancelled", NULL);
+  stored->state = STORED_BACKGROUND;
+  buffer_append(&job->reply, body->data, body->length);
+  if (!stored_failed(stored)) return store_put_and_wait(job->server->store, stored, &job->error);
+  stored_free(stored);
+  return error_set(&job->error, ERR_INTERNAL, NULL, "Out of memory.");
+}
+
+static int take_events(stored_job_t *job, stored_t *stored) {
+  if (stored->state != STORED_BACKGROUND || !stored->streams)
+    return error_set(&job->error, ERR_UNSUPPORTED_PARAMETER, "stream",
+                     "The parameter 'stream' is not supported here: the response was not made with "
+                     "'background' and 'stream'.");
+  job->reply = stored->events;
+  stored->events = (buffer_t){0};
+  return 0;
+}
+
 static int run(stored_job_t *job) {
   stored_t *stored = NULL;
   if (job->action == DELETE_IT) {
@@ -98,13 +144,18 @@ static int run(stored_job_t *job) {
     buffer_text(&job->reply, ",\"object\":\"response.deleted\",\"deleted\":true}");
     return code;
   }
-  int code = store_find(job->server->store, job->owner, job->id, &stored, &job->error);
+  bool whole = job->action == GET_EVENTS;
+  int code = store_find(job->server->store, job->owner, job->id, whole, &stored, &job->error);
   if (code != 0) return code;
-  size_t bytes = stored->input.length + stored->body.length;
+  if (job->action == CANCEL_IT) return cancel(job, stored);
+  if (job->runs && stored->state == STORED_WAITING) background_restate(stored, "in_progress", NULL);
+  size_t bytes = stored->input.length + stored->body.length + stored->events.length;
   if (!charge_resize(&job->charge, 2 * bytes))
     code = ledger_refuse(&job->charge, &job->error);
   else if (job->action == GET_INPUT)
     code = list_items(job, stored);
+  else if (job->action == GET_EVENTS)
+    code = take_events(job, stored);
   else
     buffer_append(&job->reply, stored->body.data, stored->body.length);
   stored_free(stored);
@@ -123,6 +174,18 @@ static void destroy(stored_job_t *job) {
   free(job);
 }
 
+/* Sends the events of an answer that has ended. */
+static void send_events(stored_job_t *job) {
+  events_t *events = events_new(job->server->ledger, job->exchange->source);
+  if (events == NULL || !events_add(events, job->reply.data, job->reply.length)) {
+    reply_no_memory(job->exchange);
+  } else {
+    events_end(events);
+    events_follow(events, job->exchange, job->starting_after);
+  }
+  events_release(events);
+}
+
 static void job_done(lane_job_t *lane_job) {
   stored_job_t *job = (stored_job_t *)lane_job;
   exchange_t *exchange = job->exchange;
@@ -130,6 +193,8 @@ static void job_done(lane_job_t *lane_job) {
     exchange_error(exchange, &job->error);
   } else if (exchange != NULL && job->reply.failed) {
     reply_no_memory(exchange);
+  } else if (exchange != NULL && job->action == GET_EVENTS) {
+    send_events(job);
   } else if (exchange != NULL) {
     size_t length = 0;
     char *body = buffer_detach(&job->reply, &length);
@@ -175,23 +240,46 @@ static int read_query(stored_job_t *job) {
   return 0;
 }
 
-/* Finds out what is asked for: ID, or ID/input_items. */
+/* Reads stream and starting_after. */
+static int read_stream(stored_job_t *job) {
+  const char *stream = exchange_query(job->exchange, "stream"),
+             *after = exchange_query(job->exchange, "starting_after");
+  bool wanted = stream != NULL && strcmp(stream, "true") == 0;
+  char *end = NULL;
+  job->starting_after = after != NULL ? strtoll(after, &end, 10) : -1;
+  if (stream != NULL && !wanted && strcmp(stream, "false") != 0)
+    return error_set(&job->error, ERR_INVALID_VALUE, "stream",
+                     "Invalid 'stream': \"%.20s\" is not 'true' or 'false'.", stream);
+  if (after != NULL && !wanted)
+    return error_set(&job->error, ERR_INVALID_VALUE, "starting_after",
+                     "'starting_after' needs 'stream=true'.");
+  if (after != NULL &&
+      (end == after || *end != '\0' || job->starting_after < 0 || job->starting_after > INT32_MAX))
+    return error_set(&job->error, ERR_INVALID_VALUE, "starting_after",
+                     "Invalid 'starting_after': \"%.20s\" is not a number from 0 to %d.", after,
+                     INT32_MAX);
+  if (wanted) job->action = GET_EVENTS;
+  return 0;
+}
+
+/* Finds out what is asked for: ID, ID/input_items or ID/cancel. */
 static int read_path(stored_job_t *job) {
-  static const char suffix[] = "/input_items";
+  bool gets = job->action == GET_BODY, cancels = job->action == CANCEL_IT;
+  const char *suffix = cancels ? "/cancel" : "/input_items";
   const char *tail = job->exchange->path_tail;
-  const char *stream = exchange_query(job->exchange, "stream");
-  size_t length = strlen(tail), more = sizeof suffix - 1;
-  if (job->action == GET_BODY && length > more && strcmp(tail + length - more, suffix) == 0) {
-    job->action = GET_INPUT;
-    length -= more;
-  }
+  size_t length = strlen(tail), more = strlen(suffix);
+  bool ends = length > more && strcmp(tail + length - more, suffix) == 0;
+  if (ends && (gets || cancels)) length -= more;
+  if (ends && gets) job->action = GET_INPUT;
+  if (cancels && strcmp(tail, "compact") == 0)
+    return route_refuse("/v1/responses/compact", &job->error);
+  if (cancels && !ends)
+    return error_set(&job->error, ERR_NOT_STORED, NULL,
+                     "There is nothing to post to '%.100s': only /v1/responses/{id}/cancel.", tail);
   if (!take_id(job->id, tail, length) || memchr(tail, '/', length) != NULL)
     return error_set(&job->error, ERR_NOT_STORED, NULL, "Response with id '%.100s' not found.",
                      tail);
-  if (stream != NULL && strcmp(stream, "false") != 0)
-    return error_set(&job->error, ERR_UNSUPPORTED_PARAMETER, "stream",
-                     "The parameter 'stream' is not supported here: an answer that is kept has "
-                     "ended.");
+  if (job->action == GET_BODY) return read_stream(job);
   return job->action == GET_INPUT ? read_query(job) : 0;
 }
 
@@ -215,6 +303,14 @@ static void begin(exchange_t *exchange, stored_action_t action) {
     job_done(&job->job);
     return;
   }
+  events_t *events = background_events(server, job->owner, job->id);
+  if (job->action == GET_EVENTS && events != NULL) {
+    events_follow(events, exchange, job->starting_after);
+    destroy(job);
+    return;
+  }
+  job->runs = background_state(server, job->owner, job->id) == BACKGROUND_RUNS;
+  if (action == CANCEL_IT || action == DELETE_IT) background_drop(server, job->owner, job->id);
   exchange->user = job;
   exchange->on_gone = on_gone;
   lanes_submit(server->lanes, &job->job);
@@ -226,4 +322,8 @@ void api_stored_response(exchange_t *exchange) {
 
 void api_delete_response(exchange_t *exchange) {
   begin(exchange, DELETE_IT);
+}
+
+void api_cancel_response(exchange_t *exchange) {
+  begin(exchange, CANCEL_IT);
 }

@@ -12,7 +12,9 @@
 
 #include "server/completion/chat.h"
 #include "server/parser/json_scan.h"
+#include "server/responses/background.h"
 
+#include <stdio.h>
 #include <time.h>
 
 /* Bytes of log probabilities; the events at the end repeat no more, the deltas have had them. */
@@ -376,9 +378,14 @@ static response_status_t final_status(const completion_t *completion) {
 }
 
 static bool prepare(completion_t *completion) {
-  const responses_answer_t *response = completion->dialect_state;
+  responses_answer_t *response = completion->dialect_state;
   buffer_t head = {0};
   completion->created = (int64_t)time(NULL);
+  if (completion->exchange->is_errand) { /* it has its id and its time already */
+    completion->created = background_created(completion->exchange);
+    snprintf(response->id, sizeof response->id, "%.*s", KEPT_ID_BYTES - 1,
+             completion->exchange->request_id);
+  }
   completion->obfuscation = (uint32_t)completion->arrival_ns | 1;
   buffer_text(&head, "{\"id\":\"");
   if (response->is_kept) { /* a client chooses the id of a request, not that of what is kept */
@@ -458,7 +465,10 @@ static void send_error(completion_t *completion, const inferd_error_t *error) {
   responses_answer_t *response = completion->dialect_state;
   response->out->own.failed = response->out->parts.failed = false;
   begin_stream(completion);
-  (void)responses_put(completion, RESPONSE_FAILED, error, false);
+  if (completion->exchange != NULL && completion->exchange->is_errand)
+    background_fail(completion->exchange, error);
+  else
+    (void)responses_put(completion, RESPONSE_FAILED, error, false);
   print_end(completion, "response.failed", RESPONSE_FAILED, error);
   response->out->own.failed = response->out->parts.failed = false;
   send_out(completion);
@@ -467,6 +477,10 @@ static void send_error(completion_t *completion, const inferd_error_t *error) {
 static void ping(completion_t *completion) {
   static const char text[] = ": ping\n\n";
   sse_send(completion, text, sizeof text - 1);
+}
+
+static void no_ping(completion_t *completion) { /* there is no connection */
+  (void)completion;
 }
 
 static bool whole_answer(completion_t *completion) {
@@ -493,6 +507,7 @@ static void forget(completion_t *completion) {
   }
   buffer_free(&response->kept);
   buffer_free(&response->input);
+  held_free(&response->request);
   response->kept_bytes = 0;
   cord_free(&response->items);
   buffer_free(&response->name);
@@ -503,22 +518,49 @@ static void forget(completion_t *completion) {
   cord_free(&response->frames);
 }
 
-static const dialect_t responses_dialect = {.route = "/v1/responses",
-                                            .effort = "reasoning.effort",
-                                            .is_chat = true,
-                                            .translate = responses_translate,
-                                            .waits = responses_waits,
-                                            .rename = responses_rename,
-                                            .prepare = prepare,
-                                            .settle = settle,
-                                            .take = take,
-                                            .chunk = chunk,
-                                            .done = done,
-                                            .error = send_error,
-                                            .ping = ping,
-                                            .response = whole_answer,
-                                            .held = held,
-                                            .free = forget};
+const dialect_t responses_dialect = {.route = "/v1/responses",
+                                     .effort = "reasoning.effort",
+                                     .is_chat = true,
+                                     .translate = responses_translate,
+                                     .waits = responses_waits,
+                                     .rename = responses_rename,
+                                     .prepare = prepare,
+                                     .settle = settle,
+                                     .take = take,
+                                     .chunk = chunk,
+                                     .done = done,
+                                     .error = send_error,
+                                     .ping = ping,
+                                     .response = whole_answer,
+                                     .held = held,
+                                     .free = forget};
+
+const dialect_t responses_posted = {.route = "/v1/responses",
+                                    .effort = "reasoning.effort",
+                                    .is_chat = true,
+                                    .translate = responses_translate,
+                                    .rename = responses_rename,
+                                    .take_over = background_take,
+                                    .prepare = prepare,
+                                    .held = held,
+                                    .free = forget};
+
+const dialect_t responses_background = {.route = "/v1/responses",
+                                        .effort = "reasoning.effort",
+                                        .is_chat = true,
+                                        .translate = responses_translate,
+                                        .waits = responses_waits,
+                                        .rename = responses_rename,
+                                        .prepare = prepare,
+                                        .settle = settle,
+                                        .take = take,
+                                        .chunk = chunk,
+                                        .done = done,
+                                        .error = send_error,
+                                        .ping = no_ping,
+                                        .response = whole_answer,
+                                        .held = held,
+                                        .free = forget};
 
 /* ---- how many tokens a request has ---- */
 

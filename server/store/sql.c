@@ -27,7 +27,13 @@ static const char *const steps[] = {
     "NULL,"
     "  bytes INTEGER NOT NULL, input BLOB NOT NULL, body BLOB NOT NULL);"
     "CREATE INDEX response_created ON response (created);"
-    "CREATE INDEX response_owner ON response (owner, created, bytes);"};
+    "CREATE INDEX response_owner ON response (owner, created, bytes);",
+    "ALTER TABLE response ADD COLUMN state INTEGER NOT NULL DEFAULT 0;" /* stored_state_t */
+    "ALTER TABLE response ADD COLUMN streams INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE response ADD COLUMN request BLOB;"
+    "ALTER TABLE response ADD COLUMN events BLOB;"
+    "CREATE INDEX response_waiting ON response (created) WHERE state = 1;"};
+_Static_assert(STORED_WAITING == 1, "as in the index");
 
 typedef enum statement {
   BEGIN,
@@ -35,6 +41,7 @@ typedef enum statement {
   INSERT,
   REMOVE,
   SELECT,
+  WAITING,
   SIZES,
   REMOVE_EXPIRED,
   REMOVE_OF_LARGEST,
@@ -45,10 +52,19 @@ typedef enum statement {
 static const char *const texts[SQL_STATEMENTS] = {
     [BEGIN] = "BEGIN IMMEDIATE",
     [COMMIT] = "COMMIT",
-    [INSERT] = "INSERT OR IGNORE INTO response VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [INSERT] =
+        "INSERT INTO response (id, owner, previous, created, bytes, input, body, state, request, "
+        "events, streams) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (id) "
+        "DO UPDATE SET "
+        "bytes = excluded.bytes, input = excluded.input, body = excluded.body, "
+        "state = excluded.state, request = excluded.request, events = excluded.events "
+        "WHERE owner = excluded.owner",
     [REMOVE] = "DELETE FROM response WHERE id = ?1 AND owner = ?2",
-    [SELECT] = "SELECT previous, created, input, body FROM response "
-               "WHERE id = ?1 AND owner = ?2 AND created >= ?3",
+    [SELECT] = "SELECT previous, created, state, input, body, iif(?4, request, NULL), "
+               "iif(?4, events, NULL), streams FROM response WHERE id = ?1 AND owner = ?2 AND "
+               "created >= ?3",
+    [WAITING] =
+        "SELECT id, owner, created, streams FROM response WHERE state = 1 ORDER BY created, rowid",
     [SIZES] = "SELECT count(*), coalesce(sum(bytes), 0) FROM response",
     [REMOVE_EXPIRED] = "DELETE FROM response WHERE rowid IN (SELECT rowid FROM response "
                        "WHERE created < ?1 ORDER BY created LIMIT ?2)",
@@ -199,6 +215,10 @@ int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
   sqlite3_bind_int64(row, 5, bytes);
   bind_bytes(row, 6, &stored->input);
   bind_bytes(row, 7, &stored->body);
+  sqlite3_bind_int(row, 8, (int)stored->state);
+  sqlite3_bind_int(row, 11, stored->streams);
+  if (stored->request.length > 0) bind_bytes(row, 9, &stored->request);
+  if (stored->events.length > 0) bind_bytes(row, 10, &stored->events);
   return finish(sql, row);
 }
 
@@ -210,33 +230,57 @@ int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *i
   return code == SQLITE_OK && sqlite3_changes(sql->db) == 0 ? SQLITE_NOTFOUND : code;
 }
 
+static void copy_blob(sqlite3_stmt *row, int column, buffer_t *out) {
+  buffer_append(out, sqlite3_column_blob(row, column), (size_t)sqlite3_column_bytes(row, column));
+}
+
 /* The row that the statement stands at; NULL: memory is short. */
-static stored_t *copy_row(sqlite3_stmt *row, const uint8_t owner[STORE_OWNER_BYTES],
-                          const char *id) {
+static stored_t *copy_row(sqlite3_stmt *row, const stored_t *wanted) {
   stored_t *stored = calloc(1, sizeof *stored);
   if (stored == NULL) return NULL;
-  snprintf(stored->id, sizeof stored->id, "%s", id);
+  memcpy(stored->id, wanted->id, sizeof stored->id);
+  memcpy(stored->owner, wanted->owner, STORE_OWNER_BYTES);
   snprintf(stored->previous, sizeof stored->previous, "%s",
            (const char *)sqlite3_column_text(row, 0));
-  memcpy(stored->owner, owner, STORE_OWNER_BYTES);
   stored->created = sqlite3_column_int64(row, 1);
-  buffer_append(&stored->input, sqlite3_column_blob(row, 2), (size_t)sqlite3_column_bytes(row, 2));
-  buffer_append(&stored->body, sqlite3_column_blob(row, 3), (size_t)sqlite3_column_bytes(row, 3));
-  if (!stored->input.failed && !stored->body.failed) return stored;
+  stored->state = (stored_state_t)sqlite3_column_int(row, 2);
+  copy_blob(row, 3, &stored->input);
+  copy_blob(row, 4, &stored->body);
+  copy_blob(row, 5, &stored->request);
+  copy_blob(row, 6, &stored->events);
+  stored->streams = sqlite3_column_int(row, 7) != 0;
+  if (!stored_failed(stored)) return stored;
   stored_free(stored);
   return NULL;
 }
 
-int sql_select(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id, int64_t since,
-               stored_t **out) {
+int sql_waiting(sql_t *sql, void (*visit)(void *context, const stored_t *stored), void *context) {
+  sqlite3_stmt *row = ready(sql, WAITING);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  int code;
+  while ((code = sqlite3_step(row)) == SQLITE_ROW) {
+    stored_t stored = {.state = STORED_WAITING,
+                       .created = sqlite3_column_int64(row, 2),
+                       .streams = sqlite3_column_int(row, 3) != 0};
+    snprintf(stored.id, sizeof stored.id, "%s", (const char *)sqlite3_column_text(row, 0));
+    if (sqlite3_column_bytes(row, 1) == STORE_OWNER_BYTES)
+      memcpy(stored.owner, sqlite3_column_blob(row, 1), STORE_OWNER_BYTES);
+    visit(context, &stored);
+  }
+  sqlite3_reset(row);
+  return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+int sql_select(sql_t *sql, const stored_t *wanted, int64_t since, bool whole, stored_t **out) {
   sqlite3_stmt *row = ready(sql, SELECT);
   if (row == NULL) return sqlite3_errcode(sql->db);
-  bind_text(row, 1, id);
-  sqlite3_bind_blob(row, 2, owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  bind_text(row, 1, wanted->id);
+  sqlite3_bind_blob(row, 2, wanted->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
   sqlite3_bind_int64(row, 3, since);
+  sqlite3_bind_int(row, 4, whole);
   int code = sqlite3_step(row);
   if (code == SQLITE_ROW) {
-    *out = copy_row(row, owner, id);
+    *out = copy_row(row, wanted);
     code = *out != NULL ? SQLITE_OK : SQLITE_NOMEM;
   } else if (code == SQLITE_DONE) {
     code = SQLITE_NOTFOUND;

@@ -30,8 +30,8 @@ struct answer_store {
   pthread_t thread;
   /* lock: the list and what is told of the writer */
   pthread_mutex_t lock;
-  pthread_cond_t bell;
-  stored_t *first, *last; /* what waits, the oldest first */
+  pthread_cond_t bell, done; /* done: `outcome` of some answer is set */
+  stored_t *first, *last;    /* what waits, the oldest first */
   int64_t waiting_bytes;
   bool stops;
   char problem[PROBLEM_BYTES]; /* "" = the last write was well */
@@ -50,11 +50,19 @@ void stored_free(stored_t *stored) {
   if (stored == NULL) return;
   buffer_free(&stored->input);
   buffer_free(&stored->body);
+  buffer_free(&stored->request);
+  buffer_free(&stored->events);
   free(stored);
 }
 
+bool stored_failed(const stored_t *stored) {
+  return stored->input.failed || stored->body.failed || stored->request.failed ||
+         stored->events.failed;
+}
+
 static int64_t bytes_of(const stored_t *stored) {
-  return (int64_t)(stored->input.length + stored->body.length + sizeof *stored);
+  return (int64_t)(stored->input.length + stored->body.length + stored->request.length +
+                   stored->events.length + sizeof *stored);
 }
 
 /* Answers from before this second have expired. */
@@ -114,8 +122,11 @@ static void end_write(answer_store_t *store, const stored_t *last, const char *p
   pthread_mutex_lock(&store->lock);
   bool had = store->problem[0] != '\0';
   stored_t *first = store->first, *rest = last != NULL ? last->next : first;
-  for (const stored_t *s = first; s != rest; s = s->next, count++)
+  for (const stored_t *s = first; s != rest; s = s->next, count++) {
     store->waiting_bytes -= bytes_of(s);
+    if (s->outcome != NULL) *s->outcome = failed ? -1 : 1;
+  }
+  pthread_cond_broadcast(&store->done);
   store->first = rest;
   if (rest == NULL) store->last = NULL;
   snprintf(store->problem, sizeof store->problem, "%s", problem);
@@ -184,6 +195,7 @@ static answer_store_t *make(const store_options_t *options) {
   pthread_mutex_init(&store->writing, NULL);
   pthread_mutex_init(&store->reading, NULL);
   pthread_cond_init(&store->bell, NULL);
+  pthread_cond_init(&store->done, NULL);
   return store;
 }
 
@@ -194,6 +206,7 @@ static void destroy(answer_store_t *store) {
   pthread_mutex_destroy(&store->writing);
   pthread_mutex_destroy(&store->reading);
   pthread_cond_destroy(&store->bell);
+  pthread_cond_destroy(&store->done);
   free(store->path);
   free(store);
 }
@@ -262,6 +275,22 @@ bool store_put(answer_store_t *store, stored_t *stored) {
   return fits;
 }
 
+int store_put_and_wait(answer_store_t *store, stored_t *stored, inferd_error_t *error) {
+  int outcome = 0;
+  stored->outcome = &outcome;
+  if (!store_put(store, stored))
+    return error_set(error, ERR_STORE_FAILED, NULL,
+                     "The store of this server failed: more than %d MiB wait to be written.",
+                     STORE_WAITING_BYTES >> 20);
+  pthread_mutex_lock(&store->lock);
+  while (outcome == 0) pthread_cond_wait(&store->done, &store->lock);
+  if (outcome < 0)
+    error_set(error, ERR_STORE_FAILED, NULL, "The store of this server failed: %.200s.",
+              store->problem);
+  pthread_mutex_unlock(&store->lock);
+  return outcome < 0 ? ERR_STORE_FAILED : 0;
+}
+
 void store_lost(answer_store_t *store) {
   pthread_mutex_lock(&store->lock);
   store->stats.dropped++;
@@ -273,27 +302,35 @@ static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES]
 }
 
 /* A copy of an answer that waits; NULL: memory is short. */
-static stored_t *copy_of(const stored_t *stored) {
+static stored_t *copy_of(const stored_t *stored, bool whole) {
   stored_t *copy = calloc(1, sizeof *copy);
   if (copy == NULL) return NULL;
   *copy = *stored;
   copy->next = NULL;
-  copy->input = copy->body = (buffer_t){0};
+  copy->outcome = NULL;
+  copy->input = copy->body = copy->request = copy->events = (buffer_t){0};
   buffer_append(&copy->input, stored->input.data, stored->input.length);
   buffer_append(&copy->body, stored->body.data, stored->body.length);
-  if (!copy->input.failed && !copy->body.failed) return copy;
+  if (whole) {
+    buffer_append(&copy->request, stored->request.data, stored->request.length);
+    buffer_append(&copy->events, stored->events.data, stored->events.length);
+  }
+  if (!stored_failed(copy)) return copy;
   stored_free(copy);
   return NULL;
 }
 
-/* Returns SQLITE_OK, SQLITE_NOTFOUND or SQLITE_NOMEM. */
+/* The newest that waits. Returns SQLITE_OK, SQLITE_NOTFOUND or SQLITE_NOMEM. */
 static int find_waiting(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
-                        const char *id, stored_t **out) {
+                        const char *id, bool whole, stored_t **out) {
   int code = SQLITE_NOTFOUND;
+  const stored_t *found = NULL;
   pthread_mutex_lock(&store->lock);
-  for (const stored_t *s = store->first; s != NULL && code == SQLITE_NOTFOUND; s = s->next) {
-    if (!is_of(s, owner, id)) continue;
-    *out = copy_of(s);
+  for (const stored_t *s = store->first; s != NULL; s = s->next) {
+    if (is_of(s, owner, id)) found = s;
+  }
+  if (found != NULL) {
+    *out = copy_of(found, whole);
     code = *out != NULL ? SQLITE_OK : SQLITE_NOMEM;
   }
   pthread_mutex_unlock(&store->lock);
@@ -311,36 +348,54 @@ static int answer(const sql_t *sql, int code, const char *id, inferd_error_t *er
 }
 
 int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
-               stored_t **out, inferd_error_t *error) {
-  int code = find_waiting(store, owner, id, out);
+               bool whole, stored_t **out, inferd_error_t *error) {
+  stored_t wanted = {0};
+  int code = find_waiting(store, owner, id, whole, out);
   if (code == SQLITE_OK || code == SQLITE_NOMEM) return answer(&store->reader, code, id, error);
+  snprintf(wanted.id, sizeof wanted.id, "%s", id);
+  memcpy(wanted.owner, owner, STORE_OWNER_BYTES);
   pthread_mutex_lock(&store->reading);
-  code = answer(&store->reader, sql_select(&store->reader, owner, id, oldest_kept(store), out), id,
-                error);
+  code = sql_select(&store->reader, &wanted, oldest_kept(store), whole, out);
+  code = answer(&store->reader, code, id, error);
   pthread_mutex_unlock(&store->reading);
   return code;
 }
 
-/* Takes an answer off the list; `writing` is held. */
+int store_waiting(answer_store_t *store, void (*visit)(void *context, const stored_t *stored),
+                  void *context, inferd_error_t *error) {
+  pthread_mutex_lock(&store->reading);
+  int code = answer(&store->reader, sql_waiting(&store->reader, visit, context), "", error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+/* Takes an answer off the list, where it may stand more than once; `writing` is held. */
 static bool forget_waiting(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
                            const char *id) {
-  stored_t *found = NULL, *previous = NULL;
+  stored_t *previous = NULL, *next, *found = NULL;
   pthread_mutex_lock(&store->lock);
-  for (stored_t *s = store->first; s != NULL && found == NULL; s = s->next) {
-    if (is_of(s, owner, id))
-      found = s;
-    else
+  for (stored_t *s = store->first; s != NULL; s = next) {
+    next = s->next;
+    if (!is_of(s, owner, id)) {
       previous = s;
-  }
-  if (found != NULL) {
-    *(previous != NULL ? &previous->next : &store->first) = found->next;
-    if (store->last == found) store->last = previous;
-    store->waiting_bytes -= bytes_of(found);
+      continue;
+    }
+    *(previous != NULL ? &previous->next : &store->first) = next;
+    if (store->last == s) store->last = previous;
+    store->waiting_bytes -= bytes_of(s);
     store->stats.waiting--;
+    if (s->outcome != NULL) *s->outcome = 1;
+    s->next = found;
+    found = s;
   }
+  pthread_cond_broadcast(&store->done);
   pthread_mutex_unlock(&store->lock);
-  stored_free(found);
-  return found != NULL;
+  bool any = found != NULL;
+  for (; found != NULL; found = next) {
+    next = found->next;
+    stored_free(found);
+  }
+  return any;
 }
 
 int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,

@@ -33,18 +33,31 @@ typedef struct store_options {
   void (*changed)(const char *problem);
 } store_options_t;
 
-/* One answer. `input` and `body` are JSON texts that the store does not look into. */
+typedef enum stored_state {
+  STORED_ANSWER,
+  STORED_WAITING,   /* asked with `background`, and not ended */
+  STORED_BACKGROUND /* the same, ended */
+} stored_state_t;
+
+/* One answer. Its texts are JSON, and events, that the store does not look into. */
 typedef struct stored {
   char id[STORE_ID_BYTES], previous[STORE_ID_BYTES]; /* previous: the answer before it; "" = none */
   uint8_t owner[STORE_OWNER_BYTES];
-  int64_t created;     /* unix seconds */
+  int64_t created; /* unix seconds */
+  stored_state_t state;
+  bool streams;        /* asked with `stream` too */
   buffer_t input;      /* the items of its request */
   buffer_t body;       /* the response object */
-  struct stored *next; /* the store's own */
+  buffer_t request;    /* of STORED_WAITING: the body of its request */
+  buffer_t events;     /* of STORED_BACKGROUND that was streamed: all its events */
+  struct stored *next; /* the store's own, and: */
+  int *outcome;        /* who waits for it: 1 = written, -1 = dropped */
 } stored_t;
 
 /* Frees an answer and its texts. NULL is allowed. */
 void stored_free(stored_t *stored);
+
+bool stored_failed(const stored_t *stored); /* a text lacks bytes: memory was short */
 
 /* Opens the file, makes it (mode 0600) or brings it to today's schema, and starts the writer.
  * Returns 0 and *out; or ERR_IO or ERR_CONFIGURATION with a sentence that names the file: it cannot
@@ -53,14 +66,21 @@ int store_open(const store_options_t *options, answer_store_t **out, inferd_erro
 /* Writes what waits, and closes. NULL is allowed. */
 void store_close(answer_store_t *store);
 
-/* Takes an answer, to write it. False: too many bytes wait, and it was freed. */
+/* Takes an answer, to write it; one of this owner that has its id is replaced. False: too many
+ * bytes wait, and it was freed. */
 bool store_put(answer_store_t *store, stored_t *stored);
+/* The same, and waits until it is written. Returns 0, or ERR_STORE_FAILED. */
+int store_put_and_wait(answer_store_t *store, stored_t *stored, inferd_error_t *error);
 /* Counts an answer that could not be put: memory was short. */
 void store_lost(answer_store_t *store);
 /* Finds an answer of this owner. Returns 0 and *out, which the caller frees; ERR_NOT_STORED; or
- * ERR_STORE_FAILED with the reason. */
+ * ERR_STORE_FAILED with the reason. `whole`: with `request` and `events`, else without. */
 int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
-               stored_t **out, inferd_error_t *error);
+               bool whole, stored_t **out, inferd_error_t *error);
+/* Calls `visit` for each answer of the file that is STORED_WAITING, the oldest first; it has no
+ * texts. Returns 0 or ERR_STORE_FAILED. */
+int store_waiting(answer_store_t *store, void (*visit)(void *context, const stored_t *stored),
+                  void *context, inferd_error_t *error);
 /* Removes an answer of this owner. Returns 0 or an error of store_find. Answers that stand behind
  * it cannot be continued then. */
 int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,

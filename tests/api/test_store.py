@@ -145,7 +145,7 @@ def test_no_other_path_is_an_answer(server, method, path):
 
 def test_methods_are_listed(server):
     answer = server.request("PUT", "/v1/responses/resp_1", {})
-    assert answer.status == 405 and answer.headers["allow"] == "GET, HEAD, DELETE, OPTIONS"
+    assert answer.status == 405 and answer.headers["allow"] == "GET, HEAD, POST, DELETE, OPTIONS"
 
 
 def test_a_stream_of_what_has_ended_is_refused(server, alice):

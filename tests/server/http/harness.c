@@ -325,6 +325,9 @@ void api_responses(exchange_t *exchange) {
 void api_stored_response(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_cancel_response(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_delete_response(exchange_t *exchange) {
   not_here(exchange);
 }

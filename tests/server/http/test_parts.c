@@ -446,7 +446,8 @@ Test(parts, routes_of_the_store) {
   EXPECT_STR_EQ(label_of("GET", "/v1/responses/resp_1"), "/v1/responses/{id}");
   EXPECT_STR_EQ(label_of("HEAD", "/responses/resp_1/input_items"), "/v1/responses/{id}");
   EXPECT_STR_EQ(label_of("DELETE", "/v1/responses/resp_1"), "/v1/responses/{id}");
-  EXPECT_STR_EQ(label_of("POST", "/v1/responses/resp_1"), "GET, HEAD, DELETE, OPTIONS");
+  EXPECT_STR_EQ(label_of("PUT", "/v1/responses/resp_1"), "GET, HEAD, POST, DELETE, OPTIONS");
+  EXPECT_STR_EQ(label_of("POST", "/v1/responses/resp_1/cancel"), "/v1/responses/{id}/cancel");
   EXPECT_STR_EQ(label_of("POST", "/v1/responses"), "/v1/responses");
   cr_expect_null(route_find("GET", "/v1/responses/resp_1", ROUTE_STORE, &allow, &tail));
   cr_expect_null(allow);

@@ -79,7 +79,7 @@ static const char *body_of(const uint8_t owner[STORE_OWNER_BYTES], const char *i
   static char body[256];
   stored_t *found = NULL;
   error = (inferd_error_t){0};
-  int code = store_find(store, owner, id, &found, &error);
+  int code = store_find(store, owner, id, false, &found, &error);
   if (code != 0) {
     ASSERT_EQ_FOR(code, ERR_NOT_STORED, "%s", error.message);
     return "";
@@ -108,7 +108,7 @@ Test(store, what_was_put_is_found_at_once_and_after_a_restart) {
   EXPECT_STR_EQ(body_of(alice, "resp_2"), "{\"id\":\"resp_2\"}");
   reopen();
   stored_t *found = NULL;
-  ASSERT_EQ(store_find(store, alice, "resp_2", &found, &error), 0);
+  ASSERT_EQ(store_find(store, alice, "resp_2", false, &found, &error), 0);
   EXPECT_STR_EQ(found->previous, "resp_1");
   ASSERT_EQ(found->input.length, strlen("{\"role\":\"user\"}"));
   ASSERT_GE(found->created, (int64_t)time(NULL) - 60);
@@ -199,8 +199,8 @@ Test(store, the_oldest_go_when_there_are_too_many_bytes) {
   ASSERT_LE(stats().bytes, BOUND);
   ASSERT_GE(stats().bytes, BOUND - 5 * BODY);
   stored_t *found = NULL;
-  ASSERT_EQ(store_find(store, alice, "resp_0", &found, &error), ERR_NOT_STORED);
-  ASSERT_EQ(store_find(store, alice, "resp_199", &found, &error), 0);
+  ASSERT_EQ(store_find(store, alice, "resp_0", false, &found, &error), ERR_NOT_STORED);
+  ASSERT_EQ(store_find(store, alice, "resp_199", false, &found, &error), 0);
   stored_free(found);
   store_close(store);
   store = NULL;
@@ -230,8 +230,8 @@ Test(store, who_fills_the_file_loses_what_it_had_itself) {
     EXPECT_STR_EQ(body_of(alice, id), id);
   }
   stored_t *found = NULL;
-  ASSERT_EQ(store_find(store, bob, "resp_30", &found, &error), ERR_NOT_STORED);
-  ASSERT_EQ(store_find(store, bob, "resp_399", &found, &error), 0);
+  ASSERT_EQ(store_find(store, bob, "resp_30", false, &found, &error), ERR_NOT_STORED);
+  ASSERT_EQ(store_find(store, bob, "resp_399", false, &found, &error), 0);
   stored_free(found);
   ASSERT_LE(stats().bytes, BOUND);
   free(body);
@@ -280,8 +280,8 @@ Test(store, a_store_of_a_newer_inferd_is_refused) {
   open_store();
   store_close(store);
   store = NULL;
-  run_sql("PRAGMA user_version = 2");
-  expect_refused(ERR_CONFIGURATION, "has schema 2, this inferd knows schemas up to 1");
+  run_sql("PRAGMA user_version = 3");
+  expect_refused(ERR_CONFIGURATION, "has schema 3, this inferd knows schemas up to 2");
 }
 
 Test(store, a_file_that_is_no_database_is_refused) {
@@ -318,7 +318,7 @@ Test(store, a_damaged_file_is_named) {
     return;
   }
   stored_t *found = NULL;
-  ASSERT_EQ(store_find(store, alice, "resp_250", &found, &error), ERR_STORE_FAILED);
+  ASSERT_EQ(store_find(store, alice, "resp_250", false, &found, &error), ERR_STORE_FAILED);
   cr_assert(strstr(error.message, "malformed") != NULL, "%s", error.message);
 }
 
@@ -383,4 +383,74 @@ Test(store, what_could_not_be_put_is_counted) {
   open_store();
   store_lost(store);
   ASSERT_EQ(stats().dropped, 1);
+}
+
+static void copy_id(void *context, const stored_t *stored) {
+  strcat(context, stored->id);
+  strcat(context, " ");
+}
+
+Test(store, an_answer_that_waits_is_found_again_until_it_has_ended) {
+  char ids[256] = "";
+  open_store();
+  for (int i = 1; i <= 3; i++) {
+    char id[32];
+    snprintf(id, sizeof id, "resp_%d", i);
+    stored_t *stored = make(i == 2 ? bob : alice, id, "", "queued");
+    stored->state = STORED_WAITING;
+    buffer_text(&stored->request, "{\"input\":1}");
+    ASSERT_EQ_FOR(store_put_and_wait(store, stored, &error), 0, "%s", error.message);
+  }
+  stored_t *done = make(alice, "resp_1", "", "completed");
+  done->state = STORED_BACKGROUND;
+  buffer_text(&done->events, "event: x");
+  cr_assert(store_put(store, done));
+  EXPECT_STR_EQ(body_of(alice, "resp_1"), "completed");
+  wait_written();
+  reopen();
+  ASSERT_EQ(store_waiting(store, copy_id, ids, &error), 0);
+  EXPECT_STR_EQ(ids, "resp_2 resp_3 ");
+  stored_t *found = NULL;
+  ASSERT_EQ(store_find(store, bob, "resp_2", true, &found, &error), 0);
+  ASSERT_EQ(found->state, STORED_WAITING);
+  ASSERT_EQ(found->request.length, strlen("{\"input\":1}"));
+  stored_free(found);
+  ASSERT_EQ(store_find(store, alice, "resp_1", true, &found, &error), 0);
+  EXPECT_STR_EQ(body_of(alice, "resp_1"), "completed");
+  ASSERT_EQ(found->request.length, 0);
+  ASSERT_EQ(found->events.length, strlen("event: x"));
+  stored_free(found);
+  ASSERT_EQ(stats().rows, 3);
+}
+
+Test(store, an_id_of_another_owner_is_not_replaced) {
+  open_store();
+  put(alice, "resp_a");
+  wait_written();
+  cr_assert(store_put(store, make(bob, "resp_a", "", "bob's")));
+  wait_written();
+  EXPECT_STR_EQ(body_of(alice, "resp_a"), "resp_a");
+  EXPECT_STR_EQ(body_of(bob, "resp_a"), "");
+}
+
+Test(store, who_waits_for_a_failing_write_hears_of_it) {
+  open_store();
+  run_sql("CREATE TRIGGER full BEFORE INSERT ON response "
+          "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END");
+  ASSERT_EQ(store_put_and_wait(store, make(alice, "resp_a", "", ""), &error), ERR_STORE_FAILED);
+  cr_assert(strstr(error.message, "disk is full") != NULL);
+}
+
+/* A file of the first schema, as the inferd before this one made it. */
+Test(store, a_file_of_the_first_schema_is_brought_forward) {
+  open_store();
+  put(alice, "resp_old");
+  store_close(store);
+  store = NULL;
+  run_sql("DROP INDEX response_waiting; ALTER TABLE response DROP COLUMN state;"
+          "ALTER TABLE response DROP COLUMN streams;"
+          "ALTER TABLE response DROP COLUMN request; ALTER TABLE response DROP COLUMN events;"
+          "PRAGMA user_version = 1");
+  open_store();
+  EXPECT_STR_EQ(body_of(alice, "resp_old"), "resp_old");
 }

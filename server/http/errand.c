@@ -1,0 +1,72 @@
+/* errand.c: an exchange without a connection, see errand.h. Loop thread; never touches a socket. */
+#include "server/http/errand.h"
+
+#include "engine/base/check.h"
+
+#include <stdlib.h>
+
+static errand_t *errand_of(exchange_t *public) {
+  CHECK(public->is_errand);
+  return (errand_t *)public;
+}
+
+static void end(errand_t *errand, const inferd_error_t *error) {
+  errand->public.on_gone = NULL;
+  errand->ended(errand, error);
+}
+
+void errand_stop(errand_t *errand, const char *cause) {
+  void (*on_gone)(exchange_t *, const char *) = errand->public.on_gone;
+  errand->public.on_gone = NULL;
+  if (on_gone != NULL) on_gone(&errand->public, cause);
+}
+
+void errand_free(errand_t *errand) {
+  pieces_t pieces = errand->pieces;
+  errand->pieces = (pieces_t){0};
+  if (pieces.free != NULL) pieces.free(pieces.owner);
+  held_free(&errand->body);
+}
+
+bool errand_take_body(exchange_t *public, held_t *out) {
+  errand_t *errand = errand_of(public);
+  *out = errand->body;
+  out->charge = charge_move(&errand->body.charge);
+  errand->body = (held_t){0};
+  public->body = "";
+  public->body_length = 0;
+  return true;
+}
+
+void errand_reply(exchange_t *public) {
+  end(errand_of(public), NULL);
+}
+
+/* The owner has the answer already, or wants its end alone: nothing is printed. */
+void errand_reply_pieces(exchange_t *public, pieces_t pieces) {
+  end(errand_of(public), NULL);
+  pieces.free(pieces.owner);
+}
+
+void errand_fail(exchange_t *public, const inferd_error_t *error) {
+  end(errand_of(public), error);
+}
+
+void errand_stream_pieces(exchange_t *public, pieces_t pieces) {
+  errand_t *errand = errand_of(public);
+  CHECK(errand->pieces.print == NULL);
+  errand->streams = true;
+  errand->pieces = pieces;
+  errand->prints(errand);
+}
+
+void errand_stream_more(exchange_t *public) {
+  errand_of(public)->prints(errand_of(public));
+}
+
+bool errand_write(exchange_t *public, const char *bytes, size_t length) {
+  errand_t *errand = errand_of(public);
+  if (errand->overflowed) return false;
+  errand->overflowed = !errand->wrote(errand, bytes, length);
+  return !errand->overflowed;
+}
