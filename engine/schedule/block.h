@@ -46,7 +46,8 @@ typedef struct prefix_place {
   int32_t parent;  /* number of the block before it; 0 = first block of a sequence */
   int32_t adapter; /* slot of the low-rank adapter; part of `domain`, kept for events */
   uint64_t domain; /* cache domain (salt, adapter) of a first block, and of the first block that an
-                    * adapter changes; 0 for later blocks */
+                    * adapter changes; in each block that pictures touch, these are part of it;
+                    * else 0 for later blocks */
 } prefix_place_t;
 
 /* What a block holds, by which it can be found. */
@@ -132,7 +133,7 @@ void block_written(block_pool_t *pool, int32_t block);
 block_key_t prefix_key(const block_pool_t *pool, prefix_place_t place, const int32_t *token_ids);
 /* Whether the adapter of a request changes the block, and the domain of its place. */
 bool prefix_is_adapted(const request_t *request, int32_t index, int32_t block_size);
-uint64_t prefix_domain(const request_t *request, int32_t index, int32_t block_size);
+uint64_t prefix_domain(const block_pool_t *pool, const request_t *request, int32_t index);
 /* Writes the keys of the first num_blocks blocks of a prompt, or of a request's. Any thread. */
 void prefix_request_keys(const block_pool_t *pool, const request_t *request, int32_t num_blocks,
                          block_key_t *out);

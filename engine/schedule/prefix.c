@@ -48,19 +48,37 @@ bool prefix_is_adapted(const request_t *request, int32_t index, int32_t block_si
   return request->adapter_from < (int64_t)(index + 1) * block_size;
 }
 
-uint64_t prefix_domain(const request_t *request, int32_t index, int32_t block_size) {
+/* Which pictures touch the block, and where they begin. 0 = none does; the secret key makes another
+ * hash of other pictures, whatever a client chooses. */
+static uint64_t pictures_at(const block_pool_t *pool, const request_t *request, int32_t index) {
+  const int64_t begin = (int64_t)index * pool->block_size, end = begin + pool->block_size;
+  siphash_t siphash = siphash_begin(pool->secret);
+  for (int32_t i = 0; i < request->num_images && request->images[i].first < end; i++) {
+    const image_t *image = &request->images[i];
+    uint64_t words[sizeof image->key.bytes / sizeof(uint64_t)];
+    if (image->end <= begin) continue;
+    memcpy(words, image->key.bytes, sizeof words);
+    for (size_t w = 0; w < ARRAY_LEN(words); w++) siphash_word(&siphash, words[w], 2);
+    siphash_word(&siphash, (uint64_t)(image->first - begin), 2);
+  }
+  return siphash.num_bytes > 0 ? siphash_end(&siphash, 2) : 0;
+}
+
+uint64_t prefix_domain(const block_pool_t *pool, const request_t *request, int32_t index) {
+  const int32_t block_size = pool->block_size;
   const bool begins = prefix_is_adapted(request, index, block_size) &&
                       (index == 0 || !prefix_is_adapted(request, index - 1, block_size));
+  const uint64_t pictures = request->num_images > 0 ? pictures_at(pool, request, index) : 0;
   /* Prompts with the same tokens in this block may call the adapter at two places of it. */
-  if (begins) return request->salt + (uint64_t)request->adapter_from * PLACES_APART;
-  return index == 0 ? request->base_salt : 0;
+  if (begins) return request->salt + (uint64_t)request->adapter_from * PLACES_APART + pictures;
+  return (index == 0 ? request->base_salt : 0) + pictures;
 }
 
 void prefix_request_keys(const block_pool_t *pool, const request_t *request, int32_t num_blocks,
                          block_key_t *out) {
   for (int32_t i = 0; i < num_blocks; i++) {
     const int32_t *ids = &request->prompt_ids[(size_t)i * (size_t)pool->block_size];
-    const prefix_place_t place = {.domain = prefix_domain(request, i, pool->block_size)};
+    const prefix_place_t place = {.domain = prefix_domain(pool, request, i)};
     out[i] = key_behind(pool, i > 0 ? &out[i - 1] : NULL, place, ids);
   }
 }

@@ -85,7 +85,7 @@ static prefix_place_t place_behind(const scheduler_t *scheduler, const sequence_
   prefix_place_t place = {.parent = parent};
   if (prefix_is_adapted(request, index, block_size)) place.adapter = request->adapter;
   if (scheduler->pool->caching)
-    place.domain = prefix_domain(request, index, block_size);
+    place.domain = prefix_domain(scheduler->pool, request, index);
   else if (parent == NO_BLOCK)
     place.domain = group->arrival;
   return place;
