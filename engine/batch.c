@@ -6,7 +6,9 @@
  */
 #include "engine/device/batch.h"
 
+#include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/image_rows.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -74,7 +76,22 @@ void batch_free(batch_t *batch) {
   free(batch->state_slots);
   free(batch->state_copies);
   free(batch->state_saves);
+  free(batch->embedded_tokens);
+  free(batch->embedded_rows);
+  free(batch->rope_room);
   free(batch);
+}
+
+int batch_see(batch_t *batch, int32_t tokens_max, image_rows_t *rows) {
+  const size_t t = (size_t)tokens_max;
+  batch->image_rows = rows;
+  batch->rope_stride = tokens_max;
+  batch->embedded_tokens = calloc(t, sizeof *batch->embedded_tokens);
+  batch->embedded_rows = calloc(t, sizeof *batch->embedded_rows);
+  batch->rope_room = calloc(3 * t, sizeof *batch->rope_room);
+  bool complete =
+      batch->embedded_tokens != NULL && batch->embedded_rows != NULL && batch->rope_room != NULL;
+  return complete ? 0 : -1;
 }
 
 static void select_index(batch_t *batch, int32_t index, int32_t row, int32_t target) {
@@ -141,6 +158,34 @@ static void set_slots(batch_t *batch, int32_t token, int32_t row, int32_t positi
   }
 }
 
+/* How the tokens of an entry, the last of the batch, are rotated, and which of them are rows of
+ * pictures. */
+static void see_tokens(batch_t *batch, const plan_entry_t *entry, int32_t first) {
+  const request_t *request = entry->sequence->group->request;
+  const int32_t stride = batch->rope_stride;
+  image_walk_t walk = image_walk_from(request->images, request->num_images,
+                                      image_rows_placeholder(batch->image_rows),
+                                      request->prompt_ids, entry->num_computed);
+  for (int32_t i = 0; i < entry->num_tokens; i++) {
+    const int32_t t = first + i;
+    const image_token_t token = image_walk_next(&walk, batch->input_ids[t]);
+    for (int32_t axis = 0; axis < 3; axis++) batch->rope_room[axis * stride + t] = token.rope[axis];
+    if (token.image == NULL) continue;
+    batch->embedded_tokens[batch->num_embedded] = t;
+    batch->embedded_rows[batch->num_embedded++] =
+        image_rows_use(batch->image_rows, request, token.image, token.row);
+  }
+}
+
+/* Whether a sequence of the plan has pictures. Groups with pictures are not plain. */
+static bool sees(const plan_t *plan) {
+  for (int32_t r = 0; r < plan->num_entries; r++) {
+    const group_t *group = plan->entries[r].sequence->group;
+    if (!plan->entries[r].is_next && group->request->num_images > 0) return true;
+  }
+  return false;
+}
+
 /* The tokens of an entry, and the rows that it selects. */
 static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
   const sequence_t *seq = entry->sequence;
@@ -159,6 +204,7 @@ static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
     set_slots(batch, t, row, position);
   }
   batch->num_tokens += entry->num_tokens;
+  if (batch->rope_positions != NULL) see_tokens(batch, entry, first);
   select_scores(batch, entry, row);
   select_pooled(batch, entry, row);
   entry->first_row = batch->num_selected;
@@ -174,6 +220,8 @@ static void add_next(batch_t *batch, plan_entry_t *entry, int32_t row) {
   batch->positions[t] = entry->num_computed;
   batch->request_row[t] = row;
   batch->token_types[t] = batch->adapters[t] = 0;
+  for (int32_t axis = 0; axis < 3 && batch->rope_positions != NULL; axis++)
+    batch->rope_room[axis * batch->rope_stride + t] = entry->num_computed;
   set_slots(batch, t, row, entry->num_computed);
   entry->first_row = batch->num_selected;
   select_index(batch, t, row, -1);
@@ -189,7 +237,9 @@ static void prefetch_later(const plan_t *plan, int32_t i, int32_t block_shift) {
 
 void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
-  batch->num_state_saves = 0;
+  batch->num_state_saves = batch->num_embedded = 0;
+  if (batch->image_rows != NULL) image_rows_launch(batch->image_rows);
+  batch->rope_positions = batch->image_rows != NULL && sees(plan) ? batch->rope_room : NULL;
   batch->num_reqs = plan->num_entries;
   batch->max_query_len = batch->max_seq_len = 0;
   const int32_t shift = __builtin_ctz((unsigned)batch->block_size);

@@ -3,6 +3,7 @@
  *
  * Engine thread only; allocates nothing.
  */
+#include "engine/schedule/pictures.h"
 #include "engine/schedule/plan.h"
 
 #include "engine/base/util.h"
@@ -119,8 +120,9 @@ static void add_drafts(scheduler_t *scheduler, plan_entry_t *entry) {
                              .count = known};
   bool is_drawn = seq->num_output_placeholders == 0;
   int32_t unused[DRAFT_TOKENS_MAX], count = limit;
+  int32_t *const drafts = is_drawn ? &seq->tokens[known] : unused;
   if (!draws && limit > 0)
-    count = draft_lookup(options, &text, limit, is_drawn ? &seq->tokens[known] : unused);
+    count = pictures_cut_drafts(scheduler, drafts, draft_lookup(options, &text, limit, drafts));
   if (constrained) { /* its last token is known: scheduler_awaits */
     const draft_filter_t *filter = &scheduler->drafts.filter;
     count = filter->choose(filter->context, seq, count, limit, MIN(room, options->tokens_max));

@@ -6,6 +6,7 @@
  * Engine thread only; allocates nothing.
  */
 #include "engine/base/util.h"
+#include "engine/schedule/pictures.h"
 #include "engine/schedule/plan.h"
 #include "engine/schedule/table.h"
 
@@ -69,11 +70,27 @@ static double decode_ns(const scheduler_t *scheduler, const group_t *group) {
 }
 
 /* What was kept for an earlier plan is 0 now. */
-static tenant_pace_t *pace_of(scheduler_t *scheduler, const group_t *group) {
-  tenant_pace_t *pace = &waiting_tenant(&scheduler->waiting, group)->pace;
+static tenant_pace_t *pace_of_tenant(scheduler_t *scheduler, int32_t tenant) {
+  tenant_pace_t *pace = &scheduler->waiting.tenants.all[tenant].pace;
   if (pace->number != scheduler->pace.number)
     *pace = (tenant_pace_t){.number = scheduler->pace.number, .round = MAX(pace->round, 1)};
   return pace;
+}
+
+static tenant_pace_t *pace_of(scheduler_t *scheduler, const group_t *group) {
+  return pace_of_tenant(scheduler, group->tenant);
+}
+
+void scheduler_note_tower(scheduler_t *scheduler, const group_t *group, double ns) {
+  scheduler->tower_ns += ns;
+  scheduler->tower_tenant = group->tenant;
+}
+
+/* The tower's work is part of the step that follows. */
+static void spend_tower(scheduler_t *scheduler, double ns) {
+  if (ns == 0) return;
+  scheduler->pace.step_ns -= ns;
+  pace_of_tenant(scheduler, scheduler->tower_tenant)->aside_ns += ns;
 }
 
 void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
@@ -164,12 +181,15 @@ void plan_pace(scheduler_t *scheduler) {
     client->decodes_ns += ns;
   }
   if (stages > 1) pace->draws_most = MAX(DIV_UP(pace->num_draws, stages), 1);
+  const double tower_ns = scheduler->tower_ns;
+  scheduler->tower_ns = 0;
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
   if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
   note_short_prompts(scheduler);
+  spend_tower(scheduler, tower_ns);
   if (scheduler->options.ageing > 0 && options->step_ns > 0)
     pace->prompts_ns = pace->step_ns - scheduler->cost.ns[COST_STEP] - pace->decodes_ns;
 }
@@ -286,7 +306,8 @@ bool plan_next_round(scheduler_t *scheduler) {
 void plan_choose_first(scheduler_t *scheduler) {
   group_t *group = scheduler->pace.is_on ? plan_first_prefill(scheduler) : NULL;
   while (group != NULL && (!plan_is_prefill(group) || group->masks.wait ||
-                           !(group->forked || table_advance(scheduler, &group->sequence))))
+                           !(group->forked || table_advance(scheduler, &group->sequence)) ||
+                           pictures_block(scheduler, &group->sequence)))
     group = group->next;
   scheduler->pace.first = group;
 }

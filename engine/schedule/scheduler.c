@@ -9,6 +9,7 @@
 #include "engine/base/util.h"
 #include "engine/device/pages.h"
 #include "engine/schedule/floor/floor.h"
+#include "engine/schedule/pictures.h"
 #include "engine/schedule/plan.h"
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/state/states.h"
@@ -259,7 +260,7 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   if (threshold > 0 && n > threshold) n = threshold;
   n = MIN(n, plan_share_of_prompt(scheduler, seq));
   if (most > 0 && n > most) n = most;
-  return table_own_tokens(scheduler, seq, MIN(n, budget));
+  return table_own_tokens(scheduler, seq, pictures_cut(scheduler, seq, MIN(n, budget)));
 }
 
 /* Sends a group back to `waiting` that was to share side blocks which are gone: it will compute
@@ -413,7 +414,7 @@ static void plan_swapped(scheduler_t *scheduler) {
 static group_t *first_prefill(scheduler_t *scheduler) {
   for (group_t *group = plan_first_prefill(scheduler); group != NULL; group = group->next) {
     if (!group->forked && plan_is_prefill(group) && !group->masks.wait &&
-        table_advance(scheduler, &group->sequence))
+        table_advance(scheduler, &group->sequence) && !pictures_block(scheduler, &group->sequence))
       return group;
   }
   return NULL;
@@ -427,7 +428,8 @@ static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *fir
   group_t *shortest = NULL;
   for (group_t *group = first->next; group != NULL; group = group->next) {
     if (group->planned_in == scheduler->num_plans || group->planned_in == IN_VAIN ||
-        group->masks.wait || !plan_is_prefill(group) || !plan_is_shorter(scheduler, group, first))
+        group->masks.wait || !plan_is_prefill(group) || !plan_is_shorter(scheduler, group, first) ||
+        pictures_block(scheduler, &group->sequence))
       continue;
     if (shortest == NULL || plan_tokens_left(group) < plan_tokens_left(shortest)) shortest = group;
   }

@@ -79,7 +79,10 @@ typedef struct scheduler {
   cost_t cost;      /* of the steps that have ended */
   step_pace_t pace; /* of the plan being made */
   draft_sums_t drafts;
-  struct activity *activity; /* of the engine; NULL = none */
+  struct activity *activity;     /* of the engine; NULL = none */
+  struct image_rows *image_rows; /* of the engine, lent; NULL = the model sees no pictures */
+  double tower_ns;               /* of the tower since the last plan, for a group of this tenant */
+  int32_t tower_tenant;
   plan_t plan;
   plan_entry_t *entries; /* [max_num_seqs] for the next plan; scheduler_take_plan swaps it */
   int32_t budget;        /* of tokens, for the plan being made, less what plan_shorter sets aside */
@@ -146,6 +149,9 @@ void scheduler_finish(scheduler_t *scheduler, group_t *group, sequence_status_t 
 
 /* The step of this plan has ended, and took the device `device_ns`. */
 void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns);
+/* Before a plan: a tower worked so long for the group. The next step has that much less time, and
+ * so has the client. */
+void scheduler_note_tower(scheduler_t *scheduler, const group_t *group, double ns);
 /* Slots of states for sequences and draft tokens; snapshots have those behind them. */
 int32_t scheduler_state_slots(const scheduler_options_t *options);
 /* After the commit of an entry, or when its step failed: frees what it took. In states.c. */

@@ -80,7 +80,7 @@ typedef struct group {
   int32_t max_tokens;        /* of the request */
   bool forked;               /* beams that have drawn: each sequence is planned by itself */
   bool was_admitted;         /* a step with a row was committed */
-  /* Plain: one sequence that draws, no grammar, penalties, adapter, pair, scores of the prompt;
+  /* Plain: one sequence that draws, no grammar, penalties, adapter, pictures, pair, scores;
    * with stages no group is. Terse: also no logprobs, min_tokens, stop ids. So most steps read
    * nothing of the request. */
   bool is_plain, is_terse;

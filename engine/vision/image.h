@@ -30,6 +30,31 @@ typedef struct vision {
   int32_t placeholder_id; /* one such id in the prompt for each token of a picture */
   /* Ids of vision_piece_t, -1 = the family has none. */
   int32_t begin_id, end_id, break_id, whole_id;
+  int32_t tokens_max; /* of a picture: the tower has memory for no more */
 } vision_t;
+
+/* Of a token of a sequence whose prompt has pictures. */
+typedef struct image_token {
+  /* Time, line and column by which it is rotated (M-RoPE, as in transformers): text
+   * counts on in all three; a picture has one time, its lines and its columns count from there, and
+   * what is behind it counts on from the larger side. */
+  int32_t rope[3];
+  const image_t *image; /* whose row takes the place of its embedding; NULL = it is text */
+  int32_t row;          /* of the picture's tokens */
+} image_token_t;
+
+/* A walk over the tokens of such a sequence, one by one. Plain data; any thread. */
+typedef struct image_walk {
+  const image_t *images; /* [num_images]: that the walk has not passed */
+  int32_t num_images, placeholder_id;
+  int32_t position, row; /* of the next token; row of the first picture if it is a placeholder */
+  int32_t shift;         /* text is rotated by its position and this */
+} image_walk_t;
+
+/* The next token is that at `position`. `prompt_ids` are read before it, from where the picture
+ * begins in which it stands. */
+image_walk_t image_walk_from(const image_t *images, int32_t num_images, int32_t placeholder_id,
+                             const int32_t *prompt_ids, int32_t position);
+image_token_t image_walk_next(image_walk_t *walk, int32_t id);
 
 #endif

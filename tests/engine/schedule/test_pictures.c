@@ -1,5 +1,7 @@
-/* test_pictures.c: prompts with pictures in the scheduler: what the prefix cache shares of them.
+/* test_pictures.c: prompts with pictures in the scheduler: what the prefix cache shares of them,
+ * rows of pictures that are kept, chunks that wait for them, and whose picture is next.
  */
+#include "engine/schedule/pictures.h"
 #include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -93,4 +95,244 @@ Test(pictures, keys_that_a_request_brings_have_its_pictures) {
   for (int32_t i = FIRST / BLOCK; i < PROMPT / BLOCK; i++)
     ASSERT_EQ_FOR(memcmp(&keys[0][i], &keys[1][i], sizeof keys[0][i]) != 0, true, "block %d", i);
   rig_free(rig);
+}
+
+/* ---- rows that are kept ---- */
+
+enum { VALUES = 2, PAD = 5003 /* id 3 of the prompts of `add` */ };
+
+static image_rows_t *make_rows(int32_t num_pages) {
+  image_rows_t *rows = NULL;
+  const size_t bytes = (size_t)num_pages * image_rows_bytes(1, VALUES);
+  ASSERT_EQ(image_rows_new(bytes, VALUES, PAD, &rows, NULL), 0);
+  return rows;
+}
+
+static image_t picture(uint8_t key, uint32_t tokens) {
+  image_t image = {.layout = {.tokens = tokens, .token_rows = 1, .token_columns = tokens}};
+  memset(image.key.bytes, key, sizeof image.key.bytes);
+  return image;
+}
+
+/* Makes the rows of a picture: row i is (key, i). Returns its entry. */
+static int32_t see(image_rows_t *rows, const request_t *request, const image_t *image) {
+  float *out[4 * IMAGE_PAGE_ROWS];
+  const int32_t entry = image_rows_take(rows, request, image, out);
+  for (uint32_t i = 0; entry != 0 && i < image->layout.tokens; i++) {
+    out[i][0] = image->key.bytes[0];
+    out[i][1] = (float)i;
+  }
+  if (entry != 0) image_rows_fill(rows, entry);
+  return entry;
+}
+
+static void assert_rows(image_rows_t *rows, const request_t *request, const image_t *image) {
+  for (int32_t i = (int32_t)image->layout.tokens - 1; i >= 0; i -= 5) {
+    const float *row = image_rows_use(rows, request, image, i);
+    ASSERT_EQ((int)row[0], image->key.bytes[0]);
+    ASSERT_EQ((int)row[1], i);
+  }
+}
+
+/* One row less than a page, a page, and one more, in a pool of three pages. */
+Test(pictures, rows_are_found_until_their_pages_are_taken) {
+  for (uint32_t tokens = IMAGE_PAGE_ROWS - 1; tokens <= IMAGE_PAGE_ROWS + 1; tokens++) {
+    image_rows_t *rows = make_rows(3);
+    const request_t request = {0};
+    const image_t images[] = {picture(1, tokens), picture(2, tokens), picture(3, tokens)};
+    const int32_t fit = tokens <= IMAGE_PAGE_ROWS ? 3 : 1;
+    for (int32_t i = 0; i < 3; i++) ASSERT_NE(see(rows, &request, &images[i]), 0);
+    for (int32_t i = 0; i < 3; i++)
+      ASSERT_EQ_FOR(image_rows_has(rows, &request, &images[i]), i >= 3 - fit, "%u, %d", tokens, i);
+    for (int32_t i = 3 - fit; i < 3; i++) assert_rows(rows, &request, &images[i]);
+    image_rows_free(rows);
+  }
+}
+
+/* Nobody learns by time whether another client has sent a picture. */
+Test(pictures, rows_are_of_one_domain) {
+  image_rows_t *rows = make_rows(3);
+  const request_t one = {.base_salt = 1}, other = {.base_salt = 2};
+  const request_t adapted = {.base_salt = 1, .salt = 7, .adapter = 1};
+  const image_t image = picture(1, 3);
+  see(rows, &one, &image);
+  ASSERT_EQ(image_rows_has(rows, &other, &image), false);
+  ASSERT_EQ(image_rows_has(rows, &adapted, &image), true);
+  image_rows_free(rows);
+}
+
+Test(pictures, what_is_used_least_goes_and_what_must_stay_stays) {
+  image_rows_t *rows = make_rows(3);
+  const request_t request = {0};
+  const image_t a = picture(1, 3), b = picture(2, 3), c = picture(3, 3), d = picture(4, 3);
+  const image_t large = picture(5, 2 * IMAGE_PAGE_ROWS + 1);
+  see(rows, &request, &a), see(rows, &request, &b), see(rows, &request, &c);
+  assert_rows(rows, &request, &a);
+  image_rows_unmark(rows);
+  image_rows_mark(rows, &request, &b, IMAGE_IS_WANTED);
+  ASSERT_NE(see(rows, &request, &d), 0); /* in the place of c: b is older, but wanted */
+  ASSERT_EQ(image_rows_has(rows, &request, &c), false);
+  ASSERT_EQ(image_rows_has(rows, &request, &b), true);
+  image_rows_unmark(rows);
+  image_rows_mark(rows, &request, &a, IMAGE_MUST_STAY);
+  ASSERT_EQ(see(rows, &request, &large), 0);
+  ASSERT_EQ(image_rows_has(rows, &request, &b), true); /* in vain nothing goes */
+  image_rows_unmark(rows);
+  ASSERT_NE(see(rows, &request, &large), 0);
+  assert_rows(rows, &request, &large);
+  image_rows_free(rows);
+}
+
+/* From its launch to its end, whatever is marked. */
+Test(pictures, rows_that_a_step_in_flight_reads_stay) {
+  image_rows_t *rows = make_rows(1);
+  const request_t request = {0};
+  const image_t a = picture(1, 3), b = picture(2, 3);
+  see(rows, &request, &a);
+  image_rows_launch(rows);
+  assert_rows(rows, &request, &a);
+  ASSERT_EQ(see(rows, &request, &b), 0);
+  image_rows_land(rows);
+  ASSERT_NE(see(rows, &request, &b), 0);
+  image_rows_free(rows);
+}
+
+/* A run that is left gives its pages back. */
+Test(pictures, an_entry_that_is_dropped_gives_its_pages) {
+  image_rows_t *rows = make_rows(2);
+  const request_t request = {0};
+  const image_t a = picture(1, 2 * IMAGE_PAGE_ROWS), b = picture(2, IMAGE_PAGE_ROWS + 1);
+  float *out[2 * IMAGE_PAGE_ROWS];
+  const int32_t entry = image_rows_take(rows, &request, &a, out);
+  ASSERT_EQ(image_rows_has(rows, &request, &a), false);
+  ASSERT_EQ(see(rows, &request, &b), 0); /* what is being filled stays */
+  image_rows_drop(rows, entry);
+  ASSERT_NE(see(rows, &request, &b), 0);
+  image_rows_free(rows);
+}
+
+/* ---- plans ---- */
+
+static rig_t *make_seeing(const scheduler_options_t *options) {
+  rig_t *rig = rig_new(options, 65, BLOCK, true);
+  rig->scheduler->image_rows = make_rows(8);
+  ASSERT_EQ(batch_see(rig->batch, options->max_num_batched_tokens, rig->scheduler->image_rows), 0);
+  return rig;
+}
+
+static void free_seeing(rig_t *rig) {
+  image_rows_free(rig->scheduler->image_rows);
+  rig_free(rig);
+}
+
+/* A prompt of 26 tokens whose picture is those of [first, end), placeholders. */
+static group_t *add_seeing(rig_t *rig, image_t *image, uint8_t key, int32_t first, int32_t end) {
+  group_t *group = add(rig, image, key, first, end);
+  image->layout = picture(key, (uint32_t)(end - first)).layout;
+  for (int32_t i = first; i < end; i++) rig->ids[rig->count - 1][i] = PAD;
+  group->is_plain = group->is_terse = false;
+  return group;
+}
+
+/* The picture begins one token before a block, with it, and one behind. */
+Test(pictures, a_chunk_ends_before_what_the_tower_has_not_seen) {
+  const scheduler_options_t options = rig_options(2, 64, 64);
+  for (int32_t first = BLOCK - 1; first <= BLOCK + 1; first++) {
+    rig_t *rig = make_seeing(&options);
+    image_t image;
+    const image_t *next = NULL;
+    group_t *group = add_seeing(rig, &image, 1, first, END);
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(group, first));
+    ASSERT_EQ(rig->batch->num_embedded, 0);
+    rig_commit(rig, 9);
+    ASSERT_EQ(rig_step(rig), 0);
+    ASSERT_EQ(pictures_next(rig->scheduler, &next) == group && next == &image, true);
+    see(rig->scheduler->image_rows, group->request, &image);
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(group, PROMPT - first));
+    ASSERT_EQ(rig->batch->num_embedded, END - first);
+    ASSERT_EQ(rig->batch->rope_positions != NULL, true);
+    for (int32_t i = 0; i < END - first; i++) {
+      ASSERT_EQ(rig->batch->embedded_tokens[i], i);
+      ASSERT_EQ((int)rig->batch->embedded_rows[i][1], i);
+    }
+    ASSERT_EQ(pictures_next(rig->scheduler, &next) == NULL, true);
+    free_seeing(rig);
+  }
+}
+
+/* A budget that ends in the middle of the picture, one token before its end, at it, and behind. */
+Test(pictures, chunks_go_through_a_picture) {
+  for (int32_t budget = END - 1; budget <= END + 1; budget++) {
+    const scheduler_options_t options = rig_options(2, budget, 64);
+    rig_t *rig = make_seeing(&options);
+    image_t image;
+    group_t *group = add_seeing(rig, &image, 1, FIRST, END);
+    see(rig->scheduler->image_rows, group->request, &image);
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(group, budget));
+    const int32_t rows = MIN(budget, END) - FIRST;
+    ASSERT_EQ(rig->batch->num_embedded, rows);
+    rig_commit(rig, 9);
+    rig_step(rig);
+    ASSERT_EQ(rig->batch->num_embedded, END - FIRST - rows);
+    if (budget < END) ASSERT_EQ((int)rig->batch->embedded_rows[0][1], rows);
+    free_seeing(rig);
+  }
+}
+
+/* What is behind a picture is counted on from its longer side, in decodes too. */
+Test(pictures, a_decode_counts_on_from_the_picture) {
+  const scheduler_options_t options = rig_options(2, 64, 64);
+  rig_t *rig = make_seeing(&options);
+  image_t image;
+  group_t *group = add_seeing(rig, &image, 1, FIRST, FIRST + 9);
+  image.layout.token_rows = image.layout.token_columns = 3;
+  group->request->params.max_tokens = group->max_tokens = 3;
+  see(rig->scheduler->image_rows, group->request, &image);
+  rig_step(rig);
+  rig_commit(rig, 9);
+  rig_step(rig);
+  ASSERT_EQ(rig->batch->num_tokens, 1);
+  ASSERT_EQ(rig->batch->positions[0], PROMPT);
+  for (int32_t axis = 0; axis < 3; axis++)
+    ASSERT_EQ(rig->batch->rope_positions[axis * rig->batch->rope_stride], PROMPT - 6);
+  free_seeing(rig);
+}
+
+/* Both prompts have the same ids up to the last token of the picture. */
+Test(pictures, a_hit_that_ends_in_a_picture_needs_its_other_rows_alone) {
+  const scheduler_options_t options = rig_options(2, 64, 64);
+  rig_t *rig = make_seeing(&options);
+  image_t images[2];
+  const int32_t end = PROMPT - 2;
+  group_t *group = add_seeing(rig, &images[0], 1, FIRST, end - 1);
+  images[0].layout.tokens++; /* that the second prompt has */
+  see(rig->scheduler->image_rows, group->request, &images[0]);
+  run(rig, group);
+  group = add_seeing(rig, &images[1], 1, FIRST, end);
+  rig_step(rig);
+  ASSERT_EQ(group->sequence.num_cached_tokens, end - 1);
+  ASSERT_EQ(rig->batch->num_embedded, 1);
+  ASSERT_EQ((int)rig->batch->embedded_rows[0][1], end - 1 - FIRST);
+  free_seeing(rig);
+}
+
+/* The client that was served least; whoever came first where all are alike. */
+Test(pictures, the_tower_serves_clients_by_turns) {
+  scheduler_options_t options = rig_options(4, 64, 64);
+  options.fair_share = true;
+  rig_t *rig = make_seeing(&options);
+  image_t images[3];
+  const image_t *next = NULL;
+  group_t *groups[3];
+  for (int32_t i = 0; i < 3; i++) {
+    groups[i] = add_seeing(rig, &images[i], (uint8_t)(1 + i), 0, END);
+  }
+  rig_step(rig);
+  ASSERT_EQ(pictures_next(rig->scheduler, &next) == groups[0], true);
+  see(rig->scheduler->image_rows, groups[0]->request, next);
+  ASSERT_EQ(pictures_next(rig->scheduler, &next) == groups[1], true);
+  free_seeing(rig);
 }

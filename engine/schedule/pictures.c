@@ -1,0 +1,83 @@
+/* pictures.c: prompts with pictures in a plan; the contract is in pictures.h.
+ *
+ * Engine thread only; allocates nothing.
+ */
+#include "engine/schedule/pictures.h"
+
+#include "engine/base/util.h"
+
+/* The first picture that a sequence has not computed to its end and whose rows are not there. */
+static const image_t *first_unseen(const scheduler_t *scheduler, const sequence_t *seq) {
+  const request_t *request = seq->group->request;
+  if (scheduler->image_rows == NULL) return NULL;
+  for (int32_t i = 0; i < request->num_images; i++) {
+    const image_t *image = &request->images[i];
+    if (image->end > seq->num_computed_tokens &&
+        !image_rows_has(scheduler->image_rows, request, image))
+      return image;
+  }
+  return NULL;
+}
+
+int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
+  if (scheduler->image_rows == NULL || seq->group->is_plain) return n;
+  const image_t *image = first_unseen(scheduler, seq);
+  return image == NULL ? n : MIN(n, MAX(image->first - seq->num_computed_tokens, 0));
+}
+
+bool pictures_block(const scheduler_t *scheduler, const sequence_t *seq) {
+  return pictures_cut(scheduler, seq, 1) == 0;
+}
+
+int32_t pictures_cut_drafts(const scheduler_t *scheduler, const int32_t *ids, int32_t count) {
+  int32_t kept = 0;
+  if (scheduler->image_rows == NULL) return count;
+  while (kept < count && ids[kept] != image_rows_placeholder(scheduler->image_rows)) kept++;
+  return kept;
+}
+
+static bool comes_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
+  const tenant_t *all = scheduler->waiting.tenants.all;
+  if (scheduler->options.priority_policy && left->request->priority != right->request->priority)
+    return left->request->priority < right->request->priority;
+  if (scheduler->options.fair_share && all[left->tenant].served != all[right->tenant].served)
+    return all[left->tenant].served < all[right->tenant].served;
+  return left->arrival < right->arrival;
+}
+
+group_t *pictures_next(scheduler_t *scheduler, const image_t **image) {
+  group_t *next = NULL;
+  for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
+    if (group->is_plain || (next != NULL && !comes_before(scheduler, group, next))) continue;
+    for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+      const image_t *unseen = sequence_is_live(seq) ? first_unseen(scheduler, seq) : NULL;
+      if (unseen == NULL) continue;
+      next = group;
+      *image = unseen;
+      break;
+    }
+  }
+  return next;
+}
+
+static void mark(const scheduler_t *scheduler, const group_t *group, bool runs) {
+  const request_t *request = group->request;
+  for (int32_t i = 0; i < request->num_images; i++) {
+    const image_t *image = &request->images[i];
+    bool needed = false;
+    for (const sequence_t *seq = &group->sequence; seq != NULL && runs; seq = seq->next)
+      needed = needed || (sequence_is_live(seq) && seq->num_computed_tokens < image->end);
+    image_rows_mark(scheduler->image_rows, request, image,
+                    needed ? IMAGE_MUST_STAY : IMAGE_IS_WANTED);
+  }
+}
+
+void pictures_mark(const scheduler_t *scheduler) {
+  image_rows_unmark(scheduler->image_rows);
+  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next)
+    mark(scheduler, group, true);
+  for (const group_t *group = scheduler->waiting.queue.head; group != NULL; group = group->next)
+    if (group->num_preemptions > 0 || !group_is_lead(group)) mark(scheduler, group, false);
+  for (const group_t *group = scheduler->swapped.head; group != NULL; group = group->next)
+    mark(scheduler, group, false);
+}

@@ -1,0 +1,27 @@
+/* pictures.h: prompts with pictures in a plan: a chunk ends before the first picture whose rows are
+ * not there, and whose picture the tower sees next.
+ *
+ * A group is admitted as any other, and holds its blocks while the tower works for it. Engine
+ * thread only; allocates nothing.
+ */
+#ifndef INFERD_ENGINE_SCHEDULE_PICTURES_H
+#define INFERD_ENGINE_SCHEDULE_PICTURES_H
+
+#include "engine/schedule/image_rows.h"
+#include "engine/schedule/scheduler.h"
+
+/* Of the next n tokens of a sequence, those before a picture that the tower has not seen. */
+int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
+/* Whether the next token is of such a picture. */
+bool pictures_block(const scheduler_t *scheduler, const sequence_t *seq);
+/* Of draft tokens that were looked up, those before the first placeholder of a picture: nothing is
+ * drawn there. */
+int32_t pictures_cut_drafts(const scheduler_t *scheduler, const int32_t *ids, int32_t count);
+/* The running group whose picture is to be seen next, and that picture; NULL = none is. By (with
+ * the priority policy) priority, with fair shares by what their tenants were served, then by
+ * arrival. */
+group_t *pictures_next(scheduler_t *scheduler, const image_t **image);
+/* Marks the rows that prompts which are being computed need, and those of all that have begun. */
+void pictures_mark(const scheduler_t *scheduler);
+
+#endif
