@@ -412,6 +412,7 @@ static bool ends_step(engine_t *engine, bool launched) {
 static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
   if (!receive(engine, now_ns)) return ROOM_SLEEP_MS;
+  const bool sees = engine->num_live > 0 && sight_work(engine);
   step_t *step = engine_plan(engine, now_ns);
   if (step != NULL) {
     engine_prepare(engine, step);
@@ -419,7 +420,10 @@ static int run_step(engine_t *engine) {
     if (!engine_has_stages(engine)) engine_sample(engine, step); /* else a turn does */
   }
   bool waits_for_mask = work_beside_step(engine, now_ns);
-  if (engine->num_steps == 0) return idle_time_ms(engine, waits_for_mask);
+  if (engine->num_steps == 0) {
+    const int idle_ms = idle_time_ms(engine, waits_for_mask);
+    return sees ? 0 : idle_ms;
+  }
   if (ends_step(engine, step != NULL)) commit(engine);
   return 0;
 }

@@ -24,6 +24,7 @@
 #include "engine/schedule/draft/predict.h"
 #include "engine/schedule/floor/floor_file.h"
 #include "engine/share.h"
+#include "engine/sight.h"
 #include "engine/step.h"
 
 #include <pthread.h>
@@ -55,6 +56,7 @@ struct engine {
   model_t *model;
   drafter_t *drafter;     /* NULL = no draft model */
   predictor_t *predictor; /* NULL = no layer of the model predicts */
+  struct sight *sight;    /* NULL = the model sees no pictures, or none here */
   packets_t packets;      /* to or from other ranks; comm NULL = none */
   engine_info_t info;
   embedding_info_t embedding;     /* of `info`, if prompts become vectors */

@@ -349,9 +349,11 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       .adapter_rank_max = options->max_loras > 0 ? options->max_lora_rank : 0};
   model_limits(bp, &plan->limits);
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
+  if (!code) code = sight_read(engine, plan->max_model_len, error);
   if (code) return code;
+  plan->weight_bytes += sight_weight_bytes(engine);
   plan->workspace_bytes = model_workspace_bytes(engine->ops, bp, &plan->limits) +
-                          drafter_workspace_bytes(engine, &plan->limits);
+                          drafter_workspace_bytes(engine, &plan->limits) + sight_work_bytes(engine);
   find_room(engine, plan);
   size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;
   plan->state_bytes =
@@ -383,6 +385,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
       plan->kv.block_size);
   kv_say_windows(engine, &plan->kv, plan->max_model_len);
+  sight_say(engine);
   return 0;
 }
 
@@ -431,6 +434,7 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
     code = engine->ops->state->make(engine->device, &plan->states, error);
   if (!code) code = engine->ops->prepare(engine->device, &plan->limits, error);
   if (!code) code = model_prepare(engine->model, &plan->limits, error);
+  if (!code) code = sight_load(engine, error);
   if (!code) code = drafter_load(engine, &plan->kv, &plan->limits, error);
   if (!code) code = predictor_new(engine, &plan->limits, plan->kv.block_size, error);
   return code;
@@ -573,7 +577,8 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   engine->awaited_one_in = AWAITED_ONE_IN;
   engine->steps_most = engine_depth(engine);
   for (int32_t i = 0; i < engine->steps_most; i++) {
-    if (step_new(engine, &engine->steps[i]) == 0) continue;
+    if (step_new(engine, &engine->steps[i]) == 0 && sight_join(engine, &engine->steps[i]) == 0)
+      continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
                      "no memory for a step of %d tokens; lower --max-num-batched-tokens",
                      given->max_num_batched_tokens);
@@ -639,6 +644,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .dtype = dtype_name(bp->dtype),
       .architecture = bp->architecture,
       .embedding = engine->embeds ? &engine->embedding : NULL,
+      .vision = sight_vision(engine),
   };
 }
 
@@ -759,6 +765,7 @@ void engine_release(engine_t *engine) {
   drafter_free(engine);
   predictor_free(engine);
   model_free(engine->model);
+  sight_free(engine);
   packets_free(&engine->packets);
   if (engine->device != NULL) engine->ops->close(engine->device);
   blueprint_free(&engine->blueprint);

@@ -14,6 +14,7 @@
 #include "engine/ranks/turns.h"
 #include "engine/sample/scores.h"
 #include "engine/schedule/floor/floor.h"
+#include "engine/schedule/image_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -218,6 +219,7 @@ step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   step_t *step = engine_oldest_step(engine);
   engine_finish_turns(engine, step);
   engine->num_steps--;
+  if (step->batch->image_rows != NULL) image_rows_land(step->batch->image_rows);
   int code = engine->ops->end(engine->device, error);
   if (code == 0) note_time(engine, step);
   if (code == 0) drafter_mirror_late(engine, step);

@@ -1,0 +1,353 @@
+/* sight.c: the eyes of an engine; the contract is in sight.h.
+ *
+ * Engine thread, but for sight_check; allocates at start only.
+ */
+#include "engine/sight.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/util.h"
+#include "engine/internal.h"
+#include "engine/model/source/model_file.h"
+#include "engine/model/towers/towers.h"
+#include "engine/schedule/pictures.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PREPROCESSOR_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 16 << 20 };
+/* Of rows that are kept, unless one picture has more. */
+static const size_t ROWS_BYTES = (size_t)256 << 20;
+/* A slice while nobody else is there: so late a new request or a cancel may be seen. */
+static const double SLICE_ALONE_NS = 20e6;
+/* Before anything is known: multiplications in a nanosecond of the slowest machines, and a slice.
+ */
+static const double WORK_PER_NS = 5;
+
+typedef struct sight {
+  vision_t vision;
+  tower_plan_t plan;
+  tower_t *tower; /* NULL until it is loaded */
+  image_rows_t *rows;
+  double token_work;  /* multiplications of a token of the text model, without attention */
+  double work_per_ns; /* learned */
+  /* The run: of the first picture of `request` that has no rows; NULL = none. */
+  const request_t *request;
+  const image_t *image;
+  int32_t entry;
+  tower_grid_t grids[VISION_TILES_MAX];
+  float **out; /* [vision.tokens_max] */
+} sight_t;
+
+/* ---- start ---- */
+
+/* Why a model that has a tower sees nothing here; NULL = nothing speaks against it. */
+static const char *why_not(const engine_t *engine) {
+  const engine_options_t *options = &engine->options;
+  if (options->no_images) return "they are turned off";
+  if (engine->ops->tower == NULL) return "no tower runs on this device";
+  if (options->comm != NULL || options->planned_ranks > 1) return "not over ranks or stages";
+  if (replicas_planned(engine) > 1) return "not with replicas";
+  if (engine->embeds) return "not in vectors";
+  if (options->draft_model_dir != NULL) return "not with a draft model";
+  if (options->draft.predicts) return "not with a layer that predicts";
+  if (options->dummy_weights) return "the tower has no dummy weights";
+  return "the text model takes no rows of pictures yet";
+}
+
+static int64_t count_work(const blueprint_t *bp) {
+  const int64_t h = bp->hidden_size;
+  const int64_t mlp = bp->num_experts > 0
+                          ? (int64_t)bp->experts_top * bp->expert_size + bp->shared_size
+                          : bp->intermediate_size;
+  const int64_t heads = 2 * (int64_t)(bp->num_heads + bp->num_kv_heads) * bp->head_dim;
+  return MAX(bp->num_layers * h * (heads + 3 * mlp), 1);
+}
+
+/* Reads the processor: preprocessor_config.json, or its part of processor_config.json. */
+static int read_processor(const char *dir, const json_t *config, vision_processor_t *out,
+                          inferd_error_t *error) {
+  model_file_t own = {0}, whole = {0};
+  int code = model_file_read(dir, "preprocessor_config.json", PREPROCESSOR_BYTES_MAX,
+                             &json_limits_model, &own, error);
+  if (code != 0) return code;
+  code = model_file_read(dir, "processor_config.json", PREPROCESSOR_BYTES_MAX, &json_limits_model,
+                         &whole, error);
+  const json_t *processor = code == 0 && whole.doc != NULL ? json_root(whole.doc) : NULL;
+  const json_t *part = processor != NULL ? json_get(processor, "image_processor") : NULL;
+  const json_t *numbers = own.doc != NULL ? json_root(own.doc) : part;
+  if (code == 0 && numbers == NULL)
+    code = error_set(error, ERR_MODEL_MALFORMED, NULL, "there is no preprocessor_config.json");
+  if (code == 0) code = vision_processor_read(numbers, processor, config, out, error);
+  if (whole.doc != NULL) model_file_free(&whole);
+  if (own.doc != NULL) model_file_free(&own);
+  return code;
+}
+
+static int read_vision(const engine_t *engine, vision_t *out, inferd_error_t *error) {
+  const char *dir = engine->options.model_dir;
+  model_file_t file;
+  int64_t id = -1;
+  int code =
+      model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &json_limits_model, &file, error);
+  if (code != 0 || file.doc == NULL) return code;
+  const json_t *config = json_root(file.doc);
+  *out = (vision_t){.begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
+  code = read_processor(dir, config, &out->processor, error);
+  if (code == 0 && (!json_int64(json_get(config, "image_token_id"), &id) || id < 0 ||
+                    id >= engine->blueprint.vocab_size))
+    code = error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "config.json: image_token_id is %lld; it must be 0 to %d", (long long)id,
+                     engine->blueprint.vocab_size - 1);
+  out->placeholder_id = (int32_t)id;
+  model_file_free(&file);
+  return code;
+}
+
+/* The tower and the processor must mean the same patches. */
+static int check_match(const sight_t *sight, inferd_error_t *error) {
+  const vision_processor_t *processor = &sight->vision.processor;
+  if (vision_row_values(processor) == (size_t)sight->plan.patch_columns &&
+      processor->merge == (uint32_t)sight->plan.merge)
+    return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "the processor makes patches of %zu values, %u x %u of them a token; the tower "
+                   "reads %d and %d x %d",
+                   vision_row_values(processor), processor->merge, processor->merge,
+                   sight->plan.patch_columns, sight->plan.merge, sight->plan.merge);
+}
+
+/* Patches of the largest picture: what the processor makes, in a context, in the memory of a
+ * quarter of what is free. */
+static int32_t choose_patches(const engine_t *engine, const sight_t *sight, int32_t context) {
+  const tower_plan_t *plan = &sight->plan;
+  const vision_processor_t *processor = &sight->vision.processor;
+  const int64_t block = (int64_t)plan->merge * plan->merge;
+  const int64_t pixels = (int64_t)processor->patch * processor->patch;
+  const size_t room = engine->ops->memory_free(engine->device) / 4;
+  int64_t most = MIN(processor->pixels_max / pixels, (context - 1) * block);
+  most = MAX(most / block, 1) * block;
+  while (most > block && tower_workspace_bytes(plan, (int32_t)most) > room)
+    most = MAX(most / 2 / block, 1) * block;
+  return (int32_t)most;
+}
+
+static int32_t row_values(const sight_t *sight) {
+  return (1 + sight->plan.num_deep) * sight->plan.out_size;
+}
+
+int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
+  inferd_error_t why = {0};
+  tower_plan_t plan;
+  int code = tower_plan_read(engine->options.model_dir, &plan, &why);
+  if (code == 0 && plan.family == NULL) return 0;
+  const char *reason = code == 0 ? why_not(engine) : why.message;
+  sight_t *sight = reason == NULL ? calloc(1, sizeof *sight) : NULL;
+  if (reason == NULL && sight == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
+  if (reason == NULL) {
+    sight->plan = plan;
+    code = read_vision(engine, &sight->vision, &why);
+    if (code == 0) code = check_match(sight, &why);
+    if (code != 0) reason = why.message;
+  }
+  if (reason != NULL) {
+    engine_say(engine, "images    no pictures: %.200s", reason);
+    free(sight);
+    return 0;
+  }
+  const int32_t block = plan.merge * plan.merge;
+  sight->vision.tokens_max = choose_patches(engine, sight, max_model_len) / block;
+  sight->token_work = (double)count_work(&engine->blueprint);
+  sight->work_per_ns = WORK_PER_NS;
+  engine->sight = sight;
+  return 0;
+}
+
+size_t sight_weight_bytes(const engine_t *engine) {
+  if (engine->sight == NULL) return 0;
+  const size_t each = engine->blueprint.dtype == DTYPE_F32 ? 4 : 2;
+  return (size_t)tower_num_weights(&engine->sight->plan) * each;
+}
+
+static size_t kept_bytes(const sight_t *sight) {
+  return MAX(ROWS_BYTES, image_rows_bytes(sight->vision.tokens_max, row_values(sight)));
+}
+
+static int32_t patches_most(const sight_t *sight) {
+  return sight->vision.tokens_max * sight->plan.merge * sight->plan.merge;
+}
+
+size_t sight_work_bytes(const engine_t *engine) {
+  const sight_t *sight = engine->sight;
+  if (sight == NULL) return 0;
+  return tower_workspace_bytes(&sight->plan, patches_most(sight)) + kept_bytes(sight);
+}
+
+/* What a picture takes, as if the text model computed so many tokens. */
+static int32_t cost_in_tokens(const sight_t *sight, tower_grid_t grid, int32_t views) {
+  const double work = (double)tower_work(&sight->plan, grid) * views;
+  return (int32_t)fmin(ceil(work / sight->token_work), INT32_MAX / 2);
+}
+
+void sight_say(const engine_t *engine) {
+  const sight_t *sight = engine->sight;
+  vision_layout_t layout;
+  inferd_error_t ignored;
+  if (sight == NULL) return;
+  engine_say(engine,
+             "images    %d layers of %d; at most %d tokens a picture; weights %.2f GiB, "
+             "workspace and rows %.2f",
+             sight->plan.num_layers, sight->plan.hidden, sight->vision.tokens_max,
+             (double)sight_weight_bytes(engine) / (1 << 30),
+             (double)sight_work_bytes(engine) / (1 << 30));
+  if (vision_layout(&sight->vision.processor, 1024, 768, true, &layout, &ignored) != 0) return;
+  const tower_grid_t grid = {(int32_t)layout.grid_height, (int32_t)layout.grid_width};
+  engine_say(engine, "images    one of 1024 x 768 is %u tokens, and takes as long as %d more",
+             layout.tokens, cost_in_tokens(sight, grid, (int32_t)layout.views));
+}
+
+int sight_load(engine_t *engine, inferd_error_t *error) {
+  sight_t *sight = engine->sight;
+  if (sight == NULL) return 0;
+  int code = tower_load(engine->ops, engine->device, engine->options.model_dir, &sight->plan,
+                        engine->blueprint.dtype, &sight->tower, error);
+  if (!code) code = tower_prepare(sight->tower, patches_most(sight), error);
+  if (!code)
+    code = image_rows_new(kept_bytes(sight), row_values(sight), sight->vision.placeholder_id,
+                          &sight->rows, error);
+  if (code) return code;
+  sight->out = calloc((size_t)sight->vision.tokens_max, sizeof *sight->out);
+  if (sight->out == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
+  return 0;
+}
+
+int sight_join(engine_t *engine, step_t *step) {
+  if (engine->sight == NULL) return 0;
+  engine->scheduler->image_rows = engine->sight->rows;
+  return batch_see(step->batch, engine->options.max_num_batched_tokens, engine->sight->rows);
+}
+
+void sight_free(engine_t *engine) {
+  sight_t *sight = engine->sight;
+  if (sight == NULL) return;
+  tower_free(sight->tower);
+  image_rows_free(sight->rows);
+  free(sight->out);
+  free(sight);
+  engine->sight = NULL;
+}
+
+const vision_t *sight_vision(const engine_t *engine) {
+  return engine->sight != NULL ? &engine->sight->vision : NULL;
+}
+
+/* ---- the door ---- */
+
+static int refuse(inferd_error_t *error, int32_t index, const char *what) {
+  return error_set(error, ERR_BAD_REQUEST, "images", "image %d %s", index, what);
+}
+
+static int check_image(const vision_t *vision, const request_t *request, int32_t i,
+                       inferd_error_t *error) {
+  const image_t *image = &request->images[i];
+  const int32_t *ids = request->prompt_ids;
+  const int32_t least = i > 0 ? request->images[i - 1].end : 0;
+  uint32_t count = 0;
+  if (image->first < least || image->end <= image->first || image->end > request->num_prompt_tokens)
+    return refuse(error, i, "has no place in the prompt, or stands before the one before it.");
+  if (image->views == NULL) return refuse(error, i, "has no pixels.");
+  for (int32_t t = image->first; t < image->end; t++) count += ids[t] == vision->placeholder_id;
+  if (count != image->layout.tokens || ids[image->first] != vision->placeholder_id ||
+      ids[image->end - 1] != vision->placeholder_id)
+    return error_set(error, ERR_BAD_REQUEST, "images",
+                     "image %d has %u tokens; in its place of the prompt stand %u placeholders.", i,
+                     image->layout.tokens, count);
+  if (image->layout.tokens > (uint32_t)vision->tokens_max)
+    return error_set(error, ERR_BAD_REQUEST, "images",
+                     "image %d has %u tokens; this server has memory for at most %d.", i,
+                     image->layout.tokens, vision->tokens_max);
+  return 0;
+}
+
+int sight_check(const engine_t *engine, const request_t *request, inferd_error_t *error) {
+  const vision_t *vision = engine->info.vision;
+  int code = 0;
+  if (request->num_images == 0) return 0;
+  if (vision == NULL)
+    return error_set(error, ERR_BAD_REQUEST, "images", "The model sees no images here.");
+  for (int32_t i = 0; i < request->num_images && code == 0; i++)
+    code = check_image(vision, request, i, error);
+  return code;
+}
+
+/* ---- work ---- */
+
+static void read_pixels(void *context, int32_t first, int32_t count, float *out) {
+  const sight_t *sight = context;
+  vision_rows(&sight->vision.processor, &sight->image->layout, sight->image->views, (size_t)first,
+              (size_t)count, out);
+}
+
+static void stop(sight_t *sight) {
+  sight->request = NULL;
+  sight->image = NULL;
+}
+
+void sight_leave(engine_t *engine, const request_t *request) {
+  sight_t *sight = engine->sight;
+  if (sight == NULL || sight->request != request) return;
+  image_rows_drop(sight->rows, sight->entry);
+  stop(sight);
+}
+
+/* Begins the next picture, if there is one and room for its rows. Its client is charged. */
+static void begin(engine_t *engine) {
+  sight_t *sight = engine->sight;
+  scheduler_t *scheduler = engine->scheduler;
+  const image_t *image = NULL;
+  const group_t *group = pictures_next(scheduler, &image);
+  if (group == NULL) return;
+  pictures_mark(scheduler);
+  sight->entry = image_rows_take(sight->rows, group->request, image, sight->out);
+  if (sight->entry == 0) return;
+  sight->request = group->request;
+  sight->image = image;
+  const vision_layout_t *layout = &image->layout;
+  const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width};
+  for (uint32_t i = 0; i < layout->views; i++) sight->grids[i] = grid;
+  waiting_charge(&scheduler->waiting, group, cost_in_tokens(sight, grid, (int32_t)layout->views));
+  tower_begin(sight->tower, sight->grids, (int32_t)layout->views, read_pixels, sight, sight->out);
+  engine->stats.images_seen++;
+}
+
+static double slice_ns(const engine_t *engine) {
+  const scheduler_t *scheduler = engine->scheduler;
+  const pace_options_t *pace = &scheduler->options.pace;
+  if (scheduler->running.count + scheduler->waiting.queue.count <= 1) return SLICE_ALONE_NS;
+  if (scheduler->options.fair_share && pace->client_ns > 0) return pace->client_ns;
+  return pace->step_ns > 0 ? pace->step_ns / 2 : SLICE_ALONE_NS;
+}
+
+bool sight_work(engine_t *engine) {
+  sight_t *sight = engine->sight;
+  if (sight == NULL) return false;
+  if (sight->request == NULL) begin(engine);
+  if (sight->request == NULL) return false;
+  const group_t *group = &engine->groups[sight->request->slot];
+  const double bound_ns = slice_ns(engine);
+  const int64_t work = (int64_t)(bound_ns * sight->work_per_ns);
+  const uint64_t before_ns = clock_now_ns();
+  const bool is_complete = tower_advance(sight->tower, work);
+  const double ns = (double)(clock_now_ns() - before_ns);
+  scheduler_note_tower(engine->scheduler, group, ns);
+  /* A part that was cut short says little; one that took long says that it is to be shorter. */
+  if (!is_complete && ns > 0)
+    sight->work_per_ns =
+        fmin(fmax((double)work / ns, sight->work_per_ns / 2), sight->work_per_ns * 2);
+  if (is_complete) {
+    image_rows_fill(sight->rows, sight->entry);
+    stop(sight);
+  }
+  return true;
+}

@@ -1,0 +1,42 @@
+/* sight.h: the eyes of an engine: what its model sees, the tower, and its work between steps.
+ *
+ * A run of the tower is one picture. It goes on in slices before each plan, of no more time than a
+ * client may have in a step while others are there; the plan that follows takes that time from the
+ * step and from the client. What is complete stays in image_rows.h. Engine thread only.
+ */
+#ifndef INFERD_ENGINE_SIGHT_H
+#define INFERD_ENGINE_SIGHT_H
+
+#include "engine/base/error.h"
+#include "engine/request.h"
+
+#include <stddef.h>
+
+struct engine;
+struct group;
+struct step;
+
+/* Reads what the files say, and chooses the largest picture. engine->vision is NULL afterwards if
+ * the model sees nothing, or nothing here: then the log says why, and text is served. Returns 0 or
+ * ERR_NO_MEMORY. */
+int sight_read(struct engine *engine, int32_t max_model_len, inferd_error_t *error);
+/* Bytes of the tower's weights; of its workspace and the rows that are kept. */
+size_t sight_weight_bytes(const struct engine *engine);
+size_t sight_work_bytes(const struct engine *engine);
+void sight_say(const struct engine *engine); /* a line of the log: what a picture costs */
+/* Loads the tower and takes its memory, behind `prepare` of the device. Returns 0 or an error. */
+int sight_load(struct engine *engine, inferd_error_t *error);
+/* Gives the scheduler and a step the rows. 0 or -1 without memory. */
+int sight_join(struct engine *engine, struct step *step);
+void sight_free(struct engine *engine);
+const vision_t *sight_vision(const struct engine *engine); /* NULL = it sees nothing */
+
+/* Before a plan: a slice of the tower's work. Returns whether some is left. */
+bool sight_work(struct engine *engine);
+/* The request ends: the views are not lent any more. */
+void sight_leave(struct engine *engine, const request_t *request);
+/* ERR_BAD_REQUEST if pictures and prompt do not match, or are none that the model sees. Loop
+ * thread. */
+int sight_check(const struct engine *engine, const request_t *request, inferd_error_t *error);
+
+#endif
