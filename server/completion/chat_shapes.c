@@ -41,6 +41,13 @@ static const shape_trial_t with_call = {
     "",
     0};
 
+static const shape_trial_t with_result = {
+    "[" SAYS("user", "a") "," CALLS("\"b\"", NINE) "," RESULT(NINE, "zeta-7") "," SAYS(
+        "assistant", "c") "," SAYS("user", "d") "]",
+    {"zeta-7", "d"},
+    "calls and their results",
+    SHAPE_CALLS};
+
 static const shape_trial_t foreign_ids = {
     "[" SAYS("user", "a") "," CALLS("\"b\"", FOREIGN) "," RESULT(FOREIGN, "zeta-7") "," SAYS(
         "assistant", "c") "," SAYS("user", "d") "]",
@@ -127,6 +134,10 @@ void chat_try_shapes(completions_t *live) {
     if (takes(live, trial, of_calls ? functions : NULL)) continue;
     live->rules.refused |= trial->shape;
     log_line(LOG_INFO, "load", "the chat template does not take %s", trial->name);
+  }
+  if (chats && !takes(live, &with_result, functions)) {
+    live->rules.refused |= SHAPE_CALLS | SHAPE_CALL_WITHOUT_TEXT;
+    log_line(LOG_INFO, "load", "the chat template does not take %s", with_result.name);
   }
   if (!chats) live->rules.refused |= SHAPE_LATE_SYSTEM;
   if (calls && !takes(live, &foreign_ids, functions)) live->rules.ids = CALL_IDS_NINE;

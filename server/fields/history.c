@@ -577,6 +577,9 @@ static void put_call(mender_t *mender, const json_t *call) {
 /* Prints the calls of a message, behind a comma if there are others. */
 static void put_calls(mender_t *mender, const json_t *message, bool *any) {
   const json_t *old = old_call(message);
+  bool shown = (mender->rules->refused & SHAPE_CALLS) == 0;
+  if (!shown && mender->lenient && has_calls(message))
+    note(mender, ".tool_calls", NONE, "calls_left_out");
   JSON_EACH(call, list_of(message, "tool_calls")) {
     put(mender, *any ? "," : "");
     *any = true;
@@ -610,7 +613,8 @@ static role_t role_of(const mender_t *mender, const json_t *message, bool leads,
   }
   if (!is_result(message)) return AS_OTHER;
   bool lost = mender->results[result] == NONE;
-  return lost && (refused & SHAPE_LOST_RESULT) != 0 ? AS_USER : AS_RESULT;
+  bool unfit = lost && (refused & (SHAPE_LOST_RESULT | SHAPE_TWO_USERS)) != 0;
+  return unfit || (refused & SHAPE_CALLS) != 0 ? AS_USER : AS_RESULT;
 }
 
 /* Names what makes a message the user's, and a result without its call. */
@@ -619,7 +623,7 @@ static void note_role(mender_t *mender, const json_t *message, role_t role) {
   bool lost = is_result(message) && mender->results[mender->next_result] == NONE;
   if (lost) note(mender, "", NONE, "result_without_call");
   if (role == AS_USER && !is_role(message, "user") && !lost) {
-    note(mender, "", NONE, "system_as_user");
+    note(mender, "", NONE, is_result(message) ? "result_as_user" : "system_as_user");
   }
 }
 
@@ -779,7 +783,7 @@ static void put_messages(mender_t *mender) {
       put_comma(mender);
       put(mender, "{\"role\":\"user\",\"content\":\"[no message]\"}");
     }
-    begun = begun || !leads;
+    begun = begun || !leads || role == AS_USER;
     int32_t number = count_joined(mender, message, role, leads);
     put_comma(mender);
     if (number > 1) {

@@ -21,7 +21,8 @@ enum history_shape {
   SHAPE_ANSWER_FIRST = 16,      /* the assistant begins */
   SHAPE_CALL_WITHOUT_TEXT = 32, /* calls beside a content that is null */
   SHAPE_LOST_RESULT = 64,       /* a result whose call is not there */
-  SHAPE_OPEN_CALL = 128         /* a call without a result, and more messages */
+  SHAPE_OPEN_CALL = 128,        /* a call without a result, and more messages */
+  SHAPE_CALLS = 256             /* calls and results at all: the template knows no tools */
 };
 
 /* The form of the ids of calls that a template takes. */

@@ -65,14 +65,28 @@ def test_every_shape_is_rendered(served, name):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_shape_of_calls_is_rendered(served, name):
-    if served.template in ("gemma2", "gemma3"):
-        return  # these templates know no tools
-    answer = served.post("/v1/chat/completions/render", {"messages": CALLS[name], "tools": TOOLS})
+    tools = {} if served.template in ("gemma2", "gemma3") else {"tools": TOOLS}  # they know none
+    answer = served.post("/v1/chat/completions/render", {"messages": CALLS[name], **tools})
     assert answer.status == 200, (served.template, answer)
+    assert "None" not in answer.json["prompt"]
+    if not tools:
+        assert "messages[1]" in answer.headers["x-inferd-mended"]
     for message in CALLS[name]:
         if message["role"] == "assistant":
             continue  # Llama's template does not show the text beside a call
         assert message["content"] in answer.json["prompt"], (served.template, answer)
+
+
+def test_a_lost_result_between_two_questions(served):
+    """Between messages of the user that must alternate a result is the user's, too; and one that
+    was the system's begins a conversation."""
+    for messages in ([says("user", "one"), result("x"), says("user", "two")],
+                     [result("x")], [says("system", "one"), says("assistant", "two"),
+                                     says("user", "three")]):
+        answer = served.post("/v1/chat/completions/render", {"messages": messages})
+        assert answer.status == 200, (served.template, answer)
+        for message in messages:
+            assert message["content"] in answer.json["prompt"], (served.template, answer)
 
 
 def test_ids_of_other_providers_are_mapped_one_to_one(served):
