@@ -100,6 +100,7 @@ typedef struct blueprint {
   bool gated_mlp;                                 /* gate, up, down; else fc1, fc2 */
   activation_t activation;
   bool tied, headless; /* the head is the embedding; there is none: prompts become vectors */
+  bool within;         /* the text model of a larger one, or a GGUF file, which may be */
   bool learned_positions;
   int32_t position_offset, num_positions; /* OPT: 2; rows of the learned table without it */
   bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */

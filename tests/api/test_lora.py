@@ -423,6 +423,8 @@ def test_adapters_that_are_refused(start, tmp_path):
         (write_adapter(tmp_path / "wide", model, 1, module="k_proj"), "k_proj.lora_B"),
         # PEFT finds nothing of these in a model with a head, and computes as without them.
         (write_adapter(tmp_path / "headless", model, 1, within="layers"), "belong to nothing"),
+        (write_adapter(tmp_path / "larger", model, 1, within="model.language_model.layers"),
+         "belong to nothing"),
         (write_adapter(tmp_path / "deep", model, 1, more=[1]), "of rank 3 [1, 4], expected"),
         (write_adapter(tmp_path / "rank", model, 1, config={"r": 5}),
          "rank 4, but adapter_config.json gives it 5"),

@@ -548,12 +548,17 @@ static bool names_module(const adapter_reading_t *reading, const expected_tensor
   return false;
 }
 
-/* The first prefix with which the file has a module; the names of one file have one. A file of the
- * model without its head has none, and PEFT finds nothing of it in a model that generates. */
+/* True if PEFT finds modules of this prefix in the model: those of the model without its head it
+ * does not find in one that generates, nor those of a larger model in the text model alone. */
+static bool may_have(const blueprint_t *bp, const char *prefix) {
+  return prefix[0] == '\0' ? bp->headless : bp->within || strcmp(prefix, "model.") == 0;
+}
+
+/* The first prefix with which the file has a module; the names of one file have one. */
 static const char *find_prefix(adapter_reading_t *reading, const layout_t *layout,
                                const tensor_list_t *list, int32_t num_layers) {
   for (int p = 0; p < LAYOUT_PREFIXES_MAX && layout->prefixes[p] != NULL; p++) {
-    if (p > 0 && layout->prefixes[p][0] == '\0' && !reading->base->blueprint->headless) continue;
+    if (p > 0 && !may_have(reading->base->blueprint, layout->prefixes[p])) continue;
     reading->prefix = layout->prefixes[p];
     for (int32_t i = 0; i < adapter_part_count(num_layers); i++) {
       int32_t layer;

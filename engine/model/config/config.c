@@ -553,6 +553,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (family == NULL || bp == NULL) return reader.code;
   bp->headless = headless;
   if (wrapper == NULL) family = enter_text_config(&reader, family);
+  bp->within = wrapper != NULL || reader.outer != NULL || start->gguf != NULL;
   snprintf(bp->family, sizeof(bp->family), "%s", family->name);
   snprintf(bp->architecture, sizeof(bp->architecture), "%s",
            wrapper != NULL ? wrapper->architecture : family->architecture);
