@@ -64,8 +64,9 @@ HARDEN += $(if $(filter x86_64,$(ARCH)),-fcf-protection)
 HARDEN += $(shell $(CC) -ftrivial-auto-var-init=zero -E -x c /dev/null >/dev/null 2>&1 && \
                   echo -ftrivial-auto-var-init=zero)
 KERNEL_FLAGS := $(subst =zero,=uninitialized,$(filter -ftrivial%,$(HARDEN)))
-# Sanitizers print files and lines, which need the least of debug information.
-DEBUG  := $(if $(filter asan tsan,$(SAN)),-g1,-g)
+# Traces of crashes and sanitizers print files and lines, which need the least of debug information;
+# more of it is a sixth of the wait. DEBUG=-g builds for gdb, FIRST=1 what `make run` builds first.
+DEBUG  ?= $(if $(FIRST),-g0,-g1)
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE $(DEBUG) -I. $(WARN) -ffp-contract=off -fno-math-errno -MMD -MP
 LDFLAGS_BASE := -pie -Wl,--build-id,-z,relro,-z,now,-z,noexecstack
 ifeq ($(SAN),fuzz) # clang, for `make fuzz`
@@ -79,7 +80,7 @@ CFLAGS_SAN := -O1 -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined \
 else ifeq ($(SAN),tsan)
 CFLAGS_SAN := -O1 -fPIE -fsanitize=thread -fno-omit-frame-pointer
 else
-CFLAGS_SAN := -O2 $(HARDEN)
+CFLAGS_SAN := $(if $(FIRST),-O1,-O2) $(HARDEN)
 endif
 CFLAGS  += $(CFLAGS_BASE) $(CFLAGS_SAN)
 LDFLAGS += $(LDFLAGS_BASE) $(filter -fsanitize=%,$(CFLAGS_SAN))
@@ -156,30 +157,22 @@ all: $(BUILD)/inferd $(BUILD)/inferd-bench $(BUILD)/inferd-pull $(MPI_PLUGIN)
 
 run:
 	@scripts/bootstrap build
-	@$(SUBMAKE) MPICC= $(FIRST)
-	@[ $(FIRST) = $(BUILD)/inferd ] || ln -f $(FIRST) $(BUILD)/inferd
-	@[ $(FIRST) = $(BUILD)/inferd ] || [ -z "$(LEFT_OUT)" ] || \
-	  echo "make: built with the kernels of one instruction set; \`make\` adds faster ones for larger models"
+	@$(SUBMAKE) MPICC= $(if $(IS_FIRST),FIRST=1 BUILD=$(BUILD)/first) $(RUN_BUILD)/inferd
+	@[ -z "$(IS_FIRST)" ] || ln -f $(RUN_BUILD)/inferd $(BUILD)/inferd
+	@[ -z "$(IS_FIRST)" ] || echo "make: built in a hurry, for one instruction set; \`make\` builds the faster program"
 	$(BUILD)/inferd serve models/demo $(RUN)
 
-# The first minute: on a clone where nothing is built, `run` compiles the kernels of one instruction
-# set: AVX2 where the processor has it, on x86-64. The others are two thirds of all compiling. Any
-# other target adds them.
-FIRST := $(if $(wildcard $(call archive,cpu)),$(BUILD)/inferd,$(BUILD)/first/inferd)
-ifneq ($(filter x86_64,$(ARCH)),)
+# The first minute: on a clone where nothing is built, `run` makes a program of its own under
+# $(BUILD)/first: little optimised, without debug information, and with the kernels of one instruction
+# set, AVX2 where the processor has it. That is a third of all compiling. Not beside CUDA, whose
+# kernels take longer than the rest.
+IS_FIRST  := $(if $(WITH_CUDA)$(wildcard $(call archive,cpu)),,1)
+RUN_BUILD := $(BUILD)$(if $(IS_FIRST),/first)
+ifneq ($(and $(FIRST),$(filter x86_64,$(ARCH))),)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo 2>/dev/null)
-LEFT_OUT  := avxvnni avx512 avx512vnni avx512bf16 amx \
-             $(if $(filter 3,$(words $(filter avx2 fma f16c,$(CPU_FLAGS)))),portable,avx2)
+LEFT_OUT  := $(addprefix %_,avxvnni avx512 avx512vnni avx512bf16 amx \
+             $(if $(filter 3,$(words $(filter avx2 fma f16c,$(CPU_FLAGS)))),portable,avx2))
 endif
-CPU_OBJECTS    := $(call objects,$(cpu_SRC))
-ABSENT_OBJECTS := $(filter $(addsuffix .o,$(addprefix %_,$(LEFT_OUT))),$(CPU_OBJECTS))
-FIRST_OBJECTS  := $(filter-out $(ABSENT_OBJECTS),$(CPU_OBJECTS)) $(ABSENT_OBJECTS:$(BUILD)/%=$(BUILD)/first/%)
-$(BUILD)/first/%.o: %.c | $(BUILD)/libraries
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) -DTIER_LEFT_OUT -c $< -o $@
-$(BUILD)/first/libcpu.a: $(FIRST_OBJECTS)
-	@echo "  AR    $@"
-	$(Q)rm -f $@ && ar rcs $@ $^
 
 # The daemon with CUDA takes libgpu.a in the place of libcuda.a, which holds cuda/none.c.
 GPU_ARCHIVE := $(BUILD)/libgpu.a
@@ -190,15 +183,10 @@ GPU_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -ldl -lrt \
 $(BUILD)/inferd: $(call objects,server/main.c) $(DAEMON_ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(DAEMON_ARCHIVES) -Wl,--end-group $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
-FIRST_ARCHIVES := $(BUILD)/first/libcpu.a $(filter-out $(call archive,cpu) $(call archive,pull),$(DAEMON_ARCHIVES))
 # With CUDA whatever `all` has: `make check` sees by it that nvcc takes the kernels.
 $(BUILD)/gpu/inferd: $(call objects,server/main.c) $(filter-out $(call archive,cuda),$(ARCHIVES)) $(GPU_ARCHIVE)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(GPU_LIBS) $(LIBS)
-$(BUILD)/first/inferd: $(call objects,server/main.c) $(FIRST_ARCHIVES)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(FIRST_ARCHIVES) -Wl,--end-group $(if $(WITH_CUDA),$(GPU_LIBS)) $(LIBS)
-
 $(GPU_ARCHIVE): $(GPU_OBJECTS)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -299,13 +287,12 @@ $(BUILD)/openapi: scripts/openapi.c $(OPENAPI_TABLES)
 
 # Kernels want -O3 in every flavour, or the sanitizer runs never end. With sanitizers the kernels of
 # an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
-# Their debug information is files and lines: that of all that is inlined is a third of the wait.
-KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,-O3)
+KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,$(if $(FIRST),-O2,-O3))
 $(BUILD)/engine/sample/sampler_lanes.o: CFLAGS += -O3
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CFLAGS) $(and $(filter isa/%,$*),$(filter -g,$(DEBUG)),-g1) $(call KERNEL_LEVEL,$*) $(KERNEL_FLAGS) $(call tier_flags,$*) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS) $(call KERNEL_LEVEL,$*) $(KERNEL_FLAGS) $(if $(filter $(LEFT_OUT),$*),-DTIER_LEFT_OUT,$(call tier_flags,$*)) -c $< -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
