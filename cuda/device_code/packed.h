@@ -27,7 +27,15 @@ GPU_FN const uint8_t *packed_row(const gpu_packed_t &packed, const void *base, i
 /* The bytes of a scale and a min as they lie in memory; y has the super values. */
 typedef uint2 raw_scale_t;
 
+/* Which scales a matrix has: known to the compiler where weights stream, since each look at it
+ * costs all lanes an instruction for every eight weights; else the matrix says. */
+enum { ANY_SCALES = -1 };
+template <int SCALES> GPU_FN int scales_of(const gpu_packed_t &packed) {
+  return SCALES == ANY_SCALES ? (int)packed.scales : SCALES;
+}
+
 /* `row`: as packed_row returns it. */
+template <int SCALES>
 GPU_FN raw_scale_t load_scale(const gpu_packed_t &packed, const void *base, int row, int column) {
   const int64_t at = packed.first_row + row;
   const uint8_t *panel =
@@ -36,12 +44,12 @@ GPU_FN raw_scale_t load_scale(const gpu_packed_t &packed, const void *base, int 
   const size_t i = (size_t)(column >> packed.group_shift) * GPU_PANEL_ROWS + lane;
   const uint8_t *scales = panel + packed.scales_at;
   raw_scale_t raw = make_uint2(0, 0);
-  if (packed.scales == GPU_SCALES_F32) {
+  if (scales_of<SCALES>(packed) == GPU_SCALES_F32) {
     if (packed.has_min) return ((const uint2 *)scales)[i];
     raw.x = ((const uint32_t *)scales)[i];
-  } else if (packed.scales == GPU_SCALES_F16) {
+  } else if (scales_of<SCALES>(packed) == GPU_SCALES_F16) {
     raw.x = packed.has_min ? ((const uint32_t *)scales)[i] : ((const uint16_t *)scales)[i];
-  } else if (packed.scales == GPU_SCALES_TWO_LEVEL) {
+  } else if (scales_of<SCALES>(packed) == GPU_SCALES_TWO_LEVEL) {
     const size_t s = (size_t)(column / GPU_SUPER_COLS) * GPU_PANEL_ROWS + lane;
     const uint8_t *supers = panel + packed.supers_at;
     raw.x = packed.has_min ? ((const uint16_t *)scales)[i] : scales[i];
@@ -53,11 +61,11 @@ GPU_FN raw_scale_t load_scale(const gpu_packed_t &packed, const void *base, int 
 }
 
 /* Scale and min. */
-GPU_FN float2 read_scale(const gpu_packed_t &packed, raw_scale_t raw) {
-  if (packed.scales == GPU_SCALES_F32)
+template <int SCALES> GPU_FN float2 read_scale(const gpu_packed_t &packed, raw_scale_t raw) {
+  if (scales_of<SCALES>(packed) == GPU_SCALES_F32)
     return make_float2(__uint_as_float(raw.x), __uint_as_float(raw.y));
-  if (packed.scales == GPU_SCALES_F16) return unpack<f16_t>(raw.x);
-  if (packed.scales == GPU_SCALES_TWO_LEVEL) {
+  if (scales_of<SCALES>(packed) == GPU_SCALES_F16) return unpack<f16_t>(raw.x);
+  if (scales_of<SCALES>(packed) == GPU_SCALES_TWO_LEVEL) {
     const float2 super = unpack<f16_t>(raw.y);
     return make_float2(mul_rn(super.x, (float)(int8_t)(raw.x & 0xff)),
                        mul_rn(super.y, (float)(raw.x >> 8)));
@@ -94,9 +102,9 @@ GPU_FN void e4m3_levels(uint32_t bytes, float *levels) {
 }
 
 /* Eight neighbouring weights of a row. `codes`: their bytes (4 bits: x alone). */
-template <class T, int CODES>
+template <class T, int CODES, int SCALES>
 GPU_FN uint4 unpack_8(const gpu_packed_t &packed, uint2 codes, raw_scale_t raw) {
-  const float2 scale = read_scale(packed, raw);
+  const float2 scale = read_scale<SCALES>(packed, raw);
   float w[VECTOR];
   if (CODES == GPU_CODES_E4M3) {
     e4m3_levels(codes.x, w);

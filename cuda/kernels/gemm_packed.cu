@@ -1,26 +1,11 @@
 /* gemm_packed.cu: linear layers and embeddings whose weights are packed: 4 or 8 bits, or e4m3.
  *
- * As gemm_skinny.cu up to 32 rows and gemm_tiled.cu beyond, with their sums: the bits are those of
- * the weights unpacked to the type of the activations. Moves N * K / 2 or N * K bytes of codes, and
- * scales: 2 to 8 bytes for 16 columns or more; few rows are bound by that, or by the 30
- * instructions that unpack eight weights. Measured: not yet.
+ * Up to PACKED_CHUNKED_ROWS_MAX rows as gemm_skinny.cu, in launches of 32 (packed_chunks.h), beyond
+ * as gemm_tiled.cu, with their sums: the bits are those of the weights unpacked to the type of the
+ * activations. Measured: not yet.
  */
-#include "cuda/kernels/packed_skinny_parts.h"
+#include "cuda/kernels/packed_chunks.h"
 #include "cuda/kernels/packed_tiled_parts.h"
-#include "cuda/kernels/split_parts.h"
-
-template <class T, int CODES, int TOKENS, int TILES, bool NORM>
-__global__ void __launch_bounds__(SKINNY_THREADS, TOKENS == 1 ? 2 : 1)
-    packed_skinny_kernel(const gpu_skinny_t args) {
-  typedef skinny_shared_t<TOKENS, TILES> shared_t;
-  DYN_SMEM(shared_t, memory);
-  shared_t &shared = *memory;
-  stream_packed<T, CODES, TOKENS, TILES, NORM>(args, shared);
-  if (gridDim.y == 1)
-    write_spans<T>(args, shared);
-  else if (meet_blocks(args, shared))
-    write_partials<T, TOKENS, TILES>(args);
-}
 
 template <class T, int CODES>
 __global__ void __launch_bounds__(TILED_THREADS) packed_tiled_kernel(const gpu_skinny_t args) {
@@ -39,8 +24,8 @@ __global__ void packed_embed_kernel(T *out, const gpu_table_t table, const gpu_p
     float v[VECTOR] = {}, left[VECTOR] = {};
     if (valid) {
       const uint2 codes = load_codes<CODES>(table.packed, table.values, (int)id, i);
-      const raw_scale_t raw = load_scale(table.packed, table.values, (int)id, i);
-      store_16(w, unpack_8<T, CODES>(table.packed, codes, raw));
+      const raw_scale_t raw = load_scale<ANY_SCALES>(table.packed, table.values, (int)id, i);
+      store_16(w, unpack_8<T, CODES, ANY_SCALES>(table.packed, codes, raw));
     }
     if (rows.adds) load_8(left, to + i);
     for (int j = 0; j < VECTOR; j++) {
@@ -52,26 +37,6 @@ __global__ void packed_embed_kernel(T *out, const gpu_table_t table, const gpu_p
 }
 
 /* ---- launches ---- */
-
-template <class T, int CODES, int TOKENS, int TILES, bool NORM>
-static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
-  const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
-  const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
-  const cudaError_t status =
-      cudaFuncSetAttribute((const void *)packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (status != cudaSuccess) return status;
-  return LAUNCH_OVERLAPPED((packed_skinny_kernel<T, CODES, TOKENS, TILES, NORM>),
-                           (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
-}
-
-template <class T, int CODES>
-static cudaError_t skinny(const gpu_skinny_t &args, gpu_stream_t stream) {
-  if (args.norm) return launch<T, CODES, 1, 1, true>(args, stream);
-  if (args.rows <= 8) return launch<T, CODES, 1, 1, false>(args, stream);
-  if (args.rows <= 16) return launch<T, CODES, 2, 2, false>(args, stream);
-  return launch<T, CODES, 4, 2, false>(args, stream);
-}
 
 template <class T, int CODES>
 static cudaError_t tiled(const gpu_skinny_t &args, gpu_stream_t stream) {
@@ -86,17 +51,11 @@ static cudaError_t tiled(const gpu_skinny_t &args, gpu_stream_t stream) {
                 stream, args);
 }
 
-template <class T, int CODES>
-static cudaError_t linear_of(const gpu_skinny_t &args, gpu_stream_t stream) {
-  return args.rows <= GPU_SKINNY_ROWS_MAX ? skinny<T, CODES>(args, stream)
-                                          : tiled<T, CODES>(args, stream);
-}
-
 template <class T> static cudaError_t linear(const gpu_skinny_t &args, gpu_stream_t stream) {
   switch (args.packed.codes) {
-  case GPU_CODES_4: return linear_of<T, GPU_CODES_4>(args, stream);
-  case GPU_CODES_8: return linear_of<T, GPU_CODES_8>(args, stream);
-  default: return linear_of<T, GPU_CODES_E4M3>(args, stream);
+  case GPU_CODES_4: return tiled<T, GPU_CODES_4>(args, stream);
+  case GPU_CODES_8: return tiled<T, GPU_CODES_8>(args, stream);
+  default: return tiled<T, GPU_CODES_E4M3>(args, stream);
   }
 }
 
@@ -104,7 +63,9 @@ int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stre
   if (!linear_supported(*args) || (args->norm && args->rows > GPU_NORM_ROWS_MAX))
     return cudaErrorInvalidValue;
   if (args->rows == 0) return cudaSuccess;
-  return FOR_DTYPE(dtype, linear, *args, stream);
+  if (args->rows > PACKED_CHUNKED_ROWS_MAX) return FOR_DTYPE(dtype, linear, *args, stream);
+  return args->packed.codes == GPU_CODES_4 ? packed_chunks_4(dtype, *args, stream)
+                                           : packed_chunks_8(dtype, *args, stream);
 }
 
 template <class T, int CODES>

@@ -9,6 +9,7 @@
  * multiprocessors. Measured: not yet.
  */
 #include "cuda/kernels/moe.h"
+#include "cuda/kernels/packed_kinds.h"
 #include "cuda/kernels/packed_skinny_parts.h"
 #include "cuda/kernels/packed_tiled_parts.h"
 
@@ -298,16 +299,16 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, i
   return true;
 }
 
-template <class T, int CODES, int TOKENS>
+template <class T, int CODES, int SCALES, int TOKENS>
 GPU_FN void expert_rows(const gpu_skinny_t &layer, skinny_shared_t<TOKENS, 1> &shared) {
   if constexpr (CODES == GPU_CODES_PLAIN)
     stream_spans<T, TOKENS, 1, false>(layer, shared);
   else
-    stream_packed<T, CODES, TOKENS, 1, false>(layer, shared);
+    stream_packed<T, CODES, SCALES, TOKENS, 1, false>(layer, shared);
   write_spans<T>(layer, shared);
 }
 
-template <class T, int CODES>
+template <class T, int CODES, int SCALES>
 __global__ void __launch_bounds__(SKINNY_THREADS)
     expert_skinny_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   typedef skinny_shared_t<4, 1> many_t;
@@ -317,9 +318,9 @@ __global__ void __launch_bounds__(SKINNY_THREADS)
   grid_dependency_wait();
   if (!entry_layer<T>(all, space, FEW_ROWS, is_up, &layer)) return;
   if (layer.rows <= 8)
-    expert_rows<T, CODES, 1>(layer, *(few_t *)shared);
+    expert_rows<T, CODES, SCALES, 1>(layer, *(few_t *)shared);
   else
-    expert_rows<T, CODES, 4>(layer, *shared);
+    expert_rows<T, CODES, SCALES, 4>(layer, *shared);
 }
 
 template <class T, int CODES>
@@ -427,38 +428,40 @@ static int32_t group_of(int32_t pairs, int32_t experts) {
   return pairs / experts <= (int32_t)FEW_ROWS ? (int32_t)FEW_ROWS : (int32_t)SIDE;
 }
 
-template <class T, int CODES>
-static cudaError_t expert_launch(const gpu_skinny_t &layer, const gpu_moe_space_t &space,
+/* Weights that are not packed, in the form of packed_kind_t. */
+struct plain_kind_t {
+  enum { CODES = GPU_CODES_PLAIN, SCALES = ANY_SCALES };
+};
+
+template <class T, class KIND>
+static cudaError_t expert_launch(KIND, const gpu_skinny_t &layer, const gpu_moe_space_t &space,
                                  int32_t pairs, int32_t experts, bool is_up, gpu_stream_t stream) {
   const bool few = group_of(pairs, experts) == FEW_ROWS;
   const int32_t group = group_of(pairs, experts), tiles = few ? 1 : SIDE / 16;
   const unsigned columns = (unsigned)((weight_tiles(layer) + tiles - 1) / tiles);
   const int32_t bound = pairs / group + (experts < pairs ? experts : pairs);
   const size_t bytes = few ? sizeof(skinny_shared_t<4, 1>) : sizeof(tiled_shared_t);
-  const void *kernel = few ? (const void *)expert_skinny_kernel<T, CODES>
-                           : (const void *)expert_tiled_kernel<T, CODES>;
+  const void *kernel = few ? (const void *)expert_skinny_kernel<T, KIND::CODES, KIND::SCALES>
+                           : (const void *)expert_tiled_kernel<T, KIND::CODES>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   if (few)
-    return LAUNCH_OVERLAPPED((expert_skinny_kernel<T, CODES>), (columns, 1, (unsigned)bound),
-                             (SKINNY_THREADS), bytes, stream, layer, space, is_up);
-  return LAUNCH_OVERLAPPED((expert_tiled_kernel<T, CODES>), (columns, 1, (unsigned)bound),
+    return LAUNCH_OVERLAPPED((expert_skinny_kernel<T, KIND::CODES, KIND::SCALES>),
+                             (columns, 1, (unsigned)bound), (SKINNY_THREADS), bytes, stream, layer,
+                             space, is_up);
+  return LAUNCH_OVERLAPPED((expert_tiled_kernel<T, KIND::CODES>), (columns, 1, (unsigned)bound),
                            (TILED_THREADS), bytes, stream, layer, space, is_up);
 }
 
 template <class T>
 static cudaError_t expert_layer(const gpu_skinny_t &layer, const gpu_moe_space_t &space,
                                 int32_t pairs, int32_t experts, bool is_up, gpu_stream_t stream) {
-  switch (layer.packed.codes) {
-  case GPU_CODES_PLAIN:
-    return expert_launch<T, GPU_CODES_PLAIN>(layer, space, pairs, experts, is_up, stream);
-  case GPU_CODES_4:
-    return expert_launch<T, GPU_CODES_4>(layer, space, pairs, experts, is_up, stream);
-  case GPU_CODES_8:
-    return expert_launch<T, GPU_CODES_8>(layer, space, pairs, experts, is_up, stream);
-  default: return expert_launch<T, GPU_CODES_E4M3>(layer, space, pairs, experts, is_up, stream);
-  }
+  if (layer.packed.codes == GPU_CODES_PLAIN)
+    return expert_launch<T>(plain_kind_t(), layer, space, pairs, experts, is_up, stream);
+  return for_packed_kind(layer.packed, [&](auto kind) {
+    return expert_launch<T>(kind, layer, space, pairs, experts, is_up, stream);
+  });
 }
 
 template <class T, int ROWS>

@@ -23,7 +23,7 @@ template <int CODES, int TOKENS, int TILES> struct packed_weights_t {
 };
 
 /* From `column` on, the begin of a unit; only what lies in [begin, end). */
-template <int CODES, int TOKENS, int TILES>
+template <int CODES, int SCALES, int TOKENS, int TILES>
 GPU_FN void load_packed(const gpu_skinny_t &args, int column, int begin, int end,
                         packed_weights_t<CODES, TOKENS, TILES> &weights) {
   typedef packed_weights_t<CODES, TOKENS, TILES> weights_of;
@@ -46,13 +46,13 @@ GPU_FN void load_packed(const gpu_skinny_t &args, int column, int begin, int end
         const int step = column + i * STEP_K, at = step + lane % 4 * VECTOR;
         weights.scales[i][r][h] = make_uint2(0, 0);
         if (row >= 0 && step >= begin && at < end)
-          weights.scales[i][r][h] = load_scale(args.packed, args.weight, row, at);
+          weights.scales[i][r][h] = load_scale<SCALES>(args.packed, args.weight, row, at);
       }
     }
   }
 }
 
-template <class T, int CODES, int TOKENS, int TILES, bool NORM, class W>
+template <class T, int CODES, int SCALES, int TOKENS, int TILES, bool NORM, class W>
 GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int end,
                             const W &weights, const float *inverse,
                             float (&acc)[TILES][TOKENS][4]) {
@@ -66,7 +66,7 @@ GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int
     for (int r = 0; r < TILES; r++) {
       UNROLL
       for (int h = 0; h < 2; h++)
-        w[r][h] = unpack_8<T, CODES>(
+        w[r][h] = unpack_8<T, CODES, SCALES>(
             args.packed, codes_of_step<CODES>(weights.codes[i / unit_steps][r][h], i % unit_steps),
             weights.scales[i][r][h]);
     }
@@ -81,7 +81,7 @@ GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int
 }
 
 /* stream_spans for packed weights. */
-template <class T, int CODES, int TOKENS, int TILES, bool NORM>
+template <class T, int CODES, int SCALES, int TOKENS, int TILES, bool NORM>
 GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILES> &shared) {
   typedef packed_weights_t<CODES, TOKENS, TILES> weights_of;
   const int warp = threadIdx.x / WARP, columns = span_columns(args.k), unit = unit_of<CODES>::COLS;
@@ -91,7 +91,7 @@ GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILE
   const int begin = (first + warp) * columns,
             stop = begin + columns < args.k ? begin + columns : args.k;
   if (warp < mine)
-    load_packed<CODES, TOKENS, TILES>(args, begin / unit * unit, begin, stop, weights);
+    load_packed<CODES, SCALES, TOKENS, TILES>(args, begin / unit * unit, begin, stop, weights);
   grid_dependency_begin();
   if (NORM) norm_rows<T, TOKENS>(args, shared.inverse);
   for (int span = first + warp; span < first + mine; span += SKINNY_WARPS) {
@@ -99,9 +99,9 @@ GPU_FN void stream_packed(const gpu_skinny_t &args, skinny_shared_t<TOKENS, TILE
     const int from = low / unit * unit;
     for (int column = from; column < high; column += weights_of::COLS) {
       if (span != first + warp || column != from)
-        load_packed<CODES, TOKENS, TILES>(args, column, low, high, weights);
-      multiply_packed<T, CODES, TOKENS, TILES, NORM>(args, column, low, high, weights,
-                                                     shared.inverse, acc);
+        load_packed<CODES, SCALES, TOKENS, TILES>(args, column, low, high, weights);
+      multiply_packed<T, CODES, SCALES, TOKENS, TILES, NORM>(args, column, low, high, weights,
+                                                             shared.inverse, acc);
     }
     leave_sums<TOKENS, TILES>(acc, shared.sums[span]);
   }

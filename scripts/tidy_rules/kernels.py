@@ -13,7 +13,8 @@ REWRITE = "tests/ptx/ptx_report --write"
 
 def kernels_below(tree, folder):
     """Kernel -> its file."""
-    return {name: f.name for f in tree if f.name.startswith(folder) and f.name.endswith(".cu")
+    return {name: f.name for f in tree
+            if f.name.startswith(folder) and f.name.endswith((".cu", ".h"))
             for name in KERNEL.findall(f.text)}
 
 

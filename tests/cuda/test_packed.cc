@@ -83,6 +83,33 @@ TEST(packed_many_rows) {
     layer_case<bf16_t>(form, {33, 50, 40, true, true});
     layer_case<f16_t>(form, {130, 140, 1100 / 8 * 8, false, false, true});
     layer_case<bf16_t>(form, {65, 72, 136, true, false, false, false, GPU_SILU_MUL});
+    layer_case<f16_t>(form, {64, 40, 264, true, true, false, false, -1, 16});
+    layer_case<bf16_t>(form, {257, 20, 72, false, true});
+  }
+  for (int rows : {255, 256}) layer_case<bf16_t>(packed_forms[0], {rows, 40, 72, true, true});
+}
+
+/* Rows of a list, in launches of 32 and in tiles. */
+TEST(packed_mapped_rows) {
+  const int n = 24, k = 136;
+  for (const packed_form_t &form : packed_forms) {
+    const packed_matrix_t<bf16_t> matrix(form, n, k);
+    device_array<uint8_t> packed(matrix.bytes);
+    device_array<bf16_t> in(random_values<bf16_t>((size_t)300 * k, 1)), out((size_t)300 * n);
+    device_array<bf16_t> listed((size_t)300 * n);
+    std::vector<int32_t> reversed(300);
+    for (int i = 0; i < 300; i++) reversed[i] = 299 - i;
+    device_array<int32_t> map(reversed);
+    gpu_skinny_t args = {};
+    args.in = in.p, args.weight = packed.p, args.packed = matrix.form, args.out = out.p;
+    args.rows = 300, args.n = n, args.k = k;
+    MUST(gpu_linear(dtype_of<bf16_t>(), &args, nullptr));
+    args.row_map = map.p, args.out = listed.p, args.rows = 40;
+    MUST(gpu_linear(dtype_of<bf16_t>(), &args, nullptr));
+    const auto all = out.get(), some = listed.get();
+    for (int i = 0; i < 40; i++)
+      check_that(memcmp(&some[(size_t)i * n], &all[(size_t)(299 - i) * n], n * sizeof some[0]) == 0,
+                 std::string(form.name) + " listed row " + std::to_string(i));
   }
 }
 
