@@ -1,10 +1,10 @@
 /* swap.c: KV blocks to pinned host memory and back, on a stream of their own.
  *
  * Engine thread; the contract is engine/device/swap_ops.h. A list of blocks is one call of the
- * driver, or a call for each block where the toolkit is older than 13.0. Events order the work:
- * copies begin after the steps launched before. The next step begins after an `in`. It waits for an
- * `out` only if it writes to a block that is being copied, so copies out and a step can overlap.
- * Only `pool` waits.
+ * driver, or a call for each block where the toolkit is older than 13.0 or the driver refuses.
+ * Events order the work: copies begin after the steps launched before. The next step begins after
+ * an `in`. It waits for an `out` only if it writes to a block that is being copied, so copies out
+ * and a step can overlap. Only `pool` waits.
  */
 #include "cuda/swap.h"
 
@@ -163,6 +163,12 @@ static int swap_pool(device_t *device, int32_t num_blocks, void *memory, inferd_
   if (!status)
     status = (int)cudaStreamSynchronize(device->stream); /* the KV cache is being zeroed */
   if (!status) status = measure(device);
+  if (status && swap->host != NULL && !swap->one_by_one) {
+    /* a driver that does not have the call */
+    (void)cudaGetLastError();
+    swap->one_by_one = true;
+    status = measure(device);
+  }
   if (!status) return 0;
   (void)cudaGetLastError();
   device_swap_release(device);

@@ -25,7 +25,7 @@ typedef struct swap_state {
   const void *from[SWAP_COPIES_MAX];
   size_t bytes[SWAP_COPIES_MAX];
   size_t count;
-  bool one_by_one; /* the toolkit of this build cannot copy a list in one call */
+  bool one_by_one; /* toolkit or driver cannot copy a list in one call */
 } swap_state_t;
 
 extern const swap_ops_t cuda_swap;

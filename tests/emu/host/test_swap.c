@@ -327,7 +327,7 @@ Test(swap, close_while_copies_run) {
 /* A pool that cannot be had: a reason, and a device that goes on without it. */
 Test(swap, no_pool) {
   static const char *const calls[] = {"cudaMallocHost:1:2", "cudaStreamCreate:2:2",
-                                      "cudaEventCreate:2:2", "cudaMemcpyBatchAsync:1:801"};
+                                      "cudaEventCreate:2:2"};
   const device_options_t options = {.num_threads = 1};
   const kv_cache_desc_t desc = {.num_layers = LAYERS,
                                 .num_kv_heads = HEADS,
@@ -354,4 +354,14 @@ Test(swap, no_pool) {
     waitpid(child, &status, 0);
     cr_assert_eq(status, 0, "%s", calls[i]);
   }
+}
+
+/* A driver that refuses to copy a list: copy by copy, as above. */
+Test(swap, no_lists) {
+  setenv("EMU_FAIL", "cudaMemcpyBatchAsync:1:801", 1);
+  bench_t t;
+  open_bench(&t, false);
+  cr_assert(t.device->swap->one_by_one);
+  cr_assert_gt(ops_cuda.swap->rate(t.device), 0);
+  close_bench(&t);
 }
