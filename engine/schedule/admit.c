@@ -278,7 +278,9 @@ bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const g
 
 typedef struct admission {
   uint64_t now_ns;
-  bool is_owed;          /* the first walk: of tenants that stay within their shares */
+  bool is_owed;          /* the first walks: of tenants that stay within their shares */
+  bool spares_blocks;    /* the very first: blocks, too, are for those who stay within theirs */
+  bool is_spared;        /* it left somebody out for that */
   int64_t best_left_out; /* priority, of those that this walk leaves to the next one */
   const group_t *ahead;  /* NULL, or the prefill that a group must be shorter than */
   int32_t num_seqs;      /* that count against max_num_seqs */
@@ -413,13 +415,31 @@ static bool is_behind_better(const scheduler_t *scheduler, const admission_t *ad
          admission->num_seqs < scheduler->options.max_num_seqs;
 }
 
-/* Whether the group would leave fewer places than other tenants wait that may have one. */
-static bool is_scarce(const scheduler_t *scheduler, const admission_t *admission,
-                      const group_t *group) {
+/* Other tenants that offer a group. */
+static int32_t count_others(const scheduler_t *scheduler, const group_t *group) {
   const tenants_t *tenants = &scheduler->waiting.tenants;
-  int32_t num_free = scheduler->options.max_num_seqs - admission->num_seqs;
-  int32_t others = tenants->num_offers - (tenants->all[group->tenant].place != 0);
-  return admission->is_owed && others > 0 && num_free - group->width < others;
+  return tenants->num_offers - (tenants->all[group->tenant].place != 0);
+}
+
+/* Whether the tenant would have more than its share of places, and leave fewer than other tenants
+ * wait that may have one. */
+static bool lacks_places(scheduler_t *scheduler, const admission_t *admission,
+                         const group_t *group) {
+  int32_t num_left = scheduler->options.max_num_seqs - admission->num_seqs - group->width;
+  int32_t others = count_others(scheduler, group);
+  return admission->is_owed && others > 0 && num_left < others &&
+         !plan_is_entitled(scheduler, group, false);
+}
+
+/* Whether the tenant would have more than its share of blocks, and leave fewer than the shares of
+ * others that wait. */
+static bool lacks_blocks(scheduler_t *scheduler, const admission_t *admission,
+                         const group_t *group) {
+  if (!admission->spares_blocks || count_others(scheduler, group) <= 0) return false;
+  int64_t left = slices_num_free(scheduler) - plan_blocks_wanted(scheduler, group);
+  int64_t others = scheduler->waiting.weights - waiting_tenant(&scheduler->waiting, group)->weight;
+  return left * scheduler->weights < (scheduler->pool->num_blocks - 1) * others &&
+         plan_blocks_beyond(scheduler, group);
 }
 
 /* What the walk does with the next group. Returns false if it ends there. */
@@ -428,7 +448,10 @@ static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group
   if (is_behind_better(scheduler, admission, group)) return false;
   if (is_held(scheduler, group)) {
     waiting_hold(waiting, group);
-  } else if (is_scarce(scheduler, admission, group) && !plan_is_entitled(scheduler, group, false)) {
+  } else if (lacks_blocks(scheduler, admission, group)) {
+    admission->is_spared = true;
+    waiting_leave_out(waiting, group);
+  } else if (lacks_places(scheduler, admission, group)) {
     if (group->request->priority < admission->best_left_out)
       admission->best_left_out = group->request->priority;
     waiting_leave_out(waiting, group);
@@ -457,16 +480,26 @@ static void walk(scheduler_t *scheduler, admission_t *admission) {
   waiting_stop(waiting);
 }
 
+/* Walks again, with what was admitted so far. */
+static void walk_owed(scheduler_t *scheduler, admission_t *admission, bool is_owed, bool spares) {
+  *admission = (admission_t){.now_ns = admission->now_ns,
+                             .ahead = admission->ahead,
+                             .num_seqs = admission->num_seqs,
+                             .best_left_out = INT64_MAX,
+                             .is_owed = is_owed,
+                             .spares_blocks = spares};
+  walk(scheduler, admission);
+}
+
 void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   if (scheduler->waiting.queue.head == NULL) return;
-  admission_t admission = {.now_ns = now_ns, .ahead = ahead, .best_left_out = INT64_MAX};
+  admission_t admission = {.now_ns = now_ns, .ahead = ahead};
   admission.num_seqs = plan_count_tenants(scheduler);
   if (scheduler->options.fair_share && ahead == NULL) {
-    admission.is_owed = true;
-    walk(scheduler, &admission);
-    admission =
-        (admission_t){.now_ns = now_ns, .num_seqs = admission.num_seqs, .best_left_out = INT64_MAX};
+    walk_owed(scheduler, &admission, true, true);
+    if (admission.is_spared && !plan_has_pause(scheduler))
+      walk_owed(scheduler, &admission, true, false);
     if (admission.num_seqs >= scheduler->options.max_num_seqs || plan_has_pause(scheduler)) return;
   }
-  walk(scheduler, &admission);
+  walk_owed(scheduler, &admission, false, false);
 }

@@ -122,6 +122,8 @@ typedef struct lack {
 /* Whether the tenant has no more than its share of sequences, and of blocks if they are asked for,
  * with the waiting group. After a count. */
 bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks);
+/* Whether it has more than its share of blocks with it. After a count. */
+bool plan_blocks_beyond(scheduler_t *scheduler, const group_t *group);
 /* Preempts groups of other tenants for the group, which is the first of its tenant, so that it
  * lacks nothing; but only if its tenant has no more than its share with it, and those above theirs.
  * Returns false if that does not suffice. After a count. Groups that cannot leave yet, because a

@@ -156,12 +156,17 @@ static void forget_freed(const scheduler_t *scheduler, const group_t *group) {
   }
 }
 
+bool plan_blocks_beyond(scheduler_t *scheduler, const group_t *group) {
+  tenant_t with = *counted(scheduler, group);
+  with.num_blocks += plan_blocks_wanted(scheduler, group);
+  return excess_of(scheduler, &with, true) > 0;
+}
+
 bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks) {
   tenant_t with = *counted(scheduler, group);
   with.num_running += group->width;
-  with.num_blocks += plan_blocks_wanted(scheduler, group);
   return excess_of(scheduler, &with, false) <= 0 &&
-         (!blocks || excess_of(scheduler, &with, true) <= 0);
+         (!blocks || !plan_blocks_beyond(scheduler, group));
 }
 
 /* Those who give, in the order in which they were chosen. */

@@ -376,3 +376,21 @@ Test(fairness, who_goes_first_leaves_a_place_to_the_others) {
     rig_free(rig);
   }
 }
+
+/* The same of blocks: half of 16 is the share of each, and what is more waits for the other. */
+Test(fairness, who_goes_first_leaves_their_share_of_the_blocks_to_the_others) {
+  enum { ALONE, AT_ITS_SHARE, ABOVE_IT, CASES };
+  static const int32_t prompts[CASES] = {36, 32, 33};
+  for (int32_t i = 0; i < CASES; i++) {
+    scheduler_options_t options = rig_options(3, 512, 1000);
+    options.fair_share = true;
+    rig_t *rig = rig_new(&options, 17, 4, true);
+    group_t *first = add_of(rig, HOSTILE, prompts[i], 1);
+    group_t *second = i != ALONE ? add_of(rig, HONEST, 32, 1) : NULL;
+    rig_step(rig);
+    ASSERT_EQ_FOR(runs(first), i != ABOVE_IT, "case %d", i);
+    cr_assert(second == NULL || runs(second), "case %d", i);
+    block_pool_check(rig->pool);
+    rig_free(rig);
+  }
+}
