@@ -124,6 +124,7 @@ void cpu_read_logits(device_t *device, float *out, int32_t rows);
 void cpu_embed(device_t *device, act_t *out, const weight_t *table, float scale);
 void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset);
 void cpu_embed_types(device_t *device, act_t *out, const weight_t *table);
+void cpu_embed_pictures(device_t *device, act_t *out, int32_t plane, int32_t width);
 void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
               const norm_t *norm, int32_t rows);
 void cpu_activation(device_t *device, act_t *out, const act_t *in, activation_t kind, int32_t width,

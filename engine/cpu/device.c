@@ -210,6 +210,7 @@ const ops_t ops_cpu = {
     .embed = cpu_embed,
     .embed_positions = cpu_embed_positions,
     .embed_types = cpu_embed_types,
+    .embed_pictures = cpu_embed_pictures,
     .norm = cpu_norm,
     .linear = cpu_linear,
     .fused_linear = cpu_fused_linear,

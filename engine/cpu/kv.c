@@ -236,13 +236,18 @@ static void table_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   device_t *device = context;
   const rope_table_t *table = &device->rope_tables[device->rope_next];
-  int32_t half = table->rope->dims / 2;
+  const rope_t *rope = table->rope;
+  const batch_t *batch = device->batch;
+  const int32_t *by_axis = rope->axes != NULL ? batch->rope_positions : NULL;
+  int32_t half = rope->dims / 2;
   for (int64_t t = first; t < last; t++) {
-    float position = (float)device->batch->positions[t];
+    float position = (float)batch->positions[t];
     for (int32_t i = 0; i < half; i++) {
-      float angle = position * table->rope->inv_freq[i];
-      table->cosine[t * half + i] = cosf(angle) * table->rope->scale;
-      table->sine[t * half + i] = sinf(angle) * table->rope->scale;
+      if (by_axis != NULL)
+        position = (float)by_axis[(int64_t)rope->axes[i] * batch->rope_stride + t];
+      float angle = position * rope->inv_freq[i];
+      table->cosine[t * half + i] = cosf(angle) * rope->scale;
+      table->sine[t * half + i] = sinf(angle) * rope->scale;
     }
   }
 }

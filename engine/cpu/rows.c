@@ -59,6 +59,28 @@ void cpu_embed_types(device_t *device, act_t *out, const weight_t *table) {
   run_rows(device, types_task, &job, device->batch->num_tokens, table->cols);
 }
 
+typedef struct showing {
+  const batch_t *batch;
+  float *out;
+  int32_t plane, width;
+} showing_t;
+
+static void pictures_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const showing_t *job = context;
+  for (int64_t i = first; i < last; i++) {
+    float *out = job->out + (int64_t)job->batch->embedded_tokens[i] * job->width;
+    const float *row = job->batch->embedded_rows[i] + (int64_t)job->plane * job->width;
+    if (job->plane == 0) memcpy(out, row, (size_t)job->width * sizeof(float));
+    for (int32_t c = 0; job->plane > 0 && c < job->width; c++) out[c] += row[c];
+  }
+}
+
+void cpu_embed_pictures(device_t *device, act_t *out, int32_t plane, int32_t width) {
+  showing_t job = {device->batch, FLOATS(out), plane, width};
+  run_rows(device, pictures_task, &job, device->batch->num_embedded, width);
+}
+
 typedef struct norming {
   const kernels_t *kernels;
   float *out;

@@ -60,6 +60,7 @@ typedef struct batch {
   int32_t *state_slots;         /* [R] slot of the row's state (state_ops.h), 0 = none */
   /* Tokens in whose place stand rows of a picture: instead of the embedding of the id. */
   int32_t num_embedded;
+  int32_t num_deep;         /* planes of a row behind the first */
   int32_t *embedded_tokens; /* [num_embedded] indices of tokens, ascending */
   /* [num_embedded] -> (1 + num_deep) x hidden values in host memory, which stay until the step is
    * read: what takes the place of the embedding, then what is added behind layers 0, 1, .. */

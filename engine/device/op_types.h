@@ -32,6 +32,9 @@ typedef struct rope {
   int32_t dims;          /* rotated dimensions of a head, even; the others stay unchanged */
   const float *inv_freq; /* [dims / 2], host memory, lives as long as the model */
   float scale;           /* 1, except for yarn and longrope */
+  /* [dims / 2] which of batch_t.rope_positions turns a pair: 0 time, 1 line, 2 column; host memory
+   * that lives as long; NULL = `positions` turns all pairs whatever the step says */
+  const uint8_t *axes;
 } rope_t;
 
 typedef struct attention {

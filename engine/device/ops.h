@@ -96,6 +96,9 @@ typedef struct ops {
   void (*embed_positions)(device_t *device, act_t *out, const weight_t *table, int32_t offset);
   /* out[T, width] += table[types of the tokens]; NULL = token types are not supported */
   void (*embed_types)(device_t *device, act_t *out, const weight_t *table);
+  /* Of the tokens with rows of pictures (batch_t.embedded_rows): x[T, width] = plane 0, or += a
+   * later plane. NULL = no step has such tokens, nor rope_positions, nor seen_until. */
+  void (*embed_pictures)(device_t *device, act_t *x, int32_t plane, int32_t width);
   /* out[rows, norm->width] = norm(in) (+ residual if not NULL; may alias out) */
   void (*norm)(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                const norm_t *norm, int32_t rows);

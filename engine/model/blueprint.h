@@ -22,6 +22,13 @@ typedef enum rope_type {
   ROPE_PROPORTIONAL /* Gemma 4: of a whole head, of which the slow dimensions stand still */
 } rope_type_t;
 
+/* Which pairs of a head turn by the time, the line and the column of a token of a picture. */
+typedef enum mrope {
+  MROPE_NONE,
+  MROPE_PARTS,      /* Qwen2-VL: the first `sections[0]` pairs, the next `sections[1]`, the rest */
+  MROPE_INTERLEAVED /* Qwen3-VL: by turns; line and column as often as their sections say */
+} mrope_t;
+
 /* Normal form of all spellings of rotary settings (reference: transformers modeling_rope_utils). */
 typedef struct rope_config {
   rope_type_t type;
@@ -36,6 +43,8 @@ typedef struct rope_config {
   /* longrope: what the frequencies are divided by, [dims / 2], and the scale of cos and sin */
   float short_factor[ROPE_FACTORS_MAX], long_factor[ROPE_FACTORS_MAX];
   double short_scale, long_scale;
+  mrope_t mrope;
+  int32_t sections[3]; /* pairs of time, line, column */
 } rope_config_t;
 
 typedef enum block_kind {
@@ -105,8 +114,8 @@ typedef struct blueprint {
   int32_t position_offset, num_positions; /* OPT: 2; rows of the learned table without it */
   bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
   rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
-  int32_t window, window_groups;  /* sliding window; model_window_groups, or all share blocks */
-  uint8_t *layer_flags;           /* [num_layers + 1] LAYER_ bits; owned */
+  int32_t window, window_groups; /* sliding window; model_window_groups, or all share blocks */
+  uint8_t *layer_flags;          /* [num_layers + 1] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   bool experts_normalise, experts_mxfp4;
   bool experts_stacked; /* one tensor for all experts: not one for each, or (Qwen3-VL) not turned */

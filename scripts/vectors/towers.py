@@ -12,6 +12,10 @@ text model around the tower; and expected.safetensors with
   rows [rows, width]      what takes the place of embeddings, by the fp32 reference
   deep.N [rows, width]    what is added behind layer N of the text model
   error [1]               largest |bf16 run - fp32 run| of transformers itself, over all of these
+  ids [tokens]            a prompt with these images, text before, between and behind them
+  positions [3, tokens]   time, line and column of each token
+  logits [tokens, vocab]  of the whole model, by the fp32 reference
+  logits.error [1]        largest |bf16 run - fp32 run| of these
 """
 
 import argparse
@@ -53,7 +57,7 @@ def qwen3_5(dtype="float32"):
     text = {**TEXT, "model_type": "qwen3_5_text", "linear_num_value_heads": 2,
             "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
             "layer_types": ["linear_attention", "linear_attention", "full_attention"],
-            "rope_parameters": {**ROPE, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.25}}
+            "rope_parameters": {**ROPE, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}}
     return {**qwen3_vl(dtype), "architectures": ["Qwen3_5ForConditionalGeneration"],
             "model_type": "qwen3_5", "text_config": text,
             "vision_config": {**SIGHT, "model_type": "qwen3_5"}}
@@ -62,10 +66,12 @@ def qwen3_5(dtype="float32"):
 def qwen2_5_vl(dtype="float32"):
     made = qwen3_vl(dtype)
     sight = {k: v for k, v in SIGHT.items() if k != "num_position_embeddings"}
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 3, 2]}
+    text = {k: v for k, v in TEXT.items() if k != "head_dim"} | {"bos_token_id": 1,
+                                                                 "eos_token_id": 2}
     return {**made, "architectures": ["Qwen2_5_VLForConditionalGeneration"],
             "model_type": "qwen2_5_vl",
-            "text_config": {**TEXT, "model_type": "qwen2_5_vl_text", "rope_parameters": rope},
+            "text_config": {**text, "model_type": "qwen2_5_vl_text", "rope_parameters": rope},
             "vision_config": {**sight, "model_type": "qwen2_5_vl", "window_size": 12,
                               "fullatt_block_indexes": [1]}}
 
@@ -104,6 +110,30 @@ def see(model, pixels, grids):
     return [made.pooler_output, *(getattr(made, "deepstack_features", None) or [])]
 
 
+def prompt(model, rows):
+    """Ids in which the second and the third image stand side by side, and the last one ends."""
+    config = model.config
+    begin, pad, end = (config.vision_start_token_id, config.image_token_id,
+                       config.vision_end_token_id)
+    ids = []
+    for number, count in enumerate(rows):
+        text = [(7 * number + 3 * i) % begin for i in range(0 if number == 2 else 3 + number)]
+        ids += [*text, begin, *[pad] * count, end]
+    return ids[:-1]
+
+
+def answer(model, ids, pixels, grids):
+    """[3, tokens] and [tokens, vocab] of transformers."""
+    thw = torch.tensor([[1, *grid] for grid in grids])
+    ids = torch.tensor([ids])
+    types = (ids == model.config.image_token_id).int()
+    positions, _ = model.model.get_rope_index(ids, mm_token_type_ids=types, image_grid_thw=thw)
+    with torch.no_grad():
+        made = model(input_ids=ids, pixel_values=pixels, image_grid_thw=thw,
+                     mm_token_type_ids=types, use_cache=False)
+    return positions[:, 0], made.logits[0]
+
+
 def write_case(out, name, config, seed):
     directory = out / name
     shutil.rmtree(directory, ignore_errors=True)
@@ -119,10 +149,16 @@ def write_case(out, name, config, seed):
     columns = 3 * sight["temporal_patch_size"] * sight["patch_size"] ** 2
     pixels = torch.randn(sum(h * w for h, w in GRIDS), columns)
     exact = see(model, pixels, GRIDS)
-    rough = see(copy.deepcopy(model).bfloat16(), pixels.bfloat16(), GRIDS)
+    half = copy.deepcopy(model).bfloat16()
+    rough = see(half, pixels.bfloat16(), GRIDS)
+    ids = prompt(model, [h * w // 4 for h, w in GRIDS])
+    positions, logits = answer(model, ids, pixels, GRIDS)
+    rough_logits = answer(half, ids, pixels.bfloat16(), GRIDS)[1].float()
     error = max((a - b.float()).abs().max() for a, b in zip(exact, rough))
     facts = {"grids": torch.tensor(GRIDS, dtype=torch.float32), "pixels": pixels,
-             "rows": exact[0], "error": error.reshape(1)}
+             "rows": exact[0], "error": error.reshape(1), "ids": torch.tensor(ids).float(),
+             "positions": positions.float(), "logits": logits,
+             "logits.error": (rough_logits - logits).abs().max().reshape(1)}
     facts |= {f"deep.{i}": rows for i, rows in enumerate(exact[1:])}
     model.to(dtype).save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)

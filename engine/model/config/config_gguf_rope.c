@@ -76,6 +76,27 @@ static void scaling_type(metadata_t *writer, char *out, size_t capacity) {
   error_quote(out, (unsigned)capacity, text, length);
 }
 
+/* How many pairs turn by time, line and column; a fourth number is 0. */
+static void write_sections(metadata_t *writer) {
+  char key[KEY_TEXT_MAX];
+  const gguf_value_t *value = metadata_find(writer, "%.rope.dimension_sections", key);
+  int64_t pairs[4] = {0};
+  bool known = value != NULL && (value->count == 3 || value->count == 4);
+  if (value == NULL || !(writer->needs & SECTIONS)) return;
+  for (uint32_t i = 0; known && i < value->count; i++) known = gguf_int(value, i, &pairs[i]);
+  if (!known || pairs[3] != 0) {
+    metadata_refuse(writer, key, "is no list of three numbers and a 0");
+    return;
+  }
+  metadata_name(writer, "mrope_section");
+  for (int i = 0; i < 3; i++) {
+    buffer_char(writer->json, i == 0 ? '[' : ',');
+    buffer_int(writer->json, pairs[i]);
+  }
+  buffer_char(writer->json, ']');
+  if (writer->needs & BY_TURNS) metadata_put_bool(writer, "mrope_interleaved", true);
+}
+
 void metadata_write_rope(metadata_t *writer) {
   const gguf_tensor_t *freqs = gguf_tensor(writer->gguf, "rope_freqs.weight");
   const gguf_tensor_t *short_one = gguf_tensor(writer->gguf, "rope_factors_short.weight");
@@ -92,6 +113,7 @@ void metadata_write_rope(metadata_t *writer) {
   buffer_char(writer->json, '{');
   buffer_text(writer->json, "\"rope_theta\":");
   metadata_plain_double(writer, theta);
+  write_sections(writer);
   if (short_one != NULL && long_one != NULL) {
     write_longrope(writer, short_one, long_one, true);
   } else if (strcmp(type, "yarn") == 0) {

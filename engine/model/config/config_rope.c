@@ -37,7 +37,7 @@ static const char *const rope_keys[] = {
     "mscale",
     "mscale_all_dim",
     "alpha",
-    /* how positions of images are spread over the dimensions: those of text are equal in all */
+    /* read_mrope */
     "mrope_section",
     "mrope_interleaved",
 };
@@ -248,6 +248,37 @@ static void take_oss_default(rope_config_t *rope, int64_t *original) {
   *original = 4096;
 }
 
+/* `reader` looks into the dict, or has no root. Only GGUF files say by a key whether sections are
+ * interleaved, and text models around which other programs put a tower have no other sign of them:
+ * in safetensors files of these the keys say nothing, as in the reference. */
+static void read_mrope(config_reader_t *reader, const family_t *family, rope_config_t *rope) {
+  const json_t *list = json_get(reader->root, "mrope_section");
+  int64_t sum = 0;
+  int32_t i = 0;
+  rope->mrope = family->mrope;
+  memcpy(rope->sections, family->mrope_sections, sizeof rope->sections);
+  if (rope->mrope == MROPE_NONE && (reader->gguf == NULL || list == NULL)) return;
+  if (rope->mrope == MROPE_NONE)
+    rope->mrope =
+        config_bool(reader, KEYS("mrope_interleaved"), false) ? MROPE_INTERLEAVED : MROPE_PARTS;
+  if (list != NULL && (list->type != JSON_ARRAY || list->count != 3)) {
+    config_refuse(reader, "mrope_section", list, "three numbers: of time, line and column");
+    return;
+  }
+  if (list != NULL) {
+    JSON_EACH(value, list) {
+      int64_t pairs = -1;
+      if (!json_int64(value, &pairs) || pairs < 0 || pairs > rope->dims / 2)
+        config_refuse(reader, "mrope_section", value, "0..%d pairs", rope->dims / 2);
+      rope->sections[i++] = (int32_t)pairs;
+    }
+  }
+  for (i = 0; i < 3; i++) sum += rope->sections[i];
+  if (rope->mrope == MROPE_PARTS && sum != rope->dims / 2)
+    config_refuse(reader, "mrope_section", list,
+                  "three numbers whose sum is %d, the pairs of a head", rope->dims / 2);
+}
+
 /* Reads the angles of one kind of layer; *rope has the defaults. */
 static void read_angles(config_reader_t *reader, const family_t *family, bool sliding,
                         int32_t max_positions, int32_t head_dim, rope_config_t *rope) {
@@ -366,6 +397,11 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
   /* A flat dict gives its theta to all layers, its scaling to the full ones alone. */
   const char *name;
   const json_t *dict = reader->code == 0 ? find_outer_dict(reader, family, &name) : NULL;
+  config_reader_t inner = *reader;
+  inner.root = dict;
+  inner.outer = NULL;
+  if (reader->code == 0) read_mrope(&inner, family, rope);
+  reader->code = inner.code;
   if (family->local_theta < 0 && dict != NULL && json_get(dict, "full_attention") == NULL)
     local->theta = rope->theta;
   if (family->local_theta != 0)

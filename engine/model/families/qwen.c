@@ -74,10 +74,12 @@ static const layout_t layout_qwen3_5 = {LLAMA_LIKE(qwen3_5_patterns), .may_stack
 #define QWEN2_VL                                                                                   \
   LLAMA_PARTS, SIZES(152064, 8192, 29568, 80, 64, 8, 0, 32768), IDS(151645, 151643),               \
       .window = 4096, .norm_eps = 1e-5, .rope_theta = 1e6, .qkv_bias = true,                       \
-      .window_rule = WINDOW_UPPER, .flat_too = true
+      .window_rule = WINDOW_UPPER, .flat_too = true, .mrope = MROPE_PARTS,                         \
+      .mrope_sections = {16, 24, 24}
 #define QWEN3_VL                                                                                   \
   LLAMA_PARTS, SIZES(151936, 4096, 22016, 32, 32, 32, 128, 128000), IDS(-1, -1),                   \
-      .rope_theta = 5e5, .attention_bias_key = "attention_bias", .qk_norm = true
+      .rope_theta = 5e5, .attention_bias_key = "attention_bias", .qk_norm = true,                  \
+      .mrope = MROPE_INTERLEAVED, .mrope_sections = {24, 20, 20}
 #define QWEN3_MOE                                                                                  \
   QWEN3, .layout = &layout_qwen_moe, SIZES(151936, 2048, 6144, 24, 32, 4, 0, 32768), .window = 0,  \
          .window_rule = WINDOW_REFUSED, .expert_keys = EXPERTS_QWEN, .num_experts = 128,           \
@@ -88,13 +90,16 @@ static const layout_t layout_qwen3_5 = {LLAMA_LIKE(qwen3_5_patterns), .may_stack
                .attn_gate = true, .mixer_keys = MIXERS_DELTA_BY_GROUP, .mtp = MTP_APART,           \
                .expert_keys = EXPERTS_QWEN, .num_experts = 512, .experts_top = 10,                 \
                .expert_size = 512, .shared_size = 512, .shares_sum = true
+#define QWEN3_5_MROPE .mrope = MROPE_INTERLEAVED, .mrope_sections = {11, 11, 10}
 #define QWEN3_5_TEXT                                                                               \
-  LLAMA_PARTS, .layout = &layout_qwen3_5, SIZES(248320, 4096, 12288, 32, 16, 4, 256, 32768),       \
-               IDS(-1, -1), .qk_norm = true, .norm_plus_one = true, .rotary_factor = 0.25,         \
-               .attn_gate = true, .mixer_keys = MIXERS_DELTA, .mtp = MTP_APART
+  LLAMA_PARTS, QWEN3_5_MROPE,                                                                      \
+      .layout = &layout_qwen3_5, SIZES(248320, 4096, 12288, 32, 16, 4, 256, 32768), IDS(-1, -1),   \
+      .qk_norm = true, .norm_plus_one = true, .rotary_factor = 0.25, .attn_gate = true,            \
+      .mixer_keys = MIXERS_DELTA, .mtp = MTP_APART
 #define QWEN3_5_MOE_TEXT                                                                           \
-  QWEN3_NEXT, .layout = &layout_qwen3_5, SIZES(248320, 2048, 5632, 40, 16, 2, 256, 32768),         \
-              .mixer_keys = MIXERS_DELTA, .num_experts = 256, .experts_top = 8
+  QWEN3_NEXT, QWEN3_5_MROPE, .layout = &layout_qwen3_5,                                            \
+                             SIZES(248320, 2048, 5632, 40, 16, 2, 256, 32768),                     \
+                             .mixer_keys = MIXERS_DELTA, .num_experts = 256, .experts_top = 8
 
 static const family_t rows[] = {
     /* Qwen 2 has q, k and v biases although no key says so. */
@@ -143,12 +148,12 @@ static const gguf_name_t gguf[] = {
     {"qwen3", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
     {"qwen3moe", "Qwen3MoeForCausalLM", NORMALISES, 0},
     /* The text parts of models that see images. */
-    {"qwen2vl", "Qwen2ForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen3vl", "Qwen3ForCausalLM", NEEDS_NOTHING, 0},
-    {"qwen3vlmoe", "Qwen3MoeForCausalLM", NORMALISES, 0},
+    {"qwen2vl", "Qwen2ForCausalLM", SECTIONS, 0},
+    {"qwen3vl", "Qwen3ForCausalLM", SECTIONS | BY_TURNS, 0},
+    {"qwen3vlmoe", "Qwen3MoeForCausalLM", SECTIONS | BY_TURNS | NORMALISES, 0},
     {"qwen3next", "Qwen3NextForCausalLM", STATES | NORMALISES, 0},
-    {"qwen35", "Qwen3_5ForCausalLM", STATES, 0},
-    {"qwen35moe", "Qwen3_5MoeForCausalLM", STATES | NORMALISES, 0},
+    {"qwen35", "Qwen3_5ForCausalLM", STATES | SECTIONS, 0},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", STATES | SECTIONS | NORMALISES, 0},
 };
 
 const family_table_t lineage_qwen = {rows, ARRAY_LEN(rows), gguf, ARRAY_LEN(gguf)};

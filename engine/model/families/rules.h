@@ -68,6 +68,8 @@ enum {
   STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
   GEMMA4 = 32768,        /* config_gguf_gemma4.c */
   NO_ROPE = 65536,       /* no layer rotates, whatever the keys of the rotation say */
+  SECTIONS = 131072,     /* rope.dimension_sections: tokens of pictures have three positions */
+  BY_TURNS = 262144,     /* these stand interleaved, which no key says */
   ENCODER = 8192,        /* reads in both directions: config_gguf_encoder.c */
   TWO_ROPES = 64 /* sliding layers have rotary frequencies of their own; no window: none slides */
 };

@@ -122,6 +122,7 @@ struct model {
   const vector_t *head_bias;   /* [V] or NULL */
   float embed_scale, layer_embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
+  uint8_t *rope_axes;               /* [dims / 2] of `rope`, or NULL; owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
   uint64_t hash;
   float *kv_scales; /* of model_kv_scales, owned */

@@ -577,6 +577,13 @@ static int make_ropes(model_t *model, int32_t max_model_len, inferd_error_t *err
   const blueprint_t *bp = &model->blueprint;
   if (bp->learned_positions) return 0;
   int code = make_rope(&bp->rope, max_model_len, &model->inv_freq, &model->rope, error);
+  if (code == 0 && bp->rope.mrope != MROPE_NONE) {
+    model->rope_axes = calloc((size_t)bp->rope.dims / 2, 1);
+    if (model->rope_axes == NULL)
+      return error_set(error, ERR_NO_MEMORY, NULL, "no memory for rotary sections");
+    rope_axes(&bp->rope, model->rope_axes);
+    model->rope.axes = model->rope_axes;
+  }
   if (code != 0 || bp->local_rope.type == ROPE_NONE) return code;
   return make_rope(&bp->local_rope, max_model_len, &model->local_inv_freq, &model->local_rope,
                    error);
@@ -657,6 +664,7 @@ void model_free(model_t *model) {
   if (!model->is_lent) {
     free(model->inv_freq);
     free(model->local_inv_freq);
+    free(model->rope_axes);
     free(model->kv_scales);
   }
   free(model->lora.pair);

@@ -226,9 +226,9 @@ static const vector_t *bias_once(const model_t *model, const vector_t *bias) {
   return model->blueprint.shard.rank == 0 ? bias : NULL;
 }
 
-/* x[T, h] = embeddings of the batch, with learned positions and types of tokens, and normed, where
- * the family has these. A family with project_in has no norm. */
-static void embed_tokens(model_t *model, int32_t rows) {
+/* x[T, h] = embeddings of the batch, or rows of pictures, with learned positions and types of
+ * tokens, and normed, where the family has these. A family with project_in has no norm. */
+static void embed_tokens(model_t *model, int32_t num_embedded, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   act_t *sum = model->embed_norm.width > 0 ? model->y : model->x;
@@ -238,6 +238,7 @@ static void embed_tokens(model_t *model, int32_t rows) {
   } else {
     look_up(model, sum);
   }
+  if (num_embedded > 0) ops->embed_pictures(device, sum, 0, model->blueprint.hidden_size);
   if (model->positions != NULL)
     ops->embed_positions(device, sum, model->positions, model->blueprint.position_offset);
   if (model->types != NULL) ops->embed_types(device, sum, model->types);
@@ -662,15 +663,19 @@ void model_forward(model_t *model, const batch_t *batch) {
   act_t *hidden = model->x, *scratch = model->y;
   const int32_t rows = batch->num_tokens, selected = batch->num_selected;
 
+  CHECK(ops->embed_pictures != NULL ||
+        (batch->num_embedded == 0 && batch->rope_positions == NULL && batch->seen_until == NULL));
   find_adapters(model, batch);
   if (stage_is_first(bp)) {
-    embed_tokens(model, rows);
+    embed_tokens(model, batch->num_embedded, rows);
     embed_layers(model, rows);
   }
   for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1);
        i++) {
     eagle_keep(model, i, hidden, rows);
     model_run_layer(model, &model->layers[i], hidden, scratch, rows);
+    if (batch->num_embedded > 0 && i < batch->num_deep)
+      ops->embed_pictures(device, hidden, i + 1, bp->hidden_size);
   }
   eagle_keep(model, bp->num_layers, hidden, rows);
   if (!stage_is_last(bp)) return;

@@ -68,3 +68,13 @@ void rope_frequencies(const rope_config_t *rope, int32_t max_model_len, double *
                     : (rope->attention_factor != 0.0 ? rope->attention_factor : 1.0);
   }
 }
+
+void rope_axes(const rope_config_t *rope, uint8_t *axes) {
+  const int32_t *sections = rope->sections;
+  for (int32_t i = 0; i < rope->dims / 2; i++) {
+    if (rope->mrope == MROPE_INTERLEAVED)
+      axes[i] = (uint8_t)(i < 3 * sections[i % 3] ? i % 3 : 0);
+    else
+      axes[i] = (uint8_t)((i >= sections[0]) + (i >= sections[0] + sections[1]));
+  }
+}

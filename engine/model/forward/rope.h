@@ -13,5 +13,7 @@
  * sequence grows, so they are fixed at load for the longest sequence. */
 void rope_frequencies(const rope_config_t *rope, int32_t max_model_len, double *inv_freq,
                       double *scale);
+/* Fills axes[dims / 2] of rope_t; `mrope` of the config is not MROPE_NONE. */
+void rope_axes(const rope_config_t *rope, uint8_t *axes);
 
 #endif

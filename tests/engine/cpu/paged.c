@@ -81,7 +81,7 @@ static void open_world(world_t *w, const setting_t *setting, const char *isa, in
   w->sinks = random_floats(&random, setting->heads, 2);
   w->q_norm = random_floats(&random, setting->dim, 2);
   w->k_norm = random_floats(&random, setting->dim, 2);
-  w->rope = (rope_t){setting->rope_dims, w->inv_freq, 1.25f};
+  w->rope = (rope_t){setting->rope_dims, w->inv_freq, 1.25f, NULL};
   w->attention = (attention_t){.layer = 1,
                                .num_heads = setting->heads,
                                .num_kv_heads = setting->kv_heads,

@@ -108,7 +108,7 @@ static void world_start(latent_world_t *w, pool_t *p, const char *isa, int threa
   inferd_error_t error;
   *w = (latent_world_t){.p = p, .device = device_prepared(isa, threads, &limits)};
   ASSERT_EQ_FOR(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
-  w->rope = (rope_t){p->rope, p->inv_freq, 1.25f};
+  w->rope = (rope_t){p->rope, p->inv_freq, 1.25f, NULL};
   w->latent = (latent_t){.layer = 1,
                          .num_heads = p->heads,
                          .rank = p->rank,

@@ -167,6 +167,15 @@ static void naive_embed_positions(device_t *device, act_t *x, const weight_t *ta
   }
 }
 
+static void naive_embed_pictures(device_t *device, act_t *x, int32_t plane, int32_t width) {
+  const batch_t *batch = device->batch;
+  for (int32_t i = 0; i < batch->num_embedded; i++) {
+    float *out = FLOATS(x) + (int64_t)batch->embedded_tokens[i] * width;
+    const float *row = batch->embedded_rows[i] + (int64_t)plane * width;
+    for (int32_t c = 0; c < width; c++) out[c] = plane == 0 ? row[c] : out[c] + row[c];
+  }
+}
+
 static void naive_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
                        const norm_t *norm, int32_t rows) {
   (void)device;
@@ -230,9 +239,12 @@ static void norm_heads(float *row, const attention_t *a) {
   }
 }
 
-static void rotate(float *head, const rope_t *rope, int32_t position) {
+static void rotate(float *head, const rope_t *rope, const batch_t *batch, int32_t t) {
   int32_t half = rope->dims / 2;
   for (int32_t i = 0; i < half; i++) {
+    int32_t position = batch->positions[t];
+    if (rope->axes != NULL && batch->rope_positions != NULL)
+      position = batch->rope_positions[rope->axes[i] * batch->rope_stride + t];
     double angle = (float)position * rope->inv_freq[i];
     double c = cos(angle) * rope->scale, s = sin(angle) * rope->scale;
     double a = head[i], b = head[i + half];
@@ -250,7 +262,7 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
     float *row = FLOATS(qkv) + t * width;
     if (!a->norm_late) norm_heads(row, a);
     for (int32_t h = 0; h < heads + kv_heads; h++) {
-      if (a->rope != NULL) rotate(row + (int64_t)h * dim, a->rope, batch->positions[t]);
+      if (a->rope != NULL) rotate(row + (int64_t)h * dim, a->rope, batch, t);
     }
     if (a->norm_late) norm_heads(row, a);
     if (batch->slot_mapping[t] < 0 || a->reads_only) continue;
@@ -263,15 +275,17 @@ static void naive_rope_store(device_t *device, act_t *qkv, const attention_t *a)
 
 /* One query head of one token over its visible keys. */
 static void attend(const device_t *device, float *out, const float *q, const attention_t *a,
-                   int32_t head, const int32_t *blocks, int32_t position) {
+                   int32_t head, const int32_t *blocks, int32_t t) {
   const int32_t size = device->kv.block_size, dim = a->head_dim;
+  const int32_t position = device->batch->positions[t];
   const int64_t base = first_value(device, a->layer);
   const int32_t kv_head = head / (a->num_heads / a->num_kv_heads);
   int32_t first = a->window > 0 && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
-  double *scores = malloc((size_t)(position + 1) * sizeof(double));
+  const int32_t last = position;
+  double *scores = malloc((size_t)(last + 1) * sizeof(double));
   CHECK(scores != NULL);
   double most = -INFINITY, total = 0;
-  for (int32_t j = first; j <= position; j++) {
+  for (int32_t j = first; j <= last; j++) {
     int64_t slot = (int64_t)blocks[j / size] * size + j % size;
     const float *k = device->keys + base + (slot * a->num_kv_heads + kv_head) * dim;
     double dot = 0;
@@ -285,7 +299,7 @@ static void attend(const device_t *device, float *out, const float *q, const att
     total = exp(a->sinks->values[head] - most);
   }
   double sums[512] = {0};
-  for (int32_t j = first; j <= position; j++) {
+  for (int32_t j = first; j <= last; j++) {
     int64_t slot = (int64_t)blocks[j / size] * size + j % size;
     const float *v = device->values + base + (slot * a->num_kv_heads + kv_head) * dim;
     double share = exp(scores[j] - most);
@@ -306,7 +320,7 @@ static void naive_latent_store(device_t *device, act_t *rows, const latent_t *a)
   for (int32_t t = 0; t < batch->num_tokens; t++) {
     float *row = FLOATS(rows) + t * width;
     head_norm(row, &norm, a->norm->values, a->rank);
-    rotate(row + a->rank, a->rope, batch->positions[t]);
+    rotate(row + a->rank, a->rope, batch, t);
     if (batch->slot_mapping[t] < 0) continue;
     memcpy(device->keys + (a->layer * slots + batch->slot_mapping[t]) * width, row,
            (size_t)width * sizeof(float));
@@ -328,12 +342,12 @@ static void times_head(double *out, const double *x, const weight_t *weight, int
 
 /* One head of one token; `q` is rotated in place. */
 static void attend_latent(const device_t *device, float *out, float *q, const latent_t *a,
-                          int32_t head, const int32_t *blocks, int32_t position) {
-  const int32_t size = device->kv.block_size;
+                          int32_t head, const int32_t *blocks, int32_t t) {
+  const int32_t size = device->kv.block_size, position = device->batch->positions[t];
   const int64_t slots = (int64_t)device->kv.num_blocks * size, width = a->rank + a->rope_dim;
   double *scores = calloc((size_t)(position + 1), sizeof(double)), most = -INFINITY, total = 0;
   double latent[1024], key[1024], value[1024], sums[1024] = {0};
-  rotate(q + a->nope_dim, a->rope, position);
+  rotate(q + a->nope_dim, a->rope, device->batch, t);
   for (int pass = 0; pass < 2; pass++) {
     for (int32_t j = 0; j <= position; j++) {
       int64_t slot = (int64_t)blocks[j / size] * size + j % size;
@@ -364,12 +378,13 @@ static void naive_latent_attend(device_t *device, act_t *out, const act_t *q, ac
   const int32_t dim = a->nope_dim + a->rope_dim;
   (void)queries;
   (void)sums;
-  for (int64_t t = 0; t < batch->num_tokens; t++) {
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
     for (int32_t h = 0; h < a->num_heads; h++) {
       float head[1024];
-      memcpy(head, FLOATS(q) + (t * a->num_heads + h) * dim, (size_t)dim * sizeof(float));
-      attend_latent(device, FLOATS(out) + (t * a->num_heads + h) * a->value_dim, head, a, h,
-                    batch->block_table[batch->request_row[t]], batch->positions[t]);
+      const int64_t at = (int64_t)t * a->num_heads + h;
+      memcpy(head, FLOATS(q) + at * dim, (size_t)dim * sizeof(float));
+      attend_latent(device, FLOATS(out) + at * a->value_dim, head, a, h,
+                    batch->block_table[batch->request_row[t]], t);
     }
   }
 }
@@ -384,7 +399,7 @@ static void naive_attention(device_t *device, act_t *out, const act_t *qkv, cons
     const int32_t *blocks = batch->block_table[batch->request_row[t]];
     for (int32_t h = 0; h < a->num_heads; h++) {
       attend(device, FLOATS(out) + ((int64_t)t * a->num_heads + h) * dim,
-             FLOATS(qkv) + t * width + (int64_t)h * dim, a, h, blocks, batch->positions[t]);
+             FLOATS(qkv) + t * width + (int64_t)h * dim, a, h, blocks, t);
     }
   }
 }
@@ -653,6 +668,7 @@ const ops_t ops_naive = {
     .begin = naive_begin,
     .embed = naive_embed,
     .embed_positions = naive_embed_positions,
+    .embed_pictures = naive_embed_pictures,
     .norm = naive_norm,
     .linear = naive_linear,
     .rope_store = naive_rope_store,

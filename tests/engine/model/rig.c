@@ -2,6 +2,7 @@
 #include "tests/engine/model/rig.h"
 
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 #include "engine/model/adapter/adapter.h"
 #include "engine/model/forward/mtp.h"
 #include "engine/model/sizes.h"
@@ -10,6 +11,7 @@
 #include <string.h>
 
 enum { ADAPTER_RANK = 32, BLOCK_SIZE = 16, ROWS_MAX = 8, LENGTH_MAX = 512, STATE_SLOT = 2 };
+enum { SEQUENCES = 2 };
 
 static void *take(size_t count, size_t size) {
   void *memory = calloc(count, size);
@@ -24,17 +26,20 @@ static void make_batch(rig_t *rig) {
   batch->block_size = BLOCK_SIZE;
   batch->input_ids = take(tokens, sizeof(int32_t));
   batch->adapters = take(tokens, sizeof(int32_t));
+  batch->embedded_tokens = take(tokens, sizeof(int32_t));
+  batch->embedded_rows = take(tokens, sizeof(float *));
   batch->positions = take(tokens, sizeof(int32_t));
   batch->request_row = take(tokens, sizeof(int32_t));
   batch->slot_mapping = take(tokens, sizeof(int64_t));
   batch->selected_token_indices = take(tokens, sizeof(int32_t));
-  batch->query_start_loc = take(2, sizeof(int32_t));
-  batch->num_computed_tokens = take(1, sizeof(int32_t));
-  batch->seq_lens = take(1, sizeof(int32_t));
-  batch->do_sample = take(1, 1);
-  batch->state_slots = take(1, sizeof(int32_t));
+  batch->query_start_loc = take(SEQUENCES + 1, sizeof(int32_t));
+  batch->num_computed_tokens = take(SEQUENCES, sizeof(int32_t));
+  batch->seq_lens = take(SEQUENCES, sizeof(int32_t));
+  batch->do_sample = take(SEQUENCES, 1);
+  batch->state_slots = take(SEQUENCES, sizeof(int32_t));
   batch->state_slots[0] = STATE_SLOT;
-  batch->block_table = take(1, sizeof(int32_t *));
+  batch->state_slots[1] = STATE_SLOT - 1;
+  batch->block_table = take(SEQUENCES, sizeof(int32_t *));
   batch->block_table_stride = num_blocks;
   rig->blocks = take((size_t)num_blocks, sizeof(int32_t));
   /* nb, nb-2, ... then nb-1, nb-3, ...: never in order, never the null block. */
@@ -53,7 +58,7 @@ static int prepare(rig_t *rig, bool kv_int8, inferd_error_t *error) {
   kv.int8 = kv_int8;
   step_limits_t limits = {
       .tokens_max = rig->tokens_max,
-      .reqs_max = 1,
+      .reqs_max = SEQUENCES,
       .logits_rows_max = ROWS_MAX,
       .max_model_len = rig->max_len,
   };
@@ -115,6 +120,10 @@ void rig_close(rig_t *rig) {
   batch_t *batch = &rig->batch;
   void *const memory[] = {batch->input_ids,
                           batch->adapters,
+                          batch->embedded_tokens,
+                          (void *)batch->embedded_rows,
+                          batch->rope_positions,
+                          batch->seen_until,
                           batch->positions,
                           batch->request_row,
                           batch->slot_mapping,
@@ -134,6 +143,62 @@ void rig_close(rig_t *rig) {
   *rig = (rig_t){0};
 }
 
+/* What the step has of pictures from token `at` on: tokens start.. of the sequence. */
+static void show(rig_t *rig, int32_t at, int32_t count, int32_t start) {
+  batch_t *batch = &rig->batch;
+  const rig_sight_t *sight = rig->sight;
+  const size_t tokens = (size_t)rig->tokens_max;
+  if (at == 0) {
+    free(batch->rope_positions);
+    free(batch->seen_until);
+    batch->rope_positions = batch->seen_until = NULL;
+    batch->num_embedded = 0;
+  }
+  if (sight == NULL) return;
+  CHECK_LE(start + count, sight->count);
+  size_t bytes = (size_t)count * sizeof(int32_t);
+  batch->num_deep = sight->num_deep;
+  for (int32_t i = 0; i < count; i++) {
+    if (sight->rows[start + i] == NULL) continue;
+    batch->embedded_rows[batch->num_embedded] = sight->rows[start + i];
+    batch->embedded_tokens[batch->num_embedded++] = at + i;
+  }
+  if (sight->rope_positions != NULL) {
+    batch->rope_stride = rig->tokens_max;
+    if (at == 0) batch->rope_positions = take(3 * tokens, sizeof(int32_t));
+    for (int axis = 0; axis < 3; axis++)
+      memcpy(batch->rope_positions + axis * batch->rope_stride + at,
+             sight->rope_positions + axis * sight->count + start, bytes);
+  }
+  if (sight->seen_until != NULL) {
+    if (at == 0) batch->seen_until = take(tokens, sizeof(int32_t));
+    memcpy(batch->seen_until + at, sight->seen_until + start, bytes);
+  }
+}
+
+/* A second sequence, behind the first one in the batch and in blocks that it does not use. */
+static void put_beside(rig_t *rig, int32_t at) {
+  batch_t *batch = &rig->batch;
+  const int32_t count = rig->beside, first = DIV_UP(rig->sight->count, BLOCK_SIZE);
+  const int32_t *blocks = rig->blocks + first;
+  CHECK_LE(at + count, rig->tokens_max);
+  CHECK_LE(first + DIV_UP(count, BLOCK_SIZE), rig->max_len / BLOCK_SIZE + 1);
+  for (int32_t i = 0; i < count; i++) {
+    batch->input_ids[at + i] = rig->prompt[i];
+    batch->positions[at + i] = i;
+    batch->adapters[at + i] = 0;
+    batch->request_row[at + i] = 1;
+    batch->slot_mapping[at + i] = (int64_t)blocks[i / BLOCK_SIZE] * BLOCK_SIZE + i % BLOCK_SIZE;
+  }
+  batch->block_table[1] = blocks;
+  batch->num_reqs = 2;
+  batch->num_tokens = batch->query_start_loc[2] = at + count;
+  batch->max_query_len = MAX(batch->max_query_len, count);
+  batch->max_seq_len = MAX(batch->max_seq_len, count);
+  batch->seq_lens[1] = count;
+  show(rig, at, count, 0);
+}
+
 void rig_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int32_t wanted) {
   batch_t *batch = &rig->batch;
   CHECK_LE(count, rig->tokens_max);
@@ -143,6 +208,7 @@ void rig_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int
     int32_t position = start + i;
     batch->input_ids[i] = ids[i];
     batch->positions[i] = position;
+    batch->request_row[i] = 0;
     batch->adapters[i] = rig->adapter;
     batch->slot_mapping[i] =
         (int64_t)rig->blocks[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
@@ -156,6 +222,8 @@ void rig_batch(rig_t *rig, const int32_t *ids, int32_t count, int32_t start, int
   batch->query_start_loc[1] = count;
   batch->num_selected = wanted;
   batch->do_sample[0] = wanted > 0;
+  show(rig, 0, count, start);
+  if (rig->beside > 0) put_beside(rig, count);
 }
 
 static void read_logits(rig_t *rig, int32_t wanted, float *logits) {

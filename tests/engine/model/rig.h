@@ -22,6 +22,14 @@ typedef struct rig_options {
   const char *adapter; /* directory of an adapter that every token takes; NULL = none */
 } rig_options_t;
 
+/* A prompt with pictures, or its first `count` tokens: what batch_t has of a step. */
+typedef struct rig_sight {
+  int32_t count, num_deep;
+  const float *const *rows;      /* [count]; NULL = a token of text */
+  const int32_t *rope_positions; /* [3, count]; NULL = none */
+  const int32_t *seen_until;     /* [count]; NULL = none */
+} rig_sight_t;
+
 typedef struct rig {
   const ops_t *ops;
   device_t *device;
@@ -31,7 +39,10 @@ typedef struct rig {
   int32_t max_len, tokens_max;
   int32_t adapter; /* slot that tokens take, 0 = none */
   struct adapter *adapted;
-  int32_t *blocks; /* [max_len / block_size + 1] */
+  int32_t beside;           /* tokens of the prompt that every step runs as another sequence, too */
+  const int32_t *prompt;    /* these, of `sight` */
+  const rig_sight_t *sight; /* of the sequence that runs; NULL = text alone */
+  int32_t *blocks;          /* [max_len / block_size + 1] */
 } rig_t;
 
 int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error);

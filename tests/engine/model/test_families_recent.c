@@ -134,6 +134,42 @@ Test(families_recent, sections_of_positions_say_nothing_of_text) {
   blueprint_free(&blueprint);
 }
 
+/* A position of a picture has a line and a column. */
+Test(families_recent, sections_of_families_that_see) {
+#define VL(name, type, more) WRAPPED(name, "", "\"model_type\":\"" type "\"" more)
+#define SECTIONS_OF(text) ",\"rope_parameters\":{\"rope_theta\":1e6,\"mrope_section\":" text "}"
+  static const struct {
+    const char *text;
+    mrope_t mrope;
+    int32_t sections[3];
+  } rows[] = {
+      {VL("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", ""), MROPE_PARTS, {16, 24, 24}},
+      {VL("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", SECTIONS_OF("[64,0,0]")),
+       MROPE_PARTS,
+       {64, 0, 0}},
+      {VL("Qwen3VLForConditionalGeneration", "qwen3_vl_text", ""), MROPE_INTERLEAVED, {24, 20, 20}},
+      {VL("Qwen3VLForConditionalGeneration", "qwen3_vl_text", SECTIONS_OF("[1,2,3]")),
+       MROPE_INTERLEAVED,
+       {1, 2, 3}},
+      {VL("Qwen3_5ForConditionalGeneration", "qwen3_5_text", ""), MROPE_INTERLEAVED, {11, 11, 10}},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    good(rows[i].text);
+    ASSERT_EQ(blueprint.rope.mrope, rows[i].mrope);
+    for (int k = 0; k < 3; k++) ASSERT_EQ(blueprint.rope.sections[k], rows[i].sections[k]);
+    blueprint_free(&blueprint);
+  }
+  static const char *const lists[] = {SECTIONS_OF("[16,24,23]"), SECTIONS_OF("[16,24,25]"),
+                                      SECTIONS_OF("[16,48]"), SECTIONS_OF("[-1,40,25]"),
+                                      SECTIONS_OF("64")};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    char text[512];
+    snprintf(text, sizeof text, VL("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", "%s"),
+             lists[i]);
+    bad(text, "mrope_section");
+  }
+}
+
 Test(families_recent, text_models_of_glm_stand_in_two_wrappers) {
   good(WRAPPED("Glm46VForConditionalGeneration", "",
                "\"model_type\":\"glm4v_moe_text\",\"head_dim\":128,\"num_hidden_layers\":2"));

@@ -152,3 +152,22 @@ Test(rope, dynamic_is_fixed_by_the_runtime_length) {
   compute(rope, 100);
   near(pow(frequencies[1], -128.0 / 2), 1e4, 1e-12, "theta below the trained length");
 }
+
+static void check_axes(const rope_config_t *rope, const char *expected) {
+  uint8_t axes[64];
+  rope_axes(rope, axes);
+  for (int32_t i = 0; i < rope->dims / 2; i++)
+    ASSERT_EQ_FOR("thw"[axes[i]], expected[i], "pair %d of %s", i, expected);
+}
+
+/* What recomposition_frequencies of transformers takes, of Qwen2-VL and of Qwen3-VL. */
+Test(rope, pairs_turn_by_time_line_and_column) {
+  const rope_config_t parts = {.dims = 12, .mrope = MROPE_PARTS, .sections = {1, 3, 2}};
+  check_axes(&parts, "thhhww");
+  const rope_config_t none = {.dims = 8, .mrope = MROPE_PARTS, .sections = {0, 4, 0}};
+  check_axes(&none, "hhhh");
+  const rope_config_t turns = {.dims = 18, .mrope = MROPE_INTERLEAVED, .sections = {5, 2, 2}};
+  check_axes(&turns, "thwthwttt");
+  const rope_config_t uneven = {.dims = 18, .mrope = MROPE_INTERLEAVED, .sections = {3, 3, 1}};
+  check_axes(&uneven, "thwthttht");
+}
