@@ -38,21 +38,26 @@ static int32_t first_key(const attention_t *attention, int32_t position) {
                                                                 : 0;
 }
 
-/* Returns the key behind the last one that `position` of a row of the batch attends to. */
-static int32_t end_key(const attending_t *job, int32_t row, int32_t position) {
+/* Returns the key behind the last one that a token of a row of the batch attends to. It is never
+ * less than that of the token before: pictures do not overlap. */
+static int32_t end_key(const attending_t *job, int32_t row, int32_t token) {
   const attention_t *attention = job->attention;
-  int32_t end = job->device->batch->seq_lens[row];
+  const batch_t *batch = job->device->batch;
+  int32_t end = batch->seq_lens[row], position = batch->positions[token];
+  if (attention->sees_pictures && batch->seen_until != NULL)
+    return MAX(position + 1, batch->seen_until[token]);
   if (!attention->bidirectional) return position + 1;
   return attention->window > 0 && end - position > attention->window ? position + attention->window
                                                                      : end;
 }
 
-/* Keys of [base, base + length) that a position of an item sees, relative to base; empty when
- * *first >= *last. */
-static void visible_keys(const attending_t *job, const item_t *item, int32_t position, int32_t base,
+/* Keys of [base, base + length) that token i of an item sees, relative to base; empty when *first
+ * >= *last. */
+static void visible_keys(const attending_t *job, const item_t *item, int32_t i, int32_t base,
                          int32_t length, int32_t *first, int32_t *last) {
+  int32_t position = job->device->batch->positions[item->token + i];
   int32_t low = first_key(job->attention, position) - base;
-  int32_t high = end_key(job, item->request, position) - base;
+  int32_t high = end_key(job, item->request, item->token + i) - base;
   *first = MAX(low, 0);
   *last = MIN(high, length);
 }
@@ -120,11 +125,10 @@ static void add_values(const attending_t *job, attention_scratch_t *scratch, int
 static void add_latent(const attending_t *job, const item_t *item, int32_t base,
                        attention_scratch_t *scratch) {
   const device_t *device = job->device;
-  const int32_t *positions = device->batch->positions + item->token;
   for (int32_t i = 0; i < item->count; i++) {
     int32_t first, last;
     int64_t row = (int64_t)i * job->group;
-    visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
+    visible_keys(job, item, i, base, STRIP_KEYS, &first, &last);
     if (first >= last) continue;
     device->kernels->latent_values[job->dtype](
         scratch->acc + row * job->kind->head_stride, job->kind->head_stride,
@@ -136,10 +140,9 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
                          attention_scratch_t *scratch) {
   const device_t *device = job->device;
   const attention_t *attention = job->attention;
-  const int32_t *positions = device->batch->positions + item->token;
   int32_t count = item->count, low, high, low_end, high_end;
-  visible_keys(job, item, positions[0], base, STRIP_KEYS, &low, &high);
-  visible_keys(job, item, positions[count - 1], base, STRIP_KEYS, &low_end, &high_end);
+  visible_keys(job, item, 0, base, STRIP_KEYS, &low, &high);
+  visible_keys(job, item, count - 1, base, STRIP_KEYS, &low_end, &high_end);
   int32_t keys = scratch->strip.segment_keys;
   int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = DIV_UP(high_end, keys);
   load_strip(job, item, kv_head, base, from, to, scratch);
@@ -147,7 +150,7 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
                                       count * job->group, &scratch->strip, from, to);
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;
-    visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
+    visible_keys(job, item, i, base, STRIP_KEYS, &first, &last);
     if (first >= last) continue;
     for (int32_t row = i * job->group; row < (i + 1) * job->group; row++) {
       float factor =
@@ -168,14 +171,14 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   bool shared = low_end < high;
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;
-    visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
+    visible_keys(job, item, i, base, STRIP_KEYS, &first, &last);
     add_values(job, scratch, i, i + 1, first, shared ? low_end : last);
   }
   if (!shared) return;
   add_values(job, scratch, 0, count, low_end, high);
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;
-    visible_keys(job, item, positions[i], base, STRIP_KEYS, &first, &last);
+    visible_keys(job, item, i, base, STRIP_KEYS, &first, &last);
     add_values(job, scratch, i, i + 1, high, last);
   }
 }
@@ -184,10 +187,9 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
 static void attend_at_once(const attending_t *job, const item_t *item, int32_t kv_head,
                            int32_t base, attention_scratch_t *scratch) {
   const device_t *device = job->device;
-  const int32_t *positions = device->batch->positions + item->token;
   key_range_t *seen = scratch->seen;
   for (int32_t i = 0; i < item->count; i++)
-    visible_keys(job, item, positions[i], base, STRIP_KEYS, &seen[i].first, &seen[i].last);
+    visible_keys(job, item, i, base, STRIP_KEYS, &seen[i].first, &seen[i].last);
   int32_t keys = scratch->strip.segment_keys;
   load_strip(job, item, kv_head, base, seen[0].first / keys,
              DIV_UP(seen[item->count - 1].last, keys), scratch);
@@ -218,7 +220,7 @@ static void attend_split(const attending_t *job, const item_t *item, int32_t kv_
   }
   memset(scratch->acc, 0, (size_t)rows * (size_t)job->kind->head_stride * sizeof(float));
   int32_t first = first_key(job->attention, positions[0]);
-  int32_t last = end_key(job, item->request, positions[item->count - 1]);
+  int32_t last = end_key(job, item->request, item->token + item->count - 1);
   if (first < begin) first = begin;
   if (last > begin + SPLIT_KEYS) last = begin + SPLIT_KEYS;
   for (int32_t base = first / STRIP_KEYS * STRIP_KEYS; base < last; base += STRIP_KEYS) {
@@ -229,11 +231,10 @@ static void attend_split(const attending_t *job, const item_t *item, int32_t kv_
   }
 }
 
-/* Returns true if `position` attends to a key of the split. */
-static bool sees_split(const attending_t *job, const item_t *item, int32_t position,
-                       int32_t split) {
+/* Returns true if token i of the item attends to a key of the split. */
+static bool sees_split(const attending_t *job, const item_t *item, int32_t i, int32_t split) {
   int32_t first, last;
-  visible_keys(job, item, position, split * SPLIT_KEYS, SPLIT_KEYS, &first, &last);
+  visible_keys(job, item, i, split * SPLIT_KEYS, SPLIT_KEYS, &first, &last);
   return first < last;
 }
 
@@ -249,8 +250,7 @@ static void merge_split(const attending_t *job, const item_t *item, int32_t spli
                         const split_result_t *result, attention_scratch_t *scratch) {
   const device_t *device = job->device;
   for (int32_t row = 0; row < item->count * job->group; row++) {
-    int32_t position = device->batch->positions[item->token + row / job->group];
-    if (!sees_split(job, item, position, split)) continue;
+    if (!sees_split(job, item, row / job->group, split)) continue;
     device->kernels->merge(scratch->total + (int64_t)row * job->kind->head_stride,
                            &scratch->total_max[row], &scratch->total_sum[row],
                            result->acc + row * result->stride,
@@ -379,7 +379,7 @@ static void list_items(const attending_t *job) {
     for (int32_t t = begin; t < end; t += tile) {
       int32_t count = MIN(end - t, tile);
       int32_t split_first = first_key(job->attention, batch->positions[t]) / SPLIT_KEYS;
-      int32_t end_keys = end_key(job, r, batch->positions[t + count - 1]);
+      int32_t end_keys = end_key(job, r, t + count - 1);
       int32_t split_last = (end_keys - 1) / SPLIT_KEYS + 1;
       item_t item = {r, t, count, split_first, split_last, -1};
       int64_t rows = (int64_t)count * job->attention->num_heads;

@@ -47,6 +47,8 @@ typedef struct attention {
   int32_t window;     /* 0 = none; else p sees key j if and only if p - window < j <= p */
   bool bidirectional; /* p sees all keys of its request, of which the step has every token; with a
                        * window those with p - window < j < p + window */
+  bool sees_pictures; /* a token of a picture sees all of it: batch_t.seen_until; with a window no
+                       * key before that */
   const vector_t *q_norm; /* [D] RMSNorm over each head before rope, or NULL */
   const vector_t *k_norm; /* [D] or NULL */
   bool norm_whole;        /* one norm over all heads (OLMo 2): q_norm is [Hq D], k_norm [Hk D] */

@@ -29,6 +29,13 @@ typedef enum mrope {
   MROPE_INTERLEAVED /* Qwen3-VL: by turns; line and column as often as their sections say */
 } mrope_t;
 
+/* The layers in which a token of a picture sees all of it, also what stands behind the token. */
+typedef enum picture_mask {
+  PICTURES_CAUSAL,
+  PICTURES_WHOLE,
+  PICTURES_WHOLE_WHERE_SLIDING
+} picture_mask_t;
+
 /* Normal form of all spellings of rotary settings (reference: transformers modeling_rope_utils). */
 typedef struct rope_config {
   rope_type_t type;
@@ -114,6 +121,7 @@ typedef struct blueprint {
   int32_t position_offset, num_positions; /* OPT: 2; rows of the learned table without it */
   bool rope_pairs;                /* the files have the dimensions of a rotated pair side by side */
   rope_config_t rope, local_rope; /* local_rope: of sliding layers, ROPE_NONE = as the others */
+  picture_mask_t picture_mask;
   int32_t window, window_groups; /* sliding window; model_window_groups, or all share blocks */
   uint8_t *layer_flags;          /* [num_layers + 1] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */

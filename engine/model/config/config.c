@@ -282,6 +282,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->qk_norm_whole = family->qk_norm_whole;
   bp->norm_plus_one = family->gemma_keys || family->norm_plus_one;
   bp->attn_gate = family->attn_gate;
+  bp->picture_mask = family->picture_mask;
   bp->attn_gate_apart = family->attn_gate_apart;
   bp->qk_norm = family->qk_norm;
   bp->qk_norm_each = family->qk_norm_each;

@@ -108,6 +108,7 @@ void config_read_gemma4(config_reader_t *reader, const family_t *family, bluepri
   const json_t *both = config_get(reader, "use_bidirectional_attention");
   if (json_is_given(both) && !json_equals(both, "vision")) /* which is not for text */
     config_refuse(reader, "use_bidirectional_attention", both, "null or \"vision\"");
+  bp->picture_mask = json_is_given(both) ? PICTURES_WHOLE_WHERE_SLIDING : PICTURES_CAUSAL;
   bp->layer_flags[bp->num_layers - 1] &= (uint8_t)~LAYER_SLIDES; /* as transformers forces it */
   bp->embed_scale = sqrt((double)bp->hidden_size);
   bp->embed_rounds = true;

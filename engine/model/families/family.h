@@ -90,6 +90,7 @@ typedef struct family {
   int32_t num_shared, dense_first, num_groups, groups_top;
   bool shares_sum;     /* norm_topk_prob */
   double share_factor; /* routed_scaling_factor */
+  picture_mask_t picture_mask;
   mrope_t mrope; /* MROPE_NONE: as the keys say (of GGUF files), and without them none */
   int32_t mrope_sections[3]; /* class default of mrope_section */
   bool rotary_dim_key;       /* rotary_dim instead of partial_rotary_factor (MiniMax M2) */

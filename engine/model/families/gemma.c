@@ -82,7 +82,8 @@ static const layout_t layout_gemma4 = {LLAMA_LIKE(gemma4_patterns)};
 #define GEMMA3_TEXT                                                                                \
   GEMMA, .layout = &layout_gemma, SIZES(262208, 2304, 9216, 26, 8, 4, 256, 131072),                \
          .window = 4096, .rope_theta = 1e6, .qk_norm = true, .window_rule = WINDOW_PATTERN,        \
-         .window_pattern = 6, .block = BLOCK_SANDWICH, .local_theta = 1e4
+         .window_pattern = 6, .block = BLOCK_SANDWICH, .local_theta = 1e4,                         \
+         .picture_mask = PICTURES_WHOLE
 #define GEMMA4_TEXT                                                                                \
   GEMMA3_TEXT, .layout = &layout_gemma4, SIZES(262144, 2304, 9216, 30, 8, 4, 256, 131072),         \
                .window = 512, .gemma_keys = false, .gemma4_keys = true, .per_layer_size = 256,     \

@@ -102,6 +102,8 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   attention_t made = {
       .bidirectional = bp->encoder.bidirectional,
+      .sees_pictures = bp->picture_mask == PICTURES_WHOLE ||
+                       (bp->picture_mask == PICTURES_WHOLE_WHERE_SLIDING && slides),
       .num_heads = shard_heads(bp),
       .num_kv_heads = shard_kv_heads(bp, layer_kv_heads(bp, i)),
       .head_dim = layer_head_dim(bp, i),

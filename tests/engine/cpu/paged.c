@@ -90,6 +90,7 @@ static void open_world(world_t *w, const setting_t *setting, const char *isa, in
                                .softcap = setting->softcap,
                                .window = setting->window,
                                .bidirectional = setting->bidirectional,
+                               .sees_pictures = w->picture > 0,
                                .norm_eps = 1e-6f};
   if (w->by_heads) w->attention.group = 1; /* `layer` 1: the second head of a block */
   if (setting->rope_dims) w->attention.rope = &w->rope;
@@ -118,6 +119,21 @@ void world_open_by_heads(world_t *w, const setting_t *setting, const char *isa, 
   open_world(w, setting, isa, threads, block_order);
 }
 
+void world_open_pictures(world_t *w, const setting_t *setting, const char *isa, int threads,
+                         uint64_t block_order, int32_t picture) {
+  memset(w, 0, sizeof *w);
+  w->picture = picture;
+  open_world(w, setting, isa, threads, block_order);
+}
+
+int32_t world_seen_until(const world_t *w, int sequence, int32_t position) {
+  enum { BEFORE = 3, BETWEEN = 5 };
+  if (w->picture == 0 || position < BEFORE) return 0;
+  int32_t period = w->picture + BETWEEN, at = (position - BEFORE) % period;
+  int32_t end = position - at + w->picture;
+  return at < w->picture && end <= w->seq[sequence].length ? end : 0;
+}
+
 void world_close(world_t *w) {
   for (int i = 0; i < SEQUENCES_MAX; i++)
     free(w->seq[i].blocks), free(w->seq[i].qkv), free(w->seq[i].out);
@@ -129,7 +145,7 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
   static int32_t positions[TOKENS_MAX], rows[TOKENS_MAX], starts[SEQUENCES_MAX * 8 + 1];
   static int64_t slots[GROUPS_MAX * TOKENS_MAX];
   static const int32_t *tables[SEQUENCES_MAX * 8];
-  static int32_t computed[SEQUENCES_MAX * 8], lens[SEQUENCES_MAX * 8];
+  static int32_t computed[SEQUENCES_MAX * 8], lens[SEQUENCES_MAX * 8], seen[TOKENS_MAX];
   int32_t tokens = 0;
   for (int32_t i = 0; i < count; i++) {
     const piece_t *p = &pieces[i];
@@ -143,6 +159,7 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
       ASSERT_LT(tokens, TOKENS_MAX);
       positions[tokens] = position;
       rows[tokens] = i;
+      seen[tokens] = world_seen_until(w, p->sequence, position);
       for (int32_t g = 0; g < w->groups; g++) {
         int64_t block = q->blocks[g * w->blocks_stride + position / size];
         slots[g * TOKENS_MAX + tokens] = p->replay ? -1 : block * size + position % size;
@@ -157,6 +174,7 @@ void world_run(world_t *w, const piece_t *pieces, int32_t count) {
                    .block_size = w->s.block_size,
                    .positions = positions,
                    .request_row = rows,
+                   .seen_until = w->picture > 0 ? seen : NULL,
                    .slot_mapping = slots,
                    .slots_stride = TOKENS_MAX,
                    .num_groups = w->groups,
@@ -226,6 +244,8 @@ void world_reference(const world_t *w, int32_t sequence, int32_t position, doubl
     high = q->length - 1;
     if (s->window && high > position + s->window - 1) high = position + s->window - 1;
   }
+  if (world_seen_until(w, sequence, position) > 0)
+    high = world_seen_until(w, sequence, position) - 1;
   double *scores = malloc((size_t)(high + 1) * sizeof *scores);
   for (int32_t h = 0; h < s->heads; h++) {
     int32_t kv = h / (s->heads / s->kv_heads);

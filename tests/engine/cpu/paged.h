@@ -40,6 +40,7 @@ typedef struct world {
   float *inv_freq, *sinks, *q_norm, *k_norm;
   int64_t width;
   bool by_heads;
+  int32_t picture; /* tokens of a picture, of which a sequence has many; 0 = none */
   int32_t groups, blocks_stride;
   sequence_rows_t seq[SEQUENCES_MAX];
   float *qkv, *out; /* of a step */
@@ -52,6 +53,11 @@ void world_open(world_t *w, const setting_t *setting, const char *isa, int threa
 /* The same with blocks of two heads, in groups beside one of other sizes (window_heads). */
 void world_open_by_heads(world_t *w, const setting_t *setting, const char *isa, int threads,
                          uint64_t block_order);
+/* The same with pictures of so many tokens, whose tokens see all of theirs. */
+void world_open_pictures(world_t *w, const setting_t *setting, const char *isa, int threads,
+                         uint64_t block_order, int32_t picture);
+/* The end of the picture that a position is in, or 0. */
+int32_t world_seen_until(const world_t *w, int sequence, int32_t position);
 void world_close(world_t *w);
 void world_run(world_t *w, const piece_t *pieces, int32_t count);
 void world_prefill(world_t *w, int32_t chunk); /* all sequences together, `chunk` tokens each */

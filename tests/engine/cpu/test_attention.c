@@ -203,6 +203,63 @@ Test(attention, bits_of_both_directions_do_not_depend_on_mates_blocks_or_threads
   }
 }
 
+/* Tokens of pictures see what stands behind them: pictures of a token, and of more than a tile and
+ * a strip of keys; settings have windows that are smaller, and sinks, and codes of 8 bits. */
+static const int32_t picture_sizes[] = {1, 2, 29, 256, 270};
+
+Test(attention, tokens_of_a_picture_see_all_of_it) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int i = 0; i < NUM_SETTINGS; i++) {
+    const int32_t size = picture_sizes[i % 5];
+    double *expected[SEQUENCES_MAX];
+    for (int t = 0; t < count; t++) {
+      world_t w;
+      world_open_pictures(&w, &settings[i], tiers[t], 2, 0, size);
+      world_prefill(&w, 600);
+      if (t == 0) make_reference(&w, expected);
+      expect_near(&w, expected, tiers[t], i);
+      world_close(&w);
+    }
+    for (int q = 0; q < SEQUENCES_MAX; q++) free(expected[q]);
+  }
+}
+
+/* A chunk ends between pictures, or in text. */
+static void run_between_pictures(world_t *w, random_state_t *random) {
+  for (int q = 0; q < SEQUENCES_MAX; q++) {
+    for (int32_t p = 0; p < w->seq[q].length;) {
+      int32_t end = p + 1 + random_below(random, 80);
+      if (end > w->seq[q].length) end = w->seq[q].length;
+      if (world_seen_until(w, q, end - 1) > 0) end = world_seen_until(w, q, end - 1);
+      piece_t piece = {q, p, end - p, false};
+      world_run(w, &piece, 1);
+      p = end;
+    }
+  }
+}
+
+Test(attention, bits_of_pictures_do_not_depend_on_mates_blocks_or_threads) {
+  static const int threads[] = {1, 2, 3, 7};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  random_state_t random = random_start(44);
+  for (int t = 0; t < count; t++) {
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+      world_t all, other;
+      const int32_t size = picture_sizes[i % 5];
+      world_open_pictures(&all, &settings[i], tiers[t], 1, 0, size);
+      world_prefill(&all, 600);
+      world_open_pictures(&other, &settings[i], tiers[t], threads[(t + i) % 4],
+                          (uint64_t)(1 + t + i), size);
+      run_between_pictures(&other, &random);
+      expect_same(&all, &other, tiers[t], i, "another way of running");
+      world_close(&other);
+      world_close(&all);
+    }
+  }
+}
+
 /* Several splits. */
 enum { LONG = SANITIZED ? 2600 : 4300 };
 static const setting_t longs[] = {

@@ -281,7 +281,9 @@ static void attend(const device_t *device, float *out, const float *q, const att
   const int64_t base = first_value(device, a->layer);
   const int32_t kv_head = head / (a->num_heads / a->num_kv_heads);
   int32_t first = a->window > 0 && position - a->window + 1 > 0 ? position - a->window + 1 : 0;
-  const int32_t last = position;
+  int32_t last = position;
+  if (a->sees_pictures && device->batch->seen_until != NULL)
+    last = MAX(last, device->batch->seen_until[t] - 1);
   double *scores = malloc((size_t)(last + 1) * sizeof(double));
   CHECK(scores != NULL);
   double most = -INFINITY, total = 0;
