@@ -391,7 +391,7 @@ test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter none,$(SAN)),$(BUILD)/bench/policy)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 # What `make parity` drives is linked in every run, so that it does not rot.
-test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver grammar_driver template_driver picture_driver))
+test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver))
 
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side.
 TEST_JOBS := $(JOBS)
@@ -480,6 +480,11 @@ $(BUILD)/model_driver: $(call objects,tests/model_driver/main.c tests/engine/mod
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
 
+# Models that see (tests/parity/parity_vision.py).
+$(BUILD)/vision_driver: $(call objects,tests/model_driver/pictures.c tests/engine/model/rig.c) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
+
 # Grammars driven by tests/parity/parity_schemas.py and tests/parity/coverage_schemas.py, which check them with
 # Python's jsonschema, and by tests/bench/bench_schemas.py, which times them beside llguidance.
 $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
@@ -533,7 +538,7 @@ $(BUILD)/run_api: $(BUILD)/entry_api.o $(call objects,tests/fuzz/entry/asserts.c
 
 parity:
 	@scripts/bootstrap build parity
-	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/picture_driver $(BUILD)/tests/api_unit/run
+	@$(SUBMAKE) $(BUILD)/model_driver $(BUILD)/vision_driver $(BUILD)/grammar_driver $(BUILD)/template_driver $(BUILD)/picture_driver $(BUILD)/tests/api_unit/run
 	CALLS=10000 $(BUILD)/tests/api_unit/run --filter='calls/*'
 	VIEWS=10000 $(BUILD)/tests/api_unit/run --filter='views/*'
 	build/venv-parity/bin/python tests/parity/parity_templates.py --build $(BUILD) --random 20000
@@ -546,6 +551,7 @@ parity:
 	build/venv-parity/bin/python tests/parity/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/vectors/torch_files.py --build $(BUILD) --check 400
 	build/venv-parity/bin/python tests/parity/parity_pictures.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_vision.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_tokenizer.py --build $(BUILD) --gguf
 	build/venv-parity/bin/python tests/parity/parity_pipelines.py --build $(BUILD)

@@ -1,0 +1,153 @@
+/* pictures.c: the C side of tests/parity/parity_vision.py: a model that sees, prompts with
+ * pictures, and their logits.
+ *
+ *   vision_driver DIR ISA PIXELS < prompt > floats
+ *
+ * Of stdin, numbers as text: TOKENS IMAGES PLACEHOLDER CHUNKS SEES; [CHUNKS] tokens of each step,
+ * the last one of which goes on; [TOKENS] ids; [3, TOKENS] time, line and column, -1 alone = there
+ * are none; with SEES [TOKENS] up to where each sees; [IMAGES, 2] rows and columns of patches.
+ * PIXELS is a file of raw fp32, the patches of all images. The rows of the tower take the places of
+ * the placeholders in their order. Writes the logits of every position as raw fp32.
+ */
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+#include "engine/model/towers/towers.h"
+#include "tests/engine/model/rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IMAGES_MAX = 16, CHUNKS_MAX = 4096 };
+
+typedef struct prompt {
+  int32_t count, num_images, placeholder, num_chunks, sees;
+  int32_t chunks[CHUNKS_MAX];
+  int32_t *ids, *positions, *seen; /* [count], [3, count], [count] */
+  tower_grid_t grids[IMAGES_MAX];
+} prompt_t;
+
+static int32_t read_number(void) {
+  int32_t number = 0;
+  CHECK_EQ(scanf("%d", &number), 1);
+  return number;
+}
+
+static int32_t *read_list(int32_t count) {
+  int32_t *list = calloc((size_t)count, sizeof *list);
+  CHECK(list != NULL);
+  for (int32_t i = 0; i < count; i++) {
+    list[i] = read_number();
+    if (i == 0 && list[0] < 0) break;
+  }
+  return list;
+}
+
+static void read_prompt(prompt_t *prompt) {
+  *prompt = (prompt_t){.count = read_number(),
+                       .num_images = read_number(),
+                       .placeholder = read_number(),
+                       .num_chunks = read_number(),
+                       .sees = read_number()};
+  CHECK_RANGE(prompt->num_images, 0, IMAGES_MAX + 1);
+  CHECK_RANGE(prompt->num_chunks, 1, CHUNKS_MAX + 1);
+  for (int32_t i = 0; i < prompt->num_chunks; i++) prompt->chunks[i] = read_number();
+  prompt->ids = read_list(prompt->count);
+  prompt->positions = read_list(3 * prompt->count);
+  if (prompt->sees) prompt->seen = read_list(prompt->count);
+  for (int32_t i = 0; i < prompt->num_images; i++) {
+    prompt->grids[i].height = read_number();
+    prompt->grids[i].width = read_number();
+  }
+}
+
+typedef struct pixels {
+  FILE *file;
+  int32_t columns;
+} pixels_t;
+
+static void read_pixels(void *context, int32_t first, int32_t count, float *out) {
+  const pixels_t *from = context;
+  const size_t values = (size_t)count * (size_t)from->columns;
+  CHECK_EQ(fseek(from->file, (long)first * from->columns * (long)sizeof(float), SEEK_SET), 0);
+  CHECK_EQ(fread(out, sizeof(float), values, from->file), values);
+}
+
+/* The places of the prompt's rows in `rows`, which the caller frees, [count] or NULL = text. */
+static const float **see(rig_t *rig, const char *dir, const prompt_t *prompt, const char *path,
+                         float **rows, int32_t *num_deep, inferd_error_t *error) {
+  tower_plan_t plan;
+  tower_t *tower = NULL;
+  const float **places = calloc((size_t)prompt->count, sizeof *places);
+  int32_t patches = 0, num_rows = 0, at = 0;
+  if (prompt->num_images == 0) return places;
+  if (tower_plan_read(dir, &plan, error) != 0) return NULL;
+  CHECK(plan.family != NULL);
+  for (int32_t i = 0; i < prompt->num_images; i++) {
+    patches += prompt->grids[i].height * prompt->grids[i].width;
+    num_rows += tower_num_rows(&plan, prompt->grids[i]);
+  }
+  if (tower_load(rig->ops, rig->device, dir, &plan, rig->blueprint.dtype, &tower, error) != 0 ||
+      tower_prepare(tower, patches, error) != 0)
+    return NULL;
+  const size_t row = (size_t)(1 + plan.num_deep) * (size_t)plan.out_size;
+  pixels_t from = {fopen(path, "rb"), plan.patch_columns};
+  float **out = calloc((size_t)num_rows, sizeof *out);
+  *rows = calloc((size_t)num_rows * row, sizeof **rows);
+  CHECK(from.file != NULL && places != NULL && out != NULL && *rows != NULL);
+  for (int32_t i = 0; i < num_rows; i++) out[i] = *rows + (size_t)i * row;
+  tower_begin(tower, prompt->grids, prompt->num_images, read_pixels, &from, out);
+  while (!tower_advance(tower, 1 << 20)) {
+  }
+  for (int32_t i = 0; i < prompt->count && at < num_rows; i++)
+    if (prompt->ids[i] == prompt->placeholder) places[i] = out[at++];
+  CHECK_EQ(at, num_rows);
+  fclose(from.file);
+  free(out);
+  tower_free(tower);
+  *num_deep = plan.num_deep;
+  return places;
+}
+
+static int run(rig_t *rig, const prompt_t *prompt, inferd_error_t *error) {
+  const size_t vocab = (size_t)rig->blueprint.vocab_size;
+  float *logits = calloc((size_t)prompt->count * vocab, sizeof *logits);
+  int status = 0;
+  CHECK(logits != NULL);
+  for (int32_t at = 0, step = 0, count; at < prompt->count && status == 0; at += count, step++) {
+    count = MIN(prompt->chunks[MIN(step, prompt->num_chunks - 1)], prompt->count - at);
+    status = rig_run(rig, prompt->ids + at, count, at, count, logits + (size_t)at * vocab, error);
+  }
+  if (status == 0) fwrite(logits, sizeof(float), (size_t)prompt->count * vocab, stdout);
+  free(logits);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  inferd_error_t error = {0};
+  rig_t rig = {0};
+  prompt_t prompt;
+  float *rows = NULL;
+  if (argc != 4) {
+    fprintf(stderr, "usage: vision_driver DIR ISA PIXELS < prompt\n");
+    return 64;
+  }
+  read_prompt(&prompt);
+  rig_options_t options = {
+      .ops = &ops_cpu, .isa = argv[2], .dir = argv[1], .dtype = -1, .num_threads = 2};
+  rig_sight_t sight = {.count = prompt.count,
+                       .rope_positions = prompt.positions[0] < 0 ? NULL : prompt.positions,
+                       .seen_until = prompt.seen};
+  int status = rig_open(&options, &rig, &error);
+  if (status == 0) {
+    sight.rows = see(&rig, argv[1], &prompt, argv[3], &rows, &sight.num_deep, &error);
+    status = sight.rows == NULL ? error.code : 0;
+  }
+  rig.sight = &sight;
+  if (status == 0) status = run(&rig, &prompt, &error);
+  if (status != 0) fprintf(stderr, "%s %s\n", error_name(error.code), error.message);
+  rig_close(&rig);
+  free(rows), free((void *)sight.rows);
+  free(prompt.ids), free(prompt.positions), free(prompt.seen);
+  return status != 0;
+}

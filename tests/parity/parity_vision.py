@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Compares models that see with transformers: random models, drawn pictures, fresh each time.
+
+    tests/parity/parity_vision.py --build build [--count 20] [--seed N] [--only qwen3_vl]
+
+A model of each family in turn, with random sizes and weights, is saved by transformers and run by
+build/vision_driver: the tower and the text model, in float32. A prompt has 0 to 4 pictures with
+text before, between and behind them, or none between. transformers prepares the pictures, finds the
+positions and goes on greedily. Of every token of the prompt and of the continuation
+
+- the log-probabilities of all tokens must be within 1e-4 of transformers';
+- the best token must be the one that transformers generated, unless the two best are that close;
+- the bits must be the same in one chunk and in chunks that are cut anywhere.
+
+Ends with `N of N cases are equal`.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/vectors"))
+import towers  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from PIL import Image  # noqa: E402
+
+TOLERANCE, STEPS = 1e-4, 16
+BEGIN, END, PAD = 60, 61, 62  # ids; 63 stands for videos
+PATCH, MERGE = 2, 2
+
+
+def sections(rng, pairs):
+    time, line = sorted(rng.randint(0, pairs) for _ in range(2))
+    return [time, line - time, pairs - line]
+
+
+def text_of(rng, head):
+    heads = rng.choice([1, 2])
+    return {**towers.TEXT, "vocab_size": 64, "hidden_size": heads * 2 * head,
+            "num_attention_heads": heads * 2, "num_key_value_heads": heads, "head_dim": head,
+            "intermediate_size": 8 * rng.randint(2, 8), "bos_token_id": BEGIN, "eos_token_id": END,
+            "num_hidden_layers": rng.randint(2, 4),
+            "max_position_embeddings": 512, "tie_word_embeddings": rng.random() < 0.5}
+
+
+def sight_of(rng, text):
+    heads = rng.choice([1, 2, 3])
+    return {**towers.SIGHT, "depth": rng.randint(1, 4), "hidden_size": 16 * heads,
+            "num_heads": heads, "intermediate_size": 8 * rng.randint(2, 6), "patch_size": PATCH,
+            "spatial_merge_size": MERGE, "num_position_embeddings": rng.choice([4, 25, 49]),
+            "out_hidden_size": text["hidden_size"]}
+
+
+def model_of(kind, rng):
+    head = rng.choice([8, 16, 32])
+    text = text_of(rng, head)
+    sight = sight_of(rng, text)
+    rope = {"rope_type": "default", "rope_theta": rng.choice([1e3, 1e4, 1e6])}
+    name = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe",
+            "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}[kind]
+    if kind.startswith("qwen3_5"):
+        part = rng.choice([0.25, 0.5]) if head > 8 else 0.5
+        rope |= {"partial_rotary_factor": part,
+                 "mrope_section": sections(rng, int(head * part) // 2)}
+        kinds = ["linear_attention", "full_attention"]
+        text |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+                 "linear_value_head_dim": 8, "layer_types":
+                 [rng.choice(kinds) for _ in range(text["num_hidden_layers"] - 1)] + kinds[1:]}
+    else:
+        rope |= {"mrope_section": sections(rng, head // 2)}
+    if kind.startswith("qwen3"):
+        rope |= {"mrope_interleaved": True}
+    if kind.startswith("qwen3_vl"):
+        deep = rng.sample(range(sight["depth"]), rng.randint(0, min(2, sight["depth"])))
+        sight |= {"deepstack_visual_indexes": sorted(deep)}
+    if kind.endswith("moe"):
+        text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+                 "shared_expert_intermediate_size": 16, "decoder_sparse_step": 1,
+                 "norm_topk_prob": True}
+    if kind == "qwen2_5_vl":
+        del sight["num_position_embeddings"]
+        sight |= {"window_size": 4 * rng.randint(1, 5),
+                  "fullatt_block_indexes": rng.sample(range(sight["depth"]), 1)}
+    return {"architectures": [f"{name}ForConditionalGeneration"], "model_type": kind,
+            "image_token_id": PAD, "video_token_id": PAD + 1, "vision_start_token_id": BEGIN,
+            "vision_end_token_id": END, "dtype": "float32",
+            "tie_word_embeddings": text["tie_word_embeddings"],
+            "text_config": {**text, "model_type": f"{kind}_text", "rope_parameters": rope},
+            "vision_config": {**sight, "model_type": kind}}
+
+
+def picture(rng):
+    """Noise over a slope, of any shape."""
+    longest = rng.choice([4, 20, 60])
+    width, height = (rng.randint(1, longest) for _ in range(2))
+    noise = np.random.default_rng(rng.getrandbits(32)).integers(0, 100, (height, width, 3))
+    slope = np.linspace(0, 155, width)[None, :, None]
+    return Image.fromarray((noise + slope).astype(np.uint8))
+
+
+def prompt(rng, counts):
+    """Ids with a run of placeholders for each picture."""
+    def text(least):
+        return [rng.randrange(BEGIN) for _ in range(rng.randint(least, 12))]
+    ids = text(1)
+    for count in counts:
+        ids += [BEGIN, *[PAD] * count, END, *(text(0) if rng.random() < 0.6 else [])]
+    return ids
+
+
+def build(directory, config, seed):
+    (directory / "config.json").write_text(json.dumps(config))
+    torch.manual_seed(seed)
+    kind = getattr(transformers, config["architectures"][0])
+    made = transformers.AutoConfig.from_pretrained(directory)
+    model = kind._from_config(made, dtype=torch.float32, attn_implementation="eager").eval()
+    towers.draw(model, torch.float32)
+    model.save_pretrained(directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    return model
+
+
+def whole(model, ids, inputs):
+    """[tokens, vocab] of transformers and [3, tokens]."""
+    ids = torch.tensor([ids])
+    types = (ids == PAD).int()
+    grids = inputs.get("image_grid_thw")
+    positions, _ = model.model.get_rope_index(ids, mm_token_type_ids=types, image_grid_thw=grids)
+    with torch.no_grad():
+        made = model(input_ids=ids, mm_token_type_ids=types, use_cache=False, **inputs)
+    return made.logits[0], positions[:, 0]
+
+
+def generate(model, ids, inputs):
+    """Goes on with a cache, as people do; ids of pictures are never chosen."""
+    ids = torch.tensor([ids])
+    with torch.no_grad():
+        made = model.generate(input_ids=ids, mm_token_type_ids=(ids == PAD).int(), **inputs,
+                              attention_mask=torch.ones_like(ids), do_sample=False,
+                              max_new_tokens=STEPS, min_new_tokens=STEPS, pad_token_id=0,
+                              suppress_tokens=list(range(BEGIN, 64)))
+    return made[0].tolist()
+
+
+def drive(options, directory, ids, positions, grids, chunks):
+    lists = [[len(ids), len(grids), PAD, len(chunks), 0], chunks, ids,
+             positions.flatten().tolist() if grids else [-1], *grids]
+    text = "\n".join(" ".join(map(str, numbers)) for numbers in lists)
+    made = subprocess.run([f"{options.build}/vision_driver", directory, "auto",
+                           directory / "pixels"], input=text.encode(), capture_output=True)
+    if made.returncode != 0:
+        raise RuntimeError(made.stderr.decode().strip() or f"status {made.returncode}")
+    return np.frombuffer(made.stdout, np.float32).reshape(len(ids), -1).copy()
+
+
+def judge(ours, theirs, ids, begin):
+    """Why not, or ''; and the largest difference."""
+    ours, theirs = (torch.log_softmax(torch.as_tensor(x).double(), -1) for x in (ours, theirs))
+    worst = (ours - theirs).abs().max().item()
+    if not worst <= TOLERANCE:
+        return f"log-probabilities differ by {worst:.2g}", worst
+    for i in range(begin, len(ids)):
+        best = theirs[i - 1, :BEGIN].topk(2)
+        close = (best.values[0] - best.values[1]).item() < 2 * TOLERANCE
+        if ours[i - 1, :BEGIN].argmax().item() != ids[i] and not close:
+            return f"token {i} differs", worst
+    return "", worst
+
+
+def compare(options, kind, seed):
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        model = build(directory, model_of(kind, rng), seed % (1 << 31))
+        pictures = [picture(rng) for _ in range(rng.randint(0, 4))]
+        inputs, grids = {}, []
+        (directory / "pixels").write_bytes(b"")
+        if pictures:
+            processor = transformers.Qwen2VLImageProcessor(
+                patch_size=PATCH, merge_size=MERGE, size={"shortest_edge": 16,
+                                                          "longest_edge": 1200})
+            made = processor(pictures, return_tensors="pt")
+            inputs = {"pixel_values": made["pixel_values"].float(),
+                      "image_grid_thw": made["image_grid_thw"]}
+            grids = [row[1:] for row in made["image_grid_thw"].tolist()]
+            (directory / "pixels").write_bytes(inputs["pixel_values"].numpy().tobytes())
+        start = prompt(rng, [h * w // MERGE**2 for h, w in grids])
+        ids = generate(model, start, inputs)
+        theirs, positions = whole(model, ids, inputs)
+        ours = drive(options, directory, ids, positions, grids, [len(start), 1])
+        why, worst = judge(ours, theirs, ids, len(start))
+        for chunks in ([len(ids)], [1], [rng.randint(1, 20) for _ in range(len(ids))]):
+            again = drive(options, directory, ids, positions, grids, chunks)
+            if not why and again.tobytes() != ours.tobytes():
+                why = f"other bits in chunks of {chunks[:8]}"
+        print(f"{'FAIL' if why else 'ok  '} {kind} seed {seed}: {len(pictures)} pictures, "
+              f"{len(ids)} tokens: {why or f'{worst:.1e}'}", flush=True)
+        return not why
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    kinds = [kind for kind in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+             if options.only in (kind, "")]
+    print(f"seed {options.seed}")
+    equal = sum(compare(options, kinds[i % len(kinds)], options.seed + i)
+                for i in range(options.count))
+    print(f"{equal} of {options.count} cases are equal")
+    sys.exit(equal != options.count)
+
+
+if __name__ == "__main__":
+    main()
