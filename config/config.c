@@ -452,6 +452,9 @@ static int refuse_flag(const char *name, const char *flag, size_t length, inferd
 static int load_foreign_flag(config_t *config, const foreign_flag_t *foreign, const char *flag,
                              const char *value, inferd_error_t *error) {
   int code = foreign_flag_check(foreign, value, error);
+  const config_origin_t origin = {SOURCE_FLAG, 0};
+  if (code == 0 && strcmp(foreign->name, "language_model_only") == 0)
+    code = assign(config, &options[OPTION_limit_images], "0", origin, error);
   if (code == 0 && foreign->kind != FLAG_ALWAYS) notice(config, flag);
   return code;
 }

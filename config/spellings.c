@@ -4,8 +4,11 @@
  */
 #include "config/spellings.h"
 
+#include "engine/base/json.h"
 #include "engine/base/util.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const foreign_flag_t flags[] = {
@@ -109,7 +112,25 @@ static const struct {
     {OPTION_kv_cache_dtype, "q8_0", "int8", NULL},
 };
 
+/* vLLM's {"image": 4}, or {"image": {"count": 4}}, as "4"; other texts as they are. Members for
+ * video and audio, of which there are none here, limit nothing. */
+static const char *image_limit(const char *text) {
+  static char number[24];
+  json_doc_t *doc = NULL;
+  inferd_error_t error;
+  int64_t count = -1;
+  if (text[0] != '{') return text;
+  if (json_parse(text, strlen(text), &json_limits_request, &doc, &error) != 0) return text;
+  const json_t *image = json_get(json_root(doc), "image");
+  if (image != NULL && image->type == JSON_OBJECT) image = json_get(image, "count");
+  bool good = image != NULL && json_int64(image, &count);
+  if (good) snprintf(number, sizeof number, "%" PRId64, count);
+  json_free(doc);
+  return good ? number : text;
+}
+
 const char *value_spelling(enum config_option option, const char *text) {
+  if (option == OPTION_limit_images) return image_limit(text);
   for (size_t i = 0; i < ARRAY_LEN(values); i++) {
     bool same = values[i].option == option && strcmp(values[i].word, text) == 0;
     if (same && values[i].meaning != NULL) return values[i].meaning;

@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/model/source/locate.h"
+#include "engine/picture/helper.h"
 #include "server/completion/chat.h"
 #include "server/completion/lora_table.h"
 #include "server/http/auth.h"
@@ -258,6 +259,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->num_threads = (int32_t)config->threads;
   options->num_replicas = (int32_t)config->data_parallel_size;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
+  options->no_images = config->limit_images == 0;
   options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);
   options->embedding = embedding_of(config);
@@ -353,6 +355,10 @@ static void on_ready(daemon_t *daemon) {
   const engine_info_t *info = engine_info(server->engine);
   double seconds = (double)(clock_now_ns() - server->start_ns) * 1e-9;
   daemon->ready = true;
+  if (info->vision == NULL) { /* nothing will be asked of it */
+    picture_helper_stop(server->pictures);
+    server->pictures = NULL;
+  }
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   serve_set_fingerprint(server);
   log_line(LOG_INFO, "ready",
@@ -671,6 +677,7 @@ static void tear_down(daemon_t *daemon) {
   if (server->metrics != NULL) metrics_free(server->metrics);
   tracer_stop(server->tracer);
   store_close(server->store);
+  picture_helper_stop(server->pictures);
   auth_free(server->auth);
   config_free(&server->asked);
 }
@@ -688,6 +695,10 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) 
   inferd_error_t error = {0};
   raise_limits();
   return_large_blocks();
+  /* Forked now, from a process without threads, handlers of signals, secrets and weights. */
+  int code = config->limit_images > 0
+                 ? picture_helper_start(picture_work, &daemon.server.pictures, &error)
+                 : 0;
   crash_install();
   daemon.server.config = config;
   daemon.comm = comm;
@@ -703,7 +714,7 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) 
   limit_core_files(config->core_dumps);
   for (int i = 0; i < config->notices.count; i++)
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
-  int code = init_handles(&daemon, &error);
+  if (code == 0) code = init_handles(&daemon, &error);
   if (code != 0) { /* the end of the process frees all that was taken so far */
     log_line(LOG_ERROR, "start", "%s", error.message);
     log_close();

@@ -23,17 +23,18 @@ typedef struct server {
   uv_loop_t *loop;
   engine_t *engine;
   http_t *http;
-  struct auth *auth;              /* server/http/auth.c: API keys */
-  struct metrics *metrics;        /* server/observe/metrics.c */
-  struct completions *live;       /* server/completion/live.h: requests in flight */
-  struct lanes *lanes;            /* server/lanes/lanes.h: their work outside the loop thread */
-  struct ledger *ledger;          /* server/ledger/ledger.h: their memory */
-  struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
-  struct kv_events *kv_events;    /* what it publishes */
-  struct answer_store *store;     /* server/store/store.h: of --store; NULL = nothing is kept */
-  struct background *background;  /* server/responses/background.h; NULL without a store */
-  struct tracer *tracer;          /* server/trace/trace.h; NULL = requests get no spans */
-  uv_async_t engine_wake;         /* engine -> loop, once per step */
+  struct auth *auth;               /* server/http/auth.c: API keys */
+  struct metrics *metrics;         /* server/observe/metrics.c */
+  struct completions *live;        /* server/completion/live.h: requests in flight */
+  struct lanes *lanes;             /* server/lanes/lanes.h: their work outside the loop thread */
+  struct ledger *ledger;           /* server/ledger/ledger.h: their memory */
+  struct kv_publisher *publisher;  /* server/kv_events: of --kv-events-endpoint; NULL = none */
+  struct kv_events *kv_events;     /* what it publishes */
+  struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
+  struct background *background;   /* server/responses/background.h; NULL without a store */
+  struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
+  struct tracer *tracer;           /* server/trace/trace.h; NULL = requests get no spans */
+  uv_async_t engine_wake;          /* engine -> loop, once per step */
   server_phase_t phase;
   config_t asked;             /* as read at start, before the model was located */
   int64_t queue_requests_max; /* for which the engine has tables */

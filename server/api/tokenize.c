@@ -46,6 +46,8 @@ typedef struct tokenize_job {
   bool decode;          /* /detokenize */
   held_t body;
   charge_t values, ids; /* of the document, the rendered text; of the ids and the reader's arena */
+  pictures_t pictures;
+  const vision_t *vision; /* NULL = the model sees no pictures */
   int32_t vocab_size, max_model_len;
   const tokenizer_t *tokenizer;
   atomic_bool cancelled;
@@ -128,6 +130,10 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   }
   int code = params_read_chat(&fields->chat, &job->error);
   if (code == 0) code = params_check_chat(&fields->chat, &job->error);
+  if (code == 0 && chat->num_images > 0) {
+    code =
+        pictures_read(&job->pictures, job->vision, chat->messages, chat->num_images, &job->error);
+  }
   if (code == 0) {
     code = chat_render_input(job->server->live, chat, rendered, &job->error);
   }
@@ -165,9 +171,13 @@ static int encode(tokenize_job_t *job, tokenize_fields_t *fields) {
                                 .ids_max = TOKENIZE_IDS_MAX + 1,
                                 .word_max = TOKENIZER_WORD_MAX,
                                 .cancelled = &job->cancelled};
-  chat_hide_specials(job->server, &rendered, &options);
+  bool has_pictures = job->pictures.count > 0;
+  chat_hide_specials(job->server, &rendered, has_pictures, &options);
   code = encode_text(job, &options, text, length, &count);
   if (rendered.text != NULL) jinja_output_free(&rendered);
+  if (code == 0 && has_pictures && count < options.ids_max) {
+    code = pictures_expand(&job->pictures, &job->tokens, &count, &job->error);
+  }
   if (code != 0) return code;
   if (count > TOKENIZE_IDS_MAX) {
     const char *param = fields->prompt != NULL ? "prompt" : "messages";
@@ -229,6 +239,8 @@ static int run(tokenize_job_t *job) {
   const config_t *config = job->server->config;
   tokenize_fields_t fields = {0};
   field_limits_t limits = {.vocab_size = job->vocab_size,
+                           .sees = job->vision != NULL,
+                           .images_max = (int32_t)config->limit_images,
                            .strict = config->strict_params,
                            .lenient = config->lenient_history};
   arena_t arena = {0};
@@ -264,6 +276,7 @@ static int run(tokenize_job_t *job) {
 
 /* Frees what is not needed to print the reply. */
 static void forget_input(tokenize_job_t *job) {
+  pictures_free(&job->pictures);
   held_free(&job->body);
   charge_drop(&job->values);
 }
@@ -349,6 +362,8 @@ static void start(exchange_t *exchange, bool decode_ids) {
       .vocab_size = info->vocab_size,
       .max_model_len = info->max_model_len,
       .tokenizer = engine_tokenizer(server->engine),
+      .vision = info->vision,
+      .pictures.charge = charge_open(server->ledger, exchange->source, LEDGER_pictures),
       .values = charge_open(server->ledger, exchange->source, LEDGER_values),
       .ids = charge_open(server->ledger, exchange->source, LEDGER_ids)};
   server->live->jobs++;

@@ -36,8 +36,8 @@ bool chat_ignores_effort(const completions_t *live, const chat_params_t *chat);
 /* Tells whether the model's template reads the tools of a request. */
 bool chat_takes_tools(const completions_t *live);
 /* Tells the tokenizer in which parts of the text it must not look for special tokens: in those that
- * come from the request. */
-void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
+ * come from the request. With pictures it always does: such a part must not place one. */
+void chat_hide_specials(const server_t *server, const jinja_output_t *rendered, bool has_pictures,
                         tokenize_options_t *options);
 /* Makes the parsers of the choices. If the last message is echoed, each choice begins with its
  * text. Returns 0 or an error. */

@@ -85,9 +85,10 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
   return code;
 }
 
-void chat_hide_specials(const server_t *server, const jinja_output_t *rendered,
+void chat_hide_specials(const server_t *server, const jinja_output_t *rendered, bool has_pictures,
                         tokenize_options_t *options) {
-  if (strcmp(server->config->special_tokens_in_content, "allow") == 0) return;
+  bool allowed = strcmp(server->config->special_tokens_in_content, "allow") == 0;
+  if (allowed && !has_pictures) return;
   options->plain = rendered->request;
   options->num_plain = rendered->num_request;
 }

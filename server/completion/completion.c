@@ -184,12 +184,14 @@ static void after_reading(completion_t *completion) {
 }
 
 /* Reads the request and builds the inputs; skips what was done before. A light job does not
- * compile. */
+ * compile, and reads no pictures. */
 static void read_and_build(completion_t *completion, bool may_compile) {
   intake_t *intake = completion->intake;
-  intake->must_compile = false;
+  intake->needs_heavy = false;
   if (!intake->was_read) intake->code = completion_read(completion);
   intake->was_read = true;
+  intake->needs_heavy = intake->code == 0 && completion->params.chat.num_images > 0 && !may_compile;
+  if (intake->needs_heavy) return;
   if (intake->code == 0 && !intake->was_built) intake->code = completion_build(completion);
   intake->was_built = true;
   bool runs = completion->dialect->describe == NULL;
@@ -206,7 +208,7 @@ static void job_done(lane_job_t *job) {
   completion_t *completion = ((intake_t *)job)->completion;
   completions_t *live = completion->server->live;
   completions_enter(live);
-  if (completion->intake->must_compile && completion->exchange != NULL) {
+  if (completion->intake->needs_heavy && completion->exchange != NULL) {
     job->kind = LANE_HEAVY;
     lanes_submit(completion->server->lanes, job);
   } else {
@@ -234,6 +236,8 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .strict = config->strict_params,
       .lenient = config->lenient_history,
       .stores = exchange->server->store != NULL,
+      .sees = info->vision != NULL,
+      .images_max = (int32_t)config->limit_images,
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
       .closed_by_key = closed_by_key,
@@ -272,6 +276,8 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->source = exchange->source;
   completion->key = api_key_use(exchange->key);
   completion->ids = charge_open(exchange->server->ledger, exchange->source, LEDGER_ids);
+  completion->pictures.charge =
+      charge_open(exchange->server->ledger, exchange->source, LEDGER_pictures);
   completion->output = charge_open(exchange->server->ledger, exchange->source, LEDGER_output);
   completion->intake->values =
       charge_open(exchange->server->ledger, exchange->source, LEDGER_values);

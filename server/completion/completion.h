@@ -13,6 +13,7 @@
 #include "server/completion/intake.h"
 #include "server/completion/live.h"
 #include "server/completion/logprobs.h"
+#include "server/completion/pictures.h"
 #include "server/fields/params.h"
 #include "server/keys/api_key.h"
 #include "server/parser/output.h"
@@ -98,6 +99,7 @@ struct completion {
   bool begun;              /* the engine has drawn a token of it */
   uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
+  pictures_t pictures;     /* of the one prompt of a chat */
   charge_t ids;            /* of the arena and of what the inputs hold */
   charge_t output;         /* of the buffers of inputs and choices */
   bool working, replying;  /* its job waits or runs; the transport prints `reply` */
@@ -143,7 +145,7 @@ int completion_check_length(const input_t *input, int64_t tokens, bool at_least)
 /* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
 /* constraint.c: finds or compiles the grammar of the output, if the request has a constraint. Pool.
- * `may_compile` false: if the grammar is not in the cache, sets intake->must_compile and returns 0;
+ * `may_compile` false: if the grammar is not in the cache, sets intake->needs_heavy and returns 0;
  * the caller calls again with true. */
 int completion_constrain(completion_t *completion, bool may_compile);
 /* completion.c: the domain of the prefix cache: of client, cache_salt and adapter, or NULL. Any

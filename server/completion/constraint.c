@@ -519,8 +519,8 @@ static int compile(completion_t *completion, bool may_compile, grammar_t **out) 
                       intake->account.work <= grammar_limits_default.compile_work_max);
     if (of_schema && binds_names(completion)) return 0; /* it was a help, and nobody asked for it */
     int index = of_schema ? blamed_function(completion, error) : -1;
-    intake->must_compile = code == GRAMMAR_CACHE_MISS || (index >= 0 && !may_compile);
-    if (intake->must_compile) return 0;
+    intake->needs_heavy = code == GRAMMAR_CACHE_MISS || (index >= 0 && !may_compile);
+    if (intake->needs_heavy) return 0;
     if (code == 0) name_loose(&completion->params.chat, intake, loose);
     if (index < 0 || loose[index]) return code;
     loose[index] = true;

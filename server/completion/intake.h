@@ -24,7 +24,8 @@ typedef struct intake {
   char ignored[IGNORED_NAMES_MAX]; /* names of unknown fields; "" = none */
   char mended[MENDED_NAMES_MAX];   /* what was mended in the history; "" = nothing */
   bool was_read, was_built;
-  bool must_compile;         /* the constraint is not in the cache: a heavy job must compile it */
+  bool needs_heavy; /* a heavy job must go on: the constraint is not in the cache, or the request
+                     * has pictures */
   grammar_account_t account; /* what was spent on compiling it */
   int code;                  /* result of reading and tokenising: 0 or an ERR_ number */
   inferd_error_t error;

@@ -132,6 +132,7 @@ static void destroy(completion_t *completion) {
     free(input->request.pooled);
   }
   completion_forget_input(completion);
+  pictures_free(&completion->pictures);
   grammar_unref(completion->grammar);
   stop_set_free(completion->stops);
   arena_free(&completion->arena);

@@ -268,7 +268,8 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
     options.tail = (size_t)keep;
   }
   if (completion->dialect->is_chat) {
-    chat_hide_specials(completion->server, &completion->intake->rendered, &options);
+    chat_hide_specials(completion->server, &completion->intake->rendered,
+                       completion->pictures.count > 0, &options);
   }
   int code = completion_charge_ids(completion, tokenizer_memory(prompt->length, &options));
   if (code != 0) return code;
@@ -277,6 +278,9 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
                            &count);
   completion->intake->tokenize_ns += clock_now_ns() - start;
   completion->intake->tokenize_bytes += prompt->length;
+  if (code == 0 && completion->pictures.count > 0 && count < options.ids_max) {
+    code = pictures_expand(&completion->pictures, &input->ids, &count, &completion->intake->error);
+  }
   if (code != 0) return code;
   input->held += count * sizeof *input->ids;
   code = completion_charge_ids(completion, 0);
@@ -288,6 +292,8 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
   if (count > INT32_MAX) return completion_check_length(input, (int64_t)count, false);
   input->request.prompt_ids = input->ids;
   input->request.num_prompt_tokens = (int32_t)count;
+  input->request.images = completion->pictures.images;
+  input->request.num_images = completion->pictures.count;
   return 0;
 }
 
@@ -380,11 +386,25 @@ static int check_ids(completion_t *completion, const request_t *request) {
   return 0;
 }
 
+/* The pictures of a chat, as far as their headers say what they become. */
+static int read_pictures(completion_t *completion) {
+  const params_t *params = &completion->params;
+  inferd_error_t *error = &completion->intake->error;
+  if (params->chat.num_images == 0) return 0;
+  if (params->truncate_prompt_tokens != NOT_TRUNCATED) {
+    return error_set(error, ERR_UNSUPPORTED_PARAMETER, "truncate_prompt_tokens",
+                     "The parameter 'truncate_prompt_tokens' is not supported with pictures.");
+  }
+  return pictures_read(&completion->pictures, completion->info->vision, params->chat.messages,
+                       params->chat.num_images, error);
+}
+
 /* Tokenises the prompts as the client sent them. */
 static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch) {
   const params_t *params = &completion->params;
   int64_t keep;
   int code = truncation(completion, &keep);
+  if (code == 0) code = read_pictures(completion);
   if (code == 0 && params->is_chat) code = chat_render(completion);
   if (code == 0 && params->is_chat) {
     size_t rendered = completion->intake->rendered.length + 1;
@@ -407,13 +427,17 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   if (code == 0 && keep_texts != NULL && !keep_texts(completion))
     code = error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   if (code == 0 && !counts) code = completion_build_requests(completion, scratch);
+  if (code == 0 && completion->dialect->describe == NULL) {
+    code = pictures_decode(&completion->pictures, completion->server->pictures,
+                           &completion->cancelled, &completion->intake->error);
+  }
   return code != 0 ? code : completion_charge_ids(completion, 0);
 }
 
 int completion_finish(completion_t *completion, bool may_compile) {
   const params_t *params = &completion->params;
   int code = completion_constrain(completion, may_compile);
-  if (completion->intake->must_compile) return code;
+  if (completion->intake->needs_heavy) return code;
   if (code == 0 && params->is_chat) code = chat_begin_choices(completion);
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = take_shared(completion, &completion->inputs[i], &params->prompts[i]);

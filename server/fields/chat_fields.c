@@ -46,9 +46,49 @@ static int need_string(reader_t *reader, field_place_t place, const json_t *valu
 
 /* ---- content ---- */
 
+/* {"type":"image_url","image_url":{"url":...,"detail":...}}, or image_url is the URL itself. The
+ * detail changes nothing: models that see choose their own. */
+static int read_picture(reader_t *reader, field_place_t place, const json_t *part) {
+  const json_t *url = json_get(part, "image_url"), *detail = NULL;
+  field_place_t inside = at("%s.image_url", place.text);
+  if (url != NULL && url->type == JSON_OBJECT) {
+    detail = json_get(url, "detail");
+    url = json_get(url, "url");
+    inside = at("%s.image_url.url", place.text);
+  }
+  int code = need_string(reader, inside, url, 1, 0x1p53);
+  if (code != 0) return code;
+  bool known = json_equals(detail, "low") || json_equals(detail, "high");
+  if (json_is_given(detail) && !known && !json_equals(detail, "auto")) {
+    return field_fail_value(reader, at("%s.image_url.detail", place.text).text,
+                            "'low', 'high' or 'auto'", detail);
+  }
+  if (++out_of(reader)->chat.num_images <= reader->limits->images_max) return 0;
+  return error_set(reader->error, ERR_ABOVE_MAX, place.text,
+                   "The request has more pictures than the %d that this server takes in one "
+                   "(--limit-images).",
+                   (int)reader->limits->images_max);
+}
+
+/* Why a part of another type is refused. `of_user`: a message that may have pictures. */
+static const char *part_hint(const reader_t *reader, const json_t *type, bool of_user) {
+  const field_limits_t *limits = reader->limits;
+  bool picture = json_equals(type, "image_url");
+  bool of_responses = json_equals(type, "input_text") || json_equals(type, "output_text");
+  if (of_responses) return " here: use 'text'";
+  if (picture && limits->images_max == 0) {
+    return ": this server takes no pictures (--limit-images 0)";
+  }
+  if (!limits->sees) return ": this model takes text only";
+  if (picture && !of_user) return " here: pictures stand in messages of the user and of tools";
+  return ": this model takes text and pictures ('image_url')";
+}
+
 static int read_part(reader_t *reader, int index, int part_index, const json_t *part,
-                     bool may_refuse) {
+                     const json_t *role) {
   field_place_t place = at("messages[%d].content[%d]", index, part_index);
+  bool may_refuse = json_equals(role, "assistant");
+  bool of_user = json_equals(role, "user") || json_equals(role, "tool");
   if (part->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", part);
   const json_t *type = json_get(part, "type");
   int code = need_string(reader, at("%s.type", place.text), type, 1, 256);
@@ -59,15 +99,16 @@ static int read_part(reader_t *reader, int index, int part_index, const json_t *
   if (may_refuse && json_equals(type, "refusal")) {
     return need_string(reader, at("%s.refusal", place.text), json_get(part, "refusal"), 0, 0x1p53);
   }
+  bool sees = reader->limits->sees && of_user && reader->limits->images_max > 0;
+  if (sees && json_equals(type, "image_url")) return read_picture(reader, place, part);
   char name[64];
-  bool of_responses = json_equals(type, "input_text") || json_equals(type, "output_text");
   return error_set(reader->error, ERR_UNSUPPORTED_CONTENT_PART, place.text,
                    "Content parts of type '%s' are not supported%s.",
                    error_quote(name, sizeof name, type->text, type->length),
-                   of_responses ? " here: use 'text'" : ": this server takes text only");
+                   part_hint(reader, type, of_user));
 }
 
-static int read_content(reader_t *reader, int index, const json_t *content, bool may_refuse) {
+static int read_content(reader_t *reader, int index, const json_t *content, const json_t *role) {
   field_place_t place = at("messages[%d].content", index);
   if (content->type == JSON_STRING) return 0;
   if (content->type != JSON_ARRAY) {
@@ -79,7 +120,7 @@ static int read_content(reader_t *reader, int index, const json_t *content, bool
   }
   int part_index = 0;
   JSON_EACH(part, content) {
-    int code = read_part(reader, index, part_index++, part, may_refuse);
+    int code = read_part(reader, index, part_index++, part, role);
     if (code != 0) return code;
   }
   return 0;
@@ -215,7 +256,7 @@ static int read_message(reader_t *reader, int index, const json_t *message) {
   }
   if (code == 0) code = refuse_members(reader, index, message);
   if (code == 0 && json_is_given(content)) {
-    code = read_content(reader, index, content, json_equals(role, "assistant"));
+    code = read_content(reader, index, content, role);
   }
   if (code == 0 && json_is_given(calls)) code = read_calls(reader, index, calls);
   if (code != 0) return code;
@@ -238,6 +279,7 @@ int read_messages(reader_t *reader, const field_t *field, const json_t *value) {
                      "The 'messages' must be provided and non-empty.");
   }
   int index = 0;
+  out_of(reader)->chat.num_images = 0;
   JSON_EACH(message, value) {
     int code = read_message(reader, index++, message);
     if (code != 0) return code;

@@ -84,6 +84,8 @@ typedef struct field_limits {
   bool strict;                  /* unknown fields are errors */
   bool lenient;                 /* what is only in the history is mended (--lenient-history) */
   bool stores;                  /* answers are kept (--store) */
+  bool sees;                    /* the model reads pictures */
+  int32_t images_max;           /* of a request (--limit-images); 0 = none are taken */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids and structural tags; NULL = none */
   const engine_info_t *model;   /* the ids that end an answer; NULL = none do */

@@ -346,6 +346,19 @@ static void put_untyped(mender_t *mender, int32_t index, const json_t *part) {
   put(mender, "}");
 }
 
+/* A picture that is here, in a message that may have some; one that lies elsewhere is lost. */
+static bool is_kept_picture(const mender_t *mender, const json_t *message, const json_t *part) {
+  static const char scheme[] = "data:";
+  size_t length = sizeof scheme - 1;
+  const json_t *url = json_get(part, "image_url");
+  if (url != NULL && url->type == JSON_OBJECT) url = json_get(url, "url");
+  const field_limits_t *limits = mender->reader->limits;
+  return limits->sees && limits->images_max > 0 &&
+         json_equals(json_get(part, "type"), "image_url") &&
+         (is_role(message, "user") || is_role(message, "tool")) && url != NULL &&
+         url->type == JSON_STRING && url->length > length && memcmp(url->text, scheme, length) == 0;
+}
+
 static void put_part(mender_t *mender, const json_t *message, int32_t index, const json_t *part) {
   const json_t *type = json_get(part, "type"), *text = json_get(part, "text");
   bool refusal = json_equals(type, "refusal");
@@ -358,7 +371,7 @@ static void put_part(mender_t *mender, const json_t *message, int32_t index, con
   } else if (part->type == JSON_STRING) {
     note(mender, ".content", index, "text_part");
     put_text_part(mender, part->text, part->length);
-  } else if (as_it_is && is_text) {
+  } else if ((as_it_is && is_text) || is_kept_picture(mender, message, part)) {
     put_value(mender, part);
   } else if (!json_is_given(type)) {
     put_untyped(mender, index, part);

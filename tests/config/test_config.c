@@ -321,6 +321,28 @@ Test(config, values_of_vllm) {
   expect_error("m --port -1", ERR_USAGE, "is not valid");
 }
 
+Test(config, limits_of_pictures_in_the_words_of_vllm) {
+  static const struct {
+    const char *line;
+    int64_t limit; /* -1: refused */
+  } rows[] = {{"m", 16},
+              {"m --limit-images 0", 0},
+              {"m --language-model-only", 0},
+              {"m --limit-mm-per-prompt {\"image\":4}", 4},
+              {"m --limit-mm-per-prompt {\"image\":{\"count\":5},\"video\":0}", 5},
+              {"m --limit-mm-per-prompt {\"image\":256}", 256},
+              {"m --limit-mm-per-prompt {\"image\":257}", -1},
+              {"m --limit-mm-per-prompt {\"image\":\"a\"}", -1},
+              {"m --limit-mm-per-prompt {\"video\":1}", -1},
+              {"m --limit-mm-per-prompt {", -1}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bool good = load(rows[i].line) == 0;
+    ASSERT_EQ_FOR(good, rows[i].limit >= 0, "%s", rows[i].line);
+    if (good) ASSERT_EQ_FOR(config.limit_images, rows[i].limit, "%s", rows[i].line);
+    config_free(&config);
+  }
+}
+
 Test(config, origins_and_root_path) {
   ASSERT_EQ(load("m"), 0);
   ASSERT_EQ_FOR(config.cors_origin.count, 1, "pages of this machine may call");

@@ -159,10 +159,28 @@ static void tag_parts(run_t *run, value_list_t *parts) {
   }
 }
 
+/* A picture is {"type": "image"}, as transformers' templates know it; its bytes are not theirs. */
+static value_t build_part(run_t *run, const json_t *part) {
+  if (!json_equals(json_get(part, "type"), "image_url")) return value_from_json(run, part);
+  dict_t *dict = dict_new(run, 1);
+  dict_append(run, dict, value_string(str_text(run, "type")), value_string(str_text(run, "image")));
+  dict->frozen = true;
+  return VALUE_OF(VALUE_DICT, dict, dict);
+}
+
+static value_t build_parts(run_t *run, const json_t *parts) {
+  value_list_t *list = list_new(run, parts->count);
+  JSON_EACH(part, parts) list_push(run, list, build_part(run, part));
+  list->frozen = true;
+  return VALUE_OF(VALUE_LIST, list, list);
+}
+
 static value_t build_content(run_t *run, const chat_shape_t *shape, const json_t *content,
                              bool last) {
-  value_t value = content->type == JSON_ARRAY && shape->join_parts ? join_parts(run, content)
-                                                                   : value_from_json(run, content);
+  bool parts = content->type == JSON_ARRAY;
+  value_t value = !parts              ? value_from_json(run, content)
+                  : shape->join_parts ? join_parts(run, content)
+                                      : build_parts(run, content);
   if (!last || !shape->continue_final) return value;
   if (value.type == VALUE_STRING) return tagged(run, &value);
   if (value.type == VALUE_LIST) tag_parts(run, value.list);

@@ -64,9 +64,9 @@ typedef struct chat_input {
  * `arguments` of tool calls are parsed (empty and null: {}; a text that is no JSON, as of a call
  * that was cut, stays a text or, for a template that cannot take one, becomes {"arguments": text});
  * an empty `tool_calls` is dropped; text parts of a content are joined by a newline unless the
- * template iterates over content; reasoning is given as thinking, as reasoning_content and under
- * the name in the request; members that are null are dropped, except content; the content of an
- * assistant that has none and no calls is "", or
+ * template iterates over content, which then sees a picture as {"type": "image"}; reasoning is
+ * given as thinking, as reasoning_content and under the name in the request; members that are null
+ * are dropped, except content; the content of an assistant that has none and no calls is "", or
  * [] if the template iterates over content. Other absent members stay absent.
  *
  * 0 and *out (jinja_output_free), or ERR_BAD_REQUEST with the template's own words for

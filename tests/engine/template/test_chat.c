@@ -417,3 +417,23 @@ Test(template_chat, continuing_the_last_message) {
   chat_templates_free(t);
   place_free(&p);
 }
+
+/* The bytes of a picture are not the template's; a template without parts does not see it. */
+Test(template_chat, a_picture_is_a_part_without_its_bytes) {
+  place_t p;
+  static const char request[] =
+      "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
+      "{\"type\": \"image_url\", \"image_url\": {\"url\": \"data:x\"}}]}]}";
+  chat_templates_t *t =
+      with_template(&p, "{% for m in messages %}{% for x in m.content %}{{ x.type }}{% endfor %}"
+                        "{% endfor %}{{ messages|tojson }}");
+  expect_chat(t, request,
+              "textimage[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+              "\"a\"}, {\"type\": \"image\"}]}]");
+  chat_templates_free(t);
+  place_free(&p);
+  t = with_template(&p, "{{ messages|tojson }}");
+  expect_chat(t, request, "[{\"role\": \"user\", \"content\": \"a\"}]");
+  chat_templates_free(t);
+  place_free(&p);
+}

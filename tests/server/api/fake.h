@@ -19,7 +19,8 @@
 
 enum { FAKE_VOCAB = 300, FAKE_CONTEXT = 128, FAKE_BOS = 256, FAKE_EOS = 257, FAKE_THE = 258 };
 enum { FAKE_MARKS = 270, FAKE_MARKS_MAX = 10 };
-enum { FAKE_BEYOND = 300 }; /* of byte 0x7f: an id that the tokenizer knows, but not the model */
+enum { FAKE_PICTURE = 0x16 }; /* the id of its placeholder, and the template's mark */
+enum { FAKE_BEYOND = 300 };   /* of byte 0x7f: an id that the tokenizer knows, but not the model */
 
 /* ---- the server under test ---- */
 
@@ -70,6 +71,7 @@ typedef struct fake_template {
   const char *knows;        /* one more name that it mentions */
   const char *format_words; /* what it says about tool calls */
   const char *const *marks; /* tokens from FAKE_MARKS on; NULL ends them; NULL = there are none */
+  bool blind;               /* it has no place for pictures */
   bool fim;                 /* the vocabulary has tokens for filling in: 290, 291, 292 */
 } fake_template_t;
 

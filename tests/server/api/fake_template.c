@@ -1,5 +1,5 @@
 /* fake_template.c: a chat template that writes "<role>content" for every message, and
- * "[type=text]" for a part. Any thread.
+ * "[type=text]" for a part, FAKE_PICTURE for a picture. Any thread.
  *
  * With tools it begins with their number and "#"; a kwarg "think" opens thoughts; the role "raise"
  * makes it raise. */
@@ -64,6 +64,10 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
 
 static void write_part(buffer_t *out, const json_t *part) {
   const json_t *type = json_get(part, "type"), *text = json_get(part, "text");
+  if (json_equals(type, "image_url")) {
+    if (!fake_template.blind) buffer_char(out, FAKE_PICTURE);
+    return;
+  }
   buffer_char(out, '[');
   buffer_append(out, type->text, type->length);
   buffer_char(out, '=');

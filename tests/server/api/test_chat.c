@@ -515,7 +515,7 @@ Test(chat, what_belongs_to_another_route_is_named) {
   } rows[] = {{M("{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]}"),
                "Content parts of type 'input_text' are not supported here: use 'text'."},
               {M("{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}"),
-               "Content parts of type 'image_url' are not supported: this server takes text only."},
+               "Content parts of type 'image_url' are not supported: this model takes text only."},
               {WITH("\"tools\":[{\"type\":\"custom\"}]"), "but got 'custom'; use /v1/responses."},
               {WITH("\"tools\":[{\"type\":\"mcp\"}]"), "are not supported here, but got 'mcp'."}};
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

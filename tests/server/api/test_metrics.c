@@ -158,7 +158,7 @@ Test(metrics, both_formats_parse) {
     parsed_t *parsed = parse(text, open);
     ASSERT_GT(parsed->num_families, 60);
     ASSERT_GT(parsed->num_samples, 300);
-    ASSERT_LT(strlen(text), 2 * 32 * 1024);
+    ASSERT_LT(strlen(text), 68 * 1024);
     free(parsed);
     free(text);
   }

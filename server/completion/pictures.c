@@ -1,0 +1,229 @@
+/* pictures.c: the pictures of a request, see pictures.h.
+ *
+ * A job of the lanes, never the loop. What a client sends decides no size before its bound was
+ * checked: of the file by data_url_read, of the pixels by picture_header, of the tokens by the
+ * context of the model, before anything is decoded.
+ */
+#include "server/completion/pictures.h"
+
+#include "engine/base/util.h"
+#include "engine/picture/data_url.h"
+#include "server/keys/sha256.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A picture before it is decoded. */
+typedef struct picture_file {
+  int32_t message, part; /* its place in the request */
+  buffer_t bytes;
+  picture_header_t header;
+} picture_file_t;
+
+static int refuse_memory(inferd_error_t *error) {
+  return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
+}
+
+/* Puts the place of the picture before what is wrong with it. */
+static int name_place(const picture_file_t *file, int code, inferd_error_t *error) {
+  char reason[ERROR_MESSAGE_MAX], place[64];
+  if (code == 0) return 0;
+  snprintf(reason, sizeof reason, "%s", error->message);
+  snprintf(place, sizeof place, "messages[%d].content[%d]", (int)file->message, (int)file->part);
+  return error_set(error, code, place, "Invalid '%s': %s.", place, reason);
+}
+
+/* Two pictures with one key become the same rows: the layout follows from the size, and from
+ * whether the picture is alone. */
+static image_key_t key_of(const vision_t *vision, const picture_file_t *file, bool alone) {
+  struct {
+    uint8_t file[SHA256_BYTES], processor[SHA256_BYTES];
+    uint32_t width, height, alone;
+  } parts;
+  image_key_t key;
+  sha256(file->bytes.data, file->bytes.length, parts.file);
+  sha256(&vision->processor, sizeof vision->processor, parts.processor);
+  parts.width = file->header.width;
+  parts.height = file->header.height;
+  parts.alone = alone;
+  sha256(&parts, sizeof parts, key.bytes);
+  return key;
+}
+
+static int read_one(pictures_t *pictures, int32_t index, const json_t *url, inferd_error_t *error) {
+  picture_file_t *file = &pictures->files[index];
+  image_t *image = &pictures->images[index];
+  const bool alone = pictures->count == 1;
+  const vision_processor_t *processor = &pictures->vision->processor;
+  /* As long as its text: the bytes of a refused one are never made. */
+  size_t room = MIN(url->length, (size_t)PICTURE_FILE_MAX / 3 * 4 + 4);
+  if (!charge_resize(&pictures->charge, pictures->charge.bytes + room))
+    return ledger_refuse(&pictures->charge, error);
+  int code = data_url_read(url->text, url->length, &file->bytes, error);
+  if (code == 0) {
+    code =
+        picture_header((const uint8_t *)file->bytes.data, file->bytes.length, &file->header, error);
+  }
+  if (code == 0) {
+    code = vision_layout(processor, file->header.width, file->header.height, alone, &image->layout,
+                         error);
+  }
+  if (code == 0) image->key = key_of(pictures->vision, file, alone);
+  return name_place(file, code, error);
+}
+
+int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *messages,
+                  int32_t count, inferd_error_t *error) {
+  int32_t at = 0, message_index = 0;
+  pictures->vision = vision;
+  pictures->images = calloc((size_t)count, sizeof *pictures->images);
+  pictures->files = calloc((size_t)count, sizeof *pictures->files);
+  if (pictures->images == NULL || pictures->files == NULL) return refuse_memory(error);
+  pictures->count = count;
+  JSON_EACH(message, messages) {
+    const json_t *content = json_get(message, "content");
+    int32_t part_index = 0;
+    const bool parts = content != NULL && content->type == JSON_ARRAY;
+    for (const json_t *part = parts ? json_first(content) : NULL; part != NULL;
+         part = json_next(part), part_index++) {
+      if (at == count || !json_equals(json_get(part, "type"), "image_url")) continue;
+      const json_t *url = json_get(part, "image_url");
+      if (url->type == JSON_OBJECT) url = json_get(url, "url");
+      pictures->files[at].message = message_index;
+      pictures->files[at].part = part_index;
+      int code = read_one(pictures, at++, url, error);
+      if (code != 0) return code;
+    }
+    message_index++;
+  }
+  return 0;
+}
+
+/* ---- ids ---- */
+
+enum { RUNS_MAX = 4 * VISION_TILES_MAX }; /* above those of any layout that is served */
+
+/* The id of a piece, or -1 if it is none: names of tiles, and text. */
+static int32_t piece_id(const vision_t *vision, vision_piece_t piece) {
+  switch (piece) {
+  case VISION_TOKENS: return vision->placeholder_id;
+  case VISION_BEGIN: return vision->begin_id;
+  case VISION_END: return vision->end_id;
+  case VISION_BREAK: return vision->break_id;
+  case VISION_WHOLE: return vision->whole_id;
+  case VISION_TILE:
+  case VISION_TEXT: break;
+  }
+  return -1;
+}
+
+/* Writes the ids of a picture at `out`, or only counts them if that is NULL. Returns how many there
+ * are; 0: it has a piece that is no id. */
+static size_t put_picture(const vision_t *vision, image_t *image, int32_t *out, size_t at) {
+  vision_run_t runs[RUNS_MAX];
+  size_t count = vision_expand(&vision->processor, &image->layout, runs, RUNS_MAX), length = 0;
+  if (count > RUNS_MAX) return 0;
+  image->first = -1;
+  for (size_t i = 0; i < count; i++) {
+    int32_t id = piece_id(vision, runs[i].piece);
+    if (id < 0) return 0;
+    for (uint32_t j = 0; out != NULL && j < runs[i].count; j++) out[at + length + j] = id;
+    if (runs[i].piece == VISION_TOKENS) {
+      if (image->first < 0) image->first = (int32_t)(at + length);
+      image->end = (int32_t)(at + length + runs[i].count);
+    }
+    length += runs[i].count;
+  }
+  return length;
+}
+
+int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_error_t *error) {
+  const vision_t *vision = pictures->vision;
+  size_t marks = 0, length = *count, out = 0;
+  for (size_t i = 0; i < *count; i++) marks += (*ids)[i] == vision->placeholder_id;
+  if (marks != (size_t)pictures->count) {
+    return error_set(error, ERR_INVALID_VALUE, "messages",
+                     "The chat template of this model has %zu places for the %d pictures of this "
+                     "request.",
+                     marks, (int)pictures->count);
+  }
+  for (int32_t i = 0; i < pictures->count; i++) {
+    size_t own = put_picture(vision, &pictures->images[i], NULL, 0);
+    if (own == 0)
+      return error_set(error, ERR_INVALID_VALUE, "messages",
+                       "Pictures of this model are not served yet: they are named by text.");
+    length += own - 1;
+  }
+  int32_t *longer = length > INT32_MAX ? NULL : calloc(length, sizeof *longer);
+  if (longer == NULL) return refuse_memory(error);
+  image_t *image = pictures->images;
+  for (size_t i = 0; i < *count; i++) {
+    if ((*ids)[i] == vision->placeholder_id)
+      out += put_picture(vision, image++, longer, out);
+    else
+      longer[out++] = (*ids)[i];
+  }
+  free(*ids);
+  *ids = longer;
+  *count = length;
+  return 0;
+}
+
+/* ---- pixels ---- */
+
+static int decode_one(const pictures_t *pictures, int32_t index, picture_helper_t *helper,
+                      uint8_t *views, inferd_error_t *error) {
+  const picture_file_t *file = &pictures->files[index];
+  const picture_job_t job = {.processor = pictures->vision->processor,
+                             .layout = pictures->images[index].layout,
+                             .width = file->header.width,
+                             .height = file->header.height,
+                             .file_bytes = file->bytes.length};
+  int code = picture_helper_views(helper, &job, (const uint8_t *)file->bytes.data, views, error);
+  return name_place(file, code, error);
+}
+
+static void free_files(pictures_t *pictures) {
+  for (int32_t i = 0; pictures->files != NULL && i < pictures->count; i++)
+    buffer_free(&pictures->files[i].bytes);
+  free(pictures->files);
+  pictures->files = NULL;
+}
+
+int pictures_decode(pictures_t *pictures, picture_helper_t *helper, const atomic_bool *cancelled,
+                    inferd_error_t *error) {
+  size_t total = 0, most = 0, at = 0;
+  if (pictures->count == 0) return 0;
+  for (int32_t i = 0; i < pictures->count; i++) {
+    size_t bytes = vision_view_bytes(&pictures->images[i].layout);
+    most = MAX(most, bytes + pictures->files[i].bytes.length);
+    total += bytes;
+  }
+  /* `most`: what is shared with the process that decodes, one picture at a time. */
+  if (!charge_resize(&pictures->charge, pictures->charge.bytes + total + most))
+    return ledger_refuse(&pictures->charge, error);
+  pictures->views = malloc(total);
+  if (pictures->views == NULL) return refuse_memory(error);
+  for (int32_t i = 0; i < pictures->count; i++) {
+    if (atomic_load(cancelled))
+      return error_set(error, ERR_REQUEST_TIMEOUT, NULL, "The request was cancelled.");
+    int code = decode_one(pictures, i, helper, pictures->views + at, error);
+    if (code != 0) return code;
+    pictures->images[i].views = pictures->views + at;
+    at += vision_view_bytes(&pictures->images[i].layout);
+  }
+  free_files(pictures);
+  (void)charge_resize(&pictures->charge, total);
+  return 0;
+}
+
+void pictures_free(pictures_t *pictures) {
+  free_files(pictures);
+  free(pictures->images);
+  free(pictures->views);
+  pictures->images = NULL;
+  pictures->views = NULL;
+  pictures->count = 0;
+  charge_drop(&pictures->charge);
+}

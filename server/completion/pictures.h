@@ -1,0 +1,41 @@
+/* pictures.h: the pictures of a request: from parts of its messages to what the engine reads.
+ *
+ * Three steps, between which the request may be refused. The first two need the headers of the
+ * files alone, and are all that a request takes that is only counted. A job of the lanes calls
+ * them; it waits in the third for the process that decodes (engine/picture/helper.h).
+ */
+#ifndef INFERD_SERVER_COMPLETION_PICTURES_H
+#define INFERD_SERVER_COMPLETION_PICTURES_H
+
+#include "engine/base/json.h"
+#include "engine/picture/helper.h"
+#include "engine/vision/image.h"
+#include "server/ledger/ledger.h"
+
+#include <stdatomic.h>
+
+/* `(pictures_t){0}` has none. Open its charge before the first step. */
+typedef struct pictures {
+  const vision_t *vision;
+  image_t *images;            /* [count], in the order of the messages; the engine borrows them */
+  struct picture_file *files; /* [count]; NULL once they are decoded */
+  int32_t count;
+  uint8_t *views; /* of all images, one behind another; NULL before they are decoded */
+  charge_t charge;
+} pictures_t;
+
+/* Reads the `count` >= 1 pictures of checked messages: bytes, size, layout, key. Returns 0, or an
+ * error with the place of the picture. */
+int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *messages,
+                  int32_t count, inferd_error_t *error);
+/* Puts the placeholders of each picture where the template has set its mark, and fills in `first`
+ * and `end`. *ids, from malloc, are replaced. Returns 0, or ERR_INVALID_VALUE if there are not as
+ * many marks as pictures, or ERR_INTERNAL. */
+int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_error_t *error);
+/* Fills in the views. Returns 0, or an error with the place of the picture; ERR_REQUEST_TIMEOUT
+ * when cancelled. */
+int pictures_decode(pictures_t *pictures, picture_helper_t *helper, const atomic_bool *cancelled,
+                    inferd_error_t *error);
+void pictures_free(pictures_t *pictures);
+
+#endif
