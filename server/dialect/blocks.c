@@ -66,6 +66,23 @@ const json_t *block_document(const json_t *block) {
   return block_is(source, "content") ? json_get(source, "content") : NULL;
 }
 
+const char *block_picture_lacks(const json_t *block) {
+  const json_t *source = json_get(block, "source");
+  bool base64 = block_is(source, "base64");
+  if (!base64 && !block_is(source, "url")) return "source.type";
+  const json_t *text = json_get(source, base64 ? "data" : "url");
+  if (text != NULL && text->type == JSON_STRING && text->length > 0) return NULL;
+  return base64 ? "source.data" : "source.url";
+}
+
+/* Adds a picture. What media_type says is not believed, so it is not passed on. */
+static void add_picture(chat_body_t *body, const json_t *block) {
+  const json_t *source = json_get(block, "source");
+  bool base64 = block_is(source, "base64");
+  chat_body_picture(body, base64 ? "data:image;base64," : "",
+                    json_get(source, base64 ? "data" : "url"), NULL);
+}
+
 /* Returns true if a content has a block that becomes text, be it a text that says what was left
  * out. */
 bool block_has_text(const json_t *content) {
@@ -154,6 +171,9 @@ void block_add_texts(reader_t *reader, block_place_t place, chat_body_t *body,
         const json_t *own = block_text(part);
         if (own != NULL) chat_body_text(body, own->text, own->length);
       }
+    } else if (block_is(block, "image") && chat_body_takes_pictures(body) &&
+               block_picture_lacks(block) == NULL) {
+      add_picture(body, block);
     } else if (json_is_given(block) && !json_is_given(json_get(block, "type"))) {
       add_value(reader, inside, body, block);
     } else if (!block_is(block, "text") && !block_is(block, "compaction") &&

@@ -30,6 +30,8 @@ bool block_is_thought(const json_t *block);
 const json_t *block_text(const json_t *block);
 /* A text that came as a document: its source, or a result of a search, has it; else NULL. */
 const json_t *block_document(const json_t *block);
+/* What is missing in a block that is a picture, "source.data"; NULL = nothing. */
+const char *block_picture_lacks(const json_t *block);
 /* Returns true if a content has a block that becomes text, be it a text that says what was left
  * out. */
 bool block_has_text(const json_t *content);

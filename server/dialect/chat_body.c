@@ -14,7 +14,7 @@ void chat_body_begin(chat_body_t *body, buffer_t *out, bool late_system) {
 static void print_content(chat_body_t *body) {
   bool joined = body->role == CHAT_ASSISTANT || body->role == CHAT_SYSTEM;
   buffer_text(body->out, ",\"content\":");
-  if (joined || body->num_texts <= 1) {
+  if (!body->has_pictures && (joined || body->num_texts <= 1)) {
     buffer_quote(body->out, body->text.data, body->text.length);
   } else {
     buffer_char(body->out, '[');
@@ -58,6 +58,17 @@ static void flush(chat_body_t *body) {
   }
   body->role = CHAT_NONE;
   body->num_texts = 0;
+  body->has_pictures = false;
+}
+
+/* Begins a message of the user with the pictures of tools. */
+static void begin_lifted(chat_body_t *body) {
+  body->role = CHAT_USER;
+  body->has_pictures = true;
+  body->num_texts = 1;
+  buffer_append(&body->parts, body->lifted.data, body->lifted.length);
+  body->out->failed = body->out->failed || body->lifted.failed;
+  buffer_clear(&body->lifted);
 }
 
 void chat_body_message(chat_body_t *body, chat_role_t role) {
@@ -68,6 +79,11 @@ void chat_body_message(chat_body_t *body, chat_role_t role) {
   }
   if (continues) return;
   flush(body);
+  if (role != CHAT_TOOL && body->lifted.length > 0) {
+    begin_lifted(body);
+    if (role == CHAT_USER) return;
+    flush(body);
+  }
   body->role = role;
   if (role != CHAT_SYSTEM) body->is_late = true;
 }
@@ -88,6 +104,27 @@ void chat_body_text(chat_body_t *body, const char *text, size_t length) {
   buffer_text(&body->parts, "{\"type\":\"text\",\"text\":");
   buffer_quote(&body->parts, text, length);
   buffer_char(&body->parts, '}');
+}
+
+bool chat_body_takes_pictures(const chat_body_t *body) {
+  return body->sees && (body->role == CHAT_USER || body->role == CHAT_TOOL);
+}
+
+void chat_body_picture(chat_body_t *body, const char *head, const json_t *url,
+                       const json_t *detail) {
+  bool lifts = body->role == CHAT_TOOL;
+  buffer_t *out = lifts ? &body->lifted : &body->parts;
+  if (lifts ? out->length > 0 : body->num_texts++ > 0) buffer_char(out, ',');
+  buffer_text(out, "{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
+  buffer_escape(out, head, strlen(head));
+  buffer_escape(out, url->text, url->length);
+  buffer_char(out, '"');
+  if (json_is_given(detail)) {
+    buffer_text(out, ",\"detail\":");
+    json_print(out, detail);
+  }
+  buffer_text(out, "}}");
+  body->has_pictures = body->has_pictures || !lifts;
 }
 
 void chat_body_json(chat_body_t *body, const json_t *value) {
@@ -118,9 +155,14 @@ void chat_body_call(chat_body_t *body, const json_t *id, const char *name, const
 
 int32_t chat_body_end(chat_body_t *body) {
   flush(body);
+  if (body->lifted.length > 0) {
+    begin_lifted(body);
+    flush(body);
+  }
   buffer_char(body->out, ']');
   buffer_t *const held[] = {&body->text, &body->parts, &body->call_id, &body->reasoning,
                             &body->calls};
   for (size_t i = 0; i < sizeof held / sizeof *held; i++) buffer_free(held[i]);
+  buffer_free(&body->lifted);
   return body->num_written;
 }

@@ -17,6 +17,8 @@ typedef enum chat_role { CHAT_NONE, CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT
 typedef struct chat_body {
   buffer_t *out;
   bool late_system;  /* the template takes system messages behind others */
+  bool sees;         /* chat_body_picture may be called; false at first */
+  bool has_pictures; /* the message has some, so it is written as parts */
   bool is_late;      /* some message is no system message */
   chat_role_t role;  /* of the message that is being written */
   int32_t num_texts; /* of it */
@@ -24,6 +26,7 @@ typedef struct chat_body {
   buffer_t parts;    /* all texts, as elements of an array */
   buffer_t call_id;  /* CHAT_TOOL: the call that it answers, in quotes */
   buffer_t reasoning, calls;
+  buffer_t lifted; /* pictures of tools, as parts: they stand in a message of the user behind */
   int32_t num_written;
 } chat_body_t;
 
@@ -38,6 +41,13 @@ void chat_body_message(chat_body_t *body, chat_role_t role);
 void chat_body_result(chat_body_t *body, const char *call_id, size_t length);
 /* Each adds to the message. Texts of the assistant are joined by a newline. */
 void chat_body_text(chat_body_t *body, const char *text, size_t length);
+/* A picture of a user or a tool, with the URL that `head` and `url` are together; `detail` may be
+ * NULL. Few templates have a place for pictures of tools, so the next message of the user has them;
+ * if there is none, one is written. */
+void chat_body_picture(chat_body_t *body, const char *head, const json_t *url,
+                       const json_t *detail);
+/* Tells whether the message that was begun takes pictures. */
+bool chat_body_takes_pictures(const chat_body_t *body);
 /* A value that is no text, as JSON. */
 void chat_body_json(chat_body_t *body, const json_t *value);
 void chat_body_reasoning(chat_body_t *body, const char *text, size_t length);

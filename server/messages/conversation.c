@@ -15,8 +15,14 @@
 
 typedef enum speaker { SPEAKER_USER, SPEAKER_ASSISTANT, SPEAKER_SYSTEM, SPEAKER_TOOL } speaker_t;
 
-static bool block_allowed(const json_t *block, speaker_t speaker) {
+static bool sees(const reader_t *reader) {
+  return reader->limits->sees && reader->limits->images_max > 0;
+}
+
+static bool block_allowed(const reader_t *reader, const json_t *block, speaker_t speaker) {
+  bool of_user = speaker == SPEAKER_USER || speaker == SPEAKER_TOOL;
   if (block_is(block, "text")) return true;
+  if (of_user && sees(reader) && block_is(block, "image")) return true;
   if (speaker == SPEAKER_USER && block_document(block) != NULL) return true;
   if (speaker == SPEAKER_USER) return block_is(block, "tool_result");
   if (speaker == SPEAKER_TOOL) return block_is(block, "tool_reference");
@@ -76,7 +82,7 @@ static int check_block(reader_t *reader, block_place_t place, const json_t *bloc
   int code = messages_need_string(reader, place, block, "type", 1, BLOCK_ID_BYTES_MAX);
   if (code != 0) return code;
   const json_t *type = json_get(block, "type");
-  if (!block_allowed(block, speaker)) {
+  if (!block_allowed(reader, block, speaker)) {
     return messages_fail(reader, ERR_UNSUPPORTED_CONTENT_PART, place,
                          "%s blocks are not supported by this model",
                          error_quote(name, sizeof name, type->text, type->length));
@@ -91,6 +97,11 @@ static int check_block(reader_t *reader, block_place_t place, const json_t *bloc
     return messages_need_string(reader, place, block, "tool_name", 1, BLOCK_ID_BYTES_MAX);
   }
   if (block_is(block, "tool_use")) return check_call(reader, place, block);
+  const char *lacks = block_is(block, "image") ? block_picture_lacks(block) : NULL;
+  if (lacks != NULL) {
+    return messages_fail(reader, ERR_INVALID_VALUE, block_at("%s.%s", place.text, lacks),
+                         "expected a source of type 'base64' with data, or of type 'url' with url");
+  }
   return block_is(block, "tool_result") ? check_result(reader, place, block) : 0;
 }
 
@@ -348,6 +359,7 @@ static void write_message(reader_t *reader, int index, chat_body_t *body, const 
 int messages_print_conversation(reader_t *reader, const json_t *system, const json_t *messages,
                                 chat_body_t *body, bool *continues) {
   int code = check_all(reader, system, messages);
+  body->sees = sees(reader);
   *continues = false;
   if (code != 0) return code;
   int index = 0;

@@ -68,6 +68,26 @@ static void write_left_out(reader_t *reader, item_place_t place, const json_t *t
   if (body != NULL) chat_body_text(body, text, strlen(text));
 }
 
+/* An input_image. `mends` as below. */
+static int write_picture(reader_t *reader, item_place_t place, const json_t *part, bool mends,
+                         chat_body_t *body) {
+  const json_t *url = json_get(part, "image_url"), *file = json_get(part, "file_id");
+  bool good = url != NULL && url->type == JSON_STRING;
+  if (mends && !good) {
+    write_left_out(reader, place, json_get(part, "type"), body);
+    return 0;
+  }
+  if (json_is_given(file)) {
+    item_place_t inside = member_of(place, "file_id");
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, inside.text,
+                     "The parameter '%s' is not supported: send the picture as image_url.",
+                     inside.text);
+  }
+  int code = need_string(reader, place, part, "image_url", &url);
+  if (code == 0) chat_body_picture(body, "", url, json_get(part, "detail"));
+  return code;
+}
+
 /* `mends`: the part is of the history. */
 static int write_part(reader_t *reader, item_place_t place, const json_t *part, bool mends,
                       chat_body_t *body) {
@@ -90,6 +110,9 @@ static int write_part(reader_t *reader, item_place_t place, const json_t *part, 
   if (part->type != JSON_OBJECT) return field_fail_type(reader, place.text, "an object", part);
   int code = need_string(reader, place, part, "type", &type);
   if (code != 0) return code;
+  if (json_equals(type, "input_image") && chat_body_takes_pictures(body)) {
+    return write_picture(reader, place, part, mends, body);
+  }
   if (mends && !is_text_type(type)) {
     write_left_out(reader, place, type, body);
     return 0;
@@ -546,6 +569,7 @@ int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_
     chat_body_message(body, CHAT_SYSTEM);
     chat_body_text(body, fields->instructions->text, fields->instructions->length);
   }
+  body->sees = reader->limits->sees && reader->limits->images_max > 0;
   if (!collect_ids(reader->arena, history, input, &calls)) return field_no_memory(reader);
   JSON_EACH(item, history) {
     int code = write_item(reader, "previous_response_id", index++, item, &calls, body);

@@ -288,3 +288,92 @@ Test(pictures, beyond_the_memory_of_requests_are_refused) {
   fake_exchange_free(exchange);
   ASSERT_EQ(ledger_stats(server.ledger).held[LEDGER_pictures], 0);
 }
+
+/* ---- the other dialects ---- */
+
+#define DATA                                                                                       \
+  "iVBORw0KGgoAAAANSUhEUgAAADgAAAAcCAIAAAC72etpAAAAMklEQVR42u3OQREAAAQAMATRP4pYXkK42xIspzs+qHhCVF" \
+  "RUVFRUVFRUVFRUVFRUVPQs3coBPOGi+QsAAAAASUVORK5CYII="
+#define BLOCK                                                                                      \
+  "{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":\"image/png\",\"data\":"     \
+  "\"" DATA "\"}}"
+#define ANTHROPIC(messages) "{\"max_tokens\":4,\"messages\":[" messages "]}"
+#define ITEM "{\"type\":\"input_image\",\"image_url\":\"" WIDE "\",\"detail\":\"auto\"}"
+
+Test(pictures, of_messages_are_read) {
+  static const struct {
+    const char *body, *prompt;
+  } rows[] = {
+      {ANTHROPIC(USER(BLOCK)), "<user>##<a>"},
+      {ANTHROPIC(USER(BLOCK "," TEXT("b"))), "<user>##[text=b]<a>"},
+      {ANTHROPIC(USER("{\"type\":\"image\",\"source\":{\"type\":\"url\",\"url\":\"" WIDE "\"}}")),
+       "<user>##<a>"},
+      {ANTHROPIC("{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{"
+                 "\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{}}]}," USER(
+                     "{\"type\":\"tool_result\",\"tool_use_id\":\"c\",\"content\":[" TEXT(
+                         "r") "," BLOCK "]}," TEXT("b"))),
+       "<user>q<assistant><tool>r<user>##[text=b]<a>"},
+      {ANTHROPIC("{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{"
+                 "\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{}}]}," USER(
+                     "{\"type\":\"tool_result\",\"tool_use_id\":\"c\",\"content\":[" BLOCK "]}")),
+       "<user>q<assistant><tool><user>##<a>"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    fake_exchange_t *exchange = ask(api_messages, rows[i].body);
+    EXPECT_STR_EQ(prompt(), rows[i].prompt);
+    end(exchange);
+  }
+}
+
+Test(pictures, of_responses_are_read) {
+  static const struct {
+    const char *body, *prompt;
+  } rows[] = {
+      {"{\"input\":[" USER(ITEM) "]}", "<user>##<a>"},
+      {"{\"input\":[" USER("{\"type\":\"input_text\",\"text\":\"a\"}," ITEM) "]}",
+       "<user>[text=a]##<a>"},
+      {"{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":"
+       "\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[" ITEM "]}]}",
+       "<assistant><tool><user>##<a>"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    fake_exchange_t *exchange = ask(api_responses, rows[i].body);
+    EXPECT_STR_EQ(prompt(), rows[i].prompt);
+    end(exchange);
+  }
+}
+
+Test(pictures, what_other_dialects_refuse_is_named) {
+  static const struct {
+    void (*route)(exchange_t *);
+    const char *body, *says;
+  } rows[] = {
+      {api_messages, ANTHROPIC(USER("{\"type\":\"image\"}")), "messages.0.content.0.source.type"},
+      {api_messages,
+       ANTHROPIC(USER("{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"\"}}")),
+       "messages.0.content.0.source.data"},
+      {api_messages,
+       ANTHROPIC(USER("{\"type\":\"image\",\"source\":{\"type\":\"url\",\"url\":\"http://x\"}}")),
+       "fetches no pictures"},
+      {api_responses, "{\"input\":[" USER("{\"type\":\"input_image\",\"file_id\":\"f\"}") "]}",
+       "input[0].content[0].file_id"},
+      {api_responses, "{\"input\":[" USER("{\"type\":\"input_image\"}") "]}",
+       "input[0].content[0].image_url"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    fake_exchange_t *exchange = fake_call(rows[i].route, rows[i].body);
+    cr_assert(exchange->answered, "%s", rows[i].says);
+    EXPECT_EQ(exchange->status, 400);
+    cr_expect(strstr(exchange->error.message, rows[i].says) != NULL, "%s", exchange->error.message);
+    fake_exchange_free(exchange);
+  }
+}
+
+Test(pictures, are_counted_by_other_dialects) {
+  picture_helper_t *helper = server.pictures;
+  server.pictures = NULL;
+  fake_exchange_t *exchange = fake_call(api_count_tokens, "{\"messages\":[" USER(BLOCK) "]}");
+  EXPECT_STR_EQ(exchange->body, "{\"input_tokens\":11}");
+  fake_exchange_free(exchange);
+  exchange = fake_call(api_responses_input_tokens, "{\"input\":[" USER(ITEM) "]}");
+  cr_expect(strstr(exchange->body, "\"input_tokens\":11") != NULL, "%s", exchange->body);
+  fake_exchange_free(exchange);
+  server.pictures = helper;
+}
