@@ -4,7 +4,7 @@ import re
 
 from .names import HEAD, PRODUCT, blank_comments
 
-PICTURES = "no request brings a picture to a model yet; tests do"
+PICTURES = "parts of the reading of pictures that tests look at alone"
 TOWERS = "no request has an image yet; tests run towers beside the reference"
 # Declared for a reader outside the product. A name goes away with its reason: one that the product
 # uses is a complaint too.
