@@ -52,7 +52,7 @@ static const char *why_not(const engine_t *engine) {
   if (options->draft_model_dir != NULL) return "not with a draft model";
   if (options->draft.predicts) return "not with a layer that predicts";
   if (options->dummy_weights) return "the tower has no dummy weights";
-  return "the text model takes no rows of pictures yet";
+  return "answers about pictures are not compared with a reference yet";
 }
 
 static int64_t count_work(const blueprint_t *bp) {
@@ -225,6 +225,7 @@ int sight_load(engine_t *engine, inferd_error_t *error) {
 int sight_join(engine_t *engine, step_t *step) {
   if (engine->sight == NULL) return 0;
   engine->scheduler->image_rows = engine->sight->rows;
+  step->batch->num_deep = engine->sight->plan.num_deep;
   return batch_see(step->batch, engine->options.max_num_batched_tokens, engine->sight->rows);
 }
 
