@@ -313,7 +313,8 @@ def test_the_reference_is_the_page(server):
     of_adapters = {"inferd_lora_requests_info", "vllm:lora_requests_info"}
     of_events = {"inferd_kv_event_batches_total", "inferd_kv_events_dropped_total"}
     of_traces = {"inferd_traces_total"}
-    of_store = {name for name in reference if name.startswith("inferd_store_")}
+    of_store = {name for name in reference
+                if name.startswith(("inferd_store_", "inferd_background_"))}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}
     of_ranks = {name for name in reference if name.startswith(("inferd_rank", "inferd_replica"))}
