@@ -41,6 +41,12 @@ typedef struct sight {
 
 /* ---- start ---- */
 
+bool engine_may_see(const char *model_dir) {
+  tower_plan_t plan;
+  inferd_error_t ignored;
+  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL;
+}
+
 /* Why a model that has a tower sees nothing here; NULL = nothing speaks against it. */
 static const char *why_not(const engine_t *engine) {
   const engine_options_t *options = &engine->options;

@@ -690,15 +690,27 @@ static void return_large_blocks(void) {
   (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
 }
 
+/* Whether the model may be one that sees. What is wrong with it is told when it is loaded. */
+static bool may_see(const config_t *config) {
+  located_t model;
+  inferd_error_t ignored;
+  return config->limit_images > 0 && config->model[0] != '\0' &&
+         model_locate(config->model, &model, &ignored) == 0 && engine_may_see(model.path);
+}
+
+/* The helper is forked now, from a process without threads, handlers of signals, secrets and
+ * weights. It takes descriptors, which few models have a use for. */
+static int start_pictures(server_t *server, const config_t *config, inferd_error_t *error) {
+  if (!may_see(config)) return 0;
+  return picture_helper_start(picture_work, &server->pictures, error);
+}
+
 int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
   raise_limits();
   return_large_blocks();
-  /* Forked now, from a process without threads, handlers of signals, secrets and weights. */
-  int code = config->limit_images > 0
-                 ? picture_helper_start(picture_work, &daemon.server.pictures, &error)
-                 : 0;
+  int code = start_pictures(&daemon.server, config, &error);
   crash_install();
   daemon.server.config = config;
   daemon.comm = comm;
