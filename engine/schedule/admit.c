@@ -279,7 +279,8 @@ bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const g
 typedef struct admission {
   uint64_t now_ns;
   bool is_owed;          /* the first walks: of tenants that stay within their shares */
-  bool spares_blocks;    /* the very first: blocks, too, are for those who stay within theirs */
+  bool spares_blocks;    /* the very first, where one of these lacked blocks in the plan before:
+                          * blocks, too, are for those who stay within theirs */
   bool is_spared;        /* it left somebody out for that */
   int64_t best_left_out; /* priority, of those that this walk leaves to the next one */
   const group_t *ahead;  /* NULL, or the prefill that a group must be shorter than */
@@ -335,7 +336,11 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
       may_fit(scheduler, group))
     lack.num_blocks = 0;
   if (!scheduler->options.chunked_prefill && !may_plan_whole(scheduler, group)) return false;
-  if (!plan_make_way(scheduler, group, lack)) return false;
+  if (!plan_make_way(scheduler, group, lack)) {
+    if (lack.num_blocks > 0 && plan_is_entitled(scheduler, group, true))
+      scheduler->lacked_in = scheduler->num_plans;
+    return false;
+  }
   group->yield.was_granted = true;
   group->yield.let_in = scheduler->num_plans;
   return true;
@@ -496,7 +501,7 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   admission_t admission = {.now_ns = now_ns, .ahead = ahead};
   admission.num_seqs = plan_count_tenants(scheduler);
   if (scheduler->options.fair_share && ahead == NULL) {
-    walk_owed(scheduler, &admission, true, true);
+    walk_owed(scheduler, &admission, true, scheduler->lacked_in + 1 == scheduler->num_plans);
     if (admission.is_spared && !plan_has_pause(scheduler))
       walk_owed(scheduler, &admission, true, false);
     if (admission.num_seqs >= scheduler->options.max_num_seqs || plan_has_pause(scheduler)) return;

@@ -97,6 +97,7 @@ typedef struct scheduler {
   /* work: sequences met in searches for a filler, ids hashed, looks at waiting groups, blocks
    * looked up, added to a table or keyed */
   uint64_t num_visited, num_hashed, num_looks, num_walked;
+  uint64_t lacked_in;  /* the plan in which one within its share found nobody to give it blocks */
   uint64_t num_claims; /* of blocks of prompts, which a waiting group may share */
 } scheduler_t;
 
