@@ -41,13 +41,14 @@ def check(inferd, case, folder, flags=None):
 def serve(inferd, case, folder, flags=None):
     """Ends the server when it is ready: then its status is 0."""
     command = shell(case, inferd, ["serve", *arguments(case, folder, flags), "--port", "0"])
-    text = []
+    text, is_told = [], False
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as process:
         for line in process.stdout:
             text.append(line)
-            if '"event":"ready"' in line:
+            if '"event":"ready"' in line and not is_told:  # of several lines; a second one hurries
                 process.send_signal(signal.SIGTERM)
+                is_told = True
         status = process.wait(ENDS)
     return status, "".join(text)
 
