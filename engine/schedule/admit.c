@@ -486,7 +486,7 @@ static void walk(scheduler_t *scheduler, admission_t *admission) {
 }
 
 /* Walks again, with what was admitted so far. */
-static void walk_owed(scheduler_t *scheduler, admission_t *admission, bool is_owed, bool spares) {
+static void walk_again(scheduler_t *scheduler, admission_t *admission, bool is_owed, bool spares) {
   *admission = (admission_t){.now_ns = admission->now_ns,
                              .ahead = admission->ahead,
                              .num_seqs = admission->num_seqs,
@@ -501,10 +501,10 @@ void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead) {
   admission_t admission = {.now_ns = now_ns, .ahead = ahead};
   admission.num_seqs = plan_count_tenants(scheduler);
   if (scheduler->options.fair_share && ahead == NULL) {
-    walk_owed(scheduler, &admission, true, scheduler->lacked_in + 1 == scheduler->num_plans);
+    walk_again(scheduler, &admission, true, scheduler->lacked_in + 1 == scheduler->num_plans);
     if (admission.is_spared && !plan_has_pause(scheduler))
-      walk_owed(scheduler, &admission, true, false);
+      walk_again(scheduler, &admission, true, false);
     if (admission.num_seqs >= scheduler->options.max_num_seqs || plan_has_pause(scheduler)) return;
   }
-  walk_owed(scheduler, &admission, false, false);
+  walk_again(scheduler, &admission, false, false);
 }
