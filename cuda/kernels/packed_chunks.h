@@ -3,8 +3,8 @@
  * A file for each width of codes has the kernels, since nvcc takes minutes for all. They move
  * N * K / 2 or N * K bytes of codes, and scales: 2 to 8 bytes for 16 columns or more; few rows are
  * bound by that, or by the 20 to 40 instructions that unpack eight weights. Chunks stream the
- * weights again, from the cache if they fit. By the counts of tests/cuda/performance.md four of
- * them take no longer than a tile of 128 rows, of which a layer of few columns has too few.
+ * weights again, from the cache if they fit. A tile of 128 rows unpacks them once, but a layer of
+ * few columns has too few tiles for a GPU. Which is faster where is an estimate: measured, not yet.
  */
 #ifndef INFERD_CUDA_KERNELS_PACKED_CHUNKS_H
 #define INFERD_CUDA_KERNELS_PACKED_CHUNKS_H
@@ -13,7 +13,7 @@
 #include "cuda/kernels/packed_skinny_parts.h"
 #include "cuda/kernels/split_parts.h"
 
-enum { PACKED_CHUNKED_ROWS_MAX = 256 };
+enum { PACKED_CHUNKED_ROWS_MAX = 128 };
 
 /* Codes of 4 bits; of 8 bits and e4m3. Any number of rows; what gpu_packed_linear checks holds. */
 int packed_chunks_4(dtype_t dtype, const gpu_skinny_t &args, gpu_stream_t stream);
