@@ -669,6 +669,7 @@ static void tear_down(daemon_t *daemon) {
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
   CHECK_EQ(uv_loop_close(&daemon->loop), 0);
+  store_close(server->store);
   background_free(server);
   completions_free(server);
   lanes_free(server->lanes);
@@ -676,7 +677,6 @@ static void tear_down(daemon_t *daemon) {
   if (server->engine != NULL) engine_destroy(server->engine);
   if (server->metrics != NULL) metrics_free(server->metrics);
   tracer_stop(server->tracer);
-  store_close(server->store);
   picture_helper_stop(server->pictures);
   auth_free(server->auth);
   config_free(&server->asked);

@@ -129,7 +129,7 @@ void loras_reload(server_t *server);
 /* background.c: answers that are made later; they do nothing without a store. new: before the loop
  * runs, because it reads what the store has waiting; start: the engine is ready, so it may run.
  * stop: they end, and stay in the store for the next process. free: after the last turn of the
- * loop, before completions_free. */
+ * loop and store_close, before completions_free. */
 int background_new(server_t *server, inferd_error_t *error);
 void background_start(server_t *server);
 void background_tick(server_t *server);

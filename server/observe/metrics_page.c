@@ -581,6 +581,7 @@ static void print_http(page_t *page) {
     page_family(page, METRIC_store_answers);
     page_bare_sample(page, METRIC_store_answers, "result=\"written\"", (double)store.written);
     page_bare_sample(page, METRIC_store_answers, "result=\"dropped\"", (double)store.dropped);
+    page_bare_sample(page, METRIC_store_answers, "result=\"retried\"", (double)store.retried);
     page_family(page, METRIC_store_rows);
     page_bare_sample(page, METRIC_store_rows, "", (double)store.rows);
     int32_t waiting = 0, running = 0;

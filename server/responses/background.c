@@ -3,8 +3,9 @@
  * Loop thread; what waits for the disk is a job of the lanes. A deferred_t is one answer, a run,
  * from its request to its end: accepted (its row is written), waiting, loading (its row is read),
  * running (an errand of /v1/responses), ending (events are left to print), failing (its row is
- * written again), over. Nothing of a run is freed where its errand ends, because its completion may
- * still be at work: turn() does, in a turn of the loop of its own.
+ * read once more), writing (the store has its answer, or has it again in a moment), over. Nothing
+ * of a run is freed where its errand ends, because its completion may still be at work: turn()
+ * does, in a turn of the loop of its own.
  */
 #include "server/responses/background.h"
 
@@ -31,6 +32,7 @@ typedef enum run_state {
   RUN_RUNS,
   RUN_ENDS,
   RUN_FAILS,
+  RUN_WRITES,
   RUN_OVER
 } run_state_t;
 
@@ -43,7 +45,7 @@ typedef struct deferred {
   background_t *background;
   struct deferred *next;
   run_state_t state;
-  bool working; /* the job has it */
+  bool working; /* the job has it, or the store */
   bool dropped; /* nobody wants it any more */
   uint8_t owner[STORE_OWNER_BYTES];
   char id[STORE_ID_BYTES];
@@ -52,7 +54,10 @@ typedef struct deferred {
   uint64_t not_before_ns;
   stored_t *row;    /* to be written, or as it was read */
   charge_t charge;  /* of its request, until it is written */
-  stored_t *result; /* of a stream: printed, and put with its events */
+  stored_t *result; /* the answer, until the store has it */
+  int outcome;      /* of its write; the store sets it */
+  bool is_late;     /* a write has failed */
+  bool unread;      /* fail_run could not read its row, or copy it */
   events_t *events; /* of a stream */
   int code;         /* of the job, and of an answer that failed */
   inferd_error_t error;
@@ -185,22 +190,77 @@ static void fail_run(lane_job_t *job) {
   answer_store_t *store = run->background->server->store;
   stored_t *stored = NULL;
   inferd_error_t error;
-  if (store_find(store, run->owner, run->id, false, &stored, &error) != 0) return;
+  run->unread = store_find(store, run->owner, run->id, false, &stored, &error) == ERR_STORE_FAILED;
+  if (stored == NULL) return;
   background_restate(stored, "failed", &run->error);
   stored->state = STORED_BACKGROUND;
   if (run->events != NULL)
     buffer_append(&stored->events, run->events->text.data, run->events->text.length);
-  if (!stored_failed(stored))
-    store_put(store, stored);
-  else
+  run->unread = stored_failed(stored);
+  if (run->unread)
     stored_free(stored);
+  else
+    run->result = stored;
 }
 
-static void over(lane_job_t *job) {
+/* Gives the answer to the store; judge_writes has it back if it is not written. */
+static void write_result(deferred_t *run) {
+  if (run->events != NULL) events_end(run->events);
+  run->state = RUN_WRITES;
+  run->working = true;
+  run->result->outcome = &run->outcome;
+  (void)store_put(run->background->server->store, run->result);
+}
+
+static void wait_to_write(deferred_t *run) {
+  store_retried(run->background->server->store);
+  run->is_late = true;
+  run->not_before_ns = clock_now_ns() + (uint64_t)BACKGROUND_WRITE_MS * 1000000;
+}
+
+static void fail(deferred_t *run);
+
+/* Notes what was written. What was not is written again, until the server ends: then the next one
+ * makes the answer again, because its row still says that it waits. */
+static void judge_writes(background_t *background) {
+  answer_store_t *store = background->server->store;
+  uint64_t now_ns = clock_now_ns();
+  for (deferred_t *run = background->first; run != NULL; run = run->next) {
+    if (run->state != RUN_WRITES) continue;
+    if (run->working) {
+      int outcome = store_outcome(store, &run->outcome);
+      if (outcome == 0) continue;
+      run->working = false;
+      if (outcome > 0) run->result = NULL;
+      if (outcome > 0 || run->dropped)
+        run->state = RUN_OVER;
+      else
+        wait_to_write(run);
+    } else if (run->not_before_ns <= now_ns && run->result == NULL) {
+      fail(run);
+    } else if (run->not_before_ns <= now_ns) {
+      write_result(run);
+    }
+  }
+}
+
+static void restated(lane_job_t *job) {
   deferred_t *run = job_run(job);
   run->working = false;
-  run->state = RUN_OVER;
+  if (run->dropped || (run->result == NULL && !run->unread)) {
+    run->state = RUN_OVER;
+  } else if (run->unread) {
+    run->state = RUN_WRITES;
+    wait_to_write(run);
+  } else {
+    write_result(run);
+  }
   stir(run->background);
+}
+
+static void fail(deferred_t *run) {
+  run->state = RUN_FAILS;
+  submit(run, fail_run, restated);
 }
 
 /* Whether an answer that failed is made again. */
@@ -211,7 +271,6 @@ static bool runs_again(const deferred_t *run) {
 }
 
 static void end_run(deferred_t *run) {
-  answer_store_t *store = run->background->server->store;
   if (run->dropped || run->code == ERR_DRAINING) {
     run->state = RUN_OVER; /* its row says what it is */
   } else if (run->code != 0 && runs_again(run)) {
@@ -220,15 +279,18 @@ static void end_run(deferred_t *run) {
     run->not_before_ns = clock_now_ns() + (uint64_t)BACKGROUND_AGAIN_MS * 1000000;
     run->state = RUN_WAITS;
   } else if (run->code != 0) {
-    run->state = RUN_FAILS;
-    submit(run, fail_run, over);
+    fail(run);
   } else {
-    if (run->result != NULL) {
-      const buffer_t *text = &run->events->text;
-      buffer_append(&run->result->events, text->data, text->length);
-      if (!run->result->events.failed && store_put(store, run->result)) run->result = NULL;
+    if (run->result != NULL && run->streams)
+      buffer_append(&run->result->events, run->events->text.data, run->events->text.length);
+    if (run->result != NULL && !stored_failed(run->result)) {
+      write_result(run);
+    } else {
+      stored_free(run->result);
+      run->result = NULL;
+      run->code = error_set(&run->error, ERR_OVERLOADED, NULL, "Out of memory.");
+      fail(run);
     }
-    run->state = RUN_OVER;
   }
 }
 
@@ -273,10 +335,7 @@ void background_put(exchange_t *exchange, stored_t *stored) {
   run->row->input = (buffer_t){0};
   stored->state = STORED_BACKGROUND;
   stored->streams = run->streams;
-  if (run->streams)
-    run->result = stored;
-  else
-    store_put(run->background->server->store, stored);
+  run->result = stored;
 }
 
 /* Prints events that are left. A run for which memory is short fails. */
@@ -386,12 +445,22 @@ static void loaded(lane_job_t *job) {
   stir(background);
 }
 
+/* Whether it counts as one that the engine has. Answers that cannot be written count too: while a
+ * disk is full no more of them are made than fit into memory. */
+static bool is_busy(const deferred_t *run) {
+  return run->state == RUN_LOADS || run->state == RUN_RUNS ||
+         (run->state == RUN_WRITES && run->is_late);
+}
+
+static bool has_ended(const deferred_t *run) {
+  return run->state == RUN_OVER || (run->state == RUN_WRITES && !run->is_late);
+}
+
 /* Of the runs of this owner: those that the engine has. */
 static int32_t running_of(const background_t *background, const deferred_t *one) {
   int32_t count = 0;
   for (const deferred_t *run = background->first; run != NULL; run = run->next) {
-    bool runs = run->state == RUN_LOADS || run->state == RUN_RUNS;
-    count += runs && memcmp(run->owner, one->owner, STORE_OWNER_BYTES) == 0;
+    count += is_busy(run) && memcmp(run->owner, one->owner, STORE_OWNER_BYTES) == 0;
   }
   return count;
 }
@@ -404,7 +473,7 @@ static void begin(background_t *background) {
   if (background->stopped || server->phase >= SERVER_DRAINING) return;
   if (server->engine == NULL || engine_state(server->engine) != ENGINE_READY) return;
   for (const deferred_t *run = background->first; run != NULL; run = run->next)
-    busy += run->state == RUN_LOADS || run->state == RUN_RUNS;
+    busy += is_busy(run);
   for (deferred_t *run = background->first; run != NULL && busy < BACKGROUND_RUNNING;
        run = run->next) {
     if (run->state != RUN_WAITS || run->not_before_ns > now_ns) continue;
@@ -427,6 +496,7 @@ static void turn(uv_idle_t *idle) {
     more = more || run->has_more;
     if (run->state == RUN_ENDS && !run->has_more) end_run(run);
   }
+  judge_writes(background);
   reap(background);
   begin(background);
   completions_leave(live);
@@ -470,7 +540,7 @@ static int check_room(const background_t *background, const uint8_t owner[STORE_
                       inferd_error_t *error) {
   int32_t count = 0;
   for (const deferred_t *run = background->first; run != NULL; run = run->next)
-    count += run->state != RUN_OVER && memcmp(run->owner, owner, STORE_OWNER_BYTES) == 0;
+    count += !has_ended(run) && memcmp(run->owner, owner, STORE_OWNER_BYTES) == 0;
   if (count < BACKGROUND_EACH_MAX && background->count < BACKGROUND_MAX) return 0;
   return error_set(error, ERR_QUEUE_FULL, "background",
                    "%d responses with 'background' have not ended, of this API key %d: at most %d "
@@ -540,7 +610,7 @@ background_state_t background_state(const server_t *server, const uint8_t owner[
                                     const char *id) {
   const deferred_t *run = find(server, owner, id);
   if (run == NULL) return BACKGROUND_NONE;
-  return run->state == RUN_RUNS || run->state == RUN_ENDS ? BACKGROUND_RUNS : BACKGROUND_WAITS;
+  return run->state >= RUN_RUNS && run->state < RUN_OVER ? BACKGROUND_RUNS : BACKGROUND_WAITS;
 }
 
 events_t *background_events(const server_t *server, const uint8_t owner[STORE_OWNER_BYTES],
@@ -549,9 +619,10 @@ events_t *background_events(const server_t *server, const uint8_t owner[STORE_OW
   return run != NULL && run->state != RUN_OVER ? run->events : NULL;
 }
 
-void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
+void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                     bool removed) {
   deferred_t *run = find(server, owner, id);
-  if (run == NULL) return;
+  if (run == NULL || (run->state == RUN_WRITES && run->working && !removed)) return;
   run->dropped = true;
   if (run->state == RUN_RUNS) {
     errand_stop(&run->errand, "cancelled");
@@ -625,6 +696,8 @@ void background_free(server_t *server) {
   if (background == NULL) return;
   for (deferred_t *run = background->first, *next; run != NULL; run = next) {
     next = run->next;
+    bool is_written = run->state == RUN_WRITES && run->working && run->outcome > 0;
+    if (is_written) run->result = NULL; /* the store has ended, so nobody sets it */
     run_free(run);
   }
   free(background);

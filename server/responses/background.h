@@ -16,6 +16,7 @@ enum {
   BACKGROUND_RUNNING_EACH = 8,     /* of these a key has at most so many in the engine, */
   BACKGROUND_RUNNING = 32,         /* and all keys together */
   BACKGROUND_AGAIN_MS = 1000,      /* after an engine that was full */
+  BACKGROUND_WRITE_MS = 2000,      /* after a write that failed */
   BACKGROUND_TURN_BYTES = 64 << 10 /* of events that a turn of the loop prints */
 };
 
@@ -39,8 +40,10 @@ background_state_t background_state(const server_t *server, const uint8_t owner[
 /* The events of an answer that is streamed and has not ended, or NULL. */
 struct events *background_events(const server_t *server, const uint8_t owner[STORE_OWNER_BYTES],
                                  const char *id);
-/* Stops an answer that has not ended; what is stored of it stays. */
-void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id);
+/* Stops an answer that has not ended; what is stored of it stays. `removed`: that is removed, so an
+ * answer that waits to be written is not written again. */
+void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                     bool removed);
 
 /* Gives the body of STORED_WAITING another status and, if not NULL, an error. Any thread. */
 void background_restate(stored_t *stored, const char *status, const inferd_error_t *error);

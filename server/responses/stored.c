@@ -310,7 +310,8 @@ static void begin(exchange_t *exchange, stored_action_t action) {
     return;
   }
   job->runs = background_state(server, job->owner, job->id) == BACKGROUND_RUNS;
-  if (action == CANCEL_IT || action == DELETE_IT) background_drop(server, job->owner, job->id);
+  if (action == CANCEL_IT || action == DELETE_IT)
+    background_drop(server, job->owner, job->id, action == DELETE_IT);
   exchange->user = job;
   exchange->on_gone = on_gone;
   lanes_submit(server->lanes, &job->job);

@@ -122,15 +122,22 @@ static void end_write(answer_store_t *store, const stored_t *last, const char *p
   pthread_mutex_lock(&store->lock);
   bool had = store->problem[0] != '\0';
   stored_t *first = store->first, *rest = last != NULL ? last->next : first;
-  for (const stored_t *s = first; s != rest; s = s->next, count++) {
+  for (stored_t **link = &first, *s = first; s != rest; s = *link) {
     store->waiting_bytes -= bytes_of(s);
+    store->stats.waiting--;
+    bool is_theirs = s->outcome != NULL && failed;
     if (s->outcome != NULL) *s->outcome = failed ? -1 : 1;
+    if (is_theirs) {
+      *link = s->next;
+    } else {
+      link = &s->next;
+      count++;
+    }
   }
   pthread_cond_broadcast(&store->done);
   store->first = rest;
   if (rest == NULL) store->last = NULL;
   snprintf(store->problem, sizeof store->problem, "%s", problem);
-  store->stats.waiting -= (int64_t)count;
   *(failed ? &store->stats.dropped : &store->stats.written) += count;
   store->stats.rows = store->rows;
   store->stats.bytes = store->bytes;
@@ -261,40 +268,60 @@ bool store_put(answer_store_t *store, stored_t *stored) {
   stored->next = NULL;
   pthread_mutex_lock(&store->lock);
   bool fits = store->waiting_bytes + bytes_of(stored) <= STORE_WAITING_BYTES;
+  if (stored->outcome != NULL) *stored->outcome = fits ? 0 : -1;
   if (fits) {
     *(store->last != NULL ? &store->last->next : &store->first) = stored;
     store->last = stored;
     store->waiting_bytes += bytes_of(stored);
     store->stats.waiting++;
     pthread_cond_signal(&store->bell);
-  } else {
+  } else if (stored->outcome == NULL) {
     store->stats.dropped++;
   }
   pthread_mutex_unlock(&store->lock);
-  if (!fits) stored_free(stored);
+  if (!fits && stored->outcome == NULL) stored_free(stored);
   return fits;
 }
 
 int store_put_and_wait(answer_store_t *store, stored_t *stored, inferd_error_t *error) {
   int outcome = 0;
   stored->outcome = &outcome;
-  if (!store_put(store, stored))
-    return error_set(error, ERR_STORE_FAILED, NULL,
-                     "The store of this server failed: more than %d MiB wait to be written.",
-                     STORE_WAITING_BYTES >> 20);
+  bool fits = store_put(store, stored);
   pthread_mutex_lock(&store->lock);
   while (outcome == 0) pthread_cond_wait(&store->done, &store->lock);
-  if (outcome < 0)
+  if (!fits)
+    error_set(error, ERR_STORE_FAILED, NULL,
+              "The store of this server failed: more than %d MiB wait to be written.",
+              STORE_WAITING_BYTES >> 20);
+  else if (outcome < 0)
     error_set(error, ERR_STORE_FAILED, NULL, "The store of this server failed: %.200s.",
               store->problem);
+  if (outcome < 0) store->stats.dropped++;
   pthread_mutex_unlock(&store->lock);
-  return outcome < 0 ? ERR_STORE_FAILED : 0;
+  if (outcome > 0) return 0;
+  stored_free(stored);
+  return ERR_STORE_FAILED;
+}
+
+int store_outcome(answer_store_t *store, const int *outcome) {
+  pthread_mutex_lock(&store->lock);
+  int now = *outcome;
+  pthread_mutex_unlock(&store->lock);
+  return now;
+}
+
+static void count_one(answer_store_t *store, uint64_t *counter) {
+  pthread_mutex_lock(&store->lock);
+  ++*counter;
+  pthread_mutex_unlock(&store->lock);
 }
 
 void store_lost(answer_store_t *store) {
-  pthread_mutex_lock(&store->lock);
-  store->stats.dropped++;
-  pthread_mutex_unlock(&store->lock);
+  count_one(store, &store->stats.dropped);
+}
+
+void store_retried(answer_store_t *store) {
+  count_one(store, &store->stats.retried);
 }
 
 static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {

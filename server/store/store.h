@@ -4,7 +4,8 @@
  * write-ahead log it never waits for the writer. An answer that was put is found at once, also
  * before it is written. A row belongs to an owner; for any other it is as if it did not exist.
  *
- * store_put, store_lost, store_problem and store_stats: any thread; they never wait for a disk. The
+ * store_put, store_outcome, store_lost, store_retried, store_problem and store_stats: any thread;
+ * they never wait for a disk. The
  * others read the disk: jobs of the lanes, never the loop or the engine thread.
  */
 #ifndef INFERD_SERVER_STORE_STORE_H
@@ -51,7 +52,8 @@ typedef struct stored {
   buffer_t request;    /* of STORED_WAITING: the body of its request */
   buffer_t events;     /* of STORED_BACKGROUND that was streamed: all its events */
   struct stored *next; /* the store's own, and: */
-  int *outcome;        /* who waits for it: 1 = written, -1 = dropped */
+  /* Who waits for it: 1 = written, -1 = not, and then it is theirs again. See store_outcome. */
+  int *outcome;
 } stored_t;
 
 /* Frees an answer and its texts. NULL is allowed. */
@@ -67,12 +69,16 @@ int store_open(const store_options_t *options, answer_store_t **out, inferd_erro
 void store_close(answer_store_t *store);
 
 /* Takes an answer, to write it; one of this owner that has its id is replaced. False: too many
- * bytes wait, and it was freed. */
+ * bytes wait, and it was freed, or is the caller's still if it has an `outcome`. */
 bool store_put(answer_store_t *store, stored_t *stored);
 /* The same, and waits until it is written. Returns 0, or ERR_STORE_FAILED. */
 int store_put_and_wait(answer_store_t *store, stored_t *stored, inferd_error_t *error);
-/* Counts an answer that could not be put: memory was short. */
+/* Reads the `outcome` of an answer that was put; 0 = it waits. */
+int store_outcome(answer_store_t *store, const int *outcome);
+/* Counts an answer that could not be put, because memory was short, or was not written. */
 void store_lost(answer_store_t *store);
+/* Counts one that was not written, and will be put again. */
+void store_retried(answer_store_t *store);
 /* Finds an answer of this owner. Returns 0 and *out, which the caller frees; ERR_NOT_STORED; or
  * ERR_STORE_FAILED with the reason. `whole`: with `request` and `events`, else without. */
 int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
@@ -91,6 +97,7 @@ void store_problem(answer_store_t *store, char *out, size_t size);
 
 typedef struct store_stats {
   uint64_t written, dropped; /* since start; dropped: no disk, no memory, or too many waited */
+  uint64_t retried;          /* no disk; they were put again */
   int64_t rows, bytes;       /* in the file, as of the last write */
   int64_t waiting;           /* to be written */
 } store_stats_t;

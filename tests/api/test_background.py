@@ -365,6 +365,29 @@ def test_a_write_that_fails_is_told(start, tmp_path):
     assert server.stop() == 0, server.log()
 
 
+def test_an_answer_that_cannot_be_written_is_written_later(start, tmp_path):
+    """A full disk while it is made: it is not lost, and not made again."""
+    file = tmp_path / "answers.db"
+    server = start(file)
+    mine = client(server)
+    made = [ask(mine, 300), ask(mine, 300, stream=True)]
+    key = next(iter(made[1])).response.id
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TRIGGER full BEFORE INSERT ON response "
+                   "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+    wait_until(lambda: server.metric("inferd_store_answers_total", result="retried") >= 2,
+               "a write to fail", 60)
+    assert mine.responses.retrieve(made[0].id).status == "in_progress"
+    steps = server.metric("inferd_generation_tokens_total")
+    with sqlite3.connect(file) as db:
+        db.execute("DROP TRIGGER full")
+    for one in (made[0].id, key):
+        assert wait(mine, mine.responses.retrieve(one)).status == "incomplete"
+    assert server.metric("inferd_generation_tokens_total") == steps
+    wait_until(lambda: server.metric("inferd_background_responses") == 0, "the runs", 20)
+    assert server.stop() == 0, server.log()
+
+
 def test_a_key_that_is_gone_gets_nothing_made(start, keys, tmp_path):
     file = tmp_path / "answers.db"
     server = start(file)

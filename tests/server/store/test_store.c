@@ -441,6 +441,33 @@ Test(store, who_waits_for_a_failing_write_hears_of_it) {
   cr_assert(strstr(error.message, "disk is full") != NULL);
 }
 
+Test(store, an_answer_that_is_not_written_is_given_back) {
+  open_store();
+  run_sql("CREATE TRIGGER full BEFORE INSERT ON response "
+          "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END");
+  int outcomes[3] = {0};
+  stored_t *rows[3];
+  for (int i = 0; i < 3; i++) {
+    rows[i] = make(alice, i == 1 ? "resp_b" : "resp_a", "", "body");
+    if (i != 1) rows[i]->outcome = &outcomes[i];
+    cr_assert(store_put(store, rows[i]));
+  }
+  wait_written();
+  ASSERT_EQ(store_outcome(store, &outcomes[0]), -1);
+  ASSERT_EQ(store_outcome(store, &outcomes[2]), -1);
+  ASSERT_EQ(stats().dropped, 1);
+  EXPECT_STR_EQ(body_of(alice, "resp_a"), "");
+  run_sql("DROP TRIGGER full");
+  cr_assert(store_put(store, rows[0]));
+  wait_written();
+  ASSERT_EQ(store_outcome(store, &outcomes[0]), 1);
+  EXPECT_STR_EQ(body_of(alice, "resp_a"), "body");
+  rows[2]->body.length = (size_t)STORE_WAITING_BYTES; /* its length alone is looked at */
+  cr_assert(!store_put(store, rows[2]));
+  ASSERT_EQ(store_outcome(store, &outcomes[2]), -1);
+  stored_free(rows[2]);
+}
+
 /* A file of the first schema, as the inferd before this one made it. */
 Test(store, a_file_of_the_first_schema_is_brought_forward) {
   open_store();
