@@ -216,9 +216,14 @@ void sight_say(const engine_t *engine) {
 int sight_load(engine_t *engine, inferd_error_t *error) {
   sight_t *sight = engine->sight;
   if (sight == NULL) return 0;
-  int code = tower_load(engine->ops, engine->device, engine->options.model_dir, &sight->plan,
-                        engine->blueprint.dtype, &sight->tower, error);
-  if (!code) code = tower_prepare(sight->tower, patches_most(sight), error);
+  return tower_load(engine->ops, engine->device, engine->options.model_dir, &sight->plan,
+                    engine->blueprint.dtype, &sight->tower, error);
+}
+
+int sight_prepare(engine_t *engine, inferd_error_t *error) {
+  sight_t *sight = engine->sight;
+  if (sight == NULL) return 0;
+  int code = tower_prepare(sight->tower, patches_most(sight), error);
   if (!code)
     code = image_rows_new(kept_bytes(sight), row_values(sight), sight->vision.placeholder_id,
                           &sight->rows, error);

@@ -24,8 +24,10 @@ int sight_read(struct engine *engine, int32_t max_model_len, inferd_error_t *err
 size_t sight_weight_bytes(const struct engine *engine);
 size_t sight_work_bytes(const struct engine *engine);
 void sight_say(const struct engine *engine); /* a line of the log: what a picture costs */
-/* Loads the tower and takes its memory, behind `prepare` of the device. Returns 0 or an error. */
+/* Loads the tower, before `prepare` of the device, which counts its widest weight; takes its
+ * memory, behind it. Each returns 0 or an error. */
 int sight_load(struct engine *engine, inferd_error_t *error);
+int sight_prepare(struct engine *engine, inferd_error_t *error);
 /* Gives the scheduler and a step the rows. 0 or -1 without memory. */
 int sight_join(struct engine *engine, struct step *step);
 void sight_free(struct engine *engine);

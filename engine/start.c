@@ -432,9 +432,10 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
   if (!code) code = make_kv_cache(engine, plan->kv, error);
   if (!code && plan->states.num_layers > 0)
     code = engine->ops->state->make(engine->device, &plan->states, error);
+  if (!code) code = sight_load(engine, error);
   if (!code) code = engine->ops->prepare(engine->device, &plan->limits, error);
   if (!code) code = model_prepare(engine->model, &plan->limits, error);
-  if (!code) code = sight_load(engine, error);
+  if (!code) code = sight_prepare(engine, error);
   if (!code) code = drafter_load(engine, &plan->kv, &plan->limits, error);
   if (!code) code = predictor_new(engine, &plan->limits, plan->kv.block_size, error);
   return code;

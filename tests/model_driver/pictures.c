@@ -74,22 +74,19 @@ static void read_pixels(void *context, int32_t first, int32_t count, float *out)
 }
 
 /* The places of the prompt's rows in `rows`, which the caller frees, [count] or NULL = text. */
-static const float **see(rig_t *rig, const char *dir, const prompt_t *prompt, const char *path,
-                         float **rows, int32_t *num_deep, inferd_error_t *error) {
+static const float **see(const rig_t *rig, const char *dir, const prompt_t *prompt,
+                         const char *path, float **rows, int32_t *num_deep, inferd_error_t *error) {
   tower_plan_t plan;
-  tower_t *tower = NULL;
+  tower_t *tower = rig->tower;
   const float **places = calloc((size_t)prompt->count, sizeof *places);
   int32_t patches = 0, num_rows = 0, at = 0;
   if (prompt->num_images == 0) return places;
   if (tower_plan_read(dir, &plan, error) != 0) return NULL;
-  CHECK(plan.family != NULL);
   for (int32_t i = 0; i < prompt->num_images; i++) {
     patches += prompt->grids[i].height * prompt->grids[i].width;
     num_rows += tower_num_rows(&plan, prompt->grids[i]);
   }
-  if (tower_load(rig->ops, rig->device, dir, &plan, rig->blueprint.dtype, &tower, error) != 0 ||
-      tower_prepare(tower, patches, error) != 0)
-    return NULL;
+  if (tower_prepare(tower, patches, error) != 0) return NULL;
   const size_t row = (size_t)(1 + plan.num_deep) * (size_t)plan.out_size;
   pixels_t from = {fopen(path, "rb"), plan.patch_columns};
   float **out = calloc((size_t)num_rows, sizeof *out);
@@ -104,7 +101,6 @@ static const float **see(rig_t *rig, const char *dir, const prompt_t *prompt, co
   CHECK_EQ(at, num_rows);
   fclose(from.file);
   free(out);
-  tower_free(tower);
   *num_deep = plan.num_deep;
   return places;
 }
@@ -133,8 +129,12 @@ int main(int argc, char **argv) {
     return 64;
   }
   read_prompt(&prompt);
-  rig_options_t options = {
-      .ops = &ops_cpu, .isa = argv[2], .dir = argv[1], .dtype = -1, .num_threads = 2};
+  rig_options_t options = {.ops = &ops_cpu,
+                           .isa = argv[2],
+                           .dir = argv[1],
+                           .dtype = -1,
+                           .num_threads = 2,
+                           .sees = prompt.num_images > 0};
   rig_sight_t sight = {.count = prompt.count,
                        .rope_positions = prompt.positions[0] < 0 ? NULL : prompt.positions,
                        .seen_until = prompt.seen};

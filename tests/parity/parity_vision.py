@@ -8,7 +8,9 @@ build/vision_driver: the tower and the text model, in float32. A prompt has 0 to
 text before, between and behind them, or none between. transformers prepares the pictures, finds the
 positions and goes on greedily. Of every token of the prompt and of the continuation
 
-- the log-probabilities of all tokens must be within 1e-4 of transformers';
+- the log-probabilities of all tokens must be within 1e-4 of transformers'; where layers keep a
+  state, which amplifies rounding at some tokens, within four times what nudges of the weights by
+  2^-22 change of transformers' own at the same token, if that is more;
 - the best token must be the one that transformers generated, unless the two best are that close;
 - the bits must be the same in one chunk and in chunks that are cut anywhere.
 
@@ -16,6 +18,7 @@ Ends with `N of N cases are equal`.
 """
 
 import argparse
+import copy
 import json
 import random
 import subprocess
@@ -31,7 +34,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from PIL import Image  # noqa: E402
 
-TOLERANCE, STEPS = 1e-4, 16
+TOLERANCE, STEPS, NUDGES = 1e-4, 16, 4
 BEGIN, END, PAD = 60, 61, 62  # ids; 63 stands for videos
 PATCH, MERGE = 2, 2
 
@@ -70,8 +73,8 @@ def model_of(kind, rng):
         rope |= {"partial_rotary_factor": part,
                  "mrope_section": sections(rng, int(head * part) // 2)}
         kinds = ["linear_attention", "full_attention"]
-        text |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
-                 "linear_value_head_dim": 8, "layer_types":
+        text |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 32,
+                 "linear_value_head_dim": 32, "layer_types":
                  [rng.choice(kinds) for _ in range(text["num_hidden_layers"] - 1)] + kinds[1:]}
     else:
         rope |= {"mrope_section": sections(rng, head // 2)}
@@ -138,6 +141,23 @@ def whole(model, ids, inputs):
     return made.logits[0], positions[:, 0]
 
 
+def bounds_of(model, ids, inputs, theirs):
+    """How far apart the log-probabilities of each token may be."""
+    bounds = torch.full((len(ids),), TOLERANCE, dtype=torch.double)
+    if not model.config.model_type.startswith("qwen3_5"):
+        return bounds
+    saved = copy.deepcopy(model.state_dict())
+    for _ in range(NUDGES):
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(saved[name] * (1 + 2.0**-22 * torch.randn(parameter.shape)))
+        other, _ = whole(model, ids, inputs)
+        left, right = (torch.log_softmax(x.double(), -1) for x in (theirs, other))
+        bounds = torch.maximum(bounds, 4 * (left - right).abs().amax(-1))
+    model.load_state_dict(saved)
+    return bounds
+
+
 def generate(model, ids, inputs):
     """Goes on with a cache, as people do; ids of pictures are never chosen."""
     ids = torch.tensor([ids])
@@ -160,15 +180,17 @@ def drive(options, directory, ids, positions, grids, chunks):
     return np.frombuffer(made.stdout, np.float32).reshape(len(ids), -1).copy()
 
 
-def judge(ours, theirs, ids, begin):
+def judge(ours, theirs, ids, begin, bounds):
     """Why not, or ''; and the largest difference."""
     ours, theirs = (torch.log_softmax(torch.as_tensor(x).double(), -1) for x in (ours, theirs))
-    worst = (ours - theirs).abs().max().item()
-    if not worst <= TOLERANCE:
-        return f"log-probabilities differ by {worst:.2g}", worst
+    apart = (ours - theirs).abs().amax(-1)
+    worst = apart.max().item()
+    if not (apart <= bounds).all():
+        at = (apart / bounds).argmax().item()
+        return f"token {at} differs by {apart[at]:.2g}, allowed {bounds[at]:.2g}", worst
     for i in range(begin, len(ids)):
         best = theirs[i - 1, :BEGIN].topk(2)
-        close = (best.values[0] - best.values[1]).item() < 2 * TOLERANCE
+        close = (best.values[0] - best.values[1]).item() < 2 * bounds[i - 1]
         if ours[i - 1, :BEGIN].argmax().item() != ids[i] and not close:
             return f"token {i} differs", worst
     return "", worst
@@ -195,7 +217,8 @@ def compare(options, kind, seed):
         ids = generate(model, start, inputs)
         theirs, positions = whole(model, ids, inputs)
         ours = drive(options, directory, ids, positions, grids, [len(start), 1])
-        why, worst = judge(ours, theirs, ids, len(start))
+        bounds = bounds_of(model, ids, inputs, theirs)
+        why, worst = judge(ours, theirs, ids, len(start), bounds)
         for chunks in ([len(ids)], [1], [rng.randint(1, 20) for _ in range(len(ids))]):
             again = drive(options, directory, ids, positions, grids, chunks)
             if not why and again.tobytes() != ours.tobytes():

@@ -49,7 +49,7 @@ int32_t tower_num_rows(const tower_plan_t *plan, tower_grid_t grid);
 
 /* Reads the tower's tensors in the safetensors files of `dir` into `device`, matrices as `dtype`.
  * ERR_CONFIGURATION when the back end has no towers; ERR_MODEL_MALFORMED names the tensor, also one
- * that the family does not know. */
+ * that the family does not know. Before `prepare` of the device. */
 int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_plan_t *plan,
                dtype_t dtype, tower_t **out, inferd_error_t *error);
 /* Takes the buffers for images of so many patches together. After `prepare` of the device. */

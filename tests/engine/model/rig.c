@@ -6,6 +6,7 @@
 #include "engine/model/adapter/adapter.h"
 #include "engine/model/forward/mtp.h"
 #include "engine/model/sizes.h"
+#include "engine/model/towers/towers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,14 @@ static int adapt(rig_t *rig, const char *dir, const model_options_t *model, infe
   return 0;
 }
 
+static int load_tower(rig_t *rig, const char *dir, inferd_error_t *error) {
+  tower_plan_t plan;
+  int status = tower_plan_read(dir, &plan, error);
+  if (status != 0) return status;
+  CHECK(plan.family != NULL);
+  return tower_load(rig->ops, rig->device, dir, &plan, rig->blueprint.dtype, &rig->tower, error);
+}
+
 int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
   *rig = (rig_t){.ops = options->ops};
   device_options_t device = {.num_threads = options->num_threads,
@@ -111,6 +120,7 @@ int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
                         error);
   }
   if (status == 0 && options->adapter != NULL) status = adapt(rig, options->adapter, &model, error);
+  if (status == 0 && options->sees) status = load_tower(rig, options->dir, error);
   if (status == 0) status = prepare(rig, options->kv_int8, error);
   if (status != 0) rig_close(rig);
   return status;
@@ -137,6 +147,7 @@ void rig_close(rig_t *rig) {
                           rig->blocks};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) free(memory[i]);
   model_free(rig->model);
+  tower_free(rig->tower);
   adapter_free(rig->adapted);
   if (rig->device != NULL) rig->ops->close(rig->device);
   blueprint_free(&rig->blueprint);

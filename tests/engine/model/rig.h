@@ -19,6 +19,7 @@ typedef struct rig_options {
   int num_threads;
   bool kv_int8;        /* codes of 8 bits in the cache */
   bool mtp;            /* with the layer that predicts */
+  bool sees;           /* with the tower */
   const char *adapter; /* directory of an adapter that every token takes; NULL = none */
 } rig_options_t;
 
@@ -34,6 +35,7 @@ typedef struct rig {
   const ops_t *ops;
   device_t *device;
   model_t *model;
+  struct tower *tower; /* NULL = it was not asked for */
   blueprint_t blueprint;
   batch_t batch;
   int32_t max_len, tokens_max;
