@@ -40,13 +40,13 @@ static bool is_blank(const json_t *text) {
 }
 
 /* Parses one text into the next entry of shape->arguments. A text that is blank or no JSON leaves
- * NULL there. */
+ * NULL there. Templates that loop over the arguments take objects alone. */
 static int parse_arguments(chat_shape_t *shape, const json_t *text, inferd_error_t *error) {
   json_doc_t **out = &shape->arguments[shape->num_arguments++];
   if (is_blank(text)) return 0;
   int code = json_parse(text->text, text->length, &json_limits_request, out, error);
   if (code == ERR_INTERNAL) return code;
-  if (code != 0) shape->has_text_arguments = true;
+  if (code != 0 || json_root(*out)->type != JSON_OBJECT) shape->has_text_arguments = true;
   return 0;
 }
 
@@ -87,8 +87,9 @@ static value_t build_arguments(run_t *run, chat_shape_t *shape, const json_t *va
   if (value->type == JSON_NULL) return VALUE_OF(VALUE_DICT, dict, dict_new(run, 0));
   if (value->type != JSON_STRING) return value_from_json(run, value);
   const json_doc_t *doc = shape->arguments[shape->used++];
-  if (doc != NULL) return value_from_json(run, json_root(doc));
-  bool is_text = !is_blank(value);
+  bool in_object = doc != NULL && shape->text_in_object && json_root(doc)->type != JSON_OBJECT;
+  if (doc != NULL && !in_object) return value_from_json(run, json_root(doc));
+  bool is_text = !is_blank(value) && (doc == NULL || json_root(doc)->type != JSON_NULL);
   if (is_text && !shape->text_in_object) return value_from_json(run, value);
   dict_t *dict = dict_new(run, is_text);
   if (is_text) dict_append(run, dict, key_of(run, value), value_from_json(run, value));

@@ -23,8 +23,8 @@ typedef struct chat_shape {
    */
   json_doc_t **arguments;
   size_t num_arguments, used; /* used: taken by chat_shape_build so far */
-  bool has_text_arguments;    /* one of them is a text that is no JSON */
-  bool text_in_object;        /* build these as {"arguments": text}, else as the text */
+  bool has_text_arguments;    /* one of them is a text that is no object of JSON */
+  bool text_in_object;        /* build these as {"arguments": text} (null: {}), else as they are */
 } chat_shape_t;
 
 /* Parses the `arguments` of tool calls that are strings. Returns 0, or ERR_INTERNAL if memory is

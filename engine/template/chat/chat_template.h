@@ -61,8 +61,9 @@ typedef struct chat_input {
 } chat_input_t;
 
 /* Shapes and renders. The shaping: `developer` becomes `system` unless the template mentions it;
- * `arguments` of tool calls are parsed (empty and null: {}; a text that is no JSON, as of a call
- * that was cut, stays a text or, for a template that cannot take one, becomes {"arguments": text});
+ * `arguments` of tool calls are parsed (empty: {}; a text that is no JSON, as of a call that was
+ * cut, stays a text; for a template that takes objects alone what is none becomes
+ * {"arguments": text}, and null {});
  * an empty `tool_calls` is dropped; text parts of a content are joined by a newline unless the
  * template iterates over content, which then sees a picture as {"type": "image"}; reasoning is
  * given as thinking, as reasoning_content and under the name in the request; members that are null

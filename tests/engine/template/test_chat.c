@@ -267,6 +267,33 @@ Test(template_chat, cut_calls_are_history) {
   }
 }
 
+/* Arguments that are JSON, but no object: printed as they are, and as an object where a template
+ * takes objects alone. */
+Test(template_chat, arguments_that_are_no_object_are_history) {
+  static const char as_they_are[] = "{{ messages[0].tool_calls[0].function.arguments | tojson }}";
+  static const char as_object[] =
+      "{% for k, v in messages[0].tool_calls[0].function.arguments.items() %}{{ k }}="
+      "{{ v | tojson }};{% endfor %}";
+  static const char *const rows[][3] = {
+      {"null", "null", ""},
+      {"[1]", "[1]", "arguments=\"[1]\";"},
+      {"7", "7", "arguments=\"7\";"},
+      {"\\\"b\\\"", "\"b\"", "arguments=\"\\\"b\\\"\";"},
+  };
+  for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
+    char request[200];
+    place_t p;
+    chat_templates_t *t = with_template(&p, i % 2 == 0 ? as_they_are : as_object);
+    snprintf(request, sizeof request,
+             "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": "
+             "{\"arguments\": \"%s\"}}]}]}",
+             rows[i / 2][0]);
+    expect_chat(t, request, rows[i / 2][1 + i % 2]);
+    chat_templates_free(t);
+    place_free(&p);
+  }
+}
+
 /* Answers as inferd gives them, and as the openai SDK writes them back with all of its fields. */
 static const char *const answers[] = {
     "\"content\": null",
