@@ -49,10 +49,16 @@ bool chat_ignores_effort(const completions_t *live, const chat_params_t *chat) {
   return chat->reasoning_effort != NULL && !chat_template_reads_effort(live->templates, has_tools);
 }
 
-/* The client reads the name of the template's file; the operator also where it lies. */
-static void log_failure(const config_t *config, const inferd_error_t *error) {
+/* The client reads the name of the template's file; the operator also where it lies. A template's
+ * own words do not tell a client whose they are. */
+static int fail_template(const config_t *config, inferd_error_t *error) {
+  char words[ERROR_MESSAGE_MAX];
   const char *path = config->chat_template[0] != '\0' ? config->chat_template : config->model;
   log_line(LOG_INFO, "template", "chat template of %s: %s", path, error->message);
+  if (strcmp(error->param, "messages") != 0) return error->code;
+  snprintf(words, sizeof words, "%s", error->message);
+  return error_set(error, ERR_BAD_REQUEST, "messages",
+                   "The chat template of this model does not take these 'messages': %s", words);
 }
 
 int chat_render_input(const completions_t *live, const chat_params_t *chat, jinja_output_t *out,
@@ -81,8 +87,7 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
                         .continue_final_message = chat->continue_final,
                         .now_seconds = (int64_t)time(NULL)};
   code = chat_template_render(live->templates, &input, out, error);
-  if (code == ERR_BAD_REQUEST) log_failure(live->server->config, error);
-  return code;
+  return code == ERR_BAD_REQUEST ? fail_template(live->server->config, error) : code;
 }
 
 void chat_hide_specials(const server_t *server, const jinja_output_t *rendered, bool has_pictures,

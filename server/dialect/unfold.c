@@ -8,6 +8,7 @@
 #include "server/dialect/unfold.h"
 
 #include "server/dialect/blocks.h"
+#include "server/fields/history.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,9 +29,11 @@ static void note(const unfolded_t *to, int32_t part, const char *what) {
   field_name_mended(to->reader, place, what);
 }
 
-/* The role that a message without one must have had. */
+/* The role that a message without one, or with one of another API, must have had. */
 static const char *role_of(const json_t *message) {
   const json_t *role = json_get(message, "role");
+  const char *meant = history_other_role(role);
+  if (meant != NULL) return meant;
   if (json_is_given(role)) return json_equals(role, "assistant") ? "assistant" : "other";
   if (json_is_given(json_get(message, "tool_call_id"))) return "tool";
   bool calls = json_is_given(json_get(message, "tool_calls")) ||
@@ -54,7 +57,9 @@ static bool has_own(const json_t *message) {
 }
 
 static bool has_role(const json_t *message) {
-  return message->type != JSON_OBJECT || json_is_given(json_get(message, "role"));
+  const json_t *role = json_get(message, "role");
+  if (message->type != JSON_OBJECT) return true;
+  return json_is_given(role) && history_other_role(role) == NULL;
 }
 
 static bool is_plain(const json_t *message) {
@@ -156,7 +161,7 @@ static void put_message(unfolded_t *to, const json_t *message, const json_t *blo
   bool assistant = strcmp(role, "assistant") == 0, any = false;
   begin(to);
   buffer_text(to->out, "{\"role\":");
-  if (json_is_given(json_get(message, "role"))) {
+  if (has_role(message)) {
     json_print(to->out, json_get(message, "role"));
   } else {
     buffer_quote(to->out, role, strlen(role));

@@ -5,6 +5,7 @@
  * place, `messages[3].content`. Next: server/completion/prompt.c.
  */
 #include "engine/base/util.h"
+#include "server/fields/history.h"
 #include "server/fields/json_copy.h"
 #include "server/fields/params_read.h"
 
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TOOL_NAME_BYTES_MAX = 128, ROLE_BYTES_MAX = 64, CALL_ID_BYTES_MAX = 256 };
+enum { TOOL_NAME_BYTES_MAX = 128, CALL_ID_BYTES_MAX = 256 };
 
 static params_t *out_of(reader_t *reader) {
   return reader->out;

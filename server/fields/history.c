@@ -36,7 +36,10 @@ typedef struct id_group {
 typedef struct mender {
   reader_t *reader;
   const history_rules_t *rules;
+  unsigned refused; /* SHAPE_ bits that are mended in this request */
+  bool has_tools;
   bool lenient, places;
+  bool systems_alone;    /* all messages are the system's */
   const int32_t *origin; /* the index that each message had; NULL: its own */
   const json_t *messages;
   known_call_t *calls;
@@ -50,6 +53,7 @@ typedef struct mender {
   buffer_t *out; /* NULL: nothing is printed, mendings are named */
   bool changed;
   int32_t index;                  /* of the message that is printed */
+  int32_t only_call;              /* the one of its calls that is printed; NONE: all */
   int32_t next_call, next_result; /* of those that are printed */
   int32_t num_printed;
 } mender_t;
@@ -86,6 +90,35 @@ static bool is_role(const json_t *message, const char *role) {
 
 static bool is_result(const json_t *message) {
   return is_role(message, "tool") || is_role(message, "function");
+}
+
+static bool is_system(const json_t *message) {
+  return is_role(message, "system") || is_role(message, "developer");
+}
+
+static bool is_of_chat(const json_t *message) {
+  return is_result(message) || is_system(message) || is_role(message, "user") ||
+         is_role(message, "assistant");
+}
+
+const char *history_other_role(const json_t *role) {
+  static const char *const meant[][2] = {
+      {"human", "user"},    {"ai", "assistant"},      {"model", "assistant"},
+      {"bot", "assistant"}, {"gpt", "assistant"},     {"chatbot", "assistant"},
+      {"ipython", "tool"},  {"tool_result", "tool"},  {"tool_results", "tool"},
+      {"user", "user"},     {"system", "system"},     {"developer", "developer"},
+      {"tool", "tool"},     {"function", "function"}, {"assistant", "assistant"}};
+  char name[16];
+  if (role == NULL || role->type != JSON_STRING || role->length >= sizeof name) return NULL;
+  for (uint32_t i = 0; i < role->length; i++) {
+    char c = role->text[i];
+    name[i] = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  }
+  name[role->length] = '\0';
+  for (size_t i = 0; i < ARRAY_LEN(meant); i++) {
+    if (strcmp(name, meant[i][0]) == 0) return json_equals(role, meant[i][1]) ? NULL : meant[i][1];
+  }
+  return NULL;
 }
 
 static const json_t *list_of(const json_t *object, const char *name) {
@@ -220,10 +253,14 @@ static void meet_call(mender_t *mender, int32_t index) {
 }
 
 /* Returns the call that a result answers. Without an id it is the first one of the last message
- * with calls that has no result yet; `first` and `end` are those calls. */
-static int32_t answer_call(mender_t *mender, const json_t *message, int32_t first, int32_t end) {
+ * with calls that has no result yet; `first` and `end` are those calls. `follows`: no more than
+ * results came since. Some templates take a result nowhere else. */
+static int32_t answer_call(mender_t *mender, const json_t *message, int32_t first, int32_t end,
+                           bool follows) {
   const json_t *id = text_member(message, "tool_call_id");
   int32_t found = NONE, group = find_group(mender, id);
+  bool in_place = (mender->refused & (SHAPE_LOST_RESULT | SHAPE_OPEN_CALL)) != 0;
+  if (in_place && !follows) return NONE;
   if (id == NULL) {
     for (int32_t i = first; i < end && found == NONE; i++) {
       if (!mender->calls[i].answered) found = i;
@@ -231,6 +268,7 @@ static int32_t answer_call(mender_t *mender, const json_t *message, int32_t firs
   } else if (group != NONE && mender->groups[group].last != NONE) {
     id_group_t *calls = &mender->groups[group];
     found = calls->open != NONE ? calls->open : calls->last;
+    if (in_place && mender->calls[found].message != mender->calls[end - 1].message) return NONE;
     if (calls->open != NONE) calls->open = mender->calls[calls->open].next;
   }
   if (found != NONE) mender->calls[found].answered = true;
@@ -239,6 +277,7 @@ static int32_t answer_call(mender_t *mender, const json_t *message, int32_t firs
 
 static bool find_results(mender_t *mender) {
   int32_t next = 0, first = 0, index = 0;
+  bool follows = false; /* the last calls: only results came since */
   if (!collect_calls(mender)) return false;
   JSON_EACH(message, mender->messages) {
     if (next < mender->num_calls && mender->calls[next].message == index) first = next;
@@ -246,8 +285,10 @@ static bool find_results(mender_t *mender) {
       meet_call(mender, next++);
     }
     while (first < next && mender->calls[first].answered) first++;
-    if (message->type == JSON_OBJECT && is_result(message)) {
-      mender->results[mender->num_results++] = answer_call(mender, message, first, next);
+    bool result = message->type == JSON_OBJECT && is_result(message);
+    follows = result ? follows : next > 0 && mender->calls[next - 1].message == index;
+    if (result) {
+      mender->results[mender->num_results++] = answer_call(mender, message, first, next, follows);
     }
     index++;
   }
@@ -413,9 +454,20 @@ static bool has_calls(const json_t *message) {
   return (calls != NULL && calls->count > 0) || old_call(message) != NULL;
 }
 
-static bool is_known_role(const json_t *message) {
-  return is_result(message) || is_role(message, "system") || is_role(message, "developer") ||
-         is_role(message, "user");
+/* Whether the role of a message is one that the template neither takes nor names. */
+static bool drops_role(const mender_t *mender, const json_t *message) {
+  const json_t *role = json_get(message, "role");
+  const chat_templates_t *templates = mender->rules->templates;
+  unsigned refused = mender->rules->refused[mender->has_tools];
+  char name[ROLE_BYTES_MAX + 3];
+  if (message->type != JSON_OBJECT || role == NULL || role->type != JSON_STRING) return false;
+  if (role->length == 0 || role->length > ROLE_BYTES_MAX || is_of_chat(message)) return false;
+  if ((refused & SHAPE_OTHER_ROLE) == 0 || templates == NULL) return false;
+  for (int quote = 0; quote < 2; quote++) {
+    snprintf(name, sizeof name, quote ? "\"%s\"" : "'%s'", role->text);
+    if (chat_template_mentions(templates, mender->has_tools, name)) return false;
+  }
+  return true;
 }
 
 /* The content of one message; it may be absent. */
@@ -424,7 +476,7 @@ static void put_content(mender_t *mender, const json_t *message, bool *any) {
   bool assistant = is_role(message, "assistant"), given = json_is_given(content);
   bool empty = !given || (content->type == JSON_ARRAY && content->count == 0);
   bool mends = mender->lenient && !is_question(message);
-  bool drops_null = (mender->rules->refused & SHAPE_CALL_WITHOUT_TEXT) != 0;
+  bool drops_null = (mender->refused & SHAPE_CALL_WITHOUT_TEXT) != 0;
   if (empty && mends && assistant && json_is_given(audio) && !has_calls(message)) {
     put_key(mender, any, "content");
     put(mender, "\"[audio left out]\"");
@@ -436,7 +488,7 @@ static void put_content(mender_t *mender, const json_t *message, bool *any) {
     note(mender, ".content", NONE, "empty");
     put_key(mender, any, "content");
     put(mender, "null");
-  } else if (empty && mends && is_known_role(message)) {
+  } else if (empty && mends && !assistant && (is_of_chat(message) || drops_role(mender, message))) {
     note(mender, ".content", NONE, "empty");
     put_key(mender, any, "content");
     put(mender, "\"\"");
@@ -590,10 +642,12 @@ static void put_call(mender_t *mender, const json_t *call) {
 /* Prints the calls of a message, behind a comma if there are others. */
 static void put_calls(mender_t *mender, const json_t *message, bool *any) {
   const json_t *old = old_call(message);
-  bool shown = (mender->rules->refused & SHAPE_CALLS) == 0;
+  bool shown = (mender->refused & SHAPE_CALLS) == 0;
   if (!shown && mender->lenient && has_calls(message))
     note(mender, ".tool_calls", NONE, "calls_left_out");
+  int32_t index = 0;
   JSON_EACH(call, list_of(message, "tool_calls")) {
+    if (mender->only_call != NONE && mender->only_call != index++) continue;
     put(mender, *any ? "," : "");
     *any = true;
     put_call(mender, call);
@@ -617,14 +671,18 @@ typedef enum effective_role { AS_OTHER, AS_SYSTEM, AS_USER, AS_ASSISTANT, AS_RES
 /* The role that a message has for the template: one that it cannot take becomes the user's.
  * `result`: which of the results it is, if it is one. */
 static role_t role_of(const mender_t *mender, const json_t *message, bool leads, int32_t result) {
-  unsigned refused = mender->lenient ? mender->rules->refused : 0;
+  unsigned refused = mender->refused;
   if (message->type != JSON_OBJECT) return AS_OTHER;
   if (is_role(message, "user")) return AS_USER;
   if (is_role(message, "assistant")) return AS_ASSISTANT;
-  if (is_role(message, "system") || is_role(message, "developer")) {
-    return (refused & (leads ? SHAPE_SYSTEM : SHAPE_LATE_SYSTEM)) != 0 ? AS_USER : AS_SYSTEM;
+  if (is_system(message)) {
+    unsigned shapes = leads ? SHAPE_SYSTEM : SHAPE_LATE_SYSTEM;
+    if (mender->systems_alone && json_next(message) == NULL) shapes |= SHAPE_SYSTEM_ALONE;
+    return (refused & shapes) != 0 ? AS_USER : AS_SYSTEM;
   }
-  if (!is_result(message)) return AS_OTHER;
+  if (!is_result(message)) {
+    return mender->lenient && drops_role(mender, message) ? AS_USER : AS_OTHER;
+  }
   bool lost = mender->results[result] == NONE;
   bool unfit = lost && (refused & (SHAPE_LOST_RESULT | SHAPE_TWO_USERS)) != 0;
   return unfit || (refused & SHAPE_CALLS) != 0 ? AS_USER : AS_RESULT;
@@ -636,7 +694,8 @@ static void note_role(mender_t *mender, const json_t *message, role_t role) {
   bool lost = is_result(message) && mender->results[mender->next_result] == NONE;
   if (lost) note(mender, "", NONE, "result_without_call");
   if (role == AS_USER && !is_role(message, "user") && !lost) {
-    note(mender, "", NONE, is_result(message) ? "result_as_user" : "system_as_user");
+    const char *what = is_system(message) ? "system_as_user" : "role";
+    note(mender, "", NONE, is_result(message) ? "result_as_user" : what);
   }
 }
 
@@ -655,7 +714,7 @@ static void put_result_id(mender_t *mender, const json_t *message, bool *any) {
   } else if (id != NULL && (given || !mender->lenient)) {
     put_key(mender, any, "tool_call_id");
     put_value(mender, id);
-  } else if (mender->lenient && is_role(message, "tool")) {
+  } else if (mender->lenient) {
     put_key(mender, any, "tool_call_id");
     put(mender, "\"\"");
   }
@@ -673,8 +732,7 @@ static void put_message(mender_t *mender, const json_t *message, role_t role) {
   put_key(mender, &any, "role");
   if (of_user) {
     put(mender, "\"user\"");
-  } else if (mender->lenient && is_role(message, "function") && role == AS_RESULT &&
-             mender->results[mender->next_result] != NONE) {
+  } else if (mender->lenient && is_role(message, "function") && role == AS_RESULT) {
     put(mender, "\"tool\"");
   } else {
     put_value(mender, json_get(message, "role"));
@@ -704,6 +762,21 @@ static void put_message(mender_t *mender, const json_t *message, role_t role) {
     put_value(mender, list);
   }
   put(mender, "}");
+}
+
+static void put_comma(mender_t *mender) {
+  put(mender, mender->num_printed++ > 0 ? "," : "");
+}
+
+/* Prints a message of the assistant with no more than a call of another message. */
+static void put_next_call(mender_t *mender, const json_t *message) {
+  bool drops_null = (mender->refused & SHAPE_CALL_WITHOUT_TEXT) != 0, any = false;
+  note(mender, ".tool_calls", mender->only_call, "message");
+  put_comma(mender);
+  put(mender, "{\"role\":\"assistant\",\"content\":");
+  put(mender, drops_null ? "\"\",\"tool_calls\":[" : "null,\"tool_calls\":[");
+  put_calls(mender, message, &any);
+  put(mender, "]}");
 }
 
 /* Prints `count` messages of one role as one message. */
@@ -741,8 +814,36 @@ static void put_joined(mender_t *mender, const json_t *message, int32_t number, 
   mender->index = begin;
 }
 
-static void put_comma(mender_t *mender) {
-  put(mender, mender->num_printed++ > 0 ? "," : "");
+static void put_system_text(mender_t *mender, const json_t *text, bool *any) {
+  if (text->length == 0) return;
+  put(mender, *any ? "\\n\\n" : "");
+  *any = true;
+  if (mender->out != NULL) buffer_escape(mender->out, text->text, text->length);
+}
+
+/* Prints system messages as one, with a blank line between their texts, as the other routes do. */
+static void put_joined_systems(mender_t *mender, const json_t *message, int32_t number) {
+  bool any = false;
+  int32_t begin = mender->index;
+  put(mender, "{\"role\":\"system\",\"content\":\"");
+  for (int32_t i = 0; i < number; i++, message = json_next(message)) {
+    const json_t *content = json_get(message, "content");
+    mender->index = begin + i;
+    if (i > 0) note(mender, "", NONE, "joined");
+    const json_t *part = content;
+    if (content != NULL && content->type == JSON_ARRAY) part = json_first(content);
+    for (; part != NULL; part = part == content ? NULL : json_next(part)) {
+      const json_t *text = part->type == JSON_OBJECT ? json_get(part, "text") : part;
+      if (text != NULL && text->type == JSON_STRING) put_system_text(mender, text, &any);
+    }
+  }
+  put(mender, "\"}");
+  mender->index = begin;
+}
+
+static bool splits_calls(const mender_t *mender, const json_t *message) {
+  const json_t *calls = list_of(message, "tool_calls");
+  return (mender->refused & SHAPE_TWO_CALLS) != 0 && calls != NULL && calls->count > 1;
 }
 
 /* Prints a result for each call of the last message with calls that has none, and an answer if a
@@ -756,21 +857,56 @@ static void put_missing_results(mender_t *mender, int32_t first, int32_t end, ro
     put_call_id(mender, &mender->calls[i]);
     put(mender, "}");
   }
-  if (first == end || next != AS_USER || (mender->rules->refused & SHAPE_TWO_USERS) == 0) return;
+  if (first == end || next != AS_USER || (mender->refused & SHAPE_TWO_USERS) == 0) return;
   note(mender, "", NONE, "answer_missing");
   put_comma(mender);
   put(mender, "{\"role\":\"assistant\",\"content\":\"[no answer]\"}");
 }
 
+/* Prints a message with several calls as one for each call, with its results behind it. Returns how
+ * many messages it was: this one and the results that follow. */
+static int32_t put_one_by_one(mender_t *mender, const json_t *message) {
+  int32_t number = 1, begin = mender->index, first_result = mender->next_result;
+  int32_t count = (int32_t)list_of(message, "tool_calls")->count, first = mender->next_call;
+  const json_t *results = json_next(message), *end = results;
+  for (; end != NULL && end->type == JSON_OBJECT && is_result(end); end = json_next(end)) {
+    int32_t call = mender->results[first_result + number - 1];
+    if (call < first || call >= first + count) break;
+    number++;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    int32_t result = first_result;
+    mender->index = begin;
+    mender->only_call = i;
+    if (i == 0) put_message(mender, message, AS_ASSISTANT);
+    if (i > 0) put_next_call(mender, message);
+    mender->only_call = NONE;
+    for (const json_t *at = results; at != end; at = json_next(at), result++) {
+      if (mender->results[result] != first + i) continue;
+      mender->index = begin + 1 + result - first_result;
+      mender->next_result = result;
+      put_comma(mender);
+      put_message(mender, at, AS_RESULT);
+    }
+    if ((mender->refused & SHAPE_OPEN_CALL) != 0)
+      put_missing_results(mender, first + i, first + i + 1, AS_RESULT);
+  }
+  mender->index = begin;
+  mender->next_result = first_result + number - 1;
+  return number;
+}
+
 /* How many messages from this one on become one: those in a row that the template would refuse. */
 static int32_t count_joined(const mender_t *mender, const json_t *message, role_t role,
                             bool leads) {
-  unsigned shape = role == AS_USER ? SHAPE_TWO_USERS : SHAPE_TWO_ANSWERS;
+  static const unsigned shapes[] = {[AS_SYSTEM] = SHAPE_TWO_SYSTEMS,
+                                    [AS_USER] = SHAPE_TWO_USERS,
+                                    [AS_ASSISTANT] = SHAPE_TWO_ANSWERS,
+                                    [AS_RESULT] = 0};
   int32_t number = 1, result = mender->next_result + is_result(message);
-  if (!mender->lenient || (mender->rules->refused & shape) == 0) return 1;
-  if (role != AS_USER && role != AS_ASSISTANT) return 1;
+  if ((mender->refused & shapes[role]) == 0) return 1;
   for (message = json_next(message); message != NULL; message = json_next(message)) {
-    leads = leads && (is_role(message, "system") || is_role(message, "developer"));
+    leads = leads && is_system(message);
     if (role_of(mender, message, leads, result) != role) break;
     result += is_result(message);
     number++;
@@ -780,18 +916,18 @@ static int32_t count_joined(const mender_t *mender, const json_t *message, role_
 
 static void put_messages(mender_t *mender) {
   bool leads = true, begun = false;
-  unsigned refused = mender->lenient ? mender->rules->refused : 0;
   int32_t first_call = 0;
   const json_t *message = json_first(mender->messages);
   mender->index = mender->next_call = mender->next_result = mender->num_printed = 0;
+  mender->only_call = NONE;
   while (message != NULL) {
-    leads = leads && (is_role(message, "system") || is_role(message, "developer"));
+    leads = leads && is_system(message);
     role_t role = role_of(mender, message, leads, mender->next_result);
-    if (role != AS_RESULT && (refused & SHAPE_OPEN_CALL) != 0) {
+    if (role != AS_RESULT && (mender->refused & SHAPE_OPEN_CALL) != 0) {
       put_missing_results(mender, first_call, mender->next_call, role);
       first_call = mender->next_call;
     }
-    if (!leads && !begun && role == AS_ASSISTANT && (refused & SHAPE_ANSWER_FIRST) != 0) {
+    if (!leads && !begun && role == AS_ASSISTANT && (mender->refused & SHAPE_ANSWER_FIRST) != 0) {
       note(mender, "", NONE, "question_missing");
       put_comma(mender);
       put(mender, "{\"role\":\"user\",\"content\":\"[no message]\"}");
@@ -799,8 +935,13 @@ static void put_messages(mender_t *mender) {
     begun = begun || !leads || role == AS_USER;
     int32_t number = count_joined(mender, message, role, leads);
     put_comma(mender);
-    if (number > 1) {
+    if (role == AS_SYSTEM && number > 1) {
+      put_joined_systems(mender, message, number);
+    } else if (number > 1) {
       put_joined(mender, message, number, role);
+    } else if (role == AS_ASSISTANT && splits_calls(mender, message)) {
+      number = put_one_by_one(mender, message);
+      first_call = mender->next_call;
     } else if (role == AS_OTHER) {
       put_value(mender, message);
     } else {
@@ -812,17 +953,47 @@ static void put_messages(mender_t *mender) {
   }
 }
 
+static bool has_tools(const json_t *root) {
+  const json_t *tools = list_of(root, "tools");
+  return tools != NULL && tools->count > 0 && !json_equals(json_get(root, "tool_choice"), "none");
+}
+
+/* Refuses a role that the template would drop; in a history it is mended. Counts who speaks. */
+static int check_roles(mender_t *mender) {
+  int32_t index = 0;
+  mender->systems_alone = true;
+  JSON_EACH(message, mender->messages) {
+    bool refused = drops_role(mender, message);
+    mender->systems_alone = mender->systems_alone && is_system(message);
+    if (refused && (!mender->lenient || json_next(message) == NULL)) {
+      char place[ERROR_PARAM_MAX], shown[FIELD_SHOWN_MAX];
+      int32_t own = mender->origin != NULL ? mender->origin[index] : index;
+      snprintf(place, sizeof place, "messages[%d].role", (int)own);
+      return error_set(mender->reader->error, ERR_INVALID_VALUE, place,
+                       "'%s' must be 'system', 'developer', 'user', 'assistant', 'tool' or "
+                       "'function', but got %s: the chat template knows no others.",
+                       place, field_shown(shown, json_get(message, "role")));
+    }
+    index++;
+  }
+  return 0;
+}
+
 int history_mend(reader_t *reader, const history_rules_t *rules, const json_t *root, bool places,
                  const int32_t *origin, buffer_t *out, bool *changed) {
   mender_t mender = {.reader = reader,
                      .rules = rules,
+                     .has_tools = has_tools(root),
+                     .only_call = NONE,
                      .lenient = reader->limits->lenient,
                      .places = places,
                      .origin = origin,
                      .messages = list_of(root, "messages")};
   *changed = false;
   if (mender.messages == NULL) return 0;
-  if (!mender.lenient && rules->ids == CALL_IDS_ANY) return 0;
+  int code = check_roles(&mender);
+  if (code != 0 || (!mender.lenient && rules->ids == CALL_IDS_ANY)) return code;
+  if (mender.lenient) mender.refused = rules->refused[mender.has_tools];
   if (!find_results(&mender)) return field_no_memory(reader);
   put_messages(&mender);
   *changed = mender.changed;

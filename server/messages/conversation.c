@@ -131,8 +131,8 @@ static bool is_of_assistant(const json_t *message) {
   return json_is_given(json_get(message, "tool_calls"));
 }
 
-/* Who speaks. Roles of other APIs are mended: a developer's word is the system's, and what has any
- * other role but a tool's is the user's. A message without a role is told by what it has. */
+/* Who speaks. Roles of other APIs are mended: a developer's word is the system's, and in a history
+ * what has a role of no API is the user's. A message without a role is told by what it has. */
 static int speaker_of(reader_t *reader, int index, const json_t *message, speaker_t *out) {
   static const struct {
     const char *role;
@@ -145,9 +145,11 @@ static int speaker_of(reader_t *reader, int index, const json_t *message, speake
                {"tool", SPEAKER_TOOL, true}};
   const json_t *role = json_get(message, "role");
   bool lenient = reader->limits->lenient, known = false;
+  const char *meant = lenient ? history_other_role(role) : NULL;
   *out = SPEAKER_USER;
   for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
-    if (!json_equals(role, roles[i].role) || (roles[i].other && !lenient)) continue;
+    bool is = meant != NULL ? strcmp(meant, roles[i].role) == 0 : json_equals(role, roles[i].role);
+    if (!is || (roles[i].other && !lenient)) continue;
     *out = roles[i].speaker;
     known = true;
   }

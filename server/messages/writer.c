@@ -380,7 +380,7 @@ static int translate_for(completion_t *completion, reader_t *reader, const json_
   if (state == NULL) return field_no_memory(reader);
   completion->dialect_state = state;
   return messages_translate(reader, root,
-                            (completion->server->live->rules.refused & SHAPE_LATE_SYSTEM) == 0,
+                            (completion->server->live->rules.refused[0] & SHAPE_LATE_SYSTEM) == 0,
                             counting, state, chat);
 }
 

@@ -233,14 +233,17 @@ static int write_message(reader_t *reader, item_place_t place, const json_t *ite
                {"assistant", CHAT_ASSISTANT},
                {"system", CHAT_SYSTEM},
                {"developer", CHAT_SYSTEM}};
-  static const json_t user = {.type = JSON_STRING, .text = "user", .length = 4};
-  static const json_t assistant = {.type = JSON_STRING, .text = "assistant", .length = 9};
   const json_t *role = json_get(item, "role");
   bool lenient = reader->limits->lenient;
   int code = 0;
-  if (lenient && !json_is_given(role)) {
+  const char *meant = lenient ? history_other_role(role) : NULL;
+  if (lenient && !json_is_given(role)) meant = is_of_assistant(item) ? "assistant" : "user";
+  json_t mended = {.type = JSON_STRING};
+  if (meant != NULL) {
     field_name_mended(reader, member_of(place, "role").text, "role");
-    role = is_of_assistant(item) ? &assistant : &user;
+    mended.text = meant;
+    mended.length = (uint32_t)strlen(meant);
+    role = &mended;
   } else {
     code = need_string(reader, place, item, "role", &role);
   }

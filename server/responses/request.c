@@ -315,7 +315,7 @@ static int write_messages(completion_t *completion, reader_t *reader, responses_
     chat_body_t body;
     if (doc != NULL) fields->history = json_root(doc);
     chat_body_begin(&body, chat,
-                    (completion->server->live->rules.refused & SHAPE_LATE_SYSTEM) == 0);
+                    (completion->server->live->rules.refused[0] & SHAPE_LATE_SYSTEM) == 0);
     code = responses_messages(fields, reader, &body);
     chat_body_end(&body);
     fields->history = NULL;

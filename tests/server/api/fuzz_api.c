@@ -54,7 +54,7 @@ static void start_once(void) {
   setenv("UV_THREADPOOL_SIZE", "1", 1);
   fake_start();
   chat_try_shapes(server.live);
-  if ((server.live->rules.refused & SHAPE_LATE_SYSTEM) != 0) abort(); /* the fake shows all */
+  if ((server.live->rules.refused[0] & SHAPE_LATE_SYSTEM) != 0) abort(); /* the fake shows all */
 }
 
 static void choose_formats(uint8_t byte) {
