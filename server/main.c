@@ -434,6 +434,20 @@ static int check_stack(inferd_error_t *error) {
                    (unsigned long long)had / 1024, LEAST_KIB, USUAL_KIB);
 }
 
+/* Raises the limit of open files as far as this process may. Behind a lower one the start would end
+ * somewhere, at what happens to open the file that is too many. */
+static int check_files(inferd_error_t *error) {
+  enum { LEAST = 128 }; /* enough for a start that listens and keeps all it can */
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= LEAST) return 0;
+  return error_set(error, ERR_CONFIGURATION, NULL,
+                   "open files are limited to %llu (ulimit -n), at least %d are needed, and one "
+                   "more for each connection: raise it, as in ulimit -n 4096",
+                   (unsigned long long)limit.rlim_cur, LEAST);
+}
+
 /* A word that is no command is often a model, a command with a typing error, or one of another
  * program. */
 static int refuse_command(const char *word) {
@@ -471,6 +485,7 @@ int main(int argc, char **argv) {
   inferd_error_t error = {0};
   fill_standard_streams();
   int code = check_stack(&error);
+  if (code == 0) code = check_files(&error);
   if (code != 0) return fail(&error, code);
   if (strcmp(command, "bench") == 0) return run_program("inferd-bench", argv + 1);
   if (strcmp(command, "pull") == 0) return run_program("inferd-pull", argv + 1);

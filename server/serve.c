@@ -510,16 +510,10 @@ static void limit_core_files(bool wanted) {
   (void)setrlimit(RLIMIT_CORE, &limit);
 }
 
-static void raise_limits(void) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-  }
+static void ignore_signals(void) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ,
          SIG_IGN); /* at the size limit of the log file, lines are lost but the daemon runs on */
-  tzset();
 }
 
 /* Makes the handles of the loop. They need descriptors: without any they fail. */
@@ -708,7 +702,8 @@ static int start_pictures(server_t *server, const config_t *config, inferd_error
 int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
-  raise_limits();
+  ignore_signals();
+  tzset();
   return_large_blocks();
   int code = start_pictures(&daemon.server, config, &error);
   crash_install();

@@ -327,6 +327,19 @@ for kib in (1024, 2048, 8192):
     add("stack", "the same, with room enough", (f"{kib} KiB", whole, OK), host=f"ulimit -s {kib};")
 add("stack", "a soft limit that the process may raise", ("soft 64 KiB", whole, OK),
     host="ulimit -S -s 64;")
+for files in (5, 8, 9, 10, 12, 14, 64, 127):
+    add("open files", "containers and batch systems that give few descriptors; the check said ok",
+        (f"{files}", whole, WRONG, f"limited to {files} (ulimit -n)"), host=f"ulimit -n {files};")
+for files in (128, 129, 1024):
+    add("open files", "the same, with room enough", (f"{files}", whole, OK),
+        host=f"ulimit -n {files};")
+add("open files", "a soft limit that the process may raise", ("soft 8", whole, OK),
+    host="ulimit -S -n 8;")
+add("open files", "what takes most descriptors at the start, behind the least limit",
+    ("128 with all that listens and keeps", whole, OK), host="ulimit -n 128;",
+    flags=["--store", "{here}/store", "--otlp-endpoint", "http://127.0.0.1:9",
+           "--kv-events-endpoint", "ipc://{here}/events", "--num-speculative-tokens", "2",
+           *(word for i in range(15) for word in ("--listen", f"unix:{{here}}/{i}"))])
 LORA = ["--enable-lora", "--max-lora-rank", "16", "--lora-modules", "a={here}/adapter"]
 add("adapter", "reports of adapters that were saved in part or by other programs",
     ("as it should be", adapter(), OK),
