@@ -148,6 +148,12 @@ static int check_kv_events(const config_t *config, inferd_error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "kv_events_replay",
                      "kv_events_replay is '%.100s', but kv_events_endpoint is not set", replay);
   if (!publishes) return 0;
+  if (config->data_parallel_size > 1)
+    return error_set(
+        error, ERR_CONFIGURATION, "kv_events_endpoint",
+        "data_parallel_size is %d, but events of kv_events_endpoint tell of one prefix "
+        "cache; use data_parallel_size 1",
+        (int)config->data_parallel_size);
   if (config->enable_prefix_caching && strcmp(config->prefix_share, "none") != 0) return 0;
   return error_set(error, ERR_CONFIGURATION, "kv_events_endpoint",
                    "kv_events_endpoint is set, but there is no prefix cache to tell of "

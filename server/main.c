@@ -173,6 +173,7 @@ static int check_command(int argc, char **argv) {
   if (code == 0) print_notices(&config);
   if (code == 0) code = serve_locate(&config, &error);
   if (code == 0) printf("model     %s\n", config.model);
+  if (code == 0) code = serve_check(&config, &error);
   if (code == 0) code = serve_engine_options(&config, &options, &error);
   if (code == 0) {
     options.log = print_line;

@@ -23,4 +23,8 @@ int serve_locate(config_t *config, inferd_error_t *error);
  * Returns 0, or a negative ERR_ with a message in *error. */
 int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error);
 
+/* check.c: what a start reads beside the model: keys, certificates, the chat template, addresses.
+ * Returns 0, or the error that the start would end with. */
+int serve_check(config_t *config, inferd_error_t *error);
+
 #endif

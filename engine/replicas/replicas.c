@@ -81,9 +81,7 @@ int replicas_check(const engine_t *engine, inferd_error_t *error) {
       {options->draft_model_dir != NULL, "speculative_model",
        "with a speculative_model there are no replicas"},
       {options->prefix_cache_file != NULL, "prefix_cache_file",
-       "a prefix_cache_file cannot be written by several replicas"},
-      {options->kv_events != NULL, "kv_events_endpoint",
-       "events of kv_events_endpoint tell of one prefix cache"}};
+       "a prefix_cache_file cannot be written by several replicas"}};
   for (size_t i = 0; count > 1 && i < ARRAY_LEN(rows); i++) {
     if (!rows[i].refused) continue;
     return error_set(error, ERR_CONFIGURATION, rows[i].option,

@@ -266,6 +266,7 @@ int hand_over_take(http_t *http, int fds[LISTENERS_MAX], int *count, inferd_erro
     return error_set(error, ERR_CONFIGURATION, "take_over",
                      "take_over: a UNIX socket (uds) cannot be handed over");
   }
+  if (http->trial) return 0;
   int found = receive(&address, fds);
   if (found <= 0) {
     log_line(LOG_INFO, "hand-over", "no process answers at %s: nothing to take over",

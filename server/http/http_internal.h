@@ -101,6 +101,7 @@ struct http {
   uint64_t tls_seen, tls_read, tls_known; /* read: before the last read; known: served, refused */
   uint64_t tls_done, tls_failed, tls_late;
   bool check_host; /* every TCP listener is bound to loopback */
+  bool trial;      /* listen_check: nothing is taken */
   int watch_epoll; /* reports EPOLLRDHUP: clients that disconnect */
   uv_poll_t watch_poll;
   uv_prepare_t prepare;

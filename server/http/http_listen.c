@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -153,15 +154,17 @@ static listener_t *listener_add(http_t *http, int fd) {
   return listener;
 }
 
+static int no_socket(const char *option, const char *path, inferd_error_t *error) {
+  return error_set(error, ERR_CONFIGURATION, option, "%s: %s exists and is not a socket", option,
+                   path);
+}
+
 /* Removes a socket file that a crash left behind. Fails if a process still listens on it. */
 static int remove_stale(const struct sockaddr_un *address, const char *option,
                         inferd_error_t *error) {
   struct stat info;
   if (lstat(address->sun_path, &info) != 0) return 0;
-  if (!S_ISSOCK(info.st_mode)) {
-    return error_set(error, ERR_CONFIGURATION, option, "%s: %s exists and is not a socket", option,
-                     address->sun_path);
-  }
+  if (!S_ISSOCK(info.st_mode)) return no_socket(option, address->sun_path, error);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool served = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
   if (fd >= 0) close(fd);
@@ -173,6 +176,20 @@ static int remove_stale(const struct sockaddr_un *address, const char *option,
   return 0;
 }
 
+/* Whether a socket file could be made. */
+static int try_unix(http_t *http, const char *option, const char *path, inferd_error_t *error) {
+  struct stat info;
+  char folder[sizeof(struct sockaddr_un)];
+  if (lstat(path, &info) == 0) {
+    if (!S_ISSOCK(info.st_mode)) return no_socket(option, path, error);
+  } else {
+    snprintf(folder, sizeof folder, "%s", path);
+    if (access(dirname(folder), W_OK | X_OK) != 0) return cannot(error, option, "listen on", path);
+  }
+  listener_add(http, -1)->unix_socket = true;
+  return 0;
+}
+
 static int open_unix(http_t *http, const char *option, const char *path, inferd_error_t *error) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
@@ -181,6 +198,7 @@ static int open_unix(http_t *http, const char *option, const char *path, inferd_
                      strlen(path), sizeof address.sun_path - 1);
   }
   memcpy(address.sun_path, path, strlen(path) + 1);
+  if (http->trial) return try_unix(http, option, path, error);
   int code = remove_stale(&address, option, error);
   if (code != 0) return code;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -244,7 +262,8 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *o
     set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY,
                strcmp(host, "::") != 0 && !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr));
   }
-  bool later = http->server->config->refuse_unready; /* bound, the port refuses connections */
+  /* Bound, the port refuses connections. */
+  bool later = http->trial || http->server->config->refuse_unready;
   if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || (!later && listen(fd, BACKLOG) != 0)) {
     int code = cannot(error, option, "listen on", where);
     close(fd);
@@ -252,6 +271,7 @@ static int open_address(http_t *http, const struct addrinfo *info, const char *o
   }
   listener_t *listener = listener_add(http, fd);
   address_text(fd, listener->address);
+  if (http->trial) snprintf(listener->address, sizeof listener->address, "%s", where);
   listener->shut = later;
   listener->beyond = !is_loopback(info->ai_addr);
   if (listener->beyond) http->check_host = false;
@@ -263,7 +283,9 @@ static int open_tcp(http_t *http, const char *option, const char *host, const ch
   struct addrinfo hints = {
       .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
   struct addrinfo *found = NULL;
-  int status = getaddrinfo(host[0] != '\0' ? host : "127.0.0.1", port, &hints, &found);
+  /* A trial takes any free port of the address. */
+  int status =
+      getaddrinfo(host[0] != '\0' ? host : "127.0.0.1", http->trial ? "0" : port, &hints, &found);
   if (status != 0) {
     return error_set(error, ERR_CONFIGURATION, strcmp(option, "port") == 0 ? "host" : option,
                      "%s: cannot resolve %s:%s: %s", words_for(option), host, port,
@@ -422,6 +444,17 @@ int listen_open(http_t *http, inferd_error_t *error) {
                      "%s: %.100s is open to other machines, but there is no API key: set --api-key "
                      "or --api-key-file, or say --allow-unauthenticated",
                      config->listen.count > 0 ? "listen" : "host", open_address_text(http));
+  }
+  return code;
+}
+
+int listen_check(config_t *config, auth_t *auth, inferd_error_t *error) {
+  server_t server = {.config = config, .auth = auth};
+  http_t http = {.server = &server, .trial = true};
+  int code = http_tls_check(config, error);
+  if (code == 0) code = listen_open(&http, error);
+  for (int i = 0; i < http.listener_count; i++) {
+    if (http.listeners[i].fd >= 0) close(http.listeners[i].fd);
   }
   return code;
 }

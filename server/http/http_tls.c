@@ -51,6 +51,13 @@ static int read_identity(const config_t *config, tls_identity_t **out, inferd_er
   return tls_identity_read(config->tls_cert, key, config->tls_client_ca, out, error);
 }
 
+int http_tls_check(const config_t *config, inferd_error_t *error) {
+  tls_identity_t *identity = NULL;
+  int code = config->tls_cert[0] != '\0' ? read_identity(config, &identity, error) : 0;
+  if (code == 0) tls_identity_free(identity);
+  return code;
+}
+
 /* A number that changes with the files: of inode, size and time of each. */
 static uint64_t look_at_files(const config_t *config) {
   const char *const paths[] = {config->tls_cert, config->tls_key, config->tls_client_ca};

@@ -37,6 +37,8 @@ typedef struct hand_over {
 } hand_over_t;
 
 int listen_open(struct http *http, inferd_error_t *error);
+/* Whether a start could listen as `config` says, but for ports and sockets that are in use. */
+int listen_check(config_t *config, auth_t *auth, inferd_error_t *error);
 void listen_start(struct http *http);
 void listen_hand_on(struct http *http); /* leaves inherited TCP sockets to the next process */
 int listen_ready(struct http *http, inferd_error_t *error); /* all TCP sockets take connections */
@@ -56,6 +58,7 @@ void hand_over_close(struct http *http); /* the caller closes the handle */
 
 /* http_tls.c: connections that speak TLS. */
 int http_tls_start(struct http *http, inferd_error_t *error); /* does nothing without --tls-cert */
+int http_tls_check(const config_t *config, inferd_error_t *error); /* reads the files alone */
 /* Takes over a connection that was accepted. */
 void http_tls_accept(struct http *http, int fd, const peer_t *peer, const struct sockaddr *address,
                      socklen_t length);

@@ -115,6 +115,13 @@ def written(name, content):
     return make
 
 
+def secret(name):
+    def make(folder):
+        written(name, "a key")(folder)
+        (folder / "model" / name).chmod(0o600)
+    return make
+
+
 def without(name):
     def make(folder):
         (folder / "model" / name).unlink()

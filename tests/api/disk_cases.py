@@ -11,7 +11,8 @@ from typing import Callable
 
 from disk_base import (CONFIG, HIDDEN, LAYERS, REMOVED, TENSORS, VOCAB, adapter, after, both,
                        config, cut, directory, edited, extra, lacks, linked, moved, pipe, recast,
-                       renamed, safetensors, sharded, tensors, whole, without, wrapped, written)
+                       renamed, safetensors, secret, sharded, tensors, whole, without, wrapped,
+                       written)
 
 LFS = "version https://git-lfs.github.com/spec"
 OK, BAD, MISSING, DENIED, WRONG = 0, 65, 66, 77, 78
@@ -340,6 +341,32 @@ add("open files", "what takes most descriptors at the start, behind the least li
     flags=["--store", "{here}/store", "--otlp-endpoint", "http://127.0.0.1:9",
            "--kv-events-endpoint", "ipc://{here}/events", "--num-speculative-tokens", "2",
            *(word for i in range(15) for word in ("--listen", f"unix:{{here}}/{i}"))])
+HOST = "own variation: a start that ends where the check said ok"
+for flags, status, words in (
+        ("--tls-cert {here}/none", WRONG, "cannot open {here}/none"),
+        ("--tls-cert {here}/model/config.json", WRONG, "certificate"),
+        ("--chat-template {here}/none", WRONG, "there is no such file"),
+        ("--chat-template {here}/model/config.json", OK, ""),
+        ("--chat-template {here}/model/bad.jinja", WRONG, "bad.jinja, line 1"),
+        ("--api-key-file {here}/none", WRONG, "cannot open {here}/none"),
+        ("--api-key-file {here}/model/bad.jinja", DENIED, "mode 0644"),
+        ("--admin-key-file {here}/none", WRONG, "cannot open {here}/none"),
+        ("--otlp-endpoint banana", WRONG, "http://HOST:PORT"),
+        ("--store {here}/none/store", 74, "No such file"),
+        ("--store {here}", 74, "Is a directory"),
+        ("--log-file {here}/none/log", WRONG, "No such file"),
+        ("--prefix-cache-file {here}/none/file", MISSING, "No such file"),
+        ("--uds {here}/none/socket", WRONG, "its directory does not exist"),
+        ("--uds {here}/model/config.json", WRONG, "is not a socket"),
+        ("--listen banana", WRONG, "HOST:PORT"),
+        ("--host 256.1.1.1", WRONG, "cannot resolve 256.1.1.1"),
+        ("--host 203.0.113.1", WRONG, "no interface of this machine"),
+        ("--host 0.0.0.0", WRONG, "open to other machines"),
+        ("--host 0.0.0.0 --api-key-file {here}/model/key", OK, ""),
+        ("--take-over", WRONG, "take_over needs hand_over"),
+        ("--kv-events-endpoint ipc://{here}/e --data-parallel-size 2", WRONG, "one prefix cache")):
+    add("start", HOST, (flags, both(written("bad.jinja", "{% if %}"), secret("key")),
+                        status, words), flags=flags.split())
 LORA = ["--enable-lora", "--max-lora-rank", "16", "--lora-modules", "a={here}/adapter"]
 add("adapter", "reports of adapters that were saved in part or by other programs",
     ("as it should be", adapter(), OK),
