@@ -44,11 +44,12 @@ typedef struct sight {
 bool engine_may_see(const char *model_dir) {
   tower_plan_t plan;
   inferd_error_t ignored;
-  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL;
+  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL &&
+         plan.lacks == NULL;
 }
 
 /* Why a model that has a tower sees nothing here; NULL = nothing speaks against it. */
-static const char *why_not(const engine_t *engine) {
+static const char *why_not(const engine_t *engine, const tower_plan_t *plan) {
   const engine_options_t *options = &engine->options;
   if (options->no_images) return "they are turned off";
   if (engine->ops->tower == NULL) return "no tower runs on this device";
@@ -58,6 +59,7 @@ static const char *why_not(const engine_t *engine) {
   if (options->draft_model_dir != NULL) return "not with a draft model";
   if (options->draft.predicts) return "not with a layer that predicts";
   if (options->dummy_weights) return "the tower has no dummy weights";
+  if (plan->lacks != NULL) return plan->lacks;
   return "answers about pictures are not compared with a reference yet";
 }
 
@@ -147,7 +149,7 @@ int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
   tower_plan_t plan;
   int code = tower_plan_read(engine->options.model_dir, &plan, &why);
   if (code == 0 && plan.family == NULL) return 0;
-  const char *reason = code == 0 ? why_not(engine) : why.message;
+  const char *reason = code == 0 ? why_not(engine, &plan) : why.message;
   sight_t *sight = reason == NULL ? calloc(1, sizeof *sight) : NULL;
   if (reason == NULL && sight == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");

@@ -13,7 +13,8 @@ text model around the tower; and expected.safetensors with
   deep.N [rows, width]    what is added behind layer N of the text model
   error [1]               largest |bf16 run - fp32 run| of transformers itself, over all of these
   ids [tokens]            a prompt with these images, text before, between and behind them
-  positions [3, tokens]   time, line and column of each token
+  positions [3, tokens]   time, line and column of each token; of models that count text alone the
+                          position, three times
   logits [tokens, vocab]  of the whole model, by the fp32 reference
   logits.error [1]        largest |bf16 run - fp32 run| of these
 """
@@ -76,6 +77,58 @@ def qwen2_5_vl(dtype="float32"):
                               "fullatt_block_indexes": [1]}}
 
 
+BEGIN, END, PAD = 28, 29, 30  # ids
+FLAT = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "patch_size": 2}
+SMALL = {**TEXT, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+
+
+def around(architecture, kind, text, sight, dtype="float32", **keys):
+    return {"architectures": [f"{architecture}ForConditionalGeneration"], "model_type": kind,
+            "dtype": dtype, "tie_word_embeddings": True, "text_config": {**SMALL, **text},
+            "vision_config": {**FLAT, **sight}, **keys}
+
+
+def mistral3(dtype="float32", text="mistral", **keys):
+    return around("Mistral3", "mistral3", {"model_type": text, "rms_norm_eps": 1e-5},
+                  {"model_type": "pixtral", "hidden_act": "silu"}, dtype, image_token_index=PAD,
+                  spatial_merge_size=2, vision_feature_layer=-1, **keys)
+
+
+def pixtral():
+    return around("Llava", "llava", {"model_type": "mistral"},
+                  {"model_type": "pixtral", "hidden_act": "gelu"}, image_token_index=PAD,
+                  vision_feature_layer=-1, vision_feature_select_strategy="full")
+
+
+def smolvlm(dtype="float32"):
+    return around("SmolVLM", "smolvlm", {"model_type": "llama"},
+                  {"model_type": "smolvlm_vision", "image_size": 12}, dtype, image_token_id=PAD,
+                  scale_factor=2)
+
+
+def idefics3():
+    return around("Idefics3", "idefics3", {"model_type": "llama"},
+                  {"model_type": "idefics3_vision", "image_size": 58, "layer_norm_eps": 1e-5},
+                  image_token_id=PAD, scale_factor=3)
+
+
+def internvl(dtype="float32", **sight):
+    return around("InternVL", "internvl", {"model_type": "qwen3"},
+                  {"model_type": "internvl_vision", "image_size": [12, 12], "patch_size": [2, 2],
+                   "attention_bias": True, **sight}, dtype, image_token_id=PAD)
+
+
+def gemma3(dtype="float32"):
+    """A window that is shorter than a picture."""
+    text = {"model_type": "gemma3_text", "sliding_window": 6, "query_pre_attn_scalar": 16,
+            "layer_types": ["sliding_attention", "full_attention"]}
+    return around("Gemma3", "gemma3", text,
+                  {"model_type": "siglip_vision_model", "image_size": 12, "vision_use_head": False},
+                  dtype, image_token_index=PAD, boi_token_index=BEGIN, eoi_token_index=END,
+                  mm_tokens_per_image=9)
+
+
 CASES = {
     "qwen3-vl": qwen3_vl(),
     "qwen3-vl-wide": qwen3_vl(**WIDE, deepstack_visual_indexes=[]),
@@ -83,6 +136,16 @@ CASES = {
     "qwen3-5": qwen3_5(),
     "qwen2-5-vl": qwen2_5_vl(),
     "qwen2-5-vl-bf16": qwen2_5_vl("bfloat16"),
+    "mistral3": mistral3(),
+    "mistral3-bf16": mistral3("bfloat16"),
+    "pixtral": pixtral(),
+    "smolvlm": smolvlm(),
+    "smolvlm-bf16": smolvlm("bfloat16"),
+    "idefics3": idefics3(),
+    "internvl": internvl(),
+    "internvl-bf16": internvl("bfloat16"),
+    "gemma3": gemma3(),
+    "gemma3-bf16": gemma3("bfloat16"),
 }
 
 
@@ -91,47 +154,104 @@ def draw(model, dtype):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             made = torch.randn(parameter.shape)
-            if "pos_embed" in name:
+            if "pos_embed" in name or "position_embedding" in name:
                 made *= 0.5
             elif made.dim() == 1:
-                scales = "norm" in name or name.endswith("ln_q.weight")
+                scales = "norm" in name or ".ln_" in name
                 made = made * 0.1 + (1 if scales and name.endswith("weight") else 0)
             else:
                 made /= made[0].numel() ** 0.5
             parameter.copy_(made.to(dtype).float())
 
 
+def is_flat(model):
+    """Whether it takes pictures, not rows of patches in blocks."""
+    return not model.config.model_type.startswith("qwen")
+
+
+def merge_of(config):
+    """Patches of a side of what becomes one row."""
+    if config.model_type == "internvl":
+        return round(1 / config.downsample_ratio)
+    sight = config.vision_config
+    if config.model_type == "gemma3":
+        return sight.image_size // sight.patch_size // round(config.mm_tokens_per_image ** 0.5)
+    names = ((sight, "spatial_merge_size"), (config, "spatial_merge_size"),
+             (config, "scale_factor"))
+    return next((getattr(part, name) for part, name in names if hasattr(part, name)), 1)
+
+
+def show(model, pixels, grids):
+    """What the model takes: rows of patches, or pictures that are put together of them."""
+    if not is_flat(model):
+        return {"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, *g] for g in grids])}
+    side = round((pixels.shape[1] / 3) ** 0.5)
+    pictures, first = [], 0
+    for height, width in grids:
+        rows = pixels[first:first + height * width].view(height, width, 3, side, side)
+        pictures.append(rows.permute(2, 0, 3, 1, 4).reshape(3, height * side, width * side))
+        first += height * width
+    sizes = [picture.shape[1:] for picture in pictures]
+    most = [max(size[i] for size in sizes) for i in range(2)]
+    padded = torch.stack([torch.nn.functional.pad(picture, (0, most[1] - picture.shape[2],
+                                                            0, most[0] - picture.shape[1]))
+                          for picture in pictures])
+    if model.config.model_type in ("mistral3", "llava"):
+        return {"pixel_values": padded, "image_sizes": torch.tensor([list(size) for size in sizes])}
+    if model.config.model_type in ("smolvlm", "idefics3"):
+        return {"pixel_values": padded[None]}
+    return {"pixel_values": padded}
+
+
 def see(model, pixels, grids):
     """[rows, deep.0, ...] of transformers."""
-    visual = model.model.visual
-    thw = torch.tensor([[1, *grid] for grid in grids])
+    inputs = show(model, pixels, grids)
     with torch.no_grad():
-        made = visual(pixels, grid_thw=thw)
-    return [made.pooler_output, *(getattr(made, "deepstack_features", None) or [])]
+        if not is_flat(model):
+            made = model.model.visual(pixels, grid_thw=inputs["image_grid_thw"])
+            return [made.pooler_output, *(getattr(made, "deepstack_features", None) or [])]
+        made = model.model.get_image_features(**inputs, return_dict=True).pooler_output
+    rows = torch.cat(list(made))
+    return [rows.reshape(-1, rows.shape[-1])]
 
 
-def prompt(model, rows):
+def prompt(counts):
     """Ids in which the second and the third image stand side by side, and the last one ends."""
-    config = model.config
-    begin, pad, end = (config.vision_start_token_id, config.image_token_id,
-                       config.vision_end_token_id)
     ids = []
-    for number, count in enumerate(rows):
-        text = [(7 * number + 3 * i) % begin for i in range(0 if number == 2 else 3 + number)]
-        ids += [*text, begin, *[pad] * count, end]
+    for number, count in enumerate(counts):
+        text = [(7 * number + 3 * i) % BEGIN for i in range(0 if number == 2 else 3 + number)]
+        ids += [*text, BEGIN, *[PAD] * count, END]
     return ids[:-1]
 
 
 def answer(model, ids, pixels, grids):
     """[3, tokens] and [tokens, vocab] of transformers."""
-    thw = torch.tensor([[1, *grid] for grid in grids])
     ids = torch.tensor([ids])
-    types = (ids == model.config.image_token_id).int()
-    positions, _ = model.model.get_rope_index(ids, mm_token_type_ids=types, image_grid_thw=thw)
+    inputs = show(model, pixels, grids)
+    positions = torch.arange(ids.shape[1]).expand(3, -1)
+    if not is_flat(model):
+        inputs["mm_token_type_ids"] = (ids == PAD).int()
+        positions, _ = model.model.get_rope_index(
+            ids, mm_token_type_ids=inputs["mm_token_type_ids"],
+            image_grid_thw=inputs["image_grid_thw"])
+        positions = positions[:, 0]
+    if model.config.model_type == "gemma3":
+        inputs["token_type_ids"] = (ids == PAD).int()
     with torch.no_grad():
-        made = model(input_ids=ids, pixel_values=pixels, image_grid_thw=thw,
-                     mm_token_type_ids=types, use_cache=False)
-    return positions[:, 0], made.logits[0]
+        made = model(input_ids=ids, use_cache=False, **inputs)
+    return positions, made.logits[0]
+
+
+def shapes(model):
+    """Grids of the images of a case, and the numbers of a patch."""
+    sight = model.config.vision_config
+    if not is_flat(model):
+        return GRIDS, 3 * sight.temporal_patch_size * sight.patch_size ** 2
+    size = (side if isinstance(side := sight.patch_size, int) else side[0])
+    if model.config.model_type in ("mistral3", "llava"):
+        return GRIDS[:3] + [(10, 6)], 3 * size ** 2
+    side = 18 if model.config.model_type == "idefics3" else 6
+    return [(side, side)] * (2 if side > 6 else 4), 3 * size ** 2
 
 
 def write_case(out, name, config, seed):
@@ -145,17 +265,16 @@ def write_case(out, name, config, seed):
     made = transformers.AutoConfig.from_pretrained(directory)
     model = kind._from_config(made, dtype=torch.float32, attn_implementation="eager").eval()
     draw(model, dtype)
-    sight = config["vision_config"]
-    columns = 3 * sight["temporal_patch_size"] * sight["patch_size"] ** 2
-    pixels = torch.randn(sum(h * w for h, w in GRIDS), columns)
-    exact = see(model, pixels, GRIDS)
+    grids, columns = shapes(model)
+    pixels = torch.randn(sum(h * w for h, w in grids), columns)
+    exact = see(model, pixels, grids)
     half = copy.deepcopy(model).bfloat16()
-    rough = see(half, pixels.bfloat16(), GRIDS)
-    ids = prompt(model, [h * w // 4 for h, w in GRIDS])
-    positions, logits = answer(model, ids, pixels, GRIDS)
-    rough_logits = answer(half, ids, pixels.bfloat16(), GRIDS)[1].float()
+    rough = see(half, pixels.bfloat16(), grids)
+    ids = prompt([h * w // merge_of(model.config) ** 2 for h, w in grids])
+    positions, logits = answer(model, ids, pixels, grids)
+    rough_logits = answer(half, ids, pixels.bfloat16(), grids)[1].float()
     error = max((a - b.float()).abs().max() for a, b in zip(exact, rough))
-    facts = {"grids": torch.tensor(GRIDS, dtype=torch.float32), "pixels": pixels,
+    facts = {"grids": torch.tensor(grids, dtype=torch.float32), "pixels": pixels,
              "rows": exact[0], "error": error.reshape(1), "ids": torch.tensor(ids).float(),
              "positions": positions.float(), "logits": logits,
              "logits.error": (rough_logits - logits).abs().max().reshape(1)}

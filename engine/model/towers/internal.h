@@ -1,6 +1,7 @@
 /* internal.h: a loaded tower. Shared by load.c, which fills it, and tower.c, which runs it.
  *
- * Symbols as in towers.h and family.h; P patches of a run. Device pointers belong to the device. */
+ * Symbols as in towers.h and family.h; P patches of a run, with those of classes. Device pointers
+ * belong to the device. */
 #ifndef INFERD_ENGINE_MODEL_TOWERS_INTERNAL_H
 #define INFERD_ENGINE_MODEL_TOWERS_INTERNAL_H
 
@@ -16,10 +17,11 @@ typedef struct tower_layer {
   tower_linear_t qkv, o, up, down; /* up of gated MLPs: [2 f, d], gate first */
 } tower_layer_t;
 
-/* m^2 patches -> one row: MLP of their values side by side, behind a norm of each or of all. */
+/* m^2 patches -> one row, as tower_family_t says. A norm of width 0, and a matrix that is NULL, is
+ * left out. */
 typedef struct tower_merger {
   norm_t norm;
-  tower_linear_t up, down;
+  tower_linear_t mix, up, down;
 } tower_merger_t;
 
 /* What all patches go through, one after the other. */
@@ -38,16 +40,19 @@ struct tower {
   device_t *device;
   tower_plan_t plan;
   tower_linear_t patch;
-  float *table;          /* [table_side^2, d], owned; NULL = no learned positions */
-  tower_layer_t *layers; /* [num_layers], owned */
+  float *table; /* [has class + table_side^2, d], owned; NULL = no learned positions */
+  float *own;   /* [d] class with its position, owned; NULL = there is none */
+  norm_t pre_norm, post_norm; /* width 0 = there is none */
+  tower_layer_t *layers;      /* [num_layers], owned */
   tower_merger_t merger, deep[TOWER_DEEP_MAX];
-  float *inv_freq; /* [d / heads / 4], owned */
+  float *inv_freq; /* [d / heads / 2] of rows, then of columns; owned */
   /* taken by tower_prepare; host memory is owned; N patches of a part of a run */
   int32_t patches_max;
   float *cosine, *sine;  /* [P, d / heads / 2] */
   int32_t *image_starts; /* [P / m^2 + 1] */
-  /* [P / m^2]: the block of the input that is there. With windows these stand side by side, and
-   * [P / m^2 + 1]: where they begin among the patches. */
+  /* [P / m^2]: the block of the input that is there, -1 = that of a class. With windows these stand
+   * side by side, and [P / m^2 + 1]: where they begin among the patches. With a class a window is
+   * an image with it, the next one what is left of its block. */
   int32_t *order, *window_starts, num_windows;
   float *places;      /* [N, d] learned positions */
   float *host_pixels; /* [N, patch_columns] */
@@ -66,7 +71,9 @@ struct tower {
   float *const *out;
   tower_phase_t phase;       /* that is next, from patch_done on */
   int32_t layer, patch_done; /* of this phase */
-  int32_t image, num_deep;   /* of the last patch that was placed; deepstacks that are made */
+  /* Of the last patch that was placed: its image, and the patches of the input before that. */
+  int32_t image, image_patch;
+  int32_t num_deep; /* deepstacks that are made */
 };
 
 #endif

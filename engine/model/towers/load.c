@@ -19,27 +19,57 @@
 typedef struct reading {
   tower_t *tower;
   weight_files_t *files;
-  const char *prefix;
+  const char *prefix, *merge_prefix;
   dtype_t dtype;
   size_t taken; /* tensors */
   inferd_error_t *error;
   int code; /* 0 or the first error */
 } tower_reading_t;
 
+/* Where the elements of a row are in the file. */
+typedef enum rows_order {
+  ROWS_PLAIN,
+  ROWS_BY_CHANNEL, /* columns (value, part) in the file, (part, value) in the tower */
+  ROWS_TURNED      /* the file has them as columns */
+} rows_order_t;
+
 typedef struct stored_rows {
   const stored_tensor_t *stored;
   dtype_t type, as; /* of the file; what rows become */
-  int64_t cols;
+  int64_t num_rows, cols;
+  rows_order_t order;
+  int64_t parts;             /* of a row by channel */
+  const float *factors;      /* [num_rows] each row is multiplied by, or NULL */
   atomic_bool bad;           /* some element is not finite */
   struct stored_rows *below; /* the rows behind these, or NULL */
 } stored_rows_t;
 
+static const uint8_t *element(const stored_rows_t *rows, int64_t row, int64_t column) {
+  const int64_t values = rows->cols / MAX(rows->parts, 1);
+  int64_t at = row * rows->cols + column;
+  if (rows->order == ROWS_BY_CHANNEL)
+    at = row * rows->cols + column % values * rows->parts + column / values;
+  if (rows->order == ROWS_TURNED) at = column * rows->num_rows + row;
+  return rows->stored->data + (size_t)at * dtype_size(rows->type);
+}
+
+/* The row as the tower has it, in the place of that of the file. */
+static void change_row(const stored_rows_t *rows, int64_t row, uint8_t *out) {
+  for (int64_t i = 0; i < rows->cols; i++) {
+    float value;
+    convert_row(&value, DTYPE_F32, element(rows, row, i), rows->type, 1);
+    if (rows->factors != NULL) value *= rows->factors[row];
+    convert_row(out + (size_t)i * dtype_size(rows->as), rows->as, &value, DTYPE_F32, 1);
+  }
+}
+
 static const void *next_row(void *context, int64_t row, void *scratch) {
   stored_rows_t *rows = context;
-  if (row >= rows->stored->shape[0])
-    return next_row(rows->below, row - rows->stored->shape[0], scratch);
-  const uint8_t *data = rows->stored->data + (size_t)(row * rows->cols) * dtype_size(rows->type);
-  convert_row(scratch, rows->as, data, rows->type, rows->cols);
+  if (row >= rows->num_rows) return next_row(rows->below, row - rows->num_rows, scratch);
+  if (rows->order == ROWS_PLAIN && rows->factors == NULL)
+    convert_row(scratch, rows->as, element(rows, row, 0), rows->type, rows->cols);
+  else
+    change_row(rows, row, scratch);
   if (!convert_finite(scratch, rows->as, rows->cols)) atomic_store(&rows->bad, true);
   return scratch;
 }
@@ -50,19 +80,36 @@ static int64_t count_elements(const stored_tensor_t *stored) {
   return count;
 }
 
-/* The tensor of a role, [num_rows, cols] or of more dimensions behind the first (a convolution over
- * patches that do not overlap is a product); a vector has `cols` 1. */
-static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, const char *part,
-                 int64_t num_rows, int64_t cols, stored_rows_t *out) {
-  char stem[96], name[160], shape[96];
-  if (reading->code != 0) return false;
-  const char *pattern = reading->tower->plan.family->names[role];
-  const char *number = strstr(pattern, "%d");
+static bool is_of(uint32_t roles, tower_role_t role) {
+  return roles >> role & 1U;
+}
+
+static void print_name(const tower_reading_t *reading, tower_role_t role, int32_t index,
+                       const char *part, char *name, size_t size) {
+  const tower_family_t *family = reading->tower->plan.family;
+  const bool merges = role >= TOWER_FIRST_OF_MERGE && role < TOWER_END_OF_MERGE;
+  const char *pattern = family->names[role], *number = strstr(pattern, "%d");
+  const char *prefix = merges ? reading->merge_prefix : reading->prefix;
+  char stem[96];
   if (number == NULL)
     snprintf(stem, sizeof stem, "%s", pattern);
   else
     snprintf(stem, sizeof stem, "%.*s%d%s", (int)(number - pattern), pattern, index, number + 2);
-  snprintf(name, sizeof name, "%s%s.%s", reading->prefix, stem, part);
+  if (is_of(family->bare, role))
+    snprintf(name, size, "%s%s", prefix, stem);
+  else
+    snprintf(name, size, "%s%s.%s", prefix, stem, part);
+}
+
+/* The tensor of a role, [num_rows, cols] or of more dimensions behind the first (a convolution over
+ * patches that do not overlap is a product); a vector has `cols` 1. A bare one may have dimensions
+ * of 1 before it. */
+static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, const char *part,
+                 int64_t num_rows, int64_t cols, stored_rows_t *out) {
+  char name[160], shape[96];
+  const bool is_bare = is_of(reading->tower->plan.family->bare, role);
+  if (reading->code != 0) return false;
+  print_name(reading, role, index, part, name, sizeof name);
   const stored_tensor_t *stored = weight_files_find(reading->files, name);
   if (stored == NULL) {
     reading->code =
@@ -71,7 +118,7 @@ static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, con
   }
   reading->code = weights_check_type(stored, FORM_PLAIN, reading->error);
   if (reading->code != 0) return false;
-  if (stored->rank < 1 || stored->shape[0] != num_rows ||
+  if (stored->rank < 1 || (!is_bare && stored->shape[0] != num_rows) ||
       count_elements(stored) != num_rows * cols) {
     weights_shape_text(shape, sizeof shape, stored->shape, stored->rank);
     reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
@@ -79,8 +126,11 @@ static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, con
                               shape, (long long)num_rows, (long long)cols);
     return false;
   }
-  *out = (stored_rows_t){
-      .stored = stored, .type = weights_stored_dtype(stored), .as = DTYPE_F32, .cols = cols};
+  *out = (stored_rows_t){.stored = stored,
+                         .type = weights_stored_dtype(stored),
+                         .as = DTYPE_F32,
+                         .num_rows = num_rows,
+                         .cols = cols};
   reading->taken++;
   return true;
 }
@@ -107,107 +157,155 @@ static float *read_values(tower_reading_t *reading, tower_role_t role, int32_t i
   return values;
 }
 
-static const vector_t *read_vector(tower_reading_t *reading, tower_role_t role, int32_t index,
-                                   const char *part, int64_t count) {
+static const vector_t *make_vector(tower_reading_t *reading, const float *values, int64_t count) {
   const tower_t *tower = reading->tower;
   vector_t *made = NULL;
-  float *values = read_values(reading, role, index, part, count, 1);
   if (reading->code == 0)
     reading->code = tower->ops->vector(tower->device, values, count, &made, reading->error);
+  return made;
+}
+
+static const vector_t *read_vector(tower_reading_t *reading, tower_role_t role, int32_t index,
+                                   const char *part, int64_t count) {
+  float *values = read_values(reading, role, index, part, count, 1);
+  const vector_t *made = make_vector(reading, values, count);
   free(values);
   return made;
 }
 
-static bool has_bias(const tower_reading_t *reading, tower_role_t role) {
-  return !(reading->tower->plan.family->unbiased & 1U << role);
+static bool has(const tower_reading_t *reading, tower_role_t role) {
+  return reading->tower->plan.family->names[role] != NULL;
 }
 
-static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, int32_t index,
-                                  int64_t num_rows, int64_t cols) {
+/* The biases of stacked matrices, [count * num_rows]; NULL after an error. The caller frees it. */
+static float *read_biases(tower_reading_t *reading, const tower_role_t *roles, int32_t count,
+                          int32_t index, int64_t num_rows) {
+  float *all = calloc((size_t)(count * num_rows), sizeof *all);
+  if (all == NULL && reading->code == 0)
+    reading->code = error_set(reading->error, ERR_NO_MEMORY, NULL, "no memory for a tower");
+  for (int32_t i = 0; i < count; i++) {
+    float *values = read_values(reading, roles[i], index, "bias", num_rows, 1);
+    if (values != NULL && all != NULL)
+      memcpy(all + i * num_rows, values, (size_t)num_rows * sizeof *values);
+    free(values);
+  }
+  return all;
+}
+
+enum { STACK_MAX = 3 };
+
+/* Matrices of a shape as one, the first one's rows first. `rows` says how each is read. */
+static tower_linear_t make_linear(tower_reading_t *reading, const tower_role_t *roles,
+                                  int32_t count, int32_t index, stored_rows_t *rows) {
   const tower_t *tower = reading->tower;
   weight_t *weight = NULL;
-  stored_rows_t rows;
   tower_linear_t made = {0};
-  if (!find(reading, role, index, "weight", num_rows, cols, &rows)) return made;
-  rows.as = reading->dtype;
-  const weight_source_t source = {.name = rows.stored->name,
-                                  .rows = num_rows,
-                                  .cols = cols,
+  for (int32_t i = 0; i < count; i++) {
+    rows[i].as = reading->dtype;
+    rows[i].below = i + 1 < count ? &rows[i + 1] : NULL;
+  }
+  const weight_source_t source = {.name = rows[0].stored->name,
+                                  .rows = count * rows[0].num_rows,
+                                  .cols = rows[0].cols,
                                   .dtype = reading->dtype,
                                   .row = next_row,
-                                  .context = &rows};
+                                  .context = rows};
   reading->code = tower->ops->weight(tower->device, &source, &weight, reading->error);
-  check_finite(reading, &rows);
+  for (int32_t i = 0; i < count; i++) check_finite(reading, &rows[i]);
   made.weight = weight;
-  if (has_bias(reading, role)) made.bias = read_vector(reading, role, index, "bias", num_rows);
+  if (is_of(tower->plan.unbiased, roles[0])) return made;
+  float *biases = read_biases(reading, roles, count, index, rows[0].num_rows);
+  for (int64_t i = 0; biases != NULL && rows[0].factors != NULL && i < rows[0].num_rows; i++)
+    biases[i] *= rows[0].factors[i];
+  made.bias = make_vector(reading, biases, count * rows[0].num_rows);
+  free(biases);
   return made;
 }
 
-/* Gate and up of a gated MLP as one matrix, or up. */
-static tower_linear_t read_up(tower_reading_t *reading, int32_t index, int32_t width,
-                              int32_t cols) {
-  const tower_t *tower = reading->tower;
-  stored_rows_t gate, up;
-  weight_t *weight = NULL;
-  vector_t *bias = NULL;
-  if (tower->plan.family->names[TOWER_GATE] == NULL)
-    return read_linear(reading, TOWER_UP, index, width, cols);
-  if (!find(reading, TOWER_GATE, index, "weight", width, cols, &gate) ||
-      !find(reading, TOWER_UP, index, "weight", width, cols, &up))
-    return (tower_linear_t){0};
-  gate.as = up.as = reading->dtype;
-  gate.below = &up;
-  const weight_source_t source = {.name = gate.stored->name,
-                                  .rows = 2 * (int64_t)width,
-                                  .cols = cols,
-                                  .dtype = reading->dtype,
-                                  .row = next_row,
-                                  .context = &gate};
-  reading->code = tower->ops->weight(tower->device, &source, &weight, reading->error);
-  check_finite(reading, &gate);
-  check_finite(reading, &up);
-  float *of_gate = read_values(reading, TOWER_GATE, index, "bias", width, 1);
-  float *of_up = read_values(reading, TOWER_UP, index, "bias", width, 1);
-  float *both = calloc((size_t)width, 2 * sizeof *both);
-  if (reading->code == 0 && both == NULL)
-    reading->code = error_set(reading->error, ERR_NO_MEMORY, NULL, "no memory for a tower");
-  if (reading->code == 0) {
-    memcpy(both, of_gate, (size_t)width * sizeof *both);
-    memcpy(both + width, of_up, (size_t)width * sizeof *both);
-    reading->code =
-        tower->ops->vector(tower->device, both, 2 * (int64_t)width, &bias, reading->error);
+/* Stacks the matrices of `count` roles, at most STACK_MAX. */
+static tower_linear_t read_stack(tower_reading_t *reading, const tower_role_t *roles, int32_t count,
+                                 int32_t index, int64_t num_rows, int64_t cols) {
+  stored_rows_t rows[STACK_MAX];
+  for (int32_t i = 0; i < count; i++) {
+    if (!find(reading, roles[i], index, "weight", num_rows, cols, &rows[i]))
+      return (tower_linear_t){0};
   }
-  free(of_gate), free(of_up), free(both);
-  return (tower_linear_t){weight, bias};
+  return make_linear(reading, roles, count, index, rows);
 }
 
+/* Empty where the family has no such matrix. */
+static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, int32_t index,
+                                  int64_t num_rows, int64_t cols) {
+  const tower_plan_t *plan = &reading->tower->plan;
+  stored_rows_t rows;
+  if (!has(reading, role) || !find(reading, role, index, "weight", num_rows, cols, &rows))
+    return (tower_linear_t){0};
+  if (role == TOWER_MERGE_MIX && plan->family->mix_by_channel) rows.order = ROWS_BY_CHANNEL;
+  if (role == TOWER_MERGE_DOWN && plan->family->down_is_turned) rows.order = ROWS_TURNED;
+  rows.parts = plan->merge * plan->merge;
+  return make_linear(reading, &role, 1, index, &rows);
+}
+
+/* One whose rows are multiplied by the factors of `scale`, if the family has such. */
+static tower_linear_t read_scaled(tower_reading_t *reading, tower_role_t role, tower_role_t scale,
+                                  int32_t index, int64_t num_rows, int64_t cols) {
+  stored_rows_t rows;
+  tower_linear_t made = {0};
+  if (!has(reading, scale)) return read_linear(reading, role, index, num_rows, cols);
+  float *factors = read_values(reading, scale, index, "", num_rows, 1);
+  if (find(reading, role, index, "weight", num_rows, cols, &rows)) {
+    rows.factors = factors;
+    made = make_linear(reading, &role, 1, index, &rows);
+  }
+  free(factors);
+  return made;
+}
+
+static tower_linear_t read_qkv(tower_reading_t *reading, int32_t index, int64_t width) {
+  static const tower_role_t roles[] = {TOWER_Q, TOWER_K, TOWER_V};
+  if (has(reading, TOWER_QKV)) return read_linear(reading, TOWER_QKV, index, 3 * width, width);
+  return read_stack(reading, roles, ARRAY_LEN(roles), index, width, width);
+}
+
+/* Gate and up of a gated MLP as one matrix, or up. */
+static tower_linear_t read_up(tower_reading_t *reading, int32_t index, int64_t width,
+                              int64_t cols) {
+  static const tower_role_t roles[] = {TOWER_GATE, TOWER_UP};
+  if (!has(reading, TOWER_GATE)) return read_linear(reading, TOWER_UP, index, width, cols);
+  return read_stack(reading, roles, ARRAY_LEN(roles), index, width, cols);
+}
+
+/* Width 0 where the family has no such norm. */
 static norm_t read_norm(tower_reading_t *reading, tower_role_t role, int32_t index, int32_t width) {
-  const tower_family_t *family = reading->tower->plan.family;
-  norm_t norm = {.kind = family->norm, .width = width, .eps = family->norm_eps};
-  norm.weight = read_vector(reading, role, index, "weight", width);
-  if (family->norm == NORM_LAYER) norm.bias = read_vector(reading, role, index, "bias", width);
+  const tower_plan_t *plan = &reading->tower->plan;
+  const tower_family_t *family = plan->family;
+  const bool merges = role == TOWER_MERGE_NORM || role == TOWER_DEEP_NORM;
+  norm_t norm = {.kind = merges ? family->merge_norm : family->norm,
+                 .width = width,
+                 .eps = merges ? plan->merge_eps : plan->norm_eps};
+  if (!has(reading, role)) return (norm_t){0};
+  float *values = read_values(reading, role, index, "weight", width, 1);
+  for (int32_t i = 0; values != NULL && merges && family->merge_plus_one && i < width; i++)
+    values[i] += 1;
+  norm.weight = make_vector(reading, values, width);
+  free(values);
+  if (norm.kind == NORM_LAYER) norm.bias = read_vector(reading, role, index, "bias", width);
   return norm;
 }
 
-static void read_tensors(tower_reading_t *reading) {
+static void read_merger(tower_reading_t *reading) {
   tower_t *tower = reading->tower;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t d = plan->hidden, f = plan->mlp_width, block = plan->merge * plan->merge * d;
-  tower->patch = read_linear(reading, TOWER_PATCH, 0, d, plan->patch_columns);
-  if (plan->table_side > 0)
-    tower->table = read_values(reading, TOWER_POSITIONS, 0, "weight",
-                               (int64_t)plan->table_side * plan->table_side, d);
-  for (int32_t i = 0; i < plan->num_layers && reading->code == 0; i++)
-    tower->layers[i] = (tower_layer_t){.norm_1 = read_norm(reading, TOWER_NORM_1, i, d),
-                                       .norm_2 = read_norm(reading, TOWER_NORM_2, i, d),
-                                       .qkv = read_linear(reading, TOWER_QKV, i, 3 * d, d),
-                                       .o = read_linear(reading, TOWER_O, i, d, d),
-                                       .up = read_up(reading, i, f, d),
-                                       .down = read_linear(reading, TOWER_DOWN, i, d, f)};
+  const int32_t d = plan->hidden, block = plan->merge * plan->merge * d;
+  const tower_merge_t rule = plan->family->merge;
+  const int32_t in = rule == MERGE_MEAN || has(reading, TOWER_MERGE_MIX) ? d : block;
+  const int32_t up = plan->merge_width > 0 ? plan->merge_width : in;
+  const int32_t normed = rule == MERGE_NORM_ALL ? block : d;
   tower->merger =
-      (tower_merger_t){.norm = read_norm(reading, TOWER_MERGE_NORM, 0, d),
-                       .up = read_linear(reading, TOWER_MERGE_UP, 0, block, block),
-                       .down = read_linear(reading, TOWER_MERGE_DOWN, 0, plan->out_size, block)};
+      (tower_merger_t){.norm = read_norm(reading, TOWER_MERGE_NORM, 0, normed),
+                       .mix = read_linear(reading, TOWER_MERGE_MIX, 0, d, block),
+                       .up = read_linear(reading, TOWER_MERGE_UP, 0, up, in),
+                       .down = read_linear(reading, TOWER_MERGE_DOWN, 0, plan->out_size, up)};
   for (int32_t i = 0; i < plan->num_deep && reading->code == 0; i++)
     tower->deep[i] =
         (tower_merger_t){.norm = read_norm(reading, TOWER_DEEP_NORM, i, block),
@@ -215,36 +313,78 @@ static void read_tensors(tower_reading_t *reading) {
                          .down = read_linear(reading, TOWER_DEEP_DOWN, i, plan->out_size, block)};
 }
 
-/* The prefix that the files have. */
-static const char *find_prefix(const weight_files_t *files, const tower_family_t *family) {
-  char name[160];
-  for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++) {
-    snprintf(name, sizeof name, "%s%s.weight", *prefix, family->names[TOWER_PATCH]);
-    if (weight_files_find(files, name) != NULL) return *prefix;
+static void read_tensors(tower_reading_t *reading) {
+  tower_t *tower = reading->tower;
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t d = plan->hidden, f = plan->mlp_width;
+  const bool has_class = has(reading, TOWER_CLASS);
+  tower->patch = read_linear(reading, TOWER_PATCH, 0, d, plan->patch_columns);
+  if (plan->table_side > 0)
+    tower->table = read_values(reading, TOWER_POSITIONS, 0, "weight",
+                               has_class + (int64_t)plan->table_side * plan->table_side, d);
+  if (has_class) tower->own = read_values(reading, TOWER_CLASS, 0, "", d, 1);
+  for (int32_t i = 0; has_class && reading->code == 0 && i < d; i++)
+    tower->own[i] += tower->table[i];
+  tower->pre_norm = read_norm(reading, TOWER_PRE_NORM, 0, d);
+  tower->post_norm = read_norm(reading, TOWER_POST_NORM, 0, d);
+  for (int32_t i = 0; i < plan->num_layers && reading->code == 0; i++)
+    tower->layers[i] =
+        (tower_layer_t){.norm_1 = read_norm(reading, TOWER_NORM_1, i, d),
+                        .norm_2 = read_norm(reading, TOWER_NORM_2, i, d),
+                        .qkv = read_qkv(reading, i, d),
+                        .o = read_scaled(reading, TOWER_O, TOWER_SCALE_1, i, d, d),
+                        .up = read_up(reading, i, f, d),
+                        .down = read_scaled(reading, TOWER_DOWN, TOWER_SCALE_2, i, d, f)};
+  read_merger(reading);
+}
+
+/* The prefixes that the files have; of none the first, whose tensor is missing then. */
+static void find_prefixes(tower_reading_t *reading) {
+  const tower_family_t *family = reading->tower->plan.family;
+  int found = 0;
+  for (int i = 0; i < TOWER_PREFIXES_MAX && family->prefixes[i].tower != NULL; i++) {
+    char name[160];
+    reading->prefix = family->prefixes[i].tower;
+    print_name(reading, TOWER_PATCH, 0, "weight", name, sizeof name);
+    if (weight_files_find(reading->files, name) == NULL) continue;
+    found = i;
+    break;
   }
-  return family->prefixes[0]; /* whose tensor is missing then */
+  reading->prefix = family->prefixes[found].tower;
+  reading->merge_prefix = family->prefixes[found].merger;
+  if (reading->merge_prefix == NULL) reading->merge_prefix = reading->prefix;
+}
+
+static bool begins_with(const char *name, const char *prefix) {
+  return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
 /* A tensor that nothing reads would change the rows if the reference reads it. */
 static void check_all_taken(tower_reading_t *reading) {
-  size_t count = 0, length = strlen(reading->prefix);
-  for (size_t i = 0; i < weight_files_count(reading->files); i++)
-    count += strncmp(weight_files_at(reading->files, i)->name, reading->prefix, length) == 0;
+  size_t count = 0;
+  for (size_t i = 0; i < weight_files_count(reading->files); i++) {
+    const char *name = weight_files_at(reading->files, i)->name;
+    count += begins_with(name, reading->prefix) || begins_with(name, reading->merge_prefix);
+  }
   if (reading->code == 0 && count != reading->taken)
     reading->code =
         error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
-                  "%zu tensors begin with %s; a tower of %s has %zu", count, reading->prefix,
-                  reading->tower->plan.family->model_type, reading->taken);
+                  "%zu tensors begin with %s or %s; a tower of %s has %zu", count, reading->prefix,
+                  reading->merge_prefix, reading->tower->plan.family->model_type, reading->taken);
 }
 
 static bool take_constants(tower_t *tower) {
   const tower_plan_t *plan = &tower->plan;
   const int32_t half = plan->hidden / plan->num_heads / 2;
   tower->layers = calloc((size_t)plan->num_layers, sizeof *tower->layers);
-  tower->inv_freq = calloc((size_t)half / 2, sizeof *tower->inv_freq);
+  tower->inv_freq = calloc((size_t)MAX(half, 1), sizeof *tower->inv_freq);
   if (tower->layers == NULL || tower->inv_freq == NULL) return false;
-  for (int32_t i = 0; i < half / 2; i++) /* in fp32, as the reference */
-    tower->inv_freq[i] = 1.0f / powf((float)plan->theta, (float)(2 * i) / (float)half);
+  for (int32_t i = 0; plan->theta > 0 && i < half; i++) { /* in fp32, as the reference */
+    const int32_t own = i % (half / 2), is_column = i >= half / 2;
+    const float part = plan->rope_turns ? (float)(2 * (2 * own + is_column)) / (float)(2 * half)
+                                        : (float)(2 * own) / (float)half;
+    tower->inv_freq[i] = 1.0f / powf((float)plan->theta, part);
+  }
   return true;
 }
 
@@ -262,7 +402,7 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
     reading.code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   if (reading.code == 0) reading.code = weight_files_open(dir, &reading.files, error);
   if (reading.code == 0) {
-    reading.prefix = find_prefix(reading.files, plan->family);
+    find_prefixes(&reading);
     read_tensors(&reading);
     check_all_taken(&reading);
     if (reading.code == 0) reading.code = weight_files_intact(reading.files, error);
@@ -279,6 +419,7 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
 void tower_free(tower_t *tower) {
   if (tower == NULL) return;
   free(tower->table);
+  free(tower->own);
   free(tower->layers);
   free(tower->inv_freq);
   free(tower->places);

@@ -8,11 +8,18 @@
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 static const tower_family_t *const families[] = {
-    &tower_qwen2_5_vl, &tower_qwen3_vl, &tower_qwen3_vl_moe, &tower_qwen3_5, &tower_qwen3_5_moe};
+    &tower_qwen2_5_vl,  &tower_qwen3_vl, &tower_qwen3_vl_moe, &tower_qwen3_5,
+    &tower_qwen3_5_moe, &tower_mistral3, &tower_pixtral,      &tower_gemma3,
+    &tower_idefics3,    &tower_smolvlm,  &tower_internvl};
 
-/* Older configs have the type of the whole model there. */
-static bool is_type(const json_t *type, const char *name) {
+/* Older configs have the type of the whole model in vision_config. */
+static bool is_type(const json_t *around, const json_t *type, const tower_family_t *family) {
   char whole[64];
+  const char *name = family->model_type;
+  if (family->around != NULL)
+    return json_equals(around, family->around) &&
+           (type == NULL || json_equals(type, name) || json_equals(type, family->around));
+  if (type == NULL) type = around;
   size_t length = strlen(name) - strlen("_vision");
   memcpy(whole, name, length);
   whole[length] = '\0';
@@ -42,22 +49,91 @@ activation_t tower_read_activation(config_reader_t *reader, const tower_plan_t *
   return ACTIVATION_GELU;
 }
 
+/* A number, or a list of it twice. */
+static int64_t read_square(config_reader_t *reader, const char *key, int64_t absent, int64_t most) {
+  const json_t *value = json_get(reader->root, key);
+  int64_t side, other;
+  if (!json_is_given(value) || value->type != JSON_ARRAY)
+    return config_int(reader, KEYS(key), absent, 1, most);
+  if (value->count == 2 && json_int64(json_first(value), &side) &&
+      json_int64(json_next(json_first(value)), &other) && side == other && side >= 1 &&
+      side <= most)
+    return side;
+  config_refuse(reader, key, value, "a square of 1 to %lld pixels", (long long)most);
+  return absent;
+}
+
+int64_t tower_read_vit(config_reader_t *reader, tower_plan_t *plan, const tower_plan_t *absent,
+                       int64_t patch) {
+  plan->num_layers = (int32_t)config_int(reader, KEYS("num_hidden_layers"), absent->num_layers, 1,
+                                         TOWER_LAYERS_MAX);
+  plan->hidden =
+      (int32_t)config_int(reader, KEYS("hidden_size"), absent->hidden, 4, TOWER_WIDTH_MAX);
+  plan->mlp_width =
+      (int32_t)config_int(reader, KEYS("intermediate_size"), absent->mlp_width, 1, TOWER_WIDTH_MAX);
+  plan->num_heads = (int32_t)config_int(reader, KEYS("num_attention_heads"), absent->num_heads, 1,
+                                        plan->hidden / 4);
+  patch = read_square(reader, "patch_size", patch, 64);
+  const int64_t channels = config_int(reader, KEYS("num_channels"), 3, 3, 3);
+  plan->patch_columns = (int32_t)(channels * patch * patch);
+  plan->raster = true;
+  plan->merge = 1;
+  return patch;
+}
+
+void tower_read_table(config_reader_t *reader, tower_plan_t *plan, int64_t image, int64_t patch) {
+  image = read_square(reader, "image_size", image, TOWER_SIDE_MAX);
+  plan->table_side = (int32_t)(image / patch);
+  if (plan->table_side == 0)
+    config_refuse(reader, "image_size", json_get(reader->root, "image_size"),
+                  "at least a patch of %lld", (long long)patch);
+}
+
+void tower_expect(config_reader_t *reader, const json_t *object, const char *key,
+                  const char *served) {
+  const json_t *value = json_get(object, key);
+  if (value != NULL && !json_equals(value, served)) config_refuse(reader, key, value, "%s", served);
+}
+
+void tower_expect_bool(config_reader_t *reader, const json_t *object, const char *key,
+                       bool served) {
+  const json_t *value = json_get(object, key);
+  bool given = served;
+  if (value != NULL && (!json_bool(value, &given) || given != served))
+    config_refuse(reader, key, value, "%s", served ? "true" : "false");
+}
+
+void tower_read_text(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
+  config_reader_t inner = *reader;
+  inner.root = json_get(around, "text_config");
+  const json_t *width = json_get(inner.root, "hidden_size");
+  plan->out_size = (int32_t)config_int(&inner, KEYS("hidden_size"), 1, 1, TOWER_WIDTH_MAX);
+  if (width == NULL) config_refuse(&inner, "hidden_size", NULL, "the width of the text model");
+  reader->code = inner.code;
+}
+
 /* What holds between the numbers of every family. */
 static void check_plan(config_reader_t *reader, const tower_plan_t *plan) {
-  if (reader->code == 0 && plan->hidden % (4 * plan->num_heads) != 0)
+  const int32_t least = plan->theta > 0 ? 4 : 1;
+  if (reader->code == 0 && plan->hidden % (least * plan->num_heads) != 0)
     config_refuse(reader, "hidden_size", json_get(reader->root, "hidden_size"),
-                  "a multiple of 4 for each of %d heads", plan->num_heads);
+                  "a multiple of %d for each of %d heads", least, plan->num_heads);
+  if (reader->code == 0 && plan->table_side > 0 && plan->table == TABLE_OF_IMAGE &&
+      plan->table_side % plan->merge != 0)
+    config_refuse(reader, "image_size", json_get(reader->root, "image_size"),
+                  "whole blocks of %d patches a side", plan->merge);
 }
 
 static int read_plan(const json_t *root, tower_plan_t *out, inferd_error_t *error) {
   const json_t *vision = json_get(root, "vision_config");
-  const json_t *type = json_get(vision, "model_type");
-  if (type == NULL) type = json_get(root, "model_type"); /* of both the name without _vision */
+  const json_t *type = json_get(vision, "model_type"), *around = json_get(root, "model_type");
   config_reader_t reader = {.file = "config.json", .root = vision, .error = error};
   for (size_t i = 0; vision != NULL && i < ARRAY_LEN(families); i++) {
-    if (!is_type(type, families[i]->model_type)) continue;
+    if (!is_type(around, type, families[i])) continue;
     out->family = families[i];
-    out->family->read(&reader, out);
+    out->lacks = families[i]->lacks;
+    out->unbiased = families[i]->unbiased;
+    out->family->read(&reader, root, out);
     check_plan(&reader, out);
     return reader.code;
   }

@@ -57,12 +57,15 @@ static int64_t read_sizes(config_reader_t *reader, tower_plan_t *plan, const tow
   int64_t frames = config_int(reader, KEYS("temporal_patch_size"), 2, 1, 4);
   int64_t channels = config_int(reader, KEYS("in_channels"), 3, 3, 3);
   plan->patch_columns = (int32_t)(channels * frames * patch * patch);
+  plan->merge_width = plan->merge * plan->merge * plan->hidden;
+  plan->norm_eps = plan->merge_eps = 1e-6f;
   read_rope(reader, plan);
   return patch;
 }
 
-static void read_qwen3_5(config_reader_t *reader, tower_plan_t *plan) {
+static void read_qwen3_5(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
   const tower_plan_t absent = {.num_layers = 27, .hidden = 1152, .mlp_width = 4304};
+  (void)around;
   read_sizes(reader, plan, &absent, 16);
   plan->activation = tower_read_activation(reader, plan, "hidden_act", "gelu_pytorch_tanh");
   int64_t places = config_int(reader, KEYS("num_position_embeddings"), 2304, 1, 1 << 20);
@@ -72,8 +75,8 @@ static void read_qwen3_5(config_reader_t *reader, tower_plan_t *plan) {
                   json_get(reader->root, "num_position_embeddings"), "a square");
 }
 
-static void read_qwen3_vl(config_reader_t *reader, tower_plan_t *plan) {
-  read_qwen3_5(reader, plan);
+static void read_qwen3_vl(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
+  read_qwen3_5(reader, around, plan);
   read_deepstack(reader, plan);
 }
 
@@ -92,8 +95,9 @@ static void read_full_layers(config_reader_t *reader, tower_plan_t *plan) {
   }
 }
 
-static void read_qwen2_5_vl(config_reader_t *reader, tower_plan_t *plan) {
+static void read_qwen2_5_vl(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
   const tower_plan_t absent = {.num_layers = 32, .hidden = 3584, .mlp_width = 3420};
+  (void)around;
   const int64_t patch = read_sizes(reader, plan, &absent, 14);
   const int64_t window = config_int(reader, KEYS("window_size"), 112, 1, 65536);
   plan->activation = tower_read_activation(reader, plan, "hidden_act", "silu");
@@ -105,7 +109,7 @@ static void read_qwen2_5_vl(config_reader_t *reader, tower_plan_t *plan) {
 }
 
 const tower_family_t tower_qwen2_5_vl = {.model_type = "qwen2_5_vl_vision",
-                                         .prefixes = {"model.visual.", "visual."},
+                                         .prefixes = {{"model.visual.", NULL}, {"visual.", NULL}},
                                          .names = {[TOWER_PATCH] = "patch_embed.proj",
                                                    [TOWER_MERGE_NORM] = "merger.ln_q",
                                                    [TOWER_MERGE_UP] = "merger.mlp.0",
@@ -119,10 +123,12 @@ const tower_family_t tower_qwen2_5_vl = {.model_type = "qwen2_5_vl_vision",
                                                    [TOWER_DOWN] = "blocks.%d.mlp.down_proj"},
                                          .unbiased = 1U << TOWER_PATCH,
                                          .norm = NORM_RMS,
-                                         .norm_eps = 1e-6f,
+                                         .merge_norm = NORM_RMS,
                                          .read = read_qwen2_5_vl};
 
-#define QWEN3 .prefixes = {"model.visual.", "visual."}, .norm = NORM_LAYER, .norm_eps = 1e-6f
+#define QWEN3                                                                                      \
+  .prefixes = {{"model.visual.", NULL}, {"visual.", NULL}}, .norm = NORM_LAYER,                    \
+  .merge_norm = NORM_LAYER
 #define QWEN3_NAMES                                                                                \
   [TOWER_PATCH] = "patch_embed.proj", [TOWER_POSITIONS] = "pos_embed",                             \
   [TOWER_MERGE_NORM] = "merger.norm", [TOWER_MERGE_UP] = "merger.linear_fc1",                      \

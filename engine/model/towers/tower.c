@@ -4,7 +4,8 @@
  * A run is made of parts of few patches each, so that steps go between them: whatever is not read
  * by attention exists for the patches of one part only. Nothing is allocated behind tower_prepare.
  * Patches stand in blocks of m x m, the blocks and the patches of a block row by row, so the values
- * of a block lie side by side.
+ * of a block lie side by side. Behind the blocks of an image stands one more where the family has a
+ * class: its first row is that, the others are rows that nothing reads.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -21,6 +22,16 @@ static int32_t block_of(const tower_plan_t *plan) {
   return plan->merge * plan->merge;
 }
 
+static bool has_class(const tower_plan_t *plan) {
+  return plan->family->names[TOWER_CLASS] != NULL;
+}
+
+/* Rows of x for so many patches; with a class an image is as large as the table. */
+static int64_t rows_most(const tower_plan_t *plan, int64_t patches) {
+  if (!has_class(plan)) return patches;
+  return patches + DIV_UP(patches, (int64_t)plan->table_side * plan->table_side) * block_of(plan);
+}
+
 /* Whole blocks. */
 static int32_t part_most(const tower_plan_t *plan) {
   return MAX(PART_PATCHES / block_of(plan), 1) * block_of(plan);
@@ -35,8 +46,26 @@ static int64_t layer_work(const tower_plan_t *plan) {
 }
 
 static int64_t merge_work(const tower_plan_t *plan) { /* for a block */
+  const tower_family_t *family = plan->family;
+  const int64_t d = plan->hidden, u = plan->merge_width, block = block_of(plan) * d;
+  const bool mixes = family->names[TOWER_MERGE_MIX] != NULL;
+  const int64_t in = mixes || family->merge == MERGE_MEAN ? d : block;
+  return (mixes ? block * d : 0) + (u > 0 ? u * (in + plan->out_size) : in * plan->out_size);
+}
+
+static int64_t deep_work(const tower_plan_t *plan) { /* for a block and a plane */
   const int64_t width = (int64_t)block_of(plan) * plan->hidden;
   return width * (width + plan->out_size);
+}
+
+static int64_t all_merge_work(const tower_plan_t *plan) {
+  return merge_work(plan) + plan->num_deep * deep_work(plan);
+}
+
+/* Of the buffer of MLPs, those of mergers too, for a patch of a part. */
+static int64_t mlp_values(const tower_plan_t *plan) {
+  const int64_t f = (activation_is_gated(plan->activation) ? 2 : 1) * (int64_t)plan->mlp_width;
+  return MAX(MAX(f, plan->hidden), DIV_UP(plan->merge_width, block_of(plan)));
 }
 
 static bool sees_all(const tower_plan_t *plan, int32_t layer) {
@@ -49,24 +78,24 @@ int64_t tower_work(const tower_plan_t *plan, tower_grid_t grid) {
   int64_t work = P * plan->patch_columns * d;
   for (int32_t i = 0; i < plan->num_layers; i++)
     work += P * (layer_work(plan) + 2 * d * (sees_all(plan, i) ? P : MIN(side * side, P)));
-  return work + (1 + plan->num_deep) * (P / block_of(plan)) * merge_work(plan);
+  return work + P / block_of(plan) * all_merge_work(plan);
 }
 
 int64_t tower_num_weights(const tower_plan_t *plan) {
   const int64_t d = plan->hidden;
-  return plan->patch_columns * d + plan->num_layers * layer_work(plan) +
-         (1 + plan->num_deep) * merge_work(plan);
+  return plan->patch_columns * d + plan->num_layers * layer_work(plan) + all_merge_work(plan);
 }
 
 /* Values of the buffers of a device; and of the host. */
 static int64_t device_values(const tower_plan_t *plan, int64_t patches) {
   const int64_t d = plan->hidden, part = part_most(plan), f = plan->mlp_width;
-  return patches * 5 * d + part * (plan->patch_columns + MAX(2 * f, d) + f + plan->out_size);
+  return rows_most(plan, patches) * 5 * d +
+         part * (plan->patch_columns + mlp_values(plan) + f + plan->out_size);
 }
 
 size_t tower_workspace_bytes(const tower_plan_t *plan, int32_t patches_max) {
   const int64_t half = plan->hidden / plan->num_heads / 2, part = part_most(plan);
-  const int64_t host = patches_max * (2 * half + 3) +
+  const int64_t host = rows_most(plan, patches_max) * (2 * half + 3) +
                        part * (plan->patch_columns + plan->hidden + plan->out_size) +
                        (int64_t)plan->table_side * plan->table_side * plan->hidden;
   return (size_t)(device_values(plan, patches_max) + host) * sizeof(float);
@@ -80,13 +109,13 @@ static int no_buffer(int32_t patches, inferd_error_t *error) {
 
 static bool take_host_memory(tower_t *tower, int32_t patches) {
   const tower_plan_t *plan = &tower->plan;
-  const size_t P = (size_t)patches, blocks = P / (size_t)block_of(plan);
+  const size_t P = (size_t)rows_most(plan, patches), blocks = P / (size_t)block_of(plan);
   const size_t half = (size_t)(plan->hidden / plan->num_heads / 2), part = (size_t)part_most(plan);
   tower->places = calloc(part, (size_t)plan->hidden * sizeof(float));
   tower->host_pixels = calloc(part, (size_t)plan->patch_columns * sizeof(float));
   tower->merged = calloc(part, (size_t)plan->out_size * sizeof(float));
-  tower->cosine = calloc(P, half * sizeof(float));
-  tower->sine = calloc(P, half * sizeof(float));
+  tower->cosine = calloc(plan->theta > 0 ? P : 1, half * sizeof(float));
+  tower->sine = calloc(plan->theta > 0 ? P : 1, half * sizeof(float));
   tower->image_starts = calloc(blocks + 1, sizeof(int32_t));
   tower->window_starts = calloc(blocks + 1, sizeof(int32_t));
   tower->order = calloc(blocks, sizeof(int32_t));
@@ -97,7 +126,8 @@ static bool take_host_memory(tower_t *tower, int32_t patches) {
 
 int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
   const tower_plan_t *plan = &tower->plan;
-  const int64_t P = patches_max, d = plan->hidden, block = block_of(plan), part = part_most(plan);
+  const int64_t P = rows_most(plan, patches_max), d = plan->hidden, block = block_of(plan);
+  const int64_t part = part_most(plan);
   const bool gated = activation_is_gated(plan->activation);
   struct {
     act_t **buffer;
@@ -106,11 +136,11 @@ int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
                  {&tower->x, P, d},
                  {&tower->y, P, d},
                  {&tower->qkv, P, 3 * d},
-                 {&tower->up, part, MAX((gated ? 2 : 1) * (int64_t)plan->mlp_width, d)},
+                 {&tower->up, part, mlp_values(plan)},
                  {&tower->inner, part, gated ? plan->mlp_width : 1},
                  {&tower->rows, part / block, plan->out_size}};
-  CHECK_GE(P, block);
-  CHECK_EQ(P % block, 0);
+  CHECK_GE(patches_max, block);
+  CHECK_EQ(patches_max % block, 0);
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
     *buffers[i].buffer = tower->ops->buffer(tower->device, buffers[i].rows, buffers[i].width);
     if (*buffers[i].buffer == NULL) return no_buffer(patches_max, error);
@@ -144,8 +174,8 @@ static float resample(int32_t index, int32_t size, int32_t side, int32_t *low) {
 }
 
 /* out[d] = the table at a place, bilinear. */
-static void learned_place(const tower_t *tower, tower_grid_t grid, patch_place_t place,
-                          float *out) {
+static void resampled_place(const tower_t *tower, tower_grid_t grid, patch_place_t place,
+                            float *out) {
   const int32_t side = tower->plan.table_side, d = tower->plan.hidden;
   int32_t top, left;
   const float down = resample(place.row, grid.height, side, &top);
@@ -163,12 +193,39 @@ static void learned_place(const tower_t *tower, tower_grid_t grid, patch_place_t
   }
 }
 
+/* The part of a side of the table in which place `index` of `size` begins, in fp32 as
+ * torch.bucketize finds it among the multiples of 1 / side. */
+static int32_t part_of_side(int32_t index, int32_t size, int32_t side) {
+  const float at = fminf((float)index * (1.0f / (float)size), (float)(1.0 - 1e-6));
+  const double step = 1.0 / side;
+  int32_t part = 0;
+  while (part < side - 1 && (float)(step + part * step) <= at) part++;
+  return part;
+}
+
+/* out[d] = what is learned of a place. */
+static void learned_place(const tower_t *tower, tower_grid_t grid, patch_place_t place,
+                          float *out) {
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t side = plan->table_side, d = plan->hidden;
+  if (plan->table == TABLE_RESAMPLED) {
+    resampled_place(tower, grid, place, out);
+    return;
+  }
+  if (plan->table == TABLE_OF_PARTS) {
+    place.row = part_of_side(place.row, grid.height, side);
+    place.column = part_of_side(place.column, grid.width, side);
+  }
+  const int64_t at = has_class(plan) + (int64_t)place.row * side + place.column;
+  memcpy(out, tower->table + at * d, (size_t)d * sizeof *out);
+}
+
 /* The angles of a patch: those of its row, then those of its column. */
 static void turn(const tower_t *tower, patch_place_t place, float *cosine, float *sine) {
   const int32_t quarter = tower->plan.hidden / tower->plan.num_heads / 4;
   for (int32_t i = 0; i < 2 * quarter; i++) {
     const int32_t position = i < quarter ? place.row : place.column;
-    const float angle = (float)position * tower->inv_freq[i % quarter];
+    const float angle = (float)position * tower->inv_freq[i];
     cosine[i] = cosf(angle);
     sine[i] = sinf(angle);
   }
@@ -192,11 +249,19 @@ static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
   }
 }
 
-/* Sorts the blocks of the images. Returns their patches. */
+/* The block of a class, which is seen by its image, and rows that nobody sees. */
+static void add_class(tower_t *tower, int32_t first) {
+  const int32_t block = block_of(&tower->plan);
+  tower->order[first] = -1;
+  tower->window_starts[++tower->num_windows] = first * block + 1;
+  if (block > 1) tower->window_starts[++tower->num_windows] = (first + 1) * block;
+}
+
+/* Sorts the blocks of the images. Returns the rows of x. */
 static int32_t lay_out(tower_t *tower, const tower_grid_t *grids, int32_t num_images) {
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = block_of(plan);
-  int32_t patches = 0;
+  const int32_t block = block_of(plan), side = plan->table_side;
+  int32_t blocks = 0, source = 0; /* of x, of the input */
   tower->num_windows = 0;
   tower->image_starts[0] = 0;
   for (int32_t i = 0; i < num_images; i++) {
@@ -204,15 +269,17 @@ static int32_t lay_out(tower_t *tower, const tower_grid_t *grids, int32_t num_im
     CHECK_RANGE(grid.height, 1, TOWER_SIDE_MAX + 1);
     CHECK_RANGE(grid.width, 1, TOWER_SIDE_MAX + 1);
     CHECK_EQ(grid.height % plan->merge + grid.width % plan->merge, 0);
-    CHECK_LE(grid.height * grid.width, tower->patches_max - patches);
-    if (plan->window > 0) sort_blocks(tower, grid, patches / block);
-    for (int32_t b = patches / block;
-         plan->window == 0 && b < grid.height * grid.width / block + patches / block; b++)
-      tower->order[b] = b;
-    patches += grid.height * grid.width;
-    tower->image_starts[i + 1] = patches;
+    if (side > 0 && plan->table == TABLE_OF_IMAGE) CHECK(grid.height == side && grid.width == side);
+    CHECK_LE(grid.height * grid.width, tower->patches_max - source * block);
+    const int32_t own = grid.height * grid.width / block;
+    if (plan->window > 0) sort_blocks(tower, grid, blocks);
+    for (int32_t b = 0; plan->window == 0 && b < own; b++) tower->order[blocks + b] = source + b;
+    blocks += own;
+    source += own;
+    if (has_class(plan)) add_class(tower, blocks++);
+    tower->image_starts[i + 1] = blocks * block;
   }
-  return patches;
+  return blocks * block;
 }
 
 /* ---- parts ---- */
@@ -226,29 +293,48 @@ static void linear(tower_t *tower, act_t *out, const act_t *in, const tower_line
   tower->ops->linear(tower->device, out, in, layer->weight, layer->bias, residual, rows);
 }
 
+/* Reads the pixels of row `row` of x, a patch of the image `tower->image`, and what is known of its
+ * place, as row `at` of a part. */
+static void read_patch(tower_t *tower, int32_t row, int32_t at) {
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t block = block_of(plan), half = plan->hidden / plan->num_heads / 2;
+  const tower_grid_t grid = tower->grids[tower->image];
+  const int32_t first = tower->image_patch;
+  const int32_t source = tower->order[row / block] * block + row % block;
+  const patch_place_t place = place_of(grid, plan->merge, source - first);
+  float *pixels = tower->host_pixels + (int64_t)at * plan->patch_columns;
+  if (plan->raster)
+    tower->read(tower->context, first + place.row * grid.width + place.column, 1, pixels);
+  else if (row % block == 0)
+    tower->read(tower->context, source, block, pixels);
+  if (tower->table != NULL)
+    learned_place(tower, grid, place, tower->places + (int64_t)at * plan->hidden);
+  if (plan->theta > 0)
+    turn(tower, place, tower->cosine + (int64_t)row * half, tower->sine + (int64_t)row * half);
+}
+
 /* x = the patches of the images, with their learned positions. The places of all layers, too. */
 static void run_patches(tower_t *tower, int32_t first, int32_t count) {
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t half = plan->hidden / plan->num_heads / 2, block = block_of(plan);
-  act_t *x = from(tower, tower->x, first, plan->hidden);
+  const int32_t block = block_of(plan), d = plan->hidden;
+  act_t *x = from(tower, tower->x, first, d);
   act_t *places = tower->table != NULL ? x : NULL;
   for (int32_t p = first; p < first + count; p++) {
-    while (p >= tower->image_starts[tower->image + 1]) tower->image++;
-    const int32_t source = tower->order[p / block] * block + p % block;
-    const patch_place_t place = place_of(tower->grids[tower->image], plan->merge,
-                                         source - tower->image_starts[tower->image]);
-    if (p % block == 0)
-      tower->read(tower->context, source, block,
-                  tower->host_pixels + (int64_t)(p - first) * plan->patch_columns);
-    if (tower->table != NULL)
-      learned_place(tower, tower->grids[tower->image], place,
-                    tower->places + (int64_t)(p - first) * plan->hidden);
-    turn(tower, place, tower->cosine + (int64_t)p * half, tower->sine + (int64_t)p * half);
+    while (p >= tower->image_starts[tower->image + 1]) {
+      const tower_grid_t passed = tower->grids[tower->image++];
+      tower->image_patch += passed.height * passed.width;
+    }
+    if (tower->order[p / block] >= 0) read_patch(tower, p, p - first);
   }
   ops->write_rows(tower->device, tower->pixels, tower->host_pixels, plan->patch_columns, count);
-  if (places != NULL) ops->write_rows(tower->device, places, tower->places, plan->hidden, count);
+  if (places != NULL) ops->write_rows(tower->device, places, tower->places, d, count);
   linear(tower, x, tower->pixels, &tower->patch, places, count);
+  for (int32_t p = first; p < first + count; p += block) {
+    if (tower->order[p / block] < 0)
+      ops->write_rows(tower->device, from(tower, tower->x, p, d), tower->own, d, 1);
+  }
+  if (tower->pre_norm.width > 0) ops->norm(tower->device, x, x, NULL, &tower->pre_norm, count);
 }
 
 /* qkv = what the patches of x ask and are asked for. */
@@ -266,15 +352,16 @@ static void run_attention(tower_t *tower, int32_t first, int32_t count) {
   const tower_attention_t attention = {.num_heads = plan->num_heads,
                                        .head_dim = dim,
                                        .scale = 1.0f / sqrtf((float)dim),
-                                       .cosine = tower->cosine,
+                                       .cosine = plan->theta > 0 ? tower->cosine : NULL,
                                        .sine = tower->sine,
                                        .rope_parts = 1,
                                        .first_row = first,
                                        .end_row = first + count};
   const tower_segments_t images = {tower->image_starts, tower->num_images};
   const tower_segments_t windows = {tower->window_starts, tower->num_windows};
+  const bool whole = sees_all(plan, tower->layer) && !has_class(plan);
   tower->ops->tower->attend(tower->device, tower->y, tower->qkv, &attention,
-                            sees_all(plan, tower->layer) ? &images : &windows);
+                            whole ? &images : &windows);
 }
 
 /* x goes through the rest of a layer. */
@@ -291,23 +378,71 @@ static void run_mlp(tower_t *tower, const tower_layer_t *layer, int32_t first, i
   linear(tower, x, inner, &layer->down, x, count);
 }
 
+/* out[count / m^2, d] = the means of blocks of in[count, d]. */
+static void average(tower_t *tower, act_t *out, const act_t *in, int32_t count) {
+  const ops_t *ops = tower->ops;
+  const int32_t d = tower->plan.hidden, block = block_of(&tower->plan);
+  float *rows = tower->places;
+  ops->read_rows(tower->device, rows, in, d, count);
+  for (int32_t row = 0; row < count / block; row++) {
+    for (int32_t i = 0; i < d; i++) {
+      float sum = 0;
+      for (int32_t k = 0; k < block; k++) sum += rows[((int64_t)row * block + k) * d + i];
+      rows[(int64_t)row * d + i] = sum / (float)block;
+    }
+  }
+  ops->write_rows(tower->device, out, rows, d, count / block);
+}
+
+/* What a merger's MLP or matrix reads of x. Overwrites y, and with a mix x, which nobody reads
+ * afterwards. */
+static act_t *gather_blocks(tower_t *tower, const tower_merger_t *merger, tower_merge_t rule,
+                            int32_t first, int32_t count) {
+  const ops_t *ops = tower->ops;
+  device_t *device = tower->device;
+  const int32_t d = tower->plan.hidden, rows = count / block_of(&tower->plan);
+  act_t *x = from(tower, tower->x, first, d), *y = from(tower, tower->y, first, d), *in = x;
+  if (merger == &tower->merger && tower->post_norm.width > 0) {
+    ops->norm(device, y, in, NULL, &tower->post_norm, count);
+    in = y;
+  }
+  if (rule == MERGE_MEAN) {
+    average(tower, y, in, count);
+    in = y;
+  }
+  if (merger->norm.width > 0) {
+    const int64_t values = (int64_t)(rule == MERGE_MEAN ? rows : count) * d;
+    ops->norm(device, y, in, NULL, &merger->norm, (int32_t)(values / merger->norm.width));
+    in = y;
+  }
+  if (merger->mix.weight == NULL) return in;
+  act_t *mixed = in == x ? y : x;
+  linear(tower, mixed, in, &merger->mix, NULL, rows);
+  return mixed;
+}
+
 /* Plane `plane` of the rows that a merger makes of x. */
 static void run_merger(tower_t *tower, const tower_merger_t *merger, int32_t plane, int32_t first,
                        int32_t count) {
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = block_of(plan), rows = count / block, width = block * plan->hidden;
-  const int64_t values = (int64_t)count * plan->hidden;
-  act_t *y = from(tower, tower->y, first, plan->hidden);
-  ops->norm(tower->device, y, from(tower, tower->x, first, plan->hidden), NULL, &merger->norm,
-            (int32_t)(values / merger->norm.width));
-  linear(tower, tower->up, y, &merger->up, NULL, rows);
-  ops->activation(tower->device, tower->up, tower->up, ACTIVATION_GELU, width, rows);
-  linear(tower, tower->rows, tower->up, &merger->down, NULL, rows);
+  const int32_t block = block_of(plan), rows = count / block;
+  const int32_t width = plane == 0 ? plan->merge_width : block * plan->hidden;
+  act_t *in =
+      gather_blocks(tower, merger, plane == 0 ? plan->family->merge : MERGE_NORM_ALL, first, count);
+  if (merger->up.weight != NULL) {
+    linear(tower, tower->up, in, &merger->up, NULL, rows);
+    ops->activation(tower->device, tower->up, tower->up, ACTIVATION_GELU, width, rows);
+    in = tower->up;
+  }
+  linear(tower, tower->rows, in, &merger->down, NULL, rows);
   ops->read_rows(tower->device, tower->merged, tower->rows, plan->out_size, rows);
-  for (int32_t i = 0; i < rows; i++)
-    memcpy(tower->out[tower->order[first / block + i]] + (int64_t)plane * plan->out_size,
-           tower->merged + (int64_t)i * plan->out_size, (size_t)plan->out_size * sizeof(float));
+  for (int32_t i = 0; i < rows; i++) {
+    const int32_t place = tower->order[first / block + i];
+    if (place >= 0)
+      memcpy(tower->out[place] + (int64_t)plane * plan->out_size,
+             tower->merged + (int64_t)i * plan->out_size, (size_t)plan->out_size * sizeof(float));
+  }
 }
 
 /* ---- a run ---- */
@@ -321,7 +456,7 @@ void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
   tower->context = context;
   tower->out = out;
   tower->phase = PHASE_PATCHES;
-  tower->image = tower->layer = tower->num_deep = tower->patch_done = 0;
+  tower->image = tower->image_patch = tower->layer = tower->num_deep = tower->patch_done = 0;
 }
 
 bool tower_reads_pixels(const tower_t *tower) {
@@ -338,6 +473,7 @@ static int64_t phase_work(const tower_t *tower) {
   case PHASE_ATTENTION:
     return 2 * d * (sees_all(plan, tower->layer) ? tower->patches : side * side);
   case PHASE_MLP: return layer_work(plan) - 3 * d * d;
+  case PHASE_DEEP: return deep_work(plan) / block_of(plan);
   default: return merge_work(plan) / block_of(plan);
   }
 }

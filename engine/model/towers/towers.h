@@ -21,13 +21,27 @@ enum {
 
 typedef struct tower tower_t;
 
+/* How the square table of learned positions is read at a patch. */
+typedef enum tower_table {
+  TABLE_RESAMPLED, /* as a picture of the size of the image, bilinear */
+  TABLE_OF_IMAGE,  /* an image has as many patches a side as the table, and no other number */
+  TABLE_OF_PARTS   /* the place that is the same part of a side, never between two */
+} tower_table_t;
+
 typedef struct tower_plan {
   const struct tower_family *family; /* NULL = the model has no tower that is known here */
+  const char *lacks;                 /* why pictures of this family are not served yet, or NULL */
   int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
   int32_t patch_columns;                            /* numbers of a patch: its row of pixels */
-  int32_t merge, out_size;                          /* m, h */
-  int32_t table_side; /* of the square table of learned positions, 0 = none */
-  double theta;       /* of the rotation by row and column */
+  bool raster;             /* patches come row by row; else block by block, and so within a block */
+  int32_t merge, out_size; /* m, h */
+  int32_t merge_width;     /* of the MLP that makes the rows; 0 = it is one matrix */
+  uint32_t unbiased;       /* bit 1 << tower_role_t: no bias; norms of NORM_RMS have none */
+  float norm_eps, merge_eps;
+  int32_t table_side; /* 0 = no learned positions */
+  tower_table_t table;
+  double theta;    /* of the rotation by row and column, 0 = none */
+  bool rope_turns; /* of its frequencies every second one is of columns; else they have the same */
   /* Side of a window in blocks, 0 = a patch sees all of its image; so it does in full layers. */
   int32_t window;
   bool full[TOWER_LAYERS_MAX];

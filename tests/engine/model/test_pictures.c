@@ -22,6 +22,7 @@ typedef struct prompt {
   weight_files_t *files;
   int32_t count, vocab, hidden;
   int32_t *ids, *positions; /* [count], [3, count] */
+  int32_t *seen;            /* [count] of models whose pictures are seen whole, or NULL */
   float *rows;              /* [images' rows, 1 + num_deep, hidden] */
   const float **places;     /* [count] */
   rig_sight_t sight;
@@ -71,15 +72,29 @@ static void prompt_open(prompt_t *prompt, const char *name, int32_t placeholder)
   for (int64_t i = 0; i < count; i++)
     if (prompt->ids[i] == placeholder) prompt->places[i] = prompt->rows + seen++ * planes * h;
   ASSERT_EQ(seen, rows);
+  if (strstr(name, "gemma3") != NULL) prompt->seen = calloc((size_t)count, sizeof *prompt->seen);
+  for (int64_t i = count - 1; prompt->seen != NULL && i >= 0; i--) {
+    if (prompt->places[i] == NULL) continue;
+    const bool is_last = i + 1 == count || prompt->places[i + 1] == NULL;
+    prompt->seen[i] = is_last ? (int32_t)i + 1 : prompt->seen[i + 1];
+  }
   prompt->sight = (rig_sight_t){.count = prompt->count,
                                 .num_deep = plan.num_deep,
                                 .rows = prompt->places,
-                                .rope_positions = prompt->positions};
+                                .rope_positions = prompt->positions,
+                                .seen_until = prompt->seen};
 }
 
 static void prompt_close(prompt_t *prompt) {
   weight_files_close(prompt->files);
   free(prompt->ids), free(prompt->positions), free(prompt->rows), free(prompt->places);
+  free(prompt->seen);
+}
+
+/* A chunk, or one that ends behind the picture in which that would end. */
+static int32_t chunk_end(const prompt_t *prompt, int32_t end) {
+  end = MIN(end, prompt->count);
+  return prompt->seen != NULL && end > 0 ? MAX(end, prompt->seen[end - 1]) : end;
 }
 
 /* [count, vocab] in chunks of so many tokens, with the prompt's first `beside` tokens as another
@@ -93,10 +108,10 @@ static float *run_beside(prompt_t *prompt, const ops_t *ops, dtype_t dtype, int3
   prompt->vocab = rig.blueprint.vocab_size;
   rig.sight = sight;
   rig.prompt = prompt->ids;
-  rig.beside = beside;
+  rig.beside = chunk_end(prompt, beside);
   float *logits = calloc((size_t)prompt->count * (size_t)prompt->vocab, sizeof *logits);
-  for (int32_t at = 0; at < prompt->count; at += chunk) {
-    int32_t count = MIN(chunk, prompt->count - at);
+  for (int32_t at = 0, count; at < prompt->count; at += count) {
+    count = chunk_end(prompt, at + chunk) - at;
     ASSERT_EQ(rig_run(&rig, prompt->ids + at, count, at, count,
                       logits + (int64_t)at * prompt->vocab, &error),
               0);
@@ -122,7 +137,9 @@ static double distance(const prompt_t *prompt, const float *logits) {
   return most;
 }
 
-static const char *const exact_cases[] = {"qwen2-5-vl", "qwen3-vl", "qwen3-vl-wide", "qwen3-5"};
+static const char *const exact_cases[] = {"qwen2-5-vl", "qwen3-vl", "qwen3-vl-wide", "qwen3-5",
+                                          "mistral3",   "pixtral",  "smolvlm",       "idefics3",
+                                          "internvl",   "gemma3"};
 enum { PLACEHOLDER = 30 };
 
 Test(pictures, logits_are_those_of_transformers) {
@@ -139,7 +156,8 @@ Test(pictures, logits_are_those_of_transformers) {
 }
 
 Test(pictures, logits_in_16_bits_are_as_near_as_those_of_transformers) {
-  static const char *const names[] = {"qwen2-5-vl-bf16", "qwen3-vl-bf16"};
+  static const char *const names[] = {"qwen2-5-vl-bf16", "qwen3-vl-bf16", "mistral3-bf16",
+                                      "smolvlm-bf16",    "internvl-bf16", "gemma3-bf16"};
   for (size_t c = 0; c < ARRAY_LEN(names); c++) {
     prompt_t prompt;
     prompt_open(&prompt, names[c], PLACEHOLDER);
@@ -192,6 +210,7 @@ Test(pictures, text_has_its_bits_beside_pictures) {
   for (size_t c = 0; c < ARRAY_LEN(exact_cases); c++) {
     prompt_t prompt;
     prompt_open(&prompt, exact_cases[c], PLACEHOLDER);
+    prompt.sight.seen_until = NULL;
     for (int32_t i = 0; i < 3 * prompt.count; i++) prompt.positions[i] = i % prompt.count;
     memset(prompt.places, 0, (size_t)prompt.count * sizeof *prompt.places);
     float *plain = run(&prompt, &ops_cpu, DTYPE_F32, prompt.count, NULL);

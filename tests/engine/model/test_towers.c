@@ -263,7 +263,8 @@ static int read_config(const char *config, tower_plan_t *plan, inferd_error_t *e
 Test(towers, models_without_a_known_tower_have_no_plan) {
   static const char *const configs[] = {
       "{\"model_type\": \"llama\"}", "{\"model_type\": \"qwen3_vl\"}",
-      "{\"vision_config\": {\"model_type\": \"siglip_vision_model\", \"depth\": -1}}"};
+      "{\"vision_config\": {\"model_type\": \"siglip_vision_model\", \"depth\": -1}}",
+      "{\"model_type\": \"llava\", \"vision_config\": {\"model_type\": \"clip_vision_model\"}}"};
   for (size_t i = 0; i < ARRAY_LEN(configs); i++) {
     tower_plan_t plan;
     inferd_error_t error = {0};
@@ -303,6 +304,46 @@ Test(towers, configs_are_refused_by_key_and_value) {
   }
 }
 
+/* The same of families that are known by the model around the tower, whose keys these are. */
+Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
+#define TEXT_48 "\"text_config\": {\"hidden_size\": 48, \"rms_norm_eps\": 1e-5}"
+  static const struct {
+    const char *type, *keys, *key, *found;
+  } bad[] = {
+      {"mistral3", "\"text_config\": {\"rms_norm_eps\": 1e-5}", "hidden_size", "width"},
+      {"mistral3", "\"text_config\": {\"hidden_size\": 48}", "rms_norm_eps", "text model"},
+      {"mistral3", TEXT_48 ", \"vision_feature_layer\": -2", "vision_feature_layer", "-2"},
+      {"mistral3", TEXT_48 ", \"vision_feature_layer\": [-2, -1]", "vision_feature_layer", "-1"},
+      {"mistral3", TEXT_48 ", \"projector_hidden_act\": \"silu\"", "projector_hidden_act", "silu"},
+      {"llava", TEXT_48 ", \"vision_feature_select_strategy\": \"full\"", "vision_feature_layer",
+       "-1"},
+      {"llava", TEXT_48 ", \"vision_feature_layer\": -1", "vision_feature_select_strategy", "full"},
+      {"smolvlm", TEXT_48 ", \"scale_factor\": 0", "scale_factor", "0"},
+      {"internvl", TEXT_48 ", \"downsample_ratio\": 0.3", "downsample_ratio", "0.3"},
+      {"internvl", TEXT_48 ", \"vision_config\": {\"use_qk_norm\": true}", "use_qk_norm", "true"},
+      {"internvl", TEXT_48 ", \"vision_config\": {\"norm_type\": \"rms_norm\"}", "norm_type",
+       "rms_norm"},
+      {"internvl", TEXT_48 ", \"vision_config\": {\"image_size\": [448, 224]}", "image_size",
+       "array"},
+      {"internvl", TEXT_48 ", \"vision_config\": {\"image_size\": 14}", "image_size", "14"},
+      {"gemma3", TEXT_48 ", \"vision_config\": {\"vision_use_head\": true}", "vision_use_head",
+       "true"},
+      {"gemma3", TEXT_48 ", \"mm_tokens_per_image\": 200", "mm_tokens_per_image", "200"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    char config[320];
+    tower_plan_t plan;
+    inferd_error_t error = {0};
+    const char *sight =
+        strstr(bad[i].keys, "vision_config") != NULL ? "" : ", \"vision_config\": {}";
+    snprintf(config, sizeof config, "{\"model_type\": \"%s\", %s%s}", bad[i].type, bad[i].keys,
+             sight);
+    ASSERT_EQ_FOR(read_config(config, &plan, &error), ERR_MODEL_MALFORMED, "%s", config);
+    ASSERT_EQ_FOR(strstr(error.message, bad[i].key) != NULL, true, "%s", error.message);
+    ASSERT_EQ_FOR(strstr(error.message, bad[i].found) != NULL, true, "%s", error.message);
+  }
+}
+
 /* A plan that asks for other tensors than the files have. */
 static void check_refused(const char *name, void (*change)(tower_plan_t *plan), const char *part) {
   sight_t sight;
@@ -336,6 +377,8 @@ Test(towers, files_that_do_not_fit_are_refused_by_tensor) {
   check_refused("qwen3-vl", one_layer_less, "begin with model.visual.");
   check_refused("qwen3-vl", wider, "blocks.0.mlp.linear_fc1.weight has shape [20, 16]");
   check_refused("qwen3-vl", no_deepstack, "begin with model.visual.");
+  check_refused("mistral3", one_layer_less, "begin with vision_tower. or multi_modal_projector.");
+  check_refused("internvl", one_layer_more, "vision_tower.encoder.layer.2.layernorm_before.weight");
 }
 
 Test(towers, a_back_end_without_towers_says_so) {

@@ -1,0 +1,85 @@
+/* siglip.c: the towers of Gemma 3, and of Idefics 3 and SmolVLM: SigLIP, whose positions are
+ * learned. Gemma 3 makes rows of means of patches, the others of patches side by side. Reference:
+ * siglip, gemma3, idefics3 and smolvlm of transformers. Constant data.
+ */
+#include "engine/base/util.h"
+#include "engine/model/towers/family.h"
+
+/* Returns the side of a patch. */
+static int64_t read_siglip(config_reader_t *reader, const json_t *around, tower_plan_t *plan,
+                           const tower_plan_t *absent, int64_t patch) {
+  patch = tower_read_vit(reader, plan, absent, patch);
+  plan->activation = tower_read_activation(reader, plan, "hidden_act", "gelu_pytorch_tanh");
+  plan->norm_eps = (float)config_double(reader, KEYS("layer_norm_eps"), 1e-6, 0, 1, true);
+  tower_read_table(reader, plan, 224, patch);
+  tower_read_text(reader, around, plan);
+  return patch;
+}
+
+static void read_gemma3(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
+  const tower_plan_t absent = {.num_layers = 12, .hidden = 768, .mlp_width = 3072, .num_heads = 12};
+  read_siglip(reader, around, plan, &absent, 16);
+  tower_expect_bool(reader, reader->root, "vision_use_head", false);
+  config_reader_t outer = *reader;
+  plan->merge_eps = plan->norm_eps;
+  plan->table = TABLE_OF_IMAGE;
+  outer.root = around;
+  const int64_t tokens = config_int(&outer, KEYS("mm_tokens_per_image"), 256, 1, 65536);
+  int32_t side = 1;
+  while ((int64_t)(side + 1) * (side + 1) <= tokens) side++;
+  plan->merge = MAX(plan->table_side / side, 1);
+  if ((int64_t)side * side != tokens || plan->merge * side != plan->table_side)
+    config_refuse(&outer, "mm_tokens_per_image", json_get(around, "mm_tokens_per_image"),
+                  "the square of a part of %d patches", plan->table_side);
+  reader->code = outer.code;
+}
+
+static void read_idefics3(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
+  const tower_plan_t absent = {
+      .num_layers = 12, .hidden = 1152, .mlp_width = 3072, .num_heads = 16};
+  read_siglip(reader, around, plan, &absent, 32);
+  plan->table = TABLE_OF_PARTS;
+  config_reader_t outer = *reader;
+  outer.root = around;
+  plan->merge = (int32_t)config_int(&outer, KEYS("scale_factor"), 2, 1, 8);
+  reader->code = outer.code;
+}
+
+#define SIGLIP .norm = NORM_LAYER, .lacks = "prompts of this family are not compared yet"
+#define SIGLIP_NAMES                                                                               \
+  [TOWER_PATCH] = "embeddings.patch_embedding",                                                    \
+  [TOWER_POSITIONS] = "embeddings.position_embedding", [TOWER_POST_NORM] = "post_layernorm",       \
+  [TOWER_NORM_1] = "encoder.layers.%d.layer_norm1",                                                \
+  [TOWER_Q] = "encoder.layers.%d.self_attn.q_proj",                                                \
+  [TOWER_K] = "encoder.layers.%d.self_attn.k_proj",                                                \
+  [TOWER_V] = "encoder.layers.%d.self_attn.v_proj",                                                \
+  [TOWER_O] = "encoder.layers.%d.self_attn.out_proj",                                              \
+  [TOWER_NORM_2] = "encoder.layers.%d.layer_norm2", [TOWER_UP] = "encoder.layers.%d.mlp.fc1",      \
+  [TOWER_DOWN] = "encoder.layers.%d.mlp.fc2"
+#define IDEFICS3                                                                                   \
+  SIGLIP,                                                                                          \
+      .prefixes = {{"model.vision_model.", "model.connector."}, {"vision_model.", "connector."}},  \
+      .names = {SIGLIP_NAMES, [TOWER_MERGE_DOWN] = "modality_projection.proj"},                    \
+      .unbiased = 1U << TOWER_MERGE_DOWN, .read = read_idefics3
+
+const tower_family_t tower_gemma3 = {
+    .around = "gemma3",
+    .model_type = "siglip_vision_model",
+    SIGLIP,
+    .prefixes = {{"vision_tower.vision_model.", "multi_modal_projector."},
+                 {"vision_tower.", "multi_modal_projector."},
+                 {"model.vision_tower.vision_model.", "model.multi_modal_projector."},
+                 {"model.vision_tower.", "model.multi_modal_projector."}},
+    .names = {SIGLIP_NAMES, [TOWER_MERGE_NORM] = "mm_soft_emb_norm",
+              [TOWER_MERGE_DOWN] = "mm_input_projection_weight"},
+    .unbiased = 1U << TOWER_MERGE_DOWN,
+    .bare = 1U << TOWER_MERGE_DOWN,
+    .merge_norm = NORM_RMS,
+    .merge_plus_one = true,
+    .down_is_turned = true,
+    .merge = MERGE_MEAN,
+    .read = read_gemma3};
+const tower_family_t tower_idefics3 = {
+    .around = "idefics3", .model_type = "idefics3_vision", IDEFICS3};
+const tower_family_t tower_smolvlm = {
+    .around = "smolvlm", .model_type = "smolvlm_vision", IDEFICS3};
