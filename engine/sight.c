@@ -5,10 +5,11 @@
 #include "engine/sight.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/random.h"
 #include "engine/base/util.h"
 #include "engine/internal.h"
 #include "engine/model/source/model_file.h"
-#include "engine/model/towers/towers.h"
+#include "engine/model/towers/family.h"
 #include "engine/schedule/pictures.h"
 
 #include <math.h>
@@ -48,6 +49,25 @@ bool engine_may_see(const char *model_dir) {
          plan.lacks == NULL;
 }
 
+/* The towers whose models were compared with the reference, from pictures to answers. */
+static const struct {
+  const char *type; /* of tower_family_t */
+  bool mrope;       /* without it the text model would place pictures as text */
+} compared[] = {{"qwen2_5_vl_vision", true},
+                {"qwen3_vl_vision", true},
+                {"qwen3_vl_moe_vision", true},
+                {"qwen3_5_vision", true},
+                {"qwen3_5_moe_vision", true}};
+
+static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
+  for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
+    if (strcmp(compared[i].type, plan->family->model_type) != 0) continue;
+    const bool turns = engine->blueprint.rope.mrope != MROPE_NONE;
+    return turns || !compared[i].mrope ? NULL : "its text model has no mrope_section";
+  }
+  return "answers about pictures are not compared with a reference yet";
+}
+
 /* Why a model that has a tower sees nothing here; NULL = nothing speaks against it. */
 static const char *why_not(const engine_t *engine, const tower_plan_t *plan) {
   const engine_options_t *options = &engine->options;
@@ -60,7 +80,11 @@ static const char *why_not(const engine_t *engine, const tower_plan_t *plan) {
   if (options->draft.predicts) return "not with a layer that predicts";
   if (options->dummy_weights) return "the tower has no dummy weights";
   if (plan->lacks != NULL) return plan->lacks;
-  return "answers about pictures are not compared with a reference yet";
+  return not_compared(engine, plan);
+}
+
+static void say_none(const engine_t *engine, const char *why) {
+  engine_say(engine, "images    no pictures: %.200s", why);
 }
 
 static int64_t count_work(const blueprint_t *bp) {
@@ -160,7 +184,7 @@ int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
     if (code != 0) reason = why.message;
   }
   if (reason != NULL) {
-    engine_say(engine, "images    no pictures: %.200s", reason);
+    say_none(engine, reason);
     free(sight);
     return 0;
   }
@@ -218,8 +242,12 @@ void sight_say(const engine_t *engine) {
 int sight_load(engine_t *engine, inferd_error_t *error) {
   sight_t *sight = engine->sight;
   if (sight == NULL) return 0;
-  return tower_load(engine->ops, engine->device, engine->options.model_dir, &sight->plan,
-                    engine->blueprint.dtype, &sight->tower, error);
+  const int code = tower_load(engine->ops, engine->device, engine->options.model_dir, &sight->plan,
+                              engine->blueprint.dtype, &sight->tower, error);
+  if (code != ERR_MODEL_MALFORMED) return code;
+  say_none(engine, error->message);
+  sight_free(engine);
+  return 0;
 }
 
 int sight_prepare(engine_t *engine, inferd_error_t *error) {
@@ -250,6 +278,12 @@ void sight_free(engine_t *engine) {
   free(sight->out);
   free(sight);
   engine->sight = NULL;
+}
+
+uint64_t sight_weights_hash(const engine_t *engine) {
+  const sight_t *sight = engine->sight;
+  const uint64_t text = model_hash(engine->model);
+  return sight != NULL ? random_mix(text + tower_hash(sight->tower)) : text;
 }
 
 const vision_t *sight_vision(const engine_t *engine) {
@@ -355,6 +389,7 @@ bool sight_work(engine_t *engine) {
   const bool is_complete = tower_advance(sight->tower, work);
   const double ns = (double)(clock_now_ns() - before_ns);
   scheduler_note_tower(engine->scheduler, group, ns);
+  engine->stats.tower_ns += (uint64_t)ns;
   /* A part that was cut short says little; one that took long says that it is to be shorter. */
   if (!is_complete && ns > 0)
     sight->work_per_ns =

@@ -25,12 +25,15 @@ size_t sight_weight_bytes(const struct engine *engine);
 size_t sight_work_bytes(const struct engine *engine);
 void sight_say(const struct engine *engine); /* a line of the log: what a picture costs */
 /* Loads the tower, before `prepare` of the device, which counts its widest weight; takes its
- * memory, behind it. Each returns 0 or an error. */
+ * memory, behind it. A tower whose files are malformed, or of a type that is not read, leaves the
+ * text model alone, and the log says why. Each returns 0 or an error. */
 int sight_load(struct engine *engine, inferd_error_t *error);
 int sight_prepare(struct engine *engine, inferd_error_t *error);
 /* Gives the scheduler and a step the rows. 0 or -1 without memory. */
 int sight_join(struct engine *engine, struct step *step);
 void sight_free(struct engine *engine);
+/* Of the model and of its tower, if it is loaded: two that differ have other rows. */
+uint64_t sight_weights_hash(const struct engine *engine);
 const vision_t *sight_vision(const struct engine *engine); /* NULL = it sees nothing */
 
 /* Before a plan: a slice of the tower's work. Returns whether some is left. */

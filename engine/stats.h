@@ -56,7 +56,7 @@ typedef struct engine_stats {
   uint64_t steps;
   uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
-  uint64_t images_seen;                                      /* runs of the tower that were begun */
+  uint64_t images_seen, tower_ns; /* runs of the tower that were begun; time of all */
   uint64_t preemptions, preemptions_swap, recomputed_tokens; /* preemptions: of both modes */
   uint64_t swapped_out_blocks, swapped_in_blocks;
   uint64_t floor_out_blocks, floor_in_blocks; /* to and from the floor of the prefix cache */

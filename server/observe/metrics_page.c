@@ -404,6 +404,10 @@ static void print_tokens(page_t *page) {
     value_of(page, METRIC_floor_stored, (double)stats->floor_out_blocks);
     value_of(page, METRIC_floor_damaged, (double)stats->floor_damaged_blocks);
   }
+  if (page->info != NULL && page->info->vision != NULL) {
+    value_of(page, METRIC_images, (double)stats->images_seen);
+    value_of(page, METRIC_image_seconds, (double)stats->tower_ns * 1e-9);
+  }
   value_of(page, METRIC_drafts, (double)stats->drafts);
   value_of(page, METRIC_draft_tokens, (double)stats->draft_tokens);
   value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);

@@ -133,7 +133,7 @@ def build(directory, config, seed):
 def whole(model, ids, inputs):
     """[tokens, vocab] of transformers and [3, tokens]."""
     ids = torch.tensor([ids])
-    types = (ids == PAD).int()
+    types = (ids == model.config.image_token_id).int()
     grids = inputs.get("image_grid_thw")
     positions, _ = model.model.get_rope_index(ids, mm_token_type_ids=types, image_grid_thw=grids)
     with torch.no_grad():

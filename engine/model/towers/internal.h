@@ -39,6 +39,7 @@ struct tower {
   const ops_t *ops;
   device_t *device;
   tower_plan_t plan;
+  uint64_t hash;
   tower_linear_t patch;
   float *table; /* [has class + table_side^2, d], owned; NULL = no learned positions */
   float *own;   /* [d] class with its position, owned; NULL = there is none */

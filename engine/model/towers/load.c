@@ -4,6 +4,7 @@
  * of the family, of the shape that the plan asks for, and finite. Engine thread; the back end may
  * call next_row from many.
  */
+#include "engine/base/hash.h"
 #include "engine/base/util.h"
 #include "engine/model/source/safetensors.h"
 #include "engine/model/towers/internal.h"
@@ -132,7 +133,15 @@ static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, con
                          .num_rows = num_rows,
                          .cols = cols};
   reading->taken++;
+  uint64_t *hash = &reading->tower->hash;
+  *hash = fnv_64(*hash, name, strlen(name));
+  *hash = fnv_64(*hash, stored->shape, (size_t)stored->rank * sizeof *stored->shape);
+  *hash = weights_sample_hash(*hash, stored);
   return true;
+}
+
+uint64_t tower_hash(const tower_t *tower) {
+  return tower->hash;
 }
 
 static void check_finite(tower_reading_t *reading, stored_rows_t *rows) {
@@ -396,7 +405,7 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
                      ops->name);
   tower_t *tower = calloc(1, sizeof *tower);
   if (tower == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
-  *tower = (tower_t){.ops = ops, .device = device, .plan = *plan};
+  *tower = (tower_t){.ops = ops, .device = device, .plan = *plan, .hash = FNV_64_BASIS};
   tower_reading_t reading = {.tower = tower, .dtype = dtype, .error = error};
   if (!take_constants(tower))
     reading.code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");

@@ -66,6 +66,8 @@ int32_t tower_num_rows(const tower_plan_t *plan, tower_grid_t grid);
  * that the family does not know. Before `prepare` of the device. */
 int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_plan_t *plan,
                dtype_t dtype, tower_t **out, inferd_error_t *error);
+/* Of names, shapes and a sample of the data. */
+uint64_t tower_hash(const tower_t *tower);
 /* Takes the buffers for images of so many patches together. After `prepare` of the device. */
 int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error);
 void tower_free(tower_t *tower); /* NULL is allowed; device memory goes with the device */

@@ -278,8 +278,7 @@ static int transpose(weight_part_t *part, inferd_error_t *error) {
   return 0;
 }
 
-/* Adds eight bytes at each of up to 16 places. */
-static uint64_t sample_hash(uint64_t hash, const stored_tensor_t *tensor) {
+uint64_t weights_sample_hash(uint64_t hash, const stored_tensor_t *tensor) {
   size_t step = tensor->bytes / 16 + 1;
   for (size_t at = 0; at < tensor->bytes; at += step)
     hash = fnv_64(hash, tensor->data + at, MIN(tensor->bytes - at, 8));
@@ -295,8 +294,8 @@ static void add_hash(weight_loader_t *loader, const weight_part_t *part) {
   if (part->stored == NULL) {
     hash = fnv_64(hash, &part->dummy.key, sizeof(part->dummy.key));
   } else {
-    hash = sample_hash(hash, part->stored);
-    if (part->packed != NULL) hash = sample_hash(hash, part->packed->scales);
+    hash = weights_sample_hash(hash, part->stored);
+    if (part->packed != NULL) hash = weights_sample_hash(hash, part->packed->scales);
   }
   loader->hash = random_mix(hash);
 }

@@ -80,6 +80,8 @@ int weights_check(weight_loader_t *loader, const layout_t *layout, const bluepri
 bool weights_head_differs(const char *dir, const layout_t *layout, const blueprint_t *blueprint);
 int weights_check_type(const stored_tensor_t *tensor, form_t form, inferd_error_t *error);
 dtype_t weights_stored_dtype(const stored_tensor_t *tensor);
+/* `hash` and eight bytes at each of up to 16 places. */
+uint64_t weights_sample_hash(uint64_t hash, const stored_tensor_t *tensor);
 /* Writes "[12, 8]". Returns `out`. */
 const char *weights_shape_text(char *out, size_t capacity, const int64_t *shape, int rank);
 

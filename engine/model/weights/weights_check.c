@@ -260,7 +260,9 @@ static void skip_towers(weight_loader_t *loader, const char *prefix, const bluep
     bytes[tower] += tensor->bytes;
   }
   for (int i = 0; i < SKIP_KINDS && used < sizeof(line); i++) {
-    if (tensors[i] == 0) continue;
+    const bool is_seen =
+        loader->options->sees && i < TOWER_COUNT && strcmp(towers[i], "visual.") == 0;
+    if (tensors[i] == 0 || is_seen) continue;
     if (i < TOWER_COUNT)
       snprintf(kind, sizeof(kind), "%s*", towers[i]);
     else if (i == SKIP_SHARED)
