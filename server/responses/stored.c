@@ -5,7 +5,7 @@
  */
 #include "server/responses/responses.h"
 
-#include "server/completion/live.h"
+#include "server/completion/reply_job.h"
 #include "server/http/reply_json.h"
 #include "server/responses/background.h"
 #include "server/responses/events.h"
@@ -14,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LIST_DEFAULT = 20, LIST_MAX = 100 };
 
 typedef enum stored_action {
   GET_BODY,
@@ -26,19 +24,12 @@ typedef enum stored_action {
 } stored_action_t;
 
 typedef struct stored_job {
-  lane_job_t job; /* first */
-  server_t *server;
-  exchange_t *exchange; /* NULL = the client disconnected */
+  reply_job_t base; /* first */
   stored_action_t action;
-  uint8_t owner[STORE_OWNER_BYTES];
-  char id[STORE_ID_BYTES], after[STORE_ID_BYTES];
-  int64_t limit;
+  char id[STORE_ID_BYTES];
+  list_page_t page;
   int64_t starting_after; /* number of an event; -1 = all are wanted */
-  bool ascending, runs;   /* runs: the engine has it */
-  charge_t charge;        /* of what is read */
-  int code;
-  inferd_error_t error;
-  buffer_t reply;
+  bool runs;              /* the engine has it */
 } stored_job_t;
 
 /* ---- the list of what was asked ---- */
@@ -58,11 +49,11 @@ static const json_t **choose_items(const stored_job_t *job, const json_t *items,
   size_t first = 0, total = items->count, at = 0;
   if (all == NULL) return NULL;
   JSON_EACH(item, items) {
-    all[job->ascending ? at : total - 1 - at] = item;
+    all[job->page.ascending ? at : total - 1 - at] = item;
     at++;
   }
-  for (size_t i = 0; i < total && job->after[0] != '\0'; i++) {
-    if (json_equals(json_get(all[i], "id"), job->after)) first = i + 1;
+  for (size_t i = 0; i < total && job->page.after[0] != '\0'; i++) {
+    if (json_equals(json_get(all[i], "id"), job->page.after)) first = i + 1;
   }
   memmove(all, all + first, (total - first) * sizeof *all);
   *count = total - first;
@@ -70,17 +61,18 @@ static const json_t **choose_items(const stored_job_t *job, const json_t *items,
 }
 
 static int list_items(stored_job_t *job, const stored_t *stored) {
-  buffer_t text = {0}, *out = &job->reply;
+  buffer_t text = {0}, *out = &job->base.reply;
   json_doc_t *doc = NULL;
   buffer_char(&text, '[');
   buffer_append(&text, stored->input.data, stored->input.length);
   buffer_char(&text, ']');
   size_t count = 0, most = json_memory_bound(text.data, text.length, &responses_kept_limits);
-  int code = text.failed || !charge_resize(&job->charge, job->charge.bytes + most)
-                 ? ledger_refuse(&job->charge, &job->error)
-                 : json_parse(text.data, text.length, &responses_kept_limits, &doc, &job->error);
+  int code = text.failed ? ledger_refuse(&job->base.charge, &job->base.error)
+                         : reply_job_charge(&job->base, job->base.charge.bytes + most);
+  if (code == 0)
+    code = json_parse(text.data, text.length, &responses_kept_limits, &doc, &job->base.error);
   const json_t **items = code == 0 ? choose_items(job, json_root(doc), &count) : NULL;
-  size_t shown = count < (size_t)job->limit ? count : (size_t)job->limit;
+  size_t shown = count < (size_t)job->page.limit ? count : (size_t)job->page.limit;
   buffer_text(out, "{\"object\":\"list\",\"data\":[");
   for (size_t i = 0; i < shown && items != NULL; i++) {
     if (i > 0) buffer_char(out, ',');
@@ -104,158 +96,97 @@ static int cancel(stored_job_t *job, stored_t *stored) {
   const buffer_t *body = &stored->body;
   if (stored->state == STORED_ANSWER) {
     stored_free(stored);
-    return error_set(&job->error, ERR_INVALID_VALUE, "response_id",
+    return error_set(&job->base.error, ERR_INVALID_VALUE, "response_id",
                      "Only responses with 'background' can be cancelled.");
   }
   if (stored->state == STORED_BACKGROUND) {
     /* nothing of a client stands before the status */
     bool again = memmem(body->data, body->length < 400 ? body->length : 400, cancelled,
                         sizeof cancelled - 1) != NULL;
-    if (again) buffer_append(&job->reply, body->data, body->length);
+    if (again) buffer_append(&job->base.reply, body->data, body->length);
     stored_free(stored);
     return again ? 0
-                 : error_set(&job->error, ERR_INVALID_VALUE, "response_id",
+                 : error_set(&job->base.error, ERR_INVALID_VALUE, "response_id",
                              "The response '%.150s' has ended and cannot be cancelled.", job->id);
   }
   background_restate(stored, "cancelled", NULL);
   stored->state = STORED_BACKGROUND;
-  buffer_append(&job->reply, body->data, body->length);
-  if (!stored_failed(stored)) return store_put_and_wait(job->server->store, stored, &job->error);
+  buffer_append(&job->base.reply, body->data, body->length);
+  if (!stored_failed(stored))
+    return store_put_and_wait(job->base.server->store, stored, &job->base.error);
   stored_free(stored);
-  return error_set(&job->error, ERR_INTERNAL, NULL, "Out of memory.");
+  return error_set(&job->base.error, ERR_INTERNAL, NULL, "Out of memory.");
 }
 
 static int take_events(stored_job_t *job, stored_t *stored) {
   if (stored->state != STORED_BACKGROUND || !stored->streams)
-    return error_set(&job->error, ERR_UNSUPPORTED_PARAMETER, "stream",
+    return error_set(&job->base.error, ERR_UNSUPPORTED_PARAMETER, "stream",
                      "The parameter 'stream' is not supported here: the response was not made with "
                      "'background' and 'stream'.");
-  job->reply = stored->events;
+  job->base.reply = stored->events;
   stored->events = (buffer_t){0};
   return 0;
 }
 
-static int run(stored_job_t *job) {
+static int work(reply_job_t *base) {
+  stored_job_t *job = (stored_job_t *)base;
   stored_t *stored = NULL;
   if (job->action == DELETE_IT) {
-    int code = store_remove(job->server->store, job->owner, job->id, &job->error);
-    buffer_text(&job->reply, "{\"id\":");
-    buffer_quote(&job->reply, job->id, strlen(job->id));
-    buffer_text(&job->reply, ",\"object\":\"response.deleted\",\"deleted\":true}");
+    int code = store_remove(job->base.server->store, job->base.owner, job->id, &job->base.error);
+    buffer_text(&job->base.reply, "{\"id\":");
+    buffer_quote(&job->base.reply, job->id, strlen(job->id));
+    buffer_text(&job->base.reply, ",\"object\":\"response.deleted\",\"deleted\":true}");
     return code;
   }
   bool whole = job->action == GET_EVENTS;
-  int code = store_find(job->server->store, job->owner, job->id, whole, &stored, &job->error);
+  int code = store_find(job->base.server->store, job->base.owner, job->id, whole, &stored,
+                        &job->base.error);
   if (code != 0) return code;
   if (job->action == CANCEL_IT) return cancel(job, stored);
   if (job->runs && stored->state == STORED_WAITING) background_restate(stored, "in_progress", NULL);
   size_t bytes = stored->input.length + stored->body.length + stored->events.length;
-  if (!charge_resize(&job->charge, 2 * bytes))
-    code = ledger_refuse(&job->charge, &job->error);
-  else if (job->action == GET_INPUT)
+  code = reply_job_charge(&job->base, 2 * bytes);
+  if (code == 0 && job->action == GET_INPUT)
     code = list_items(job, stored);
-  else if (job->action == GET_EVENTS)
+  else if (code == 0 && job->action == GET_EVENTS)
     code = take_events(job, stored);
-  else
-    buffer_append(&job->reply, stored->body.data, stored->body.length);
+  else if (code == 0)
+    buffer_append(&job->base.reply, stored->body.data, stored->body.length);
   stored_free(stored);
   return code;
 }
 
-static void run_job(lane_job_t *lane_job) {
-  stored_job_t *job = (stored_job_t *)lane_job;
-  job->code = run(job);
-}
-
-static void destroy(stored_job_t *job) {
-  job->server->live->jobs--;
-  buffer_free(&job->reply);
-  charge_drop(&job->charge);
-  free(job);
-}
-
 /* Sends the events of an answer that has ended. */
-static void send_events(stored_job_t *job) {
-  events_t *events = events_new(job->server->ledger, job->exchange->source);
-  if (events == NULL || !events_add(events, job->reply.data, job->reply.length)) {
-    reply_no_memory(job->exchange);
+static void send_events(reply_job_t *base) {
+  stored_job_t *job = (stored_job_t *)base;
+  events_t *events = events_new(job->base.server->ledger, job->base.exchange->source);
+  if (events == NULL || !events_add(events, job->base.reply.data, job->base.reply.length)) {
+    reply_no_memory(job->base.exchange);
   } else {
     events_end(events);
-    events_follow(events, job->exchange, job->starting_after);
+    events_follow(events, job->base.exchange, job->starting_after);
   }
   events_release(events);
 }
 
-static void job_done(lane_job_t *lane_job) {
-  stored_job_t *job = (stored_job_t *)lane_job;
-  exchange_t *exchange = job->exchange;
-  if (exchange != NULL && job->code != 0) {
-    exchange_error(exchange, &job->error);
-  } else if (exchange != NULL && job->reply.failed) {
-    reply_no_memory(exchange);
-  } else if (exchange != NULL && job->action == GET_EVENTS) {
-    send_events(job);
-  } else if (exchange != NULL) {
-    size_t length = 0;
-    char *body = buffer_detach(&job->reply, &length);
-    exchange_reply(exchange, 200, "application/json", body, length);
-  }
-  destroy(job);
-}
-
-static void on_gone(exchange_t *exchange, const char *cause) {
-  stored_job_t *job = exchange->user;
-  (void)cause;
-  job->exchange = NULL;
-  if (lanes_withdraw(&job->job)) destroy(job);
-}
-
 /* ---- the request ---- */
-
-/* Copies an id; one that is too long is nobody's. */
-static bool take_id(char out[STORE_ID_BYTES], const char *id, size_t length) {
-  if (length == 0 || length >= STORE_ID_BYTES) return false;
-  memcpy(out, id, length);
-  out[length] = '\0';
-  return true;
-}
-
-/* Reads limit, order and after. */
-static int read_query(stored_job_t *job) {
-  const char *limit = exchange_query(job->exchange, "limit"),
-             *order = exchange_query(job->exchange, "order"),
-             *after = exchange_query(job->exchange, "after");
-  char *end = NULL;
-  job->limit = limit != NULL ? strtoll(limit, &end, 10) : LIST_DEFAULT;
-  if (limit != NULL && (end == limit || *end != '\0' || job->limit < 1 || job->limit > LIST_MAX))
-    return error_set(&job->error, ERR_INVALID_VALUE, "limit",
-                     "Invalid 'limit': \"%.20s\" is not a number from 1 to %d.", limit,
-                     (int)LIST_MAX);
-  job->ascending = order != NULL && strcmp(order, "asc") == 0;
-  if (order != NULL && !job->ascending && strcmp(order, "desc") != 0)
-    return error_set(&job->error, ERR_INVALID_VALUE, "order",
-                     "Invalid 'order': \"%.20s\" is not 'asc' or 'desc'.", order);
-  if (after != NULL && !take_id(job->after, after, strlen(after)))
-    return error_set(&job->error, ERR_INVALID_VALUE, "after", "Invalid 'after': it is no id.");
-  return 0;
-}
 
 /* Reads stream and starting_after. */
 static int read_stream(stored_job_t *job) {
-  const char *stream = exchange_query(job->exchange, "stream"),
-             *after = exchange_query(job->exchange, "starting_after");
+  const char *stream = exchange_query(job->base.exchange, "stream"),
+             *after = exchange_query(job->base.exchange, "starting_after");
   bool wanted = stream != NULL && strcmp(stream, "true") == 0;
   char *end = NULL;
   job->starting_after = after != NULL ? strtoll(after, &end, 10) : -1;
   if (stream != NULL && !wanted && strcmp(stream, "false") != 0)
-    return error_set(&job->error, ERR_INVALID_VALUE, "stream",
+    return error_set(&job->base.error, ERR_INVALID_VALUE, "stream",
                      "Invalid 'stream': \"%.20s\" is not 'true' or 'false'.", stream);
   if (after != NULL && !wanted)
-    return error_set(&job->error, ERR_INVALID_VALUE, "starting_after",
+    return error_set(&job->base.error, ERR_INVALID_VALUE, "starting_after",
                      "'starting_after' needs 'stream=true'.");
   if (after != NULL &&
       (end == after || *end != '\0' || job->starting_after < 0 || job->starting_after > INT32_MAX))
-    return error_set(&job->error, ERR_INVALID_VALUE, "starting_after",
+    return error_set(&job->base.error, ERR_INVALID_VALUE, "starting_after",
                      "Invalid 'starting_after': \"%.20s\" is not a number from 0 to %d.", after,
                      INT32_MAX);
   if (wanted) job->action = GET_EVENTS;
@@ -266,55 +197,46 @@ static int read_stream(stored_job_t *job) {
 static int read_path(stored_job_t *job) {
   bool gets = job->action == GET_BODY, cancels = job->action == CANCEL_IT;
   const char *suffix = cancels ? "/cancel" : "/input_items";
-  const char *tail = job->exchange->path_tail;
+  const char *tail = job->base.exchange->path_tail;
   size_t length = strlen(tail), more = strlen(suffix);
   bool ends = length > more && strcmp(tail + length - more, suffix) == 0;
   if (ends && (gets || cancels)) length -= more;
   if (ends && gets) job->action = GET_INPUT;
   if (cancels && strcmp(tail, "compact") == 0)
-    return route_refuse("/v1/responses/compact", &job->error);
+    return route_refuse("/v1/responses/compact", &job->base.error);
   if (cancels && !ends)
-    return error_set(&job->error, ERR_NOT_STORED, NULL,
+    return error_set(&job->base.error, ERR_NOT_STORED, NULL,
                      "There is nothing to post to '%.100s': only /v1/responses/{id}/cancel.", tail);
-  if (!take_id(job->id, tail, length) || memchr(tail, '/', length) != NULL)
-    return error_set(&job->error, ERR_NOT_STORED, NULL, "Response with id '%.100s' not found.",
+  bool is_id = reply_id_copy(job->id, tail, length) && memchr(tail, '/', length) == NULL;
+  if (!is_id || strncmp(job->id, "resp_", 5) != 0)
+    return error_set(&job->base.error, ERR_NOT_STORED, NULL, "Response with id '%.100s' not found.",
                      tail);
   if (job->action == GET_BODY) return read_stream(job);
-  return job->action == GET_INPUT ? read_query(job) : 0;
+  return job->action == GET_INPUT ? list_page_read(job->base.exchange, &job->page, &job->base.error)
+                                  : 0;
 }
 
 static void begin(exchange_t *exchange, stored_action_t action) {
   server_t *server = exchange->server;
-  stored_job_t *job = calloc(1, sizeof *job);
-  if (job == NULL) {
-    reply_no_memory(exchange);
-    return;
-  }
-  job->job = (lane_job_t){
-      .run = run_job, .done = job_done, .client = exchange->source, .kind = LANE_LIGHT};
-  job->server = server;
-  job->exchange = exchange;
+  stored_job_t *job = (stored_job_t *)reply_job_new(exchange, sizeof *job, false);
+  if (job == NULL) return;
+  reply_job_t *base = &job->base;
+  base->work = work;
   job->action = action;
-  job->charge = charge_open(server->ledger, exchange->source, LEDGER_values);
-  if (exchange->key != NULL) memcpy(job->owner, exchange->key->digest, STORE_OWNER_BYTES);
-  server->live->jobs++;
-  job->code = read_path(job);
-  if (job->code != 0) {
-    job_done(&job->job);
-    return;
-  }
-  events_t *events = background_events(server, job->owner, job->id);
+  base->code = read_path(job);
+  if (job->action == GET_EVENTS) base->finish = send_events;
+  events_t *events = base->code == 0 ? background_events(server, base->owner, job->id) : NULL;
   if (job->action == GET_EVENTS && events != NULL) {
     events_follow(events, exchange, job->starting_after);
-    destroy(job);
+    reply_job_free(base);
     return;
   }
-  job->runs = background_state(server, job->owner, job->id) == BACKGROUND_RUNS;
-  if (action == CANCEL_IT || action == DELETE_IT)
-    background_drop(server, job->owner, job->id, action == DELETE_IT);
-  exchange->user = job;
-  exchange->on_gone = on_gone;
-  lanes_submit(server->lanes, &job->job);
+  if (base->code == 0) {
+    job->runs = background_state(server, base->owner, job->id) == BACKGROUND_RUNS;
+    if (action == CANCEL_IT || action == DELETE_IT)
+      background_drop(server, base->owner, job->id, action == DELETE_IT);
+  }
+  reply_job_submit(base);
 }
 
 void api_stored_response(exchange_t *exchange) {
