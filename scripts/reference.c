@@ -577,6 +577,10 @@ static void print_fields(void) {
              "`/v1/responses/input_tokens` takes the same fields. All fields of chat that are not "
              "in these tables are as on `/v1/chat/completions`.",
              responses_rows, LENGTH(responses_rows));
+  print_rows("POST /v1/conversations",
+             "Only with `--store`. `/v1/conversations/{id}` takes `metadata` and "
+             "`/v1/conversations/{id}/items` takes `items`, each required there.",
+             conversation_rows, LENGTH(conversation_rows));
   print_rows("POST /v1/embeddings", "", embedding_rows, LENGTH(embedding_rows));
   print_rows("POST /rerank", "`/v2/rerank` takes the same fields.", rerank_rows,
              LENGTH(rerank_rows));

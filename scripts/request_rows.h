@@ -51,6 +51,9 @@ static const row_t chat_rows[] = {
 static const row_t responses_rows[] = {
 #include "server/fields/responses_fields.def"
 };
+static const row_t conversation_rows[] = {
+#include "server/fields/conversation_fields.def"
+};
 static const row_t embedding_rows[] = {
 #include "server/fields/embedding_fields.def"
 };

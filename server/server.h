@@ -90,6 +90,10 @@ void api_responses_input_tokens(exchange_t *exchange);
 void api_stored_response(exchange_t *exchange); /* server/responses/stored.c */
 void api_delete_response(exchange_t *exchange);
 void api_cancel_response(exchange_t *exchange);
+void api_conversations(exchange_t *exchange); /* server/responses/conversations.c */
+void api_get_conversation(exchange_t *exchange);
+void api_post_conversation(exchange_t *exchange);
+void api_delete_conversation(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);

@@ -194,6 +194,7 @@ static void fail_run(lane_job_t *job) {
   if (stored == NULL) return;
   background_restate(stored, "failed", &run->error);
   stored->state = STORED_BACKGROUND;
+  stored->replaces = true;
   if (run->events != NULL)
     buffer_append(&stored->events, run->events->text.data, run->events->text.length);
   run->unread = stored_failed(stored);
@@ -334,6 +335,7 @@ void background_put(exchange_t *exchange, stored_t *stored) {
   stored->input = run->row->input; /* with the ids that were listed before */
   run->row->input = (buffer_t){0};
   stored->state = STORED_BACKGROUND;
+  stored->replaces = true;
   stored->streams = run->streams;
   run->result = stored;
 }
@@ -568,6 +570,7 @@ static int fill_row(completion_t *completion, stored_t *row, inferd_error_t *err
   row->streams = completion->params.stream;
   snprintf(row->id, sizeof row->id, "%s", response->id);
   snprintf(row->previous, sizeof row->previous, "%s", response->previous);
+  snprintf(row->conversation, sizeof row->conversation, "%s", response->conversation);
   return stored_failed(row) ? error_set(error, ERR_INTERNAL, NULL, "Out of memory.") : 0;
 }
 

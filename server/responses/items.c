@@ -382,6 +382,7 @@ typedef struct call_id {
 typedef struct call_ids {
   call_id_t *ids;
   size_t count;
+  bool some; /* others are elsewhere */
 } call_ids_t;
 
 static int compare_ids(const void *left, const void *right) {
@@ -473,7 +474,7 @@ static int write_output(reader_t *reader, item_place_t place, const json_t *item
   const call_id_t *found =
       bsearch(&wanted, calls->ids, calls->count, sizeof *calls->ids, compare_ids);
   const json_t *id = found != NULL ? found->call_id : wanted.id;
-  if (found == NULL && !lenient) {
+  if (found == NULL && !lenient && !calls->some) {
     char shown[64];
     return error_set(reader->error, ERR_INVALID_VALUE, member_of(place, "call_id").text,
                      "No call in 'input' has the call_id \"%s\" of this output.",
@@ -565,7 +566,8 @@ static int write_item(reader_t *reader, const char *list, int index, const json_
 }
 
 int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_body_t *body) {
-  call_ids_t calls = {0};
+  call_ids_t calls = {.some = fields->alone};
+  const char *list = fields->conversation != NULL ? "conversation" : "previous_response_id";
   const json_t *input = fields->input, *history = fields->history;
   int index = 0;
   if (fields->instructions != NULL) {
@@ -575,7 +577,7 @@ int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_
   body->sees = reader->limits->sees && reader->limits->images_max > 0;
   if (!collect_ids(reader->arena, history, input, &calls)) return field_no_memory(reader);
   JSON_EACH(item, history) {
-    int code = write_item(reader, "previous_response_id", index++, item, &calls, body);
+    int code = write_item(reader, list, index++, item, &calls, body);
     if (code != 0) return code;
   }
   if (input->type == JSON_STRING) {
@@ -585,7 +587,7 @@ int responses_messages(const responses_fields_t *fields, reader_t *reader, chat_
   }
   index = 0;
   JSON_EACH(item, input) {
-    int code = write_item(reader, "input", index++, item, &calls, body);
+    int code = write_item(reader, fields->alone ? "items" : "input", index++, item, &calls, body);
     if (code != 0) return code;
   }
   return 0;

@@ -1,11 +1,14 @@
 /* kept.c: with --store: what an answer continues, and what is kept of it.
  *
- * An answer is kept with the items of its own request alone; its history is the chain of
- * `previous_response_id`, read again, oldest first, by who continues it. The prefix cache then has
- * the tokens of the whole of it.
+ * A job of the lanes waits for the disk, never the loop thread. An answer is kept with the items of
+ * its own request alone; its history is the chain of `previous_response_id`, read again, oldest
+ * first, by who continues it. The prefix cache then has the tokens of the whole of it. A
+ * conversation has its items itself: an answer that ends appends those of its request and of its
+ * output, all at once, before the client hears of the end.
  */
 #include "server/responses/responses.h"
 
+#include "engine/base/util.h"
 #include "server/responses/background.h"
 #include "server/store/store.h"
 
@@ -25,11 +28,13 @@ static const uint8_t *owner_of(const completion_t *completion) {
 _Static_assert((int)STORE_OWNER_BYTES == (int)KEY_DIGEST_BYTES, "an owner is a key");
 
 bool responses_waits(const completion_t *completion) {
-  static const char name[] =
-      "previous_response_id"; /* an escape in it only costs the loop a read */
+  static const char *const names[] = {"previous_response_id", "\"conversation\""};
   const held_t *body = &completion->intake->body;
-  return completion->server->store != NULL &&
-         memmem(body->bytes, body->length, name, sizeof name - 1) != NULL;
+  for (size_t i = 0; i < ARRAY_LEN(names) && completion->server->store != NULL; i++) {
+    /* an escape in a name only costs the loop a read */
+    if (memmem(body->bytes, body->length, names[i], strlen(names[i])) != NULL) return true;
+  }
+  return false;
 }
 
 /* ---- the history ---- */
@@ -64,12 +69,22 @@ static int find_chain(const completion_t *completion, const char *id, charge_t *
   int64_t bytes = 0;
   for (int32_t count = 0; id[0] != '\0'; count++) {
     stored_t *stored = NULL;
-    int code =
-        store_find(completion->server->store, owner_of(completion), id, false, &stored, error);
+    bool is_answer = strncmp(id, "resp_", 5) == 0;
+    int code = !is_answer ? ERR_NOT_STORED
+                          : store_find(completion->server->store, owner_of(completion), id, false,
+                                       &stored, error);
     if (code == ERR_NOT_STORED)
       return error_set(error, ERR_PREVIOUS_NOT_FOUND, "previous_response_id",
                        "Previous response with id '%.150s' not found.", id);
     if (code != 0) return code;
+    if (stored->conversation[0] != '\0') {
+      error_set(error, ERR_INVALID_VALUE, "previous_response_id",
+                "Invalid 'previous_response_id': '%.150s' belongs to the conversation '%.150s'; "
+                "continue that by 'conversation'.",
+                id, stored->conversation);
+      stored_free(stored);
+      return ERR_INVALID_VALUE;
+    }
     if (stored->state == STORED_WAITING) {
       stored_free(stored);
       return error_set(error, ERR_INVALID_VALUE, "previous_response_id",
@@ -89,10 +104,61 @@ static int find_chain(const completion_t *completion, const char *id, charge_t *
   return 0;
 }
 
-int responses_history(const completion_t *completion, reader_t *reader, const json_t *previous,
-                      charge_t *charge, buffer_t *items) {
+/* The items of a conversation, while they are read. */
+typedef struct taken {
+  buffer_t *items;
+  charge_t *charge;
+  size_t bytes_max;
+  bool full, refused; /* full: they have more than bytes_max; refused: by the ledger */
+} taken_t;
+
+static bool take_item(void *context, const char *id, const char *body, size_t length) {
+  taken_t *taken = context;
+  (void)id;
+  append_items(taken->items, body, length);
+  taken->full = taken->items->length > taken->bytes_max;
+  taken->refused = !charge_resize(taken->charge, taken->items->capacity);
+  return !taken->full && !taken->refused && !taken->items->failed;
+}
+
+static int conversation_history(const completion_t *completion, reader_t *reader,
+                                const json_t *conversation, charge_t *charge, buffer_t *items) {
+  char id[STORE_ID_BYTES] = "";
+  inferd_error_t *error = reader->error;
+  const store_page_t all = {.limit = INT64_MAX, .ascending = true};
+  taken_t taken = {.items = items,
+                   .charge = charge,
+                   .bytes_max = (size_t)completion->server->config->max_body_bytes};
+  bool is_id = conversation->length < sizeof id && conversation->length > 5 &&
+               memcmp(conversation->text, "conv_", 5) == 0 &&
+               memchr(conversation->text, '\0', conversation->length) == NULL;
+  if (!is_id)
+    return error_set(error, ERR_NO_SUCH_OBJECT, "conversation",
+                     "Conversation not found: an id "
+                     "begins with 'conv_' and has at most %d bytes.",
+                     (int)sizeof id - 1);
+  memcpy(id, conversation->text, conversation->length);
+  buffer_char(items, '[');
+  int code = store_items(completion->server->store, owner_of(completion), id, &all, take_item,
+                         &taken, error);
+  if (code == ERR_NO_SUCH_OBJECT) snprintf(error->param, sizeof error->param, "conversation");
+  if (code == 0 && taken.full)
+    code = error_set(error, ERR_INVALID_VALUE, "conversation",
+                     "Invalid 'conversation': its items have more than %zu bytes "
+                     "(--max-body-bytes).",
+                     taken.bytes_max);
+  if (code == 0 && taken.refused) code = ledger_refuse(charge, error);
+  buffer_char(items, ']');
+  return code == 0 && items->failed ? field_no_memory(reader) : code;
+}
+
+int responses_history(const completion_t *completion, reader_t *reader,
+                      const responses_fields_t *fields, charge_t *charge, buffer_t *items) {
   char id[STORE_ID_BYTES];
   stored_t *first = NULL;
+  const json_t *previous = fields->previous;
+  if (fields->conversation != NULL)
+    return conversation_history(completion, reader, fields->conversation, charge, items);
   if (previous->length >= sizeof id || memchr(previous->text, '\0', previous->length) != NULL)
     return error_set(reader->error, ERR_PREVIOUS_NOT_FOUND, "previous_response_id",
                      "Previous response not found: an id has at most %d bytes.",
@@ -112,15 +178,14 @@ int responses_history(const completion_t *completion, reader_t *reader, const js
 
 /* ---- what is kept ---- */
 
-/* Prints an item of the request as it is listed later: with an id and a type, and a message with
- * parts. */
-static void print_item(buffer_t *out, const json_t *item) {
+void responses_print_kept(buffer_t *out, const json_t *item, bool fresh) {
   const json_t *content = json_get(item, "content"), *role = json_get(item, "role");
   bool is_message =
       json_get(item, "type") == NULL || json_equals(json_get(item, "type"), "message");
   bool is_text = is_message && content != NULL && content->type == JSON_STRING;
   buffer_char(out, '{');
-  if (json_get(item, "id") == NULL) {
+  fresh = fresh || json_get(item, "id") == NULL;
+  if (fresh) {
     buffer_text(out, "\"id\":\"");
     dialect_print_id(out, is_message ? "msg_" : "item_");
     buffer_text(out, "\",");
@@ -128,6 +193,7 @@ static void print_item(buffer_t *out, const json_t *item) {
   if (json_get(item, "type") == NULL) buffer_text(out, "\"type\":\"message\",");
   if (json_get(item, "status") == NULL) buffer_text(out, "\"status\":\"completed\",");
   JSON_EACH(member, item) {
+    if (fresh && json_named(member, "id")) continue;
     buffer_quote(out, member->key, member->key_length);
     buffer_char(out, ':');
     if (is_text && member == content) {
@@ -144,7 +210,7 @@ static void print_item(buffer_t *out, const json_t *item) {
   buffer_char(out, '}');
 }
 
-static void print_input(buffer_t *out, const json_t *input) {
+static void print_input(buffer_t *out, const json_t *input, bool fresh) {
   if (input->type == JSON_STRING) {
     buffer_text(out, "{\"id\":\"");
     dialect_print_id(out, "msg_");
@@ -156,25 +222,46 @@ static void print_input(buffer_t *out, const json_t *input) {
   }
   JSON_EACH(item, input) {
     if (out->length > 0) buffer_char(out, ',');
-    print_item(out, item);
+    responses_print_kept(out, item, fresh);
   }
+}
+
+bool responses_split(stored_t *stored, const json_t *items) {
+  stored_item_t **link = &stored->items;
+  while (*link != NULL) link = &(*link)->next;
+  JSON_EACH(item, items) {
+    const json_t *id = json_get(item, "id");
+    stored_item_t *one = calloc(1, sizeof *one);
+    if (one == NULL) return false;
+    *link = one;
+    link = &one->next;
+    json_print(&one->body, item);
+    if (id != NULL && id->type == JSON_STRING)
+      snprintf(one->id, sizeof one->id, "%.*s", (int)id->length, id->text);
+    if (one->body.failed) return false;
+  }
+  return true;
+}
+
+/* Copies an id into the arena; "" for NULL. */
+static const char *copy_id(arena_t *arena, const json_t *id) {
+  if (id == NULL) return "";
+  char *copy = arena_calloc(arena, id->length + 1, 1);
+  if (copy != NULL) memcpy(copy, id->text, id->length);
+  return copy;
 }
 
 int responses_keep_input(const completion_t *completion, reader_t *reader,
                          const responses_fields_t *fields, responses_answer_t *response) {
   answer_store_t *store = completion->server->store;
   char problem[160];
-  const json_t *previous = fields->previous;
-  response->previous = "";
-  if (previous != NULL) {
-    char *copy = arena_calloc(reader->arena, previous->length + 1, 1);
-    if (copy == NULL) return field_no_memory(reader);
-    memcpy(copy, previous->text, previous->length);
-    response->previous = copy;
-  }
-  if (store == NULL || !fields->store || completion->dialect->counts) return 0;
+  bool joins = fields->conversation != NULL;
+  response->previous = copy_id(reader->arena, fields->previous);
+  response->conversation = copy_id(reader->arena, fields->conversation);
+  if (response->previous == NULL || response->conversation == NULL) return field_no_memory(reader);
+  if (store == NULL || (!fields->store && !joins) || completion->dialect->counts) return 0;
   store_problem(store, problem, sizeof problem);
-  if (problem[0] != '\0' && (fields->store_is_given || fields->background))
+  if (problem[0] != '\0' && (fields->store_is_given || fields->background || joins))
     return error_set(reader->error, ERR_STORE_FAILED, "store",
                      "The store of this server cannot be written: %s.", problem);
   if (problem[0] != '\0') {
@@ -183,9 +270,9 @@ int responses_keep_input(const completion_t *completion, reader_t *reader,
   }
   buffer_t id = {0};
   dialect_print_id(&id, "resp_");
-  print_input(&response->input, fields->input);
+  print_input(&response->input, fields->input, joins);
   snprintf(response->id, sizeof response->id, "%.*s", (int)id.length, id.data);
-  response->is_kept = true;
+  response->is_kept = fields->store;
   bool failed = id.failed || response->input.failed;
   buffer_free(&id);
   return failed ? field_no_memory(reader) : 0;
@@ -199,6 +286,9 @@ typedef struct put {
   cord_t body; /* points into the completion */
   charge_t charge;
   bool failed; /* memory is short */
+  bool joins;  /* items go to a conversation, and the client hears of it */
+  int code;    /* of `joins` */
+  inferd_error_t error;
 } put_t;
 
 static put_t *put_new(completion_t *completion) {
@@ -212,6 +302,7 @@ static put_t *put_new(completion_t *completion) {
   }
   snprintf(stored->id, sizeof stored->id, "%s", response->id);
   snprintf(stored->previous, sizeof stored->previous, "%s", response->previous);
+  snprintf(stored->conversation, sizeof stored->conversation, "%s", response->conversation);
   memcpy(stored->owner, owner_of(completion), STORE_OWNER_BYTES);
   stored->created = completion->created;
   stored->input = response->input;
@@ -236,8 +327,8 @@ static void put_end(put_t *put) {
   answer_store_t *store = put->completion->server->store;
   exchange_t *exchange = put->completion->exchange;
   bool is_errand = put->completion->dialect == &responses_background;
-  if (is_errand && exchange == NULL) { /* it was cancelled meanwhile */
-    stored_free(put->stored);
+  if ((is_errand && exchange == NULL) || (!is_errand && put->joins)) {
+    stored_free(put->stored); /* it was cancelled meanwhile, or written */
   } else if (is_errand && !put->failed) {
     background_put(exchange, put->stored);
   } else if (put->failed) {
@@ -257,24 +348,76 @@ static void put_end(put_t *put) {
   free(put);
 }
 
+/* Parses JSON that the server has printed, and appends its items to those of the conversation. */
+static bool split_text(put_t *put, const char *text, size_t length, const char *member) {
+  json_doc_t *doc = NULL;
+  inferd_error_t why;
+  size_t most = json_memory_bound(text, length, &responses_kept_limits);
+  bool good = charge_resize(&put->charge, put->stored->body.capacity + most) &&
+              json_parse(text, length, &responses_kept_limits, &doc, &why) == 0;
+  const json_t *root = good ? json_root(doc) : NULL;
+  good = good && responses_split(put->stored, member != NULL ? json_get(root, member) : root);
+  json_free(doc);
+  return good;
+}
+
+/* Appends the items of the request and of the output to the conversation. What the store does not
+ * take is an error of the answer: the client would take it for a part of the conversation. */
+static void put_join(put_t *put) {
+  stored_t *stored = put->stored;
+  answer_store_t *store = put->completion->server->store;
+  buffer_t input = {0};
+  buffer_char(&input, '[');
+  buffer_append(&input, stored->input.data, stored->input.length);
+  buffer_char(&input, ']');
+  put->failed = put->failed || input.failed || !split_text(put, input.data, input.length, NULL) ||
+                !split_text(put, stored->body.data, stored->body.length, "output");
+  buffer_free(&input);
+  if (put->completion->dialect == &responses_background) return; /* put with its events */
+  if (put->failed) {
+    put->code = error_set(&put->error, ERR_OVERLOADED, NULL,
+                          "The items of this response do not fit into memory.");
+    return;
+  }
+  if (!((responses_answer_t *)put->completion->dialect_state)->is_kept) {
+    stored->state = STORED_ITEMS;
+    buffer_free(&stored->body);
+    buffer_free(&stored->input);
+  }
+  put->stored = NULL;
+  put->code = store_put_and_wait(store, stored, &put->error);
+}
+
 static void put_run(lane_job_t *job) {
-  while (put_print((put_t *)job)) continue;
+  put_t *put = (put_t *)job;
+  while (put_print(put)) continue;
+  if (put->joins) put_join(put);
 }
 
 static void put_done(lane_job_t *job) {
-  completion_t *completion = ((put_t *)job)->completion;
+  put_t *put = (put_t *)job;
+  completion_t *completion = put->completion;
   completions_t *live = completion->server->live;
   completions_enter(live);
   completion->settling = false;
-  put_end((put_t *)job);
-  completion_settled(completion);
+  inferd_error_t error = put->error;
+  bool failed = put->code != 0;
+  if (failed) ((responses_answer_t *)completion->dialect_state)->is_kept = false;
+  put_end(put);
+  if (failed && completion->exchange != NULL) {
+    completion_fail(completion, &error);
+    completion_release(completion);
+  } else {
+    completion_settled(completion);
+  }
   completions_leave(live);
 }
 
 bool responses_put(completion_t *completion, response_status_t status, const inferd_error_t *error,
                    bool may_wait) {
   responses_answer_t *response = completion->dialect_state;
-  if (!response->is_kept || response->was_put) return false;
+  bool joins = response->conversation[0] != '\0' && error == NULL && may_wait;
+  if ((!response->is_kept && !joins) || response->was_put) return false;
   put_t *put = put_new(completion);
   response->was_put = true;
   if (put == NULL) {
@@ -283,8 +426,9 @@ bool responses_put(completion_t *completion, response_status_t status, const inf
     return false;
   }
   responses_print(&put->body, completion, status, error);
+  put->joins = joins;
   bool more = put_print(put);
-  if (more && may_wait) {
+  if ((more || joins) && may_wait) {
     put->job = (lane_job_t){.run = put_run, .done = put_done, .client = completion->source};
     completion->settling = true;
     lanes_submit(completion->server->lanes, &put->job);

@@ -177,6 +177,11 @@ void responses_print(cord_t *out, const completion_t *completion, response_statu
   } else {
     buffer_text(own, "null");
   }
+  if (response->conversation[0] != '\0') {
+    buffer_text(own, ",\"conversation\":{\"id\":");
+    buffer_quote(own, response->conversation, strlen(response->conversation));
+    buffer_char(own, '}');
+  }
   buffer_text(own, ",\"prompt_cache_key\":null,\"reasoning\":{\"effort\":");
   buffer_text(own, response->effort);
   buffer_text(own, ",\"summary\":null},\"safety_identifier\":null,\"service_tier\":\"default\","

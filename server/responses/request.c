@@ -81,6 +81,21 @@ static int read_previous(reader_t *reader, const field_t *field, const json_t *v
   return field_string(reader, field->name, value, 1, 0x1p53);
 }
 
+/* An id, or an object that has it. */
+static int read_conversation(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type == JSON_STRING && value->length == 0) return 0;
+  if (!reader->limits->stores)
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                     "The parameter '%s' is not supported: the server keeps no conversations "
+                     "(--store); send the history in 'input'.",
+                     field->name);
+  const json_t *id = value->type == JSON_OBJECT ? json_get(value, "id") : value;
+  if (id == NULL || id->type != JSON_STRING)
+    return field_fail_type(reader, field->name, "a string or an object with an id", value);
+  out_of(reader)->conversation = id;
+  return field_string(reader, field->name, id, 1, 0x1p53);
+}
+
 /* Without a store nothing is kept, whatever it says. */
 static int read_store(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type != JSON_TRUE && value->type != JSON_FALSE)
@@ -293,9 +308,10 @@ static int keep_fields(const responses_fields_t *fields, reader_t *reader,
 }
 
 /* Reads the items of the answers before this one into a document. */
-static int read_history(const completion_t *completion, reader_t *reader, const json_t *previous,
-                        charge_t *charge, json_doc_t **doc, buffer_t *items) {
-  int code = responses_history(completion, reader, previous, charge, items);
+static int read_history(const completion_t *completion, reader_t *reader,
+                        const responses_fields_t *fields, charge_t *charge, json_doc_t **doc,
+                        buffer_t *items) {
+  int code = responses_history(completion, reader, fields, charge, items);
   if (code != 0) return code;
   size_t most = json_memory_bound(items->data, items->length, &responses_kept_limits);
   if (!charge_resize(charge, items->capacity + most)) return ledger_refuse(charge, reader->error);
@@ -309,8 +325,8 @@ static int write_messages(completion_t *completion, reader_t *reader, responses_
   buffer_t items = {0};
   json_doc_t *doc = NULL;
   int code = 0;
-  if (fields->previous != NULL)
-    code = read_history(completion, reader, fields->previous, &charge, &doc, &items);
+  if (fields->previous != NULL || fields->conversation != NULL)
+    code = read_history(completion, reader, fields, &charge, &doc, &items);
   if (code == 0) {
     chat_body_t body;
     if (doc != NULL) fields->history = json_root(doc);
@@ -357,6 +373,11 @@ int responses_translate(completion_t *completion, reader_t *reader, const json_t
   if (code == 0 && fields.background && !fields.store) {
     code = error_set(reader->error, ERR_INVALID_VALUE, "background",
                      "Invalid 'background': true needs 'store', which is false.");
+  }
+  if (code == 0 && fields.conversation != NULL && fields.previous != NULL) {
+    code = error_set(reader->error, ERR_INVALID_VALUE, "previous_response_id",
+                     "'previous_response_id' and 'conversation' exclude each other: a conversation "
+                     "has what came before.");
   }
   response->background = fields.background;
   if (code == 0) code = keep_fields(&fields, reader, response);

@@ -10,6 +10,7 @@
 
 #include "server/completion/dialect.h"
 #include "server/dialect/chat_body.h"
+#include "server/store/store.h"
 
 /* Bytes of JSON of the request that each of a response's three objects repeats: the loop thread
  * prints them. Codex sends about 40 kB. */
@@ -23,9 +24,11 @@ enum { PUT_TURN_BYTES = 64 * 1024 };
 /* The request's own fields; pointers into the body's document, NULL = not given. */
 typedef struct responses_fields {
   const json_t *input, *instructions, *tools, *tool_choice, *reasoning, *text, *include, *metadata;
-  const json_t *previous; /* previous_response_id */
+  const json_t *previous;     /* previous_response_id */
+  const json_t *conversation; /* its id */
+  bool alone;                 /* `input` is to be stored alone: outputs may lack their calls */
   bool store, store_is_given, background;
-  const json_t *history;                   /* the items of the answers before; NULL = none */
+  const json_t *history; /* the items of the answers before, or of the conversation; NULL = none */
   int64_t max_output_tokens, top_logprobs; /* ABSENT = not given */
 } responses_fields_t;
 
@@ -66,8 +69,8 @@ typedef struct response {
   bool is_kept; /* what the answer says of itself */
   bool was_put; /* the store has it, or has not been able to take it */
   char id[KEPT_ID_BYTES];
-  const char *previous; /* "" = none; in the arena */
-  buffer_t input;       /* the items of the request, as elements of an array */
+  const char *previous, *conversation; /* "" = none; in the arena */
+  buffer_t input;                      /* the items of the request, as elements of an array */
   /* output */
   cord_t items; /* finished items, as elements of an array */
   int32_t num_items;
@@ -101,10 +104,17 @@ extern const json_limits_t responses_kept_limits;
 /* kept.c: with --store. The three may run in a job of the lanes; responses_put on the loop thread.
  * What the answer says of itself is true of its end: an answer that could not be put ends with
  * "store": false, though its first events may have said true. */
-/* Prints the items of the answers before this one, as an array. Waits for a disk. `charge` has what
- * is held meanwhile. 0, or an error of `previous_response_id`. */
-int responses_history(const completion_t *completion, reader_t *reader, const json_t *previous,
-                      charge_t *charge, buffer_t *items);
+/* Prints the items of the answers before this one, or of the conversation, as an array. Waits for a
+ * disk. `charge` has what is held meanwhile. 0, or an error of `previous_response_id` or
+ * `conversation`. */
+int responses_history(const completion_t *completion, reader_t *reader,
+                      const responses_fields_t *fields, charge_t *charge, buffer_t *items);
+/* Appends the elements of `items` to those that `stored` appends to its conversation; each has an
+ * id. Returns false if memory is short. */
+bool responses_split(stored_t *stored, const json_t *items);
+/* Prints an item as it is listed later: with an id and a type, and a message with parts. `fresh`:
+ * with an id of its own, whatever the client called it. */
+void responses_print_kept(buffer_t *out, const json_t *item, bool fresh);
 /* Notes what will be kept: the items of the request, each with an id. 0 or an error of `store`. */
 int responses_keep_input(const completion_t *completion, reader_t *reader,
                          const responses_fields_t *fields, responses_answer_t *response);

@@ -111,6 +111,7 @@ static int cancel(stored_job_t *job, stored_t *stored) {
   }
   background_restate(stored, "cancelled", NULL);
   stored->state = STORED_BACKGROUND;
+  stored->replaces = true;
   buffer_append(&job->base.reply, body->data, body->length);
   if (!stored_failed(stored))
     return store_put_and_wait(job->base.server->store, stored, &job->base.error);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -32,19 +33,40 @@ static const char *const steps[] = {
     "ALTER TABLE response ADD COLUMN streams INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE response ADD COLUMN request BLOB;"
     "ALTER TABLE response ADD COLUMN events BLOB;"
-    "CREATE INDEX response_waiting ON response (created) WHERE state = 1;"};
-_Static_assert(STORED_WAITING == 1, "as in the index");
+    "CREATE INDEX response_waiting ON response (created) WHERE state = 1;",
+    "ALTER TABLE response ADD COLUMN conversation TEXT NOT NULL DEFAULT '';"
+    "CREATE TABLE item (place INTEGER PRIMARY KEY, conversation TEXT NOT NULL, id TEXT NOT NULL,"
+    "  body BLOB NOT NULL, UNIQUE (conversation, id));"
+    "CREATE INDEX item_place ON item (conversation, place);"
+    "CREATE TRIGGER response_items AFTER DELETE ON response WHEN old.state = 3 "
+    "BEGIN DELETE FROM item WHERE conversation = old.id; END;"};
+_Static_assert(STORED_WAITING == 1 && STORED_BACKGROUND == 2 && STORED_CONVERSATION == 3,
+               "as in the texts");
+
+/* What an item counts of the bytes of its conversation. */
+#define ITEM_BYTES "length(body) + 64"
+/* A conversation, of an owner, that has not expired. */
+#define IS_THERE                                                                                   \
+  "EXISTS (SELECT 1 FROM response WHERE id = ?1 AND owner = ?2 AND state = 3 AND created >= ?3)"
 
 typedef enum statement {
   BEGIN,
   COMMIT,
   INSERT,
+  HAS_ROW,
   REMOVE,
   SELECT,
   WAITING,
   SIZES,
   REMOVE_EXPIRED,
   REMOVE_OF_LARGEST,
+  HAS_CONVERSATION,
+  FIND_ITEM,
+  ITEMS_UP,
+  ITEMS_DOWN,
+  APPEND,
+  GROW,
+  REMOVE_ITEM,
   FREE_PAGES,
   SHRINK
 } statement_t;
@@ -54,14 +76,19 @@ static const char *const texts[SQL_STATEMENTS] = {
     [COMMIT] = "COMMIT",
     [INSERT] =
         "INSERT INTO response (id, owner, previous, created, bytes, input, body, state, request, "
-        "events, streams) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (id) "
-        "DO UPDATE SET "
-        "bytes = excluded.bytes, input = excluded.input, body = excluded.body, "
+        "events, streams, conversation) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (id) "
+        "DO UPDATE SET bytes = excluded.bytes + CASE excluded.state WHEN 3 THEN "
+        "(SELECT coalesce(sum(" ITEM_BYTES "), 0) FROM item WHERE conversation = excluded.id) "
+        "ELSE 0 END, "
+        "created = max(created, excluded.created), input = excluded.input, body = excluded.body, "
         "state = excluded.state, request = excluded.request, events = excluded.events "
         "WHERE owner = excluded.owner",
+    [HAS_ROW] = "SELECT count(*) FROM response WHERE id = ?1 AND owner = ?2",
     [REMOVE] = "DELETE FROM response WHERE id = ?1 AND owner = ?2",
     [SELECT] = "SELECT previous, created, state, input, body, iif(?4, request, NULL), "
-               "iif(?4, events, NULL), streams FROM response WHERE id = ?1 AND owner = ?2 AND "
+               "iif(?4, events, NULL), streams, conversation FROM response WHERE id = ?1 AND owner "
+               "= ?2 AND "
                "created >= ?3",
     [WAITING] =
         "SELECT id, owner, created, streams FROM response WHERE state = 1 ORDER BY created, rowid",
@@ -72,6 +99,19 @@ static const char *const texts[SQL_STATEMENTS] = {
         "DELETE FROM response WHERE rowid IN (SELECT rowid FROM response WHERE owner = "
         "(SELECT owner FROM response GROUP BY owner ORDER BY sum(bytes) DESC LIMIT 1) "
         "ORDER BY created, rowid LIMIT ?1)",
+    [HAS_CONVERSATION] = "SELECT " IS_THERE ", 0",
+    [FIND_ITEM] = "SELECT id, body FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
+    [ITEMS_UP] = "SELECT id, body FROM item WHERE conversation = ?1 AND " IS_THERE
+                 " AND place > coalesce((SELECT place FROM item WHERE conversation = ?1 AND "
+                 "id = ?4), -1) ORDER BY place LIMIT ?5",
+    [ITEMS_DOWN] = "SELECT id, body FROM item WHERE conversation = ?1 AND " IS_THERE
+                   " AND place < coalesce((SELECT place FROM item WHERE conversation = ?1 AND "
+                   "id = ?4), 9223372036854775807) ORDER BY place DESC LIMIT ?5",
+    [APPEND] = "INSERT INTO item (conversation, id, body) SELECT ?1, ?4, ?5 WHERE " IS_THERE
+               " AND NOT EXISTS (SELECT 1 FROM response WHERE id = ?6 AND state = 2)",
+    [GROW] = "UPDATE response SET bytes = bytes + ?4, created = max(created, ?5) "
+             "WHERE id = ?1 AND owner = ?2 AND state = 3 AND created >= ?3",
+    [REMOVE_ITEM] = "DELETE FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
     [FREE_PAGES] = "PRAGMA freelist_count",
     [SHRINK] = "PRAGMA incremental_vacuum(256)"};
 _Static_assert(SHRINK_PAGES == 256, "as in the text");
@@ -206,7 +246,41 @@ static void bind_bytes(sqlite3_stmt *statement, int at, const buffer_t *bytes) {
                       SQLITE_STATIC);
 }
 
-int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
+/* A statement about a conversation: its id, whose it is, and since when it has not expired. */
+static sqlite3_stmt *of_conversation(sql_t *sql, statement_t which, const stored_t *stored,
+                                     int64_t since) {
+  sqlite3_stmt *row = ready(sql, which);
+  if (row == NULL) return NULL;
+  bind_text(row, 1, stored->conversation);
+  sqlite3_bind_blob(row, 2, stored->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  sqlite3_bind_int64(row, 3, since);
+  return row;
+}
+
+/* Adds to the bytes of a conversation, and lets it expire later. */
+static int grow(sql_t *sql, const stored_t *stored, int64_t bytes) {
+  sqlite3_stmt *row = of_conversation(sql, GROW, stored, INT64_MIN);
+  sqlite3_bind_int64(row, 4, bytes);
+  sqlite3_bind_int64(row, 5, (int64_t)time(NULL));
+  return finish(sql, row);
+}
+
+static int append_items(sql_t *sql, const stored_t *stored) {
+  int64_t bytes = 0;
+  int code = SQLITE_OK;
+  for (const stored_item_t *item = stored->items; item != NULL; item = item->next) {
+    sqlite3_stmt *row = of_conversation(sql, APPEND, stored, INT64_MIN);
+    bind_text(row, 4, item->id);
+    bind_bytes(row, 5, &item->body);
+    bind_text(row, 6, stored->id);
+    code = finish(sql, row);
+    if (code != SQLITE_OK) return code;
+    if (sqlite3_changes(sql->db) > 0) bytes += (int64_t)item->body.length + 64;
+  }
+  return bytes > 0 ? grow(sql, stored, bytes) : SQLITE_OK;
+}
+
+static int insert_row(sql_t *sql, const stored_t *stored, int64_t bytes) {
   sqlite3_stmt *row = ready(sql, INSERT);
   bind_text(row, 1, stored->id);
   sqlite3_bind_blob(row, 2, stored->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
@@ -219,7 +293,32 @@ int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
   sqlite3_bind_int(row, 11, stored->streams);
   if (stored->request.length > 0) bind_bytes(row, 9, &stored->request);
   if (stored->events.length > 0) bind_bytes(row, 10, &stored->events);
+  bind_text(row, 12, stored->conversation);
   return finish(sql, row);
+}
+
+static int is_gone(sql_t *sql, const stored_t *stored, bool *gone) {
+  sqlite3_stmt *row = ready(sql, HAS_ROW);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 1, stored->id);
+  sqlite3_bind_blob(row, 2, stored->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  int code = sqlite3_step(row);
+  *gone = code == SQLITE_ROW && sqlite3_column_int(row, 0) == 0;
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
+/* Items come before the row of their answer, which says whether they were appended before, and
+ * behind the row of a conversation. */
+int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
+  bool is_first = stored->state == STORED_CONVERSATION, gone = false;
+  int code = stored->replaces ? is_gone(sql, stored, &gone) : SQLITE_OK;
+  if (code != SQLITE_OK || gone) return code;
+  code = is_first ? insert_row(sql, stored, bytes) : SQLITE_OK;
+  if (code == SQLITE_OK && stored->items != NULL) code = append_items(sql, stored);
+  if (code != SQLITE_OK || is_first || stored->state == STORED_ITEMS) return code;
+  return insert_row(sql, stored, bytes);
 }
 
 int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
@@ -249,6 +348,8 @@ static stored_t *copy_row(sqlite3_stmt *row, const stored_t *wanted) {
   copy_blob(row, 5, &stored->request);
   copy_blob(row, 6, &stored->events);
   stored->streams = sqlite3_column_int(row, 7) != 0;
+  snprintf(stored->conversation, sizeof stored->conversation, "%s",
+           (const char *)sqlite3_column_text(row, 8));
   if (!stored_failed(stored)) return stored;
   stored_free(stored);
   return NULL;
@@ -288,6 +389,67 @@ int sql_select(sql_t *sql, const stored_t *wanted, int64_t since, bool whole, st
   sqlite3_reset(row);
   sqlite3_clear_bindings(row);
   return code;
+}
+
+static int has_conversation(sql_t *sql, const stored_t *conversation, int64_t since) {
+  sqlite3_stmt *row = of_conversation(sql, HAS_CONVERSATION, conversation, since);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  int code = sqlite3_step(row);
+  if (code == SQLITE_ROW) code = sqlite3_column_int(row, 0) != 0 ? SQLITE_OK : SQLITE_NOTFOUND;
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code;
+}
+
+int sql_items(sql_t *sql, const stored_t *conversation, int64_t since, const store_page_t *page,
+              bool (*visit)(void *context, const char *id, const char *body, size_t length),
+              void *context) {
+  int code = has_conversation(sql, conversation, since);
+  if (code != SQLITE_OK) return code;
+  statement_t which = page->ascending ? ITEMS_UP : ITEMS_DOWN;
+  sqlite3_stmt *row = of_conversation(sql, which, conversation, since);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 4, page->after);
+  sqlite3_bind_int64(row, 5, page->limit);
+  bool goes_on = true;
+  while (goes_on && (code = sqlite3_step(row)) == SQLITE_ROW)
+    goes_on =
+        visit(context, (const char *)sqlite3_column_text(row, 0),
+              (const char *)sqlite3_column_blob(row, 1), (size_t)sqlite3_column_bytes(row, 1));
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code == SQLITE_DONE || code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
+int sql_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id,
+             buffer_t *out) {
+  int code = has_conversation(sql, conversation, since);
+  if (code != SQLITE_OK) return code;
+  sqlite3_stmt *row = of_conversation(sql, FIND_ITEM, conversation, since);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 4, id);
+  code = sqlite3_step(row);
+  if (code == SQLITE_ROW) {
+    copy_blob(row, 1, out);
+    code = out->failed ? SQLITE_NOMEM : SQLITE_OK;
+  } else if (code == SQLITE_DONE) {
+    code = SQL_NO_ITEM;
+  }
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code;
+}
+
+int sql_remove_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id) {
+  buffer_t body = {0};
+  int code = sql_item(sql, conversation, since, id, &body);
+  int64_t bytes = (int64_t)body.length + 64;
+  buffer_free(&body);
+  if (code != SQLITE_OK) return code;
+  sqlite3_stmt *row = of_conversation(sql, REMOVE_ITEM, conversation, since);
+  bind_text(row, 4, id);
+  code = finish(sql, row);
+  return code == SQLITE_OK ? grow(sql, conversation, -bytes) : code;
 }
 
 /* The numbers of the statement's only row. */

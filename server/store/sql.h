@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 11 };
+enum { SQL_STATEMENTS = 19, SQL_NO_ITEM = -1 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -23,13 +23,21 @@ void sql_close(sql_t *sql);
 int sql_begin(sql_t *sql);
 int sql_commit(sql_t *sql);
 void sql_rollback(sql_t *sql); /* what sql_begin has begun and no sql_commit has ended */
-/* Writes an answer; one of this owner that has the id is replaced. */
+/* Writes an answer and its items; one of this owner that has the id is replaced. */
 int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes);
 int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id);
 /* Answers that are older than `since` are not found. `whole`: with `request` and `events`. */
 int sql_select(sql_t *sql, const stored_t *wanted, int64_t since, bool whole, stored_t **out);
 /* Calls `visit` for each answer that waits, the oldest first; it has no texts. */
 int sql_waiting(sql_t *sql, void (*visit)(void *context, const stored_t *stored), void *context);
+/* Calls `visit` for each item of a page of a conversation, until it returns false. */
+int sql_items(sql_t *sql, const stored_t *conversation, int64_t since, const store_page_t *page,
+              bool (*visit)(void *context, const char *id, const char *body, size_t length),
+              void *context);
+/* The same for one item; SQL_NO_ITEM: the conversation has it not. */
+int sql_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id,
+             buffer_t *out);
+int sql_remove_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id);
 int sql_sizes(sql_t *sql, int64_t *rows, int64_t *bytes);
 /* Removes up to `count` answers that are older than `before`; sets *removed. */
 int sql_remove_expired(sql_t *sql, int64_t before, int32_t count, int32_t *removed);

@@ -52,17 +52,33 @@ void stored_free(stored_t *stored) {
   buffer_free(&stored->body);
   buffer_free(&stored->request);
   buffer_free(&stored->events);
+  for (stored_item_t *item = stored->items, *next; item != NULL; item = next) {
+    next = item->next;
+    buffer_free(&item->body);
+    free(item);
+  }
   free(stored);
 }
 
 bool stored_failed(const stored_t *stored) {
+  for (const stored_item_t *item = stored->items; item != NULL; item = item->next) {
+    if (item->body.failed) return true;
+  }
   return stored->input.failed || stored->body.failed || stored->request.failed ||
          stored->events.failed;
 }
 
-static int64_t bytes_of(const stored_t *stored) {
+static int64_t own_bytes(const stored_t *stored) {
   return (int64_t)(stored->input.length + stored->body.length + stored->request.length +
                    stored->events.length + sizeof *stored);
+}
+
+/* With its items. */
+static int64_t bytes_of(const stored_t *stored) {
+  size_t items = 0;
+  for (const stored_item_t *item = stored->items; item != NULL; item = item->next)
+    items += item->body.length + sizeof *item;
+  return own_bytes(stored) + (int64_t)items;
 }
 
 /* Answers from before this second have expired. */
@@ -76,9 +92,9 @@ static int64_t oldest_kept(const answer_store_t *store) {
 static int write_all(answer_store_t *store, const stored_t *first, const stored_t *last) {
   int code = sql_begin(&store->writer);
   for (const stored_t *s = first; code == SQLITE_OK; s = s->next) {
-    code = sql_insert(&store->writer, s, bytes_of(s));
+    code = sql_insert(&store->writer, s, own_bytes(s));
     store->bytes += bytes_of(s);
-    store->rows++;
+    store->rows += s->state != STORED_ITEMS;
     if (s == last) break;
   }
   return code == SQLITE_OK ? sql_commit(&store->writer) : code;
@@ -325,7 +341,9 @@ void store_retried(answer_store_t *store) {
 }
 
 static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
-  return strcmp(stored->id, id) == 0 && memcmp(stored->owner, owner, STORE_OWNER_BYTES) == 0;
+  bool is_row = stored->state != STORED_ITEMS;
+  return is_row && strcmp(stored->id, id) == 0 &&
+         memcmp(stored->owner, owner, STORE_OWNER_BYTES) == 0;
 }
 
 /* A copy of an answer that waits; NULL: memory is short. */
@@ -336,6 +354,7 @@ static stored_t *copy_of(const stored_t *stored, bool whole) {
   copy->next = NULL;
   copy->outcome = NULL;
   copy->input = copy->body = copy->request = copy->events = (buffer_t){0};
+  copy->items = NULL;
   buffer_append(&copy->input, stored->input.data, stored->input.length);
   buffer_append(&copy->body, stored->body.data, stored->body.length);
   if (whole) {
@@ -367,6 +386,9 @@ static int find_waiting(answer_store_t *store, const uint8_t owner[STORE_OWNER_B
 /* Turns an SQLITE_ code into 0 or an error. */
 static int answer(const sql_t *sql, int code, const char *id, inferd_error_t *error) {
   if (code == SQLITE_OK) return 0;
+  if (code == SQLITE_NOTFOUND && strncmp(id, "conv_", 5) == 0)
+    return error_set(error, ERR_NO_SUCH_OBJECT, NULL, "Conversation with id '%.150s' not found.",
+                     id);
   if (code == SQLITE_NOTFOUND)
     return error_set(error, ERR_NOT_STORED, NULL, "Response with id '%.150s' not found.", id);
   if (code == SQLITE_NOMEM) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
@@ -432,6 +454,69 @@ int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], 
   int code = sql_remove(&store->writer, owner, id);
   if (waited && code == SQLITE_NOTFOUND) code = SQLITE_OK;
   code = answer(&store->writer, code, id, error);
+  pthread_mutex_unlock(&store->writing);
+  return code;
+}
+
+/* ---- items ---- */
+
+/* Waits until no item of this conversation is to be written. */
+static stored_t wait_for(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                         const char *conversation) {
+  stored_t wanted = {0};
+  bool waits = true;
+  snprintf(wanted.conversation, sizeof wanted.conversation, "%s", conversation);
+  memcpy(wanted.owner, owner, STORE_OWNER_BYTES);
+  pthread_mutex_lock(&store->lock);
+  while (waits) {
+    waits = false;
+    for (const stored_t *s = store->first; s != NULL && !waits; s = s->next)
+      waits = strcmp(s->conversation, conversation) == 0;
+    if (waits) pthread_cond_wait(&store->done, &store->lock);
+  }
+  pthread_mutex_unlock(&store->lock);
+  return wanted;
+}
+
+static int answer_item(const sql_t *sql, int code, const char *conversation, const char *id,
+                       inferd_error_t *error) {
+  if (code != SQL_NO_ITEM) return answer(sql, code, conversation, error);
+  return error_set(error, ERR_NO_SUCH_OBJECT, NULL,
+                   "Item with id '%.100s' not found in the conversation '%.100s'.", id,
+                   conversation);
+}
+
+int store_items(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                const char *conversation, const store_page_t *page,
+                bool (*visit)(void *context, const char *id, const char *body, size_t length),
+                void *context, inferd_error_t *error) {
+  stored_t wanted = wait_for(store, owner, conversation);
+  pthread_mutex_lock(&store->reading);
+  int code = sql_items(&store->reader, &wanted, oldest_kept(store), page, visit, context);
+  code = answer(&store->reader, code, conversation, error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+int store_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+               const char *conversation, const char *id, buffer_t *out, inferd_error_t *error) {
+  stored_t wanted = wait_for(store, owner, conversation);
+  pthread_mutex_lock(&store->reading);
+  int code = sql_item(&store->reader, &wanted, oldest_kept(store), id, out);
+  code = answer_item(&store->reader, code, conversation, id, error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+int store_remove_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                      const char *conversation, const char *id, inferd_error_t *error) {
+  stored_t wanted = wait_for(store, owner, conversation);
+  pthread_mutex_lock(&store->writing);
+  int code = sql_begin(&store->writer);
+  if (code == SQLITE_OK) code = sql_remove_item(&store->writer, &wanted, oldest_kept(store), id);
+  if (code == SQLITE_OK) code = sql_commit(&store->writer);
+  code = answer_item(&store->writer, code, conversation, id, error);
+  sql_rollback(&store->writer);
   pthread_mutex_unlock(&store->writing);
   return code;
 }

@@ -1,4 +1,5 @@
-/* store.h: what outlives its request: answers of /v1/responses, in a file of SQLite (--store).
+/* store.h: what outlives its request: answers of /v1/responses and conversations, in a file of
+ * SQLite (--store).
  *
  * One thread writes, in the order of store_put. A reader has a connection of its own: with a
  * write-ahead log it never waits for the writer. An answer that was put is found at once, also
@@ -36,27 +37,40 @@ typedef struct store_options {
 
 typedef enum stored_state {
   STORED_ANSWER,
-  STORED_WAITING,   /* asked with `background`, and not ended */
-  STORED_BACKGROUND /* the same, ended */
+  STORED_WAITING,      /* asked with `background`, and not ended */
+  STORED_BACKGROUND,   /* the same, ended */
+  STORED_CONVERSATION, /* no answer; `conversation` is its own id. Removed with its items */
+  STORED_ITEMS         /* no row: `items` alone are written */
 } stored_state_t;
+
+/* An item of a conversation. */
+typedef struct stored_item {
+  char id[STORE_ID_BYTES];
+  buffer_t body;
+  struct stored_item *next;
+} stored_item_t;
 
 /* One answer. Its texts are JSON, and events, that the store does not look into. */
 typedef struct stored {
   char id[STORE_ID_BYTES], previous[STORE_ID_BYTES]; /* previous: the answer before it; "" = none */
+  char conversation[STORE_ID_BYTES];                 /* to which it belongs; "" = none */
   uint8_t owner[STORE_OWNER_BYTES];
   int64_t created; /* unix seconds */
   stored_state_t state;
-  bool streams;        /* asked with `stream` too */
-  buffer_t input;      /* the items of its request */
-  buffer_t body;       /* the response object */
-  buffer_t request;    /* of STORED_WAITING: the body of its request */
-  buffer_t events;     /* of STORED_BACKGROUND that was streamed: all its events */
-  struct stored *next; /* the store's own, and: */
+  bool streams;         /* asked with `stream` too */
+  bool replaces;        /* nothing is written if it is gone meanwhile */
+  buffer_t input;       /* the items of its request */
+  buffer_t body;        /* the response object */
+  buffer_t request;     /* of STORED_WAITING: the body of its request */
+  buffer_t events;      /* of STORED_BACKGROUND that was streamed: all its events */
+  stored_item_t *items; /* to be appended to the conversation, unless that is gone, or the answer
+                         * was written by another process already */
+  struct stored *next;  /* the store's own, and: */
   /* Who waits for it: 1 = written, -1 = not, and then it is theirs again. See store_outcome. */
   int *outcome;
 } stored_t;
 
-/* Frees an answer and its texts. NULL is allowed. */
+/* Frees an answer with its texts and items. NULL is allowed. */
 void stored_free(stored_t *stored);
 
 bool stored_failed(const stored_t *stored); /* a text lacks bytes: memory was short */
@@ -79,8 +93,9 @@ int store_outcome(answer_store_t *store, const int *outcome);
 void store_lost(answer_store_t *store);
 /* Counts one that was not written, and will be put again. */
 void store_retried(answer_store_t *store);
-/* Finds an answer of this owner. Returns 0 and *out, which the caller frees; ERR_NOT_STORED; or
- * ERR_STORE_FAILED with the reason. `whole`: with `request` and `events`, else without. */
+/* Finds an answer of this owner. Returns 0 and *out, which the caller frees; ERR_NOT_STORED, or
+ * ERR_NO_SUCH_OBJECT for the id of a conversation; or ERR_STORE_FAILED with the reason. `whole`:
+ * with `request` and `events`, else without. */
 int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
                bool whole, stored_t **out, inferd_error_t *error);
 /* Calls `visit` for each answer of the file that is STORED_WAITING, the oldest first; it has no
@@ -91,6 +106,26 @@ int store_waiting(answer_store_t *store, void (*visit)(void *context, const stor
  * it cannot be continued then. */
 int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
                  inferd_error_t *error);
+
+/* ---- the items of a conversation. Each waits for those that are to be written ---- */
+
+typedef struct store_page {
+  char after[STORE_ID_BYTES]; /* an item; "", or one that is not there: from the first on */
+  int64_t limit;
+  bool ascending;
+} store_page_t;
+
+/* Calls `visit` for each item of a page, until it returns false. Returns 0, ERR_NO_SUCH_OBJECT for
+ * a conversation that this owner has not, or ERR_STORE_FAILED. */
+int store_items(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                const char *conversation, const store_page_t *page,
+                bool (*visit)(void *context, const char *id, const char *body, size_t length),
+                void *context, inferd_error_t *error);
+/* Appends one item to `out`. Errors as above, also for an item that is not there. */
+int store_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+               const char *conversation, const char *id, buffer_t *out, inferd_error_t *error);
+int store_remove_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                      const char *conversation, const char *id, inferd_error_t *error);
 
 /* Copies why answers cannot be written now; "" = they can. */
 void store_problem(answer_store_t *store, char *out, size_t size);

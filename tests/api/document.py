@@ -16,7 +16,7 @@ BEYOND = "|".join([
     "model `.*` does not exist", "maximum context length", "prompt is too long",
     "prompt tokens fit beside", "at once; this server runs at most 64",
     "does not take documents", "not supported for the served model, which takes none",
-    "the server keeps no answers",
+    "the server keeps no (answers|conversations)",
     "not supported for a model that (classifies|makes embeddings)",
     "but the served model (classifies|makes embeddings)", "whose scores are cosines",
     "choices were given; at most", "its vocabulary has no tokens for",

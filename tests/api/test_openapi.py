@@ -76,7 +76,8 @@ def test_the_document_is_valid_and_served(server):
                                   if method == "post" else None)
             assert told.status != 405 and (told.status != 404 or path in (
                 "/tokenizer_info", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-                "/v1/responses/{id}", "/v1/responses/{id}/cancel")), path
+                "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/conversations",
+                "/v1/conversations/{id}")), path
             assert complaint_about(method, path, told) is None, (path, told)
 
 

@@ -128,6 +128,7 @@ OWN = {
     "reasoning": lambda r: None, "text": lambda r: None, "include": lambda r: [],
     "continue_final_message": lambda r: False, "stream_options": lambda r: {"include_usage": True},
     "request_id": lambda r: f"fuzz-{r.randrange(1 << 30)}", "modalities": lambda r: ["text"],
+    "conversation": lambda r: None,
 }
 MESSAGE_TOOLS = ({"name": "f", "input_schema": {"type": "object"}},)
 BY_ROUTE = {
@@ -141,11 +142,13 @@ BY_ROUTE = {
                      "tool_choice": lambda r: {"type": "auto"}},
     "/tokenize": {"prompt": text, "messages": lambda r: None, "tools": lambda r: None,
                   "documents": lambda r: None},
+    "/v1/conversations": {"items": lambda r: [{"role": "user", "content": text(r)}]},
     "/v1/schema/check": {"schema": lambda r: r.choice(SCHEMA_LIST)},
     "/pooling": {"raw_scores": lambda r: None, "normalize": lambda r: None},
     **{route: {"truncate_prompt_tokens": lambda r: r.choice((-1, 80))}
        for route in ("/rerank", "/v2/rerank", "/score")},
 }
+BY_ROUTE["/v1/conversations/{id}"] = BY_ROUTE["/v1/conversations"]
 BY_ROUTE["/v1/chat/completions/render"] = BY_ROUTE["/v1/chat/completions"]
 BY_ROUTE["/v1/responses/input_tokens"] = BY_ROUTE["/v1/responses"]
 BY_ROUTE["/v1/messages/count_tokens"] = BY_ROUTE["/v1/messages"]

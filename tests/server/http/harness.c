@@ -331,6 +331,18 @@ void api_cancel_response(exchange_t *exchange) {
 void api_delete_response(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_conversations(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_get_conversation(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_post_conversation(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_delete_conversation(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_responses_input_tokens(exchange_t *exchange) {
   not_here(exchange);
 }

@@ -280,8 +280,8 @@ Test(store, a_store_of_a_newer_inferd_is_refused) {
   open_store();
   store_close(store);
   store = NULL;
-  run_sql("PRAGMA user_version = 3");
-  expect_refused(ERR_CONFIGURATION, "has schema 3, this inferd knows schemas up to 2");
+  run_sql("PRAGMA user_version = 9");
+  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 3");
 }
 
 Test(store, a_file_that_is_no_database_is_refused) {
@@ -474,10 +474,153 @@ Test(store, a_file_of_the_first_schema_is_brought_forward) {
   put(alice, "resp_old");
   store_close(store);
   store = NULL;
-  run_sql("DROP INDEX response_waiting; ALTER TABLE response DROP COLUMN state;"
+  run_sql("DROP TRIGGER response_items; DROP TABLE item;"
+          "ALTER TABLE response DROP COLUMN conversation; DROP INDEX response_waiting; ALTER TABLE "
+          "response DROP COLUMN state;"
           "ALTER TABLE response DROP COLUMN streams;"
           "ALTER TABLE response DROP COLUMN request; ALTER TABLE response DROP COLUMN events;"
           "PRAGMA user_version = 1");
   open_store();
   EXPECT_STR_EQ(body_of(alice, "resp_old"), "resp_old");
+}
+
+/* ---- conversations ---- */
+
+/* A conversation, or without `id` items for one; `items` is "a b c". */
+static stored_t *make_items(const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                            const char *conversation, const char *items) {
+  stored_t *stored = make(owner, id, "", "{}");
+  stored->state = id[0] == 'c' ? STORED_CONVERSATION : id[0] == '\0' ? STORED_ITEMS : STORED_ANSWER;
+  snprintf(stored->conversation, sizeof stored->conversation, "%s", conversation);
+  stored_item_t **link = &stored->items;
+  for (const char *at = items; *at != '\0'; at += strspn(at, " ")) {
+    size_t length = strcspn(at, " ");
+    *link = calloc(1, sizeof **link);
+    snprintf((*link)->id, sizeof(*link)->id, "%.*s", (int)length, at);
+    buffer_append(&(*link)->body, at, length);
+    link = &(*link)->next;
+    at += length;
+  }
+  return stored;
+}
+
+static bool note_item(void *context, const char *id, const char *body, size_t length) {
+  char *out = context;
+  ASSERT_EQ(strlen(id), length);
+  ASSERT_EQ(memcmp(id, body, length), 0);
+  strcat(out, id);
+  strcat(out, " ");
+  return true;
+}
+
+/* The items of a page; "-" if there is no such conversation. */
+static const char *page_of(const uint8_t owner[STORE_OWNER_BYTES], const char *after, int64_t limit,
+                           bool ascending) {
+  static char out[512];
+  store_page_t page = {.limit = limit, .ascending = ascending};
+  snprintf(page.after, sizeof page.after, "%s", after);
+  out[0] = '\0';
+  int code = store_items(store, owner, "conv_1", &page, note_item, out, &error);
+  if (code == 0) return out;
+  ASSERT_EQ_FOR(code, ERR_NO_SUCH_OBJECT, "%s", error.message);
+  return "-";
+}
+
+Test(store, items_are_appended_in_order_and_found_page_by_page) {
+  open_store();
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "-");
+  cr_assert(store_put(store, make_items(alice, "conv_1", "conv_1", "a b")));
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b ");
+  cr_assert(store_put(store, make_items(alice, "resp_1", "conv_1", "c d")));
+  cr_assert(store_put(store, make_items(alice, "", "conv_1", "e")));
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b c d e ");
+  EXPECT_STR_EQ(page_of(alice, "", 4, true), "a b c d ");
+  EXPECT_STR_EQ(page_of(alice, "", 5, true), "a b c d e ");
+  EXPECT_STR_EQ(page_of(alice, "b", 2, true), "c d ");
+  EXPECT_STR_EQ(page_of(alice, "e", 2, true), "");
+  EXPECT_STR_EQ(page_of(alice, "nothing", 1, true), "a ");
+  EXPECT_STR_EQ(page_of(alice, "", 2, false), "e d ");
+  EXPECT_STR_EQ(page_of(alice, "b", 9, false), "a ");
+  ASSERT_EQ(stats().rows, 2);
+  reopen();
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b c d e ");
+  EXPECT_STR_EQ(body_of(alice, "resp_1"), "{}");
+}
+
+Test(store, an_item_is_of_its_conversation_and_owner_alone) {
+  buffer_t text = {0};
+  open_store();
+  cr_assert(store_put(store, make_items(alice, "conv_1", "conv_1", "a b")));
+  cr_assert(store_put(store, make_items(bob, "", "conv_1", "evil")));
+  cr_assert(store_put(store, make_items(bob, "conv_2", "conv_2", "c")));
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b ");
+  EXPECT_STR_EQ(page_of(bob, "", 9, true), "-");
+  ASSERT_EQ(store_item(store, bob, "conv_1", "a", &text, &error), ERR_NO_SUCH_OBJECT);
+  EXPECT_STR_EQ(error.message, "Conversation with id 'conv_1' not found.");
+  ASSERT_EQ(store_item(store, bob, "conv_2", "a", &text, &error), ERR_NO_SUCH_OBJECT);
+  EXPECT_STR_EQ(error.message, "Item with id 'a' not found in the conversation 'conv_2'.");
+  ASSERT_EQ(store_remove_item(store, bob, "conv_1", "a", &error), ERR_NO_SUCH_OBJECT);
+  ASSERT_EQ(store_remove(store, bob, "conv_1", &error), ERR_NO_SUCH_OBJECT);
+  ASSERT_EQ(store_item(store, alice, "conv_1", "b", &text, &error), 0);
+  ASSERT_EQ(text.length, 1);
+  buffer_free(&text);
+  ASSERT_EQ_FOR(store_remove_item(store, alice, "conv_1", "a", &error), 0, "%s", error.message);
+  ASSERT_EQ(store_remove_item(store, alice, "conv_1", "a", &error), ERR_NO_SUCH_OBJECT);
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "b ");
+}
+
+/* Its items go with it, also by the bound of bytes; what comes later finds nothing to belong to. */
+Test(store, a_conversation_that_is_gone_takes_its_items_along) {
+  sqlite3 *db = NULL;
+  open_store();
+  cr_assert(store_put(store, make_items(alice, "conv_1", "conv_1", "a b")));
+  ASSERT_EQ_FOR(store_remove(store, alice, "conv_1", &error), 0, "%s", error.message);
+  cr_assert(store_put(store, make_items(alice, "resp_1", "conv_1", "c")));
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "-");
+  EXPECT_STR_EQ(body_of(alice, "resp_1"), "{}");
+  stored_t *late = make_items(alice, "conv_1", "conv_1", "d");
+  late->replaces = true;
+  ASSERT_EQ_FOR(store_put_and_wait(store, late, &error), 0, "%s", error.message);
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "-");
+  ASSERT_EQ(sqlite3_open(path, &db), SQLITE_OK);
+  sqlite3_stmt *row = NULL;
+  ASSERT_EQ(sqlite3_prepare_v2(db, "SELECT count(*) FROM item", -1, &row, NULL), SQLITE_OK);
+  ASSERT_EQ(sqlite3_step(row), SQLITE_ROW);
+  ASSERT_EQ(sqlite3_column_int(row, 0), 0);
+  sqlite3_finalize(row);
+  sqlite3_close(db);
+}
+
+/* Two processes may have made the same answer while a restart handed over. */
+Test(store, an_answer_that_is_written_twice_appends_once) {
+  open_store();
+  cr_assert(store_put(store, make_items(alice, "conv_1", "conv_1", "a")));
+  stored_t *waits = make_items(alice, "resp_1", "conv_1", "");
+  waits->state = STORED_WAITING;
+  cr_assert(store_put(store, waits));
+  for (int i = 0; i < 2; i++) {
+    stored_t *done = make_items(alice, "resp_1", "conv_1", i == 0 ? "b c" : "d e");
+    done->state = STORED_BACKGROUND;
+    cr_assert(store_put(store, done));
+  }
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b c ");
+}
+
+/* The bytes of items count, whichever way they come and go. */
+Test(store, items_count_for_the_bound_of_bytes) {
+  open_store();
+  cr_assert(store_put(store, make_items(alice, "conv_1", "conv_1", "a b")));
+  cr_assert(store_put(store, make_items(alice, "", "conv_1", "c")));
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b c ");
+  reopen();
+  int64_t three = stats().bytes;
+  stored_t *again = make_items(alice, "conv_1", "conv_1", "");
+  again->replaces = true;
+  cr_assert(store_put(store, again));
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b c ");
+  reopen();
+  ASSERT_EQ(stats().bytes, three);
+  ASSERT_EQ(store_remove_item(store, alice, "conv_1", "b", &error), 0);
+  reopen();
+  ASSERT_EQ(three - stats().bytes, 1 + 64);
 }
