@@ -138,6 +138,7 @@ static void add_value(reader_t *reader, block_place_t place, chat_body_t *body,
     return;
   }
   if (!typed && own != NULL && own->type == JSON_STRING) text = own;
+  if (value->type == JSON_STRING) text = value;
   block_note(reader, place, text != NULL ? "text_part" : "json");
   if (text != NULL) chat_body_text(body, text->text, text->length);
   if (text == NULL) chat_body_json(body, value);
@@ -174,7 +175,9 @@ void block_add_texts(reader_t *reader, block_place_t place, chat_body_t *body,
     } else if (block_is(block, "image") && chat_body_takes_pictures(body) &&
                block_picture_lacks(block) == NULL) {
       add_picture(body, block);
-    } else if (json_is_given(block) && !json_is_given(json_get(block, "type"))) {
+    } else if (block->type == JSON_NULL) {
+      block_note(reader, inside, "part_left_out");
+    } else if (!json_is_given(json_get(block, "type"))) {
       add_value(reader, inside, body, block);
     } else if (!block_is(block, "text") && !block_is(block, "compaction") &&
                !block_is(block, "tool_reference")) {
