@@ -1,5 +1,5 @@
 """What clients met on other servers and here, each by its own request on chat, responses and
-messages. README.md of this folder says which test holds what."""
+messages. SESSIONS.md says which test holds what."""
 
 import json
 import re
