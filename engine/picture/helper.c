@@ -3,6 +3,8 @@
 #include "engine/picture/helper.h"
 
 #include "engine/base/checked.h"
+#include "engine/base/clock.h"
+#include "engine/base/util.h"
 #include "engine/picture/rights.h"
 
 #include <errno.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +27,7 @@ struct picture_helper {
 
 typedef struct picture_answer {
   int status;
+  uint64_t cpu_ns;
   char message[ERROR_MESSAGE_MAX];
 } picture_answer_t;
 
@@ -66,6 +70,7 @@ static void run_child(picture_work_t work, const picture_job_t *job, const int d
   if (!rights_drop(PICTURE_CPU_SECONDS_MAX, PICTURE_MEMORY_MIB_MAX)) _exit(1);
   answer.status = work(job, memory, memory + views, &error);
   memcpy(answer.message, error.message, sizeof answer.message);
+  answer.cpu_ns = clock_thread_ns(); /* it has one */
   /* Nobody to tell of a failure: the caller sees the end of this process. */
   ssize_t written = write(descriptors[ANSWER], &answer, sizeof answer);
   _exit(written == sizeof answer ? 0 : 1);
@@ -101,6 +106,7 @@ static void run_keeper(int control, picture_work_t work) {
   picture_job_t job;
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)prctl(PR_SET_NAME, "inferd-pictures");
+  (void)setpriority(PRIO_PROCESS, 0, PICTURE_NICE);
   close_all_but(control);
   (void)signal(SIGCHLD, SIG_IGN); /* children leave nothing behind */
   (void)signal(SIGINT, SIG_IGN);  /* of the terminal: the daemon drains first */
@@ -163,9 +169,10 @@ static bool send_job(const picture_helper_t *helper, const picture_job_t *job,
 }
 
 /* The child's answer, or what its silence means. */
-static int await(int from, inferd_error_t *error) {
+static int await(int from, uint64_t *spent_ns, inferd_error_t *error) {
   picture_answer_t answer;
   struct pollfd waiting = {.fd = from, .events = POLLIN};
+  const uint64_t begin_ns = clock_now_ns();
   int ready;
   do ready = poll(&waiting, 1, PICTURE_WAIT_MS_MAX);
   while (ready < 0 && errno == EINTR);
@@ -174,6 +181,8 @@ static int await(int from, inferd_error_t *error) {
                      "reading the picture takes too long: the machine "
                      "is busy");
   const ssize_t length = recv(from, &answer, sizeof answer, MSG_DONTWAIT);
+  const uint64_t lived_ns = clock_now_ns() - begin_ns;
+  *spent_ns += length == sizeof answer ? MIN(answer.cpu_ns, lived_ns) : lived_ns;
   if (length != sizeof answer)
     return error_set(error, ERR_INVALID_VALUE, NULL,
                      "the picture cannot be read: its decoder failed, or took more than %d s or "
@@ -189,13 +198,13 @@ static int await(int from, inferd_error_t *error) {
 }
 
 static int exchange(const picture_helper_t *helper, const picture_job_t *job, int memory,
-                    inferd_error_t *error) {
+                    uint64_t *spent_ns, inferd_error_t *error) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
     return error_set(error, ERR_OVERLOADED, NULL, "no descriptor for a picture");
   const bool sent = send_job(helper, job, (const int[DESCRIPTORS]){memory, pair[1]});
   (void)close(pair[1]);
-  int status = sent ? await(pair[0], error)
+  int status = sent ? await(pair[0], spent_ns, error)
                     : error_set(error, ERR_OVERLOADED, NULL,
                                 "the process that reads pictures is gone; the server must be "
                                 "started again");
@@ -204,7 +213,7 @@ static int exchange(const picture_helper_t *helper, const picture_job_t *job, in
 }
 
 int picture_helper_views(picture_helper_t *helper, const picture_job_t *job, const uint8_t *file,
-                         uint8_t *views, inferd_error_t *error) {
+                         uint8_t *views, uint64_t *spent_ns, inferd_error_t *error) {
   size_t at, total;
   if (job->file_bytes > PICTURE_FILE_MAX)
     return error_set(error, ERR_INVALID_VALUE, NULL, "the picture's file has %zu bytes; at most %d",
@@ -219,7 +228,7 @@ int picture_helper_views(picture_helper_t *helper, const picture_job_t *job, con
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a picture");
   }
   if (job->file_bytes > 0) memcpy(shared, file, job->file_bytes);
-  int status = exchange(helper, job, memory, error);
+  int status = exchange(helper, job, memory, spent_ns, error);
   if (status == 0) memcpy(views, shared + at, vision_view_bytes(&job->layout));
   (void)munmap(shared, total);
   (void)close(memory);

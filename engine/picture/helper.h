@@ -23,7 +23,8 @@ enum {
   PICTURE_FILE_MAX = 20 * 1000 * 1000, /* bytes of a file */
   PICTURE_CPU_SECONDS_MAX = 5,         /* of a child; then it is killed */
   PICTURE_WAIT_MS_MAX = 30 * 1000,     /* of a caller, on a machine that is busy */
-  PICTURE_MEMORY_MIB_MAX = 2048        /* address space of a child */
+  PICTURE_MEMORY_MIB_MAX = 2048,       /* address space of a child */
+  PICTURE_NICE = 10                    /* of a child, as of nice(2): a CPU back end comes first */
 };
 
 /* What a child is to do. No pointers: it crosses processes. */
@@ -52,10 +53,11 @@ int picture_helper_start(picture_work_t work, picture_helper_t **out, inferd_err
 
 /* Waits for the child; for threads that may wait, never the loop. `views` has vision_view_bytes of
  * job->layout. Returns 0; ERR_INVALID_VALUE, the picture's fault, also where its child died;
- * ERR_NO_MEMORY; or ERR_OVERLOADED: the keeper is gone, or the machine too busy. Any thread, and
- * several at once. */
+ * ERR_NO_MEMORY; or ERR_OVERLOADED: the keeper is gone, or the machine too busy. Adds to *spent_ns
+ * what the child took of a processor, or, where it died, how long it lived. Any thread, and several
+ * at once. */
 int picture_helper_views(picture_helper_t *helper, const picture_job_t *job, const uint8_t *file,
-                         uint8_t *views, inferd_error_t *error);
+                         uint8_t *views, uint64_t *spent_ns, inferd_error_t *error);
 
 /* ---- free ---- */
 

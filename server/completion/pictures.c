@@ -172,15 +172,16 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
 
 /* ---- pixels ---- */
 
-static int decode_one(const pictures_t *pictures, int32_t index, picture_helper_t *helper,
-                      uint8_t *views, inferd_error_t *error) {
+static int decode_one(pictures_t *pictures, int32_t index, picture_helper_t *helper, uint8_t *views,
+                      inferd_error_t *error) {
   const picture_file_t *file = &pictures->files[index];
   const picture_job_t job = {.processor = pictures->vision->processor,
                              .layout = pictures->images[index].layout,
                              .width = file->header.width,
                              .height = file->header.height,
                              .file_bytes = file->bytes.length};
-  int code = picture_helper_views(helper, &job, (const uint8_t *)file->bytes.data, views, error);
+  int code = picture_helper_views(helper, &job, (const uint8_t *)file->bytes.data, views,
+                                  &pictures->decoder_ns, error);
   return name_place(file, code, error);
 }
 

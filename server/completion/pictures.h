@@ -20,7 +20,8 @@ typedef struct pictures {
   image_t *images;            /* [count], in the order of the messages; the engine borrows them */
   struct picture_file *files; /* [count]; NULL once they are decoded */
   int32_t count;
-  uint8_t *views; /* of all images, one behind another; NULL before they are decoded */
+  uint8_t *views;      /* of all images, one behind another; NULL before they are decoded */
+  uint64_t decoder_ns; /* what the processes took that decoded them */
   charge_t charge;
 } pictures_t;
 

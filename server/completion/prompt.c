@@ -430,6 +430,7 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   if (code == 0 && completion->dialect->describe == NULL) {
     code = pictures_decode(&completion->pictures, completion->server->pictures,
                            &completion->cancelled, &completion->intake->error);
+    completion->intake->job.aside_ns = completion->pictures.decoder_ns;
   }
   return code != 0 ? code : completion_charge_ids(completion, 0);
 }

@@ -184,8 +184,9 @@ static void unlink_job(lane_t *lane, lane_job_t *job) {
 /* On a thread of the pool. */
 static void run_job(lane_job_t *job) {
   uint64_t begin_ns = clock_thread_ns();
+  job->aside_ns = 0;
   job->run(job);
-  job->cpu_ns = clock_thread_ns() - begin_ns;
+  job->cpu_ns = clock_thread_ns() - begin_ns + job->aside_ns;
 }
 
 static void run_in_pool(uv_work_t *work) {

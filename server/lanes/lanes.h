@@ -28,13 +28,15 @@ typedef enum lane_kind { LANE_LIGHT, LANE_HEAVY, LANE_KINDS } lane_kind_t;
 
 typedef struct lanes lanes_t;
 
-/* A job; its owner embeds it, sets the first four members, and keeps it until `done` was called or
+/* A job; its owner embeds it, sets the first four members, and `aside_ns` in `run` if other
+ * processes work for it, and keeps it until `done` was called or
  * lanes_withdraw has returned true. */
 typedef struct lane_job {
   void (*run)(struct lane_job *job);
   void (*done)(struct lane_job *job); /* loop thread; may free the job, or submit it again */
   uint64_t client;                    /* exchange_t.source of the request */
   lane_kind_t kind;
+  uint64_t aside_ns; /* CPU time of these processes; the client is charged for it */
   /* The rest belongs to lanes.c. */
   lanes_t *lanes;
   struct lane_client *owner;

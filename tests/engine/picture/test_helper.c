@@ -69,10 +69,12 @@ static picture_job_t job_of(uint32_t width, uint32_t height, size_t bytes) {
   return job;
 }
 
+static uint64_t spent_ns; /* of children, all together */
+
 static int order(picture_helper_t *helper, uint32_t what, inferd_error_t *error) {
   const picture_job_t job = job_of(what, 1, 1);
   uint8_t views[56 * 56 * 3] = {0};
-  int status = picture_helper_views(helper, &job, (const uint8_t *)"\x2A", views, error);
+  int status = picture_helper_views(helper, &job, (const uint8_t *)"\x2A", views, &spent_ns, error);
   for (size_t i = 0; status == 0 && what == ORDER_FILL && i < sizeof views; i++)
     ASSERT_EQ(views[i], 42);
   return status;
@@ -94,6 +96,7 @@ Test(helper, a_child_that_dies_costs_its_own_picture) {
 Test(helper, a_child_that_never_ends_is_killed) {
   picture_helper_t *helper = start(obey);
   expect_death(helper, ORDER_SPIN);
+  cr_expect_geq(spent_ns, (PICTURE_CPU_SECONDS_MAX - 1) * (uint64_t)1000000000u);
   picture_helper_stop(helper);
 }
 
@@ -175,11 +178,14 @@ Test(helper, a_picture_is_what_it_is_in_this_process) {
   const picture_job_t job = job_of(56, 56, length);
   inferd_error_t error = {0};
   cr_assert(ours != NULL && theirs != NULL);
-  ASSERT_EQ_FOR(picture_helper_views(helper, &job, file, theirs, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(picture_helper_views(helper, &job, file, theirs, &spent_ns, &error), 0, "%s",
+                error.message);
   ASSERT_EQ(picture_work(&job, file, ours, &error), 0);
   EXPECT_EQ(memcmp(ours, theirs, 56 * 56 * 3), 0);
+  cr_expect_gt(spent_ns, 0);
   const picture_job_t other = job_of(57, 56, length);
-  EXPECT_EQ(picture_helper_views(helper, &other, file, theirs, &error), ERR_INVALID_VALUE);
+  EXPECT_EQ(picture_helper_views(helper, &other, file, theirs, &spent_ns, &error),
+            ERR_INVALID_VALUE);
   cr_expect_str_eq(error.message, "the picture has two sizes");
   free(file);
   free(ours);
@@ -195,7 +201,7 @@ Test(helper, files_are_bounded) {
     size_t length;
     uint8_t *file = bmp_of(56, PICTURE_FILE_MAX - 1 + i - 54 - 56 * 56 * 4, &length);
     const picture_job_t job = job_of(56, 56, length);
-    EXPECT_EQ_FOR(picture_helper_views(helper, &job, file, views, &error),
+    EXPECT_EQ_FOR(picture_helper_views(helper, &job, file, views, &spent_ns, &error),
                   i < 2 ? 0 : ERR_INVALID_VALUE, "%zu bytes: %s", length, error.message);
     free(file);
   }

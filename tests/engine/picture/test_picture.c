@@ -151,8 +151,9 @@ static void through_a_child(const json_t *row, const char *name, const buffer_t 
   const size_t bytes = vision_view_bytes(&job.layout);
   uint8_t *ours = calloc(bytes, 1), *theirs = calloc(bytes, 1);
   cr_assert(ours != NULL && theirs != NULL);
-  EXPECT_EQ_FOR(picture_helper_views(helper, &job, file->bytes, theirs, &error), 0, "%s: %s", name,
-                error.message);
+  uint64_t spent_ns = 0;
+  EXPECT_EQ_FOR(picture_helper_views(helper, &job, file->bytes, theirs, &spent_ns, &error), 0,
+                "%s: %s", name, error.message);
   EXPECT_EQ_FOR(picture_work(&job, file->bytes, ours, &error), 0, "%s: %s", name, error.message);
   EXPECT_EQ_FOR(memcmp(ours, theirs, bytes), 0, "%s", name);
   free(ours);
