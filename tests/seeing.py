@@ -16,7 +16,10 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<
            "<|image_pad|>", "<|video_pad|>"]
 PAD = 256 + SPECIAL.index("<|image_pad|>")
 VOCABULARY = 272
-TEMPLATE = """{%- for message in messages -%}
+TEMPLATE = """{%- if tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {% if message.content is string %}{{ message.content }}{% else -%}
 {%- for part in message.content or [] -%}

@@ -12,7 +12,8 @@ from harness import PATIENCE, ROOT
 sys.path.append(str(ROOT / "tests/fuzz"))
 import bodies  # noqa: E402 pylint: disable=wrong-import-position
 
-RIGS = ("demo,embed,rank", "small,labels", "drafts,decoder", "adapters,states", "replicas,delta")
+RIGS = ("demo,embed,rank", "small,labels", "drafts,decoder,seer", "adapters,states",
+        "replicas,delta")
 
 
 @pytest.mark.parametrize("rigs", RIGS)
