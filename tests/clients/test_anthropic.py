@@ -1,7 +1,12 @@
 """The anthropic SDK in its own normal flow against /v1/messages."""
 
+import base64
+
 import anthropic
 import pytest
+
+import seeing
+from harness import Server
 
 WEATHER = {"name": "get_weather", "description": "Weather of a city",
            "input_schema": {"type": "object", "properties": {"city": {"type": "string"}},
@@ -67,3 +72,24 @@ def test_errors_are_those_of_the_sdk(client):
     assert missing.value.request_id == missing.value.body["request_id"]
     with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 2048 "):
         client.messages.create(model="demo", max_tokens=3, messages=[user("a b " * 2000)])
+
+
+def test_a_picture_of_the_user_and_one_of_a_tool(inferd, tmp_path):
+    server = Server(inferd, seeing.make(tmp_path / "model"), "--served-model-name", "seer",
+                    "--tool-call-parser", "hermes")
+    picture = {"type": "image", "source": {
+        "type": "base64", "media_type": "image/png",
+        "data": base64.b64encode(seeing.png(60, 40)).decode()}}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    history = [user([picture, {"type": "text", "text": "what"}]),
+               {"role": "assistant", "content": [call]},
+               user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": [picture]}])]
+    with anthropic.Anthropic(base_url=f"http://{server.host}:{server.port}", api_key="none",
+                             max_retries=0) as sdk:
+        for messages, pictures in ((history[:1], 1), (history, 2)):
+            counted = sdk.messages.count_tokens(model="seer", messages=messages).input_tokens
+            answer = sdk.messages.create(model="seer", max_tokens=8, messages=messages)
+            usage = answer.usage
+            assert usage.input_tokens + usage.cache_read_input_tokens == counted
+            assert pictures * 40 < counted < (pictures + 1) * 40 + 60
+    assert server.stop() == 0, server.log()
