@@ -69,18 +69,22 @@ def server(seer):
 
 @pytest.mark.parametrize("kind", seeing.KINDS)
 def test_bits_do_not_depend_on_steps_others_and_blocks(start, models, kind):
-    """Prompts in steps of 24 tokens, all at once, in so few blocks that some are preempted."""
+    """Prompts in steps of 24 tokens, all at once, in so few blocks that choices are preempted."""
     plain = start(models[kind], "--no-enable-prefix-caching")
     alone = [ask(plain, *question)[0] for question in QUESTIONS]
     assert len({str(answer) for answer in alone}) == len(alone)
     longest = post(plain, *LONG).json["usage"]["prompt_tokens"]
-    blocks = (longest + 60) // BLOCK + 4
+    blocks = (longest + 150) // BLOCK + 4
     few = start(models[kind], "--max-num-batched-tokens", 24, "--max-num-seqs", 4,
                 "--num-blocks", blocks, "--max-model-len", (blocks - 2) * BLOCK)
-    with concurrent.futures.ThreadPoolExecutor(10) as pool:
-        made = list(pool.map(lambda q: ask(few, *q, max_tokens=40)[0], QUESTIONS * 2))
-    for got, expected in zip(made, alone * 2):
-        assert (got[0][0][:8], got[0][1][:8]) == expected[0]
+    for turn in range(20):  # until some were preempted: a slow machine may compute one at a time
+        with concurrent.futures.ThreadPoolExecutor(len(QUESTIONS)) as pool:
+            made = list(pool.map(lambda q: ask(few, *q, max_tokens=140, n=3,
+                                               cache_salt=str(turn))[0], QUESTIONS))
+        for got, expected in zip(made, alone):
+            assert [(ids[:8], scores[:8]) for ids, scores in got] == expected * 3
+        if few.metric("inferd_preemptions_total") > 0:
+            break
     assert few.metric("inferd_preemptions_total") > 0
     assert few.metric("inferd_images_total") >= 4
 
