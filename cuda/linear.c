@@ -53,7 +53,11 @@ void cuda_linear(device_t *device, act_t *out, const act_t *in, const weight_t *
 }
 
 static bool can_norm_inside(const fused_linear_t *linear, int32_t rows) {
-  return linear->norm != NULL && linear->norm->kind == NORM_RMS && rows <= GPU_NORM_ROWS_MAX;
+  const weight_t *weight = linear->weight;
+  const bool fits = weight->packed.codes == GPU_CODES_PLAIN
+                        ? rows <= GPU_NORM_ROWS_MAX
+                        : gpu_packed_norm_fits(rows, (int32_t)weight->cols);
+  return linear->norm != NULL && linear->norm->kind == NORM_RMS && fits;
 }
 
 static bool can_activate_inside(const fused_linear_t *linear, int32_t rows) {

@@ -36,8 +36,9 @@ typedef struct weight_items {
   const weight_source_t *source;
   gpu_packed_t packed;
   int64_t count;
-  size_t bytes;           /* of an item */
-  _Atomic bool is_beyond; /* a packed number is beyond the run type */
+  size_t bytes;            /* of an item */
+  _Atomic bool is_beyond;  /* a packed number is beyond the run type */
+  _Atomic bool is_inexact; /* scales of a panel are no short floats (packed.h) */
 } weight_items_t;
 /* Writes items [first, first + count) to `to`. `scratch` has scratch_bytes for each of
  * device->num_threads. Engine thread; cannot fail. */

@@ -14,9 +14,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { NIBBLE_CODES = 16, LEVEL_OFFSET = 128, PART_ALIGN = 16, GROUP_WIDE = 256 };
-enum { UNIT_COLS_4 = 128, UNIT_COLS_8 = 64, STEP_COLS = 32, LANE_COLS = 8, LANE_BYTES = 16 };
-static const float E4M3_MAX = 448;
+enum { NIBBLE_CODES = 16, LEVEL_OFFSET = 128, UNIT_ALIGN = 16, GROUP_WIDE = 256 };
+enum { BLOCK_COLS_4 = 128, BLOCK_COLS_8 = 64, STEP_COLS = 32, LANE_COLS = 8, LANE_BYTES = 16 };
+enum { UNIT_STEPS = GPU_UNIT_COLS / STEP_COLS };
+static const float E4M3_MAX = 448, NIBBLE_ZERO = 0x1p7f, BYTE_ZERO = 0x1p15f;
+static const float EXPONENT_MAX = 0x1p112f; /* times the number of level 0 it is finite */
 
 /* Describes the blocks that quant.h does not know by those that have the same levels. */
 static const quant_format_t *description(weight_format_t format) {
@@ -57,14 +59,15 @@ static void form_of_one(const weight_source_t *source, weight_format_t name, gpu
                         .scales = scales_of(format),
                         .group_shift = group_shift(source, format),
                         .has_min = format->has_min && !is_e4m3,
-                        .offset = quant_is_grouped(format) ? 0 : LEVEL_OFFSET};
+                        .zero = BYTE_ZERO + (quant_is_grouped(format) ? 0 : LEVEL_OFFSET)};
   if (is_e4m3) out->codes = GPU_CODES_E4M3;
   if (out->codes != GPU_CODES_4) return;
-  out->offset = LEVEL_OFFSET;
-  for (int32_t i = 0; i < NIBBLE_CODES; i++) {
-    int32_t level = format->table != NULL ? format->table[i] : i - format->offset;
-    out->table[i / 4] |= (uint32_t)(level + LEVEL_OFFSET) << i % 4 * 8;
-  }
+  out->zero = NIBBLE_ZERO + (float)format->offset;
+  if (format->table == NULL) return;
+  out->codes = GPU_CODES_TABLE;
+  out->zero = BYTE_ZERO + LEVEL_OFFSET;
+  for (int32_t i = 0; i < NIBBLE_CODES; i++)
+    out->table[i / 4] |= (uint32_t)(format->table[i] + LEVEL_OFFSET) << i % 4 * 8;
 }
 
 /* Rows of several formats, none of them grouped. */
@@ -72,7 +75,7 @@ static void form_of_mixture(const weight_source_t *source, uint32_t seen, gpu_pa
   *out = (gpu_packed_t){.codes = GPU_CODES_8,
                         .scales = GPU_SCALES_TWO_LEVEL,
                         .group_shift = 8,
-                        .offset = LEVEL_OFFSET};
+                        .zero = BYTE_ZERO + LEVEL_OFFSET};
   for (int32_t i = 0; i <= WEIGHT_GROUPED_FP8; i++) {
     if (!(seen >> i & 1)) continue;
     const quant_format_t *format = description((weight_format_t)i);
@@ -82,9 +85,46 @@ static void form_of_mixture(const weight_source_t *source, uint32_t seen, gpu_pa
   }
 }
 
+static bool is_f32(const gpu_packed_t *form) {
+  return form->scales == GPU_SCALES_F32 || form->scales == GPU_SCALES_F32_WIDE;
+}
+
+static bool has_nibbles(const gpu_packed_t *form) {
+  return form->codes == GPU_CODES_4 || form->codes == GPU_CODES_TABLE;
+}
+
+/* The shortest way to the same bits that all matrices of this form have: the factors of an f16
+ * scale or of a power of two have few bits; the products of two-level scales of at most 18 bits fit
+ * for levels and zeros of at most six. */
+static gpu_unpack_t unpack_of(const gpu_packed_t *form) {
+  if (form->codes == GPU_CODES_E4M3) return GPU_UNPACK_STEPS;
+  switch (form->scales) {
+  case GPU_SCALES_F16: return form->has_min ? GPU_UNPACK_PRODUCT : GPU_UNPACK_FUSED;
+  case GPU_SCALES_EXPONENT: return GPU_UNPACK_FUSED;
+  case GPU_SCALES_TWO_LEVEL:
+    return form->codes == GPU_CODES_4 ? GPU_UNPACK_PRODUCT : GPU_UNPACK_STEPS;
+  case GPU_SCALES_F32:
+  case GPU_SCALES_F32_WIDE: break;
+  }
+  return GPU_UNPACK_STEPS;
+}
+
+void packed_settle(gpu_packed_t *form, bool is_exact) {
+  if (form->codes == GPU_CODES_4 && is_f32(form) && is_exact) form->unpack = GPU_UNPACK_FUSED;
+}
+
 static uint64_t scale_bytes(const gpu_packed_t *form) {
-  const uint64_t one = form->scales == GPU_SCALES_F32 ? 4 : form->scales == GPU_SCALES_F16 ? 2 : 1;
+  const uint64_t one = is_f32(form) ? 4 : form->scales == GPU_SCALES_F16 ? 2 : 1;
   return form->has_min ? 2 * one : one;
+}
+
+/* Scales of a row in a unit. */
+static int32_t scale_slots(const gpu_packed_t *form) {
+  return GPU_UNIT_COLS >> MIN(form->group_shift, 7);
+}
+
+static uint64_t code_bytes(const gpu_packed_t *form) {
+  return has_nibbles(form) ? GPU_BLOCK_BYTES : 2 * GPU_BLOCK_BYTES;
 }
 
 static uint64_t super_bytes(const gpu_packed_t *form) {
@@ -100,13 +140,14 @@ void packed_form(const weight_source_t *source, gpu_packed_t *out) {
     form_of_one(source, source->format, out);
   else
     form_of_mixture(source, seen, out);
-  const uint64_t cols = (uint64_t)source->cols, group = 1U << out->group_shift;
-  const uint64_t unit = out->codes == GPU_CODES_4 ? UNIT_COLS_4 : UNIT_COLS_8;
-  const uint64_t scales = DIV_UP(cols, group) * GPU_PANEL_ROWS * scale_bytes(out);
-  const uint64_t supers = DIV_UP(cols, GPU_SUPER_COLS) * GPU_PANEL_ROWS * super_bytes(out);
-  out->scales_at = DIV_UP(cols, unit) * GPU_UNIT_BYTES;
-  out->supers_at = ROUND_UP(out->scales_at + scales, PART_ALIGN);
-  out->panel_bytes = ROUND_UP(out->supers_at + supers, PART_ALIGN);
+  const uint64_t scales = (uint64_t)scale_slots(out) * GPU_PANEL_ROWS * scale_bytes(out);
+  const uint64_t supers = GPU_PANEL_ROWS * super_bytes(out);
+  if (out->scales == GPU_SCALES_F32 && 1 << out->group_shift >= GPU_UNIT_COLS)
+    out->scales = GPU_SCALES_F32_WIDE;
+  out->unpack = unpack_of(out);
+  out->supers_at = (uint32_t)(code_bytes(out) + scales);
+  out->unit_bytes = (uint32_t)ROUND_UP(out->supers_at + supers, UNIT_ALIGN);
+  out->panel_bytes = DIV_UP((uint64_t)source->cols, GPU_UNIT_COLS) * out->unit_bytes;
 }
 
 size_t cuda_weight_bytes(const weight_source_t *source) {
@@ -142,20 +183,21 @@ static void put_half(uint8_t *to, float value) {
 /* Where row `lane` of a panel has column `column`, and the shift of its code in that byte. */
 static uint8_t *place(const gpu_packed_t *form, uint8_t *panel, int32_t lane, int64_t column,
                       int32_t *shift) {
-  const int32_t unit = form->codes == GPU_CODES_4 ? UNIT_COLS_4 : UNIT_COLS_8;
-  const int32_t in_unit = (int32_t)(column % unit), in_lane = in_unit % LANE_COLS;
-  uint8_t *lanes = panel + column / unit * GPU_UNIT_BYTES +
-                   lane * (GPU_UNIT_BYTES / GPU_PANEL_ROWS) +
-                   in_unit % STEP_COLS / LANE_COLS * LANE_BYTES;
-  const bool nibbles = form->codes == GPU_CODES_4;
+  const bool nibbles = has_nibbles(form);
+  const int32_t block = nibbles ? BLOCK_COLS_4 : BLOCK_COLS_8;
+  const int32_t in_block = (int32_t)(column % block), in_lane = in_block % LANE_COLS;
+  uint8_t *lanes = panel + column / GPU_UNIT_COLS * form->unit_bytes +
+                   column % GPU_UNIT_COLS / block * GPU_BLOCK_BYTES +
+                   lane * (GPU_BLOCK_BYTES / GPU_PANEL_ROWS) +
+                   in_block % STEP_COLS / LANE_COLS * LANE_BYTES;
   *shift = nibbles ? in_lane % 2 * 4 : 0;
-  return lanes + in_unit / STEP_COLS * (nibbles ? LANE_COLS / 2 : LANE_COLS) +
+  return lanes + in_block / STEP_COLS * (nibbles ? LANE_COLS / 2 : LANE_COLS) +
          (nibbles ? in_lane / 2 : in_lane);
 }
 
 static void put_codes(const gpu_packed_t *form, const quant_format_t *format,
                       const quant_chunk_t *chunk, int64_t first, int32_t lane, uint8_t *panel) {
-  const bool moves = form->codes == GPU_CODES_8 && form->offset == LEVEL_OFFSET;
+  const bool moves = form->codes == GPU_CODES_8 && !quant_is_grouped(format);
   for (int32_t k = 0; k < chunk->cols; k++) {
     int32_t shift, code = chunk->codes[k];
     if (moves)
@@ -171,6 +213,7 @@ static void put_scale(const gpu_packed_t *form, const quant_format_t *format,
   const float min = format->has_min ? chunk->min[group] : 0;
   switch (form->scales) {
   case GPU_SCALES_F32:
+  case GPU_SCALES_F32_WIDE:
     memcpy(to, &chunk->scale[group], sizeof(float));
     if (form->has_min) memcpy(to + sizeof(float), &min, sizeof min);
     break;
@@ -186,18 +229,29 @@ static void put_scale(const gpu_packed_t *form, const quant_format_t *format,
   }
 }
 
+/* Which scale of a row in a unit is that of a column: halves of four steps where a step has two. */
+static int32_t slot_of(const gpu_packed_t *form, int32_t in_unit) {
+  if (form->group_shift != 4) return in_unit >> MIN(form->group_shift, 7);
+  return in_unit % STEP_COLS / GPU_SCALE_GROUP_MIN * UNIT_STEPS + in_unit / STEP_COLS;
+}
+
+/* A chunk is what has one super scale: whole units, or what is left of the last. */
 static void put_scales(const gpu_packed_t *form, const quant_format_t *format,
                        const quant_chunk_t *chunk, int64_t first, int32_t lane, uint8_t *panel) {
-  const int32_t group = 1 << form->group_shift;
-  uint8_t *scales = panel + form->scales_at, *supers = panel + form->supers_at;
+  const int32_t group = MIN(1 << form->group_shift, GPU_UNIT_COLS);
+  uint8_t *units = panel + first / GPU_UNIT_COLS * form->unit_bytes;
   for (int32_t k = 0; k < chunk->cols; k += group) {
-    const uint64_t at = (uint64_t)((first + k) / group * GPU_PANEL_ROWS + lane);
-    put_scale(form, format, chunk, k / format->group, scales + at * scale_bytes(form));
+    uint8_t *unit = units + (size_t)(k / GPU_UNIT_COLS) * form->unit_bytes;
+    const int32_t at = lane * scale_slots(form) + slot_of(form, k % GPU_UNIT_COLS);
+    put_scale(form, format, chunk, k / format->group,
+              unit + code_bytes(form) + (uint64_t)at * scale_bytes(form));
   }
-  if (form->scales != GPU_SCALES_TWO_LEVEL) return;
-  supers += (uint64_t)(first / GPU_SUPER_COLS * GPU_PANEL_ROWS + lane) * super_bytes(form);
-  put_half(supers, chunk->super_scale);
-  if (form->has_min) put_half(supers + sizeof(uint16_t), format->has_min ? chunk->super_min : 0);
+  for (int32_t k = 0; k < chunk->cols && form->scales == GPU_SCALES_TWO_LEVEL; k += GPU_UNIT_COLS) {
+    uint8_t *super = units + (size_t)(k / GPU_UNIT_COLS) * form->unit_bytes + form->supers_at +
+                     (uint64_t)lane * super_bytes(form);
+    put_half(super, chunk->super_scale);
+    if (form->has_min) put_half(super + sizeof(uint16_t), format->has_min ? chunk->super_min : 0);
+  }
 }
 
 static bool holds(dtype_t dtype, float value) {
@@ -210,9 +264,11 @@ static bool holds(dtype_t dtype, float value) {
 static bool fits(const weight_source_t *source, weight_format_t name, const quant_format_t *format,
                  const quant_chunk_t *chunk) {
   const bool is_e4m3 = name == WEIGHT_GROUPED_FP8;
+  const bool is_power = scales_of(format) == GPU_SCALES_EXPONENT;
   for (int32_t k = 0; k < chunk->cols; k += format->group) {
     const float scale = chunk->scale[k / format->group];
     const float min = format->has_min && !is_e4m3 ? chunk->min[k / format->group] : 0;
+    if (is_power && scale > EXPONENT_MAX) return false;
     if (holds(source->dtype, fabsf(scale) * E4M3_MAX + fabsf(min))) continue;
     for (int32_t i = k; i < MIN(k + format->group, chunk->cols); i++) {
       const int32_t code = chunk->codes[i];
@@ -224,10 +280,29 @@ static bool fits(const weight_source_t *source, weight_format_t name, const quan
   return true;
 }
 
+/* True if number * scale - (zero * scale + min) is rounded once and has the bits of scale * level -
+ * min, rounded twice: the product is exact with 16 bits of scale, the sum if it is a float. */
+static bool is_exact(float zero, float scale, float min) {
+  const double product = (double)zero * scale, sum = product + min;
+  uint32_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  const bool is_short = (bits & 0xff) == 0 && fabsf(scale) < 0x1p100f;
+  return is_short && (scale == 0 || fabsf(scale) > 0x1p-100f) && sum - product == min &&
+         sum - min == product && (double)(float)sum == sum;
+}
+
+static bool is_chunk_exact(const gpu_packed_t *form, const quant_format_t *format,
+                           const quant_chunk_t *chunk) {
+  for (int32_t i = 0; i < DIV_UP(chunk->cols, format->group); i++)
+    if (!is_exact(form->zero, chunk->scale[i], form->has_min ? chunk->min[i] : 0)) return false;
+  return true;
+}
+
 bool packed_panel(const weight_source_t *source, const gpu_packed_t *form, int64_t panel,
-                  uint8_t *to, void *scratch) {
+                  uint8_t *to, void *scratch, bool *exact) {
   const int64_t begin = panel * GPU_PANEL_ROWS, end = MIN(begin + GPU_PANEL_ROWS, source->rows);
   bool good = true;
+  *exact = is_f32(form);
   memset(to, 0, form->panel_bytes);
   for (int64_t r = begin; r < end; r++) {
     const weight_format_t name = row_format(source, r);
@@ -240,6 +315,7 @@ bool packed_panel(const weight_source_t *source, const gpu_packed_t *form, int64
       else
         quant_read(format, source->group, row, source->cols, first, &chunk);
       good = fits(source, name, format, &chunk) && good;
+      *exact = *exact && is_chunk_exact(form, format, &chunk);
       put_codes(form, format, &chunk, first, (int32_t)(r - begin), to);
       put_scales(form, format, &chunk, first, (int32_t)(r - begin), to);
     }

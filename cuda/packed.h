@@ -15,8 +15,11 @@ void packed_form(const weight_source_t *source, gpu_packed_t *out);
 /* Bytes of `source` on the device; SIZE_MAX for an overflow. */
 size_t cuda_weight_bytes(const weight_source_t *source);
 /* Writes panel `panel` of the matrix to `to` [panel_bytes]; `scratch` as weight_source_t.row wants
- * it. Returns false if a number is beyond the run type. */
+ * it. *exact: float scales and minima are so short that weights need one rounding. Returns false if
+ * a number is beyond the run type, or a power of two beyond 2^112. */
 bool packed_panel(const weight_source_t *source, const gpu_packed_t *form, int64_t panel,
-                  uint8_t *to, void *scratch);
+                  uint8_t *to, void *scratch, bool *exact);
+/* Once all panels are written; is_exact: every one was. */
+void packed_settle(gpu_packed_t *form, bool is_exact);
 
 #endif

@@ -123,6 +123,7 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   if (atomic_load(&items.is_beyond))
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "tensor %s: holds a number that the chosen dtype cannot hold", source->name);
+  packed_settle(&weight->packed, !atomic_load(&items.is_inexact));
   *out = weight;
   return 0;
 }

@@ -32,10 +32,12 @@ typedef struct gatherer {
 } gatherer_t;
 
 static void write_item(weight_items_t *items, int64_t index, uint8_t *to, void *scratch) {
+  bool exact = true;
   if (items->packed.codes == GPU_CODES_PLAIN)
     memcpy(to, items->source->row(items->source->context, index, scratch), items->bytes);
-  else if (!packed_panel(items->source, &items->packed, index, to, scratch))
+  else if (!packed_panel(items->source, &items->packed, index, to, scratch, &exact))
     atomic_store(&items->is_beyond, true);
+  if (!exact) atomic_store(&items->is_inexact, true);
 }
 
 static void *gather(void *context) {

@@ -23,9 +23,10 @@ __global__ void packed_embed_kernel(T *out, const gpu_table_t table, const gpu_p
     alignas(16) T w[VECTOR] = {};
     float v[VECTOR] = {}, left[VECTOR] = {};
     if (valid) {
-      const uint2 codes = load_codes<CODES>(table.packed, table.values, (int)id, i);
-      const raw_scale_t raw = load_scale<ANY_SCALES>(table.packed, table.values, (int)id, i);
-      store_16(w, unpack_8<T, CODES, ANY_SCALES>(table.packed, codes, raw));
+      uint2 codes;
+      raw_scale_t scale;
+      load_packed_8<CODES>(table.packed, table.values, (int)id, i, &codes, &scale);
+      store_16(w, unpack_8<T, CODES, ANY_SCALES, GPU_UNPACK_STEPS>(table.packed, codes, scale));
     }
     if (rows.adds) load_8(left, to + i);
     for (int j = 0; j < VECTOR; j++) {
@@ -55,17 +56,18 @@ template <class T> static cudaError_t linear(const gpu_skinny_t &args, gpu_strea
   switch (args.packed.codes) {
   case GPU_CODES_4: return tiled<T, GPU_CODES_4>(args, stream);
   case GPU_CODES_8: return tiled<T, GPU_CODES_8>(args, stream);
+  case GPU_CODES_TABLE: return tiled<T, GPU_CODES_TABLE>(args, stream);
   default: return tiled<T, GPU_CODES_E4M3>(args, stream);
   }
 }
 
 int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream) {
-  if (!linear_supported(*args) || (args->norm && args->rows > GPU_NORM_ROWS_MAX))
-    return cudaErrorInvalidValue;
+  const bool normed = !args->norm || gpu_packed_norm_fits(args->rows, args->k);
+  if (!linear_supported(*args) || !normed) return cudaErrorInvalidValue;
   if (args->rows == 0) return cudaSuccess;
   if (args->rows > PACKED_CHUNKED_ROWS_MAX) return FOR_DTYPE(dtype, linear, *args, stream);
-  return args->packed.codes == GPU_CODES_4 ? packed_chunks_4(dtype, *args, stream)
-                                           : packed_chunks_8(dtype, *args, stream);
+  const bool is_8 = args->packed.codes == GPU_CODES_8 || args->packed.codes == GPU_CODES_E4M3;
+  return is_8 ? packed_chunks_8(dtype, *args, stream) : packed_chunks_4(dtype, *args, stream);
 }
 
 template <class T, int CODES>
@@ -81,6 +83,7 @@ static cudaError_t embed(void *out, const gpu_table_t &table, const gpu_packed_r
   switch (table.packed.codes) {
   case GPU_CODES_4: return embed_of<T, GPU_CODES_4>(out, table, rows, stream);
   case GPU_CODES_8: return embed_of<T, GPU_CODES_8>(out, table, rows, stream);
+  case GPU_CODES_TABLE: return embed_of<T, GPU_CODES_TABLE>(out, table, rows, stream);
   default: return embed_of<T, GPU_CODES_E4M3>(out, table, rows, stream);
   }
 }

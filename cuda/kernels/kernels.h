@@ -111,8 +111,12 @@ int gpu_skinny(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
 /* The layer for any number of rows (norm: as there), with the bits that gpu_skinny gives each. */
 int gpu_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
 size_t gpu_skinny_partial_bytes(int32_t rows, int32_t n);
-/* Both for packed weights, called by them: the bits are those of the weights unpacked. */
+/* Both for packed weights, called by them: the bits are those of the weights unpacked. Normed
+ * inputs lie in shared memory, so a layer norms no more than gpu_packed_norm_fits. */
 int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stream);
+static inline int gpu_packed_norm_fits(int32_t rows, int32_t k) {
+  return rows <= GPU_NORM_ROWS_MAX && (int64_t)rows * k <= GPU_PACKED_NORM_VALUES;
+}
 /* gpu_embed, and gpu_embed_positions if it adds, for a packed table; called by them. */
 typedef struct gpu_packed_rows {
   const int32_t *ids; /* [tokens] */

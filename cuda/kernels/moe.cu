@@ -299,16 +299,16 @@ GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, i
   return true;
 }
 
-template <class T, int CODES, int SCALES, int TOKENS>
+template <class T, int CODES, int SCALES, int UNPACK, int TOKENS>
 GPU_FN void expert_rows(const gpu_skinny_t &layer, skinny_shared_t<TOKENS, 1> &shared) {
   if constexpr (CODES == GPU_CODES_PLAIN)
     stream_spans<T, TOKENS, 1, false>(layer, shared);
   else
-    stream_packed<T, CODES, SCALES, TOKENS, 1, false>(layer, shared);
+    stream_packed<T, CODES, SCALES, UNPACK, TOKENS, 1, false>(layer, shared, (T *)nullptr);
   write_spans<T>(layer, shared);
 }
 
-template <class T, int CODES, int SCALES>
+template <class T, int CODES, int SCALES, int UNPACK>
 __global__ void __launch_bounds__(SKINNY_THREADS)
     expert_skinny_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   typedef skinny_shared_t<4, 1> many_t;
@@ -318,9 +318,9 @@ __global__ void __launch_bounds__(SKINNY_THREADS)
   grid_dependency_wait();
   if (!entry_layer<T>(all, space, FEW_ROWS, is_up, &layer)) return;
   if (layer.rows <= 8)
-    expert_rows<T, CODES, SCALES, 1>(layer, *(few_t *)shared);
+    expert_rows<T, CODES, SCALES, UNPACK, 1>(layer, *(few_t *)shared);
   else
-    expert_rows<T, CODES, SCALES, 4>(layer, *shared);
+    expert_rows<T, CODES, SCALES, UNPACK, 4>(layer, *shared);
 }
 
 template <class T, int CODES>
@@ -430,7 +430,7 @@ static int32_t group_of(int32_t pairs, int32_t experts) {
 
 /* Weights that are not packed, in the form of packed_kind_t. */
 struct plain_kind_t {
-  enum { CODES = GPU_CODES_PLAIN, SCALES = ANY_SCALES };
+  enum { CODES = GPU_CODES_PLAIN, SCALES = 0, UNPACK = 0 };
 };
 
 template <class T, class KIND>
@@ -441,13 +441,14 @@ static cudaError_t expert_launch(KIND, const gpu_skinny_t &layer, const gpu_moe_
   const unsigned columns = (unsigned)((weight_tiles(layer) + tiles - 1) / tiles);
   const int32_t bound = pairs / group + (experts < pairs ? experts : pairs);
   const size_t bytes = few ? sizeof(skinny_shared_t<4, 1>) : sizeof(tiled_shared_t);
-  const void *kernel = few ? (const void *)expert_skinny_kernel<T, KIND::CODES, KIND::SCALES>
-                           : (const void *)expert_tiled_kernel<T, KIND::CODES>;
+  const void *kernel =
+      few ? (const void *)expert_skinny_kernel<T, KIND::CODES, KIND::SCALES, KIND::UNPACK>
+          : (const void *)expert_tiled_kernel<T, KIND::CODES>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
   if (few)
-    return LAUNCH_OVERLAPPED((expert_skinny_kernel<T, KIND::CODES, KIND::SCALES>),
+    return LAUNCH_OVERLAPPED((expert_skinny_kernel<T, KIND::CODES, KIND::SCALES, KIND::UNPACK>),
                              (columns, 1, (unsigned)bound), (SKINNY_THREADS), bytes, stream, layer,
                              space, is_up);
   return LAUNCH_OVERLAPPED((expert_tiled_kernel<T, KIND::CODES>), (columns, 1, (unsigned)bound),

@@ -19,37 +19,44 @@ enum { PACKED_CHUNKED_ROWS_MAX = 128 };
 int packed_chunks_4(dtype_t dtype, const gpu_skinny_t &args, gpu_stream_t stream);
 int packed_chunks_8(dtype_t dtype, const gpu_skinny_t &args, gpu_stream_t stream);
 
-template <class T, int CODES, int SCALES, int TOKENS, int TILES, bool NORM>
+/* Where the normed inputs begin in shared memory. */
+template <int TOKENS, int TILES> GPU_BOTH_FN size_t normed_at() {
+  return (sizeof(skinny_shared_t<TOKENS, TILES>) + LANE_BYTES - 1) / LANE_BYTES * LANE_BYTES;
+}
+
+template <class T, int CODES, int SCALES, int UNPACK, int TOKENS, int TILES, bool NORM>
 __global__ void __launch_bounds__(SKINNY_THREADS, TOKENS == 1 ? 2 : 1)
     packed_skinny_kernel(const gpu_skinny_t args) {
   typedef skinny_shared_t<TOKENS, TILES> shared_t;
   DYN_SMEM(shared_t, memory);
   shared_t &shared = *memory;
-  stream_packed<T, CODES, SCALES, TOKENS, TILES, NORM>(args, shared);
+  stream_packed<T, CODES, SCALES, UNPACK, TOKENS, TILES, NORM>(
+      args, shared, (T *)((uint8_t *)memory + normed_at<TOKENS, TILES>()));
   if (gridDim.y == 1)
     write_spans<T>(args, shared);
   else if (meet_blocks(args, shared))
     write_partials<T, TOKENS, TILES>(args);
 }
 
-template <class T, int CODES, int SCALES, int TOKENS, int TILES, bool NORM>
+template <class T, int CODES, int SCALES, int UNPACK, int TOKENS, int TILES, bool NORM>
 static cudaError_t launch(const gpu_skinny_t &args, gpu_stream_t stream) {
-  const size_t bytes = sizeof(skinny_shared_t<TOKENS, TILES>);
+  const size_t normed = NORM ? (size_t)args.rows * normed_stride(args.k) * sizeof(T) : 0;
+  const size_t bytes = normed_at<TOKENS, TILES>() + normed;
   const unsigned blocks = (unsigned)((weight_tiles(args) + TILES - 1) / TILES);
   const cudaError_t status = cudaFuncSetAttribute(
-      (const void *)packed_skinny_kernel<T, CODES, SCALES, TOKENS, TILES, NORM>,
+      (const void *)packed_skinny_kernel<T, CODES, SCALES, UNPACK, TOKENS, TILES, NORM>,
       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (status != cudaSuccess) return status;
-  return LAUNCH_OVERLAPPED((packed_skinny_kernel<T, CODES, SCALES, TOKENS, TILES, NORM>),
+  return LAUNCH_OVERLAPPED((packed_skinny_kernel<T, CODES, SCALES, UNPACK, TOKENS, TILES, NORM>),
                            (blocks, split_of(args, blocks)), (SKINNY_THREADS), bytes, stream, args);
 }
 
-template <class T, int CODES, int SCALES>
+template <class T, int CODES, int SCALES, int UNPACK>
 static cudaError_t skinny(const gpu_skinny_t &args, gpu_stream_t stream) {
-  if (args.norm) return launch<T, CODES, SCALES, 1, 1, true>(args, stream);
-  if (args.rows <= 8) return launch<T, CODES, SCALES, 1, 1, false>(args, stream);
-  if (args.rows <= 16) return launch<T, CODES, SCALES, 2, 2, false>(args, stream);
-  return launch<T, CODES, SCALES, 4, 2, false>(args, stream);
+  if (args.norm) return launch<T, CODES, SCALES, UNPACK, 1, 1, true>(args, stream);
+  if (args.rows <= 8) return launch<T, CODES, SCALES, UNPACK, 1, 1, false>(args, stream);
+  if (args.rows <= 16) return launch<T, CODES, SCALES, UNPACK, 2, 2, false>(args, stream);
+  return launch<T, CODES, SCALES, UNPACK, 4, 2, false>(args, stream);
 }
 
 /* GPU_SKINNY_ROWS_MAX rows after the other: all stream the weights, from the cache if they fit. */
@@ -67,7 +74,7 @@ static cudaError_t in_chunks(KIND, const gpu_skinny_t &args, gpu_stream_t stream
       chunk.in = (const T *)args.in + (size_t)first * args.k;
     if (args.residual != nullptr) chunk.residual = (const T *)args.residual + outputs;
     chunk.out = (uint8_t *)args.out + outputs * size;
-    status = skinny<T, KIND::CODES, KIND::SCALES>(chunk, stream);
+    status = skinny<T, KIND::CODES, KIND::SCALES, KIND::UNPACK>(chunk, stream);
   }
   return status;
 }

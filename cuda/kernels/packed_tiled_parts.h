@@ -26,8 +26,7 @@ GPU_FN void load_packed_step(const gpu_skinny_t &args, int step, packed_step_t &
     const int n = weight_row(args, blockIdx.x * (SIDE / 16) + row / 16, row % 16);
     out.codes[j] = out.scales[j] = make_uint2(0, 0);
     if (n < 0 || at >= args.k) continue;
-    out.codes[j] = load_codes<CODES>(args.packed, args.weight, n, at);
-    out.scales[j] = load_scale<ANY_SCALES>(args.packed, args.weight, n, at);
+    load_packed_8<CODES>(args.packed, args.weight, n, at, &out.codes[j], &out.scales[j]);
   }
 }
 
@@ -37,7 +36,8 @@ GPU_FN void store_packed_step(const gpu_skinny_t &args, int step, const packed_s
   UNROLL
   for (int j = 0; j < THREAD_CHUNKS; j++)
     store_16(shared->weights[step % TILED_STAGES] + (j * TILED_THREADS + threadIdx.x) * KV_CHUNK,
-             unpack_8<T, CODES, ANY_SCALES>(args.packed, from.codes[j], from.scales[j]));
+             unpack_8<T, CODES, ANY_SCALES, GPU_UNPACK_STEPS>(args.packed, from.codes[j],
+                                                              from.scales[j]));
 }
 
 /* tiled_block for packed weights. */

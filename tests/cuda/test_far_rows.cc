@@ -174,7 +174,7 @@ TEST(far_weights_of_linear_layers) {
 /* A packed table and layer of more than 2^32 bytes; the last panel has weights. */
 TEST(far_panels_of_packed_weights) {
   const int k = 4096, panels = 140000;
-  const packed_matrix_t<bf16_t> matrix(packed_forms[6], GPU_PANEL_ROWS, k);
+  const packed_matrix_t<bf16_t> matrix(packed_form_q8_0, GPU_PANEL_ROWS, k);
   far_memory far(matrix.bytes.size() * panels);
   far.put(matrix.bytes.size() * (panels - 1), matrix.bytes.data(), matrix.bytes.size());
   const int32_t rows = panels * GPU_PANEL_ROWS, row = 3;
@@ -233,8 +233,8 @@ TEST(far_experts) {
   const size_t up = (size_t)2 * args.width * args.hidden, down = up / 2;
   far_expert_case("an expert", random_values<bf16_t>(up, 0.1f), random_values<bf16_t>(down, 0.1f),
                   up * sizeof(bf16_t), down * sizeof(bf16_t), args);
-  const packed_matrix_t<bf16_t> packed_up(packed_forms[6], 2 * args.width, args.hidden),
-      packed_down(packed_forms[6], args.hidden, args.width);
+  const packed_matrix_t<bf16_t> packed_up(packed_form_q8_0, 2 * args.width, args.hidden),
+      packed_down(packed_form_q8_0, args.hidden, args.width);
   args.up_packed = packed_up.form, args.down_packed = packed_down.form;
   far_expert_case("a packed expert", packed_up.bytes, packed_down.bytes, packed_up.bytes.size(),
                   packed_down.bytes.size(), args);

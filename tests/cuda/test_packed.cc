@@ -69,6 +69,8 @@ TEST(packed_fused) {
     layer_case<bf16_t>(form, {1, 40, 264, false, false, false, true, GPU_RELU2, 9});
     layer_case<f16_t>(form, {2, 24, 136, false, true, false, true});
   }
+  layer_case<bf16_t>(packed_forms[0],
+                     {4, 16, GPU_PACKED_NORM_VALUES / 4, false, false, false, true});
 }
 
 TEST(packed_split) {
@@ -182,4 +184,6 @@ TEST(packed_refuses) {
   args.packed.codes = GPU_CODES_8;
   args.rows = GPU_NORM_ROWS_MAX + 1, args.n = 16, args.k = 64, args.norm = 1;
   check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "normed rows");
+  args.rows = 4, args.k = GPU_PACKED_NORM_VALUES / 4 + 8;
+  check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "normed values");
 }

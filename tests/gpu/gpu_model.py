@@ -41,6 +41,30 @@ CONTEXT, PREFILL = 1024, 8192
 HALF = "__nv_bfloat16"
 
 
+# ---- packed weights ----
+
+# Cards whose own code nobody counts: they are taken to run that of the target.
+CARDS = {
+    **MACHINES,
+    "H200": {**MACHINES["H100"], "memory": 4.8e12},
+    "RTX 4090": {**MACHINES["L40S"], "sms": 128, "memory": 1.008e12, "flop": 512},
+    "RTX 5090": {**MACHINES["L40S"], "sms": 170, "clock": 2.41e9, "memory": 1.792e12, "flop": 512},
+}
+# Codes, scales and unpacking of a kernel (kernel_types.h), and bytes of 1,024 weights.
+PACKED = {
+    "FP8, a scale a row": ((3, 4, 0), 1056),
+    "Q8_0": ((2, 1, 2), 1088),
+    "Q6_K": ((2, 2, 0), 1104),
+    "Q4_0": ((1, 1, 2), 576),
+    "Q4_K": ((1, 2, 1), 608),
+    "4 bits, groups of 128": ((1, 4, 2), 576),
+}
+PACKED_EXPERTS = ("MXFP4", (4, 3, 2), 544)
+PACKED_CHUNKED_ROWS = 128     # in launches of 32 (packed_chunks.h)
+PACKED_NORM_VALUES = 16384    # GPU_PACKED_NORM_VALUES
+PACKED_ROWS = (1, 8, 32, 33, 64, 256, 8192)
+
+
 # ---- one kernel ----
 
 def occupancy(kernel, machine):
@@ -238,7 +262,7 @@ def expert_block(step, rows, layers):
         step.small("choose_kernel", 3 + top_k, layers)
     step.small("place_kernel", 6 + pairs / 256 * 2 + (1 + top_k) * (rows <= ROUTE_FEW), layers)
     name = "expert_skinny_kernel" if pairs / experts <= 32 else "expert_tiled_kernel"
-    kernel = step.kernel(f"{name}<{HALF}, 0>")
+    kernel = step.kernel(f"{name}<{HALF}, {'0, 0, 0' if 'skinny' in name else '0'}>")
     for what, n, k in (("expert up", 2 * width, hidden), ("expert down", hidden, width)):
         blocks = int(met * n / 16) if name == "expert_skinny_kernel" else int(met * n / 128)
         if name == "expert_skinny_kernel":
@@ -248,6 +272,70 @@ def expert_block(step, rows, layers):
                      met * n * k * 2 / (machine["memory"] * READ_SHARE) * 1e6)
         step.add(what, us, layers)
     step.small(f"mix_kernel<{HALF}>", 3 + rows * top_k * hidden / 1e7, layers)
+
+
+def linears(model):
+    """(outputs, inputs, whether they are normed) of the linear layers of a dense layer."""
+    hidden, inner = model["hidden"], model["heads"] * model["dim"]
+    return [(inner + 2 * model["kv"] * model["dim"], hidden, True), (hidden, inner, False),
+            (2 * model["width"], hidden, True), (hidden, model["width"], False)]
+
+
+def plain_linears_us(kernels, machine, model, rows):
+    """The linear layers of a step with 16-bit weights, and their norms."""
+    step = Step(kernels, machine, model)
+    for n, k, norm in linears(model):
+        step.linear("linear", rows, n, k, norm and step.normed(rows), model["layers"])
+    if not step.normed(rows):
+        step.norms(rows, 2 * model["layers"])
+    return step.total()
+
+
+def packed_linears_us(kernels, machine, model, rows, kind, unit_bytes):
+    """The same with packed weights: a chunk of 32 rows reads them all."""
+    step = Step(kernels, machine, model)
+    for n, k, norm in linears(model):
+        codes_bytes = n * k // (2 if kind[0] in (1, 4) else 1)
+        rate = machine["memory"] * READ_SHARE * codes_bytes * 1024 / (unit_bytes * n * k)
+        inside = norm and rows * k <= PACKED_NORM_VALUES
+        if norm and not inside:
+            step.norms(rows, model["layers"])
+        if rows > PACKED_CHUNKED_ROWS:
+            kernel = step.kernel(f"packed_tiled_kernel<{HALF}, {kind[0]}>")
+            us = max(product_us(kernel, machine, 2 * rows * n * k, n // 128 * -(-rows // 128)),
+                     codes_bytes / rate * 1e6)
+            step.add("linear", us, model["layers"])
+        for first in range(0, rows if rows <= PACKED_CHUNKED_ROWS else 0, 32):
+            count = min(32, rows - first)
+            groups, tiles = (1, 1) if count <= 8 else (2, 2) if count <= 16 else (4, 2)
+            kernel = step.kernel(f"packed_skinny_kernel<{HALF}, {kind[0]}, {kind[1]}, {kind[2]}, "
+                                 f"{groups}, {tiles}, {str(inside).lower()}>")
+            split = 1
+            while split < 4 and n // (16 * tiles) * split < machine["sms"]:
+                split *= 2
+            us = stream_us(kernel, machine, codes_bytes, n // (16 * tiles) * split, rate)
+            step.add("linear", us + (L2_LATENCY * max(1, k * 2 // 4096) if inside else 0),
+                     model["layers"])
+    return step.total()
+
+
+def experts_us(kernels, machine, model, rows, kind=(0, 0, 0), unit_bytes=2048):
+    """The experts of a step."""
+    step, pairs = Step(kernels, machine, model), rows * model["top_k"]
+    experts, hidden, width = model["experts"], model["hidden"], model["width"]
+    met = experts * (1 - (1 - model["top_k"] / experts) ** rows)
+    few = pairs / experts <= 32
+    name = (f"expert_skinny_kernel<{HALF}, {kind[0]}, {kind[1]}, {kind[2]}>" if few else
+            f"expert_tiled_kernel<{HALF}, {kind[0]}>")
+    kernel, streamed = step.kernel(name), 2 if kind[0] == 0 else 0.5
+    for n, k in ((2 * width, hidden), (hidden, width)):
+        nbytes = met * n * k * streamed
+        rate = machine["memory"] * READ_SHARE * streamed * 1024 / unit_bytes
+        us = (stream_us(kernel, machine, nbytes, max(1, int(met * n / 16)), rate) if few else
+              max(product_us(kernel, machine, 2 * pairs * n * k, int(met * n / 128)),
+                  nbytes / rate * 1e6))
+        step.add("experts", us, model["layers"])
+    return step.total()
 
 
 DECODE_QUERIES = 16  # of a row that the decode kernel takes (GPU_DECODE_QUERIES_MAX)

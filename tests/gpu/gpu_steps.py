@@ -40,10 +40,28 @@ def all_steps(found):
                    model.floor_us(machine, shape, 1, model.PREFILL))
 
 
+def packed_layers(found):
+    """Yields (card, weights, rows, us with them, us with 16-bit weights)."""
+    dense, sparse = model.MODELS["8B"], model.MODELS["30B-A3B"]
+    for card, machine in model.CARDS.items():
+        kernels = found.get(machine["target"])
+        for rows in model.PACKED_ROWS if kernels else ():
+            plain = model.plain_linears_us(kernels, machine, dense, rows)
+            for name, (kind, unit_bytes) in model.PACKED.items():
+                yield (card, name, rows, model.packed_linears_us(kernels, machine, dense, rows,
+                                                                 kind, unit_bytes), plain)
+            name, kind, unit_bytes = model.PACKED_EXPERTS
+            yield (card, f"experts in {name}", rows,
+                   model.experts_us(kernels, machine, sparse, rows, kind, unit_bytes),
+                   model.experts_us(kernels, machine, sparse, rows))
+
+
 def estimates(found):
-    """Name of a step -> microseconds, and of each of its kernels in brackets."""
-    return {f"{machine} {name} {what}": round(step.total(), 1)
-            for machine, name, what, step, _ in all_steps(found)}
+    """Name of a step or of packed layers -> microseconds."""
+    steps = {f"{machine} {name} {what}": round(step.total(), 1)
+             for machine, name, what, step, _ in all_steps(found)}
+    return {**steps, **{f"{card} {weights}, {rows} rows": round(us, 1)
+                        for card, weights, rows, us, _ in packed_layers(found)}}
 
 
 def merged(rows):
@@ -81,6 +99,22 @@ def step_table(found):
         a_layer = sum(times for _, _, times in step.launches if times >= layers) / layers
         lines.append(f"| {machine} | {name} | {what} | {total:,.0f} | {floor / total:.0%} | "
                      f"{step.count()} | {a_layer:g} | {text} |")
+    return lines + [""]
+
+
+def packed_table(found):
+    rows = model.PACKED_ROWS
+    lines = ["## Packed weights", "",
+             "Milliseconds a step of all linear layers of the 8B model, or of the experts of "
+             "30B-A3B, by rows; in", "brackets the same with 16-bit weights. H200, RTX 4090 and "
+             "RTX 5090 are taken to run the code that", "was counted for H100 and L40S.",
+             "", "| card | weights | " + " | ".join(f"{count:,} rows" for count in rows) + " |",
+             "|---|---|" + "---|" * len(rows)]
+    cells = {}
+    for card, weights, _, us, plain in packed_layers(found):
+        cells.setdefault((card, weights), []).append(f"{us / 1e3:.3g} ({plain / 1e3:.3g})")
+    for (card, weights), line in cells.items():
+        lines.append(f"| {card} | {weights} | " + " | ".join(line) + " |")
     return lines + [""]
 
 
@@ -124,7 +158,7 @@ def missing(rows):
 
 def page(found, rows, _, data):
     head = HEAD.format(nvcc=data["nvcc"], missing=missing(rows))
-    lines = [head] + changes(data) + step_table(found)
+    lines = [head] + changes(data) + packed_table(found) + step_table(found)
     for gpu, kernels in rows.items():
         lines += kernel_table(gpu, kernels, data["wavefronts"])
     return "\n".join(lines).rstrip() + "\n"

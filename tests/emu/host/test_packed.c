@@ -177,9 +177,9 @@ typedef struct expected_bits {
 static const expected_bits_t expectations[] = {
     {WEIGHT_MXFP4, 4.25},      {WEIGHT_Q4_0, 4.5},        {WEIGHT_Q4_1, 5},
     {WEIGHT_Q5_0, 8.5},        {WEIGHT_Q5_1, 9},          {WEIGHT_Q8_0, 8.5},
-    {WEIGHT_Q2_K, 5.125},      {WEIGHT_Q3_K, 4.5625},     {WEIGHT_Q4_K, 4.625},
-    {WEIGHT_Q5_K, 8.625},      {WEIGHT_Q6_K, 8.5625},     {WEIGHT_IQ4_NL, 4.5},
-    {WEIGHT_IQ4_XS, 4.3125},   {WEIGHT_GGUF_MXFP4, 4.25}, {WEIGHT_NVFP4, 5},
+    {WEIGHT_Q2_K, 5.25},       {WEIGHT_Q3_K, 4.625},      {WEIGHT_Q4_K, 4.75},
+    {WEIGHT_Q5_K, 8.75},       {WEIGHT_Q6_K, 8.625},      {WEIGHT_IQ4_NL, 4.5},
+    {WEIGHT_IQ4_XS, 4.375},    {WEIGHT_GGUF_MXFP4, 4.25}, {WEIGHT_NVFP4, 5},
     {WEIGHT_GROUPED, 8.5},     {WEIGHT_GROUPED_4, 4.5},   {WEIGHT_GROUPED_FP4, 4.25},
     {WEIGHT_GROUPED_FP8, 8.25}};
 
@@ -237,6 +237,99 @@ Test(packed, numbers_beyond_the_run_type_are_refused) {
     const int code = ops_cuda.weight(d, &source, &weight, &error);
     cr_assert_eq(code, i == 0 ? ERR_MODEL_MALFORMED : 0, "%d: %s", code, error.message);
     if (i == 0) cr_assert_not_null(strstr(error.message, "packed"), "%s", error.message);
+    ops_cuda.close(d);
+  }
+}
+
+/* A float of so many significant bits, about a thousandth. */
+static float short_float(matrix_case_t *c, uint32_t bits) {
+  const float value = (float)(draw(c, 1U << bits) | 1U) * ldexpf(1, -10 - (int)bits);
+  return draw(c, 2) ? value : -value;
+}
+
+/* out = the products of one row of inputs and the matrix. */
+static void multiply_row(const matrix_case_t *c, device_t *d, const weight_t *weight,
+                         gpu_unpack_t unpack, uint16_t *out) {
+  uint16_t inputs[COLS];
+  void *in, *sums;
+  for (int32_t k = 0; k < COLS; k++) inputs[k] = narrow(c->dtype, (float)(k % 13 - 6) / 4);
+  cr_assert_eq(cudaMalloc(&in, sizeof inputs), cudaSuccess);
+  cr_assert_eq(cudaMalloc(&sums, sizeof(uint16_t[ROWS])), cudaSuccess);
+  cr_assert_eq(cudaMemcpy(in, inputs, sizeof inputs, cudaMemcpyHostToDevice), cudaSuccess);
+  gpu_skinny_t layer = {
+      .in = in, .out = sums, .weight = weight->data, .rows = 1, .n = ROWS, .k = COLS};
+  layer.packed = weight->packed;
+  layer.packed.unpack = unpack;
+  cr_assert_eq(gpu_linear(c->dtype, &layer, d->stream), 0);
+  cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess);
+  cr_assert_eq(cudaMemcpy(out, sums, sizeof(uint16_t[ROWS]), cudaMemcpyDeviceToHost), cudaSuccess);
+  cudaFree(in);
+  cudaFree(sums);
+}
+
+/* Scales and minima of any number of bits: a matrix that is said to need one rounding has the bits
+ * of the three. Whole zeros of scales of f16 do, a third does not. */
+Test(packed, one_rounding_where_it_has_the_bits_of_three) {
+  static matrix_case_t c;
+  int32_t fused = 0, cases = 60;
+  for (int32_t i = 0; i < cases; i++) {
+    c = (matrix_case_t){.dtype = i % 2 ? DTYPE_F16 : DTYPE_BF16, .group = 128};
+    c.counter = (uint64_t)i << 32;
+    const uint32_t bits = i == 0 ? 11 : i == 1 ? 24 : 8 + draw(&c, 11);
+    const bool whole = i < 2 || draw(&c, 2);
+    for (int32_t r = 0; r < ROWS; r++) {
+      draw_row(&c, r, WEIGHT_GROUPED_4);
+      float *numbers = (float *)(void *)(c.rows[r] + COLS);
+      for (int32_t g = 0; g < COLS / 128; g++) {
+        numbers[g] = short_float(&c, bits);
+        numbers[COLS / 128 + g] =
+            whole ? numbers[g] * (float)draw(&c, 16) : short_float(&c, 1 + draw(&c, 18));
+      }
+      decode(&c, r);
+    }
+    device_t *d = open_device();
+    inferd_error_t error = {0};
+    weight_t *weight;
+    const weight_source_t source = source_of(&c, false);
+    uint16_t once[ROWS], thrice[ROWS];
+    cr_assert_eq(ops_cuda.weight(d, &source, &weight, &error), 0, "%s", error.message);
+    if (i < 2)
+      cr_assert_eq(weight->packed.unpack, i == 0 ? GPU_UNPACK_FUSED : GPU_UNPACK_STEPS, "%d", i);
+    fused += weight->packed.unpack == GPU_UNPACK_FUSED;
+    check_values(&c, d, weight);
+    multiply_row(&c, d, weight, weight->packed.unpack, once);
+    multiply_row(&c, d, weight, GPU_UNPACK_STEPS, thrice);
+    cr_assert_arr_eq(once, thrice, sizeof once, "case %d, %u bits", i, bits);
+    for (int32_t r = 0; r < ROWS; r++) {
+      double sum = 0, size = 0;
+      for (int32_t k = 0; k < COLS; k++) {
+        sum += (double)c.values[r][k] * (k % 13 - 6) / 4;
+        size += fabs((double)c.values[r][k]) * 1.5;
+      }
+      const float got = i % 2 ? float_from_f16(once[r]) : float_from_bf16(once[r]);
+      cr_assert_float_eq(got, sum, size * 0x1p-8, "case %d, row %d: %g, expected %g", i, r,
+                         (double)got, sum);
+    }
+    ops_cuda.close(d);
+  }
+  cr_assert(fused > cases / 8 && fused < cases, "%d of %d", fused, cases);
+}
+
+/* A power of two that times the number of a level is no float; 2^113 as a byte is 241. */
+Test(packed, powers_of_two_beyond_the_kernels_are_refused) {
+  static matrix_case_t c;
+  for (int32_t exponent = 240; exponent <= 241; exponent++) {
+    c = (matrix_case_t){.dtype = DTYPE_BF16};
+    for (int32_t r = 0; r < ROWS; r++) draw_row(&c, r, WEIGHT_MXFP4);
+    c.rows[3][MXFP4_BYTES - 1] = (uint8_t)exponent;
+    decode(&c, 3);
+    device_t *d = open_device();
+    inferd_error_t error = {0};
+    weight_t *weight;
+    const weight_source_t source = source_of(&c, false);
+    const int code = ops_cuda.weight(d, &source, &weight, &error);
+    cr_assert_eq(code, exponent == 240 ? 0 : ERR_MODEL_MALFORMED, "%d: %s", code, error.message);
+    if (code == 0) check_values(&c, d, weight);
     ops_cuda.close(d);
   }
 }
