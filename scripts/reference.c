@@ -581,6 +581,7 @@ static void print_fields(void) {
              "Only with `--store`. `/v1/conversations/{id}` takes `metadata` and "
              "`/v1/conversations/{id}/items` takes `items`, each required there.",
              conversation_rows, LENGTH(conversation_rows));
+  print_rows("POST /v1/batches", "Only with `--store`.", batch_rows, LENGTH(batch_rows));
   print_rows("POST /v1/embeddings", "", embedding_rows, LENGTH(embedding_rows));
   print_rows("POST /rerank", "`/v2/rerank` takes the same fields.", rerank_rows,
              LENGTH(rerank_rows));

@@ -54,6 +54,9 @@ static const row_t responses_rows[] = {
 static const row_t conversation_rows[] = {
 #include "server/fields/conversation_fields.def"
 };
+static const row_t batch_rows[] = {
+#include "server/fields/batch_fields.def"
+};
 static const row_t embedding_rows[] = {
 #include "server/fields/embedding_fields.def"
 };

@@ -375,6 +375,7 @@ static void on_ready(daemon_t *daemon) {
     return;
   }
   background_start(server);
+  runner_tick(server);
   notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
 }
@@ -459,6 +460,7 @@ static void on_tick(uv_timer_t *timer) {
   uint64_t now_ns = clock_now_ns();
   completions_tick(&daemon->server, now_ns);
   background_tick(&daemon->server);
+  runner_tick(&daemon->server);
   pet_watchdog(daemon, now_ns);
   http_identity_refresh(daemon->server.http, now_ns);
   report_verdict(daemon, now_ns);
@@ -590,6 +592,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if (server->metrics == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
   if ((code = background_new(server, error)) != 0) return code;
+  if ((code = runner_new(server, error)) != 0) return code;
   if ((code = chat_model_load(server->live, config, error)) != 0) return code;
   if ((code = http_start(server, &server->http, error)) != 0) return code;
   int keys = auth_key_count(server->auth);
@@ -653,6 +656,7 @@ static void tear_down(daemon_t *daemon) {
   server_t *server = &daemon->server;
   if (server->http != NULL) http_stop(server->http);
   background_stop(server);
+  runner_stop(server);
   if (server->engine != NULL) {
     limit_stop(daemon);
     engine_stop(server->engine);
@@ -665,6 +669,7 @@ static void tear_down(daemon_t *daemon) {
   CHECK_EQ(uv_loop_close(&daemon->loop), 0);
   store_close(server->store);
   background_free(server);
+  runner_free(server);
   completions_free(server);
   lanes_free(server->lanes);
   ledger_free(server->ledger);

@@ -32,6 +32,7 @@ typedef struct server {
   struct kv_events *kv_events;     /* what it publishes */
   struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
   struct background *background;   /* server/responses/background.h; NULL without a store */
+  struct runner *runner;           /* server/batches/runner.h; NULL without a store */
   struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
   struct tracer *tracer;           /* server/trace/trace.h; NULL = requests get no spans */
   uv_async_t engine_wake;          /* engine -> loop, once per step */
@@ -94,6 +95,14 @@ void api_conversations(exchange_t *exchange); /* server/responses/conversations.
 void api_get_conversation(exchange_t *exchange);
 void api_post_conversation(exchange_t *exchange);
 void api_delete_conversation(exchange_t *exchange);
+void api_upload_file(exchange_t *exchange); /* server/batches, and those below */
+void api_files(exchange_t *exchange);
+void api_file(exchange_t *exchange);
+void api_delete_file(exchange_t *exchange);
+void api_create_batch(exchange_t *exchange);
+void api_batches(exchange_t *exchange);
+void api_batch(exchange_t *exchange);
+void api_cancel_batch(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
@@ -140,6 +149,12 @@ void background_tick(server_t *server);
 void background_stop(server_t *server);
 void background_free(server_t *server);
 void background_counts(const server_t *server, int32_t *waiting, int32_t *running);
+
+/* runner.c: batches; the same life. */
+int runner_new(server_t *server, inferd_error_t *error);
+void runner_tick(server_t *server);
+void runner_stop(server_t *server);
+void runner_free(server_t *server);
 
 /* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */

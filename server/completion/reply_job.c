@@ -29,6 +29,7 @@ static void run_job(lane_job_t *lane_job) {
 static void job_done(lane_job_t *lane_job) {
   reply_job_t *job = (reply_job_t *)lane_job;
   exchange_t *exchange = job->exchange;
+  if (job->settled != NULL) job->settled(job);
   if (exchange != NULL && job->code != 0) {
     exchange_error(exchange, &job->error);
   } else if (exchange != NULL && job->reply.failed) {
@@ -89,6 +90,20 @@ bool reply_id_copy(char out[REPLY_ID_BYTES], const char *id, size_t length) {
   memcpy(out, id, length);
   out[length] = '\0';
   return true;
+}
+
+void list_print_end(buffer_t *out, const char *first, const char *last, bool more) {
+  const char *const names[] = {"],\"first_id\":", ",\"last_id\":"};
+  const char *const ids[] = {first, last};
+  for (int i = 0; i < 2; i++) {
+    buffer_text(out, names[i]);
+    if (ids[i][0] != '\0')
+      buffer_quote(out, ids[i], strlen(ids[i]));
+    else
+      buffer_text(out, "null");
+  }
+  buffer_text(out, ",\"has_more\":");
+  buffer_text(out, more ? "true}" : "false}");
 }
 
 int list_page_read(const exchange_t *exchange, list_page_t *page, inferd_error_t *error) {

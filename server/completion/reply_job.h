@@ -22,11 +22,12 @@ struct reply_job {
   exchange_t *exchange; /* NULL = the client disconnected; the loop thread's */
   /* In the lanes. 0 and `reply`, or an error in `error`. */
   int (*work)(reply_job_t *job);
-  void (*finish)(reply_job_t *job); /* sends a good answer in another way; NULL = as it is */
-  uint8_t owner[KEY_DIGEST_BYTES];  /* the key, zeros without one */
-  held_t body;                      /* of the request, if it was taken */
-  charge_t charge;                  /* of what is read */
-  const char *type;                 /* of the reply; NULL = JSON */
+  void (*settled)(reply_job_t *job); /* loop thread: it has run, whoever waits; NULL = nothing */
+  void (*finish)(reply_job_t *job);  /* sends a good answer in another way; NULL = as it is */
+  uint8_t owner[KEY_DIGEST_BYTES];   /* the key, zeros without one */
+  held_t body;                       /* of the request, if it was taken */
+  charge_t charge;                   /* of what is read */
+  const char *type;                  /* of the reply; NULL = JSON */
   int code;
   inferd_error_t error;
   buffer_t reply;
@@ -53,6 +54,9 @@ typedef struct list_page {
 
 /* Reads limit, order and after. Returns 0 or the error of one of them. */
 int list_page_read(const exchange_t *exchange, list_page_t *page, inferd_error_t *error);
+/* Ends {"object":"list","data":[...: the ids of its first and last element, "" = none, and whether
+ * there are more. */
+void list_print_end(buffer_t *out, const char *first, const char *last, bool more);
 /* Copies an id. Returns false if it is empty or too long: it is nobody's then. */
 bool reply_id_copy(char out[REPLY_ID_BYTES], const char *id, size_t length);
 

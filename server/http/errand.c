@@ -42,10 +42,13 @@ void errand_reply(exchange_t *public) {
   end(errand_of(public), NULL);
 }
 
-/* The owner has the answer already, or wants its end alone: nothing is printed. */
+/* Without `keeps` the owner has the answer already, or wants its end alone: nothing is printed. */
 void errand_reply_pieces(exchange_t *public, pieces_t pieces) {
-  end(errand_of(public), NULL);
-  pieces.free(pieces.owner);
+  errand_t *errand = errand_of(public);
+  if (errand->keeps) errand->pieces = pieces;
+  bool keeps = errand->keeps;
+  end(errand, NULL);
+  if (!keeps) pieces.free(pieces.owner);
 }
 
 void errand_fail(exchange_t *public, const inferd_error_t *error) {

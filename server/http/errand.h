@@ -19,10 +19,11 @@ struct errand {
   /* A stream has more in `pieces`: the owner prints them in turns of the loop. */
   void (*prints)(errand_t *errand);
   /* The handler has answered: NULL = with a 200 or the end of a stream. It uses the exchange no
-   * more; `pieces` may have more to print. */
+   * more; `pieces` may have more to print, or with `keeps` the whole answer. */
   void (*ended)(errand_t *errand, const inferd_error_t *error);
   pieces_t pieces; /* print NULL = none */
   bool streams, overflowed;
+  bool keeps; /* the owner wants the answer, which it prints from `pieces` */
 };
 
 /* Tells the handler that nobody wants the answer any more; `ended` is not called. */

@@ -645,6 +645,7 @@ void background_counts(const server_t *server, int32_t *waiting, int32_t *runnin
 
 static void take_waiting(void *context, const stored_t *stored) {
   background_t *background = context;
+  if (stored->state != STORED_WAITING) return;
   deferred_t *run = run_new(background, stored);
   const api_key_t *key = auth_find(background->server->auth, stored->owner);
   if (run != NULL && run->streams)

@@ -15,7 +15,7 @@
 
 enum { ITEMS_ONCE_MAX = 20 };
 
-typedef enum action {
+typedef enum conversation_action {
   CREATE,
   GET_IT,
   UPDATE,
@@ -24,7 +24,7 @@ typedef enum action {
   GET_ITEM,
   APPEND_ITEMS,
   REMOVE_ITEM
-} action_t;
+} conversation_action_t;
 
 typedef struct conversation_fields {
   const json_t *items, *metadata; /* NULL = not given */
@@ -32,7 +32,7 @@ typedef struct conversation_fields {
 
 typedef struct conversation_job {
   reply_job_t base; /* first */
-  action_t action;
+  conversation_action_t action;
   char id[STORE_ID_BYTES], item[STORE_ID_BYTES];
   list_page_t page;
   field_limits_t limits;
@@ -112,21 +112,6 @@ static bool print_item(void *context, const char *id, const char *body, size_t l
   return job->base.code == 0;
 }
 
-static void print_list_end(conversation_job_t *job) {
-  buffer_t *out = &job->base.reply;
-  const char *const names[] = {"],\"first_id\":", ",\"last_id\":"};
-  const char *const ids[] = {job->item, job->last};
-  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-    buffer_text(out, names[i]);
-    if (ids[i][0] != '\0')
-      buffer_quote(out, ids[i], strlen(ids[i]));
-    else
-      buffer_text(out, "null");
-  }
-  buffer_text(out, ",\"has_more\":");
-  buffer_text(out, job->count > job->page.limit ? "true}" : "false}");
-}
-
 static int list_items(conversation_job_t *job) {
   reply_job_t *base = &job->base;
   store_page_t page = {.limit = job->page.limit + 1, .ascending = job->page.ascending};
@@ -134,7 +119,7 @@ static int list_items(conversation_job_t *job) {
   buffer_text(&base->reply, "{\"object\":\"list\",\"data\":[");
   int code =
       store_items(base->server->store, base->owner, job->id, &page, print_item, job, &base->error);
-  print_list_end(job);
+  list_print_end(&base->reply, job->item, job->last, job->count > job->page.limit);
   return code != 0 ? code : base->code;
 }
 
@@ -206,8 +191,7 @@ static int create(conversation_job_t *job, const conversation_fields_t *fields) 
       if (item == row->items) snprintf(job->item, sizeof job->item, "%s", item->id);
       snprintf(job->last, sizeof job->last, "%s", item->id);
     }
-    job->page.limit = 0;
-    print_list_end(job);
+    list_print_end(&base->reply, job->item, job->last, false);
   }
   buffer_free(&id);
   buffer_free(&text);
@@ -327,7 +311,7 @@ static int read_path(conversation_job_t *job) {
   return job->action == LIST_ITEMS ? list_page_read(base->exchange, &job->page, &base->error) : 0;
 }
 
-static void begin(exchange_t *exchange, action_t action) {
+static void begin(exchange_t *exchange, conversation_action_t action) {
   server_t *server = exchange->server;
   const engine_info_t *info = engine_info(server->engine);
   bool takes = action == CREATE || action == UPDATE;

@@ -381,7 +381,7 @@ static bool prepare(completion_t *completion) {
   responses_answer_t *response = completion->dialect_state;
   buffer_t head = {0};
   completion->created = (int64_t)time(NULL);
-  if (completion->exchange->is_errand) { /* it has its id and its time already */
+  if (completion->dialect == &responses_background) { /* it has its id and its time already */
     completion->created = background_created(completion->exchange);
     snprintf(response->id, sizeof response->id, "%.*s", KEPT_ID_BYTES - 1,
              completion->exchange->request_id);
@@ -465,7 +465,7 @@ static void send_error(completion_t *completion, const inferd_error_t *error) {
   responses_answer_t *response = completion->dialect_state;
   response->out->own.failed = response->out->parts.failed = false;
   begin_stream(completion);
-  if (completion->exchange != NULL && completion->exchange->is_errand)
+  if (completion->exchange != NULL && completion->dialect == &responses_background)
     background_fail(completion->exchange, error);
   else
     (void)responses_put(completion, RESPONSE_FAILED, error, false);

@@ -39,15 +39,26 @@ static const char *const steps[] = {
     "  body BLOB NOT NULL, UNIQUE (conversation, id));"
     "CREATE INDEX item_place ON item (conversation, place);"
     "CREATE TRIGGER response_items AFTER DELETE ON response WHEN old.state = 3 "
-    "BEGIN DELETE FROM item WHERE conversation = old.id; END;"};
-_Static_assert(STORED_WAITING == 1 && STORED_BACKGROUND == 2 && STORED_CONVERSATION == 3,
+    "BEGIN DELETE FROM item WHERE conversation = old.id; END;",
+    "ALTER TABLE item ADD COLUMN state INTEGER NOT NULL DEFAULT 0;" /* line_state_t */
+    "CREATE INDEX item_state ON item (conversation, state, place);"
+    "CREATE INDEX response_kind ON response (owner, state, created);"
+    "CREATE TRIGGER response_lines AFTER DELETE ON response WHEN old.state = 5 "
+    "BEGIN DELETE FROM item WHERE conversation = old.id; END;"
+    "CREATE TRIGGER response_ended AFTER UPDATE ON response WHEN new.state = 6 "
+    "BEGIN DELETE FROM item WHERE conversation = old.id; END;"
+    "DROP INDEX response_waiting;"
+    "CREATE INDEX response_waiting ON response (created) WHERE state IN (1, 5);"};
+_Static_assert(STORED_WAITING == 1 && STORED_BACKGROUND == 2 && STORED_CONVERSATION == 3 &&
+                   STORED_BATCH == 5 && STORED_BATCH_ENDED == 6 && STORED_FILE == 7,
                "as in the texts");
 
 /* What an item counts of the bytes of its conversation. */
 #define ITEM_BYTES "length(body) + 64"
 /* A conversation, of an owner, that has not expired. */
 #define IS_THERE                                                                                   \
-  "EXISTS (SELECT 1 FROM response WHERE id = ?1 AND owner = ?2 AND state = 3 AND created >= ?3)"
+  "EXISTS (SELECT 1 FROM response WHERE id = ?1 AND owner = ?2 AND state IN (3, 5) AND created "   \
+  ">= ?3)"
 
 typedef enum statement {
   BEGIN,
@@ -61,6 +72,12 @@ typedef enum statement {
   REMOVE_EXPIRED,
   REMOVE_OF_LARGEST,
   HAS_CONVERSATION,
+  LIST_UP,
+  LIST_DOWN,
+  LINES,
+  COUNT_LINES,
+  GROW_LINE,
+  END_LINE,
   FIND_ITEM,
   ITEMS_UP,
   ITEMS_DOWN,
@@ -78,7 +95,7 @@ static const char *const texts[SQL_STATEMENTS] = {
         "INSERT INTO response (id, owner, previous, created, bytes, input, body, state, request, "
         "events, streams, conversation) "
         "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (id) "
-        "DO UPDATE SET bytes = excluded.bytes + CASE excluded.state WHEN 3 THEN "
+        "DO UPDATE SET bytes = excluded.bytes + CASE WHEN excluded.state IN (3, 5) THEN "
         "(SELECT coalesce(sum(" ITEM_BYTES "), 0) FROM item WHERE conversation = excluded.id) "
         "ELSE 0 END, "
         "created = max(created, excluded.created), input = excluded.input, body = excluded.body, "
@@ -91,7 +108,8 @@ static const char *const texts[SQL_STATEMENTS] = {
                "= ?2 AND "
                "created >= ?3",
     [WAITING] =
-        "SELECT id, owner, created, streams FROM response WHERE state = 1 ORDER BY created, rowid",
+        "SELECT id, owner, created, streams, state, iif(state = 5, body, NULL) FROM response "
+        "WHERE state IN (1, 5) ORDER BY created, rowid",
     [SIZES] = "SELECT count(*), coalesce(sum(bytes), 0) FROM response",
     [REMOVE_EXPIRED] = "DELETE FROM response WHERE rowid IN (SELECT rowid FROM response "
                        "WHERE created < ?1 ORDER BY created LIMIT ?2)",
@@ -99,6 +117,25 @@ static const char *const texts[SQL_STATEMENTS] = {
         "DELETE FROM response WHERE rowid IN (SELECT rowid FROM response WHERE owner = "
         "(SELECT owner FROM response GROUP BY owner ORDER BY sum(bytes) DESC LIMIT 1) "
         "ORDER BY created, rowid LIMIT ?1)",
+    [LIST_UP] =
+        "SELECT id, body FROM response WHERE owner = ?1 AND created >= ?2 AND state IN (?3, ?4) "
+        "AND rowid > coalesce((SELECT rowid FROM response WHERE id = ?5 AND owner = ?1), -1) "
+        "ORDER BY rowid LIMIT ?6",
+    [LIST_DOWN] =
+        "SELECT id, body FROM response WHERE owner = ?1 AND created >= ?2 AND state IN (?3, ?4) "
+        "AND rowid < coalesce((SELECT rowid FROM response WHERE id = ?5 AND owner = ?1), "
+        "9223372036854775807) ORDER BY rowid DESC LIMIT ?6",
+    [LINES] = "SELECT id, body FROM item WHERE conversation = ?1 AND " IS_THERE
+              " AND state = ?6 AND place > coalesce((SELECT place FROM item WHERE "
+              "conversation = ?1 AND id = ?4), -1) ORDER BY place LIMIT ?5",
+    [COUNT_LINES] =
+        "SELECT state, count(*) FROM item WHERE conversation = ?1 AND " IS_THERE " GROUP BY state",
+    [GROW_LINE] =
+        "UPDATE response SET bytes = bytes + ?5 - coalesce((SELECT length(body) FROM item "
+        "WHERE conversation = ?1 AND id = ?4 AND state = 0), ?5) "
+        "WHERE id = ?1 AND owner = ?2 AND state = 5 AND created >= ?3",
+    [END_LINE] = "UPDATE item SET body = ?5, state = ?6 WHERE conversation = ?1 AND id = ?4 AND "
+                 "state = 0 AND " IS_THERE,
     [HAS_CONVERSATION] = "SELECT " IS_THERE ", 0",
     [FIND_ITEM] = "SELECT id, body FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
     [ITEMS_UP] = "SELECT id, body FROM item WHERE conversation = ?1 AND " IS_THERE
@@ -110,7 +147,7 @@ static const char *const texts[SQL_STATEMENTS] = {
     [APPEND] = "INSERT INTO item (conversation, id, body) SELECT ?1, ?4, ?5 WHERE " IS_THERE
                " AND NOT EXISTS (SELECT 1 FROM response WHERE id = ?6 AND state = 2)",
     [GROW] = "UPDATE response SET bytes = bytes + ?4, created = max(created, ?5) "
-             "WHERE id = ?1 AND owner = ?2 AND state = 3 AND created >= ?3",
+             "WHERE id = ?1 AND owner = ?2 AND state IN (3, 5) AND created >= ?3",
     [REMOVE_ITEM] = "DELETE FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
     [FREE_PAGES] = "PRAGMA freelist_count",
     [SHRINK] = "PRAGMA incremental_vacuum(256)"};
@@ -265,6 +302,24 @@ static int grow(sql_t *sql, const stored_t *stored, int64_t bytes) {
   return finish(sql, row);
 }
 
+/* A line that has ended already stays as it was. */
+static int end_lines(sql_t *sql, const stored_t *stored) {
+  int code = SQLITE_OK;
+  for (const stored_item_t *item = stored->items; item != NULL && code == SQLITE_OK;
+       item = item->next) {
+    sqlite3_stmt *row = of_conversation(sql, GROW_LINE, stored, INT64_MIN);
+    bind_text(row, 4, item->id);
+    sqlite3_bind_int64(row, 5, (int64_t)item->body.length);
+    if ((code = finish(sql, row)) != SQLITE_OK) return code;
+    row = of_conversation(sql, END_LINE, stored, INT64_MIN);
+    bind_text(row, 4, item->id);
+    bind_bytes(row, 5, &item->body);
+    sqlite3_bind_int(row, 6, (int)item->state);
+    code = finish(sql, row);
+  }
+  return code;
+}
+
 static int append_items(sql_t *sql, const stored_t *stored) {
   int64_t bytes = 0;
   int code = SQLITE_OK;
@@ -312,7 +367,9 @@ static int is_gone(sql_t *sql, const stored_t *stored, bool *gone) {
 /* Items come before the row of their answer, which says whether they were appended before, and
  * behind the row of a conversation. */
 int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
-  bool is_first = stored->state == STORED_CONVERSATION, gone = false;
+  bool gone = false;
+  bool is_first = stored->state == STORED_CONVERSATION || stored->state == STORED_BATCH;
+  if (stored->state == STORED_LINES) return end_lines(sql, stored);
   int code = stored->replaces ? is_gone(sql, stored, &gone) : SQLITE_OK;
   if (code != SQLITE_OK || gone) return code;
   code = is_first ? insert_row(sql, stored, bytes) : SQLITE_OK;
@@ -360,13 +417,15 @@ int sql_waiting(sql_t *sql, void (*visit)(void *context, const stored_t *stored)
   if (row == NULL) return sqlite3_errcode(sql->db);
   int code;
   while ((code = sqlite3_step(row)) == SQLITE_ROW) {
-    stored_t stored = {.state = STORED_WAITING,
+    stored_t stored = {.state = (stored_state_t)sqlite3_column_int(row, 4),
                        .created = sqlite3_column_int64(row, 2),
                        .streams = sqlite3_column_int(row, 3) != 0};
     snprintf(stored.id, sizeof stored.id, "%s", (const char *)sqlite3_column_text(row, 0));
     if (sqlite3_column_bytes(row, 1) == STORE_OWNER_BYTES)
       memcpy(stored.owner, sqlite3_column_blob(row, 1), STORE_OWNER_BYTES);
+    copy_blob(row, 5, &stored.body);
     visit(context, &stored);
+    buffer_free(&stored.body);
   }
   sqlite3_reset(row);
   return code == SQLITE_DONE ? SQLITE_OK : code;
@@ -391,6 +450,21 @@ int sql_select(sql_t *sql, const stored_t *wanted, int64_t since, bool whole, st
   return code;
 }
 
+/* Visits the rows of a statement, each an id and a text, and ends it. */
+static int visit_rows(sqlite3_stmt *row,
+                      bool (*visit)(void *context, const char *id, const char *body, size_t length),
+                      void *context) {
+  bool goes_on = true;
+  int code = SQLITE_DONE;
+  while (goes_on && (code = sqlite3_step(row)) == SQLITE_ROW)
+    goes_on =
+        visit(context, (const char *)sqlite3_column_text(row, 0),
+              (const char *)sqlite3_column_blob(row, 1), (size_t)sqlite3_column_bytes(row, 1));
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code == SQLITE_DONE || code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
 static int has_conversation(sql_t *sql, const stored_t *conversation, int64_t since) {
   sqlite3_stmt *row = of_conversation(sql, HAS_CONVERSATION, conversation, since);
   if (row == NULL) return sqlite3_errcode(sql->db);
@@ -411,14 +485,46 @@ int sql_items(sql_t *sql, const stored_t *conversation, int64_t since, const sto
   if (row == NULL) return sqlite3_errcode(sql->db);
   bind_text(row, 4, page->after);
   sqlite3_bind_int64(row, 5, page->limit);
-  bool goes_on = true;
-  while (goes_on && (code = sqlite3_step(row)) == SQLITE_ROW)
-    goes_on =
-        visit(context, (const char *)sqlite3_column_text(row, 0),
-              (const char *)sqlite3_column_blob(row, 1), (size_t)sqlite3_column_bytes(row, 1));
+  return visit_rows(row, visit, context);
+}
+
+int sql_lines(sql_t *sql, const stored_t *batch, line_state_t state, const store_page_t *page,
+              bool (*visit)(void *context, const char *id, const char *body, size_t length),
+              void *context) {
+  sqlite3_stmt *row = of_conversation(sql, LINES, batch, INT64_MIN);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 4, page->after);
+  sqlite3_bind_int64(row, 5, page->limit);
+  sqlite3_bind_int(row, 6, (int)state);
+  return visit_rows(row, visit, context);
+}
+
+int sql_count_lines(sql_t *sql, const stored_t *batch, int64_t counts[LINE_STATES]) {
+  sqlite3_stmt *row = of_conversation(sql, COUNT_LINES, batch, INT64_MIN);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  int code;
+  while ((code = sqlite3_step(row)) == SQLITE_ROW) {
+    int state = sqlite3_column_int(row, 0);
+    if (state >= 0 && state < LINE_STATES) counts[state] = sqlite3_column_int64(row, 1);
+  }
   sqlite3_reset(row);
   sqlite3_clear_bindings(row);
-  return code == SQLITE_DONE || code == SQLITE_ROW ? SQLITE_OK : code;
+  return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+int sql_list(sql_t *sql, const stored_t *owner, int64_t since, const store_page_t *page,
+             bool (*visit)(void *context, const char *id, const char *body, size_t length),
+             void *context) {
+  sqlite3_stmt *row = ready(sql, page->ascending ? LIST_UP : LIST_DOWN);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bool batches = owner->state == STORED_BATCH;
+  sqlite3_bind_blob(row, 1, owner->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  sqlite3_bind_int64(row, 2, since);
+  sqlite3_bind_int(row, 3, (int)owner->state);
+  sqlite3_bind_int(row, 4, batches ? (int)STORED_BATCH_ENDED : (int)owner->state);
+  bind_text(row, 5, page->after);
+  sqlite3_bind_int64(row, 6, page->limit);
+  return visit_rows(row, visit, context);
 }
 
 int sql_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id,

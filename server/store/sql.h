@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 19, SQL_NO_ITEM = -1 };
+enum { SQL_STATEMENTS = 25, SQL_NO_ITEM = -1 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -34,6 +34,14 @@ int sql_waiting(sql_t *sql, void (*visit)(void *context, const stored_t *stored)
 int sql_items(sql_t *sql, const stored_t *conversation, int64_t since, const store_page_t *page,
               bool (*visit)(void *context, const char *id, const char *body, size_t length),
               void *context);
+/* The same for lines of a batch in one state, and for the files or batches of an owner. */
+int sql_lines(sql_t *sql, const stored_t *batch, line_state_t state, const store_page_t *page,
+              bool (*visit)(void *context, const char *id, const char *body, size_t length),
+              void *context);
+int sql_list(sql_t *sql, const stored_t *owner, int64_t since, const store_page_t *page,
+             bool (*visit)(void *context, const char *id, const char *body, size_t length),
+             void *context);
+int sql_count_lines(sql_t *sql, const stored_t *batch, int64_t counts[LINE_STATES]);
 /* The same for one item; SQL_NO_ITEM: the conversation has it not. */
 int sql_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id,
              buffer_t *out);

@@ -94,7 +94,7 @@ static int write_all(answer_store_t *store, const stored_t *first, const stored_
   for (const stored_t *s = first; code == SQLITE_OK; s = s->next) {
     code = sql_insert(&store->writer, s, own_bytes(s));
     store->bytes += bytes_of(s);
-    store->rows += s->state != STORED_ITEMS;
+    store->rows += s->state != STORED_ITEMS && s->state != STORED_LINES;
     if (s == last) break;
   }
   return code == SQLITE_OK ? sql_commit(&store->writer) : code;
@@ -341,7 +341,7 @@ void store_retried(answer_store_t *store) {
 }
 
 static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
-  bool is_row = stored->state != STORED_ITEMS;
+  bool is_row = stored->state != STORED_ITEMS && stored->state != STORED_LINES;
   return is_row && strcmp(stored->id, id) == 0 &&
          memcmp(stored->owner, owner, STORE_OWNER_BYTES) == 0;
 }
@@ -386,9 +386,13 @@ static int find_waiting(answer_store_t *store, const uint8_t owner[STORE_OWNER_B
 /* Turns an SQLITE_ code into 0 or an error. */
 static int answer(const sql_t *sql, int code, const char *id, inferd_error_t *error) {
   if (code == SQLITE_OK) return 0;
-  if (code == SQLITE_NOTFOUND && strncmp(id, "conv_", 5) == 0)
-    return error_set(error, ERR_NO_SUCH_OBJECT, NULL, "Conversation with id '%.150s' not found.",
-                     id);
+  static const char *const kinds[][2] = {
+      {"conv_", "Conversation"}, {"file-", "File"}, {"batch_", "Batch"}};
+  for (size_t i = 0; i < ARRAY_LEN(kinds) && code == SQLITE_NOTFOUND; i++) {
+    if (strncmp(id, kinds[i][0], strlen(kinds[i][0])) == 0)
+      return error_set(error, ERR_NO_SUCH_OBJECT, NULL, "%s with id '%.150s' not found.",
+                       kinds[i][1], id);
+  }
   if (code == SQLITE_NOTFOUND)
     return error_set(error, ERR_NOT_STORED, NULL, "Response with id '%.150s' not found.", id);
   if (code == SQLITE_NOMEM) return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
@@ -518,6 +522,41 @@ int store_remove_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYT
   code = answer_item(&store->writer, code, conversation, id, error);
   sql_rollback(&store->writer);
   pthread_mutex_unlock(&store->writing);
+  return code;
+}
+
+int store_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *batch,
+                line_state_t state, const store_page_t *page,
+                bool (*visit)(void *context, const char *id, const char *body, size_t length),
+                void *context, inferd_error_t *error) {
+  stored_t wanted = wait_for(store, owner, batch);
+  pthread_mutex_lock(&store->reading);
+  int code = sql_lines(&store->reader, &wanted, state, page, visit, context);
+  code = answer(&store->reader, code, batch, error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+int store_count_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                      const char *batch, int64_t counts[LINE_STATES], inferd_error_t *error) {
+  stored_t wanted = wait_for(store, owner, batch);
+  memset(counts, 0, LINE_STATES * sizeof *counts);
+  pthread_mutex_lock(&store->reading);
+  int code = answer(&store->reader, sql_count_lines(&store->reader, &wanted, counts), batch, error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+int store_list(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], stored_state_t state,
+               const store_page_t *page,
+               bool (*visit)(void *context, const char *id, const char *body, size_t length),
+               void *context, inferd_error_t *error) {
+  stored_t wanted = {.state = state};
+  memcpy(wanted.owner, owner, STORE_OWNER_BYTES);
+  pthread_mutex_lock(&store->reading);
+  int code = sql_list(&store->reader, &wanted, oldest_kept(store), page, visit, context);
+  code = answer(&store->reader, code, "", error);
+  pthread_mutex_unlock(&store->reading);
   return code;
 }
 

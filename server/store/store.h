@@ -40,12 +40,20 @@ typedef enum stored_state {
   STORED_WAITING,      /* asked with `background`, and not ended */
   STORED_BACKGROUND,   /* the same, ended */
   STORED_CONVERSATION, /* no answer; `conversation` is its own id. Removed with its items */
-  STORED_ITEMS         /* no row: `items` alone are written */
+  STORED_ITEMS,        /* no row: `items` alone are written */
+  STORED_BATCH,        /* that has not ended: its items are lines, `conversation` is its own id */
+  STORED_BATCH_ENDED,  /* the lines are gone */
+  STORED_FILE,         /* `input` is what is in it */
+  STORED_LINES         /* no row: `items` are lines of a batch that have ended, to be replaced */
 } stored_state_t;
 
-/* An item of a conversation. */
+/* Of a line of a batch: what is known of it. */
+typedef enum line_state { LINE_WAITS, LINE_ANSWERED, LINE_FAILED, LINE_STATES } line_state_t;
+
+/* An item of a conversation, or a line of a batch. */
 typedef struct stored_item {
   char id[STORE_ID_BYTES];
+  line_state_t state; /* of a line */
   buffer_t body;
   struct stored_item *next;
 } stored_item_t;
@@ -98,8 +106,9 @@ void store_retried(answer_store_t *store);
  * with `request` and `events`, else without. */
 int store_find(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
                bool whole, stored_t **out, inferd_error_t *error);
-/* Calls `visit` for each answer of the file that is STORED_WAITING, the oldest first; it has no
- * texts. Returns 0 or ERR_STORE_FAILED. */
+/* Calls `visit` for each answer of the file that is STORED_WAITING, and each batch that is
+ * STORED_BATCH, the oldest first; batches have their body, answers no texts. Returns 0 or
+ * ERR_STORE_FAILED. */
 int store_waiting(answer_store_t *store, void (*visit)(void *context, const stored_t *stored),
                   void *context, inferd_error_t *error);
 /* Removes an answer of this owner. Returns 0 or an error of store_find. Answers that stand behind
@@ -126,6 +135,21 @@ int store_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
                const char *conversation, const char *id, buffer_t *out, inferd_error_t *error);
 int store_remove_item(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
                       const char *conversation, const char *id, inferd_error_t *error);
+
+/* Calls `visit` for each file (`state` STORED_FILE) or batch (STORED_BATCH: ended ones too) of a
+ * page; `after` names one. Returns 0 or ERR_STORE_FAILED. */
+int store_list(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], stored_state_t state,
+               const store_page_t *page,
+               bool (*visit)(void *context, const char *id, const char *body, size_t length),
+               void *context, inferd_error_t *error);
+/* Calls `visit` for the lines of a batch in this state, in their order, from behind `after` on. */
+int store_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *batch,
+                line_state_t state, const store_page_t *page,
+                bool (*visit)(void *context, const char *id, const char *body, size_t length),
+                void *context, inferd_error_t *error);
+/* Counts the lines of a batch by their state. */
+int store_count_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                      const char *batch, int64_t counts[LINE_STATES], inferd_error_t *error);
 
 /* Copies why answers cannot be written now; "" = they can. */
 void store_problem(answer_store_t *store, char *out, size_t size);

@@ -343,6 +343,30 @@ void api_post_conversation(exchange_t *exchange) {
 void api_delete_conversation(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_upload_file(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_files(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_file(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_delete_file(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_create_batch(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_batches(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_batch(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_cancel_batch(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_responses_input_tokens(exchange_t *exchange) {
   not_here(exchange);
 }

@@ -281,7 +281,7 @@ Test(store, a_store_of_a_newer_inferd_is_refused) {
   store_close(store);
   store = NULL;
   run_sql("PRAGMA user_version = 9");
-  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 3");
+  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 4");
 }
 
 Test(store, a_file_that_is_no_database_is_refused) {
@@ -474,7 +474,8 @@ Test(store, a_file_of_the_first_schema_is_brought_forward) {
   put(alice, "resp_old");
   store_close(store);
   store = NULL;
-  run_sql("DROP TRIGGER response_items; DROP TABLE item;"
+  run_sql("DROP TRIGGER response_items; DROP TRIGGER response_lines; DROP TRIGGER response_ended;"
+          "DROP TABLE item; DROP INDEX response_kind;"
           "ALTER TABLE response DROP COLUMN conversation; DROP INDEX response_waiting; ALTER TABLE "
           "response DROP COLUMN state;"
           "ALTER TABLE response DROP COLUMN streams;"
@@ -623,4 +624,102 @@ Test(store, items_count_for_the_bound_of_bytes) {
   ASSERT_EQ(store_remove_item(store, alice, "conv_1", "b", &error), 0);
   reopen();
   ASSERT_EQ(three - stats().bytes, 1 + 64);
+}
+
+/* ---- batches ---- */
+
+static stored_t *make_lines(const uint8_t owner[STORE_OWNER_BYTES], line_state_t state,
+                            const char *items) {
+  stored_t *stored = make_items(owner, "", "batch_1", items);
+  stored->state = STORED_LINES;
+  for (stored_item_t *item = stored->items; item != NULL; item = item->next) {
+    item->state = state;
+    buffer_clear(&item->body);
+    buffer_text(&item->body, item->id);
+  }
+  return stored;
+}
+
+static const char *lines_of(const uint8_t owner[STORE_OWNER_BYTES], line_state_t state,
+                            const char *after) {
+  static char out[512];
+  store_page_t page = {.limit = 9};
+  snprintf(page.after, sizeof page.after, "%s", after);
+  out[0] = '\0';
+  ASSERT_EQ_FOR(store_lines(store, owner, "batch_1", state, &page, note_item, out, &error), 0, "%s",
+                error.message);
+  return out;
+}
+
+static void copy_state(void *context, const stored_t *stored) {
+  char text[64];
+  snprintf(text, sizeof text, "%.20s:%d:%.*s ", stored->id, (int)stored->state,
+           (int)stored->body.length, stored->body.data);
+  strcat(context, text);
+}
+
+Test(store, a_line_ends_once_and_lines_go_with_their_batch) {
+  char found[256] = "";
+  int64_t counts[LINE_STATES];
+  open_store();
+  stored_t *batch = make_items(alice, "conv", "batch_1", "1 2 3 4");
+  snprintf(batch->id, sizeof batch->id, "batch_1");
+  batch->state = STORED_BATCH;
+  cr_assert(store_put(store, batch));
+  cr_assert(store_put(store, make_lines(alice, LINE_ANSWERED, "2 3")));
+  cr_assert(store_put(store, make_lines(alice, LINE_FAILED, "3 4")));
+  cr_assert(store_put(store, make_lines(bob, LINE_FAILED, "1")));
+  EXPECT_STR_EQ(lines_of(alice, LINE_WAITS, ""), "1 ");
+  EXPECT_STR_EQ(lines_of(alice, LINE_WAITS, "1"), "");
+  EXPECT_STR_EQ(lines_of(alice, LINE_ANSWERED, ""), "2 3 ");
+  EXPECT_STR_EQ(lines_of(alice, LINE_FAILED, ""), "4 ");
+  EXPECT_STR_EQ(lines_of(bob, LINE_ANSWERED, ""), "");
+  ASSERT_EQ(store_count_lines(store, alice, "batch_1", counts, &error), 0);
+  ASSERT_EQ(counts[LINE_WAITS], 1);
+  ASSERT_EQ(counts[LINE_ANSWERED], 2);
+  ASSERT_EQ(counts[LINE_FAILED], 1);
+  reopen();
+  ASSERT_EQ(store_waiting(store, copy_state, found, &error), 0);
+  EXPECT_STR_EQ(found, "batch_1:5:{} ");
+  batch = make(alice, "batch_1", "", "done");
+  batch->state = STORED_BATCH_ENDED;
+  batch->replaces = true;
+  ASSERT_EQ_FOR(store_put_and_wait(store, batch, &error), 0, "%s", error.message);
+  EXPECT_STR_EQ(lines_of(alice, LINE_ANSWERED, ""), "");
+  EXPECT_STR_EQ(body_of(alice, "batch_1"), "done");
+  found[0] = '\0';
+  ASSERT_EQ(store_waiting(store, copy_state, found, &error), 0);
+  EXPECT_STR_EQ(found, "");
+  reopen();
+  ASSERT_LE_FOR(stats().bytes, 600 + (int64_t)sizeof *batch, "the bytes of lines are gone");
+}
+
+static const char *list_of(const uint8_t owner[STORE_OWNER_BYTES], stored_state_t state,
+                           const char *after, int64_t limit, bool ascending) {
+  static char out[512];
+  store_page_t page = {.limit = limit, .ascending = ascending};
+  snprintf(page.after, sizeof page.after, "%s", after);
+  out[0] = '\0';
+  ASSERT_EQ(store_list(store, owner, state, &page, note_item, out, &error), 0);
+  return out;
+}
+
+Test(store, files_and_batches_are_listed_for_their_owner_alone) {
+  static const stored_state_t states[] = {STORED_FILE, STORED_BATCH_ENDED, STORED_ANSWER,
+                                          STORED_FILE, STORED_FILE};
+  open_store();
+  for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+    char id[16];
+    snprintf(id, sizeof id, "x%zu", i);
+    stored_t *row = make(i == 3 ? bob : alice, id, "", id);
+    row->state = states[i];
+    ASSERT_EQ_FOR(store_put_and_wait(store, row, &error), 0, "%s", error.message);
+  }
+  EXPECT_STR_EQ(list_of(alice, STORED_FILE, "", 9, true), "x0 x4 ");
+  EXPECT_STR_EQ(list_of(alice, STORED_FILE, "", 1, false), "x4 ");
+  EXPECT_STR_EQ(list_of(alice, STORED_FILE, "x4", 9, false), "x0 ");
+  EXPECT_STR_EQ(list_of(alice, STORED_FILE, "x3", 9, false), "x4 x0 ");
+  EXPECT_STR_EQ(list_of(bob, STORED_FILE, "", 9, true), "x3 ");
+  EXPECT_STR_EQ(list_of(alice, STORED_BATCH, "", 9, true), "x1 ");
+  EXPECT_STR_EQ(list_of(bob, STORED_BATCH, "x1", 9, true), "");
 }

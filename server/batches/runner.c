@@ -1,0 +1,736 @@
+/* runner.c: runs the lines of batches, see runner.h.
+ *
+ * Loop thread; what waits for the disk is a job of the lanes. A run is a batch that has not ended.
+ * Its lines are read some at a time; each becomes an errand, and its answer a row in the place of
+ * the line, which the store writes once. So after a kill those that were in flight run again, and
+ * none is twice in the output. Nothing of a line is freed where its errand ends, because its
+ * completion may still be at work: turn() does, in a turn of the loop of its own.
+ */
+#include "server/batches/runner.h"
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/hash.h"
+#include "engine/base/util.h"
+#include "server/completion/live.h"
+#include "server/http/auth.h"
+#include "server/http/errand.h"
+#include "server/keys/api_key.h"
+#include "server/lanes/lanes.h"
+#include "server/observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef enum line_step { LINE_QUEUED, LINE_RUNS, LINE_PRINTS, LINE_OVER } line_step_t;
+
+typedef struct line {
+  errand_t errand; /* first */
+  struct batch_run *run;
+  struct line *next;
+  line_step_t step;
+  char id[STORE_ID_BYTES];
+  buffer_t custom_id, body; /* JSON; body: of the request */
+  buffer_t answer;
+  charge_t charge; /* of the answer */
+  uint64_t not_before_ns;
+  int status;
+} line_t;
+
+typedef struct batch_run {
+  struct run_job {
+    lane_job_t job; /* first */
+    struct batch_run *run;
+  } job;
+  struct runner *runner;
+  struct batch_run *next;
+  bulk_t batch;
+  line_t *first, **last;                /* in flight, or read and queued */
+  int32_t count;                        /* of these */
+  bool active, has_more, working, over; /* has_more: lines are left to read */
+  bool ends;                            /* the job ends it */
+  bool rereads;                         /* from the first line that waits */
+  uint64_t not_before_ns;
+  /* of the job */
+  char read[STORE_ID_BYTES]; /* the last line that was read */
+  size_t read_bytes;
+  line_t *fetched, **fetched_last;
+  bool knows; /* the counts */
+  int64_t counts[LINE_STATES];
+  bulk_t done; /* the batch as it ends; what it holds is that of `batch` */
+  int code;
+} batch_run_t;
+
+typedef struct runner {
+  server_t *server;
+  batch_run_t *first, **last;
+  int32_t in_flight, window;
+  uint64_t stepped_ns;
+  bool stopped;
+  uv_idle_t idle; /* active while a turn has work */
+} runner_t;
+
+static void turn(uv_idle_t *idle);
+
+static void stir(runner_t *runner) {
+  if (!runner->stopped) uv_idle_start(&runner->idle, turn);
+}
+
+static uint64_t later_ns(void) {
+  return clock_now_ns() + (uint64_t)RUNNER_AGAIN_MS * 1000000;
+}
+
+static api_key_t *key_of(const batch_run_t *run) {
+  return auth_find(run->runner->server->auth, run->batch.owner);
+}
+
+/* Whose turns its lines use: not those of the key's own requests. */
+static uint64_t source_of(const batch_run_t *run) {
+  uint8_t text[STORE_OWNER_BYTES + 1];
+  memcpy(text, run->batch.owner, STORE_OWNER_BYTES);
+  text[STORE_OWNER_BYTES] = 'b';
+  return hash_bytes(text, sizeof text) | 1;
+}
+
+static void submit(batch_run_t *run, void (*work)(lane_job_t *), void (*done)(lane_job_t *)) {
+  run->working = true;
+  run->job.job =
+      (lane_job_t){.run = work, .done = done, .client = source_of(run), .kind = LANE_LIGHT};
+  lanes_submit(run->runner->server->lanes, &run->job.job);
+}
+
+static batch_run_t *run_of(lane_job_t *job) {
+  return ((struct run_job *)(void *)job)->run;
+}
+
+/* ---- make and free ---- */
+
+static void line_free(line_t *line) {
+  errand_free(&line->errand);
+  api_key_release(line->errand.public.key);
+  buffer_free(&line->custom_id);
+  buffer_free(&line->body);
+  buffer_free(&line->answer);
+  charge_drop(&line->charge);
+  free(line);
+}
+
+static void free_lines(line_t **first) {
+  for (line_t *line = *first, *next; line != NULL; line = next) {
+    next = line->next;
+    line_free(line);
+  }
+  *first = NULL;
+}
+
+static void run_free(batch_run_t *run) {
+  free_lines(&run->first);
+  free_lines(&run->fetched);
+  bulk_free(&run->batch);
+  free(run);
+}
+
+static void reap_lines(batch_run_t *run) {
+  line_t **link = &run->first;
+  while (*link != NULL) {
+    line_t *line = *link;
+    if (line->step != LINE_OVER) {
+      link = &line->next;
+      continue;
+    }
+    *link = line->next;
+    run->count--;
+    line_free(line);
+  }
+  run->last = link;
+}
+
+static void reap(runner_t *runner) {
+  batch_run_t **link = &runner->first;
+  while (*link != NULL) {
+    batch_run_t *run = *link;
+    reap_lines(run);
+    if (!run->over || run->working || run->count > 0) {
+      link = &run->next;
+      continue;
+    }
+    *link = run->next;
+    run_free(run);
+  }
+  runner->last = link;
+}
+
+/* ---- lines are read ---- */
+
+static bool take_line(void *context, const char *id, const char *body, size_t length) {
+  batch_run_t *run = context;
+  bulk_line_text_t text;
+  inferd_error_t why;
+  line_t *line = calloc(1, sizeof *line);
+  if (line == NULL || bulk_line_read(body, length, &text, &why) != 0) {
+    free(line);
+    run->code = ERR_OVERLOADED; /* lines were checked before */
+    return false;
+  }
+  line->run = run;
+  snprintf(line->id, sizeof line->id, "%s", id);
+  json_print(&line->custom_id, text.custom_id);
+  json_print(&line->body, text.body);
+  buffer_char(&line->body, '\0');
+  json_free(text.doc);
+  if (line->custom_id.failed || line->body.failed) {
+    line_free(line);
+    run->code = ERR_OVERLOADED;
+    return false;
+  }
+  line->body.length--;
+  *run->fetched_last = line;
+  run->fetched_last = &line->next;
+  snprintf(run->read, sizeof run->read, "%s", id);
+  run->read_bytes += length;
+  return run->read_bytes < RUNNER_FETCH_BYTES;
+}
+
+static void read_lines(lane_job_t *job) {
+  batch_run_t *run = run_of(job);
+  answer_store_t *store = run->runner->server->store;
+  const bulk_t *batch = &run->batch; /* its owner and id, which nobody changes */
+  store_page_t page = {.limit = RUNNER_FETCH_LINES};
+  inferd_error_t why;
+  run->code = 0;
+  run->read_bytes = 0;
+  run->fetched_last = &run->fetched;
+  snprintf(page.after, sizeof page.after, "%s", run->read);
+  if (!run->knows) {
+    run->code = store_count_lines(store, batch->owner, batch->id, run->counts, &why);
+    if (run->code != 0) return;
+  }
+  int code = store_lines(store, batch->owner, batch->id, LINE_WAITS, &page, take_line, run, &why);
+  if (run->code == 0) run->code = code;
+}
+
+static void lines_read(lane_job_t *job) {
+  batch_run_t *run = run_of(job);
+  run->working = false;
+  if (run->code != 0) run->not_before_ns = later_ns();
+  if (run->code == 0 && !run->knows) {
+    run->batch.completed = run->counts[LINE_ANSWERED];
+    run->batch.failed = run->counts[LINE_FAILED];
+    run->knows = true;
+  }
+  if (run->batch.status != BATCH_IN_PROGRESS) {
+    free_lines(&run->fetched);
+  } else {
+    run->has_more = run->code != 0 || run->fetched != NULL;
+    *run->last = run->fetched;
+    run->fetched = NULL;
+    for (; *run->last != NULL; run->last = &(*run->last)->next) run->count++;
+  }
+  stir(run->runner);
+}
+
+/* ---- a line ---- */
+
+static line_t *line_of(errand_t *errand) {
+  return (line_t *)errand;
+}
+
+static void over(line_t *line) {
+  line->step = LINE_OVER;
+  stir(line->run->runner);
+}
+
+/* Puts what became of a line in its place. */
+static void write_line(line_t *line, line_state_t state) {
+  batch_run_t *run = line->run;
+  stored_t *row = calloc(1, sizeof *row);
+  stored_item_t *item = calloc(1, sizeof *item);
+  if (row == NULL || item == NULL) {
+    free(row);
+    free(item);
+    return; /* the end of the batch finds it */
+  }
+  row->state = STORED_LINES;
+  row->items = item;
+  memcpy(row->owner, run->batch.owner, STORE_OWNER_BYTES);
+  snprintf(row->conversation, sizeof row->conversation, "%s", run->batch.id);
+  snprintf(item->id, sizeof item->id, "%s", line->id);
+  item->state = state;
+  bulk_print_result(&item->body, run->batch.id, line->id, &line->custom_id, line->status,
+                    &line->answer, NULL, NULL);
+  bool good = !stored_failed(row);
+  if (good)
+    good = store_put(run->runner->server->store, row);
+  else
+    stored_free(row);
+  if (good) *(state == LINE_ANSWERED ? &run->batch.completed : &run->batch.failed) += 1;
+}
+
+static void fail_line(line_t *line, const inferd_error_t *error) {
+  size_t length = 0;
+  const config_t *config = line->run->runner->server->config;
+  char *body = error_body(error, strcmp(config->error_code, "status") == 0, &length);
+  buffer_clear(&line->answer);
+  if (body != NULL) buffer_append(&line->answer, body, length);
+  free(body);
+  line->status = error_http_status(error->code);
+  write_line(line, LINE_FAILED);
+  over(line);
+}
+
+static void again(line_t *line) {
+  errand_free(&line->errand);
+  api_key_release(line->errand.public.key);
+  line->errand = (errand_t){0};
+  buffer_free(&line->answer);
+  charge_drop(&line->charge);
+  line->not_before_ns = later_ns();
+  line->step = LINE_QUEUED;
+}
+
+static void on_ended(errand_t *errand, const inferd_error_t *error) {
+  line_t *line = line_of(errand);
+  runner_t *runner = line->run->runner;
+  CHECK(line->step == LINE_RUNS);
+  line->step = LINE_PRINTS;
+  line->status = error == NULL ? 200 : error_http_status(error->code);
+  runner->in_flight--;
+  if (error != NULL) {
+    bool busy = line->status == 429 || line->status == 503;
+    if (busy)
+      line->status = 0; /* again, in a turn of its own */
+    else
+      fail_line(line, error);
+  }
+  stir(runner);
+}
+
+/* Prints the answer. Returns whether more is left. */
+static bool print_answer(line_t *line) {
+  pieces_t *pieces = &line->errand.pieces;
+  bool more = false;
+  if (line->status == 0) {
+    again(line);
+    return false;
+  }
+  if (pieces->print != NULL) {
+    more = pieces->print(pieces->owner, &line->answer, RUNNER_TURN_BYTES);
+    if (line->answer.failed || !charge_resize(&line->charge, line->answer.capacity)) {
+      again(line);
+      return false;
+    }
+  }
+  if (more) return true;
+  write_line(line, LINE_ANSWERED);
+  over(line);
+  return false;
+}
+
+static bool on_wrote(errand_t *errand, const char *bytes, size_t length) {
+  (void)errand, (void)bytes, (void)length;
+  return false; /* no line streams */
+}
+
+static void on_prints(errand_t *errand) {
+  (void)errand;
+}
+
+static void start(line_t *line) {
+  static void (*const handlers[BATCH_ENDPOINTS])(exchange_t *) = {
+      api_chat_completions, api_completions, api_responses, api_embeddings};
+  batch_run_t *run = line->run;
+  runner_t *runner = run->runner;
+  api_key_t *key = key_of(run);
+  uint64_t source = source_of(run);
+  char id[REQUEST_ID_MAX + 1];
+  int length = snprintf(id, sizeof id, "%.80s_%s", run->batch.id, line->id);
+  charge_t charge = charge_open(runner->server->ledger, source, LEDGER_body);
+  line->charge = charge_open(runner->server->ledger, source, LEDGER_reply);
+  char *copy = malloc(line->body.length + 1);
+  if (copy == NULL || !charge_resize(&charge, line->body.length + 1)) {
+    free(copy);
+    line->not_before_ns = later_ns();
+    return;
+  }
+  memcpy(copy, line->body.data, line->body.length + 1);
+  line->errand = (errand_t){.public = {.server = runner->server,
+                                       .method = "POST",
+                                       .path_tail = "",
+                                       .body = "",
+                                       .arrival_ns = clock_now_ns(),
+                                       .tenant = key != NULL ? key->tenant : 0,
+                                       .key = api_key_use(key),
+                                       .source = source,
+                                       .is_errand = true,
+                                       .seed = hash_bytes((const uint8_t *)id, (size_t)length) | 1},
+                            .body = {.bytes = copy, .length = line->body.length, .charge = charge},
+                            .wrote = on_wrote,
+                            .prints = on_prints,
+                            .ended = on_ended,
+                            .keeps = true};
+  snprintf(line->errand.public.request_id, sizeof line->errand.public.request_id, "%s", id);
+  line->step = LINE_RUNS;
+  runner->in_flight++;
+  handlers[run->batch.endpoint](&line->errand.public);
+}
+
+static void stop_lines(batch_run_t *run, const char *cause) {
+  for (line_t *line = run->first; line != NULL; line = line->next) {
+    if (line->step == LINE_RUNS) {
+      errand_stop(&line->errand, cause);
+      run->runner->in_flight--;
+    }
+    line->step = LINE_OVER;
+  }
+}
+
+/* ---- the end of a batch ---- */
+
+typedef struct gathered {
+  const bulk_t *batch;
+  buffer_t text;
+  int64_t count;
+  bool expired;
+} gathered_t;
+
+static bool gather_line(void *context, const char *id, const char *body, size_t length) {
+  gathered_t *gathering = context;
+  if (gathering->expired) {
+    bulk_line_text_t text;
+    inferd_error_t why;
+    buffer_t custom_id = {0};
+    if (bulk_line_read(body, length, &text, &why) != 0) return true;
+    json_print(&custom_id, text.custom_id);
+    bulk_print_result(&gathering->text, gathering->batch->id, id, &custom_id, 0, NULL,
+                      "batch_expired", "The batch expired before this line was run.");
+    json_free(text.doc);
+    buffer_free(&custom_id);
+  } else {
+    buffer_append(&gathering->text, body, length);
+  }
+  buffer_char(&gathering->text, '\n');
+  gathering->count++;
+  return !gathering->text.failed;
+}
+
+static int gather(batch_run_t *run, line_state_t state, gathered_t *gathering) {
+  const bulk_t *batch = &run->done;
+  const store_page_t all = {.limit = INT64_MAX};
+  inferd_error_t why;
+  gathering->batch = batch;
+  gathering->expired = state == LINE_WAITS;
+  int code = store_lines(run->runner->server->store, batch->owner, batch->id, state, &all,
+                         gather_line, gathering, &why);
+  return code == 0 && gathering->text.failed ? ERR_OVERLOADED : code;
+}
+
+/* Writes an output. A batch that ends twice, because of a kill in between, writes the same. */
+static int write_file(batch_run_t *run, bool errors, buffer_t *text) {
+  char name[STORE_ID_BYTES + 32];
+  inferd_error_t why;
+  stored_t *row = calloc(1, sizeof *row);
+  if (row == NULL) return ERR_OVERLOADED;
+  bulk_file_id(&run->done, errors, row->id);
+  memcpy(row->owner, run->done.owner, STORE_OWNER_BYTES);
+  row->created = (int64_t)time(NULL);
+  row->state = STORED_FILE;
+  snprintf(name, sizeof name, "%s_%s.jsonl", run->done.id, errors ? "error" : "output");
+  file_print(&row->body, row->id, (int64_t)text->length, row->created, name, "batch_output");
+  row->input = *text;
+  *text = (buffer_t){0};
+  if (!stored_failed(row)) return store_put_and_wait(run->runner->server->store, row, &why);
+  stored_free(row);
+  return ERR_OVERLOADED;
+}
+
+static stored_t *row_of(const bulk_t *batch, stored_state_t state) {
+  stored_t *row = calloc(1, sizeof *row);
+  if (row == NULL) return NULL;
+  snprintf(row->id, sizeof row->id, "%s", batch->id);
+  snprintf(row->conversation, sizeof row->conversation, "%s", batch->id);
+  memcpy(row->owner, batch->owner, STORE_OWNER_BYTES);
+  row->created = batch->created;
+  row->state = state;
+  row->replaces = true;
+  bulk_print(&row->body, batch);
+  if (!stored_failed(row)) return row;
+  stored_free(row);
+  return NULL;
+}
+
+static void end_batch(lane_job_t *job) {
+  batch_run_t *run = run_of(job);
+  bulk_t *batch = &run->done;
+  answer_store_t *store = run->runner->server->store;
+  gathered_t output = {0}, errors = {0};
+  int64_t counts[LINE_STATES];
+  inferd_error_t why;
+  stored_t *found = NULL;
+  run->code = store_find(store, batch->owner, batch->id, false, &found, &why);
+  bool ended = found != NULL && found->state != STORED_BATCH; /* by another process */
+  stored_free(found);
+  if (run->code != 0 || ended) return;
+  run->code = store_count_lines(store, batch->owner, batch->id, counts, &why);
+  if (run->code == 0 && counts[LINE_WAITS] > 0 && batch->status == BATCH_IN_PROGRESS) {
+    run->rereads = true; /* some answer was not written */
+    run->code = ERR_OVERLOADED;
+  }
+  if (run->code == 0) run->code = gather(run, LINE_ANSWERED, &output);
+  if (run->code == 0) run->code = gather(run, LINE_FAILED, &errors);
+  if (run->code == 0 && batch->status == BATCH_EXPIRED)
+    run->code = gather(run, LINE_WAITS, &errors);
+  batch->completed = counts[LINE_ANSWERED];
+  batch->failed = errors.count;
+  batch->has_output = output.count > 0;
+  batch->has_errors = errors.count > 0;
+  if (run->code == 0 && batch->has_output) run->code = write_file(run, false, &output.text);
+  if (run->code == 0 && batch->has_errors) run->code = write_file(run, true, &errors.text);
+  if (run->code == 0) {
+    if (batch->status == BATCH_IN_PROGRESS) batch->status = BATCH_COMPLETED;
+    if (batch->status == BATCH_CANCELLING) batch->status = BATCH_CANCELLED;
+    batch->times[batch->status] = (int64_t)time(NULL);
+    stored_t *row = row_of(batch, STORED_BATCH_ENDED);
+    run->code = row != NULL ? store_put_and_wait(store, row, &why) : ERR_OVERLOADED;
+  }
+  buffer_free(&output.text);
+  buffer_free(&errors.text);
+}
+
+static void batch_ended(lane_job_t *job) {
+  batch_run_t *run = run_of(job);
+  run->working = run->ends = false;
+  run->over = run->code == 0 || run->code == ERR_NO_SUCH_OBJECT;
+  if (!run->over) run->not_before_ns = later_ns();
+  if (run->rereads) {
+    run->rereads = run->knows = false;
+    run->has_more = true;
+    run->read[0] = '\0';
+  }
+  stir(run->runner);
+}
+
+/* Ends what is in flight of a batch that is not to go on. */
+static void leave(batch_run_t *run, bulk_status_t status) {
+  run->batch.status = status;
+  run->batch.times[status] = (int64_t)time(NULL);
+  run->has_more = false;
+  stop_lines(run, status == BATCH_EXPIRED ? "expired" : "cancelled");
+}
+
+/* ---- the turns ---- */
+
+/* Lines whose completions may live. */
+static int32_t own_lines(const runner_t *runner) {
+  int32_t count = 0;
+  for (const batch_run_t *run = runner->first; run != NULL; run = run->next) {
+    for (const line_t *line = run->first; line != NULL; line = line->next)
+      count += line->step != LINE_QUEUED;
+  }
+  return count;
+}
+
+/* How many lines may be in flight: twice as many as long as nobody else asks, else half as many. */
+static void step_window(runner_t *runner) {
+  const server_t *server = runner->server;
+  int32_t others = completions_live(server) - own_lines(runner);
+  int32_t most = server->config->max_num_seqs > 0 ? (int32_t)server->config->max_num_seqs : 64;
+  uint64_t now_ns = clock_now_ns();
+  if (now_ns - runner->stepped_ns < (uint64_t)RUNNER_STEP_MS * 1000000) return;
+  runner->stepped_ns = now_ns;
+  runner->window = others > 0 ? MAX(runner->window / 2, 1) : MIN(runner->window * 2, most);
+}
+
+static line_t *next_line(batch_run_t *run, uint64_t now_ns) {
+  line_t *line = run->first;
+  while (line != NULL && (line->step != LINE_QUEUED || line->not_before_ns > now_ns))
+    line = line->next;
+  return line;
+}
+
+/* Starts lines, one of each batch in turn. */
+static void start_lines(runner_t *runner) {
+  uint64_t now_ns = clock_now_ns();
+  bool any = true;
+  while (any && runner->in_flight < runner->window) {
+    any = false;
+    for (batch_run_t *run = runner->first; run != NULL && runner->in_flight < runner->window;
+         run = run->next) {
+      line_t *line = next_line(run, now_ns);
+      if (line == NULL || run->batch.status != BATCH_IN_PROGRESS) continue;
+      start(line);
+      any = true;
+    }
+  }
+}
+
+/* Takes a run further: reads lines, notes that it expires, ends it. */
+static void advance(batch_run_t *run) {
+  static const uint8_t nobody[STORE_OWNER_BYTES];
+  const server_t *server = run->runner->server;
+  bulk_t *batch = &run->batch;
+  if (run->working || run->over || run->not_before_ns > clock_now_ns()) return;
+  bool is_open =
+      auth_key_count(server->auth) == 0 && memcmp(batch->owner, nobody, sizeof nobody) == 0;
+  if (batch->status == BATCH_IN_PROGRESS && !is_open && key_of(run) == NULL) {
+    snprintf(batch->problem, sizeof batch->problem, "%s",
+             "The API key that made this batch is not known any more.");
+    leave(run, BATCH_FAILED);
+  } else if (batch->status == BATCH_IN_PROGRESS && (int64_t)time(NULL) >= batch->expires) {
+    leave(run, BATCH_EXPIRED);
+  }
+  int32_t queued = 0;
+  for (const line_t *line = run->first; line != NULL; line = line->next)
+    queued += line->step == LINE_QUEUED;
+  if (run->has_more && queued < RUNNER_FETCH_LINES / 2) {
+    submit(run, read_lines, lines_read);
+  } else if (!run->has_more && run->count == 0) {
+    run->done = run->batch;
+    run->ends = true;
+    submit(run, end_batch, batch_ended);
+  }
+}
+
+/* Takes the oldest batches of each key further, some of all keys: those have lines in memory. */
+static void advance_runs(runner_t *runner) {
+  int32_t active = 0;
+  for (const batch_run_t *run = runner->first; run != NULL; run = run->next) active += run->active;
+  for (batch_run_t *run = runner->first; run != NULL; run = run->next) {
+    int32_t same = 0;
+    for (const batch_run_t *other = runner->first; other != run && !run->active;
+         other = other->next)
+      same += other->active && memcmp(other->batch.owner, run->batch.owner, STORE_OWNER_BYTES) == 0;
+    if (!run->active && (active >= RUNNER_BATCHES || same >= RUNNER_BATCHES_EACH)) continue;
+    active += !run->active;
+    run->active = true;
+    advance(run);
+  }
+}
+
+static bool print_answers(batch_run_t *run) {
+  bool more = false;
+  for (line_t *line = run->first; line != NULL; line = line->next) {
+    if (line->step == LINE_PRINTS) more = print_answer(line) || more;
+  }
+  return more;
+}
+
+static void turn(uv_idle_t *idle) {
+  runner_t *runner = idle->data;
+  const server_t *server = runner->server;
+  bool more = false;
+  uv_idle_stop(idle); /* what happens below may start it again */
+  completions_enter(server->live);
+  for (batch_run_t *run = runner->first; run != NULL; run = run->next) {
+    more = print_answers(run) || more;
+  }
+  reap(runner);
+  bool ready = !runner->stopped && server->phase < SERVER_DRAINING && server->engine != NULL &&
+               engine_state(server->engine) == ENGINE_READY;
+  if (ready) {
+    step_window(runner);
+    advance_runs(runner);
+    start_lines(runner);
+  }
+  completions_leave(server->live);
+  if (more) stir(runner);
+}
+
+/* ---- what others ask ---- */
+
+static void add(runner_t *runner, bulk_t *batch) {
+  batch_run_t *run = calloc(1, sizeof *run);
+  if (run == NULL) { /* the next start finds it */
+    bulk_free(batch);
+    return;
+  }
+  run->job.run = run;
+  run->runner = runner;
+  run->batch = *batch;
+  *batch = (bulk_t){0};
+  run->last = &run->first;
+  run->has_more = run->batch.status == BATCH_IN_PROGRESS;
+  *runner->last = run;
+  runner->last = &run->next;
+  stir(runner);
+}
+
+void runner_add(server_t *server, bulk_t *batch) {
+  add(server->runner, batch);
+}
+
+bool runner_look(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                 bool cancel, bulk_t *batch) {
+  runner_t *runner = server->runner;
+  batch_run_t *run = runner->first;
+  while (run != NULL && (strcmp(run->batch.id, id) != 0 ||
+                         memcmp(run->batch.owner, owner, STORE_OWNER_BYTES) != 0))
+    run = run->next;
+  if (run == NULL || run->over) return false;
+  if (cancel && run->ends) return false;
+  if (cancel && run->batch.status == BATCH_IN_PROGRESS) {
+    leave(run, BATCH_CANCELLING);
+    stored_t *row = row_of(&run->batch, STORED_BATCH);
+    if (row != NULL) store_put(server->store, row);
+    stir(runner);
+  }
+  buffer_t *metadata = &run->batch.metadata;
+  *batch = run->batch;
+  batch->metadata = (buffer_t){0};
+  buffer_append(&batch->metadata, metadata->data, metadata->length);
+  return true;
+}
+
+/* ---- the life of the server ---- */
+
+static void take_waiting(void *context, const stored_t *stored) {
+  runner_t *runner = context;
+  bulk_t batch;
+  if (stored->state != STORED_BATCH) return;
+  if (!bulk_parse(stored->body.data, stored->body.length, &batch)) return;
+  memcpy(batch.owner, stored->owner, STORE_OWNER_BYTES);
+  add(runner, &batch);
+}
+
+int runner_new(server_t *server, inferd_error_t *error) {
+  if (server->store == NULL) return 0;
+  runner_t *runner = calloc(1, sizeof *runner);
+  if (runner == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
+  runner->server = server;
+  runner->last = &runner->first;
+  runner->window = 1;
+  uv_idle_init(server->loop, &runner->idle);
+  runner->idle.data = runner;
+  server->runner = runner;
+  int code = store_waiting(server->store, take_waiting, runner, error);
+  if (runner->first != NULL) log_line(LOG_INFO, "start", "batches go on");
+  return code;
+}
+
+void runner_tick(server_t *server) {
+  if (server->runner != NULL && server->runner->first != NULL) stir(server->runner);
+}
+
+void runner_stop(server_t *server) {
+  runner_t *runner = server->runner;
+  if (runner == NULL) return;
+  runner->stopped = true;
+  completions_enter(server->live);
+  for (batch_run_t *run = runner->first; run != NULL; run = run->next) {
+    stop_lines(run, "shutdown");
+  }
+  completions_leave(server->live);
+  uv_close((uv_handle_t *)&runner->idle, NULL);
+}
+
+void runner_free(server_t *server) {
+  runner_t *runner = server->runner;
+  if (runner == NULL) return;
+  for (batch_run_t *run = runner->first, *next; run != NULL; run = next) {
+    next = run->next;
+    run_free(run);
+  }
+  free(runner);
+  server->runner = NULL;
+}

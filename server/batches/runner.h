@@ -1,0 +1,30 @@
+/* runner.h: runs the lines of batches, in what the requests of clients leave.
+ *
+ * Each line is an errand of its endpoint. How many are in the engine at once adapts: it doubles up
+ * to what the engine runs at once while no client asks, and halves down to one while some does. A
+ * batch has a share of its own beside its key's. Loop thread.
+ */
+#ifndef INFERD_SERVER_BATCHES_RUNNER_H
+#define INFERD_SERVER_BATCHES_RUNNER_H
+
+#include "server/batches/bulk.h"
+#include "server/server.h"
+
+enum {
+  RUNNER_BATCHES = 32,          /* that have lines in memory, */
+  RUNNER_BATCHES_EACH = 2,      /* of one key */
+  RUNNER_FETCH_LINES = 64,      /* lines that are read at once, */
+  RUNNER_FETCH_BYTES = 1 << 20, /* or until they have so many bytes */
+  RUNNER_STEP_MS = 100,         /* between two changes of the number in flight */
+  RUNNER_AGAIN_MS = 1000,       /* a line that found a full engine, a write that failed */
+  RUNNER_TURN_BYTES = 64 << 10  /* of an answer that a turn of the loop prints */
+};
+
+/* Runs a batch that was written. Takes what `batch` holds. */
+void runner_add(server_t *server, bulk_t *batch);
+/* Whether the batch is not gone, and has not ended: then its counts are set, and `cancel` ends it.
+ */
+bool runner_look(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                 bool cancel, bulk_t *batch);
+
+#endif
