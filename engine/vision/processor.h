@@ -167,18 +167,4 @@ size_t vision_row_count(const vision_layout_t *layout);        /* views * grid *
 void vision_rows(const vision_processor_t *processor, const vision_layout_t *layout,
                  const uint8_t *bytes, size_t first, size_t count, float *rows);
 
-/* Where in its view a row stands, in patches. `row` counts within the view. */
-static inline void vision_place(const vision_processor_t *processor, const vision_layout_t *layout,
-                                uint32_t row, uint32_t *line, uint32_t *column) {
-  if (processor->order != VISION_BLOCKS) {
-    *line = row / layout->grid_width;
-    *column = row % layout->grid_width;
-    return;
-  }
-  const uint32_t m = processor->merge, block = row / (m * m), inner = row % (m * m);
-  const uint32_t across = layout->grid_width / m;
-  *line = block / across * m + inner / m;
-  *column = block % across * m + inner % m;
-}
-
 #endif

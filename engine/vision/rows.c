@@ -1,4 +1,5 @@
 /* rows.c: pixels of views -> rows of patches for the tower. Any thread; no state, no allocation. */
+#include "engine/base/patch_place.h"
 #include "engine/vision/processor.h"
 
 /* What a byte becomes, in the arithmetic of transformers' rescale_and_normalize: mean and deviation
@@ -49,13 +50,14 @@ void vision_rows(const vision_processor_t *processor, const vision_layout_t *lay
                  const uint8_t *bytes, size_t first, size_t count, float *rows) {
   const uint32_t patch = processor->patch, grid = layout->grid_height * layout->grid_width;
   const size_t stride = (size_t)layout->view_width * 3;
+  const int32_t merge = processor->order == VISION_BLOCKS ? (int32_t)processor->merge : 1;
   tones_t tones;
   tones_make(processor, &tones);
   for (size_t i = first; i < first + count; i++) {
-    uint32_t line, column;
-    vision_place(processor, layout, (uint32_t)(i % grid), &line, &column);
+    const patch_place_t place =
+        patch_place((int32_t)layout->grid_width, merge, (int32_t)(i % grid));
     const uint8_t *from = bytes + i / grid * layout->view_height * stride +
-                          (size_t)line * patch * stride + (size_t)column * patch * 3;
+                          (size_t)place.row * patch * stride + (size_t)place.column * patch * 3;
     rows = processor->order == VISION_RASTER_PIXEL
                ? row_by_pixel(&tones, from, stride, patch, rows)
                : row_by_channel(&tones, from, stride, processor->frames, patch, rows);

@@ -8,6 +8,7 @@
  * class: its first row is that, the others are rows that nothing reads.
  */
 #include "engine/base/check.h"
+#include "engine/base/patch_place.h"
 #include "engine/base/util.h"
 #include "engine/model/towers/internal.h"
 
@@ -152,18 +153,6 @@ int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
 
 /* ---- where patches are ---- */
 
-/* Where a patch of an image is. */
-typedef struct place {
-  int32_t row, column;
-} patch_place_t;
-
-static patch_place_t place_of(tower_grid_t grid, int32_t merge, int32_t patch) {
-  const int32_t block = patch / (merge * merge), inside = patch % (merge * merge);
-  const int32_t blocks = grid.width / merge;
-  return (patch_place_t){block / blocks * merge + inside / merge,
-                         block % blocks * merge + inside % merge};
-}
-
 /* Where place `index` of `size` falls in a side of the table whose ends are those of the image:
  * between *low and *low + 1, as torch.linspace(0, side - 1, size) in fp32. Returns the weight of
  * the second. */
@@ -301,7 +290,7 @@ static void read_patch(tower_t *tower, int32_t row, int32_t at) {
   const tower_grid_t grid = tower->grids[tower->image];
   const int32_t first = tower->image_patch;
   const int32_t source = tower->order[row / block] * block + row % block;
-  const patch_place_t place = place_of(grid, plan->merge, source - first);
+  const patch_place_t place = patch_place(grid.width, plan->merge, source - first);
   float *pixels = tower->host_pixels + (int64_t)at * plan->patch_columns;
   if (plan->raster)
     tower->read(tower->context, first + place.row * grid.width + place.column, 1, pixels);
