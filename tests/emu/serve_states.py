@@ -53,17 +53,17 @@ def check_devices(expected, got, flips):
 
 def check_states(program, name, *more, flips=0):
     """Bits of both devices are near each other; on one they are the same however it computes."""
-    bodies = conversations(6)
+    bodies = conversations(6 if LONG else 4)
     servers = [serve(program, device, name, *more) for device in ("cpu", "cuda")]
     expected, got = (server.all(bodies) for server in servers)
     alone = [servers[1].all([body])[0] for body in bodies]
-    again = [servers[1].all([body])[0] for body in bodies]
+    again = [servers[1].all([body])[0] for body in bodies[:6 if LONG else 2]]
     hits = cached(servers[1])
     for server in servers:
         assert server.stop() == 0, server.text()
     check_devices(expected[::2], got[::2], flips)
     assert answers(alone) == answers(got), "beside others and alone"
-    assert answers(again) == answers(got), "from a snapshot"
+    assert answers(again) == answers(got)[:len(again)], "from a snapshot"
     assert hits > 0, "no prompt was a hit"
     whole = ["--no-enable-prefix-caching"]
     small = ["--block-size", 16, "--num-blocks", 20, "--max-num-batched-tokens", 40,
