@@ -128,6 +128,7 @@ def test_decoders_that_hang_or_die_stop_pictures_alone(seer):
     waits.join()
     assert answers[0].status == 200, answers
     os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: ") Z" in Path(f"/proc/{keeper}/stat").read_text(), "its end")
     answer = attack(seer, seeing.png(32, 20))
     assert answer.status == 503 and "reads pictures" in answer.error["message"], answer
     honest(seer)
