@@ -24,6 +24,9 @@
 #define TWO_CALLS                                                                                  \
   "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL(NINE, "zeta_n") "," CALL(       \
       OTHER_NINE, "zeta_m") "]}"
+#define THOUGHT_CALL                                                                               \
+  "{\"role\":\"assistant\",\"content\":\"b\",\"reasoning_content\":\"t\",\"tool_calls\":[" CALL(   \
+      NINE, "n") "]}"
 #define TWO_RESULTS RESULT(NINE, "zeta-7") "," RESULT(OTHER_NINE, "zeta-8")
 #define END SAYS("assistant", "zeta-c") "," SAYS("user", "zeta-d")
 #define FOREIGN "call_zeta7FD1aGJk3mPqRsTu"
@@ -103,7 +106,11 @@ static const shape_trial_t call_shapes[] = {
     {"[" SAYS("user", "a") "," TWO_CALLS "," TWO_RESULTS "," END "]",
      {"zeta_n", "zeta_m", "zeta-8"},
      "two calls beside each other",
-     SHAPE_TWO_CALLS}};
+     SHAPE_TWO_CALLS},
+    {"[" SAYS("user", "a") "," THOUGHT_CALL "," RESULT(NINE, "zeta-7") "," END "]",
+     {"zeta-7", "zeta-d"},
+     "a call beside a text and thoughts",
+     SHAPE_TEXT_OF_CALL}};
 
 static const char tools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"zeta_f\",\"description\":\"d\","

@@ -53,6 +53,7 @@ typedef struct mender {
   buffer_t *out; /* NULL: nothing is printed, mendings are named */
   bool changed;
   int32_t index;                  /* of the message that is printed */
+  bool text_apart;                /* its text is a message of its own, printed before */
   int32_t only_call;              /* the one of its calls that is printed; NONE: all */
   int32_t next_call, next_result; /* of those that are printed */
   int32_t num_printed;
@@ -477,7 +478,10 @@ static void put_content(mender_t *mender, const json_t *message, bool *any) {
   bool empty = !given || (content->type == JSON_ARRAY && content->count == 0);
   bool mends = mender->lenient && !is_question(message);
   bool drops_null = (mender->refused & SHAPE_CALL_WITHOUT_TEXT) != 0;
-  if (empty && mends && assistant && json_is_given(audio) && !has_calls(message)) {
+  if (mender->text_apart) {
+    put_key(mender, any, "content");
+    put(mender, "\"\"");
+  } else if (empty && mends && assistant && json_is_given(audio) && !has_calls(message)) {
     put_key(mender, any, "content");
     put(mender, "\"[audio left out]\"");
   } else if (empty && mends && assistant && drops_null && has_calls(message)) {
@@ -846,6 +850,31 @@ static bool splits_calls(const mender_t *mender, const json_t *message) {
   return (mender->refused & SHAPE_TWO_CALLS) != 0 && calls != NULL && calls->count > 1;
 }
 
+/* Whether a message has calls, a text and thoughts, which the template takes apart alone. */
+static bool parts_text(const mender_t *mender, const json_t *message) {
+  static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
+  const json_t *content = json_get(message, "content");
+  bool thinks = false, is_list = content != NULL && content->type == JSON_ARRAY;
+  for (size_t i = 0; i < ARRAY_LEN(thoughts); i++) {
+    const json_t *thought = json_get(message, thoughts[i]);
+    thinks = thinks || (thought != NULL && thought->type == JSON_STRING && thought->length > 0);
+  }
+  bool says = content != NULL &&
+              (is_list ? content->count > 0 : content->type == JSON_STRING && content->length > 0);
+  return (mender->refused & SHAPE_TEXT_OF_CALL) != 0 && thinks && says && has_calls(message);
+}
+
+/* Prints the text of a message as a message in front of it. */
+static void put_text_apart(mender_t *mender, const json_t *message) {
+  bool any = true;
+  note(mender, ".content", NONE, "message");
+  put(mender, "{\"role\":\"assistant\"");
+  put_content(mender, message, &any);
+  put(mender, "}");
+  put_comma(mender);
+  mender->text_apart = true;
+}
+
 /* Prints a result for each call of the last message with calls that has none, and an answer if a
  * message of the user follows and the template counts them. `end`: the first call behind them. */
 static void put_missing_results(mender_t *mender, int32_t first, int32_t end, role_t next) {
@@ -881,6 +910,7 @@ static int32_t put_one_by_one(mender_t *mender, const json_t *message) {
     if (i == 0) put_message(mender, message, AS_ASSISTANT);
     if (i > 0) put_next_call(mender, message);
     mender->only_call = NONE;
+    mender->text_apart = false;
     for (const json_t *at = results; at != end; at = json_next(at), result++) {
       if (mender->results[result] != first + i) continue;
       mender->index = begin + 1 + result - first_result;
@@ -935,6 +965,8 @@ static void put_messages(mender_t *mender) {
     begun = begun || !leads || role == AS_USER;
     int32_t number = count_joined(mender, message, role, leads);
     put_comma(mender);
+    if (role == AS_ASSISTANT && number == 1 && parts_text(mender, message))
+      put_text_apart(mender, message);
     if (role == AS_SYSTEM && number > 1) {
       put_joined_systems(mender, message, number);
     } else if (number > 1) {
@@ -949,6 +981,7 @@ static void put_messages(mender_t *mender) {
       put_message(mender, message, role);
       if (is_result(message)) mender->next_result++;
     }
+    mender->text_apart = false;
     for (int32_t i = 0; i < number; i++, message = json_next(message)) mender->index++;
   }
 }

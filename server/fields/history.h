@@ -27,7 +27,8 @@ enum history_shape {
   SHAPE_SYSTEM_ALONE = 512,     /* system messages and no others */
   SHAPE_TWO_SYSTEMS = 1024,     /* system messages in a row at the start */
   SHAPE_TWO_CALLS = 2048,       /* calls beside each other in one message */
-  SHAPE_OTHER_ROLE = 4096       /* a role that the template does not name */
+  SHAPE_OTHER_ROLE = 4096,      /* a role that the template does not name */
+  SHAPE_TEXT_OF_CALL = 8192     /* calls beside a text and thoughts */
 };
 
 /* The form of the ids of calls that a template takes. */
