@@ -2,7 +2,8 @@
  *
  * Byte 0 chooses the handler and the circumstances, byte 1 the formats of calls and reasoning; then
  * the body, a 0xFF byte, and two bytes a step: a token of some choice, its end, a turn of the loop,
- * an hour that passes, the client's departure. Covers completion_build, the tree of tools, replies
+ * an hour that passes, the client's departure. The last two bytes also choose which shapes of
+ * conversations are mended. Covers completion_build, the tree of tools, replies
  * and streams. Every answer must be JSON, whole or event by event, and no request may stay with the
  * engine. One server for all inputs.
  */
@@ -95,6 +96,15 @@ static void choose_circumstances(unsigned bits) {
   fake_template.broken = bits == BROKEN_TEMPLATE;
   fake_template.tools = bits != NO_TOOLS;
   fake_template.marks = bits & MARKS_ARE_TOKENS && format != NULL ? format->marks : NULL;
+}
+
+/* What the template takes of conversations: the last two bytes of the input, which are steps, too.
+ * The fake template takes all, so that what is mended is rendered. */
+static void choose_rules(const uint8_t *data, size_t size) {
+  unsigned shapes = size < 2 ? 0 : data[size - 2] * 256u + data[size - 1];
+  history_rules_t *rules = &server.live->rules;
+  rules->refused[0] = rules->refused[1] = shapes % (2 * SHAPE_TEXT_OF_CALL);
+  rules->ids = (call_id_form_t)(shapes / (2 * SHAPE_TEXT_OF_CALL) % 3);
 }
 
 /* ---- the engine's side ---- */
@@ -254,6 +264,7 @@ void fuzz_api(const uint8_t *data, size_t size) {
   const unsigned bits = data[0] / (sizeof handlers / sizeof *handlers);
   choose_circumstances(bits);
   data += 2, size -= 2;
+  choose_rules(data, size);
   const uint8_t *body = fuzz_part(&data, &size, 0xFF, &length);
   fake_exchange_t *exchange = fake_exchange_new((const char *)body, length);
   if (bits & FILLS_IN)
