@@ -101,7 +101,7 @@ def by_rows(views, patch):
     return views.permute(0, 2, 4, 1, 3, 5).reshape(-1, 3 * patch * patch)
 
 
-def text_of(row, made):
+def text_of(row, made, index=0):
     """What the class of the processor writes in the picture's place."""
     kind = row["preprocessor"]["image_processor_type"].removesuffix("ImageProcessor")
     said = row["processor"] or {}
@@ -125,7 +125,7 @@ def text_of(row, made):
     own.image_processor = made.processor
     if kind == "SmolVLM":
         cls = Idefics3Processor  # the same text; SmolVLM's class wants num2words
-    text = cls.replace_image_token(own, made.inputs, 0)
+    text = cls.replace_image_token(own, made.inputs, index)
     return re.sub("(?:<image>)+", lambda m: f"<image*{len(m[0]) // len(image)}>", text)
 
 

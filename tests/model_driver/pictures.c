@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IMAGES_MAX = 16, CHUNKS_MAX = 4096 };
+enum { IMAGES_MAX = 64, CHUNKS_MAX = 4096 };
 
 typedef struct prompt {
   int32_t count, num_images, placeholder, num_chunks, sees;

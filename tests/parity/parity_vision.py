@@ -12,7 +12,8 @@ positions and goes on greedily. Of every token of the prompt and of the continua
   state, which amplifies rounding at some tokens, within four times what nudges of the weights by
   2^-22 change of transformers' own at the same token, if that is more;
 - the best token must be the one that transformers generated, unless the two best are that close;
-- the bits must be the same in one chunk and in chunks that are cut anywhere.
+- the bits must be the same in one chunk and in chunks that are cut anywhere, but not within a
+  picture that its tokens see whole.
 
 Ends with `N of N cases are equal`.
 """
@@ -26,8 +27,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/vectors"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 import towers  # noqa: E402
+import vision_families  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -35,7 +38,7 @@ import transformers  # noqa: E402
 from PIL import Image  # noqa: E402
 
 TOLERANCE, STEPS, NUDGES = 1e-4, 16, 4
-BEGIN, END, PAD = 60, 61, 62  # ids; 63 stands for videos
+FIRST_MARK, BEGIN, END, PAD = 58, 60, 61, 62  # ids; 63 stands for videos
 PATCH, MERGE = 2, 2
 
 
@@ -64,6 +67,8 @@ def sight_of(rng, text):
 def model_of(kind, rng):
     head = rng.choice([8, 16, 32])
     text = text_of(rng, head)
+    if not kind.startswith("qwen"):
+        return vision_families.model_of(kind, rng, text)
     sight = sight_of(rng, text)
     rope = {"rope_type": "default", "rope_theta": rng.choice([1e3, 1e4, 1e6])}
     name = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe",
@@ -105,16 +110,22 @@ def picture(rng):
     width, height = (rng.randint(1, longest) for _ in range(2))
     noise = np.random.default_rng(rng.getrandbits(32)).integers(0, 100, (height, width, 3))
     slope = np.linspace(0, 155, width)[None, :, None]
-    return Image.fromarray((noise + slope).astype(np.uint8))
+    made = Image.fromarray((noise + slope).astype(np.uint8))
+    if rng.random() < 0.2:
+        made = made.convert("L").convert("RGB")
+    if rng.random() < 0.2:  # transparent at one side, laid on white as the server does
+        alpha = Image.fromarray((slope[:, :, 0] * np.ones((height, 1))).astype(np.uint8))
+        made = Image.composite(made, Image.new("RGB", made.size, "white"), alpha)
+    return made
 
 
-def prompt(rng, counts):
-    """Ids with a run of placeholders for each picture."""
+def prompt(rng, places):
+    """Ids with those in the place of each picture."""
     def text(least):
         return [rng.randrange(BEGIN) for _ in range(rng.randint(least, 12))]
     ids = text(1)
-    for count in counts:
-        ids += [BEGIN, *[PAD] * count, END, *(text(0) if rng.random() < 0.6 else [])]
+    for place in places:
+        ids += [*place, *(text(0) if rng.random() < 0.6 else [])]
     return ids
 
 
@@ -130,15 +141,24 @@ def build(directory, config, seed):
     return model
 
 
+def types_of(model, ids):
+    """What models want to be told of which ids are pictures."""
+    kind = model.config.model_type
+    if kind.startswith("qwen"):
+        return {"mm_token_type_ids": (ids == model.config.image_token_id).int()}
+    return {"token_type_ids": (ids == PAD).int()} if kind == "gemma3" else {}
+
+
 def whole(model, ids, inputs):
-    """[tokens, vocab] of transformers and [3, tokens]."""
+    """[tokens, vocab] of transformers and [3, tokens], or None where it has no such positions."""
     ids = torch.tensor([ids])
-    types = (ids == model.config.image_token_id).int()
-    grids = inputs.get("image_grid_thw")
-    positions, _ = model.model.get_rope_index(ids, mm_token_type_ids=types, image_grid_thw=grids)
+    types, positions = types_of(model, ids), None
+    if model.config.model_type.startswith("qwen"):
+        grids = inputs.get("image_grid_thw")
+        positions = model.model.get_rope_index(ids, **types, image_grid_thw=grids)[0][:, 0]
     with torch.no_grad():
-        made = model(input_ids=ids, mm_token_type_ids=types, use_cache=False, **inputs)
-    return made.logits[0], positions[:, 0]
+        made = model(input_ids=ids, use_cache=False, **types, **inputs)
+    return made.logits[0], positions
 
 
 def bounds_of(model, ids, inputs, theirs):
@@ -162,16 +182,40 @@ def generate(model, ids, inputs):
     """Goes on with a cache, as people do; ids of pictures are never chosen."""
     ids = torch.tensor([ids])
     with torch.no_grad():
-        made = model.generate(input_ids=ids, mm_token_type_ids=(ids == PAD).int(), **inputs,
+        made = model.generate(input_ids=ids, **types_of(model, ids), **inputs,
                               attention_mask=torch.ones_like(ids), do_sample=False,
                               max_new_tokens=STEPS, min_new_tokens=STEPS, pad_token_id=0,
-                              suppress_tokens=list(range(BEGIN, 64)))
+                              suppress_tokens=list(range(FIRST_MARK, 64)))
     return made[0].tolist()
 
 
-def drive(options, directory, ids, positions, grids, chunks):
-    lists = [[len(ids), len(grids), PAD, len(chunks), 0], chunks, ids,
-             positions.flatten().tolist() if grids else [-1], *grids]
+def seen_until(ids):
+    """Up to where tokens of pictures see."""
+    ends = [0] * len(ids)
+    for i in reversed(range(len(ids))):
+        if ids[i] == PAD:
+            ends[i] = ends[i + 1] if i + 1 < len(ids) and ids[i + 1] == PAD else i + 1
+    return ends
+
+
+def whole_chunks(chunks, ends):
+    """Chunks that end behind the picture in which these would end."""
+    cut, at = [], 0
+    while at < len(ends):
+        end = min(at + chunks[min(len(cut), len(chunks) - 1)], len(ends))
+        end = max(end, ends[end - 1])
+        cut.append(end - at)
+        at = end
+    return cut
+
+
+def drive(options, directory, ids, positions, grids, chunks, sees):
+    ends = seen_until(ids) if sees else []
+    if sees:
+        chunks = whole_chunks(chunks, ends)
+    lists = [[len(ids), len(grids), PAD, len(chunks), int(sees)], chunks, ids,
+             positions.flatten().tolist() if grids and positions is not None else [-1], ends,
+             *grids]
     text = "\n".join(" ".join(map(str, numbers)) for numbers in lists)
     made = subprocess.run([f"{options.build}/vision_driver", directory, "auto",
                            directory / "pixels"], input=text.encode(), capture_output=True)
@@ -189,11 +233,25 @@ def judge(ours, theirs, ids, begin, bounds):
         at = (apart / bounds).argmax().item()
         return f"token {at} differs by {apart[at]:.2g}, allowed {bounds[at]:.2g}", worst
     for i in range(begin, len(ids)):
-        best = theirs[i - 1, :BEGIN].topk(2)
+        best = theirs[i - 1, :FIRST_MARK].topk(2)
         close = (best.values[0] - best.values[1]).item() < 2 * bounds[i - 1]
-        if ours[i - 1, :BEGIN].argmax().item() != ids[i] and not close:
+        if ours[i - 1, :FIRST_MARK].argmax().item() != ids[i] and not close:
             return f"token {i} differs", worst
     return "", worst
+
+
+def show(config, pictures):
+    """As vision_families.show."""
+    if not config.model_type.startswith("qwen"):
+        return vision_families.show(config.to_dict(), pictures)
+    processor = transformers.Qwen2VLImageProcessor(
+        patch_size=PATCH, merge_size=MERGE, size={"shortest_edge": 16, "longest_edge": 1200})
+    made = processor(pictures, return_tensors="pt")
+    inputs = {"pixel_values": made["pixel_values"].float(),
+              "image_grid_thw": made["image_grid_thw"]}
+    grids = [row[1:] for row in made["image_grid_thw"].tolist()]
+    places = [[BEGIN, *[PAD] * (h * w // MERGE**2), END] for h, w in grids]
+    return inputs, inputs["pixel_values"], grids, places
 
 
 def compare(options, kind, seed):
@@ -202,25 +260,22 @@ def compare(options, kind, seed):
         directory = Path(folder)
         model = build(directory, model_of(kind, rng), seed % (1 << 31))
         pictures = [picture(rng) for _ in range(rng.randint(0, 4))]
-        inputs, grids = {}, []
+        if kind == "mistral3" and len(pictures) == 1:  # transformers fails if it is one token
+            pictures[0] = pictures[0].resize((pictures[0].width + 6, pictures[0].height))
+        inputs, grids, places = {}, [], []
         (directory / "pixels").write_bytes(b"")
         if pictures:
-            processor = transformers.Qwen2VLImageProcessor(
-                patch_size=PATCH, merge_size=MERGE, size={"shortest_edge": 16,
-                                                          "longest_edge": 1200})
-            made = processor(pictures, return_tensors="pt")
-            inputs = {"pixel_values": made["pixel_values"].float(),
-                      "image_grid_thw": made["image_grid_thw"]}
-            grids = [row[1:] for row in made["image_grid_thw"].tolist()]
-            (directory / "pixels").write_bytes(inputs["pixel_values"].numpy().tobytes())
-        start = prompt(rng, [h * w // MERGE**2 for h, w in grids])
+            inputs, rows, grids, places = show(model.config, pictures)
+            (directory / "pixels").write_bytes(rows.contiguous().numpy().tobytes())
+        start = prompt(rng, places)
         ids = generate(model, start, inputs)
+        sees = kind == "gemma3" and bool(grids)
         theirs, positions = whole(model, ids, inputs)
-        ours = drive(options, directory, ids, positions, grids, [len(start), 1])
+        ours = drive(options, directory, ids, positions, grids, [len(start), 1], sees)
         bounds = bounds_of(model, ids, inputs, theirs)
         why, worst = judge(ours, theirs, ids, len(start), bounds)
         for chunks in ([len(ids)], [1], [rng.randint(1, 20) for _ in range(len(ids))]):
-            again = drive(options, directory, ids, positions, grids, chunks)
+            again = drive(options, directory, ids, positions, grids, chunks, sees)
             if not why and again.tobytes() != ours.tobytes():
                 why = f"other bits in chunks of {chunks[:8]}"
         print(f"{'FAIL' if why else 'ok  '} {kind} seed {seed}: {len(pictures)} pictures, "
@@ -236,8 +291,8 @@ def main():
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    kinds = [kind for kind in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
-             if options.only in (kind, "")]
+    kinds = [kind for kind in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe",
+                               *vision_families.NAMES) if options.only in (kind, "")]
     print(f"seed {options.seed}")
     equal = sum(compare(options, kinds[i % len(kinds)], options.seed + i)
                 for i in range(options.count))

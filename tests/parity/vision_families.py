@@ -1,0 +1,201 @@
+"""Models that see whose pictures are cut into views or have lines in the prompt, for
+parity_vision.py: random configs, and what transformers makes of pictures and writes in their place;
+for parity_seen.py: directories of such models, and their processors.
+"""
+
+import json
+import random
+import re
+from types import SimpleNamespace
+
+import pictures as vectors
+import seeing
+import torch
+import towers
+import transformers
+
+BEGIN, END, PAD, BREAK, WHOLE = 60, 61, 62, 59, 58  # ids
+PATCH, SIDE = 2, 12  # pixels of a patch; of a view where all are squares
+NAMES = {"mistral3": "Mistral3", "llava": "Llava", "smolvlm": "SmolVLM", "idefics3": "Idefics3",
+         "internvl": "InternVL", "gemma3": "Gemma3"}
+
+
+def sight_of(kind, rng, times):
+    side, patch = SIDE * times, PATCH * times
+    heads = rng.choice([1, 2, 3])
+    sight = {"hidden_size": 16 * heads, "num_attention_heads": heads, "patch_size": patch,
+             "num_hidden_layers": rng.randint(1, 4), "intermediate_size": 8 * rng.randint(2, 6)}
+    if kind in ("mistral3", "llava"):
+        return {**sight, "model_type": "pixtral", "hidden_act": rng.choice(["gelu", "silu"]),
+                "rope_parameters": {"rope_type": "axial", "rope_theta": rng.choice([1e2, 1e4])}}
+    if kind == "internvl":
+        return {**sight, "model_type": "internvl_vision", "image_size": [side, side],
+                "patch_size": [patch, patch], "attention_bias": rng.random() < 0.5}
+    if kind == "gemma3":
+        return {**sight, "model_type": "siglip_vision_model", "image_size": side,
+                "vision_use_head": False, "layer_norm_eps": rng.choice([1e-6, 1e-5])}
+    return {**sight, "model_type": f"{kind}_vision",
+            "image_size": times * rng.choice([SIDE, 16, 54])}
+
+
+def model_of(kind, rng, text, times=1):
+    """A config around a text model with these numbers; pictures are as many times larger."""
+    merge = rng.choice([1, 2, 3] if kind == "mistral3" else [2, 3])
+    text = {**text, "pad_token_id": 0, "model_type": "qwen3" if kind == "internvl" else "llama"}
+    config = {"architectures": [f"{NAMES[kind]}ForConditionalGeneration"], "model_type": kind,
+              "dtype": "float32", "tie_word_embeddings": text["tie_word_embeddings"],
+              "text_config": text, "vision_config": sight_of(kind, rng, times)}
+    if kind in ("mistral3", "llava"):
+        text |= {"model_type": "mistral", "sliding_window": None, "rms_norm_eps": 1e-5}
+        config |= {"image_token_index": PAD, "vision_feature_layer": -1,
+                   "vision_feature_select_strategy": "full",
+                   "multimodal_projector_bias": rng.random() < 0.5}
+        return config | ({"spatial_merge_size": merge} if kind == "mistral3" else {})
+    if kind == "gemma3":
+        text |= {"model_type": "gemma3_text", "sliding_window": rng.choice([4, 16, 100]),
+                 "query_pre_attn_scalar": text["head_dim"],
+                 "layer_types": [rng.choice(["sliding_attention", "full_attention"])
+                                 for _ in range(text["num_hidden_layers"])]}
+        return config | {"image_token_index": PAD, "boi_token_index": BEGIN, "eoi_token_index": END,
+                         "mm_tokens_per_image": (SIDE // PATCH // merge) ** 2}
+    if kind == "internvl":
+        return config | {"image_token_id": PAD, "downsample_ratio": 0.5}
+    return config | {"image_token_id": PAD, "scale_factor": merge}
+
+
+def processor_of(config, times=1):
+    """The class of an image processor, its arguments, and those of a call."""
+    kind, side, patch = config["model_type"], SIDE * times, PATCH * times
+    square = {"height": side, "width": side}
+    if kind in ("mistral3", "llava"):
+        merge = config.get("spatial_merge_size", 1)
+        return "Pixtral", {"size": {"longest_edge": 40 * times}, "patch_size": {
+            "height": patch, "width": patch}}, {"patch_size": patch * merge}
+    if kind == "internvl":
+        return "GotOcr2", {"size": square, "crop_to_patches": True, "max_patches": 4}, {}
+    if kind == "gemma3":
+        return "Gemma3", {"size": square, "do_pan_and_scan": True, "pan_and_scan_max_num_crops": 3,
+                          "pan_and_scan_min_crop_size": 6,
+                          "pan_and_scan_min_ratio_to_activate": 1.5}, {}
+    return NAMES[kind], {"size": {"longest_edge": 2 * side}, "max_image_size": {
+        "longest_edge": side}}, {"return_row_col_info": True}
+
+
+def ids_of(text):
+    """Of a text in the place of a picture: marks are ids of their own, letters some ids."""
+    ids = []
+    for mark in re.findall(r"<image\*\d+>|<row_\d+_col_\d+>|<[a-z]+>|.", text, re.DOTALL):
+        number = re.fullmatch(r"<image\*(\d+)>", mark)
+        known = {"<begin>": BEGIN, "<end>": END, "<break>": BREAK, "<whole>": WHOLE}
+        ids += [PAD] * int(number[1]) if number else [known.get(mark, sum(mark.encode()) % 50)]
+    return ids
+
+
+def tokens_of(config):
+    """Of a view."""
+    if config["model_type"] == "gemma3":
+        return config["mm_tokens_per_image"]
+    side = SIDE // PATCH
+    if config["model_type"] == "internvl":
+        return int(side * config["downsample_ratio"]) ** 2
+    return (side // config.get("scale_factor", 1)) ** 2
+
+
+def show(config, shown):
+    """Inputs of the model, rows of patches, the grid of each view, and of each picture the ids in
+    its place."""
+    name, arguments, more = processor_of(config)
+    cls = getattr(transformers, f"{name}ImageProcessor")
+    processor = cls(**arguments)
+    nested = "return_row_col_info" in more
+    made = processor([shown] if nested else shown, return_tensors="pt", **more)
+    values = made["pixel_values"].float()
+    sizes = made.get("image_sizes")
+    views = values[0] if values.dim() == 5 else values
+    if sizes is not None:
+        views = [view[:, :h, :w] for view, (h, w) in zip(views, sizes.tolist())]
+    said = {"patch_size": PATCH, "spatial_merge_size": config.get("spatial_merge_size", 1),
+            "image_seq_length": tokens_of(config)}
+    row = {"preprocessor": {"image_processor_type": f"{name}ImageProcessor"}, "processor": said}
+    texts = [vectors.text_of(row, SimpleNamespace(inputs=made, processor=processor), i)
+             for i in range(len(shown))]
+    inputs = {"pixel_values": values}
+    if sizes is not None:
+        inputs["image_sizes"] = torch.as_tensor(sizes)
+    rows = torch.cat([vectors.by_rows(view, PATCH) for view in views])
+    return inputs, rows, [[view.shape[1] // PATCH, view.shape[2] // PATCH] for view in views], [
+        ids_of(text) for text in texts]
+
+
+# ---- directories ----
+
+TIMES = 2
+# Tokens in the places that seeing.py has for those around a picture, and for its own.
+MARKS = {"mistral3": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
+         "llava": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
+         "internvl": ("<img>", "</img>", "<IMG_CONTEXT>"),
+         "smolvlm": ("<fake_token_around_image>", "<global-img>", "<image>"),
+         "idefics3": ("<fake_token_around_image>", "<global-img>", "<image>")}
+PLACES = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
+
+
+def write_tokenizer(directory, kind):
+    seeing.write_tokenizer(directory)
+    template = (directory / "chat_template.jinja").read_text().replace("".join(
+        (PLACES[0], PLACES[2], PLACES[1])), MARKS[kind][2])
+    (directory / "chat_template.jinja").write_text(template)
+    said = json.loads((directory / "tokenizer_config.json").read_text())
+    said["chat_template"] = template
+    if kind == "internvl":
+        said["extra_special_tokens"] = dict(zip(
+            ("start_image_token", "end_image_token", "context_image_token"), MARKS[kind]))
+        said["extra_special_tokens"]["video_token"] = "<|video_pad|>"
+    (directory / "tokenizer_config.json").write_text(json.dumps(said))
+    made = json.loads((directory / "tokenizer.json").read_text())
+    for token in made["added_tokens"]:
+        if token["content"] in PLACES:
+            token["content"] = MARKS[kind][PLACES.index(token["content"])]
+    if kind in ("smolvlm", "idefics3"):
+        first = len(made["added_tokens"]) + 256
+        made["added_tokens"] += [
+            {**made["added_tokens"][0], "id": first + i,
+             "content": f"<row_{i // 3 + 1}_col_{i % 3 + 1}>"} for i in range(9)]
+    (directory / "tokenizer.json").write_text(json.dumps(made))
+
+
+def make(directory, kind, seed):
+    """Writes a random model of a kind; its processor, of transformers."""
+    rng = random.Random(f"{kind} {seed}")
+    directory.mkdir(parents=True)
+    text = {key: value for key, value in seeing.config_of("qwen3_vl")["text_config"].items()
+            if key not in ("rope_parameters", "model_type")}
+    config = model_of(kind, rng, text, TIMES)
+    for key in ("image_token_id", "image_token_index"):
+        if key in config:
+            config[key] = seeing.PAD
+    (directory / "config.json").write_text(json.dumps(config))
+    torch.manual_seed(seed)
+    cls = getattr(transformers, config["architectures"][0])
+    model = cls._from_config(transformers.AutoConfig.from_pretrained(directory),
+                             dtype=torch.float32).eval()
+    towers.draw(model, torch.float32)
+    model.save_pretrained(directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    write_tokenizer(directory, kind)
+    name, arguments, _ = processor_of(config, TIMES)
+    pictures = getattr(transformers, f"{name}ImageProcessor")(**arguments)
+    pictures.save_pretrained(directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    template = (directory / "chat_template.jinja").read_text()
+    said = {"mistral3": {"patch_size": PATCH * TIMES,
+                         "spatial_merge_size": config.get("spatial_merge_size", 1)},
+            "internvl": {"image_seq_length": tokens_of(config)},
+            "idefics3": {"image_seq_len": tokens_of(config)}}
+    what = {"llava": "mistral3", "smolvlm": "idefics3"}.get(kind, kind)
+    names = {"mistral3": "PixtralProcessor", "internvl": "InternVLProcessor",
+             "idefics3": "Idefics3Processor"}
+    (directory / "processor_config.json").write_text(json.dumps(
+        {"processor_class": names[what], **said[what]}))
+    more = {"video_processor": transformers.InternVLVideoProcessor()} if kind == "internvl" else {}
+    return getattr(transformers, names[what])(image_processor=pictures, tokenizer=tokenizer,
+                                              chat_template=template, **said[what], **more)
