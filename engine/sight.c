@@ -45,19 +45,17 @@ typedef struct sight {
 bool engine_may_see(const char *model_dir) {
   tower_plan_t plan;
   inferd_error_t ignored;
-  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL &&
-         plan.lacks == NULL;
+  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL;
 }
 
 /* The towers whose models were compared with the reference, from pictures to answers. */
 static const struct {
   const char *type; /* of tower_family_t */
   bool mrope;       /* without it the text model would place pictures as text */
-} compared[] = {{"qwen2_5_vl_vision", true},
-                {"qwen3_vl_vision", true},
-                {"qwen3_vl_moe_vision", true},
-                {"qwen3_5_vision", true},
-                {"qwen3_5_moe_vision", true}};
+} compared[] = {
+    {"qwen2_5_vl_vision", true}, {"qwen3_vl_vision", true},    {"qwen3_vl_moe_vision", true},
+    {"qwen3_5_vision", true},    {"qwen3_5_moe_vision", true}, {"pixtral", false},
+    {"internvl_vision", false},  {"idefics3_vision", false},   {"smolvlm_vision", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
@@ -79,7 +77,6 @@ static const char *why_not(const engine_t *engine, const tower_plan_t *plan) {
   if (options->draft_model_dir != NULL) return "not with a draft model";
   if (options->draft.predicts) return "not with a layer that predicts";
   if (options->dummy_weights) return "the tower has no dummy weights";
-  if (plan->lacks != NULL) return plan->lacks;
   return not_compared(engine, plan);
 }
 
@@ -126,12 +123,15 @@ static int read_vision(const engine_t *engine, vision_t *out, inferd_error_t *er
   const json_t *config = json_root(file.doc);
   *out = (vision_t){.begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
   code = read_processor(dir, config, &out->processor, error);
-  if (code == 0 && (!json_int64(json_get(config, "image_token_id"), &id) || id < 0 ||
-                    id >= engine->blueprint.vocab_size))
-    code = error_set(error, ERR_MODEL_MALFORMED, NULL,
-                     "config.json: image_token_id is %lld; it must be 0 to %d", (long long)id,
-                     engine->blueprint.vocab_size - 1);
+  const char *key =
+      json_get(config, "image_token_index") != NULL ? "image_token_index" : "image_token_id";
+  if (code == 0 &&
+      (!json_int64(json_get(config, key), &id) || id < 0 || id >= engine->blueprint.vocab_size))
+    code =
+        error_set(error, ERR_MODEL_MALFORMED, NULL, "config.json: %s is %lld; it must be 0 to %d",
+                  key, (long long)id, engine->blueprint.vocab_size - 1);
   out->placeholder_id = (int32_t)id;
+  if (code == 0) code = sight_read_marks(engine, out, error);
   model_file_free(&file);
   return code;
 }
@@ -139,8 +139,16 @@ static int read_vision(const engine_t *engine, vision_t *out, inferd_error_t *er
 /* The tower and the processor must mean the same patches. */
 static int check_match(const sight_t *sight, inferd_error_t *error) {
   const vision_processor_t *processor = &sight->vision.processor;
+  const tower_plan_t *plan = &sight->plan;
+  const int32_t side = (int32_t)(processor->view_side / processor->patch);
+  const bool fixed = plan->table_side > 0 && plan->table == TABLE_OF_IMAGE;
+  if (side % plan->merge != 0 || (fixed && side != plan->table_side))
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "the processor makes views of %d patches a side; the tower reads %s%d", side,
+                     fixed ? "" : "multiples of ", fixed ? plan->table_side : plan->merge);
   if (vision_row_values(processor) == (size_t)sight->plan.patch_columns &&
-      processor->merge == (uint32_t)sight->plan.merge)
+      processor->merge == (uint32_t)sight->plan.merge &&
+      plan->raster == (processor->order == VISION_RASTER))
     return 0;
   return error_set(error, ERR_MODEL_MALFORMED, NULL,
                    "the processor makes patches of %zu values, %u x %u of them a token; the tower "
@@ -155,9 +163,8 @@ static int32_t choose_patches(const engine_t *engine, const sight_t *sight, int3
   const tower_plan_t *plan = &sight->plan;
   const vision_processor_t *processor = &sight->vision.processor;
   const int64_t block = (int64_t)plan->merge * plan->merge;
-  const int64_t pixels = (int64_t)processor->patch * processor->patch;
   const size_t room = engine->ops->memory_free(engine->device) / 4;
-  int64_t most = MIN(processor->pixels_max / pixels, (context - 1) * block);
+  int64_t most = MIN(vision_patches_max(processor), (context - 1) * block);
   most = MAX(most / block, 1) * block;
   while (most > block && tower_workspace_bytes(plan, (int32_t)most) > room)
     most = MAX(most / 2 / block, 1) * block;
@@ -311,6 +318,10 @@ static int check_image(const vision_t *vision, const request_t *request, int32_t
     return error_set(error, ERR_BAD_REQUEST, "images",
                      "image %d has %u tokens; in its place of the prompt stand %u placeholders.", i,
                      image->layout.tokens, count);
+  if (image->layout.views > VISION_TILES_MAX)
+    return error_set(error, ERR_BAD_REQUEST, "images",
+                     "image %d is cut into %u views; at most %d are taken.", i, image->layout.views,
+                     VISION_TILES_MAX);
   if (image->layout.tokens > (uint32_t)vision->tokens_max)
     return error_set(error, ERR_BAD_REQUEST, "images",
                      "image %d has %u tokens; this server has memory for at most %d.", i,

@@ -20,6 +20,9 @@ struct step;
  * the model sees nothing, or nothing here: then the log says why, and text is served. Returns 0 or
  * ERR_NO_MEMORY. */
 int sight_read(struct engine *engine, int32_t max_model_len, inferd_error_t *error);
+/* Fills in the ids of the pieces around a picture, by the kind of the processor. 0, or
+ * ERR_MODEL_MALFORMED if the tokenizer lacks one. marks.c */
+int sight_read_marks(const struct engine *engine, vision_t *vision, inferd_error_t *error);
 /* Bytes of the tower's weights; of its workspace and the rows that are kept. */
 size_t sight_weight_bytes(const struct engine *engine);
 size_t sight_work_bytes(const struct engine *engine);

@@ -4,6 +4,30 @@
 
 #include "engine/base/util.h"
 
+#include <string.h>
+
+uint32_t vision_run_ids(const vision_t *vision, const vision_run_t *run, const int32_t **ids) {
+  *ids = NULL;
+  switch (run->piece) {
+  case VISION_TOKENS: *ids = &vision->placeholder_id; break;
+  case VISION_BEGIN: *ids = &vision->begin_id; break;
+  case VISION_END: *ids = &vision->end_id; break;
+  case VISION_BREAK: *ids = &vision->break_id; break;
+  case VISION_WHOLE: *ids = &vision->whole_id; break;
+  case VISION_TILE:
+    if (run->row > VISION_TILE_SIDE_MAX || run->column > VISION_TILE_SIDE_MAX) return 0;
+    *ids = &vision->tile_ids[run->row - 1][run->column - 1];
+    return **ids > 0;
+  case VISION_TEXT: {
+    const size_t line = strlen(run->text) - 1;
+    if (line >= VISION_LINES || strspn(run->text, "\n") != line + 1) return 0;
+    *ids = vision->line_ids[line];
+    return vision->num_line_ids[line];
+  }
+  }
+  return **ids >= 0;
+}
+
 /* Text behind a picture is counted as if the picture were as long as its larger side. */
 static void pass(image_walk_t *walk) {
   const image_t *image = walk->images++;

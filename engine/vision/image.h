@@ -24,14 +24,26 @@ typedef struct image {
   int32_t first, end;
 } image_t;
 
+enum { VISION_TILE_SIDE_MAX = 8, VISION_LINES = 2, VISION_LINE_IDS_MAX = 4 };
+
 /* Of a model that sees; constant from READY on. */
 typedef struct vision {
   vision_processor_t processor;
   int32_t placeholder_id; /* one such id in the prompt for each token of a picture */
   /* Ids of vision_piece_t, -1 = the family has none. */
   int32_t begin_id, end_id, break_id, whole_id;
+  /* Of the names of tiles, by row and column from 0; 0 = the tokenizer has no such name. */
+  int32_t tile_ids[VISION_TILE_SIDE_MAX][VISION_TILE_SIDE_MAX];
+  /* Of one and of two ends of lines between special tokens; 0 ids = they are text, see VISION_TEXT.
+   */
+  int32_t line_ids[VISION_LINES][VISION_LINE_IDS_MAX];
+  uint32_t num_line_ids[VISION_LINES];
   int32_t tokens_max; /* of a picture: the tower has memory for no more */
 } vision_t;
+
+/* The ids that a run has `count` times. Returns how many, 0 = it is no ids, and *ids, of `vision`.
+ */
+uint32_t vision_run_ids(const vision_t *vision, const vision_run_t *run, const int32_t **ids);
 
 /* Of a token of a sequence whose prompt has pictures. */
 typedef struct image_token {

@@ -125,6 +125,29 @@ int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t 
   return 0;
 }
 
+int64_t vision_patches_max(const vision_processor_t *processor) {
+  const int64_t merge = processor->merge, patch = processor->patch, token = merge * patch;
+  const int64_t side = processor->view_side / patch;
+  int64_t views = 1;
+  switch (processor->kind) {
+  case VISION_QWEN2_VL: return processor->pixels_max / (patch * patch);
+  case VISION_GLM4V: return processor->pixels_max / (patch * patch * processor->frames);
+  case VISION_GEMMA4: return processor->view_tokens * merge * merge;
+  case VISION_PIXTRAL: {
+    const int64_t tokens = DIV_UP((int64_t)processor->longest_edge, token);
+    return tokens * tokens * merge * merge;
+  }
+  case VISION_GEMMA3:
+  case VISION_GOT_OCR2: views += processor->tiles ? processor->tiles_max : 0; break;
+  case VISION_IDEFICS3:
+    views = DIV_UP(processor->longest_edge, processor->view_side);
+    views = processor->tiles ? views * views + 1 : 1;
+    break;
+  case VISION_LLAVA_ONEVISION: return 0;
+  }
+  return MIN(views, VISION_TILES_MAX) * side * side;
+}
+
 size_t vision_view_bytes(const vision_layout_t *layout) {
   return (size_t)layout->views * layout->view_height * layout->view_width * 3;
 }

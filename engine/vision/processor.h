@@ -151,6 +151,8 @@ int vision_processor_check(const vision_processor_t *processor, inferd_error_t *
  * both numbers, and `param` is left to the caller. */
 int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t height, bool alone,
                   vision_layout_t *out, inferd_error_t *error);
+/* Patches that no picture has more of; 0 = no bound is known. Of a checked processor. */
+int64_t vision_patches_max(const vision_processor_t *processor);
 /* Writes at most `capacity` runs and returns how many there are. */
 size_t vision_expand(const vision_processor_t *processor, const vision_layout_t *layout,
                      vision_run_t *out, size_t capacity);

@@ -104,20 +104,6 @@ int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *me
 
 enum { RUNS_MAX = 4 * VISION_TILES_MAX }; /* above those of any layout that is served */
 
-/* The id of a piece, or -1 if it is none: names of tiles, and text. */
-static int32_t piece_id(const vision_t *vision, vision_piece_t piece) {
-  switch (piece) {
-  case VISION_TOKENS: return vision->placeholder_id;
-  case VISION_BEGIN: return vision->begin_id;
-  case VISION_END: return vision->end_id;
-  case VISION_BREAK: return vision->break_id;
-  case VISION_WHOLE: return vision->whole_id;
-  case VISION_TILE:
-  case VISION_TEXT: break;
-  }
-  return -1;
-}
-
 /* Writes the ids of a picture at `out`, or only counts them if that is NULL. Returns how many there
  * are; 0: it has a piece that is no id. */
 static size_t put_picture(const vision_t *vision, image_t *image, int32_t *out, size_t at) {
@@ -126,14 +112,16 @@ static size_t put_picture(const vision_t *vision, image_t *image, int32_t *out, 
   if (count > RUNS_MAX) return 0;
   image->first = -1;
   for (size_t i = 0; i < count; i++) {
-    int32_t id = piece_id(vision, runs[i].piece);
-    if (id < 0) return 0;
-    for (uint32_t j = 0; out != NULL && j < runs[i].count; j++) out[at + length + j] = id;
+    const int32_t *ids;
+    const uint32_t each = vision_run_ids(vision, &runs[i], &ids);
+    if (each == 0) return 0;
+    for (uint32_t j = 0; out != NULL && j < runs[i].count * each; j++)
+      out[at + length + j] = ids[j % each];
     if (runs[i].piece == VISION_TOKENS) {
       if (image->first < 0) image->first = (int32_t)(at + length);
       image->end = (int32_t)(at + length + runs[i].count);
     }
-    length += runs[i].count;
+    length += runs[i].count * each;
   }
   return length;
 }

@@ -48,6 +48,16 @@ Test(sight, pictures_have_at_most_the_tokens_that_the_tower_has_memory_for) {
   }
 }
 
+Test(sight, pictures_are_cut_into_as_many_views_as_there_is_room_for) {
+  for (uint32_t views = VISION_TILES_MAX; views <= VISION_TILES_MAX + 1; views++) {
+    asked_t asked;
+    ask(&asked, 4);
+    asked.images[0].layout.views = views;
+    ASSERT_EQ_FOR(check(&asked), views > VISION_TILES_MAX ? ERR_BAD_REQUEST : 0, "%u: %s", views,
+                  asked.error.message);
+  }
+}
+
 /* One placeholder too few and too many, a place one token to each side, and pictures that overlap,
  * turn round or end behind the prompt. */
 Test(sight, pictures_stand_where_their_placeholders_are) {

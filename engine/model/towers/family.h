@@ -50,7 +50,6 @@ enum { TOWER_PREFIXES_MAX = 5 };
 typedef struct tower_family {
   const char *around;     /* model_type of config.json; NULL = that of vision_config says enough */
   const char *model_type; /* of vision_config */
-  const char *lacks;      /* tower_plan_t.lacks */
   /* Of the names of the tower and of the merger, NULL there = the same; the first that is found;
    * NULL ends. */
   struct {

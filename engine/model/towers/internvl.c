@@ -47,7 +47,6 @@ static void read_internvl(config_reader_t *reader, const json_t *around, tower_p
 const tower_family_t tower_internvl = {
     .around = "internvl",
     .model_type = "internvl_vision",
-    .lacks = "prompts of this family are not compared yet",
     .prefixes = {{"vision_tower.", "multi_modal_projector."},
                  {"model.vision_tower.", "model.multi_modal_projector."}},
     .names = {[TOWER_PATCH] = "embeddings.patch_embeddings.projection",

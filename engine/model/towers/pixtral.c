@@ -70,8 +70,7 @@ static void read_mistral3(config_reader_t *reader, const json_t *around, tower_p
 }
 
 #define PIXTRAL                                                                                    \
-  .model_type = "pixtral", .lacks = "prompts of this family are not compared yet",                 \
-  .norm = NORM_RMS, .merge_norm = NORM_RMS,                                                        \
+  .model_type = "pixtral", .norm = NORM_RMS, .merge_norm = NORM_RMS,                               \
   .prefixes = {{"vision_tower.", "multi_modal_projector."},                                        \
                {"model.vision_tower.", "model.multi_modal_projector."}},                           \
   .unbiased = 1U << TOWER_PATCH | 1U << TOWER_Q | 1U << TOWER_K | 1U << TOWER_V | 1U << TOWER_O |  \

@@ -131,7 +131,6 @@ static int read_plan(const json_t *root, tower_plan_t *out, inferd_error_t *erro
   for (size_t i = 0; vision != NULL && i < ARRAY_LEN(families); i++) {
     if (!is_type(around, type, families[i])) continue;
     out->family = families[i];
-    out->lacks = families[i]->lacks;
     out->unbiased = families[i]->unbiased;
     out->family->read(&reader, root, out);
     check_plan(&reader, out);

@@ -45,7 +45,7 @@ static void read_idefics3(config_reader_t *reader, const json_t *around, tower_p
   reader->code = outer.code;
 }
 
-#define SIGLIP .norm = NORM_LAYER, .lacks = "prompts of this family are not compared yet"
+#define SIGLIP .norm = NORM_LAYER
 #define SIGLIP_NAMES                                                                               \
   [TOWER_PATCH] = "embeddings.patch_embedding",                                                    \
   [TOWER_POSITIONS] = "embeddings.position_embedding", [TOWER_POST_NORM] = "post_layernorm",       \

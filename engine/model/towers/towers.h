@@ -30,7 +30,6 @@ typedef enum tower_table {
 
 typedef struct tower_plan {
   const struct tower_family *family; /* NULL = the model has no tower that is known here */
-  const char *lacks;                 /* why pictures of this family are not served yet, or NULL */
   int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
   int32_t patch_columns;                            /* numbers of a patch: its row of pixels */
   bool raster;             /* patches come row by row; else block by block, and so within a block */

@@ -246,6 +246,16 @@ static int find_tower(const char *name, const char *prefix, const blueprint_t *b
   return -1;
 }
 
+/* Whether a tower of engine/model/towers reads this part. */
+static bool is_of_tower(const char *part) {
+  static const char *const parts[] = {"visual.", "vision_tower.", "vision_model.",
+                                      "multi_modal_projector.", "connector."};
+  for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+    if (strcmp(part, parts[i]) == 0) return true;
+  }
+  return false;
+}
+
 /* Marks the tensors of such parts as taken, and names the parts in one line of the log. */
 static void skip_towers(weight_loader_t *loader, const char *prefix, const blueprint_t *bp,
                         uint8_t *taken) {
@@ -260,8 +270,7 @@ static void skip_towers(weight_loader_t *loader, const char *prefix, const bluep
     bytes[tower] += tensor->bytes;
   }
   for (int i = 0; i < SKIP_KINDS && used < sizeof(line); i++) {
-    const bool is_seen =
-        loader->options->sees && i < TOWER_COUNT && strcmp(towers[i], "visual.") == 0;
+    const bool is_seen = loader->options->sees && i < TOWER_COUNT && is_of_tower(towers[i]);
     if (tensors[i] == 0 || is_seen) continue;
     if (i < TOWER_COUNT)
       snprintf(kind, sizeof(kind), "%s*", towers[i]);

@@ -116,3 +116,39 @@ Test(image, what_stands_between_placeholders_is_no_row) {
     }
   }
 }
+
+/* What stands around the tokens of a picture, and what is no ids of its own. */
+Test(image, runs_have_the_ids_of_their_pieces) {
+  static vision_t vision = {.placeholder_id = PAD,
+                            .begin_id = 0,
+                            .end_id = -1,
+                            .break_id = 9,
+                            .whole_id = 10,
+                            .tile_ids[1][7] = 30,
+                            .line_ids = {{11}, {11, 12}},
+                            .num_line_ids = {1, 2}};
+  static const struct {
+    vision_run_t run;
+    uint32_t count;
+    int32_t last;
+  } runs[] = {
+      {{.piece = VISION_TOKENS, .count = 5}, 1, PAD},
+      {{.piece = VISION_BEGIN}, 1, 0},
+      {{.piece = VISION_END}, 0, 0},
+      {{.piece = VISION_BREAK}, 1, 9},
+      {{.piece = VISION_WHOLE}, 1, 10},
+      {{.piece = VISION_TILE, .row = 2, .column = 8}, 1, 30},
+      {{.piece = VISION_TILE, .row = 2, .column = 9}, 0, 0},
+      {{.piece = VISION_TILE, .row = 9, .column = 1}, 0, 0},
+      {{.piece = VISION_TILE, .row = 1, .column = 1}, 0, 0}, /* the tokenizer has no such name */
+      {{.piece = VISION_TEXT, .text = "\n"}, 1, 11},
+      {{.piece = VISION_TEXT, .text = "\n\n"}, 2, 12},
+      {{.piece = VISION_TEXT, .text = "\n\n\n"}, 0, 0},
+      {{.piece = VISION_TEXT, .text = "\n "}, 0, 0},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
+    const int32_t *ids;
+    ASSERT_EQ_FOR(vision_run_ids(&vision, &runs[i].run, &ids), runs[i].count, "run %zu", i);
+    if (runs[i].count > 0) ASSERT_EQ_FOR(ids[runs[i].count - 1], runs[i].last, "run %zu", i);
+  }
+}
