@@ -107,13 +107,13 @@ def test_a_drawn_answer_is_the_same_again(start, tmp_path):
     """Its seed comes from its id: a kill in the middle changes nothing."""
     file = tmp_path / "answers.db"
     server = start(file)
-    made = [ask(client(server), 300, temperature=1.0) for _ in range(4)]
-    wait_until(lambda: client(server).responses.retrieve(made[0].id).status == "in_progress",
-               "the run", 20)
+    alice = client(server)
+    made = [ask(alice, 300, temperature=1.0) for _ in range(8)]  # the first may end meanwhile
+    wait_until(lambda: alice.responses.retrieve(made[-1].id).status == "in_progress", "the run", 20)
     server.process.kill()
     server.process.wait()
     with sqlite3.connect(file) as db:
-        assert db.execute("SELECT count(*) FROM response WHERE state = 1").fetchone()[0] >= 3
+        assert db.execute("SELECT count(*) FROM response WHERE state = 1").fetchone()[0] >= 2
         rows = list(db.execute("SELECT id, request, body, input FROM response WHERE state = 1"))
     again = start(file)
     first = {row[0]: content(wait(client(again), client(again).responses.retrieve(row[0])))
