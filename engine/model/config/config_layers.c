@@ -80,7 +80,7 @@ static void read_attention_types(config_reader_t *reader, blueprint_t *bp) {
   const bool given = json_is_given(types);
   bool good = given ? types->type == JSON_ARRAY : bp->num_layers == 24;
   for (; !given && good && layer < 24; layer++)
-    bp->layer_flags[layer] |= layer % 2 == 1 ? LAYER_SLIDES : 0;
+    if (layer % 2 == 1) bp->layer_flags[layer] |= LAYER_SLIDES;
   JSON_EACH(item, given && good ? types : NULL) {
     const bool pair = item->type == JSON_ARRAY && item->count == 2;
     const json_t *names = pair ? json_first(item) : NULL;
