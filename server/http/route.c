@@ -73,9 +73,8 @@ int route_refuse(const char *path, inferd_error_t *error) {
   for (size_t i = 0; i < ARRAY_LEN(unserved) && code == 0; i++) {
     const unserved_t *row = &unserved[i];
     size_t length = strlen(row->path);
-    bool same = strncmp(bare, row->path, length) == 0;
-    bool part = row->path[length - 1] != '/' && bare[length] != '\0' && bare[length] != '/';
-    if (!same || part) continue;
+    if (strncmp(bare, row->path, length) != 0) continue; /* a shorter path has no byte there */
+    if (row->path[length - 1] != '/' && bare[length] != '\0' && bare[length] != '/') continue;
     char quoted[96];
     code =
         error_set(error, ERR_UNSERVED_ROUTE, NULL, "inferd does not serve %s (%s)%s%s.", row->what,
