@@ -34,7 +34,7 @@ static int obey(const picture_job_t *job, const uint8_t *file, uint8_t *views,
   case ORDER_FILL: memset(views, file[0], vision_view_bytes(&job->layout)); return 0;
   case ORDER_CRASH: (void)raise(SIGKILL); break;
   case ORDER_SPIN:
-    for (volatile int i = 0;; i = i + 1) {
+    for (volatile unsigned i = 0;; i = i + 1) {
     }
   case ORDER_OPEN: return open("/etc/hostname", O_RDONLY) >= 0 ? 0 : ERR_NO_MEMORY;
   case ORDER_SOCKET: return socket(AF_INET, SOCK_STREAM, 0) >= 0 ? 0 : ERR_NO_MEMORY;
