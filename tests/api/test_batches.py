@@ -10,43 +10,10 @@ import openai
 import pytest
 from harness import DEMO, ROOT, Server, wait_until
 from openai.types import Batch, FileObject
+from storing import ALICE, BOB, alice, bob, client, keys, server, start  # noqa: F401
 
-ALICE, BOB = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef"
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "keys"
-    path.write_text(f"{ALICE} alice\n{BOB} bob\n")
-    path.chmod(0o600)
-    return path
-
-
-@pytest.fixture(scope="module")
-def start(inferd, keys):
-    def begin(file, *flags, model=DEMO):
-        return Server(inferd, model, "--served-model-name", "demo", "--store", file,
-                      "--api-key-file", keys, *flags, key=ALICE)
-
-    return begin
-
-
-@pytest.fixture(scope="module")
-def server(start, tmp_path_factory):
-    server = start(tmp_path_factory.mktemp("store") / "answers.db")
-    yield server
-    assert server.stop() == 0, server.log()
-
-
-def client(server, key=ALICE):
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture(scope="module")
-def alice(server):
-    return client(server)
 
 
 def line(name, url=TEXT, **body):

@@ -11,6 +11,7 @@ import pytest
 from harness import DEMO, ROOT, Server, wait_until
 from openai.types.conversations import Conversation, ConversationItemList
 from openai.types.responses import Response
+from storing import ALICE, alice, bob, client, keys, server, start  # noqa: F401
 
 sys.path.append(str(ROOT / "tests/clients"))
 from scripted import scripted_model  # noqa: E402 pylint: disable=wrong-import-position
@@ -21,45 +22,6 @@ LAST = "messages[-1].role == '%s' and '%s' in messages[-1].content"
 AGENT = [(LAST % ("user", "weather"), '<tool_call>\n{"name": "get_weather", "arguments": '
           '{"city": "Paris"}}\n</tool_call>'),
          (LAST % ("tool", "Sunny"), SAID), ("true", AGAIN)]
-ALICE, BOB = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef"
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "keys"
-    path.write_text(f"{ALICE} alice\n{BOB} bob\n")
-    path.chmod(0o600)
-    return path
-
-
-@pytest.fixture(scope="module")
-def start(inferd, keys):
-    def begin(file, *flags, model=DEMO):
-        return Server(inferd, model, "--served-model-name", "demo", "--store", file,
-                      "--api-key-file", keys, *flags, key=ALICE)
-
-    return begin
-
-
-@pytest.fixture(scope="module")
-def server(start, tmp_path_factory):
-    server = start(tmp_path_factory.mktemp("store") / "answers.db")
-    yield server
-    assert server.stop() == 0, server.log()
-
-
-def client(server, key=ALICE):
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture(scope="module")
-def alice(server):
-    return client(server)
-
-
-@pytest.fixture(scope="module")
-def bob(server):
-    return client(server, BOB)
 
 
 def ask(client, text=QUESTION, tokens=12, **fields):

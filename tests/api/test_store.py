@@ -9,6 +9,7 @@ import time
 import openai
 import pytest
 from harness import DEMO, Server, wait_until
+from storing import ALICE, BOB, alice, bob, client, keys, start  # noqa: F401
 
 QUESTION = "Once upon a time"
 
@@ -18,25 +19,6 @@ def file(tmp_path_factory):
     return tmp_path_factory.mktemp("store") / "answers.db"
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "keys"
-    path.write_text("sk-alice-0123456789abcdef alice\nsk-bob-0123456789abcdef bob\n")
-    path.chmod(0o600)
-    return path
-
-
-ALICE, BOB = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef"
-
-
-@pytest.fixture(scope="module")
-def start(inferd, keys):
-    def begin(file, *flags, keyed=True):
-        more = ["--api-key-file", keys] if keyed else []
-        return Server(inferd, DEMO, "--served-model-name", "demo", "--store", file, *more, *flags,
-                      key=ALICE if keyed else None)
-
-    return begin
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +26,6 @@ def server(start, file):
     server = start(file)
     yield server
     assert server.stop() == 0, server.log()
-
-
-def client(server, key=ALICE):
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture(scope="module")
-def alice(server):
-    return client(server)
-
-
-@pytest.fixture(scope="module")
-def bob(server):
-    return client(server, BOB)
 
 
 def ask(client, text=QUESTION, **fields):
