@@ -274,6 +274,7 @@ static void begin(exchange_t *exchange, batch_action_t action) {
   if (action == CREATE) base->settled = added;
   job->action = action;
   job->limits = (field_limits_t){.strict = server->config->strict_params, .stores = true};
+  if (action == CREATE) base->code = runner_room(server, base->owner, &base->error);
   if (action == LIST) base->code = list_page_read(exchange, &job->page, &base->error);
   if (action == GET_IT || action == CANCEL_IT) base->code = read_path(job);
   if (job->id[0] != '\0' && base->code == 0)

@@ -598,10 +598,11 @@ static void advance_runs(runner_t *runner) {
   for (const batch_run_t *run = runner->first; run != NULL; run = run->next) active += run->active;
   for (batch_run_t *run = runner->first; run != NULL; run = run->next) {
     int32_t same = 0;
+    if (!run->active && active >= RUNNER_BATCHES) continue;
     for (const batch_run_t *other = runner->first; other != run && !run->active;
          other = other->next)
       same += other->active && memcmp(other->batch.owner, run->batch.owner, STORE_OWNER_BYTES) == 0;
-    if (!run->active && (active >= RUNNER_BATCHES || same >= RUNNER_BATCHES_EACH)) continue;
+    if (same >= RUNNER_BATCHES_EACH) continue;
     active += !run->active;
     run->active = true;
     advance(run);
@@ -654,6 +655,20 @@ static void add(runner_t *runner, bulk_t *batch) {
   *runner->last = run;
   runner->last = &run->next;
   stir(runner);
+}
+
+int runner_room(const server_t *server, const uint8_t owner[STORE_OWNER_BYTES],
+                inferd_error_t *error) {
+  int32_t all = 0, own = 0;
+  for (const batch_run_t *run = server->runner->first; run != NULL; run = run->next) {
+    all += !run->over;
+    own += !run->over && memcmp(run->batch.owner, owner, STORE_OWNER_BYTES) == 0;
+  }
+  if (own < RUNNER_OPEN_EACH_MAX && all < RUNNER_OPEN_MAX) return 0;
+  return error_set(error, ERR_QUEUE_FULL, NULL,
+                   "%d batches have not ended, of this API key %d: at most %d may wait, %d of a "
+                   "key.",
+                   all, own, RUNNER_OPEN_MAX, RUNNER_OPEN_EACH_MAX);
 }
 
 void runner_add(server_t *server, bulk_t *batch) {

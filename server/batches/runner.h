@@ -11,6 +11,8 @@
 #include "server/server.h"
 
 enum {
+  RUNNER_OPEN_MAX = 4096,       /* batches that have not ended, */
+  RUNNER_OPEN_EACH_MAX = 64,    /* of one key */
   RUNNER_BATCHES = 32,          /* that have lines in memory, */
   RUNNER_BATCHES_EACH = 2,      /* of one key */
   RUNNER_FETCH_LINES = 64,      /* lines that are read at once, */
@@ -20,6 +22,10 @@ enum {
   RUNNER_TURN_BYTES = 64 << 10  /* of an answer that a turn of the loop prints */
 };
 
+/* Returns ERR_QUEUE_FULL if this owner may make no further batch: the loop goes over all that have
+ * not ended. Those whose rows are being written are not counted. */
+int runner_room(const server_t *server, const uint8_t owner[STORE_OWNER_BYTES],
+                inferd_error_t *error);
 /* Runs a batch that was written. Takes what `batch` holds. */
 void runner_add(server_t *server, bulk_t *batch);
 /* Whether the batch is not gone, and has not ended: then its counts are set, and `cancel` ends it.

@@ -256,6 +256,24 @@ def test_an_expired_batch_says_which_lines_were_not_run(alice):
         f"{i}" for i in range(100) if f"{i}" not in {one["custom_id"] for one in found}]
 
 
+def test_a_key_has_at_most_64_batches_that_have_not_ended(start, tmp_path):
+    """The loop goes over all of them, so their number has a bound; another key has its own."""
+    server = start(tmp_path / "answers.db")
+    alice, bob = client(server), client(server, BOB)
+    slow = [line(str(i), max_tokens=500, ignore_eos=True) for i in range(40)]
+    file = upload(alice, slow)
+    made = [create(alice, file) for _ in range(64)]
+    with pytest.raises(openai.RateLimitError) as error:
+        create(alice, file)
+    assert "of this API key 64: at most 4096 may wait, 64 of a key" in str(error.value)
+    assert create(bob, upload(bob, [line("a")])).status == "in_progress"
+    for batch in made:
+        alice.batches.cancel(batch.id)
+    assert {wait(alice, batch).status for batch in made} == {"cancelled"}
+    create(alice, file)
+    assert server.stop() == 0, server.log()
+
+
 def test_clients_come_first(server, alice):
     """While one asks, batches have a line in flight or few."""
     lines = [line(f"{i}", max_tokens=40, ignore_eos=True) for i in range(400)]
