@@ -19,11 +19,26 @@
 enum { PREPROCESSOR_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 16 << 20 };
 /* Of rows that are kept, unless one picture has more. */
 static const size_t ROWS_BYTES = (size_t)256 << 20;
+/* Runs of the tower, so that pictures of clients take turns: of the largest picture, and of such
+ * as have no more patches than these, which wait for no larger ones. */
+enum { RUNS_LARGE = 2, RUNS = 4, SMALL_PATCHES = 4096 };
+_Static_assert((int)RUNS <= (int)TOWER_RUNS_MAX && (int)RUNS <= (int)PICTURES_BEGUN_MAX, "places");
 /* A slice while nobody else is there: so late a new request or a cancel may be seen. */
 static const double SLICE_ALONE_NS = 20e6;
 /* Before anything is known: multiplications in a nanosecond of the slowest machines, and a slice.
  */
 static const double WORK_PER_NS = 5;
+
+/* A run of the tower: a picture that has no rows yet. */
+typedef struct look {
+  const vision_processor_t *processor;
+  const request_t *request; /* NULL = nobody's */
+  const image_t *image;
+  int32_t entry, patches_max;
+  int64_t charged; /* tokens, for what is done */
+  tower_grid_t grids[VISION_TILES_MAX];
+  float **out; /* of the tokens that so many patches become */
+} look_t;
 
 typedef struct sight {
   vision_t vision;
@@ -32,12 +47,7 @@ typedef struct sight {
   image_rows_t *rows;
   double token_work;  /* multiplications of a token of the text model, without attention */
   double work_per_ns; /* learned */
-  /* The run: of the first picture of `request` that has no rows; NULL = none. */
-  const request_t *request;
-  const image_t *image;
-  int32_t entry;
-  tower_grid_t grids[VISION_TILES_MAX];
-  float **out; /* [vision.tokens_max] */
+  look_t looks[RUNS]; /* those with most room first */
 } sight_t;
 
 /* ---- start ---- */
@@ -157,18 +167,32 @@ static int check_match(const sight_t *sight, inferd_error_t *error) {
                    sight->plan.patch_columns, sight->plan.merge, sight->plan.merge);
 }
 
+static int32_t block_of(const sight_t *sight) {
+  return sight->plan.merge * sight->plan.merge;
+}
+
+static size_t workspace_bytes(const sight_t *sight) {
+  size_t bytes = tower_shared_bytes(&sight->plan);
+  for (int i = 0; i < RUNS; i++)
+    bytes += tower_run_bytes(&sight->plan, sight->looks[i].patches_max);
+  return bytes;
+}
+
+static void set_most(sight_t *sight, int64_t patches) {
+  const int32_t block = block_of(sight), most = (int32_t)MAX(patches / block, 1) * block;
+  sight->vision.tokens_max = most / block;
+  for (int i = 0; i < RUNS; i++)
+    sight->looks[i].patches_max = i < RUNS_LARGE ? most : MIN(most, SMALL_PATCHES / block * block);
+}
+
 /* Patches of the largest picture: what the processor makes, in a context, in the memory of a
  * quarter of what is free. */
-static int32_t choose_patches(const engine_t *engine, const sight_t *sight, int32_t context) {
-  const tower_plan_t *plan = &sight->plan;
-  const vision_processor_t *processor = &sight->vision.processor;
-  const int64_t block = (int64_t)plan->merge * plan->merge;
+static void choose_patches(const engine_t *engine, sight_t *sight, int32_t context) {
+  const int64_t block = block_of(sight);
   const size_t room = engine->ops->memory_free(engine->device) / 4;
-  int64_t most = MIN(vision_patches_max(processor), (context - 1) * block);
-  most = MAX(most / block, 1) * block;
-  while (most > block && tower_workspace_bytes(plan, (int32_t)most) > room)
-    most = MAX(most / 2 / block, 1) * block;
-  return (int32_t)most;
+  set_most(sight, MIN(vision_patches_max(&sight->vision.processor), (context - 1) * block));
+  while (sight->vision.tokens_max > 1 && workspace_bytes(sight) > room)
+    set_most(sight, sight->vision.tokens_max * block / 2);
 }
 
 static int32_t row_values(const sight_t *sight) {
@@ -195,8 +219,7 @@ int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
     free(sight);
     return 0;
   }
-  const int32_t block = plan.merge * plan.merge;
-  sight->vision.tokens_max = choose_patches(engine, sight, max_model_len) / block;
+  choose_patches(engine, sight, max_model_len);
   sight->token_work = (double)count_work(&engine->blueprint);
   sight->work_per_ns = WORK_PER_NS;
   engine->sight = sight;
@@ -210,17 +233,16 @@ size_t sight_weight_bytes(const engine_t *engine) {
 }
 
 static size_t kept_bytes(const sight_t *sight) {
-  return MAX(ROWS_BYTES, image_rows_bytes(sight->vision.tokens_max, row_values(sight)));
-}
-
-static int32_t patches_most(const sight_t *sight) {
-  return sight->vision.tokens_max * sight->plan.merge * sight->plan.merge;
+  size_t begun = 0;
+  for (int i = 0; i < RUNS; i++)
+    begun += image_rows_bytes(sight->looks[i].patches_max / block_of(sight), row_values(sight));
+  return MAX(ROWS_BYTES, begun);
 }
 
 size_t sight_work_bytes(const engine_t *engine) {
   const sight_t *sight = engine->sight;
   if (sight == NULL) return 0;
-  return tower_workspace_bytes(&sight->plan, patches_most(sight)) + kept_bytes(sight);
+  return workspace_bytes(sight) + kept_bytes(sight);
 }
 
 /* What a picture takes, as if the text model computed so many tokens. */
@@ -260,14 +282,19 @@ int sight_load(engine_t *engine, inferd_error_t *error) {
 int sight_prepare(engine_t *engine, inferd_error_t *error) {
   sight_t *sight = engine->sight;
   if (sight == NULL) return 0;
-  int code = tower_prepare(sight->tower, patches_most(sight), error);
+  int32_t patches[RUNS];
+  for (int i = 0; i < RUNS; i++) patches[i] = sight->looks[i].patches_max;
+  int code = tower_prepare(sight->tower, patches, RUNS, error);
   if (!code)
     code = image_rows_new(kept_bytes(sight), row_values(sight), sight->vision.placeholder_id,
                           &sight->rows, error);
-  if (code) return code;
-  sight->out = calloc((size_t)sight->vision.tokens_max, sizeof *sight->out);
-  if (sight->out == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
-  return 0;
+  for (int i = 0; i < RUNS && !code; i++) {
+    look_t *look = &sight->looks[i];
+    look->processor = &sight->vision.processor;
+    look->out = calloc((size_t)(patches[i] / block_of(sight)), sizeof *look->out);
+    if (look->out == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
+  }
+  return code;
 }
 
 int sight_join(engine_t *engine, step_t *step) {
@@ -282,7 +309,7 @@ void sight_free(engine_t *engine) {
   if (sight == NULL) return;
   tower_free(sight->tower);
   image_rows_free(sight->rows);
-  free(sight->out);
+  for (int i = 0; i < RUNS; i++) free(sight->looks[i].out);
   free(sight);
   engine->sight = NULL;
 }
@@ -343,41 +370,77 @@ int sight_check(const engine_t *engine, const request_t *request, inferd_error_t
 /* ---- work ---- */
 
 static void read_pixels(void *context, int32_t first, int32_t count, float *out) {
-  const sight_t *sight = context;
-  vision_rows(&sight->vision.processor, &sight->image->layout, sight->image->views, (size_t)first,
+  const look_t *look = context;
+  vision_rows(look->processor, &look->image->layout, look->image->views, (size_t)first,
               (size_t)count, out);
 }
 
-static void stop(sight_t *sight) {
-  sight->request = NULL;
-  sight->image = NULL;
+static void stop(look_t *look) {
+  look->request = NULL;
+  look->image = NULL;
 }
 
 void sight_leave(engine_t *engine, const request_t *request) {
   sight_t *sight = engine->sight;
-  if (sight == NULL || sight->request != request) return;
-  image_rows_drop(sight->rows, sight->entry);
-  stop(sight);
+  for (int i = 0; sight != NULL && i < RUNS; i++) {
+    if (sight->looks[i].request != request) continue;
+    image_rows_drop(sight->rows, sight->looks[i].entry);
+    stop(&sight->looks[i]);
+  }
 }
 
-/* Begins the next picture, if there is one and room for its rows. Its client is charged. */
-static void begin(engine_t *engine) {
+/* The pictures that are begun, and where: places[PICTURES_BEGUN_MAX]. */
+static pictures_begun_t list_begun(const engine_t *engine, int32_t *places) {
+  pictures_begun_t begun = {.count = 0};
+  for (int32_t i = 0; i < RUNS; i++) {
+    const request_t *request = engine->sight->looks[i].request;
+    if (request == NULL) continue;
+    places[begun.count] = i;
+    begun.groups[begun.count++] = &engine->groups[request->slot];
+  }
+  return begun;
+}
+
+/* The run with the least room for so many patches that is nobody's; -1 = there is none. */
+static int32_t find_run(const sight_t *sight, int64_t patches) {
+  int32_t found = -1;
+  for (int32_t i = 0; i < RUNS; i++)
+    if (sight->looks[i].request == NULL && sight->looks[i].patches_max >= patches) found = i;
+  return found;
+}
+
+static int64_t most_room(const sight_t *sight) {
+  int64_t most = 0;
+  for (int i = 0; i < RUNS; i++)
+    if (sight->looks[i].request == NULL) most = MAX(most, sight->looks[i].patches_max);
+  return most;
+}
+
+/* Begins the next picture, if there is one and room for its patches and rows. */
+static bool begin(engine_t *engine) {
   sight_t *sight = engine->sight;
   scheduler_t *scheduler = engine->scheduler;
   const image_t *image = NULL;
-  const group_t *group = pictures_next(scheduler, &image);
-  if (group == NULL) return;
-  pictures_mark(scheduler);
-  sight->entry = image_rows_take(sight->rows, group->request, image, sight->out);
-  if (sight->entry == 0) return;
-  sight->request = group->request;
-  sight->image = image;
+  int32_t places[PICTURES_BEGUN_MAX];
+  const pictures_begun_t begun = list_begun(engine, places);
+  const group_t *group =
+      begun.count < RUNS ? pictures_next(scheduler, &begun, most_room(sight), &image) : NULL;
+  if (group == NULL) return false;
   const vision_layout_t *layout = &image->layout;
+  const int32_t run = find_run(sight, (int64_t)vision_row_count(layout));
+  look_t *look = &sight->looks[run];
+  pictures_mark(scheduler);
+  look->entry = image_rows_take(sight->rows, group->request, image, look->out);
+  if (look->entry == 0) return false;
+  look->request = group->request;
+  look->image = image;
+  look->charged = 0;
   const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width};
-  for (uint32_t i = 0; i < layout->views; i++) sight->grids[i] = grid;
-  waiting_charge(&scheduler->waiting, group, cost_in_tokens(sight, grid, (int32_t)layout->views));
-  tower_begin(sight->tower, sight->grids, (int32_t)layout->views, read_pixels, sight, sight->out);
+  for (uint32_t i = 0; i < layout->views; i++) look->grids[i] = grid;
+  tower_choose(sight->tower, run);
+  tower_begin(sight->tower, look->grids, (int32_t)layout->views, read_pixels, look, look->out);
   engine->stats.images_seen++;
+  return true;
 }
 
 static double slice_ns(const engine_t *engine) {
@@ -388,26 +451,44 @@ static double slice_ns(const engine_t *engine) {
   return pace->step_ns > 0 ? pace->step_ns / 2 : SLICE_ALONE_NS;
 }
 
-bool sight_work(engine_t *engine) {
+/* The client pays for what is done, as if the text model had computed so many tokens. */
+static void charge(engine_t *engine, look_t *look, bool is_complete) {
+  const sight_t *sight = engine->sight;
+  const double tokens = (double)tower_work_done(sight->tower) / sight->token_work;
+  const int64_t due = (int64_t)(is_complete ? ceil(tokens) : tokens) - look->charged;
+  waiting_charge(&engine->scheduler->waiting, &engine->groups[look->request->slot], (int32_t)due);
+  look->charged += due;
+}
+
+/* A slice of a run. */
+static void go_on(engine_t *engine, int32_t run) {
   sight_t *sight = engine->sight;
-  if (sight == NULL) return false;
-  if (sight->request == NULL) begin(engine);
-  if (sight->request == NULL) return false;
-  const group_t *group = &engine->groups[sight->request->slot];
-  const double bound_ns = slice_ns(engine);
-  const int64_t work = (int64_t)(bound_ns * sight->work_per_ns);
+  look_t *look = &sight->looks[run];
+  const int64_t work = (int64_t)(slice_ns(engine) * sight->work_per_ns);
   const uint64_t before_ns = clock_now_ns();
+  tower_choose(sight->tower, run);
   const bool is_complete = tower_advance(sight->tower, work);
   const double ns = (double)(clock_now_ns() - before_ns);
-  scheduler_note_tower(engine->scheduler, group, ns);
+  scheduler_note_tower(engine->scheduler, &engine->groups[look->request->slot], ns);
   engine->stats.tower_ns += (uint64_t)ns;
+  charge(engine, look, is_complete);
   /* A part that was cut short says little; one that took long says that it is to be shorter. */
   if (!is_complete && ns > 0)
     sight->work_per_ns =
         fmin(fmax((double)work / ns, sight->work_per_ns / 2), sight->work_per_ns * 2);
-  if (is_complete) {
-    image_rows_fill(sight->rows, sight->entry);
-    stop(sight);
+  if (!is_complete) return;
+  image_rows_fill(sight->rows, look->entry);
+  stop(look);
+}
+
+bool sight_work(engine_t *engine) {
+  int32_t places[PICTURES_BEGUN_MAX];
+  if (engine->sight == NULL) return false;
+  while (begin(engine)) {
   }
+  const pictures_begun_t begun = list_begun(engine, places);
+  const int32_t turn = pictures_turn(engine->scheduler, &begun);
+  if (turn < 0) return false;
+  go_on(engine, places[turn]);
   return true;
 }

@@ -1,8 +1,10 @@
 /* sight.h: the eyes of an engine: what its model sees, the tower, and its work between steps.
  *
- * A run of the tower is one picture. It goes on in slices before each plan, of no more time than a
- * client may have in a step while others are there; the plan that follows takes that time from the
- * step and from the client. What is complete stays in image_rows.h. Engine thread only.
+ * A run of the tower is one picture; pictures of several clients are in it at once and take turns,
+ * least served first, so that none waits for a larger one of another. A run goes on in slices
+ * before each plan, of no more time than a client may have in a step while others are there; the
+ * plan that follows takes that time from the step and from the client. What is complete stays in
+ * image_rows.h. Engine thread only.
  */
 #ifndef INFERD_ENGINE_SIGHT_H
 #define INFERD_ENGINE_SIGHT_H

@@ -105,6 +105,11 @@ bool image_rows_has(const image_rows_t *rows, const request_t *request, const im
   return rows->entries[find(rows, request, image)].is_full;
 }
 
+bool image_rows_is_begun(const image_rows_t *rows, const request_t *request, const image_t *image) {
+  const int32_t e = find(rows, request, image);
+  return e != 0 && !rows->entries[e].is_full;
+}
+
 static float *row_at(const image_rows_t *rows, int32_t page, int32_t row) {
   return rows->memory + ((size_t)(page - 1) * IMAGE_PAGE_ROWS + (size_t)(row % IMAGE_PAGE_ROWS)) *
                             (size_t)rows->row_values;

@@ -32,6 +32,8 @@ int32_t image_rows_placeholder(const image_rows_t *rows);
 
 /* Whether the rows of the picture are there. */
 bool image_rows_has(const image_rows_t *rows, const request_t *request, const image_t *image);
+/* Whether its entry is made, but not filled. */
+bool image_rows_is_begun(const image_rows_t *rows, const request_t *request, const image_t *image);
 /* Row `row` of a picture that is there. The step that is built now reads it. */
 const float *image_rows_use(image_rows_t *rows, const request_t *request, const image_t *image,
                             int32_t row);

@@ -45,17 +45,48 @@ static bool comes_before(const scheduler_t *scheduler, const group_t *left, cons
   return left->arrival < right->arrival;
 }
 
-group_t *pictures_next(scheduler_t *scheduler, const image_t **image) {
+int32_t pictures_turn(const scheduler_t *scheduler, const pictures_begun_t *begun) {
+  int32_t turn = -1;
+  for (int32_t i = 0; i < begun->count; i++)
+    if (turn < 0 || comes_before(scheduler, begun->groups[i], begun->groups[turn])) turn = i;
+  return turn;
+}
+
+/* A tenant has one picture in the tower: more of them would only take turns with each other. One
+ * that is more urgent goes beside it. */
+static bool may_begin(const scheduler_t *scheduler, const pictures_begun_t *begun,
+                      const group_t *group) {
+  for (int32_t i = 0; i < begun->count; i++) {
+    const group_t *other = begun->groups[i];
+    const bool urgent =
+        scheduler->options.priority_policy && group->request->priority < other->request->priority;
+    if (other->tenant == group->tenant && !urgent) return false;
+  }
+  return true;
+}
+
+/* Of the group's sequences the first one that lacks a picture says which; NULL = none does, or it
+ * is begun. */
+static const image_t *wanted(const scheduler_t *scheduler, const group_t *group) {
+  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
+    const image_t *unseen = sequence_is_live(seq) ? first_unseen(scheduler, seq) : NULL;
+    if (unseen == NULL) continue;
+    return image_rows_is_begun(scheduler->image_rows, group->request, unseen) ? NULL : unseen;
+  }
+  return NULL;
+}
+
+group_t *pictures_next(scheduler_t *scheduler, const pictures_begun_t *begun, int64_t patches_max,
+                       const image_t **image) {
   group_t *next = NULL;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    if (group->is_plain || (next != NULL && !comes_before(scheduler, group, next))) continue;
-    for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-      const image_t *unseen = sequence_is_live(seq) ? first_unseen(scheduler, seq) : NULL;
-      if (unseen == NULL) continue;
-      next = group;
-      *image = unseen;
-      break;
-    }
+    if (group->is_plain || (next != NULL && !comes_before(scheduler, group, next)) ||
+        !may_begin(scheduler, begun, group))
+      continue;
+    const image_t *unseen = wanted(scheduler, group);
+    if (unseen == NULL || (int64_t)vision_row_count(&unseen->layout) > patches_max) continue;
+    next = group;
+    *image = unseen;
   }
   return next;
 }

@@ -10,6 +10,8 @@
 #include "engine/schedule/image_rows.h"
 #include "engine/schedule/scheduler.h"
 
+enum { PICTURES_BEGUN_MAX = 8 };
+
 /* Of the next n tokens of a sequence, those before a picture that the tower has not seen. */
 int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
 /* Whether the next token is of such a picture. */
@@ -17,10 +19,20 @@ bool pictures_block(const scheduler_t *scheduler, const sequence_t *seq);
 /* Of draft tokens that were looked up, those before the first placeholder of a picture: nothing is
  * drawn there. */
 int32_t pictures_cut_drafts(const scheduler_t *scheduler, const int32_t *ids, int32_t count);
-/* The running group whose picture is to be seen next, and that picture; NULL = none is. By (with
- * the priority policy) priority, with fair shares by what their tenants were served, then by
- * arrival. */
-group_t *pictures_next(scheduler_t *scheduler, const image_t **image);
+/* The pictures that the tower works on. */
+typedef struct pictures_begun {
+  const group_t *groups[PICTURES_BEGUN_MAX]; /* [count] */
+  int32_t count;
+} pictures_begun_t;
+
+/* Which of them goes on, by (with the priority policy) priority, with fair shares by what their
+ * tenants were served, then by arrival; -1 = there are none. */
+int32_t pictures_turn(const scheduler_t *scheduler, const pictures_begun_t *begun);
+/* The running group whose picture begins next, in this order, and that picture; NULL = none does.
+ * It has at most `patches_max` patches, and its tenant has none in the tower, but less urgent ones.
+ */
+group_t *pictures_next(scheduler_t *scheduler, const pictures_begun_t *begun, int64_t patches_max,
+                       const image_t **image);
 /* Marks the rows that prompts which are being computed need, and those of all that have begun. */
 void pictures_mark(const scheduler_t *scheduler);
 

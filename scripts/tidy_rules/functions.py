@@ -32,9 +32,7 @@ FOR_OTHERS = {
     "address_split": "a test of inferd-bench's addresses",
     "vision_processor_default": PICTURES,
     "vision_processor_check": PICTURES,
-    "vision_row_count": PICTURES,
     "tower_num_rows": TOWERS,
-    "tower_reads_pixels": TOWERS,
 }
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 

@@ -87,6 +87,30 @@ def test_text_does_not_wait_for_the_pictures_of_others(seer):
     assert seer.metric("inferd_images_total") < 4 * PICTURES
 
 
+def test_a_small_picture_does_not_wait_for_the_huge_one_of_another(seer):
+    """The tower goes on with the large one behind the answer about the small one."""
+    done = []
+    huge = threading.Thread(target=lambda: done.append(attack(seer, seeing.png(399, 397, 7))))
+    begun, seconds = seer.metric("inferd_images_total"), []
+
+    def spent():
+        return seer.metric("inferd_image_seconds_total")
+
+    before = spent()
+    huge.start()
+    wait_until(lambda: seer.metric("inferd_images_total") > begun, "the tower to begin")
+    for i in range(3):
+        small = seer.post("/v1/chat/completions", {"max_tokens": 1, "messages": [{
+            "role": "user", "content": [{"type": "image_url", "image_url": {
+                "url": seeing.url(seeing.png(24, 24, i))}}]}]})
+        assert small.status == 200, small
+        seconds.append(spent() - before)
+        assert not done
+    huge.join()
+    assert done[0].status == 200, done
+    assert spent() - before > 1.5 * seconds[-1], seconds
+
+
 def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 

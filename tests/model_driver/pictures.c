@@ -86,7 +86,7 @@ static const float **see(const rig_t *rig, const char *dir, const prompt_t *prom
     patches += prompt->grids[i].height * prompt->grids[i].width;
     num_rows += tower_num_rows(&plan, prompt->grids[i]);
   }
-  if (tower_prepare(tower, patches, error) != 0) return NULL;
+  if (tower_prepare(tower, &patches, 1, error) != 0) return NULL;
   const size_t row = (size_t)(1 + plan.num_deep) * (size_t)plan.out_size;
   pixels_t from = {fopen(path, "rb"), plan.patch_columns};
   float **out = calloc((size_t)num_rows, sizeof *out);

@@ -1,7 +1,6 @@
 /* internal.h: a loaded tower. Shared by load.c, which fills it, and tower.c, which runs it.
  *
- * Symbols as in towers.h and family.h; P patches of a run, with those of classes. Device pointers
- * belong to the device. */
+ * Symbols as in towers.h and family.h. Device pointers belong to the device. */
 #ifndef INFERD_ENGINE_MODEL_TOWERS_INTERNAL_H
 #define INFERD_ENGINE_MODEL_TOWERS_INTERNAL_H
 
@@ -35,6 +34,32 @@ typedef enum tower_phase {
   PHASE_MERGE
 } tower_phase_t;
 
+/* Patches go through the phases part by part; P patches of a run, with those of classes, N of a
+ * part. What tower_prepare takes; host memory is owned. */
+typedef struct tower_run {
+  int32_t patches_max;
+  act_t *x, *y;          /* [P, d] */
+  act_t *qkv;            /* [P, 3 d] */
+  float *cosine, *sine;  /* [P, d / heads / 2] */
+  int32_t *image_starts; /* [P / m^2 + 1] */
+  /* [P / m^2]: the block of the input that is there, -1 = that of a class. With windows these stand
+   * side by side, and [P / m^2 + 1]: where they begin among the patches. With a class a window is
+   * an image with it, the next one what is left of its block. */
+  int32_t *order, *window_starts, num_windows;
+  /* of tower_begin */
+  const tower_grid_t *grids;
+  int32_t num_images, patches;
+  tower_pixels_t *read;
+  void *context;
+  float *const *out;
+  tower_phase_t phase;       /* that is next, from patch_done on */
+  int32_t layer, patch_done; /* of this phase */
+  /* Of the last patch that was placed: its image, and the patches of the input before that. */
+  int32_t image, image_patch;
+  int32_t num_deep;  /* deepstacks that are made */
+  int64_t work_done; /* multiplications */
+} tower_run_t;
+
 struct tower {
   const ops_t *ops;
   device_t *device;
@@ -47,34 +72,16 @@ struct tower {
   tower_layer_t *layers;      /* [num_layers], owned */
   tower_merger_t merger, deep[TOWER_DEEP_MAX];
   float *inv_freq; /* [d / heads / 2] of rows, then of columns; owned */
-  /* taken by tower_prepare; host memory is owned; N patches of a part of a run */
-  int32_t patches_max;
-  float *cosine, *sine;  /* [P, d / heads / 2] */
-  int32_t *image_starts; /* [P / m^2 + 1] */
-  /* [P / m^2]: the block of the input that is there, -1 = that of a class. With windows these stand
-   * side by side, and [P / m^2 + 1]: where they begin among the patches. With a class a window is
-   * an image with it, the next one what is left of its block. */
-  int32_t *order, *window_starts, num_windows;
+  /* Taken by tower_prepare: of the part that is computed; host memory is owned. */
   float *places;      /* [N, d] learned positions */
   float *host_pixels; /* [N, patch_columns] */
   float *merged;      /* [N / m^2, h] */
   act_t *pixels;      /* [N, patch_columns] */
-  act_t *x, *y;       /* [P, d] */
-  act_t *qkv;         /* [P, 3 d] */
   act_t *inner;       /* [N, f] of gated MLPs */
   act_t *up;          /* [N, max(f or 2 f, d)]; of mergers [N / m^2, m^2 d] */
   act_t *rows;        /* [N / m^2, h] */
-  /* of a run */
-  const tower_grid_t *grids;
-  int32_t num_images, patches;
-  tower_pixels_t *read;
-  void *context;
-  float *const *out;
-  tower_phase_t phase;       /* that is next, from patch_done on */
-  int32_t layer, patch_done; /* of this phase */
-  /* Of the last patch that was placed: its image, and the patches of the input before that. */
-  int32_t image, image_patch;
-  int32_t num_deep; /* deepstacks that are made */
+  tower_run_t runs[TOWER_RUNS_MAX];
+  tower_run_t *run; /* that is chosen */
 };
 
 #endif

@@ -432,12 +432,15 @@ void tower_free(tower_t *tower) {
   free(tower->layers);
   free(tower->inv_freq);
   free(tower->places);
-  free(tower->cosine);
-  free(tower->sine);
-  free(tower->image_starts);
-  free(tower->window_starts);
-  free(tower->order);
   free(tower->host_pixels);
   free(tower->merged);
+  for (int32_t i = 0; i < TOWER_RUNS_MAX; i++) {
+    const tower_run_t *run = &tower->runs[i];
+    free(run->cosine);
+    free(run->sine);
+    free(run->image_starts);
+    free(run->window_starts);
+    free(run->order);
+  }
   free(tower);
 }

@@ -1,8 +1,9 @@
 /* tower.c: one forward for every family of towers: patches -> rows of a text model's width.
  *
  * Op calls on the engine thread, between two steps; what differs between families is in the plan.
- * A run is made of parts of few patches each, so that steps go between them: whatever is not read
- * by attention exists for the patches of one part only. Nothing is allocated behind tower_prepare.
+ * A run is made of parts of few patches each, so that steps and other runs go between them:
+ * whatever is not read by attention exists for the patches of one part only. Nothing is allocated
+ * behind tower_prepare.
  * Patches stand in blocks of m x m, the blocks and the patches of a block row by row, so the values
  * of a block lie side by side. Behind the blocks of an image stands one more where the family has a
  * class: its first row is that, the others are rows that nothing reads.
@@ -87,68 +88,82 @@ int64_t tower_num_weights(const tower_plan_t *plan) {
   return plan->patch_columns * d + plan->num_layers * layer_work(plan) + all_merge_work(plan);
 }
 
-/* Values of the buffers of a device; and of the host. */
-static int64_t device_values(const tower_plan_t *plan, int64_t patches) {
-  const int64_t d = plan->hidden, part = part_most(plan), f = plan->mlp_width;
-  return rows_most(plan, patches) * 5 * d +
-         part * (plan->patch_columns + mlp_values(plan) + f + plan->out_size);
+size_t tower_run_bytes(const tower_plan_t *plan, int32_t patches_max) {
+  const int64_t d = plan->hidden, half = d / plan->num_heads / 2;
+  return (size_t)(rows_most(plan, patches_max) * (5 * d + 2 * half + 3)) * sizeof(float);
 }
 
-size_t tower_workspace_bytes(const tower_plan_t *plan, int32_t patches_max) {
-  const int64_t half = plan->hidden / plan->num_heads / 2, part = part_most(plan);
-  const int64_t host = rows_most(plan, patches_max) * (2 * half + 3) +
-                       part * (plan->patch_columns + plan->hidden + plan->out_size) +
-                       (int64_t)plan->table_side * plan->table_side * plan->hidden;
-  return (size_t)(device_values(plan, patches_max) + host) * sizeof(float);
+size_t tower_shared_bytes(const tower_plan_t *plan) {
+  const int64_t d = plan->hidden, f = plan->mlp_width, h = plan->out_size;
+  const int64_t each = 2 * plan->patch_columns + mlp_values(plan) + f + d + 2 * h;
+  return (size_t)(part_most(plan) * each + (int64_t)plan->table_side * plan->table_side * d) *
+         sizeof(float);
 }
 
 /* ---- buffers ---- */
 
-static int no_buffer(int32_t patches, inferd_error_t *error) {
-  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for images of %d patches", patches);
-}
+typedef struct tower_buffer {
+  act_t **buffer;
+  int64_t rows, width;
+} tower_buffer_t;
 
-static bool take_host_memory(tower_t *tower, int32_t patches) {
-  const tower_plan_t *plan = &tower->plan;
-  const size_t P = (size_t)rows_most(plan, patches), blocks = P / (size_t)block_of(plan);
-  const size_t half = (size_t)(plan->hidden / plan->num_heads / 2), part = (size_t)part_most(plan);
-  tower->places = calloc(part, (size_t)plan->hidden * sizeof(float));
-  tower->host_pixels = calloc(part, (size_t)plan->patch_columns * sizeof(float));
-  tower->merged = calloc(part, (size_t)plan->out_size * sizeof(float));
-  tower->cosine = calloc(plan->theta > 0 ? P : 1, half * sizeof(float));
-  tower->sine = calloc(plan->theta > 0 ? P : 1, half * sizeof(float));
-  tower->image_starts = calloc(blocks + 1, sizeof(int32_t));
-  tower->window_starts = calloc(blocks + 1, sizeof(int32_t));
-  tower->order = calloc(blocks, sizeof(int32_t));
-  return tower->places != NULL && tower->host_pixels != NULL && tower->merged != NULL &&
-         tower->cosine != NULL && tower->sine != NULL && tower->image_starts != NULL &&
-         tower->window_starts != NULL && tower->order != NULL;
-}
-
-int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error) {
-  const tower_plan_t *plan = &tower->plan;
-  const int64_t P = rows_most(plan, patches_max), d = plan->hidden, block = block_of(plan);
-  const int64_t part = part_most(plan);
-  const bool gated = activation_is_gated(plan->activation);
-  struct {
-    act_t **buffer;
-    int64_t rows, width;
-  } buffers[] = {{&tower->pixels, part, plan->patch_columns},
-                 {&tower->x, P, d},
-                 {&tower->y, P, d},
-                 {&tower->qkv, P, 3 * d},
-                 {&tower->up, part, mlp_values(plan)},
-                 {&tower->inner, part, gated ? plan->mlp_width : 1},
-                 {&tower->rows, part / block, plan->out_size}};
-  CHECK_GE(patches_max, block);
-  CHECK_EQ(patches_max % block, 0);
-  for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
+static bool take_buffers(const tower_t *tower, const tower_buffer_t *buffers, size_t count) {
+  for (size_t i = 0; i < count; i++) {
     *buffers[i].buffer = tower->ops->buffer(tower->device, buffers[i].rows, buffers[i].width);
-    if (*buffers[i].buffer == NULL) return no_buffer(patches_max, error);
+    if (*buffers[i].buffer == NULL) return false;
   }
-  tower->patches_max = patches_max;
-  if (!take_host_memory(tower, patches_max)) return no_buffer(patches_max, error);
-  return tower->ops->tower->prepare(tower->device, (int32_t)d / plan->num_heads, error);
+  return true;
+}
+
+/* What a part needs, of whichever run. */
+static bool take_shared(tower_t *tower) {
+  const tower_plan_t *plan = &tower->plan;
+  const int64_t part = part_most(plan), wide = plan->mlp_width;
+  const tower_buffer_t buffers[] = {
+      {&tower->pixels, part, plan->patch_columns},
+      {&tower->up, part, mlp_values(plan)},
+      {&tower->inner, part, activation_is_gated(plan->activation) ? wide : 1},
+      {&tower->rows, part / block_of(plan), plan->out_size}};
+  tower->places = calloc((size_t)part, (size_t)plan->hidden * sizeof(float));
+  tower->host_pixels = calloc((size_t)part, (size_t)plan->patch_columns * sizeof(float));
+  tower->merged = calloc((size_t)part, (size_t)plan->out_size * sizeof(float));
+  return tower->places != NULL && tower->host_pixels != NULL && tower->merged != NULL &&
+         take_buffers(tower, buffers, ARRAY_LEN(buffers));
+}
+
+static bool take_run(const tower_t *tower, tower_run_t *run, int32_t patches) {
+  const tower_plan_t *plan = &tower->plan;
+  const int64_t rows = rows_most(plan, patches), d = plan->hidden;
+  const size_t P = (size_t)rows, blocks = P / (size_t)block_of(plan);
+  const size_t half = (size_t)(d / plan->num_heads / 2);
+  const tower_buffer_t buffers[] = {
+      {&run->x, rows, d}, {&run->y, rows, d}, {&run->qkv, rows, 3 * d}};
+  run->patches_max = patches;
+  run->cosine = calloc(plan->theta > 0 ? P : 1, half * sizeof(float));
+  run->sine = calloc(plan->theta > 0 ? P : 1, half * sizeof(float));
+  run->image_starts = calloc(blocks + 1, sizeof(int32_t));
+  run->window_starts = calloc(blocks + 1, sizeof(int32_t));
+  run->order = calloc(blocks, sizeof(int32_t));
+  return run->cosine != NULL && run->sine != NULL && run->image_starts != NULL &&
+         run->window_starts != NULL && run->order != NULL &&
+         take_buffers(tower, buffers, ARRAY_LEN(buffers));
+}
+
+int tower_prepare(tower_t *tower, const int32_t *patches_max, int32_t num_runs,
+                  inferd_error_t *error) {
+  const tower_plan_t *plan = &tower->plan;
+  CHECK_RANGE(num_runs, 1, TOWER_RUNS_MAX + 1);
+  tower->run = tower->runs;
+  bool fits = take_shared(tower);
+  for (int32_t i = 0; i < num_runs && fits; i++) {
+    CHECK_GE(patches_max[i], block_of(plan));
+    CHECK_EQ(patches_max[i] % block_of(plan), 0);
+    fits = take_run(tower, &tower->runs[i], patches_max[i]);
+  }
+  if (!fits)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for images of %d patches",
+                     patches_max[0]);
+  return tower->ops->tower->prepare(tower->device, plan->hidden / plan->num_heads, error);
 }
 
 /* ---- where patches are ---- */
@@ -223,6 +238,7 @@ static void turn(const tower_t *tower, patch_place_t place, float *cosine, float
 /* Puts the blocks of a window side by side: windows row by row, and so the blocks of each. The
  * image has its first block at `first`. */
 static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
+  tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int32_t rows = grid.height / plan->merge, columns = grid.width / plan->merge;
   const int32_t side = plan->window, block = plan->merge * plan->merge;
@@ -231,42 +247,44 @@ static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
     for (int32_t left = 0; left < columns; left += side) {
       for (int32_t row = top; row < MIN(top + side, rows); row++) {
         for (int32_t column = left; column < MIN(left + side, columns); column++)
-          tower->order[at++] = first + row * columns + column;
+          run->order[at++] = first + row * columns + column;
       }
-      tower->window_starts[++tower->num_windows] = at * block;
+      run->window_starts[++run->num_windows] = at * block;
     }
   }
 }
 
 /* The block of a class, which is seen by its image, and rows that nobody sees. */
 static void add_class(tower_t *tower, int32_t first) {
+  tower_run_t *run = tower->run;
   const int32_t block = block_of(&tower->plan);
-  tower->order[first] = -1;
-  tower->window_starts[++tower->num_windows] = first * block + 1;
-  if (block > 1) tower->window_starts[++tower->num_windows] = (first + 1) * block;
+  run->order[first] = -1;
+  run->window_starts[++run->num_windows] = first * block + 1;
+  if (block > 1) run->window_starts[++run->num_windows] = (first + 1) * block;
 }
 
 /* Sorts the blocks of the images. Returns the rows of x. */
 static int32_t lay_out(tower_t *tower, const tower_grid_t *grids, int32_t num_images) {
+  tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int32_t block = block_of(plan), side = plan->table_side;
   int32_t blocks = 0, source = 0; /* of x, of the input */
-  tower->num_windows = 0;
-  tower->image_starts[0] = 0;
+  run->num_windows = 0;
+  run->image_starts[0] = 0;
   for (int32_t i = 0; i < num_images; i++) {
     const tower_grid_t grid = grids[i];
     CHECK_RANGE(grid.height, 1, TOWER_SIDE_MAX + 1);
     CHECK_RANGE(grid.width, 1, TOWER_SIDE_MAX + 1);
     CHECK_EQ(grid.height % plan->merge + grid.width % plan->merge, 0);
     if (side > 0 && plan->table == TABLE_OF_IMAGE) CHECK(grid.height == side && grid.width == side);
-    CHECK_LE(grid.height * grid.width, tower->patches_max - source * block);
+    CHECK_LE(grid.height * grid.width, run->patches_max - source * block);
     const int32_t own = grid.height * grid.width / block;
     if (plan->window > 0) sort_blocks(tower, grid, blocks);
-    for (int32_t b = 0; plan->window == 0 && b < own; b++) tower->order[blocks + b] = source + b;
+    for (int32_t b = 0; plan->window == 0 && b < own; b++) run->order[blocks + b] = source + b;
     blocks += own;
     source += own;
     if (has_class(plan)) add_class(tower, blocks++);
-    tower->image_starts[i + 1] = blocks * block;
+    run->image_starts[i + 1] = blocks * block;
   }
   return blocks * block;
 }
@@ -282,83 +300,88 @@ static void linear(tower_t *tower, act_t *out, const act_t *in, const tower_line
   tower->ops->linear(tower->device, out, in, layer->weight, layer->bias, residual, rows);
 }
 
-/* Reads the pixels of row `row` of x, a patch of the image `tower->image`, and what is known of its
+/* Reads the pixels of row `row` of x, a patch of the image `run->image`, and what is known of its
  * place, as row `at` of a part. */
 static void read_patch(tower_t *tower, int32_t row, int32_t at) {
+  const tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int32_t block = block_of(plan), half = plan->hidden / plan->num_heads / 2;
-  const tower_grid_t grid = tower->grids[tower->image];
-  const int32_t first = tower->image_patch;
-  const int32_t source = tower->order[row / block] * block + row % block;
+  const tower_grid_t grid = run->grids[run->image];
+  const int32_t first = run->image_patch;
+  const int32_t source = run->order[row / block] * block + row % block;
   const patch_place_t place = patch_place(grid.width, plan->merge, source - first);
   float *pixels = tower->host_pixels + (int64_t)at * plan->patch_columns;
   if (plan->raster)
-    tower->read(tower->context, first + place.row * grid.width + place.column, 1, pixels);
+    run->read(run->context, first + place.row * grid.width + place.column, 1, pixels);
   else if (row % block == 0)
-    tower->read(tower->context, source, block, pixels);
+    run->read(run->context, source, block, pixels);
   if (tower->table != NULL)
     learned_place(tower, grid, place, tower->places + (int64_t)at * plan->hidden);
   if (plan->theta > 0)
-    turn(tower, place, tower->cosine + (int64_t)row * half, tower->sine + (int64_t)row * half);
+    turn(tower, place, run->cosine + (int64_t)row * half, run->sine + (int64_t)row * half);
 }
 
 /* x = the patches of the images, with their learned positions. The places of all layers, too. */
 static void run_patches(tower_t *tower, int32_t first, int32_t count) {
+  tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
   const int32_t block = block_of(plan), d = plan->hidden;
-  act_t *x = from(tower, tower->x, first, d);
+  act_t *x = from(tower, run->x, first, d);
   act_t *places = tower->table != NULL ? x : NULL;
   for (int32_t p = first; p < first + count; p++) {
-    while (p >= tower->image_starts[tower->image + 1]) {
-      const tower_grid_t passed = tower->grids[tower->image++];
-      tower->image_patch += passed.height * passed.width;
+    while (p >= run->image_starts[run->image + 1]) {
+      const tower_grid_t passed = run->grids[run->image++];
+      run->image_patch += passed.height * passed.width;
     }
-    if (tower->order[p / block] >= 0) read_patch(tower, p, p - first);
+    if (run->order[p / block] >= 0) read_patch(tower, p, p - first);
   }
   ops->write_rows(tower->device, tower->pixels, tower->host_pixels, plan->patch_columns, count);
   if (places != NULL) ops->write_rows(tower->device, places, tower->places, d, count);
   linear(tower, x, tower->pixels, &tower->patch, places, count);
   for (int32_t p = first; p < first + count; p += block) {
-    if (tower->order[p / block] < 0)
-      ops->write_rows(tower->device, from(tower, tower->x, p, d), tower->own, d, 1);
+    if (run->order[p / block] < 0)
+      ops->write_rows(tower->device, from(tower, run->x, p, d), tower->own, d, 1);
   }
   if (tower->pre_norm.width > 0) ops->norm(tower->device, x, x, NULL, &tower->pre_norm, count);
 }
 
 /* qkv = what the patches of x ask and are asked for. */
 static void run_qkv(tower_t *tower, const tower_layer_t *layer, int32_t first, int32_t count) {
+  const tower_run_t *run = tower->run;
   const int32_t d = tower->plan.hidden;
-  act_t *y = from(tower, tower->y, first, d);
-  tower->ops->norm(tower->device, y, from(tower, tower->x, first, d), NULL, &layer->norm_1, count);
-  linear(tower, from(tower, tower->qkv, first, 3 * (int64_t)d), y, &layer->qkv, NULL, count);
+  act_t *y = from(tower, run->y, first, d);
+  tower->ops->norm(tower->device, y, from(tower, run->x, first, d), NULL, &layer->norm_1, count);
+  linear(tower, from(tower, run->qkv, first, 3 * (int64_t)d), y, &layer->qkv, NULL, count);
 }
 
 /* y = what the patches see. */
 static void run_attention(tower_t *tower, int32_t first, int32_t count) {
+  const tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int32_t dim = plan->hidden / plan->num_heads;
   const tower_attention_t attention = {.num_heads = plan->num_heads,
                                        .head_dim = dim,
                                        .scale = 1.0f / sqrtf((float)dim),
-                                       .cosine = plan->theta > 0 ? tower->cosine : NULL,
-                                       .sine = tower->sine,
+                                       .cosine = plan->theta > 0 ? run->cosine : NULL,
+                                       .sine = run->sine,
                                        .rope_parts = 1,
                                        .first_row = first,
                                        .end_row = first + count};
-  const tower_segments_t images = {tower->image_starts, tower->num_images};
-  const tower_segments_t windows = {tower->window_starts, tower->num_windows};
-  const bool whole = sees_all(plan, tower->layer) && !has_class(plan);
-  tower->ops->tower->attend(tower->device, tower->y, tower->qkv, &attention,
+  const tower_segments_t images = {run->image_starts, run->num_images};
+  const tower_segments_t windows = {run->window_starts, run->num_windows};
+  const bool whole = sees_all(plan, run->layer) && !has_class(plan);
+  tower->ops->tower->attend(tower->device, run->y, run->qkv, &attention,
                             whole ? &images : &windows);
 }
 
 /* x goes through the rest of a layer. */
 static void run_mlp(tower_t *tower, const tower_layer_t *layer, int32_t first, int32_t count) {
+  const tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
-  act_t *x = from(tower, tower->x, first, plan->hidden);
-  act_t *y = from(tower, tower->y, first, plan->hidden);
+  act_t *x = from(tower, run->x, first, plan->hidden);
+  act_t *y = from(tower, run->y, first, plan->hidden);
   act_t *inner = activation_is_gated(plan->activation) ? tower->inner : tower->up;
   linear(tower, x, y, &layer->o, x, count);
   ops->norm(tower->device, y, x, NULL, &layer->norm_2, count);
@@ -387,10 +410,11 @@ static void average(tower_t *tower, act_t *out, const act_t *in, int32_t count) 
  * afterwards. */
 static act_t *gather_blocks(tower_t *tower, const tower_merger_t *merger, tower_merge_t rule,
                             int32_t first, int32_t count) {
+  const tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   device_t *device = tower->device;
   const int32_t d = tower->plan.hidden, rows = count / block_of(&tower->plan);
-  act_t *x = from(tower, tower->x, first, d), *y = from(tower, tower->y, first, d), *in = x;
+  act_t *x = from(tower, run->x, first, d), *y = from(tower, run->y, first, d), *in = x;
   if (merger == &tower->merger && tower->post_norm.width > 0) {
     ops->norm(device, y, in, NULL, &tower->post_norm, count);
     in = y;
@@ -413,6 +437,7 @@ static act_t *gather_blocks(tower_t *tower, const tower_merger_t *merger, tower_
 /* Plane `plane` of the rows that a merger makes of x. */
 static void run_merger(tower_t *tower, const tower_merger_t *merger, int32_t plane, int32_t first,
                        int32_t count) {
+  const tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
   const int32_t block = block_of(plan), rows = count / block;
@@ -427,40 +452,45 @@ static void run_merger(tower_t *tower, const tower_merger_t *merger, int32_t pla
   linear(tower, tower->rows, in, &merger->down, NULL, rows);
   ops->read_rows(tower->device, tower->merged, tower->rows, plan->out_size, rows);
   for (int32_t i = 0; i < rows; i++) {
-    const int32_t place = tower->order[first / block + i];
+    const int32_t place = run->order[first / block + i];
     if (place >= 0)
-      memcpy(tower->out[place] + (int64_t)plane * plan->out_size,
+      memcpy(run->out[place] + (int64_t)plane * plan->out_size,
              tower->merged + (int64_t)i * plan->out_size, (size_t)plan->out_size * sizeof(float));
   }
 }
 
 /* ---- a run ---- */
 
-void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
-                 tower_pixels_t *read, void *context, float *const *out) {
-  tower->patches = lay_out(tower, grids, num_images);
-  tower->grids = grids;
-  tower->num_images = num_images;
-  tower->read = read;
-  tower->context = context;
-  tower->out = out;
-  tower->phase = PHASE_PATCHES;
-  tower->image = tower->image_patch = tower->layer = tower->num_deep = tower->patch_done = 0;
+void tower_choose(tower_t *tower, int32_t run) {
+  CHECK_RANGE(run, 0, TOWER_RUNS_MAX);
+  tower->run = &tower->runs[run];
+  CHECK(tower->run->x != NULL);
 }
 
-bool tower_reads_pixels(const tower_t *tower) {
-  return tower->phase == PHASE_PATCHES;
+void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
+                 tower_pixels_t *read, void *context, float *const *out) {
+  tower_run_t *run = tower->run;
+  run->patches = lay_out(tower, grids, num_images);
+  run->grids = grids;
+  run->num_images = num_images;
+  run->read = read;
+  run->context = context;
+  run->out = out;
+  run->phase = PHASE_PATCHES;
+  run->image = run->image_patch = run->layer = run->num_deep = run->patch_done = 0;
+  run->work_done = 0;
 }
 
 /* Multiplications of a patch in the phase that is next. */
 static int64_t phase_work(const tower_t *tower) {
+  const tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int64_t d = plan->hidden, side = (int64_t)plan->window * plan->merge;
-  switch (tower->phase) {
+  switch (run->phase) {
   case PHASE_PATCHES: return plan->patch_columns * d;
   case PHASE_QKV: return 3 * d * d;
   case PHASE_ATTENTION:
-    return 2 * d * (sees_all(plan, tower->layer) ? tower->patches : side * side);
+    return 2 * d * (sees_all(plan, run->layer) ? run->patches / run->num_images : side * side);
   case PHASE_MLP: return layer_work(plan) - 3 * d * d;
   case PHASE_DEEP: return deep_work(plan) / block_of(plan);
   default: return merge_work(plan) / block_of(plan);
@@ -468,14 +498,15 @@ static int64_t phase_work(const tower_t *tower) {
 }
 
 static void run_phase(tower_t *tower, int32_t first, int32_t count) {
-  const tower_layer_t *layer = &tower->layers[tower->layer];
-  switch (tower->phase) {
+  const tower_run_t *run = tower->run;
+  const tower_layer_t *layer = &tower->layers[run->layer];
+  switch (run->phase) {
   case PHASE_PATCHES: run_patches(tower, first, count); return;
   case PHASE_QKV: run_qkv(tower, layer, first, count); return;
   case PHASE_ATTENTION: run_attention(tower, first, count); return;
   case PHASE_MLP: run_mlp(tower, layer, first, count); return;
   case PHASE_DEEP:
-    run_merger(tower, &tower->deep[tower->num_deep], 1 + tower->num_deep, first, count);
+    run_merger(tower, &tower->deep[run->num_deep], 1 + run->num_deep, first, count);
     return;
   default: run_merger(tower, &tower->merger, 0, first, count);
   }
@@ -483,34 +514,41 @@ static void run_phase(tower_t *tower, int32_t first, int32_t count) {
 
 /* What follows a phase that all patches have gone through. */
 static tower_phase_t phase_behind(tower_t *tower) {
+  tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const bool is_deep =
-      tower->num_deep < plan->num_deep && plan->deep_layers[tower->num_deep] == tower->layer;
-  switch (tower->phase) {
+      run->num_deep < plan->num_deep && plan->deep_layers[run->num_deep] == run->layer;
+  switch (run->phase) {
   case PHASE_PATCHES: return PHASE_QKV;
   case PHASE_QKV: return PHASE_ATTENTION;
   case PHASE_ATTENTION: return PHASE_MLP;
   case PHASE_MLP:
     if (is_deep) return PHASE_DEEP;
     break;
-  case PHASE_DEEP: tower->num_deep++; break;
+  case PHASE_DEEP: run->num_deep++; break;
   default: return PHASE_DONE;
   }
-  return ++tower->layer < plan->num_layers ? PHASE_QKV : PHASE_MERGE;
+  return ++run->layer < plan->num_layers ? PHASE_QKV : PHASE_MERGE;
 }
 
 bool tower_advance(tower_t *tower, int64_t work) {
+  tower_run_t *run = tower->run;
   const int32_t block = block_of(&tower->plan), most = part_most(&tower->plan);
-  for (bool any = false; tower->phase != PHASE_DONE && (work > 0 || !any); any = true) {
+  for (bool any = false; run->phase != PHASE_DONE && (work > 0 || !any); any = true) {
     const int64_t each = MAX(phase_work(tower), 1), fits = MAX(work / each, PART_PATCHES_MIN);
     int32_t count = (int32_t)MIN(fits, most);
-    count = MIN(MAX(count / block, 1) * block, tower->patches - tower->patch_done);
-    run_phase(tower, tower->patch_done, count);
+    count = MIN(MAX(count / block, 1) * block, run->patches - run->patch_done);
+    run_phase(tower, run->patch_done, count);
     work -= count * each;
-    tower->patch_done += count;
-    if (tower->patch_done < tower->patches) continue;
-    tower->patch_done = 0;
-    tower->phase = phase_behind(tower);
+    run->work_done += count * each;
+    run->patch_done += count;
+    if (run->patch_done < run->patches) continue;
+    run->patch_done = 0;
+    run->phase = phase_behind(tower);
   }
-  return tower->phase == PHASE_DONE;
+  return run->phase == PHASE_DONE;
+}
+
+int64_t tower_work_done(const tower_t *tower) {
+  return tower->run->work_done;
 }

@@ -16,7 +16,8 @@ enum {
   TOWER_LAYERS_MAX = 256,
   TOWER_DEEP_MAX = 16,
   TOWER_WIDTH_MAX = 65536, /* d, f, h */
-  TOWER_SIDE_MAX = 16384
+  TOWER_SIDE_MAX = 16384,
+  TOWER_RUNS_MAX = 8
 };
 
 typedef struct tower tower_t;
@@ -67,29 +68,35 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
                dtype_t dtype, tower_t **out, inferd_error_t *error);
 /* Of names, shapes and a sample of the data. */
 uint64_t tower_hash(const tower_t *tower);
-/* Takes the buffers for images of so many patches together. After `prepare` of the device. */
-int tower_prepare(tower_t *tower, int32_t patches_max, inferd_error_t *error);
+/* Takes the buffers of runs, [num_runs], each of images of so many patches together. After
+ * `prepare` of the device. */
+int tower_prepare(tower_t *tower, const int32_t *patches_max, int32_t num_runs,
+                  inferd_error_t *error);
 void tower_free(tower_t *tower); /* NULL is allowed; device memory goes with the device */
 
 /* The sizes that a plan of memory and of time needs: multiplications of an image; parameters of
- * matrices; bytes that tower_prepare takes, and the tables that are kept on the host. */
+ * matrices; bytes that tower_prepare takes for a run, and, with the tables that are kept on the
+ * host, for all runs together. */
 int64_t tower_work(const tower_plan_t *plan, tower_grid_t grid);
 int64_t tower_num_weights(const tower_plan_t *plan);
-size_t tower_workspace_bytes(const tower_plan_t *plan, int32_t patches_max);
+size_t tower_run_bytes(const tower_plan_t *plan, int32_t patches_max);
+size_t tower_shared_bytes(const tower_plan_t *plan);
 
 /* Writes the pixels of patches [first, first + count) of the images of a run, one behind the other,
  * [count, patch_columns]. */
 typedef void tower_pixels_t(void *context, int32_t first, int32_t count, float *out);
 
+/* Which run the functions below mean; the first one until it is called. */
+void tower_choose(tower_t *tower, int32_t run);
 /* A run, between steps: images -> rows. out[i] of row i, [1 + num_deep, h]: what takes the place of
  * its embedding, then what is added behind layers 0, 1, ... of the text model. tower_begin starts
- * one, in place of one that is not complete. All pointers are used until it is; `read` is called as
- * long as tower_reads_pixels. The bits of an image's rows do not depend on the others, nor on the
- * parts in which they are made. */
+ * one, in place of one that is not complete. All pointers are used until it is. The bits of an
+ * image's rows do not depend on the others, on other runs, nor on the parts in which they are made.
+ */
 void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
                  tower_pixels_t *read, void *context, float *const *out);
-bool tower_reads_pixels(const tower_t *tower);
 /* Does about so many multiplications of it, some at least. Returns whether it is complete. */
 bool tower_advance(tower_t *tower, int64_t work);
+int64_t tower_work_done(const tower_t *tower); /* multiplications, since it began */
 
 #endif

@@ -72,7 +72,8 @@ static void sight_open(sight_t *sight, const char *name, const char *isa, int th
   sight->pixels = take(sight->expected, "pixels", &count);
   ASSERT_EQ(count, (int64_t)sight->patches * sight->plan.patch_columns);
   ASSERT_EQ(ops_cpu.prepare(sight->device, &limits, &error), 0);
-  ASSERT_EQ(tower_prepare(sight->tower, sight->patches, &error), 0);
+  ASSERT_EQ(
+      tower_prepare(sight->tower, (const int32_t[]){sight->patches, sight->patches}, 2, &error), 0);
 }
 
 static void sight_close(sight_t *sight) {
@@ -242,6 +243,47 @@ Test(towers, bits_do_not_depend_on_the_parts_of_a_run) {
       free(parts);
     }
     free(whole);
+    sight_close(&sight);
+  }
+}
+
+/* A run of the first `images` images, in places of so many floats. Returns the floats. */
+static float *begin_run(sight_t *sight, int run, int32_t images, pixels_t *from, float **places) {
+  const int64_t each = (int64_t)(1 + sight->plan.num_deep) * sight->plan.out_size;
+  float *made = calloc((size_t)sight->rows, (size_t)each * sizeof *made);
+  for (int32_t i = 0; i < sight->rows; i++) places[i] = made + i * each;
+  tower_choose(sight->tower, run);
+  tower_begin(sight->tower, sight->grids, images, read_pixels, from, places);
+  return made;
+}
+
+/* Between the parts of a run goes another one, of one image. */
+Test(towers, runs_that_take_turns_have_their_own_bits) {
+  char names[CASES_MAX][64];
+  int count = list_cases(names);
+  for (int c = 0; c < count; c++) {
+    sight_t sight;
+    sight_open(&sight, names[c], "auto", 2, DTYPE_BF16);
+    const int32_t all = sight.rows, one = tower_num_rows(&sight.plan, sight.grids[0]);
+    const int64_t width = sight.plan.out_size;
+    float *expected[2] = {see(&sight, 0, sight.num_images, 0, all), see(&sight, 0, 1, 0, one)};
+    pixels_t from = {sight.pixels, sight.plan.patch_columns};
+    float **places[2] = {calloc((size_t)all, sizeof(float *)),
+                         calloc((size_t)all, sizeof(float *))};
+    float *made[2] = {begin_run(&sight, 0, sight.num_images, &from, places[0]),
+                      begin_run(&sight, 1, 1, &from, places[1])};
+    bool done[2] = {false, false};
+    for (int turn = 0; !done[0] || !done[1]; turn = 1 - turn) {
+      tower_choose(sight.tower, turn);
+      done[turn] = tower_advance(sight.tower, 20000);
+    }
+    for (int run = 0; run < 2; run++) {
+      for (int32_t i = 0; i < (run == 0 ? all : one); i++)
+        ASSERT_EQ_FOR(
+            memcmp(places[run][i], expected[run] + i * width, (size_t)width * sizeof(float)), 0,
+            "%s: run %d, row %d", names[c], run, i);
+      free(made[run]), free(expected[run]), free(places[run]);
+    }
     sight_close(&sight);
   }
 }

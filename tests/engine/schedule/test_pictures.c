@@ -220,6 +220,12 @@ static rig_t *make_seeing(const scheduler_options_t *options) {
   return rig;
 }
 
+/* The group whose picture begins next, beside those that are begun. */
+static group_t *next_of(rig_t *rig, const pictures_begun_t *begun, const image_t **image) {
+  static const pictures_begun_t none;
+  return pictures_next(rig->scheduler, begun != NULL ? begun : &none, INT64_MAX, image);
+}
+
 static void free_seeing(rig_t *rig) {
   image_rows_free(rig->scheduler->image_rows);
   rig_free(rig);
@@ -247,7 +253,7 @@ Test(pictures, a_chunk_ends_before_what_the_tower_has_not_seen) {
     ASSERT_EQ(rig->batch->num_embedded, 0);
     rig_commit(rig, 9);
     ASSERT_EQ(rig_step(rig), 0);
-    ASSERT_EQ(pictures_next(rig->scheduler, &next) == group && next == &image, true);
+    ASSERT_EQ(next_of(rig, NULL, &next) == group && next == &image, true);
     see(rig->scheduler->image_rows, group->request, &image);
     rig_step(rig);
     ASSERT_PLAN(rig, CHUNK(group, PROMPT - first));
@@ -257,7 +263,7 @@ Test(pictures, a_chunk_ends_before_what_the_tower_has_not_seen) {
       ASSERT_EQ(rig->batch->embedded_tokens[i], i);
       ASSERT_EQ((int)rig->batch->embedded_rows[i][1], i);
     }
-    ASSERT_EQ(pictures_next(rig->scheduler, &next) == NULL, true);
+    ASSERT_EQ(next_of(rig, NULL, &next) == NULL, true);
     free_seeing(rig);
   }
 }
@@ -319,20 +325,102 @@ Test(pictures, a_hit_that_ends_in_a_picture_needs_its_other_rows_alone) {
   free_seeing(rig);
 }
 
-/* The client that was served least; whoever came first where all are alike. */
-Test(pictures, the_tower_serves_clients_by_turns) {
+/* Three prompts of two clients: two of the first one, then one of the second. */
+typedef struct queue_rig {
+  rig_t *rig;
+  image_t images[3];
+  group_t *groups[3];
+} queue_rig_t;
+
+static void queue(queue_rig_t *queued, bool priorities) {
   scheduler_options_t options = rig_options(4, 64, 64);
   options.fair_share = true;
-  rig_t *rig = make_seeing(&options);
-  image_t images[3];
-  const image_t *next = NULL;
-  group_t *groups[3];
+  options.priority_policy = priorities;
+  queued->rig = make_seeing(&options);
   for (int32_t i = 0; i < 3; i++) {
-    groups[i] = add_seeing(rig, &images[i], (uint8_t)(1 + i), 0, END);
+    request_t *request = &queued->rig->requests[queued->rig->count];
+    request->tenant = i < 2 ? 1 : 2;
+    queued->groups[i] = add_seeing(queued->rig, &queued->images[i], (uint8_t)(1 + i), 0, END);
+    queued->images[i].layout.views = 1;
+    queued->images[i].layout.grid_height = queued->images[i].layout.grid_width = 4;
+  }
+  rig_step(queued->rig);
+}
+
+/* Whoever came first where all are alike; a client has one picture in the tower. Whoever was served
+ * least goes on. */
+Test(pictures, the_tower_serves_clients_by_turns) {
+  queue_rig_t queued;
+  const image_t *next = NULL;
+  float *out[END];
+  queue(&queued, false);
+  rig_t *rig = queued.rig;
+  waiting_t *waiting = &rig->scheduler->waiting;
+  pictures_begun_t begun = {.count = 0};
+  ASSERT_EQ(pictures_turn(rig->scheduler, &begun), -1);
+  for (int32_t i = 0; i < 3; i += 2) { /* the first one of each */
+    group_t *group = next_of(rig, &begun, &next);
+    ASSERT_EQ(group == queued.groups[i] && next == &queued.images[i], true);
+    ASSERT_GT(image_rows_take(rig->scheduler->image_rows, group->request, next, out), 0);
+    begun.groups[begun.count++] = group;
+  }
+  ASSERT_EQ(next_of(rig, &begun, &next) == NULL, true);
+  for (int32_t turn = 0; turn < 6; turn++) {
+    ASSERT_EQ_FOR(pictures_turn(rig->scheduler, &begun), turn % 2, "turn %d", turn);
+    waiting_charge(waiting, begun.groups[turn % 2], 1);
+  }
+  image_rows_fill(rig->scheduler->image_rows, 1);
+  begun = (pictures_begun_t){{queued.groups[2]}, 1};
+  ASSERT_EQ(next_of(rig, &begun, &next) == queued.groups[1], true);
+  free_seeing(rig);
+}
+
+/* One patch less than there is room for, as many, and one more. */
+Test(pictures, a_picture_without_room_lets_others_pass) {
+  queue_rig_t queued;
+  const image_t *next = NULL;
+  queue(&queued, false);
+  for (uint32_t rows = 3; rows <= 5; rows++) {
+    const pictures_begun_t none = {.count = 0};
+    queued.images[0].layout.grid_height = rows;
+    const group_t *group = pictures_next(queued.rig->scheduler, &none, 4 * 4, &next);
+    ASSERT_EQ_FOR(group == queued.groups[rows <= 4 ? 0 : 1], true, "%u rows", rows);
+  }
+  free_seeing(queued.rig);
+}
+
+Test(pictures, what_is_more_urgent_goes_beside_a_picture_of_the_same_client) {
+  queue_rig_t queued;
+  const image_t *next = NULL;
+  queue(&queued, true);
+  const pictures_begun_t begun = {{queued.groups[0], queued.groups[2]}, 2};
+  for (int64_t priority = 1; priority >= -1; priority--) {
+    queued.groups[1]->request->priority = priority;
+    ASSERT_EQ_FOR(next_of(queued.rig, &begun, &next) == (priority < 0 ? queued.groups[1] : NULL),
+                  true, "%d", (int)priority);
+  }
+  free_seeing(queued.rig);
+}
+
+/* Two prompts with one picture: the second one waits for the rows of the first. */
+Test(pictures, a_picture_that_is_begun_is_not_begun_again) {
+  scheduler_options_t options = rig_options(4, 64, 64);
+  rig_t *rig = make_seeing(&options);
+  image_t images[2];
+  group_t *groups[2];
+  const image_t *next = NULL;
+  float *out[END];
+  for (int32_t i = 0; i < 2; i++) {
+    rig->requests[rig->count].tenant = 1 + (uint64_t)i;
+    groups[i] = add_seeing(rig, &images[i], 1, i, END);
   }
   rig_step(rig);
-  ASSERT_EQ(pictures_next(rig->scheduler, &next) == groups[0], true);
-  see(rig->scheduler->image_rows, groups[0]->request, next);
-  ASSERT_EQ(pictures_next(rig->scheduler, &next) == groups[1], true);
+  images[1].layout = images[0].layout;
+  ASSERT_GT(image_rows_take(rig->scheduler->image_rows, groups[0]->request, images, out), 0);
+  const pictures_begun_t begun = {{groups[0]}, 1};
+  ASSERT_EQ(next_of(rig, &begun, &next) == NULL, true);
+  image_rows_drop(rig->scheduler->image_rows, 1); /* the first one has left */
+  groups[0]->request->num_images = 0;
+  ASSERT_EQ(next_of(rig, NULL, &next) == groups[1], true);
   free_seeing(rig);
 }
