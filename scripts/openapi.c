@@ -136,7 +136,7 @@ static const struct body {
     {"/v1/responses/input_tokens", "Response", "", {0}, {0}},
     {"/v1/conversations", "Conversation", "", {ROWS(conversation)}, {COUNT(conversation)}},
     {"/v1/conversations/{id}", "Conversation", "", {0}, {0}},
-    {"/v1/batches", "Batch", "", {ROWS(batch)}, {COUNT(batch)}},
+    {"/v1/batches", "Batch", "/v1/batches", {ROWS(batch)}, {COUNT(batch)}},
     {"/v1/embeddings", "Embedding", "", {ROWS(embedding)}, {COUNT(embedding)}},
     {"/rerank", "Rerank", "", {ROWS(rerank)}, {COUNT(rerank)}},
     {"/v2/rerank", "RerankV2", "", {ROWS(rerank)}, {COUNT(rerank)}},

@@ -25,7 +25,8 @@ BEYOND = "|".join([
     "out of vocabulary",
     # rules between numbers, between fields, and what is cut to nothing
     "it must be less than or equal to", "it must be greater than or equal to",
-    "must be provided and non-empty", "leaves nothing of the prompt", "must be equal to 'n'",
+    "there is no file", "must be provided and non-empty",
+    "leaves nothing of the prompt", "must be equal to 'n'",
     "Only one constraint",
     "'top_logprobs' needs", "which is not among 'tools'", "asks for a tool, but 'tools'",
     "cannot be continued by a forced",
@@ -33,8 +34,8 @@ BEYOND = "|".join([
     "cannot both be given", "contradict each other", "what cannot be cut of them",
     "or as many as second ones",
     # parts of messages and items, which the routes of other dialects translate
-    r"Missing required parameter: '(input|tools|messages)\[",
-    r"Invalid( type for)? '(input|tools|messages)\[", "Content parts of type",
+    r"Missing required parameter: '(input|items|tools|messages)\[",
+    r"Invalid( type for)? '(input|items|tools|messages)\[", "Content parts of type",
     r"Items of type",
     r"^messages\.\d", r"^tools\.\d", r"^tool_choice", r"^system\.\d",
     "Tools of another type",

@@ -33,6 +33,9 @@ BASES = {
     "/score": {"queries": "a", "documents": ["b", "a b"]},
     "/classify": {"input": "a"},
     "/pooling": {"input": "a"},
+    "/v1/conversations": {"metadata": {"a": "b"}},
+    "/v1/batches": {"input_file_id": None, "endpoint": "/v1/completions",
+                    "completion_window": "24h"},
 }
 # Who serves a route that the demo model does not.
 ENCODERS = {"/rerank": "bert-rank", "/v2/rerank": "bert-rank", "/score": "bert-rank",
@@ -82,6 +85,18 @@ def test_the_document_is_valid_and_served(server):
             assert complaint_about(method, path, told) is None, (path, told)
 
 
+def upload(server):
+    """A file that batches can be made of: each of its lines is refused when it runs."""
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": 1}}
+    form = ('--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\n'
+            'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+            f"{json.dumps(line)}\r\n--x--")
+    answer = server.request("POST", "/v1/files", form,
+                            headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert answer.status == 200, answer
+    return answer.json["id"]
+
+
 def judged(server, connection, route, validator, body):
     """None if schema and server agree, else what each says. The schema says what is right: what is
     wrong in a history may be mended, and then the answer says so."""
@@ -101,10 +116,14 @@ def judged(server, connection, route, validator, body):
 
 
 @pytest.mark.parametrize("route", sorted(BASES))
-def test_schema_and_server_judge_alike(start, route):
+def test_schema_and_server_judge_alike(start, route, tmp_path, monkeypatch):
     task = "embed" if route == "/v1/embeddings" else "generate"
+    kept = ["--store", tmp_path / "answers.db"] if route in ("/v1/conversations", "/v1/batches") \
+        else []
     server = start(ROOT / "tests/vectors/encoders" / ENCODERS[route]) if route in ENCODERS else \
-        start(DEMO, "--task", task, "--max-model-len", 128)
+        start(DEMO, "--task", task, "--max-model-len", 128, *kept)
+    if route == "/v1/batches":
+        monkeypatch.setitem(BASES[route], "input_file_id", upload(server))
     schema, component = schema_of(route)
     validator = Draft202012Validator(schema)
     fields = sorted(DOCUMENT["components"]["schemas"][component]["properties"])
