@@ -150,11 +150,18 @@ void background_stop(server_t *server);
 void background_free(server_t *server);
 void background_counts(const server_t *server, int32_t *waiting, int32_t *running);
 
+typedef struct runner_counts {
+  int32_t waiting, running;         /* batches that have not ended: some of each key run */
+  int32_t in_flight;                /* lines that the engine has */
+  uint64_t answered, failed, again; /* lines, since start; again: that found a full server */
+} runner_counts_t;
+
 /* runner.c: batches; the same life. */
 int runner_new(server_t *server, inferd_error_t *error);
 void runner_tick(server_t *server);
 void runner_stop(server_t *server);
 void runner_free(server_t *server);
+runner_counts_t runner_counts(const server_t *server);
 
 /* life.c: the set of all completions. */
 int completions_new(server_t *server);        /* fills server->live; 0 or ERR_NO_MEMORY */

@@ -213,9 +213,25 @@ static int list(batch_job_t *job) {
   return code != 0 ? code : base->code;
 }
 
+/* Tells of a batch that was cancelled: as the file says, so that a kill does not undo it. */
+static int print_cancelled(batch_job_t *job, const stored_t *stored) {
+  reply_job_t *base = &job->base;
+  bulk_t written;
+  bool good = bulk_parse(stored->body.data, stored->body.length, &written);
+  bool cancelled = good && written.status != BATCH_IN_PROGRESS;
+  if (good) bulk_free(&written);
+  bulk_print(&base->reply, &job->batch);
+  if (cancelled) return 0;
+  return error_set(&base->error, ERR_STORE_FAILED, NULL,
+                   "The store of this server failed: the batch '%.100s' was stopped, and runs on "
+                   "after the next start.",
+                   job->id);
+}
+
 static int find(batch_job_t *job) {
   reply_job_t *base = &job->base;
   stored_t *stored = NULL;
+  if (job->action == CANCEL_IT) store_settle(base->server->store, base->owner, job->id);
   int code = store_find(base->server->store, base->owner, job->id, false, &stored, &base->error);
   if (code != 0) return code;
   bool cancelled = memmem(stored->body.data, stored->body.length, "\"status\":\"cancelled\"", 20) !=
@@ -224,7 +240,7 @@ static int find(batch_job_t *job) {
     code = error_set(&base->error, ERR_INVALID_VALUE, "batch_id",
                      "The batch '%.100s' has ended and cannot be cancelled.", job->id);
   else if (job->action == CANCEL_IT && job->runs)
-    bulk_print(&base->reply, &job->batch);
+    code = print_cancelled(job, stored);
   else if (!print_batch(job, job->id, stored->body.data, stored->body.length))
     code = error_set(&base->error, ERR_STORE_FAILED, NULL,
                      "The store of this server has a damaged batch '%.100s'.", job->id);

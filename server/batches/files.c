@@ -116,11 +116,34 @@ static int list(file_job_t *job) {
 
 /* ---- one file ---- */
 
+static bool append_line(void *context, const char *id, const char *body, size_t length) {
+  file_job_t *job = context;
+  buffer_t *out = &job->base.reply;
+  (void)id;
+  buffer_append(out, body, length);
+  buffer_char(out, '\n');
+  job->base.code = reply_job_charge(&job->base, out->capacity);
+  return job->base.code == 0;
+}
+
+/* What a batch has written: its lines. */
+static int print_lines(file_job_t *job) {
+  static const store_page_t all = {.limit = INT64_MAX, .ascending = true};
+  reply_job_t *base = &job->base;
+  int code =
+      store_items(base->server->store, base->owner, job->id, &all, append_line, job, &base->error);
+  return code != 0 ? code : base->code;
+}
+
 static int find(file_job_t *job) {
   reply_job_t *base = &job->base;
   stored_t *stored = NULL;
   int code = store_find(base->server->store, base->owner, job->id, false, &stored, &base->error);
   if (code != 0) return code;
+  if (job->action == GET_CONTENT && stored->input.length == 0) {
+    stored_free(stored);
+    return print_lines(job);
+  }
   buffer_t *wanted = job->action == GET_CONTENT ? &stored->input : &stored->body;
   code = reply_job_charge(base, wanted->capacity);
   base->reply = *wanted;

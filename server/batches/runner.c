@@ -58,7 +58,7 @@ typedef struct batch_run {
   size_t read_bytes;
   line_t *fetched, **fetched_last;
   bool knows; /* the counts */
-  int64_t counts[LINE_STATES];
+  line_counts_t counts;
   bulk_t done; /* the batch as it ends; what it holds is that of `batch` */
   int code;
 } batch_run_t;
@@ -69,7 +69,8 @@ typedef struct runner {
   int32_t in_flight, window;
   uint64_t stepped_ns;
   bool stopped;
-  uv_idle_t idle; /* active while a turn has work */
+  runner_counts_t counts; /* those since start */
+  uv_idle_t idle;         /* active while a turn has work */
 } runner_t;
 
 static void turn(uv_idle_t *idle);
@@ -204,7 +205,7 @@ static void read_lines(lane_job_t *job) {
   run->fetched_last = &run->fetched;
   snprintf(page.after, sizeof page.after, "%s", run->read);
   if (!run->knows) {
-    run->code = store_count_lines(store, batch->owner, batch->id, run->counts, &why);
+    run->code = store_count_lines(store, batch->owner, batch->id, &run->counts, &why);
     if (run->code != 0) return;
   }
   int code = store_lines(store, batch->owner, batch->id, LINE_WAITS, &page, take_line, run, &why);
@@ -216,8 +217,8 @@ static void lines_read(lane_job_t *job) {
   run->working = false;
   if (run->code != 0) run->not_before_ns = later_ns();
   if (run->code == 0 && !run->knows) {
-    run->batch.completed = run->counts[LINE_ANSWERED];
-    run->batch.failed = run->counts[LINE_FAILED];
+    run->batch.completed = run->counts.lines[LINE_ANSWERED];
+    run->batch.failed = run->counts.lines[LINE_FAILED];
     run->knows = true;
   }
   if (run->batch.status != BATCH_IN_PROGRESS) {
@@ -242,20 +243,27 @@ static void over(line_t *line) {
   stir(line->run->runner);
 }
 
+/* A row without a body, of what belongs to a batch. */
+static stored_t *part_of(const bulk_t *batch, stored_state_t state) {
+  stored_t *row = calloc(1, sizeof *row);
+  if (row == NULL) return NULL;
+  memcpy(row->owner, batch->owner, STORE_OWNER_BYTES);
+  snprintf(row->conversation, sizeof row->conversation, "%s", batch->id);
+  row->state = state;
+  return row;
+}
+
 /* Puts what became of a line in its place. */
 static void write_line(line_t *line, line_state_t state) {
   batch_run_t *run = line->run;
-  stored_t *row = calloc(1, sizeof *row);
+  stored_t *row = part_of(&run->batch, STORED_LINES);
   stored_item_t *item = calloc(1, sizeof *item);
   if (row == NULL || item == NULL) {
     free(row);
     free(item);
     return; /* the end of the batch finds it */
   }
-  row->state = STORED_LINES;
   row->items = item;
-  memcpy(row->owner, run->batch.owner, STORE_OWNER_BYTES);
-  snprintf(row->conversation, sizeof row->conversation, "%s", run->batch.id);
   snprintf(item->id, sizeof item->id, "%s", line->id);
   item->state = state;
   bulk_print_result(&item->body, run->batch.id, line->id, &line->custom_id, line->status,
@@ -265,7 +273,10 @@ static void write_line(line_t *line, line_state_t state) {
     good = store_put(run->runner->server->store, row);
   else
     stored_free(row);
-  if (good) *(state == LINE_ANSWERED ? &run->batch.completed : &run->batch.failed) += 1;
+  if (!good) return;
+  bool answered = state == LINE_ANSWERED;
+  *(answered ? &run->batch.completed : &run->batch.failed) += 1;
+  *(answered ? &run->runner->counts.answered : &run->runner->counts.failed) += 1;
 }
 
 static void fail_line(line_t *line, const inferd_error_t *error) {
@@ -281,6 +292,7 @@ static void fail_line(line_t *line, const inferd_error_t *error) {
 }
 
 static void again(line_t *line) {
+  line->run->runner->counts.again++;
   errand_free(&line->errand);
   api_key_release(line->errand.public.key);
   line->errand = (errand_t){0};
@@ -388,114 +400,146 @@ static void stop_lines(batch_run_t *run, const char *cause) {
 
 /* ---- the end of a batch ---- */
 
-typedef struct gathered {
+typedef struct expiring {
   const bulk_t *batch;
-  buffer_t text;
-  int64_t count;
-  bool expired;
-} gathered_t;
+  stored_item_t **link;
+  size_t bytes;
+  bool failed;
+} expiring_t;
 
-static bool gather_line(void *context, const char *id, const char *body, size_t length) {
-  gathered_t *gathering = context;
-  if (gathering->expired) {
-    bulk_line_text_t text;
-    inferd_error_t why;
-    buffer_t custom_id = {0};
-    if (bulk_line_read(body, length, &text, &why) != 0) return true;
-    json_print(&custom_id, text.custom_id);
-    bulk_print_result(&gathering->text, gathering->batch->id, id, &custom_id, 0, NULL,
-                      "batch_expired", "The batch expired before this line was run.");
-    json_free(text.doc);
-    buffer_free(&custom_id);
-  } else {
-    buffer_append(&gathering->text, body, length);
-  }
-  buffer_char(&gathering->text, '\n');
-  gathering->count++;
-  return !gathering->text.failed;
+/* A line that was not run, as what is told of it. */
+static bool expire_line(void *context, const char *id, const char *body, size_t length) {
+  expiring_t *expiring = context;
+  bulk_line_text_t text;
+  inferd_error_t why;
+  buffer_t custom_id = {0};
+  stored_item_t *item = calloc(1, sizeof *item);
+  expiring->failed = item == NULL;
+  if (item == NULL) return false;
+  *expiring->link = item;
+  expiring->link = &item->next;
+  snprintf(item->id, sizeof item->id, "%s", id);
+  item->state = LINE_FAILED;
+  bool good = bulk_line_read(body, length, &text, &why) == 0; /* it was when it came */
+  if (good) json_print(&custom_id, text.custom_id);
+  if (good) json_free(text.doc);
+  if (!good) buffer_text(&custom_id, "null");
+  bulk_print_result(&item->body, expiring->batch->id, id, &custom_id, 0, NULL, "batch_expired",
+                    "The batch expired before this line was run.");
+  expiring->failed = custom_id.failed;
+  buffer_free(&custom_id);
+  expiring->bytes += length;
+  return !expiring->failed && expiring->bytes < RUNNER_FETCH_BYTES;
 }
 
-static int gather(batch_run_t *run, line_state_t state, gathered_t *gathering) {
-  const bulk_t *batch = &run->done;
-  const store_page_t all = {.limit = INT64_MAX};
+/* Writes a row, which it takes. */
+static int write_row(const batch_run_t *run, stored_t *row) {
   inferd_error_t why;
-  gathering->batch = batch;
-  gathering->expired = state == LINE_WAITS;
-  int code = store_lines(run->runner->server->store, batch->owner, batch->id, state, &all,
-                         gather_line, gathering, &why);
-  return code == 0 && gathering->text.failed ? ERR_OVERLOADED : code;
-}
-
-/* Writes an output. A batch that ends twice, because of a kill in between, writes the same. */
-static int write_file(batch_run_t *run, bool errors, buffer_t *text) {
-  char name[STORE_ID_BYTES + 32];
-  inferd_error_t why;
-  stored_t *row = calloc(1, sizeof *row);
-  if (row == NULL) return ERR_OVERLOADED;
-  bulk_file_id(&run->done, errors, row->id);
-  memcpy(row->owner, run->done.owner, STORE_OWNER_BYTES);
-  row->created = (int64_t)time(NULL);
-  row->state = STORED_FILE;
-  snprintf(name, sizeof name, "%s_%s.jsonl", run->done.id, errors ? "error" : "output");
-  file_print(&row->body, row->id, (int64_t)text->length, row->created, name, "batch_output");
-  row->input = *text;
-  *text = (buffer_t){0};
-  if (!stored_failed(row)) return store_put_and_wait(run->runner->server->store, row, &why);
+  if (row != NULL && !stored_failed(row))
+    return store_put_and_wait(run->runner->server->store, row, &why);
   stored_free(row);
   return ERR_OVERLOADED;
 }
 
+/* Makes errors of the lines that wait, some at a time. */
+static int expire_lines(const batch_run_t *run) {
+  const bulk_t *batch = &run->done;
+  const store_page_t page = {.limit = RUNNER_FETCH_LINES};
+  int code = 0;
+  bool any = true;
+  while (code == 0 && any) {
+    stored_t *row = part_of(batch, STORED_LINES);
+    if (row == NULL) return ERR_OVERLOADED;
+    expiring_t expiring = {.batch = batch, .link = &row->items};
+    inferd_error_t why;
+    code = store_lines(run->runner->server->store, batch->owner, batch->id, LINE_WAITS, &page,
+                       expire_line, &expiring, &why);
+    any = row->items != NULL;
+    if (code == 0 && expiring.failed) code = ERR_OVERLOADED;
+    if (code == 0 && any)
+      code = write_row(run, row);
+    else
+      stored_free(row);
+  }
+  return code;
+}
+
+/* Writes the row of an output, which gets its lines when the batch ends. A batch that ends twice,
+ * because of a kill in between, writes the same. */
+static int write_file(const batch_run_t *run, bool errors, int64_t bytes) {
+  char name[STORE_ID_BYTES + 32];
+  stored_t *row = part_of(&run->done, STORED_FILE);
+  if (row == NULL) return ERR_OVERLOADED;
+  row->conversation[0] = '\0';
+  bulk_file_id(&run->done, errors, row->id);
+  row->created = (int64_t)time(NULL);
+  snprintf(name, sizeof name, "%s_%s.jsonl", run->done.id, errors ? "error" : "output");
+  file_print(&row->body, row->id, bytes, row->created, name, "batch_output");
+  return write_row(run, row);
+}
+
 static stored_t *row_of(const bulk_t *batch, stored_state_t state) {
-  stored_t *row = calloc(1, sizeof *row);
+  stored_t *row = part_of(batch, state);
   if (row == NULL) return NULL;
   snprintf(row->id, sizeof row->id, "%s", batch->id);
-  snprintf(row->conversation, sizeof row->conversation, "%s", batch->id);
-  memcpy(row->owner, batch->owner, STORE_OWNER_BYTES);
   row->created = batch->created;
-  row->state = state;
   row->replaces = true;
   bulk_print(&row->body, batch);
-  if (!stored_failed(row)) return row;
+  return row;
+}
+
+/* Hands the lines in this state to a file, once the row of the batch is written. */
+static int give_lines(stored_t *row, const bulk_t *batch, bool errors) {
+  stored_item_t *item = calloc(1, sizeof *item);
+  if (item == NULL) return ERR_OVERLOADED;
+  bulk_file_id(batch, errors, item->id);
+  item->state = errors ? LINE_FAILED : LINE_ANSWERED;
+  item->next = row->items;
+  row->items = item;
+  return 0;
+}
+
+static int write_end(batch_run_t *run) {
+  bulk_t *batch = &run->done;
+  if (batch->status == BATCH_IN_PROGRESS) batch->status = BATCH_COMPLETED;
+  if (batch->status == BATCH_CANCELLING) batch->status = BATCH_CANCELLED;
+  batch->times[batch->status] = (int64_t)time(NULL);
+  stored_t *row = row_of(batch, STORED_BATCH_ENDED);
+  int code = row == NULL ? ERR_OVERLOADED : 0;
+  if (code == 0 && batch->has_output) code = give_lines(row, batch, false);
+  if (code == 0 && batch->has_errors) code = give_lines(row, batch, true);
+  if (code == 0) return write_row(run, row);
   stored_free(row);
-  return NULL;
+  return code;
 }
 
 static void end_batch(lane_job_t *job) {
   batch_run_t *run = run_of(job);
   bulk_t *batch = &run->done;
   answer_store_t *store = run->runner->server->store;
-  gathered_t output = {0}, errors = {0};
-  int64_t counts[LINE_STATES];
+  line_counts_t counts;
   inferd_error_t why;
   stored_t *found = NULL;
   run->code = store_find(store, batch->owner, batch->id, false, &found, &why);
   bool ended = found != NULL && found->state != STORED_BATCH; /* by another process */
   stored_free(found);
   if (run->code != 0 || ended) return;
-  run->code = store_count_lines(store, batch->owner, batch->id, counts, &why);
-  if (run->code == 0 && counts[LINE_WAITS] > 0 && batch->status == BATCH_IN_PROGRESS) {
+  if (batch->status == BATCH_EXPIRED) run->code = expire_lines(run);
+  if (run->code == 0) run->code = store_count_lines(store, batch->owner, batch->id, &counts, &why);
+  if (run->code != 0) return;
+  if (counts.lines[LINE_WAITS] > 0 && batch->status == BATCH_IN_PROGRESS) {
     run->rereads = true; /* some answer was not written */
     run->code = ERR_OVERLOADED;
+    return;
   }
-  if (run->code == 0) run->code = gather(run, LINE_ANSWERED, &output);
-  if (run->code == 0) run->code = gather(run, LINE_FAILED, &errors);
-  if (run->code == 0 && batch->status == BATCH_EXPIRED)
-    run->code = gather(run, LINE_WAITS, &errors);
-  batch->completed = counts[LINE_ANSWERED];
-  batch->failed = errors.count;
-  batch->has_output = output.count > 0;
-  batch->has_errors = errors.count > 0;
-  if (run->code == 0 && batch->has_output) run->code = write_file(run, false, &output.text);
-  if (run->code == 0 && batch->has_errors) run->code = write_file(run, true, &errors.text);
-  if (run->code == 0) {
-    if (batch->status == BATCH_IN_PROGRESS) batch->status = BATCH_COMPLETED;
-    if (batch->status == BATCH_CANCELLING) batch->status = BATCH_CANCELLED;
-    batch->times[batch->status] = (int64_t)time(NULL);
-    stored_t *row = row_of(batch, STORED_BATCH_ENDED);
-    run->code = row != NULL ? store_put_and_wait(store, row, &why) : ERR_OVERLOADED;
-  }
-  buffer_free(&output.text);
-  buffer_free(&errors.text);
+  batch->completed = counts.lines[LINE_ANSWERED];
+  batch->failed = counts.lines[LINE_FAILED];
+  batch->has_output = batch->completed > 0;
+  batch->has_errors = batch->failed > 0;
+  if (batch->has_output) run->code = write_file(run, false, counts.bytes[LINE_ANSWERED]);
+  if (run->code == 0 && batch->has_errors)
+    run->code = write_file(run, true, counts.bytes[LINE_FAILED]);
+  if (run->code == 0) run->code = write_end(run);
 }
 
 static void batch_ended(lane_job_t *job) {
@@ -684,10 +728,14 @@ bool runner_look(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const
     run = run->next;
   if (run == NULL || run->over) return false;
   if (cancel && run->ends) return false;
-  if (cancel && run->batch.status == BATCH_IN_PROGRESS) {
-    leave(run, BATCH_CANCELLING);
+  if (cancel && run->batch.status == BATCH_IN_PROGRESS) leave(run, BATCH_CANCELLING);
+  if (cancel && run->batch.status == BATCH_CANCELLING) {
+    /* here, so that it is written before the end of the batch */
     stored_t *row = row_of(&run->batch, STORED_BATCH);
-    if (row != NULL) store_put(server->store, row);
+    if (row != NULL && !stored_failed(row))
+      store_put(server->store, row);
+    else
+      stored_free(row);
     stir(runner);
   }
   buffer_t *metadata = &run->batch.metadata;
@@ -725,6 +773,16 @@ int runner_new(server_t *server, inferd_error_t *error) {
 
 void runner_tick(server_t *server) {
   if (server->runner != NULL && server->runner->first != NULL) stir(server->runner);
+}
+
+runner_counts_t runner_counts(const server_t *server) {
+  const runner_t *runner = server->runner;
+  runner_counts_t counts = runner->counts;
+  counts.in_flight = runner->in_flight;
+  for (const batch_run_t *run = runner->first; run != NULL; run = run->next) {
+    if (!run->over) *(run->active ? &counts.running : &counts.waiting) += 1;
+  }
+  return counts;
 }
 
 void runner_stop(server_t *server) {

@@ -28,8 +28,8 @@ int runner_room(const server_t *server, const uint8_t owner[STORE_OWNER_BYTES],
                 inferd_error_t *error);
 /* Runs a batch that was written. Takes what `batch` holds. */
 void runner_add(server_t *server, bulk_t *batch);
-/* Whether the batch is not gone, and has not ended: then its counts are set, and `cancel` ends it.
- */
+/* Whether the batch is not gone, and has not ended: then its counts are set. `cancel` ends it and
+ * tells the store; store_settle waits for that. */
 bool runner_look(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
                  bool cancel, bulk_t *batch);
 

@@ -593,6 +593,16 @@ static void print_http(page_t *page) {
     page_family(page, METRIC_background);
     page_bare_sample(page, METRIC_background, "state=\"waiting\"", waiting);
     page_bare_sample(page, METRIC_background, "state=\"running\"", running);
+    runner_counts_t batches = runner_counts(metrics->server);
+    page_family(page, METRIC_batches);
+    page_bare_sample(page, METRIC_batches, "state=\"waiting\"", batches.waiting);
+    page_bare_sample(page, METRIC_batches, "state=\"running\"", batches.running);
+    page_family(page, METRIC_batch_in_flight);
+    page_bare_sample(page, METRIC_batch_in_flight, "", batches.in_flight);
+    page_family(page, METRIC_batch_lines);
+    page_bare_sample(page, METRIC_batch_lines, "result=\"answered\"", (double)batches.answered);
+    page_bare_sample(page, METRIC_batch_lines, "result=\"failed\"", (double)batches.failed);
+    page_bare_sample(page, METRIC_batch_lines, "result=\"again\"", (double)batches.again);
     page_family(page, METRIC_store_bytes);
     page_bare_sample(page, METRIC_store_bytes, "", (double)store.bytes);
   }

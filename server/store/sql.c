@@ -48,17 +48,19 @@ static const char *const steps[] = {
     "CREATE TRIGGER response_ended AFTER UPDATE ON response WHEN new.state = 6 "
     "BEGIN DELETE FROM item WHERE conversation = old.id; END;"
     "DROP INDEX response_waiting;"
-    "CREATE INDEX response_waiting ON response (created) WHERE state IN (1, 5);"};
+    "CREATE INDEX response_waiting ON response (created) WHERE state IN (1, 5);",
+    "CREATE TRIGGER response_file AFTER DELETE ON response WHEN old.state = 7 "
+    "BEGIN DELETE FROM item WHERE conversation = old.id; END;"};
 _Static_assert(STORED_WAITING == 1 && STORED_BACKGROUND == 2 && STORED_CONVERSATION == 3 &&
                    STORED_BATCH == 5 && STORED_BATCH_ENDED == 6 && STORED_FILE == 7,
                "as in the texts");
 
 /* What an item counts of the bytes of its conversation. */
 #define ITEM_BYTES "length(body) + 64"
-/* A conversation, of an owner, that has not expired. */
+/* A conversation, a batch or a file, of an owner, that has not expired. */
 #define IS_THERE                                                                                   \
-  "EXISTS (SELECT 1 FROM response WHERE id = ?1 AND owner = ?2 AND state IN (3, 5) AND created "   \
-  ">= ?3)"
+  "EXISTS (SELECT 1 FROM response WHERE id = ?1 AND owner = ?2 AND state IN (3, 5, 7) AND "        \
+  "created >= ?3)"
 
 typedef enum statement {
   BEGIN,
@@ -78,6 +80,8 @@ typedef enum statement {
   COUNT_LINES,
   GROW_LINE,
   END_LINE,
+  MOVE_LINES,
+  GROW_FILE,
   FIND_ITEM,
   ITEMS_UP,
   ITEMS_DOWN,
@@ -128,14 +132,18 @@ static const char *const texts[SQL_STATEMENTS] = {
     [LINES] = "SELECT id, body FROM item WHERE conversation = ?1 AND " IS_THERE
               " AND state = ?6 AND place > coalesce((SELECT place FROM item WHERE "
               "conversation = ?1 AND id = ?4), -1) ORDER BY place LIMIT ?5",
-    [COUNT_LINES] =
-        "SELECT state, count(*) FROM item WHERE conversation = ?1 AND " IS_THERE " GROUP BY state",
+    [COUNT_LINES] = "SELECT state, count(*), sum(length(body) + 1) FROM item WHERE conversation = "
+                    "?1 AND " IS_THERE " GROUP BY state",
     [GROW_LINE] =
         "UPDATE response SET bytes = bytes + ?5 - coalesce((SELECT length(body) FROM item "
         "WHERE conversation = ?1 AND id = ?4 AND state = 0), ?5) "
         "WHERE id = ?1 AND owner = ?2 AND state = 5 AND created >= ?3",
     [END_LINE] = "UPDATE item SET body = ?5, state = ?6 WHERE conversation = ?1 AND id = ?4 AND "
                  "state = 0 AND " IS_THERE,
+    [MOVE_LINES] =
+        "UPDATE item SET conversation = ?4 WHERE conversation = ?1 AND state = ?5 AND " IS_THERE,
+    [GROW_FILE] = "UPDATE response SET bytes = bytes + (SELECT coalesce(sum(" ITEM_BYTES "), 0) "
+                  "FROM item WHERE conversation = ?1) WHERE id = ?1 AND owner = ?2 AND state = 7",
     [HAS_CONVERSATION] = "SELECT " IS_THERE ", 0",
     [FIND_ITEM] = "SELECT id, body FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
     [ITEMS_UP] = "SELECT id, body FROM item WHERE conversation = ?1 AND " IS_THERE
@@ -145,7 +153,7 @@ static const char *const texts[SQL_STATEMENTS] = {
                    " AND place < coalesce((SELECT place FROM item WHERE conversation = ?1 AND "
                    "id = ?4), 9223372036854775807) ORDER BY place DESC LIMIT ?5",
     [APPEND] = "INSERT INTO item (conversation, id, body) SELECT ?1, ?4, ?5 WHERE " IS_THERE
-               " AND NOT EXISTS (SELECT 1 FROM response WHERE id = ?6 AND state = 2)",
+               " AND NOT EXISTS (SELECT 1 FROM response WHERE id = ?6 AND state IN (0, 2))",
     [GROW] = "UPDATE response SET bytes = bytes + ?4, created = max(created, ?5) "
              "WHERE id = ?1 AND owner = ?2 AND state IN (3, 5) AND created >= ?3",
     [REMOVE_ITEM] = "DELETE FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
@@ -320,6 +328,23 @@ static int end_lines(sql_t *sql, const stored_t *stored) {
   return code;
 }
 
+/* Lines of a batch that has ended become what files have; nothing of them is copied. */
+static int move_lines(sql_t *sql, const stored_t *stored) {
+  int code = SQLITE_OK;
+  for (const stored_item_t *item = stored->items; item != NULL && code == SQLITE_OK;
+       item = item->next) {
+    sqlite3_stmt *row = of_conversation(sql, MOVE_LINES, stored, INT64_MIN);
+    bind_text(row, 4, item->id);
+    sqlite3_bind_int(row, 5, (int)item->state);
+    if ((code = finish(sql, row)) != SQLITE_OK) return code;
+    row = ready(sql, GROW_FILE);
+    bind_text(row, 1, item->id);
+    sqlite3_bind_blob(row, 2, stored->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+    code = finish(sql, row);
+  }
+  return code;
+}
+
 static int append_items(sql_t *sql, const stored_t *stored) {
   int64_t bytes = 0;
   int code = SQLITE_OK;
@@ -373,7 +398,10 @@ int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
   int code = stored->replaces ? is_gone(sql, stored, &gone) : SQLITE_OK;
   if (code != SQLITE_OK || gone) return code;
   code = is_first ? insert_row(sql, stored, bytes) : SQLITE_OK;
-  if (code == SQLITE_OK && stored->items != NULL) code = append_items(sql, stored);
+  if (code == SQLITE_OK && stored->state == STORED_BATCH_ENDED)
+    code = move_lines(sql, stored);
+  else if (code == SQLITE_OK && stored->items != NULL)
+    code = append_items(sql, stored);
   if (code != SQLITE_OK || is_first || stored->state == STORED_ITEMS) return code;
   return insert_row(sql, stored, bytes);
 }
@@ -499,13 +527,15 @@ int sql_lines(sql_t *sql, const stored_t *batch, line_state_t state, const store
   return visit_rows(row, visit, context);
 }
 
-int sql_count_lines(sql_t *sql, const stored_t *batch, int64_t counts[LINE_STATES]) {
+int sql_count_lines(sql_t *sql, const stored_t *batch, line_counts_t *counts) {
   sqlite3_stmt *row = of_conversation(sql, COUNT_LINES, batch, INT64_MIN);
   if (row == NULL) return sqlite3_errcode(sql->db);
   int code;
   while ((code = sqlite3_step(row)) == SQLITE_ROW) {
     int state = sqlite3_column_int(row, 0);
-    if (state >= 0 && state < LINE_STATES) counts[state] = sqlite3_column_int64(row, 1);
+    if (state < 0 || state >= LINE_STATES) continue;
+    counts->lines[state] = sqlite3_column_int64(row, 1);
+    counts->bytes[state] = sqlite3_column_int64(row, 2);
   }
   sqlite3_reset(row);
   sqlite3_clear_bindings(row);

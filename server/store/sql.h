@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 25, SQL_NO_ITEM = -1 };
+enum { SQL_STATEMENTS = 27, SQL_NO_ITEM = -1 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -41,7 +41,7 @@ int sql_lines(sql_t *sql, const stored_t *batch, line_state_t state, const store
 int sql_list(sql_t *sql, const stored_t *owner, int64_t since, const store_page_t *page,
              bool (*visit)(void *context, const char *id, const char *body, size_t length),
              void *context);
-int sql_count_lines(sql_t *sql, const stored_t *batch, int64_t counts[LINE_STATES]);
+int sql_count_lines(sql_t *sql, const stored_t *batch, line_counts_t *counts);
 /* The same for one item; SQL_NO_ITEM: the conversation has it not. */
 int sql_item(sql_t *sql, const stored_t *conversation, int64_t since, const char *id,
              buffer_t *out);

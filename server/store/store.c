@@ -464,6 +464,14 @@ int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], 
 
 /* ---- items ---- */
 
+/* Whether a row that waits has items of a conversation, or lines that a file is to get. */
+static bool has_items_of(const stored_t *stored, const char *conversation) {
+  bool any = strcmp(stored->conversation, conversation) == 0;
+  const stored_item_t *item = stored->state == STORED_BATCH_ENDED ? stored->items : NULL;
+  for (; item != NULL && !any; item = item->next) any = strcmp(item->id, conversation) == 0;
+  return any;
+}
+
 /* Waits until no item of this conversation is to be written. */
 static stored_t wait_for(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
                          const char *conversation) {
@@ -475,7 +483,7 @@ static stored_t wait_for(answer_store_t *store, const uint8_t owner[STORE_OWNER_
   while (waits) {
     waits = false;
     for (const stored_t *s = store->first; s != NULL && !waits; s = s->next)
-      waits = strcmp(s->conversation, conversation) == 0;
+      waits = has_items_of(s, conversation);
     if (waits) pthread_cond_wait(&store->done, &store->lock);
   }
   pthread_mutex_unlock(&store->lock);
@@ -537,10 +545,15 @@ int store_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], c
   return code;
 }
 
+void store_settle(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                  const char *conversation) {
+  (void)wait_for(store, owner, conversation);
+}
+
 int store_count_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
-                      const char *batch, int64_t counts[LINE_STATES], inferd_error_t *error) {
+                      const char *batch, line_counts_t *counts, inferd_error_t *error) {
   stored_t wanted = wait_for(store, owner, batch);
-  memset(counts, 0, LINE_STATES * sizeof *counts);
+  *counts = (line_counts_t){0};
   pthread_mutex_lock(&store->reading);
   int code = answer(&store->reader, sql_count_lines(&store->reader, &wanted, counts), batch, error);
   pthread_mutex_unlock(&store->reading);

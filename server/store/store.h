@@ -42,18 +42,23 @@ typedef enum stored_state {
   STORED_CONVERSATION, /* no answer; `conversation` is its own id. Removed with its items */
   STORED_ITEMS,        /* no row: `items` alone are written */
   STORED_BATCH,        /* that has not ended: its items are lines, `conversation` is its own id */
-  STORED_BATCH_ENDED,  /* the lines are gone */
-  STORED_FILE,         /* `input` is what is in it */
+  STORED_BATCH_ENDED,  /* its lines are gone, but for those that `items` gives to files */
+  STORED_FILE,         /* `input` is what is in it; none: its items are, lines of a batch */
   STORED_LINES         /* no row: `items` are lines of a batch that have ended, to be replaced */
 } stored_state_t;
 
 /* Of a line of a batch: what is known of it. */
 typedef enum line_state { LINE_WAITS, LINE_ANSWERED, LINE_FAILED, LINE_STATES } line_state_t;
 
-/* An item of a conversation, or a line of a batch. */
+typedef struct line_counts {
+  int64_t lines[LINE_STATES], bytes[LINE_STATES]; /* bytes: with the ends of lines */
+} line_counts_t;
+
+/* An item of a conversation, or a line of a batch; of one that has ended: a file, and the lines
+ * that it gets. */
 typedef struct stored_item {
   char id[STORE_ID_BYTES];
-  line_state_t state; /* of a line */
+  line_state_t state; /* of lines */
   buffer_t body;
   struct stored_item *next;
 } stored_item_t;
@@ -116,7 +121,7 @@ int store_waiting(answer_store_t *store, void (*visit)(void *context, const stor
 int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
                  inferd_error_t *error);
 
-/* ---- the items of a conversation. Each waits for those that are to be written ---- */
+/* ---- the items of a conversation or a file. Each waits for those that are to be written ---- */
 
 typedef struct store_page {
   char after[STORE_ID_BYTES]; /* an item; "", or one that is not there: from the first on */
@@ -149,7 +154,10 @@ int store_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], c
                 void *context, inferd_error_t *error);
 /* Counts the lines of a batch by their state. */
 int store_count_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
-                      const char *batch, int64_t counts[LINE_STATES], inferd_error_t *error);
+                      const char *batch, line_counts_t *counts, inferd_error_t *error);
+/* Waits until nothing of a conversation or a batch is to be written: it is, or it failed. */
+void store_settle(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
+                  const char *conversation);
 
 /* Copies why answers cannot be written now; "" = they can. */
 void store_problem(answer_store_t *store, char *out, size_t size);

@@ -243,6 +243,85 @@ def test_a_cancelled_batch_keeps_what_it_has(alice):
         alice.batches.cancel(finished.id)
 
 
+def test_a_batch_is_cancelled_once_that_is_written(start, tmp_path):
+    """So a kill behind the answer does not undo it."""
+    file = tmp_path / "answers.db"
+    server = start(file)
+    mine = client(server)
+    made = create(mine, upload(mine, [line(f"{i}", max_tokens=2000, ignore_eos=True)
+                                      for i in range(50)]))
+    told = threading.Event()
+
+    def cancel():
+        assert mine.batches.cancel(made.id).status == "cancelling"
+        told.set()
+
+    thread = threading.Thread(target=cancel)
+    with sqlite3.connect(file, isolation_level=None) as db:
+        db.execute("BEGIN IMMEDIATE")  # nobody else writes, as on a disk that is slow
+        thread.start()
+        assert not told.wait(0.5)
+        db.execute("ROLLBACK")
+    thread.join()
+    assert told.is_set()
+    server.process.kill()
+    server.process.wait()
+    again = start(file)
+    assert wait(client(again), made).status == "cancelled"
+    assert again.stop() == 0, again.log()
+
+
+def test_a_line_that_runs_again_replaces_its_answer(start, tmp_path):
+    """What a batch has answered is lost with its line, and the answer of /v1/responses is there."""
+    file = tmp_path / "answers.db"
+    server = start(file)
+    mine = client(server)
+    talk = mine.conversations.create()
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TRIGGER lose BEFORE UPDATE ON item BEGIN SELECT RAISE(IGNORE); END")
+    made = create(mine, upload(mine, [
+        {"custom_id": f"{i}", "method": "POST", "url": "/v1/responses",
+         "body": {"input": f"Hi {i}", "max_output_tokens": 4, "ignore_eos": True}
+         | ({"conversation": talk.id} if i == 0 else {})} for i in range(6)]), "/v1/responses")
+    with sqlite3.connect(file) as db:
+        wait_until(lambda: server.metric("inferd_batch_lines_total", result="answered") > 6,
+                   "a second answer", 30)
+        db.execute("DROP TRIGGER lose")
+    done = wait(mine, made)
+    found = [one["response"]["body"]["id"] for one in results(mine, done.output_file_id)]
+    assert len(set(found)) == 6
+    with sqlite3.connect(file) as db:
+        assert {one for one, in db.execute("SELECT id FROM response WHERE state = 0")} == set(found)
+    assert mine.responses.retrieve(found[3]).id == found[3]
+    assert len(list(mine.conversations.items.list(talk.id))) == 2
+    assert server.stop() == 0, server.log()
+
+
+def test_an_output_is_not_copied_through_memory(start, tmp_path):
+    """Lines become the file where they lie: an output may be larger than what requests may hold.
+    What is read of it is counted."""
+    server = start(tmp_path / "answers.db", "--max-body-bytes", "1000000",
+                   "--max-request-memory", "2000000")
+    mine = client(server)
+    body = line("0", max_tokens=1)
+    body["body"] |= {"prompt": "a b c d e f g h " * 15, "echo": True, "logprobs": 5}
+    made = create(mine, upload(mine, [body | {"custom_id": f"{i:0100}"} for i in range(150)]))
+    done = wait(mine, made)
+    assert (done.status, done.request_counts.completed) == ("completed", 150), done
+    size = mine.files.retrieve(done.output_file_id).bytes
+    assert size > 2000000
+    with pytest.raises(openai.APIStatusError) as error:
+        mine.files.content(done.output_file_id)
+    assert error.value.status_code == 503 and "memory" in str(error.value)
+    assert server.stop() == 0, server.log()
+    again = start(tmp_path / "answers.db")
+    assert len(client(again).files.content(done.output_file_id).content) == size
+    client(again).files.delete(done.output_file_id)
+    assert again.stop() == 0, again.log()
+    with sqlite3.connect(tmp_path / "answers.db") as db:
+        assert db.execute("SELECT count(*) FROM item").fetchone() == (0,)
+
+
 def test_an_expired_batch_says_which_lines_were_not_run(alice):
     lines = [line(f"{i}", max_tokens=2000 if i else 1, ignore_eos=True) for i in range(100)]
     made = create(alice, upload(alice, lines), completion_window="2s")
@@ -316,7 +395,8 @@ def test_a_batch_outlives_kills_and_no_line_is_twice(start, tmp_path):
     assert server.stop() == 0, server.log()
     with sqlite3.connect(file) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert db.execute("SELECT count(*) FROM item").fetchone() == (0,), "lines are gone"
+        assert db.execute("SELECT DISTINCT conversation FROM item").fetchall() == [
+            (done.output_file_id,)], "lines are gone, or answers of the output"
     assert len(set(texts.values())) > 25, "each line has its own seed"
 
 

@@ -281,7 +281,7 @@ Test(store, a_store_of_a_newer_inferd_is_refused) {
   store_close(store);
   store = NULL;
   run_sql("PRAGMA user_version = 9");
-  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 4");
+  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 5");
 }
 
 Test(store, a_file_that_is_no_database_is_refused) {
@@ -475,6 +475,7 @@ Test(store, a_file_of_the_first_schema_is_brought_forward) {
   store_close(store);
   store = NULL;
   run_sql("DROP TRIGGER response_items; DROP TRIGGER response_lines; DROP TRIGGER response_ended;"
+          "DROP TRIGGER response_file;"
           "DROP TABLE item; DROP INDEX response_kind;"
           "ALTER TABLE response DROP COLUMN conversation; DROP INDEX response_waiting; ALTER TABLE "
           "response DROP COLUMN state;"
@@ -514,17 +515,22 @@ static bool note_item(void *context, const char *id, const char *body, size_t le
   return true;
 }
 
-/* The items of a page; "-" if there is no such conversation. */
-static const char *page_of(const uint8_t owner[STORE_OWNER_BYTES], const char *after, int64_t limit,
-                           bool ascending) {
+/* The items of a page; "-" if there is no such conversation or file. */
+static const char *items_of(const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                            const store_page_t *page) {
   static char out[512];
-  store_page_t page = {.limit = limit, .ascending = ascending};
-  snprintf(page.after, sizeof page.after, "%s", after);
   out[0] = '\0';
-  int code = store_items(store, owner, "conv_1", &page, note_item, out, &error);
+  int code = store_items(store, owner, id, page, note_item, out, &error);
   if (code == 0) return out;
   ASSERT_EQ_FOR(code, ERR_NO_SUCH_OBJECT, "%s", error.message);
   return "-";
+}
+
+static const char *page_of(const uint8_t owner[STORE_OWNER_BYTES], const char *after, int64_t limit,
+                           bool ascending) {
+  store_page_t page = {.limit = limit, .ascending = ascending};
+  snprintf(page.after, sizeof page.after, "%s", after);
+  return items_of(owner, "conv_1", &page);
 }
 
 Test(store, items_are_appended_in_order_and_found_page_by_page) {
@@ -660,7 +666,8 @@ static void copy_state(void *context, const stored_t *stored) {
 
 Test(store, a_line_ends_once_and_lines_go_with_their_batch) {
   char found[256] = "";
-  int64_t counts[LINE_STATES];
+  const store_page_t all = {.limit = 9, .ascending = true};
+  line_counts_t counts;
   open_store();
   stored_t *batch = make_items(alice, "conv", "batch_1", "1 2 3 4");
   snprintf(batch->id, sizeof batch->id, "batch_1");
@@ -674,22 +681,35 @@ Test(store, a_line_ends_once_and_lines_go_with_their_batch) {
   EXPECT_STR_EQ(lines_of(alice, LINE_ANSWERED, ""), "2 3 ");
   EXPECT_STR_EQ(lines_of(alice, LINE_FAILED, ""), "4 ");
   EXPECT_STR_EQ(lines_of(bob, LINE_ANSWERED, ""), "");
-  ASSERT_EQ(store_count_lines(store, alice, "batch_1", counts, &error), 0);
-  ASSERT_EQ(counts[LINE_WAITS], 1);
-  ASSERT_EQ(counts[LINE_ANSWERED], 2);
-  ASSERT_EQ(counts[LINE_FAILED], 1);
+  ASSERT_EQ(store_count_lines(store, alice, "batch_1", &counts, &error), 0);
+  ASSERT_EQ(counts.lines[LINE_WAITS], 1);
+  ASSERT_EQ(counts.lines[LINE_ANSWERED], 2);
+  ASSERT_EQ(counts.lines[LINE_FAILED], 1);
   reopen();
   ASSERT_EQ(store_waiting(store, copy_state, found, &error), 0);
   EXPECT_STR_EQ(found, "batch_1:5:{} ");
-  batch = make(alice, "batch_1", "", "done");
+  stored_t *file = make(alice, "file-1", "", "of answers");
+  buffer_free(&file->input);
+  file->state = STORED_FILE;
+  ASSERT_EQ_FOR(store_put_and_wait(store, file, &error), 0, "%s", error.message);
+  batch = make_items(alice, "conv", "batch_1", "file-1");
+  snprintf(batch->id, sizeof batch->id, "batch_1");
+  buffer_clear(&batch->body);
+  buffer_text(&batch->body, "done");
+  batch->items->state = LINE_ANSWERED;
   batch->state = STORED_BATCH_ENDED;
   batch->replaces = true;
-  ASSERT_EQ_FOR(store_put_and_wait(store, batch, &error), 0, "%s", error.message);
+  cr_assert(store_put(store, batch));
+  EXPECT_STR_EQ(items_of(alice, "file-1", &all), "2 3 ");
+  EXPECT_STR_EQ(items_of(bob, "file-1", &all), "-");
   EXPECT_STR_EQ(lines_of(alice, LINE_ANSWERED, ""), "");
+  EXPECT_STR_EQ(lines_of(alice, LINE_FAILED, ""), "");
   EXPECT_STR_EQ(body_of(alice, "batch_1"), "done");
   found[0] = '\0';
   ASSERT_EQ(store_waiting(store, copy_state, found, &error), 0);
   EXPECT_STR_EQ(found, "");
+  ASSERT_EQ_FOR(store_remove(store, alice, "file-1", &error), 0, "%s", error.message);
+  EXPECT_STR_EQ(items_of(alice, "file-1", &all), "-");
   reopen();
   ASSERT_LE_FOR(stats().bytes, 600 + (int64_t)sizeof *batch, "the bytes of lines are gone");
 }
