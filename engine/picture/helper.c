@@ -67,7 +67,7 @@ static void run_child(picture_work_t work, const picture_job_t *job, const int d
   uint8_t *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[MEMORY], 0);
   if (memory == MAP_FAILED) _exit(1);
   (void)alarm(PICTURE_WAIT_MS_MAX / 1000); /* of one that waits for ever, nobody waits */
-  if (!rights_drop(PICTURE_CPU_SECONDS_MAX, PICTURE_MEMORY_MIB_MAX)) _exit(1);
+  if (!rights_drop(descriptors[ANSWER], PICTURE_CPU_SECONDS_MAX, PICTURE_MEMORY_MIB_MAX)) _exit(1);
   answer.status = work(job, memory, memory + views, &error);
   memcpy(answer.message, error.message, sizeof answer.message);
   answer.cpu_ns = clock_thread_ns(); /* it has one */
@@ -200,7 +200,7 @@ static int await(int from, uint64_t *spent_ns, inferd_error_t *error) {
 static int exchange(const picture_helper_t *helper, const picture_job_t *job, int memory,
                     uint64_t *spent_ns, inferd_error_t *error) {
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     return error_set(error, ERR_OVERLOADED, NULL, "no descriptor for a picture");
   const bool sent = send_job(helper, job, (const int[DESCRIPTORS]){memory, pair[1]});
   (void)close(pair[1]);

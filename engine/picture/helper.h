@@ -2,9 +2,10 @@
  *
  * picture_helper_start forks a keeper, which is small because the daemon still is: it must run
  * before threads, weights and secrets. For each picture the keeper forks one child. The child gives
- * up its rights (rights.c: no files, no network, no new processes; bounded memory and time), reads
- * the file from shared memory, writes the bytes of the views there, and ends. A file that crashes,
- * hangs or captures its child costs its own request, and no picture meets the child of another.
+ * up its rights (rights.c: no files, no network, no new processes, no sleep; bounded memory and
+ * time), reads the file from shared memory, writes the bytes of the views there, and ends. A file
+ * that crashes, hangs or captures its child costs its own request, and no picture meets the child
+ * of another.
  *
  *   caller (any thread)      keeper                 child
  *   memory: file, room  -->  fork              -->  vision_views into the memory

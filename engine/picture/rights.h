@@ -4,10 +4,10 @@
 
 #include <stdbool.h>
 
-/* From here on the process may compute, take memory that is not executable, write to what is open,
- * and end; any other system call kills it. Its processor time and its address space are bounded.
- * Returns false if the system refuses one of these: then nothing from outside may be read.
- * Irreversible. A process with one thread. */
-bool rights_drop(unsigned cpu_seconds, unsigned memory_mib);
+/* From here on the process may compute, take memory that is not executable, write to the descriptor
+ * `out`, which must not block, and end; any other system call kills it, one that waits as well. Its
+ * processor time and its address space are bounded. Returns false if the system refuses one of
+ * these: then nothing from outside may be read. Irreversible. A process with one thread. */
+bool rights_drop(int out, unsigned cpu_seconds, unsigned memory_mib);
 
 #endif

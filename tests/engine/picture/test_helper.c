@@ -6,12 +6,14 @@
 #include "tests/expect.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,8 @@ enum order {
   ORDER_FORK,
   ORDER_KILL,
   ORDER_CODE,
+  ORDER_SLEEP,
+  ORDER_LOG,
   ORDER_HOARD,
   ORDER_RAVE
 };
@@ -44,6 +48,12 @@ static int obey(const picture_job_t *job, const uint8_t *file, uint8_t *views,
     return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED
                ? 0
                : ERR_NO_MEMORY;
+  case ORDER_SLEEP: {
+    int32_t awaited = 1;
+    (void)syscall(SYS_futex, &awaited, FUTEX_WAIT, 1, NULL);
+    break;
+  }
+  case ORDER_LOG: return write(STDERR_FILENO, "", 0) == 0 ? 0 : ERR_NO_MEMORY;
   case ORDER_HOARD:
     return mmap(NULL, (size_t)3 << 30, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED
                ? 0
@@ -103,7 +113,7 @@ Test(helper, a_child_that_never_ends_is_killed) {
 #ifndef __SANITIZE_ADDRESS__ /* whose children keep these rights (rights.c) */
 Test(helper, a_child_has_no_rights) {
   picture_helper_t *helper = start(obey);
-  for (uint32_t what = ORDER_OPEN; what <= ORDER_CODE; what++) expect_death(helper, what);
+  for (uint32_t what = ORDER_OPEN; what <= ORDER_LOG; what++) expect_death(helper, what);
   inferd_error_t error = {0};
   EXPECT_EQ(order(helper, ORDER_HOARD, &error), ERR_NO_MEMORY);
   picture_helper_stop(helper);
