@@ -18,6 +18,7 @@
 #define DEFAULT_MAX_QUEUE_REQUESTS 1024
 #define DEFAULT_MAX_QUEUE_TIME_S 30
 #define DEFAULT_QUEUE_TIME_TOKENS 8192
+#define DEFAULT_IMAGE_MAX_TOKENS 4096
 
 /* A number, or a bool, as the text that an option has. */
 #define DEFAULT_TEXT(number) DEFAULT_QUOTE(number)

@@ -53,6 +53,7 @@ void engine_options_default(engine_options_t *options) {
       .max_queue_requests = DEFAULT_MAX_QUEUE_REQUESTS,
       .max_queue_time_s = DEFAULT_MAX_QUEUE_TIME_S,
       .queue_time_tokens = DEFAULT_QUEUE_TIME_TOKENS,
+      .image_max_tokens = DEFAULT_IMAGE_MAX_TOKENS,
   };
 }
 

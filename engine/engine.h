@@ -14,12 +14,13 @@
 typedef struct engine engine_t;
 
 typedef struct engine_options {
-  const char *model_dir;         /* or the path of a GGUF file */
-  bool dummy_weights;            /* random ones, drawn from `seed` by config.json alone */
-  bool no_images;                /* the tower of a model that sees is left out */
-  bool skip_tokenizer;           /* prompts and answers are token ids: tokenizer_none */
-  bool quantise_q8;              /* 16-bit matrices are quantised while they load */
-  const char *dtype;             /* "auto", "float32", "float16", "bfloat16" */
+  const char *model_dir;    /* or the path of a GGUF file */
+  bool dummy_weights;       /* random ones, drawn from `seed` by config.json alone */
+  bool no_images;           /* the tower of a model that sees is left out */
+  int32_t image_max_tokens; /* larger pictures are made smaller; 0 = as the model's files say */
+  bool skip_tokenizer;      /* prompts and answers are token ids: tokenizer_none */
+  bool quantise_q8;         /* 16-bit matrices are quantised while they load */
+  const char *dtype;        /* "auto", "float32", "float16", "bfloat16" */
   embedding_options_t embedding; /* what prompts become */
   /* Devices and processes. */
   const struct ops *ops;  /* device/ops.h, of tests; NULL = chosen by `device` */

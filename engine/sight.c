@@ -133,6 +133,10 @@ static int read_vision(const engine_t *engine, vision_t *out, inferd_error_t *er
   const json_t *config = json_root(file.doc);
   *out = (vision_t){.begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
   code = read_processor(dir, config, &out->processor, error);
+  if (code == 0 && engine->options.image_max_tokens > 0)
+    vision_limit(&out->processor, (uint32_t)engine->options.image_max_tokens);
+  out->low = out->processor;
+  if (code == 0) vision_limit(&out->low, VISION_LOW_TOKENS);
   const char *key =
       json_get(config, "image_token_index") != NULL ? "image_token_index" : "image_token_id";
   if (code == 0 &&

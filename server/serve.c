@@ -260,6 +260,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->num_replicas = (int32_t)config->data_parallel_size;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
   options->no_images = config->limit_images == 0;
+  options->image_max_tokens = (int32_t)config->image_max_tokens;
   options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);
   options->embedding = embedding_of(config);

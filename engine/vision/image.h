@@ -25,10 +25,13 @@ typedef struct image {
 } image_t;
 
 enum { VISION_TILE_SIDE_MAX = 8, VISION_LINES = 2, VISION_LINE_IDS_MAX = 4 };
+/* Tokens of a picture of low detail: of 512 x 512 pixels where a token has 32 x 32. */
+enum { VISION_LOW_TOKENS = 256 };
 
 /* Of a model that sees; constant from READY on. */
 typedef struct vision {
   vision_processor_t processor;
+  vision_processor_t low; /* the same with VISION_LOW_TOKENS at most */
   int32_t placeholder_id; /* one such id in the prompt for each token of a picture */
   /* Ids of vision_piece_t, -1 = the family has none. */
   int32_t begin_id, end_id, break_id, whole_id;

@@ -148,6 +148,48 @@ int64_t vision_patches_max(const vision_processor_t *processor) {
   return MIN(views, VISION_TILES_MAX) * side * side;
 }
 
+/* Tiles, beside the whole picture, whose tokens are no more than these; 0 = not even two views. */
+static uint32_t tiles_within(const vision_processor_t *processor, uint32_t tokens) {
+  return MAX(tokens / MAX(processor->view_tokens, 1), 1) - 1;
+}
+
+void vision_limit(vision_processor_t *processor, uint32_t tokens) {
+  static const uint32_t budgets[] = {70, 140, 280, 560, 1120}; /* those of the reference */
+  const int64_t side = (int64_t)processor->patch * processor->merge;
+  const uint32_t tiles = tiles_within(processor, tokens);
+  uint32_t budget = budgets[0];
+  switch (processor->kind) {
+  case VISION_QWEN2_VL:
+  case VISION_GLM4V: {
+    const int64_t frames = processor->kind == VISION_GLM4V ? processor->frames : 1;
+    processor->pixels_max = MIN(processor->pixels_max, tokens * side * side * frames);
+    processor->pixels_min = MIN(processor->pixels_min, processor->pixels_max);
+    return;
+  }
+  case VISION_GEMMA4:
+    for (size_t i = 0; i < ARRAY_LEN(budgets) && budgets[i] <= tokens; i++) budget = budgets[i];
+    processor->view_tokens = MIN(processor->view_tokens, budget);
+    return;
+  case VISION_PIXTRAL:
+    processor->longest_edge =
+        MIN(processor->longest_edge, (uint32_t)sqrt((double)tokens) * (uint32_t)side);
+    return;
+  case VISION_GEMMA3: /* one crop is none */
+    processor->tiles = processor->tiles && tiles > 1;
+    if (tiles > 1) processor->tiles_max = MIN(processor->tiles_max, tiles);
+    return;
+  case VISION_GOT_OCR2: /* one tile is the whole picture */
+    processor->tiles_max = MIN(processor->tiles_max, MAX(tiles, 1));
+    processor->tiles_min = MIN(processor->tiles_min, processor->tiles_max);
+    return;
+  case VISION_IDEFICS3:
+    processor->longest_edge =
+        MIN(processor->longest_edge, MAX((uint32_t)sqrt((double)tiles), 1) * processor->view_side);
+    return;
+  case VISION_LLAVA_ONEVISION: return;
+  }
+}
+
 size_t vision_view_bytes(const vision_layout_t *layout) {
   return (size_t)layout->views * layout->view_height * layout->view_width * 3;
 }

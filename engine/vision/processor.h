@@ -153,6 +153,11 @@ int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t 
                   vision_layout_t *out, inferd_error_t *error);
 /* Patches that no picture has more of; 0 = no bound is known. Of a checked processor. */
 int64_t vision_patches_max(const vision_processor_t *processor);
+/* Lowers the limits by which pictures are made smaller, as if the files said so, until none has
+ * more tokens than these; the least is a view, and of one that is far longer than wide a row of
+ * tokens. Gemma 4 takes budgets of its own, LLaVA-OneVision is left as it is. Of a checked
+ * processor. */
+void vision_limit(vision_processor_t *processor, uint32_t tokens);
 /* Writes at most `capacity` runs and returns how many there are. */
 size_t vision_expand(const vision_processor_t *processor, const vision_layout_t *layout,
                      vision_run_t *out, size_t capacity);

@@ -19,6 +19,7 @@ typedef struct picture_file {
   int32_t message, part; /* its place in the request */
   buffer_t bytes;
   picture_header_t header;
+  const vision_processor_t *processor; /* by its detail */
 } picture_file_t;
 
 static int refuse_memory(inferd_error_t *error) {
@@ -36,14 +37,14 @@ static int name_place(const picture_file_t *file, int code, inferd_error_t *erro
 
 /* Two pictures with one key become the same rows: the layout follows from the size, and from
  * whether the picture is alone. */
-static image_key_t key_of(const vision_t *vision, const picture_file_t *file, bool alone) {
+static image_key_t key_of(const picture_file_t *file, bool alone) {
   struct {
     uint8_t file[SHA256_BYTES], processor[SHA256_BYTES];
     uint32_t width, height, alone;
   } parts;
   image_key_t key;
   sha256(file->bytes.data, file->bytes.length, parts.file);
-  sha256(&vision->processor, sizeof vision->processor, parts.processor);
+  sha256(file->processor, sizeof *file->processor, parts.processor);
   parts.width = file->header.width;
   parts.height = file->header.height;
   parts.alone = alone;
@@ -55,7 +56,6 @@ static int read_one(pictures_t *pictures, int32_t index, const json_t *url, infe
   picture_file_t *file = &pictures->files[index];
   image_t *image = &pictures->images[index];
   const bool alone = pictures->count == 1;
-  const vision_processor_t *processor = &pictures->vision->processor;
   /* As long as its text: the bytes of a refused one are never made. */
   size_t room = MIN(url->length, (size_t)PICTURE_FILE_MAX / 3 * 4 + 4);
   if (!charge_resize(&pictures->charge, pictures->charge.bytes + room))
@@ -66,10 +66,10 @@ static int read_one(pictures_t *pictures, int32_t index, const json_t *url, infe
         picture_header((const uint8_t *)file->bytes.data, file->bytes.length, &file->header, error);
   }
   if (code == 0) {
-    code = vision_layout(processor, file->header.width, file->header.height, alone, &image->layout,
-                         error);
+    code = vision_layout(file->processor, file->header.width, file->header.height, alone,
+                         &image->layout, error);
   }
-  if (code == 0) image->key = key_of(pictures->vision, file, alone);
+  if (code == 0) image->key = key_of(file, alone);
   return name_place(file, code, error);
 }
 
@@ -89,9 +89,11 @@ int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *me
          part = json_next(part), part_index++) {
       if (at == count || !json_equals(json_get(part, "type"), "image_url")) continue;
       const json_t *url = json_get(part, "image_url");
+      const bool low = json_equals(json_get(url, "detail"), "low");
       if (url->type == JSON_OBJECT) url = json_get(url, "url");
-      pictures->files[at].message = message_index;
-      pictures->files[at].part = part_index;
+      pictures->files[at] = (picture_file_t){.message = message_index,
+                                             .part = part_index,
+                                             .processor = low ? &vision->low : &vision->processor};
       int code = read_one(pictures, at++, url, error);
       if (code != 0) return code;
     }
@@ -106,9 +108,12 @@ enum { RUNS_MAX = 4 * VISION_TILES_MAX }; /* above those of any layout that is s
 
 /* Writes the ids of a picture at `out`, or only counts them if that is NULL. Returns how many there
  * are; 0: it has a piece that is no id. */
-static size_t put_picture(const vision_t *vision, image_t *image, int32_t *out, size_t at) {
+static size_t put_picture(const pictures_t *pictures, int32_t index, int32_t *out, size_t at) {
+  const vision_t *vision = pictures->vision;
+  image_t *image = &pictures->images[index];
   vision_run_t runs[RUNS_MAX];
-  size_t count = vision_expand(&vision->processor, &image->layout, runs, RUNS_MAX), length = 0;
+  size_t length = 0;
+  size_t count = vision_expand(pictures->files[index].processor, &image->layout, runs, RUNS_MAX);
   if (count > RUNS_MAX) return 0;
   image->first = -1;
   for (size_t i = 0; i < count; i++) {
@@ -137,7 +142,7 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
                      marks, (int)pictures->count);
   }
   for (int32_t i = 0; i < pictures->count; i++) {
-    size_t own = put_picture(vision, &pictures->images[i], NULL, 0);
+    size_t own = put_picture(pictures, i, NULL, 0);
     if (own == 0)
       return error_set(error, ERR_INVALID_VALUE, "messages",
                        "Pictures of this model are not served yet: they are named by text.");
@@ -145,10 +150,10 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
   }
   int32_t *longer = length > INT32_MAX ? NULL : calloc(length, sizeof *longer);
   if (longer == NULL) return refuse_memory(error);
-  image_t *image = pictures->images;
+  int32_t index = 0;
   for (size_t i = 0; i < *count; i++) {
     if ((*ids)[i] == vision->placeholder_id)
-      out += put_picture(vision, image++, longer, out);
+      out += put_picture(pictures, index++, longer, out);
     else
       longer[out++] = (*ids)[i];
   }
@@ -163,7 +168,7 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
 static int decode_one(pictures_t *pictures, int32_t index, picture_helper_t *helper, uint8_t *views,
                       inferd_error_t *error) {
   const picture_file_t *file = &pictures->files[index];
-  const picture_job_t job = {.processor = pictures->vision->processor,
+  const picture_job_t job = {.processor = *file->processor,
                              .layout = pictures->images[index].layout,
                              .width = file->header.width,
                              .height = file->header.height,

@@ -47,8 +47,7 @@ static int need_string(reader_t *reader, field_place_t place, const json_t *valu
 
 /* ---- content ---- */
 
-/* {"type":"image_url","image_url":{"url":...,"detail":...}}, or image_url is the URL itself. The
- * detail changes nothing: models that see choose their own. */
+/* {"type":"image_url","image_url":{"url":...,"detail":...}}, or image_url is the URL itself. */
 static int read_picture(reader_t *reader, field_place_t place, const json_t *part) {
   const json_t *url = json_get(part, "image_url"), *detail = NULL;
   field_place_t inside = at("%s.image_url", place.text);

@@ -207,6 +207,20 @@ def test_prompt_logprobs_behind_a_picture(server):
     assert all(len(position) == 1 for position in positions[1:])
 
 
+def test_large_pictures_are_made_smaller(start, models, server, tmp_path):
+    """By a flag, by a file of the model, and of low detail: the same ids and bits."""
+    large = seeing.png(199, 190)  # 24 x 24 patches of 8 pixels
+    question = [user(large, "what")]
+    low = {"type": "image_url", "image_url": {"url": seeing.url(large), "detail": "low"}}
+    told = [{"role": "user", "content": [low, {"type": "text", "text": "what"}]}]
+    assert ask(server, *question) != ask(server, *told)
+    flag = start(models["qwen3_vl"], "--image-max-tokens", 256)
+    made = ask(flag, *question)
+    own = start(seeing.make(tmp_path / "own", "qwen3_vl", pixels=(64, 256 * 64)),
+                "--image-max-tokens", 0)
+    assert made[0] == ask(own, *question)[0] == ask(server, *told)[0] == ask(flag, *told)[0]
+
+
 # ---- what is refused ----
 
 def place(server, *parts, **fields):

@@ -157,6 +157,47 @@ Test(vision, every_layout_covers_its_rows) {
   }
 }
 
+/* Limits at random, those around the tokens of a view among them. */
+Test(vision, a_limit_of_tokens_holds_for_every_size) {
+  uint32_t state = 1;
+  for (int i = 0; i < 20000; i++) {
+    vision_processor_t processor;
+    vision_layout_t layout;
+    const vision_kind_t kind = (vision_kind_t)(i % VISION_LLAVA_ONEVISION);
+    vision_processor_default(kind, &processor);
+    const uint32_t view = MAX(processor.view_tokens, 1);
+    state = state * 1664525u + 1013904223u;
+    const uint32_t width = 1 + (state >> 16) % 6000;
+    uint32_t tokens = 200 + (state >> 8) % 3000;
+    if (i % 3 == 0) tokens = MAX(view * (1 + (uint32_t)i % 20) - 1 + (uint32_t)i % 5, 200);
+    state = state * 1664525u + 1013904223u;
+    const uint32_t height = 1 + (state >> 16) % 6000;
+    inferd_error_t error = {0};
+    const int64_t before = vision_patches_max(&processor);
+    vision_limit(&processor, tokens);
+    ASSERT_EQ_FOR(vision_processor_check(&processor, &error), 0, "%d: %s", kind, error.message);
+    ASSERT_LE(vision_patches_max(&processor), before);
+    if (vision_layout(&processor, width, height, true, &layout, &error) != 0) continue;
+    cr_expect(layout.tokens <= MAX(tokens, kind == VISION_GEMMA4 ? 0 : view), "%d: %u x %u, %u: %u",
+              kind, width, height, tokens, layout.tokens);
+  }
+}
+
+/* One token less than the model's own limit, as many, and one more. */
+Test(vision, a_limit_makes_smaller_what_the_model_makes_larger) {
+  for (uint32_t tokens = 15; tokens <= 17; tokens++) {
+    vision_processor_t processor;
+    vision_layout_t layout;
+    inferd_error_t error = {0};
+    vision_processor_default(VISION_QWEN2_VL, &processor);
+    const uint32_t side = processor.patch * processor.merge;
+    processor.pixels_max = 16 * side * side;
+    vision_limit(&processor, tokens);
+    ASSERT_EQ(vision_layout(&processor, 4 * side, 4 * side, true, &layout, &error), 0);
+    ASSERT_EQ_FOR(layout.tokens, tokens < 16 ? 9 : 16, "%u", tokens);
+  }
+}
+
 Test(vision, a_picture_of_one_colour_keeps_it_at_every_size) {
   uint8_t from[7 * 5 * 3], to[40 * 40 * 3];
   for (int filter = VISION_BILINEAR; filter <= VISION_LANCZOS; filter++) {

@@ -31,6 +31,8 @@ static void see(picture_work_t work) {
   vision.processor.patch = 14;
   vision.processor.pixels_min = 28 * 28;
   vision.processor.pixels_max = 28 * 28 * 64;
+  vision.low = vision.processor;
+  vision.low.pixels_max = 28 * 28;
   fake_engine.info.vision = &vision;
 }
 
@@ -111,7 +113,7 @@ Test(pictures, usage_counts_their_tokens) {
   fake_exchange_free(exchange);
 }
 
-Test(pictures, the_url_may_stand_alone_and_a_detail_changes_nothing) {
+Test(pictures, the_url_may_stand_alone_and_a_low_detail_takes_fewer_tokens) {
   static const char *const parts[] = {
       "{\"type\":\"image_url\",\"image_url\":\"" WIDE "\"}",
       "{\"type\":\"image_url\",\"image_url\":{\"url\":\"" WIDE "\",\"detail\":\"low\"}}",
@@ -122,7 +124,7 @@ Test(pictures, the_url_may_stand_alone_and_a_detail_changes_nothing) {
     char body[1024];
     snprintf(body, sizeof body, BODY(USER("%s")), parts[i]);
     fake_exchange_t *exchange = ask(api_chat_completions, body);
-    ASSERT_STR_EQ(prompt(), "<user>##<a>");
+    ASSERT_STR_EQ(prompt(), i == 1 ? "<user>#<a>" : "<user>##<a>");
     end(exchange);
   }
 }
