@@ -100,8 +100,10 @@ typedef struct member_draft {
 typedef struct object_draft {
   member_draft_t *members;
   uint32_t num_members;
-  uint32_t extra; /* node or NONE */
-  bool in_order;  /* the members come in this order only */
+  uint32_t extra;         /* node or NONE */
+  witnesses_t *witnesses; /* NULL = none */
+  const char *pointer;    /* of a schema that needs one */
+  bool in_order;          /* the members come in this order only */
   uint32_t min, max;
   struct presence_draft *presence; /* build.h; NULL = no condition; else it holds min and max too */
   uint32_t num_presence;

@@ -129,7 +129,29 @@ typedef struct grammar_object {
   uint32_t num_presence;              /* states; in a free order at most FREE_STATES_MAX */
   uint32_t need;                      /* most frames on top of the object's that a member takes */
   uint64_t required[SET_WORDS];       /* in a free order: bits of the required names */
+  struct witnesses *witnesses;        /* NULL = none; only in a free order */
 } grammar_object_t;
+
+/* Extra members of some kinds that must come, the witnesses; one member may be several. Behind a
+ * witness comes no name of its kind but another one: it might take back the value. The number of
+ * extra members is 0, or 1 and the bits of the witnesses that have come. */
+enum { WITNESSES_MAX = 3, WITNESS_SETS = 1 << WITNESSES_MAX, WITNESS_KINDS = 27 };
+typedef struct witnesses {
+  uint32_t all;                 /* bits of all witnesses */
+  uint32_t node[WITNESS_KINDS]; /* by witness_kind: a member, then RETURN; NONE = it cannot occur */
+  uint32_t need[WITNESS_SETS];  /* frames that the cheapest way takes if these have come; NONE */
+  uint32_t best[WITNESS_SETS];  /* the bits of the next member on it; 0 = all have come */
+} witnesses_t;
+
+/* The kind of a member that is the witnesses `is` after `came`: a digit for each witness, 0 = it
+ * has any name and value, 1 = not a name of this kind, 2 = it is the witness. */
+static inline uint32_t witness_kind(uint32_t all, uint32_t came, uint32_t is) {
+  uint32_t kind = 0;
+  for (uint32_t i = WITNESSES_MAX; i-- > 0;) {
+    if (all >> i & 1) kind = 3 * kind + (is >> i & 1 ? 2 : came >> i & 1);
+  }
+  return kind;
+}
 
 struct grammar {
   atomic_uint references;

@@ -57,6 +57,13 @@ class LogicMaker:
                  lambda: {r.choice(["minProperties", "maxProperties"]): r.randint(1, 4)},
                  lambda: {"properties": {n: True for n in self.names(1, 4)},
                           "additionalProperties": False},
+                 lambda: {"properties": {n: True for n in self.names(0, 4)},
+                          "additionalProperties": self.leaf(0)},
+                 lambda: {"patternProperties": {r.choice(["^[ax]", "b$", "^[a-c]", "^"]):
+                                                r.choice([self.leaf(0), False])}},
+                 lambda: {"propertyNames": self.name_rule(1)},
+                 lambda: {"enum": [{n: r.choice(DOMAIN) for n in self.names(0, 2)}
+                                   for _ in range(r.randint(1, 3))]},
                  lambda: r.choice([True, False, {"type": "object"}])]
         if depth > 0:
             kinds += 2 * [lambda: {"not": self.condition(depth - 1)},

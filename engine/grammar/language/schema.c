@@ -189,17 +189,18 @@ static uint32_t keyword_text(schema_t *schema, const char *text) {
   return build_lex(schema->compile, lexeme_pattern(schema->compile, text), NODE_ID_RETURN);
 }
 
-static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *conjunction) {
+static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
+                       const grammar_list_t *joined) {
   uint32_t types = TYPE_ALL, branches[8], count = 0;
   for (uint32_t i = 0; i < conjunction->count; i++) {
     types &= schema_types(schema, &conjunction->items[i]);
   }
+  if (schema_fill_structures(schema, node, conjunction, joined, types)) return;
   if (schema_first_values(conjunction) != NULL) {
     branches[count++] = schema_values(schema, conjunction, types);
     build_alt_fill(schema->compile, node, branches, count);
     return;
   }
-  schema_refuse_structures(schema, conjunction, types);
   if (types & TYPE_OBJECT) branches[count++] = schema_object(schema, conjunction);
   if (types & TYPE_ARRAY) branches[count++] = schema_array(schema, conjunction);
   if (types & TYPE_STRING) branches[count++] = schema_string(schema, conjunction);
@@ -220,7 +221,8 @@ static void fill_types(schema_t *schema, uint32_t node, const conjunction_t *con
 /* Returns true if the other parts hold all that the part says. */
 static bool is_spent(const schema_t *schema, const schema_part_t *part) {
   part_mode_t mode = schema_part_mode(part);
-  if (mode == PART_NOT || mode == PART_DEPENDENT) return part->done & DONE_SPLIT;
+  if (mode == PART_NOT || mode == PART_DEPENDENT || schema_is_some(part))
+    return part->done & DONE_SPLIT;
   if (mode != PART_PLAIN || part->schema->type != JSON_OBJECT) return false;
   keywords_t keywords = schema_keywords(schema, part);
   if (part->done & DONE_JOINED) {
@@ -268,7 +270,7 @@ static void fill_rule(schema_t *schema, const rule_t *rule) {
   if (fill_call(schema, rule, &conjunction, &joined)) return;
   if (schema_fill_split(schema, rule->node, &conjunction, &joined)) return;
   conjunction = schema_evaluate(schema, &conjunction);
-  fill_types(schema, rule->node, &conjunction);
+  fill_types(schema, rule->node, &conjunction, &joined);
 }
 
 /* ---- entry point ---- */

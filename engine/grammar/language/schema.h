@@ -22,7 +22,14 @@ typedef enum keyword {
 
 /* `done`: keywords of a part that the other parts of its rule already hold. In its upper bits
  * stands what of the schema the part is: schema_logic.h. */
-enum { DONE_ANY_OF = 1, DONE_ONE_OF = 2, DONE_JOINED = 4, DONE_IF = 8, DONE_SPLIT = 16 };
+enum {
+  DONE_ANY_OF = 1,
+  DONE_ONE_OF = 2,
+  DONE_JOINED = 4,
+  DONE_IF = 8,
+  DONE_SPLIT = 16,
+  DONE_VALUES = 32
+};
 
 /* One subschema of a conjunction. */
 typedef struct schema_part {
@@ -37,6 +44,7 @@ typedef struct keywords {
   const schema_part_t *part;
   const json_t *values[KEYWORD_COUNT]; /* NULL = absent */
   const json_t *about;                 /* of the literal (schema_logic.h): keyword, or member */
+  const json_t *against;               /* the schema that this member does not satisfy */
   uint8_t literal;
   bool is_present; /* the member that the literal is about occurs */
 } keywords_t;
@@ -74,6 +82,8 @@ typedef struct schema {
   bool known_only; /* an unknown name is refused, not ignored */
   presence_t presence;
   struct schema_bases *bases; /* schema_base.c */
+  grammar_list_t structures;  /* schema_structure.c */
+  grammar_list_t some;        /* schema_some.c */
 } schema_t;
 
 _Noreturn void schema_fail(const schema_t *schema, int code, const char *pointer,
@@ -119,6 +129,9 @@ uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction,
                        uint32_t types); /* enum and const */
 const json_t *
 schema_first_values(const conjunction_t *conjunction); /* enum array or const value, or NULL */
+
+/* schema_array.c: the schemas of the first items; NULL = none. */
+const json_t *schema_prefix(const keywords_t *keywords);
 
 /* schema_string.c */
 const dfa_t *schema_string_content(schema_t *schema, const conjunction_t *conjunction, bool json,

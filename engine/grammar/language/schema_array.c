@@ -13,8 +13,8 @@
 
 #define SPACE "[ \\t\\n\\r]{0,8}"
 
-/* Schemas of the first items: prefixItems, or items as an array in older dialects. */
-static const json_t *prefix_of(const keywords_t *keywords) {
+/* prefixItems, or items as an array in older dialects. */
+const json_t *schema_prefix(const keywords_t *keywords) {
   const json_t *items = keywords->values[KEYWORD_ITEMS];
   if (keywords->values[KEYWORD_PREFIX_ITEMS] != NULL) return keywords->values[KEYWORD_PREFIX_ITEMS];
   return items != NULL && items->type == JSON_ARRAY ? items : NULL;
@@ -31,13 +31,18 @@ static schema_part_t rest_of(const schema_t *schema, const keywords_t *keywords)
   return schema_part(more, schema_pointer_to(schema, keywords->part->pointer, "additionalItems"));
 }
 
+/* What the literal is about does not hold. */
+static schema_part_t not_of(const keywords_t *literal) {
+  return (schema_part_t){literal->about, literal->part->pointer, schema_mode(PART_NOT), NULL};
+}
+
 /* Returns the parts that apply to item `index`; from the prefix on, to all further ones. */
 static grammar_list_t item_parts(schema_t *schema, const conjunction_t *conjunction,
                                  uint32_t index) {
   grammar_list_t parts = {0};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
-    const json_t *prefix = prefix_of(keywords);
+    const json_t *prefix = schema_prefix(keywords);
     schema_part_t part = rest_of(schema, keywords);
     if (prefix != NULL && index < prefix->count) {
       const char *name = keywords->values[KEYWORD_PREFIX_ITEMS] != NULL ? "prefixItems" : "items";
@@ -45,6 +50,8 @@ static grammar_list_t item_parts(schema_t *schema, const conjunction_t *conjunct
       for (uint32_t at = 0; at < index; at++) json = json_next(json);
       part = schema_part(json, schema_pointer_index(schema, keywords->part->pointer, name, index));
     }
+    if (keywords->literal == LITERAL_ITEM && schema_part_number(keywords->part) == index)
+      part = not_of(keywords);
     if (part.schema != NULL)
       *(schema_part_t *)list_add(schema->compile, &parts, sizeof part) = part;
   }
@@ -64,6 +71,7 @@ static uint32_t item_rule(schema_t *schema, const conjunction_t *conjunction, ui
 typedef struct contained {
   schema_part_t part;
   uint32_t min, max; /* max NONE = no bound */
+  uint32_t from;     /* only items from this one on count */
 } contained_t;
 
 /* What all schemas of a conjunction say together about an array. */
@@ -77,14 +85,18 @@ typedef struct array_rules {
 static void add_contained(const schema_t *schema, const keywords_t *keywords,
                           grammar_list_t *list) {
   const json_t *json = keywords->values[KEYWORD_CONTAINS];
-  if (json == NULL) return;
+  bool is_rest = keywords->literal == LITERAL_REST;
+  if (json == NULL && !is_rest) return;
   const char *pointer = schema_pointer_to(schema, keywords->part->pointer, "contains");
-  contained_t contained = {schema_part(json, pointer),
+  contained_t contained = {is_rest ? not_of(keywords) : schema_part(json, pointer),
                            schema_count(schema, keywords, KEYWORD_MIN_CONTAINS, 1),
-                           schema_count(schema, keywords, KEYWORD_MAX_CONTAINS, NONE)};
+                           schema_count(schema, keywords, KEYWORD_MAX_CONTAINS, NONE),
+                           is_rest ? schema_part_number(keywords->part) : 0};
   contained_t *others = list->items;
   for (uint32_t i = 0; i < list->count; i++) {
-    if (others[i].part.schema != json) continue;
+    if (others[i].part.schema != contained.part.schema ||
+        others[i].part.done != contained.part.done || others[i].from != contained.from)
+      continue;
     others[i].min = MAX(others[i].min, contained.min);
     others[i].max = MIN(others[i].max, contained.max);
     return;
@@ -109,12 +121,15 @@ static array_rules_t rules_of(schema_t *schema, const conjunction_t *conjunction
   array_rules_t rules = {.max = NONE};
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const keywords_t *keywords = &conjunction->items[i];
-    const json_t *prefix = prefix_of(keywords), *unique = keywords->values[KEYWORD_UNIQUE_ITEMS];
+    const json_t *prefix = schema_prefix(keywords),
+                 *unique = keywords->values[KEYWORD_UNIQUE_ITEMS];
     const json_t *rest = rest_of(schema, keywords).schema;
     uint32_t own = prefix != NULL ? prefix->count : 0;
     rules.min = MAX(rules.min, schema_count(schema, keywords, KEYWORD_MIN_ITEMS, 0));
     rules.max = MIN(rules.max, schema_count(schema, keywords, KEYWORD_MAX_ITEMS, NONE));
     if (rest != NULL && rest->type == JSON_FALSE) rules.max = MIN(rules.max, own);
+    if (keywords->literal == LITERAL_ITEM) own = schema_part_number(keywords->part) + 1;
+    if (keywords->literal == LITERAL_REST) own = schema_part_number(keywords->part);
     rules.prefix = MAX(rules.prefix, own);
     if (unique != NULL && unique->type == JSON_TRUE) rules.unique = keywords->part->pointer;
     add_contained(schema, keywords, &rules.contains);
@@ -172,6 +187,7 @@ static void measure(counting_t *counting) {
 /* Makes the rules of the items. Where `contains` has only a minimum, an item that does not count
  * may satisfy it as well: if enough items do, there is a way to count that reaches the minimum. */
 static void fill_items(counting_t *counting, const conjunction_t *conjunction) {
+  static const json_t never = {.type = JSON_FALSE};
   const array_rules_t *rules = counting->rules;
   const contained_t *list = rules->contains.items;
   uint32_t count = (rules->prefix + 1) * counting->ways;
@@ -181,7 +197,8 @@ static void fill_items(counting_t *counting, const conjunction_t *conjunction) {
     for (uint32_t k = 0; k < rules->contains.count; k++) {
       bool counts = i % counting->ways >> k & 1;
       schema_part_t part = list[k].part;
-      part.done = counts ? 0 : schema_mode(PART_NOT);
+      if (!counts) part.done = schema_mode(PART_NOT); /* only a part that holds has a maximum */
+      if (counts && i / counting->ways < list[k].from) part = schema_part(&never, part.pointer);
       if (counts || list[k].max != NONE)
         *(schema_part_t *)list_add(counting->schema->compile, &parts, sizeof part) = part;
     }
@@ -454,12 +471,24 @@ static void fill_counts(schema_t *schema, const array_rules_t *rules, const json
   }
 }
 
+/* Values are counted wherever they stand. */
+static void refuse_later(const schema_t *schema, const array_rules_t *rules) {
+  const contained_t *list = rules->contains.items;
+  for (uint32_t i = 0; i < rules->contains.count; i++) {
+    if (list[i].from == 0) continue;
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, list[i].part.pointer,
+                "items behind the first ones that must not hold are not supported beside "
+                "'uniqueItems'.");
+  }
+}
+
 /* Returns the node of one or more items, no two of them equal; `close` follows. Refuses items of
  * which it cannot list the values. */
 static uint32_t unique_items(schema_t *schema, const conjunction_t *conjunction,
                              const array_rules_t *rules, uint32_t close) {
   item_values_t listing = {.schema = schema};
   const json_t *values[UNIQUE_VALUES_MAX];
+  refuse_later(schema, rules);
   for (uint32_t i = 0; i <= rules->prefix && i < rules->max; i++) {
     grammar_list_t parts = item_parts(schema, conjunction, i);
     if (add_values(&listing, parts.items, parts.count, 0)) continue;

@@ -283,7 +283,9 @@ keywords_t schema_keywords(const schema_t *schema, const schema_part_t *part) {
                   "the keyword '%s' is not part of this dialect.", names[keyword]);
     }
     if (keyword == KEYWORD_FORMAT) schema_pass_format(schema, json);
-    keywords.values[keyword] = json;
+    bool spent =
+        (part->done & DONE_VALUES) && (keyword == KEYWORD_ENUM || keyword == KEYWORD_CONST);
+    if (!spent) keywords.values[keyword] = json;
   }
   return keywords;
 }

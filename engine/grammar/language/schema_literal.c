@@ -135,20 +135,33 @@ keywords_t schema_literal(const schema_t *schema, const schema_part_t *part) {
   case PART_NOT_KEYWORD: {
     schema_part_t plain = {part->schema, part->pointer, 0, part->from};
     keywords_t keywords = schema_keywords(schema, &plain);
-    set_keyword(schema, &out, (keyword_t)(part->done >> PART_KEYWORD_SHIFT), &keywords);
+    set_keyword(schema, &out, (keyword_t)schema_part_number(part), &keywords);
     break;
   }
   case PART_NOT_MEMBER:
   case PART_NOT_MEMBER_PRESENT:
   case PART_PRESENT:
     out.literal = mode == PART_PRESENT ? LITERAL_PRESENT : LITERAL_MEMBER;
-    out.about = part->schema;
+    out.about = out.against = part->schema;
     out.is_present = mode != PART_NOT_MEMBER;
     out.values[KEYWORD_TYPE] = &object_type;
     break;
   case PART_ABSENT:
     out.literal = LITERAL_ABSENT;
     out.about = part->schema;
+    break;
+  case PART_NOT_ITEM:
+  case PART_NOT_REST:
+    out.literal = mode == PART_NOT_ITEM ? LITERAL_ITEM : LITERAL_REST;
+    out.about = part->schema;
+    out.values[KEYWORD_TYPE] = &array_type;
+    set_count(schema, &out, KEYWORD_MIN_ITEMS, &one, (int)schema_part_number(part));
+    break;
+  case PART_SOME_MATCHING:
+  case PART_SOME_NAMED:
+  case PART_SOME_OTHER:
+    out.values[KEYWORD_TYPE] = &object_type;
+    schema_some_literal(schema, part, &out);
     break;
   }
   return out;
@@ -224,20 +237,6 @@ static const dfa_t *taken_out(schema_t *schema, const keywords_t *keywords, json
   each_value(keywords, add_text, &texts);
   if (texts.list.count == 0) return NULL;
   return dfa_texts(schema->compile, texts.list.items, texts.list.count);
-}
-
-static void note_structure(void *context, const json_t *value) {
-  *(uint32_t *)context |= schema_type_of(value) & (TYPE_ARRAY | TYPE_OBJECT);
-}
-
-void schema_refuse_structures(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
-  for (uint32_t i = 0; i < conjunction->count; i++) {
-    uint32_t listed = 0;
-    each_value(&conjunction->items[i], note_structure, &listed);
-    if (!(listed & types)) continue;
-    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
-                "an enum or const of arrays or objects is not supported where it must not hold.");
-  }
 }
 
 /* ---- strings and numbers ---- */

@@ -19,16 +19,35 @@ typedef enum part_mode {
   PART_NOT_MEMBER_PRESENT, /* the member occurs and does not satisfy it */
   PART_DEPENDENT,          /* if the member occurs, the schema holds */
   PART_PRESENT,            /* the member occurs */
-  PART_ABSENT              /* the member does not occur; the value may be no object */
+  PART_ABSENT,             /* the member does not occur; the value may be no object */
+  PART_NOT_ITEM,           /* there is an item of this index, and it does not satisfy it */
+  PART_NOT_REST,           /* some item from this index on does not satisfy it */
+  PART_SOME_MATCHING,      /* a member that matches the pattern, the key, does not satisfy it */
+  PART_SOME_NAMED,         /* the name of a member does not satisfy it */
+  PART_SOME_OTHER /* a member of no keyword of it does not satisfy its additionalProperties */
 } part_mode_t;
 
-enum { PART_MODE_SHIFT = 8, PART_KEYWORD_SHIFT = 16 };
+enum { PART_MODE_SHIFT = 8, PART_NUMBER_SHIFT = 16, PART_NUMBER_MAX = 0xFFFF };
 
 static inline uint32_t schema_mode(part_mode_t mode) {
   return (uint32_t)mode << PART_MODE_SHIFT;
 }
 static inline part_mode_t schema_part_mode(const schema_part_t *part) {
   return (part_mode_t)(part->done >> PART_MODE_SHIFT & 0xFF);
+}
+/* Of PART_SOME_: it is not decided yet which member it is; it is an extra one; from this number on:
+ * it is a listed one (schema_some.c). */
+enum { SOME_UNDECIDED, SOME_EXTRA, SOME_LISTED };
+static inline bool schema_is_some(const schema_part_t *part) {
+  return schema_part_mode(part) >= PART_SOME_MATCHING;
+}
+/* The keyword, or the index. */
+static inline uint32_t schema_part_number(const schema_part_t *part) {
+  return part->done >> PART_NUMBER_SHIFT;
+}
+static inline bool schema_is_undecided(const schema_part_t *part) {
+  return schema_is_some(part) && schema_part_number(part) == SOME_UNDECIDED &&
+         !(part->done & DONE_SPLIT);
 }
 
 /* Of keywords_t: what does not hold, where no keyword says the opposite. */
@@ -39,9 +58,12 @@ typedef enum literal {
   LITERAL_CONST,
   LITERAL_PATTERN,
   LITERAL_MULTIPLE_OF,
+  LITERAL_ITEM,      /* about: the schema of an item */
+  LITERAL_REST,      /* about: the schema of the items from an index on */
   LITERAL_REQUIRED,  /* about: the schema; a name that has no schema in it is absent */
   LITERAL_DEPENDENT, /* about: the map of names to names */
   LITERAL_EXTRA,     /* about: the schema; a name that it does not list occurs */
+  LITERAL_SOME,      /* an extra member occurs of which schema_some.c tells more */
   LITERAL_MEMBER,
   LITERAL_PRESENT,
   LITERAL_ABSENT
@@ -53,8 +75,6 @@ keywords_t schema_literal(const schema_t *schema, const schema_part_t *part);
 bool schema_literal_allows(schema_t *schema, const keywords_t *keywords, const json_t *value);
 /* The same of null, true or false, for all parts. */
 bool schema_allows_word(schema_t *schema, const conjunction_t *conjunction, json_type_t type);
-/* Refuses arrays and objects of an enum or const that must not hold, among `types`. */
-void schema_refuse_structures(schema_t *schema, const conjunction_t *conjunction, uint32_t types);
 /* Takes out of the content of strings (NULL = any; json: inside of JSON strings) what the literal
  * takes out. */
 const dfa_t *schema_literal_content(schema_t *schema, const keywords_t *keywords,
@@ -101,10 +121,35 @@ bool schema_evaluates(const json_t *json); /* it may look at members or items */
 /* Adds the keywords that say what these two say. Nothing is left to split. */
 conjunction_t schema_evaluate(schema_t *schema, const conjunction_t *conjunction);
 
+/* schema_some.c: a member of some names must occur, with a value that does not satisfy something.
+ * The ways in which it can: schema_way_t. */
+grammar_list_t schema_some_ways(schema_t *schema, const conjunction_t *conjunction,
+                                const schema_part_t *part);
+/* The keywords of such a part. */
+void schema_some_literal(const schema_t *schema, const schema_part_t *part, keywords_t *out);
+/* The automaton of these names, the text between the quotes. */
+const dfa_t *schema_some_names(schema_t *schema, const schema_part_t *part);
+/* The schema that the value does not satisfy; NULL = any value will do. */
+const json_t *schema_some_against(const schema_part_t *part);
+
+/* schema_structure.c: the schema that a listed array or object alone satisfies, without `const`. */
+const json_t *schema_of_structure(schema_t *schema, const json_t *value);
+/* The types of arrays and objects about which some part says more than their type. */
+uint32_t schema_structure_types(const conjunction_t *conjunction);
+/* If other keywords say something about listed arrays or objects, fills the alternative `node` with
+ * a rule for each of these values, and one for the others, and returns true. */
+bool schema_fill_structures(schema_t *schema, uint32_t node, const conjunction_t *conjunction,
+                            const grammar_list_t *joined, uint32_t types);
+
 /* schema_empty.c: returns true if it can prove that no value satisfies all parts. depth: 0. */
 bool schema_is_empty(schema_t *schema, const schema_part_t *parts, uint32_t count, int depth);
 /* schema_values.c: returns true if some value that the conjunction lists may satisfy it. */
 bool schema_any_value(schema_t *schema, const conjunction_t *conjunction, uint32_t types);
+/* Returns true if `values` is an enum, and no const. */
+bool schema_is_enum(const conjunction_t *conjunction, const json_t *values);
+/* Returns true if every enum and const of the conjunction contains the value, and no literal takes
+ * it out. */
+bool schema_is_listed(schema_t *schema, const conjunction_t *conjunction, const json_t *json);
 
 /* schema.c: refuses a schema that reaches itself without an object or array in between. */
 void schema_refuse_cycle(const schema_t *schema, const schema_part_t *from, const json_t *target);

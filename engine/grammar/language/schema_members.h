@@ -12,6 +12,9 @@ grammar_list_t schema_property_parts(schema_t *schema, const conjunction_t *conj
                                      const char *name, size_t length);
 /* The parts that apply to a name that is not listed and matches no pattern. */
 grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunction);
+/* Returns the automaton of the names (the text between the quotes) that the parts allow, all of one
+ * spelling; NULL = any name. */
+const dfa_t *schema_names_of(schema_t *schema, const schema_part_t *parts, uint32_t count);
 typedef struct member_name {
   const char *text;
   uint32_t length;

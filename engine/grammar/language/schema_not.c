@@ -38,7 +38,7 @@ static void add_way(negation_t *negation, const schema_part_t *parts, uint32_t c
 static void add_literal(negation_t *negation, keyword_t keyword) {
   schema_part_t part =
       part_of(negation, negation->part->schema, negation->part->pointer, PART_NOT_KEYWORD);
-  part.done |= (uint32_t)keyword << PART_KEYWORD_SHIFT;
+  part.done |= (uint32_t)keyword << PART_NUMBER_SHIFT;
   add_way(negation, &part, 1);
 }
 
@@ -166,9 +166,31 @@ static void negate_dependent(negation_t *negation, keyword_t keyword) {
 static void negate_additional(negation_t *negation) {
   const json_t *additional = negation->plain.values[KEYWORD_ADDITIONAL_PROPERTIES];
   if (holds_always(additional)) return;
-  if (additional->type != JSON_FALSE || negation->plain.values[KEYWORD_PATTERN_PROPERTIES] != NULL)
-    refuse(negation, KEYWORD_ADDITIONAL_PROPERTIES);
-  add_literal(negation, KEYWORD_ADDITIONAL_PROPERTIES);
+  if (additional->type == JSON_FALSE &&
+      negation->plain.values[KEYWORD_PATTERN_PROPERTIES] == NULL) {
+    add_literal(negation, KEYWORD_ADDITIONAL_PROPERTIES);
+    return;
+  }
+  schema_part_t part =
+      part_of(negation, negation->part->schema, negation->part->pointer, PART_SOME_OTHER);
+  add_way(negation, &part, 1);
+}
+
+static void negate_matching(negation_t *negation) {
+  const char *base = pointer_to(negation, "patternProperties");
+  JSON_EACH(json, negation->plain.values[KEYWORD_PATTERN_PROPERTIES]) {
+    if (holds_always(json)) continue;
+    const char *pointer = schema_pointer(negation->schema, base, json->key, json->key_length);
+    schema_part_t part = part_of(negation, json, pointer, PART_SOME_MATCHING);
+    add_way(negation, &part, 1);
+  }
+}
+
+static void negate_names(negation_t *negation) {
+  const json_t *names = negation->plain.values[KEYWORD_PROPERTY_NAMES];
+  schema_part_t part =
+      part_of(negation, names, pointer_to(negation, "propertyNames"), PART_SOME_NAMED);
+  if (!holds_always(names)) add_way(negation, &part, 1);
 }
 
 static void negate_minimum_count(negation_t *negation, keyword_t keyword) {
@@ -184,6 +206,60 @@ static void negate_contains(negation_t *negation) {
   if (min > 0) add_literal(negation, KEYWORD_CONTAINS);
   if (negation->plain.values[KEYWORD_MAX_CONTAINS] != NULL)
     add_literal(negation, KEYWORD_MAX_CONTAINS);
+}
+
+/* Another value: no listed word, number or string, and none of the arrays and objects. */
+static void negate_values(negation_t *negation, keyword_t keyword) {
+  const json_t *values = negation->plain.values[keyword];
+  bool is_enum = keyword == KEYWORD_ENUM;
+  schema_t *schema = negation->schema;
+  schema_part_t *parts =
+      compile_scratch(schema->compile, (is_enum ? (size_t)values->count : 1) + 1, sizeof *parts);
+  uint32_t count = 1;
+  parts[0] = part_of(negation, negation->part->schema, negation->part->pointer, PART_NOT_KEYWORD);
+  parts[0].done |= (uint32_t)keyword << PART_NUMBER_SHIFT;
+  for (const json_t *json = is_enum ? json_first(values) : values; json != NULL;
+       json = is_enum ? json_next(json) : NULL) {
+    if (json->type != JSON_ARRAY && json->type != JSON_OBJECT) continue;
+    const json_t *structure = schema_of_structure(schema, json);
+    parts[count++] = part_of(negation, structure, negation->part->pointer, PART_NOT);
+  }
+  add_way(negation, parts, count);
+}
+
+static void negate_item(negation_t *negation, const json_t *json, const char *pointer,
+                        part_mode_t mode, uint32_t index) {
+  schema_part_t part = part_of(negation, json, pointer, mode);
+  if (holds_always(json)) return;
+  part.done |= index << PART_NUMBER_SHIFT;
+  add_way(negation, &part, 1);
+}
+
+/* There is an item that does not satisfy its schema. */
+static void negate_prefix(negation_t *negation, keyword_t keyword) {
+  uint32_t index = 0;
+  const char *name = schema_keyword_name(keyword);
+  if (negation->plain.values[keyword]->count > PART_NUMBER_MAX) refuse(negation, keyword);
+  JSON_EACH(json, negation->plain.values[keyword]) {
+    const char *pointer =
+        schema_pointer_index(negation->schema, negation->part->pointer, name, index);
+    negate_item(negation, json, pointer, PART_NOT_ITEM, index++);
+  }
+}
+
+static void negate_items(negation_t *negation, keyword_t keyword) {
+  const json_t *value = negation->plain.values[keyword], *prefix = schema_prefix(&negation->plain);
+  uint32_t index = prefix != NULL ? prefix->count : 0;
+  const json_t *items = negation->plain.values[KEYWORD_ITEMS];
+  bool behind_list = items != NULL && items->type == JSON_ARRAY;
+  if (value->type == JSON_ARRAY) {
+    negate_prefix(negation, keyword);
+    return;
+  }
+  if (keyword == KEYWORD_ADDITIONAL_ITEMS && !behind_list) return; /* it says nothing */
+  if (index > PART_NUMBER_MAX) refuse(negation, keyword);
+  negate_item(negation, value, pointer_to(negation, schema_keyword_name(keyword)),
+              value->type == JSON_FALSE ? PART_NOT_ITEM : PART_NOT_REST, index);
 }
 
 static void negate(negation_t *negation, keyword_t keyword) {
@@ -214,12 +290,13 @@ static void negate(negation_t *negation, keyword_t keyword) {
   case KEYWORD_CONTAINS: negate_contains(negation); return;
   case KEYWORD_MIN_CONTAINS:
   case KEYWORD_MAX_CONTAINS: return;
+  case KEYWORD_PREFIX_ITEMS:
   case KEYWORD_ITEMS:
-    if (value->type == JSON_ARRAY || !holds_always(value)) refuse(negation, keyword);
-    return;
-  case KEYWORD_PROPERTY_NAMES:
-    if (!holds_always(value)) refuse(negation, keyword);
-    return;
+  case KEYWORD_ADDITIONAL_ITEMS: negate_items(negation, keyword); return;
+  case KEYWORD_ENUM:
+  case KEYWORD_CONST: negate_values(negation, keyword); return;
+  case KEYWORD_PATTERN_PROPERTIES: negate_matching(negation); return;
+  case KEYWORD_PROPERTY_NAMES: negate_names(negation); return;
   case KEYWORD_FORMAT:
     if (format_is_known(value)) refuse(negation, keyword);
     return;
@@ -231,8 +308,6 @@ static void negate(negation_t *negation, keyword_t keyword) {
     if (!schema->old_exclusive) add_literal(negation, keyword);
     return;
   case KEYWORD_TYPE:
-  case KEYWORD_ENUM:
-  case KEYWORD_CONST:
   case KEYWORD_MAX_PROPERTIES:
   case KEYWORD_MAX_ITEMS:
   case KEYWORD_MAX_LENGTH:

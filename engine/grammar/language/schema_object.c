@@ -13,7 +13,7 @@
 
 #define SPACE "[ \\t\\n\\r]{0,8}"
 
-enum { PATTERNS_MAX = 4 };
+enum { PATTERNS_MAX = 31, CELLS_MAX = 64 };
 
 static void add_part(const schema_t *context, grammar_list_t *parts, const json_t *schema,
                      const char *pointer) {
@@ -37,7 +37,7 @@ static void add_literal(const schema_t *schema, grammar_list_t *parts, const key
       memcmp(about->key, name, length) != 0)
     return;
   *(schema_part_t *)list_add(schema->compile, parts, sizeof(schema_part_t)) =
-      (schema_part_t){about, keywords->part->pointer, schema_mode(PART_NOT), NULL};
+      (schema_part_t){keywords->against, keywords->part->pointer, schema_mode(PART_NOT), NULL};
 }
 
 /* Returns true if the name of a member matches the pattern. */
@@ -172,9 +172,7 @@ static const dfa_t *names_of_length(schema_t *schema, uint32_t min, uint32_t max
   return schema_pattern(schema, text, (uint32_t)strlen(text), true, pointer);
 }
 
-/* Returns the automaton of the names (the text between the quotes) that the parts allow, all of one
- * spelling; NULL = any name. */
-static const dfa_t *names_of(schema_t *schema, const schema_part_t *parts, uint32_t count) {
+const dfa_t *schema_names_of(schema_t *schema, const schema_part_t *parts, uint32_t count) {
   grammar_list_t joined = {0}, ways = {0};
   conjunction_t conjunction = schema_join(schema, parts, count, &joined);
   uint32_t types = TYPE_STRING, min, max;
@@ -186,7 +184,7 @@ static const dfa_t *names_of(schema_t *schema, const schema_part_t *parts, uint3
     const schema_way_t *way = ways.items;
     names = none;
     for (uint32_t i = 0; i < ways.count && names != NULL; i++, way++) {
-      const dfa_t *more = names_of(schema, way->parts, way->count);
+      const dfa_t *more = schema_names_of(schema, way->parts, way->count);
       names = more != NULL ? dfa_union(schema->compile, names, more) : NULL;
     }
     return names;
@@ -223,7 +221,7 @@ static const dfa_t *property_names(schema_t *schema, const conjunction_t *conjun
   }
   if (parts.count == 0) return NULL;
   add_part(schema, &parts, string, "");
-  return names_of(schema, parts.items, parts.count);
+  return schema_names_of(schema, parts.items, parts.count);
 }
 
 /* ---- members ---- */
@@ -282,18 +280,53 @@ grammar_list_t schema_extra_parts(schema_t *schema, const conjunction_t *conjunc
   return extra_parts(schema, conjunction, &(grammar_list_t){0}, 0);
 }
 
-/* Returns the automaton of the names (the text between the quotes) that match exactly the patterns
- * in `set`, are allowed (NULL = any is) and are not listed. */
-static const dfa_t *extra_names(schema_t *schema, const grammar_list_t *patterns,
-                                const dfa_t *listed, const dfa_t *allowed, uint32_t set) {
-  const pattern_t *list = patterns->items;
+/* Names that match exactly the patterns in `set`. */
+typedef struct cell {
+  const dfa_t *names; /* the text between the quotes */
+  uint32_t set;
+} cell_t;
+
+/* What extra members are made of. */
+typedef struct extras {
+  const conjunction_t *conjunction;
+  const object_words_t *words;
+  grammar_list_t patterns; /* pattern_t */
+  grammar_list_t cells;    /* cell_t: all names that are allowed and not listed */
+  const schema_part_t *witnesses[WITNESSES_MAX]; /* parts of mode PART_SOME_ */
+  const dfa_t *theirs[WITNESSES_MAX];            /* their names */
+  uint32_t num_witnesses;
+} extras_t;
+
+static void add_cell(schema_t *schema, grammar_list_t *cells, const dfa_t *names, uint32_t set,
+                     const char *pointer) {
+  if (dfa_is_empty(names)) return;
+  if (cells->count == CELLS_MAX) {
+    schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, pointer,
+                "the patterns for one object match names in more than %d combinations.", CELLS_MAX);
+  }
+  *(cell_t *)list_add(schema->compile, cells, sizeof(cell_t)) = (cell_t){names, set};
+}
+
+/* allowed: NULL = any name is. */
+static void fill_cells(schema_t *schema, extras_t *extras, const dfa_t *listed,
+                       const dfa_t *allowed) {
+  const pattern_t *list = extras->patterns.items;
   const dfa_t *names =
       dfa_product(schema->compile, canonical_string(schema->compile), listed, true);
+  const char *pointer = extras->conjunction->items[0].part->pointer;
   if (allowed != NULL) names = dfa_product(schema->compile, names, allowed, false);
-  for (uint32_t p = 0; p < patterns->count; p++) {
-    names = dfa_product(schema->compile, names, list[p].dfa, !(set >> p & 1));
+  add_cell(schema, &extras->cells, names, 0, pointer);
+  for (uint32_t p = 0; p < extras->patterns.count; p++) {
+    grammar_list_t before = extras->cells;
+    const cell_t *cells = before.items;
+    extras->cells = (grammar_list_t){0};
+    for (uint32_t i = 0; i < before.count; i++) {
+      const dfa_t *with = dfa_product(schema->compile, cells[i].names, list[p].dfa, false);
+      const dfa_t *without = dfa_product(schema->compile, cells[i].names, list[p].dfa, true);
+      add_cell(schema, &extras->cells, without, cells[i].set, pointer);
+      add_cell(schema, &extras->cells, with, cells[i].set | UINT32_C(1) << p, pointer);
+    }
   }
-  return names;
 }
 
 static grammar_list_t collect_patterns(schema_t *schema, const conjunction_t *conjunction) {
@@ -324,30 +357,81 @@ static dfa_t *listed_names(schema_t *schema, const grammar_list_t *names) {
   return dfa_texts(schema->compile, texts, names->count);
 }
 
-/* Returns the node of one extra member. Where any name is allowed, without patterns, a key must
- * only differ from the listed names, which the matcher checks in their trie. */
-static uint32_t extra_members(schema_t *schema, const conjunction_t *conjunction,
-                              const object_words_t *words, const grammar_list_t *names,
-                              const dfa_t *allowed, uint32_t object) {
-  grammar_list_t patterns = collect_patterns(schema, conjunction), branches = {0};
-  if (patterns.count == 0 && allowed == NULL) {
+/* Returns the key of an extra member; NONE = there is no such name. */
+static uint32_t extra_key(schema_t *schema, const extras_t *extras, const dfa_t *inside) {
+  const dfa_t *bare = extras->words->bare ? lexeme_dfa(schema->compile, BARE_NAME) : NULL;
+  if (dfa_is_empty(inside)) return NONE;
+  return lexeme_add(schema->compile, bare != NULL
+                                         ? dfa_product(schema->compile, inside, bare, false)
+                                         : dfa_quote(schema->compile, inside));
+}
+
+/* Returns the node of an extra member of this kind (witness_kind). */
+static uint32_t extra_of(schema_t *schema, const extras_t *extras, uint32_t kind) {
+  grammar_list_t branches = {0};
+  const cell_t *cells = extras->cells.items;
+  for (uint32_t i = 0; i < extras->cells.count; i++) {
+    const dfa_t *inside = cells[i].names;
+    grammar_list_t parts =
+        extra_parts(schema, extras->conjunction, &extras->patterns, cells[i].set);
+    for (uint32_t w = 0, digits = kind; digits > 0; w++, digits /= 3) {
+      const schema_part_t *of = extras->witnesses[w];
+      const json_t *against = schema_some_against(of);
+      if (digits % 3 == 0) continue;
+      inside = dfa_product(schema->compile, inside, extras->theirs[w], digits % 3 == 1);
+      if (digits % 3 == 2 && against != NULL)
+        *(schema_part_t *)list_add(schema->compile, &parts, sizeof(schema_part_t)) =
+            (schema_part_t){against, of->pointer, schema_mode(PART_NOT), NULL};
+    }
+    uint32_t key = extra_key(schema, extras, inside);
+    if (key == NONE) continue;
+    *(uint32_t *)list_add(schema->compile, &branches, sizeof(uint32_t)) =
+        build_lex(schema->compile, key, entry_of(schema, extras->words, &parts));
+  }
+  return build_alt(schema->compile, branches.items, branches.count);
+}
+
+/* Finds the parts that say that some extra member must come. */
+static void find_witnesses(schema_t *schema, extras_t *extras) {
+  const conjunction_t *conjunction = extras->conjunction;
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    const schema_part_t *part = conjunction->items[i].part;
+    if (conjunction->items[i].literal != LITERAL_SOME) continue;
+    if (extras->num_witnesses == WITNESSES_MAX) {
+      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, part->pointer,
+                  "more than %d names that must come and are not listed are not supported.",
+                  WITNESSES_MAX);
+    }
+    extras->theirs[extras->num_witnesses] = schema_some_names(schema, part);
+    extras->witnesses[extras->num_witnesses++] = part;
+  }
+}
+
+/* Sets the nodes of extra members. Where any name is allowed, without patterns, a key must only
+ * differ from the listed names, which the matcher checks in their trie. */
+static void draft_extra(schema_t *schema, const conjunction_t *conjunction,
+                        const object_words_t *words, const grammar_list_t *names,
+                        const dfa_t *allowed, object_draft_t *draft, uint32_t object) {
+  extras_t extras = {conjunction, words, .patterns = collect_patterns(schema, conjunction)};
+  find_witnesses(schema, &extras);
+  if (extras.patterns.count == 0 && allowed == NULL) {
     grammar_list_t parts = schema_extra_parts(schema, conjunction);
     uint32_t key =
         words->bare ? lexeme_pattern(schema->compile, BARE_NAME) : lexeme_key(schema->compile);
-    return build_extra(schema->compile, object, key, entry_of(schema, words, &parts));
+    draft->extra = build_extra(schema->compile, object, key, entry_of(schema, words, &parts));
+    if (extras.num_witnesses == 0) return;
   }
-  const dfa_t *listed = listed_names(schema, names);
-  for (uint32_t set = 0; set < UINT32_C(1) << patterns.count; set++) {
-    const dfa_t *inside = extra_names(schema, &patterns, listed, allowed, set);
-    if (dfa_is_empty(inside)) continue;
-    grammar_list_t parts = extra_parts(schema, conjunction, &patterns, set);
-    const dfa_t *key = words->bare ? dfa_product(schema->compile, inside,
-                                                 lexeme_dfa(schema->compile, BARE_NAME), false)
-                                   : dfa_quote(schema->compile, inside);
-    *(uint32_t *)list_add(schema->compile, &branches, sizeof(uint32_t)) = build_lex(
-        schema->compile, lexeme_add(schema->compile, key), entry_of(schema, words, &parts));
-  }
-  return build_alt(schema->compile, branches.items, branches.count);
+  fill_cells(schema, &extras, listed_names(schema, names), allowed);
+  if (draft->extra == NONE) draft->extra = extra_of(schema, &extras, 0);
+  if (extras.num_witnesses == 0) return;
+  draft->witnesses = compile_scratch(schema->compile, 1, sizeof *draft->witnesses);
+  draft->witnesses->all = (UINT32_C(1) << extras.num_witnesses) - 1;
+  draft->pointer = extras.witnesses[0]->pointer;
+  draft->witnesses->node[0] = draft->extra;
+  uint32_t kinds = 1;
+  for (uint32_t w = 0; w < extras.num_witnesses; w++) kinds *= 3;
+  for (uint32_t kind = 1; kind < WITNESS_KINDS; kind++)
+    draft->witnesses->node[kind] = kind < kinds ? extra_of(schema, &extras, kind) : NONE;
 }
 
 /* Extra keys may repeat, and a JSON reader counts equal keys once: only one is certain to count. */
@@ -388,8 +472,8 @@ uint32_t schema_object(schema_t *schema, const conjunction_t *conjunction) {
   if (words.is_call) schema_bound_arguments(schema, draft, names.count);
   const dfa_t *allowed = property_names(schema, conjunction);
   draft_members(schema, conjunction, &words, &names, allowed, draft);
-  draft->extra = extra_members(schema, conjunction, &words, &names, allowed,
-                               build_at(schema->compile, object)->object);
+  draft_extra(schema, conjunction, &words, &names, allowed, draft,
+              build_at(schema->compile, object)->object);
   if (words.is_call) return object;
   return build_lex(schema->compile, lexeme_pattern(schema->compile, "\\{" SPACE), object);
 }

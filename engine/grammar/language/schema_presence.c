@@ -136,6 +136,7 @@ static uint32_t condition_of(const context_t *context, const keywords_t *keyword
   switch ((literal_t)keywords->literal) {
   case LITERAL_REQUIRED: return one_is_absent(context, about);
   case LITERAL_EXTRA: return one_is_extra(context, about);
+  case LITERAL_SOME: return presence_of(context->presence, context->names->count);
   case LITERAL_DEPENDENT: return presence_not(context->presence, are_together(context, about));
   case LITERAL_ABSENT:
     return presence_not(context->presence, is_present(context, about->key, about->key_length));

@@ -277,6 +277,21 @@ static bool find_condition(schema_t *schema, const conjunction_t *conjunction, s
   return false;
 }
 
+/* A member that must occur is one of those that the other parts list, or none of them. So these
+ * come first, and so do listed values, which are taken apart by schema_fill_structures. */
+static bool find_some(schema_t *schema, const conjunction_t *conjunction, split_t *split) {
+  if (schema_first_values(conjunction) != NULL) return false;
+  for (uint32_t i = 0; i < conjunction->count; i++) {
+    split->holder = conjunction->items[i].part;
+    if (!schema_is_undecided(split->holder)) continue;
+    split->flag = DONE_SPLIT;
+    split->prune = true;
+    split->ways = schema_some_ways(schema, conjunction, split->holder);
+    return true;
+  }
+  return false;
+}
+
 /* Returns true if a part is a negation or a literal: beside it, any way may be a contradiction. */
 static bool has_literals(const conjunction_t *conjunction) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
@@ -289,7 +304,7 @@ bool schema_ways(schema_t *schema, const conjunction_t *conjunction, const gramm
                  grammar_list_t *out) {
   split_t split = {.prune = has_literals(conjunction)};
   if (!find_list(schema, conjunction, joined, &split) &&
-      !find_condition(schema, conjunction, &split))
+      !find_condition(schema, conjunction, &split) && !find_some(schema, conjunction, &split))
     return false;
   const schema_way_t *ways = split.ways.items;
   for (uint32_t i = 0; i < split.ways.count; i++) {
@@ -322,7 +337,7 @@ bool schema_has_split(const conjunction_t *conjunction) {
     part_mode_t mode = schema_part_mode(keywords->part);
     if (keywords->values[KEYWORD_ANY_OF] != NULL && !(done & DONE_ANY_OF)) return true;
     if (keywords->values[KEYWORD_ONE_OF] != NULL && !(done & DONE_ONE_OF)) return true;
-    if (is_asked(conjunction, keywords)) return true;
+    if (is_asked(conjunction, keywords) || schema_is_undecided(keywords->part)) return true;
     if ((mode == PART_NOT || mode == PART_DEPENDENT) && !(done & DONE_SPLIT)) return true;
   }
   return false;

@@ -94,16 +94,14 @@ const json_t *schema_first_values(const conjunction_t *conjunction) {
   return NULL;
 }
 
-static bool is_enum(const conjunction_t *conjunction, const json_t *values) {
+bool schema_is_enum(const conjunction_t *conjunction, const json_t *values) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
     if (conjunction->items[i].values[KEYWORD_ENUM] == values) return true;
   }
   return false;
 }
 
-/* Returns true if every enum and const of the conjunction contains the value. */
-static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction,
-                              const json_t *json) {
+bool schema_is_listed(schema_t *schema, const conjunction_t *conjunction, const json_t *json) {
   for (uint32_t i = 0; i < conjunction->count; i++) {
     const json_t *one = conjunction->items[i].values[KEYWORD_CONST];
     const json_t *list = conjunction->items[i].values[KEYWORD_ENUM];
@@ -123,20 +121,16 @@ static bool listed_everywhere(schema_t *schema, const conjunction_t *conjunction
   return true;
 }
 
-/* Refuses further keywords beside arrays and objects in enum or const: they would not be checked.
- */
-static void refuse_structure(schema_t *schema, const conjunction_t *conjunction, bool is_object) {
-  for (uint32_t i = 0; i < conjunction->count; i++) {
-    int first = is_object ? KEYWORD_PROPERTIES : KEYWORD_ITEMS;
-    int last = is_object ? KEYWORD_DEPENDENCIES : KEYWORD_UNIQUE_ITEMS;
-    bool about_members = conjunction->items[i].literal >= LITERAL_REQUIRED;
-    for (int word = first; word <= last; word++) {
-      if (conjunction->items[i].values[word] == NULL && !(about_members && is_object)) continue;
-      schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[i].part->pointer,
-                  "an enum or const of %s is not supported together with other keywords about %s.",
-                  is_object ? "objects" : "arrays", is_object ? "objects" : "arrays");
-    }
-  }
+/* Refuses further keywords beside listed arrays and objects where these do not become schemas
+ * (schema_structure.c): they would not be checked. */
+static void refuse_structure(const schema_t *schema, const conjunction_t *conjunction,
+                             uint32_t type) {
+  if (!(schema_structure_types(conjunction) & type)) return;
+  schema_fail(schema, ERR_UNSUPPORTED_PARAMETER, conjunction->items[0].part->pointer,
+              "an enum or const of %s together with other keywords about %s is not supported in "
+              "the calls of this model.",
+              type == TYPE_OBJECT ? "objects" : "arrays",
+              type == TYPE_OBJECT ? "objects" : "arrays");
 }
 
 /* What the other keywords of a conjunction demand of a listed value. */
@@ -177,7 +171,7 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, demands_t
     return dfa_matches(demands->number, text.bytes, text.length);
   }
   if (json->type == JSON_ARRAY || json->type == JSON_OBJECT) {
-    refuse_structure(schema, conjunction, json->type == JSON_OBJECT);
+    refuse_structure(schema, conjunction, schema_type_of(json));
   }
   return true;
 }
@@ -185,7 +179,7 @@ static bool admits(schema_t *schema, const conjunction_t *conjunction, demands_t
 static void add_value(schema_t *schema, grammar_list_t *texts, const conjunction_t *conjunction,
                       demands_t *demands, uint32_t types, const json_t *json) {
   compile_spend(schema->compile, 4);
-  if (!(schema_type_of(json) & types) || !listed_everywhere(schema, conjunction, json)) return;
+  if (!(schema_type_of(json) & types) || !schema_is_listed(schema, conjunction, json)) return;
   dfa_text_t text =
       demands->kind ? (dfa_text_t){json->text, json->length} : text_of(schema, json, false);
   if (!admits(schema, conjunction, demands, json, text)) return;
@@ -203,7 +197,7 @@ static uint32_t values_of(schema_t *schema, const conjunction_t *conjunction, ui
   grammar_list_t texts = {0};
   demands.content = schema_string_content(
       schema, conjunction, schema_text_kind(schema, conjunction) == 0, &demands.min, &demands.max);
-  if (is_enum(conjunction, values)) {
+  if (schema_is_enum(conjunction, values)) {
     JSON_EACH(json, values) add_value(schema, &texts, conjunction, &demands, types, json);
   } else {
     add_value(schema, &texts, conjunction, &demands, types, values);
@@ -230,10 +224,10 @@ uint32_t schema_values(schema_t *schema, const conjunction_t *conjunction, uint3
 
 bool schema_any_value(schema_t *schema, const conjunction_t *conjunction, uint32_t types) {
   const json_t *values = schema_first_values(conjunction);
-  if (!is_enum(conjunction, values))
-    return (schema_type_of(values) & types) && listed_everywhere(schema, conjunction, values);
+  if (!schema_is_enum(conjunction, values))
+    return (schema_type_of(values) & types) && schema_is_listed(schema, conjunction, values);
   JSON_EACH(json, values) {
-    if ((schema_type_of(json) & types) && listed_everywhere(schema, conjunction, json)) return true;
+    if ((schema_type_of(json) & types) && schema_is_listed(schema, conjunction, json)) return true;
   }
   return false;
 }

@@ -79,13 +79,13 @@ static void visit_unique(closure_t *closure, uint32_t node, uint32_t used, uint3
 
 /* ---- objects ---- */
 
-/* The member `index` of the object at `node` begins: a listed one, or num_names for an extra one.
- * `packed`: the object's count before. */
+/* The member `index` (members_after) of the object at `node` begins. `packed`: the object's count
+ * before. */
 static void begin_member(closure_t *closure, uint32_t node, uint32_t index, uint32_t packed,
                          uint32_t parent) {
   const grammar_t *grammar = closure->matcher->grammar;
   const grammar_object_t *object = grammar->objects[grammar->nodes[node].object];
-  uint32_t rule = index < object->num_names ? object->entry[index] : object->extra, after;
+  uint32_t rule = members_node(closure->matcher, object, packed, index), after;
   if (closure->narrow && (closure->num_seen > 0 || closure->done)) return;
   if (members_after(closure, object, packed, index, &after))
     begin_rule(closure, rule, node, after, parent);
@@ -99,7 +99,10 @@ static void visit_members(closure_t *closure, uint32_t node, uint32_t packed, ui
     /* `node` is an OBJECT or a MEMBERS node: both have the member `object`. */
     closure_thread(closure, (thread_t){node, 0, packed, parent});
   }
-  if (members.extra) begin_member(closure, node, object->num_names, packed, parent);
+  for (uint32_t is = WITNESS_SETS; is-- > 0 && members.extra;) {
+    if (members.extra >> is & 1)
+      begin_member(closure, node, object->num_names + is, packed, parent);
+  }
 }
 
 static void visit_object(closure_t *closure, uint32_t node, uint32_t packed, uint32_t parent) {

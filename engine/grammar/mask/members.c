@@ -127,7 +127,10 @@ static void set_free(const grammar_matcher_t *matcher, const grammar_object_t *o
                    left - sure_extra <= object->num_names - num_used &&
                    (object->max == NONE || most + 1 + left - sure_extra <= object->max);
   bool optional = object->max == NONE || most + 1 + others <= object->max;
-  if (only_required && (num_missing != 0 || members->close)) optional = members->extra = false;
+  if (only_required && (num_missing != 0 || members->close)) {
+    optional = false;
+    members->extra = 0;
+  }
   for (uint32_t i = 0; i < words; i++) {
     members->allowed[i] = (optional ? all_names(object, i) : object->required[i]) & ~set.names[i];
   }
@@ -135,12 +138,18 @@ static void set_free(const grammar_matcher_t *matcher, const grammar_object_t *o
 
 /* ---- conditions in a free order ---- */
 
+/* The witnesses that have come. */
+static uint32_t came(const name_set_t *set) {
+  return set->extras > 0 ? (uint32_t)set->extras - 1 : 0;
+}
+
 /* Ways through the diagram of an object on which all names are present that have come. */
 typedef struct ways {
   const grammar_object_t *object;
   uint64_t used[SET_WORDS];        /* bits of the names that have come; num_names: an extra one */
   uint64_t alive;                  /* states from which such a way leads to the end */
   uint32_t needs[FREE_STATES_MAX]; /* frames that the cheapest of them takes */
+  uint32_t extra_need;             /* frames that extra members take which must come */
 } ways_t;
 
 static bool is_alive(const ways_t *ways, uint32_t state) {
@@ -156,6 +165,7 @@ static uint32_t member_need(const grammar_matcher_t *matcher, const ways_t *ways
   const grammar_object_t *object = ways->object;
   if (has_bit(ways->used, index)) return 0;
   uint32_t entry = index < object->num_names ? object->entry[index] : object->extra;
+  if (index >= object->num_names && object->witnesses != NULL) return ways->extra_need;
   return entry != NONE ? matcher->grammar->nodes[entry].need + 1 : 0;
 }
 
@@ -225,6 +235,22 @@ static bool may_end(const ways_t *ways) {
   return at != NONE;
 }
 
+/* Before all witnesses have come, any member may come that leaves a way to the others. */
+static void set_witnesses(const grammar_object_t *object, members_t *members, const name_set_t *set,
+                          bool may_come, bool only_required) {
+  const witnesses_t *witnesses = object->witnesses;
+  uint32_t done = came(set);
+  members->close = members->close && done == witnesses->all;
+  members->extra = 0;
+  for (uint32_t is = 0; is <= witnesses->all && may_come; is++) {
+    bool leads = witnesses->node[witness_kind(witnesses->all, done, is)] != NONE &&
+                 witnesses->need[done | is] != NONE;
+    if (only_required) leads = leads && is == witnesses->best[done] && is != 0;
+    if (object->max != NONE) leads = leads && set->extras == 0 && is == witnesses->all;
+    members->extra |= (uint32_t)leads << is;
+  }
+}
+
 static void set_by_ways(const grammar_matcher_t *matcher, const grammar_object_t *object,
                         members_t *members, bool only_required) {
   const name_set_t set = set_of(matcher, object, members->packed);
@@ -232,7 +258,9 @@ static void set_by_ways(const grammar_matcher_t *matcher, const grammar_object_t
   uint64_t names[SET_WORDS] = {0}, missing = 0;
   ways_t ways = {.object = object};
   memcpy(ways.used, set.names, sizeof set.names);
-  if (set.extras > 0) add_bit(ways.used, extra);
+  const witnesses_t *witnesses = object->witnesses;
+  if (witnesses != NULL) ways.extra_need = witnesses->need[came(&set)];
+  if (witnesses != NULL ? came(&set) == witnesses->all : set.extras > 0) add_bit(ways.used, extra);
   for (uint32_t i = 0; i < words; i++) missing |= object->required[i] & ~set.names[i];
   find_ways(matcher, &ways);
   members->close = missing == 0 && may_end(&ways);
@@ -243,10 +271,21 @@ static void set_by_ways(const grammar_matcher_t *matcher, const grammar_object_t
   } else if (!members->close) {
     find_cheapest(&ways, names);
   }
-  members->extra = object->extra != NONE && missing == 0 && has_bit(names, extra) &&
+  bool may_come = missing == 0 && has_bit(names, extra);
+  members->extra = object->extra != NONE && may_come &&
                    (set.extras == 0 || (object->max == NONE && !only_required));
+  if (witnesses != NULL) set_witnesses(object, members, &set, may_come, only_required);
   for (uint32_t i = 0; i < words; i++)
     members->allowed[i] = names[i] & all_names(object, i) & ~set.names[i];
+}
+
+uint32_t members_node(const grammar_matcher_t *matcher, const grammar_object_t *object,
+                      uint32_t packed, uint32_t index) {
+  const witnesses_t *witnesses = object->witnesses;
+  if (index < object->num_names) return object->entry[index];
+  if (witnesses == NULL) return object->extra;
+  const name_set_t set = set_of(matcher, object, packed);
+  return witnesses->node[witness_kind(witnesses->all, came(&set), index - object->num_names)];
 }
 
 members_t members_at(const grammar_matcher_t *matcher, const grammar_object_t *object,
@@ -323,6 +362,8 @@ static bool free_after(closure_t *closure, const grammar_object_t *object, uint3
   name_set_t set = set_of(closure->matcher, object, packed);
   if (index < object->num_names) {
     add_bit(set.names, index);
+  } else if (object->witnesses != NULL) {
+    set.extras = 1 + (came(&set) | (index - object->num_names));
   } else if (counts || set.extras == 0) {
     set.extras++;
   } else {

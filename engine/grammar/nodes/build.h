@@ -14,6 +14,8 @@ typedef struct presence_draft {
 } presence_draft_t;
 
 /* Frames that an object takes beyond its own level: those of its required members. */
+/* Frames that the extra members take which must come; NONE = they cannot. */
+uint32_t build_witness_need(compile_t *compile, const object_draft_t *draft);
 uint32_t build_object_need(compile_t *compile, const grammar_node_t *node);
 /* Tries and tables of an object, once it is known which members can occur. */
 void build_object_finish(compile_t *compile, uint32_t object);

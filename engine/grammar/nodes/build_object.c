@@ -5,6 +5,7 @@
  * trie whose nodes know the indices below them. The size is linear in the number of names, even if
  * all are optional.
  */
+#include "engine/base/util.h"
 #include "engine/grammar/nodes/build.h"
 
 #include <string.h>
@@ -60,6 +61,26 @@ static bool can_occur(compile_t *compile, uint32_t entry) {
   return entry != NONE && build_at(compile, entry)->need != NONE;
 }
 
+uint32_t build_witness_need(compile_t *compile, const object_draft_t *draft) {
+  witnesses_t *witnesses = draft->witnesses;
+  uint32_t all = witnesses->all;
+  for (uint32_t done = all + 1; done-- > 0;) {
+    witnesses->need[done] = done == all ? 0 : NONE;
+    witnesses->best[done] = 0;
+    for (uint32_t is = 1; is <= all; is++) {
+      uint32_t node = witnesses->node[witness_kind(all, done, is)],
+               then = witnesses->need[done | is];
+      bool alone = draft->max != NONE && is != all; /* then one extra member may come */
+      if ((done | is) == done || alone || then == NONE || !can_occur(compile, node)) continue;
+      uint32_t need = MAX(then, build_at(compile, node)->need + 1);
+      if (need >= witnesses->need[done]) continue;
+      witnesses->need[done] = need;
+      witnesses->best[done] = is;
+    }
+  }
+  return witnesses->need[0];
+}
+
 uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
   object_draft_t *draft = draft_of(compile, node->object);
   const grammar_object_t *object =
@@ -76,6 +97,11 @@ uint32_t build_object_need(compile_t *compile, const grammar_node_t *node) {
     if (!can) return NONE;
     uint32_t inside = build_at(compile, draft->members[i].entry)->need + 1;
     if (inside > need) need = inside;
+  }
+  if (draft->witnesses != NULL) {
+    uint32_t witnesses = build_witness_need(compile, draft);
+    if (witnesses == NONE) return NONE;
+    need = MAX(need, witnesses);
   }
   if (draft->presence != NULL) return need;
   /* Extra members may have equal names, so only one of them is certain to count. */
@@ -158,15 +184,33 @@ static void fill_required(compile_t *compile, grammar_object_t *object,
 }
 
 /* The set of the names that have come fits into the count of a frame, or else is kept aside. */
-static void free_order(grammar_object_t *object, const object_draft_t *draft) {
-  bool fits = object->num_names <= COUNT_NAMES_MAX &&
+static void free_order(compile_t *compile, grammar_object_t *object, const object_draft_t *draft) {
+  uint32_t bits = object->num_names + (object->witnesses != NULL ? WITNESSES_MAX + 1 : 0);
+  bool fits = bits <= COUNT_NAMES_MAX &&
               (object->max == NONE || object->max <= UINT32_MAX >> object->num_names);
   object->is_free = object->num_names <= SET_NAMES_MAX && object->num_presence <= FREE_STATES_MAX &&
                     !draft->in_order;
+  if (!object->is_free && object->witnesses != NULL) {
+    compile_fail(compile, ERR_UNSUPPORTED_PARAMETER,
+                 "Invalid schema at '%s': a name that must come and is not listed is not supported "
+                 "beside 'strict', or beside so many names or conditions.",
+                 *draft->pointer ? draft->pointer : "/");
+  }
   if (!object->is_free) return;
   object->has_sets = !fits;
   for (uint32_t i = 0; i < object->num_names; i++) {
     if (object->next_required[i] == i) object->required[i / 64] |= UINT64_C(1) << i % 64;
+  }
+}
+
+static void keep_witnesses(compile_t *compile, const object_draft_t *draft,
+                           grammar_object_t *object) {
+  if (draft->witnesses == NULL) return;
+  *object->witnesses = *draft->witnesses;
+  for (uint32_t i = 0; i < WITNESS_KINDS; i++) {
+    uint32_t *node = &object->witnesses->node[i];
+    if (!can_occur(compile, *node)) *node = NONE;
+    if (*node != NONE) object->need = MAX(object->need, build_at(compile, *node)->need);
   }
 }
 
@@ -189,13 +233,13 @@ void build_object_finish(compile_t *compile, uint32_t object) {
   built->extra = can_occur(compile, draft->extra) ? draft->extra : NONE;
   built->min = draft->min;
   built->max = draft->max;
+  if (draft->witnesses != NULL) built->witnesses = compile_keep(compile, 1, sizeof(witnesses_t));
   build_presence_finish(compile, draft, built, index_of);
-  free_order(built, draft);
+  free_order(compile, built, draft);
   for (uint32_t i = 0; i < built->num_names; i++) {
     uint32_t need = build_at(compile, built->entry[i])->need;
     if (need > built->need) built->need = need;
   }
-  if (built->extra != NONE && build_at(compile, built->extra)->need > built->need) {
-    built->need = build_at(compile, built->extra)->need;
-  }
+  if (built->extra != NONE) built->need = MAX(built->need, build_at(compile, built->extra)->need);
+  keep_witnesses(compile, draft, built);
 }

@@ -8,6 +8,8 @@
 
 /* Frames that the member takes; NONE = it cannot occur. */
 static uint32_t member_need(compile_t *compile, const object_draft_t *draft, uint32_t name) {
+  if (name >= draft->num_members && draft->witnesses != NULL)
+    return build_witness_need(compile, draft);
   uint32_t entry = name < draft->num_members ? draft->members[name].entry : draft->extra;
   uint32_t need = entry != NONE ? build_at(compile, entry)->need : NONE;
   return need == NONE ? NONE : need + 1;

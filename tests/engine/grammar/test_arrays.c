@@ -159,6 +159,45 @@ Test(arrays, contains_that_must_not_hold) {
 }
 
 /* A text that was begun can be finished: every mask has a bit until the text ends. */
+Test(arrays, items_that_must_not_all_hold) {
+  static const row_t rows[] = {
+      {"{\"not\":{\"items\":{\"type\":\"integer\"}}}",
+       {"[\"a\"]", "[1,\"a\"]", "[\"a\",1]", "[1,null,2]"},
+       {"[]", "[1]", "[1,2]", "{}", "3"}},
+      {"{\"type\":\"array\",\"maxItems\":2,\"not\":{\"items\":{\"const\":1}}}",
+       {"[2]", "[1,2]", "[2,1]"},
+       {"[]", "[1]", "[1,1]", "[1,1,2]"}},
+      {"{\"type\":\"array\",\"maxItems\":0,\"anyOf\":[{\"not\":{\"items\":{\"const\":1}}},true]}",
+       {"[]"},
+       {"[2]"}},
+      {"{\"not\":{\"prefixItems\":[{\"const\":1},{\"const\":2}]}}",
+       {"[2]", "[1,1]", "[3,2,9]"},
+       {"[]", "[1]", "[1,2]", "[1,2,9]", "null"}},
+      {"{\"not\":{\"prefixItems\":[{\"const\":1}],\"items\":{\"type\":\"integer\"}}}",
+       {"[2]", "[1,\"a\"]", "[1,2,\"a\"]", "[\"a\",1]"},
+       {"[]", "[1]", "[1,2,3]"}},
+      {"{\"not\":{\"prefixItems\":[true],\"items\":false}}", {"[1,2]", "[1,2,3]"}, {"[]", "[1]"}},
+      {"{\"$schema\":\"http://json-schema.org/draft-07/"
+       "schema#\",\"not\":{\"items\":[{\"const\":1}],"
+       "\"additionalItems\":{\"const\":2}}}",
+       {"[2]", "[1,1]", "[1,2,1]"},
+       {"[]", "[1]", "[1,2]", "[1,2,2]"}},
+      {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"not\":{\"items\":{\"const\":1},"
+       "\"additionalItems\":false}}",
+       {"[2]", "[1,2]"},
+       {"[]", "[1,1]"}},
+      {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[1,2,3]},\"not\":{\"items\":{"
+       "\"enum\":[1,2]}}}",
+       {"[3]", "[1,3]", "[3,2,1]"},
+       {"[]", "[1,2]", "[3,3]"}},
+      {"{\"oneOf\":[{\"type\":\"array\",\"items\":{\"type\":\"integer\"}},{\"type\":\"array\","
+       "\"items\":{\"type\":\"number\"}}]}",
+       {"[1.5]", "[1,1.5]"},
+       {"[]", "[1]", "[\"a\"]"}},
+  };
+  CHECK_ROWS(rows);
+}
+
 Test(arrays, random_texts_end) {
   static const char *const schemas[] = {
       "{\"type\":\"array\",\"prefixItems\":[{\"enum\":[1,2,3]},{\"enum\":[1,2]},{\"const\":1}],"

@@ -97,6 +97,87 @@ Test(logic, schemas_that_must_not_hold) {
   CHECK_ROWS(rows);
 }
 
+/* Listed objects and arrays are judged by what stands beside the list, and may be what must not be.
+ */
+Test(logic, structures_beside_other_keywords) {
+  static const row_t rows[] = {
+      {"{\"enum\":[{\"a\":1},{\"a\":\"x\"},{},3],\"properties\":{\"a\":{\"type\":\"integer\"}}}",
+       {"{\"a\":1}", "{ \"a\": 1 }", "{}", "3"},
+       {"{\"a\":\"x\"}", "{\"a\":2}", "{\"a\":1,\"b\":1}", "4"}},
+      {"{\"const\":{\"a\":[1,{\"b\":null}],\"c\":2},\"minProperties\":2,\"required\":[\"c\"]}",
+       {"{\"a\":[1,{\"b\":null}],\"c\":2}", "{\"c\":2,\"a\":[1,{\"b\":null}]}"},
+       {"{\"a\":[1,{\"b\":null}]}", "{\"a\":[1,{\"b\":1}],\"c\":2}", "{\"a\":[1],\"c\":2}"}},
+      {"{\"enum\":[[1,2],[1],[],[\"a\"]],\"items\":{\"type\":\"integer\"},\"minItems\":1}",
+       {"[1,2]", "[1]"},
+       {"[]", "[\"a\"]", "[2]", "[1,2,3]"}},
+      {"{\"enum\":[[1,1],[1,2]],\"uniqueItems\":true}", {"[1,2]"}, {"[1,1]", "[1]"}},
+      {"{\"allOf\":[{\"enum\":[{\"a\":1},{\"b\":1}]},{\"not\":{\"required\":[\"a\"]}}]}",
+       {"{\"b\":1}"},
+       {"{\"a\":1}", "{}"}},
+      {"{\"allOf\":[{\"enum\":[{\"a\":1},{\"b\":\"s\"}]},{\"not\":{\"additionalProperties\":{"
+       "\"type\":\"string\"}}}]}",
+       {"{\"a\":1}"},
+       {"{\"b\":\"s\"}"}},
+      {"{\"not\":{\"enum\":[{\"a\":1},[1,[2]],3]}}",
+       {"{}", "{\"a\":2}", "{\"b\":1}", "{\"a\":1,\"b\":1}", "[]", "[1]", "[1,[3]]", "[1,[2],3]",
+        "4"},
+       {"{\"a\":1}", "[1,[2]]", "3"}},
+      {"{\"not\":{\"const\":{}}}", {"{\"a\":1}", "[]", "null"}, {"{}"}},
+      {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"not\":{\"enum\":[[],[1]]}}",
+       {"[2]", "[1,1]", "{}"},
+       {"[]", "[1]"}},
+  };
+  CHECK_ROWS(rows);
+}
+
+/* Some member must occur that fails. Behind it no name of its kind comes that takes the value back.
+ */
+Test(logic, members_that_must_fail) {
+  static const row_t rows[] = {
+      {"{\"not\":{\"patternProperties\":{\"^a\":{\"type\":\"string\"}}}}",
+       {"{\"a\":1}", "{\"a\":1,\"b\":2}", "{\"b\":1,\"a\":2}", "{\"ab\":\"x\",\"a\":2}"},
+       {"{}", "{\"a\":\"s\"}", "{\"b\":1}", "{\"ab\":1,\"ab\":\"x\"}", "3"}},
+      {"{\"not\":{\"propertyNames\":{\"pattern\":\"^a\"}}}",
+       {"{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"b\":1,\"a\":2,\"b\":3}"},
+       {"{}", "{\"a\":1}", "[]"}},
+      {"{\"not\":{\"propertyNames\":false}}", {"{\"a\":1}"}, {"{}", "1"}},
+      {"{\"properties\":{\"x\":{\"type\":\"integer\"}},\"not\":{\"additionalProperties\":{"
+       "\"type\":\"string\"}}}",
+       {"{\"x\":1}", "{\"x\":1,\"y\":\"s\"}", "{\"y\":\"s\",\"z\":1}"},
+       {"{}", "{\"y\":\"s\"}", "{\"x\":\"s\",\"z\":1}"}},
+      {"{\"not\":{\"properties\":{\"x\":true},\"patternProperties\":{\"^y\":true},"
+       "\"additionalProperties\":false}}",
+       {"{\"z\":1}", "{\"x\":1,\"y\":1,\"z\":1}"},
+       {"{}", "{\"x\":1}", "{\"y\":1,\"y2\":1}"}},
+      /* a listed name may be the one */
+      {"{\"properties\":{\"ab\":{\"type\":\"integer\"},\"c\":{}},\"additionalProperties\":false,"
+       "\"not\":{\"patternProperties\":{\"^a\":{\"minimum\":3}}}}",
+       {"{\"ab\":2}", "{\"c\":1,\"ab\":0}"},
+       {"{}", "{\"ab\":3}", "{\"c\":1}"}},
+      /* two of them: one member or two, in any order */
+      {"{\"allOf\":[{\"not\":{\"patternProperties\":{\"a\":false}}},{\"not\":{"
+       "\"patternProperties\":{"
+       "\"b\":false}}}]}",
+       {"{\"ab\":1}", "{\"a\":1,\"b\":1}", "{\"b\":1,\"a\":1}",
+        "{\"c\":1,\"b\":1,\"a\":1,\"d\":1}"},
+       {"{}", "{\"a\":1}", "{\"b\":1}", "{\"c\":1}"}},
+      /* the first would take back what the second must be: it comes before */
+      {"{\"additionalProperties\":{\"type\":\"integer\"},\"allOf\":[{\"not\":{"
+       "\"patternProperties\":{"
+       "\"^a\":{\"minimum\":5}}}},{\"not\":{\"patternProperties\":{\"^[ab]\":{\"maximum\":5}}}}]}",
+       {"{\"a\":1,\"b\":9}", "{\"ac\":9,\"ab\":1,\"b\":9}", "{\"a\":9,\"a\":1,\"b\":9}"},
+       {"{\"a\":1}", "{\"b\":9}", "{\"a\":9}", "{\"a\":9,\"a\":1}", "{\"b\":9,\"b\":1,\"a\":1}"}},
+      {"{\"maxProperties\":1,\"not\":{\"propertyNames\":{\"maxLength\":2}}}",
+       {"{\"abc\":1}"},
+       {"{}", "{\"ab\":1}", "{\"abc\":1,\"d\":1}", "{\"abc\":1,\"abc\":1}"}},
+      {"{\"minProperties\":2,\"properties\":{\"a\":{}},\"not\":{\"propertyNames\":{\"const\":\"a\"}"
+       "}}",
+       {"{\"a\":1,\"b\":1}"},
+       {"{\"a\":1}", "{\"b\":1}", "{}"}},
+  };
+  CHECK_ROWS(rows);
+}
+
 Test(logic, names_that_must_not_be_required) {
   static const row_t rows[] = {
       {"{\"not\":{\"required\":[\"a\"]}}", {"{}", "{\"b\":1}"}, {"{\"a\":1}", "1", "null", "[]"}},

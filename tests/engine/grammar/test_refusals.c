@@ -21,10 +21,16 @@ static const refusal_t schemas[] = {
     {"{\"properties\":{\"a\":{\"not\":{\"format\":\"date\"}}}}",
      ERR_UNSUPPORTED_PARAMETER,
      {"'format'", "/properties/a/not"}},
-    {"{\"if\":{\"patternProperties\":{\"a\":{}}},\"then\":{}}",
+    {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[1,2]},\"not\":{\"prefixItems\":"
+     "["
+     "true],\"items\":{\"const\":1}}}",
      ERR_UNSUPPORTED_PARAMETER,
-     {"'patternProperties'", "/if"}},
-    {"{\"not\":{\"enum\":[[1]]}}", ERR_UNSUPPORTED_PARAMETER, {"enum", "/not"}},
+     {"'uniqueItems'", "/not"}},
+    {"{\"allOf\":[{\"not\":{\"patternProperties\":{\"a\":false}}},{\"not\":{\"patternProperties\":{"
+     "\"b\":false}}},{\"not\":{\"patternProperties\":{\"c\":false}}},{\"not\":{"
+     "\"patternProperties\":{\"d\":false}}}]}",
+     ERR_UNSUPPORTED_PARAMETER,
+     {"more than 3 names"}},
     {"{\"not\":{\"$ref\":\"#\"}}", ERR_INVALID_VALUE, {"refers to itself"}},
     {"{\"not\":3}", ERR_INVALID_VALUE, {"/not"}},
     {"{\"dependencies\":{\"a\":3}}", ERR_INVALID_VALUE, {"/dependencies"}},
@@ -48,9 +54,7 @@ static const refusal_t schemas[] = {
      {"No text"}},
     {"{\"type\":\"array\",\"contains\":false}", ERR_INVALID_VALUE, {"No text"}},
     {"{\"propertyNames\":3}", ERR_INVALID_VALUE, {"/propertyNames"}},
-    {"{\"not\":{\"propertyNames\":{\"maxLength\":2}}}",
-     ERR_UNSUPPORTED_PARAMETER,
-     {"'propertyNames'"}},
+    {"{\"not\":{\"uniqueItems\":true}}", ERR_UNSUPPORTED_PARAMETER, {"'uniqueItems'", "/not"}},
     {"{\"propertyNames\":{\"maxLength\":50000}}", ERR_BAD_REQUEST, {"propertyNames"}},
     {"{\"contains\":{},\"unevaluatedItems\":false}", ERR_UNSUPPORTED_PARAMETER, {"'contains'"}},
     {"{\"unevaluatedProperties\":3}", ERR_INVALID_VALUE, {"/unevaluatedProperties"}},
@@ -60,10 +64,10 @@ static const refusal_t schemas[] = {
     {"{\"not\":{\"unevaluatedItems\":false}}",
      ERR_UNSUPPORTED_PARAMETER,
      {"'unevaluatedItems'", "/not"}},
-    {"{\"anyOf\":[{\"items\":{\"type\":\"null\"}},{\"prefixItems\":[true]}],\"unevaluatedItems\":"
-     "false}",
+    {"{\"anyOf\":[{\"items\":{\"type\":\"null\"}},{\"prefixItems\":[true],\"uniqueItems\":true}],"
+     "\"unevaluatedItems\":false}",
      ERR_UNSUPPORTED_PARAMETER,
-     {"'prefixItems'", "/anyOf/1"}},
+     {"'uniqueItems'", "/anyOf/1"}},
     {"{\"anyOf\":[{\"properties\":{\"a\":{}}},{\"properties\":{\"b\":{}}},{\"properties\":{\"c\":{}"
      "}},"
      "{\"properties\":{\"d\":{}}},{\"properties\":{\"e\":{}}},{\"properties\":{\"f\":{}}}],"
@@ -124,7 +128,6 @@ static const refusal_t schemas[] = {
     {"{\"oneOf\":[{\"type\":\"string\"},{\"format\":\"date\"}]}",
      ERR_UNSUPPORTED_PARAMETER,
      {"'format'", "/oneOf/1"}},
-    {"{\"enum\":[{\"a\":1}],\"properties\":{\"a\":{}}}", ERR_UNSUPPORTED_PARAMETER, {"enum"}},
     /* nothing can satisfy these */
     {"{\"not\":{}}", ERR_INVALID_VALUE, {"No text"}},
     {"{\"not\":{\"type\":[\"null\",\"number\"]},\"type\":\"integer\"}",
