@@ -15,6 +15,7 @@
 #include "server/reload_answer.h"
 #include "server/serve.h"
 #include "server/top/top.h"
+#include "server/usage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -498,6 +499,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "reload") == 0) return reload_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
+  if (strcmp(command, "usage") == 0) return usage_command(argc - 2, argv + 2);
   if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {
     printf("inferd %s (%s)\n", INFERD_VERSION, INFERD_COMMIT);

@@ -23,6 +23,7 @@
 #include "server/observe/log.h"
 #include "server/observe/notify.h"
 #include "server/store/store.h"
+#include "server/tally/tally.h"
 #include "server/trace/trace.h"
 
 #include <malloc.h>
@@ -460,6 +461,7 @@ static void on_tick(uv_timer_t *timer) {
   daemon_t *daemon = timer->data;
   uint64_t now_ns = clock_now_ns();
   completions_tick(&daemon->server, now_ns);
+  tally_flush(daemon->server.tally, (int64_t)time(NULL), false);
   background_tick(&daemon->server);
   runner_tick(&daemon->server);
   pet_watchdog(daemon, now_ns);
@@ -555,13 +557,15 @@ static void store_changed(const char *problem) {
 }
 
 /* Opens --store. */
-static int open_store(const config_t *config, answer_store_t **out, inferd_error_t *error) {
+static int open_store(const config_t *config, answer_store_t **out, tally_t **tally,
+                      inferd_error_t *error) {
   const store_options_t options = {.path = config->store,
                                    .ttl_s = (int64_t)config->store_ttl,
                                    .bytes_max = config->store_size,
                                    .changed = store_changed};
   if (config->store[0] == '\0') return 0;
   int code = store_open(&options, out, error);
+  if (code == 0) code = tally_new(*out, (int64_t)time(NULL), tally, error);
   if (code == 0) log_line(LOG_INFO, "start", "answers are kept in %.300s", config->store);
   return code;
 }
@@ -581,7 +585,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.log = engine_says;
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
-  if ((code = open_store(config, &server->store, error)) != 0) return code;
+  if ((code = open_store(config, &server->store, &server->tally, error)) != 0) return code;
   if ((code = tracer_start(config, warn_of_traces, &server->tracer, error)) != 0) return code;
   if (server->tracer != NULL)
     log_line(LOG_INFO, "start", "spans go to %s", tracer_address(server->tracer));
@@ -668,7 +672,9 @@ static void tear_down(daemon_t *daemon) {
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
   CHECK_EQ(uv_loop_close(&daemon->loop), 0);
+  tally_flush(server->tally, (int64_t)time(NULL), true);
   store_close(server->store);
+  tally_free(server->tally);
   background_free(server);
   runner_free(server);
   completions_free(server);

@@ -31,6 +31,7 @@ typedef struct server {
   struct kv_publisher *publisher;  /* server/kv_events: of --kv-events-endpoint; NULL = none */
   struct kv_events *kv_events;     /* what it publishes */
   struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
+  struct tally *tally;             /* server/tally/tally.h; NULL without a store */
   struct background *background;   /* server/responses/background.h; NULL without a store */
   struct runner *runner;           /* server/batches/runner.h; NULL without a store */
   struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
@@ -103,6 +104,7 @@ void api_create_batch(exchange_t *exchange);
 void api_batches(exchange_t *exchange);
 void api_batch(exchange_t *exchange);
 void api_cancel_batch(exchange_t *exchange);
+void api_usage(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);

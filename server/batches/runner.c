@@ -292,13 +292,14 @@ static void fail_line(line_t *line, const inferd_error_t *error) {
 }
 
 static void again(line_t *line) {
+  int wait_s = MIN(line->errand.public.retry_after_s, RUNNER_AGAIN_S_MAX);
   line->run->runner->counts.again++;
   errand_free(&line->errand);
   api_key_release(line->errand.public.key);
   line->errand = (errand_t){0};
   buffer_free(&line->answer);
   charge_drop(&line->charge);
-  line->not_before_ns = later_ns();
+  line->not_before_ns = later_ns() + (uint64_t)MAX(wait_s - 1, 0) * 1000000000;
   line->step = LINE_QUEUED;
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* The first chunk of the arena: holds a short request, with what its answer needs. */
 enum { ARENA_BYTES_FIRST = 1536 };
@@ -74,20 +75,25 @@ static void header_priority(completion_t *completion) {
 _Static_assert((int)PROMPTS_MAX <= (int)EMBEDDING_INPUTS_MAX, "the bound of all routes");
 _Static_assert((int)EMBEDDING_INPUTS_MAX <= (int)SUBMIT_MAX, "the engine takes all at once");
 
-/* Submits the requests. Their prompt tokens count for the rate of the key. */
+/* Submits the requests. Their prompt tokens count for the rate and the quotas of the key. */
 static int submit(completion_t *completion, request_t *const *requests, inferd_error_t *error) {
-  engine_t *engine = completion->server->engine;
+  const server_t *server = completion->server;
   api_key_t *key = completion->key;
-  int64_t tokens = 0;
+  int64_t tokens = 0, now_s = (int64_t)time(NULL);
   for (int32_t i = 0; i < completion->num_inputs; i++) tokens += requests[i]->num_prompt_tokens;
   int code = 0;
   if (key != NULL) {
     int *wait_s = &completion->exchange->retry_after_s;
     code = api_key_check_tokens(key, tokens, completion->queued_ns, wait_s, error);
+    if (code == 0) code = tally_check(server->tally, key, tokens, now_s, wait_s, error);
   }
-  if (code == 0) code = engine_submit(engine, requests, completion->num_inputs, error);
-  if (code == 0) api_key_take_tokens(key, tokens);
-  return code;
+  if (code == 0) code = engine_submit(server->engine, requests, completion->num_inputs, error);
+  if (code != 0) return code;
+  api_key_take_tokens(key, tokens);
+  completion->tally = tally_row(server->tally, key, completion_model_name(completion));
+  tally_reserve(completion->tally, tokens);
+  tally_add(completion->tally, now_s, 1, 0, 0, 0);
+  return 0;
 }
 
 static void admit(completion_t *completion) {
@@ -297,6 +303,10 @@ static bool refuse_early(exchange_t *exchange) {
   exchange->shows_rates = true;
   metrics_key_request(metrics, key);
   int code = quota_check(&key->quota, 1, 0, &error);
+  if (code == 0) {
+    code = tally_check(exchange->server->tally, key, 1, (int64_t)time(NULL),
+                       &exchange->retry_after_s, &error);
+  }
   if (code == 0) {
     code = api_key_take_request(key, clock_now_ns(), &exchange->retry_after_s, &error);
   }

@@ -18,6 +18,7 @@
 #include "server/keys/api_key.h"
 #include "server/parser/output.h"
 #include "server/server.h"
+#include "server/tally/tally.h"
 
 enum {
   POOL_BODY_BYTES = 64 * 1024, /* larger bodies are parsed in the pool */
@@ -99,6 +100,7 @@ struct completion {
   bool begun;              /* the engine has drawn a token of it */
   uint64_t tenant, source; /* exchange_t: whose cache domain it is in, whose shares it uses */
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
+  tally_row_t *tally;      /* where its tokens are counted; NULL = nowhere, or not yet */
   pictures_t pictures;     /* of the one prompt of a chat */
   charge_t ids;            /* of the arena and of what the inputs hold */
   charge_t output;         /* of the buffers of inputs and choices */

@@ -16,6 +16,7 @@
 #include "server/observe/metrics.h"
 
 #include <string.h>
+#include <time.h>
 
 /* If there is no first token after this time, pings begin. The first ping sends the status 200;
  * before it, a queue timeout can still be answered with its own status. */
@@ -129,12 +130,20 @@ static void note_begun(completions_t *live, completion_t *completion) {
 }
 
 /* The prompt of an input that the engine has begun, once, in the use of its key. */
-static void count_prompt(input_t *input) {
+static void count_prompt(input_t *input, const event_t *event) {
   const completion_t *completion = input->completion;
+  int64_t tokens = input->request.num_prompt_tokens;
   if (input->prompt_counted) return;
   input->prompt_counted = true;
-  metrics_key_tokens(completion->server->metrics, completion->key, input->request.num_prompt_tokens,
-                     0);
+  metrics_key_tokens(completion->server->metrics, completion->key, tokens, 0);
+  tally_reserve(completion->tally, -tokens);
+  tally_add(completion->tally, (int64_t)time(NULL), 0, tokens,
+            MAX(MIN(event->num_cached_tokens, tokens - 1), 0), 0);
+}
+
+static void count_generated(const completion_t *completion, int64_t tokens) {
+  metrics_key_tokens(completion->server->metrics, completion->key, 0, tokens);
+  tally_add(completion->tally, (int64_t)time(NULL), 0, 0, 0, tokens);
 }
 
 static void on_token(completions_t *live, choice_t *choice, const event_t *event) {
@@ -142,8 +151,8 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
   const params_t *params = &completion->params;
   observe_token(live, choice);
   note_begun(live, completion);
-  count_prompt(choice->input);
-  metrics_key_tokens(live->server->metrics, completion->key, 0, 1);
+  count_prompt(choice->input, event);
+  count_generated(completion, 1);
   if (params->stream && choice->unsent_tokens > 0 && chunk_is_full(choice)) {
     completion->dialect->chunk(choice, false);
   }
@@ -264,8 +273,7 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   if (!failed || !params_multiple(&choice->input->request.params)) {
     int32_t told = choice->num_tokens; /* none of them where beams end */
     choice->num_tokens = event->num_output_tokens;
-    metrics_key_tokens(completion->server->metrics, completion->key, 0,
-                       MAX(choice->num_tokens - told, 0));
+    count_generated(completion, MAX(choice->num_tokens - told, 0));
   }
   if (event->first_token_ns != 0) { /* the times of the engine are exact */
     choice->first_token_ns = event->first_token_ns;
@@ -286,8 +294,9 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
 static void count_usage(input_t *input, const event_t *event) {
   if (event->first_scheduled_ns == 0) {
     api_key_take_tokens(input->completion->key, -(int64_t)input->request.num_prompt_tokens);
+    tally_reserve(input->completion->tally, -(int64_t)input->request.num_prompt_tokens);
   } else {
-    count_prompt(input);
+    count_prompt(input, event);
   }
 }
 

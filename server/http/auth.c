@@ -26,6 +26,7 @@ struct auth {
   api_key_t **slots;    /* [SLOTS], NULL where free; one user each */
   uint64_t hash_key[2]; /* random: no client can know which keys share a slot */
   int count, admin_count;
+  bool stores; /* --store: what is used is known after a restart */
 };
 
 static bool is_admin(const char *option) {
@@ -58,6 +59,8 @@ static api_key_t **slot_of(const auth_t *auth, const uint8_t digest[SHA256_BYTES
 static bool same_limits(const key_limits_t *left, const key_limits_t *right) {
   return left->max_waiting == right->max_waiting &&
          left->max_tokens_waiting == right->max_tokens_waiting &&
+         left->tokens_per_day == right->tokens_per_day &&
+         left->tokens_per_month == right->tokens_per_month &&
          left->max_running == right->max_running && left->weight == right->weight &&
          left->requests_per_minute == right->requests_per_minute &&
          left->tokens_per_minute == right->tokens_per_minute &&
@@ -105,6 +108,12 @@ static int add_key(auth_t *auth, const key_line_t *line, const key_place_t *plac
   if (is_admin(place->option) && line->limited) {
     return error_set(error, ERR_CONFIGURATION, place->option,
                      "%s: an admin key has no limits; leave them out", place->text);
+  }
+  if (!auth->stores && (line->limits.tokens_per_day | line->limits.tokens_per_month) != 0) {
+    return error_set(error, ERR_CONFIGURATION, place->option,
+                     "%s: tokens_per_day and tokens_per_month need --store, which keeps what is "
+                     "used",
+                     place->text);
   }
   if (auth->count == KEYS_MAX) {
     return error_set(error, ERR_CONFIGURATION, place->option, "%s: more than %d keys", place->text,
@@ -169,6 +178,7 @@ int auth_new(const config_t *config, auth_t **out, inferd_error_t *error) {
   auth_t *auth = calloc(1, sizeof *auth);
   if (auth == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");
   int code = 0;
+  auth->stores = config->store[0] != '\0';
   auth->slots = calloc(SLOTS, sizeof(api_key_t *));
   if (auth->slots == NULL) {
     code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for the API keys");

@@ -27,6 +27,7 @@ typedef struct key_limits {
   int32_t weight;                                 /* of its share; 0 = 1 */
   bool grammar_off;                               /* no constraint on the output */
   int64_t requests_per_minute, tokens_per_minute; /* tokens: of prompts and generated ones */
+  int64_t tokens_per_day, tokens_per_month;       /* of UTC; server/tally counts them */
 } key_limits_t;
 
 typedef struct api_key {

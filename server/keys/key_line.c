@@ -25,12 +25,15 @@ static const struct word {
     WORD(WORD_INT32, weight, 1, 1000),
     WORD(WORD_INT64, requests_per_minute, 1, 1000000000),
     WORD(WORD_INT64, tokens_per_minute, 1, 1000000000000),
+    WORD(WORD_INT64, tokens_per_day, 1, 1000000000000000),
+    WORD(WORD_INT64, tokens_per_month, 1, 1000000000000000),
     {"grammar", WORD_OFF, offsetof(key_limits_t, grammar_off), 0, 0},
 #undef WORD
 };
 
 static const char known[] = "max_waiting, max_tokens_waiting, max_running, weight, "
-                            "requests_per_minute, tokens_per_minute, grammar";
+                            "requests_per_minute, tokens_per_minute, tokens_per_day, "
+                            "tokens_per_month, grammar";
 
 /* Digits alone: no sign, no unit. */
 static bool parse_digits(const char *text, int64_t *out) {

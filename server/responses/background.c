@@ -275,9 +275,11 @@ static void end_run(deferred_t *run) {
   if (run->dropped || run->code == ERR_DRAINING) {
     run->state = RUN_OVER; /* its row says what it is */
   } else if (run->code != 0 && runs_again(run)) {
+    int wait_s = MIN(run->errand.public.retry_after_s, BACKGROUND_AGAIN_S_MAX);
     run_clear(run);
     run->code = 0;
-    run->not_before_ns = clock_now_ns() + (uint64_t)BACKGROUND_AGAIN_MS * 1000000;
+    run->not_before_ns = clock_now_ns() + (uint64_t)BACKGROUND_AGAIN_MS * 1000000 +
+                         (uint64_t)MAX(wait_s - 1, 0) * 1000000000;
     run->state = RUN_WAITS;
   } else if (run->code != 0) {
     fail(run);

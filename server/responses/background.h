@@ -16,6 +16,7 @@ enum {
   BACKGROUND_RUNNING_EACH = 8,     /* of these a key has at most so many in the engine, */
   BACKGROUND_RUNNING = 32,         /* and all keys together */
   BACKGROUND_AGAIN_MS = 1000,      /* after an engine that was full */
+  BACKGROUND_AGAIN_S_MAX = 60,     /* after a limit of its key that is used up, at most */
   BACKGROUND_WRITE_MS = 2000,      /* after a write that failed */
   BACKGROUND_TURN_BYTES = 64 << 10 /* of events that a turn of the loop prints */
 };

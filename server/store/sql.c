@@ -50,7 +50,11 @@ static const char *const steps[] = {
     "DROP INDEX response_waiting;"
     "CREATE INDEX response_waiting ON response (created) WHERE state IN (1, 5);",
     "CREATE TRIGGER response_file AFTER DELETE ON response WHEN old.state = 7 "
-    "BEGIN DELETE FROM item WHERE conversation = old.id; END;"};
+    "BEGIN DELETE FROM item WHERE conversation = old.id; END;",
+    "CREATE TABLE use (day INTEGER NOT NULL, owner BLOB NOT NULL, model TEXT NOT NULL,"
+    "  label TEXT NOT NULL, requests INTEGER NOT NULL, input INTEGER NOT NULL,"
+    "  cached INTEGER NOT NULL, output INTEGER NOT NULL, PRIMARY KEY (day, owner, model))"
+    "  WITHOUT ROWID;"};
 _Static_assert(STORED_WAITING == 1 && STORED_BACKGROUND == 2 && STORED_CONVERSATION == 3 &&
                    STORED_BATCH == 5 && STORED_BATCH_ENDED == 6 && STORED_FILE == 7,
                "as in the texts");
@@ -88,6 +92,9 @@ typedef enum statement {
   APPEND,
   GROW,
   REMOVE_ITEM,
+  ADD_USE,
+  USES,
+  REMOVE_USES,
   FREE_PAGES,
   SHRINK
 } statement_t;
@@ -157,6 +164,15 @@ static const char *const texts[SQL_STATEMENTS] = {
     [GROW] = "UPDATE response SET bytes = bytes + ?4, created = max(created, ?5) "
              "WHERE id = ?1 AND owner = ?2 AND state IN (3, 5) AND created >= ?3",
     [REMOVE_ITEM] = "DELETE FROM item WHERE conversation = ?1 AND id = ?4 AND " IS_THERE,
+    [ADD_USE] = "INSERT INTO use (day, owner, model, label, requests, input, cached, output) "
+                "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (day, owner, model) DO UPDATE "
+                "SET label = excluded.label, requests = requests + excluded.requests, "
+                "input = input + excluded.input, cached = cached + excluded.cached, "
+                "output = output + excluded.output",
+    [USES] = "SELECT day, owner, model, label, requests, input, cached, output FROM use "
+             "WHERE day >= ?1 AND day < ?2 AND owner = coalesce(?3, owner) "
+             "ORDER BY day, owner, model",
+    [REMOVE_USES] = "DELETE FROM use WHERE day < ?1",
     [FREE_PAGES] = "PRAGMA freelist_count",
     [SHRINK] = "PRAGMA incremental_vacuum(256)"};
 _Static_assert(SHRINK_PAGES == 256, "as in the text");
@@ -360,6 +376,17 @@ static int append_items(sql_t *sql, const stored_t *stored) {
   return bytes > 0 ? grow(sql, stored, bytes) : SQLITE_OK;
 }
 
+static int add_use(sql_t *sql, const stored_use_t *use) {
+  sqlite3_stmt *row = ready(sql, ADD_USE);
+  sqlite3_bind_int64(row, 1, use->day);
+  sqlite3_bind_blob(row, 2, use->owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  bind_text(row, 3, use->model);
+  bind_text(row, 4, use->label);
+  const int64_t counts[] = {use->requests, use->input, use->cached, use->output};
+  for (int i = 0; i < (int)ARRAY_LEN(counts); i++) sqlite3_bind_int64(row, 5 + i, counts[i]);
+  return finish(sql, row);
+}
+
 static int insert_row(sql_t *sql, const stored_t *stored, int64_t bytes) {
   sqlite3_stmt *row = ready(sql, INSERT);
   bind_text(row, 1, stored->id);
@@ -395,6 +422,7 @@ int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes) {
   bool gone = false;
   bool is_first = stored->state == STORED_CONVERSATION || stored->state == STORED_BATCH;
   if (stored->state == STORED_LINES) return end_lines(sql, stored);
+  if (stored->state == STORED_USE) return add_use(sql, stored->use);
   int code = stored->replaces ? is_gone(sql, stored, &gone) : SQLITE_OK;
   if (code != SQLITE_OK || gone) return code;
   code = is_first ? insert_row(sql, stored, bytes) : SQLITE_OK;
@@ -586,6 +614,42 @@ int sql_remove_item(sql_t *sql, const stored_t *conversation, int64_t since, con
   bind_text(row, 4, id);
   code = finish(sql, row);
   return code == SQLITE_OK ? grow(sql, conversation, -bytes) : code;
+}
+
+static void copy_text(sqlite3_stmt *row, int column, char *out, size_t size) {
+  snprintf(out, size, "%s", (const char *)sqlite3_column_text(row, column));
+}
+
+int sql_uses(sql_t *sql, const uint8_t *owner, int64_t first, int64_t end,
+             bool (*visit)(void *context, const stored_use_t *use), void *context) {
+  sqlite3_stmt *row = ready(sql, USES);
+  bool goes_on = true;
+  int code = SQLITE_DONE;
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  sqlite3_bind_int64(row, 1, first);
+  sqlite3_bind_int64(row, 2, end);
+  if (owner != NULL) sqlite3_bind_blob(row, 3, owner, STORE_OWNER_BYTES, SQLITE_STATIC);
+  while (goes_on && (code = sqlite3_step(row)) == SQLITE_ROW) {
+    stored_use_t use = {.day = sqlite3_column_int64(row, 0),
+                        .requests = sqlite3_column_int64(row, 4),
+                        .input = sqlite3_column_int64(row, 5),
+                        .cached = sqlite3_column_int64(row, 6),
+                        .output = sqlite3_column_int64(row, 7)};
+    if (sqlite3_column_bytes(row, 1) == STORE_OWNER_BYTES)
+      memcpy(use.owner, sqlite3_column_blob(row, 1), STORE_OWNER_BYTES);
+    copy_text(row, 2, use.model, sizeof use.model);
+    copy_text(row, 3, use.label, sizeof use.label);
+    goes_on = visit(context, &use);
+  }
+  sqlite3_reset(row);
+  sqlite3_clear_bindings(row);
+  return code == SQLITE_DONE || code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
+int sql_remove_uses(sql_t *sql, int64_t before) {
+  sqlite3_stmt *row = ready(sql, REMOVE_USES);
+  sqlite3_bind_int64(row, 1, before);
+  return finish(sql, row);
 }
 
 /* The numbers of the statement's only row. */

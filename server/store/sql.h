@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 27, SQL_NO_ITEM = -1 };
+enum { SQL_STATEMENTS = 30, SQL_NO_ITEM = -1 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -51,6 +51,11 @@ int sql_sizes(sql_t *sql, int64_t *rows, int64_t *bytes);
 int sql_remove_expired(sql_t *sql, int64_t before, int32_t count, int32_t *removed);
 /* Removes up to `count` of the oldest answers of the owner that has most bytes. */
 int sql_remove_of_largest(sql_t *sql, int32_t count);
+/* Calls `visit` for what was used in these days, of an owner (NULL: of all), until it returns
+ * false; removes what was used before a day. */
+int sql_uses(sql_t *sql, const uint8_t *owner, int64_t first, int64_t end,
+             bool (*visit)(void *context, const stored_use_t *use), void *context);
+int sql_remove_uses(sql_t *sql, int64_t before);
 /* Gives pages of removed rows back to the file system. */
 int sql_shrink(sql_t *sql);
 

@@ -88,13 +88,19 @@ static int64_t oldest_kept(const answer_store_t *store) {
 
 /* ---- the writer ---- */
 
+/* Whether it is an answer, or something else with an id. */
+static bool is_row(const stored_t *stored) {
+  return stored->state != STORED_ITEMS && stored->state != STORED_LINES &&
+         stored->state != STORED_USE;
+}
+
 /* From the first to the last, whose `next` store_put may set meanwhile. The caller rolls back. */
 static int write_all(answer_store_t *store, const stored_t *first, const stored_t *last) {
   int code = sql_begin(&store->writer);
   for (const stored_t *s = first; code == SQLITE_OK; s = s->next) {
     code = sql_insert(&store->writer, s, own_bytes(s));
     store->bytes += bytes_of(s);
-    store->rows += s->state != STORED_ITEMS && s->state != STORED_LINES;
+    store->rows += is_row(s);
     if (s == last) break;
   }
   return code == SQLITE_OK ? sql_commit(&store->writer) : code;
@@ -112,6 +118,8 @@ static int make_room(answer_store_t *store) {
   do {
     code = sql_remove_expired(&store->writer, oldest_kept(store), REMOVE_ROWS, &removed);
   } while (code == SQLITE_OK && removed == REMOVE_ROWS);
+  if (code == SQLITE_OK)
+    code = sql_remove_uses(&store->writer, now_s / (24 * 3600) - STORE_USE_DAYS);
   if (code == SQLITE_OK) code = sql_sizes(&store->writer, &store->rows, &store->bytes);
   while (code == SQLITE_OK && store->bytes_max > 0 && store->bytes > store->bytes_max) {
     code = sql_remove_of_largest(&store->writer,
@@ -147,7 +155,7 @@ static void end_write(answer_store_t *store, const stored_t *last, const char *p
       *link = s->next;
     } else {
       link = &s->next;
-      count++;
+      count += s->state != STORED_USE;
     }
   }
   pthread_cond_broadcast(&store->done);
@@ -341,8 +349,7 @@ void store_retried(answer_store_t *store) {
 }
 
 static bool is_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES], const char *id) {
-  bool is_row = stored->state != STORED_ITEMS && stored->state != STORED_LINES;
-  return is_row && strcmp(stored->id, id) == 0 &&
+  return is_row(stored) && strcmp(stored->id, id) == 0 &&
          memcmp(stored->owner, owner, STORE_OWNER_BYTES) == 0;
 }
 
@@ -568,6 +575,16 @@ int store_list(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], st
   memcpy(wanted.owner, owner, STORE_OWNER_BYTES);
   pthread_mutex_lock(&store->reading);
   int code = sql_list(&store->reader, &wanted, oldest_kept(store), page, visit, context);
+  code = answer(&store->reader, code, "", error);
+  pthread_mutex_unlock(&store->reading);
+  return code;
+}
+
+int store_uses(answer_store_t *store, const uint8_t *owner, int64_t first, int64_t end,
+               bool (*visit)(void *context, const stored_use_t *use), void *context,
+               inferd_error_t *error) {
+  pthread_mutex_lock(&store->reading);
+  int code = sql_uses(&store->reader, owner, first, end, visit, context);
   code = answer(&store->reader, code, "", error);
   pthread_mutex_unlock(&store->reading);
   return code;

@@ -44,8 +44,21 @@ typedef enum stored_state {
   STORED_BATCH,        /* that has not ended: its items are lines, `conversation` is its own id */
   STORED_BATCH_ENDED,  /* its lines are gone, but for those that `items` gives to files */
   STORED_FILE,         /* `input` is what is in it; none: its items are, lines of a batch */
-  STORED_LINES         /* no row: `items` are lines of a batch that have ended, to be replaced */
+  STORED_LINES,        /* no row: `items` are lines of a batch that have ended, to be replaced */
+  STORED_USE           /* no row: `use` is added to what is counted of `owner` */
 } stored_state_t;
+
+enum { STORE_LABEL_BYTES = 65, STORE_MODEL_BYTES = 129, STORE_USE_DAYS = 400 };
+
+/* What an owner has used of a model on one day of UTC. Kept for STORE_USE_DAYS, whatever the bounds
+ * of answers are. */
+typedef struct stored_use {
+  int64_t day; /* since 1970-01-01 */
+  uint8_t owner[STORE_OWNER_BYTES];
+  char label[STORE_LABEL_BYTES]; /* of the key, as it was last; "" = none */
+  char model[STORE_MODEL_BYTES];
+  int64_t requests, input, cached, output; /* tokens; cached: of `input` */
+} stored_use_t;
 
 /* Of a line of a batch: what is known of it. */
 typedef enum line_state { LINE_WAITS, LINE_ANSWERED, LINE_FAILED, LINE_STATES } line_state_t;
@@ -70,15 +83,16 @@ typedef struct stored {
   uint8_t owner[STORE_OWNER_BYTES];
   int64_t created; /* unix seconds */
   stored_state_t state;
-  bool streams;         /* asked with `stream` too */
-  bool replaces;        /* nothing is written if it is gone meanwhile */
-  buffer_t input;       /* the items of its request */
-  buffer_t body;        /* the response object */
-  buffer_t request;     /* of STORED_WAITING: the body of its request */
-  buffer_t events;      /* of STORED_BACKGROUND that was streamed: all its events */
-  stored_item_t *items; /* to be appended to the conversation, unless that is gone, or the answer
-                         * was written by another process already */
-  struct stored *next;  /* the store's own, and: */
+  bool streams;            /* asked with `stream` too */
+  bool replaces;           /* nothing is written if it is gone meanwhile */
+  buffer_t input;          /* the items of its request */
+  buffer_t body;           /* the response object */
+  buffer_t request;        /* of STORED_WAITING: the body of its request */
+  buffer_t events;         /* of STORED_BACKGROUND that was streamed: all its events */
+  const stored_use_t *use; /* of STORED_USE; its owner frees it once `outcome` is known */
+  stored_item_t *items;    /* to be appended to the conversation, unless that is gone, or the answer
+                            * was written by another process already */
+  struct stored *next;     /* the store's own, and: */
   /* Who waits for it: 1 = written, -1 = not, and then it is theirs again. See store_outcome. */
   int *outcome;
 } stored_t;
@@ -158,6 +172,12 @@ int store_count_lines(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYT
 /* Waits until nothing of a conversation or a batch is to be written: it is, or it failed. */
 void store_settle(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES],
                   const char *conversation);
+
+/* Calls `visit` for what was used in days from `first` to before `end`, by day, owner and model.
+ * `owner` NULL: by all. Returns 0 or ERR_STORE_FAILED. */
+int store_uses(answer_store_t *store, const uint8_t *owner, int64_t first, int64_t end,
+               bool (*visit)(void *context, const stored_use_t *use), void *context,
+               inferd_error_t *error);
 
 /* Copies why answers cannot be written now; "" = they can. */
 void store_problem(answer_store_t *store, char *out, size_t size);

@@ -81,7 +81,7 @@ def test_the_document_is_valid_and_served(server):
                 "/tokenizer_info", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
                 "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/conversations",
                 "/v1/conversations/{id}", "/v1/files", "/v1/files/{id}", "/v1/batches",
-                "/v1/batches/{id}", "/v1/batches/{id}/cancel")), path
+                "/v1/batches/{id}", "/v1/batches/{id}/cancel", "/v1/usage")), path
             assert complaint_about(method, path, told) is None, (path, told)
 
 

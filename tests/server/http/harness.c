@@ -367,6 +367,9 @@ void api_batch(exchange_t *exchange) {
 void api_cancel_batch(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_usage(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_responses_input_tokens(exchange_t *exchange) {
   not_here(exchange);
 }

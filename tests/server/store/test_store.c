@@ -281,7 +281,7 @@ Test(store, a_store_of_a_newer_inferd_is_refused) {
   store_close(store);
   store = NULL;
   run_sql("PRAGMA user_version = 9");
-  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 5");
+  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 6");
 }
 
 Test(store, a_file_that_is_no_database_is_refused) {
@@ -476,7 +476,7 @@ Test(store, a_file_of_the_first_schema_is_brought_forward) {
   store = NULL;
   run_sql("DROP TRIGGER response_items; DROP TRIGGER response_lines; DROP TRIGGER response_ended;"
           "DROP TRIGGER response_file;"
-          "DROP TABLE item; DROP INDEX response_kind;"
+          "DROP TABLE item; DROP TABLE use; DROP INDEX response_kind;"
           "ALTER TABLE response DROP COLUMN conversation; DROP INDEX response_waiting; ALTER TABLE "
           "response DROP COLUMN state;"
           "ALTER TABLE response DROP COLUMN streams;"
