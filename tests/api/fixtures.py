@@ -7,6 +7,7 @@ from harness import Server, dummy_model, wait_until
 
 def pytest_addoption(parser):
     parser.addoption("--inferd", default="build/inferd", help="the program under test")
+    parser.addoption("--kills", type=int, default=4, help="of the server, in test_kills.py")
 
 
 @pytest.fixture(scope="session")
