@@ -228,8 +228,22 @@ static int update(conversation_job_t *job, const json_t *metadata) {
 
 /* ---- the job ---- */
 
+/* Refuses the field that the other route of a conversation takes. */
+static int check_fields(const conversation_job_t *job, const conversation_fields_t *fields,
+                        reader_t *reader) {
+  if (job->action == UPDATE && fields->items != NULL)
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, "items",
+                     "'items' are appended by POST /v1/conversations/{id}/items.");
+  if (job->action == APPEND_ITEMS && fields->metadata != NULL)
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, "metadata",
+                     "'metadata' is set by POST /v1/conversations/{id}.");
+  return 0;
+}
+
 static int write_it(conversation_job_t *job, const conversation_fields_t *fields,
                     reader_t *reader) {
+  int code = check_fields(job, fields, reader);
+  if (code != 0) return code;
   if (job->action == UPDATE && fields->metadata == NULL)
     return error_set(reader->error, ERR_MISSING_PARAMETER, "metadata",
                      "Missing required parameter: 'metadata'.");
@@ -238,7 +252,7 @@ static int write_it(conversation_job_t *job, const conversation_fields_t *fields
   if (job->action == APPEND_ITEMS && none)
     return error_set(reader->error, ERR_MISSING_PARAMETER, "items",
                      "Missing required parameter: 'items'.");
-  int code = none ? 0 : check_items(reader, fields->items);
+  code = none ? 0 : check_items(reader, fields->items);
   if (code == 0 && job->action == APPEND_ITEMS) {
     code = print_found(job); /* or there is nothing to append to */
     buffer_clear(&job->base.reply);

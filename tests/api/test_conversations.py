@@ -114,6 +114,14 @@ def test_a_wrong_body_is_refused_by_name(server, body, status, param):
         assert answer.json["error"]["param"].startswith(param), answer
 
 
+def test_the_fields_of_the_other_route_are_refused(server, alice):
+    key, both = alice.conversations.create().id, {"items": [user("a")], "metadata": {"a": "b"}}
+    for path, param in ((key, "items"), (f"{key}/items", "metadata")):
+        answer = server.post(f"/v1/conversations/{path}", both)
+        assert (answer.status, answer.error["param"]) == (400, param), answer
+        assert server.post(f"/v1/conversations/{path}", {**both, param: None}).status == 200
+
+
 @pytest.mark.parametrize("query, field", [
     ("limit=0", "limit"), ("limit=101", "limit"), ("limit=100", None), ("limit=1", None),
     ("order=up", "order"), ("after=", "after"), ("after=nothing", None),
@@ -138,7 +146,8 @@ def others(alice):
 def test_no_other_path_is_a_conversation(server, alice, others, method, path):
     made, resp = others
     path = path.replace("{made}", made).replace("{resp}", resp)
-    body = {"items": [user("a")], "metadata": {}} if method == "POST" else None
+    fields = {"items": [user("a")]} if "items" in path else {"metadata": {}}
+    body = fields if method == "POST" else None
     answer = server.request(method, f"/v1/conversations/{path}", body)
     assert answer.status == 404 and answer.json["error"]["code"] == "not_found", answer
     assert server.get(f"/v1/responses/{made}").status == 404, "nor the other way round"
