@@ -110,7 +110,20 @@ static const shape_trial_t call_shapes[] = {
     {"[" SAYS("user", "a") "," THOUGHT_CALL "," RESULT(NINE, "zeta-7") "," END "]",
      {"zeta-7", "zeta-d"},
      "a call beside a text and thoughts",
-     SHAPE_TEXT_OF_CALL}};
+     SHAPE_TEXT_OF_CALL},
+    {"[" SAYS("user", "a") "," CALLS("\"zeta-b\"", NINE) "," RESULT(NINE, "zeta-7") "," SAYS(
+         "assistant", "c") "," SAYS("user", "d") "," CALLS("\"zeta-e\"",
+                                                           OTHER_NINE) "," RESULT(OTHER_NINE,
+                                                                                  "zeta-8") "," END
+                                                                                            "]",
+     {"zeta-b", "zeta-e", "zeta-8"},
+     "a text beside a call",
+     SHAPE_TEXT_HIDDEN},
+    {"[" SAYS("system", "zeta-s") "," SAYS("user", "a") "," CALLS("\"\"", NINE) "," RESULT(
+         NINE, "zeta-7") "]",
+     {"zeta-s", "zeta-7"},
+     "a system message where the last message is no user's",
+     SHAPE_SYSTEM_HIDDEN}};
 
 static const char tools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"zeta_f\",\"description\":\"d\","

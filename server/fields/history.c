@@ -40,6 +40,7 @@ typedef struct mender {
   bool has_tools;
   bool lenient, places;
   bool systems_alone;    /* all messages are the system's */
+  bool ends_with_user;   /* the last message is the user's */
   const int32_t *origin; /* the index that each message had; NULL: its own */
   const json_t *messages;
   known_call_t *calls;
@@ -682,6 +683,7 @@ static role_t role_of(const mender_t *mender, const json_t *message, bool leads,
   if (is_system(message)) {
     unsigned shapes = leads ? SHAPE_SYSTEM : SHAPE_LATE_SYSTEM;
     if (mender->systems_alone && json_next(message) == NULL) shapes |= SHAPE_SYSTEM_ALONE;
+    if (!mender->ends_with_user) shapes |= SHAPE_SYSTEM_HIDDEN;
     return (refused & shapes) != 0 ? AS_USER : AS_SYSTEM;
   }
   if (!is_result(message)) {
@@ -783,7 +785,14 @@ static void put_next_call(mender_t *mender, const json_t *message) {
   put(mender, "]}");
 }
 
-/* Prints `count` messages of one role as one message. */
+/* A message of the user between two of the assistant, where the template wants turns. */
+static void put_turn(mender_t *mender) {
+  if ((mender->refused & SHAPE_TWO_ANSWERS) == 0) return;
+  put(mender, "{\"role\":\"user\",\"content\":\"[no message]\"}");
+  put_comma(mender);
+}
+
+/* Prints `count` messages of one role as one message, or their calls behind their texts. */
 static void put_joined(mender_t *mender, const json_t *message, int32_t number, role_t role) {
   bool any = false, calls = false, has_any_calls = false;
   const json_t *first = message, *reasoning = NULL;
@@ -802,6 +811,13 @@ static void put_joined(mender_t *mender, const json_t *message, int32_t number, 
     note_role(mender, message, role);
     put_parts(mender, message, &any);
     if (is_result(message)) mender->next_result++;
+  }
+  if (any && has_any_calls && (mender->refused & SHAPE_TEXT_HIDDEN) != 0) {
+    put(mender, "]}");
+    put_comma(mender);
+    put_turn(mender);
+    put(mender, "{\"role\":\"assistant\",\"content\":[");
+    any = false;
   }
   if (!any) put_text_part(mender, "", 0);
   put(mender, "]");
@@ -850,7 +866,7 @@ static bool splits_calls(const mender_t *mender, const json_t *message) {
   return (mender->refused & SHAPE_TWO_CALLS) != 0 && calls != NULL && calls->count > 1;
 }
 
-/* Whether a message has calls, a text and thoughts, which the template takes apart alone. */
+/* Whether a message has calls beside a text, which the template takes apart alone. */
 static bool parts_text(const mender_t *mender, const json_t *message) {
   static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
   const json_t *content = json_get(message, "content");
@@ -861,7 +877,9 @@ static bool parts_text(const mender_t *mender, const json_t *message) {
   }
   bool says = content != NULL &&
               (is_list ? content->count > 0 : content->type == JSON_STRING && content->length > 0);
-  return (mender->refused & SHAPE_TEXT_OF_CALL) != 0 && thinks && says && has_calls(message);
+  bool apart = (mender->refused & SHAPE_TEXT_HIDDEN) != 0 ||
+               (thinks && (mender->refused & SHAPE_TEXT_OF_CALL) != 0);
+  return apart && says && has_calls(message);
 }
 
 /* Prints the text of a message as a message in front of it. */
@@ -872,6 +890,7 @@ static void put_text_apart(mender_t *mender, const json_t *message) {
   put_content(mender, message, &any);
   put(mender, "}");
   put_comma(mender);
+  put_turn(mender);
   mender->text_apart = true;
 }
 
@@ -998,6 +1017,7 @@ static int check_roles(mender_t *mender) {
   JSON_EACH(message, mender->messages) {
     bool refused = drops_role(mender, message);
     mender->systems_alone = mender->systems_alone && is_system(message);
+    mender->ends_with_user = is_role(message, "user");
     if (refused && (!mender->lenient || json_next(message) == NULL)) {
       char place[ERROR_PARAM_MAX], shown[FIELD_SHOWN_MAX];
       int32_t own = mender->origin != NULL ? mender->origin[index] : index;

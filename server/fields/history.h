@@ -28,7 +28,9 @@ enum history_shape {
   SHAPE_TWO_SYSTEMS = 1024,     /* system messages in a row at the start */
   SHAPE_TWO_CALLS = 2048,       /* calls beside each other in one message */
   SHAPE_OTHER_ROLE = 4096,      /* a role that the template does not name */
-  SHAPE_TEXT_OF_CALL = 8192     /* calls beside a text and thoughts */
+  SHAPE_TEXT_OF_CALL = 8192,    /* calls beside a text and thoughts */
+  SHAPE_TEXT_HIDDEN = 16384,    /* calls beside a text, which is not shown */
+  SHAPE_SYSTEM_HIDDEN = 32768   /* a system message where the last message is not the user's */
 };
 
 /* The form of the ids of calls that a template takes. */

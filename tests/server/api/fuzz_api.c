@@ -98,13 +98,13 @@ static void choose_circumstances(unsigned bits) {
   fake_template.marks = bits & MARKS_ARE_TOKENS && format != NULL ? format->marks : NULL;
 }
 
-/* What the template takes of conversations: the last two bytes of the input, which are steps, too.
- * The fake template takes all, so that what is mended is rendered. */
+/* What the template takes of conversations: the last three bytes of the input, which are steps,
+ * too. The fake template takes all, so that what is mended is rendered. */
 static void choose_rules(const uint8_t *data, size_t size) {
-  unsigned shapes = size < 2 ? 0 : data[size - 2] * 256u + data[size - 1];
+  unsigned shapes = size < 3 ? 0 : data[size - 2] * 256u + data[size - 1];
   history_rules_t *rules = &server.live->rules;
-  rules->refused[0] = rules->refused[1] = shapes % (2 * SHAPE_TEXT_OF_CALL);
-  rules->ids = (call_id_form_t)(shapes / (2 * SHAPE_TEXT_OF_CALL) % 3);
+  rules->refused[0] = rules->refused[1] = shapes;
+  rules->ids = (call_id_form_t)(size < 3 ? 0 : data[size - 3] % 3);
 }
 
 /* ---- the engine's side ---- */
