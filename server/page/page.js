@@ -26,6 +26,7 @@ const CHIPS = [
 let model = '';
 let running = null; // AbortController of the request in flight
 const messages = []; // the conversation, as the API takes it
+const pictures = []; // of the message that is being written, as data: URLs
 
 function el(tag, properties, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
@@ -226,7 +227,12 @@ function fill(id, value) {
 
 /* Above the buttons: what this answer is bound to, each with a way out. */
 function showPills() {
-  const pills = [];
+  const pills = pictures.map((src, index) => {
+    const pill = el('button', { type: 'button', className: 'pill' }, el('img', { src, alt: '' }), el('span', { ariaHidden: 'true' }, '×'));
+    pill.setAttribute('aria-label', `Remove: picture ${index + 1}`);
+    pill.onclick = () => { pictures.splice(index, 1); showPills(); $('chat-input').focus(); };
+    return pill;
+  });
   for (const [id, word, read] of [['schema', 'JSON schema', schemaOf], ['tools', 'Tools', toolsOf]]) {
     if (read() === undefined) continue;
     const pill = el('button', { type: 'button', className: 'pill' }, word, el('span', { ariaHidden: 'true' }, '×'));
@@ -255,7 +261,7 @@ function chatBody(text) {
   const system = $('system').value.trim();
   const body = { model: model || undefined, messages: [...messages], stream: true, stream_options: { include_usage: true }, ...options };
   if (system) body.messages.unshift({ role: 'system', content: system });
-  if (text) body.messages.push({ role: 'user', content: text });
+  if (text || pictures.length > 0) body.messages.push({ role: 'user', content: contentOf(text) });
   if (schema) body.response_format = { type: 'json_schema', json_schema: { name: 'answer', schema } };
   if (tools && tools.length > 0) Object.assign(body, { tools, tool_choice: $('tool-choice').value });
   return body;
@@ -383,11 +389,39 @@ async function answer() {
   reply.end(await run('v1/chat/completions', body, (choice) => reply.take(choice), (fault) => reply.fail(fault)));
 }
 
+function contentOf(text) {
+  if (pictures.length === 0) return text;
+  const parts = pictures.map((url) => ({ type: 'image_url', image_url: { url } }));
+  return text.trim() ? [...parts, { type: 'text', text }] : parts;
+}
+
+function dataUrlOf(file) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result);
+    reader.onerror = () => failed(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+async function takePictures(files) {
+  try {
+    for (const file of [...files].filter(({ type }) => type.startsWith('image/'))) pictures.push(await dataUrlOf(file));
+  } catch (fault) {
+    notice(`The picture cannot be read: ${fault.message}`);
+  }
+  showPills();
+  $('chat-input').focus();
+}
+
 function say(text) {
-  if (running || !text.trim() || !chatBody(text)) return false;
+  if (running || !(text.trim() || pictures.length > 0) || !chatBody(text)) return false;
   $('welcome').hidden = true;
-  messages.push({ role: 'user', content: text });
-  $('log').append(el('div', { className: 'turn user' }, el('div', {}, text)));
+  messages.push({ role: 'user', content: contentOf(text) });
+  const shown = pictures.map((src, index) => el('img', { src, alt: `Picture ${index + 1}` }));
+  $('log').append(el('div', { className: 'turn user' }, el('div', {}, ...shown, text)));
+  pictures.length = 0;
+  showPills();
   answer();
   return true;
 }
@@ -404,7 +438,8 @@ function regenerate(reply) {
 
 function clearChat() {
   if (running) running.abort();
-  messages.length = 0;
+  messages.length = pictures.length = 0;
+  showPills();
   $('log').replaceChildren();
   $('welcome').hidden = false;
   $('chat-input').focus();
@@ -707,6 +742,25 @@ function wireForms() {
   };
 }
 
+/* Files that are chosen, dropped or pasted; text that comes with them goes before. */
+function wirePictures() {
+  const file = $('picture-file');
+  $('picture-add').onclick = () => file.click();
+  file.onchange = async () => { await takePictures(file.files); file.value = ''; };
+  $('chat').addEventListener('dragover', (event) => { if (event.dataTransfer.types.includes('Files')) event.preventDefault(); });
+  $('chat').addEventListener('drop', (event) => {
+    if (event.dataTransfer.files.length === 0) return;
+    event.preventDefault();
+    takePictures(event.dataTransfer.files);
+  });
+  $('chat-input').addEventListener('paste', (event) => {
+    const { files } = event.clipboardData;
+    if (files.length === 0 || event.clipboardData.getData('text')) return;
+    event.preventDefault();
+    takePictures(files);
+  });
+}
+
 function wireSettings() {
   for (const id of ['schema', 'tools']) $(id).addEventListener('input', showPills);
   $('schema-example').onclick = () => fill('schema', SCHEMA);
@@ -751,6 +805,7 @@ function wireTabs() {
 makeFields();
 $('chips').append(...CHIPS.map(([word, text]) => button(word, () => say(text()), '')));
 wireForms();
+wirePictures();
 wireSettings();
 wireTokens();
 wireTabs();

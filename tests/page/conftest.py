@@ -12,6 +12,7 @@ sys.path[:0] = [str(TESTS / "api"), str(TESTS / "clients")]
 from browser import Browser  # noqa: E402  pylint: disable=wrong-import-position
 from fixtures import inferd, pytest_addoption, slow_model  # noqa: E402,F401
 from harness import DEMO, Server  # noqa: E402  pylint: disable=wrong-import-position
+import seeing  # noqa: E402  pylint: disable=wrong-import-position
 from scripted import scripted_model  # noqa: E402  pylint: disable=wrong-import-position
 
 HTML = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
@@ -51,6 +52,13 @@ def tab(browser):
         complaints = page.complaints()
         page.close()
         assert outside == [] and complaints == []
+
+
+@pytest.fixture(scope="module")
+def seer(inferd, tmp_path_factory):
+    server = Server(inferd, seeing.make(tmp_path_factory.mktemp("seeing") / "model"))
+    yield server
+    assert server.stop() == 0, server.log()
 
 
 @pytest.fixture(scope="session")

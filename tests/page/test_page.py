@@ -1,11 +1,13 @@
 """The web page at `/` in a browser: what a user does, and what the user then sees."""
 
+import base64
 import json
 import re
 import shlex
 import socket
 import subprocess
 
+import seeing
 from conftest import ARGUMENTS, HTML, THOUGHT
 from harness import wait_until
 
@@ -15,6 +17,9 @@ CLIPBOARD = "navigator.clipboard.writeText = async (text) => { window.copied = t
 ENDLESS = """window.plain = window.fetch; window.fetch = (path, options) => plain(path,
   options?.body ? {...options, body: JSON.stringify({...JSON.parse(options.body),
   min_tokens: 8000, max_tokens: 8000})} : options);"""
+# Keeps the bodies of requests.
+BODIES = """window.plain = window.fetch; window.fetch = (path, options) => {
+  if (options?.body) window.bodies.push(options.body); return plain(path, options); };"""
 WRITES = "document.querySelector('.turn.assistant .text')?.textContent.length > 0"
 ENDED = "document.body.dataset.running === 'no' && document.querySelector('.again')?.innerText"
 
@@ -357,6 +362,64 @@ def test_a_stream_that_is_cut_is_said(start, tab, slow_model):
     page.wait(WRITES)
     server.process.kill()
     page.wait_text(".error", "The answer was cut")
+
+
+def hand_over(page, how, *files):
+    """Chooses, drops or pastes files as a user does. A browser without a screen has no dialog."""
+    made = json.dumps([{"name": name, "type": kind, "text": base64.b64encode(data).decode()}
+                       for name, kind, data in files])
+    page.js(f"""(() => {{ const held = new DataTransfer();
+        for (const {{name, type, text}} of {made})
+          held.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name,
+                                  {{type}}));
+        const input = document.getElementById('picture-file'), options = {{bubbles: true,
+          cancelable: true, dataTransfer: held, clipboardData: held}};
+        if ('{how}' === 'choose') {{ input.files = held.files;
+                                     input.dispatchEvent(new Event('change')); }}
+        if ('{how}' === 'drop')
+          document.getElementById('chat-form').dispatchEvent(new DragEvent('drop', options));
+        if ('{how}' === 'paste')
+          document.getElementById('chat-input').dispatchEvent(new ClipboardEvent('paste', options));
+      }})()""")
+
+
+def pills(page, count):
+    page.wait(f"document.querySelectorAll('.pill img').length === {count}")
+
+
+def test_pictures_are_chosen_dropped_and_pasted(seer, tab):
+    page = tab(seer, script="window.bodies = []; " + BODIES)
+    for count, how in enumerate(("choose", "drop", "paste"), 1):
+        hand_over(page, how, ("a.png", "image/png", seeing.png(20 + count, 16)),
+                  ("a.txt", "text/plain", b"no picture"))
+        pills(page, count)
+    page.click(".pill:nth-child(2)")
+    pills(page, 2)
+    page.type("#f-max_tokens", "3")
+    say(page, "What is this?")
+    answered(page)
+    pills(page, 0)
+    shown = page.js("[...document.querySelectorAll('.turn.user img')].map((i) => i.naturalWidth)")
+    assert shown == [21, 23] and page.text(".turn.user") == "What is this?"
+    content = page.js("JSON.parse(bodies[0]).messages[0].content")
+    assert [part.get("text") or part["image_url"]["url"] for part in content] == [
+        seeing.url(seeing.png(21, 16)), seeing.url(seeing.png(23, 16)), "What is this?"]
+    assert page.text(".error") == "" and seer.metric("inferd_images_total") == 2
+    say(page, "And a word?")
+    answered(page, 2)
+    hand_over(page, "drop", ("a.png", "image/png", seeing.png(20, 16)))
+    pills(page, 1)
+    page.click("#chat-send")  # a picture alone is a message
+    answered(page, 3)
+    assert page.text(".error") == "" and seer.metric("inferd_images_total") == 3
+
+
+def test_a_model_that_sees_nothing_says_so(scripted, tab):
+    page = tab(scripted)
+    hand_over(page, "drop", ("a.png", "image/png", seeing.png(20, 16)))
+    pills(page, 1)
+    say(page, "What is this?")
+    page.wait_text(".error", "takes text only")
 
 
 def test_a_narrow_page_is_one_column(scripted, tab):
