@@ -9,6 +9,7 @@
 #include "engine/model/source/locate.h"
 #include "engine/model/source/pickled.h"
 #include "engine/text/tokenizer.h"
+#include "server/batch.h"
 #include "server/client.h"
 #include "server/observe/log.h"
 #include "server/ranks.h"
@@ -499,6 +500,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "reload") == 0) return reload_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
+  if (strcmp(command, "batch") == 0) return batch_command(argc - 2, argv + 2);
   if (strcmp(command, "usage") == 0) return usage_command(argc - 2, argv + 2);
   if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {

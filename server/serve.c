@@ -12,6 +12,7 @@
 #include "engine/base/util.h"
 #include "engine/model/source/locate.h"
 #include "engine/picture/helper.h"
+#include "server/batches/local.h"
 #include "server/completion/chat.h"
 #include "server/completion/lora_table.h"
 #include "server/http/auth.h"
@@ -149,6 +150,10 @@ static void end(daemon_t *daemon, const char *why) {
 /* Clients whose connections are kept hear within a second that they should close them. */
 void server_succeeded(server_t *server) {
   begin_leaving((daemon_t *)server, "the next process serves", MAX(server->config->drain_delay, 1));
+}
+
+void server_finished(server_t *server) {
+  if (server->phase < SERVER_DRAINING) drain((daemon_t *)server, "all lines are answered");
 }
 
 void server_drained(server_t *server) {
@@ -368,7 +373,7 @@ static void on_ready(daemon_t *daemon) {
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
            info->backend, info->device);
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
-  print_invitation(server);
+  if (server->local == NULL) print_invitation(server);
   inferd_error_t error = {0};
   if (http_ready(server->http, &error) != 0) {
     log_line(LOG_ERROR, "ready", "%s", error.message);
@@ -378,6 +383,7 @@ static void on_ready(daemon_t *daemon) {
   }
   background_start(server);
   runner_tick(server);
+  local_tick(server->local);
   notify_send("READY=1\nSTATUS=Serving on %s, %d KV blocks, context %d",
               http_address(server->http, 0), info->num_blocks - 1, info->max_model_len);
 }
@@ -464,6 +470,7 @@ static void on_tick(uv_timer_t *timer) {
   tally_flush(daemon->server.tally, (int64_t)time(NULL), false);
   background_tick(&daemon->server);
   runner_tick(&daemon->server);
+  local_tick(daemon->server.local);
   pet_watchdog(daemon, now_ns);
   http_identity_refresh(daemon->server.http, now_ns);
   report_verdict(daemon, now_ns);
@@ -662,6 +669,7 @@ static void tear_down(daemon_t *daemon) {
   if (server->http != NULL) http_stop(server->http);
   background_stop(server);
   runner_stop(server);
+  local_stop(server->local);
   if (server->engine != NULL) {
     limit_stop(daemon);
     engine_stop(server->engine);
@@ -711,7 +719,8 @@ static int start_pictures(server_t *server, const config_t *config, inferd_error
   return picture_helper_start(picture_work, &server->pictures, error);
 }
 
-int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) {
+static int serve(config_t *config, int argc, char *const *argv, struct comm *comm,
+                 struct local *local) {
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
   ignore_signals();
@@ -739,6 +748,7 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) 
     log_close();
     return error_exit_code(code);
   }
+  if (local != NULL) local_attach(local, &daemon.server);
   code = set_up(&daemon, config, &error);
   if (code == 0) {
     run(&daemon);
@@ -756,4 +766,14 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) 
   if (code == 0 && daemon.exit_status == 0) log_line(LOG_INFO, "stop", "stopped");
   log_close();
   return daemon.exit_status;
+}
+
+int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm) {
+  return serve(config, argc, argv, comm, NULL);
+}
+
+int serve_batch(config_t *config, int argc, char *const *argv, struct local *local) {
+  int status = serve(config, argc, argv, NULL, local);
+  int lines = local_close(local);
+  return status != 0 ? status : lines;
 }

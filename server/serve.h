@@ -7,6 +7,9 @@
 /* Runs `inferd serve` until the daemon ends. Returns the exit status of the process. A reload reads
  * `argv[0..argc)`, the arguments of config_load, again. `comm`: the other ranks, or NULL. */
 int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm);
+/* The same for `inferd batch`: the lines of `local` are its only requests, and it ends with them.
+ * Returns the status of serve_run, or of local_close, which it calls. */
+int serve_batch(config_t *config, int argc, char *const *argv, struct local *local);
 
 /* fingerprint.c: fills in server->system_fingerprint; the engine is READY. */
 void serve_set_fingerprint(server_t *server);

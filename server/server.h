@@ -33,6 +33,7 @@ typedef struct server {
   struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
   struct tally *tally;             /* server/tally/tally.h; NULL without a store */
   struct background *background;   /* server/responses/background.h; NULL without a store */
+  struct local *local;             /* server/batches/local.h: of `inferd batch`; NULL = a daemon */
   struct runner *runner;           /* server/batches/runner.h; NULL without a store */
   struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
   struct tracer *tracer;           /* server/trace/trace.h; NULL = requests get no spans */
@@ -186,6 +187,7 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
                   uint64_t duration_ns);
 
 void server_succeeded(server_t *server); /* serve.c: the next process accepts connections */
+void server_finished(server_t *server);  /* serve.c: `inferd batch` has nothing left to do */
 void server_drained(server_t *server); /* serve.c: everything in flight has ended while draining */
 
 #endif

@@ -21,10 +21,10 @@ typedef struct asked {
   const char *key; /* or NULL */
   int64_t days;
   bool json;
-} asked_t;
+} ask_t;
 
 /* Takes what is this command's own out of the arguments. Returns false after a message. */
-static bool read_arguments(asked_t *asked, int *argc, char **argv) {
+static bool read_arguments(ask_t *asked, int *argc, char **argv) {
   int kept = 0;
   for (int i = 0; i < *argc; i++) {
     const char *word = argv[i], *days = NULL;
@@ -52,7 +52,7 @@ static bool read_arguments(asked_t *asked, int *argc, char **argv) {
   return true;
 }
 
-static void print_failure(const asked_t *asked, int status, const char *body, const char *why) {
+static void print_failure(const ask_t *asked, int status, const char *body, const char *why) {
   const char *words = body != NULL ? strstr(body, "\"message\":\"") : NULL;
   int length = words != NULL ? (int)strcspn(words + 11, "\"") : 0;
   if (status == 0)
@@ -111,7 +111,7 @@ static int print_table(const char *body) {
   return 0;
 }
 
-static int ask(const asked_t *asked) {
+static int ask(const ask_t *asked) {
   char path[160];
   char *body = NULL;
   const char *why = NULL;
@@ -131,7 +131,7 @@ static int ask(const asked_t *asked) {
 }
 
 int usage_command(int argc, char **argv) {
-  asked_t asked = {.days = 7};
+  ask_t asked = {.days = 7};
   config_t config;
   inferd_error_t error = {0};
   if (!read_arguments(&asked, &argc, argv)) return EXIT_USAGE;

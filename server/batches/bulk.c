@@ -12,8 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const bulk_endpoints[BATCH_ENDPOINTS] = {"/v1/chat/completions", "/v1/completions",
-                                                     "/v1/responses", "/v1/embeddings"};
+const char *const bulk_endpoints[BATCH_PATHS] = {"/v1/chat/completions",
+                                                 "/v1/completions",
+                                                 "/v1/responses",
+                                                 "/v1/embeddings",
+                                                 "/score",
+                                                 "/v1/score",
+                                                 "/rerank",
+                                                 "/v1/rerank",
+                                                 "/v2/rerank"};
 
 static const char *const statuses[BATCH_STATUSES] = {"in_progress", "cancelling", "completed",
                                                      "cancelled",   "expired",    "failed"};
@@ -204,7 +211,7 @@ static int check_line(const json_t *root, bulk_line_text_t *out, inferd_error_t 
   out->body = json_get(root, "body");
   const json_t *id = out->custom_id;
   const char *wrong = NULL;
-  int endpoint = place_of(url, bulk_endpoints, BATCH_ENDPOINTS);
+  int endpoint = place_of(url, bulk_endpoints, BATCH_PATHS);
   if (root->type != JSON_OBJECT)
     wrong = "it is no JSON object";
   else if (id == NULL || id->type != JSON_STRING || id->length == 0 ||
@@ -212,7 +219,7 @@ static int check_line(const json_t *root, bulk_line_text_t *out, inferd_error_t 
     wrong = "'custom_id' must be a string of 1 to 512 bytes";
   else if (!json_equals(json_get(root, "method"), "POST"))
     wrong = "'method' must be 'POST'";
-  else if (endpoint == BATCH_ENDPOINTS)
+  else if (endpoint == BATCH_PATHS)
     wrong = "'url' must be '/v1/chat/completions', '/v1/completions', '/v1/responses' or "
             "'/v1/embeddings'";
   else if (out->body == NULL || out->body->type != JSON_OBJECT)
@@ -241,6 +248,7 @@ typedef struct checking {
   uint64_t *ids; /* hashes of each custom_id, and its line */
   int64_t count, wrong;
   bulk_endpoint_t endpoint;
+  bool mixed; /* endpoints may differ */
   buffer_t told;
 } checking_t;
 
@@ -278,7 +286,9 @@ static void check_one(checking_t *checking, int64_t number, const char *line, si
     return;
   }
   if (checking->count == 0) checking->endpoint = text.endpoint;
-  if (text.endpoint != checking->endpoint)
+  if (!checking->mixed && text.endpoint >= BATCH_ENDPOINTS)
+    tell(checking, number, "its 'url' is for inferd batch alone");
+  else if (!checking->mixed && text.endpoint != checking->endpoint)
     tell(checking, number, "its 'url' is another than that of the line before");
   uint64_t *id = &checking->ids[2 * checking->count++];
   id[0] = hash_bytes((const uint8_t *)text.custom_id->text, text.custom_id->length);
@@ -289,13 +299,13 @@ static void check_one(checking_t *checking, int64_t number, const char *line, si
 int bulk_lines_check(const char *text, size_t length,
                      bool (*visit)(void *context, int64_t number, const char *line, size_t length),
                      void *context, bulk_endpoint_t *endpoint, inferd_error_t *error) {
-  checking_t checking = {0};
+  checking_t checking = {.mixed = endpoint == NULL};
   const char *at = text, *end = text + length;
   int64_t number = 0, most = 1;
   bool goes_on = true;
   for (const char *p = text; p < end && (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
     most++;
-  if (most > BATCH_LINES_MAX + 1)
+  if (!checking.mixed && most > BATCH_LINES_MAX + 1)
     return error_set(error, ERR_INVALID_VALUE, "file", "Invalid 'file': it has more than %d lines.",
                      BATCH_LINES_MAX);
   checking.ids = calloc((size_t)most, 2 * sizeof *checking.ids);
@@ -318,7 +328,7 @@ int bulk_lines_check(const char *text, size_t length,
     code = error_set(error, ERR_INVALID_VALUE, "file",
                      "Invalid 'file': %" PRId64 " lines are wrong: %.*s", checking.wrong,
                      (int)checking.told.length, checking.told.data);
-  *endpoint = checking.endpoint;
+  if (endpoint != NULL) *endpoint = checking.endpoint;
   buffer_free(&checking.told);
   free(checking.ids);
   return code;

@@ -24,9 +24,15 @@ typedef enum bulk_endpoint {
   BATCH_COMPLETIONS,
   BATCH_RESPONSES,
   BATCH_EMBEDDINGS,
-  BATCH_ENDPOINTS
+  BATCH_ENDPOINTS, /* those of /v1/batches; `inferd batch` has more */
+  BATCH_SCORE = BATCH_ENDPOINTS,
+  BATCH_V1_SCORE,
+  BATCH_RERANK,
+  BATCH_V1_RERANK,
+  BATCH_V2_RERANK,
+  BATCH_PATHS
 } bulk_endpoint_t;
-extern const char *const bulk_endpoints[BATCH_ENDPOINTS];
+extern const char *const bulk_endpoints[BATCH_PATHS];
 
 typedef enum bulk_status {
   BATCH_IN_PROGRESS,
@@ -74,8 +80,9 @@ typedef struct bulk_line_text {
 
 /* Reads a line. Returns 0, or an error whose message says what is wrong with it. */
 int bulk_line_read(const char *text, size_t length, bulk_line_text_t *out, inferd_error_t *error);
-/* Checks all lines of a file, which are not empty: their endpoint is one, no custom_id is there
- * twice. Calls `visit` with each (NULL: not). Returns 0 and *endpoint, or an error that names
+/* Checks all lines of a file, which are not empty: their endpoint is one of /v1/batches, the same
+ * in all (`endpoint` NULL: they may differ, and there may be any number of lines), no custom_id is
+ * there twice. Calls `visit` with each (NULL: not). Returns 0 and *endpoint, or an error that names
  * `file` and the numbers of lines. */
 int bulk_lines_check(const char *text, size_t length,
                      bool (*visit)(void *context, int64_t number, const char *line, size_t length),

@@ -3,10 +3,10 @@
  * Loop thread; what waits for the disk is a job of the lanes. A run is a batch that has not ended.
  * Its lines are read some at a time; each becomes an errand, and its answer a row in the place of
  * the line, which the store writes once. So after a kill those that were in flight run again, and
- * none is twice in the output. Nothing of a line is freed where its errand ends, because its
- * completion may still be at work: turn() does, in a turn of the loop of its own.
+ * none is twice in the output.
  */
 #include "server/batches/runner.h"
+#include "server/batches/line.h"
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
@@ -23,21 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-typedef enum line_step { LINE_QUEUED, LINE_RUNS, LINE_PRINTS, LINE_OVER } line_step_t;
-
-typedef struct line {
-  errand_t errand; /* first */
-  struct batch_run *run;
-  struct line *next;
-  line_step_t step;
-  char id[STORE_ID_BYTES];
-  buffer_t custom_id, body; /* JSON; body: of the request */
-  buffer_t answer;
-  charge_t charge; /* of the answer */
-  uint64_t not_before_ns;
-  int status;
-} line_t;
 
 typedef struct batch_run {
   struct run_job {
@@ -108,16 +93,6 @@ static batch_run_t *run_of(lane_job_t *job) {
 
 /* ---- make and free ---- */
 
-static void line_free(line_t *line) {
-  errand_free(&line->errand);
-  api_key_release(line->errand.public.key);
-  buffer_free(&line->custom_id);
-  buffer_free(&line->body);
-  buffer_free(&line->answer);
-  charge_drop(&line->charge);
-  free(line);
-}
-
 static void free_lines(line_t **first) {
   for (line_t *line = *first, *next; line != NULL; line = next) {
     next = line->next;
@@ -165,28 +140,19 @@ static void reap(runner_t *runner) {
 
 /* ---- lines are read ---- */
 
+static void on_left(line_t *line);
+static void on_over(line_t *line, line_state_t state);
+
 static bool take_line(void *context, const char *id, const char *body, size_t length) {
   batch_run_t *run = context;
-  bulk_line_text_t text;
-  inferd_error_t why;
-  line_t *line = calloc(1, sizeof *line);
-  if (line == NULL || bulk_line_read(body, length, &text, &why) != 0) {
-    free(line);
-    run->code = ERR_OVERLOADED; /* lines were checked before */
-    return false;
-  }
-  line->run = run;
-  snprintf(line->id, sizeof line->id, "%s", id);
-  json_print(&line->custom_id, text.custom_id);
-  json_print(&line->body, text.body);
-  buffer_char(&line->body, '\0');
-  json_free(text.doc);
-  if (line->custom_id.failed || line->body.failed) {
-    line_free(line);
+  line_t *line = line_read(id, body, length);
+  if (line == NULL) { /* lines were checked before */
     run->code = ERR_OVERLOADED;
     return false;
   }
-  line->body.length--;
+  line->owner = run;
+  line->left = on_left;
+  line->ended = on_over;
   *run->fetched_last = line;
   run->fetched_last = &line->next;
   snprintf(run->read, sizeof run->read, "%s", id);
@@ -234,15 +200,6 @@ static void lines_read(lane_job_t *job) {
 
 /* ---- a line ---- */
 
-static line_t *line_of(errand_t *errand) {
-  return (line_t *)errand;
-}
-
-static void over(line_t *line) {
-  line->step = LINE_OVER;
-  stir(line->run->runner);
-}
-
 /* A row without a body, of what belongs to a batch. */
 static stored_t *part_of(const bulk_t *batch, stored_state_t state) {
   stored_t *row = calloc(1, sizeof *row);
@@ -254,10 +211,11 @@ static stored_t *part_of(const bulk_t *batch, stored_state_t state) {
 }
 
 /* Puts what became of a line in its place. */
-static void write_line(line_t *line, line_state_t state) {
-  batch_run_t *run = line->run;
+static void on_over(line_t *line, line_state_t state) {
+  batch_run_t *run = line->owner;
   stored_t *row = part_of(&run->batch, STORED_LINES);
   stored_item_t *item = calloc(1, sizeof *item);
+  stir(run->runner);
   if (row == NULL || item == NULL) {
     free(row);
     free(item);
@@ -279,124 +237,26 @@ static void write_line(line_t *line, line_state_t state) {
   *(answered ? &run->runner->counts.answered : &run->runner->counts.failed) += 1;
 }
 
-static void fail_line(line_t *line, const inferd_error_t *error) {
-  size_t length = 0;
-  const config_t *config = line->run->runner->server->config;
-  char *body = error_body(error, strcmp(config->error_code, "status") == 0, &length);
-  buffer_clear(&line->answer);
-  if (body != NULL) buffer_append(&line->answer, body, length);
-  free(body);
-  line->status = error_http_status(error->code);
-  write_line(line, LINE_FAILED);
-  over(line);
-}
-
-static void again(line_t *line) {
-  int wait_s = MIN(line->errand.public.retry_after_s, RUNNER_AGAIN_S_MAX);
-  line->run->runner->counts.again++;
-  errand_free(&line->errand);
-  api_key_release(line->errand.public.key);
-  line->errand = (errand_t){0};
-  buffer_free(&line->answer);
-  charge_drop(&line->charge);
-  line->not_before_ns = later_ns() + (uint64_t)MAX(wait_s - 1, 0) * 1000000000;
-  line->step = LINE_QUEUED;
-}
-
-static void on_ended(errand_t *errand, const inferd_error_t *error) {
-  line_t *line = line_of(errand);
-  runner_t *runner = line->run->runner;
-  CHECK(line->step == LINE_RUNS);
-  line->step = LINE_PRINTS;
-  line->status = error == NULL ? 200 : error_http_status(error->code);
+static void on_left(line_t *line) {
+  runner_t *runner = ((batch_run_t *)line->owner)->runner;
   runner->in_flight--;
-  if (error != NULL) {
-    bool busy = line->status == 429 || line->status == 503;
-    if (busy)
-      line->status = 0; /* again, in a turn of its own */
-    else
-      fail_line(line, error);
-  }
   stir(runner);
 }
 
-/* Prints the answer. Returns whether more is left. */
-static bool print_answer(line_t *line) {
-  pieces_t *pieces = &line->errand.pieces;
-  bool more = false;
-  if (line->status == 0) {
-    again(line);
-    return false;
-  }
-  if (pieces->print != NULL) {
-    more = pieces->print(pieces->owner, &line->answer, RUNNER_TURN_BYTES);
-    if (line->answer.failed || !charge_resize(&line->charge, line->answer.capacity)) {
-      again(line);
-      return false;
-    }
-  }
-  if (more) return true;
-  write_line(line, LINE_ANSWERED);
-  over(line);
-  return false;
-}
-
-static bool on_wrote(errand_t *errand, const char *bytes, size_t length) {
-  (void)errand, (void)bytes, (void)length;
-  return false; /* no line streams */
-}
-
-static void on_prints(errand_t *errand) {
-  (void)errand;
-}
-
 static void start(line_t *line) {
-  static void (*const handlers[BATCH_ENDPOINTS])(exchange_t *) = {
-      api_chat_completions, api_completions, api_responses, api_embeddings};
-  batch_run_t *run = line->run;
+  batch_run_t *run = line->owner;
   runner_t *runner = run->runner;
-  api_key_t *key = key_of(run);
-  uint64_t source = source_of(run);
-  char id[REQUEST_ID_MAX + 1];
-  int length = snprintf(id, sizeof id, "%.80s_%s", run->batch.id, line->id);
-  charge_t charge = charge_open(runner->server->ledger, source, LEDGER_body);
-  line->charge = charge_open(runner->server->ledger, source, LEDGER_reply);
-  char *copy = malloc(line->body.length + 1);
-  if (copy == NULL || !charge_resize(&charge, line->body.length + 1)) {
-    free(copy);
-    line->not_before_ns = later_ns();
-    return;
-  }
-  memcpy(copy, line->body.data, line->body.length + 1);
-  line->errand = (errand_t){.public = {.server = runner->server,
-                                       .method = "POST",
-                                       .path_tail = "",
-                                       .body = "",
-                                       .arrival_ns = clock_now_ns(),
-                                       .tenant = key != NULL ? key->tenant : 0,
-                                       .key = api_key_use(key),
-                                       .source = source,
-                                       .is_errand = true,
-                                       .seed = hash_bytes((const uint8_t *)id, (size_t)length) | 1},
-                            .body = {.bytes = copy, .length = line->body.length, .charge = charge},
-                            .wrote = on_wrote,
-                            .prints = on_prints,
-                            .ended = on_ended,
-                            .keeps = true};
-  snprintf(line->errand.public.request_id, sizeof line->errand.public.request_id, "%s", id);
-  line->step = LINE_RUNS;
+  const line_client_t client = {.server = runner->server,
+                                .batch = run->batch.id,
+                                .key = key_of(run),
+                                .source = source_of(run)};
   runner->in_flight++;
-  handlers[run->batch.endpoint](&line->errand.public);
+  line_start(line, &client);
+  if (line->step == LINE_QUEUED) runner->in_flight--; /* later */
 }
 
 static void stop_lines(batch_run_t *run, const char *cause) {
-  for (line_t *line = run->first; line != NULL; line = line->next) {
-    if (line->step == LINE_RUNS) {
-      errand_stop(&line->errand, cause);
-      run->runner->in_flight--;
-    }
-    line->step = LINE_OVER;
-  }
+  for (line_t *line = run->first; line != NULL; line = line->next) line_stop(line, cause);
 }
 
 /* ---- the end of a batch ---- */
@@ -657,7 +517,9 @@ static void advance_runs(runner_t *runner) {
 static bool print_answers(batch_run_t *run) {
   bool more = false;
   for (line_t *line = run->first; line != NULL; line = line->next) {
-    if (line->step == LINE_PRINTS) more = print_answer(line) || more;
+    if (line->step != LINE_PRINTS) continue;
+    more = line_print(line) || more;
+    run->runner->counts.again += line->step == LINE_QUEUED;
   }
   return more;
 }

@@ -18,9 +18,7 @@ enum {
   RUNNER_FETCH_LINES = 64,      /* lines that are read at once, */
   RUNNER_FETCH_BYTES = 1 << 20, /* or until they have so many bytes */
   RUNNER_STEP_MS = 100,         /* between two changes of the number in flight */
-  RUNNER_AGAIN_MS = 1000,       /* a line that found a full engine, a write that failed */
-  RUNNER_AGAIN_S_MAX = 60,      /* a line whose key has used up a limit, at most */
-  RUNNER_TURN_BYTES = 64 << 10  /* of an answer that a turn of the loop prints */
+  RUNNER_AGAIN_MS = 1000        /* after a write that failed */
 };
 
 /* Returns ERR_QUEUE_FULL if this owner may make no further batch: the loop goes over all that have
