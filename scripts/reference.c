@@ -197,9 +197,12 @@ static void print_foreign(const char *kind) {
 static void print_moving(void) {
   print_head("config/moving.def, config/foreign.def and config/options.def");
   printf("# Moving from another server\n\n"
-         "Clients of the OpenAI API change the base URL and nothing else. What follows is about\n"
-         "the command line: every flag of vLLM 0.33 and of llama-server (that of llama-cpp-python\n"
-         "0.3.36) was looked up. A flag that does not stand here and that inferd knows under the\n"
+         "Clients of the OpenAI API change the base URL and nothing else. A field of a request that\n"
+         "would change the answer, and that inferd cannot do, is refused by name, where others may\n"
+         "ignore it: [api.md](api.md) lists each, for each route, with the values that are taken all\n"
+         "the same and the field to use. What follows is about the command line:\n"
+         "every flag of vLLM 0.33 and of llama-server (that of llama-cpp-python 0.3.36) was looked\n"
+         "up. A flag that does not stand here and that inferd knows under the\n"
          "same name means the same: [options.md](options.md). A flag that stands in a table below\n"
          "ends the start, and the message has the name that it has here. `--spec-ngram-*` stands\n"
          "for all that begin so, and `--no-NAME` is answered as `--NAME`.\n\n"
