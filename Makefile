@@ -115,10 +115,10 @@ template_SRC := $(call sources_in,engine/template engine/template/*)
 model_SRC  := $(filter-out engine/model/adapter/name_pattern_%.c,$(call sources_in,engine/model engine/model/*)) \
               engine/model/adapter/name_pattern_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
-engine_SRC := $(call sources_in,engine engine/device engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
+engine_SRC := $(call sources_in,engine engine/device engine/journal engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
-server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger store tally fields completion dialect batches embeddings messages responses api observe tls trace top)))
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger store tally fields completion dialect batches embeddings messages responses api observe replay tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
 ROOMS := base file quant vision picture text template grammar model cpu engine cuda config server parser pull

@@ -112,6 +112,7 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   event.error_code = error_code;
   event.finished_ns = now_ns;
   count_finish(engine, event.finish);
+  lane_finish(engine->lane, engine, &event, is_complete(status) && error_code == 0);
   for (group_t *choice; (choice = siblings_next(lead, NULL)) != NULL;)
     end_group(engine, choice, status);
   end_group(engine, lead, status);
@@ -274,10 +275,12 @@ static sequence_status_t commit_token(engine_t *engine, sequence_t *seq, const s
   sequence_status_t status = engine_append(engine, seq, row->result->id, &text, error_code);
   count_token(engine, seq, now_ns);
   if (group->is_terse) {
+    lane_token(engine->lane, row->result, false);
     emit_text(engine, seq, row->result->id, &text);
     return status;
   }
   const sampling_params_t *params = &group->request->params;
+  if (!params_collect(params)) lane_token(engine->lane, row->result, params->num_logprobs >= 0);
   event_t event = result_event(engine, row, seq, params->num_logprobs);
   event.kind = EVENT_TOKEN;
   event.position = seq->num_output_tokens - 1;
@@ -298,6 +301,7 @@ static void commit_score(engine_t *engine, sequence_t *seq, const sample_row_t *
   event_t event = result_event(engine, row, seq, seq->group->request->params.num_prompt_logprobs);
   event.kind = EVENT_PROMPT_LOGPROB;
   event.position = ++seq->num_scored;
+  lane_score(engine->lane, &event);
   mailbox_emit(engine->mailbox, &event);
 }
 
@@ -439,7 +443,8 @@ static void drop_late(engine_t *engine, const step_t *step, plan_entry_t *entry,
 /* Returns false if the request had to make room for another before its first step was committed. */
 static bool begin(engine_t *engine, group_t *lead) {
   if (lead->was_admitted) return true;
-  if (!share_begin(engine->share, replicas_share_slot(engine, lead->request->slot))) return false;
+  const bool may = share_begin(engine->share, replicas_share_slot(engine, lead->request->slot));
+  if (!lane_may_begin(engine->lane, lead->request, may)) return false;
   leave_queue(engine, lead);
   return true;
 }
@@ -507,8 +512,9 @@ static bool is_next_token(const step_t *step, const plan_entry_t *entry, row_ran
 }
 
 /* What commit_entry comes to for such an entry. */
-static void commit_next_token(engine_t *engine, const plan_entry_t *entry, int32_t id,
-                              uint64_t now_ns) {
+static void commit_next_token(engine_t *engine, const plan_entry_t *entry,
+                              const sample_result_t *result, uint64_t now_ns) {
+  const int32_t id = result->id;
   sequence_t *seq = entry->sequence;
   int error_code = 0; /* none comes: there is no grammar */
   detokenized_t text;
@@ -517,6 +523,7 @@ static void commit_next_token(engine_t *engine, const plan_entry_t *entry, int32
   scheduler_publish(engine->scheduler, entry);
   sequence_status_t status = append(engine, seq, id, true, &text, &error_code);
   count_token(engine, seq, now_ns);
+  lane_token(engine->lane, result, false);
   emit_text(engine, seq, id, &text);
   if (is_complete(status)) engine_finish(engine, seq->group, status, 0, now_ns);
 }
@@ -532,6 +539,7 @@ static void prefetch_ids(const plan_t *plan, int32_t i) {
 void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
   row_range_t rows = {0, 0};
   engine->num_pooled = 0;
+  lane_begin_commit(engine->lane);
   for (int32_t r = 0; r < step->plan.num_entries; r++) {
     plan_entry_t *entry = &step->plan.entries[r];
     prefetch_entry(&step->plan, r, GROUP_COMMITTED);
@@ -542,9 +550,10 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
     }
     /* a sequence that ended while this step was in flight gets no more tokens */
     entry->committed = plan_entry_live(entry);
+    lane_entry(engine->lane, entry->late);
     if (entry->committed) {
       if (is_next_token(step, entry, rows))
-        commit_next_token(engine, entry, step->sample_results[rows.first].id, now_ns);
+        commit_next_token(engine, entry, &step->sample_results[rows.first], now_ns);
       else
         commit_entry(engine, step, entry, rows, now_ns);
     }
@@ -552,4 +561,5 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
     scheduler_settle(engine->scheduler, entry);
   }
   finish_pooled(engine, step, now_ns);
+  lane_end_commit(engine->lane);
 }

@@ -213,6 +213,7 @@ static void accept_request(engine_t *engine, request_t *request) {
   seq->detokenizer.shown_ids = request->shown_ids;
   seq->detokenizer.num_shown_ids = request->num_shown_ids;
   engine->num_live++;
+  lane_request(engine->lane, request);
   activity_for(&engine->activity, request->id);
   constrain_arrives(engine, request);
   scheduler_add(engine->scheduler, group);
@@ -238,6 +239,7 @@ static int end_cancelled(engine_t *engine, uint64_t now_ns) {
     bool dropped = share_is_dropped(engine->share, replicas_share_slot(engine, slot));
     if (!cancelled && !dropped) continue;
     int code = cancelled ? 0 : ERR_QUEUE_FULL;
+    lane_cancel(engine->lane, group->request, code);
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, code, now_ns);
     count++;
   }
@@ -254,8 +256,10 @@ static int expire_waiting(engine_t *engine, uint64_t now_ns) {
   engine->queue_check_ns = now_ns;
   int count = 0;
   for (group_t *group; (group = scheduler_find_late(engine->scheduler, now_ns, limit_ns)) != NULL;
-       count++)
+       count++) {
+    lane_cancel(engine->lane, group->request, ERR_QUEUE_TIMEOUT);
     engine_finish(engine, group, SEQUENCE_FINISHED_ABORTED, ERR_QUEUE_TIMEOUT, now_ns);
+  }
   return count;
 }
 
@@ -466,6 +470,7 @@ int engine_iterate(engine_t *engine) {
 void engine_end(engine_t *engine) {
   engine_complete_all(engine);
   refuse_rest(engine, 0);
+  lane_end(engine->lane);
   if (atomic_load(&engine->state) == ENGINE_READY) engine_flush_floor(engine);
   engine_send_stop(engine);
 }

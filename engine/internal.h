@@ -12,6 +12,7 @@
 #include "engine/device/ops.h"
 #include "engine/engine.h"
 #include "engine/grammar/mask/masks.h"
+#include "engine/journal/lane.h"
 #include "engine/mailbox.h"
 #include "engine/model/adapter/adapter.h"
 #include "engine/model/model.h"
@@ -84,9 +85,10 @@ struct engine {
   char *replay_text; /* [text_max] */
   char replay_held[STOP_STRING_BYTES_MAX];
 
-  mailbox_t *mailbox; /* made by start.c; NULL until then, when no request can be submitted */
-  trace_t *trace;     /* NULL = off; made by engine_new */
-  group_t *groups;    /* [num_groups], made by engine_new; request.slot is the index */
+  mailbox_t *mailbox;   /* made by start.c; NULL until then, when no request can be submitted */
+  trace_t *trace;       /* NULL = off; made by engine_new */
+  journal_lane_t *lane; /* NULL = off; made by engine_start */
+  group_t *groups;      /* [num_groups], made by engine_new; request.slot is the index */
   uint64_t next_arrival;
   int32_t num_groups, num_live, num_reporting; /* live: in use; those of them with reports_many */
   share_t *share; /* who waits, and who makes room; made by engine_new */

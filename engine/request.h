@@ -51,6 +51,8 @@ typedef struct request {
   void *room; /* with params_collect(): engine_room_bytes() zeroed bytes, owned by the server */
   token_logprob_t *scores; /* engine_scores_bytes() bytes, owned by the server; NULL if 0 */
   void *owner;             /* the server's own; the engine does not use it */
+  const char *name;        /* what its client knows it by, for journals; NULL = nothing */
+  const char *adapter_dir; /* of `adapter`, for journals */
   /* The engine's, from engine_submit to EVENT_DONE: which replica, the prompt tokens that it is
    * taken to compute, and the index of the group there. */
   int32_t replica, num_uncached, slot;

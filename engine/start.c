@@ -753,6 +753,7 @@ int engine_start(engine_t *engine, inferd_error_t *error) {
   }
   if (!code) code = make_mailbox(engine, error);
   if (!code) fill_info(engine, &plan);
+  if (!code) code = lane_new(engine, &engine->lane, error);
   return code;
 }
 
@@ -774,6 +775,7 @@ void engine_release(engine_t *engine) {
   if (engine->replicas.leader == NULL) tokenizer_free(engine->tokenizer);
   free(engine->text);
   free(engine->replay_text);
+  lane_free(engine->lane);
 }
 
 bool engine_memory_pressure(double *some_s, double *full_s) {

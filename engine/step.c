@@ -94,7 +94,8 @@ static bool may_launch(engine_t *engine) {
 static void note_swap_rate(engine_t *engine) {
   swap_t *swap = &engine->scheduler->swap;
   if (engine->info.num_host_blocks == 0) return;
-  swap->block_ns = engine->host_block_bytes * 1e9 / engine->ops->swap->rate(engine->device);
+  const double ns = engine->host_block_bytes * 1e9 / engine->ops->swap->rate(engine->device);
+  swap->block_ns = lane_time(engine->lane, JOURNAL_SWAP_TIME, ns);
 }
 
 typedef void swap_function_t(device_t *device, const block_swap_t *swaps, int32_t count);
@@ -142,7 +143,9 @@ step_t *engine_plan(engine_t *engine, uint64_t now_ns) {
   activity_enter(&engine->activity, ENGINE_PLANS);
   note_swap_rate(engine);
   engine->constrain.num_draft_masks = 0;
+  now_ns = lane_begin_plan(engine->lane, engine, now_ns);
   int32_t num_entries = scheduler_plan(engine->scheduler, now_ns);
+  lane_plan(engine->lane, engine->scheduler);
   launch_swaps(engine);
   if (num_entries == 0) return NULL;
   step_t *step = &engine->steps[engine->next_step];
@@ -200,7 +203,8 @@ static void note_time(engine_t *engine, const step_t *step) {
   engine->completed_ns = now_ns;
   uint64_t device_ns = engine->steps_most == 1 ? calls_ns : now_ns - begun_ns;
   if (engine_has_stages(engine)) device_ns = step->turns_ns;
-  scheduler_note_time(engine->scheduler, plan, (double)device_ns);
+  scheduler_note_time(engine->scheduler, plan,
+                      lane_time(engine->lane, JOURNAL_TIME, (double)device_ns));
 }
 
 /* Gives back what the entries of a step took that is not committed. NULL: nothing. */

@@ -14,6 +14,7 @@
 #include "server/observe/log.h"
 #include "server/ranks.h"
 #include "server/reload_answer.h"
+#include "server/replay/replay.h"
 #include "server/serve.h"
 #include "server/top/top.h"
 #include "server/usage.h"
@@ -502,6 +503,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
   if (strcmp(command, "batch") == 0) return batch_command(argc - 2, argv + 2);
   if (strcmp(command, "usage") == 0) return usage_command(argc - 2, argv + 2);
+  if (strcmp(command, "replay") == 0) return replay_command(argc - 2, argv + 2);
   if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {
     printf("inferd %s (%s)\n", INFERD_VERSION, INFERD_COMMIT);

@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "engine/journal/journal.h"
 #include "engine/model/source/locate.h"
 #include "engine/picture/helper.h"
 #include "server/batches/local.h"
@@ -577,6 +578,33 @@ static int open_store(const config_t *config, answer_store_t **out, tally_t **ta
   return code;
 }
 
+/* Thread of the journal. */
+static void journal_changed(const char *problem) {
+  if (problem != NULL)
+    log_line(LOG_ERROR, "journal", "the journal cannot be written: %s", problem);
+  else
+    log_line(LOG_INFO, "journal", "the journal is written again");
+}
+
+static struct journal *crashing; /* of this process */
+
+static void flush_journal(void) {
+  journal_flush(crashing);
+}
+
+/* Opens --journal. */
+static int open_journal(const config_t *config, struct journal **out, inferd_error_t *error) {
+  const journal_options_t options = {
+      .path = config->journal, .bytes_max = config->journal_size, .changed = journal_changed};
+  if (config->journal[0] == '\0') return 0;
+  int code = journal_open(&options, out, error);
+  if (code != 0) return code;
+  crashing = *out;
+  crash_last(flush_journal);
+  log_line(LOG_INFO, "start", "the steps of the engine are written to %.300s", config->journal);
+  return 0;
+}
+
 static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   server_t *server = &daemon->server;
   engine_options_t options;
@@ -593,6 +621,8 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
   if ((code = open_store(config, &server->store, &server->tally, error)) != 0) return code;
+  if ((code = open_journal(config, &server->journal, error)) != 0) return code;
+  options.journal = server->journal;
   if ((code = tracer_start(config, warn_of_traces, &server->tracer, error)) != 0) return code;
   if (server->tracer != NULL)
     log_line(LOG_INFO, "start", "spans go to %s", tracer_address(server->tracer));
@@ -689,6 +719,8 @@ static void tear_down(daemon_t *daemon) {
   lanes_free(server->lanes);
   ledger_free(server->ledger);
   if (server->engine != NULL) engine_destroy(server->engine);
+  crash_last(NULL);
+  journal_close(server->journal);
   if (server->metrics != NULL) metrics_free(server->metrics);
   tracer_stop(server->tracer);
   picture_helper_stop(server->pictures);

@@ -32,6 +32,7 @@ typedef struct server {
   struct kv_events *kv_events;     /* what it publishes */
   struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
   struct tally *tally;             /* server/tally/tally.h; NULL without a store */
+  struct journal *journal;         /* engine/journal/journal.h: of --journal; NULL = none */
   struct background *background;   /* server/responses/background.h; NULL without a store */
   struct local *local;             /* server/batches/local.h: of `inferd batch`; NULL = a daemon */
   struct runner *runner;           /* server/batches/runner.h; NULL without a store */

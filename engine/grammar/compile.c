@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/grammar/automaton/regex.h"
+#include "engine/grammar/source_bytes.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -294,6 +295,7 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
   compile.grammar->serial = atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
   int code = run(&compile, source);
   if (!code) code = try_grammar(&compile);
+  if (!code && vocabulary->keeps_sources) grammar_keep_source(compile.grammar, source);
   arena_free(&compile.scratch);
   compile.account->states = compile.dfa_states;
   compile.account->work += FUEL - compile.fuel;

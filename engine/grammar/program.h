@@ -165,6 +165,8 @@ struct grammar {
   uint32_t num_nodes, num_objects, num_ignored;
   uint32_t start;                              /* node */
   char ignored[GRAMMAR_IGNORED_BYTES_MAX + 1]; /* see grammar_ignored */
+  const char *source;                          /* source_bytes.h; NULL = not kept */
+  size_t source_bytes;
 };
 
 enum { STACK_DEPTH_MAX = 256 };

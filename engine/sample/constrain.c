@@ -25,6 +25,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/device/topology.h"
+#include "engine/grammar/source_bytes.h"
 #include "engine/sample/mask_threads.h"
 
 #include <stdlib.h>
@@ -75,6 +76,7 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
                                   engine->blueprint.vocab_size, &constrain->vocabulary, error);
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
+  if (engine->options.journal != NULL) grammar_vocabulary_keep_sources(constrain->vocabulary);
   size_t rows = (size_t)engine->scheduler->num_rows;
   const int32_t threads = count_threads(engine);
   size_t jobs = rows + (size_t)threads;
@@ -274,15 +276,18 @@ static bool is_on_its_way(const engine_t *engine, uint64_t place) {
   return row >= 0;
 }
 
-void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq) {
+void constrain_row(engine_t *engine, sample_row_t *row, sequence_t *seq, int32_t entry) {
   group_t *group = seq->group;
   uint64_t part = engine->constrain.units / PARTS, now = units_now(engine);
   int code = group->masks.code ? group->masks.code : GRAMMAR_LATER;
   const constrained_t *at = state_of(engine, seq);
   bool elsewhere =
       !at->ready && (at->away || is_on_its_way(engine, job_of(engine, seq)->walk.place));
-  if (code == GRAMMAR_LATER && !elsewhere && !seq->masks.late && !is_cancelled(group))
-    code = constrain_advance(engine, seq, MIN(end_of(engine, 1), now + part));
+  const int late = lane_late(engine->lane, engine->num_steps - 1, entry); /* of a journal */
+  uint64_t end = late == 0 ? UINT64_MAX : MIN(end_of(engine, 1), now + part);
+  bool may = !elsewhere && !seq->masks.late && !is_cancelled(group);
+  if (late >= 0) may = late == 0;
+  if (code == GRAMMAR_LATER && may) code = constrain_advance(engine, seq, end);
   if (code == 0) {
     row->allowed_mask = job_of(engine, seq)->row;
     return;

@@ -68,8 +68,9 @@ void constrain_leaves(struct engine *engine, const request_t *request);
 /* The group ends: what the threads make for it is dropped. */
 void constrain_end(struct engine *engine, const group_t *group);
 /* Stage 7: sets the mask of `row`, which samples for the sequence. If the mask is not ready within
- * the row's share of work, the group waits, and what the row draws must be dropped. */
-void constrain_row(struct engine *engine, sample_row_t *row, sequence_t *sequence);
+ * the row's share of work, the group waits, and what the row draws must be dropped. `entry`: of the
+ * plan of the step launched last. */
+void constrain_row(struct engine *engine, sample_row_t *row, sequence_t *sequence, int32_t entry);
 /* Between stages 7 and 8: continues the masks that groups of `running` wait for, in slices, for
  * the rest of the step's work. Ends requests whose grammar fails. Returns true if a group waited.
  */

@@ -82,7 +82,7 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
   if (drafted > 0)
     row->allowed_mask = constrain_draft_mask(engine, seq, drafted - 1);
   else
-    constrain_row(engine, row, seq);
+    constrain_row(engine, row, seq, r);
 }
 
 void engine_draw(const engine_t *engine, device_t *device, model_t *model, sample_row_t *rows,

@@ -9,10 +9,7 @@ TOWERS = "no request has an image yet; tests run towers beside the reference"
 # Declared for a reader outside the product. A name goes away with its reason: one that the product
 # uses is a complaint too.
 FOR_OTHERS = {
-    "engine_load": "the simulator runs an engine without its thread",
-    "engine_iterate": "the simulator runs an engine without its thread",
-    "engine_end": "the simulator runs an engine without its thread",
-    "error_name": "programs that embed the engine print it (docs/examples/embed.c)",
+    "journal_parse": "the fuzzer reads journals that are no files",
     "grammar_matcher_accept": "tests and benchmarks take a token in one piece",
     "grammar_matcher_fill": "tests and benchmarks make a mask without the cache of masks",
     "grammar_masks_fill": "tests and benchmarks make a kept mask in one piece",

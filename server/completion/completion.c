@@ -96,6 +96,13 @@ static int submit(completion_t *completion, request_t *const *requests, inferd_e
   return 0;
 }
 
+/* The id by which a journal names the request; it outlives the exchange. NULL without memory. */
+static const char *request_name(completion_t *completion) {
+  const exchange_t *exchange = completion->exchange;
+  if (completion->server->journal == NULL || exchange == NULL) return NULL;
+  return arena_copy(&completion->arena, exchange->request_id, strlen(exchange->request_id));
+}
+
 static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
@@ -106,6 +113,7 @@ static void admit(completion_t *completion) {
   uint64_t base_domain = completion_cache_domain(completion, NULL);
   take_request_id(completion);
   header_priority(completion);
+  const char *name = request_name(completion);
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     request_t *request = &completion->inputs[i].request;
     request->id = ++live->next_request_id;
@@ -113,6 +121,8 @@ static void admit(completion_t *completion) {
     request->salt = domain;
     request->base_salt = base_domain;
     request->adapter = completion->lora != NULL ? completion->lora->slot : 0;
+    request->adapter_dir = completion->lora != NULL ? completion->lora->path : NULL;
+    request->name = name;
     request->tenant = completion->source;
     request->quota = completion->key != NULL ? &completion->key->quota : NULL;
     request->arrival_ns = completion->arrival_ns;

@@ -39,7 +39,8 @@ static struct {
   char build_id[2 * 20 + 1];
 } process = {.build_id = "none"};
 
-static atomic_int reporter; /* id of the thread that writes the report; 0 = none yet */
+static void (*_Atomic last)(void); /* of crash_last */
+static atomic_int reporter;        /* id of the thread that writes the report; 0 = none yet */
 
 /* ---- one line at a time ---- */
 
@@ -148,6 +149,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     signal(SIGALRM, SIG_DFL);
     alarm(REPORT_S_MAX);
     report(number, info, context);
+    void (*flush)(void) = atomic_load(&last);
+    if (flush != NULL) flush();
   } else if (none != (int)gettid()) {
     for (;;) pause(); /* another thread is writing its report, and will end the process */
   }
@@ -194,6 +197,10 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *context) {
     if (begin + header->p_memsz > object->end) object->end = begin + header->p_memsz;
   }
   return 0;
+}
+
+void crash_last(void (*function)(void)) {
+  atomic_store(&last, function);
 }
 
 void crash_install(void) {

@@ -11,5 +11,8 @@
  * FAULT_SIGNALS. It runs on the alternate stacks of engine/base/fault.h. Does nothing in sanitizer
  * builds, whose own reports say more. */
 void crash_install(void);
+/* What the handler calls behind its report, at most once: only what a handler may do. NULL:
+ * nothing. */
+void crash_last(void (*function)(void));
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "engine/journal/journal.h"
 #include "server/kv_events/kv_publisher.h"
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
@@ -549,6 +550,46 @@ static void print_usage(page_t *page) {
   print_usage_family(page, METRIC_key_refused, offsetof(usage_t, refused));
 }
 
+/* What --store and --journal have. */
+static void print_kept(page_t *page) {
+  const metrics_t *metrics = page->metrics;
+  if (metrics->server->store != NULL) {
+    store_stats_t store;
+    store_stats(metrics->server->store, &store);
+    page_family(page, METRIC_store_answers);
+    page_bare_sample(page, METRIC_store_answers, "result=\"written\"", (double)store.written);
+    page_bare_sample(page, METRIC_store_answers, "result=\"dropped\"", (double)store.dropped);
+    page_bare_sample(page, METRIC_store_answers, "result=\"retried\"", (double)store.retried);
+    page_family(page, METRIC_store_rows);
+    page_bare_sample(page, METRIC_store_rows, "", (double)store.rows);
+    int32_t waiting = 0, running = 0;
+    background_counts(metrics->server, &waiting, &running);
+    page_family(page, METRIC_background);
+    page_bare_sample(page, METRIC_background, "state=\"waiting\"", waiting);
+    page_bare_sample(page, METRIC_background, "state=\"running\"", running);
+    runner_counts_t batches = runner_counts(metrics->server);
+    page_family(page, METRIC_batches);
+    page_bare_sample(page, METRIC_batches, "state=\"waiting\"", batches.waiting);
+    page_bare_sample(page, METRIC_batches, "state=\"running\"", batches.running);
+    page_family(page, METRIC_batch_in_flight);
+    page_bare_sample(page, METRIC_batch_in_flight, "", batches.in_flight);
+    page_family(page, METRIC_batch_lines);
+    page_bare_sample(page, METRIC_batch_lines, "result=\"answered\"", (double)batches.answered);
+    page_bare_sample(page, METRIC_batch_lines, "result=\"failed\"", (double)batches.failed);
+    page_bare_sample(page, METRIC_batch_lines, "result=\"again\"", (double)batches.again);
+    page_family(page, METRIC_store_bytes);
+    page_bare_sample(page, METRIC_store_bytes, "", (double)store.bytes);
+  }
+  if (metrics->server->journal != NULL) {
+    journal_stats_t journal;
+    journal_stats(metrics->server->journal, &journal);
+    page_family(page, METRIC_journal_bytes);
+    page_bare_sample(page, METRIC_journal_bytes, "", (double)journal.written_bytes);
+    page_family(page, METRIC_journal_dropped);
+    page_bare_sample(page, METRIC_journal_dropped, "", (double)journal.dropped_records);
+  }
+}
+
 static void print_http(page_t *page) {
   metrics_t *metrics = page->metrics;
   http_stats_t stats = {0};
@@ -579,33 +620,7 @@ static void print_http(page_t *page) {
     page_bare_sample(page, METRIC_traces, "result=\"dropped\"", (double)traces.dropped);
     page_bare_sample(page, METRIC_traces, "result=\"failed\"", (double)traces.failed);
   }
-  if (metrics->server->store != NULL) {
-    store_stats_t store;
-    store_stats(metrics->server->store, &store);
-    page_family(page, METRIC_store_answers);
-    page_bare_sample(page, METRIC_store_answers, "result=\"written\"", (double)store.written);
-    page_bare_sample(page, METRIC_store_answers, "result=\"dropped\"", (double)store.dropped);
-    page_bare_sample(page, METRIC_store_answers, "result=\"retried\"", (double)store.retried);
-    page_family(page, METRIC_store_rows);
-    page_bare_sample(page, METRIC_store_rows, "", (double)store.rows);
-    int32_t waiting = 0, running = 0;
-    background_counts(metrics->server, &waiting, &running);
-    page_family(page, METRIC_background);
-    page_bare_sample(page, METRIC_background, "state=\"waiting\"", waiting);
-    page_bare_sample(page, METRIC_background, "state=\"running\"", running);
-    runner_counts_t batches = runner_counts(metrics->server);
-    page_family(page, METRIC_batches);
-    page_bare_sample(page, METRIC_batches, "state=\"waiting\"", batches.waiting);
-    page_bare_sample(page, METRIC_batches, "state=\"running\"", batches.running);
-    page_family(page, METRIC_batch_in_flight);
-    page_bare_sample(page, METRIC_batch_in_flight, "", batches.in_flight);
-    page_family(page, METRIC_batch_lines);
-    page_bare_sample(page, METRIC_batch_lines, "result=\"answered\"", (double)batches.answered);
-    page_bare_sample(page, METRIC_batch_lines, "result=\"failed\"", (double)batches.failed);
-    page_bare_sample(page, METRIC_batch_lines, "result=\"again\"", (double)batches.again);
-    page_family(page, METRIC_store_bytes);
-    page_bare_sample(page, METRIC_store_bytes, "", (double)store.bytes);
-  }
+  print_kept(page);
   if (stats.tls_expires != 0) {
     page_family(page, METRIC_tls_handshakes);
     page_bare_sample(page, METRIC_tls_handshakes, "result=\"ok\"", (double)stats.tls_done);

@@ -314,7 +314,8 @@ def test_the_reference_is_the_page(server):
     of_events = {"inferd_kv_event_batches_total", "inferd_kv_events_dropped_total"}
     of_traces = {"inferd_traces_total"}
     of_store = {name for name in reference
-                if name.startswith(("inferd_store_", "inferd_background_", "inferd_batch"))}
+                if name.startswith(("inferd_store_", "inferd_background_", "inferd_batch",
+                                    "inferd_journal_"))}
     of_sight = {"inferd_images_total", "inferd_image_seconds_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}

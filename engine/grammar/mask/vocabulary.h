@@ -64,6 +64,7 @@ enum {
 
 struct grammar_vocabulary {
   int32_t num_tokens, row_width, row_words;
+  bool keeps_sources;    /* grammars keep their sources (source_bytes.h) */
   char *bytes;           /* of all tokens */
   uint32_t *offset;      /* [num_tokens + 1] */
   int32_t *same;         /* [num_tokens] next id with the same bytes, -1 = none */

@@ -354,7 +354,8 @@ static bool draw(engine_t *engine, int32_t rows) {
     give_up(engine);
     return false;
   }
-  scheduler_note_drafts(engine->scheduler, (double)(clock_now_ns() - begun_ns));
+  const double ns = (double)(clock_now_ns() - begun_ns);
+  scheduler_note_drafts(engine->scheduler, lane_time(engine->lane, JOURNAL_DRAFT_TIME, ns));
   return true;
 }
 

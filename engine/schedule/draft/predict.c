@@ -293,6 +293,7 @@ void predictor_propose(engine_t *engine, step_t *step) {
                rows + (size_t)predictor->hidden * (size_t)r);
     }
     if (failed) give_up(engine);
-    scheduler_note_drafts(engine->scheduler, (double)(clock_now_ns() - begun_ns));
+    const double ns = (double)(clock_now_ns() - begun_ns);
+    scheduler_note_drafts(engine->scheduler, lane_time(engine->lane, JOURNAL_DRAFT_TIME, ns));
   }
 }

@@ -20,6 +20,7 @@ typedef struct stop_set stop_set_t;
 int stop_set_new(const char *const *strings, const size_t *lengths, int count, stop_set_t **out,
                  inferd_error_t *error);
 void stop_set_free(stop_set_t *stops);
+int stop_set_count(const stop_set_t *stops); /* NULL has none */
 const char *stop_set_string(const stop_set_t *stops, int index, size_t *length);
 size_t stop_set_hold_max(const stop_set_t *stops); /* most bytes that can be held back */
 

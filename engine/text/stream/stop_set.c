@@ -143,6 +143,10 @@ void stop_set_free(stop_set_t *stops) {
   free(stops);
 }
 
+int stop_set_count(const stop_set_t *stops) {
+  return stops == NULL ? 0 : stops->count;
+}
+
 const char *stop_set_string(const stop_set_t *stops, int index, size_t *length) {
   *length = 0;
   if (stops == NULL || index < 0 || index >= stops->count) return NULL;

@@ -1,0 +1,287 @@
+"""A journal of the engine, and what `inferd replay` makes of it: the same answers, alone and by the
+schedule that they had, whatever ended the server; pictures of its steps; and errors with a name for
+a file that is cut or damaged."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness import DEMO, PATIENCE, ROOT, Server, Stream, run, wait_until
+from test_crash import PLAIN, crash, thread_named
+
+HEAD, FLAGS = 16384, ("--max-num-seqs", 4, "--num-blocks", 60, "--max-model-len", 512)
+RIGS = "demo,tight,drafts,adapters,ranks,states,rank"
+SUMMARY = re.compile(r"^replayed (\d+) answers, (\d+) tokens: (\d+) differ, (\d+) were left out$",
+                     re.M)
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+          "additionalProperties": False}
+
+
+def drive(server, count=12):
+    """Requests of several kinds at once: choices, beams, constraints, scores."""
+    def ask(i):
+        r = random.Random(i)
+        body = {"prompt": [r.randrange(300) for _ in range(1 + i * 13 % 70)], "seed": i,
+                "max_tokens": 8 + i, "temperature": i % 3 / 2,
+                **({"logprobs": 2, "n": 2} if i % 4 == 0 else {}),
+                **({"best_of": 3} if i % 4 == 1 else {}),
+                **({"prompt_logprobs": 1} if i % 4 == 2 else {}),
+                **({"response_format": {"type": "json_schema", "json_schema": {
+                    "name": "s", "schema": SCHEMA}}} if i % 4 == 3 else {})}
+        answer = server.post("/v1/completions", body, headers={"X-Request-Id": f"drive-{i}"})
+        assert answer.status == 200, answer
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(ask, range(count)))
+
+
+def replay(inferd, *arguments, status=0):
+    """(answers, tokens, differ, left out), and all that was printed."""
+    done = run(inferd, "replay", *arguments, cwd=ROOT)
+    assert done.returncode == status, done.stdout
+    found = SUMMARY.search(done.stdout)
+    return tuple(map(int, found.groups())) if found else None, done.stdout
+
+
+@pytest.fixture(scope="module")
+def journal(inferd, tmp_path_factory):
+    """Of a server that ended as it should; one of its clients left early."""
+    path = tmp_path_factory.mktemp("journal") / "steps"
+    path.write_text("what was there before")
+    server = Server(inferd, DEMO, *FLAGS, "--journal", path)
+    drive(server)
+    stream = Stream(server, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})
+    next(stream.events())
+    stream.close()
+    wait_until(server.idle, "the request that was left to end")
+    assert server.stop() == 0, server.log()
+    return path
+
+
+def test_a_journal_is_private_and_keeps_the_one_before(journal):
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    assert (journal.parent / "steps.old").read_text() == "what was there before"
+    assert journal.read_bytes()[:15] == b"inferd journal\n"
+
+
+def test_each_answer_is_the_same_alone(inferd, journal):
+    (answers, tokens, differ, left), said = replay(inferd, journal, DEMO)
+    assert (answers, differ, left) == (12, 0, 1) and tokens > 100, said
+    assert "is not run: it was cancelled" in said
+
+
+def test_one_answer_by_its_id(inferd, journal):
+    (answers, *_), _ = replay(inferd, "--request", "cmpl-drive-4", journal, DEMO)
+    assert answers == 1
+    _, said = replay(inferd, "--request", "nobody", journal, DEMO, status=64)
+    assert "the journal has no request 'nobody'" in said
+
+
+def test_the_schedule_is_the_same(inferd, journal):
+    (answers, _, differ, left), said = replay(inferd, "--schedule", journal, DEMO)
+    assert (answers, differ, left) == (12, 0, 0), said
+    assert re.search(r"^replica 0: \d{2,} plans are the same$", said, re.M), said
+
+
+def test_what_differs_is_named_with_its_cause(inferd, journal, tmp_path):
+    """Other kernels may draw other bits; other weights do, and the journal knows both."""
+    isa = "portable" if "avx" in Path("/proc/cpuinfo").read_text() else "auto"
+    other = shutil.copytree(DEMO, tmp_path / "other")
+    weights = other / "model.safetensors"
+    data = weights.read_bytes()
+    weights.chmod(0o600)
+    weights.write_bytes(data[:len(data) // 2] + bytes(len(data) - len(data) // 2))
+    _, said = replay(inferd, journal, other, status=1)
+    assert re.search(r"^request \d+ \(drive-\d+\): ", said, re.M), said
+    assert re.search(r"^why: the weights differ: [0-9a-f]{16} then, ", said, re.M), said
+    done = run(inferd, "replay", journal, DEMO, "--cpu-isa", isa, cwd=ROOT)
+    assert done.returncode == 0 or "why: the kernels differ" in done.stdout, done.stdout
+
+
+def test_a_timeline_for_people_and_for_perfetto(inferd, journal, tmp_path):
+    picture, trace = tmp_path / "steps.svg", tmp_path / "steps.json"
+    replay(inferd, "--timeline", "-o", picture, "--trace", trace, journal)
+    tree = ElementTree.fromstring(picture.read_text())
+    said = "".join(tree.itertext())
+    assert tree.tag.endswith("svg") and "drive-3" in said and "waits: all seats are taken" in said
+    events = json.loads(trace.read_text())["traceEvents"]
+    for event in events:  # as the Trace Event Format asks for, by the kind of event
+        assert event["ph"] in "XMC" and isinstance(event["pid"], int), event
+        assert event["ph"] == "M" or event["ts"] >= 0, event
+        assert event["ph"] != "X" or event["dur"] >= 0, event
+    names = {event["name"] for event in events}
+    assert {"step", "prompt", "draws", "requests", "thread_name"} <= names
+    rows = sum(event["args"]["rows"] for event in events if event["name"] == "step")
+    drawn = sum(event["args"]["tokens"] for event in events if event["name"] == "draws")
+    assert rows > 100 and drawn > 100
+
+
+@pytest.mark.skipif(not PLAIN, reason="sanitizers have their own handlers")
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_crash_leaves_a_journal(inferd, tmp_path, number):
+    path = tmp_path / "steps"
+    server = Server(inferd, DEMO, *FLAGS, "--journal", path)
+    drive(server, 4)
+    stream = Stream(server, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})
+    next(stream.events())
+    if number == signal.SIGKILL:
+        server.process.kill()
+        server.wait_exit(60)
+    else:
+        crash(server, thread_named(server, "engine"), number)
+    stream.close()
+    (answers, _, differ, left), said = replay(inferd, path, DEMO)
+    assert (answers, differ, left) == (4, 0, 1), said
+    assert "it has not ended in the journal" in said
+    _, said = replay(inferd, "--until-crash", path, DEMO)
+    assert "the journal ends here, and nothing has crashed" in said
+
+
+def test_what_is_no_journal_is_refused_by_name(inferd, journal, tmp_path):
+    data, path = journal.read_bytes(), tmp_path / "steps"
+    for wrong, why in ((b"", "is no journal of inferd"), (b"SQLite format 3", "is no journal"),
+                       (data[:100], "is cut within its head"),
+                       (data[:16] + b"\x07" + data[17:], "has version 7; this inferd reads 1"),
+                       (data[:60] + b"#" + data[61:], "has a damaged head")):
+        path.write_bytes(wrong)
+        _, said = replay(inferd, path, DEMO, status=78)
+        assert why in said and str(path) in said, said
+    _, said = replay(inferd, tmp_path / "none", DEMO, status=66)
+    assert "No such file" in said
+
+
+def test_a_cut_or_damaged_journal_is_read_as_far_as_it_is_whole(inferd, journal, tmp_path):
+    """Cuts at every kind of place, and single bytes that are others."""
+    data, path, r = journal.read_bytes(), tmp_path / "steps", random.Random(8)
+    cuts = [data[:r.randrange(HEAD, len(data))] for _ in range(3)]
+    for _ in range(6):
+        at = r.randrange(HEAD, len(data))
+        cuts.append(data[:at] + bytes([data[at] ^ 1 << r.randrange(8)]) + data[at + 1:])
+    for i, cut in enumerate(cuts):
+        path.write_bytes(cut)
+        done = run(inferd, "replay", "--timeline", "-o", "/dev/null", path, cwd=ROOT)
+        assert done.returncode == 0, done.stdout
+        assert i < 3 or "damaged" in done.stdout or "missing" in done.stdout, done.stdout
+    path.write_bytes(cuts[2])
+    found, said = replay(inferd, path, DEMO)
+    assert found[2] == 0 and found[0] <= 12, said
+
+
+def test_the_size_bounds_the_file(inferd, tmp_path):
+    path = tmp_path / "steps"
+    done = run(inferd, "serve", DEMO, "--journal", path, "--journal-size", "1M", cwd=ROOT)
+    assert done.returncode == 64 and "journal-size" in done.stdout, done.stdout
+    path.mkdir()
+    done = run(inferd, "serve", DEMO, "--journal", path, cwd=ROOT)
+    assert done.returncode == 78 and "is no regular file" in done.stdout, done.stdout
+
+
+def test_drawn_answers_are_the_same_again(inferd, tmp_path):
+    """All dialects, choices, drafts, grammars, adapters, preemption, states, ranks, vectors; a
+    thousand of them: INFERD_TEST_REPLAYS=1000 (INFERD_TEST_REPLAY_RIGS: other servers)."""
+    wanted = int(os.environ.get("INFERD_TEST_REPLAYS", "60"))
+    rigs = os.environ.get("INFERD_TEST_REPLAY_RIGS", RIGS)
+    each = -(-wanted * 5 // 4 // len(rigs.split(","))) // 4 * 4 + 4
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/fuzz_requests", "--build", Path(ROOT / inferd).parent,
+         "--out", tmp_path, "--requests", str(each), "--seed", "9", "--rig", rigs, "--replay"],
+        capture_output=True, text=True, timeout=3600 * PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "turns/requests.jsonl").read_text()
+            .splitlines()]
+    for way in ("alone", "schedule"):
+        found = [row["replayed"][way] for row in rows if way in row["replayed"]]
+        assert sum(differ for _, _, differ, _ in found) == 0, rows
+        assert sum(answers for answers, *_ in found) >= wanted * 0.6, rows
+
+
+PLACE = "  entry->output_position = seq->num_output_tokens + seq->num_output_placeholders;\n"
+MISTAKE = (PLACE, PLACE + """\
+  if (scheduler->plan.num_entries > 2) {
+    const char *planted = getenv("PLANTED");
+    if (planted != NULL && planted[0] == 't') entry->output_position++;
+    if (planted != NULL && planted[0] == 'c' && entry->output_position == 9) __builtin_trap();
+  }
+""")
+
+
+@pytest.fixture(scope="module")
+def mistaken(inferd, tmp_path_factory):
+    """The daemon with two mistakes in its scheduler, for plans of three rows: PLANTED=tokens, a row
+    draws with the random stream of the next token; PLANTED=crash, a trap. One file is compiled."""
+    folder, built = tmp_path_factory.mktemp("planted"), Path(inferd)
+    source, text = "engine/schedule/decode.c", (ROOT / "engine/schedule/decode.c").read_text()
+    assert text.count(MISTAKE[0]) == 1
+    text = text.replace(*MISTAKE).replace("#include", "#include <stdlib.h>\n#include", 1)
+    (folder / "decode.c").write_text(text)
+    made = subprocess.run(["make", "-n", "V=1", "CUDA=0", f"BUILD={built.parent}", "-W", source,
+                           str(built)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    said = made.stdout
+    lines = said.replace("\\\n", " ").splitlines()
+    compiles = next(line for line in lines if f"-c {source}" in line)
+    links = next(line for line in lines if f"-o {built} " in line)
+    compiles = re.sub(r"-MMD|-MP|-o \S+", "", compiles).replace(source, f"{folder}/decode.c")
+    subprocess.run(f"{compiles} -o {folder}/decode.o", cwd=ROOT, shell=True, check=True)
+    links = links.replace(f"-o {built} ", f"-o {folder}/inferd {folder}/decode.o ", 1)
+    subprocess.run(links, cwd=ROOT, shell=True, check=True)
+    return folder / "inferd"
+
+
+def drive_mistaken(mistaken, planted, path):
+    """Starts the daemon with a mistake, and sends streams that meet in its plans."""
+    server = Server(mistaken, DEMO, *FLAGS, "--journal", path,
+                    shell=f'export PLANTED={planted}; exec "$@"')
+    bodies = [{"prompt": [5 + i, 9], "seed": i, "max_tokens": 250, "temperature": 1,
+               "ignore_eos": True}
+              for i in range(3)]
+    streams = [Stream(server, body) for body in bodies]
+    for stream in streams:
+        try:
+            assert stream.chunks()
+        except (AssertionError, OSError):
+            assert planted == "crash"
+        stream.close()
+    return server
+
+
+@pytest.mark.skipif(not PLAIN, reason="sanitizers have their own handlers")
+def test_a_mistake_of_the_scheduler_comes_again_from_its_journal(inferd, mistaken, tmp_path):
+    path = tmp_path / "steps"
+    server = drive_mistaken(mistaken, "tokens", path)
+    assert server.stop() == 0, server.log()
+    _, said = replay(inferd, path, DEMO, status=1)  # alone they get what they should have got
+    assert "this is a bug of inferd" in said
+    _, said = replay(inferd, "--schedule", path, DEMO, status=1)
+    step = re.search(r"^replica 0, step \d+: row 2 of the step drew id \d+, and draws", said, re.M)
+    assert step, said
+    done = run(mistaken, "replay", "--schedule", path, DEMO, cwd=ROOT,
+               env={**os.environ, "PLANTED": "tokens"})
+    assert done.returncode == 0 and "3 answers, 750 tokens: 0 differ" in done.stdout, done.stdout
+
+
+@pytest.mark.skipif(not PLAIN, reason="sanitizers have their own handlers")
+def test_a_crash_comes_again_from_its_journal(inferd, mistaken, tmp_path):
+    """In the same function, at the step where the journal ends; the daemon without the mistake gets
+    past it."""
+    path = tmp_path / "steps"
+    server = drive_mistaken(mistaken, "crash", path)
+    server.expected_exit = server.wait_exit(60)
+    assert server.expected_exit == -signal.SIGILL, server.log()
+    place = re.compile(r"^inferd: at 0x[0-9a-f]+ inferd\+(0x[0-9a-f]+)$", re.M)
+    done = run(mistaken, "replay", "--until-crash", path, DEMO, cwd=ROOT,
+               env={**os.environ, "PLANTED": "crash"})
+    assert done.returncode == -signal.SIGILL, done.stdout
+    assert place.search(done.stdout)[1] == place.search(server.log())[1]
+    _, said = replay(inferd, "--until-crash", path, DEMO)
+    assert "the journal ends here, and nothing has crashed" in said
