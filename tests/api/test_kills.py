@@ -87,7 +87,7 @@ def test_nothing_is_lost_or_twice(start, tmp_path, request):
     while left > 0:
         works.append(begin(server))
         while left > 0 and not over(server, works[-1]):
-            time.sleep(drawn.expovariate(4))
+            time.sleep(drawn.expovariate(drawn.choice((1, 8))))
             server.process.kill()
             server.process.wait()
             left -= 1
