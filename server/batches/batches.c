@@ -17,26 +17,21 @@
 typedef enum batch_action { CREATE, LIST, GET_IT, CANCEL_IT } batch_action_t;
 
 typedef struct batch_fields {
-  const json_t *input, *endpoint, *window, *metadata; /* NULL = not given */
+  const json_t *metadata; /* first; NULL = not given, as the others */
+  const json_t *input, *endpoint, *window;
 } batch_fields_t;
 
 typedef struct batch_job {
   reply_job_t base; /* first */
   batch_action_t action;
-  char id[STORE_ID_BYTES], last[STORE_ID_BYTES], first[STORE_ID_BYTES];
+  char id[STORE_ID_BYTES];
   list_page_t page;
-  int64_t count;
   bulk_t batch; /* that was made, or as the runner knows it */
   bool runs;
   field_limits_t limits;
 } batch_job_t;
 
 /* ---- fields ---- */
-
-static int read_pairs(reader_t *reader, const field_t *field, const json_t *value) {
-  ((batch_fields_t *)reader->out)->metadata = value;
-  return read_metadata(reader, field, value);
-}
 
 #undef FIELDS_STRUCT
 #define FIELDS_STRUCT batch_fields_t
@@ -193,10 +188,7 @@ static bool print_batch(batch_job_t *job, const char *id, const char *body, size
 static bool print_one(void *context, const char *id, const char *body, size_t length) {
   batch_job_t *job = context;
   buffer_t *out = &job->base.reply;
-  if (job->count++ == job->page.limit) return false;
-  if (job->count == 1) snprintf(job->first, sizeof job->first, "%s", id);
-  snprintf(job->last, sizeof job->last, "%s", id);
-  if (job->count > 1) buffer_char(out, ',');
+  if (!list_takes(&job->page, out, id)) return false;
   if (!print_batch(job, id, body, length)) buffer_append(out, body, length);
   job->base.code = reply_job_charge(&job->base, out->capacity);
   return job->base.code == 0;
@@ -206,10 +198,10 @@ static int list(batch_job_t *job) {
   reply_job_t *base = &job->base;
   store_page_t page = {.limit = job->page.limit + 1, .ascending = job->page.ascending};
   snprintf(page.after, sizeof page.after, "%s", job->page.after);
-  buffer_text(&base->reply, "{\"object\":\"list\",\"data\":[");
+  list_begin(&base->reply);
   int code = store_list(base->server->store, base->owner, STORED_BATCH, &page, print_one, job,
                         &base->error);
-  list_print_end(&base->reply, job->first, job->last, job->count > job->page.limit);
+  list_end(&job->page, &base->reply);
   return code != 0 ? code : base->code;
 }
 

@@ -19,11 +19,10 @@ typedef enum file_action { UPLOAD, LIST, GET_IT, GET_CONTENT, REMOVE } file_acti
 typedef struct file_job {
   reply_job_t base; /* first */
   file_action_t action;
-  char id[STORE_ID_BYTES], last[STORE_ID_BYTES], first[STORE_ID_BYTES];
+  char id[STORE_ID_BYTES];
   char purpose[32]; /* of a list; "" = all */
   char *type;       /* Content-Type of an upload */
   list_page_t page;
-  int64_t count;
 } file_job_t;
 
 /* ---- upload ---- */
@@ -94,10 +93,7 @@ static bool print_one(void *context, const char *id, const char *body, size_t le
   /* nothing of a client stands behind the purpose */
   const char *at = job->purpose[0] != '\0' ? memmem(body, length, wanted, strlen(wanted)) : body;
   if (at == NULL) return true;
-  if (job->count++ == job->page.limit) return false;
-  if (job->count == 1) snprintf(job->first, sizeof job->first, "%s", id);
-  snprintf(job->last, sizeof job->last, "%s", id);
-  if (job->count > 1) buffer_char(out, ',');
+  if (!list_takes(&job->page, out, id)) return false;
   buffer_append(out, body, length);
   job->base.code = reply_job_charge(&job->base, out->capacity);
   return job->base.code == 0;
@@ -107,10 +103,10 @@ static int list(file_job_t *job) {
   reply_job_t *base = &job->base;
   store_page_t page = {.limit = INT64_MAX, .ascending = job->page.ascending};
   snprintf(page.after, sizeof page.after, "%s", job->page.after);
-  buffer_text(&base->reply, "{\"object\":\"list\",\"data\":[");
+  list_begin(&base->reply);
   int code = store_list(base->server->store, base->owner, STORED_FILE, &page, print_one, job,
                         &base->error);
-  list_print_end(&base->reply, job->first, job->last, job->count > job->page.limit);
+  list_end(&job->page, &base->reply);
   return code != 0 ? code : base->code;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "server/completion/reply_job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,9 +93,21 @@ bool reply_id_copy(char out[REPLY_ID_BYTES], const char *id, size_t length) {
   return true;
 }
 
-void list_print_end(buffer_t *out, const char *first, const char *last, bool more) {
+void list_begin(buffer_t *out) {
+  buffer_text(out, "{\"object\":\"list\",\"data\":[");
+}
+
+bool list_takes(list_page_t *page, buffer_t *out, const char *id) {
+  if (page->count++ == page->limit) return false;
+  if (page->count == 1) snprintf(page->first, sizeof page->first, "%s", id);
+  snprintf(page->last, sizeof page->last, "%s", id);
+  if (page->count > 1) buffer_char(out, ',');
+  return true;
+}
+
+void list_end(const list_page_t *page, buffer_t *out) {
   const char *const names[] = {"],\"first_id\":", ",\"last_id\":"};
-  const char *const ids[] = {first, last};
+  const char *const ids[] = {page->first, page->last};
   for (int i = 0; i < 2; i++) {
     buffer_text(out, names[i]);
     if (ids[i][0] != '\0')
@@ -103,7 +116,7 @@ void list_print_end(buffer_t *out, const char *first, const char *last, bool mor
       buffer_text(out, "null");
   }
   buffer_text(out, ",\"has_more\":");
-  buffer_text(out, more ? "true}" : "false}");
+  buffer_text(out, page->count > page->limit ? "true}" : "false}");
 }
 
 int list_page_read(const exchange_t *exchange, list_page_t *page, inferd_error_t *error) {

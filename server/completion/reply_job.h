@@ -45,18 +45,24 @@ void reply_job_free(reply_job_t *job);
 /* Sets the error of a job, and returns its code. */
 int reply_job_charge(reply_job_t *job, size_t bytes);
 
-/* A page of a list, as the query asks for it. */
+/* A page of a list, as the query asks for it, and what of it is printed. */
 typedef struct list_page {
   char after[REPLY_ID_BYTES]; /* "" = from the first on */
   int64_t limit;
   bool ascending;
+  int64_t count; /* elements, those behind the page among them */
+  char first[REPLY_ID_BYTES], last[REPLY_ID_BYTES];
 } list_page_t;
 
 /* Reads limit, order and after. Returns 0 or the error of one of them. */
 int list_page_read(const exchange_t *exchange, list_page_t *page, inferd_error_t *error);
-/* Ends {"object":"list","data":[...: the ids of its first and last element, "" = none, and whether
- * there are more. */
-void list_print_end(buffer_t *out, const char *first, const char *last, bool more);
+/* Prints {"object":"list","data":[ */
+void list_begin(buffer_t *out);
+/* Whether the element of this id is one of the page: it is to be printed now, behind a comma that
+ * is. Else there are more than the page has. */
+bool list_takes(list_page_t *page, buffer_t *out, const char *id);
+/* Prints the end, with the ids of the first and the last element, and whether there are more. */
+void list_end(const list_page_t *page, buffer_t *out);
 /* Copies an id. Returns false if it is empty or too long: it is nobody's then. */
 bool reply_id_copy(char out[REPLY_ID_BYTES], const char *id, size_t length);
 

@@ -301,3 +301,8 @@ int read_metadata(reader_t *reader, const field_t *field, const json_t *value) {
   return error_set(reader->error, ERR_INVALID_VALUE, field->name,
                    "Invalid 'metadata': at most 16 pairs of 64 and 512 bytes are allowed.");
 }
+
+int read_pairs(reader_t *reader, const field_t *field, const json_t *value) {
+  *(const json_t **)reader->out = value;
+  return read_metadata(reader, field, value);
+}

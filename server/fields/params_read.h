@@ -51,6 +51,8 @@ int read_early_stopping(reader_t *reader, const field_t *field, const json_t *va
 int read_request_id(reader_t *reader, const field_t *field, const json_t *value);
 int read_ignored_string(reader_t *reader, const field_t *field, const json_t *value);
 int read_metadata(reader_t *reader, const field_t *field, const json_t *value);
+/* The same, kept: the first member of the output struct is a const json_t * for it. */
+int read_pairs(reader_t *reader, const field_t *field, const json_t *value);
 
 /* params_embedding.c */
 int read_raw_scores(reader_t *reader, const field_t *field, const json_t *value);

@@ -27,7 +27,8 @@ typedef enum conversation_action {
 } conversation_action_t;
 
 typedef struct conversation_fields {
-  const json_t *items, *metadata; /* NULL = not given */
+  const json_t *metadata; /* first; NULL = not given, as the other */
+  const json_t *items;
 } conversation_fields_t;
 
 typedef struct conversation_job {
@@ -36,8 +37,6 @@ typedef struct conversation_job {
   char id[STORE_ID_BYTES], item[STORE_ID_BYTES];
   list_page_t page;
   field_limits_t limits;
-  char last[STORE_ID_BYTES]; /* of the list, while it is printed */
-  int64_t count;
 } conversation_job_t;
 
 /* ---- fields ---- */
@@ -49,11 +48,6 @@ static int read_items(reader_t *reader, const field_t *field, const json_t *valu
   return error_set(reader->error, ERR_INVALID_VALUE, field->name,
                    "Invalid 'items': at most %d items may come at once, these are %u.",
                    ITEMS_ONCE_MAX, (unsigned)value->count);
-}
-
-static int read_pairs(reader_t *reader, const field_t *field, const json_t *value) {
-  ((conversation_fields_t *)reader->out)->metadata = value;
-  return read_metadata(reader, field, value);
 }
 
 #undef FIELDS_STRUCT
@@ -103,10 +97,7 @@ static void print_conversation(buffer_t *out, const char *id, int64_t created,
 static bool print_item(void *context, const char *id, const char *body, size_t length) {
   conversation_job_t *job = context;
   buffer_t *out = &job->base.reply;
-  if (job->count++ == job->page.limit) return false;
-  if (job->count == 1) snprintf(job->item, sizeof job->item, "%s", id);
-  snprintf(job->last, sizeof job->last, "%s", id);
-  if (job->count > 1) buffer_char(out, ',');
+  if (!list_takes(&job->page, out, id)) return false;
   buffer_append(out, body, length);
   job->base.code = reply_job_charge(&job->base, out->capacity);
   return job->base.code == 0;
@@ -116,10 +107,10 @@ static int list_items(conversation_job_t *job) {
   reply_job_t *base = &job->base;
   store_page_t page = {.limit = job->page.limit + 1, .ascending = job->page.ascending};
   snprintf(page.after, sizeof page.after, "%s", job->page.after);
-  buffer_text(&base->reply, "{\"object\":\"list\",\"data\":[");
+  list_begin(&base->reply);
   int code =
       store_items(base->server->store, base->owner, job->id, &page, print_item, job, &base->error);
-  list_print_end(&base->reply, job->item, job->last, job->count > job->page.limit);
+  list_end(&job->page, &base->reply);
   return code != 0 ? code : base->code;
 }
 
@@ -185,13 +176,13 @@ static int create(conversation_job_t *job, const conversation_fields_t *fields) 
   good = good && !stored_failed(row);
   if (good && job->action == CREATE) buffer_append(&base->reply, row->body.data, row->body.length);
   if (good && job->action == APPEND_ITEMS) {
-    buffer_text(&base->reply, "{\"object\":\"list\",\"data\":");
-    buffer_append(&base->reply, text.data, text.length - 1); /* without its bracket */
+    job->page.limit = ITEMS_ONCE_MAX;
+    list_begin(&base->reply);
     for (const stored_item_t *item = row->items; item != NULL; item = item->next) {
-      if (item == row->items) snprintf(job->item, sizeof job->item, "%s", item->id);
-      snprintf(job->last, sizeof job->last, "%s", item->id);
+      if (list_takes(&job->page, &base->reply, item->id))
+        buffer_append(&base->reply, item->body.data, item->body.length);
     }
-    list_print_end(&base->reply, job->item, job->last, false);
+    list_end(&job->page, &base->reply);
   }
   buffer_free(&id);
   buffer_free(&text);
