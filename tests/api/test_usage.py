@@ -150,6 +150,7 @@ def test_days_are_paged_and_filtered(server):
         page = usage(server, ALICE, f"{query}&page={page['next_page']}")
     assert seen == list(range(today - 9, today + 1))
     assert not any(day["results"] for day in usage(server, ALICE, "?models=other")["data"])
+    ask(server, 1)
     assert any(day["results"] for day in usage(server, ALICE, "?models=x,demo")["data"])
     for query, param in [("?start_time=-1", "start_time"), ("?start_time=x", "start_time"),
                          ("?limit=0", "limit"), ("?limit=32", "limit"), ("?group_by=a", "group_by"),
@@ -161,6 +162,7 @@ def test_days_are_paged_and_filtered(server):
 
 def test_a_table_for_people(server, inferd):
     where = f"http://127.0.0.1:{server.port}"
+    ask(server, 2)
     run = [inferd, "usage", where, "--api-key", ALICE]
     text = subprocess.run(run, capture_output=True, text=True, check=True).stdout
     requests, prompts, cached, outputs = totals(server)
