@@ -76,8 +76,8 @@ typedef struct route {
  * percent-decoded rest of the path, malloc'ed, which the caller frees; else NULL. */
 const route_t *route_find(const char *method, const char *path, unsigned absent, const char **allow,
                           char **tail);
-/* Returns true if a route of this path, whatever its method, has ROUTE_MESSAGES. */
-bool route_of_messages(const char *path);
+/* Whose words a path speaks; `route` NULL: that has no route for this method, or none at all. */
+wire_t route_wire(const route_t *route, const char *path);
 
 /* Sets the error (404) if the path belongs to an API that inferd refuses by name (unserved.def).
  * Returns it, or 0. */

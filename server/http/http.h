@@ -23,6 +23,13 @@ typedef struct exchange exchange_t;
 
 enum { REQUEST_ID_MAX = 128 };
 
+/* Whose words a path speaks in errors, headers and streams. */
+typedef enum wire {
+  WIRE_OPENAI,
+  WIRE_ANTHROPIC, /* of a route with ROUTE_MESSAGES */
+  WIRE_OLLAMA     /* below /api/: errors are one text, streams are lines of JSON */
+} wire_t;
+
 /* The part of an exchange (one request and its answer) that handlers see. http_exchange_t embeds it
  * as its first member. A handler may write `user`, `log`, `shows_rates`, `retry_after_s`,
  * `on_gone` and `on_abort`, and only reads the rest. */
@@ -40,11 +47,11 @@ struct exchange {
   char request_id[REQUEST_ID_MAX + 1];
   void *user;         /* the handler's own */
   exchange_log_t log; /* for the access line */
-  bool messages;    /* the path is of a route with ROUTE_MESSAGES: Anthropic's errors and headers */
-  bool is_errand;   /* no client sent it: errand.h */
-  uint64_t seed;    /* of a request that gives none; 0 = draw one */
-  bool shows_rates; /* its answer has the x-ratelimit headers of the key */
-  int retry_after_s; /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
+  wire_t wire;        /* of the path, whether it has a route or not */
+  bool is_errand;     /* no client sent it: errand.h */
+  uint64_t seed;      /* of a request that gives none; 0 = draw one */
+  bool shows_rates;   /* its answer has the x-ratelimit headers of the key */
+  int retry_after_s;  /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
   /* A handler that answers later must set it. The transport calls it at most once: when the client
    * disconnected, was too slow, or the server shuts down before the answer was complete. After the
    * call returns, the handler must not use the exchange. The transport does not call it after
@@ -103,7 +110,7 @@ enum {
  * piece is more than the client may hold. The handler must not touch the exchange afterwards. */
 void exchange_reply_pieces(exchange_t *exchange, const char *content_type, pieces_t pieces);
 
-/* Begins a 200 text/event-stream answer; bytes follow with exchange_write. */
+/* Begins a 200 answer of events, or of lines with WIRE_OLLAMA; bytes follow with exchange_write. */
 void exchange_stream(exchange_t *exchange);
 /* The same, or a stream from here on, with bytes that are printed when the client takes them: false
  * of `print` means nothing more until exchange_stream_more. `free` comes at its end. */
@@ -118,6 +125,8 @@ void exchange_end(exchange_t *exchange); /* behind the queued bytes; then the tr
 char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length);
 /* The same in the words of Anthropic, for routes with ROUTE_MESSAGES and inside their streams. */
 char *error_body_messages(const inferd_error_t *error, const char *request_id, size_t *length);
+/* {"error":"..."}, for WIRE_OLLAMA. */
+char *error_body_ollama(const inferd_error_t *error, size_t *length);
 
 typedef struct http http_t; /* the transport itself, used by serve.c */
 int http_start(struct server *server, http_t **out, inferd_error_t *error);

@@ -246,8 +246,13 @@ static int check_media(const http_exchange_t *exchange, inferd_error_t *error) {
   const char *type = exchange_request_header(&exchange->public, "Content-Type");
   const char *encoding = exchange_request_header(&exchange->public, "Content-Encoding");
   /* A browser sends form types to any site without a preflight, but not JSON. */
-  bool absent_ok = exchange_request_header(&exchange->public, "Origin") == NULL;
-  if (type == NULL ? !absent_ok : !media_type_ok(type)) {
+  bool no_browser = exchange_request_header(&exchange->public, "Origin") == NULL;
+  bool type_ok = type == NULL ? no_browser : media_type_ok(type);
+  /* Ollama reads any type, and its documentation has curl send that of a form. */
+  if (!type_ok && no_browser && exchange->public.wire == WIRE_OLLAMA) {
+    type_ok = strcasecmp(type, "application/x-www-form-urlencoded") == 0;
+  }
+  if (!type_ok) {
     return error_set(error, ERR_UNSUPPORTED_MEDIA_TYPE, NULL,
                      "Content-Type must be application/json "
                      "(curl: add -H 'Content-Type: application/json').");
@@ -302,7 +307,7 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
       route_find(public->method, path, absent, &exchange->allow, &exchange->tail);
   public->route =
       route; /* set first, so that refusals are logged and counted under the route too */
-  public->messages = route != NULL ? (route->flags & ROUTE_MESSAGES) != 0 : route_of_messages(path);
+  public->wire = route_wire(route, path);
   if (route == NULL) keep_path(exchange, path);
   public->path_tail = exchange->tail != NULL ? exchange->tail : "";
   if ((code = check_site(exchange, route, error)) != 0) return code;

@@ -318,7 +318,7 @@ void connection_raw_error(connection_t *connection, const inferd_error_t *error,
   char *text = NULL;
   const char *reason = MHD_get_reason_phrase_for((unsigned)status);
   char ids[2 * (REQUEST_ID_MAX + 20)] = "";
-  bool messages = exchange != NULL && exchange->public.messages;
+  bool messages = exchange != NULL && exchange->public.wire == WIRE_ANTHROPIC;
   if (request_id != NULL) {
     snprintf(ids, sizeof ids, "x-request-id: %s\r\n%s%s%s", request_id,
              messages ? "request-id: " : "", messages ? request_id : "", messages ? "\r\n" : "");

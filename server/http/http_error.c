@@ -62,3 +62,13 @@ char *error_body_messages(const inferd_error_t *error, const char *request_id, s
   *length = (size_t)size;
   return body;
 }
+
+char *error_body_ollama(const inferd_error_t *error, size_t *length) {
+  char message[2 * ERROR_MESSAGE_MAX] = ""; /* zeroed as above */
+  json_escape(message, sizeof message - 1, error->message, strlen(error->message));
+  char *body = NULL;
+  int size = asprintf(&body, "{\"error\":\"%s\"}", message);
+  if (size < 0) return NULL;
+  *length = (size_t)size;
+  return body;
+}

@@ -46,7 +46,7 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
   const exchange_t *public = &exchange->public;
   const char *label = public->route != NULL ? public->route->label : "";
   add(response, "x-request-id", public->request_id);
-  if (public->messages) {
+  if (public->wire == WIRE_ANTHROPIC) {
     add(response, "request-id", public->request_id);
   } else if (strncmp(label, "/v1/", 4) == 0) {
     char text[32];
@@ -130,7 +130,9 @@ bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback read
   if (response == NULL) return false;
   add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
   add(response, "X-Accel-Buffering", "no");
-  return finish(exchange, response, 200, "text/event-stream; charset=utf-8");
+  bool lines = exchange->public.wire == WIRE_OLLAMA;
+  return finish(exchange, response, 200,
+                lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8");
 }
 
 /* Returns the seconds until a retry makes sense; 0 = send no Retry-After. */
@@ -152,7 +154,11 @@ static int retry_after_s(const http_exchange_t *exchange, int code) {
 
 char *exchange_error_body(const exchange_t *public, const inferd_error_t *error, size_t *length) {
   bool numeric = strcmp(public->server->config->error_code, "status") == 0;
-  if (public->messages) return error_body_messages(error, public->request_id, length);
+  switch (public->wire) {
+  case WIRE_ANTHROPIC: return error_body_messages(error, public->request_id, length);
+  case WIRE_OLLAMA: return error_body_ollama(error, length);
+  case WIRE_OPENAI: break;
+  }
   return error_body(error, numeric, length);
 }
 

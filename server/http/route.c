@@ -127,13 +127,20 @@ const route_t *route_find(const char *method, const char *path, unsigned absent,
   return found;
 }
 
-bool route_of_messages(const char *path) {
+wire_t route_wire(const route_t *route, const char *path) {
+  static const char ollama[] = "/api/";
+  if (route != NULL && (route->flags & ROUTE_MESSAGES) != 0) return WIRE_ANTHROPIC;
+  if (route != NULL) {
+    return strncmp(route->label, ollama, sizeof ollama - 1) == 0 ? WIRE_OLLAMA : WIRE_OPENAI;
+  }
   char *clean = malloc(strlen(path) + 2);
-  bool found = false;
-  if (clean == NULL) return false;
+  wire_t found = WIRE_OPENAI;
+  if (clean == NULL) return found;
   normalise(path, clean);
-  for (int i = 0; i < ROUTE_COUNT && !found; i++) {
-    found = (routes[i].flags & ROUTE_MESSAGES) != 0 && path_matches(&routes[i], clean);
+  if (strncmp(clean, ollama, sizeof ollama - 1) == 0) found = WIRE_OLLAMA;
+  for (int i = 0; i < ROUTE_COUNT && found == WIRE_OPENAI; i++) {
+    bool messages = (routes[i].flags & ROUTE_MESSAGES) != 0;
+    if (messages && path_matches(&routes[i], clean)) found = WIRE_ANTHROPIC;
   }
   free(clean);
   return found;
