@@ -108,7 +108,7 @@ static const struct {
 } answers[] = {
 #define PART(name, schema)
 #define ANSWER(label, schema) {label, schema, false},
-#define STREAMED(label, schema) {label, schema, true},
+#define STREAMED(label, schema) {label, schema, true}, /* as events; below /api/ as lines */
 #include "server/fields/openapi_answers.def"
 };
 
@@ -149,6 +149,17 @@ static const struct body {
     {"/pooling", "Pooling", "", {ROWS(pooling)}, {COUNT(pooling)}},
     {"/v1/messages", "Message", "", {ROWS(messages)}, {COUNT(messages)}},
     {"/v1/messages/count_tokens", "CountTokens", "", {ROWS(messages)}, {COUNT(messages)}},
+    {"/api/chat", "OllamaChat", "", {ROWS(ollama_chat)}, {COUNT(ollama_chat)}},
+    {"/api/generate", "OllamaGenerate", "", {ROWS(ollama_generate)}, {COUNT(ollama_generate)}},
+    {"/api/embed", "OllamaEmbed", "", {ROWS(ollama_embed)}, {COUNT(ollama_embed)}},
+    {"/api/embeddings",
+     "OllamaEmbeddings",
+     "",
+     {ROWS(ollama_embeddings)},
+     {COUNT(ollama_embeddings)}},
+    {"/api/show", "OllamaShow", "", {ROWS(ollama_show)}, {COUNT(ollama_show)}},
+    {"/api/pull", "OllamaPull", "", {ROWS(ollama_pull)}, {COUNT(ollama_pull)}},
+    {"", "OllamaOptions", "", {ROWS(ollama_option)}, {COUNT(ollama_option)}}, /* a part of them */
     {"/tokenize", "Tokenize", "/tokenize", {ROWS(tokenize)}, {COUNT(tokenize)}},
     {"/detokenize", "Detokenize", "", {ROWS(detokenize)}, {COUNT(detokenize)}},
     {"/v1/schema/check", "SchemaCheck", "", {ROWS(schema)}, {COUNT(schema)}},
@@ -372,7 +383,9 @@ static void put_error_schemas(void) {
                "\"MessagesError\":{\"type\":\"object\",\"required\":[\"type\",\"error\"],"
                "\"properties\":{\"type\":{\"const\":\"error\"},\"error\":{\"type\":\"object\","
                "\"required\":[\"type\",\"message\"],\"properties\":{\"type\":{\"type\":"
-               "\"string\"},\"message\":{\"type\":\"string\"}}}}}");
+               "\"string\"},\"message\":{\"type\":\"string\"}}}}},\n"
+               "\"OllamaError\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":"
+               "{\"error\":{\"type\":\"string\"}}}");
 }
 
 /* ---- routes ---- */
@@ -426,6 +439,10 @@ static void put_parameters(const char *label) {
           (int)strcspn(brace + 1, "}"), brace + 1);
 }
 
+static bool is_ollama(const char *label) {
+  return strncmp(label, "/api/", 5) == 0;
+}
+
 /* An answer to DELETE is called "DELETE LABEL". */
 static void put_answer(const struct route_row *route) {
   char label[128];
@@ -437,14 +454,17 @@ static void put_answer(const struct route_row *route) {
     put_schema(answers[i].schema);
     fputc('}', out);
     if (answers[i].streamed)
-      fprintf(out, ",\"text/event-stream\":{\"schema\":{\"type\":\"string\"}}");
+      fprintf(out, ",\"%s\":{\"schema\":{\"type\":\"string\"}}",
+              is_ollama(label) ? "application/x-ndjson" : "text/event-stream");
     return;
   }
   fail("openapi_answers.def has no answer of", label);
 }
 
 static void put_responses(const struct route_row *route) {
-  const char *error = (route->flags & MESSAGES) != 0 ? "MessagesError" : "Error";
+  const char *error = (route->flags & MESSAGES) != 0 ? "MessagesError"
+                      : is_ollama(route->label)      ? "OllamaError"
+                                                     : "Error";
   fprintf(out, ",\"responses\":{\"200\":{\"description\":\"The answer.\",\"content\":{");
   if ((route->flags & PAGE) != 0) {
     fprintf(out, "\"text/html\":{}");
@@ -529,7 +549,9 @@ static void put_document(void) {
                "{\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}},\"MessagesError\":"
                "{\"description\":\"The same in the words of Anthropic.\",\"content\":"
                "{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/"
-               "MessagesError\"}}}}},\n\"schemas\":{\n");
+               "MessagesError\"}}}},\"OllamaError\":{\"description\":\"The same in the words of "
+               "Ollama.\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":"
+               "\"#/components/schemas/OllamaError\"}}}}},\n\"schemas\":{\n");
   put_error_schemas();
   put_named(shared, LENGTH(shared));
   put_named(parts, LENGTH(parts));

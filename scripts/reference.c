@@ -194,6 +194,36 @@ static void print_foreign(const char *kind) {
   printf(".\n");
 }
 
+/* tests/api/test_ollama.py runs the commands. */
+static void print_from_ollama(void) {
+  printf(
+      "\n## From Ollama\n\n"
+      "Its API is served, too, so that programs that speak it only need the address. The first\n"
+      "five minutes:\n\n"
+      "```\n"
+      "inferd serve models/demo --served-model-name demo --port 11434\n"
+      "curl http://127.0.0.1:11434/api/tags\n"
+      "curl http://127.0.0.1:11434/api/show -d '{\"model\": \"demo\"}'\n"
+      "curl http://127.0.0.1:11434/api/generate -d '{\"model\": \"demo\", \"prompt\": \"What is 2 "
+      "plus 3?\"}'\n"
+      "curl http://127.0.0.1:11434/api/chat -d '{\"model\": \"demo\", \"stream\": false, "
+      "\"messages\": [{\"role\": \"user\", \"content\": \"What is 2 plus 3?\"}], \"options\": "
+      "{\"temperature\": 0}}'\n"
+      "curl http://127.0.0.1:11434/api/ps\n"
+      "```\n\n"
+      "A model that Ollama has is a GGUF file, which `ollama show --modelfile NAME` names behind\n"
+      "FROM: `inferd serve /usr/share/ollama/.ollama/models/blobs/sha256-...`. There is one "
+      "model,\n"
+      "it is loaded from the start, and no client can change it: `/api/create`, `copy`, `delete`\n"
+      "and `push` are refused by name, `keep_alive` has no effect. What is otherwise different\n"
+      "stands beside the fields in [api.md](api.md#post-apichat): the defaults of sampling are\n"
+      "the model's, nothing is cut silently, and an option that would change the answer and is "
+      "not\n"
+      "there is refused by name. `GET /` is the web page; programs that look for Ollama there\n"
+      "check its status, which is 200. The table has commands, variables of the environment,\n"
+      "then words of a Modelfile and of `options`.\n\n");
+}
+
 static void print_moving(void) {
   print_head("config/moving.def, config/foreign.def and config/options.def");
   printf("# Moving from another server\n\n"
@@ -233,11 +263,7 @@ static void print_moving(void) {
   print_moved("VLLM");
   printf("\n## From llama-server\n\n");
   print_moved("LLAMA_SERVER");
-  printf("\n## From Ollama\n\n"
-         "Ollama's own API (`/api/chat`, `/api/generate`) is answered with 404 and the route to\n"
-         "use; its clients speak the OpenAI API too. A model of Ollama is a GGUF file. The table\n"
-         "has commands, variables of the environment, then words of a Modelfile and of\n"
-         "`options`.\n\n");
+  print_from_ollama();
   print_moved("OLLAMA");
 }
 
@@ -548,6 +574,23 @@ static void print_routes(void) {
   }
 }
 
+static void print_ollama(void) {
+  print_rows(
+      "POST /api/chat",
+      "Below `/api/` stands Ollama's API. Errors are `{\"error\": \"...\"}`, also as a line of a "
+      "stream that has begun; `curl -d` needs no header. A name of a model may have the tag "
+      "`:latest`. Nothing that is sent here changes the server.",
+      ollama_chat_rows, LENGTH(ollama_chat_rows));
+  print_rows("POST /api/generate", "", ollama_generate_rows, LENGTH(ollama_generate_rows));
+  print_rows("Options of /api/chat and /api/generate",
+             "The members of `options`. An error says `options.NAME`.", ollama_option_rows,
+             LENGTH(ollama_option_rows));
+  print_rows("POST /api/embed", "", ollama_embed_rows, LENGTH(ollama_embed_rows));
+  print_rows("POST /api/embeddings", "", ollama_embeddings_rows, LENGTH(ollama_embeddings_rows));
+  print_rows("POST /api/show", "", ollama_show_rows, LENGTH(ollama_show_rows));
+  print_rows("POST /api/pull", "", ollama_pull_rows, LENGTH(ollama_pull_rows));
+}
+
 static void print_fields(void) {
   print_head("server/http/routes.def and server/fields/*.def");
   printf(
@@ -595,6 +638,7 @@ static void print_fields(void) {
              "`/v1/messages/count_tokens` takes the same fields. Errors of both routes are in "
              "Anthropic's form.",
              messages_rows, LENGTH(messages_rows));
+  print_ollama();
   print_rows("POST /tokenize", "Text or a conversation becomes token ids.", tokenize_rows,
              LENGTH(tokenize_rows));
   print_rows("POST /detokenize", "Token ids become text.", detokenize_rows,

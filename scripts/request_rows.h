@@ -75,6 +75,27 @@ static const row_t pooling_rows[] = {
 static const row_t messages_rows[] = {
 #include "server/fields/messages_fields.def"
 };
+static const row_t ollama_chat_rows[] = {
+#include "server/fields/ollama/chat_fields.def"
+};
+static const row_t ollama_generate_rows[] = {
+#include "server/fields/ollama/generate_fields.def"
+};
+static const row_t ollama_option_rows[] = {
+#include "server/fields/ollama/option_fields.def"
+};
+static const row_t ollama_embed_rows[] = {
+#include "server/fields/ollama/embed_fields.def"
+};
+static const row_t ollama_embeddings_rows[] = {
+#include "server/fields/ollama/embeddings_fields.def"
+};
+static const row_t ollama_show_rows[] = {
+#include "server/fields/ollama/show_fields.def"
+};
+static const row_t ollama_pull_rows[] = {
+#include "server/fields/ollama/pull_fields.def"
+};
 static const row_t tokenize_rows[] = {
 #include "server/fields/tokenize_fields.def"
 };

@@ -122,7 +122,16 @@ void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
 void api_messages(exchange_t *exchange);     /* server/messages */
 void api_count_tokens(exchange_t *exchange); /* server/messages */
-void api_embeddings(exchange_t *exchange);   /* server/embeddings, and those below */
+void api_ollama_chat(exchange_t *exchange);  /* server/ollama, and those below */
+void api_ollama_generate(exchange_t *exchange);
+void api_ollama_embed(exchange_t *exchange);
+void api_ollama_embeddings(exchange_t *exchange);
+void api_ollama_tags(exchange_t *exchange);
+void api_ollama_ps(exchange_t *exchange);
+void api_ollama_show(exchange_t *exchange);
+void api_ollama_pull(exchange_t *exchange);
+void api_ollama_version(exchange_t *exchange);
+void api_embeddings(exchange_t *exchange); /* server/embeddings, and those below */
 void api_pooling(exchange_t *exchange);
 void api_classify(exchange_t *exchange);
 void api_score(exchange_t *exchange);

@@ -174,6 +174,14 @@ const gguf_value_t *gguf_get(const gguf_t *gguf, const char *key) {
   return gguf_lookup(gguf->files[0].values, gguf->files[0].num_values, key);
 }
 
+size_t gguf_num_values(const gguf_t *gguf) {
+  return gguf->files[0].num_values;
+}
+
+const gguf_value_t *gguf_value_at(const gguf_t *gguf, size_t index) {
+  return &gguf->files[0].values[index];
+}
+
 static uint64_t read_bits(const uint8_t *data, int bytes) {
   uint64_t bits = 0;
   while (bytes-- > 0) bits = bits << 8 | data[bytes];

@@ -87,6 +87,9 @@ int32_t gguf_num_files(const gguf_t *gguf);
 
 /* Looks a key up in the metadata of the first file; the other files of a split have none. */
 const gguf_value_t *gguf_get(const gguf_t *gguf, const char *key); /* NULL = absent */
+/* All of them, in order of keys. */
+size_t gguf_num_values(const gguf_t *gguf);
+const gguf_value_t *gguf_value_at(const gguf_t *gguf, size_t index);
 /* Element `index` as a number; false for another type, and for a fraction as an integer. */
 bool gguf_int(const gguf_value_t *value, uint32_t index, int64_t *out);
 bool gguf_double(const gguf_value_t *value, uint32_t index, double *out);

@@ -146,6 +146,8 @@ int completion_check_length(const input_t *input, int64_t tokens, bool at_least)
 
 /* suffix.c: puts prompts and suffix into the layout of the model. Pool. */
 int completion_fill_in(completion_t *completion, tokenizer_scratch_t *scratch);
+/* Whether the vocabulary has the tokens for it. Any thread. */
+bool completion_can_fill_in(const tokenizer_t *tokenizer);
 /* constraint.c: finds or compiles the grammar of the output, if the request has a constraint. Pool.
  * `may_compile` false: if the grammar is not in the cache, sets intake->needs_heavy and returns 0;
  * the caller calls again with true. */

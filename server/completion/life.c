@@ -7,6 +7,7 @@
 #include "server/completion/chat.h"
 
 #include "engine/base/util.h"
+#include "engine/model/source/card.h"
 #include "server/completion/dialect.h"
 #include "server/completion/lora_table.h"
 #include "server/completion/memory.h"
@@ -48,6 +49,8 @@ void completions_free(server_t *server) {
   for (int i = 0; i < live->num_scratches; i++) tokenizer_scratch_free(live->scratches[i]);
   uv_mutex_destroy(&live->scratch_lock);
   cord_free(&live->frame);
+  if (live->card != NULL) model_card_free(live->card);
+  free(live->card);
   model_names_free(live);
   free(live);
   server->live = NULL;

@@ -46,6 +46,7 @@ typedef struct completions {
   struct loras *loras;       /* server/completion/lora_table.c; NULL = adapters are off */
   /* chat; constant once the model is loaded (chat_model.c) */
   chat_templates_t *templates; /* NULL = the model's files could not be read */
+  struct model_card *card;     /* what the files say of the model; NULL until somebody has asked */
   buffer_t tokenizer_info;     /* the answer of /tokenizer_info; empty = it is not served */
   bool chat_is_ready;
   history_rules_t rules;                           /* what the template takes of conversations */

@@ -274,9 +274,13 @@ void logprob_text_add_chat(logprob_text_t *text, const token_style_t *style,
   buffer_text(out, "]}");
 }
 
+void logprob_text_chat_list(const logprob_text_t *text, cord_t *out) {
+  logprob_splice(out, &text->tokens, &text->gaps);
+}
+
 void logprob_text_chat_object(const logprob_text_t *text, cord_t *out) {
   buffer_text(&out->own, "{\"content\":[");
-  logprob_splice(out, &text->tokens, &text->gaps);
+  logprob_text_chat_list(text, out);
   buffer_text(&out->own, "],\"refusal\":null}");
 }
 

@@ -92,6 +92,8 @@ size_t logprob_text_held(const logprob_text_t *text); /* bytes of its buffers */
 void logprob_text_object(const logprob_text_t *first, const logprob_text_t *text, cord_t *out);
 /* {"content":[...],"refusal":null}, of chat */
 void logprob_text_chat_object(const logprob_text_t *text, cord_t *out);
+/* The elements of that content. */
+void logprob_text_chat_list(const logprob_text_t *text, cord_t *out);
 bool logprob_text_failed(const logprob_text_t *text);
 
 /* Appends {"<id>":{"logprob":f,"rank":n,"decoded_token":"..."},...}, one position of

@@ -113,6 +113,7 @@ int completion_read(completion_t *completion) {
   const dialect_t *dialect = completion->dialect;
   int code = parse_body(completion, &reader);
   if (code == 0 && dialect->translate != NULL) code = translate(completion, &reader);
+  dialect = completion->dialect; /* `translate` may have chosen another */
   if (code == 0 && dialect->is_chat) code = mend(completion, &reader);
   memcpy(intake->ignored, reader.ignored, sizeof intake->ignored);
   memcpy(intake->mended, reader.mended, sizeof intake->mended);

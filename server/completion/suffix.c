@@ -45,6 +45,11 @@ static bool find_tokens(const tokenizer_t *tokenizer, int32_t ids[3]) {
   return false;
 }
 
+bool completion_can_fill_in(const tokenizer_t *tokenizer) {
+  int32_t marks[3];
+  return find_tokens(tokenizer, marks);
+}
+
 /* Arranges prompt and suffix. A BOS that the tokenizer added stays before all other tokens. */
 static int lay_out(completion_t *completion, input_t *input, const int32_t marks[3],
                    const int32_t *suffix, size_t num_suffix) {

@@ -8,12 +8,6 @@
 
 #include <string.h>
 
-static void print_number(buffer_t *out, const void *list, size_t index) {
-  const input_t *input = list;
-  if (index == 0) values_finish(input);
-  buffer_float(out, (float)input->request.pooled[index]);
-}
-
 /* Three values are 12 bytes, which are 16 letters. The bytes of a value go out lowest first. */
 static void print_base64(buffer_t *out, const double *values, int32_t count) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -63,7 +57,7 @@ static void print_vectors(cord_t *out, const completion_t *completion) {
     if (i > 0) buffer_char(&out->own, ',');
     print_head(&out->own, completion, (size_t)i);
     buffer_char(&out->own, '[');
-    cord_items(out, print_number, &completion->inputs[i], (size_t)values_count(completion));
+    cord_items(out, values_print_number, &completion->inputs[i], (size_t)values_count(completion));
     buffer_text(&out->own, "]}");
   }
 }

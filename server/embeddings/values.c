@@ -65,6 +65,12 @@ void values_finish(const input_t *input) {
   for (int32_t i = 0; i < count; i++) values[i] = activate(info->activation, values[i]);
 }
 
+void values_print_number(buffer_t *out, const void *list, size_t index) {
+  const input_t *input = list;
+  if (index == 0) values_finish(input);
+  buffer_float(out, (float)input->request.pooled[index]);
+}
+
 void values_print_id(buffer_t *out, const completion_t *completion, const char *prefix) {
   buffer_text(out, "{\"id\":\"");
   buffer_text(out, prefix);

@@ -12,6 +12,8 @@
  * thousands of them at once would hold up the loop. */
 void values_finish(const input_t *input);
 int32_t values_count(const completion_t *completion); /* numbers of an input */
+/* Appends number `index` of the input `list`: cord_items prints a vector. */
+void values_print_number(buffer_t *out, const void *list, size_t index);
 /* A score as the activation leaves it. */
 double values_activate(const completion_t *completion, double score);
 

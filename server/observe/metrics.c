@@ -283,7 +283,8 @@ void metrics_reloaded(metrics_t *metrics, bool taken) {
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns) {
   static const char *const generating[] = {"/v1/completions", "/v1/chat/completions",
-                                           "/v1/messages", "/v1/responses"};
+                                           "/v1/messages",    "/v1/responses",
+                                           "/api/chat",       "/api/generate"};
   static const char *const quiet[] = {"/livez", "/readyz", "/health", "/ping", "/metrics"};
   metrics_t *metrics = server->metrics;
   if (metrics == NULL) return;

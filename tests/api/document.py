@@ -13,7 +13,8 @@ BEYOND = "|".join([
     # what is in a text: grammars, patterns, schemas
     "^grammar, line", "Invalid JSON at byte", "^Invalid schema at", "Expected a JSON schema",
     # the model, its template and the limits of the server
-    "model `.*` does not exist", "maximum context length", "prompt is too long",
+    "model `.*` does not exist", "^model '.*' not found", "Too many inputs: at most",
+    "maximum context length", "prompt is too long",
     "prompt tokens fit beside", "at once; this server runs at most 64",
     "does not take documents", "not supported for the served model, which takes none",
     "the server keeps no (answers|conversations)",

@@ -1,10 +1,11 @@
-"""One request in the words of chat, responses and messages, streamed or not, and each answer in one
-form: what the six views of one answer say can be compared."""
+"""One request in the words of chat, responses, messages and Ollama's chat, streamed or not, and
+each answer in one form: what the eight views of one answer say can be compared."""
 
 import json
 
 ROUTES = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 VIEWS = [(route, stream) for route in ROUTES for stream in (False, True)]
+OLLAMAS = [("ollama", False), ("ollama", True)]  # what it asks has other names: ollama_body
 LIMITS = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
 STOPS = {"chat": "stop", "responses": "stop", "messages": "stop_sequences"}
 CUT = ("length", "incomplete", "max_tokens")
@@ -53,6 +54,21 @@ def body_of(route, messages, *, functions=(), choice=None, limit=64, stop=None, 
     if schema is not None:
         body.update(format_of(route, schema))
     return {**body, **fields}
+
+
+def ollama_body(messages, *, functions=(), choice=None, limit=64, stop=None, schema=None, stream,
+                **options):
+    """The same request; what is in no name of this function is one of the options."""
+    body = {"messages": messages, "stream": stream, "options": {"num_predict": limit, **options}}
+    if functions:
+        body["tools"] = tools_of("chat", functions)
+    if choice is not None:
+        body["tool_choice"] = choice_of("chat", choice)
+    if stop is not None:
+        body["options"]["stop"] = [stop]
+    if schema is not None:
+        body["format"] = schema
+    return body
 
 
 class Reading:
@@ -139,7 +155,20 @@ def read_message_event(reading, event):
     reading.finish = delta.get("stop_reason") or reading.finish
 
 
-READERS = {("chat", False): read_chat, ("chat", True): read_chat,
+def read_ollama(reading, line):
+    message = line["message"]
+    reading.text += message["content"]
+    for call in message.get("tool_calls") or []:
+        assert call["function"]["index"] == len(reading.calls)
+        arguments = call["function"]["arguments"]
+        reading.begin_call(call["function"]["name"], arguments.get("partial_json") or
+                           (json.dumps(arguments) if arguments else ""))
+    reading.finish = line.get("done_reason") or reading.finish
+    assert line["done"] == (reading.finish is not None)
+
+
+READERS = {("ollama", False): read_ollama, ("ollama", True): read_ollama,
+           ("chat", False): read_chat, ("chat", True): read_chat,
            ("responses", False): read_response, ("responses", True): read_response_event,
            ("messages", False): read_message, ("messages", True): read_message_event}
 
@@ -149,9 +178,10 @@ def read(answer, view, index=0):
     assert answer.status == 200, answer
     reading = Reading()
     more = {"index": index} if view[0] == "chat" else {}
+    begin = "{" if view[0] == "ollama" else "data: {"
     pieces = [answer.json] if not view[1] else [
-        json.loads(line[6:]) for line in answer.body.decode().splitlines()
-        if line.startswith("data: {")]
+        json.loads(line[len(begin) - 1:]) for line in answer.body.decode().split("\n")
+        if line.startswith(begin)]
     for piece in pieces:
         READERS[view](reading, piece, **more)
     return reading.settled()
@@ -159,13 +189,17 @@ def read(answer, view, index=0):
 
 def ask(server, view, messages, **fields):
     """The answer of one view."""
+    if view[0] == "ollama":
+        model = server.get("/v1/models").json["data"][0]["id"]
+        body = {"model": model, **ollama_body(messages, stream=view[1], **fields)}
+        return read(server.post("/api/chat", body), view)
     body = body_of(view[0], messages, stream=view[1], **fields)
     return read(server.post(ROUTES[view[0]], body), view)
 
 
 def ask_all(server, messages, **fields):
-    """What all six views say alike."""
-    answers = {view: ask(server, view, messages, **fields) for view in VIEWS}
+    """What all eight views say alike."""
+    answers = {view: ask(server, view, messages, **fields) for view in VIEWS + OLLAMAS}
     first = answers[VIEWS[0]]
     assert all(answer == first for answer in answers.values()), answers
     return first

@@ -22,6 +22,11 @@ bool chat_templates_any(const chat_templates_t *templates) {
   return templates->by_default != NULL || templates->tool_use != NULL;
 }
 
+const char *chat_templates_text(const chat_templates_t *templates, size_t *length) {
+  *length = templates->source_length;
+  return templates->source;
+}
+
 const char *chat_templates_problem(const chat_templates_t *templates) {
   return templates->problem[0] == '\0' ? NULL : templates->problem;
 }

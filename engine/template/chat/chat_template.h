@@ -30,6 +30,8 @@ void chat_templates_free(chat_templates_t *templates); /* NULL is allowed */
  * text, and the operator should read it at start. NULL when there is nothing wrong. */
 const char *chat_templates_problem(const chat_templates_t *templates);
 bool chat_templates_any(const chat_templates_t *templates);
+/* The template for requests without tools, as its file has it; NULL without one. */
+const char *chat_templates_text(const chat_templates_t *templates, size_t *length);
 /* Tells whether the template for requests with (without) tools reads a variable of this name. False
  * without a template. */
 bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, const char *name);

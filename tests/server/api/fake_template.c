@@ -42,6 +42,12 @@ int chat_templates_describe(const chat_templates_t *templates, const char *dir, 
   return 0;
 }
 
+const char *chat_templates_text(const chat_templates_t *templates, size_t *length) {
+  (void)templates;
+  *length = fake_template.none ? 0 : strlen("fake");
+  return fake_template.none ? NULL : "fake";
+}
+
 const char *chat_templates_problem(const chat_templates_t *templates) {
   (void)templates;
   return fake_template.broken ? "tokenizer_config.json, line 3: no" : NULL;

@@ -31,6 +31,10 @@ static void (*const handlers[])(exchange_t *) = {
     api_chat_completions,  api_completions, api_tokenize,  api_detokenize,
     api_load_lora,         api_unload_lora, api_responses, api_responses_input_tokens,
     api_render_completion, api_render_chat, api_messages,  api_count_tokens};
+/* The bytes that are left, without circumstances. */
+enum { LAST_BYTES = 252 };
+static void (*const last_handlers[])(exchange_t *) = {api_ollama_chat, api_ollama_generate,
+                                                      api_ollama_chat, api_ollama_show};
 static const char *const texts[] = {"a",
                                     " the",
                                     "",
@@ -242,8 +246,23 @@ static void check_events(const fake_exchange_t *exchange) {
   if (exchange->ended && !done) abort();
 }
 
-static void check_answer(const fake_exchange_t *exchange, bool has_named_events) {
+/* Lines of a stream of Ollama's. */
+static void check_lines(const fake_exchange_t *exchange) {
+  const char *at = exchange->body, *end = at + exchange->body_length;
+  while (at < end) {
+    const char *line = memchr(at, '\n', (size_t)(end - at));
+    if (line == NULL) abort();
+    check_json(at, (size_t)(line - at));
+    at = line + 1;
+  }
+}
+
+static void check_answer(const fake_exchange_t *exchange, bool has_named_events, bool has_lines) {
   if (exchange->gone) return;
+  if (exchange->streaming && has_lines) {
+    check_lines(exchange);
+    return;
+  }
   if (exchange->streaming && has_named_events) {
     check_named_events(exchange);
   } else if (exchange->streaming) {
@@ -261,7 +280,9 @@ void fuzz_api(const uint8_t *data, size_t size) {
   start_once();
   void (*handle)(exchange_t *) = handlers[data[0] % (sizeof handlers / sizeof *handlers)];
   choose_formats(data[1]);
-  const unsigned bits = data[0] / (sizeof handlers / sizeof *handlers);
+  const bool last = data[0] >= LAST_BYTES;
+  if (last) handle = last_handlers[data[0] - LAST_BYTES];
+  const unsigned bits = last ? 0 : data[0] / (sizeof handlers / sizeof *handlers);
   choose_circumstances(bits);
   data += 2, size -= 2;
   choose_rules(data, size);
@@ -275,6 +296,6 @@ void fuzz_api(const uint8_t *data, size_t size) {
   play(exchange, data, size);
   fake_run();
   if (fake_engine.num_requests != 0 || completions_live(&server) != 0) abort();
-  check_answer(exchange, handle == api_responses || handle == api_messages);
+  check_answer(exchange, handle == api_responses || handle == api_messages, last);
   fake_exchange_free(exchange);
 }

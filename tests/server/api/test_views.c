@@ -1,5 +1,5 @@
-/* test_views.c: one conversation asked on chat, responses and messages, streamed and not: six
- * answers that must tell the same text, reasoning, calls, end and usage.
+/* test_views.c: one conversation asked on chat, responses, messages and Ollama's chat, streamed and
+ * not: eight answers that must tell the same text, reasoning, calls, end and usage.
  *
  * The model's output is drawn: thoughts, text, calls as each family writes them, pieces of marks,
  * one byte changed. It ends by itself, at a stop string, or at the limit behind any token. Nothing
@@ -230,7 +230,7 @@ static void tell(const conversation_t *talk, const ending_t *ending, int part, c
               (int)first->length, bytes_of(first), name, (int)other->length, bytes_of(other));
 }
 
-/* A mark of the format in the text of an answer that was cut is a mistake of all six alike. */
+/* A mark of the format in the text of an answer that was cut is a mistake of all eight alike. */
 static void compare(const conversation_t *talk, const ending_t *ending, counts_t *counts,
                     int told_max) {
   view_t first = view_of(0, talk, ending, 1);
@@ -292,7 +292,7 @@ static void converse(int count, int cut_everywhere, counts_t *counts, int told_m
   buffer_free(&talk.speech.text);
 }
 
-Test(views, six_answers_are_one) {
+Test(views, eight_answers_are_one) {
   const char *asked = getenv("VIEWS");
   int count = asked != NULL ? atoi(asked) : DRAWN;
   counts_t counts = {0};
@@ -307,7 +307,7 @@ Test(views, six_answers_are_one) {
   ASSERT_EQ(counts.differing, 0);
 }
 
-/* ---- what no comparison finds: all six could be wrong alike ---- */
+/* ---- what no comparison finds: all eight could be wrong alike ---- */
 
 /* The answer is calls alone, and is cut behind any token: no view has a byte of text, and what it
  * has of the calls is the beginning of what the whole answer has. */

@@ -8,7 +8,8 @@
 #include <string.h>
 
 const char *const view_names[NUM_VIEWS] = {
-    "chat", "chat, streamed", "responses", "responses, streamed", "messages", "messages, streamed"};
+    "chat",     "chat, streamed",     "responses", "responses, streamed",
+    "messages", "messages, streamed", "ollama",    "ollama, streamed"};
 const char *const view_part_names[VIEW_PARTS] = {"reasoning", "text", "calls", "finish", "usage"};
 
 /* ---- requests ---- */
@@ -113,14 +114,33 @@ static void put_messages(buffer_t *out, const view_request_t *request) {
         "}}");
 }
 
+/* Ollama streams unless it is told not to, and has no field for one call at most: ours is there. */
+static void put_ollama(buffer_t *out, const view_request_t *request) {
+  put(out, "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"", question,
+      "\"}],\"options\":{\"num_predict\":4000");
+  if (request->stop != NULL) put(out, ",\"stop\":[\"", request->stop, "\"]");
+  buffer_char(out, '}');
+  if (request->tools != NULL) {
+    put(out, ",\"tools\":", request->tools, "");
+    put(out, ",\"parallel_tool_calls\":", request->parallel ? "true" : "false", "");
+    if (is_word(request->choice)) {
+      put(out, ",\"tool_choice\":\"", request->choice, "\"");
+    } else {
+      put(out, ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"", request->choice,
+          "\"}}");
+    }
+  }
+  if (request->format != NULL) put(out, ",\"format\":", request->format, "");
+}
+
 fake_exchange_t *view_ask(int index, const view_request_t *request) {
   static void (*const puts[])(buffer_t *, const view_request_t *) = {put_chat, put_responses,
-                                                                     put_messages};
+                                                                     put_messages, put_ollama};
   static void (*const handlers[])(exchange_t *) = {api_chat_completions, api_responses,
-                                                   api_messages};
+                                                   api_messages, api_ollama_chat};
   buffer_t body = {0};
   puts[index / 2](&body, request);
-  if (is_streamed(index)) buffer_text(&body, ",\"stream\":true");
+  buffer_text(&body, is_streamed(index) ? ",\"stream\":true" : ",\"stream\":false");
   if (is_streamed(index) && index / 2 == 0)
     buffer_text(&body, ",\"stream_options\":{\"include_usage\":true}");
   buffer_text(&body, "}");
@@ -246,6 +266,28 @@ static void read_message_event(reading_t *reading, const json_t *event) {
   add_usage(reading, json_get(event, "usage"), "input_tokens", "output_tokens");
 }
 
+/* The whole answer, or a line of it. The last line alone has the counts. */
+static void read_ollama(reading_t *reading, const json_t *root) {
+  const json_t *message = json_get(root, "message"), *reason = json_get(root, "done_reason");
+  bool done = false;
+  add(&reading->reasoning, json_get(message, "thinking"));
+  add(&reading->text, json_get(message, "content"));
+  JSON_EACH(call, json_get(message, "tool_calls")) {
+    const json_t *function = json_get(call, "function"), *input = json_get(function, "arguments");
+    const json_t *cut = json_get(input, "partial_json");
+    int64_t at = -1;
+    cr_assert(json_int64(json_get(function, "index"), &at));
+    ASSERT_EQ(add_call(reading, json_get(function, "name")), at);
+    if (cut != NULL) add(&reading->arguments[at], cut);
+    if (cut == NULL && input->count > 0) json_print(&reading->arguments[at], input);
+  }
+  cr_assert(json_bool(json_get(root, "done"), &done));
+  ASSERT_EQ(done, reason != NULL);
+  set_finish(reading, reason);
+  if (json_equals(reason, "stop")) strcpy(reading->finish, "completed"); /* tells of no calls */
+  add_usage(reading, root, "prompt_eval_count", "eval_count");
+}
+
 /* ---- one form ---- */
 
 /* Arguments that are JSON are printed in one way; the bytes of others stand behind "~". An object
@@ -305,7 +347,8 @@ static view_t settle(reading_t *reading, const view_request_t *request) {
 view_t view_read(int index, const view_request_t *request, const fake_exchange_t *exchange,
                  int choice) {
   static void (*const readers[NUM_VIEWS])(reading_t *, const json_t *) = {
-      read_chat, read_chat, read_response, read_response_event, read_message, read_message_event};
+      read_chat,    read_chat,          read_response, read_response_event,
+      read_message, read_message_event, read_ollama,   read_ollama};
   reading_t reading = {.choice = choice};
   json_doc_t *doc = NULL;
   ASSERT_EQ_FOR(exchange->status, 200, "%s", exchange->body);
@@ -315,9 +358,9 @@ view_t view_read(int index, const view_request_t *request, const fake_exchange_t
     json_free(doc);
     return settle(&reading, request);
   }
-  static const char data[] = "data: {";
-  for (const char *at = exchange->body; (at = strstr(at, data)) != NULL;) {
-    at += strlen(data) - 1;
+  const char *begin = readers[index] == read_ollama ? "{" : "data: {";
+  for (const char *at = exchange->body; (at = strstr(at, begin)) != NULL;) {
+    at += strlen(begin) - 1;
     size_t length = strcspn(at, "\n");
     ASSERT_EQ_FOR(json_parse(at, length, &json_limits_request, &doc, NULL), 0, "%s", at);
     readers[index](&reading, json_root(doc));

@@ -1,7 +1,7 @@
-/* views.h: one answer as clients read it: the six answers of three routes, streamed and not.
+/* views.h: one answer as clients read it: the eight answers of four routes, streamed and not.
  *
- * An answer comes from chat, responses or messages. What it says is read into one form, so that
- * views are compared with each other and need no oracle. For test_views.c.
+ * An answer comes from chat, responses, messages or Ollama's chat. What it says is read into one
+ * form, so that views are compared with each other and need no oracle. For test_views.c.
  */
 #ifndef INFERD_TESTS_SERVER_API_VIEWS_H
 #define INFERD_TESTS_SERVER_API_VIEWS_H
@@ -9,7 +9,7 @@
 #include "engine/base/buffer.h"
 #include "tests/server/api/fake.h"
 
-enum { NUM_VIEWS = 6 }; /* chat, responses, messages; each whole, then streamed */
+enum { NUM_VIEWS = 8 }; /* chat, responses, messages, ollama; each whole, then streamed */
 enum { VIEW_CHOICES_MAX = 2 };
 
 /* What differs between two views of one answer. */

@@ -319,6 +319,33 @@ void api_messages(exchange_t *exchange) {
 void api_count_tokens(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_ollama_chat(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_generate(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_embed(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_embeddings(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_tags(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_ps(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_show(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_pull(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_ollama_version(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_responses(exchange_t *exchange) {
   not_here(exchange);
 }

@@ -193,6 +193,41 @@ Test(exchange, refuses_before_the_body) {
   harness_stop();
 }
 
+/* Below /api/ errors are one text, and a client that is no web page may send the type of a form, as
+ * curl does unless it is told otherwise. A page of another site may not: it would need no
+ * preflight.
+ */
+Test(exchange, ollamas_words_below_api) {
+  static const struct {
+    const char *request;
+    int status;
+    const char *part;
+  } rows[] = {
+#define FORM "Content-Type: application/x-www-form-urlencoded\r\n"
+#define HEAD(path) "POST " path " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+      {HEAD("/api/chat") FORM "Content-Length: 2\r\n\r\n{}", 400, "{\"error\":\"Not yet.\"}"},
+      {HEAD("//api/chat/") "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n", 415,
+       "{\"error\":\"Content-Type must be"},
+      {HEAD("/api/chat") FORM "Origin: http://localhost:3000\r\nContent-Length: 2\r\n\r\n", 415,
+       "{\"error\":\"Content-Type must be"},
+      {HEAD("/v1/chat/completions") FORM "Content-Length: 2\r\n\r\n", 415, "\"param\":null"},
+      {"GET /api/chat HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405,
+       "{\"error\":\"Method not allowed"},
+      {HEAD("/api/create") "Content-Length: 0\r\n\r\n", 404, "{\"error\":\"inferd does not serve"},
+      {"GET /api/zebra HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404,
+       "{\"error\":\"Unknown request URL"},
+      {"GET /apis HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404,
+       "\"code\":\"unknown_url\""}};
+  harness_start((const char *[]){"--cors-origin=localhost", NULL});
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char *answer = client_request(rows[i].request);
+    EXPECT_EQ_FOR(status_of(answer), rows[i].status, "%s", rows[i].request);
+    cr_expect(strstr(answer, rows[i].part) != NULL, "%s", answer);
+    free(answer);
+  }
+  harness_stop();
+}
+
 #define LOAD_HEAD                                                                                  \
   "POST /v1/load_lora_adapter HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"                \
   "Content-Type: application/json\r\nContent-Length: 2\r\n"
