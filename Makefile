@@ -391,7 +391,7 @@ test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter none,$(SAN)),$(BUILD)/bench/policy)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 # What `make parity` drives is linked in every run, so that it does not rot.
-test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver))
+test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver picture_mutator))
 
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side.
 TEST_JOBS := $(JOBS)
@@ -495,6 +495,11 @@ $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 $(BUILD)/picture_driver: $(call objects,tests/picture_driver/main.c tests/engine/vision/show.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
+
+# Damaged files of pictures, read in processes without rights (tests/fuzz/README.md).
+$(BUILD)/picture_mutator: $(call objects,tests/picture_driver/mutate.c) $(ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
 
 # Templates rendered for comparison with Jinja2 (tests/parity/parity_templates.py).
 $(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(ARCHIVES)
