@@ -12,7 +12,7 @@ from harness import PATIENCE, ROOT
 sys.path.append(str(ROOT / "tests/fuzz"))
 import bodies  # noqa: E402 pylint: disable=wrong-import-position
 
-RIGS = ("demo,embed,rank", "small,labels", "drafts,decoder,seer", "adapters,states",
+RIGS = ("demo,embed,rank,ollama,vectors", "small,labels", "drafts,decoder,seer", "adapters,states",
         "replicas,delta")
 
 

@@ -151,6 +151,23 @@ BY_ROUTE = {
 BY_ROUTE["/v1/conversations/{id}"] = BY_ROUTE["/v1/conversations"]
 BY_ROUTE["/v1/chat/completions/render"] = BY_ROUTE["/v1/chat/completions"]
 BY_ROUTE["/v1/responses/input_tokens"] = BY_ROUTE["/v1/responses"]
+OLLAMA = {"model": lambda r: r.choice(("demo", "demo:latest")), "images": lambda r: None,
+          "options": lambda r: {"num_predict": r.choice((1, 5, 20)), "seed": r.randrange(9),
+                                "temperature": r.choice((0, 1)), "top_k": r.choice((0, 5))},
+          "messages": lambda r: [{"role": "user", "content": text(r)}], "prompt": text,
+          "input": lambda r: r.choice((text(r), texts_of(r))), "think": lambda r: False,
+          "keep_alive": lambda r: r.choice(("5m", -1, "1h30m")), "name": lambda r: "demo",
+          "suffix": lambda r: None, "raw": lambda r: False, "dimensions": lambda r: None,
+          "format": lambda r: r.choice(("json", "", SCHEMA_LIST[0])), "tools": tools,
+          "logprobs": lambda r: True}
+
+
+def texts_of(r):
+    return [text(r) for _ in range(r.randint(1, 4))]
+
+
+for _route in ("chat", "generate", "embed", "embeddings", "show", "pull"):
+    BY_ROUTE[f"/api/{_route}"] = OLLAMA
 BY_ROUTE["/v1/messages/count_tokens"] = BY_ROUTE["/v1/messages"]
 CONSTRAINTS = ("response_format", "structured_outputs", "guided_json", "json_schema",
                "guided_regex", "regex", "guided_grammar", "grammar", "ebnf", "guided_choice")
