@@ -527,7 +527,7 @@ FUZZ_OBJECTS := $(filter-out $(BUILD)/tests/fuzz/test_%,$(call objects,$(call te
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
-FUZZ_ARCHIVES := $(foreach r,base file quant vision picture text template grammar model config parser server pull,$(call archive,$(r)))
+FUZZ_ARCHIVES := $(foreach r,base file quant vision picture text template grammar model engine config parser server pull,$(call archive,$(r)))
 # The unit program of the targets has no other archives, so that `make fuzz` links whenever it does.
 $(BUILD)/tests/fuzz/run: LINK_TEST = -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
 FUZZ_RUNTIMES := $(if $(filter cov,$(SAN)),-fprofile-instr-generate,-fsanitize=address,undefined)

@@ -44,7 +44,8 @@
   X(modules)                                                                                       \
   X(torch)                                                                                         \
   X(picture)                                                                                       \
-  X(vision)
+  X(vision)                                                                                        \
+  X(journal)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGETS(X)
