@@ -57,9 +57,8 @@ typedef enum journal_kind {
   /* Behind BEGIN. Varints: waiting, running, swapped, blocks that are free, journal_wait_t of the
    * first that waits, preempted, entries; and of each entry signed (id - id of the entry before, or
    * 0), u8 journal_entry flags, varint index (ENTRY_INDEX), varint computed tokens, varint tokens
-   * of the chunk. Behind these varint
-   * number and ids, each as in entries, of running requests that wait for a mask. No entries: there
-   * is no step. */
+   * of the chunk. Behind these varint number of running choices that wait for a mask, of each its
+   * id as in entries and varint index. No entries: there is no step. */
   JOURNAL_PLAN,
   /* double: the step that was launched first took so long, as the scheduler learns it. Before its
    * COMMIT. */

@@ -136,7 +136,7 @@ static void settle_masks(const journal_lane_t *lane, engine_t *engine, uint64_t 
   for (group_t *group = engine->scheduler->running.head, *next; group != NULL; group = next) {
     next = group->next;
     if (group->request->grammar == NULL) continue;
-    const bool waits = journal_waits_for_mask(&plan, group->id);
+    const bool waits = journal_waits_for_mask(&plan, group->id, group->sequence.index);
     for (int i = 0; i < TRIES_MAX && !waits && group->queue != NULL && group->masks.wait; i++) {
       constrain_next_step(engine);
       (void)constrain_continue(engine, now_ns);
@@ -193,6 +193,7 @@ static void put_waiting(byte_sink_t *sink, const scheduler_t *scheduler) {
        group = group->next) {
     if (!group->masks.wait) continue;
     put_int(sink, (int64_t)(group->id - id));
+    put_uint(sink, (uint64_t)group->sequence.index);
     id = group->id;
   }
 }

@@ -203,14 +203,15 @@ bool journal_entry(kept_plan_t *plan, kept_entry_t *out) {
   return !source->failed;
 }
 
-bool journal_waits_for_mask(const kept_plan_t *plan, uint64_t id) {
+bool journal_waits_for_mask(const kept_plan_t *plan, uint64_t id, int32_t index) {
   kept_plan_t rest = *plan;
   kept_entry_t entry;
   uint64_t other = 0;
   while (journal_entry(&rest, &entry)) continue;
   for (int32_t count = take_count(&rest.source); count > 0; count--) {
     other += (uint64_t)take_int(&rest.source);
-    if (!rest.source.failed && other == id) return true;
+    uint64_t choice = take_uint(&rest.source);
+    if (!rest.source.failed && other == id && choice == (uint64_t)index) return true;
   }
   return false;
 }

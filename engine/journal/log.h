@@ -95,7 +95,8 @@ typedef struct kept_plan {
 bool journal_plan(const journal_record_t *record, kept_plan_t *out); /* false: damaged */
 /* The next entry. False: damaged, or none. */
 bool journal_entry(kept_plan_t *plan, kept_entry_t *out);
-bool journal_waits_for_mask(const kept_plan_t *plan, uint64_t id); /* no entry was taken yet */
-uint8_t journal_skip_entry(byte_source_t *commit);                 /* its flags */
+/* Whether this choice of a request waits; no entry was taken yet. */
+bool journal_waits_for_mask(const kept_plan_t *plan, uint64_t id, int32_t index);
+uint8_t journal_skip_entry(byte_source_t *commit); /* its flags */
 
 #endif

@@ -14,8 +14,14 @@ static const char *const names[JOURNAL_KINDS] = {
     [JOURNAL_GAP] = "records are missing",       [JOURNAL_END] = "the engine ends",
 };
 
-const journal_record_t *play_next(const play_t *play) {
+bool play_is_arrival(const journal_record_t *record) {
+  return record->kind == JOURNAL_REQUEST || record->kind == JOURNAL_CONSTRAINT ||
+         record->kind == JOURNAL_CANCEL;
+}
+
+const journal_record_t *play_next(play_t *play) {
   const journal_lane_log_t *lane = &play->log->lanes[play->lane];
+  while (play->next < play->fed && play_is_arrival(&lane->records[play->next])) play->next++;
   return play->differs || play->next >= lane->num_records ? NULL : &lane->records[play->next];
 }
 

@@ -12,13 +12,16 @@ typedef struct play {
   const journal_log_t *log;
   int32_t lane;
   size_t next;    /* of the records of the lane */
+  size_t fed;     /* arrivals and cancels before this one were given to the engine */
   uint64_t steps; /* plans so far */
   bool differs;
   char why[512];
 } play_t;
 
+/* What comes from outside: a request, its constraint, a cancel. */
+bool play_is_arrival(const journal_record_t *record);
 /* The next record; NULL = the journal ends here, or the engine went another way. */
-const journal_record_t *play_next(const play_t *play);
+const journal_record_t *play_next(play_t *play);
 /* The engine comes to `record`, which has the kind that it begins with. */
 void play_compare(play_t *play, const uint8_t *record, size_t length);
 /* lane_late. */

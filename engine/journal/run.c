@@ -1,6 +1,7 @@
 /* run.c: records -> arrivals and iterations of an engine; see run.h. */
 #include "engine/journal/run.h"
 
+#include "engine/base/util.h"
 #include "engine/internal.h"
 
 #include <stdio.h>
@@ -33,25 +34,24 @@ static void stop(play_t *play, const char *why) {
   if (play->why[0] == '\0') snprintf(play->why, sizeof play->why, "%s", why);
 }
 
-/* What came from outside is behind. Returns false if the record is the engine's own. */
-static bool play_arrival(play_t *play, const play_client_t *client, const journal_record_t *next) {
+static bool give(const play_client_t *client, const journal_record_t *record) {
   uint64_t id;
-  bool good = true;
-  switch (next->kind) {
-  case JOURNAL_REQUEST:
-    if (is_last_part(next, &id)) good = client->submit(client->context, id);
-    break;
-  case JOURNAL_CANCEL:
-    (void)is_last_part(next, &id);
-    good = client->cancel(client->context, id);
-    break;
-  case JOURNAL_CONSTRAINT:
-  case JOURNAL_END: break;
-  default: return false;
+  bool is_last = is_last_part(record, &id);
+  if (record->kind == JOURNAL_REQUEST) return !is_last || client->submit(client->context, id);
+  return record->kind != JOURNAL_CANCEL || client->cancel(client->context, id);
+}
+
+/* Gives the engine all that it then received at once: what comes up to the next plan, between which
+ * only ends of what was cancelled stand. */
+static void give_arrivals(play_t *play, const play_client_t *client) {
+  const journal_lane_log_t *lane = &play->log->lanes[play->lane];
+  for (size_t i = MAX(play->next, play->fed); i < lane->num_records && !play->differs; i++) {
+    const journal_record_t *record = &lane->records[i];
+    if (!play_is_arrival(record) && record->kind != JOURNAL_FINISH) return;
+    if (play_is_arrival(record) && !give(client, record))
+      stop(play, "a request cannot be run again");
+    play->fed = i + 1;
   }
-  if (!good) stop(play, "a request cannot be run again");
-  play->next++;
-  return true;
 }
 
 void play_run(engine_t *engine, play_t *play, const play_client_t *client) {
@@ -59,7 +59,8 @@ void play_run(engine_t *engine, play_t *play, const play_client_t *client) {
   int idle = 0;
   while ((next = play_next(play)) != NULL && next->kind != JOURNAL_END) {
     const size_t before = play->next;
-    if (play_arrival(play, client, next)) continue;
+    give_arrivals(play, client);
+    if (play->differs) break;
     (void)engine_iterate(engine);
     client->drain(client->context);
     idle = play->next == before ? idle + 1 : 0;
