@@ -565,8 +565,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   read_activation(&reader, family, bp);
   read_biases(&reader, family, bp);
   read_scales(&reader, family, bp);
-  bp->tied = wrapper != NULL ? config_wrapper_ties(&reader, wrapper, family->tied)
-                             : config_bool(&reader, KEYS("tie_word_embeddings"), family->tied);
+  bp->tied = config_ties(&reader, wrapper, family);
   if (reader.code == 0) config_read_layers(&reader, family, bp);
   if (reader.code == 0) config_read_gemma4(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);

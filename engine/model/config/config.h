@@ -47,8 +47,9 @@ const json_t *config_get(const config_reader_t *reader, const char *key);
 /* Of a wrapper: looks into its text_config from now on. Returns the family of the text model, or
  * NULL. wrappers.c. */
 const family_t *config_enter_wrapper(config_reader_t *reader, const wrapper_t *wrapper);
-/* Whether its head is the embedding, of a text model whose family has this default. */
-bool config_wrapper_ties(config_reader_t *reader, const wrapper_t *wrapper, bool text_default);
+/* Whether the head of a model is the embedding; the key of a wrapper, NULL = none, stands outside.
+ */
+bool config_ties(config_reader_t *reader, const wrapper_t *wrapper, const family_t *family);
 
 /* Finds the layers with a sliding window and those without rotation; allocates
  * blueprint->layer_flags. config_layers.c. */

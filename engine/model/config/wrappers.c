@@ -123,15 +123,18 @@ const family_t *config_enter_wrapper(config_reader_t *reader, const wrapper_t *w
   return family;
 }
 
-bool config_wrapper_ties(config_reader_t *reader, const wrapper_t *wrapper, bool text_default) {
+bool config_ties(config_reader_t *reader, const wrapper_t *wrapper, const family_t *family) {
+  const wrapper_t own = {.tied = family->tied, .text_ties = family->text_ties};
   config_reader_t outer = *reader, inner = *reader;
+  if (reader->outer == NULL) return config_bool(reader, KEYS("tie_word_embeddings"), family->tied);
+  if (wrapper == NULL) wrapper = &own; /* the family is nested */
   outer.root = reader->outer;
   outer.outer = inner.outer = NULL;
   bool tied = false;
   if (!wrapper->ties_inside)
     tied = config_bool(&outer, KEYS("tie_embedding", "tie_word_embeddings"), wrapper->tied);
   if (!tied && (wrapper->text_ties || wrapper->ties_inside))
-    tied = config_bool(&inner, KEYS("tie_word_embeddings"), text_default);
+    tied = config_bool(&inner, KEYS("tie_word_embeddings"), family->tied);
   if (outer.code != 0) reader->code = outer.code;
   if (inner.code != 0) reader->code = inner.code;
   return tied;

@@ -75,7 +75,7 @@ static const family_t rows[] = {
      .rope_pairs = true},
     /* The same with rotated pairs in halves. */
     {LLAMA_PARTS, NAMES("paddleocr_vl", "PaddleOCRVLForConditionalGeneration"),
-     TEXT_OF("paddleocr_vl_text"), .flat_too = true,
+     TEXT_OF("paddleocr_vl_text"), .flat_too = true, .text_ties = true,
      SIZES(103424, 1024, 3072, 18, 16, 2, 128, 131072), IDS(2, 1), .norm_eps = 1e-5,
      .rope_theta = 5e5, .tied = true, .attention_bias_key = "use_bias", .mlp_bias_key = "use_bias"},
     {LLAMA_PARTS, NAMES("ernie4_5_moe", "Ernie4_5_MoeForCausalLM"), .layout = &layout_ernie_moe,

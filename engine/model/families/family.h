@@ -68,6 +68,7 @@ typedef struct family {
   double logit_scale; /* class default of the key; 0 = no such key */
   bool nested;        /* the text model's keys stand in text_config */
   bool flat_too;      /* nested, but in older files they stand outside */
+  bool text_ties;     /* of wrapper_t */
   bool query_growth;  /* llama_4_scaling_beta: q grows with the position */
   bool attn_gate, attn_gate_apart; /* of blueprint_t */
   const char *embed_root_key;      /* true: embeddings times sqrt(h); NULL = no such key */

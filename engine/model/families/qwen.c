@@ -74,7 +74,7 @@ static const layout_t layout_qwen3_5 = {LLAMA_LIKE(qwen3_5_patterns), .may_stack
 #define QWEN2_VL                                                                                   \
   LLAMA_PARTS, SIZES(152064, 8192, 29568, 80, 64, 8, 0, 32768), IDS(151645, 151643),               \
       .window = 4096, .norm_eps = 1e-5, .rope_theta = 1e6, .qkv_bias = true,                       \
-      .window_rule = WINDOW_UPPER, .flat_too = true, .mrope = MROPE_PARTS,                         \
+      .window_rule = WINDOW_UPPER, .flat_too = true, .text_ties = true, .mrope = MROPE_PARTS,      \
       .mrope_sections = {16, 24, 24}
 #define QWEN3_VL                                                                                   \
   LLAMA_PARTS, SIZES(151936, 4096, 22016, 32, 32, 32, 128, 128000), IDS(-1, -1),                   \
@@ -113,7 +113,7 @@ static const family_t rows[] = {
      TEXT_OF("qwen2_5_vl_text")},
     {QWEN2_VL, NAMES("qwen2_5_omni", "Qwen2_5OmniThinkerForConditionalGeneration"),
      TEXT_OF("qwen2_5_omni_text"), SIZES(152064, 3584, 18944, 28, 28, 4, 0, 32768), IDS(-1, -1),
-     .window = 32768, .norm_eps = 1e-6},
+     .window = 32768, .norm_eps = 1e-6, .text_ties = false},
     {QWEN3_VL, NAMES("qwen3_vl", "Qwen3VLForConditionalGeneration"), TEXT_OF("qwen3_vl_text")},
     {LLAMA_PARTS, NAMES("qwen2_moe", "Qwen2MoeForCausalLM"), .layout = &layout_qwen_moe,
      SIZES(151936, 2048, 5632, 24, 16, 0, 0, 32768), IDS(-1, -1), .rope_theta = 0, .qkv_bias = true,

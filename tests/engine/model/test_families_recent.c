@@ -185,21 +185,41 @@ Test(families_recent, text_models_of_glm_stand_in_two_wrappers) {
   blueprint_free(&blueprint);
 }
 
-Test(families_recent, a_wrapper_says_whether_the_head_is_the_embedding) {
-  const char *const keys[] = {"", ",\"tie_word_embeddings\":true",
-                              ",\"tie_word_embeddings\":false"};
-  /* [outside][in text_config] */
-  const bool llava[3][3] = {{false, true, false}, {true, true, true}, {false, true, false}};
+/* [outside][in text_config]: absent, true, false; 0 and 1 as transformers 5.23 has it. */
+static void expect_ties(const char *architecture, const char *type, const char *tied) {
+  static const char *const keys[] = {"", ",\"tie_word_embeddings\":true",
+                                     ",\"tie_word_embeddings\":false"};
   for (int i = 0; i < 9; i++) {
     char text[512];
     snprintf(text, sizeof(text),
-             ARCHITECTURE("LlavaForConditionalGeneration") "%s,\"text_config\":{\"model_type\":"
-                                                           "\"llama\"%s}}",
-             keys[i / 3], keys[i % 3]);
+             "{\"architectures\":[\"%s\"]%s,\"text_config\":{\"model_type\":\"%s\"%s}}",
+             architecture, keys[i / 3], type, keys[i % 3]);
     good(text);
-    ASSERT_EQ_FOR(blueprint.tied, llava[i / 3][i % 3], "%s", text);
+    ASSERT_EQ_FOR(blueprint.tied, tied[i] == '1', "%s", text);
     blueprint_free(&blueprint);
   }
+}
+
+Test(families_recent, a_wrapper_says_whether_the_head_is_the_embedding) {
+  static const struct {
+    const char *architecture, *type, *tied;
+  } rows[] = {
+      {"LlavaForConditionalGeneration", "llama", "010111010"},
+      {"Mistral3ForConditionalGeneration", "mistral", "111111000"},
+      {"Gemma3ForConditionalGeneration", "gemma3_text", "111111000"},
+      {"Gemma4ForConditionalGeneration", "gemma4_text", "111111000"},
+      {"Qwen2VLForConditionalGeneration", "qwen2_vl_text", "010111010"},
+      {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", "010111010"},
+      {"Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_text", "000111000"},
+      {"Qwen3VLForConditionalGeneration", "qwen3_vl_text", "000111000"},
+      {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", "000111000"},
+      {"Qwen3_5ForConditionalGeneration", "qwen3_5_text", "000111000"},
+      {"Glm4vForConditionalGeneration", "glm4v_text", "010111010"},
+      {"GlmOcrForConditionalGeneration", "glm_ocr_text", "010111010"},
+      {"PaddleOCRVLForConditionalGeneration", "paddleocr_vl_text", "111111110"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    expect_ties(rows[i].architecture, rows[i].type, rows[i].tied);
   good(WRAPPED("Lfm2VlForConditionalGeneration", ",\"tie_embedding\":false",
                "\"model_type\":\"lfm2\",\"tie_word_embeddings\":true"));
   cr_assert(!blueprint.tied);
