@@ -85,7 +85,7 @@ def save(model, config, directory, how, dtype, seed=0):
         # transformers itself, with its own config.json and generation_config.json
         model.generation_config.pad_token_id = None
         model.save_pretrained(directory, max_shard_size="60KB" if how == "sharded" else "1GB")
-        if config["model_type"] in LAYERS_SAVED:
+        if config["model_type"] in LAYERS_SAVED and how == "plain":
             name_layers(directory, LAYERS_SAVED[config["model_type"]])
         if config["model_type"] == "qwen3_vl_moe" and how == "plain":
             turn_experts(directory)

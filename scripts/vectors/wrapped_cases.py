@@ -241,4 +241,8 @@ CASES = {
     "wrapped-qwen3-omni-thinker-bf16": ("plain", qwen3_omni(
         qwen3_moe(32, 2, 1, 32, head_dim=16, **{**TINY, "num_experts_per_tok": 8}), False,
         "bfloat16")),
+    "wrapped-kimi-k25-saved": ("sharded", kimi_k25(
+        deepseek_v3(48, 2, 64, **{**TINY, "n_routed_experts": 4, "n_group": 2, "topk_group": 1,
+                                  "num_experts_per_tok": 2}), projection_hidden_size=16)),
+    "wrapped-qianfan-ocr-saved": ("sharded", qianfan_ocr(qwen3(48, 2, 1, 64, head_dim=32, **TINY))),
 }

@@ -197,10 +197,20 @@ static int check_tiling(const char *path, stored_tensor_t *tensors, size_t count
                    expected, data_bytes, expected > data_bytes ? "truncated" : "too long");
 }
 
-/* The name of an entry. Files of before 2020 call the weight of a norm gamma and its bias beta, and
- * transformers reads both. NULL: no memory. */
+/* The name of an entry. Files of before 2020 call the weight of a norm gamma and its bias beta;
+ * transformers 5.23 saves the layers of the texts of Kimi K2.5 and Qianfan-OCR as those of their
+ * towers. It reads all of these. NULL: no memory. */
 static char *entry_name(const char *key, size_t length) {
   static const char *const old[][2] = {{"LayerNorm.gamma", "weight"}, {"LayerNorm.beta", "bias"}};
+  static const char *const layers[] = {"language_model.model.blocks.",
+                                       "language_model.model.encoder.layers."};
+  for (size_t i = 0; i < ARRAY_LEN(layers); i++) {
+    const size_t begin = strlen(layers[i]);
+    if (length < begin || memcmp(key, layers[i], begin) != 0) continue;
+    char *name = NULL;
+    const int rest = (int)(length - begin);
+    return asprintf(&name, "language_model.model.layers.%.*s", rest, key + begin) < 0 ? NULL : name;
+  }
   for (size_t i = 0; i < ARRAY_LEN(old); i++) {
     const size_t tail = strlen(old[i][0]), stem = tail - strlen(strchr(old[i][0], '.') + 1);
     if (length < tail || memcmp(key + length - tail, old[i][0], tail) != 0) continue;
